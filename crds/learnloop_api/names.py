@@ -1,0 +1,57 @@
+"""Names that more than one part must agree on: group, labels, environment variables, metrics, subjects."""
+
+GROUP = "learnloop.dev"
+VERSION = "v1alpha1"
+API_VERSION = f"{GROUP}/{VERSION}"
+CATEGORY = "learnloop"
+
+# Labels on everything the operator creates.
+LABEL_AGENT = f"{GROUP}/learning-agent"
+LABEL_TRAINING_JOB = f"{GROUP}/training-job"
+LABEL_DEPLOYMENT = f"{GROUP}/model-deployment"
+LABEL_MEMORY = f"{GROUP}/memory-service"
+LABEL_REVISION = f"{GROUP}/revision"
+LABEL_COMPONENT = "app.kubernetes.io/component"
+LABEL_MANAGED_BY = "app.kubernetes.io/managed-by"
+LABEL_PART_OF = "app.kubernetes.io/part-of"
+MANAGED_BY = "learnloop"
+
+# Annotations a person (or the CLI, or an Argo CD action) sets to say something to the operator.
+ANNOTATION_TRAIN = f"{GROUP}/train"  # any new value: train now
+ANNOTATION_APPROVE = f"{GROUP}/approve"  # a revision: pass the pause it waits at
+ANNOTATION_RETRY = f"{GROUP}/retry"  # any new value: forget blockedRevision, try it again
+ANNOTATION_ABORT = f"{GROUP}/abort"  # a revision: roll it back now
+
+# Ports of the pods learnloop runs.
+PORT_SERVING = 8080
+PORT_DATA = 8080
+PORT_METRICS = 9090
+
+# A projected service-account token with this audience proves the caller's namespace to the data plane.
+TOKEN_AUDIENCE = "learnloop"
+TOKEN_DIRECTORY = "/var/run/secrets/learnloop.dev"
+TOKEN_FILE = f"{TOKEN_DIRECTORY}/token"
+
+ENV_DATA_URL = "LEARNLOOP_DATA_URL"
+ENV_TOKEN_FILE = "LEARNLOOP_TOKEN_FILE"
+ENV_NAMESPACE = "LEARNLOOP_NAMESPACE"
+ENV_NATS_URL = "LEARNLOOP_NATS_URL"
+ENV_POD_NAME = "POD_NAME"
+
+HEADER_ARM = "x-learnloop-arm"
+HEADER_NAMESPACE = "x-learnloop-namespace"  # honoured only from the operator's own service account
+
+# NATS subjects (specification 001). Publishers append `.<namespace>.<name>` so that rights and filters go by subject.
+SUBJECT_TRAJECTORY = "agent.rl.trajectory.v1"
+SUBJECT_REWARD = "agent.rl.reward.v1"
+SUBJECT_TRAINING_REQUEST = "agent.rl.training.request.v1"
+SUBJECT_TRAINING_STATUS = "agent.rl.training.status.v1"
+SUBJECT_MODEL_DEPLOYED = "agent.rl.model.deployed.v1"
+
+# Metrics of the policy server; every one carries the labels model_deployment and revision.
+METRIC_EPISODES_OPENED = "learnloop_episodes_opened_total"
+METRIC_EPISODES_ENDED = "learnloop_episodes_ended_total"  # + outcome: success|failure|error|withdrawn
+METRIC_EPISODE_RETURN_GAIN = "learnloop_episode_return_gain_total"  # sum of the positive returns
+METRIC_EPISODE_RETURN_LOSS = "learnloop_episode_return_loss_total"  # sum of |negative returns|; counters never fall
+METRIC_REQUEST_SECONDS = "learnloop_policy_request_duration_seconds"  # histogram + verb
+METRIC_REQUEST_ERRORS = "learnloop_policy_request_errors_total"  # + verb

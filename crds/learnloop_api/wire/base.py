@@ -1,0 +1,24 @@
+"""Shared base of all wire messages."""
+
+from datetime import UTC, datetime
+from typing import Annotated
+
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field
+
+
+class WireModel(BaseModel):
+    """A message: unknown fields are refused, NaN and infinities too, and it never changes once read."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False, ser_json_bytes="base64")
+
+
+def _aware(value: datetime) -> datetime:
+    if value.tzinfo is None:
+        raise ValueError("timestamp has no time zone: send RFC 3339 with an offset, e.g. 2026-01-31T12:00:00Z")
+    return value.astimezone(UTC)
+
+
+Timestamp = Annotated[datetime, AfterValidator(_aware)]
+Sha256 = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$", description="lower-case hex SHA-256 digest")]
+Name = Annotated[str, Field(min_length=1, max_length=253, pattern=r"^[a-z0-9]([-a-z0-9.]*[a-z0-9])?$")]
+Identifier = Annotated[str, Field(min_length=1, max_length=128, pattern=r"^[A-Za-z0-9][A-Za-z0-9._:-]*$")]

@@ -1,0 +1,107 @@
+"""How an episode finds its arm. The operator writes one table per ModelDeployment; the policy servers read it.
+
+In service mode it is the key `routing.json` of the ConfigMap `<model deployment>-routing`; every write of it is
+one complete table, so a rollback is one write. In gateway mode the same weights stand in an HTTPRoute and the
+table only says which arms are withdrawn.
+"""
+
+from typing import Literal
+
+from pydantic import Field, model_validator
+
+from learnloop_api.wire.base import Identifier, Name, Timestamp, WireModel
+
+ROUTING_KEY = "routing.json"
+
+
+def routing_config_map(model_deployment: str) -> str:
+    """Name of the ConfigMap that holds the routing table."""
+    return f"{model_deployment}-routing"
+
+
+def arm_name(model_deployment: str, revision: str) -> str:
+    """Name shared by an arm's Deployment and Service."""
+    return f"{model_deployment}-{revision}"
+
+
+class Arm(WireModel):
+    """One policy revision that may receive episodes."""
+
+    revision: str = Field(pattern=r"^[0-9a-f]{8}$")
+    role: Literal["stable", "canary"]
+    weight: int = Field(ge=0, le=100, description="percent of new episodes")
+    url: str = Field(max_length=512, description="base URL of the arm's own Service")
+
+
+class RoutingTable(WireModel):
+    """Who gets new episodes. A revision that is not listed is withdrawn: its servers refuse to act."""
+
+    model_deployment: Name
+    mode: Literal["service", "gateway"] = "service"
+    generation: int = Field(ge=0, description="grows with every write")
+    arms: list[Arm] = Field(max_length=8)
+    expires_at: Timestamp | None = Field(
+        default=None,
+        description="after this moment all new episodes go to stable: the operator's dead-man switch",
+    )
+
+    @model_validator(mode="after")
+    def _weights_add_up(self) -> "RoutingTable":
+        total = sum(arm.weight for arm in self.arms)
+        if self.arms and total != 100:
+            raise ValueError(f"arms: weights add up to {total}, must be 100")
+        if len({arm.revision for arm in self.arms}) != len(self.arms):
+            raise ValueError("arms: a revision is listed twice")
+        return self
+
+
+class OpenEpisode(WireModel):
+    """POST /v1/episodes"""
+
+    agent: Name | None = None
+    task: str = Field(default="", max_length=1024)
+    stable_only: bool = Field(default=False, description="set when reopening after an arm was withdrawn")
+
+
+class OpenedEpisode(WireModel):
+    """The answer: which arm owns this episode. All following requests go to `url` (service mode) or carry
+    `x-learnloop-arm: <revision>` (gateway mode)."""
+
+    episode_id: Identifier
+    model_deployment: Name
+    revision: str
+    role: Literal["stable", "canary"]
+    mode: Literal["service", "gateway"]
+    url: str
+
+
+class ActRequest(WireModel):
+    """POST /v1/episodes/{episode_id}/act"""
+
+    observation: list[float] = Field(min_length=1, max_length=65_536)
+    explore: bool = Field(default=True, description="false: take the greedy action")
+
+
+class ActResponse(WireModel):
+    """The policy's decision for one observation."""
+
+    action: int | list[float]
+    log_prob: float = Field(le=0, description="natural log; 0 for a deterministic choice")
+    exploration: bool
+    revision: str
+
+
+class EndEpisode(WireModel):
+    """POST /v1/episodes/{episode_id}/end"""
+
+    status: Literal["completed", "error", "withdrawn"]
+    episode_return: float
+    length: int = Field(ge=0)
+    success: bool | None = None
+
+
+class ServingError(WireModel):
+    """Body of every refusal of the policy server. Status 410 with reason `ArmWithdrawn` means: reopen on stable."""
+
+    reason: Literal["ArmWithdrawn", "InvalidInput", "NotReady", "UnknownEpisode", "PolicyError", "TooLarge"]
+    message: str

@@ -1,0 +1,89 @@
+"""What a training run reports: heartbeats, checkpoints, and the manifest that proves a result.
+
+Heartbeats are relayed as `agent.rl.training.status.v1.<namespace>.<job>`.
+"""
+
+from typing import Literal
+
+from pydantic import Field
+
+from learnloop_api.wire.base import Identifier, Name, Sha256, Timestamp, WireModel
+
+
+class ReturnEstimate(WireModel):
+    """An estimate of the mean episode return with a 95 % bootstrap confidence interval."""
+
+    episodes: int = Field(ge=0)
+    mean: float
+    iqm: float = Field(description="interquartile mean (Agarwal et al., 2021, arXiv 2108.13264)")
+    ci_low: float
+    ci_high: float
+
+
+class Heartbeat(WireModel):
+    """Sent by rank 0 about once a second; the operator reads the newest."""
+
+    job: Name
+    attempt: int = Field(ge=0, description="incarnation of the whole gang, counted from 0")
+    phase: Literal["starting", "training", "evaluating", "exporting", "done", "failed"]
+    step: int = Field(ge=0, description="environment steps done by all ranks together")
+    total_steps: int = Field(ge=1)
+    world_size: int = Field(ge=1)
+    steps_per_second: float = Field(ge=0)
+    eta_seconds: float | None = Field(default=None, ge=0)
+    recent_return: ReturnEstimate | None = None
+    message: str = Field(default="", max_length=1024, description="one sentence for a human; names the fix when failed")
+    at: Timestamp
+
+
+class Parity(WireModel):
+    """The exported graph against the trained network on recorded observations."""
+
+    observations: int = Field(ge=1)
+    recorded: int = Field(ge=0, description="how many of them an agent really saw; the rest come from evaluation")
+    max_abs_difference: float = Field(ge=0, description="largest absolute difference of any output")
+    action_agreement: float = Field(ge=0, le=1)
+    passed: bool
+
+
+class Manifest(WireModel):
+    """The proof of a finished run. Without it a Succeeded PyTorchJob counts for nothing."""
+
+    job: Name
+    agent: Name | None = None
+    algorithm: Identifier
+    environment: str = Field(max_length=253)
+    seed: int
+    step: int = Field(ge=0)
+    total_steps: int = Field(ge=1)
+    world_size: int = Field(ge=1)
+    attempts: int = Field(ge=1)
+    artifact_uri: str = Field(max_length=2048)
+    artifact_sha256: Sha256
+    artifact_bytes: int = Field(ge=1)
+    checkpoint_sha256: Sha256
+    baseline: ReturnEstimate = Field(description="the serving (or uniform random) policy on the same held-out seeds")
+    evaluation: ReturnEstimate = Field(description="the exported policy on held-out seeds, disjoint from training's")
+    parity: Parity
+    wall_seconds: float = Field(ge=0)
+    versions: dict[str, str] = Field(default_factory=dict, max_length=32)
+    created_at: Timestamp
+
+
+class CheckpointInfo(WireModel):
+    """Pointer to the newest durable checkpoint of a run."""
+
+    step: int = Field(ge=0)
+    sha256: Sha256
+    size_bytes: int = Field(ge=1)
+    at: Timestamp
+
+
+class TrainingRun(WireModel):
+    """GET /api/v1/training/runs/{job}: all the data plane knows of one run."""
+
+    job: Name
+    heartbeat: Heartbeat | None = None
+    heartbeat_age_seconds: float | None = Field(default=None, ge=0, description="by the data plane's own clock")
+    checkpoint: CheckpointInfo | None = None
+    manifest: Manifest | None = None
