@@ -14,7 +14,8 @@ class RewardComponent(Resource):
     type: Literal["environment", "success", "efficiency", "outcome"] = Field(
         description=(
             "environment: the episode's return divided by `scale`; success: 1 when the task succeeded, else 0; "
-            "efficiency: 1 - steps/`scale`, never below 0; outcome: the trajectory's outcome value `key` divided by `scale`"
+            "efficiency: 1 - steps/`scale`, never below 0; "
+            "outcome: the outcome value `key` divided by `scale`"
         )
     )
     weight: float = Field(ge=0, le=1, description="share of the total; all weights add up to 1")

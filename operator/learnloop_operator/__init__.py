@@ -1,0 +1,1 @@
+"""The learnloop operator: gather the world, decide purely, apply the plan."""

@@ -1,0 +1,1 @@
+"""The world outside: Kubernetes, Kubeflow, Prometheus, Gateway API, the data plane."""

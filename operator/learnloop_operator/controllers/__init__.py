@@ -1,0 +1,1 @@
+"""Kopf wiring: one file per kind, each gather, decide, apply."""

@@ -1,0 +1,51 @@
+"""What a decision is: the whole effect of one pass over one object, as data."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+Manifest = Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class ObjectRef:
+    """Address of a namespaced object."""
+
+    api_version: str
+    kind: str
+    namespace: str
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class Notice:
+    """One Kubernetes event: a reason constant and a sentence with numbers."""
+
+    type: Literal["Normal", "Warning"]
+    reason: str
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """Everything one pass wants done, applied in this order: apply, delete, calls, status, events.
+
+    `apply` holds whole manifests for server-side apply, in order: whatever protects users (a route) comes before
+    whatever follows from it (a scale-down). A plan equal to the world costs no write.
+    """
+
+    status: Manifest
+    apply: tuple[Manifest, ...] = ()
+    delete: tuple[ObjectRef, ...] = ()
+    calls: tuple["Call", ...] = ()
+    events: tuple[Notice, ...] = ()
+    requeue_after: float | None = field(default=None)
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """A write to the data plane, named and idempotent: `method` and `path` as in its REST contract."""
+
+    method: Literal["PUT", "DELETE"]
+    path: str
+    body: Manifest | None = None
