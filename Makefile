@@ -1,0 +1,54 @@
+# Two commands do everything on a fresh machine: `make demo` and `make test`.
+SHELL := /bin/bash
+.DEFAULT_GOAL := help
+VENV := .venv
+PYTHON := $(VENV)/bin/python
+export PATH := $(CURDIR)/$(VENV)/bin:$(PATH)
+
+.PHONY: help demo test lint unit api e2e crds lock cluster cluster-down images clean
+
+help: ## this list
+	@grep -hE '^[a-z][a-z0-9-]*:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
+
+$(VENV)/.ready: requirements/dev.txt pyproject.toml hack/venv
+	hack/venv $(VENV)
+
+demo: ## the whole story on a real Kubernetes: made on the spot, or CONTEXT=name for your own
+	@python3 hack/demo
+
+test: lint unit api e2e ## everything below, on a real Kubernetes made on the spot
+
+lint: $(VENV)/.ready ## ruff, mypy --strict, import contracts, generated files up to date
+	ruff check .
+	ruff format --check .
+	mypy
+	lint-imports
+	$(PYTHON) -m learnloop_api.crd check crds
+
+unit: $(VENV)/.ready ## no cluster, under a minute
+	hack/unit
+
+api: $(VENV)/.ready ## against a real etcd and kube-apiserver
+	pytest tests/api
+
+e2e: $(VENV)/.ready ## against real nodes, pods and traffic
+	pytest tests/e2e
+
+crds: $(VENV)/.ready ## write crds/*.yaml and the chart's copy from the models
+	$(PYTHON) -m learnloop_api.crd write crds
+	hack/sync-chart-crds
+
+lock: ## pin requirements/*.txt anew
+	hack/lock
+
+cluster: ## a real Kubernetes on this machine (GATEWAY=1 adds Traefik)
+	python3 hack/cluster up
+
+cluster-down: ## stop it and remove what it made
+	python3 hack/cluster down
+
+images: ## build the images whose inputs changed and load them
+	python3 hack/images build
+
+clean: ## remove the virtual environment and caches of this checkout
+	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
