@@ -1,0 +1,1 @@
+"""A real Kubernetes on this machine, for the demo and the tests. Standard library only: it runs before any install."""

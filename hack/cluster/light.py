@@ -1,0 +1,55 @@
+"""The control-plane-only mode: etcd and kube-apiserver on free loopback ports, for anybody, as many as wanted."""
+
+import shutil
+from pathlib import Path
+
+from cluster import checks, controlplane, kubectl, pki
+from cluster.controlplane import ControlPlane
+from cluster.layout import CONTROL_PLANE_ONLY, State
+from cluster.processes import Processes
+from cluster.progress import say, step
+
+# No controller-manager runs, so no ServiceAccount is ever made and the admission plugin of that name would refuse every
+# pod; and a loopback address is nothing to publish as the endpoint of the `kubernetes` Service.
+FLAGS = ("--disable-admission-plugins=ServiceAccount", "--endpoint-reconciler-type=none")
+
+
+def up(state: State) -> Path:
+    """Start it, or find it running. Returns the path of its kubeconfig.
+
+    Raises Refusal where it cannot run.
+    """
+    checks.light(state)
+    state.make_folders(CONTROL_PLANE_ONLY)
+    endpoints = controlplane.free_endpoints(state)
+    made = pki.ensure(state.pki, controlplane.identities(endpoints))
+    with step("etcd and kube-apiserver"):
+        ControlPlane(state, endpoints, made).start(FLAGS)
+    kubectl.ensure(state)
+    say(f"API server at {endpoints.server}")
+    return state.kubeconfig
+
+
+def down(state: State) -> None:
+    """End it and remove its folder."""
+    processes = Processes(state)
+    with step(f"removing {state.root}"):
+        controlplane.stop(processes)
+        processes.stop_descendants()
+        shutil.rmtree(state.root, ignore_errors=True)
+        state.lock.unlink(missing_ok=True)
+
+
+def status(state: State) -> bool:
+    """Print what runs. Returns whether all of it does."""
+    processes = Processes(state)
+    pids = {name: processes.pid(name) for name in controlplane.PROGRAMS}
+    for name, pid in pids.items():
+        print(f"{name:24} {f'running, pid {pid}' if pid else 'not running'}")
+    if None in pids.values():
+        return False
+    plane = ControlPlane(state, controlplane.free_endpoints(state), pki.Pki(state.pki))
+    ready = plane.api.ready()
+    print(f"{'API server':24} {'ready' if ready else 'not ready'} at {plane.endpoints.server}")
+    print(f"{'kubeconfig':24} {state.kubeconfig}")
+    return ready

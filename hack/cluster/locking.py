@@ -1,0 +1,38 @@
+"""One `up`, `down` or `load` at a time for each state folder. The system drops the lock when its holder is killed."""
+
+import fcntl
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import IO
+
+from cluster.layout import State
+from cluster.progress import say
+
+
+@contextmanager
+def exclusive(state: State) -> Iterator[None]:
+    """Hold the state folder's lock, after saying so if somebody else has it."""
+    state.lock.parent.mkdir(parents=True, exist_ok=True)
+    while True:
+        with state.lock.open("w") as lock:
+            _acquire(lock, state)
+            if not _still_there(lock, state):
+                continue  # `down` removed the file while this run waited for it: others would lock another one
+            yield
+            return
+
+
+def _acquire(lock: IO[str], state: State) -> None:
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        say(f"another run is at work on {state.root}; waiting for it to end")
+        fcntl.flock(lock, fcntl.LOCK_EX)
+
+
+def _still_there(lock: IO[str], state: State) -> bool:
+    try:
+        return os.path.samestat(os.fstat(lock.fileno()), state.lock.stat())
+    except FileNotFoundError:
+        return False

