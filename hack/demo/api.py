@@ -1,0 +1,71 @@
+"""Reads the cluster through one `kubectl proxy`: a request costs a millisecond instead of a process."""
+
+import contextlib
+import json
+import re
+import subprocess
+import urllib.error
+import urllib.parse
+import urllib.request
+from collections.abc import Iterator
+from typing import Any
+
+Json = dict[str, Any]
+TIMEOUT_SECONDS = 10
+
+
+class Api:
+    """A read-only view of the cluster plus `kubectl` for everything that writes."""
+
+    def __init__(self, base: str, kubectl: list[str]) -> None:
+        self._base = base
+        self._kubectl = kubectl
+
+    def get(self, path: str) -> Json | None:
+        """The object at an API path; None when it does not exist (yet) or the API server is busy."""
+        body = self.text(path)
+        return None if body is None else json.loads(body)
+
+    def text(self, path: str) -> str | None:
+        """The body at an API path, or None."""
+        try:
+            with urllib.request.urlopen(self._base + path, timeout=TIMEOUT_SECONDS) as response:
+                return str(response.read().decode())
+        except (urllib.error.URLError, TimeoutError, ConnectionError):
+            return None
+
+    def custom(self, namespace: str, plural: str, name: str = "") -> Json | None:
+        """A learnloop object, or the list of them."""
+        return self.get(f"/apis/learnloop.dev/v1alpha1/namespaces/{namespace}/{plural}/{name}".rstrip("/"))
+
+    def pods(self, namespace: str, selector: str) -> list[Json]:
+        """Pods by label."""
+        found = self.get(f"/api/v1/namespaces/{namespace}/pods?labelSelector={urllib.parse.quote(selector)}")
+        return list(found["items"]) if found else []
+
+    def run(self, *arguments: str, stdin: str | None = None) -> str:
+        """Runs kubectl; raises CalledProcessError with its stderr when it fails."""
+        done = subprocess.run(
+            [*self._kubectl, *arguments], input=stdin, capture_output=True, text=True, timeout=180, check=False
+        )
+        if done.returncode:
+            raise subprocess.CalledProcessError(done.returncode, done.args, done.stdout, done.stderr)
+        return done.stdout
+
+
+@contextlib.contextmanager
+def connect(kubectl: list[str]) -> Iterator[Api]:
+    """Starts `kubectl proxy` on a free loopback port for the time of the block."""
+    proxy = subprocess.Popen(
+        [*kubectl, "proxy", "--port=0"], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+    )
+    try:
+        assert proxy.stdout is not None
+        line = proxy.stdout.readline()
+        address = re.search(r"127\.0\.0\.1:\d+", line)
+        if not address:
+            raise RuntimeError(f"kubectl proxy did not start: {line.strip()}")
+        yield Api(f"http://{address.group()}", kubectl)
+    finally:
+        proxy.terminate()
+        proxy.wait()

@@ -1,0 +1,39 @@
+"""Prints the story: one line a happening, with the time since the start."""
+
+import sys
+import time
+
+
+class StoryFailedError(Exception):
+    """A part of the story did not happen; the message says which and what was seen instead."""
+
+
+class Narrator:
+    """Says each thing once. Lines go to standard output at once, so a pipe shows progress too."""
+
+    def __init__(self) -> None:
+        self.started = time.monotonic()
+        self._said: dict[str, str] = {}
+
+    def elapsed(self) -> float:
+        """Seconds since the story began."""
+        return time.monotonic() - self.started
+
+    def chapter(self, title: str) -> None:
+        """Opens a new part of the story."""
+        print(f"\n{title}\n{'─' * len(title)}", flush=True)
+
+    def say(self, sentence: str) -> None:
+        """One line."""
+        minutes, seconds = divmod(int(self.elapsed()), 60)
+        print(f"  {minutes:2d}:{seconds:02d}  {sentence}", flush=True)
+
+    def on_change(self, topic: str, sentence: str) -> None:
+        """Says the sentence unless it is what was said last on this topic."""
+        if self._said.get(topic) != sentence:
+            self._said[topic] = sentence
+            self.say(sentence)
+
+    def fail(self, message: str) -> None:
+        """The story ends here."""
+        print(f"\ndemo failed: {message}", file=sys.stderr, flush=True)

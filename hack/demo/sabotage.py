@@ -1,0 +1,114 @@
+"""Second half of the story: a model that does the opposite is taken back before most users meet it."""
+
+import json
+import re
+import time
+from dataclasses import dataclass
+
+from demo.api import Api, Json
+from demo.narrator import Narrator, StoryFailedError
+from demo.settings import AGENT, ROOT, Settings
+from demo.waiting import until
+
+BAD_EPISODES = re.compile(r'^learnloop_episodes_ended_total\{[^}]*outcome="(success|failure|error)"[^}]*\} ([0-9.e+]+)')
+
+
+@dataclass(frozen=True)
+class TakenBack:
+    """What the cluster said about the second half."""
+
+    max_weight: int
+    rollback_seconds: float
+    sentence: str
+
+
+def watch_it_come_back(
+    api: Api, settings: Settings, narrator: Narrator, model_uri: str, model_sha256: str
+) -> TakenBack:
+    """Makes a valid model with the wrong actions, rolls it out, and waits for the operator to take it back.
+
+    Raises:
+        StoryFailedError: it was not taken back, or saw more than its first step's share.
+    """
+    narrator.chapter("A sabotaged model: valid ONNX, the opposite actions")
+    bad = _make(api, settings, model_uri, model_sha256)
+    narrator.say(f"pushed {bad['uri']}")
+    patch = {"spec": {"deployment": {"model": {"uri": bad["uri"], "sha256": bad["sha256"]}}}}
+    api.run("patch", "-n", settings.namespace, "learningagent", AGENT, "--type=merge", "-p", json.dumps(patch))
+    narrator.say("asked the agent to serve it (spec.deployment.model)")
+    return _follow(api, settings, narrator, bad["uri"])
+
+
+def _make(api: Api, settings: Settings, model_uri: str, model_sha256: str) -> dict[str, str]:
+    job = ROOT / "examples" / "sabotaged" / "job.yaml"
+    manifest = job.read_text().replace("MODEL_URI", model_uri).replace("MODEL_SHA256", model_sha256)
+    api.run("delete", "-n", settings.namespace, "job", "sabotage", "--ignore-not-found", "--wait")
+    api.run("apply", "-n", settings.namespace, "-f", "-", stdin=manifest)
+    api.run("wait", "-n", settings.namespace, "--for=condition=complete", "--timeout=120s", "job/sabotage")
+    last = api.run("logs", "-n", settings.namespace, "job/sabotage").strip().splitlines()[-1]
+    made: dict[str, str] = json.loads(last)
+    return made
+
+
+def _follow(api: Api, settings: Settings, narrator: Narrator, uri: str) -> TakenBack:
+    seen_max, first_bad = 0, None
+    revision: str | None = None
+    deadline = time.monotonic() + 420
+    while time.monotonic() < deadline:
+        status = (api.custom(settings.namespace, "modeldeployments", AGENT) or {}).get("status") or {}
+        if status.get("verdict"):
+            narrator.on_change("bad", f"weight {status.get('weight') or 0:3d} %  {status['verdict']}")
+        canary = status.get("canary") or {}
+        if canary.get("uri") == uri:
+            revision = canary["revision"]
+        weight = _weight(api, settings, revision) if revision else 0
+        seen_max = max(seen_max, weight)
+        if revision and first_bad is None and _finished_episodes(api, settings, revision):
+            first_bad = time.monotonic()
+            narrator.say("its first episode has ended")
+        blocked = status.get("blockedRevision") or {}
+        if blocked.get("uri") == uri and weight == 0:
+            return _verdict(narrator, seen_max, first_bad, blocked)
+        time.sleep(0.5)
+    raise StoryFailedError("the sabotaged model was not taken back within 420 s")
+
+
+def _verdict(narrator: Narrator, seen_max: int, first_bad: float | None, blocked: Json) -> TakenBack:
+    seconds = time.monotonic() - first_bad if first_bad is not None else 0.0
+    narrator.say(f"the operator: {blocked['message']}")
+    narrator.say(f"weight 0, {seconds:.1f} s after its first bad episode; it never had more than {seen_max} %")
+    if first_bad is None:
+        raise StoryFailedError("it was taken back before a single episode of it was seen to end")
+    return TakenBack(seen_max, seconds, blocked["message"])
+
+
+def _weight(api: Api, settings: Settings, revision: str) -> int:
+    config_map = api.get(f"/api/v1/namespaces/{settings.namespace}/configmaps/{AGENT}-routing") or {}
+    table = json.loads(config_map.get("data", {}).get("routing.json", '{"arms": []}'))
+    return sum(arm["weight"] for arm in table["arms"] if arm["revision"] == revision)
+
+
+def _finished_episodes(api: Api, settings: Settings, revision: str) -> float:
+    """Episodes the arm's own pods say they finished: sooner and closer to the truth than any scrape."""
+    total = 0.0
+    for pod in api.pods(settings.namespace, f"learnloop.dev/revision={revision}"):
+        path = f"/api/v1/namespaces/{settings.namespace}/pods/{pod['metadata']['name']}:8080/proxy/metrics"
+        for line in (api.text(path) or "").splitlines():
+            if match := BAD_EPISODES.match(line):
+                total += float(match.group(2))
+    return total
+
+
+def restore(api: Api, settings: Settings) -> None:
+    """Takes the pin away again, as a person would revert the commit."""
+    patch = json.dumps({"spec": {"deployment": {"model": None}}})
+    api.run("patch", "-n", settings.namespace, "learningagent", AGENT, "--type=merge", "-p", patch)
+    until(
+        "the agent back on its own model",
+        lambda: True if _phase(api, settings) in {"Healthy", "Guarding", "RolledBack"} else None,
+        60,
+    )
+
+
+def _phase(api: Api, settings: Settings) -> str | None:
+    return ((api.custom(settings.namespace, "modeldeployments", AGENT) or {}).get("status") or {}).get("phase")

@@ -1,0 +1,25 @@
+"""Waiting with a deadline and a reason."""
+
+import time
+from collections.abc import Callable
+from typing import TypeVar
+
+from demo.narrator import StoryFailedError
+
+T = TypeVar("T")
+
+
+def until(what: str, look: Callable[[], T | None], seconds: float, every: float = 1.0) -> T:
+    """Polls `look` until it returns something.
+
+    Raises:
+        StoryFailedError: nothing came within `seconds`.
+    """
+    deadline = time.monotonic() + seconds
+    while True:
+        seen = look()
+        if seen is not None:
+            return seen
+        if time.monotonic() > deadline:
+            raise StoryFailedError(f"{what} did not happen within {seconds:.0f} s")
+        time.sleep(every)
