@@ -18,7 +18,7 @@ MANAGED_BY = "learnloop"
 
 # Annotations a person (or the CLI, or an Argo CD action) sets to say something to the operator.
 ANNOTATION_TRAIN = f"{GROUP}/train"  # any new value: train now
-ANNOTATION_APPROVE = f"{GROUP}/approve"  # a revision: pass the pause it waits at
+ANNOTATION_APPROVE = f"{GROUP}/approve"  # REVISION or REVISION/STEP: pass the pause it waits at
 ANNOTATION_RETRY = f"{GROUP}/retry"  # any new value: forget blockedRevision, try it again
 ANNOTATION_ABORT = f"{GROUP}/abort"  # a revision: roll it back now
 

@@ -183,6 +183,9 @@ class ModelDeploymentStatus(Status):
     step: int | None = Field(default=None, description="index of the current step, from 0")
     step_text: ShortText | None = Field(default=None, description="e.g. 2/4")
     step_started_at: Time | None = None
+    step_base_episodes: int | None = Field(
+        default=None, description="finished canary episodes of this rollout when the current step began"
+    )
     rollout_started_at: Time | None = None
     promoted_at: Time | None = None
     blocked_revision: BlockedRevision | None = None
@@ -191,3 +194,6 @@ class ModelDeploymentStatus(Status):
     replicas: int | None = None
     selector: ShortText | None = None
     observed_retry: ShortText | None = Field(default=None, description="value of learnloop.dev/retry already obeyed")
+    observed_approve: ShortText | None = Field(
+        default=None, description="value of learnloop.dev/approve that passed the last pause"
+    )
