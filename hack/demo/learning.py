@@ -84,7 +84,8 @@ def _experience(api: Api, settings: Settings, narrator: Narrator) -> float | Non
 
 def _newest_job(api: Api, settings: Settings) -> str | None:
     agent = api.custom(settings.namespace, "learningagents", AGENT)
-    return _get(agent or {}, "status", "lastTraining", "name")
+    name = _get(agent or {}, "status", "lastTraining", "name")
+    return str(name) if name else None
 
 
 def _workers(api: Api, settings: Settings, name: str) -> int | None:

@@ -1,0 +1,98 @@
+"""A real cluster with learnloop in it, shared by all end-to-end tests."""
+
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT / "hack"))
+sys.path.insert(0, str(Path(__file__).resolve().parent))
+
+from world import World
+
+from demo import install, learning
+from demo.api import Api, connect
+from demo.narrator import Narrator
+from demo.settings import SYSTEM_NAMESPACE, Settings
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """The test that uninstalls everything goes last; nothing here may be cut off by the unit tests' limit."""
+    items.sort(key=lambda item: "uninstall" in item.path.name)
+    for item in items:
+        item.add_marker(pytest.mark.timeout(900))
+
+
+@pytest.fixture(scope="session")
+def narrator() -> Narrator:
+    return Narrator()
+
+
+@pytest.fixture(scope="session")
+def settings() -> Settings:
+    return Settings.read()
+
+
+@pytest.fixture(scope="session")
+def api(settings: Settings, narrator: Narrator) -> Iterator[Api]:
+    """A cluster with learnloop installed from this checkout."""
+    kubectl = install.prepare(settings, narrator)
+    with connect(kubectl) as api:
+        yield api
+
+
+@pytest.fixture(scope="session")
+def world(api: Api) -> World:
+    return World(api)
+
+
+@pytest.fixture
+def namespace(api: Api, request: pytest.FixtureRequest) -> Iterator[str]:
+    """A namespace of the test's own, under the restricted pod security standard."""
+    name = "e2e-" + request.node.name.removeprefix("test_").replace("_", "-")[:40].rstrip("-")
+    yield from _namespace(api, name)
+
+
+def _namespace(api: Api, name: str) -> Iterator[str]:
+    api.run("delete", "namespace", name, "--ignore-not-found", "--wait", "--timeout=120s")
+    api.run("create", "namespace", name)
+    api.run("label", "namespace", name, "pod-security.kubernetes.io/enforce=restricted")
+    yield name
+    api.run("delete", "namespace", name, "--wait=false", "--ignore-not-found")
+
+
+@pytest.fixture(scope="session")
+def learned(api: Api, narrator: Narrator) -> Iterator[tuple[Settings, learning.Learned]]:
+    """The quickstart, followed until its trained policy serves everyone."""
+    settings = Settings(context=None, namespace="e2e-quickstart", values=(), keep=False)
+    for _ in _namespace(api, settings.namespace):
+        yield settings, learning.watch_it_learn(api, settings, narrator)
+
+
+@pytest.hookimpl(hookwrapper=True)
+def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) -> Iterator[None]:
+    """A failed test says what the cluster looked like."""
+    outcome = yield
+    report = outcome.get_result()  # type: ignore[attr-defined]
+    if report.failed and "api" in getattr(item, "funcargs", {}):
+        report.sections.append(("cluster", _describe(item.funcargs["api"])))  # type: ignore[attr-defined]
+
+
+def _describe(api: Api) -> str:
+    wanted = (
+        ("get", "pods", "-A", "-o", "wide"),
+        ("get", "la,tjob,mdep,rp,memsvc,pytorchjobs", "-A", "-o", "yaml"),
+        ("logs", "-n", SYSTEM_NAMESPACE, "deploy/learnloop-operator", "--tail=80"),
+        ("logs", "-n", SYSTEM_NAMESPACE, "deploy/learnloop-data", "--tail=40"),
+        ("get", "events", "-A", "--sort-by=.lastTimestamp"),
+    )
+    parts = []
+    for command in wanted:
+        try:
+            parts.append(f"$ kubectl {' '.join(command)}\n{api.run(*command)[-12000:]}")
+        except subprocess.CalledProcessError as error:
+            parts.append(f"$ kubectl {' '.join(command)}\n{error.stderr}")
+    return "\n".join(parts)

@@ -1,0 +1,67 @@
+"""What must not go wrong while a canary is out."""
+
+import time
+from collections.abc import Callable
+
+import pytest
+from world import Json, World
+
+from demo.api import Api
+from demo.learning import Learned
+from demo.settings import AGENT, SYSTEM_NAMESPACE, Settings
+
+
+@pytest.fixture
+def next_revision(world: World, learned: tuple[Settings, Learned], request: pytest.FixtureRequest) -> tuple[str, str]:
+    """Rolls out a new revision of the good model; returns the namespace and the revision it replaces."""
+    namespace = learned[0].namespace
+    before = world.until(
+        "a settled deployment", lambda: _settled(world.status(namespace, "modeldeployments", AGENT)), 120
+    )
+    template = {"serving": {"pod": {"env": [{"name": "RELEASE", "value": request.node.name}]}}}
+    world.patch(namespace, "learningagent", AGENT, {"spec": {"deployment": {"template": template}}})
+    return namespace, before
+
+
+def _settled(status: Json) -> str | None:
+    return status["stable"]["revision"] if status.get("stable") and not status.get("canary") else None
+
+
+def _promoted_over(world: World, namespace: str, before: str) -> bool:
+    revision = _settled(world.status(namespace, "modeldeployments", AGENT))
+    return revision is not None and revision != before
+
+
+def test_an_operator_killed_in_mid_canary_finishes_the_rollout(world: World, next_revision: tuple[str, str]) -> None:
+    namespace, before = next_revision
+    world.until("a canary", lambda: world.canary_weight(namespace, AGENT) >= 10, 120)
+    with world.watching_weights(namespace, AGENT) as seen:
+        world.kill_operator()
+        world.until("promotion", lambda: _promoted_over(world, namespace, before), 300)
+    steps = [weight for weight in seen.weights if weight]
+    assert steps == sorted(steps), f"the weight went back and forth: {seen.weights}"
+    assert set(steps) <= {10, 25, 50, 100}
+
+
+def test_a_canary_holds_while_prometheus_is_gone(world: World, api: Api, next_revision: tuple[str, str]) -> None:
+    namespace, before = next_revision
+    world.until("a canary", lambda: world.canary_weight(namespace, AGENT) >= 10, 120)
+    held = world.canary_weight(namespace, AGENT)
+    world.scale("deployment/learnloop-prometheus", 0)
+    try:
+        message = world.condition(namespace, "modeldeployments", AGENT, "DataAvailable", "False", 60)
+        assert "rometheus" in message
+        held = world.canary_weight(namespace, AGENT)
+        with world.watching_weights(namespace, AGENT) as seen:
+            api.run("wait", "-n", SYSTEM_NAMESPACE, "--for=delete", "pod", "-l", "app.kubernetes.io/component=prometheus",
+                    "--timeout=60s")  # fmt: skip
+            world.until("fifteen quiet seconds", _timer(15), 20)
+        assert set(seen.weights) == {held}, f"the weight moved without evidence: {seen.weights}"
+    finally:
+        world.scale("deployment/learnloop-prometheus", 1)
+    world.until("promotion", lambda: _promoted_over(world, namespace, before), 300)
+
+
+def _timer(seconds: float) -> Callable[[], bool]:
+    end = time.monotonic() + seconds
+    return lambda: time.monotonic() >= end

@@ -1,0 +1,25 @@
+"""The main job: the quickstart learns, and a bad model is taken back."""
+
+from demo import sabotage
+from demo.api import Api
+from demo.learning import Learned
+from demo.narrator import Narrator
+from demo.settings import Settings
+
+
+def test_the_quickstart_learns_and_its_policy_reaches_every_user(learned: tuple[Settings, Learned]) -> None:
+    _, result = learned
+    assert result.baseline_return <= 30
+    assert result.promoted_return >= 400
+    assert result.training_workers == 2
+
+
+def test_a_sabotaged_model_is_taken_back_at_its_first_step(
+    api: Api, learned: tuple[Settings, Learned], narrator: Narrator
+) -> None:
+    settings, result = learned
+    back = sabotage.watch_it_come_back(api, settings, narrator, result.model_uri, result.model_sha256)
+    assert back.max_weight <= 10
+    assert back.rollback_seconds <= 60
+    assert "return" in back.sentence
+    sabotage.restore(api, settings)

@@ -1,0 +1,123 @@
+"""What the end-to-end tests do to the world, and how they look at it."""
+
+import json
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
+
+from demo.api import Api
+from demo.settings import SYSTEM_NAMESPACE
+
+T = TypeVar("T")
+Json = dict[str, Any]
+
+
+@dataclass
+class Seen:
+    """What a watcher noticed while a test did something else."""
+
+    weights: list[int] = field(default_factory=list)
+
+    @property
+    def highest(self) -> int:
+        return max(self.weights, default=0)
+
+
+class World:
+    """The cluster, in the words of the tests."""
+
+    def __init__(self, api: Api) -> None:
+        self.api = api
+
+    def apply(self, namespace: str, *objects: Json) -> None:
+        """Applies objects as a user would."""
+        document = json.dumps({"apiVersion": "v1", "kind": "List", "items": list(objects)})
+        self.api.run("apply", "-n", namespace, "--server-side", "--force-conflicts", "-f", "-", stdin=document)
+
+    def patch(self, namespace: str, resource: str, name: str, patch: Json) -> None:
+        """A merge patch."""
+        self.api.run("patch", "-n", namespace, resource, name, "--type=merge", "-p", json.dumps(patch))
+
+    def status(self, namespace: str, plural: str, name: str) -> Json:
+        """The status of a learnloop object; empty before the operator saw it."""
+        return (self.api.custom(namespace, plural, name) or {}).get("status") or {}
+
+    def until(self, what: str, look: Callable[[], T | None | bool], seconds: float, every: float = 0.5) -> T:
+        """Polls until `look` returns something true; AssertionError otherwise."""
+        deadline = time.monotonic() + seconds
+        while True:
+            seen = look()
+            if seen:
+                return seen  # type: ignore[return-value]
+            assert time.monotonic() < deadline, f"{what} did not happen within {seconds:.0f} s"
+            time.sleep(every)
+
+    def phase(self, namespace: str, plural: str, name: str, *wanted: str, seconds: float) -> Json:
+        """Waits for one of the phases and returns the status."""
+
+        def look() -> Json | None:
+            status = self.status(namespace, plural, name)
+            return status if status.get("phase") in wanted else None
+
+        return self.until(f"{plural}/{name} in phase {' or '.join(wanted)}", look, seconds)
+
+    def condition(self, namespace: str, plural: str, name: str, type_: str, status: str, seconds: float) -> str:
+        """Waits for a condition and returns its message."""
+
+        def look() -> str | None:
+            for item in self.status(namespace, plural, name).get("conditions", []):
+                if item["type"] == type_ and item["status"] == status:
+                    return f"{item['reason']}: {item['message']}"
+            return None
+
+        return self.until(f"{plural}/{name} condition {type_}={status}", look, seconds)
+
+    def kill_operator(self) -> None:
+        """kill -9: no grace, no clean-up; its Deployment starts another."""
+        self.api.run(
+            "delete", "pod", "-n", SYSTEM_NAMESPACE, "-l", "app.kubernetes.io/component=operator",
+            "--grace-period=0", "--force",
+        )  # fmt: skip
+
+    def operator_restarts(self) -> int:
+        """Container restarts of the operator's pods."""
+        pods = self.api.pods(SYSTEM_NAMESPACE, "app.kubernetes.io/component=operator")
+        return sum(item["restartCount"] for pod in pods for item in pod["status"].get("containerStatuses", []))
+
+    def scale(self, resource: str, replicas: int) -> None:
+        """Scales a part of the installation and waits until it is so."""
+        self.api.run("scale", "-n", SYSTEM_NAMESPACE, resource, f"--replicas={replicas}")
+        self.api.run("rollout", "status", "-n", SYSTEM_NAMESPACE, resource, "--timeout=120s")
+
+    def canary_weight(self, namespace: str, deployment: str) -> int:
+        """Percent of new episodes for the canary, from the routing table the policy servers obey."""
+        found = self.api.get(f"/api/v1/namespaces/{namespace}/configmaps/{deployment}-routing") or {}
+        table = json.loads(found.get("data", {}).get("routing.json", '{"arms": []}'))
+        return sum(arm["weight"] for arm in table["arms"] if arm["role"] == "canary")
+
+    @contextmanager
+    def watching_weights(self, namespace: str, deployment: str) -> Iterator[Seen]:
+        """Notes the canary's weight several times a second for the time of the block."""
+        seen, stop = Seen(), threading.Event()
+
+        def watch() -> None:
+            while not stop.wait(0.3):
+                weight = self.canary_weight(namespace, deployment)
+                if not seen.weights or seen.weights[-1] != weight:
+                    seen.weights.append(weight)
+
+        thread = threading.Thread(target=watch, daemon=True)
+        thread.start()
+        try:
+            yield seen
+        finally:
+            stop.set()
+            thread.join()
+
+
+def learnloop(kind: str, name: str, spec: Json) -> Json:
+    """A learnloop object."""
+    return {"apiVersion": "learnloop.dev/v1alpha1", "kind": kind, "metadata": {"name": name}, "spec": spec}
