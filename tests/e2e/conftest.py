@@ -1,16 +1,9 @@
 """A real cluster with learnloop in it, shared by all end-to-end tests."""
 
 import subprocess
-import sys
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
-
-ROOT = Path(__file__).resolve().parents[2]
-sys.path.insert(0, str(ROOT / "hack"))
-sys.path.insert(0, str(Path(__file__).resolve().parent))
-
 from world import World
 
 from demo import install, learning

@@ -53,8 +53,8 @@ def test_a_canary_holds_while_prometheus_is_gone(world: World, api: Api, next_re
         assert "rometheus" in message
         held = world.canary_weight(namespace, AGENT)
         with world.watching_weights(namespace, AGENT) as seen:
-            api.run("wait", "-n", SYSTEM_NAMESPACE, "--for=delete", "pod", "-l", "app.kubernetes.io/component=prometheus",
-                    "--timeout=60s")  # fmt: skip
+            selector = "app.kubernetes.io/component=prometheus"
+            api.run("wait", "-n", SYSTEM_NAMESPACE, "--for=delete", "pod", "-l", selector, "--timeout=60s")
             world.until("fifteen quiet seconds", _timer(15), 20)
         assert set(seen.weights) == {held}, f"the weight moved without evidence: {seen.weights}"
     finally:

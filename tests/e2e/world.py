@@ -45,7 +45,7 @@ class World:
         """The status of a learnloop object; empty before the operator saw it."""
         return (self.api.custom(namespace, plural, name) or {}).get("status") or {}
 
-    def until(self, what: str, look: Callable[[], T | None | bool], seconds: float, every: float = 0.5) -> T:
+    def until(self, what: str, look: Callable[[], T | bool | None], seconds: float, every: float = 0.5) -> T:
         """Polls until `look` returns something true; AssertionError otherwise."""
         deadline = time.monotonic() + seconds
         while True:
