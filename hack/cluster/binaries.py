@@ -55,6 +55,7 @@ KUBE = Module(
         "coredns": "./coredns",
         "provisioner": "./provisioner",
         "pause": "./pause",
+        "nslookup": "./nslookup",
     },
     KUBERNETES_FLAGS,
 )
@@ -113,7 +114,7 @@ def _build(module: Module, names: list[str], folder: Path) -> None:
     with step(f"Go build of {', '.join(names)}") as current, tempfile.TemporaryDirectory(dir=folder) as scratch:
         packages = [module.programs[name] for name in names]
         flags = ["-v", "-ldflags", f"-s -w {module.linker_flags}", "-o", f"{scratch}/"]
-        command = ["nice", "-n", "10", go, "build", *flags, *packages]
+        command: list[str | Path] = ["nice", "-n", "10", go, "build", *flags, *packages]
         follow(command, current, cwd=module.source, env=go_environment())
         for name in names:
             built = Path(scratch) / _default_name(module.programs[name])

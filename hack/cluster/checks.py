@@ -1,17 +1,31 @@
 """Everything that can be known to fail before anything is started, said with what to do about it."""
 
+import errno
+import os
 import shutil
+import socket
 import sys
 from pathlib import Path
 
-from cluster import binaries
+from cluster import addons, binaries, node
 from cluster.errors import Refusal
-from cluster.layout import LONGEST_STATE_PATH, State, cache_root
+from cluster.layout import BRIDGE_ADDRESS, LONGEST_STATE_PATH, State, cache_root
+from cluster.processes import OWNER_MARK, Processes
 
 GIBIBYTE = 1024**3
 GO_BUILD_GIBIBYTES = 8
 IMAGES_GIBIBYTES = 12
 RUNNING_GIBIBYTES = 2
+
+# Owner, by the name of its process → where it listens.
+FULL_PORTS = {
+    "etcd": (node.LOOPBACK, 2379),
+    "etcd peers": (node.LOOPBACK, 2380),
+    "kube-apiserver": (BRIDGE_ADDRESS, 6443),
+    addons.DNS: (BRIDGE_ADDRESS, 53),
+    node.KUBELET: (BRIDGE_ADDRESS, node.PORTS[node.KUBELET]),
+    **{owner: (node.LOOPBACK, port) for owner, port in node.PORTS.items() if owner != node.KUBELET},
+}
 
 
 def light(state: State) -> None:
@@ -20,6 +34,63 @@ def light(state: State) -> None:
     _state_path(state)
     built = all((binaries.KUBE.cache() / name).exists() for name in ("etcd", "kube-apiserver"))
     _disk(state.root, RUNNING_GIBIBYTES if built else RUNNING_GIBIBYTES + GO_BUILD_GIBIBYTES)
+
+
+def full(state: State, processes: Processes) -> None:
+    """What the full cluster asks for. Raises Refusal."""
+    _linux()
+    _root()
+    _state_path(state)
+    _one_per_machine(state)
+    built = all((binaries.KUBE.cache() / name).exists() for name in binaries.KUBE.programs)
+    _disk(state.root, IMAGES_GIBIBYTES if built else IMAGES_GIBIBYTES + GO_BUILD_GIBIBYTES)
+    for owner, (host, port) in FULL_PORTS.items():
+        if processes.pid(owner.split()[0]) is None:
+            _port_free(owner, host, port)
+
+
+def _root() -> None:
+    if os.geteuid() != 0:
+        raise Refusal(
+            "A node makes network interfaces, mounts and control groups, and needs root for that. Run it with sudo, or "
+            "use `up --control-plane-only`, which needs no root, or your own cluster: `CONTEXT=<context> make demo`."
+        )
+
+
+def _one_per_machine(state: State) -> None:
+    """Bridge, firewall chains and the ports of a node exist once for each machine."""
+    for process in Path("/proc").glob("[0-9]*"):
+        try:
+            program = (process / "exe").readlink().name
+            environment = (process / "environ").read_bytes()
+        except OSError:
+            continue
+        ours = f"{OWNER_MARK}={state.root}:".encode() in environment
+        if program.removesuffix(" (deleted)") == "kubelet" and not ours and _same_network(process):
+            raise Refusal(
+                f"Another kubelet runs on this machine (pid {process.name}), and two would share firewall chains and "
+                "control groups. Stop it, or use its cluster: `CONTEXT=<kubeconfig context> make demo`."
+            )
+
+
+def _same_network(process: Path) -> bool:
+    """A kubelet inside a container, such as kind's, has a network of its own and is in nobody's way."""
+    try:
+        return (process / "ns" / "net").readlink() == Path("/proc/self/ns/net").readlink()
+    except OSError:
+        return False
+
+
+def _port_free(owner: str, host: str, port: int) -> None:
+    try:
+        socket.create_server((host, port)).close()
+    except OSError as error:
+        if error.errno == errno.EADDRNOTAVAIL:  # the bridge is not there yet, and so nobody listens on it
+            return
+        raise Refusal(
+            f"Port {port} on {host}, which {owner} needs, is taken. Find who holds it with "
+            f"`ss -ltnp 'sport = :{port}'` and stop it."
+        ) from error
 
 
 def _linux() -> None:

@@ -1,14 +1,15 @@
 """The command line of hack/cluster."""
 
 import argparse
+import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from cluster import light
+from cluster import full, light, loading, teardown
 from cluster.commands import CommandFailed
 from cluster.errors import Refusal
-from cluster.layout import State, default_state
+from cluster.layout import CONTROL_PLANE_ONLY, FULL, State, default_state
 from cluster.locking import exclusive
 from cluster.progress import say
 
@@ -37,13 +38,23 @@ def _parser() -> argparse.ArgumentParser:
         ("down", _down, "end the cluster and remove what it made, except cached binaries and images"),
         ("status", _status, "say what runs"),
     ):
-        verbs.add_parser(verb, parents=[common], help=text, description=text).set_defaults(action=action)
+        verb_parser = verbs.add_parser(verb, parents=[common], help=text, description=text)
+        verb_parser.set_defaults(action=action)
+        if verb == "down":
+            verb_parser.add_argument("--purge", action="store_true", help="remove the loaded images too")
+    text = "give the cluster an image: an OCI or Docker archive, or the name of one in this machine's Docker engine"
+    load = verbs.add_parser("load", parents=[common], help=text, description=text)
+    load.set_defaults(action=_load)
+    load.add_argument("image", metavar="IMAGE|ARCHIVE")
     return parser
 
 
 def _up(state: State, options: argparse.Namespace) -> int:
     with exclusive(state):
-        print(light.up(state))
+        if options.control_plane_only:
+            print(light.up(state))
+        else:
+            print(full.up(state, with_gateway=os.environ.get("GATEWAY") == "1"))
     return 0
 
 
@@ -51,8 +62,10 @@ def _down(state: State, options: argparse.Namespace) -> int:
     with exclusive(state):
         if state.mode() is None:
             say(f"no cluster in {state.root}")
-        else:
+        elif state.mode() == CONTROL_PLANE_ONLY:
             light.down(state)
+        else:
+            teardown.down(state, purge=options.purge)
     return 0
 
 
@@ -60,4 +73,12 @@ def _status(state: State, options: argparse.Namespace) -> int:
     if state.mode() is None:
         print(f"no cluster in {state.root}")
         return 1
-    return 0 if light.status(state) else 1
+    report = light.status if state.mode() == CONTROL_PLANE_ONLY else full.status
+    return 0 if report(state) else 1
+
+
+def _load(state: State, options: argparse.Namespace) -> int:
+    if state.mode() != FULL:
+        raise Refusal(f"no cluster to load into in {state.root}. Start one: `python3 hack/cluster up`.")
+    loading.load(state, options.image)
+    return 0

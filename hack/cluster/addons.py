@@ -1,0 +1,151 @@
+"""What a cluster has beside its control plane: a name server, a default StorageClass, the training operator."""
+
+import hashlib
+import shutil
+from dataclasses import dataclass
+from pathlib import Path
+
+from cluster import binaries, kubeconfig, packages
+from cluster.api import Api
+from cluster.commands import run
+from cluster.containerd import PAUSE_IMAGE, Client
+from cluster.layout import BRIDGE_ADDRESS, NODE, SOURCES, State
+from cluster.ociarchive import Image, pack
+from cluster.pki import Identity, Pki
+from cluster.processes import Daemon
+from cluster.progress import step
+
+DNS = "coredns"
+PROVISIONER = "provisioner"
+PROGRAMS = (DNS, PROVISIONER)
+IDENTITIES = (Identity(DNS, "learnloop-local-dns"), Identity(PROVISIONER, "learnloop-local-provisioner"))
+
+BUSYBOX = ("busybox-static", "bin/busybox")
+INIT_IMAGE = "localhost/learnloop/pytorch-init:local"
+TRAINING_OPERATOR_IMAGE = "localhost/learnloop/training-operator:v1.8.1"
+TRAINING_OPERATOR_MODULE = "github.com/kubeflow/training-operator"
+TRAINING_OPERATOR_DEPLOYMENT = "/apis/apps/v1/namespaces/kubeflow/deployments/training-operator"
+
+COREFILE = """\
+. {{
+    bind {address}
+    ready {address}:8181
+    errors
+    cache 5
+    kubernetes cluster.local in-addr.arpa ip6.arpa {{
+        kubeconfig {kubeconfig}
+        pods insecure
+        ttl 5
+    }}
+}}
+"""
+
+# The manifests of the training operator stay as they are; this lays our image and one flag over them, and asks
+# for its readiness each second: with the delay and period of the original, a start takes 20 s longer.
+OVERLAY = """\
+apiVersion: kustomize.config.k8s.io/v1beta1
+kind: Kustomization
+resources: [manifests/overlays/standalone]
+images:
+- name: kubeflow/training-operator
+  newName: {name}
+  newTag: {tag}
+patches:
+- target: {{kind: Deployment, name: training-operator}}
+  patch: |
+    - op: add
+      path: /spec/template/spec/containers/0/args
+      value: ["--pytorch-init-container-image={init_image}"]
+    - op: replace
+      path: /spec/template/spec/containers/0/readinessProbe/initialDelaySeconds
+      value: 1
+    - op: replace
+      path: /spec/template/spec/containers/0/readinessProbe/periodSeconds
+      value: 1
+"""
+
+
+def images() -> list[Image]:
+    """The images without which no pod and no PyTorchJob starts. None has more than a few files."""
+    kube = binaries.ensure(binaries.KUBE, ["pause", "nslookup"])
+    operator = binaries.ensure(binaries.TRAINING_OPERATOR, ["training-operator"])["training-operator"]
+    busybox = packages.unpacked(*BUSYBOX)
+    shell = {f"bin/{name}": "busybox" for name in ("sh", "seq", "sleep", "echo")}
+    return [
+        Image(PAUSE_IMAGE, {"pause": kube["pause"]}, ["/pause"], {}),
+        Image(INIT_IMAGE, {"bin/busybox": busybox, "usr/local/bin/nslookup": kube["nslookup"]}, ["/bin/sh"], shell),
+        Image(TRAINING_OPERATOR_IMAGE, {"manager": operator}, ["/manager"], {}),
+    ]
+
+
+def load_images(client: Client, wanted: list[Image]) -> None:
+    """Import those that containerd does not hold in this very version. Raises CommandFailed."""
+    present = client.images()
+    for image in wanted:
+        archive = pack(image)
+        if present.get(image.name) != archive.digest:
+            with step(f"importing {image.name}"):
+                client.load(archive.content)
+
+
+@dataclass(frozen=True)
+class Addons:
+    """The add-ons of one cluster."""
+
+    state: State
+    pki: Pki
+    programs: dict[str, Path]
+    server: str
+    api: Api
+    kubectl: Path
+
+    def daemons(self) -> list[Daemon]:
+        """The add-ons that run as processes of this machine."""
+        corefile = self.state.config / "Corefile"
+        corefile.write_text(COREFILE.format(address=BRIDGE_ADDRESS, kubeconfig=self._kubeconfig(DNS)))
+        volumes = self.state.root / "volumes"
+        volumes.mkdir(exist_ok=True)
+        config = self._kubeconfig(PROVISIONER)
+        return [
+            Daemon(DNS, [self.programs[DNS], "-conf", corefile], inputs=[corefile, self.pki.authority]),
+            Daemon(PROVISIONER, [
+                self.programs[PROVISIONER], f"--kubeconfig={config}", f"--root={volumes}", f"--node={NODE}",
+            ], inputs=[config]),
+        ]
+
+    def apply_base(self) -> None:
+        """Permissions and the StorageClass. Raises CommandFailed."""
+        self.apply("base", SOURCES / "manifests" / "base.yaml")
+
+    def apply_training_operator(self) -> None:
+        """The training operator from its own manifests. Raises CommandFailed."""
+        folder = self.state.config / "training-operator"
+        shutil.rmtree(folder, ignore_errors=True)
+        folder.mkdir()
+        source = binaries.module_folder(binaries.TRAINING_OPERATOR, TRAINING_OPERATOR_MODULE)
+        shutil.copytree(source / "manifests", folder / "manifests", copy_function=shutil.copyfile)
+        name, _, tag = TRAINING_OPERATOR_IMAGE.rpartition(":")
+        (folder / "kustomization.yaml").write_text(OVERLAY.format(name=name, tag=tag, init_image=INIT_IMAGE))
+        rendered = self.state.config / "training-operator.yaml"
+        rendered.write_text(run([self.kubectl, "kustomize", folder]))
+        self.apply("training-operator", rendered)
+
+    def training_operator_ready(self) -> bool:
+        """Whether its Deployment is available."""
+        return self.api.condition(TRAINING_OPERATOR_DEPLOYMENT, "Available")
+
+    def apply(self, name: str, manifest: Path) -> None:
+        """Apply a file once for each content: asking the API server about every object takes seconds."""
+        note = self.state.config / f"applied-{name}"
+        digest = hashlib.sha256(manifest.read_bytes()).hexdigest()
+        if note.exists() and note.read_text() == digest:
+            return
+        with step(f"applying {name}"):
+            run([
+                self.kubectl, "--kubeconfig", self.state.kubeconfig, "apply", "--server-side", "--force-conflicts",
+                "--field-manager=learnloop-local", "-f", manifest,
+            ])
+        note.write_text(digest)
+
+    def _kubeconfig(self, user: str) -> Path:
+        return kubeconfig.write(self.state.config / f"{user}.kubeconfig", self.server, self.pki, user)

@@ -1,0 +1,35 @@
+"""`load`: an image from an archive or from this machine's Docker engine into the cluster."""
+
+import shutil
+import tempfile
+from pathlib import Path
+
+from cluster.commands import run
+from cluster.containerd import Client
+from cluster.errors import Refusal
+from cluster.layout import State
+from cluster.progress import step
+
+
+def load(state: State, image: str) -> None:
+    """Import it. Raises Refusal when there is no such image, CommandFailed when the import fails."""
+    client = Client(state)
+    if not client.answers():
+        raise Refusal("the cluster's containerd does not answer. Start the cluster: `python3 hack/cluster up`.")
+    with step(f"loading {image}"):
+        if Path(image).is_file():
+            client.load(Path(image))
+        else:
+            _from_docker(client, image)
+
+
+def _from_docker(client: Client, image: str) -> None:
+    if shutil.which("docker") is None:
+        raise Refusal(
+            f"{image} is no file, and there is no Docker engine to ask for an image of that name. "
+            "The product's own images: `python3 hack/images build`."
+        )
+    with tempfile.TemporaryDirectory() as scratch:
+        archive = Path(scratch) / "image.tar"
+        run(["docker", "save", "--output", archive, image])
+        client.load(archive)

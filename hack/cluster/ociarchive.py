@@ -1,0 +1,99 @@
+"""A container image of a few files, written as an OCI archive without any image tool.
+
+The same files give the same bytes, so an image's digest tells whether a machine already has it.
+"""
+
+import hashlib
+import io
+import json
+import tarfile
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+OCI = "application/vnd.oci.image"
+
+
+@dataclass(frozen=True)
+class Image:
+    """A named image: where its files come from, its symbolic links and the command it runs."""
+
+    name: str
+    files: Mapping[str, Path]
+    command: Sequence[str]
+    links: Mapping[str, str]
+
+
+@dataclass(frozen=True)
+class Archive:
+    """An OCI archive in memory, and the digest that containerd will list its image under."""
+
+    digest: str
+    content: bytes
+
+
+def pack(image: Image) -> Archive:
+    """Make the archive of an image of one layer."""
+    layer = _layer(image)
+    config = _json({
+        "architecture": "amd64",
+        "os": "linux",
+        "config": {"Entrypoint": list(image.command), "Env": ["PATH=/usr/local/bin:/usr/bin:/bin"]},
+        "rootfs": {"type": "layers", "diff_ids": [_digest(layer)]},
+    })
+    manifest = _json({
+        "schemaVersion": 2,
+        "mediaType": f"{OCI}.manifest.v1+json",
+        "config": _described(f"{OCI}.config.v1+json", config),
+        "layers": [_described(f"{OCI}.layer.v1.tar", layer)],
+    })
+    return Archive(_digest(manifest), bundle(image.name, manifest, {_digest(blob): blob for blob in (config, layer)}))
+
+
+def bundle(name: str, manifest: bytes, blobs: Mapping[str, bytes]) -> bytes:
+    """An OCI archive of one manifest and whatever blobs the reader does not have yet."""
+    described = _described(f"{OCI}.manifest.v1+json", manifest)
+    described["annotations"] = {"io.containerd.image.name": name}
+    index = _json({"schemaVersion": 2, "manifests": [described]})
+    buffer = io.BytesIO()
+    with tarfile.open(fileobj=buffer, mode="w") as archive:
+        _add(archive, "oci-layout", b'{"imageLayoutVersion":"1.0.0"}')
+        _add(archive, "index.json", index)
+        for digest, blob in {_digest(manifest): manifest, **blobs}.items():
+            _add(archive, f"blobs/{digest.replace(':', '/')}", blob)
+    return buffer.getvalue()
+
+
+def _layer(image: Image) -> bytes:
+    buffer = io.BytesIO()
+    with tarfile.open(fileobj=buffer, mode="w") as archive:
+        folders = {str(parent) for path in (*image.files, *image.links) for parent in Path(path).parents}
+        for folder in sorted((folders | {"tmp"}) - {"."}):
+            entry = tarfile.TarInfo(folder)
+            entry.type, entry.mode = tarfile.DIRTYPE, 0o1777 if folder == "tmp" else 0o755
+            archive.addfile(entry)
+        for path, source in sorted(image.files.items()):
+            _add(archive, path, source.read_bytes(), 0o755)
+        for path, target in sorted(image.links.items()):
+            entry = tarfile.TarInfo(path)
+            entry.type, entry.linkname = tarfile.SYMTYPE, target
+            archive.addfile(entry)
+    return buffer.getvalue()
+
+
+def _add(archive: tarfile.TarFile, path: str, content: bytes, mode: int = 0o644) -> None:
+    entry = tarfile.TarInfo(path)
+    entry.size, entry.mode = len(content), mode
+    archive.addfile(entry, io.BytesIO(content))
+
+
+def _described(media_type: str, content: bytes) -> dict[str, object]:
+    return {"mediaType": media_type, "digest": _digest(content), "size": len(content)}
+
+
+def _digest(content: bytes) -> str:
+    return f"sha256:{hashlib.sha256(content).hexdigest()}"
+
+
+def _json(value: object) -> bytes:
+    return json.dumps(value, sort_keys=True).encode()

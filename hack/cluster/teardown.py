@@ -1,0 +1,63 @@
+"""Taking the full cluster apart, whatever state it is in."""
+
+import shutil
+from pathlib import Path
+
+from cluster import addons, containerd, controlplane, mounts, network, node
+from cluster.commands import CommandFailed
+from cluster.errors import Refusal
+from cluster.layout import State
+from cluster.processes import Processes
+from cluster.progress import say, step, wait_until
+
+POD_LOG_LINKS = Path("/var/log/containers")
+CONTAINERD_SECONDS = 15.0
+
+
+def down(state: State, purge: bool) -> None:
+    """End the cluster and remove its processes, mounts, bridge, firewall chains, control groups and folder.
+
+    What stays is the cache: binaries and, unless `purge` is set, containerd's images.
+    """
+    processes = Processes(state)
+    with step("stopping the node"):
+        # The kubelet first: it would start again what is ended under it.
+        for name in (node.KUBELET, *addons.PROGRAMS, node.PROXY, node.SCHEDULER, node.CONTROLLER_MANAGER):
+            processes.stop(name, grace_seconds=3)
+        _remove_containers(state, processes)
+        processes.stop("containerd")
+    with step("stopping the control plane"):
+        controlplane.stop(processes)
+        processes.stop_descendants()
+    with step(f"removing mounts, network and {state.root}"):
+        mounts.unmount_below(state.root, containerd.image_store())
+        network.remove()
+        mounts.remove_pod_groups()
+        shutil.rmtree(state.root, ignore_errors=True)
+        _remove_dangling_links()
+        if purge:
+            shutil.rmtree(containerd.image_store(), ignore_errors=True)
+        state.lock.unlink(missing_ok=True)
+
+
+def _remove_containers(state: State, processes: Processes) -> None:
+    """containerd's own list is what tells which containers there are, so it is started if it is down."""
+    client = containerd.Client(state)
+    try:
+        mounts.forget_dead_runtime(state, processes)
+        processes.ensure(containerd.daemon(state))
+        wait_until("containerd", client.answers, CONTAINERD_SECONDS)
+        client.remove_containers()
+    except (CommandFailed, Refusal, TimeoutError) as error:
+        say(f"containerd does not help ({error}); its images are removed with its containers")
+        processes.stop("containerd")
+        processes.stop_descendants()
+        mounts.unmount_below(state.root, containerd.image_store())
+        shutil.rmtree(containerd.image_store(), ignore_errors=True)
+
+
+def _remove_dangling_links() -> None:
+    """The kubelet links every container's log from a fixed folder; ours now point to nothing."""
+    for link in POD_LOG_LINKS.glob("*.log"):
+        if link.is_symlink() and not link.exists():
+            link.unlink()
