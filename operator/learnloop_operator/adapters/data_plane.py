@@ -1,0 +1,125 @@
+"""Client of the data plane's REST contract: stats, runs, registrations."""
+
+import asyncio
+import json
+import logging
+from pathlib import Path
+from typing import Any, TypeVar
+
+import aiohttp
+from pydantic import BaseModel, ValidationError
+
+from learnloop_api import names
+from learnloop_api.wire.reward import AgentStats
+from learnloop_api.wire.training import TrainingRun
+from learnloop_operator.adapters.http_body import TooLarge, read_bounded
+from learnloop_operator.core.plan import Call
+
+log = logging.getLogger(__name__)
+M = TypeVar("M", bound=BaseModel)
+
+MAX_ANSWER = 4 * 1024 * 1024
+
+
+class DataPlaneUnavailable(Exception):
+    """No usable answer: unreachable, too slow, 5xx, or an answer that breaks the contract. Hold, never crash."""
+
+
+class DataPlaneRefused(Exception):
+    """A 4xx other than 404: the request itself is wrong; carries the data plane's own sentence."""
+
+
+class DataPlane:
+    """One keep-alive session; every request at most `timeout` seconds, acting for the namespace given with it."""
+
+    def __init__(self, url: str, token_file: str = names.TOKEN_FILE, timeout: float = 5.0) -> None:
+        self.url = url.rstrip("/")
+        self._token_file = Path(token_file)
+        self._timeout = aiohttp.ClientTimeout(total=timeout)
+        self._session: aiohttp.ClientSession | None = None
+
+    async def close(self) -> None:
+        """Close the session."""
+        if self._session is not None:
+            await self._session.close()
+            self._session = None
+
+    async def stats(self, namespace: str, agent: str) -> AgentStats | None:
+        """Experience of one agent; None when it is not registered.
+
+        Raises:
+            DataPlaneUnavailable: hold.
+        """
+        return await self._read(AgentStats, namespace, f"/api/v1/agents/{agent}/stats")
+
+    async def run(self, namespace: str, job: str) -> TrainingRun | None:
+        """All the data plane knows of a training run; None when nothing was ever reported.
+
+        Raises:
+            DataPlaneUnavailable: hold.
+        """
+        return await self._read(TrainingRun, namespace, f"/api/v1/training/runs/{job}")
+
+    async def call(self, namespace: str, call: Call) -> None:
+        """Do one write of a plan. Deleting what is not there is a success.
+
+        Raises:
+            DataPlaneUnavailable: try again later.
+            DataPlaneRefused: the same request will never be accepted.
+        """
+        status, body = await self._request(call.method, namespace, call.path, call.body)
+        if status < 300 or (status == 404 and call.method == "DELETE"):
+            return
+        raise DataPlaneRefused(f"{call.method} {call.path}: {status} {_message(body)}")
+
+    async def _read(self, model: type[M], namespace: str, path: str) -> M | None:
+        status, body = await self._request("GET", namespace, path, None)
+        if status == 404:
+            return None
+        if status >= 300:
+            raise DataPlaneUnavailable(f"the data plane refused GET {path}: {status} {_message(body)}")
+        try:
+            return model.model_validate(body)
+        except ValidationError as error:
+            first = error.errors(include_url=False, include_input=False)[0]
+            where = ".".join(str(part) for part in first["loc"])
+            raise DataPlaneUnavailable(
+                f"the data plane's answer to GET {path} breaks the contract at {where}: {first['msg']}"
+            ) from None
+
+    async def _request(self, method: str, namespace: str, path: str, body: Any) -> tuple[int, Any]:
+        headers = {names.HEADER_NAMESPACE: namespace, **await asyncio.to_thread(self._authorization)}
+        if self._session is None:
+            self._session = aiohttp.ClientSession(timeout=self._timeout)
+        try:
+            async with self._session.request(method, self.url + path, json=body, headers=headers) as response:
+                answer = _parse(await read_bounded(response, MAX_ANSWER))
+                status = response.status
+        except (aiohttp.ClientError, TimeoutError, TooLarge) as error:
+            reason = str(error) or type(error).__name__
+            raise DataPlaneUnavailable(f"the data plane at {self.url} does not answer: {reason}") from error
+        if status >= 500 or status == 429:
+            raise DataPlaneUnavailable(f"the data plane answered {method} {path} with {status}: {_message(answer)}")
+        return status, answer
+
+    def _authorization(self) -> dict[str, str]:
+        # Read anew each time: the kubelet replaces the token long before it expires.
+        try:
+            return {"Authorization": f"Bearer {self._token_file.read_text().strip()}"}
+        except FileNotFoundError:
+            return {}
+
+
+def _parse(content: bytes) -> Any:
+    try:
+        return json.loads(content) if content else None
+    except ValueError:
+        return None
+
+
+def _message(body: Any) -> str:
+    error = body.get("error") if isinstance(body, dict) else None
+    if isinstance(error, dict):
+        field = f"{error['field']}: " if error.get("field") else ""
+        return f"{field}{error.get('message', '')}"[:500]
+    return "(no message)"

@@ -1,0 +1,238 @@
+"""The operator's client of the Kubernetes API: asynchronous, server-side apply, no write without a change."""
+
+import hashlib
+import json
+import logging
+from collections import OrderedDict
+from collections.abc import AsyncIterator, Callable, Mapping
+from typing import Any
+
+from learnloop_operator.adapters.kinds import ResourceKind, kind_of
+from learnloop_operator.adapters.kube_diff import covers, unchanged
+from learnloop_operator.adapters.kube_errors import Gone, KubeError, NotFound, error_for
+from learnloop_operator.adapters.kube_http import KubeHttp
+from learnloop_operator.adapters.kubeconfig import Connection
+from learnloop_operator.core.plan import Manifest, ObjectRef
+
+log = logging.getLogger(__name__)
+
+APPLY = "application/apply-patch+yaml"  # JSON is YAML
+MERGE = "application/merge-patch+json"
+PAGE = 500
+REMEMBERED = 20_000
+
+Object = dict[str, Any]
+
+
+class KubeClient:
+    """Reads are always live (no cache): a decision never rests on an older world than our last write.
+
+    `guard` is called before every write and raises when the operator does not lead; `written` is told of every write
+    (verb, kind) that reached the API server.
+    """
+
+    def __init__(
+        self,
+        connection: Connection,
+        *,
+        guard: Callable[[], None] = lambda: None,
+        written: Callable[[str, str], None] = lambda _verb, _kind: None,
+        timeout: float = 10.0,
+    ) -> None:
+        self.http = KubeHttp(connection, timeout)
+        self.namespace = connection.namespace
+        self.guard = guard
+        self.written = written
+        self._last: OrderedDict[tuple[str, str, str, str, str], tuple[str, str, str, int]] = OrderedDict()
+
+    async def close(self) -> None:
+        """Close the connections."""
+        await self.http.close()
+
+    async def get(self, kind: ResourceKind, namespace: str, name: str) -> Object:
+        """One object.
+
+        Raises:
+            NotFound: no such object, or no such kind.
+            KubeError: anything else.
+        """
+        return await self.http.request("GET", kind.path(namespace, name))
+
+    async def find(self, kind: ResourceKind, namespace: str, name: str) -> Object | None:
+        """One object, or None when it (or its kind) does not exist."""
+        try:
+            return await self.get(kind, namespace, name)
+        except NotFound:
+            return None
+
+    async def list(
+        self, kind: ResourceKind, namespace: str | None, *, labels: str = "", fields: str = ""
+    ) -> list[Object]:
+        """All objects, page by page, each with apiVersion and kind filled in. `namespace=None`: the whole cluster.
+
+        Raises:
+            NotFound: the API server does not know the kind.
+        """
+        query = {"limit": str(PAGE)}
+        query |= {"labelSelector": labels} if labels else {}
+        query |= {"fieldSelector": fields} if fields else {}
+        items: list[Object] = []
+        restarts = 0
+        while True:
+            try:
+                page = await self.http.request("GET", kind.path(namespace), query=query)
+            except Gone:
+                # The continue token expired between two pages: begin again, but not for ever.
+                restarts += 1
+                if restarts > 3:
+                    raise
+                items.clear()
+                query.pop("continue", None)
+                continue
+            items += [{"apiVersion": kind.api_version, "kind": kind.kind, **item} for item in page.get("items") or ()]
+            token = (page.get("metadata") or {}).get("continue")
+            if not token:
+                return items
+            query["continue"] = token
+
+    async def apply(self, manifest: Manifest, manager: str, *, live: Manifest | None = None) -> Object:
+        """Server-side apply with force, unless `live` (read when not given) already says the same.
+
+        Returns the object as it is afterwards.
+        """
+        kind, metadata = kind_of(manifest), manifest["metadata"]
+        namespace, name = metadata["namespace"], metadata["name"]
+        if live is None:
+            live = await self.find(kind, namespace, name)
+        if live is not None and self._same(manifest, live, manager, ""):
+            return dict(live)
+        return await self._write_apply(kind, namespace, name, "", manifest, manager)
+
+    async def apply_status(
+        self, kind: ResourceKind, namespace: str, name: str, status: Manifest, manager: str, *, live: Manifest
+    ) -> Object:
+        """Server-side apply on /status of an object just read as `live`; None values are left out.
+
+        Raises:
+            Conflict: the object is another one by now (its uid differs).
+        """
+        body = {
+            "apiVersion": kind.api_version,
+            "kind": kind.kind,
+            "metadata": {"name": name, "namespace": namespace, "uid": live["metadata"]["uid"]},
+            "status": without_none(status),
+        }
+        subset = {"metadata": {"managedFields": (), **live["metadata"]}, "status": live.get("status") or {}}
+        if live.get("status") is not None and self._same({"status": body["status"]}, subset, manager, "status"):
+            return dict(live)
+        return await self._write_apply(kind, namespace, name, "status", body, manager)
+
+    async def create(self, manifest: Manifest) -> Object:
+        """Create.
+
+        Raises:
+            Conflict: exists already.
+        """
+        kind = kind_of(manifest)
+        self.guard()
+        self.written("create", kind.kind)
+        path = kind.path(manifest["metadata"].get("namespace"))
+        return await self.http.request("POST", path, body=manifest)
+
+    async def replace(self, manifest: Manifest) -> Object:
+        """PUT; with metadata.resourceVersion it only succeeds when nobody wrote in between (else Conflict)."""
+        kind = kind_of(manifest)
+        self.guard()
+        self.written("update", kind.kind)
+        path = kind.path(manifest["metadata"]["namespace"], manifest["metadata"]["name"])
+        return await self.http.request("PUT", path, body=manifest)
+
+    async def patch(self, kind: ResourceKind, namespace: str, name: str, body: Mapping[str, Any]) -> Object:
+        """JSON merge patch."""
+        self.guard()
+        self.written("patch", kind.kind)
+        return await self.http.request("PATCH", kind.path(namespace, name), body=body, content_type=MERGE)
+
+    async def delete(self, ref: ObjectRef, *, uid: str | None = None, propagation: str = "Background") -> bool:
+        """Delete; False when it was not there. With `uid`, only that incarnation (else Conflict)."""
+        kind = kind_of(ref)
+        options: dict[str, Any] = {"apiVersion": "v1", "kind": "DeleteOptions", "propagationPolicy": propagation}
+        if uid:
+            options["preconditions"] = {"uid": uid}
+        self.guard()
+        self.written("delete", kind.kind)
+        try:
+            await self.http.request("DELETE", kind.path(ref.namespace, ref.name), body=options)
+        except NotFound:
+            return False
+        return True
+
+    async def watch(
+        self, kind: ResourceKind, namespace: str, *, fields: str = "", version: str = "", seconds: int = 60
+    ) -> AsyncIterator[tuple[str, Object]]:
+        """Events (type, object) until the server closes after `seconds`; without `version` existing objects come first.
+
+        Raises:
+            Gone: `version` is too old.
+            KubeError: refused or broken.
+        """
+        query = {"watch": "true", "timeoutSeconds": str(seconds), "allowWatchBookmarks": "true"}
+        query |= {"fieldSelector": fields} if fields else {}
+        query |= {"resourceVersion": version} if version else {}
+        async with self.http.stream(kind.path(namespace), query, seconds + 5.0) as lines:
+            async for line in lines:
+                event = json.loads(line)
+                if event.get("type") == "ERROR":
+                    status = event.get("object") or {}
+                    raise error_for(int(status.get("code", 500)), f"watch {kind.plural}: {status.get('message')}")
+                yield str(event["type"]), event["object"]
+
+    def _same(self, manifest: Manifest, live: Manifest, manager: str, subresource: str) -> bool:
+        if unchanged(manifest, live, manager, subresource):
+            return True
+        # The API server may store our words differently (a quantity, a default inside a list). What we wrote last and
+        # nobody touched since is what we want, whatever it looks like now.
+        metadata = live["metadata"]
+        last = self._last.get(_slot(live, manager, subresource))
+        if last is None or last[0] != _digest(manifest) or last[1] != metadata.get("uid"):
+            return False
+        if last[2] == metadata.get("resourceVersion"):
+            return True
+        untouched = not subresource and bool(last[3]) and last[3] == metadata.get("generation")
+        return untouched and covers(manifest["metadata"], metadata)
+
+    async def _write_apply(
+        self, kind: ResourceKind, namespace: str, name: str, subresource: str, manifest: Manifest, manager: str
+    ) -> Object:
+        self.guard()
+        self.written("apply_status" if subresource else "apply", kind.kind)
+        query = {"fieldManager": manager, "force": "true"}
+        path = kind.path(namespace, name, subresource or None)
+        result = await self.http.request("PATCH", path, body=manifest, content_type=APPLY, query=query)
+        metadata = result["metadata"]
+        digest = _digest({"status": manifest["status"]} if subresource else manifest)
+        slot = _slot({"apiVersion": kind.api_version, "kind": kind.kind, **result}, manager, subresource)
+        self._last[slot] = (digest, metadata["uid"], metadata["resourceVersion"], metadata.get("generation", 0))
+        self._last.move_to_end(slot)
+        while len(self._last) > REMEMBERED:
+            self._last.popitem(last=False)
+        return result
+
+
+def without_none(value: Any) -> Any:
+    """The same without keys whose value is None, at any depth: null has no place in a structural schema."""
+    if isinstance(value, Mapping):
+        return {key: without_none(item) for key, item in value.items() if item is not None}
+    return [without_none(item) for item in value] if isinstance(value, list | tuple) else value
+
+
+def _slot(live: Manifest, manager: str, subresource: str) -> tuple[str, str, str, str, str]:
+    metadata = live["metadata"]
+    return str(metadata.get("uid", "")), metadata["namespace"], metadata["name"], manager, subresource
+
+
+def _digest(manifest: Manifest) -> str:
+    return hashlib.sha256(json.dumps(manifest, sort_keys=True, default=str).encode()).hexdigest()
+
+
+__all__ = ["KubeClient", "KubeError", "NotFound", "without_none"]

@@ -1,0 +1,92 @@
+"""Would applying this manifest change anything? Answered without a write, so that idle costs nothing."""
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+from decimal import Decimal
+from typing import Any
+
+from learnloop_operator.core.plan import Manifest
+
+_QUANTITY = re.compile(r"^([0-9]+(?:\.[0-9]+)?)(m|k|M|G|T|P|E|Ki|Mi|Gi|Ti|Pi|Ei)?$")
+_SUFFIX = {"": Decimal(1), "m": Decimal("0.001"), "k": Decimal(10) ** 3}
+_SUFFIX |= {suffix: Decimal(10) ** (3 * power) for power, suffix in enumerate("MGTPE", start=2)}
+_SUFFIX |= {f"{suffix}i": Decimal(1024) ** power for power, suffix in enumerate("KMGTPE", start=1)}
+_IDENTITY = ("apiVersion", "kind", "managedFields", "uid", "resourceVersion")
+
+
+def unchanged(desired: Manifest, live: Manifest, manager: str, subresource: str = "") -> bool:
+    """True when `live` already has all of `desired`, and `manager` owns nothing there that `desired` dropped."""
+    return covers(desired, live) and not dropped(desired, live, manager, subresource)
+
+
+def covers(desired: Any, live: Any) -> bool:
+    """`desired` is a subset of `live`: extra map keys (defaults, other managers) are fine, list lengths are not."""
+    if isinstance(desired, Mapping):
+        return isinstance(live, Mapping) and all(
+            _absent_is_fine(value) if key not in live else covers(value, live[key])
+            for key, value in desired.items()
+            if key not in _IDENTITY and value is not None
+        )
+    if isinstance(desired, str | bytes) or not isinstance(desired, Sequence):
+        return _same_scalar(desired, live)
+    if not isinstance(live, Sequence) or isinstance(live, str):
+        return False
+    return len(desired) == len(live) and all(covers(ours, theirs) for ours, theirs in zip(desired, live, strict=True))
+
+
+def _absent_is_fine(value: Any) -> bool:
+    # The API server leaves empty strings, lists and maps out of what it returns (omitempty).
+    return isinstance(value, str | Sequence | Mapping) and len(value) == 0
+
+
+def _same_scalar(desired: Any, live: Any) -> bool:
+    if isinstance(desired, bool) or isinstance(live, bool):
+        return desired is live
+    if desired == live:
+        return True
+    # The API server rewrites quantities ("0.5" becomes "500m").
+    ours, theirs = _quantity(desired), _quantity(live)
+    return ours is not None and ours == theirs
+
+
+def _quantity(value: Any) -> Decimal | None:
+    match = _QUANTITY.match(str(value)) if isinstance(value, str | int | float) else None
+    return Decimal(match[1]) * _SUFFIX[match[2] or ""] if match else None
+
+
+def dropped(desired: Manifest, live: Manifest, manager: str, subresource: str = "") -> bool:
+    """Does `manager` own a field of `live` that `desired` no longer mentions? Applying would remove it."""
+    for entry in live.get("metadata", {}).get("managedFields") or ():
+        ours = entry.get("manager") == manager and entry.get("operation") == "Apply"
+        if ours and entry.get("subresource", "") == subresource and _has_dropped(entry.get("fieldsV1") or {}, desired):
+            return True
+    return False
+
+
+def _has_dropped(fields: Mapping[str, Any], desired: Any) -> bool:
+    for path, below in fields.items():
+        tag, _, rest = path.partition(":")
+        if tag == "f":
+            if not isinstance(desired, Mapping) or rest not in desired:
+                return True
+            item: Any = desired[rest]
+        elif tag == "k":
+            keys = json.loads(rest)
+            item = next((each for each in desired or () if _matches(each, keys)), None)
+            if item is None:
+                return True
+        elif tag == "v":
+            if json.loads(rest) not in (desired or ()):
+                return True
+            continue
+        else:
+            continue
+        if below and _has_dropped(below, item):
+            return True
+    return False
+
+
+def _matches(item: Any, keys: Mapping[str, Any]) -> bool:
+    # A key that the API server defaulted (a port's protocol) may be missing from what we wrote.
+    return isinstance(item, Mapping) and all(item.get(key, value) == value for key, value in keys.items())

@@ -1,0 +1,66 @@
+"""What can go wrong between the operator and the API server, one class per way of reacting to it."""
+
+
+class KubeError(Exception):
+    """An answer that is not a success; `status` is the HTTP code, 0 when there was no answer."""
+
+    permanent = False
+    """True when the same request can never succeed: the user has to change something."""
+
+    def __init__(self, message: str, *, status: int = 0, reason: str = "", retry_after: float | None = None) -> None:
+        super().__init__(message)
+        self.status = status
+        self.reason = reason
+        self.retry_after = retry_after
+
+
+class NotFound(KubeError):
+    """404: the object, or the whole kind (its CRD is missing), is not there."""
+
+
+class Conflict(KubeError):
+    """409: exists already, or a precondition (uid, resourceVersion) no longer holds."""
+
+
+class Forbidden(KubeError):
+    """401 or 403: the operator's service account lacks a right, or a quota or admission policy refuses."""
+
+
+class Invalid(KubeError):
+    """400 or 422: the API server understood the object and will not have it."""
+
+    permanent = True
+
+
+class Gone(KubeError):
+    """410: the resourceVersion or continue token is too old; start over."""
+
+
+class Unavailable(KubeError):
+    """No answer in time, 429 or 5xx, still so after the retries."""
+
+
+class NotOurs(KubeError):
+    """An object of the wanted name exists and belongs to somebody else; it is never taken over."""
+
+    permanent = True
+
+
+class NotLeading(KubeError):
+    """The Lease is not (or no longer) held: nothing may be written."""
+
+
+def error_for(status: int, message: str, reason: str = "", retry_after: float | None = None) -> KubeError:
+    """The typed error for an HTTP status."""
+    kinds: dict[int, type[KubeError]] = {
+        400: Invalid,
+        401: Forbidden,
+        403: Forbidden,
+        404: NotFound,
+        409: Conflict,
+        410: Gone,
+        422: Invalid,
+        429: Unavailable,
+    }
+    fallback = Unavailable if status >= 500 else KubeError
+    return kinds.get(status, fallback)(message, status=status, reason=reason, retry_after=retry_after)

@@ -1,0 +1,151 @@
+"""HTTP towards the API server: authentication, time-outs, bounded retries, typed errors."""
+
+import asyncio
+import json
+import logging
+import random
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import aiohttp
+
+from learnloop_operator.adapters.http_body import TooLarge, read_bounded
+from learnloop_operator.adapters.kube_errors import KubeError, Unavailable, error_for
+from learnloop_operator.adapters.kubeconfig import Connection
+
+log = logging.getLogger(__name__)
+
+REQUEST_SECONDS = 10.0
+BACKOFFS = (0.2, 0.5, 1.0, 2.0)
+MAX_RETRY_AFTER = 10.0
+MAX_ANSWER = 64 * 1024 * 1024
+RETRIED = (429, 500, 502, 503, 504)
+TOKEN_SECONDS = 60.0
+
+
+class KubeHttp:
+    """One connection pool to one API server."""
+
+    def __init__(self, connection: Connection, timeout: float = REQUEST_SECONDS) -> None:
+        self._connection = connection
+        self._timeout = aiohttp.ClientTimeout(total=timeout, connect=min(5.0, timeout))
+        self._session: aiohttp.ClientSession | None = None
+        self._token: str | None = connection.token
+        self._token_read = float("-inf")
+
+    async def close(self) -> None:
+        """Close the pool."""
+        if self._session is not None:
+            await self._session.close()
+            self._session = None
+
+    async def request(
+        self,
+        method: str,
+        path: str,
+        *,
+        body: Any = None,
+        content_type: str = "application/json",
+        query: dict[str, str] | None = None,
+    ) -> dict[str, Any]:
+        """The decoded answer. 429 and 5xx are tried again, at most four times, after Retry-After when given.
+
+        Every write the operator makes is idempotent (server-side apply, deletes with a uid, creates that tolerate
+        Conflict), so it is safe to repeat one whose answer was lost.
+
+        Raises:
+            KubeError: one of its subclasses by status; Unavailable when the retries are used up.
+        """
+        for backoff in (*BACKOFFS, None):
+            try:
+                return await self._once(method, path, body, content_type, query)
+            except Unavailable as error:
+                if backoff is None:
+                    raise
+                wait = min(error.retry_after, MAX_RETRY_AFTER) if error.retry_after is not None else backoff
+                log.debug("%s %s: %s; again in %.1f s", method, path, error, wait)
+                await asyncio.sleep(wait * random.uniform(1.0, 1.2))
+        raise AssertionError("unreachable")
+
+    @asynccontextmanager
+    async def stream(self, path: str, query: dict[str, str], seconds: float) -> AsyncIterator[aiohttp.StreamReader]:
+        """Lines of a watch that may last `seconds`.
+
+        Raises:
+            KubeError: the watch was refused or the connection failed.
+        """
+        timeout = aiohttp.ClientTimeout(total=None, connect=5.0, sock_read=seconds)
+        session, headers = self._ready(), await self._headers()
+        try:
+            async with session.get(self._url(path), params=query, headers=headers, timeout=timeout) as response:
+                if response.status >= 300:
+                    raise await _refusal(response, "WATCH", path)
+                yield response.content
+        except (aiohttp.ClientError, TimeoutError) as error:
+            raise Unavailable(f"WATCH {path}: {error or type(error).__name__}") from error
+
+    async def _once(
+        self, method: str, path: str, body: Any, content_type: str, query: dict[str, str] | None
+    ) -> dict[str, Any]:
+        session, headers = self._ready(), await self._headers()
+        data = None if body is None else json.dumps(body, separators=(",", ":")).encode()
+        if data is not None:
+            headers["Content-Type"] = content_type
+        try:
+            async with session.request(
+                method, self._url(path), data=data, params=query, headers=headers, timeout=self._timeout
+            ) as response:
+                if response.status >= 300:
+                    raise await _refusal(response, method, path)
+                answer = json.loads(await read_bounded(response, MAX_ANSWER))
+        except (aiohttp.ClientError, TimeoutError) as error:
+            reason = str(error) or type(error).__name__
+            raise Unavailable(f"{method} {path}: no answer from the API server: {reason}") from error
+        except (ValueError, TooLarge) as error:
+            raise KubeError(f"{method} {path}: unusable answer: {error}") from error
+        if not isinstance(answer, dict):
+            raise KubeError(f"{method} {path}: the answer is not an object")
+        return answer
+
+    def _ready(self) -> aiohttp.ClientSession:
+        if self._session is None:
+            connector = aiohttp.TCPConnector(limit=64, ssl=self._connection.ssl or True, keepalive_timeout=60)
+            self._session = aiohttp.ClientSession(connector=connector)
+        return self._session
+
+    def _url(self, path: str) -> str:
+        return self._connection.server + path
+
+    async def _headers(self) -> dict[str, str]:
+        file = self._connection.token_file
+        if file is not None and time.monotonic() - self._token_read > TOKEN_SECONDS:
+            self._token = (await asyncio.to_thread(file.read_text)).strip()
+            self._token_read = time.monotonic()
+        headers = {"Accept": "application/json", "User-Agent": "learnloop-operator"}
+        if self._token:
+            headers["Authorization"] = f"Bearer {self._token}"
+        return headers
+
+
+async def _refusal(response: aiohttp.ClientResponse, method: str, path: str) -> KubeError:
+    reason, message = "", response.reason or ""
+    try:
+        status = json.loads(await read_bounded(response, 1024 * 1024))
+        reason, message = str(status.get("reason", "")), str(status.get("message", "")) or message
+    except (ValueError, AttributeError, TooLarge, aiohttp.ClientError):
+        pass
+    return error_for(
+        response.status,
+        f"{method} {path}: {response.status} {message}",
+        reason,
+        _seconds(response.headers.get("Retry-After")),
+    )
+
+
+def _seconds(header: str | None) -> float | None:
+    try:
+        return max(0.0, float(header)) if header else None
+    except ValueError:
+        return None

@@ -1,0 +1,88 @@
+"""The operator's own settings: environment variables, read once at start."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Literal, cast
+
+from learnloop_api import names
+
+PULL_POLICIES = ("Always", "IfNotPresent", "Never")
+
+
+class SettingsError(ValueError):
+    """An environment variable has a value that cannot work."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settings:
+    """Where everything is; field names follow the variables `LEARNLOOP_<FIELD>`."""
+
+    watch_namespace: str = ""
+    """Empty: all namespaces."""
+    system_namespace: str = "learnloop-system"
+    data_url: str = "http://learnloop-data:8080"
+    token_file: str = names.TOKEN_FILE
+    prometheus_url: str = ""
+    trainer_image: str = "localhost/learnloop/trainer:dev"
+    serving_image: str = "localhost/learnloop/serving:dev"
+    memory_image: str = "localhost/learnloop/memory:dev"
+    postgres_image: str = "localhost/learnloop/postgres:17"
+    image_pull_policy: Literal["Always", "IfNotPresent", "Never"] = "IfNotPresent"
+    lease_name: str = "learnloop-operator"
+    nats_url: str = ""
+    pod_name: str = ""
+    port: int = 9090
+    workers: int = 16
+    resync_seconds: float = 300.0
+    log_level: str = "INFO"
+
+
+def from_environment(environment: Mapping[str, str]) -> Settings:
+    """Settings from `LEARNLOOP_*` and `POD_NAME`.
+
+    Raises:
+        SettingsError: a value is not one that can work; names the variable, the value and the fix.
+    """
+    defaults = Settings()
+
+    def text(field: str) -> str:
+        return environment.get(f"LEARNLOOP_{field.upper()}", "") or str(getattr(defaults, field))
+
+    policy = text("image_pull_policy")
+    if policy not in PULL_POLICIES:
+        raise SettingsError(f"LEARNLOOP_IMAGE_PULL_POLICY is {policy!r}: set one of {', '.join(PULL_POLICIES)}")
+    return Settings(
+        watch_namespace=environment.get("LEARNLOOP_WATCH_NAMESPACE", "").strip(),
+        system_namespace=text("system_namespace"),
+        data_url=_url("LEARNLOOP_DATA_URL", text("data_url")),
+        token_file=text("token_file"),
+        prometheus_url=_url("LEARNLOOP_PROMETHEUS_URL", environment.get("LEARNLOOP_PROMETHEUS_URL", "")),
+        trainer_image=text("trainer_image"),
+        serving_image=text("serving_image"),
+        memory_image=text("memory_image"),
+        postgres_image=text("postgres_image"),
+        image_pull_policy=cast(Literal["Always", "IfNotPresent", "Never"], policy),
+        lease_name=text("lease_name"),
+        nats_url=environment.get(names.ENV_NATS_URL, ""),
+        pod_name=environment.get(names.ENV_POD_NAME, "") or environment.get("HOSTNAME", "") or "learnloop-operator",
+        port=int(_number("LEARNLOOP_PORT", text("port"), 0, 65535)),
+        workers=int(_number("LEARNLOOP_WORKERS", text("workers"), 1, 256)),
+        resync_seconds=_number("LEARNLOOP_RESYNC_SECONDS", text("resync_seconds"), 1, 86400),
+        log_level=text("log_level").upper(),
+    )
+
+
+def _url(variable: str, value: str) -> str:
+    if value and not value.startswith(("http://", "https://")):
+        raise SettingsError(f"{variable} is {value!r}: it must start with http:// or https://")
+    return value.rstrip("/")
+
+
+def _number(variable: str, value: str, low: float, high: float) -> float:
+    try:
+        number = float(value)
+    except ValueError:
+        raise SettingsError(f"{variable} is {value!r}: it must be a number from {low:g} to {high:g}") from None
+    if not low <= number <= high:
+        raise SettingsError(f"{variable} is {value!r}: it must be from {low:g} to {high:g}")
+    return number
