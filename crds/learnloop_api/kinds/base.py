@@ -1,9 +1,13 @@
 """Building blocks of every custom resource."""
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, GetJsonSchemaHandler
 from pydantic.alias_generators import to_camel
+from pydantic.json_schema import JsonSchemaValue
+from pydantic_core import CoreSchema
+
+from learnloop_api.kinds.rules import Rule, explained
 
 
 class Resource(BaseModel):
@@ -17,80 +21,208 @@ class Resource(BaseModel):
         alias_generator=to_camel, populate_by_name=True, extra="ignore", allow_inf_nan=False, frozen=True
     )
 
+    cel_rules: ClassVar[tuple[Rule, ...]] = ()
+    """What the API server checks beyond types and bounds; a subclass adds to its parents' rules."""
+
     def to_kube(self) -> dict[str, Any]:
         """The object as it is sent to the API server: camelCase, without unset optionals."""
         return self.model_dump(mode="json", by_alias=True, exclude_none=True)
 
+    @classmethod
+    def all_rules(cls) -> tuple[Rule, ...]:
+        """The rules of the model and of its parents, parents first."""
+        return tuple(rule for base in reversed(cls.__mro__) for rule in base.__dict__.get("cel_rules", ()))
+
+    @classmethod
+    def __get_pydantic_json_schema__(cls, core_schema: CoreSchema, handler: GetJsonSchemaHandler) -> JsonSchemaValue:
+        """Adds what pydantic leaves out and the API server needs: CEL rules, and defaults made by factories."""
+        schema = handler(core_schema)
+        body = handler.resolve_ref_schema(schema)
+        if rules := cls.all_rules():
+            body["x-kubernetes-validations"] = [rule.to_schema() for rule in rules]
+        for name, field in cls.model_fields.items():
+            if field.default_factory is not None:
+                value = field.get_default(call_default_factory=True, validated_data={})
+                body["properties"][field.alias or name]["default"] = _sparse(value)
+        return schema
+
+
+def _sparse(value: Any) -> Any:
+    """A default as JSON, without what nested defaults say anyway."""
+    if isinstance(value, Resource):
+        return value.model_dump(mode="json", by_alias=True, exclude_defaults=True)
+    if isinstance(value, list):
+        return [_sparse(item) for item in value]
+    return value
+
 
 ObjectName = Annotated[
     str,
-    Field(min_length=1, max_length=50, pattern=r"^[a-z]([-a-z0-9]*[a-z0-9])?$", description="a DNS label"),
+    Field(
+        min_length=1,
+        max_length=50,
+        pattern=r"^[a-z]([-a-z0-9]*[a-z0-9])?$",
+        description="A DNS label that starts with a letter.",
+        json_schema_extra=dict(
+            explained("must be lower-case letters, digits and '-', start with a letter and end with a letter or digit")
+        ),
+    ),
 ]
-Uri = Annotated[str, Field(min_length=1, max_length=2048, pattern=r"^(learnloop|s3|https?|file|uniform)://.+$")]
-Digest = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
-Revision = Annotated[str, Field(pattern=r"^[0-9a-f]{8}$")]
+Uri = Annotated[
+    str,
+    Field(
+        min_length=1,
+        max_length=2048,
+        pattern=r"^(learnloop|s3|https?|file|uniform)://.+$",
+        json_schema_extra=dict(
+            explained("must begin with learnloop://, https://, http://, s3://, file:// or uniform://")
+        ),
+    ),
+]
+Digest = Annotated[
+    str,
+    Field(
+        max_length=64,
+        pattern=r"^[0-9a-f]{64}$",
+        json_schema_extra=dict(explained("must be 64 lower-case hex digits, as sha256sum prints them")),
+    ),
+]
+Revision = Annotated[str, Field(max_length=8, pattern=r"^[0-9a-f]{8}$")]
 ShortText = Annotated[str, Field(max_length=1024)]
 Time = Annotated[str, Field(max_length=64, json_schema_extra={"format": "date-time"})]
+KubeName = Annotated[
+    str,
+    Field(
+        min_length=1,
+        max_length=253,
+        pattern=r"^[a-z0-9]([-a-z0-9.]*[a-z0-9])?$",
+        json_schema_extra=dict(explained("must be lower-case letters, digits, '-' and '.', as Kubernetes names are")),
+    ),
+]
+LabelMap = Annotated[dict[str, Annotated[str, Field(max_length=63)]], Field(max_length=32)]
+Quantity = (
+    Annotated[
+        str,
+        Field(
+            max_length=64,
+            pattern=r"^[+-]?([0-9]+(\.[0-9]*)?|\.[0-9]+)([KMGTPE]i|[numkMGTPE]|[eE][+-]?[0-9]+)?$",
+        ),
+    ]
+    | int
+)
+QuantityMap = Annotated[dict[str, Quantity], Field(max_length=16)]
+Opaque = Annotated[dict[str, Any], Field(max_length=64)]
+"""A part of the core/v1 API that is passed on as it is; the API server checks it when the pod is created."""
 
 
 class LocalRef(Resource):
     """Another object in the same namespace."""
 
-    name: ObjectName
+    name: ObjectName = Field(description="Its name.")
+
+
+class SecretRef(Resource):
+    """A Secret in the same namespace."""
+
+    name: KubeName = Field(description="Its name.")
 
 
 class Condition(Resource):
-    """metav1.Condition."""
+    """One aspect of the object's state (metav1.Condition)."""
 
-    type: Annotated[str, Field(max_length=316)]
-    status: Literal["True", "False", "Unknown"]
-    observed_generation: int = 0
-    last_transition_time: Time
-    reason: Annotated[str, Field(min_length=1, max_length=1024)]
-    message: Annotated[str, Field(max_length=32768)]
+    type: Annotated[str, Field(max_length=316)] = Field(description="The aspect, e.g. Ready.")
+    status: Literal["True", "False", "Unknown"] = Field(description="Whether it holds.")
+    observed_generation: int = Field(
+        default=0, ge=0, description="The metadata.generation the condition was derived from."
+    )
+    last_transition_time: Time = Field(description="When status last changed.")
+    reason: Annotated[str, Field(min_length=1, max_length=1024)] = Field(description="One CamelCase word why.")
+    message: Annotated[str, Field(max_length=32768)] = Field(
+        description="One sentence why, with the field and the fix where something is wrong."
+    )
 
 
 class Status(Resource):
     """What every kind reports."""
 
-    observed_generation: int | None = None
-    phase: ShortText | None = Field(default=None, description="one word for humans, derived; never an input")
+    observed_generation: int | None = Field(
+        default=None, ge=0, description="The metadata.generation this status was derived from."
+    )
+    phase: ShortText | None = Field(
+        default=None, description="One word for humans, derived from the conditions; never an input."
+    )
     conditions: list[Condition] = Field(
-        default_factory=list, max_length=16, json_schema_extra={"listType": "map", "listMapKeys": ["type"]}
+        default_factory=list,
+        max_length=16,
+        json_schema_extra={"listType": "map", "listMapKeys": ["type"]},
+        description=(
+            "Ready, Reconciling and Stalled as kstatus reads them, and the kind's own. The message of Ready is the "
+            "sentence `kubectl get` prints as Why."
+        ),
     )
 
 
 class EnvVar(Resource):
-    """One environment variable; `valueFrom` as in core/v1."""
+    """One environment variable, as in core/v1."""
 
-    name: Annotated[str, Field(min_length=1, max_length=253)]
-    value: Annotated[str, Field(max_length=32768)] | None = None
-    value_from: dict[str, Any] | None = Field(default=None, description="core/v1 EnvVarSource")
+    cel_rules: ClassVar[tuple[Rule, ...]] = (
+        Rule("!(has(self.value) && has(self.valueFrom))", "set only one of value and valueFrom"),
+    )
+
+    name: Annotated[str, Field(min_length=1, max_length=253)] = Field(description="Name of the variable.")
+    value: Annotated[str, Field(max_length=32768)] | None = Field(default=None, description="Its value.")
+    value_from: Opaque | None = Field(
+        default=None, description="Where its value comes from: a core/v1 EnvVarSource, e.g. a secretKeyRef."
+    )
 
 
 class Resources(Resource):
     """core/v1 ResourceRequirements; ask for GPUs with `limits: {nvidia.com/gpu: 1}`."""
 
-    requests: dict[str, str | int] | None = None
-    limits: dict[str, str | int] | None = None
+    requests: QuantityMap | None = Field(default=None, description="What the scheduler sets aside, e.g. cpu: 500m.")
+    limits: QuantityMap | None = Field(
+        default=None, description="What the pod may use at most. Thread counts follow the cpu limit."
+    )
 
 
 class PodOptions(Resource):
     """What a user may set on the pods learnloop creates."""
 
-    image: Annotated[str, Field(max_length=1024)] | None = Field(
-        default=None, description="overrides the operator's default image"
+    image: Annotated[str, Field(min_length=1, max_length=1024)] | None = Field(
+        default=None, description="Overrides the operator's default image."
     )
-    image_pull_policy: Literal["Always", "IfNotPresent", "Never"] | None = None
-    image_pull_secrets: list[LocalRef] | None = Field(default=None, max_length=8)
-    resources: Resources | None = None
-    env: list[EnvVar] | None = Field(default=None, max_length=64)
-    node_selector: dict[str, str] | None = Field(default=None, max_length=32)
-    tolerations: list[dict[str, Any]] | None = Field(default=None, max_length=32, description="core/v1 Toleration")
-    affinity: dict[str, Any] | None = Field(default=None, description="core/v1 Affinity")
-    priority_class_name: Annotated[str, Field(max_length=253)] | None = None
-    service_account_name: Annotated[str, Field(max_length=253)] | None = None
-    volumes: list[dict[str, Any]] | None = Field(default=None, max_length=32, description="core/v1 Volume")
-    volume_mounts: list[dict[str, Any]] | None = Field(default=None, max_length=32, description="core/v1 VolumeMount")
-    labels: dict[str, str] | None = Field(default=None, max_length=32)
-    annotations: dict[str, str] | None = Field(default=None, max_length=32)
+    image_pull_policy: Literal["Always", "IfNotPresent", "Never"] | None = Field(
+        default=None, description="Left out, the operator's default."
+    )
+    image_pull_secrets: list[SecretRef] | None = Field(
+        default=None,
+        max_length=8,
+        json_schema_extra={"listType": "map", "listMapKeys": ["name"]},
+        description="Secrets with registry credentials.",
+    )
+    resources: Resources | None = Field(default=None, description="CPU, memory, GPUs and other resources of the pod.")
+    env: list[EnvVar] | None = Field(
+        default=None,
+        max_length=64,
+        json_schema_extra={"listType": "map", "listMapKeys": ["name"]},
+        description="More environment variables. Those learnloop sets itself cannot be overridden.",
+    )
+    node_selector: LabelMap | None = Field(default=None, description="Labels a node must have.")
+    tolerations: list[Opaque] | None = Field(
+        default=None, max_length=32, description="Taints the pod tolerates: core/v1 Tolerations."
+    )
+    affinity: Opaque | None = Field(default=None, description="Scheduling preferences: a core/v1 Affinity.")
+    priority_class_name: KubeName | None = Field(default=None, description="PriorityClass of the pod.")
+    service_account_name: KubeName | None = Field(
+        default=None, description="ServiceAccount of the pod; left out, the one learnloop creates, or `default`."
+    )
+    volumes: list[Opaque] | None = Field(default=None, max_length=32, description="More volumes: core/v1 Volumes.")
+    volume_mounts: list[Opaque] | None = Field(
+        default=None, max_length=32, description="Where they are mounted: core/v1 VolumeMounts."
+    )
+    labels: LabelMap | None = Field(
+        default=None, description="More labels of the pod. Those learnloop sets itself cannot be overridden."
+    )
+    annotations: Annotated[dict[str, Annotated[str, Field(max_length=32768)]], Field(max_length=32)] | None = Field(
+        default=None, description="More annotations of the pod."
+    )

@@ -1,6 +1,6 @@
 """LearningAgent: keeps one agent's loop turning."""
 
-from typing import Annotated
+from typing import Annotated, ClassVar
 
 from pydantic import Field
 
@@ -15,23 +15,26 @@ from learnloop_api.kinds.base import (
     Time,
     Uri,
 )
-from learnloop_api.kinds.model_deployment import DeploymentTemplate
+from learnloop_api.kinds.model_deployment import URI_FORMS, DeploymentTemplate
+from learnloop_api.kinds.rules import Rule, explained
 from learnloop_api.kinds.training_job import TrainingTemplate
 
 
 class Actors(Resource):
     """Pods that run the agent in its environment against the served policy."""
 
-    replicas: int = Field(default=1, ge=0, le=1000)
-    concurrency: int = Field(default=4, ge=1, le=256, description="episodes each pod plays at the same time")
-    pod: PodOptions = Field(default_factory=PodOptions)
+    replicas: int = Field(default=1, ge=0, le=1000, description="How many such pods.")
+    concurrency: int = Field(default=4, ge=1, le=256, description="Episodes each pod plays at the same time.")
+    pod: PodOptions = Field(default_factory=PodOptions, description="The actors' pods.")
 
 
 class EnvironmentTask(Resource):
     """learnloop runs the agent itself, in a Gymnasium environment of the actor image."""
 
-    name: Annotated[str, Field(min_length=1, max_length=253)] = Field(description="e.g. CartPole-v1")
-    success_return: float | None = Field(default=None, description="an episode with at least this return is a success")
+    name: Annotated[str, Field(min_length=1, max_length=253)] = Field(
+        description="Environment name known to the actor and trainer images, e.g. CartPole-v1."
+    )
+    success_return: float | None = Field(default=None, description="An episode with at least this return is a success.")
     actors: Actors = Field(default_factory=Actors)
 
 
@@ -39,17 +42,24 @@ class ExternalTask(Resource):
     """The agent runs elsewhere and uses the SDK."""
 
     training_environment: Annotated[str, Field(min_length=1, max_length=253)] | None = Field(
-        default=None, description="environment the trainer uses; required as soon as training is set"
+        default=None, description="Environment the trainer uses; required as soon as training is set."
     )
 
 
 class Task(Resource):
     """What the agent does. Exactly one of environment and external."""
 
+    cel_rules: ClassVar[tuple[Rule, ...]] = (
+        Rule(
+            "has(self.environment) != has(self.external)",
+            "set exactly one of environment (learnloop runs the agent) and external (you run it, with the SDK)",
+        ),
+    )
+
     environment: EnvironmentTask | None = None
     external: ExternalTask | None = None
-    observations: int = Field(ge=1, le=65536, description="length of the observation vector")
-    actions: int = Field(ge=2, le=65536, description="number of discrete actions")
+    observations: int = Field(ge=1, le=65536, description="Length of the observation vector.")
+    actions: int = Field(ge=2, le=65536, description="Number of discrete actions.")
 
 
 class Memory(Resource):
@@ -57,9 +67,9 @@ class Memory(Resource):
 
     service_ref: LocalRef | None = Field(
         default=None,
-        description="a MemoryService of this namespace; left out, the installation's own data plane",
+        description="A MemoryService of this namespace; left out, the installation's own data plane.",
     )
-    recall: int = Field(default=0, ge=0, le=100, description="memories the actors recall per episode; 0: none")
+    recall: int = Field(default=0, ge=0, le=100, description="Memories the actors recall per episode; 0: none.")
 
 
 class Triggers(Resource):
@@ -69,11 +79,21 @@ class Triggers(Resource):
     agent.rl.training.request.v1 always work.
     """
 
-    episodes: int | None = Field(default=None, ge=1, description="rewarded episodes since the last run began")
-    schedule: Annotated[str, Field(max_length=128)] | None = Field(
-        default=None, description="cron, five fields, UTC", pattern=r"^\S+(\s+\S+){4}$"
+    episodes: int | None = Field(
+        default=None, ge=1, le=1_000_000_000, description="Rewarded episodes since the last run began."
     )
-    min_interval_seconds: int = Field(default=60, ge=0, le=2_592_000, description="rest between two runs")
+    schedule: (
+        Annotated[
+            str,
+            Field(
+                max_length=128,
+                pattern=r"^\S+(\s+\S+){4}$",
+                json_schema_extra=dict(explained("must be a cron line of five fields in UTC, e.g. 0 3 * * *")),
+            ),
+        ]
+        | None
+    ) = Field(default=None, description="Cron, five fields, UTC.")
+    min_interval_seconds: int = Field(default=60, ge=0, le=2_592_000, description="Rest between two runs.")
 
 
 class Training(Resource):
@@ -81,14 +101,16 @@ class Training(Resource):
 
     triggers: Triggers = Field(default_factory=Triggers)
     template: TrainingTemplate
-    history: int = Field(default=5, ge=1, le=100, description="finished TrainingJobs to keep")
+    history: int = Field(default=5, ge=1, le=100, description="Finished TrainingJobs to keep.")
 
 
 class PinnedModel(Resource):
     """Serve exactly this model, not the newest proven one."""
 
-    uri: Uri
-    sha256: Digest
+    cel_rules: ClassVar[tuple[Rule, ...]] = URI_FORMS
+
+    uri: Uri = Field(description="Address of the ONNX file, as in a ModelDeployment's spec.model.uri.")
+    sha256: Digest = Field(description="Digest of the ONNX file, as sha256sum prints it.")
 
 
 class AgentDeployment(Resource):
@@ -101,48 +123,69 @@ class AgentDeployment(Resource):
 class LearningAgentSpec(Resource):
     """One learning agent."""
 
+    cel_rules: ClassVar[tuple[Rule, ...]] = (
+        Rule(
+            "!has(self.training) || !has(self.task.external) || has(self.task.external.trainingEnvironment)",
+            "trainingEnvironment is required with training: name the environment the trainer uses",
+            ".task.external.trainingEnvironment",
+        ),
+    )
+
     task: Task
-    reward_policy_ref: LocalRef
+    reward_policy_ref: LocalRef = Field(description="The RewardPolicy that turns its episodes into rewards.")
     memory: Memory = Field(default_factory=Memory)
-    training: Training | None = None
+    training: Training | None = Field(
+        default=None, description="When and how to train. Left out, experience is collected and nothing is trained."
+    )
     deployment: AgentDeployment = Field(default_factory=AgentDeployment)
-    suspend: bool = False
+    suspend: bool = Field(
+        default=False,
+        description="No new training and no new model until this is false; what is served stays served.",
+    )
 
 
 class AgentModel(Resource):
     """The model the agent should be served with now: the newest proven one, the pinned one, or uniform."""
 
-    uri: Uri
-    sha256: Digest | None = None
-    source: ShortText = Field(description="TrainingJob name, pinned, or uniform")
-    mean_return: float | None = None
+    uri: Uri = Field(description="Address of the model.")
+    sha256: Digest | None = Field(default=None, description="Digest of the model; absent for uniform.")
+    source: ShortText = Field(description="TrainingJob name, pinned, or uniform.")
+    mean_return: float | None = Field(default=None, description="Its held-out mean return, when a run proved it.")
 
 
 class LastTraining(Resource):
     """The newest run."""
 
-    name: ShortText
-    trigger: ShortText
-    phase: ShortText | None = None
-    at: Time
-    rewarded: int | None = Field(default=None, description="rewarded episodes when it was triggered")
+    name: ShortText = Field(description="Name of the TrainingJob.")
+    trigger: ShortText = Field(description="What fired: episodes, schedule, annotation or request.")
+    phase: ShortText | None = Field(default=None, description="Phase of the TrainingJob.")
+    at: Time = Field(description="When it was created.")
+    rewarded: int | None = Field(default=None, ge=0, description="Rewarded episodes when it was triggered.")
 
 
 class LearningAgentStatus(Status):
     """The loop at a glance."""
 
-    trajectories: int | None = None
-    rewarded: int | None = None
-    rewarded_since_training: int | None = None
-    recent_return: float | None = None
-    baseline_return: float | None = None
-    success_rate: float | None = None
-    reward_policy_revision: ShortText | None = None
+    trajectories: int | None = Field(default=None, ge=0, description="Episodes recorded so far.")
+    rewarded: int | None = Field(default=None, ge=0, description="Of these, how many have a reward.")
+    rewarded_since_training: int | None = Field(
+        default=None, ge=0, description="Rewarded episodes since the last run began."
+    )
+    recent_return: float | None = Field(default=None, description="Mean return of the newest episodes, at most 100.")
+    baseline_return: float | None = Field(default=None, description="Mean return of the first episodes, at most 100.")
+    success_rate: float | None = Field(default=None, description="Share of recent episodes that succeeded, 0 to 1.")
+    reward_policy_revision: ShortText | None = Field(
+        default=None, description="The RewardPolicy revision new episodes are rewarded by."
+    )
     model: AgentModel | None = None
     last_training: LastTraining | None = None
-    trainings: int | None = None
-    serving_revision: Revision | None = None
-    weight: ShortText | None = Field(default=None, description="canary weight while a rollout runs")
-    observed_train: ShortText | None = Field(default=None, description="value of learnloop.dev/train already obeyed")
-    observed_training_request: ShortText | None = None
-    registered: ShortText | None = Field(default=None, description="what the data plane was told last")
+    trainings: int | None = Field(default=None, ge=0, description="Runs so far; the newest TrainingJob's number.")
+    serving_revision: Revision | None = Field(
+        default=None, description="Stable revision of the agent's ModelDeployment."
+    )
+    weight: ShortText | None = Field(default=None, description="Canary weight while a rollout runs, e.g. 25%.")
+    observed_train: ShortText | None = Field(default=None, description="Value of learnloop.dev/train already obeyed.")
+    observed_training_request: ShortText | None = Field(
+        default=None, description="Id of the agent.rl.training.request.v1 already obeyed."
+    )
+    registered: ShortText | None = Field(default=None, description="What the data plane was told last.")

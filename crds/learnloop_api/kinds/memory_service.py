@@ -1,47 +1,84 @@
 """MemoryService: a namespace's own memory and experience service."""
 
-from typing import Annotated, Literal
+from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field
 
-from learnloop_api.kinds.base import LocalRef, PodOptions, Resource, ShortText, Status
+from learnloop_api.kinds.base import KubeName, PodOptions, Resource, SecretRef, ShortText, Status
+from learnloop_api.kinds.rules import Rule, explained, immutable
 
 
 class Storage(Resource):
     """PostgreSQL with pgvector, run by learnloop on a volume."""
 
-    size: Annotated[str, Field(pattern=r"^[1-9][0-9]*(Mi|Gi|Ti)$", max_length=16)] = "1Gi"
-    storage_class_name: Annotated[str, Field(max_length=253)] | None = None
-    pod: PodOptions = Field(default_factory=PodOptions)
+    cel_rules: ClassVar[tuple[Rule, ...]] = (
+        Rule(
+            "quantity(self.size).compareTo(quantity(oldSelf.size)) >= 0",
+            "a volume cannot shrink: keep the size, or move to a new MemoryService",
+            ".size",
+        ),
+        immutable("storageClassName", "a volume cannot move; create a new MemoryService", optional=True),
+    )
+
+    size: Annotated[
+        str,
+        Field(
+            pattern=r"^[1-9][0-9]*(Mi|Gi|Ti)$",
+            max_length=16,
+            json_schema_extra=dict(explained("must be a whole number of Mi, Gi or Ti, e.g. 10Gi")),
+        ),
+    ] = Field(default="1Gi", description="Size of the volume. It may grow and never shrinks.")
+    storage_class_name: KubeName | None = Field(
+        default=None, description="StorageClass of the volume; left out, the cluster's default. Immutable."
+    )
+    pod: PodOptions = Field(default_factory=PodOptions, description="The database's pod.")
 
 
 class SecretKeyRef(Resource):
     """A key of a Secret in the same namespace."""
 
-    name: Annotated[str, Field(min_length=1, max_length=253)]
-    key: Annotated[str, Field(min_length=1, max_length=253)]
+    name: KubeName = Field(description="Name of the Secret.")
+    key: Annotated[str, Field(min_length=1, max_length=253)] = Field(description="The key inside it.")
 
 
 class MemoryServiceSpec(Resource):
     """Either `storage` (learnloop runs PostgreSQL) or `dsnSecretRef` (you do)."""
 
-    engine: Literal["postgres"] = "postgres"
-    storage: Storage | None = None
+    cel_rules: ClassVar[tuple[Rule, ...]] = (
+        Rule(
+            "has(self.storage) != has(self.dsnSecretRef)",
+            "set exactly one of storage (learnloop runs PostgreSQL) and dsnSecretRef (you run it)",
+        ),
+        Rule(
+            "has(self.storage) == has(oldSelf.storage)",
+            "cannot change between storage and dsnSecretRef, the data would stay behind: create a new MemoryService",
+        ),
+        immutable("engine", "the data would stay behind; create a new MemoryService"),
+    )
+
+    engine: Literal["postgres"] = Field(
+        default="postgres", description="What keeps memories and experience. Immutable. postgres: with pgvector."
+    )
+    storage: Storage | None = Field(
+        default=None, description="learnloop runs PostgreSQL on a volume of this size. `storage: {}` takes defaults."
+    )
     dsn_secret_ref: SecretKeyRef | None = Field(
         default=None,
-        description="holds postgresql://user:password@host:port/database; needs the vector extension",
+        description="Holds postgresql://user:password@host:port/database; the database needs the vector extension.",
     )
-    replicas: int = Field(default=1, ge=0, le=50)
-    retention_days: int = Field(default=30, ge=1, le=3650, description="how long trajectories are kept")
-    pod: PodOptions = Field(default_factory=PodOptions)
-    suspend: bool = False
+    replicas: int = Field(
+        default=1, ge=0, le=50, description="Pods of the service in front of the database; the scale subresource."
+    )
+    retention_days: int = Field(default=30, ge=1, le=3650, description="How long trajectories are kept.")
+    pod: PodOptions = Field(default_factory=PodOptions, description="The pods of the service.")
+    suspend: bool = Field(default=False, description="The operator leaves everything as it is until this is false.")
 
 
 class MemoryServiceStatus(Status):
     """Whether it answers, and where."""
 
-    url: ShortText | None = None
-    replicas: int | None = None
-    ready_replicas: int | None = None
-    selector: ShortText | None = None
-    credentials: LocalRef | None = None
+    url: ShortText | None = Field(default=None, description="Base URL of its REST interface.")
+    replicas: int | None = Field(default=None, ge=0, description="Pods that exist.")
+    ready_replicas: int | None = Field(default=None, ge=0, description="Pods that answer.")
+    selector: ShortText | None = Field(default=None, description="Label selector of the pods; for autoscalers.")
+    credentials: SecretRef | None = Field(default=None, description="Secret with the database's generated password.")

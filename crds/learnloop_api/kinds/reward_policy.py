@@ -1,28 +1,45 @@
 """RewardPolicy: how an episode becomes a number."""
 
-from typing import Annotated, Literal
+from typing import Annotated, ClassVar, Literal
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
-from learnloop_api.kinds.base import ObjectName, Resource, ShortText, Status
+from learnloop_api.kinds.base import ObjectName, Resource, ShortText, Status, Time
+from learnloop_api.kinds.rules import Rule
+
+WEIGHT_TOLERANCE = 1e-6
 
 
 class RewardComponent(Resource):
     """One term of the weighted sum."""
 
-    name: ObjectName = Field(description="unique within the policy")
+    cel_rules: ClassVar[tuple[Rule, ...]] = (
+        Rule(
+            "(self.type == 'outcome') == has(self.key)",
+            "set key with type outcome, and only then: it names the outcome value to use",
+            ".key",
+        ),
+    )
+
+    name: ObjectName = Field(description="Unique within the policy.")
     type: Literal["environment", "success", "efficiency", "outcome"] = Field(
         description=(
             "environment: the episode's return divided by `scale`; success: 1 when the task succeeded, else 0; "
             "efficiency: 1 - steps/`scale`, never below 0; "
-            "outcome: the outcome value `key` divided by `scale`"
+            "outcome: the outcome value `key` divided by `scale`."
         )
     )
-    weight: float = Field(ge=0, le=1, description="share of the total; all weights add up to 1")
-    scale: float = Field(default=1.0, gt=0, description="unit of the component, e.g. the step budget for efficiency")
+    weight: float = Field(ge=0, le=1, description="Share of the total; all weights add up to 1.")
+    scale: float = Field(default=1.0, gt=0, description="Unit of the component, e.g. the step budget for efficiency.")
     key: Annotated[str, Field(min_length=1, max_length=64)] | None = Field(
-        default=None, description="which outcome value; required for type outcome"
+        default=None, description="Which outcome value; required for type outcome."
     )
+
+    @model_validator(mode="after")
+    def _key_goes_with_outcome(self) -> "RewardComponent":
+        if (self.type == "outcome") != (self.key is not None):
+            raise ValueError(f"key: {self.key!r} with type {self.type}: set key with type outcome, and only then")
+        return self
 
 
 class Normalisation(Resource):
@@ -30,23 +47,48 @@ class Normalisation(Resource):
 
     method: Literal["none", "zscore"] = Field(
         default="zscore",
-        description="zscore: (r - mean) / standard deviation over the agent's history so far",
+        description="zscore: (r - mean) / standard deviation over the agent's history so far; none: r as it is.",
     )
-    clip: float = Field(default=10.0, gt=0, le=1000, description="normalised rewards stay within ±clip")
+    clip: float = Field(default=10.0, gt=0, le=1000, description="Normalised rewards stay within ±clip.")
 
 
 class RewardPolicySpec(Resource):
-    """Weighted components, then normalisation."""
+    """Weighted components, then normalisation. A change publishes a new revision; rewards name the one they used."""
+
+    cel_rules: ClassVar[tuple[Rule, ...]] = (
+        Rule(
+            "self.components.map(c, c.weight).sum() > 0.999999 && self.components.map(c, c.weight).sum() < 1.000001",
+            "the weights of all components must add up to 1",
+            ".components",
+            "'the weights of all components add up to ' + string(self.components.map(c, c.weight).sum())"
+            " + ', must add up to 1'",
+        ),
+    )
 
     components: list[RewardComponent] = Field(
-        min_length=1, max_length=16, json_schema_extra={"listType": "map", "listMapKeys": ["name"]}
+        min_length=1,
+        max_length=16,
+        json_schema_extra={"listType": "map", "listMapKeys": ["name"]},
+        description="The terms of the sum; their names are unique and their weights add up to 1.",
     )
-    normalisation: Normalisation = Field(default_factory=Normalisation)
+    normalisation: Normalisation = Field(
+        default_factory=Normalisation, description="What is done to the sum before it is stored as the reward."
+    )
+
+    @model_validator(mode="after")
+    def _components_fit_together(self) -> "RewardPolicySpec":
+        total = sum(component.weight for component in self.components)
+        if abs(total - 1) >= WEIGHT_TOLERANCE:
+            raise ValueError(f"components: the weights add up to {total:g}, must add up to 1")
+        names = [component.name for component in self.components]
+        if twice := sorted({name for name in names if names.count(name) > 1}):
+            raise ValueError(f"components: {', '.join(twice)} is there twice; give each component its own name")
+        return self
 
 
 class RewardPolicyStatus(Status):
     """The published revision."""
 
-    revision: ShortText | None = Field(default=None, description="content hash of the spec in force")
-    published_at: ShortText | None = None
-    agents: int | None = Field(default=None, ge=0, description="LearningAgents that use this policy")
+    revision: ShortText | None = Field(default=None, description="Content hash of the spec in force.")
+    published_at: Time | None = Field(default=None, description="When the data plane took that revision.")
+    agents: int | None = Field(default=None, ge=0, description="LearningAgents that use this policy.")
