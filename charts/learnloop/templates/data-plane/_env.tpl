@@ -1,0 +1,52 @@
+{{/* How the data plane finds its stores and whom it trusts. */}}
+{{- define "learnloop.dataPlane.env" -}}
+{{- $options := .Values.dataPlane -}}
+- {name: LEARNLOOP_AUTH, value: {{ $options.auth.mode }}}
+- name: LEARNLOOP_OPERATOR_SUBJECT
+  value: system:serviceaccount:{{ .Release.Namespace }}:{{ include "learnloop.fullname" . }}-operator
+- {name: LEARNLOOP_LOG_LEVEL, value: {{ $options.logLevel }}}
+- {name: LEARNLOOP_RETENTION_DAYS, value: {{ $options.retentionDays | quote }}}
+{{- if .Values.postgresql.embedded }}
+- name: POSTGRES_PASSWORD
+  valueFrom: {secretKeyRef: {name: {{ include "learnloop.credentials" . }}, key: postgres-password}}
+- name: LEARNLOOP_POSTGRES_DSN
+  value: postgresql://learnloop:$(POSTGRES_PASSWORD)@{{ include "learnloop.fullname" . }}-postgres.{{ .Release.Namespace }}.svc:5432/learnloop
+{{- else }}
+- name: LEARNLOOP_POSTGRES_DSN
+  valueFrom:
+    secretKeyRef: {name: {{ .Values.postgresql.external.dsnSecret.name }}, key: {{ .Values.postgresql.external.dsnSecret.key }}}
+{{- end }}
+{{- if .Values.nats.embedded }}
+- {name: LEARNLOOP_NATS_URL, value: {{ printf "nats://%s-nats.%s.svc:4222" (include "learnloop.fullname" .) .Release.Namespace | quote }}}
+- {name: LEARNLOOP_NATS_USER, value: learnloop}
+- name: LEARNLOOP_NATS_PASSWORD
+  valueFrom: {secretKeyRef: {name: {{ include "learnloop.credentials" . }}, key: nats-password}}
+{{- else }}
+- {name: LEARNLOOP_NATS_URL, value: {{ .Values.nats.external.url | quote }}}
+{{- with .Values.nats.external.credentialsSecret }}
+- name: LEARNLOOP_NATS_USER
+  valueFrom: {secretKeyRef: {name: {{ . }}, key: username}}
+- name: LEARNLOOP_NATS_PASSWORD
+  valueFrom: {secretKeyRef: {name: {{ . }}, key: password}}
+{{- end }}
+{{- end }}
+{{- if $options.artifacts.s3.bucket }}
+{{- with $options.artifacts.s3 }}
+- {name: LEARNLOOP_ARTIFACTS_URL, value: {{ printf "s3://%s/%s" .bucket .prefix | trimSuffix "/" | quote }}}
+{{- with .region }}
+- {name: AWS_REGION, value: {{ . | quote }}}
+{{- end }}
+{{- with .endpoint }}
+- {name: AWS_ENDPOINT_URL, value: {{ . | quote }}}
+{{- end }}
+{{- with .credentialsSecret }}
+- name: AWS_ACCESS_KEY_ID
+  valueFrom: {secretKeyRef: {name: {{ . }}, key: access-key-id}}
+- name: AWS_SECRET_ACCESS_KEY
+  valueFrom: {secretKeyRef: {name: {{ . }}, key: secret-access-key}}
+{{- end }}
+{{- end }}
+{{- else }}
+- {name: LEARNLOOP_ARTIFACTS_URL, value: file:///var/lib/learnloop/artifacts}
+{{- end }}
+{{- end -}}

@@ -1,0 +1,63 @@
+{{/* All the operator may do in a namespace it watches: the one source of the ClusterRole and of the Roles. */}}
+{{- define "learnloop.operator.rules" -}}
+- apiGroups: [learnloop.dev]
+  resources: [learningagents, memoryservices, modeldeployments, rewardpolicies, trainingjobs]
+  verbs: [get, list, watch]
+- apiGroups: [learnloop.dev]
+  resources:
+    - learningagents/status
+    - memoryservices/status
+    - modeldeployments/status
+    - rewardpolicies/status
+    - trainingjobs/status
+  verbs: [patch]
+# Metadata alone: a finalizer where something outside the cluster must be undone. The spec is the user's.
+- apiGroups: [learnloop.dev]
+  resources: [learningagents, memoryservices]
+  verbs: [patch]
+# A child's ownerReference with blockOwnerDeletion, where the cluster enforces it.
+- apiGroups: [learnloop.dev]
+  resources: [learningagents/finalizers, memoryservices/finalizers, modeldeployments/finalizers, trainingjobs/finalizers]
+  verbs: [update]
+# The children of a LearningAgent.
+- apiGroups: [learnloop.dev]
+  resources: [modeldeployments, trainingjobs]
+  verbs: [create, patch, delete]
+- apiGroups: [kubeflow.org]
+  resources: [pytorchjobs]
+  verbs: [get, list, watch, create, patch, delete]
+- apiGroups: [apps]
+  resources: [deployments, statefulsets]
+  verbs: [get, list, watch, create, patch, delete]
+- apiGroups: [""]
+  resources: [configmaps, services, serviceaccounts]
+  verbs: [get, list, watch, create, patch, delete]
+- apiGroups: [""]
+  resources: [pods]
+  verbs: [get, list, watch, delete]
+- apiGroups: [""]
+  resources: [persistentvolumeclaims]
+  verbs: [get]
+# The password of a MemoryService that runs its own PostgreSQL; no list, no watch.
+- apiGroups: [""]
+  resources: [secrets]
+  verbs: [get, create]
+# A policy server may watch its own routing table: nobody can grant what he does not hold, so get and watch on
+# configmaps above are part of this.
+- apiGroups: [rbac.authorization.k8s.io]
+  resources: [roles, rolebindings]
+  verbs: [get, create, patch, delete]
+- apiGroups: [gateway.networking.k8s.io]
+  resources: [httproutes]
+  verbs: [get, list, watch, create, patch, delete]
+- apiGroups: [events.k8s.io]
+  resources: [events]
+  verbs: [create, patch]
+{{- end -}}
+
+{{/* Only possible cluster-wide: noticing that a kind of somebody else's appears. */}}
+{{- define "learnloop.operator.clusterRules" -}}
+- apiGroups: [apiextensions.k8s.io]
+  resources: [customresourcedefinitions]
+  verbs: [get, list, watch]
+{{- end -}}

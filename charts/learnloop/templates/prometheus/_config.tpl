@@ -1,0 +1,54 @@
+{{- define "learnloop.prometheus.rules" -}}
+- apiGroups: [""]
+  resources: [pods]
+  verbs: [get, list, watch]
+{{- end -}}
+
+{{/* Targets are whoever wears the label, in any namespace: bounded in size, and the namespace is Kubernetes' word,
+     never the target's. */}}
+{{- define "learnloop.prometheus.config" -}}
+{{- $namespaces := include "learnloop.namespaces" . | fromJsonArray -}}
+prometheus.yml: |
+  global:
+    scrape_interval: {{ .Values.prometheus.scrapeInterval }}
+    scrape_timeout: {{ .Values.prometheus.scrapeInterval }}
+    evaluation_interval: 1m
+  scrape_configs:
+    - job_name: learnloop
+      honor_labels: false
+      honor_timestamps: false
+      sample_limit: 10000
+      label_limit: 32
+      label_value_length_limit: 512
+      body_size_limit: 8MB
+      kubernetes_sd_configs:
+        - role: pod
+          {{- with $namespaces }}
+          namespaces:
+            names: {{ toJson . }}
+          {{- end }}
+          selectors:
+            - role: pod
+              label: app.kubernetes.io/part-of=learnloop
+      relabel_configs:
+        - source_labels: [__meta_kubernetes_pod_annotation_prometheus_io_scrape]
+          action: keep
+          regex: "true"
+        - source_labels: [__meta_kubernetes_pod_phase]
+          action: drop
+          regex: Pending|Succeeded|Failed
+        - source_labels: [__meta_kubernetes_pod_annotation_prometheus_io_path]
+          target_label: __metrics_path__
+          regex: (/.*)
+        # A pod with several ports is still one target.
+        - source_labels: [__address__, __meta_kubernetes_pod_annotation_prometheus_io_port]
+          target_label: __address__
+          regex: (.+?)(?::\d+)?;(\d+)
+          replacement: $1:$2
+        - source_labels: [__meta_kubernetes_namespace]
+          target_label: namespace
+        - source_labels: [__meta_kubernetes_pod_name]
+          target_label: pod
+        - source_labels: [__meta_kubernetes_pod_label_app_kubernetes_io_component]
+          target_label: component
+{{- end -}}
