@@ -1,0 +1,88 @@
+"""Which arm gets the next episode: a random draw that can never over-expose the canary.
+
+Each server keeps a *credit bank* per canary arm. Every drawn episode adds weight/100 to it; a bank of at least 1
+is spent (the episode goes to the canary) with probability (1+w)/2, where w = weight/100. Spending takes 1 away, so
+
+- on one server, after any number n of draws at weight w, canary episodes ≤ w·n, always, not on average;
+- sums keep that: for any number of servers that know nothing of each other, canary episodes ≤ w·n in total;
+- spending is a coin flip, so no caller can line itself up with the canary, and since (1+w)/2 > w the bank drains
+  faster than it fills: the long-run share is w;
+- weight 100 adds a whole credit and spends it with certainty: every episode goes to the canary.
+
+A change of weight empties the bank. Credit earned at another weight is never carried over: the bound above holds
+from the moment of the change, and a rise never pays back episodes of the past.
+Credits are counted in whole hundredths, so the bound is exact.
+"""
+
+import random
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Protocol
+
+from learnloop_api.wire.routing import Arm, RoutingTable
+
+WHOLE = 100
+
+
+class Uniform(Protocol):
+    """The only randomness the draw needs: random.Random has it."""
+
+    def random(self) -> float:
+        """A number in [0, 1)."""
+        ...
+
+
+class CreditBank:
+    """The draw of one server; see the module's text. Not thread-safe, one event loop owns it."""
+
+    def __init__(self, source: Uniform | None = None) -> None:
+        self._source: Uniform = source or random.SystemRandom()
+        self._credit: dict[str, int] = {}
+        self._weight: dict[str, int] = {}
+
+    def draw(self, canaries: Sequence[Arm]) -> Arm | None:
+        """The canary arm that gets this episode, or None for the stable one.
+
+        With several canaries each keeps its own bank and bound; one episode spends at most one of them, and the
+        order in which they are asked rotates at random so that none is favoured.
+        """
+        self._follow(canaries)
+        for arm in canaries:
+            self._credit[arm.revision] += arm.weight
+        start = int(self._source.random() * len(canaries)) if len(canaries) > 1 else 0
+        for arm in [*canaries[start:], *canaries[:start]]:
+            if self._credit[arm.revision] >= WHOLE and self._source.random() < (WHOLE + arm.weight) / (2 * WHOLE):
+                self._credit[arm.revision] -= WHOLE
+                return arm
+        return None
+
+    def _follow(self, canaries: Sequence[Arm]) -> None:
+        """Start every bank whose weight changed at nothing and forget arms that are gone."""
+        weights = {arm.revision: arm.weight for arm in canaries}
+        if weights != self._weight:
+            self._credit = {
+                revision: self._credit[revision] if self._weight.get(revision) == weight else 0
+                for revision, weight in weights.items()
+            }
+            self._weight = weights
+
+
+def stable_arm(table: RoutingTable) -> Arm | None:
+    """The arm that takes everything the canaries do not."""
+    return next((arm for arm in table.arms if arm.role == "stable"), None)
+
+
+def choose_arm(table: RoutingTable, bank: CreditBank, *, stable_only: bool, now: datetime) -> Arm | None:
+    """The arm of a new episode in service mode; None when the table has no arm to give.
+
+    A table past `expires_at` (its operator is gone) and a caller that asks for stable earn no credit.
+    """
+    stable = stable_arm(table)
+    if stable_only or is_expired(table, now):
+        return stable
+    return bank.draw([arm for arm in table.arms if arm.role == "canary"]) or stable
+
+
+def is_expired(table: RoutingTable, now: datetime) -> bool:
+    """Has the operator's dead-man switch gone off?"""
+    return table.expires_at is not None and now >= table.expires_at

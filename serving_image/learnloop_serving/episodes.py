@@ -1,0 +1,183 @@
+"""The episodes API without HTTP: open, act, end. The episode is the unit of exposure; one arm owns it."""
+
+import math
+import re
+import uuid
+from collections import OrderedDict
+from datetime import UTC, datetime
+
+import numpy as np
+from pydantic import ValidationError
+
+from learnloop_api.wire.routing import (
+    ActRequest,
+    Arm,
+    EndEpisode,
+    OpenedEpisode,
+    OpenEpisode,
+    RoutingTable,
+)
+from learnloop_serving.draw import CreditBank, choose_arm, is_expired, stable_arm
+from learnloop_serving.metrics import Metrics
+from learnloop_serving.policy import Policy
+from learnloop_serving.refusal import Refusal, invalid
+from learnloop_serving.routing import RoutingState
+
+_EPISODE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:-]{0,127}")
+ENDED_REMEMBERED = 65_536
+
+
+class Episodes:
+    """All an arm knows about episodes: nothing but which ones it has already counted as ended."""
+
+    def __init__(
+        self, model_deployment: str, revision: str, mode: str, routing: RoutingState, metrics: Metrics
+    ) -> None:
+        self._model_deployment = model_deployment
+        self._revision = revision
+        self._mode = mode
+        self._routing = routing
+        self._metrics = metrics
+        self._bank = CreditBank()
+        self._random = np.random.default_rng()
+        self._ended: OrderedDict[str, None] = OrderedDict()
+        self.policy: Policy | None = None
+
+    @property
+    def ready(self) -> bool:
+        """Is there a policy and a routing table?"""
+        return self.policy is not None and self._routing.table is not None
+
+    def open(self, body: bytes) -> OpenedEpisode:
+        """Give a new episode to an arm; raises Refusal 400, 410, 503."""
+        try:
+            request = OpenEpisode.model_validate_json(body or b"{}")
+        except ValidationError as error:
+            raise invalid(error) from error
+        table = self._table()
+        now = datetime.now(UTC)
+        if self._mode == "service":
+            arm = choose_arm(table, self._bank, stable_only=request.stable_only, now=now)
+        else:
+            arm = self._routed_arm(table, request.stable_only or is_expired(table, now))
+        if arm is None:
+            raise Refusal(503, "NotReady", f"routing generation {table.generation} has no arm for new episodes")
+        self._metrics.opened(arm.revision)
+        return OpenedEpisode(
+            episode_id=uuid.uuid4().hex,
+            model_deployment=self._model_deployment,
+            revision=arm.revision,
+            role=arm.role,
+            mode="service" if self._mode == "service" else "gateway",
+            url=arm.url if self._mode == "service" else "",
+        )
+
+    def _routed_arm(self, table: RoutingTable, stable_only: bool) -> Arm | None:
+        """Gateway mode: the gateway has chosen by sending the request here.
+
+        A canary asked for stable names the stable arm instead: the header of the following requests leads there.
+        """
+        own = next((arm for arm in table.arms if arm.revision == self._revision), None)
+        if stable_only:
+            return stable_arm(table)
+        if own is None:
+            raise self._withdrawn(self._revision)
+        return own
+
+    def act(self, episode_id: str, arm: str | None, body: bytes) -> tuple[int, float, bool]:
+        """(action, natural log of its probability, sampled?) for one observation; raises Refusal and PolicyError."""
+        policy = self._check(episode_id, arm)
+        if not self._routing.lists(self._revision):
+            raise self._withdrawn(self._revision)
+        try:
+            request = ActRequest.model_validate_json(body)
+        except ValidationError as error:
+            raise invalid(error) from error
+        size = len(request.observation)
+        if policy.observations is not None and size != policy.observations:
+            message = f"observation: has {size} numbers, revision {self._revision} takes {policy.observations}"
+            raise Refusal(400, "InvalidInput", message, counted=True)
+        observation = np.array([request.observation], dtype=np.float32)
+        if not np.isfinite(observation).all():
+            raise Refusal(400, "InvalidInput", "observation: a number is beyond the range of float32 (3.4e38)")
+        action, logits = policy.run(observation)
+        if not request.explore:
+            return int(action[0]), 0.0, False
+        return (*self._sample(logits[0].astype(np.float64)), True)
+
+    def _sample(self, logits: np.ndarray) -> tuple[int, float]:
+        """One draw from softmax(logits) and its log-probability, by inversion of the cumulated distribution."""
+        shifted = logits - logits.max()
+        weights = np.exp(shifted)
+        cumulated = weights.cumsum()
+        total = float(cumulated[-1])
+        action = int(np.searchsorted(cumulated, self._random.random() * total, side="right"))
+        action = min(action, len(weights) - 1)
+        return action, min(0.0, float(shifted[action]) - math.log(total))
+
+    def end(self, episode_id: str, arm: str | None, body: bytes) -> bool:
+        """Count the outcome of an episode, once; says whether it was counted now. Open to withdrawn arms too."""
+        self._check_name(episode_id)
+        if arm and arm != self._revision:
+            raise self._elsewhere(arm)
+        try:
+            ending = EndEpisode.model_validate_json(body)
+        except ValidationError as error:
+            raise invalid(error) from error
+        if episode_id in self._ended:
+            self._ended.move_to_end(episode_id)
+            return False
+        self._ended[episode_id] = None
+        if len(self._ended) > ENDED_REMEMBERED:
+            self._ended.popitem(last=False)
+        self._metrics.ended(_outcome(ending), ending.episode_return)
+        return True
+
+    def serving(self) -> Policy:
+        """The policy for requests that know no episodes; raises Refusal 410, 503."""
+        policy = self._policy()
+        if not self._routing.lists(self._revision):
+            raise self._withdrawn(self._revision)
+        return policy
+
+    def _check(self, episode_id: str, arm: str | None) -> Policy:
+        self._check_name(episode_id)
+        if arm and arm != self._revision:
+            raise self._elsewhere(arm)
+        return self._policy()
+
+    @staticmethod
+    def _check_name(episode_id: str) -> None:
+        if not _EPISODE.fullmatch(episode_id):
+            raise Refusal(400, "InvalidInput", f"episode_id: {episode_id[:80]!r} is not one this server gives out")
+
+    def _policy(self) -> Policy:
+        self._table()
+        if self.policy is None:
+            raise Refusal(503, "NotReady", "the policy is still being loaded")
+        return self.policy
+
+    def _table(self) -> RoutingTable:
+        if self._routing.table is None:
+            raise Refusal(503, "NotReady", "no routing table has been read yet")
+        return self._routing.table
+
+    def _elsewhere(self, arm: str) -> Refusal:
+        """The caller's episode belongs to another arm: withdrawn if that one is gone, misdirected if it is there."""
+        if self._routing.table is not None and not self._routing.lists(arm):
+            return self._withdrawn(arm)
+        message = (
+            f"x-learnloop-arm: {arm[:80]!r}: this is arm {self._revision}; send the request to the episode's own arm"
+        )
+        return Refusal(421, "UnknownEpisode", message)
+
+    def _withdrawn(self, arm: str) -> Refusal:
+        return Refusal(
+            410, "ArmWithdrawn", f"revision {arm[:80]} of {self._model_deployment} was withdrawn: reopen on stable"
+        )
+
+
+def _outcome(ending: EndEpisode) -> str:
+    if ending.status != "completed":
+        return ending.status
+    return "failure" if ending.success is False else "success"

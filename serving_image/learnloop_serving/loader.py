@@ -1,0 +1,155 @@
+"""From a model URI to a checked policy. Nothing is trusted: size, digest and signature are verified before use."""
+
+import asyncio
+import hashlib
+import logging
+import re
+import tempfile
+import time
+from collections.abc import AsyncIterator
+from pathlib import Path
+from urllib.parse import parse_qs, unquote, urlsplit
+
+import httpx
+
+from learnloop_serving.policy import ModelError, OnnxPolicy, Policy, UniformPolicy
+from learnloop_serving.settings import Settings
+
+log = logging.getLogger(__name__)
+CHUNK = 1 << 20
+TRANSIENT = frozenset({408, 425, 429, 500, 502, 503, 504})
+
+
+class TransientError(RuntimeError):
+    """The network or the far side is not there right now; worth another try."""
+
+
+async def load_policy(settings: Settings) -> Policy:
+    """Load what `settings.model_uri` names; raises ModelError with one sentence for the operator.
+
+    Network trouble is retried for `load_retry_seconds` first; a missing or wrong file is not.
+    """
+    uri = settings.model_uri
+    scheme = urlsplit(uri).scheme
+    if scheme == "uniform":
+        return parse_uniform(uri)
+    if not settings.model_sha256:
+        raise ModelError(f"LEARNLOOP_MODEL_SHA256: empty for {uri}: every model but uniform:// needs its digest")
+    with tempfile.TemporaryDirectory(prefix="learnloop-model-") as directory:
+        target = Path(directory) / "model.onnx"
+        digest = await _fetch_with_retries(settings, scheme, target)
+        if digest != settings.model_sha256:
+            raise ModelError(f"sha256: {uri} has {digest}, expected {settings.model_sha256}")
+        try:
+            return await asyncio.to_thread(OnnxPolicy, target)
+        except ModelError as error:
+            raise ModelError(f"{uri}: {error}") from error
+
+
+def parse_uniform(uri: str) -> UniformPolicy:
+    """`uniform://discrete/<n>?observations=<k>`; without observations any length is taken."""
+    parts = urlsplit(uri)
+    match = re.fullmatch(r"/([1-9]\d{0,3})", parts.path)
+    query = parse_qs(parts.query)
+    size = query.get("observations", [""])[-1]
+    if parts.netloc != "discrete" or not match or set(query) - {"observations"} or not re.fullmatch(r"\d{0,5}", size):
+        raise ModelError(f"uri: {uri} is not valid: write uniform://discrete/<actions>?observations=<size>")
+    return UniformPolicy(actions=int(match[1]), observations=int(size) if size else None)
+
+
+async def _fetch_with_retries(settings: Settings, scheme: str, target: Path) -> str:
+    deadline = time.monotonic() + settings.load_retry_seconds
+    pause = 0.25
+    while True:
+        try:
+            return await _fetch(settings, scheme, target)
+        except TransientError as error:
+            if time.monotonic() + pause > deadline:
+                raise ModelError(
+                    f"{settings.model_uri} could not be fetched for {settings.load_retry_seconds:g} s: {error}"
+                ) from error
+            log.warning("model not fetched yet, trying again in %.1f s: %s", pause, error)
+        await asyncio.sleep(pause)
+        pause = min(pause * 2, 5.0)
+
+
+async def _fetch(settings: Settings, scheme: str, target: Path) -> str:
+    """Copy the model to `target`; returns its SHA-256 in hex."""
+    uri = settings.model_uri
+    if scheme in ("http", "https"):
+        return await _download(uri, {}, settings, target, redirects=True)
+    if scheme == "learnloop":
+        return await _download(*_artifact(settings), settings, target, redirects=False)
+    if scheme == "file":
+        return await asyncio.to_thread(_copy, Path(unquote(urlsplit(uri).path)), settings, target)
+    raise ModelError(
+        f"uri: {uri}: scheme {scheme}:// is not supported by the policy server: "
+        "use learnloop://, https://, file:// or uniform://"
+    )
+
+
+def _artifact(settings: Settings) -> tuple[str, dict[str, str]]:
+    """Address and identity for learnloop://<namespace>/<sha256> at the data plane."""
+    match = re.fullmatch(r"learnloop://([a-z0-9][-a-z0-9.]*)/([0-9a-f]{64})", settings.model_uri)
+    if not match:
+        raise ModelError(f"uri: {settings.model_uri} is not valid: write learnloop://<namespace>/<sha256>")
+    if match[1] != settings.namespace:
+        raise ModelError(
+            f"uri: {settings.model_uri} belongs to namespace {match[1]}, this pod is in {settings.namespace}"
+        )
+    if not settings.data_url:
+        raise ModelError("LEARNLOOP_DATA_URL: empty: learnloop:// models come from the data plane, give its address")
+    headers = {}
+    if settings.token_file.is_file():
+        headers["authorization"] = f"Bearer {settings.token_file.read_text(encoding='utf-8').strip()}"
+    return f"{settings.data_url}/api/v1/artifacts/{match[2]}", headers
+
+
+async def _download(url: str, headers: dict[str, str], settings: Settings, target: Path, redirects: bool) -> str:
+    timeout = httpx.Timeout(15.0, connect=5.0)
+    try:
+        async with (
+            httpx.AsyncClient(timeout=timeout, follow_redirects=redirects, max_redirects=5) as client,
+            client.stream("GET", url, headers=headers) as response,
+        ):
+            if response.status_code in TRANSIENT:
+                raise TransientError(f"HTTP {response.status_code}")
+            if response.status_code != 200:
+                raise ModelError(f"{settings.model_uri} could not be fetched: HTTP {response.status_code}")
+            return await _save(response.aiter_bytes(CHUNK), settings, target)
+    except (httpx.TimeoutException, httpx.NetworkError, httpx.RemoteProtocolError, httpx.ProxyError) as error:
+        raise TransientError(str(error) or type(error).__name__) from error
+    except (httpx.HTTPError, httpx.InvalidURL) as error:
+        raise ModelError(f"{settings.model_uri} could not be fetched: {error}") from error
+
+
+async def _save(chunks: AsyncIterator[bytes], settings: Settings, target: Path) -> str:
+    digest, size = hashlib.sha256(), 0
+    with target.open("wb") as file:
+        async for chunk in chunks:
+            size += len(chunk)
+            _check_size(size, settings)
+            digest.update(chunk)
+            await asyncio.to_thread(file.write, chunk)
+    return digest.hexdigest()
+
+
+def _copy(source: Path, settings: Settings, target: Path) -> str:
+    digest, size = hashlib.sha256(), 0
+    try:
+        with source.open("rb") as incoming, target.open("wb") as outgoing:
+            while chunk := incoming.read(CHUNK):
+                size += len(chunk)
+                _check_size(size, settings)
+                digest.update(chunk)
+                outgoing.write(chunk)
+    except OSError as error:
+        raise ModelError(f"{settings.model_uri} could not be read: {error.strerror or error}") from error
+    return digest.hexdigest()
+
+
+def _check_size(size: int, settings: Settings) -> None:
+    if size > settings.max_model_bytes:
+        raise ModelError(
+            f"{settings.model_uri} is larger than {settings.max_model_bytes} bytes, the most a policy may be"
+        )

@@ -1,0 +1,104 @@
+"""What Prometheus sees of this server; names are the contract's."""
+
+from collections.abc import Callable
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, disable_created_metrics, generate_latest
+from prometheus_client.exposition import CONTENT_TYPE_LATEST
+
+from learnloop_api import names
+
+VERBS = ("open", "act", "end", "infer")
+OUTCOMES = ("success", "failure", "error", "withdrawn")
+_BUCKETS = (0.0005, 0.001, 0.002, 0.003, 0.005, 0.01, 0.02, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0)
+_ARM = ("model_deployment", "revision")
+_MAX_REVISIONS = 64
+disable_created_metrics()  # a second series per counter that nobody here reads
+
+
+class Metrics:
+    """Counters of one server. Series of its own revision exist from the start, at 0."""
+
+    content_type = CONTENT_TYPE_LATEST
+
+    def __init__(self, model_deployment: str, revision: str) -> None:
+        self.registry = CollectorRegistry()
+        self._own = (model_deployment, revision)
+        self._opened = Counter(
+            names.METRIC_EPISODES_OPENED, "Episodes given to this revision by this server", _ARM, registry=self.registry
+        )
+        self._ended = Counter(
+            names.METRIC_EPISODES_ENDED, "Episodes ended at this server", (*_ARM, "outcome"), registry=self.registry
+        )
+        gain = Counter(
+            names.METRIC_EPISODE_RETURN_GAIN, "Sum of positive episode returns", _ARM, registry=self.registry
+        )
+        loss = Counter(
+            names.METRIC_EPISODE_RETURN_LOSS, "Sum of |negative episode returns|", _ARM, registry=self.registry
+        )
+        seconds = Histogram(
+            names.METRIC_REQUEST_SECONDS,
+            "Time this server needed for a request",
+            (*_ARM, "verb"),
+            buckets=_BUCKETS,
+            registry=self.registry,
+        )
+        errors = Counter(
+            names.METRIC_REQUEST_ERRORS,
+            "Requests that failed because of this server or its policy",
+            (*_ARM, "verb"),
+            registry=self.registry,
+        )
+        self._gauges(model_deployment, revision)
+        self._gain, self._loss = gain.labels(*self._own), loss.labels(*self._own)
+        self._opened.labels(*self._own)
+        self._outcomes = {outcome: self._ended.labels(*self._own, outcome) for outcome in OUTCOMES}
+        self._errors = {verb: errors.labels(*self._own, verb) for verb in VERBS}
+        self.observe: dict[str, Callable[[float], None]] = {
+            verb: seconds.labels(*self._own, verb).observe for verb in VERBS
+        }
+        self._revisions = {revision}
+
+    def _gauges(self, model_deployment: str, revision: str) -> None:
+        own = (model_deployment, revision)
+        self.routing_generation = Gauge(
+            "learnloop_routing_generation",
+            "Generation of the routing table in force, -1 before the first",
+            _ARM,
+            registry=self.registry,
+        ).labels(*own)
+        self.routing_generation.set(-1)
+        self.routing_errors = Counter(
+            "learnloop_routing_errors_total",
+            "Routing tables refused and watches that broke; the last good table stays in force",
+            (*_ARM, "kind"),
+            registry=self.registry,
+        )
+        self.routing_broken = self.routing_errors.labels(*own, "table")
+        self.routing_watch_failed = self.routing_errors.labels(*own, "watch")
+        self.model_load_seconds = Gauge(
+            "learnloop_model_load_seconds", "Time from start until the policy was loaded", _ARM, registry=self.registry
+        ).labels(*own)
+
+    def opened(self, revision: str) -> None:
+        """An episode was given to `revision`, which in service mode need not be this server's own."""
+        if revision not in self._revisions:
+            if len(self._revisions) >= _MAX_REVISIONS:  # a pod lives through few rollouts; never grow without bound
+                return
+            self._revisions.add(revision)
+        self._opened.labels(self._own[0], revision).inc()
+
+    def ended(self, outcome: str, episode_return: float) -> None:
+        """An episode of this server's own revision ended."""
+        self._outcomes[outcome].inc()
+        if episode_return >= 0:
+            self._gain.inc(episode_return)
+        else:
+            self._loss.inc(-episode_return)
+
+    def failed(self, verb: str) -> None:
+        """A request failed because of the server or its policy, not because of its caller."""
+        self._errors[verb].inc()
+
+    def render(self) -> bytes:
+        """Prometheus text format 0.0.4."""
+        return generate_latest(self.registry)

@@ -1,0 +1,184 @@
+"""The routing table in force, and the two places it can come from: a watched ConfigMap or a file."""
+
+import asyncio
+import json
+import logging
+import ssl
+from pathlib import Path
+from typing import Any
+
+import httpx
+from pydantic import ValidationError
+
+from learnloop_api.wire.routing import ROUTING_KEY, RoutingTable
+from learnloop_serving.metrics import Metrics
+from learnloop_serving.settings import Settings
+
+log = logging.getLogger(__name__)
+POLL_SECONDS = 0.2
+WATCH_SECONDS = 60  # the API server ends the watch after this; a read that is silent for longer means a dead peer
+SILENCE_SECONDS = WATCH_SECONDS + 15.0
+MAX_EVENT_BYTES = 4 * 1024 * 1024  # a ConfigMap holds at most 1 MiB
+
+
+class RoutingState:
+    """The newest valid table. A broken one is reported and ignored: the last good one stays in force."""
+
+    def __init__(self, model_deployment: str, metrics: Metrics) -> None:
+        self.table: RoutingTable | None = None
+        self._model_deployment = model_deployment
+        self._metrics = metrics
+
+    def offer(self, text: str | None, source: str) -> bool:
+        """Take `text` as the table if it is one; says whether it did."""
+        try:
+            if text is None:
+                raise ValueError(f"key {ROUTING_KEY} is missing")
+            table = RoutingTable.model_validate_json(text)
+            if table.model_deployment != self._model_deployment:
+                raise ValueError(f"model_deployment: {table.model_deployment!r}, expected {self._model_deployment!r}")
+        except (ValidationError, ValueError) as error:
+            self._metrics.routing_broken.inc()
+            log.error("routing table from %s refused, the last good one stays in force: %s", source, _sentence(error))
+            return False
+        if self.table is None or table.generation != self.table.generation:
+            log.info("routing generation %d: %s", table.generation, _summary(table))
+        self.table = table
+        self._metrics.routing_generation.set(table.generation)
+        return True
+
+    def lists(self, revision: str) -> bool:
+        """Is `revision` in the table? One that is not has been withdrawn."""
+        return self.table is not None and any(arm.revision == revision for arm in self.table.arms)
+
+
+def _sentence(error: Exception) -> str:
+    if isinstance(error, ValidationError):
+        return "; ".join(f"{'.'.join(map(str, e['loc'])) or 'table'}: {e['msg']}" for e in error.errors()[:3])
+    return str(error)[:300]
+
+
+def _summary(table: RoutingTable) -> str:
+    return ", ".join(f"{arm.revision} {arm.role} {arm.weight} %" for arm in table.arms) or "no arms"
+
+
+async def follow_file(path: Path, state: RoutingState) -> None:
+    """Poll `path` forever; for tests and local runs. Never raises but CancelledError."""
+    seen: tuple[int, int, int] | None = None
+    while True:
+        try:
+            stat = path.stat()
+            now = (stat.st_mtime_ns, stat.st_size, stat.st_ino)
+            if now != seen:
+                state.offer(path.read_text(encoding="utf-8"), str(path))
+                seen = now
+        except (OSError, UnicodeDecodeError) as error:
+            if seen is not None or state.table is None:
+                log.warning("routing file %s: %s", path, error)
+            seen = None
+        await asyncio.sleep(POLL_SECONDS)
+
+
+class ConfigMapWatch:
+    """Follow one ConfigMap by name: GET, then watch from its resourceVersion, GET again whenever in doubt."""
+
+    def __init__(self, settings: Settings, state: RoutingState, metrics: Metrics) -> None:
+        self._settings = settings
+        self._state = state
+        self._metrics = metrics
+        self._path = f"/api/v1/namespaces/{settings.namespace}/configmaps"
+
+    async def follow(self) -> None:
+        """Keep the table current until cancelled; back-off from 0.2 s to 5 s between failures."""
+        pause = 0.2
+        while True:
+            try:
+                async with self._client() as client:
+                    version = await self._read(client)
+                    pause = 0.2
+                    while version:
+                        version = await self._watch(client, version)
+                continue
+            except (httpx.HTTPError, OSError, ValueError) as error:
+                self._metrics.routing_watch_failed.inc()
+                log.warning(
+                    "routing watch of %s: %s", self._settings.routing_configmap, str(error) or type(error).__name__
+                )
+            await asyncio.sleep(pause)
+            pause = min(pause * 2, 5.0)
+
+    def _client(self) -> httpx.AsyncClient:
+        """A fresh client each time: certificates rotate under a long-lived pod."""
+        authority = self._settings.service_account / "ca.crt"
+        verify: ssl.SSLContext | bool = (
+            ssl.create_default_context(cafile=str(authority)) if authority.is_file() else True
+        )
+        return httpx.AsyncClient(
+            base_url=self._settings.kubernetes_url,
+            verify=verify,
+            trust_env=False,
+            timeout=httpx.Timeout(10.0, connect=5.0),
+        )
+
+    def _headers(self) -> dict[str, str]:
+        """The token is read for every request: the kubelet replaces it long before it expires."""
+        token = self._settings.service_account / "token"
+        return {"authorization": f"Bearer {token.read_text(encoding='utf-8').strip()}"} if token.is_file() else {}
+
+    async def _read(self, client: httpx.AsyncClient) -> str:
+        """GET the ConfigMap and offer its table; returns its resourceVersion."""
+        response = await client.get(f"{self._path}/{self._settings.routing_configmap}", headers=self._headers())
+        if response.status_code != 200:
+            raise ValueError(f"GET answered HTTP {response.status_code}")
+        return self._take(response.json())
+
+    def _take(self, config_map: Any) -> str:
+        metadata, data = config_map.get("metadata") or {}, config_map.get("data") or {}
+        self._state.offer(data.get(ROUTING_KEY), f"ConfigMap {self._settings.routing_configmap}")
+        return str(metadata["resourceVersion"])
+
+    async def _watch(self, client: httpx.AsyncClient, version: str) -> str:
+        """One watch request; returns where to go on, or "" to read afresh."""
+        query = {
+            "watch": "1",
+            "fieldSelector": f"metadata.name={self._settings.routing_configmap}",
+            "resourceVersion": version,
+            "allowWatchBookmarks": "true",
+            "timeoutSeconds": str(WATCH_SECONDS),
+        }
+        timeout = httpx.Timeout(10.0, read=SILENCE_SECONDS)
+        async with client.stream("GET", self._path, params=query, headers=self._headers(), timeout=timeout) as response:
+            if response.status_code == 410:
+                return ""
+            if response.status_code != 200:
+                raise ValueError(f"watch answered HTTP {response.status_code}")
+            async for line in _lines(response):
+                version = self._event(json.loads(line), version)
+                if not version:
+                    return ""
+        return version
+
+    def _event(self, event: Any, version: str) -> str:
+        kind, item = event.get("type"), event.get("object") or {}
+        if kind in ("ADDED", "MODIFIED"):
+            return self._take(item)
+        if kind == "BOOKMARK":
+            return str(item["metadata"]["resourceVersion"])
+        if kind == "DELETED":
+            log.warning("ConfigMap %s was deleted, the last table stays in force", self._settings.routing_configmap)
+            return str(item["metadata"]["resourceVersion"])
+        if item.get("code") == 410:
+            return ""
+        raise ValueError(f"watch sent {kind}: {str(item.get('message', ''))[:200]}")
+
+
+async def _lines(response: httpx.Response) -> Any:
+    """Lines of the stream as bytes, each at most MAX_EVENT_BYTES; raises ValueError beyond."""
+    rest = b""
+    async for chunk in response.aiter_bytes():
+        *lines, rest = (rest + chunk).split(b"\n")
+        for line in lines:
+            if line.strip():
+                yield line
+        if len(rest) > MAX_EVENT_BYTES:
+            raise ValueError(f"watch sent an event longer than {MAX_EVENT_BYTES} bytes")

@@ -1,0 +1,131 @@
+"""One server process: load the policy, follow the routing table, serve, drain."""
+
+import asyncio
+import logging
+import os
+import signal
+import sys
+import time
+from pathlib import Path
+from types import FrameType
+
+import uvicorn
+import uvloop
+
+from learnloop_serving.app import Arm, build_app
+from learnloop_serving.episodes import Episodes
+from learnloop_serving.loader import load_policy
+from learnloop_serving.metrics import Metrics
+from learnloop_serving.policy import ModelError, measure
+from learnloop_serving.routing import ConfigMapWatch, RoutingState, follow_file
+from learnloop_serving.settings import ConfigurationError, Settings, read_settings, termination_log
+
+log = logging.getLogger(__name__)
+MAX_SENTENCE = 2048
+
+
+class DrainingServer(uvicorn.Server):
+    """On SIGTERM: not ready first, then keep serving `drain_seconds` while endpoints forget this pod, then stop."""
+
+    def __init__(self, config: uvicorn.Config, arm: Arm) -> None:
+        super().__init__(config)
+        self._arm = arm
+        self._stop_at = float("inf")
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        """uvicorn's signal handler; a second signal stops at once."""
+        if self._arm.draining or sig != signal.SIGTERM:
+            super().handle_exit(sig, frame)
+            return
+        log.info("draining for %g s", self._arm.settings.drain_seconds)
+        self._arm.draining = True
+        self._stop_at = time.monotonic() + self._arm.settings.drain_seconds
+
+    async def on_tick(self, counter: int) -> bool:
+        """uvicorn's heartbeat, ten a second; True ends the server."""
+        return time.monotonic() >= self._stop_at or await super().on_tick(counter)
+
+
+async def serve(settings: Settings) -> int:
+    """Serve until told to stop; returns the exit status, 1 when the policy could not be loaded."""
+    metrics = Metrics(settings.model_deployment, settings.revision)
+    routing = RoutingState(settings.model_deployment, metrics)
+    episodes = Episodes(settings.model_deployment, settings.revision, settings.routing_mode, routing, metrics)
+    arm = Arm(settings, episodes, metrics)
+    server = DrainingServer(_config(settings, arm), arm)
+    if settings.routing_file is not None:
+        follower = asyncio.create_task(follow_file(settings.routing_file, routing))
+    else:
+        follower = asyncio.create_task(ConfigMapWatch(settings, routing, metrics).follow())
+    loading = asyncio.create_task(_load(settings, arm, server))
+    try:
+        await server.serve()
+    finally:
+        for task in (follower, loading):
+            task.cancel()
+        outcomes = await asyncio.gather(follower, loading, return_exceptions=True)
+        arm.pool.shutdown(wait=False, cancel_futures=True)
+    return 1 if isinstance(outcomes[1], Exception) else 0
+
+
+def _config(settings: Settings, arm: Arm) -> uvicorn.Config:
+    return uvicorn.Config(
+        build_app(arm),
+        host=settings.host,
+        port=settings.port,
+        loop="uvloop",
+        http="httptools",
+        ws="none",
+        lifespan="off",
+        access_log=False,
+        log_level="warning",
+        server_header=False,
+        date_header=False,
+        timeout_keep_alive=75,
+        timeout_graceful_shutdown=10,
+        limit_concurrency=2048,
+        h11_max_incomplete_event_size=16_384,
+    )
+
+
+async def _load(settings: Settings, arm: Arm, server: uvicorn.Server) -> None:
+    """Load and install the policy; on failure leave the sentence and stop the server."""
+    start = time.monotonic()
+    try:
+        policy = await load_policy(settings)
+        arm.install(policy, await asyncio.to_thread(measure, policy))
+    except Exception as error:
+        sentence = str(error) if isinstance(error, ModelError) else f"the policy could not be loaded: {error!r}"
+        leave_sentence(settings.termination_log, sentence)
+        server.should_exit = True
+        raise
+    arm.metrics.model_load_seconds.set(time.monotonic() - start)
+    log.info(
+        "policy %s loaded in %.2f s: %s observations, %d actions",
+        settings.revision,
+        time.monotonic() - start,
+        policy.observations or "any number of",
+        policy.actions,
+    )
+
+
+def leave_sentence(target: Path, sentence: str) -> None:
+    """Tell the operator, through the pod's termination message, why there will be no server."""
+    log.error("%s", sentence)
+    try:
+        target.write_text(sentence[:MAX_SENTENCE] + "\n", encoding="utf-8")
+    except OSError as error:
+        log.warning("termination log: %s", error)
+
+
+def main() -> int:
+    """Entry point of `python -m learnloop_serving`."""
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s %(message)s", stream=sys.stderr)
+    logging.getLogger("httpx").setLevel(logging.WARNING)
+    try:
+        settings = read_settings()
+    except ConfigurationError as error:
+        leave_sentence(termination_log(os.environ), str(error))
+        return 1
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        return runner.run(serve(settings))
