@@ -4,23 +4,22 @@
 - {name: LEARNLOOP_AUTH, value: {{ $options.auth.mode }}}
 - name: LEARNLOOP_OPERATOR_SUBJECT
   value: system:serviceaccount:{{ .Release.Namespace }}:{{ include "learnloop.fullname" . }}-operator
-- {name: LEARNLOOP_LOG_LEVEL, value: {{ $options.logLevel }}}
+- {name: LEARNLOOP_LOG_LEVEL, value: {{ $options.logLevel | upper }}}
 - {name: LEARNLOOP_RETENTION_DAYS, value: {{ $options.retentionDays | quote }}}
 {{- if .Values.postgresql.embedded }}
 - name: POSTGRES_PASSWORD
   valueFrom: {secretKeyRef: {name: {{ include "learnloop.credentials" . }}, key: postgres-password}}
-- name: LEARNLOOP_POSTGRES_DSN
+- name: LEARNLOOP_DSN
   value: postgresql://learnloop:$(POSTGRES_PASSWORD)@{{ include "learnloop.fullname" . }}-postgres.{{ .Release.Namespace }}.svc:5432/learnloop
 {{- else }}
-- name: LEARNLOOP_POSTGRES_DSN
+- name: LEARNLOOP_DSN
   valueFrom:
     secretKeyRef: {name: {{ .Values.postgresql.external.dsnSecret.name }}, key: {{ .Values.postgresql.external.dsnSecret.key }}}
 {{- end }}
 {{- if .Values.nats.embedded }}
 - {name: LEARNLOOP_NATS_URL, value: {{ printf "nats://%s-nats.%s.svc:4222" (include "learnloop.fullname" .) .Release.Namespace | quote }}}
 - {name: LEARNLOOP_NATS_USER, value: learnloop}
-- name: LEARNLOOP_NATS_PASSWORD
-  valueFrom: {secretKeyRef: {name: {{ include "learnloop.credentials" . }}, key: nats-password}}
+- {name: LEARNLOOP_NATS_PASSWORD_FILE, value: /run/credentials/nats-password}
 {{- else }}
 - {name: LEARNLOOP_NATS_URL, value: {{ .Values.nats.external.url | quote }}}
 {{- with .Values.nats.external.credentialsSecret }}
@@ -32,12 +31,13 @@
 {{- end }}
 {{- if $options.artifacts.s3.bucket }}
 {{- with $options.artifacts.s3 }}
-- {name: LEARNLOOP_ARTIFACTS_URL, value: {{ printf "s3://%s/%s" .bucket .prefix | trimSuffix "/" | quote }}}
+- {name: LEARNLOOP_ARTIFACTS, value: {{ printf "s3://%s/%s" .bucket .prefix | trimSuffix "/" | quote }}}
 {{- with .region }}
 - {name: AWS_REGION, value: {{ . | quote }}}
 {{- end }}
 {{- with .endpoint }}
 - {name: AWS_ENDPOINT_URL, value: {{ . | quote }}}
+- {name: AWS_ALLOW_HTTP, value: {{ hasPrefix "http://" . | quote }}}
 {{- end }}
 {{- with .credentialsSecret }}
 - name: AWS_ACCESS_KEY_ID
@@ -47,6 +47,6 @@
 {{- end }}
 {{- end }}
 {{- else }}
-- {name: LEARNLOOP_ARTIFACTS_URL, value: file:///var/lib/learnloop/artifacts}
+- {name: LEARNLOOP_ARTIFACTS, value: file:///var/lib/learnloop/artifacts}
 {{- end }}
 {{- end -}}

@@ -1,0 +1,83 @@
+"""Fills the chart's empty Secret with passwords; runs to its end before the operator itself starts.
+
+    python -m learnloop_operator.bootstrap
+
+The chart renders the Secret without data, so no password is ever in a manifest. A password that is there is never
+changed: PostgreSQL keeps the one it was born with.
+"""
+
+import asyncio
+import base64
+import os
+import secrets
+import string
+import sys
+from collections.abc import Mapping
+from typing import Any
+
+from learnloop_operator.adapters import kubeconfig
+from learnloop_operator.adapters.kinds import SECRET
+from learnloop_operator.adapters.kube_errors import Conflict, KubeError
+from learnloop_operator.adapters.kube_http import KubeHttp
+
+KEYS = ("nats-password", "postgres-password")
+ATTEMPTS = 5
+# Letters alone: nothing to escape in a URL, and NATS would read digits as a number (log2(52) * 40 = 228 bits).
+LENGTH = 40
+
+
+def completion(secret: Mapping[str, Any]) -> dict[str, Any] | None:
+    """The JSON merge patch that adds the missing passwords to `secret`, or None when all are there.
+
+    It carries the resourceVersion: of two operators that start together one is refused and looks again.
+    """
+    present = secret.get("data") or {}
+    missing = [key for key in KEYS if not present.get(key)]
+    if not missing:
+        return None
+    return {
+        "metadata": {"resourceVersion": secret["metadata"]["resourceVersion"]},
+        "data": {key: base64.b64encode(_password().encode()).decode() for key in missing},
+    }
+
+
+def _password() -> str:
+    return "".join(secrets.choice(string.ascii_letters) for _ in range(LENGTH))
+
+
+async def fill(http: KubeHttp, namespace: str, name: str) -> bool:
+    """Completes the Secret; True when it had to be written.
+
+    Raises:
+        KubeError: the API server refuses; NotFound when the chart's Secret is missing.
+    """
+    path = SECRET.path(namespace, name)
+    for _ in range(ATTEMPTS):
+        patch = completion(await http.request("GET", path))
+        if patch is None:
+            return False
+        try:
+            await http.request("PATCH", path, body=patch, content_type="application/merge-patch+json")
+        except Conflict:
+            continue
+        return True
+    raise Conflict(f"Secret {namespace}/{name} was changed {ATTEMPTS} times while its passwords were being added")
+
+
+async def _main() -> int:
+    namespace = os.environ["LEARNLOOP_SYSTEM_NAMESPACE"]
+    name = os.environ["LEARNLOOP_CREDENTIALS_SECRET"]
+    http = KubeHttp(kubeconfig.find())
+    try:
+        written = await fill(http, namespace, name)
+    except KubeError as error:
+        print(f"Secret {namespace}/{name}: {error}", file=sys.stderr)
+        return 1
+    finally:
+        await http.close()
+    print(f"Secret {namespace}/{name}: {'passwords generated' if written else 'complete'}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(asyncio.run(_main()))
