@@ -43,16 +43,16 @@ class Resource(BaseModel):
         for name, field in cls.model_fields.items():
             if field.default_factory is not None:
                 value = field.get_default(call_default_factory=True, validated_data={})
-                body["properties"][field.alias or name]["default"] = _sparse(value)
+                body["properties"][field.alias or name]["default"] = _default(value)
         return schema
 
 
-def _sparse(value: Any) -> Any:
-    """A default as JSON, without what nested defaults say anyway."""
+def _default(value: Any) -> Any:
+    """A default as JSON: sparse, but whole where rules apply, since they see it before nested defaults are filled in."""
     if isinstance(value, Resource):
-        return value.model_dump(mode="json", by_alias=True, exclude_defaults=True)
+        return value.to_kube() if value.all_rules() else value.model_dump(by_alias=True, exclude_defaults=True)
     if isinstance(value, list):
-        return [_sparse(item) for item in value]
+        return [_default(item) for item in value]
     return value
 
 

@@ -57,11 +57,14 @@ class RewardPolicySpec(Resource):
 
     cel_rules: ClassVar[tuple[Rule, ...]] = (
         Rule(
-            "self.components.map(c, c.weight).sum() > 0.999999 && self.components.map(c, c.weight).sum() < 1.000001",
-            "the weights of all components must add up to 1",
+            f"self.components.map(c, c.weight).sum() < 1.0 + {WEIGHT_TOLERANCE:f}",
+            "the weights of all components must add up to 1, and these are more: lower some",
             ".components",
-            "'the weights of all components add up to ' + string(self.components.map(c, c.weight).sum())"
-            " + ', must add up to 1'",
+        ),
+        Rule(
+            f"self.components.map(c, c.weight).sum() > 1.0 - {WEIGHT_TOLERANCE:f}",
+            "the weights of all components must add up to 1, and these are less: raise some",
+            ".components",
         ),
     )
 

@@ -16,20 +16,16 @@ PATTERN_MESSAGE = "x-learnloop-pattern-message"
 class Rule:
     """One validation rule of an object.
 
-    `field` is the JSON path, below the object, that the refusal names, e.g. `.sha256`. `message_expression` is CEL that
-    builds a message with values in it; `message` stands in where it cannot be evaluated.
+    `field` is the JSON path, below the object, that the refusal names, e.g. `.sha256`.
     """
 
     rule: str
     message: str
     field: str | None = None
-    message_expression: str | None = None
 
     def to_schema(self) -> dict[str, Any]:
         """The rule as an item of `x-kubernetes-validations`."""
         item: dict[str, Any] = {"rule": self.rule, "message": self.message}
-        if self.message_expression:
-            item["messageExpression"] = self.message_expression
         if self.field:
             item["fieldPath"] = self.field
         return item

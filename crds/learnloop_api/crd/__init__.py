@@ -1,0 +1,1 @@
+"""Turns the models of `learnloop_api.kinds` into CustomResourceDefinitions (`make crds`)."""

@@ -1,0 +1,86 @@
+"""One CustomResourceDefinition as a document."""
+
+from typing import Any
+
+from learnloop_api.crd.kinds import Kind
+from learnloop_api.crd.schema import RULES, Schema, spec_schema, status_schema
+from learnloop_api.kinds.rules import Rule
+from learnloop_api.names import CATEGORY, GROUP, VERSION
+
+STANDARD_TEXTS = {
+    "apiVersion": "Versioned schema of this object: learnloop.dev/v1alpha1.",
+    "kind": "Name of the resource this object is.",
+}
+
+
+def definition(kind: Kind) -> dict[str, Any]:
+    """The CustomResourceDefinition of a kind. Nothing in it depends on where or when it is made."""
+    return {
+        "apiVersion": "apiextensions.k8s.io/v1",
+        "kind": "CustomResourceDefinition",
+        "metadata": {"name": f"{kind.plural}.{GROUP}"},
+        "spec": {
+            "group": GROUP,
+            "scope": "Namespaced",
+            "names": {
+                "kind": kind.name,
+                "listKind": f"{kind.name}List",
+                "plural": kind.plural,
+                "singular": kind.singular,
+                "shortNames": [kind.short_name],
+                "categories": [CATEGORY],
+            },
+            "versions": [_version(kind)],
+        },
+    }
+
+
+def _version(kind: Kind) -> dict[str, Any]:
+    version: dict[str, Any] = {
+        "name": VERSION,
+        "served": True,
+        "storage": True,
+        "subresources": _subresources(kind),
+        "additionalPrinterColumns": [column.to_crd() for column in kind.columns],
+        "schema": {"openAPIV3Schema": _root(kind)},
+    }
+    if kind.selectable:
+        version["selectableFields"] = [{"jsonPath": path} for path in kind.selectable]
+    return version
+
+
+def _subresources(kind: Kind) -> dict[str, Any]:
+    if kind.scale is None:
+        return {"status": {}}
+    scale = {
+        "specReplicasPath": kind.scale,
+        "statusReplicasPath": ".status.replicas",
+        "labelSelectorPath": ".status.selector",
+    }
+    return {"status": {}, "scale": scale}
+
+
+def _root(kind: Kind) -> Schema:
+    name_rules = [
+        Rule(
+            f"self.metadata.name.size() <= {kind.name_limit}",
+            f"metadata.name must have at most {kind.name_limit} characters: objects named after it need the rest",
+        ),
+        Rule(
+            "self.metadata.name.matches('^[a-z]([-a-z0-9]*[a-z0-9])?$')",
+            "metadata.name must be lower-case letters, digits and '-', start with a letter and end with a letter or "
+            "digit: Services are named after it",
+        ),
+    ]
+    return {
+        "description": kind.description,
+        "type": "object",
+        "required": ["spec"],
+        "properties": {
+            **{name: {"description": text, "type": "string"} for name, text in STANDARD_TEXTS.items()},
+            "metadata": {"type": "object"},
+            "spec": spec_schema(kind.spec),
+            "status": status_schema(kind.status),
+        },
+        RULES: [rule.to_schema() for rule in name_rules],
+    }

@@ -1,0 +1,195 @@
+"""The five kinds: names, columns, subresources. Their fields are in `learnloop_api.kinds`."""
+
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from learnloop_api.kinds.base import Resource
+from learnloop_api.kinds.learning_agent import LearningAgentSpec, LearningAgentStatus
+from learnloop_api.kinds.memory_service import MemoryServiceSpec, MemoryServiceStatus
+from learnloop_api.kinds.model_deployment import ModelDeploymentSpec, ModelDeploymentStatus
+from learnloop_api.kinds.reward_policy import RewardPolicySpec, RewardPolicyStatus
+from learnloop_api.kinds.training_job import TrainingJobSpec, TrainingJobStatus
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """One column of `kubectl get`; `wide` ones appear with `-o wide`."""
+
+    name: str
+    path: str
+    type: Literal["string", "integer", "number", "boolean", "date"] = "string"
+    wide: bool = False
+    description: str = ""
+
+    def to_crd(self) -> dict[str, Any]:
+        """The column as an item of `additionalPrinterColumns`."""
+        item: dict[str, Any] = {"name": self.name, "type": self.type, "jsonPath": self.path}
+        if self.description:
+            item["description"] = self.description
+        if self.wide:
+            item["priority"] = 1
+        return item
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """What a CustomResourceDefinition says beside the schema."""
+
+    name: str
+    plural: str
+    short_name: str
+    description: str
+    spec: type[Resource]
+    status: type[Resource]
+    columns: tuple[Column, ...]
+    name_limit: int = 50
+    """Longest metadata.name: what the operator derives from it must still be a DNS label of 63 characters."""
+    scale: str | None = None
+    """JSON path of the replicas that `kubectl scale` and autoscalers set."""
+    selectable: tuple[str, ...] = ()
+    """JSON paths that `kubectl get --field-selector` understands."""
+
+    @property
+    def singular(self) -> str:
+        return self.name.lower()
+
+
+PHASE = Column("Phase", ".status.phase")
+WHY = Column(
+    "Why", '.status.conditions[?(@.type=="Ready")].message', description="The sentence of the condition Ready."
+)
+AGE = Column("Age", ".metadata.creationTimestamp", "date")
+SUSPENDED = Column("Suspended", ".spec.suspend", "boolean", wide=True)
+
+LEARNING_AGENT = Kind(
+    name="LearningAgent",
+    plural="learningagents",
+    short_name="la",
+    description=(
+        "A LearningAgent keeps one agent's loop turning: it counts the agent's experience, creates a TrainingJob when "
+        "a trigger fires, and serves the newest proven model through a ModelDeployment of the same name."
+    ),
+    spec=LearningAgentSpec,
+    status=LearningAgentStatus,
+    columns=(
+        PHASE,
+        Column("Episodes", ".status.rewarded", "integer", description="Rewarded episodes so far."),
+        Column("Return", ".status.recentReturn", "number", description="Mean return of the newest episodes."),
+        Column("Training", ".status.lastTraining.name", description="The newest TrainingJob."),
+        Column("Model", ".status.model.source", description="Where the served model comes from."),
+        Column("Weight", ".status.weight", description="Canary weight while a rollout runs."),
+        WHY,
+        AGE,
+        Column(
+            "Baseline", ".status.baselineReturn", "number", wide=True, description="Mean return of the first episodes."
+        ),
+        Column("Success", ".status.successRate", "number", wide=True),
+        Column("Rewards", ".spec.rewardPolicyRef.name", wide=True),
+        Column("Revision", ".status.servingRevision", wide=True),
+        SUSPENDED,
+    ),
+    name_limit=40,  # it names TrainingJobs NAME-<number>
+    selectable=(".spec.rewardPolicyRef.name", ".spec.suspend"),
+)
+TRAINING_JOB = Kind(
+    name="TrainingJob",
+    plural="trainingjobs",
+    short_name="tjob",
+    description=(
+        "A TrainingJob is one training run: a PyTorchJob of one master and any number of workers, with checkpoints, a "
+        "held-out evaluation against the serving policy, and a manifest that proves the exported model. It is Trained "
+        "when the manifest is durable, and Validated when the gates passed. Its recipe is immutable."
+    ),
+    spec=TrainingJobSpec,
+    status=TrainingJobStatus,
+    columns=(
+        PHASE,
+        Column("Step", ".status.step", "integer", description="Environment steps done."),
+        Column("%", ".status.progress", description="Share of the steps done."),
+        Column("ETA", ".status.eta", description="Time left at the current speed."),
+        Column("Return", ".status.return", description="Mean return with its 95 % interval."),
+        WHY,
+        AGE,
+        Column("Algorithm", ".spec.algorithm", wide=True),
+        Column("Workers", ".spec.workers", "integer", wide=True),
+        Column("Steps/s", ".status.stepsPerSecond", "number", wide=True),
+        Column("Attempts", ".status.attempts", "integer", wide=True),
+        Column("Artifact", ".status.artifact.sha256", wide=True),
+        SUSPENDED,
+    ),
+    selectable=(".spec.algorithm", ".spec.data.learningAgentRef.name", ".spec.suspend"),
+)
+REWARD_POLICY = Kind(
+    name="RewardPolicy",
+    plural="rewardpolicies",
+    short_name="rp",
+    description=(
+        "A RewardPolicy says how an episode becomes a number: weighted components, then normalisation. Every change "
+        "is published as a new immutable revision, and every reward names the revision it was computed by."
+    ),
+    spec=RewardPolicySpec,
+    status=RewardPolicyStatus,
+    columns=(
+        PHASE,
+        Column("Revision", ".status.revision"),
+        Column("Agents", ".status.agents", "integer", description="LearningAgents that use it."),
+        WHY,
+        AGE,
+        Column("Components", ".spec.components[*].name", wide=True),
+        Column("Published", ".status.publishedAt", "date", wide=True),
+    ),
+)
+MODEL_DEPLOYMENT = Kind(
+    name="ModelDeployment",
+    plural="modeldeployments",
+    short_name="mdep",
+    description=(
+        "A ModelDeployment serves a policy and rolls a new one out in steps. Each step needs evidence; without it the "
+        "weight holds, and a canary that is worse is taken back at once and stays blocked, with the reason in status."
+    ),
+    spec=ModelDeploymentSpec,
+    status=ModelDeploymentStatus,
+    columns=(
+        PHASE,
+        Column("Step", ".status.stepText", description="Step of the rollout, e.g. 2/4."),
+        Column("Weight", ".status.weight", "integer", description="Percent of new episodes for the canary."),
+        Column("Stable", ".status.stable.revision"),
+        Column("Canary", ".status.canary.revision"),
+        Column("Why", ".status.verdict", description="The last decision in one sentence."),
+        AGE,
+        Column("Return", ".status.stable.meanReturn", "number", wide=True, description="Mean return of stable."),
+        Column("Canary return", ".status.canary.meanReturn", "number", wide=True),
+        Column("Episodes", ".status.canary.episodes", "integer", wide=True, description="Finished canary episodes."),
+        Column("Blocked", ".status.blockedRevision.revision", wide=True),
+        Column("Mode", ".spec.routing.mode", wide=True),
+        SUSPENDED,
+    ),
+    scale=".spec.serving.replicas",
+    selectable=(".spec.model.learningAgentRef.name", ".spec.routing.mode", ".spec.suspend"),
+)
+MEMORY_SERVICE = Kind(
+    name="MemoryService",
+    plural="memoryservices",
+    short_name="memsvc",
+    description=(
+        "A MemoryService is a namespace's own memory and experience service: PostgreSQL with pgvector, run by "
+        "learnloop on a volume or by you, and the pods in front of it."
+    ),
+    spec=MemoryServiceSpec,
+    status=MemoryServiceStatus,
+    columns=(
+        PHASE,
+        Column("Ready", ".status.readyReplicas", "integer", description="Pods that answer."),
+        Column("Engine", ".spec.engine"),
+        Column("URL", ".status.url"),
+        WHY,
+        AGE,
+        Column("Retention", ".spec.retentionDays", "integer", wide=True, description="Days trajectories are kept."),
+        Column("Size", ".spec.storage.size", wide=True),
+        SUSPENDED,
+    ),
+    name_limit=40,  # it names NAME-postgres-0 and the like
+    scale=".spec.replicas",
+)
+
+KINDS = (LEARNING_AGENT, TRAINING_JOB, REWARD_POLICY, MODEL_DEPLOYMENT, MEMORY_SERVICE)
