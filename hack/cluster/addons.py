@@ -120,32 +120,43 @@ class Addons:
     def apply_training_operator(self) -> None:
         """The training operator from its own manifests. Raises CommandFailed."""
         folder = self.state.config / "training-operator"
+        source = binaries.module_folder(binaries.TRAINING_OPERATOR, TRAINING_OPERATOR_MODULE)
+        name, _, tag = TRAINING_OPERATOR_IMAGE.rpartition(":")
+        overlay = OVERLAY.format(name=name, tag=tag, init_image=INIT_IMAGE)
+        # The module's folder carries its version: with the overlay it says all that the rendered file can.
+        digest = hashlib.sha256(f"{source}\0{overlay}".encode()).hexdigest()
+        if self._applied("training-operator", digest):
+            return
         shutil.rmtree(folder, ignore_errors=True)
         folder.mkdir()
-        source = binaries.module_folder(binaries.TRAINING_OPERATOR, TRAINING_OPERATOR_MODULE)
         shutil.copytree(source / "manifests", folder / "manifests", copy_function=shutil.copyfile)
-        name, _, tag = TRAINING_OPERATOR_IMAGE.rpartition(":")
-        (folder / "kustomization.yaml").write_text(OVERLAY.format(name=name, tag=tag, init_image=INIT_IMAGE))
+        (folder / "kustomization.yaml").write_text(overlay)
         rendered = self.state.config / "training-operator.yaml"
         rendered.write_text(run([self.kubectl, "kustomize", folder]))
-        self.apply("training-operator", rendered)
+        self._apply("training-operator", rendered, digest)
 
     def training_operator_ready(self) -> bool:
         """Whether its Deployment is available."""
         return self.api.condition(TRAINING_OPERATOR_DEPLOYMENT, "Available")
 
     def apply(self, name: str, manifest: Path) -> None:
-        """Apply a file once for each content: asking the API server about every object takes seconds."""
-        note = self.state.config / f"applied-{name}"
+        """Apply a file once for each content. Raises CommandFailed."""
         digest = hashlib.sha256(manifest.read_bytes()).hexdigest()
-        if note.exists() and note.read_text() == digest:
-            return
+        if not self._applied(name, digest):
+            self._apply(name, manifest, digest)
+
+    def _applied(self, name: str, digest: str) -> bool:
+        """Remembered in the state folder: asking the API server about every object takes seconds."""
+        note = self.state.config / f"applied-{name}"
+        return note.exists() and note.read_text() == digest
+
+    def _apply(self, name: str, manifest: Path, digest: str) -> None:
         with step(f"applying {name}"):
             run([
                 self.kubectl, "--kubeconfig", self.state.kubeconfig, "apply", "--server-side", "--force-conflicts",
                 "--field-manager=learnloop-local", "-f", manifest,
             ])
-        note.write_text(digest)
+        (self.state.config / f"applied-{name}").write_text(digest)
 
     def _kubeconfig(self, user: str) -> Path:
         return kubeconfig.write(self.state.config / f"{user}.kubeconfig", self.server, self.pki, user)

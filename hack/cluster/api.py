@@ -39,9 +39,14 @@ class Api:
         return self.get("/readyz")[0] == http.client.OK
 
     def condition(self, path: str, kind: str) -> bool:
-        """Whether the object at `path` exists and its condition `kind` is True."""
+        """Whether the object at `path` exists and its condition `kind` is True for what its spec says now."""
         status, body = self.get(path)
         if status != http.client.OK:
             return False
-        conditions: list[dict[str, Any]] = json.loads(body).get("status", {}).get("conditions", [])
+        found: dict[str, Any] = json.loads(body)
+        state: dict[str, Any] = found.get("status", {})
+        # Nodes have no observed generation: their conditions are always about now.
+        if state.get("observedGeneration", found["metadata"].get("generation")) != found["metadata"].get("generation"):
+            return False
+        conditions: list[dict[str, Any]] = state.get("conditions", [])
         return any(condition["type"] == kind and condition["status"] == "True" for condition in conditions)

@@ -98,12 +98,14 @@ class Client:
         if result.returncode:
             raise CommandFailed(f"`{' '.join(command)}`: {result.stderr.decode(errors='replace').strip()}")
 
-    def remove_containers(self) -> None:
-        """End and forget every container, pods' sandboxes included."""
+    def remove_containers(self) -> list[str]:
+        """End and forget every container, pods' sandboxes included. Returns their ids."""
         for task in self.call("tasks", "ls", "--quiet").split():
             self._attempt([("tasks", "kill", "--signal", "9", task), ("tasks", "rm", "--force", task)])
-        for container in self.call("containers", "ls", "--quiet").split():
+        containers = self.call("containers", "ls", "--quiet").split()
+        for container in containers:
             self._attempt([("containers", "rm", container)])
+        return containers
 
     def _attempt(self, commands: Iterable[tuple[str, ...]]) -> None:
         """Each of them, whether or not the one before worked: what is gone already need not be ended."""

@@ -48,14 +48,15 @@ def ensure(state: State) -> None:
     _write_configuration(state)
 
 
-def remove() -> None:
-    """Remove the bridge, the firewall's Kubernetes chains and CNI's notes. Nothing that others made."""
+def remove(containers: Iterable[str]) -> None:
+    """Remove the bridge, the firewall's Kubernetes chains and CNI's notes of our networks and containers."""
     if Path(f"/sys/class/net/{BRIDGE}").exists():
         run(["ip", "link", "delete", BRIDGE])
     for family in ("iptables", "ip6tables"):
         _remove_chains(family)
-    for note in (CNI_RESULTS / "results").glob(f"{CNI_NETWORK}-*"):
-        note.unlink()
+    for pattern in (f"{CNI_NETWORK}-*", *(f"*-{container}-*" for container in containers)):
+        for note in (CNI_RESULTS / "results").glob(pattern):
+            note.unlink()
     _remove_if_empty([CNI_RESULTS / "results", CNI_RESULTS / "cache", CNI_RESULTS])
 
 

@@ -1,6 +1,7 @@
 """Taking the full cluster apart, whatever state it is in."""
 
 import shutil
+from contextlib import suppress
 from pathlib import Path
 
 from cluster import addons, containerd, controlplane, mounts, network, node
@@ -11,6 +12,7 @@ from cluster.processes import Processes
 from cluster.progress import say, step, wait_until
 
 POD_LOG_LINKS = Path("/var/log/containers")
+KUBELET_FOLDERS = (Path("/var/lib/kubelet/device-plugins"), Path("/var/lib/kubelet"))
 CONTAINERD_SECONDS = 15.0
 
 
@@ -24,40 +26,44 @@ def down(state: State, purge: bool) -> None:
         # The kubelet first: it would start again what is ended under it.
         for name in (node.KUBELET, *addons.PROGRAMS, node.PROXY, node.SCHEDULER, node.CONTROLLER_MANAGER):
             processes.stop(name, grace_seconds=3)
-        _remove_containers(state, processes)
+        containers = _remove_containers(state, processes)
         processes.stop("containerd")
     with step("stopping the control plane"):
         controlplane.stop(processes)
         processes.stop_descendants()
     with step(f"removing mounts, network and {state.root}"):
         mounts.unmount_below(state.root, containerd.image_store())
-        network.remove()
+        network.remove(containers)
         mounts.remove_pod_groups()
         shutil.rmtree(state.root, ignore_errors=True)
-        _remove_dangling_links()
+        _remove_kubelet_leftovers()
         if purge:
             shutil.rmtree(containerd.image_store(), ignore_errors=True)
         state.lock.unlink(missing_ok=True)
 
 
-def _remove_containers(state: State, processes: Processes) -> None:
+def _remove_containers(state: State, processes: Processes) -> list[str]:
     """containerd's own list is what tells which containers there are, so it is started if it is down."""
     client = containerd.Client(state)
     try:
         mounts.forget_dead_runtime(state, processes)
         processes.ensure(containerd.daemon(state))
         wait_until("containerd", client.answers, CONTAINERD_SECONDS)
-        client.remove_containers()
+        return client.remove_containers()
     except (CommandFailed, Refusal, TimeoutError) as error:
         say(f"containerd does not help ({error}); its images are removed with its containers")
         processes.stop("containerd")
         processes.stop_descendants()
         mounts.unmount_below(state.root, containerd.image_store())
         shutil.rmtree(containerd.image_store(), ignore_errors=True)
+        return []
 
 
-def _remove_dangling_links() -> None:
-    """The kubelet links every container's log from a fixed folder; ours now point to nothing."""
+def _remove_kubelet_leftovers() -> None:
+    """The kubelet links every container's log from a fixed folder, and makes another whatever its root is."""
     for link in POD_LOG_LINKS.glob("*.log"):
         if link.is_symlink() and not link.exists():
             link.unlink()
+    for folder in (POD_LOG_LINKS, *KUBELET_FOLDERS):
+        with suppress(OSError):  # it is somebody else's if it is not empty
+            folder.rmdir()

@@ -1,0 +1,1 @@
+"""Building the container images of the product and of its local data plane, and loading them into hack/cluster."""

@@ -1,0 +1,84 @@
+"""Building what changed and giving the cluster the layers it lacks."""
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+
+from cluster import packages
+from cluster.commands import CommandFailed
+from cluster.containerd import Client
+from cluster.layout import State
+from cluster.ociarchive import bundle
+from cluster.progress import say, step
+from images import base, store
+from images.catalogue import Definition
+
+
+def build(definitions: list[Definition], state: State | None) -> None:
+    """Build the images and, given a running cluster's state, load them; whatever is current is left alone.
+
+    Raises Refusal or CommandFailed.
+    """
+    packages.ensure(store.TOOLS)
+    store.folder().mkdir(parents=True, exist_ok=True)
+    notes = Notes(store.folder() / "notes.json")
+    client = Client(state) if state else None
+    base_id = base.ensure()
+    for definition in definitions:
+        wanted = definition.digest(base_id)
+        _build_if_stale(definition, wanted, notes)
+        if client:
+            _load_if_missing(definition, client, notes)
+
+
+class Notes:
+    """What each image was made of when it was last built, and the digest it was exported under."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._known: dict[str, dict[str, str]] = json.loads(path.read_text()) if path.exists() else {}
+
+    def get(self, reference: str) -> Mapping[str, str]:
+        """What is known of an image: `inputs`, and `exported` once it was loaded."""
+        return self._known.get(reference, {})
+
+    def set(self, reference: str, **facts: str) -> None:
+        """Replace what is known of an image, in one rename."""
+        self._known[reference] = facts
+        new = self._path.with_suffix(".new")
+        new.write_text(json.dumps(self._known, indent=1))
+        new.rename(self._path)
+
+
+def _build_if_stale(definition: Definition, wanted: str, notes: Notes) -> None:
+    reference = definition.reference
+    if notes.get(reference).get("inputs") == wanted and store.identifier(reference):
+        return
+    with step(f"building {reference}") as current:
+        arguments = {"BASE_IMAGE": base.REFERENCE, **definition.arguments}
+        store.build(reference, definition.dockerfile, definition.context, arguments, current)
+    notes.set(reference, inputs=wanted)
+
+
+def _load_if_missing(definition: Definition, client: Client, notes: Notes) -> None:
+    reference = definition.reference
+    exported_before = notes.get(reference).get("exported")
+    if exported_before and client.images().get(reference) == exported_before:
+        say(f"{reference} is current")
+        return
+    with step(f"loading {reference}") as current:
+        exported = store.export(reference, current)
+        _import(client, reference, exported)
+    notes.set(reference, inputs=notes.get(reference)["inputs"], exported=exported.digest)
+
+
+def _import(client: Client, reference: str, exported: store.Exported) -> None:
+    """Only what containerd lacks goes into the archive: a change of code sends kilobytes, not the whole image."""
+    present = client.blobs()
+    missing = {digest: path.read_bytes() for digest, path in exported.blobs.items() if digest not in present}
+    try:
+        client.load(bundle(reference, exported.manifest, missing))
+    except CommandFailed:
+        # containerd may have collected a layer between our look and the import; then all of it is sent.
+        everything = {digest: path.read_bytes() for digest, path in exported.blobs.items()}
+        client.load(bundle(reference, exported.manifest, everything))

@@ -1,0 +1,57 @@
+"""The command line of hack/images."""
+
+import argparse
+import sys
+from collections.abc import Sequence
+
+from cluster.commands import CommandFailed
+from cluster.containerd import Client
+from cluster.errors import Refusal
+from cluster.layout import FULL, State, default_state
+from cluster.locking import exclusive
+from images.build import build
+from images.catalogue import DEFINITIONS, choose
+from images.store import folder
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Run one verb. Returns the exit status: 0 done, 2 could not be done."""
+    options = _parser().parse_args(arguments)
+    try:
+        options.action(options)
+    except (Refusal, CommandFailed) as error:
+        print(f"hack/images {options.verb}: {error}", file=sys.stderr)
+        return 2
+    return 0
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="python3 hack/images", description="The container images.")
+    verbs = parser.add_subparsers(dest="verb", required=True)
+    listing = verbs.add_parser("list", help="say which images there are")
+    listing.set_defaults(action=_list)
+    building = verbs.add_parser("build", help="build the images that changed and load them into the local cluster")
+    building.add_argument("names", metavar="NAME", nargs="*", help="all of them by default")
+    building.add_argument("--no-load", action="store_true", help="only build; the cluster need not run yet")
+    building.set_defaults(action=_build)
+    return parser
+
+
+def _list(_: argparse.Namespace) -> None:
+    for definition in DEFINITIONS.values():
+        print(f"{definition.name:12} {definition.reference}")
+
+
+def _build(options: argparse.Namespace) -> None:
+    definitions = choose(options.names)
+    state = None if options.no_load else _cluster()
+    # One builder at a time: the store would bear two, but they would build the same image twice.
+    with exclusive(State(folder())):
+        build(definitions, state)
+
+
+def _cluster() -> State:
+    state = default_state(control_plane_only=False)
+    if state.mode() != FULL or not Client(state).answers():
+        raise Refusal("the local cluster does not run. Start it with `python3 hack/cluster up`, or pass --no-load.")
+    return state

@@ -1,0 +1,98 @@
+"""The image builder: buildah, with a store of its own so that nobody else's images are touched."""
+
+import hashlib
+import json
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from cluster.commands import follow, run, succeeds
+from cluster.layout import cache_root
+from cluster.progress import Step
+
+TOOLS = {"buildah": "buildah", "debootstrap": "debootstrap"}
+
+
+def folder() -> Path:
+    """Everything the builder keeps between runs."""
+    return cache_root() / "images"
+
+
+def buildah(*arguments: str | Path) -> list[str | Path]:
+    """The command line of one buildah call.
+
+    Isolation by chroot needs neither user namespaces nor a working runc, so it builds inside containers too.
+    """
+    root = folder() / "store"
+    return ["buildah", "--root", root, "--runroot", folder() / "run", "--storage-driver", "overlay", *arguments]
+
+
+def identifier(reference: str) -> str | None:
+    """The id of an image in the builder's store."""
+    if not succeeds(buildah("inspect", "--type", "image", reference)):
+        return None
+    return run(buildah("inspect", "--type", "image", "--format", "{{.FromImageID}}", reference)).strip()
+
+
+def build(
+    reference: str, dockerfile: Path, context: Path, arguments: Mapping[str, str], step: Step
+) -> None:
+    """Build a Dockerfile, reusing the layers of earlier builds. Raises CommandFailed."""
+    given = [part for name, value in arguments.items() for part in ("--build-arg", f"{name}={value}")]
+    options: Sequence[str | Path] = ["--isolation", "chroot", "--layers", "--format", "oci", *given]
+    command = ["nice", "-n", "10", *buildah("bud", *options, "--file", dockerfile, "--tag", reference, context)]
+    follow(command, step, env={**os.environ, "BUILDAH_ISOLATION": "chroot"})
+
+
+@dataclass(frozen=True)
+class Exported:
+    """An image as it lies in the export folder: its manifest, and where its blobs are."""
+
+    manifest: bytes
+    blobs: Mapping[str, Path]
+
+    @property
+    def digest(self) -> str:
+        return f"sha256:{hashlib.sha256(self.manifest).hexdigest()}"
+
+
+def export(reference: str, step: Step) -> Exported:
+    """Write the image's blobs to the export folder, leaving out those that lie there already.
+
+    Raises CommandFailed.
+    """
+    layout = folder() / "export"
+    layout.mkdir(parents=True, exist_ok=True)
+    target = f"oci:{layout}:{reference}"
+    follow(buildah("push", "--quiet", "--disable-compression", reference, target), step)
+    index: dict[str, Any] = json.loads((layout / "index.json").read_text())
+    chosen = next(entry for entry in index["manifests"] if _name(entry) == reference)
+    manifest = _blob(layout, chosen["digest"]).read_bytes()
+    _prune(layout, index)
+    return Exported(manifest, {digest: _blob(layout, digest) for digest in _references(manifest)})
+
+
+def _name(entry: Mapping[str, Any]) -> str:
+    return str(entry.get("annotations", {}).get("org.opencontainers.image.ref.name", ""))
+
+
+def _blob(layout: Path, digest: str) -> Path:
+    return layout / "blobs" / digest.replace(":", "/")
+
+
+def _references(manifest: bytes) -> list[str]:
+    parsed = json.loads(manifest)
+    return [parsed["config"]["digest"], *(layer["digest"] for layer in parsed["layers"])]
+
+
+def _prune(layout: Path, index: Mapping[str, Any]) -> None:
+    """Delete blobs that no image in the folder refers to any more."""
+    manifests = [entry["digest"] for entry in index["manifests"]]
+    used = set(manifests)
+    for digest in manifests:
+        used.update(_references(_blob(layout, digest).read_bytes()))
+    for path in (layout / "blobs" / "sha256").iterdir():
+        if f"sha256:{path.name}" not in used:
+            path.unlink()
