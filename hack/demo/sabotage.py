@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from demo.api import Api, Json
 from demo.narrator import Narrator, StoryFailedError
-from demo.settings import AGENT, ROOT, Settings
+from demo.settings import AGENT, RELEASE, ROOT, SYSTEM_NAMESPACE, Settings
 from demo.waiting import until
 
 BAD_EPISODES = re.compile(r'^learnloop_episodes_ended_total\{[^}]*outcome="(success|failure|error)"[^}]*\} ([0-9.e+]+)')
@@ -41,13 +41,24 @@ def watch_it_come_back(
 
 def _make(api: Api, settings: Settings, model_uri: str, model_sha256: str) -> dict[str, str]:
     job = ROOT / "examples" / "sabotaged" / "job.yaml"
-    manifest = job.read_text().replace("MODEL_URI", model_uri).replace("MODEL_SHA256", model_sha256)
+    words = {"MODEL_URI": model_uri, "MODEL_SHA256": model_sha256, "TRAINER_IMAGE": _trainer_image(api)}
+    manifest = job.read_text()
+    for word, value in words.items():
+        manifest = manifest.replace(word, value)
     api.run("delete", "-n", settings.namespace, "job", "sabotage", "--ignore-not-found", "--wait")
     api.run("apply", "-n", settings.namespace, "-f", "-", stdin=manifest)
     api.run("wait", "-n", settings.namespace, "--for=condition=complete", "--timeout=120s", "job/sabotage")
     last = api.run("logs", "-n", settings.namespace, "job/sabotage").strip().splitlines()[-1]
     made: dict[str, str] = json.loads(last)
     return made
+
+
+def _trainer_image(api: Api) -> str:
+    """The image the installed operator trains with: it has onnx, and this cluster can surely pull it."""
+    path = f"/apis/apps/v1/namespaces/{SYSTEM_NAMESPACE}/deployments/{RELEASE}-operator"
+    containers = (api.get(path) or {})["spec"]["template"]["spec"]["containers"]
+    environment = {item["name"]: item.get("value") for item in containers[0]["env"]}
+    return str(environment["LEARNLOOP_TRAINER_IMAGE"])
 
 
 def _follow(api: Api, settings: Settings, narrator: Narrator, uri: str) -> TakenBack:
