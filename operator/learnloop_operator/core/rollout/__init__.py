@@ -1,0 +1,1 @@
+"""Progressive delivery of one ModelDeployment: state, evidence, decision, routing table, manifests."""

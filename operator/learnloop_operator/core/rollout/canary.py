@@ -1,0 +1,193 @@
+"""The way up: from a canary without pods to the last step.
+
+A step is taken in two passes. The first persists the step, the second, seeing it persisted, raises the weight in
+the routing table. So the table never runs ahead of the status, whenever the operator dies.
+"""
+
+from dataclasses import replace
+
+from learnloop_api.kinds.model_deployment import RolloutStep
+from learnloop_api.names import ANNOTATION_ABORT, ANNOTATION_APPROVE
+from learnloop_operator.core.rollout import reasons
+from learnloop_operator.core.rollout.capacity import canary_replicas, hopeless, world
+from learnloop_operator.core.rollout.judge import episodes, judge
+from learnloop_operator.core.rollout.move import Move, happened
+from learnloop_operator.core.rollout.state import Arm, State
+from learnloop_operator.core.rollout.windows import SHORTEST
+from learnloop_operator.core.rollout.withdraw import roll_back
+from learnloop_operator.core.rollout.world import Snapshot
+from learnloop_operator.core.times import seconds_since, stamp
+
+
+def advance(snapshot: Snapshot, state: State, canary: Arm) -> Move:
+    """One look at a rollout under way."""
+    if snapshot.annotations.get(ANNOTATION_ABORT) == canary.revision:
+        return roll_back(snapshot, state, canary, reasons.ABORTED, f"aborted by the annotation {ANNOTATION_ABORT}")
+    if state.step is None:
+        return _starting(snapshot, state, canary)
+    if world(snapshot, canary.revision).ready == 0:
+        return _lost_pods(snapshot, state, canary)
+    return _at_step(snapshot, state, canary, state.step)
+
+
+def _starting(snapshot: Snapshot, state: State, canary: Arm) -> Move:
+    arm = world(snapshot, canary.revision)
+    needed = canary_replicas(snapshot.spec, None)
+    if arm.ready >= needed:
+        sentence = f"canary {canary.revision} is ready with {arm.ready} of {needed} pods"
+        return Move(
+            replace(state, step=0, weight=0, step_started_at=stamp(snapshot.now)),
+            "Progressing",
+            reasons.CANARY_READY,
+            sentence,
+            happened(reasons.CANARY_READY, sentence),
+            again_after=0.0,
+        )
+    given_up = _given_up(snapshot, state, canary, seconds_since(state.rollout_started_at, snapshot.now))
+    if given_up:
+        return given_up
+    said = f": {arm.message}" if arm.message else ""
+    sentence = f"waiting for the canary's pods, {arm.ready} of {needed} ready{said}"
+    return Move(state, "Progressing", reasons.WAITING_FOR_PODS, sentence, again_after=5.0, degraded=bool(arm.message))
+
+
+def _lost_pods(snapshot: Snapshot, state: State, canary: Arm) -> Move:
+    """A canary without a ready pod gets no episodes, and its step starts over when it is back."""
+    given_up = _given_up(snapshot, state, canary, seconds_since(canary.since, snapshot.now))
+    if given_up:
+        return given_up
+    said = f": {world(snapshot, canary.revision).message}" if world(snapshot, canary.revision).message else ""
+    sentence = f"the canary {canary.revision} lost its last ready pod and gets no episodes until it is back{said}"
+    events = happened(reasons.WEIGHT_LOWERED, sentence, warning=True) if state.weight else ()
+    return Move(
+        replace(state, weight=0),
+        "Progressing",
+        reasons.PODS_NOT_READY,
+        sentence,
+        events,
+        again_after=5.0,
+        degraded=True,
+    )
+
+
+def _given_up(snapshot: Snapshot, state: State, canary: Arm, seconds: float) -> Move | None:
+    arm = world(snapshot, canary.revision)
+    deadline = snapshot.spec.rollout.progress_deadline_seconds
+    if hopeless(arm):
+        why = f"the pod gave up after {arm.restarts} starts: {arm.message}"
+        return roll_back(snapshot, state, canary, reasons.MODEL_REFUSED, why)
+    if seconds >= deadline:
+        said = arm.message or "the pods gave no reason"
+        why = f"the canary's pods were not ready within {deadline} s: {said}"
+        return roll_back(snapshot, state, canary, reasons.PROGRESS_DEADLINE, why)
+    return None
+
+
+def _at_step(snapshot: Snapshot, state: State, canary: Arm, step: int) -> Move:
+    assert state.stable is not None, "a canary needs a stable arm"
+    verdict = judge(snapshot, canary.revision, state.stable.revision, "the canary", "stable")
+    if state.weight and verdict.breach and not _young(snapshot, state):
+        return roll_back(snapshot, state, canary, reasons.CHECK_FAILED, verdict.breach)
+    wanted = snapshot.spec.rollout.steps[step]
+    if state.weight != wanted.weight:
+        return _to_weight(snapshot, state, canary, step, wanted)
+    return _hold(snapshot, state, canary, step, wanted, verdict.hold) or _pass(snapshot, state, canary, step)
+
+
+def _to_weight(snapshot: Snapshot, state: State, canary: Arm, step: int, wanted: RolloutStep) -> Move:
+    interval = float(snapshot.spec.analysis.interval_seconds)
+    if snapshot.evidence.unavailable and wanted.weight > state.weight:
+        sentence = f"holding at {state.weight} %: no evidence: {snapshot.evidence.unavailable}"
+        return _wait(state, reasons.NO_EVIDENCE, sentence, interval, snapshot.evidence.unavailable)
+    arm, needed = world(snapshot, canary.revision), canary_replicas(snapshot.spec, step)
+    if arm.ready < needed and wanted.weight > state.weight:
+        sentence = f"holding at {state.weight} %: {arm.ready} of the {needed} pods for {wanted.weight} % are ready"
+        return _wait(state, reasons.WAITING_FOR_PODS, sentence, interval, "")
+    up = wanted.weight > state.weight
+    sentence = f"step {step + 1}/{len(snapshot.spec.rollout.steps)}: {wanted.weight} % of new episodes to the canary"
+    after = replace(
+        state,
+        weight=wanted.weight,
+        step_started_at=stamp(snapshot.now),
+        step_base=episodes(snapshot, canary.revision),
+    )
+    name = reasons.WEIGHT_RAISED if up else reasons.WEIGHT_LOWERED
+    return Move(after, "Progressing", reasons.STEPPING, sentence, happened(name, sentence), again_after=interval)
+
+
+def _hold(snapshot: Snapshot, state: State, canary: Arm, step: int, wanted: RolloutStep, missing: str) -> Move | None:
+    interval = float(snapshot.spec.analysis.interval_seconds)
+    at = f"holding at {state.weight} %"
+    if snapshot.evidence.unavailable:
+        return _wait(state, reasons.NO_EVIDENCE, f"{at}: {missing}", interval, snapshot.evidence.unavailable)
+    if _young(snapshot, state):
+        text = f"evidence counts from {SHORTEST:.0f} s after the rollout's start on"
+        return _wait(state, reasons.NOT_ENOUGH_DATA, f"{at}: {text}", min(interval, SHORTEST), text)
+    total = episodes(snapshot, canary.revision)
+    state = replace(state, step_base=min(state.step_base, total))
+    done = total - state.step_base
+    if done < wanted.min_episodes:
+        left = wanted.min_episodes - done
+        text = f"{done} of {wanted.min_episodes} canary episodes finished, {left} more needed"
+        return _wait(state, reasons.NOT_ENOUGH_DATA, f"{at}: {text}", interval, text)
+    if missing:
+        return _wait(state, reasons.NOT_ENOUGH_DATA, f"{at}: {missing}", interval, missing)
+    rest = wanted.min_seconds - seconds_since(state.step_started_at, snapshot.now)
+    if rest > 0:
+        return _wait(
+            state, reasons.WAITING_FOR_TIME, f"{at}: the step lasts {wanted.min_seconds} s", min(rest, interval), ""
+        )
+    if wanted.pause and not _approved(snapshot, state, canary, step):
+        text = f"{at}: all checks pass; waiting for the annotation {ANNOTATION_APPROVE}={canary.revision}/{step + 1}"
+        return replace(_wait(state, reasons.WAITING_FOR_APPROVAL, text, interval, ""), phase="Paused")
+    return None
+
+
+def _pass(snapshot: Snapshot, state: State, canary: Arm, step: int) -> Move:
+    if snapshot.spec.rollout.steps[step].pause:
+        state = replace(state, observed_approve=snapshot.annotations.get(ANNOTATION_APPROVE))
+    if step + 1 < len(snapshot.spec.rollout.steps):
+        after = replace(state, step=step + 1)
+        sentence = f"step {step + 1}/{len(snapshot.spec.rollout.steps)} passed at {state.weight} %"
+        return Move(after, "Progressing", reasons.STEPPING, sentence, again_after=0.0, data="")
+    return _promote(snapshot, state, canary)
+
+
+def _promote(snapshot: Snapshot, state: State, canary: Arm) -> Move:
+    seen = snapshot.evidence.arms.get(canary.revision)
+    mean = f", mean return {seen.mean_return:.1f}" if seen and seen.mean_return is not None else ""
+    count = seen.episodes if seen else 0
+    sentence = f"promoted {canary.revision} after {count} episodes{mean}; {_kept(snapshot, state)}"
+    after = replace(state.without_canary(), stable=canary, previous=state.stable, promoted_at=stamp(snapshot.now))
+    return Move(
+        after,
+        "Guarding",
+        reasons.PROMOTED,
+        sentence,
+        happened(reasons.PROMOTED, sentence),
+        again_after=0.0,
+        keep_table=True,
+        data="",
+    )
+
+
+def _kept(snapshot: Snapshot, state: State) -> str:
+    old = state.stable.revision if state.stable else "none"
+    seconds = snapshot.spec.rollout.keep_for_seconds
+    return f"the old arm {old} stays warm for {seconds} s" if seconds else f"the old arm {old} goes"
+
+
+def _approved(snapshot: Snapshot, state: State, canary: Arm, step: int) -> bool:
+    """`REVISION` passes the next pause only, `REVISION/STEP` exactly that one; a used value counts once."""
+    value = snapshot.annotations.get(ANNOTATION_APPROVE, "")
+    revision, _, number = value.partition("/")
+    return revision == canary.revision and value != state.observed_approve and number in ("", str(step + 1))
+
+
+def _young(snapshot: Snapshot, state: State) -> bool:
+    """The shortest window reaches back before the rollout, where the same revision may have failed once already."""
+    return seconds_since(state.rollout_started_at, snapshot.now) < SHORTEST
+
+
+def _wait(state: State, reason: str, sentence: str, after: float, data: str) -> Move:
+    return Move(state, "Progressing", reason, sentence, again_after=after, data=data)

@@ -1,0 +1,38 @@
+"""How many pods an arm needs, and whether it has them."""
+
+import math
+
+from learnloop_api.kinds.model_deployment import ModelDeploymentSpec
+from learnloop_operator.core.rollout.state import State
+from learnloop_operator.core.rollout.world import ArmWorld, Snapshot
+
+GIVE_UP_RESTARTS = 3
+"""A container that has died this often with a sentence on its lips is not going to start."""
+
+
+def canary_replicas(spec: ModelDeploymentSpec, step: int | None) -> int:
+    """Pods of the canary at `step`: its share of the stable arm's, so that 100 % finds a full-grown arm."""
+    weight = spec.rollout.steps[step if step is not None else 0].weight
+    return max(spec.serving.canary_replicas, math.ceil(spec.serving.replicas * weight / 100))
+
+
+def replicas(snapshot: Snapshot, state: State, revision: str) -> int:
+    """Pods the arm `revision` should have under `state`. An old arm keeps its size: it may have to return."""
+    if state.canary and state.canary.revision == revision:
+        return canary_replicas(snapshot.spec, state.step)
+    return snapshot.spec.serving.replicas
+
+
+def ready(snapshot: Snapshot, revision: str) -> int:
+    """Ready pods of the arm."""
+    return world(snapshot, revision).ready
+
+
+def world(snapshot: Snapshot, revision: str) -> ArmWorld:
+    """The arm as the cluster has it; an absent one has no pods."""
+    return snapshot.arms.get(revision, ArmWorld())
+
+
+def hopeless(arm: ArmWorld) -> bool:
+    """Whether the pods have said, often enough, why they cannot serve this model."""
+    return arm.ready == 0 and arm.restarts >= GIVE_UP_RESTARTS and bool(arm.message)

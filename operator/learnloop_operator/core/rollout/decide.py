@@ -1,0 +1,111 @@
+"""The whole decision about one ModelDeployment: a snapshot in, a plan out."""
+
+from dataclasses import replace
+
+from learnloop_api.wire.routing import RoutingTable, arm_name
+from learnloop_operator.core.plan import Manifest, ObjectRef, Plan
+from learnloop_operator.core.rollout.capacity import replicas
+from learnloop_operator.core.rollout.http_route import http_route
+from learnloop_operator.core.rollout.move import Move
+from learnloop_operator.core.rollout.render import (
+    access,
+    arm_deployment,
+    arm_service,
+    entry_service,
+    pod_options,
+    routing,
+)
+from learnloop_operator.core.rollout.report import status
+from learnloop_operator.core.rollout.state import Arm, State, load, observe
+from learnloop_operator.core.rollout.table import table_for
+from learnloop_operator.core.rollout.transitions import move
+from learnloop_operator.core.rollout.world import Snapshot
+from learnloop_operator.core.times import seconds_since, stamp
+
+DRAIN_SECONDS = 5.0
+"""A withdrawn arm lives on so long to answer 410 to the episodes it still had, which then reopen on stable."""
+
+
+def current(snapshot: Snapshot) -> State:
+    """The persisted state with the arms' readiness as it is now."""
+    state = load(snapshot.before, snapshot.spec.rollout.steps)
+
+    def seen(arm: Arm | None) -> Arm | None:
+        return observe(arm, snapshot.arms.get(arm.revision), snapshot.now) if arm else None
+
+    return replace(state, stable=seen(state.stable), canary=seen(state.canary), previous=seen(state.previous))
+
+
+def decide(snapshot: Snapshot) -> Plan:
+    """What to do now. The routing table comes first in the plan, always: whatever takes an arm's pods away follows
+    a table that no longer names the arm, one pass later."""
+    if snapshot.deleting:
+        return Plan(status=snapshot.status)
+    before = current(snapshot)
+    result = move(snapshot, before)
+    table = _table(snapshot, before, result)
+    wanted = _arms(snapshot, result.state)
+    deletes, again = _orphans(snapshot, result, wanted)
+    return Plan(
+        status=status(snapshot, result, table.generation),
+        apply=(*_routes(snapshot, result.state, table), *_children(snapshot, result.state, wanted)),
+        delete=deletes,
+        events=result.events,
+        requeue_after=again,
+    )
+
+
+def _table(snapshot: Snapshot, before: State, result: Move) -> RoutingTable:
+    if result.keep_table and snapshot.routing.table is not None:
+        return snapshot.routing.table
+    return table_for(snapshot, before if result.keep_table else result.state)
+
+
+def _arms(snapshot: Snapshot, state: State) -> tuple[Arm, ...]:
+    """The arms whose pods must exist; before anything serves, that of the wanted model."""
+    model = snapshot.desired.model
+    if state.stable is None and model is not None and not snapshot.spec.suspend:
+        return (Arm(model, stamp(snapshot.now)),)
+    return state.arms()
+
+
+def _routes(snapshot: Snapshot, state: State, table: RoutingTable) -> tuple[Manifest, ...]:
+    route = http_route(snapshot, table) if snapshot.spec.routing.mode == "gateway" else None
+    config_map = routing(snapshot, state, table)
+    return (route, config_map) if route else (config_map,)
+
+
+def _children(snapshot: Snapshot, state: State, wanted: tuple[Arm, ...]) -> tuple[Manifest, ...]:
+    accounts = {name for arm in wanted if (name := pod_options(snapshot, arm.revision).service_account_name)}
+    return (
+        *access(snapshot, accounts),
+        entry_service(snapshot),
+        *(arm_service(snapshot, arm.revision) for arm in wanted),
+        *(arm_deployment(snapshot, arm, replicas(snapshot, state, arm.revision)) for arm in wanted),
+    )
+
+
+def _orphans(snapshot: Snapshot, result: Move, wanted: tuple[Arm, ...]) -> tuple[tuple[ObjectRef, ...], float | None]:
+    """Arms nobody wants and no table names; and when to look again for those that are still draining."""
+    live = snapshot.routing.table
+    kept = {arm.revision for arm in wanted} | ({arm.revision for arm in live.arms} if live else set())
+    again = result.again_after
+    doomed: list[ObjectRef] = []
+    for revision in sorted(set(snapshot.arms) - {arm.revision for arm in wanted}):
+        rest = _draining(snapshot, result.state, revision)
+        if revision in kept or rest > 0:
+            again = max(rest, 0.5) if again is None else min(again, max(rest, 0.5))
+            continue
+        name = arm_name(snapshot.name, revision)
+        doomed += [
+            ObjectRef("apps/v1", "Deployment", snapshot.namespace, name),
+            ObjectRef("v1", "Service", snapshot.namespace, name),
+        ]
+    return tuple(doomed), again
+
+
+def _draining(snapshot: Snapshot, state: State, revision: str) -> float:
+    pin = state.blocked
+    if pin is None or pin.revision != revision:
+        return 0.0
+    return DRAIN_SECONDS - seconds_since(pin.at, snapshot.now)

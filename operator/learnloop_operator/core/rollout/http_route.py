@@ -1,0 +1,62 @@
+"""gateway mode: the same table as an HTTPRoute (gateway.networking.k8s.io/v1).
+
+The last rule draws the arm of a new episode by weight; the rules before it bring a request that names its arm in
+`x-learnloop-arm` to that arm. A withdrawn arm has neither.
+"""
+
+from typing import Any
+
+from learnloop_api.names import HEADER_ARM, PORT_SERVING
+from learnloop_api.wire.routing import RoutingTable, arm_name
+from learnloop_operator.core.owner import child
+from learnloop_operator.core.rollout.render import labels
+from learnloop_operator.core.rollout.world import Snapshot
+
+_ANY_PATH = {"path": {"type": "PathPrefix", "value": "/"}}
+
+
+def http_route(snapshot: Snapshot, table: RoutingTable) -> dict[str, Any] | None:
+    """The route; None while no arm serves, for a route without a backend would answer 500.
+
+    Defaults of the Gateway API are spelt out, so that the live object equals the manifest.
+    """
+    gateway = snapshot.spec.routing.gateway
+    if gateway is None or not table.arms:
+        return None
+    parent: dict[str, Any] = {"group": "gateway.networking.k8s.io", "kind": "Gateway", "name": gateway.name}
+    if gateway.namespace:
+        parent["namespace"] = gateway.namespace
+    if gateway.section_name:
+        parent["sectionName"] = gateway.section_name
+    by_header = [
+        {
+            "matches": [{**_ANY_PATH, "headers": [{"type": "Exact", "name": HEADER_ARM, "value": arm.revision}]}],
+            "backendRefs": [_backend(snapshot, arm.revision, 1)],
+        }
+        for arm in table.arms
+    ]
+    by_weight = {
+        "matches": [_ANY_PATH],
+        "backendRefs": [_backend(snapshot, arm.revision, arm.weight) for arm in table.arms],
+    }
+    spec: dict[str, Any] = {"parentRefs": [parent], "rules": [*by_header, by_weight]}
+    if snapshot.spec.routing.hostnames:
+        spec["hostnames"] = list(snapshot.spec.routing.hostnames)
+    return child(
+        snapshot.object,
+        api_version="gateway.networking.k8s.io/v1",
+        kind="HTTPRoute",
+        name=snapshot.name,
+        labels=labels(snapshot),
+        spec=spec,
+    )
+
+
+def _backend(snapshot: Snapshot, revision: str, weight: int) -> dict[str, Any]:
+    return {
+        "group": "",
+        "kind": "Service",
+        "name": arm_name(snapshot.name, revision),
+        "port": PORT_SERVING,
+        "weight": weight,
+    }

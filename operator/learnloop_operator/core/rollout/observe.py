@@ -1,0 +1,86 @@
+"""Reads arms out of live Deployments and pods. Whatever is missing or odd in them reads as 'not ready'."""
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from pydantic import ValidationError
+
+from learnloop_api.kinds.base import PodOptions
+from learnloop_api.names import LABEL_REVISION
+from learnloop_operator.core.plan import Manifest
+from learnloop_operator.core.rollout.render import ANNOTATION_POD
+from learnloop_operator.core.rollout.world import ArmWorld
+
+_STUCK = ("ErrImagePull", "ImagePullBackOff", "InvalidImageName", "CreateContainerConfigError", "CreateContainerError")
+
+
+def arms(deployments: Iterable[Manifest], pods: Iterable[Manifest]) -> dict[str, ArmWorld]:
+    """Arms by revision, as their Deployments and pods have them."""
+    by_revision: dict[str, list[Manifest]] = {}
+    for pod in pods:
+        by_revision.setdefault(_revision(pod), []).append(pod)
+    return {
+        _revision(deployment): _arm(deployment, by_revision.get(_revision(deployment), []))
+        for deployment in deployments
+        if _revision(deployment)
+    }
+
+
+def _arm(deployment: Manifest, pods: list[Manifest]) -> ArmWorld:
+    status = deployment.get("status") or {}
+    return ArmWorld(
+        ready=int(status.get("readyReplicas") or 0),
+        replicas=int(status.get("replicas") or 0),
+        restarts=max((int(item.get("restartCount") or 0) for pod in pods for item in _containers(pod)), default=0),
+        message=_message(deployment, pods)[:900],
+        pod=_options(deployment),
+    )
+
+
+def _message(deployment: Manifest, pods: list[Manifest]) -> str:
+    """The pod's own last sentence first, then why it could not start, then why there is none."""
+    newest_first = sorted(pods, key=lambda pod: str(pod["metadata"].get("creationTimestamp")), reverse=True)
+    for read in (_last_words, _why_not_started):
+        for pod in newest_first:
+            if text := read(pod):
+                return text
+    for item in (deployment.get("status") or {}).get("conditions") or ():
+        if item.get("type") == "ReplicaFailure" and item.get("status") == "True":
+            return str(item.get("message") or "")
+    return ""
+
+
+def _last_words(pod: Manifest) -> str:
+    for container in _containers(pod):
+        for when in ("state", "lastState"):
+            ended = (container.get(when) or {}).get("terminated") or {}
+            if ended.get("exitCode") and (text := str(ended.get("message") or "").strip()):
+                return text
+    return ""
+
+
+def _why_not_started(pod: Manifest) -> str:
+    for container in _containers(pod):
+        waiting = (container.get("state") or {}).get("waiting") or {}
+        if waiting.get("reason") in _STUCK:
+            return f"{waiting['reason']}: {waiting.get('message') or 'no message'}"
+    for item in (pod.get("status") or {}).get("conditions") or ():
+        if item.get("type") == "PodScheduled" and item.get("status") == "False":
+            return f"{item.get('reason')}: {item.get('message') or 'no message'}"
+    return ""
+
+
+def _containers(pod: Manifest) -> list[Mapping[str, Any]]:
+    return list((pod.get("status") or {}).get("containerStatuses") or ())
+
+
+def _revision(item: Manifest) -> str:
+    return str((item["metadata"].get("labels") or {}).get(LABEL_REVISION, ""))
+
+
+def _options(deployment: Manifest) -> PodOptions | None:
+    text = (deployment["metadata"].get("annotations") or {}).get(ANNOTATION_POD)
+    try:
+        return PodOptions.model_validate_json(text) if text else None
+    except ValidationError:
+        return None

@@ -1,0 +1,184 @@
+"""Manifests of everything a ModelDeployment consists of."""
+
+from typing import Any
+
+from learnloop_api import names
+from learnloop_api.kinds.base import PodOptions
+from learnloop_api.wire.routing import ROUTING_KEY, RoutingTable, arm_name, routing_config_map
+from learnloop_operator.core.owner import child, standard_labels
+from learnloop_operator.core.pods import Main, pod_template
+from learnloop_operator.core.rollout.state import Arm, State
+from learnloop_operator.core.rollout.table import write_blocked
+from learnloop_operator.core.rollout.world import Snapshot
+
+COMPONENT = "policy-server"
+ANNOTATION_POD = f"{names.GROUP}/pod-options"
+"""On an arm's Deployment: the pod options it was made with. An arm keeps them when the user's change."""
+
+Manifest = dict[str, Any]
+
+
+def policy_account(model_deployment: str) -> str:
+    """Name of the ServiceAccount, Role and RoleBinding of the policy servers."""
+    return f"{model_deployment}-policy"
+
+
+def labels(snapshot: Snapshot, revision: str | None = None) -> dict[str, str]:
+    """Labels of the children; an arm's carry its revision."""
+    extra = {names.LABEL_DEPLOYMENT: snapshot.name}
+    agent = snapshot.spec.model.learning_agent_ref
+    if agent:
+        extra[names.LABEL_AGENT] = agent.name
+    if revision:
+        extra[names.LABEL_REVISION] = revision
+    return standard_labels(COMPONENT, extra)
+
+
+def access(snapshot: Snapshot, accounts: set[str]) -> list[Manifest]:
+    """The servers' own account, and the right to read one ConfigMap by name for every account they run as."""
+    own = policy_account(snapshot.name)
+    marks = labels(snapshot)
+    rules = [
+        {
+            "apiGroups": [""],
+            "resources": ["configmaps"],
+            "resourceNames": [routing_config_map(snapshot.name)],
+            "verbs": ["get", "list", "watch"],
+        }
+    ]
+    subjects = [
+        {"kind": "ServiceAccount", "name": name, "namespace": snapshot.namespace} for name in sorted({own, *accounts})
+    ]
+    role = {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": own}
+    rbac = "rbac.authorization.k8s.io/v1"
+    return [
+        child(
+            snapshot.object,
+            api_version="v1",
+            kind="ServiceAccount",
+            name=own,
+            labels=marks,
+            automountServiceAccountToken=False,
+        ),
+        child(snapshot.object, api_version=rbac, kind="Role", name=own, labels=marks, rules=rules),
+        child(
+            snapshot.object,
+            api_version=rbac,
+            kind="RoleBinding",
+            name=own,
+            labels=marks,
+            subjects=subjects,
+            roleRef=role,
+        ),
+    ]
+
+
+def routing(snapshot: Snapshot, state: State, table: RoutingTable) -> Manifest:
+    """The ConfigMap: table and verdict in one write."""
+    return child(
+        snapshot.object,
+        api_version="v1",
+        kind="ConfigMap",
+        name=routing_config_map(snapshot.name),
+        labels=labels(snapshot),
+        annotations=write_blocked(state.blocked),
+        data={ROUTING_KEY: table.model_dump_json()},
+    )
+
+
+def entry_service(snapshot: Snapshot) -> Manifest:
+    """The address users know: every arm's pods answer there, and draw the arm by the table."""
+    return _service(snapshot, snapshot.name, None)
+
+
+def arm_service(snapshot: Snapshot, revision: str) -> Manifest:
+    """One arm's own address."""
+    return _service(snapshot, arm_name(snapshot.name, revision), revision)
+
+
+def _service(snapshot: Snapshot, name: str, revision: str | None) -> Manifest:
+    selector = {names.LABEL_DEPLOYMENT: snapshot.name, names.LABEL_COMPONENT: COMPONENT}
+    if revision:
+        selector[names.LABEL_REVISION] = revision
+    ports = [{"name": "http", "port": names.PORT_SERVING, "targetPort": "http", "protocol": "TCP"}]
+    return child(
+        snapshot.object,
+        api_version="v1",
+        kind="Service",
+        name=name,
+        labels=labels(snapshot, revision),
+        spec={"selector": selector, "ports": ports},
+    )
+
+
+def pod_options(snapshot: Snapshot, revision: str) -> PodOptions:
+    """The options an existing arm was made with; the user's present ones for a new arm."""
+    arm = snapshot.arms.get(revision)
+    return arm.pod if arm and arm.pod is not None else snapshot.spec.serving.pod
+
+
+def arm_deployment(snapshot: Snapshot, arm: Arm, replicas: int) -> Manifest:
+    """One arm's pods. Nothing in it depends on the arm's role: promotion and rollback restart no pod."""
+    options = pod_options(snapshot, arm.revision)
+    marks = labels(snapshot, arm.revision)
+    selector = {key: marks[key] for key in (names.LABEL_DEPLOYMENT, names.LABEL_REVISION, names.LABEL_COMPONENT)}
+    template = pod_template(
+        _main(snapshot, arm),
+        options,
+        labels=marks,
+        annotations={"prometheus.io/scrape": "true", "prometheus.io/port": str(names.PORT_SERVING)},
+        api_access=True,
+        service_account=policy_account(snapshot.name),
+    )
+    return child(
+        snapshot.object,
+        api_version="apps/v1",
+        kind="Deployment",
+        name=arm_name(snapshot.name, arm.revision),
+        labels=marks,
+        annotations={ANNOTATION_POD: options.model_dump_json(by_alias=True, exclude_none=True)},
+        spec={
+            "replicas": replicas,
+            "revisionHistoryLimit": 1,
+            "selector": {"matchLabels": selector},
+            "strategy": {"type": "RollingUpdate", "rollingUpdate": {"maxUnavailable": 0, "maxSurge": 1}},
+            "template": template,
+        },
+    )
+
+
+def _main(snapshot: Snapshot, arm: Arm) -> Main:
+    def probe(path: str, period: int, failures: int) -> Manifest:
+        return {
+            "httpGet": {"path": path, "port": "http"},
+            "periodSeconds": period,
+            "timeoutSeconds": 3,
+            "failureThreshold": failures,
+        }
+
+    env: dict[str, str | Manifest] = {
+        "LEARNLOOP_MODEL_DEPLOYMENT": snapshot.name,
+        "LEARNLOOP_REVISION": arm.revision,
+        "LEARNLOOP_MODEL_URI": arm.model.uri,
+        "LEARNLOOP_MODEL_SHA256": arm.model.sha256 or "",
+        "LEARNLOOP_ROUTING_MODE": snapshot.spec.routing.mode,
+        "LEARNLOOP_ROUTING_CONFIGMAP": routing_config_map(snapshot.name),
+        names.ENV_NAMESPACE: snapshot.namespace,
+        names.ENV_DATA_URL: snapshot.defaults.data_url,
+        names.ENV_TOKEN_FILE: names.TOKEN_FILE,
+        names.ENV_POD_NAME: {"fieldRef": {"apiVersion": "v1", "fieldPath": "metadata.name"}},
+    }
+    return Main(
+        name=COMPONENT,
+        image=snapshot.defaults.image,
+        pull_policy=snapshot.defaults.image_pull_policy,
+        env=env,
+        ports={"http": names.PORT_SERVING},
+        # A server that is still fetching its model is not dead: startup has two minutes before liveness counts.
+        probes={
+            "startupProbe": probe("/healthz", 2, 60),
+            "livenessProbe": probe("/healthz", 10, 3),
+            "readinessProbe": probe("/readyz", 2, 2),
+        },
+        resources={"requests": {"cpu": "50m", "memory": "128Mi"}, "limits": {"memory": "1Gi"}},
+    )

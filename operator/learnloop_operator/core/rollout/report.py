@@ -1,0 +1,127 @@
+"""The status: what a person, kstatus and Argo CD read."""
+
+from typing import Any
+
+from learnloop_api import names
+from learnloop_api.kinds.base import Condition
+from learnloop_api.kinds.model_deployment import ArmStatus, ModelDeploymentStatus
+from learnloop_operator.core.conditions import FALSE, TRUE, UNKNOWN, condition, merge, ready_triplet
+from learnloop_operator.core.rollout import reasons
+from learnloop_operator.core.rollout.capacity import replicas, world
+from learnloop_operator.core.rollout.move import Move
+from learnloop_operator.core.rollout.state import Arm
+from learnloop_operator.core.rollout.world import Snapshot
+
+
+def status(snapshot: Snapshot, move: Move, routing_generation: int | None) -> dict[str, Any]:
+    """Everything of the state, and everything that explains it."""
+    state, steps = move.state, snapshot.spec.rollout.steps
+    sentence, stalled = _sentence(snapshot, move)
+    stable = _arm(snapshot, move, state.stable)
+    revision = state.stable.revision if state.stable else None
+    return ModelDeploymentStatus(
+        observed_generation=snapshot.generation,
+        phase=move.phase,
+        conditions=[Condition.model_validate(item) for item in _conditions(snapshot, move, sentence, stalled)],
+        stable=stable,
+        canary=_arm(snapshot, move, state.canary),
+        previous=_arm(snapshot, move, state.previous),
+        weight=state.weight if state.canary else None,
+        step=state.step,
+        step_text=None if state.step is None else f"{state.step + 1}/{len(steps)}",
+        step_started_at=state.step_started_at,
+        step_base_episodes=None if state.step is None else state.step_base,
+        rollout_started_at=state.rollout_started_at,
+        promoted_at=state.promoted_at,
+        blocked_revision=state.blocked,
+        routing_generation=routing_generation,
+        verdict=sentence[:1024],
+        replicas=world(snapshot, revision).replicas if revision else 0,
+        selector=_selector(snapshot, revision),
+        observed_retry=state.observed_retry,
+        observed_approve=state.observed_approve,
+    ).to_kube()
+
+
+def _sentence(snapshot: Snapshot, move: Move) -> tuple[str, bool]:
+    if not snapshot.route_problem:
+        return move.sentence, move.degraded
+    return f"the HTTPRoute carries no traffic: {snapshot.route_problem}; {move.sentence}", True
+
+
+def _selector(snapshot: Snapshot, revision: str | None) -> str:
+    arm = f",{names.LABEL_REVISION}={revision}" if revision else ""
+    return f"{names.LABEL_DEPLOYMENT}={snapshot.name}{arm}"
+
+
+def _arm(snapshot: Snapshot, move: Move, arm: Arm | None) -> ArmStatus | None:
+    if arm is None:
+        return None
+    live, wanted = world(snapshot, arm.revision), replicas(snapshot, move.state, arm.revision)
+    seen = snapshot.evidence.arms.get(arm.revision)
+    old = _before(snapshot, arm.revision)
+    return ArmStatus(
+        revision=arm.revision,
+        uri=arm.model.uri,
+        sha256=arm.model.sha256,
+        replicas=wanted,
+        ready_replicas=live.ready,
+        episodes=seen.episodes if seen else old.episodes if old else None,
+        mean_return=_kept(seen.mean_return if seen else None, old.mean_return if old else None, 2),
+        success_rate=_kept(seen.success_rate if seen else None, old.success_rate if old else None, 4),
+        since=arm.since or None,
+        message=(live.message or None) if live.ready < wanted else None,
+    )
+
+
+def _before(snapshot: Snapshot, revision: str) -> ArmStatus | None:
+    before = snapshot.before
+    known = (before.stable, before.canary, before.previous)
+    return next((arm for arm in known if arm and arm.revision == revision), None)
+
+
+def _kept(fresh: float | None, old: float | None, digits: int) -> float | None:
+    """The newest figure there is: an arm that is quiet for a while does not lose its record."""
+    value = fresh if fresh is not None else old
+    return None if value is None else round(value, digits)
+
+
+def _conditions(snapshot: Snapshot, move: Move, sentence: str, stalled: bool) -> list[dict[str, Any]]:
+    generation, phase = snapshot.generation, move.phase
+    pinned, model = move.state.blocked, snapshot.desired.model
+    taken_back = pinned if pinned and (model is None or model.revision == pinned.revision) else None
+    serving = move.state.stable is not None and (
+        world(snapshot, move.state.stable.revision).ready > 0 or snapshot.spec.serving.replicas == 0
+    )
+    ready = serving and phase in ("Healthy", "Guarding", "Suspended") and not snapshot.route_problem
+    under_way = phase in ("Pending", "Progressing", "Paused")
+    wanted = ready_triplet(
+        ready=ready,
+        progressing=under_way,
+        stalled=stalled or phase in ("RolledBack", "Degraded"),
+        reason=move.reason,
+        message=sentence,
+        generation=generation,
+    )
+    wanted += [
+        condition(reasons.PROGRESSING, TRUE if under_way else FALSE, move.reason, sentence, generation),
+        condition(reasons.PAUSED, TRUE if phase == "Paused" else FALSE, move.reason, sentence, generation),
+        condition(
+            reasons.ROLLED_BACK_CONDITION,
+            TRUE if taken_back else FALSE,
+            taken_back.reason if taken_back else "NotRolledBack",
+            taken_back.message if taken_back else "the wanted model has not been taken back",
+            generation,
+        ),
+        _data(move, generation),
+    ]
+    before = [item.to_kube() for item in snapshot.before.conditions]
+    return merge(before, wanted, snapshot.time)
+
+
+def _data(move: Move, generation: int) -> dict[str, Any]:
+    if move.data is None:
+        return condition(reasons.DATA_AVAILABLE, UNKNOWN, "NotNeeded", "no arm is being compared", generation)
+    if move.data:
+        return condition(reasons.DATA_AVAILABLE, FALSE, move.reason, move.data, generation)
+    return condition(reasons.DATA_AVAILABLE, TRUE, "Complete", "every check has its numbers", generation)

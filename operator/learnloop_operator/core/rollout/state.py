@@ -1,0 +1,86 @@
+"""The rollout's memory: exactly what the status persists, in the form decisions work with."""
+
+from dataclasses import dataclass, replace
+from datetime import datetime
+
+from learnloop_api.kinds.model_deployment import (
+    ArmStatus,
+    BlockedRevision,
+    ModelDeploymentStatus,
+    RolloutStep,
+)
+from learnloop_operator.core.rollout.world import ArmWorld, Model
+from learnloop_operator.core.times import stamp
+
+
+@dataclass(frozen=True, slots=True)
+class Arm:
+    """An arm the rollout knows of. `since`: when its readiness last changed."""
+
+    model: Model
+    since: str
+    was_ready: bool = False
+
+    @property
+    def revision(self) -> str:
+        return self.model.revision
+
+
+@dataclass(frozen=True, slots=True)
+class State:
+    """Everything that must survive a restart. `weight` is what the routing table was last allowed to give."""
+
+    stable: Arm | None = None
+    canary: Arm | None = None
+    previous: Arm | None = None
+    step: int | None = None
+    weight: int = 0
+    step_started_at: str | None = None
+    step_base: int = 0
+    rollout_started_at: str | None = None
+    promoted_at: str | None = None
+    blocked: BlockedRevision | None = None
+    observed_retry: str | None = None
+    observed_approve: str | None = None
+
+    def arms(self) -> tuple[Arm, ...]:
+        """The arms whose pods must exist."""
+        return tuple(arm for arm in (self.stable, self.canary, self.previous) if arm)
+
+    def without_canary(self) -> "State":
+        """The same rollout with the canary gone: weight 0 and no step."""
+        return replace(self, canary=None, step=None, weight=0, step_started_at=None, step_base=0)
+
+
+def load(status: ModelDeploymentStatus, steps: list[RolloutStep]) -> State:
+    """The persisted state. A step beyond a since shortened list is its last; a status without the needed times,
+    edited by hand, starts the canary over."""
+    canary = _arm(status.canary)
+    step = status.step if canary and status.step is not None else None
+    return State(
+        stable=_arm(status.stable),
+        canary=canary,
+        previous=_arm(status.previous),
+        step=None if step is None else max(0, min(step, len(steps) - 1)),
+        weight=(status.weight or 0) if step is not None else 0,
+        step_started_at=status.step_started_at if canary else None,
+        step_base=(status.step_base_episodes or 0) if canary else 0,
+        rollout_started_at=status.rollout_started_at,
+        promoted_at=status.promoted_at,
+        blocked=status.blocked_revision,
+        observed_retry=status.observed_retry,
+        observed_approve=status.observed_approve,
+    )
+
+
+def observe(arm: Arm, world: ArmWorld | None, now: datetime) -> Arm:
+    """The arm with `since` moved when its readiness has changed."""
+    ready = world is not None and world.ready > 0
+    return arm if ready == arm.was_ready else replace(arm, was_ready=ready, since=stamp(now))
+
+
+def _arm(status: ArmStatus | None) -> Arm | None:
+    if status is None:
+        return None
+    model = Model(status.revision, status.uri, status.sha256)
+    return Arm(model, status.since or "", bool(status.ready_replicas))

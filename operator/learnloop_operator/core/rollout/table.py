@@ -1,0 +1,86 @@
+"""The routing table that follows from a state, and whether it says anything new."""
+
+import json
+from datetime import datetime, timedelta
+
+from learnloop_api.kinds.model_deployment import BlockedRevision
+from learnloop_api.names import GROUP, PORT_SERVING
+from learnloop_api.wire.routing import ROUTING_KEY, Arm, RoutingTable, arm_name
+from learnloop_operator.core.rollout.state import State
+from learnloop_operator.core.rollout.world import RoutingWorld, Snapshot
+
+ANNOTATION_BLOCKED = f"{GROUP}/blocked-revision"
+"""On the ConfigMap: the verdict that goes with the table. One write carries both."""
+
+HORIZON = timedelta(minutes=10)
+RENEW_BELOW = timedelta(minutes=5)
+
+
+def table_for(snapshot: Snapshot, state: State) -> RoutingTable:
+    """The table for `state`: the live one when it says the same, else a new one with the next generation."""
+    live = snapshot.routing.table
+    arms = _arms(snapshot, state)
+    expires = _expiry(live.expires_at if live else None, snapshot.now) if state.canary and state.weight else None
+    if live and live.arms == arms and live.mode == snapshot.spec.routing.mode and live.expires_at == expires:
+        return live
+    generation = max(live.generation if live else 0, snapshot.before.routing_generation or 0) + 1
+    return RoutingTable(
+        model_deployment=snapshot.name,
+        mode=snapshot.spec.routing.mode,
+        generation=generation,
+        arms=arms,
+        expires_at=expires,
+    )
+
+
+def _arms(snapshot: Snapshot, state: State) -> list[Arm]:
+    if state.stable is None:
+        return []
+    arms = [_arm(snapshot, state.stable.revision, "stable", 100 - state.weight)]
+    if state.canary and state.step is not None:
+        arms.append(_arm(snapshot, state.canary.revision, "canary", state.weight))
+    if state.previous:
+        # No new episodes, but the ones under way may end where they began.
+        arms.append(_arm(snapshot, state.previous.revision, "canary", 0))
+    return arms
+
+
+def _arm(snapshot: Snapshot, revision: str, role: str, weight: int) -> Arm:
+    url = f"http://{arm_name(snapshot.name, revision)}.{snapshot.namespace}.svc:{PORT_SERVING}"
+    return Arm.model_validate({"revision": revision, "role": role, "weight": weight, "url": url})
+
+
+def _expiry(current: datetime | None, now: datetime) -> datetime:
+    if current is not None and current - now >= RENEW_BELOW:
+        return current
+    return (now + HORIZON).replace(microsecond=0)
+
+
+def read(config_map: dict[str, object] | None) -> RoutingWorld:
+    """What the live ConfigMap says; a table that is no table counts as none."""
+    if not config_map:
+        return RoutingWorld()
+    data, metadata = config_map.get("data"), config_map.get("metadata")
+    text = data.get(ROUTING_KEY) if isinstance(data, dict) else None
+    notes = metadata.get("annotations") if isinstance(metadata, dict) else None
+    note = notes.get(ANNOTATION_BLOCKED) if isinstance(notes, dict) else None
+    return RoutingWorld(_table(text), _blocked(note))
+
+
+def write_blocked(pin: BlockedRevision | None) -> dict[str, str]:
+    """Annotations of the ConfigMap."""
+    return {ANNOTATION_BLOCKED: json.dumps(pin.to_kube(), sort_keys=True)} if pin else {}
+
+
+def _table(text: object) -> RoutingTable | None:
+    try:
+        return RoutingTable.model_validate_json(text) if isinstance(text, str) else None
+    except ValueError:
+        return None
+
+
+def _blocked(text: object) -> BlockedRevision | None:
+    try:
+        return BlockedRevision.model_validate_json(text) if isinstance(text, str) else None
+    except ValueError:
+        return None

@@ -1,0 +1,154 @@
+"""Which of the rollout's situations this is. Read from top to bottom: the first that fits decides."""
+
+from dataclasses import replace
+
+from learnloop_api.names import ANNOTATION_RETRY
+from learnloop_operator.core.rollout import reasons
+from learnloop_operator.core.rollout.canary import advance
+from learnloop_operator.core.rollout.capacity import hopeless, ready, world
+from learnloop_operator.core.rollout.guard import revert, watch
+from learnloop_operator.core.rollout.move import Move, happened
+from learnloop_operator.core.rollout.state import Arm, State
+from learnloop_operator.core.rollout.withdraw import adopt, drop_canary
+from learnloop_operator.core.rollout.world import Model, Snapshot
+from learnloop_operator.core.times import stamp
+
+
+def move(snapshot: Snapshot, state: State) -> Move:
+    """The one next thing for this ModelDeployment."""
+    adopted = adopt(snapshot, state)
+    if adopted:
+        return adopted
+    if snapshot.spec.suspend:
+        return Move(
+            state, "Suspended", reasons.SUSPENDED, "suspended: weights and arms stay as they are", again_after=60.0
+        )
+    retry = snapshot.annotations.get(ANNOTATION_RETRY)
+    if retry is not None and retry != state.observed_retry:
+        return _retry(state, retry)
+    if snapshot.spec.routing.mode == "gateway" and snapshot.spec.routing.gateway is None:
+        sentence = "spec.routing.gateway: missing, and mode gateway needs it; name a Gateway or set mode: service"
+        return Move(state, "Degraded", reasons.GATEWAY_MISSING, sentence, degraded=True)
+    if state.stable is None:
+        return _first(snapshot, state)
+    return _with_stable(snapshot, state, state.stable)
+
+
+def _with_stable(snapshot: Snapshot, state: State, stable: Arm) -> Move:
+    model = snapshot.desired.model
+    if state.canary:
+        if model is not None and model.revision != state.canary.revision:
+            return _leave(state, state.canary, stable, model)
+        onward = advance(snapshot, state, state.canary)
+        falls = onward.phase == "RolledBack" or (onward.state.canary and onward.state.weight < state.weight)
+        return onward if model is not None or falls else _lost_model(snapshot, state)
+    if (
+        model is not None
+        and state.previous
+        and model.revision == state.previous.revision
+        and ready(snapshot, model.revision)
+    ):
+        return revert(state, state.previous)
+    fresh = model is not None and model.revision != stable.revision
+    if model is not None and fresh and (state.blocked is None or state.blocked.revision != model.revision):
+        return _begin(snapshot, state, model)
+    if state.previous:
+        return watch(snapshot, state, stable, state.previous)
+    return _resting(snapshot, state, stable)
+
+
+def _lost_model(snapshot: Snapshot, state: State) -> Move:
+    """Nobody says any more that the canary is wanted: it may fall, and it may not rise."""
+    problem = snapshot.desired.problem
+    sentence = f"holding at {state.weight} %: {problem}"
+    interval = float(snapshot.spec.analysis.interval_seconds)
+    return Move(state, "Progressing", reasons.MODEL_UNRESOLVED, sentence, again_after=interval, data=problem)
+
+
+def _first(snapshot: Snapshot, state: State) -> Move:
+    """Nothing serves yet, so there is nothing to compare with: the first model serves as soon as it can."""
+    model = snapshot.desired.model
+    if model is None:
+        return Move(state, "Pending", reasons.MODEL_UNRESOLVED, snapshot.desired.problem, again_after=30.0)
+    arm = world(snapshot, model.revision)
+    if arm.ready > 0 or (snapshot.spec.serving.replicas == 0 and arm.pod is not None):
+        sentence = f"{model.revision} is the first model and serves every episode"
+        first = Arm(model, stamp(snapshot.now), was_ready=arm.ready > 0)
+        return Move(
+            replace(state, stable=first),
+            "Healthy",
+            reasons.FIRST_MODEL,
+            sentence,
+            happened(reasons.FIRST_MODEL, sentence),
+            again_after=0.0,
+        )
+    said = f": {arm.message}" if arm.message else ""
+    sentence = f"waiting for the pods of the first model {model.revision}{said}"
+    return Move(
+        state,
+        "Degraded" if hopeless(arm) else "Pending",
+        reasons.WAITING_FOR_PODS,
+        sentence,
+        degraded=bool(arm.message),
+    )
+
+
+def _begin(snapshot: Snapshot, state: State, model: Model) -> Move:
+    sentence = f"{model.revision} is new ({model.uri}); it starts as a canary without episodes"
+    now = stamp(snapshot.now)
+    after = replace(
+        state.without_canary(),
+        canary=Arm(model, now, was_ready=False),
+        previous=None,
+        promoted_at=None,
+        rollout_started_at=now,
+    )
+    return Move(
+        after,
+        "Progressing",
+        reasons.CANARY_CREATED,
+        sentence,
+        happened(reasons.CANARY_CREATED, sentence),
+        again_after=5.0,
+    )
+
+
+def _leave(state: State, canary: Arm, stable: Arm, wanted: Model) -> Move:
+    if wanted.revision == stable.revision:
+        return drop_canary(
+            state, reasons.REVERTED, f"canary {canary.revision} withdrawn: stable {stable.revision} is wanted again"
+        )
+    return drop_canary(
+        state, reasons.SUPERSEDED, f"canary {canary.revision} withdrawn: {wanted.revision} takes its place"
+    )
+
+
+def _retry(state: State, value: str) -> Move:
+    after = replace(state, observed_retry=value)
+    if state.blocked is None:
+        return Move(after, "Progressing", reasons.RETRYING, "nothing is blocked; the retry is noted", again_after=0.0)
+    sentence = f"{state.blocked.revision} may try again ({ANNOTATION_RETRY}={value})"
+    return Move(
+        replace(after, blocked=None),
+        "Progressing",
+        reasons.RETRYING,
+        sentence,
+        happened(reasons.RETRYING, sentence),
+        again_after=0.0,
+    )
+
+
+def _resting(snapshot: Snapshot, state: State, stable: Arm) -> Move:
+    model, pin = snapshot.desired.model, state.blocked
+    if pin and model is not None and pin.revision == model.revision:
+        sentence = f"{pin.message}; {stable.revision} keeps serving"
+        return Move(state, "RolledBack", reasons.BLOCKED, sentence)
+    arm = world(snapshot, stable.revision)
+    if arm.ready == 0 and snapshot.spec.serving.replicas > 0:
+        said = f": {arm.message}" if arm.message else ""
+        sentence = f"the stable arm {stable.revision} has no ready pod{said}"
+        return Move(state, "Degraded", reasons.PODS_NOT_READY, sentence, degraded=True)
+    if model is None:
+        sentence = f"{stable.revision} keeps serving; {snapshot.desired.problem}"
+        return Move(state, "Healthy", reasons.MODEL_UNRESOLVED, sentence)
+    return Move(state, "Healthy", reasons.HEALTHY, f"{stable.revision} serves every episode")

@@ -1,0 +1,34 @@
+"""Which arms to ask Prometheus about, and since when."""
+
+from dataclasses import dataclass
+
+from learnloop_operator.core.rollout.state import State
+from learnloop_operator.core.rollout.world import Snapshot
+from learnloop_operator.core.times import seconds_since
+
+SHORTEST = 15.0
+"""Seconds: `increase` needs two scrapes inside the window."""
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """Ask for `revision` over the last `seconds`."""
+
+    revision: str
+    seconds: int
+
+
+def windows(snapshot: Snapshot, state: State) -> tuple[Window, ...]:
+    """While a canary is out both arms are compared over the whole rollout: at 100 % stable has no fresh episodes left.
+    A guarded arm is watched since its promotion, against the old arm's figures of the rollout."""
+    since_rollout = _seconds(state.rollout_started_at, snapshot)
+    if state.stable and state.canary and state.step is not None:
+        return (Window(state.canary.revision, since_rollout), Window(state.stable.revision, since_rollout))
+    if state.stable and state.previous:
+        since_promotion = _seconds(state.promoted_at, snapshot)
+        return (Window(state.stable.revision, since_promotion), Window(state.previous.revision, since_rollout))
+    return ()
+
+
+def _seconds(since: str | None, snapshot: Snapshot) -> int:
+    return int(max(SHORTEST, seconds_since(since, snapshot.now)))

@@ -1,0 +1,77 @@
+"""Ways down: every one of them ends with the arm out of the routing table."""
+
+from dataclasses import replace
+
+from learnloop_api.kinds.model_deployment import BlockedRevision
+from learnloop_operator.core.rollout import reasons
+from learnloop_operator.core.rollout.capacity import ready
+from learnloop_operator.core.rollout.move import Move, happened
+from learnloop_operator.core.rollout.state import Arm, State
+from learnloop_operator.core.rollout.world import Snapshot
+from learnloop_operator.core.times import parse, stamp
+
+
+def roll_back(snapshot: Snapshot, state: State, canary: Arm, reason: str, why: str) -> Move:
+    """Take the canary back and pin its revision."""
+    where = f"at {state.weight} %" if state.weight else "before its first episode"
+    sentence = f"RolledBack {where}: {why}"
+    return blocked(snapshot, state.without_canary(), _pin(snapshot, canary, reason, sentence), reasons.ROLLED_BACK)
+
+
+def swap_back(snapshot: Snapshot, state: State, bad: Arm, good: Arm, reason: str, why: str) -> Move:
+    """Give the promoted arm's place back to the one that was kept warm, and pin the promoted revision."""
+    if ready(snapshot, good.revision) == 0 and snapshot.spec.serving.replicas > 0:
+        sentence = f"{why}; the old arm {good.revision} has no ready pod, so {bad.revision} keeps serving until it has"
+        return Move(state, "Degraded", reasons.PODS_NOT_READY, sentence, again_after=1.0, degraded=True, data="")
+    sentence = f"RolledBack at 100 % while guarding: {why}"
+    after = replace(state.without_canary(), stable=good, previous=None, promoted_at=None)
+    return blocked(snapshot, after, _pin(snapshot, bad, reason, sentence), reasons.SWAPPED_BACK)
+
+
+def blocked(snapshot: Snapshot, after: State, pin: BlockedRevision, event: str) -> Move:
+    """The state after a revision was taken back, told as a warning."""
+    return Move(
+        replace(after, blocked=pin),
+        "RolledBack",
+        reasons.ROLLED_BACK,
+        pin.message,
+        happened(event, pin.message, warning=True),
+        again_after=1.0,
+    )
+
+
+def drop_canary(state: State, reason: str, sentence: str) -> Move:
+    """Withdraw a canary nobody wants any more; it is not blocked."""
+    return Move(state.without_canary(), "Progressing", reason, sentence, happened(reason, sentence), again_after=0.0)
+
+
+def adopt(snapshot: Snapshot, state: State) -> Move | None:
+    """Finish a rollback whose routing table was written and whose status was not: the table carries its verdict."""
+    pin = snapshot.routing.blocked
+    if pin is None or state.blocked == pin or not _is_of_this_rollout(pin, state):
+        return None
+    listed = {arm.revision for arm in snapshot.routing.table.arms} if snapshot.routing.table else set()
+    if pin.revision in listed:
+        return None
+    if state.canary and state.canary.revision == pin.revision:
+        return blocked(snapshot, state.without_canary(), pin, reasons.ROLLED_BACK)
+    if state.previous and state.stable and state.stable.revision == pin.revision:
+        after = replace(state.without_canary(), stable=state.previous, previous=None, promoted_at=None)
+        return blocked(snapshot, after, pin, reasons.SWAPPED_BACK)
+    return None
+
+
+def _is_of_this_rollout(pin: BlockedRevision, state: State) -> bool:
+    began, pinned = parse(state.rollout_started_at), parse(pin.at)
+    return began is not None and pinned is not None and pinned >= began
+
+
+def _pin(snapshot: Snapshot, arm: Arm, reason: str, sentence: str) -> BlockedRevision:
+    return BlockedRevision(
+        revision=arm.revision,
+        uri=arm.model.uri,
+        sha256=arm.model.sha256,
+        reason=reason,
+        message=sentence[:1024],
+        at=stamp(snapshot.now),
+    )

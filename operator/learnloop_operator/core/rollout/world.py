@@ -1,0 +1,78 @@
+"""What one decision about a ModelDeployment may look at: the frozen snapshot and its parts."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from learnloop_api.kinds.base import PodOptions
+from learnloop_api.kinds.model_deployment import BlockedRevision, ModelDeploymentSpec, ModelDeploymentStatus
+from learnloop_api.wire.routing import RoutingTable
+from learnloop_operator.core.rollout.evidence import Evidence
+from learnloop_operator.core.snapshot import Snapshot as BaseSnapshot
+
+
+@dataclass(frozen=True, slots=True)
+class Model:
+    """A model and the revision it gets here: the digest of uri, sha256 and the pod options it runs with."""
+
+    revision: str
+    uri: str
+    sha256: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Desired:
+    """The model the user wants served now, or the sentence why there is none yet."""
+
+    model: Model | None = None
+    problem: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class ArmWorld:
+    """One arm as the cluster has it."""
+
+    ready: int = 0
+    replicas: int = 0
+    restarts: int = 0
+    message: str = ""
+    """The last sentence a container of the arm left behind, or why its pods cannot run."""
+    pod: PodOptions | None = None
+    """The pod options the arm was made with; None for an arm made by someone else."""
+
+
+@dataclass(frozen=True, slots=True)
+class RoutingWorld:
+    """The routing ConfigMap: the table in force and the verdict written with it."""
+
+    table: RoutingTable | None = None
+    blocked: BlockedRevision | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Defaults:
+    """What the installation decides for every policy server."""
+
+    image: str
+    data_url: str
+    image_pull_policy: str = "IfNotPresent"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Snapshot(BaseSnapshot):
+    """Everything `decide` knows. Equal snapshots give equal plans."""
+
+    spec: ModelDeploymentSpec
+    before: ModelDeploymentStatus
+    """The status as persisted."""
+    desired: Desired
+    arms: Mapping[str, ArmWorld] = field(default_factory=dict)
+    routing: RoutingWorld = field(default_factory=RoutingWorld)
+    evidence: Evidence = field(default_factory=Evidence)
+    defaults: Defaults
+    route_problem: str = ""
+    """gateway mode: why the HTTPRoute carries no traffic, in the words of its controller."""
+
+    @property
+    def annotations(self) -> Mapping[str, str]:
+        """What people said to the operator."""
+        return self.object["metadata"].get("annotations") or {}
