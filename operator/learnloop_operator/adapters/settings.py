@@ -17,7 +17,7 @@ class SettingsError(ValueError):
 class Settings:
     """Where everything is; field names follow the variables `LEARNLOOP_<FIELD>`."""
 
-    watch_namespace: str = ""
+    watch_namespaces: tuple[str, ...] = ()
     """Empty: all namespaces."""
     system_namespace: str = "learnloop-system"
     data_url: str = "http://learnloop-data:8080"
@@ -52,7 +52,9 @@ def from_environment(environment: Mapping[str, str]) -> Settings:
     if policy not in PULL_POLICIES:
         raise SettingsError(f"LEARNLOOP_IMAGE_PULL_POLICY is {policy!r}: set one of {', '.join(PULL_POLICIES)}")
     return Settings(
-        watch_namespace=environment.get("LEARNLOOP_WATCH_NAMESPACE", "").strip(),
+        watch_namespaces=tuple(
+            filter(None, map(str.strip, environment.get("LEARNLOOP_WATCH_NAMESPACE", "").split(",")))
+        ),
         system_namespace=text("system_namespace"),
         data_url=_url("LEARNLOOP_DATA_URL", text("data_url")),
         token_file=text("token_file"),

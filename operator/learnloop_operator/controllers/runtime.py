@@ -4,13 +4,31 @@ Decisions are taken on live reads: `gather` asks the API server (quorum reads, n
 world older than the operator's own last write, and a watch event only says *when* to look, never *what* is there.
 """
 
-from typing import Protocol, TypeVar
+import asyncio
+import logging
+import random
+import time
+from collections.abc import Iterable
+from typing import Any, Protocol, TypeVar
 
+from learnloop_operator.adapters.data_plane import DataPlane, DataPlaneRefused, DataPlaneUnavailable
 from learnloop_operator.adapters.kinds import ResourceKind
+from learnloop_operator.adapters.kube_errors import KubeError, NotLeading
+from learnloop_operator.adapters.lease import Leadership
+from learnloop_operator.adapters.metrics import Metrics
+from learnloop_operator.controllers.apply import Applier
+from learnloop_operator.controllers.dirty_queue import DirtyQueue, Key
 from learnloop_operator.core.plan import Call, Plan
 from learnloop_operator.core.snapshot import Snapshot
 
+log = logging.getLogger(__name__)
+
 S = TypeVar("S", bound=Snapshot)
+
+PASS_SECONDS = 60.0
+FIRST_BACKOFF, LAST_BACKOFF = 0.25, 60.0
+GONE_SECONDS = 30.0
+"""How long the data plane is told of a deletion before we give up."""
 
 
 class Controller(Protocol[S]):
@@ -28,3 +46,114 @@ class Controller(Protocol[S]):
 
     def gone(self, namespace: str, name: str) -> tuple[Call, ...]:
         """What to tell the data plane, best effort, when the object has disappeared."""
+
+
+class Runtime:
+    """Workers over the dirty queue. One broken object never stops the others."""
+
+    def __init__(
+        self,
+        controllers: Iterable[Controller[Any]],
+        applier: Applier,
+        data_plane: DataPlane,
+        leadership: Leadership,
+        metrics: Metrics,
+        *,
+        workers: int,
+        resync_seconds: float,
+    ) -> None:
+        self.controllers = {controller.kind.kind: controller for controller in controllers}
+        self.queue = DirtyQueue()
+        self.known: set[Key] = set()
+        self._applier, self._data_plane, self._leadership = applier, data_plane, leadership
+        self._metrics, self._workers, self._resync = metrics, workers, resync_seconds
+        self._failures: dict[Key, int] = {}
+        self._gone_since: dict[Key, float] = {}
+        metrics.depth.set_function(lambda: float(len(self.queue)))
+
+    def mark(self, kind: str, namespace: str, name: str) -> None:
+        """Something about this object, or what it depends on, may have changed."""
+        if kind in self.controllers:
+            key = Key(kind, namespace, name)
+            self.known.add(key)
+            self.queue.mark(key)
+
+    async def run(self) -> None:
+        """Wait for leadership, look at everything known, then work until cancelled."""
+        await self._leadership.acquired.wait()
+        for key in self.known:
+            self.queue.mark(key)
+        try:
+            async with asyncio.TaskGroup() as group:
+                group.create_task(self._resync_forever())
+                for _ in range(self._workers):
+                    group.create_task(self._work())
+        finally:
+            self.queue.close()
+
+    async def _work(self) -> None:
+        while True:
+            key = await self.queue.take()
+            try:
+                await self.one_pass(key)
+            finally:
+                self.queue.done(key)
+
+    async def _resync_forever(self) -> None:
+        while True:
+            await asyncio.sleep(self._resync)
+            for key in tuple(self.known):
+                # Spread over a tenth of the interval: a thousand objects must not come all at once.
+                self.queue.mark_later(key, random.uniform(0, self._resync / 10))
+
+    async def one_pass(self, key: Key) -> None:
+        """Gather, decide, apply; errors end in a later retry, never in an exception."""
+        started = time.monotonic()
+        result = "error"
+        try:
+            async with asyncio.timeout(PASS_SECONDS):
+                result = await self._attempt(key)
+            self._failures.pop(key, None)
+        except NotLeading:
+            result = "not_leading"
+        except (KubeError, DataPlaneUnavailable, DataPlaneRefused, TimeoutError) as error:
+            self._retry(key, str(error) or f"no end after {PASS_SECONDS:.0f} s")
+        except Exception as error:
+            log.exception("%s: unexpected error", key)
+            self._retry(key, repr(error))
+        finally:
+            self._metrics.seconds.labels(kind=key.kind).observe(time.monotonic() - started)
+            self._metrics.reconciles.labels(kind=key.kind, result=result).inc()
+
+    async def _attempt(self, key: Key) -> str:
+        controller = self.controllers[key.kind]
+        self._leadership.guard()
+        snapshot = await controller.gather(key.namespace, key.name)
+        if snapshot is None:
+            await self._part(controller, key)
+            return "gone"
+        self._gone_since.pop(key, None)
+        plan = controller.decide(snapshot)
+        await self._applier.apply(controller.kind, snapshot, plan)
+        if plan.requeue_after is not None:
+            self.queue.mark_later(key, plan.requeue_after)
+        return "ok"
+
+    async def _part(self, controller: Controller[Any], key: Key) -> None:
+        calls = controller.gone(key.namespace, key.name)
+        since = self._gone_since.setdefault(key, time.monotonic())
+        try:
+            for call in calls:
+                await self._data_plane.call(key.namespace, call)
+        except (DataPlaneUnavailable, DataPlaneRefused) as error:
+            if time.monotonic() - since < GONE_SECONDS:
+                raise
+            log.warning("%s: gone; the data plane was not told within %.0f s: %s", key, GONE_SECONDS, error)
+        self.known.discard(key)
+        self._gone_since.pop(key, None)
+
+    def _retry(self, key: Key, why: str) -> None:
+        failures = self._failures[key] = self._failures.get(key, 0) + 1
+        delay = min(LAST_BACKOFF, FIRST_BACKOFF * 2.0 ** min(failures - 1, 16)) * random.uniform(0.8, 1.2)
+        log.warning("%s: pass failed (%d in a row), again in %.1f s: %s", key, failures, delay, why)
+        self.queue.mark_later(key, delay)

@@ -1,0 +1,33 @@
+"""`python -m learnloop_operator`: the operator process."""
+
+import logging
+import os
+import sys
+
+import uvloop
+
+from learnloop_operator.adapters.kubeconfig import NoCluster
+from learnloop_operator.adapters.settings import SettingsError, from_environment
+from learnloop_operator.controllers.process import operate
+
+
+def main() -> int:
+    """Run until SIGTERM (0), a lost Lease or a dead watch (1), or a configuration that cannot work (2)."""
+    try:
+        settings = from_environment(os.environ)
+    except SettingsError as error:
+        print(f"learnloop-operator: {error}", file=sys.stderr)
+        return 2
+    logging.basicConfig(
+        level=settings.log_level, format="%(asctime)s %(levelname)-7s %(name)s: %(message)s", stream=sys.stderr
+    )
+    logging.getLogger("kopf.objects").setLevel(logging.WARNING)
+    try:
+        return uvloop.run(operate(settings))
+    except NoCluster as error:
+        print(f"learnloop-operator: {error}", file=sys.stderr)
+        return 2
+
+
+if __name__ == "__main__":
+    sys.exit(main())

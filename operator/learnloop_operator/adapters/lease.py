@@ -1,0 +1,143 @@
+"""Leader election on a coordination.k8s.io Lease, with a fence: whoever cannot prove it leads does not write.
+
+The rules are those of client-go's leaderelection: a standby takes over when it has seen no renewal for the whole lease
+duration *by its own clock* (clocks of different machines are never compared), and every write carries the
+resourceVersion it is based on, so two processes can never both believe they won the same round.
+"""
+
+import asyncio
+import logging
+import time
+import uuid
+from collections.abc import Callable
+from datetime import UTC, datetime
+from typing import Any
+
+from learnloop_operator.adapters.kinds import LEASE
+from learnloop_operator.adapters.kube import KubeClient
+from learnloop_operator.adapters.kube_errors import Conflict, KubeError, NotLeading
+
+log = logging.getLogger(__name__)
+
+LEASE_SECONDS = 15.0
+FENCE_SECONDS = 10.0
+"""We stop writing this long after the last proven renewal: well before anyone else may take over."""
+RENEW_SECONDS = 5.0
+RETRY_SECONDS = 2.0
+
+
+class Leadership:
+    """Runs for the Lease `name` until told to stop; `held` says whether writing is allowed right now.
+
+    `kube` must be a client of its own without a guard: the Lease is what the guard of the others rests on.
+    """
+
+    def __init__(
+        self,
+        kube: KubeClient,
+        namespace: str,
+        name: str,
+        identity: str,
+        *,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._kube, self._namespace, self._name = kube, namespace, name
+        self.identity = f"{identity}_{uuid.uuid4().hex[:8]}"
+        self._clock = clock
+        self._held_until = float("-inf")
+        self._seen: tuple[str, str] | None = None
+        self._seen_at = 0.0
+        self.acquired = asyncio.Event()
+        self.lost = asyncio.Event()
+
+    @property
+    def held(self) -> bool:
+        """Proven leadership, by this process's own clock."""
+        return self._clock() < self._held_until
+
+    def guard(self) -> None:
+        """Raise NotLeading unless the Lease is held."""
+        if not self.held:
+            raise NotLeading("this process does not hold the Lease: it writes nothing")
+
+    async def run(self) -> None:
+        """Acquire, then renew for ever; returns (with `lost` set) when the Lease could not be renewed in time."""
+        won = False
+        while not won:
+            won = await self._attempt()
+            if not won:
+                await asyncio.sleep(RETRY_SECONDS)
+        log.info("leading as %s", self.identity)
+        self.acquired.set()
+        while self.held:
+            ok = await self._attempt()
+            await asyncio.sleep(RENEW_SECONDS if ok else RETRY_SECONDS / 2)
+        log.error("the Lease %s/%s could not be renewed in time: stop", self._namespace, self._name)
+        self.lost.set()
+
+    async def release(self) -> None:
+        """Let the standby take over at once; errors do not matter, the Lease runs out by itself."""
+        held, self._held_until = self.held, float("-inf")
+        if not held:
+            return
+        try:
+            lease = await self._kube.get(LEASE, self._namespace, self._name)
+            if lease["spec"].get("holderIdentity") == self.identity:
+                lease["spec"] |= {"holderIdentity": "", "leaseDurationSeconds": 1, "renewTime": _now()}
+                await self._kube.replace(lease)
+        except KubeError as error:
+            log.warning("the Lease was not released: %s", error)
+
+    async def _attempt(self) -> bool:
+        started = self._clock()
+        try:
+            async with asyncio.timeout(RENEW_SECONDS):
+                won = await self._take(await self._kube.find(LEASE, self._namespace, self._name))
+        except (Conflict, TimeoutError) as error:
+            log.debug("lease: %s", error or "timeout")
+            return False
+        except KubeError as error:
+            log.warning("lease: %s", error)
+            return False
+        if won:
+            self._held_until = started + FENCE_SECONDS
+        elif self.acquired.is_set():
+            # Somebody else holds it: whatever the reason, we are no longer the one.
+            self._held_until = float("-inf")
+        return won
+
+    async def _take(self, lease: dict[str, Any] | None) -> bool:
+        if lease is None:
+            manifest = {
+                "apiVersion": LEASE.api_version,
+                "kind": LEASE.kind,
+                "metadata": {"name": self._name, "namespace": self._namespace},
+                "spec": self._spec({}),
+            }
+            await self._kube.create(manifest)
+            return True
+        spec = lease.get("spec") or {}
+        holder = spec.get("holderIdentity") or ""
+        seen = (holder, str(spec.get("renewTime")))
+        if seen != self._seen:
+            self._seen, self._seen_at = seen, self._clock()
+        duration = float(spec.get("leaseDurationSeconds") or LEASE_SECONDS)
+        if holder not in ("", self.identity) and self._clock() - self._seen_at < duration:
+            return False
+        await self._kube.replace({**lease, "spec": self._spec(spec)})
+        return True
+
+    def _spec(self, before: dict[str, Any]) -> dict[str, Any]:
+        mine = before.get("holderIdentity") == self.identity
+        now = _now()
+        return {
+            "holderIdentity": self.identity,
+            "leaseDurationSeconds": int(LEASE_SECONDS),
+            "renewTime": now,
+            "acquireTime": before.get("acquireTime", now) if mine else now,
+            "leaseTransitions": int(before.get("leaseTransitions") or 0) + (0 if mine or not before else 1),
+        }
+
+
+def _now() -> str:
+    return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")

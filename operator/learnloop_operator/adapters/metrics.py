@@ -1,0 +1,42 @@
+"""The operator's own Prometheus metrics. Prometheus adds the pod and namespace."""
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, PlatformCollector, ProcessCollector
+
+BUCKETS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
+
+
+class Metrics:
+    """One registry for one operator process (a second one in the same process, as in tests, does not clash)."""
+
+    def __init__(self) -> None:
+        self.registry = CollectorRegistry()
+        ProcessCollector(registry=self.registry)
+        PlatformCollector(registry=self.registry)
+        self.reconciles = Counter(
+            "learnloop_reconcile",
+            "Passes over objects; result: ok, gone, error, held (data plane), not_leading",
+            ["kind", "result"],
+            registry=self.registry,
+        )
+        self.seconds = Histogram(
+            "learnloop_reconcile_seconds",
+            "Duration of one pass: gather, decide, apply",
+            ["kind"],
+            buckets=BUCKETS,
+            registry=self.registry,
+        )
+        self.depth = Gauge("learnloop_queue_depth", "Objects waiting for a pass", registry=self.registry)
+        self.lag = Gauge(
+            "learnloop_watch_lag_seconds",
+            "Seconds since the last event that a watch should have delivered; source: lease, or a kind",
+            ["source"],
+            registry=self.registry,
+        )
+        self.writes = Counter(
+            "learnloop_api_writes", "Writes sent to the API server", ["kind", "verb"], registry=self.registry
+        )
+        self.leader = Gauge("learnloop_leader", "1 while this process holds the Lease", registry=self.registry)
+
+    def written(self, verb: str, kind: str) -> None:
+        """Count one write (the client's callback)."""
+        self.writes.labels(kind=kind, verb=verb).inc()

@@ -1,0 +1,130 @@
+"""Apply a plan, in the order that protects users: apply, delete, calls, status, events."""
+
+import contextlib
+import logging
+from dataclasses import dataclass
+from typing import Any
+
+from learnloop_operator.adapters.data_plane import DataPlane, DataPlaneRefused, DataPlaneUnavailable
+from learnloop_operator.adapters.echo import Echo
+from learnloop_operator.adapters.events import Recorder
+from learnloop_operator.adapters.kinds import SECRET, ResourceKind, kind_of, ref_of
+from learnloop_operator.adapters.kube import KubeClient
+from learnloop_operator.adapters.kube_errors import Conflict, Invalid, KubeError, NotOurs
+from learnloop_operator.core import conditions
+from learnloop_operator.core.owner import controller_uid
+from learnloop_operator.core.plan import Manifest, Plan
+from learnloop_operator.core.snapshot import Snapshot
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Applier:
+    """Turns plans into writes; what is already so costs none."""
+
+    kube: KubeClient
+    data_plane: DataPlane
+    recorder: Recorder
+    echo: Echo
+
+    async def apply(self, kind: ResourceKind, snapshot: Snapshot, plan: Plan) -> None:
+        """Everything the plan wants.
+
+        When a step fails, the steps after it are left out; when it can never succeed the object's status says so.
+
+        Raises:
+            KubeError, DataPlaneUnavailable, DataPlaneRefused: the pass failed and is to be repeated.
+        """
+        manager = field_manager(kind)
+        try:
+            await self._children(snapshot, plan, manager)
+            for call in plan.calls:
+                await self.data_plane.call(snapshot.namespace, call)
+        except (KubeError, DataPlaneRefused, DataPlaneUnavailable) as error:
+            await self._blame(kind, snapshot, error, manager)
+            raise
+        await self._status(kind, snapshot, plan.status, manager)
+        for notice in plan.events:
+            log.info("%s %s/%s: %s: %s", kind.kind, snapshot.namespace, snapshot.name, notice.reason, notice.message)
+            self.recorder.note(snapshot.object, notice)
+
+    async def _children(self, snapshot: Snapshot, plan: Plan, manager: str) -> None:
+        live = {ref_of(child): child for child in snapshot.children}
+        for manifest in plan.apply:
+            ref = ref_of(manifest)
+            present = live.get(ref) or await self.kube.find(kind_of(ref), ref.namespace, ref.name)
+            if present is not None:
+                check_ownership(manifest, present)
+            if manifest["kind"] == SECRET.kind:
+                # Secrets are made once and never changed: a credential must not rotate because of a race.
+                await self._create_once(manifest, present)
+            else:
+                await self.kube.apply(manifest, manager, live=present)
+        for ref in plan.delete:
+            present = live.get(ref)
+            uid = present["metadata"]["uid"] if present else None
+            await self.kube.delete(ref, uid=uid)
+
+    async def _create_once(self, manifest: Manifest, present: Manifest | None) -> None:
+        if present is None:
+            with contextlib.suppress(Conflict):
+                await self.kube.create(manifest)
+
+    async def _status(self, kind: ResourceKind, snapshot: Snapshot, status: Manifest, manager: str) -> None:
+        live = snapshot.object
+        after = await self.kube.apply_status(kind, snapshot.namespace, snapshot.name, status, manager, live=live)
+        version = after["metadata"]["resourceVersion"]
+        if version != live["metadata"]["resourceVersion"]:
+            self.echo.expect(kind.kind, snapshot.namespace, snapshot.name, version)
+
+    async def _blame(self, kind: ResourceKind, snapshot: Snapshot, error: Exception, manager: str) -> None:
+        if not (isinstance(error, DataPlaneRefused) or (isinstance(error, KubeError) and error.permanent)):
+            return
+        try:
+            await self._status(kind, snapshot, blamed(snapshot, error), manager)
+        except KubeError as second:
+            log.warning("%s %s/%s: status not written: %s", kind.kind, snapshot.namespace, snapshot.name, second)
+
+
+def field_manager(kind: ResourceKind) -> str:
+    """One field manager per controller, so that a conflict names the culprit."""
+    return f"learnloop-{kind.kind.lower()}"
+
+
+def blamed(snapshot: Snapshot, error: Exception) -> dict[str, Any]:
+    """The live status with the failure in Ready, Reconciling and Stalled; every other condition stays."""
+    reason = "Refused" if isinstance(error, Invalid | DataPlaneRefused) else type(error).__name__
+    failure = conditions.ready_triplet(
+        ready=False,
+        progressing=False,
+        stalled=True,
+        reason=reason,
+        message=str(error)[:1024],
+        generation=snapshot.generation,
+    )
+    before = snapshot.status.get("conditions") or []
+    theirs = {item["type"] for item in failure}
+    kept = [item for item in before if item["type"] not in theirs]
+    merged = conditions.merge(before, [*failure, *kept], snapshot.time)
+    return {**snapshot.status, "conditions": merged, "observedGeneration": snapshot.generation}
+
+
+def check_ownership(manifest: Manifest, live: Manifest) -> None:
+    """Never take over what belongs to somebody else.
+
+    Raises:
+        NotOurs: the object has another controller, or none.
+        Conflict: it belongs to an earlier incarnation of the same owner, and is about to be collected.
+    """
+    wanted = controller_uid(manifest)
+    if wanted is None or controller_uid(live) == wanted:
+        return
+    owner = manifest["metadata"]["ownerReferences"][0]
+    address = f"{live['kind']} {live['metadata']['namespace']}/{live['metadata']['name']}"
+    references = live["metadata"].get("ownerReferences") or ()
+    if any(item["kind"] == owner["kind"] and item["name"] == owner["name"] for item in references):
+        raise Conflict(f"{address} still belongs to the deleted {owner['kind']} {owner['name']}: waiting for its end")
+    raise NotOurs(
+        f"{address} exists and is not controlled by {owner['kind']} {owner['name']}: rename or delete one of the two"
+    )

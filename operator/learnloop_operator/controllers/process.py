@@ -1,0 +1,141 @@
+"""The operator's life: start everything, notice what ended, stop in the order that keeps promises."""
+
+import asyncio
+import logging
+import signal
+import threading
+
+import kopf
+
+from learnloop_operator.adapters import kubeconfig
+from learnloop_operator.adapters.data_plane import DataPlane
+from learnloop_operator.adapters.echo import Echo, watch_lease
+from learnloop_operator.adapters.events import Recorder
+from learnloop_operator.adapters.kube import KubeClient
+from learnloop_operator.adapters.lease import Leadership
+from learnloop_operator.adapters.metrics import Metrics
+from learnloop_operator.adapters.server import ProbeServer
+from learnloop_operator.adapters.settings import Settings
+from learnloop_operator.controllers import wiring
+from learnloop_operator.controllers.apply import Applier
+from learnloop_operator.controllers.registry import controllers
+from learnloop_operator.controllers.runtime import Runtime
+from learnloop_operator.controllers.services import Services
+
+log = logging.getLogger(__name__)
+
+CHECK_SECONDS = 2.0
+DRAIN_SECONDS = 3.0
+
+
+class Operator:
+    """All parts of one process, wired."""
+
+    def __init__(self, settings: Settings) -> None:
+        connection = kubeconfig.find()
+        self.settings = settings
+        self.metrics = Metrics()
+        self.echo = Echo()
+        # The Lease has connections of its own: a busy main pool must not cost us leadership.
+        self.lease_kube = KubeClient(connection, written=self.metrics.written)
+        self.leadership = Leadership(self.lease_kube, settings.system_namespace, settings.lease_name, settings.pod_name)
+        self.kube = KubeClient(connection, guard=self.leadership.guard, written=self.metrics.written)
+        self.data_plane = DataPlane(settings.data_url, settings.token_file)
+        self.recorder = Recorder(self.kube, settings.pod_name)
+        self.services = Services(self.kube, self.data_plane, settings)
+        self.runtime = Runtime(
+            controllers(self.services),
+            Applier(self.kube, self.data_plane, self.recorder, self.echo),
+            self.data_plane,
+            self.leadership,
+            self.metrics,
+            workers=settings.workers,
+            resync_seconds=settings.resync_seconds,
+        )
+        self.watching = asyncio.Event()
+        self.stopping = asyncio.Event()
+        self.server = ProbeServer(
+            self.metrics, unhealthy=self.echo.silence, unready=self._unready, refresh=self._refresh
+        )
+
+    async def run(self) -> int:
+        """Exit code: 0 after SIGTERM or SIGINT, 1 when the process must be replaced."""
+        await self.server.start(self.settings.port)
+        log.info("probes and metrics on port %d", self.server.port)
+        names = {
+            "kopf": self._watch(),
+            "lease": self.leadership.run(),
+            "lease watch": watch_lease(
+                self.lease_kube, self.settings.system_namespace, self.settings.lease_name, self.echo
+            ),
+            "workers": self.runtime.run(),
+            "events": self.recorder.run(),
+            "liveness": self._liveness(),
+            "stop": self.stopping.wait(),
+        }
+        tasks = [asyncio.create_task(coroutine, name=name) for name, coroutine in names.items()]
+        done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+        code = 0 if self.stopping.is_set() else 1
+        for task in done:
+            if code:
+                log.error("%s ended: stopping", task.get_name(), exc_info=task.exception())
+        await self._stop({task.get_name(): task for task in tasks})
+        return code
+
+    async def _stop(self, tasks: dict[str, "asyncio.Task[object]"]) -> None:
+        # Workers end first, then the last events go out, then the Lease is given up: a standby that takes over
+        # never meets a write of ours.
+        self.stopping.set()
+        tasks["workers"].cancel()
+        await asyncio.gather(tasks["workers"], return_exceptions=True)
+        await self.recorder.drain(DRAIN_SECONDS)
+        tasks["lease"].cancel()
+        await asyncio.gather(tasks["lease"], return_exceptions=True)
+        await self.leadership.release()
+        # Kopf ends by its own stop flag; it is not cancelled until it had its time.
+        await asyncio.wait([tasks["kopf"]], timeout=DRAIN_SECONDS)
+        for task in tasks.values():
+            task.cancel()
+        await asyncio.gather(*tasks.values(), return_exceptions=True)
+        await self.server.stop()
+        for client in (self.kube, self.lease_kube, self.data_plane):
+            await client.close()
+
+    async def _watch(self) -> None:
+        namespaces = self.settings.watch_namespaces
+        await kopf.operator(
+            registry=wiring.registry(self.runtime, self.echo, namespaced=bool(namespaces)),
+            standalone=True,
+            clusterwide=not namespaces,
+            namespaces=namespaces,
+            stop_flag=self.stopping,
+            ready_flag=self.watching,
+        )
+
+    async def _liveness(self) -> None:
+        while True:
+            await asyncio.sleep(CHECK_SECONDS)
+            self._refresh()
+            silence = self.echo.silence()
+            if silence:
+                log.error("not awake: %s", silence)
+                return
+
+    def _refresh(self) -> None:
+        self.metrics.leader.set(1.0 if self.leadership.held else 0.0)
+        self.metrics.lag.clear()
+        for source, lag in self.echo.lags().items():
+            self.metrics.lag.labels(source=source).set(lag)
+
+    def _unready(self) -> str | None:
+        return None if self.watching.is_set() else "the watches are not established yet"
+
+
+async def operate(settings: Settings) -> int:
+    """Run one operator until a signal or a reason to be replaced."""
+    operator = Operator(settings)
+    if threading.current_thread() is threading.main_thread():
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, operator.stopping.set)
+    return await operator.run()

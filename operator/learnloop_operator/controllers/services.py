@@ -1,0 +1,24 @@
+"""What every controller is given."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+
+from learnloop_operator.adapters.data_plane import DataPlane
+from learnloop_operator.adapters.kube import KubeClient
+from learnloop_operator.adapters.settings import Settings
+
+
+def utc_now() -> datetime:
+    """The wall clock; the only place where it is read for decisions."""
+    return datetime.now(UTC)
+
+
+@dataclass(frozen=True, slots=True)
+class Services:
+    """Clients and settings shared by all controllers of one process."""
+
+    kube: KubeClient
+    data_plane: DataPlane
+    settings: Settings
+    clock: Callable[[], datetime] = field(default=utc_now)

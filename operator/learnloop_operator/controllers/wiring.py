@@ -1,0 +1,103 @@
+"""Kopf as a watcher and nothing more: `on.event` handlers that mark objects dirty.
+
+With only event handlers Kopf writes nothing to the objects: no finalizers, no annotations. Nothing depends on having
+seen a particular event; a missed one is made up for by the resync.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+import kopf
+
+from learnloop_api import names
+from learnloop_operator.adapters.echo import Echo
+from learnloop_operator.adapters.kinds import (
+    DEPLOYMENT,
+    OWN_KINDS,
+    POD,
+    PYTORCH_JOB,
+    STATEFUL_SET,
+    ResourceKind,
+)
+from learnloop_operator.controllers.dirty_queue import Key
+from learnloop_operator.controllers.relations import Relations, owners
+from learnloop_operator.controllers.runtime import Runtime
+
+# The API server filters, so that a busy cluster's other pods never reach this process.
+CHILD_SELECTORS: Mapping[ResourceKind, str] = {
+    PYTORCH_JOB: names.LABEL_TRAINING_JOB,
+    POD: names.LABEL_TRAINING_JOB,
+    DEPLOYMENT: f"{names.LABEL_MANAGED_BY}={names.MANAGED_BY}",
+    STATEFUL_SET: f"{names.LABEL_MANAGED_BY}={names.MANAGED_BY}",
+}
+
+
+def registry(runtime: Runtime, echo: Echo, *, namespaced: bool) -> kopf.OperatorRegistry:
+    """Handlers bound to one runtime."""
+    handlers = kopf.OperatorRegistry()
+    relations = Relations()
+
+    @kopf.on.startup(registry=handlers)
+    async def configure_kopf(settings: kopf.OperatorSettings, **_: Any) -> None:
+        configure(settings, namespaced=namespaced)
+
+    @kopf.on.login(registry=handlers)
+    async def login(**kwargs: Any) -> Any:
+        return kopf.login_with_service_account(**kwargs) or kopf.login_with_kubeconfig(**kwargs)
+
+    for kind in OWN_KINDS:
+        kopf.on.event(kind.group, kind.version, kind.plural, registry=handlers, id=kind.plural)(
+            own_handler(kind.kind, runtime, relations, echo)
+        )
+    for kind in CHILD_SELECTORS:
+        selector = (kind.group, kind.version, kind.plural) if kind.group else (kind.version, kind.plural)
+        kopf.on.event(*selector, registry=handlers, id=kind.plural)(child_handler(runtime))
+    return handlers
+
+
+def configure(settings: kopf.OperatorSettings, *, namespaced: bool) -> None:
+    """Kopf's settings as production operators run it; every wait is bounded."""
+    settings.posting.enabled = False
+    settings.scanning.disabled = namespaced
+    settings.execution.default_backoff = 5
+    settings.networking.request_timeout = 10
+    settings.networking.connect_timeout = 5
+    settings.networking.error_backoffs = (0.2, 0.5, 1, 2, 5)
+    settings.networking.enforce_retry_after = True
+    settings.watching.server_timeout = 290
+    settings.watching.client_timeout = 300
+    settings.watching.connect_timeout = 5
+    settings.watching.inactivity_timeout = 70
+    settings.watching.chunk_size = 500
+    settings.queueing.exit_timeout = 5
+    settings.process.ultimate_exiting_timeout = 10
+    for kind, selector in CHILD_SELECTORS.items():
+        key = (kind.group, kind.version, kind.plural) if kind.group else (kind.version, kind.plural)
+        settings.watching.label_selectors[key] = selector  # type: ignore[index]
+
+
+def own_handler(kind: str, runtime: Runtime, relations: Relations, echo: Echo) -> Any:
+    """Marks the object and everything related to it."""
+
+    async def handle(event: Mapping[str, Any], **_: Any) -> None:
+        body, deleted = event["object"], event["type"] == "DELETED"
+        metadata = body["metadata"]
+        key = Key(kind, metadata["namespace"], metadata["name"])
+        echo.seen(kind, key.namespace, key.name, str(metadata.get("resourceVersion", "")), deleted=deleted)
+        runtime.known.add(key)
+        for other in relations.changed(key, body, deleted=deleted):
+            if other == key or other in runtime.known:
+                runtime.mark(other.kind, other.namespace, other.name)
+
+    return handle
+
+
+def child_handler(runtime: Runtime) -> Any:
+    """Marks the owners of a child."""
+
+    async def handle(event: Mapping[str, Any], **_: Any) -> None:
+        for key in owners(event["object"]):
+            if key in runtime.known:
+                runtime.mark(key.kind, key.namespace, key.name)
+
+    return handle
