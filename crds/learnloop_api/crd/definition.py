@@ -64,12 +64,14 @@ def _root(kind: Kind) -> Schema:
     name_rules = [
         Rule(
             f"self.metadata.name.size() <= {kind.name_limit}",
-            f"metadata.name must have at most {kind.name_limit} characters: objects named after it need the rest",
+            f"must have at most {kind.name_limit} characters: objects named after it need the rest",
+            ".metadata.name",
         ),
         Rule(
             "self.metadata.name.matches('^[a-z]([-a-z0-9]*[a-z0-9])?$')",
-            "metadata.name must be lower-case letters, digits and '-', start with a letter and end with a letter or "
+            "must be lower-case letters, digits and '-', start with a letter and end with a letter or "
             "digit: Services are named after it",
+            ".metadata.name",
         ),
     ]
     return {
@@ -78,7 +80,7 @@ def _root(kind: Kind) -> Schema:
         "required": ["spec"],
         "properties": {
             **{name: {"description": text, "type": "string"} for name, text in STANDARD_TEXTS.items()},
-            "metadata": {"type": "object"},
+            "metadata": {"type": "object", "properties": {"name": {"type": "string", "maxLength": 253}}},
             "spec": spec_schema(kind.spec),
             "status": status_schema(kind.status),
         },

@@ -105,22 +105,23 @@ class _Converter:
             result["x-kubernetes-list-map-keys"] = keys
         return result
 
-    def _pattern(self, source: Schema) -> Schema:
+    def _pattern(self, source: Schema, applies: str = "") -> Schema:
         """A pattern, or the sentence that explains it: the API server would print the pattern beside the sentence."""
         message = source.get(PATTERN_MESSAGE)
         if not (self.for_users and message):
             return {"pattern": source["pattern"]}
         escaped = source["pattern"].replace("\\", "\\\\").replace("'", "\\'")
-        return {RULES: [Rule(f"self.matches('{escaped}')", message).to_schema()]}
+        return {RULES: [Rule(f"{applies}self.matches('{escaped}')", message).to_schema()]}
 
     def _int_or_string(self, source: Schema, path: str) -> Schema:
         options = {option.get("type"): option for option in source["anyOf"] if option.get("type") != "null"}
         if options.keys() != {"integer", "string"}:
             raise ValueError(f"{path}: the only union a structural schema has is int | str")
         text = options["string"]
-        result: Schema = {"anyOf": [{"type": "integer"}, {"type": "string"}]}
-        result |= {key: text[key] for key in ("maxLength", "pattern") if key in text}
-        return result | {INT_OR_STRING: True}
+        result: Schema = {INT_OR_STRING: True, "anyOf": [{"type": "integer"}, {"type": "string"}]}
+        if "maxLength" in text:
+            result["maxLength"] = text["maxLength"]
+        return result | (self._pattern(text, applies="type(self) == int || ") if "pattern" in text else {})
 
 
 def _bounds(source: Schema) -> Schema:

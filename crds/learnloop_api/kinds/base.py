@@ -48,7 +48,7 @@ class Resource(BaseModel):
 
 
 def _default(value: Any) -> Any:
-    """A default as JSON: sparse, but whole where rules apply, since they see it before nested defaults are filled in."""
+    """A default as JSON: sparse, but whole where rules apply, for they see it before nested defaults come in."""
     if isinstance(value, Resource):
         return value.to_kube() if value.all_rules() else value.model_dump(by_alias=True, exclude_defaults=True)
     if isinstance(value, list):
@@ -106,6 +106,8 @@ Quantity = (
         Field(
             max_length=64,
             pattern=r"^[+-]?([0-9]+(\.[0-9]*)?|\.[0-9]+)([KMGTPE]i|[numkMGTPE]|[eE][+-]?[0-9]+)?$",
+            description="A quantity, e.g. 500m, 2 or 4Gi.",
+            json_schema_extra=dict(explained("must be a quantity, e.g. 500m, 2 or 4Gi")),
         ),
     ]
     | int
