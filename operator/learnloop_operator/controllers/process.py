@@ -14,6 +14,7 @@ from learnloop_operator.adapters.events import Recorder
 from learnloop_operator.adapters.kube import KubeClient
 from learnloop_operator.adapters.lease import Leadership
 from learnloop_operator.adapters.metrics import Metrics
+from learnloop_operator.adapters.prometheus import Prometheus
 from learnloop_operator.adapters.server import ProbeServer
 from learnloop_operator.adapters.settings import Settings
 from learnloop_operator.controllers import wiring
@@ -42,7 +43,8 @@ class Operator:
         self.kube = KubeClient(connection, guard=self.leadership.guard, written=self.metrics.written)
         self.data_plane = DataPlane(settings.data_url, settings.token_file)
         self.recorder = Recorder(self.kube, settings.pod_name)
-        self.services = Services(self.kube, self.data_plane, settings)
+        self.prometheus = Prometheus(settings.prometheus_url)
+        self.services = Services(self.kube, self.data_plane, self.prometheus, settings)
         self.runtime = Runtime(
             controllers(self.services),
             Applier(self.kube, self.data_plane, self.recorder, self.echo),
@@ -98,7 +100,7 @@ class Operator:
             task.cancel()
         await asyncio.gather(*tasks.values(), return_exceptions=True)
         await self.server.stop()
-        for client in (self.kube, self.lease_kube, self.data_plane):
+        for client in (self.kube, self.lease_kube, self.data_plane, self.prometheus):
             await client.close()
 
     async def _watch(self) -> None:

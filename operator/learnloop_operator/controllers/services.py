@@ -6,6 +6,7 @@ from datetime import UTC, datetime
 
 from learnloop_operator.adapters.data_plane import DataPlane
 from learnloop_operator.adapters.kube import KubeClient
+from learnloop_operator.adapters.prometheus import Prometheus
 from learnloop_operator.adapters.settings import Settings
 
 
@@ -20,5 +21,6 @@ class Services:
 
     kube: KubeClient
     data_plane: DataPlane
+    prometheus: Prometheus
     settings: Settings
     clock: Callable[[], datetime] = field(default=utc_now)

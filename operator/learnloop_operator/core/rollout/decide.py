@@ -33,7 +33,19 @@ def current(snapshot: Snapshot) -> State:
     def seen(arm: Arm | None) -> Arm | None:
         return observe(arm, snapshot.arms.get(arm.revision), snapshot.now) if arm else None
 
+    if state.stable is None:
+        state = replace(state, stable=_serving(snapshot))
     return replace(state, stable=seen(state.stable), canary=seen(state.canary), previous=seen(state.previous))
+
+
+def _serving(snapshot: Snapshot) -> Arm | None:
+    """The arm that serves although the status does not say so: the status was lost, the users were not."""
+    table = snapshot.routing.table
+    for arm in table.arms if table else ():
+        live = snapshot.arms.get(arm.revision)
+        if arm.role == "stable" and live and live.model:
+            return Arm(live.model, stamp(snapshot.now), live.ready > 0)
+    return None
 
 
 def decide(snapshot: Snapshot) -> Plan:
@@ -46,6 +58,10 @@ def decide(snapshot: Snapshot) -> Plan:
     table = _table(snapshot, before, result)
     wanted = _arms(snapshot, result.state)
     deletes, again = _orphans(snapshot, result, wanted)
+    if snapshot.route_exists and snapshot.spec.routing.mode == "service":
+        # The table says gateway until the route is gone, so that no later pass forgets to look for it.
+        route = ObjectRef("gateway.networking.k8s.io/v1", "HTTPRoute", snapshot.namespace, snapshot.name)
+        deletes, again = (*deletes, route), 0.0
     return Plan(
         status=status(snapshot, result, table.generation),
         apply=(*_routes(snapshot, result.state, table), *_children(snapshot, result.state, wanted)),
@@ -56,7 +72,8 @@ def decide(snapshot: Snapshot) -> Plan:
 
 
 def _table(snapshot: Snapshot, before: State, result: Move) -> RoutingTable:
-    if result.keep_table and snapshot.routing.table is not None:
+    leaving = snapshot.route_exists and snapshot.spec.routing.mode == "service"
+    if (result.keep_table or leaving) and snapshot.routing.table is not None:
         return snapshot.routing.table
     return table_for(snapshot, before if result.keep_table else result.state)
 

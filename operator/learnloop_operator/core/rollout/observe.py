@@ -1,15 +1,14 @@
 """Reads arms out of live Deployments and pods. Whatever is missing or odd in them reads as 'not ready'."""
 
+import json
 from collections.abc import Iterable, Mapping
 from typing import Any
-
-from pydantic import ValidationError
 
 from learnloop_api.kinds.base import PodOptions
 from learnloop_api.names import LABEL_REVISION
 from learnloop_operator.core.plan import Manifest
-from learnloop_operator.core.rollout.render import ANNOTATION_POD
-from learnloop_operator.core.rollout.world import ArmWorld
+from learnloop_operator.core.rollout.render import ANNOTATION_ARM
+from learnloop_operator.core.rollout.world import ArmWorld, Model
 
 _STUCK = ("ErrImagePull", "ImagePullBackOff", "InvalidImageName", "CreateContainerConfigError", "CreateContainerError")
 
@@ -28,12 +27,14 @@ def arms(deployments: Iterable[Manifest], pods: Iterable[Manifest]) -> dict[str,
 
 def _arm(deployment: Manifest, pods: list[Manifest]) -> ArmWorld:
     status = deployment.get("status") or {}
+    model, pod = _identity(deployment)
     return ArmWorld(
         ready=int(status.get("readyReplicas") or 0),
         replicas=int(status.get("replicas") or 0),
         restarts=max((int(item.get("restartCount") or 0) for pod in pods for item in _containers(pod)), default=0),
         message=_message(deployment, pods)[:900],
-        pod=_options(deployment),
+        pod=pod,
+        model=model,
     )
 
 
@@ -78,9 +79,11 @@ def _revision(item: Manifest) -> str:
     return str((item["metadata"].get("labels") or {}).get(LABEL_REVISION, ""))
 
 
-def _options(deployment: Manifest) -> PodOptions | None:
-    text = (deployment["metadata"].get("annotations") or {}).get(ANNOTATION_POD)
+def _identity(deployment: Manifest) -> tuple[Model | None, PodOptions | None]:
+    text = (deployment["metadata"].get("annotations") or {}).get(ANNOTATION_ARM)
     try:
-        return PodOptions.model_validate_json(text) if text else None
-    except ValidationError:
-        return None
+        body = json.loads(text or "null")
+        model, pod = body["model"], PodOptions.model_validate(body["pod"])
+        return Model(_revision(deployment), str(model["uri"]), model.get("sha256")), pod
+    except (ValueError, TypeError, KeyError, AttributeError):
+        return None, None

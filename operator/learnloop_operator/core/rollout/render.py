@@ -1,5 +1,6 @@
 """Manifests of everything a ModelDeployment consists of."""
 
+import json
 from typing import Any
 
 from learnloop_api import names
@@ -12,8 +13,8 @@ from learnloop_operator.core.rollout.table import write_blocked
 from learnloop_operator.core.rollout.world import Snapshot
 
 COMPONENT = "policy-server"
-ANNOTATION_POD = f"{names.GROUP}/pod-options"
-"""On an arm's Deployment: the pod options it was made with. An arm keeps them when the user's change."""
+ANNOTATION_ARM = f"{names.GROUP}/arm"
+"""On an arm's Deployment: its model and the pod options it was made with, which it keeps when the user's change."""
 
 Manifest = dict[str, Any]
 
@@ -136,7 +137,7 @@ def arm_deployment(snapshot: Snapshot, arm: Arm, replicas: int) -> Manifest:
         kind="Deployment",
         name=arm_name(snapshot.name, arm.revision),
         labels=marks,
-        annotations={ANNOTATION_POD: options.model_dump_json(by_alias=True, exclude_none=True)},
+        annotations={ANNOTATION_ARM: _identity(arm, options)},
         spec={
             "replicas": replicas,
             "revisionHistoryLimit": 1,
@@ -145,6 +146,11 @@ def arm_deployment(snapshot: Snapshot, arm: Arm, replicas: int) -> Manifest:
             "template": template,
         },
     )
+
+
+def _identity(arm: Arm, options: PodOptions) -> str:
+    model = {"uri": arm.model.uri, "sha256": arm.model.sha256}
+    return json.dumps({"model": model, "pod": options.to_kube()}, sort_keys=True)
 
 
 def _main(snapshot: Snapshot, arm: Arm) -> Main:

@@ -38,6 +38,8 @@ class ArmWorld:
     """The last sentence a container of the arm left behind, or why its pods cannot run."""
     pod: PodOptions | None = None
     """The pod options the arm was made with; None for an arm made by someone else."""
+    model: Model | None = None
+    """The model the arm was made with."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +71,7 @@ class Snapshot(BaseSnapshot):
     routing: RoutingWorld = field(default_factory=RoutingWorld)
     evidence: Evidence = field(default_factory=Evidence)
     defaults: Defaults
+    route_exists: bool = False
     route_problem: str = ""
     """gateway mode: why the HTTPRoute carries no traffic, in the words of its controller."""
 

@@ -1,0 +1,129 @@
+"""ModelDeployment: gather the arms, the routing table and the evidence; the rest is decided in core/rollout."""
+
+import asyncio
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+from pydantic import ValidationError
+
+from learnloop_api import names
+from learnloop_api.kinds.learning_agent import LearningAgentStatus
+from learnloop_api.kinds.model_deployment import ModelDeploymentSpec, ModelDeploymentStatus
+from learnloop_api.wire.routing import routing_config_map
+from learnloop_operator.adapters.gateway import route_problem
+from learnloop_operator.adapters.kinds import (
+    CONFIG_MAP,
+    DEPLOYMENT,
+    HTTP_ROUTE,
+    LEARNING_AGENT,
+    MODEL_DEPLOYMENT,
+    POD,
+    SERVICE,
+    ResourceKind,
+)
+from learnloop_operator.adapters.kube import KubeClient, Object
+from learnloop_operator.adapters.prometheus import Prometheus
+from learnloop_operator.adapters.rollout_evidence import gather as gather_evidence
+from learnloop_operator.controllers.services import Services
+from learnloop_operator.core.broken import Broken, decide_broken, describe
+from learnloop_operator.core.plan import Call, Plan
+from learnloop_operator.core.rollout.decide import current, decide
+from learnloop_operator.core.rollout.observe import arms
+from learnloop_operator.core.rollout.render import COMPONENT
+from learnloop_operator.core.rollout.revision import resolve
+from learnloop_operator.core.rollout.table import read as read_table
+from learnloop_operator.core.rollout.windows import windows
+from learnloop_operator.core.rollout.world import Defaults, Snapshot
+
+
+class ModelDeploymentController:
+    """Serves policies and rolls them out."""
+
+    def __init__(self, services: Services) -> None:
+        self._kube: KubeClient = services.kube
+        self._clock = services.clock
+        self._prometheus: Prometheus = services.prometheus
+        settings = services.settings
+        self._defaults = Defaults(settings.serving_image, settings.data_url, settings.image_pull_policy)
+
+    @property
+    def kind(self) -> ResourceKind:
+        """ModelDeployment."""
+        return MODEL_DEPLOYMENT
+
+    async def gather(self, namespace: str, name: str) -> Snapshot | Broken | None:
+        """The object, its arms, its table, the model it follows, and what Prometheus knows of a running rollout."""
+        body = await self._kube.find(MODEL_DEPLOYMENT, namespace, name)
+        if body is None:
+            return None
+        now = self._clock()
+        try:
+            part = "spec"
+            spec = ModelDeploymentSpec.model_validate(body.get("spec") or {})
+            part = "status"
+            status = ModelDeploymentStatus.model_validate(body.get("status") or {})
+        except ValidationError as error:
+            return Broken(now=now, object=body, problem=describe(part, error))
+        snapshot = await self._world(body, spec, status)
+        asked = windows(snapshot, current(snapshot))
+        evidence = await gather_evidence(self._prometheus, namespace, name, asked, spec.analysis.metrics)
+        # The clock is read again: a slow answer must not make evidence look younger than it is.
+        return replace(snapshot, evidence=evidence, now=self._clock())
+
+    async def _world(self, body: Object, spec: ModelDeploymentSpec, status: ModelDeploymentStatus) -> Snapshot:
+        namespace, name = body["metadata"]["namespace"], body["metadata"]["name"]
+        mine = f"{names.LABEL_DEPLOYMENT}={name},{names.LABEL_COMPONENT}={COMPONENT}"
+        deployments, services, table, agent = await asyncio.gather(
+            self._kube.list(DEPLOYMENT, namespace, labels=mine),
+            self._kube.list(SERVICE, namespace, labels=mine),
+            self._kube.find(CONFIG_MAP, namespace, routing_config_map(name)),
+            self._agent(namespace, spec),
+        )
+        own = [item for item in deployments if _owned(item, body)]
+        pods = await self._kube.list(POD, namespace, labels=mine) if any(map(_unready, own)) else []
+        routing = read_table(table)
+        by_gateway = spec.routing.mode == "gateway" or (routing.table is not None and routing.table.mode == "gateway")
+        route = await self._kube.find(HTTP_ROUTE, namespace, name) if by_gateway else None
+        return Snapshot(
+            now=self._clock(),
+            object=body,
+            children=tuple(item for item in (*own, *services, table, route) if item is not None),
+            spec=spec,
+            before=status,
+            desired=resolve(spec, agent),
+            arms=arms(own, pods),
+            routing=routing,
+            defaults=self._defaults,
+            route_exists=route is not None and _owned(route, body),
+            route_problem=route_problem(route) if spec.routing.mode == "gateway" else "",
+        )
+
+    async def _agent(self, namespace: str, spec: ModelDeploymentSpec) -> LearningAgentStatus | None:
+        if spec.model.learning_agent_ref is None:
+            return None
+        body = await self._kube.find(LEARNING_AGENT, namespace, spec.model.learning_agent_ref.name)
+        if body is None:
+            return None
+        try:
+            return LearningAgentStatus.model_validate(body.get("status") or {})
+        except ValidationError:
+            return LearningAgentStatus()
+
+    def decide(self, snapshot: Snapshot | Broken) -> Plan:
+        """Pure."""
+        return decide_broken(snapshot) if isinstance(snapshot, Broken) else decide(snapshot)
+
+    def gone(self, namespace: str, name: str) -> tuple[Call, ...]:
+        """The data plane knows nothing of ModelDeployments."""
+        return ()
+
+
+def _owned(item: Mapping[str, Any], owner: Mapping[str, Any]) -> bool:
+    uid = owner["metadata"]["uid"]
+    return any(reference.get("uid") == uid for reference in item["metadata"].get("ownerReferences") or ())
+
+
+def _unready(deployment: Mapping[str, Any]) -> bool:
+    ready = (deployment.get("status") or {}).get("readyReplicas") or 0
+    return bool(ready < (deployment.get("spec") or {}).get("replicas", 1))
