@@ -1,0 +1,4 @@
+"""Trains, evaluates and exports policies: the ranks of a TrainingJob's PyTorchJob.
+
+Run it with `python -m learnloop_trainer`; everything it needs arrives in environment variables (see `order`).
+"""

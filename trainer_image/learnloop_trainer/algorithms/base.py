@@ -1,0 +1,50 @@
+"""What the training loop asks of an algorithm."""
+
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from learnloop_trainer.environments.base import Observations
+from learnloop_trainer.groups import Group
+from learnloop_trainer.networks import Network
+
+Arrays = dict[str, NDArray[np.generic]]
+
+
+@dataclass(frozen=True, slots=True)
+class Occasion:
+    """The run as an algorithm sees it: the same on all ranks but for the group's own rank."""
+
+    seed: int
+    total_steps: int
+    environments: int  # over all ranks
+    group: Group
+
+
+@dataclass(frozen=True, slots=True)
+class Experience:
+    """What happened in some consecutive vector steps; axes [steps, environments]."""
+
+    reward: NDArray[np.float32]
+    ended: NDArray[np.bool_]
+
+
+class Learner(Protocol):
+    """An algorithm with its state. All ranks call the same methods in the same order."""
+
+    network: Network
+    step: int  # environment steps of all ranks together
+
+    def iterate(self, observation: Observations) -> tuple[Observations, list[Experience]]:
+        """Act and learn for a while from the observations given; returns the next ones and what happened."""
+
+    def shared(self) -> Arrays:
+        """State that is equal on all ranks: weights, optimizer, counters."""
+
+    def own(self) -> Arrays:
+        """State of this rank's environments, axis 0 = environment (a replay buffer, for one)."""
+
+    def restore(self, shared: Arrays, own: Arrays) -> None:
+        """Take both up again; raises KeyError or ValueError when they belong to another network."""

@@ -1,0 +1,215 @@
+"""Proximal policy optimisation with a clipped objective.
+
+Schulman, Wolski, Dhariwal, Radford & Klimov (2017), arXiv 1707.06347, equation 7 (here with the sign of a loss):
+
+    L(theta) = E_t[ -min(r_t A_t, clip(r_t, 1 - eps, 1 + eps) A_t) + c_v (V(s_t) - R_t)^2 / 2 - c_e H(pi(.|s_t)) ]
+    r_t = pi_theta(a_t|s_t) / pi_old(a_t|s_t),    R_t = A_t + V_old(s_t)
+
+with advantages A_t by GAE(lambda), Schulman et al. (2016), arXiv 1506.02438, equation 16.
+
+Deviations, all deliberate:
+- The learning rate falls linearly to zero, as in the paper's Atari runs; nothing else is annealed.
+- Advantages are normalised over the whole batch of all ranks, not per minibatch.
+- Minibatches are drawn from the batch of *all* ranks; each rank sums over its own part of a minibatch and the sums are
+  added up. One rank and many ranks therefore compute the same update, up to the order of floating-point additions.
+- A truncated episode bootstraps from the value of its real last observation; only termination means zero.
+- Values and old log-probabilities are computed in one pass after the rollout; the actor itself is numpy.
+- Policy and value function share no layer. No value clipping, no early stop by KL.
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from learnloop_api.kinds.training_job import PpoParameters
+from learnloop_trainer.algorithms.base import Arrays, Experience, Occasion
+from learnloop_trainer.environments import VectorEnvironment
+from learnloop_trainer.environments.base import Observations
+from learnloop_trainer.networks import Floats, Network, dense, forward, forward_numpy
+from learnloop_trainer.numerics import require_finite
+from learnloop_trainer.randomness import Purpose, generator, gumbels
+
+ACTIVATION = "tanh"
+
+
+@dataclass(frozen=True, slots=True)
+class Rollout:
+    """`horizon` steps of this rank's environments; leading axes [horizon, environments]."""
+
+    observation: Observations  # [..., observations]
+    successor: Observations  # [..., observations], the true next state
+    action: NDArray[np.int64]
+    reward: Floats
+    terminated: NDArray[np.bool_]
+    truncated: NDArray[np.bool_]
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """Samples in any order; leading axis [samples]."""
+
+    observation: torch.Tensor
+    action: torch.Tensor
+    log_prob: torch.Tensor
+    advantage: torch.Tensor
+    target: torch.Tensor
+
+    def pick(self, order: NDArray[np.int64]) -> "Batch":
+        """These samples, in this order, in one gather per field."""
+        index = torch.from_numpy(order).to(self.action.device)
+        return Batch(*(getattr(self, field).index_select(0, index) for field in self.__slots__))
+
+    def cut(self, sizes: list[int]) -> Iterator["Batch"]:
+        """Consecutive pieces of these sizes, without copying."""
+        return map(Batch, *(getattr(self, field).split(sizes) for field in self.__slots__))
+
+
+def init(parameters: PpoParameters, observations: int, actions: int, seed: int, device: torch.device) -> Network:
+    """Fresh policy and value networks; a nearly uniform first policy."""
+    sizes = [observations, *parameters.hidden]
+    policy = dense("policy", [*sizes, actions], 0.01, seed, 0)
+    return Network(policy | dense("value", [*sizes, 1], 1.0, seed, 1), device)
+
+
+def act(policy: Mapping[str, Floats], observation: Observations, noise: Floats) -> NDArray[np.int64]:
+    """Sample actions [n] for observations [n, observations] with Gumbel noise [n, actions]."""
+    return np.asarray((forward_numpy(policy, "policy", ACTIVATION, observation) + noise).argmax(axis=1))
+
+
+def advantages(rollout: Rollout, value: Floats, successor_value: Floats, discount: float, gae_lambda: float) -> Floats:
+    """GAE(lambda) for all environments at once; shapes [horizon, environments]."""
+    delta = rollout.reward + discount * successor_value * ~rollout.terminated - value
+    decay = np.float32(discount * gae_lambda) * ~(rollout.terminated | rollout.truncated)
+    result, running = np.empty_like(delta), np.zeros_like(delta[0])
+    for t in range(len(delta) - 1, -1, -1):
+        running = delta[t] + decay[t] * running
+        result[t] = running
+    return result
+
+
+def loss(leaves: Mapping[str, torch.Tensor], batch: Batch, parameters: PpoParameters) -> torch.Tensor:
+    """The sum of the loss over the samples (not the mean: ranks add their sums up)."""
+    log_probs = torch.log_softmax(forward(leaves, "policy", ACTIVATION, batch.observation), dim=1)
+    value = forward(leaves, "value", ACTIVATION, batch.observation).squeeze(1)
+    ratio = (log_probs.gather(1, batch.action.unsqueeze(1)).squeeze(1) - batch.log_prob).exp()
+    clipped = ratio.clamp(1 - parameters.clip, 1 + parameters.clip)
+    objective = torch.minimum(ratio * batch.advantage, clipped * batch.advantage).sum()
+    error = (value - batch.target).square().sum()
+    negative_entropy = (log_probs.exp() * log_probs).sum()
+    return 0.5 * parameters.value_coefficient * error + parameters.entropy_coefficient * negative_entropy - objective
+
+
+def prepare(network: Network, rollout: Rollout, parameters: PpoParameters, occasion: Occasion) -> Batch:
+    """Old log-probabilities, normalised advantages and value targets of a rollout; samples in env-major order."""
+    device = network.vector.device
+
+    def flat(array: NDArray[np.generic]) -> torch.Tensor:
+        swapped = np.ascontiguousarray(array.swapaxes(0, 1))
+        return torch.from_numpy(swapped.reshape(-1, *array.shape[2:])).to(device)
+
+    observation, action = flat(rollout.observation), flat(rollout.action)
+    with torch.no_grad():
+        log_probs = torch.log_softmax(forward(network.leaves, "policy", ACTIVATION, observation), dim=1)
+        value = forward(network.leaves, "value", ACTIVATION, observation).squeeze(1)
+        next_value = forward(network.leaves, "value", ACTIVATION, flat(rollout.successor)).squeeze(1)
+        shape = (rollout.reward.shape[1], rollout.reward.shape[0])
+        values = value.cpu().numpy().reshape(shape).T
+        next_values = next_value.cpu().numpy().reshape(shape).T
+        advantage = flat(advantages(rollout, values, next_values, parameters.discount, parameters.gae_lambda))
+        target = advantage + value
+        count, total, squares = occasion.group.sum(
+            [float(len(advantage)), float(advantage.double().sum()), float(advantage.double().square().sum())]
+        )
+        mean = total / count
+        deviation = max(squares / count - mean * mean, 0.0) ** 0.5
+        advantage = (advantage - mean) / (deviation + 1e-8)
+        log_prob = log_probs.gather(1, action.unsqueeze(1)).squeeze(1)
+    return Batch(observation, action, log_prob, advantage, target)
+
+
+def update(network: Network, batch: Batch, parameters: PpoParameters, occasion: Occasion, rate: float) -> None:
+    """`epochs` passes over the batch of all ranks; `batch` is this rank's part of it."""
+    share, horizon = occasion.group.place.share(occasion.environments), parameters.horizon
+    low, high, total = share.start * horizon, share.stop * horizon, occasion.environments * horizon
+    edges = [total * part // parameters.minibatches for part in range(parameters.minibatches + 1)]
+    for _ in range(parameters.epochs):
+        order = generator(Purpose.SHUFFLE, occasion.seed, network.updates).permutation(total)
+        mine = (order >= low) & (order < high)
+        sizes = np.diff(np.concatenate(([0], np.cumsum(mine)))[edges]).tolist()
+        for minibatch, size in zip(batch.pick(order[mine] - low).cut(sizes), np.diff(edges), strict=True):
+            if size:  # more minibatches than samples leave some empty, on all ranks alike
+                (loss(network.leaves, minibatch, parameters) / int(size)).backward()  # type: ignore[no-untyped-call]
+                occasion.group.add_up(network.gradient)
+                network.adam(rate, parameters.max_gradient_norm)
+
+
+class Ppo:
+    """PPO on this rank's environments."""
+
+    def __init__(
+        self,
+        parameters: PpoParameters,
+        environment: VectorEnvironment,
+        occasion: Occasion,
+        device: torch.device,
+    ) -> None:
+        """A fresh learner at step 0."""
+        self.parameters, self.occasion, self.environment = parameters, occasion, environment
+        self.network = init(parameters, environment.observations, environment.actions, occasion.seed, device)
+        self.step = 0
+
+    def iterate(self, observation: Observations) -> tuple[Observations, list[Experience]]:
+        """See Learner.iterate: one rollout and one update."""
+        observation, rollout = self._collect(observation)
+        require_finite(self.step, observation=rollout.successor, reward=rollout.reward)
+        rate = self.parameters.learning_rate * max(0.0, 1.0 - self.step / self.occasion.total_steps)
+        batch = prepare(self.network, rollout, self.parameters, self.occasion)
+        update(self.network, batch, self.parameters, self.occasion, rate)
+        self.step += self.occasion.environments * self.parameters.horizon
+        require_finite(self.step, loss=self.network.vector.sum().cpu().numpy())
+        return observation, [Experience(rollout.reward, rollout.terminated | rollout.truncated)]
+
+    def _collect(self, observation: Observations) -> tuple[Observations, Rollout]:
+        environment, horizon = self.environment, self.parameters.horizon
+        shape = (horizon, len(environment.members))
+        noise = gumbels(
+            Purpose.ACTION,
+            self.occasion.seed,
+            self.step // self.occasion.environments + np.arange(horizon)[:, None, None],
+            np.asarray(environment.members)[None, :, None],
+            np.arange(environment.actions)[None, None, :],
+        )
+        rollout = Rollout(
+            observation=np.empty((*shape, environment.observations), dtype=np.float32),
+            successor=np.empty((*shape, environment.observations), dtype=np.float32),
+            action=np.empty(shape, dtype=np.int64),
+            reward=np.empty(shape, dtype=np.float32),
+            terminated=np.empty(shape, dtype=np.bool_),
+            truncated=np.empty(shape, dtype=np.bool_),
+        )
+        policy = self.network.actor()
+        for t in range(horizon):
+            rollout.observation[t] = observation
+            rollout.action[t] = action = act(policy, observation, noise[t])
+            step = environment.step(action)
+            rollout.successor[t], rollout.reward[t] = step.successor, step.reward
+            rollout.terminated[t], rollout.truncated[t] = step.terminated, step.truncated
+            observation = step.observation
+        return observation, rollout
+
+    def shared(self) -> Arrays:
+        """See Learner.shared."""
+        return self.network.state() | {"step": np.asarray([self.step], dtype=np.int64)}
+
+    def own(self) -> Arrays:
+        """See Learner.own: nothing survives an update."""
+        return {}
+
+    def restore(self, shared: Arrays, own: Arrays) -> None:
+        """See Learner.restore."""
+        del own
+        self.network.restore(shared)
+        self.step = int(shared["step"][0])

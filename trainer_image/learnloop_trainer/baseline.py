@@ -1,0 +1,65 @@
+"""The policy to beat: the one that serves now, or uniform random actions when none does."""
+
+from pathlib import Path
+from urllib.parse import unquote, urlsplit
+
+import httpx
+
+from learnloop_trainer.errors import ConfigError, StoreRefused, StoreUnavailable
+from learnloop_trainer.evaluation import Policy, Uniform
+from learnloop_trainer.export import OnnxPolicy
+from learnloop_trainer.order import Order
+from learnloop_trainer.store import Store
+from learnloop_trainer.store.base import MAX_ARTIFACT, digest
+
+FIELD = "baselineUri"
+FIX = "point it to a learnloop ONNX policy for the same environment, or leave it empty for uniform random actions"
+
+
+def load(order: Order, store: Store, observations: int, actions: int) -> Policy:
+    """The baseline policy; raises ConfigError when the URI does not lead to a fitting policy."""
+    uri = order.baseline_uri or "uniform://"
+    if uri.startswith("uniform://"):
+        return Uniform(actions, order.spec.seed)
+    body = _fetch(uri, store)
+    if order.baseline_sha256 and digest(body) != order.baseline_sha256:
+        raise ConfigError("baselineSha256", order.baseline_sha256, f"is not the digest of {uri}: {digest(body)}", FIX)
+    try:
+        return OnnxPolicy(body, observations, actions)
+    except ValueError as error:
+        raise ConfigError(FIELD, uri, str(error), FIX) from None
+
+
+def _fetch(uri: str, store: Store) -> bytes:
+    scheme = urlsplit(uri).scheme
+    try:
+        if scheme == "learnloop":
+            return store.artifact(uri)
+        if scheme == "file":
+            path = Path(unquote(urlsplit(uri).path))
+            if path.stat().st_size > MAX_ARTIFACT:
+                raise ConfigError(FIELD, uri, f"is larger than {MAX_ARTIFACT} bytes", FIX)
+            return path.read_bytes()
+        if scheme in {"http", "https"}:
+            return _download(uri)
+    except (StoreRefused, OSError) as error:
+        raise ConfigError(FIELD, uri, f"cannot be read ({error})", FIX) from None
+    raise ConfigError(FIELD, uri, "has a scheme the trainer cannot read", "use learnloop://, https:// or file://")
+
+
+def _download(uri: str) -> bytes:
+    """Without any token: this is somebody else's server."""
+    body = bytearray()
+    try:
+        with httpx.stream("GET", uri, timeout=30.0, follow_redirects=True) as response:
+            if response.status_code >= 500:
+                raise StoreUnavailable(f"{uri}: {response.status_code}")
+            if response.status_code >= 400:
+                raise StoreRefused(f"{response.status_code} {response.reason_phrase}")
+            for chunk in response.iter_bytes():
+                body += chunk
+                if len(body) > MAX_ARTIFACT:
+                    raise StoreRefused(f"larger than {MAX_ARTIFACT} bytes")
+    except httpx.HTTPError as error:
+        raise StoreUnavailable(f"{uri}: {type(error).__name__}: {error}") from None
+    return bytes(body)

@@ -1,0 +1,37 @@
+"""From episode returns to a mean with its uncertainty."""
+
+import numpy as np
+from numpy.typing import NDArray
+
+from learnloop_api.wire.training import ReturnEstimate
+from learnloop_trainer.randomness import Purpose, generator
+
+
+def interquartile_mean(returns: NDArray[np.float64]) -> float:
+    """Mean of the middle half: a quarter is cut off at each end (Agarwal et al., 2021, arXiv 2108.13264)."""
+    cut = len(returns) // 4
+    return float(np.sort(returns)[cut : len(returns) - cut].mean())
+
+
+def estimate(returns: NDArray[np.floating], seed: int, resamples: int = 2000) -> ReturnEstimate | None:
+    """Mean, interquartile mean and percentile-bootstrap 95 % interval of the mean (Efron, 1979); None for no episode.
+
+    Returns are in the environment's own units. The same returns and seed give the same interval.
+    """
+    values = np.asarray(returns, dtype=np.float64)
+    if not len(values):
+        return None
+    random = generator(Purpose.BOOTSTRAP, seed)
+    means: list[NDArray[np.float64]] = []
+    block = max(1, 1_000_000 // len(values))  # bounds memory for many episodes
+    for start in range(0, resamples, block):
+        picks = random.integers(0, len(values), (min(block, resamples - start), len(values)))
+        means.append(values[picks].mean(axis=1))
+    low, high = np.quantile(np.concatenate(means), (0.025, 0.975))
+    return ReturnEstimate(
+        episodes=len(values),
+        mean=float(values.mean()),
+        iqm=interquartile_mean(values),
+        ci_low=float(low),
+        ci_high=float(high),
+    )

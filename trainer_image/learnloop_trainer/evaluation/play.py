@@ -1,0 +1,88 @@
+"""Whole episodes with a fixed policy."""
+
+from collections.abc import Callable
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from learnloop_trainer.environments import make
+from learnloop_trainer.environments.base import Observations
+from learnloop_trainer.numerics import require_finite
+from learnloop_trainer.randomness import Purpose, Split, uniforms
+
+BLOCK = 256  # episodes played side by side
+MAX_STEPS = 100_000  # of one episode, for environments without a time limit
+KEEP = 20_000  # observations kept for the parity check
+
+
+class Policy(Protocol):
+    """Anything that acts."""
+
+    def act(self, observation: Observations) -> NDArray[np.int64]:
+        """Actions [n] for observations [n, observations]."""
+
+
+class Uniform:
+    """Every action equally likely: the baseline when nothing is serving yet."""
+
+    def __init__(self, actions: int, seed: int) -> None:
+        """Its draws depend on the seed and on how often it was asked."""
+        self._actions, self._seed, self._asked = actions, seed, 0
+
+    def act(self, observation: Observations) -> NDArray[np.int64]:
+        """See Policy."""
+        self._asked += 1
+        draws = uniforms(Purpose.BASELINE, self._seed, self._asked, np.arange(len(observation)))
+        return (draws * self._actions).astype(np.int64)
+
+
+def play(
+    environment: str, policy: Policy, seed: int, episodes: int, alive: Callable[[int], None]
+) -> tuple[NDArray[np.float64], Observations]:
+    """One episode on each of the held-out seeds 0 to `episodes` - 1 of this run.
+
+    Returns the undiscounted returns [episodes] and a sample of the observations met [m, observations].
+    `alive` is called now and then with the number of episodes finished.
+    """
+    returns: list[NDArray[np.float64]] = []
+    seen: list[Observations] = []
+    for first in range(0, episodes, BLOCK):
+        members = range(first, min(first + BLOCK, episodes))
+        alive(first)
+        returns.append(_play_block(environment, policy, seed, members, seen))
+    return np.concatenate(returns), np.concatenate(seen)[:KEEP]
+
+
+def _play_block(name: str, policy: Policy, seed: int, members: range, seen: list[Observations]) -> NDArray[np.float64]:
+    environment = make(name, Split.HELD_OUT, seed, members)
+    try:
+        observation = environment.reset()
+        running, total = np.ones(len(members), dtype=np.bool_), np.zeros(len(members))
+        kept = 0
+        for t in range(MAX_STEPS):
+            if kept < KEEP:
+                seen.append(observation[running])
+                kept += len(seen[-1])
+            step = environment.step(policy.act(observation))
+            require_finite(t, observation=step.successor, reward=step.reward)
+            total += step.reward * running
+            running &= ~(step.terminated | step.truncated)
+            if not running.any():
+                break
+            observation = step.observation
+        return total
+    finally:
+        environment.close()
+
+
+def collect(name: str, actions: int, seed: int, count: int) -> Observations:
+    """At least `count` observations met by the uniform policy on held-out episodes."""
+    environment, policy = make(name, Split.HELD_OUT, seed, range(64)), Uniform(actions, seed)
+    try:
+        seen = [environment.reset()]
+        while sum(map(len, seen)) < count:
+            seen.append(environment.step(policy.act(seen[-1])).observation)
+        return np.concatenate(seen)[:count]
+    finally:
+        environment.close()

@@ -1,0 +1,46 @@
+"""An ONNX policy on onnxruntime, as a policy server would run it."""
+
+import os
+
+import numpy as np
+import onnxruntime
+from numpy.typing import NDArray
+
+from learnloop_trainer.environments.base import Observations
+
+
+class OnnxPolicy:
+    """Greedy actions of a graph with learnloop's signature."""
+
+    def __init__(self, body: bytes, observations: int, actions: int) -> None:
+        """Raises ValueError, in one sentence, when it is no such graph or its sizes differ."""
+        options = onnxruntime.SessionOptions()
+        options.intra_op_num_threads = int(os.environ.get("OMP_NUM_THREADS", "1"))
+        options.inter_op_num_threads = 1
+        options.log_severity_level = 4
+        try:
+            self._session = onnxruntime.InferenceSession(body, options, providers=["CPUExecutionProvider"])
+        except Exception as error:  # onnxruntime's exceptions share no base class below Exception
+            raise ValueError(f"is not a loadable ONNX model ({str(error)[:200]})") from None
+        inputs = {item.name: item for item in self._session.get_inputs()}
+        outputs = {item.name for item in self._session.get_outputs()}
+        if set(inputs) != {"observation"} or not {"action", "logits"} <= outputs:
+            raise ValueError(f"has inputs {sorted(inputs)} and outputs {sorted(outputs)}")
+        width = inputs["observation"].shape[-1]
+        if isinstance(width, int) and width != observations:
+            raise ValueError(f"takes {width} observations, the environment has {observations}")
+        probe = self.run(np.zeros((1, observations), dtype=np.float32))[1]
+        if probe.shape != (1, actions):
+            raise ValueError(f"has {probe.shape[-1]} actions, the environment has {actions}")
+
+    def run(self, observation: Observations) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
+        """Actions [n] and logits [n, actions] for observations [n, observations]."""
+        try:
+            action, logits = self._session.run(["action", "logits"], {"observation": observation})
+        except Exception as error:  # as above
+            raise ValueError(f"fails on a batch of {len(observation)} ({str(error)[:200]})") from None
+        return np.asarray(action), np.asarray(logits)
+
+    def act(self, observation: Observations) -> NDArray[np.int64]:
+        """See Policy."""
+        return self.run(observation)[0]

@@ -1,0 +1,143 @@
+"""Rank 0, after training: export, evaluate, compare, and write the manifest that proves it."""
+
+import platform
+import time
+from collections.abc import Callable
+from datetime import UTC, datetime
+from importlib.metadata import PackageNotFoundError, version
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from learnloop_api.wire.training import Manifest, Parity, ReturnEstimate
+from learnloop_trainer import baseline
+from learnloop_trainer.algorithms import Learner, dqn, ppo
+from learnloop_trainer.environments.base import Observations
+from learnloop_trainer.errors import ExportError
+from learnloop_trainer.evaluation import Policy, collect, estimate, play
+from learnloop_trainer.export import OnnxPolicy, build, check
+from learnloop_trainer.networks import Network, forward
+from learnloop_trainer.order import Order
+from learnloop_trainer.reporter import Reporter, say
+from learnloop_trainer.store import Store
+from learnloop_trainer.store.base import digest
+
+PARITY_OBSERVATIONS = 2000
+RECORDED_OBSERVATIONS = 10_000
+HEADS = {"ppo": ("policy", ppo.ACTIVATION), "dqn": ("q", dqn.ACTIVATION)}
+
+
+def trained(network: Network, algorithm: str) -> Callable[[Observations], NDArray[np.float32]]:
+    """The trained network as a function from observations [n, observations] to logits [n, actions]."""
+    name, activation = HEADS[algorithm]
+
+    def logits(observation: Observations) -> NDArray[np.float32]:
+        with torch.no_grad():
+            batch = torch.from_numpy(np.ascontiguousarray(observation)).to(network.vector.device)
+            return np.asarray(forward(network.leaves, name, activation, batch).cpu().numpy())
+
+    return logits
+
+
+def recorded(order: Order, store: Store, width: int) -> Observations:
+    """What the agent really saw, [m, width]; observations of another width are left out with a note."""
+    agent = order.spec.data.learning_agent_ref
+    rows = store.observations(agent.name, RECORDED_OBSERVATIONS) if agent else []
+    fitting = [row for row in rows if len(row) == width]
+    if len(fitting) < len(rows):
+        say(f"{len(rows) - len(fitting)} recorded observations do not have {width} numbers and are left out")
+    array = np.asarray(fitting, dtype=np.float32).reshape(-1, width)
+    return array[np.isfinite(array).all(axis=1)]
+
+
+def verify(order: Order, store: Store, network: Network, policy: OnnxPolicy, met: Observations, actions: int) -> Parity:
+    """Parity on recorded observations, topped up with evaluation's; raises ExportError when it fails."""
+    real = recorded(order, store, met.shape[1])
+    missing = max(0, PARITY_OBSERVATIONS - len(real))
+    observations = np.concatenate((real, met[:missing]))
+    if len(observations) < PARITY_OBSERVATIONS:
+        more = PARITY_OBSERVATIONS - len(observations)
+        extra = collect(order.spec.data.environment, actions, order.spec.seed, more)
+        observations = np.concatenate((observations, extra))
+    parity = check(trained(network, order.spec.algorithm), policy, observations, len(real))
+    if not parity.passed:
+        raise ExportError(
+            f"the exported graph differs from the trained network: actions agree on {parity.action_agreement:.2%} of "
+            f"{parity.observations} observations, outputs by up to {parity.max_abs_difference:.3g}; nothing was stored"
+        )
+    return parity
+
+
+def measured(order: Order, policy: Policy, reporter: Reporter, what: str) -> tuple[ReturnEstimate, Observations]:
+    """The policy's return on the run's held-out episodes, and observations it met."""
+    episodes = order.spec.evaluation.episodes
+    name, seed = order.spec.data.environment, order.spec.seed
+    tell = lambda done: reporter.alive(f"{what}: {done}/{episodes} held-out episodes")  # noqa: E731
+    returns, met = play(name, policy, seed, episodes, tell)
+    result = estimate(returns, seed)
+    if result is None:
+        raise ExportError("spec.evaluation.episodes is 0: nothing was evaluated")
+    say(f"{what}: mean {result.mean:.1f} [{result.ci_low:.1f}, {result.ci_high:.1f}] over {episodes} held-out episodes")
+    return result, met
+
+
+def prove(
+    order: Order,
+    learner: Learner,
+    world_size: int,
+    store: Store,
+    reporter: Reporter,
+    durable: Callable[[], str],
+    began: float,
+) -> Manifest:
+    """Export, evaluate and store; `durable` waits for the final checkpoint. Returns the manifest, already durable."""
+    spec, network = order.spec, learner.network
+    reporter.phase("exporting", "building the ONNX graph")
+    head, activation = HEADS[spec.algorithm]
+    facts = {"learnloop.algorithm": spec.algorithm, "learnloop.job": order.job}
+    body = build(network.arrays(), head, activation, facts)
+    observations = network.shapes[f"{head}.0.weight"][0]
+    actions = list(network.shapes[name] for name in network.shapes if name.startswith(f"{head}."))[-1][0]
+    policy = OnnxPolicy(body, observations, actions)
+    reporter.phase("evaluating", "playing held-out episodes")
+    baseline_policy = baseline.load(order, store, observations, actions)
+    evaluation, met = measured(order, policy, reporter, "exported policy")
+    before, _ = measured(order, baseline_policy, reporter, "baseline")
+    parity = verify(order, store, network, policy, met, actions)
+    reporter.phase("exporting", "storing artifact and manifest")
+    checkpoint = durable()
+    manifest = Manifest(
+        job=order.job,
+        agent=order.agent,
+        algorithm=spec.algorithm,
+        environment=spec.data.environment,
+        seed=spec.seed,
+        step=learner.step,
+        total_steps=spec.total_steps,
+        world_size=world_size,
+        attempts=order.attempt + 1,
+        artifact_uri=store.put_artifact(body),
+        artifact_sha256=digest(body),
+        artifact_bytes=len(body),
+        checkpoint_sha256=checkpoint,
+        baseline=before,
+        evaluation=evaluation,
+        parity=parity,
+        wall_seconds=max(0.0, time.time() - began),
+        versions=versions(),
+        created_at=datetime.now(UTC),
+    )
+    store.put_manifest(manifest)
+    return manifest
+
+
+def versions() -> dict[str, str]:
+    """Versions of everything that can change a result."""
+    found = {"python": platform.python_version(), "torch": torch.__version__}
+    for package in ("gymnasium", "learnloop", "numpy", "onnx", "onnxruntime"):
+        try:
+            found[package] = version(package)
+        except PackageNotFoundError:  # Debian's packages bring no metadata
+            found[package] = "unknown"
+    return found

@@ -1,0 +1,73 @@
+"""Random numbers that are a pure function of (seed, purpose, counters).
+
+Nothing here has state, so nothing is lost at a checkpoint; and because a number belongs to an *environment* and not
+to a rank, one rank and many ranks draw the same numbers. The mixer is SplitMix64's finaliser
+(Steele, Lea & Flood, "Fast splittable pseudorandom number generators", OOPSLA 2014).
+"""
+
+import enum
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+Words = NDArray[np.uint64]
+_GOLDEN = np.uint64(0x9E3779B97F4A7C15)
+_FIRST, _SECOND = np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB)
+_TOP = np.uint64(1 << 63)
+
+
+class Purpose(enum.IntEnum):
+    """What a number is for: two purposes never share a stream."""
+
+    EPISODE = 1
+    START = 2
+    ACTION = 3
+    EXPLORE = 4
+    SHUFFLE = 5
+    REPLAY = 6
+    WEIGHTS = 7
+    BASELINE = 8
+    BOOTSTRAP = 9
+
+
+class Split(enum.IntEnum):
+    """Training and held-out episodes have different seeds: the top bit of the seed says which it is."""
+
+    TRAINING = 0
+    HELD_OUT = 1
+
+
+def _mix(words: Words) -> Words:
+    words = (words ^ (words >> np.uint64(30))) * _FIRST
+    words = (words ^ (words >> np.uint64(27))) * _SECOND
+    return words ^ (words >> np.uint64(31))
+
+
+def words(*counters: ArrayLike) -> Words:
+    """64 random bits for each combination of the (broadcast) counters; at least one-dimensional."""
+    state = np.zeros(1, dtype=np.uint64)
+    for counter in counters:
+        state = _mix((state + _GOLDEN) ^ _mix(np.atleast_1d(np.asarray(counter, dtype=np.uint64)) + _GOLDEN))
+    return state
+
+
+def uniforms(*counters: ArrayLike) -> NDArray[np.float64]:
+    """Uniform numbers in the open interval (0, 1), 53 bits each; shape as `words`."""
+    return np.asarray(((words(*counters) >> np.uint64(12)).astype(np.float64) + 0.5) * 2.0**-52)
+
+
+def gumbels(*counters: ArrayLike) -> NDArray[np.float32]:
+    """Gumbel noise: argmax(logits + noise) samples from softmax(logits) (Gumbel, 1954)."""
+    return np.asarray(-np.log(-np.log(uniforms(*counters))), dtype=np.float32)
+
+
+def generator(*counters: int) -> np.random.Generator:
+    """A numpy generator of its own for one occasion, e.g. one epoch's shuffle."""
+    low, high = words(*counters, 0), words(*counters, 1)
+    return np.random.Generator(np.random.Philox(key=np.concatenate((low, high))))
+
+
+def episode_seeds(split: Split, seed: int, environment: ArrayLike, episode: ArrayLike) -> Words:
+    """The 64-bit seed of each episode. Training seeds have the top bit clear, held-out seeds have it set."""
+    bits = words(Purpose.EPISODE, seed, environment, episode) >> np.uint64(1)
+    return bits | _TOP if split is Split.HELD_OUT else bits

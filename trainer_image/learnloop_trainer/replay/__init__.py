@@ -1,0 +1,5 @@
+"""Experience that is learned from more than once."""
+
+from learnloop_trainer.replay.rings import Replay, Transitions
+
+__all__ = ["Replay", "Transitions"]

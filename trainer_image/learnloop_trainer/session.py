@@ -1,0 +1,123 @@
+"""One rank's training, from the first observation to the final durable checkpoint."""
+
+import signal
+import time
+from types import FrameType
+
+import torch
+
+from learnloop_trainer.algorithms import Occasion, learner
+from learnloop_trainer.checkpoints import Saver, Training, no_episodes, restore, save
+from learnloop_trainer.environments import make
+from learnloop_trainer.errors import PeerLost, Terminated
+from learnloop_trainer.groups import Group
+from learnloop_trainer.order import Order
+from learnloop_trainer.randomness import Split
+from learnloop_trainer.rendezvous import settled
+from learnloop_trainer.reporter import Reporter, say
+from learnloop_trainer.store import Store
+
+FLUSH_SECONDS = 20.0  # of the usual 30 s between SIGTERM and SIGKILL
+SETTLED_SECONDS = 30.0
+
+
+class Stopper:
+    """Turns SIGTERM into a request while training, and into Terminated at once everywhere else."""
+
+    def __init__(self) -> None:
+        """Not yet installed."""
+        self.requested = False
+        self.graceful = False
+
+    def install(self) -> None:
+        """Listen for SIGTERM; main thread only."""
+        signal.signal(signal.SIGTERM, self._handle)
+
+    def _handle(self, number: int, frame: FrameType | None) -> None:
+        del number, frame
+        self.requested = True
+        if not self.graceful:
+            raise Terminated("SIGTERM: leaving")
+
+
+def begin(order: Order, group: Group, device: torch.device) -> Training:
+    """A training at step 0; raises ConfigError when algorithm and environment do not fit."""
+    spec = order.spec
+    members = group.place.share(order.parameters.environments)
+    environment = make(spec.data.environment, Split.TRAINING, spec.seed, members)
+    occasion = Occasion(spec.seed, spec.total_steps, order.parameters.environments, group)
+    algorithm = learner(order.parameters, environment, occasion, device)
+    return Training(algorithm, environment, environment.reset(), no_episodes(len(members)))
+
+
+def resume(training: Training, order: Order, group: Group, store: Store) -> Training:
+    """Collective: take up the newest durable checkpoint, if there is one of this specification."""
+    saved = store.checkpoint() if group.place.rank == 0 else None
+    body = group.broadcast(saved.body if saved else None)
+    if not body:
+        return training
+    try:
+        note = restore(training, order, group, body)
+    except (ValueError, KeyError) as error:
+        say(f"the checkpoint cannot be used, starting anew: {error}")
+        return begin(order, group, training.learner.network.vector.device)
+    say(note)
+    return training
+
+
+class Session:
+    """The training loop with its checkpoints."""
+
+    def __init__(
+        self, order: Order, group: Group, store: Store, reporter: Reporter, saver: Saver, stopper: Stopper
+    ) -> None:
+        """Nothing happens before `run`."""
+        self._order, self._group, self._store = order, group, store
+        self._reporter, self._saver, self._stopper = reporter, saver, stopper
+        self._begun = self._saved_at = time.monotonic()
+        self._chief = group.place.rank == 0
+
+    def run(self, device: torch.device) -> Training:
+        """Train to `totalSteps`; returns when the final checkpoint is handed to the saver."""
+        training = resume(begin(self._order, self._group, device), self._order, self._group, self._store)
+        self._reporter.phase("training", f"{self._order.spec.algorithm} on {self._order.spec.data.environment}")
+        self._begun = self._saved_at = time.monotonic()
+        self._stopper.graceful = True
+        try:
+            while training.learner.step < self._order.spec.total_steps:
+                self._iterate(training)
+            self._save(training)
+        finally:
+            self._stopper.graceful = False
+        return training
+
+    def _iterate(self, training: Training) -> None:
+        training.observation, experiences = training.learner.iterate(training.observation)
+        for experience in experiences:
+            training.episodes.note(experience.reward, experience.ended)
+        self._reporter.progress(training.learner.step, training.episodes.recent)
+        if time.monotonic() - self._begun > SETTLED_SECONDS:
+            settled()
+        leaving, due = self._group.sum([float(self._stopper.requested), float(self._due())])
+        if due or leaving:
+            self._save(training)
+        if leaving:
+            self._leave()
+
+    def _due(self) -> bool:
+        """Only rank 0 decides, so all ranks agree; never while the last checkpoint is still under way."""
+        waited = time.monotonic() - self._saved_at >= self._order.spec.checkpoint.every_seconds
+        return self._chief and waited and self._saver.idle
+
+    def _save(self, training: Training) -> None:
+        body = save(training, self._order, self._group)
+        self._saved_at = time.monotonic()
+        if body is not None:
+            self._saver.offer(body, training.learner.step)
+
+    def _leave(self) -> None:
+        """Some rank got SIGTERM and the checkpoint is taken: that rank leaves, and its group with it."""
+        durable = self._saver.flush(FLUSH_SECONDS) if self._chief else True
+        if self._stopper.requested:
+            raise Terminated("SIGTERM: checkpoint saved" if durable else "SIGTERM: no time to save a checkpoint")
+        raise PeerLost("another rank was told to stop")

@@ -1,0 +1,102 @@
+"""The data plane's REST interface as store."""
+
+from urllib.parse import quote
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from learnloop_api.wire.training import Heartbeat, Manifest, TrainingRun
+from learnloop_trainer.errors import StoreRefused
+from learnloop_trainer.store.base import MAX_ARTIFACT, MAX_CHECKPOINT, SavedCheckpoint, digest, verified
+from learnloop_trainer.store.http import Http
+
+HEARTBEAT_SECONDS = 2.0
+
+
+class _Stored(BaseModel):
+    model_config = ConfigDict(extra="ignore")
+    uri: str = Field(max_length=2048)
+    sha256: str
+
+
+class _Recorded(BaseModel):
+    model_config = ConfigDict(extra="ignore", allow_inf_nan=False)
+    observations: list[list[float]]
+
+
+class DataPlaneStore:
+    """One run in the data plane; the namespace is the token's."""
+
+    def __init__(self, http: Http, job: str) -> None:
+        """The view of `job`."""
+        self._http, self._run = http, f"/api/v1/training/runs/{quote(job, safe='')}"
+
+    def heartbeat(self, beat: Heartbeat) -> None:
+        """See Store."""
+        self._http.once("PUT", f"{self._run}/heartbeat", HEARTBEAT_SECONDS, beat.model_dump_json().encode())
+
+    def put_checkpoint(self, body: bytes, step: int) -> str:
+        """See Store."""
+        sha256 = digest(body)
+        headers = {
+            "x-learnloop-sha256": sha256,
+            "x-learnloop-step": str(step),
+            "content-type": "application/octet-stream",
+        }
+        self._http.call("PUT", f"{self._run}/checkpoint", content=body, headers=headers)
+        return sha256
+
+    def checkpoint(self) -> SavedCheckpoint | None:
+        """See Store."""
+        answer = self._http.call("GET", f"{self._run}/checkpoint", limit=MAX_CHECKPOINT)
+        if answer is None:
+            return None
+        sha256, step = answer.headers.get("x-learnloop-sha256", ""), answer.headers.get("x-learnloop-step", "")
+        if not step.isdecimal():
+            raise StoreRefused(f"checkpoint: header x-learnloop-step is {step!r}, a whole number was expected")
+        return SavedCheckpoint(verified(answer.content, sha256, "checkpoint"), int(step), sha256)
+
+    def put_artifact(self, body: bytes) -> str:
+        """See Store."""
+        sha256 = digest(body)
+        headers = {"x-learnloop-sha256": sha256, "content-type": "application/octet-stream"}
+        answer = self._http.call("PUT", "/api/v1/artifacts", content=body, headers=headers)
+        try:
+            stored = _Stored.model_validate_json(answer.content if answer else b"")
+        except ValidationError as error:
+            raise StoreRefused(f"artifact: unexpected answer of the data plane: {error.errors()[0]['msg']}") from None
+        if stored.sha256 != sha256:
+            raise StoreRefused(f"artifact: the data plane stored {stored.sha256}, {sha256} was sent")
+        return stored.uri
+
+    def artifact(self, uri: str) -> bytes:
+        """See Store."""
+        sha256 = uri.rsplit("/", 1)[-1]
+        answer = self._http.call("GET", f"/api/v1/artifacts/{quote(sha256, safe='')}", limit=MAX_ARTIFACT)
+        if answer is None:
+            raise StoreRefused(f"{uri}: the data plane has no such artifact in this namespace")
+        return verified(answer.content, sha256, uri)
+
+    def put_manifest(self, manifest: Manifest) -> None:
+        """See Store."""
+        self._http.call(
+            "PUT",
+            f"{self._run}/manifest",
+            content=manifest.model_dump_json().encode(),
+            headers={"content-type": "application/json"},
+        )
+
+    def manifest(self) -> Manifest | None:
+        """See Store."""
+        answer = self._http.call("GET", self._run)
+        try:
+            return None if answer is None else TrainingRun.model_validate_json(answer.content).manifest
+        except ValidationError as error:
+            raise StoreRefused(f"training run: unexpected answer: {error.errors()[0]['msg']}") from None
+
+    def observations(self, agent: str, limit: int) -> list[list[float]]:
+        """See Store."""
+        answer = self._http.call("GET", "/api/v1/experience/observations", params={"agent": agent, "limit": limit})
+        try:
+            return [] if answer is None else _Recorded.model_validate_json(answer.content).observations
+        except ValidationError as error:
+            raise StoreRefused(f"observations of {agent}: unexpected answer: {error.errors()[0]['msg']}") from None

@@ -1,0 +1,106 @@
+"""A directory as store: for a laptop, for tests, for a shared volume. tmp, fsync, rename: never half a file."""
+
+import json
+import os
+import tempfile
+from pathlib import Path
+
+from pydantic import ValidationError
+
+from learnloop_api.wire.training import Heartbeat, Manifest
+from learnloop_trainer.errors import StoreRefused, StoreUnavailable
+from learnloop_trainer.store.base import SavedCheckpoint, digest, verified
+
+
+def write(path: Path, body: bytes) -> None:
+    """Replace the file atomically and durably."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+        with os.fdopen(handle, "wb") as file:
+            file.write(body)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(temporary, path)
+        directory = os.open(path.parent, os.O_RDONLY)
+        os.fsync(directory)
+        os.close(directory)
+    except OSError as error:
+        raise StoreUnavailable(f"{path}: cannot be written ({error.strerror}); free space or fix its rights") from None
+
+
+def read(path: Path) -> bytes | None:
+    """The file's content, None when there is no such file."""
+    try:
+        return path.read_bytes()
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise StoreUnavailable(f"{path}: cannot be read ({error.strerror}); fix its rights") from None
+
+
+class DirectoryStore:
+    """`root/artifacts/<sha256>.onnx`, `root/runs/<job>/…`, `root/observations/<agent>.json`."""
+
+    def __init__(self, root: Path, job: str) -> None:
+        """The view of `job`."""
+        self._root, self._run = root, root / "runs" / job
+
+    def heartbeat(self, beat: Heartbeat) -> None:
+        """See Store."""
+        write(self._run / "heartbeat.json", beat.model_dump_json().encode())
+
+    def put_checkpoint(self, body: bytes, step: int) -> str:
+        """See Store: the body under its digest, then the pointer to it."""
+        sha256 = digest(body)
+        write(self._run / f"{sha256}.safetensors", body)
+        write(self._run / "checkpoint.json", json.dumps({"step": step, "sha256": sha256}).encode())
+        for old in self._run.glob("*.safetensors"):
+            if old.stem != sha256:
+                old.unlink(missing_ok=True)
+        return sha256
+
+    def checkpoint(self) -> SavedCheckpoint | None:
+        """See Store."""
+        pointer = read(self._run / "checkpoint.json")
+        if pointer is None:
+            return None
+        try:
+            document = json.loads(pointer)
+            step, sha256 = int(document["step"]), str(document["sha256"])
+        except (ValueError, KeyError, TypeError):
+            raise StoreRefused(f"{self._run / 'checkpoint.json'}: is not a pointer; delete it to start anew") from None
+        body = read(self._run / f"{Path(sha256).name}.safetensors")
+        return None if body is None else SavedCheckpoint(verified(body, sha256, "checkpoint"), step, sha256)
+
+    def put_artifact(self, body: bytes) -> str:
+        """See Store."""
+        path = self._root / "artifacts" / f"{digest(body)}.onnx"
+        write(path, body)
+        return path.resolve().as_uri()
+
+    def artifact(self, uri: str) -> bytes:
+        """See Store: `learnloop://<namespace>/<sha256>` is looked up by its digest."""
+        sha256 = uri.rsplit("/", 1)[-1]
+        body = read(self._root / "artifacts" / f"{sha256}.onnx")
+        if body is None:
+            raise StoreRefused(f"{uri}: there is no such artifact in {self._root}")
+        return verified(body, sha256, uri)
+
+    def put_manifest(self, manifest: Manifest) -> None:
+        """See Store."""
+        write(self._run / "manifest.json", manifest.model_dump_json(indent=2).encode())
+
+    def manifest(self) -> Manifest | None:
+        """See Store."""
+        body = read(self._run / "manifest.json")
+        try:
+            return None if body is None else Manifest.model_validate_json(body)
+        except ValidationError as error:
+            raise StoreRefused(f"manifest: {error.errors()[0]['msg']}; delete it to train again") from None
+
+    def observations(self, agent: str, limit: int) -> list[list[float]]:
+        """See Store."""
+        body = read(self._root / "observations" / f"{Path(agent).name}.json")
+        rows = [] if body is None else json.loads(body).get("observations", [])
+        return [list(map(float, row)) for row in rows[:limit]]
