@@ -1,0 +1,194 @@
+"""What the API server does with good objects: defaults, idempotence, ownership, immutability."""
+
+import copy
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+HERE = Path(__file__).parent
+GOOD = {item["kind"]: item for item in yaml.safe_load_all((HERE / "objects.yaml").read_text())}
+EXAMPLES = HERE.parents[1] / "examples"
+GROUP = "learnloop.dev/"
+
+
+def placed(kind: str, namespace: str, **spec: Any) -> dict[str, Any]:
+    """The good object of the kind in that namespace, with some fields of its spec replaced."""
+    item = copy.deepcopy(GOOD[kind])
+    item["metadata"]["namespace"] = namespace
+    item["spec"] |= spec
+    return item
+
+
+def documents() -> list[tuple[Path, dict[str, Any]]]:
+    """Every object of ours under examples/."""
+    found = []
+    for path in sorted(EXAMPLES.rglob("*.yaml")):
+        for item in yaml.safe_load_all(path.read_text()):
+            if isinstance(item, dict) and str(item.get("apiVersion", "")).startswith(GROUP):
+                found.append((path, item))
+    return found
+
+
+def test_every_example_is_accepted_under_strict_validation(kube: Any, namespace: str) -> None:
+    found = documents()
+    assert found
+    for path, item in found:
+        item["metadata"]["namespace"] = namespace
+        try:
+            kube.create(item, dry=True)
+        except kube.Refused as error:
+            pytest.fail(f"{path.relative_to(EXAMPLES)}: {error}")
+
+
+def test_what_is_left_out_takes_the_documented_defaults(kube: Any, namespace: str) -> None:
+    item = placed("ModelDeployment", namespace)
+    item["spec"] = {"model": {"uri": "uniform://discrete/2?observations=4"}}
+    spec = kube.apply(item)["spec"]
+    assert [step["weight"] for step in spec["rollout"]["steps"]] == [10, 25, 50, 100]
+    assert spec["rollout"]["steps"][0] == {"weight": 10, "minEpisodes": 20, "minSeconds": 0, "pause": False}
+    assert spec["analysis"]["metrics"][0] == {"name": "return", "type": "return", "minRatio": 0.8, "minEpisodes": 5}
+    assert spec["routing"] == {"mode": "service"}
+    assert spec["serving"] == {"replicas": 1, "canaryReplicas": 1, "pod": {}}
+    assert spec["suspend"] is False
+
+
+def test_defaults_reach_into_the_templates_of_an_agent(kube: Any, namespace: str) -> None:
+    spec = kube.apply(placed("LearningAgent", namespace))["spec"]
+    template = spec["deployment"]["template"]
+    assert template["rollout"]["keepForSeconds"] == 60
+    assert [step["weight"] for step in template["rollout"]["steps"]] == [10, 25, 50, 100]
+    assert spec["training"]["template"]["ppo"]["learningRate"] == 0.0025
+    assert spec["training"]["triggers"]["minIntervalSeconds"] == 60
+    assert spec["memory"] == {"recall": 0}
+
+
+@pytest.mark.parametrize("kind", GOOD)
+def test_applying_an_object_twice_writes_once(kind: str, kube: Any, namespace: str) -> None:
+    first = kube.apply(placed(kind, namespace))
+    second = kube.apply(placed(kind, namespace))
+    assert second["metadata"]["resourceVersion"] == first["metadata"]["resourceVersion"]
+
+
+@pytest.mark.parametrize("kind", GOOD)
+def test_applying_what_was_read_back_writes_nothing(kind: str, kube: Any, namespace: str) -> None:
+    """Defaults are in the schema, so a tool that writes the live spec back sees no difference."""
+    first = kube.apply(placed(kind, namespace))
+    again = kube.apply({**placed(kind, namespace), "spec": first["spec"]}, manager="another")
+    assert again["metadata"]["generation"] == first["metadata"]["generation"]
+
+
+def test_status_and_spec_are_written_apart(kube: Any, namespace: str) -> None:
+    item = placed("RewardPolicy", namespace)
+    stored = kube.apply({**item, "status": {"revision": "mine"}})
+    assert "status" not in stored
+    kube.apply({**named(item), "status": {"revision": "3f9a2c81"}}, manager="operator", subresource="status")
+    kube.merge(item, {"spec": {"normalisation": {"method": "none"}}}, subresource="status")
+    stored = kube.get(item)
+    assert stored["status"] == {"revision": "3f9a2c81"}
+    assert stored["spec"]["normalisation"]["method"] == "zscore"
+    assert stored["metadata"]["generation"] == 1
+
+
+def test_an_impossible_status_is_refused(kube: Any, namespace: str) -> None:
+    item = placed("ModelDeployment", namespace)
+    kube.apply(item)
+    status = {"weight": 200}
+    message = kube.refusal(lambda: kube.apply({**named(item), "status": status}, subresource="status"))
+    assert "status.weight" in message
+
+
+def test_a_conflict_names_the_other_manager_and_the_field(kube: Any, namespace: str) -> None:
+    item = placed("ModelDeployment", namespace)
+    kube.apply(item, manager="argocd-controller")
+    other = {**named(item), "spec": {"model": item["spec"]["model"], "rollout": {"keepForSeconds": 5, "steps": []}}}
+    other["spec"]["rollout"]["steps"] = [{"weight": 100}]
+    message = kube.refusal(lambda: kube.apply(other, manager="a-person"))
+    assert 'conflict with "argocd-controller"' in message
+    assert ".spec.rollout.steps" in message
+
+
+def test_two_managers_share_a_keyed_list(kube: Any, namespace: str) -> None:
+    agent = placed("LearningAgent", namespace)
+    agent["spec"]["training"]["template"]["pod"]["env"] = [{"name": "A", "value": "1"}]
+    kube.apply(agent, manager="one")
+    agent["spec"]["training"]["template"]["pod"]["env"] = [{"name": "B", "value": "2"}]
+    stored = kube.apply(agent, manager="two")
+    env = stored["spec"]["training"]["template"]["pod"]["env"]
+    assert sorted(entry["name"] for entry in env) == ["A", "B"]
+
+
+@pytest.mark.parametrize(
+    ("change", "field"),
+    [
+        ({"totalSteps": 5}, "spec.totalSteps"),
+        ({"seed": 1}, "spec.seed"),
+        ({"workers": 3}, "spec.workers"),
+        ({"dqn": {"batchSize": 64}}, "spec.dqn"),
+        ({"dqn": None}, "spec.dqn"),
+        ({"deadlineSeconds": 60}, "spec.deadlineSeconds"),
+        ({"data": {"environment": "Acrobot-v1"}}, "spec.data"),
+        ({"gates": {"minReturn": 1}}, "spec.gates"),
+        ({"pod": {"tolerations": [{"key": "gpu"}]}}, "spec.pod"),
+        ({"algorithm": "ppo", "dqn": None}, "spec.algorithm"),
+    ],
+)
+def test_the_recipe_of_a_training_job_never_changes(
+    change: dict[str, Any], field: str, kube: Any, namespace: str
+) -> None:
+    item = kube.apply(placed("TrainingJob", namespace))
+    message = kube.refusal(lambda: kube.merge(item, {"spec": change}))
+    assert f"{field}: Invalid value" in message
+    assert "is immutable: create a new TrainingJob" in message
+
+
+def test_a_training_job_is_suspended_and_given_a_time_to_live(kube: Any, namespace: str) -> None:
+    item = kube.apply(placed("TrainingJob", namespace))
+    stored = kube.merge(item, {"spec": {"suspend": True, "ttlSecondsAfterFinished": 60}})
+    assert (stored["spec"]["suspend"], stored["spec"]["ttlSecondsAfterFinished"]) == (True, 60)
+
+
+@pytest.mark.parametrize(
+    ("change", "fix"),
+    [
+        ({"storage": {"size": "1Gi"}}, "a volume cannot shrink"),
+        ({"storage": {"storageClassName": "fast"}}, "storageClassName is immutable"),
+        ({"storage": None, "dsnSecretRef": {"name": "db", "key": "dsn"}}, "the data would stay behind"),
+    ],
+)
+def test_a_memory_service_keeps_its_data(change: dict[str, Any], fix: str, kube: Any, namespace: str) -> None:
+    item = kube.apply(placed("MemoryService", namespace))
+    assert fix in kube.refusal(lambda: kube.merge(item, {"spec": change}))
+
+
+def test_a_memory_service_grows(kube: Any, namespace: str) -> None:
+    item = kube.apply(placed("MemoryService", namespace))
+    assert kube.merge(item, {"spec": {"storage": {"size": "1Ti"}}})["spec"]["storage"]["size"] == "1Ti"
+
+
+@pytest.mark.parametrize(
+    "spec",
+    [
+        {"model": {"learningAgentRef": {"name": "walker"}}},
+        {"model": {"uri": "uniform://discrete/2?observations=4"}},
+        {"model": {"uri": f"learnloop://team/{'a' * 64}", "sha256": "a" * 64}},
+        {"routing": {"mode": "gateway", "gateway": {"name": "edge", "namespace": "infra"}, "hostnames": ["a.example"]}},
+        {"rollout": {"steps": [{"weight": 100}]}},
+        {"analysis": {"metrics": [{"name": "m", "type": "latency", "min": 0.1, "max": 0.1}]}},
+    ],
+)
+def test_a_rule_lets_the_good_form_pass(spec: dict[str, Any], kube: Any, namespace: str) -> None:
+    kube.create(placed("ModelDeployment", namespace, **spec), dry=True)
+
+
+@pytest.mark.parametrize("weights", [(0.1,) * 10, (1 / 3, 1 / 3, 1 / 3), (1, 0), (0.9999995, 0)])
+def test_weights_may_miss_one_by_a_millionth(weights: tuple[float, ...], kube: Any, namespace: str) -> None:
+    components = [{"name": f"c{at}", "type": "success", "weight": weight} for at, weight in enumerate(weights)]
+    kube.create(placed("RewardPolicy", namespace, components=components), dry=True)
+
+
+def named(item: dict[str, Any]) -> dict[str, Any]:
+    """Only what addresses the object."""
+    metadata = {key: item["metadata"][key] for key in ("name", "namespace")}
+    return {"apiVersion": item["apiVersion"], "kind": item["kind"], "metadata": metadata}

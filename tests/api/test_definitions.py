@@ -1,0 +1,124 @@
+"""The definitions themselves: accepted whole, explained, with columns, scale and selectors."""
+
+import json
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+HERE = Path(__file__).parent
+GOOD = {item["kind"]: item for item in yaml.safe_load_all((HERE / "objects.yaml").read_text())}
+DEFINITIONS = {
+    item["metadata"]["name"]: item
+    for item in (yaml.safe_load(path.read_text()) for path in sorted((HERE.parents[1] / "crds").glob("*.yaml")))
+}
+OPENAPI_SECONDS = 30.0
+
+
+def placed(kind: str, namespace: str) -> dict[str, Any]:
+    """The good object of the kind in that namespace."""
+    return {**GOOD[kind], "metadata": {**GOOD[kind]["metadata"], "namespace": namespace}}
+
+
+def explained(kubectl: Any, field: str) -> str:
+    """What `kubectl explain` says; the API server publishes schemas a moment after it establishes them."""
+    deadline = time.monotonic() + OPENAPI_SECONDS
+    while True:
+        try:
+            return str(kubectl("explain", field))
+        except AssertionError:
+            if time.monotonic() > deadline:
+                raise
+            time.sleep(0.5)
+
+
+@pytest.mark.parametrize("name", DEFINITIONS)
+def test_a_definition_is_established_and_structural(name: str, kube: Any) -> None:
+    conditions = {item["type"]: item["status"] for item in kube.get(DEFINITIONS[name])["status"]["conditions"]}
+    assert conditions == {"NamesAccepted": "True", "Established": "True"}
+
+
+def test_applying_the_definitions_again_changes_nothing(kube: Any) -> None:
+    before = {name: kube.get(item)["metadata"]["generation"] for name, item in DEFINITIONS.items()}
+    for item in DEFINITIONS.values():
+        kube.apply(item)
+    assert {name: kube.get(item)["metadata"]["generation"] for name, item in DEFINITIONS.items()} == before
+
+
+@pytest.mark.parametrize(
+    ("field", "sentence"),
+    [
+        ("la", "keeps one agent's loop turning"),
+        ("tjob.spec.ppo.gaeLambda", "generalised advantage estimation"),
+        ("rp.spec.components.type", "1 when the task succeeded"),
+        ("mdep.spec.rollout.steps", "One step up."),
+        ("mdep.status.blockedRevision", "learnloop.dev/retry"),
+        ("memsvc.spec.dsnSecretRef", "vector extension"),
+    ],
+)
+def test_kubectl_explains_a_field(field: str, sentence: str, kubectl: Any) -> None:
+    assert sentence in " ".join(explained(kubectl, field).split())
+
+
+def test_the_loop_is_told_by_one_get(kube: Any, kubectl: Any, namespace: str) -> None:
+    job = placed("TrainingJob", namespace)
+    kube.apply(job)
+    status = {
+        "phase": "Training",
+        "step": 42_000,
+        "progress": "42%",
+        "eta": "1m20s",
+        "return": "187.2 [181.0, 192.1]",
+        "conditions": [ready("the ranks are training")],
+    }
+    kube.apply({**named(job), "status": status}, subresource="status")
+    header, row = kubectl("get", "tjob", "-n", namespace).splitlines()
+    assert header.split() == ["NAME", "PHASE", "STEP", "%", "ETA", "RETURN", "WHY", "AGE"]
+    for cell in ("Training", "42000", "42%", "1m20s", "187.2 [181.0, 192.1]", "the ranks are training"):
+        assert cell in row
+
+
+def test_the_category_finds_every_kind(kube: Any, kubectl: Any, namespace: str) -> None:
+    for kind in GOOD:
+        kube.apply(placed(kind, namespace))
+    found = kubectl("get", "learnloop", "-n", namespace, "-o", "name").split()
+    assert len(found) == len(GOOD)
+
+
+@pytest.mark.parametrize(
+    ("kind", "path"), [("ModelDeployment", ("serving", "replicas")), ("MemoryService", ("replicas",))]
+)
+def test_the_scale_subresource_sets_and_tells_replicas(
+    kind: str, path: tuple[str, ...], kube: Any, kubectl: Any, namespace: str
+) -> None:
+    item = kube.apply(placed(kind, namespace))
+    kube.apply({**named(item), "status": {"replicas": 2, "selector": "app=walker"}}, subresource="status")
+    kubectl("scale", kind.lower(), item["metadata"]["name"], "--replicas=3", "-n", namespace)
+    value = kube.get(item)["spec"]
+    for key in path:
+        value = value[key]
+    scale = kube.get(item, subresource="scale")
+    assert value == 3
+    assert (scale["spec"]["replicas"], scale["status"]) == (3, {"replicas": 2, "selector": "app=walker"})
+
+
+def test_objects_are_found_by_field(kube: Any, kubectl: Any, namespace: str) -> None:
+    kube.apply(placed("TrainingJob", namespace))
+    select = ("get", "tjob", "-n", namespace, "-o", "json", "--field-selector")
+    found = json.loads(kubectl(*select, "spec.data.learningAgentRef.name=walker"))["items"]
+    assert [item["metadata"]["name"] for item in found] == ["walker-1"]
+    assert json.loads(kubectl(*select, "spec.algorithm=ppo"))["items"] == []
+
+
+def named(item: dict[str, Any]) -> dict[str, Any]:
+    """Only what addresses the object."""
+    metadata = {key: item["metadata"][key] for key in ("name", "namespace")}
+    return {"apiVersion": item["apiVersion"], "kind": item["kind"], "metadata": metadata}
+
+
+def ready(message: str) -> dict[str, Any]:
+    """A condition Ready that is not yet true."""
+    time_ = "2026-01-31T12:00:00Z"
+    return {"type": "Ready", "status": "False", "reason": "Training", "message": message, "lastTransitionTime": time_}
