@@ -1,0 +1,33 @@
+"""What an agent imports: act with the served policy, record what came of it, remember."""
+
+from learnloop_sdk.counters import Counters
+from learnloop_sdk.episode import Episode
+from learnloop_sdk.errors import (
+    ArmWithdrawn,
+    InvalidObservation,
+    LearnloopError,
+    PolicyFailed,
+    PolicyUnavailable,
+)
+from learnloop_sdk.learning import Environment, EpisodeResult, StepResult, execute_with_learning
+from learnloop_sdk.loop import Learnloop
+from learnloop_sdk.memory import MemoryClient, Recall
+from learnloop_sdk.redact import redact_text
+
+__all__ = [
+    "ArmWithdrawn",
+    "Counters",
+    "Environment",
+    "Episode",
+    "EpisodeResult",
+    "InvalidObservation",
+    "Learnloop",
+    "LearnloopError",
+    "MemoryClient",
+    "PolicyFailed",
+    "PolicyUnavailable",
+    "Recall",
+    "StepResult",
+    "execute_with_learning",
+    "redact_text",
+]

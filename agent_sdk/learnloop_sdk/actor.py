@@ -1,0 +1,179 @@
+"""`python -m learnloop_sdk.actor`: plays episodes against the served policy for ever, so that there is experience.
+
+Every option has an environment variable, LEARNLOOP_ACTOR_<OPTION>. SIGTERM stops between steps and delivers what
+was recorded. One JSON line of progress every 10 seconds goes to standard output.
+"""
+
+import argparse
+import asyncio
+import json
+import logging
+import os
+import random
+import signal
+import sys
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from learnloop_sdk.errors import LearnloopError
+from learnloop_sdk.learning import EpisodeResult, execute_with_learning, make_gymnasium
+from learnloop_sdk.loop import Learnloop
+
+log = logging.getLogger(__name__)
+PROGRESS_SECONDS = 10.0
+FLUSH_SECONDS = 20.0
+LONGEST_PAUSE = 10.0
+
+
+@dataclass
+class Tally:
+    """What was played."""
+
+    limit: int
+    episodes: int = 0
+    steps: int = 0
+    errors: int = 0
+    started: int = 0
+    returns: deque[float] = field(default_factory=lambda: deque(maxlen=100))
+
+    def claim(self) -> bool:
+        """May one more episode begin?"""
+        if self.limit and self.started >= self.limit:
+            return False
+        self.started += 1
+        return True
+
+    def add(self, result: EpisodeResult) -> None:
+        """Count a finished episode."""
+        self.episodes += 1
+        self.steps += result.length
+        self.returns.append(result.episode_return)
+
+
+def parse(arguments: Sequence[str]) -> argparse.Namespace:
+    """Options; each falls back to its environment variable."""
+
+    def option(name: str, help: str, default: str | None, kind: Callable[[str], object] = str) -> None:
+        value = os.environ.get(f"LEARNLOOP_ACTOR_{name.upper().replace('-', '_')}") or default
+        parser.add_argument(f"--{name}", type=kind, default=value, required=value is None, help=help)
+
+    parser = argparse.ArgumentParser(prog="python -m learnloop_sdk.actor", description=__doc__)
+    option("environment", "registered Gymnasium environment", None)
+    option("agent", "name of the LearningAgent", None)
+    option("endpoint", "base URL of the ModelDeployment's Service", os.environ.get("LEARNLOOP_ENDPOINT"))
+    option("concurrency", "episodes played side by side, 1 to 256", "4", _between(1, 256))
+    option("success-return", "an episode with at least this return succeeded", "", _optional_float)
+    option("recall", "memories to ask for at the start of each episode", "0", _between(0, 100))
+    option("episodes", "stop after so many episodes; 0: never", "0", _between(0, 10**9))
+    option("spool", "directory that keeps undelivered trajectories", "")
+    return parser.parse_args(arguments)
+
+
+def _between(low: int, high: int) -> Callable[[str], int]:
+    def whole_number(text: str) -> int:
+        value = int(text)
+        if not low <= value <= high:
+            raise ValueError(text)
+        return value
+
+    return whole_number
+
+
+def _optional_float(text: str) -> float | None:
+    return float(text) if text else None
+
+
+async def play(loop: Learnloop, options: argparse.Namespace, tally: Tally) -> None:
+    """One of the concurrent players: episode after episode, backing off while there is no policy."""
+    environment = make_gymnasium(options.environment)
+    pause = 0.5
+    while tally.claim():
+        try:
+            result = await execute_with_learning(
+                loop,
+                environment,
+                task=options.environment,
+                recall=options.recall,
+                success_return=options.success_return,
+            )
+        except LearnloopError as error:
+            tally.errors += 1
+            tally.started -= 1
+            log.warning("episode failed: %s", error)
+            await asyncio.sleep(pause * random.uniform(0.5, 1.0))
+            pause = min(pause * 2, LONGEST_PAUSE)
+        else:
+            tally.add(result)
+            pause = 0.5
+
+
+async def play_all(loop: Learnloop, options: argparse.Namespace, tally: Tally) -> None:
+    """All players; one that breaks (a broken environment) stops the others."""
+    async with asyncio.TaskGroup() as group:
+        for _ in range(options.concurrency):
+            group.create_task(play(loop, options, tally))
+
+
+async def report(loop: Learnloop, tally: Tally) -> None:
+    """Print progress until cancelled."""
+    before, actions = time.monotonic(), 0
+    while True:
+        await asyncio.sleep(PROGRESS_SECONDS)
+        now, done = time.monotonic(), loop.counters.actions
+        _say(loop, tally, (done - actions) / (now - before))
+        before, actions = now, done
+
+
+def _say(loop: Learnloop, tally: Tally, rate: float) -> None:
+    line = {
+        "episodes": tally.episodes,
+        "steps_per_second": round(rate, 1),
+        "return_mean_100": round(sum(tally.returns) / len(tally.returns), 2) if tally.returns else None,
+        "errors": tally.errors,
+        "pending_trajectories": loop.recorder.pending if loop.recorder else 0,
+        **{key: value for key, value in loop.counters.snapshot().items() if value},
+    }
+    print(json.dumps(line), flush=True)
+
+
+async def run(options: argparse.Namespace) -> int:
+    """Play until SIGTERM or the last episode; returns the exit status."""
+    stopping = asyncio.Event()
+    for sign in (signal.SIGTERM, signal.SIGINT):
+        asyncio.get_running_loop().add_signal_handler(sign, stopping.set)
+    spool = Path(options.spool) if options.spool else None
+    loop = Learnloop(options.agent, options.endpoint, spool_directory=spool)
+    tally = Tally(limit=options.episodes)
+    start = time.monotonic()
+    reporter = asyncio.create_task(report(loop, tally))
+    players = asyncio.create_task(play_all(loop, options, tally))
+    stop = asyncio.create_task(stopping.wait())
+    await asyncio.wait([players, stop], return_when=asyncio.FIRST_COMPLETED)
+    for task in (players, reporter, stop):
+        task.cancel()
+    failure = (await asyncio.gather(players, reporter, stop, return_exceptions=True))[0]
+    left = await loop.close(FLUSH_SECONDS)
+    _say(loop, tally, loop.counters.actions / max(time.monotonic() - start, 1e-9))
+    if isinstance(failure, Exception):
+        log.error("actor stops: %s", failure)
+    return 1 if isinstance(failure, Exception) or left else 0
+
+
+def main() -> int:
+    """Entry point."""
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s %(message)s", stream=sys.stderr)
+    logging.getLogger("httpx").setLevel(logging.WARNING)
+    options = parse(sys.argv[1:])
+    try:
+        import uvloop
+    except ImportError:  # the SDK does not need it; the serving image has it
+        return asyncio.run(run(options))
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        return runner.run(run(options))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

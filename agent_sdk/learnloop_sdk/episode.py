@@ -1,0 +1,297 @@
+"""One task from its first observation to its outcome. Every piece of it that one arm decided is one trajectory."""
+
+import logging
+import math
+import uuid
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Literal
+
+from learnloop_api.wire.routing import EndEpisode, OpenedEpisode, OpenEpisode
+from learnloop_api.wire.trajectory import MAX_STEPS
+from learnloop_sdk.errors import ArmWithdrawn, InvalidObservation, LearnloopError, PolicyUnavailable
+from learnloop_sdk.memory import Recall
+
+if TYPE_CHECKING:
+    from learnloop_sdk.loop import Learnloop
+
+log = logging.getLogger(__name__)
+FALLBACK_REVISION = "fallback"
+EXTERNAL_REVISION = "external"
+MAX_REOPENINGS = 3
+Status = Literal["completed", "error", "withdrawn"]
+
+
+@dataclass
+class Segment:
+    """What one arm (or the fallback) decided."""
+
+    episode_id: str
+    revision: str
+    opened: OpenedEpisode | None
+    started_at: datetime = field(default_factory=lambda: datetime.now(UTC))
+    steps: list[dict[str, Any]] = field(default_factory=list)
+    length: int = 0
+    total: float = 0.0
+    continues: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """The last answer of act: what record needs to know about it."""
+
+    observation: Any
+    action: Any
+    log_prob: float | None
+    exploration: bool
+
+
+class Episode:
+    """`async with loop.episode(task) as episode:` act, record, act, record… See Learnloop.episode."""
+
+    def __init__(
+        self,
+        loop: "Learnloop",
+        task: str,
+        *,
+        explore: bool,
+        revision: str | None,
+        metadata: Mapping[str, str] | None,
+    ) -> None:
+        self._loop = loop
+        self.task = task
+        self.explore = explore
+        self._external = revision
+        self._metadata = dict(metadata or {})
+        self._segment: Segment | None = None
+        self._decision: Decision | None = None
+        self._reopenings = 0
+        self._retrievals: list[str] = []
+        self._values: dict[str, float] = {}
+        self.success: bool | None = None
+        self.episode_return = 0.0
+        self.length = 0
+
+    @property
+    def segment(self) -> Segment:
+        """The part in progress."""
+        if self._segment is None:
+            raise LearnloopError("the episode is not open: use `async with loop.episode(task) as episode`")
+        return self._segment
+
+    @property
+    def episode_id(self) -> str:
+        """Id of the part in progress."""
+        return self.segment.episode_id
+
+    @property
+    def revision(self) -> str:
+        """Policy revision that decides now; "fallback" or the external agent's own when no arm does."""
+        return self.segment.revision
+
+    async def __aenter__(self) -> "Episode":
+        self._segment = await self._begin(stable_only=False)
+        self._loop.counters.episodes_opened += 1
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if kind is None:
+            self._loop.counters.episodes_completed += 1
+            await self._finish("completed")
+        elif issubclass(kind, Exception):
+            self._loop.counters.episodes_failed += 1
+            await self._finish("error")
+        else:  # cancelled from outside: half an episode says nothing about its policy
+            self._loop.counters.episodes_abandoned += 1
+
+    async def recall(self, context: Mapping[str, Any], k: int = 5) -> Recall:
+        """Memories for this episode; their retrieval id goes with the trajectory. Never raises for the service."""
+        found = await self._loop.memory.retrieve(context, k)
+        if found.retrieval_id and len(self._retrievals) < 256:
+            self._retrievals.append(found.retrieval_id)
+        return found
+
+    async def act(self, observation: Any, *, explore: bool | None = None) -> Any:
+        """The policy's action for `observation` (numbers, flat or nested; arrays welcome).
+
+        A withdrawn arm is replaced by the stable one without the caller noticing; the steps taken so far become a
+        trajectory of their own. Raises PolicyUnavailable, PolicyFailed, InvalidObservation.
+        """
+        numbers = flat(observation)
+        while True:
+            segment = self.segment
+            if segment.opened is None:
+                return self._decide_by_fallback(observation, numbers)
+            try:
+                asked = self.explore if explore is None else explore
+                answer = await self._loop.policy.act(segment.opened, numbers, asked)
+            except ArmWithdrawn as error:
+                await self._replace("withdrawn", error)
+            except PolicyUnavailable as error:
+                await self._replace("error", error)
+            else:
+                self._decision = Decision(numbers, answer.action, answer.log_prob, answer.exploration)
+                self._loop.counters.actions += 1
+                return answer.action
+
+    def _decide_by_fallback(self, observation: Any, numbers: list[float]) -> Any:
+        if self._loop.fallback is None:
+            raise LearnloopError("this episode has no policy: it was opened for an agent that decides by itself")
+        action = plain(self._loop.fallback(observation))
+        self._decision = Decision(numbers, action, None, False)
+        self._loop.counters.actions_by_fallback += 1
+        return action
+
+    def record(
+        self,
+        action: Any = None,
+        reward: float = 0.0,
+        terminated: bool = False,
+        truncated: bool = False,
+        *,
+        observation: Any = None,
+    ) -> None:
+        """What came of an action. Without `action` it is the one act gave; another one is recorded as the agent's
+        own, without a log-probability. `observation` is needed only where act was not asked."""
+        decision = self._decision
+        self._decision = None
+        own = plain(action) if action is not None else None
+        if decision is None or (own is not None and own != decision.action):
+            seen = observation if observation is not None else decision.observation if decision else None
+            if own is None or seen is None:
+                raise LearnloopError("record: give action and observation, or ask act first")
+            decision = Decision(plain(seen), own, None, False)
+        value = float(reward)
+        if not math.isfinite(value):
+            raise LearnloopError(f"record: reward is {value}, must be finite")
+        self._append(decision, value, terminated, truncated)
+
+    def _append(self, decision: Decision, reward: float, terminated: bool, truncated: bool) -> None:
+        segment = self.segment
+        segment.length += 1
+        segment.total += reward
+        self.length += 1
+        self.episode_return += reward
+        if segment.length > MAX_STEPS:
+            if segment.length == MAX_STEPS + 1:
+                log.warning("episode %s: only its first %d steps are recorded", segment.episode_id, MAX_STEPS)
+            return
+        segment.steps.append(
+            {
+                "observation": decision.observation,
+                "action": decision.action,
+                "log_prob": decision.log_prob,
+                "reward": reward,
+                "terminated": bool(terminated),
+                "truncated": bool(truncated),
+                "exploration": decision.exploration,
+            }
+        )
+
+    def outcome(self, success: bool | None = None, **values: float) -> None:
+        """Say how the task went: success if it has such a notion, and named measurements for the RewardPolicy."""
+        if success is not None:
+            self.success = success
+        self._values |= {name: float(value) for name, value in values.items()}
+
+    async def _begin(self, *, stable_only: bool, continues: str = "") -> Segment:
+        if self._external is not None:
+            return Segment(uuid.uuid4().hex, self._external, None, continues=continues)
+        request = OpenEpisode(agent=self._loop.agent, task=self.task[:1024], stable_only=stable_only)
+        try:
+            opened = await self._loop.policy.open(request)
+        except ArmWithdrawn:  # gateway mode: the route still leads to a withdrawn server for a moment
+            opened = await self._loop.policy.open(request.model_copy(update={"stable_only": True}))
+        except PolicyUnavailable as error:
+            if self._loop.fallback is None:
+                raise
+            log.warning("no policy server: the fallback decides: %s", error)
+            return Segment(uuid.uuid4().hex, FALLBACK_REVISION, None, continues=continues)
+        return Segment(opened.episode_id, opened.revision, opened, continues=continues)
+
+    async def _replace(self, status: Status, cause: LearnloopError) -> None:
+        """Close the part its arm can no longer play and go on with the stable arm."""
+        self._reopenings += 1
+        if self._reopenings > MAX_REOPENINGS:
+            raise PolicyUnavailable(f"{MAX_REOPENINGS} arms in a row were lost, the last: {cause}") from cause
+        old = self.segment
+        log.info("episode %s goes on with stable: %s", old.episode_id, cause)
+        following = await self._begin(stable_only=True, continues=old.episode_id)
+        self._loop.counters.episodes_withdrawn += status == "withdrawn"
+        await self._close(old, status, None)
+        self._segment = following
+
+    async def _finish(self, status: Status) -> None:
+        segment, self._segment = self.segment, None
+        await self._close(segment, status, self.success if status == "completed" else None)
+
+    async def _close(self, segment: Segment, status: Status, success: bool | None) -> None:
+        """Report the outcome to the arm and hand the trajectory to the recorder."""
+        if segment.steps:
+            await self._loop.publish(self._trajectory(segment, status, success))
+        if segment.opened is None:
+            return
+        ending = EndEpisode(status=status, episode_return=segment.total, length=segment.length, success=success)
+        try:
+            await self._loop.policy.end(segment.opened, ending)
+        except LearnloopError as error:
+            self._loop.counters.end_failures += 1
+            log.warning("outcome of episode %s not reported: %s", segment.episode_id, error)
+
+    def _trajectory(self, segment: Segment, status: Status, success: bool | None) -> dict[str, Any]:
+        metadata = dict(self._metadata)
+        if segment.continues:
+            metadata["continues"] = segment.continues
+        if segment.length > len(segment.steps):
+            segment.steps[-1]["truncated"] = True
+            metadata["unrecorded_steps"] = str(segment.length - len(segment.steps))
+        return {
+            "trajectory_id": uuid.uuid4().hex,
+            "agent": self._loop.agent,
+            "task": self.task[:1024],
+            "episode_id": segment.episode_id,
+            "model_deployment": segment.opened.model_deployment if segment.opened else None,
+            "policy_revision": segment.revision,
+            "started_at": segment.started_at,
+            "ended_at": datetime.now(UTC),
+            "steps": segment.steps,
+            "outcome": {
+                "status": status,
+                "episode_return": segment.total,
+                "success": success,
+                "values": self._values,
+            },
+            "retrieval_ids": self._retrievals,
+            "metadata": metadata,
+        }
+
+
+def plain(value: Any) -> Any:
+    """Arrays and array scalars (anything with tolist) as lists and numbers."""
+    if isinstance(value, tuple):
+        return [plain(item) for item in value]
+    return value.tolist() if hasattr(value, "tolist") else value
+
+
+def flat(observation: Any) -> list[float]:
+    """An observation as the flat list of floats a policy takes; raises InvalidObservation."""
+    value = plain(observation)
+    if isinstance(value, list) and all(type(item) is float for item in value):
+        return value
+    numbers: list[float] = []
+    _flatten(value, numbers)
+    return numbers
+
+
+def _flatten(value: Any, into: list[float]) -> None:
+    if isinstance(value, Sequence) and not isinstance(value, (str, bytes)):
+        for item in value:
+            _flatten(plain(item), into)
+    elif isinstance(value, (bool, int, float)):
+        into.append(float(value))
+    else:
+        raise InvalidObservation(f"observation: a policy takes numbers, not {type(value).__name__}")

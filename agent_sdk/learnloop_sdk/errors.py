@@ -1,0 +1,29 @@
+"""What can go wrong, as types an agent can act on."""
+
+
+class LearnloopError(Exception):
+    """Base of everything this SDK raises."""
+
+
+class PolicyUnavailable(LearnloopError):
+    """No policy server answered within the retry window, and there is no fallback."""
+
+
+class PolicyFailed(LearnloopError):
+    """The policy server answered that its policy failed on this observation."""
+
+
+class InvalidObservation(LearnloopError):
+    """The observation is not one the served policy takes; the message says what it takes."""
+
+
+class ArmWithdrawn(LearnloopError):
+    """The arm that owns the episode was taken away. Episodes handle this themselves."""
+
+
+class SinkDown(LearnloopError):
+    """A place for trajectories is not there right now; the trajectory is kept and sent later."""
+
+
+class TrajectoryRejected(LearnloopError):
+    """The data plane will never take this trajectory; sending it again is no use."""

@@ -1,0 +1,38 @@
+"""Who this agent is to the data plane: a projected service-account token, read afresh because it rotates."""
+
+import os
+from pathlib import Path
+
+from learnloop_api import names
+
+_NAMESPACE_FILE = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
+
+
+def namespace_of(given: str | None) -> str:
+    """The namespace given, else from the environment, else from the pod, else "default"."""
+    if value := given or os.environ.get(names.ENV_NAMESPACE, "").strip():
+        return value
+    return _NAMESPACE_FILE.read_text(encoding="utf-8").strip() if _NAMESPACE_FILE.is_file() else "default"
+
+
+class Identity:
+    """Headers that prove the caller's namespace."""
+
+    def __init__(self, namespace: str, token_file: Path | None = None) -> None:
+        self.namespace = namespace
+        self._token_file = token_file or Path(os.environ.get(names.ENV_TOKEN_FILE) or names.TOKEN_FILE)
+        self._token = ""
+        self._stamp = -1
+
+    def headers(self) -> dict[str, str]:
+        """`authorization` when there is a token; without one the namespace, which only a data plane without
+        authentication believes."""
+        try:
+            stamp = self._token_file.stat().st_mtime_ns
+            if stamp != self._stamp:
+                self._token, self._stamp = self._token_file.read_text(encoding="utf-8").strip(), stamp
+        except OSError:
+            self._token, self._stamp = "", -1
+        if self._token:
+            return {"authorization": f"Bearer {self._token}"}
+        return {names.HEADER_NAMESPACE: self.namespace}

@@ -1,0 +1,133 @@
+"""Learnloop: the one object an agent holds."""
+
+import logging
+import os
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+import httpx
+from pydantic import ValidationError
+
+from learnloop_api import names
+from learnloop_api.wire.trajectory import Trajectory
+from learnloop_sdk.counters import Counters
+from learnloop_sdk.episode import EXTERNAL_REVISION, Episode
+from learnloop_sdk.identity import Identity, namespace_of
+from learnloop_sdk.memory import MemoryClient
+from learnloop_sdk.policy_client import PolicyClient
+from learnloop_sdk.recorder import Recorder
+from learnloop_sdk.redact import Redactor, redact_text, redact_trajectory
+from learnloop_sdk.sinks import HttpSink, NatsSink, Sink, trajectory_subject
+from learnloop_sdk.spool import DiskSpool, MemorySpool
+
+log = logging.getLogger(__name__)
+ENV_ENDPOINT = "LEARNLOOP_ENDPOINT"
+
+
+class Learnloop:
+    """Act with the served policy, record what came of it, remember. Use as `async with`, from one event loop.
+
+    Args:
+        agent: name of the LearningAgent.
+        endpoint: base URL of its ModelDeployment's Service; default $LEARNLOOP_ENDPOINT, else http://<agent>:8080.
+        data_url: data plane for memories and trajectories; default $LEARNLOOP_DATA_URL.
+        nats_url: JetStream for trajectories, tried before the data plane; default $LEARNLOOP_NATS_URL.
+        nats_options: credentials and TLS as nats.connect takes them.
+        fallback: observation → action, asked when no policy server answers.
+        redactor: applied to every string of a trajectory before it leaves the process.
+        spool_directory: keep unacknowledged trajectories on disk, to outlive the process.
+        timeout: seconds for one request; retry_seconds: how long an unreachable server is retried.
+    """
+
+    def __init__(
+        self,
+        agent: str,
+        endpoint: str | None = None,
+        *,
+        data_url: str | None = None,
+        nats_url: str | None = None,
+        nats_options: dict[str, Any] | None = None,
+        namespace: str | None = None,
+        token_file: Path | None = None,
+        fallback: Callable[[Any], Any] | None = None,
+        redactor: Redactor = redact_text,
+        spool_directory: Path | None = None,
+        timeout: float = 5.0,
+        retry_seconds: float = 10.0,
+    ) -> None:
+        self.agent = agent
+        self.fallback = fallback
+        self.counters = Counters()
+        self._redactor = redactor
+        address = endpoint or os.environ.get(ENV_ENDPOINT) or f"http://{agent}:{names.PORT_SERVING}"
+        self.policy = PolicyClient(address, self.counters, timeout=timeout, retry_seconds=retry_seconds)
+        identity = Identity(namespace_of(namespace), token_file)
+        data_url = data_url or os.environ.get(names.ENV_DATA_URL)
+        self._data = httpx.AsyncClient(base_url=data_url, timeout=10.0) if data_url else None
+        self.memory = MemoryClient(self._data, identity, agent, self.counters)
+        sinks: list[Sink] = []
+        if address := nats_url or os.environ.get(names.ENV_NATS_URL) or "":
+            sinks.append(NatsSink(address, trajectory_subject(identity.namespace, agent), nats_options))
+        if self._data is not None:
+            sinks.append(HttpSink(self._data, identity))
+        spool = DiskSpool(spool_directory) if spool_directory else MemorySpool()
+        self.recorder = Recorder(spool, sinks, self.counters) if sinks else None
+        if self.recorder is None:
+            log.warning("no data_url and no nats_url: episodes are played but not recorded")
+
+    def episode(
+        self,
+        task: str = "",
+        *,
+        explore: bool = True,
+        revision: str | None = None,
+        external: bool = False,
+        metadata: Mapping[str, str] | None = None,
+    ) -> Episode:
+        """A new episode, opened by `async with`.
+
+        `explore` asks for sampled actions. `external` is for an agent that decides by itself: no policy server is
+        asked, and `revision` names the agent's own version in the trajectory.
+        """
+        own = (revision or EXTERNAL_REVISION) if external or revision else None
+        return Episode(self, task, explore=explore, revision=own, metadata=metadata)
+
+    async def publish(self, trajectory: dict[str, Any]) -> None:
+        """Redact, check and record one trajectory (wire.Trajectory as plain data). Never raises into the agent."""
+        if self.recorder is None:
+            return
+        try:
+            checked = Trajectory.model_validate(redact_trajectory(trajectory, self._redactor))
+            body = checked.model_dump_json(exclude_none=True).encode()
+        except ValidationError as error:
+            self.counters.trajectories_rejected += 1
+            log.error("trajectory not recorded: %s", error.errors(include_url=False, include_input=False)[:3])
+        except Exception:  # a redactor is the agent's own code; what it could not clean must not leave the process
+            self.counters.trajectories_rejected += 1
+            log.exception("trajectory not recorded: the redactor failed")
+        else:
+            await self.recorder.put(checked.trajectory_id, body)
+
+    async def flush(self, patience: float = 10.0) -> int:
+        """Wait until all trajectories are acknowledged, at most `patience` seconds; returns how many are not."""
+        return await self.recorder.flush(patience) if self.recorder else 0
+
+    async def close(self, patience: float = 10.0) -> int:
+        """Flush and let go of all connections; returns how many trajectories stay behind."""
+        left = await self.recorder.close(patience) if self.recorder else 0
+        self.policy.close()
+        if self._data is not None:
+            await self._data.aclose()
+        return left
+
+    async def __aenter__(self) -> "Learnloop":
+        if self.recorder is not None and self.recorder.pending:
+            self.recorder.start()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()

@@ -1,0 +1,102 @@
+"""The episodes API of the policy server, with bounded retries."""
+
+import asyncio
+import json
+import logging
+import random
+import time
+
+from pydantic import ValidationError
+
+from learnloop_api import names
+from learnloop_api.wire.routing import ActResponse, EndEpisode, OpenedEpisode, OpenEpisode, ServingError
+from learnloop_sdk.counters import Counters
+from learnloop_sdk.errors import ArmWithdrawn, InvalidObservation, LearnloopError, PolicyFailed, PolicyUnavailable
+from learnloop_sdk.http1 import ConnectionPool, Response
+
+log = logging.getLogger(__name__)
+TRANSIENT = frozenset({408, 421, 425, 429, 502, 503, 504})
+FIRST_PAUSE, LONGEST_PAUSE = 0.05, 2.0
+END_SECONDS = 2.0  # an outcome that cannot be reported is not worth holding an agent up for
+
+
+class PolicyClient:
+    """Opens, acts in and ends episodes. Durations in seconds."""
+
+    def __init__(self, endpoint: str, counters: Counters, *, timeout: float, retry_seconds: float) -> None:
+        self._endpoint = endpoint.rstrip("/")
+        self._counters = counters
+        self._timeout = timeout
+        self._retry_seconds = retry_seconds
+        self._pool = ConnectionPool()
+
+    async def open(self, request: OpenEpisode) -> OpenedEpisode:
+        """Get an arm for a new episode; raises PolicyUnavailable, ArmWithdrawn, LearnloopError."""
+        body = request.model_dump_json(exclude_none=True).encode()
+        response = await self._post(self._endpoint, "/v1/episodes", body, "", self._retry_seconds)
+        try:
+            return OpenedEpisode.model_validate_json(response.body)
+        except ValidationError as error:
+            raise LearnloopError(f"{self._endpoint} is not a learnloop policy server: {error}") from error
+
+    async def act(self, episode: OpenedEpisode, observation: list[float], explore: bool) -> ActResponse:
+        """The arm's decision; raises PolicyUnavailable, PolicyFailed, InvalidObservation, ArmWithdrawn."""
+        try:
+            body = json.dumps({"observation": observation, "explore": explore}, allow_nan=False).encode()
+        except (TypeError, ValueError) as error:
+            raise InvalidObservation(f"observation: must be finite numbers: {error}") from error
+        response = await self._to_arm(episode, "act", body, self._retry_seconds)
+        try:
+            return ActResponse.model_validate_json(response.body)
+        except ValidationError as error:
+            raise PolicyFailed(f"the policy server's answer is not valid: {error}") from error
+
+    async def end(self, episode: OpenedEpisode, ending: EndEpisode) -> None:
+        """Report the outcome to the arm; raises like act."""
+        body = ending.model_dump_json(exclude_none=True).encode()
+        await self._to_arm(episode, "end", body, min(END_SECONDS, self._retry_seconds))
+
+    def close(self) -> None:
+        """Drop the connections."""
+        self._pool.close()
+
+    async def _to_arm(self, episode: OpenedEpisode, verb: str, body: bytes, patience: float) -> Response:
+        base = episode.url.rstrip("/") or self._endpoint
+        header = f"{names.HEADER_ARM}: {episode.revision}\r\n"
+        return await self._post(base, f"/v1/episodes/{episode.episode_id}/{verb}", body, header, patience)
+
+    async def _post(self, base: str, path: str, body: bytes, headers: str, patience: float) -> Response:
+        """One request with retries for `patience` seconds; the last word on errors."""
+        deadline = time.monotonic() + patience
+        pause = FIRST_PAUSE
+        while True:
+            try:
+                async with asyncio.timeout(self._timeout):
+                    response = await self._pool.post(base, path, body, headers)
+                if response.status < 300:
+                    return response
+                trouble = _trouble(response)
+                if response.status not in TRANSIENT:
+                    raise trouble
+            except (OSError, TimeoutError) as error:
+                trouble = PolicyUnavailable(f"{base} does not answer: {str(error) or type(error).__name__}")
+            if time.monotonic() + pause > deadline:
+                raise trouble
+            self._counters.request_retries += 1
+            await asyncio.sleep(pause * random.uniform(0.5, 1.0))
+            pause = min(pause * 2, LONGEST_PAUSE)
+
+
+def _trouble(response: Response) -> LearnloopError:
+    """The server's refusal as an exception."""
+    try:
+        refusal = ServingError.model_validate_json(response.body)
+    except ValidationError:
+        return PolicyUnavailable(f"HTTP {response.status} from something that is not a learnloop policy server")
+    if response.status in (410, 421):
+        return ArmWithdrawn(refusal.message)
+    if response.status in (400, 413):
+        return InvalidObservation(refusal.message)
+    if response.status in TRANSIENT:
+        return PolicyUnavailable(refusal.message)
+    return PolicyFailed(refusal.message)

@@ -1,0 +1,117 @@
+"""Delivers trajectories in the background; none is forgotten before it was acknowledged or has no room."""
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Sequence
+
+from learnloop_sdk.counters import Counters
+from learnloop_sdk.errors import SinkDown, TrajectoryRejected
+from learnloop_sdk.sinks import Sink
+from learnloop_sdk.spool import DiskSpool, Parcel, Spool
+
+log = logging.getLogger(__name__)
+BATCH = 16
+FIRST_PAUSE, LONGEST_PAUSE = 0.2, 5.0
+
+
+class Recorder:
+    """Owns the spool and one delivery task; use from one event loop."""
+
+    def __init__(self, spool: Spool, sinks: Sequence[Sink], counters: Counters) -> None:
+        self._spool = spool
+        self._sinks = sinks
+        self._counters = counters
+        self._wake = asyncio.Event()
+        self._progress = asyncio.Condition()
+        self._task: asyncio.Task[None] | None = None
+        self._trouble = ""
+
+    @property
+    def pending(self) -> int:
+        """Trajectories not yet acknowledged."""
+        return len(self._spool)
+
+    async def put(self, trajectory_id: str, body: bytes) -> None:
+        """Take charge of a trajectory. With a disk spool it is durable on return."""
+        parcel = Parcel(trajectory_id, body)
+        if isinstance(self._spool, DiskSpool):
+            dropped = await asyncio.to_thread(self._spool.add, parcel)
+        else:
+            dropped = self._spool.add(parcel)
+        self._counters.trajectories_recorded += 1
+        if dropped:
+            self._counters.trajectories_dropped += dropped
+            log.error("spool is full: %d oldest trajectories dropped; %s", dropped, self._trouble or "sinks are slow")
+        self.start()
+        self._wake.set()
+
+    def start(self) -> None:
+        """Begin to deliver; also what an earlier process left on disk."""
+        if self._task is None or self._task.done():
+            self._task = asyncio.create_task(self._deliver_forever())
+            self._wake.set()
+
+    async def flush(self, patience: float) -> int:
+        """Wait at most `patience` seconds until all is delivered; returns how many are still pending."""
+        if self.pending:
+            self.start()
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(patience), self._progress:
+                    await self._progress.wait_for(lambda: not self.pending)
+        return self.pending
+
+    async def close(self, patience: float) -> int:
+        """Flush, then stop; returns how many stay behind (on disk, if there is a disk spool)."""
+        left = await self.flush(patience)
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.gather(self._task, return_exceptions=True)
+        for sink in self._sinks:
+            await sink.close()
+        if left:
+            log.warning("%d trajectories were not delivered: %s", left, self._trouble)
+        return left
+
+    async def _deliver_forever(self) -> None:
+        pause = FIRST_PAUSE
+        while True:
+            batch = self._spool.head(BATCH)
+            if not batch:
+                self._wake.clear()
+                await self._wake.wait()
+                continue
+            done = await asyncio.gather(*(self._deliver(parcel) for parcel in batch))
+            async with self._progress:
+                self._progress.notify_all()
+            if any(done):
+                pause = FIRST_PAUSE
+                continue
+            await asyncio.sleep(pause)
+            pause = min(pause * 2, LONGEST_PAUSE)
+
+    async def _deliver(self, parcel: Parcel) -> bool:
+        """Try every sink once; says whether the parcel is off our hands."""
+        for sink in self._sinks:
+            try:
+                await sink.send(parcel)
+            except SinkDown as error:
+                self._note(str(error))
+                continue
+            except TrajectoryRejected as error:
+                self._counters.trajectories_rejected += 1
+                log.error("trajectory %s refused for good: %s", parcel.trajectory_id, error)
+            else:
+                self._counters.trajectories_delivered += 1
+                self._counters.trajectories_delivered_by_http += sink.name == "http"
+            self._spool.done(parcel.trajectory_id)
+            return True
+        self._counters.delivery_failures += 1
+        self._spool.later(parcel.trajectory_id)
+        return False
+
+    def _note(self, trouble: str) -> None:
+        """Log a trouble when it starts or changes, not at every try."""
+        if trouble != self._trouble:
+            log.warning("trajectories wait (%d pending): %s", self.pending, trouble)
+        self._trouble = trouble
