@@ -20,7 +20,10 @@ PROVISIONER = "provisioner"
 PROGRAMS = (DNS, PROVISIONER)
 IDENTITIES = (Identity(DNS, "learnloop-local-dns"), Identity(PROVISIONER, "learnloop-local-provisioner"))
 
+# The init image of PyTorchJobs loops over `seq` in a shell and calls `nslookup`. BusyBox has all three, but its shell
+# prefers its own nslookup, which ignores the search domains that a pod's names need; so the shell is another one.
 BUSYBOX = ("busybox-static", "bin/busybox")
+SHELL = ("bash-static", "bin/bash-static")
 INIT_IMAGE = "localhost/learnloop/pytorch-init:local"
 TRAINING_OPERATOR_IMAGE = "localhost/learnloop/training-operator:v1.8.1"
 TRAINING_OPERATOR_MODULE = "github.com/kubeflow/training-operator"
@@ -69,11 +72,14 @@ def images() -> list[Image]:
     """The images without which no pod and no PyTorchJob starts. None has more than a few files."""
     kube = binaries.ensure(binaries.KUBE, ["pause", "nslookup"])
     operator = binaries.ensure(binaries.TRAINING_OPERATOR, ["training-operator"])["training-operator"]
-    busybox = packages.unpacked(*BUSYBOX)
-    shell = {f"bin/{name}": "busybox" for name in ("sh", "seq", "sleep", "echo")}
+    waiting = {
+        "bin/sh": packages.unpacked(*SHELL),
+        "bin/busybox": packages.unpacked(*BUSYBOX),
+        "usr/local/bin/nslookup": kube["nslookup"],
+    }
     return [
         Image(PAUSE_IMAGE, {"pause": kube["pause"]}, ["/pause"], {}),
-        Image(INIT_IMAGE, {"bin/busybox": busybox, "usr/local/bin/nslookup": kube["nslookup"]}, ["/bin/sh"], shell),
+        Image(INIT_IMAGE, waiting, ["/bin/sh"], {"bin/seq": "busybox", "bin/sleep": "busybox"}),
         Image(TRAINING_OPERATOR_IMAGE, {"manager": operator}, ["/manager"], {}),
     ]
 
@@ -85,7 +91,7 @@ def load_images(client: Client, wanted: list[Image]) -> None:
         archive = pack(image)
         if present.get(image.name) != archive.digest:
             with step(f"importing {image.name}"):
-                client.load(archive.content)
+                client.load(archive)
 
 
 @dataclass(frozen=True)

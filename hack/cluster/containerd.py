@@ -2,11 +2,14 @@
 
 import subprocess
 from collections.abc import Iterable
+from contextlib import suppress
 from pathlib import Path
+from subprocess import PIPE
 
 from cluster.commands import CommandFailed, run
 from cluster.errors import Refusal
 from cluster.layout import State, cache_root
+from cluster.ociarchive import Archive, write
 from cluster.packages import CNI_PLUGINS, locate
 from cluster.processes import Daemon
 
@@ -88,15 +91,20 @@ class Client:
         """The digests in its content store."""
         return set(self.call("content", "ls", "--quiet").split())
 
-    def load(self, archive: bytes | Path) -> None:
-        """Import an OCI or Docker archive. Raises CommandFailed."""
+    def load(self, archive: Archive | Path) -> None:
+        """Import an image, or an OCI or Docker archive file. Raises CommandFailed."""
         if isinstance(archive, Path):
             self.call("images", "import", str(archive))
             return
         command = [*self._base, "images", "import", "-"]
-        result = subprocess.run(command, input=archive, capture_output=True, check=False)
-        if result.returncode:
-            raise CommandFailed(f"`{' '.join(command)}`: {result.stderr.decode(errors='replace').strip()}")
+        process = subprocess.Popen(command, stdin=PIPE, stdout=subprocess.DEVNULL, stderr=PIPE)
+        assert process.stdin is not None
+        assert process.stderr is not None
+        with suppress(BrokenPipeError), process.stdin:  # ctr hangs up when it refuses, and says why on stderr
+            write(archive, process.stdin)
+        complaint = process.stderr.read().decode(errors="replace").strip()
+        if process.wait():
+            raise CommandFailed(f"`{' '.join(command)}`: {complaint}")
 
     def remove_containers(self) -> list[str]:
         """End and forget every container, pods' sandboxes included. Returns their ids."""

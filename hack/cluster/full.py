@@ -92,6 +92,7 @@ def _prepare(with_gateway: bool) -> Material:
     def install() -> None:
         packages.ensure(packages.NODE)
         packages.unpacked(*addons.BUSYBOX)
+        packages.unpacked(*addons.SHELL)
 
     side_by_side(compile_all, install)
     return Material(programs, [*addons.images(), *(gateway.images() if with_gateway else [])])

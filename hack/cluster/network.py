@@ -15,6 +15,9 @@ CNI_NETWORK = "learnloop"
 CNI_RESULTS = Path("/var/lib/cni")
 BRIDGE_FILTER = Path("/proc/sys/net/bridge/bridge-nf-call-iptables")
 FORWARDING = Path("/proc/sys/net/ipv4/ip_forward")
+# Refused rather than lost: what tries to leave fails at once instead of hanging, and with a pod's address as its
+# source, no packet leaves this machine.
+STAY_HERE = ["FORWARD", "-i", BRIDGE, "!", "-o", BRIDGE, "-j", "REJECT"]
 KUBERNETES_CHAIN = re.compile(r"\bKUBE-[A-Z0-9-]+")
 
 
@@ -45,6 +48,8 @@ def ensure(state: State) -> None:
     for switch in (BRIDGE_FILTER, FORWARDING):
         if switch.read_text().strip() != "1":
             switch.write_text("1")
+    if not succeeds(["iptables", "--wait", "--check", *STAY_HERE]):
+        run(["iptables", "--wait", "--insert", *STAY_HERE])
     _write_configuration(state)
 
 
@@ -52,6 +57,7 @@ def remove(containers: Iterable[str]) -> None:
     """Remove the bridge, the firewall's Kubernetes chains and CNI's notes of our networks and containers."""
     if Path(f"/sys/class/net/{BRIDGE}").exists():
         run(["ip", "link", "delete", BRIDGE])
+    succeeds(["iptables", "--wait", "--delete", *STAY_HERE])
     for family in ("iptables", "ip6tables"):
         _remove_chains(family)
     for pattern in (f"{CNI_NETWORK}-*", *(f"*-{container}-*" for container in containers)):

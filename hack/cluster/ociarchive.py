@@ -10,6 +10,7 @@ import tarfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import IO
 
 OCI = "application/vnd.oci.image"
 
@@ -26,10 +27,16 @@ class Image:
 
 @dataclass(frozen=True)
 class Archive:
-    """An OCI archive in memory, and the digest that containerd will list its image under."""
+    """An image's manifest, and those of its blobs that the reader does not have yet: digest → content or file."""
 
-    digest: str
-    content: bytes
+    name: str
+    manifest: bytes
+    blobs: Mapping[str, bytes | Path]
+
+    @property
+    def digest(self) -> str:
+        """What containerd lists the image under."""
+        return _digest(self.manifest)
 
 
 def pack(image: Image) -> Archive:
@@ -47,21 +54,28 @@ def pack(image: Image) -> Archive:
         "config": _described(f"{OCI}.config.v1+json", config),
         "layers": [_described(f"{OCI}.layer.v1.tar", layer)],
     })
-    return Archive(_digest(manifest), bundle(image.name, manifest, {_digest(blob): blob for blob in (config, layer)}))
+    return Archive(image.name, manifest, {_digest(blob): blob for blob in (config, layer)})
 
 
-def bundle(name: str, manifest: bytes, blobs: Mapping[str, bytes]) -> bytes:
-    """An OCI archive of one manifest and whatever blobs the reader does not have yet."""
-    described = _described(f"{OCI}.manifest.v1+json", manifest)
-    described["annotations"] = {"io.containerd.image.name": name}
+def write(archive: Archive, stream: IO[bytes]) -> None:
+    """Write an OCI archive piece by piece: an image may be larger than is good to hold in memory."""
+    described = _described(f"{OCI}.manifest.v1+json", archive.manifest)
+    described["annotations"] = {"io.containerd.image.name": archive.name}
     index = _json({"schemaVersion": 2, "manifests": [described]})
-    buffer = io.BytesIO()
-    with tarfile.open(fileobj=buffer, mode="w") as archive:
-        _add(archive, "oci-layout", b'{"imageLayoutVersion":"1.0.0"}')
-        _add(archive, "index.json", index)
-        for digest, blob in {_digest(manifest): manifest, **blobs}.items():
-            _add(archive, f"blobs/{digest.replace(':', '/')}", blob)
-    return buffer.getvalue()
+    with tarfile.open(fileobj=stream, mode="w|") as output:
+        _add(output, "oci-layout", b'{"imageLayoutVersion":"1.0.0"}')
+        _add(output, "index.json", index)
+        _add(output, _place(archive.digest), archive.manifest)
+        for digest, blob in archive.blobs.items():
+            if isinstance(blob, Path):
+                with blob.open("rb") as content:
+                    _add_stream(output, _place(digest), content, blob.stat().st_size)
+            else:
+                _add(output, _place(digest), blob)
+
+
+def _place(digest: str) -> str:
+    return f"blobs/{digest.replace(':', '/')}"
 
 
 def _layer(image: Image) -> bytes:
@@ -82,9 +96,13 @@ def _layer(image: Image) -> bytes:
 
 
 def _add(archive: tarfile.TarFile, path: str, content: bytes, mode: int = 0o644) -> None:
+    _add_stream(archive, path, io.BytesIO(content), len(content), mode)
+
+
+def _add_stream(archive: tarfile.TarFile, path: str, content: IO[bytes], size: int, mode: int = 0o644) -> None:
     entry = tarfile.TarInfo(path)
-    entry.size, entry.mode = len(content), mode
-    archive.addfile(entry, io.BytesIO(content))
+    entry.size, entry.mode = size, mode
+    archive.addfile(entry, content)
 
 
 def _described(media_type: str, content: bytes) -> dict[str, object]:

@@ -30,7 +30,8 @@ def ensure() -> str:
     Raises Refusal without a certificate bundle, CommandFailed when a tool fails.
     """
     bundle = machine_bundle()
-    wanted = hashlib.sha256(Path(__file__).read_bytes() + bundle.read_bytes()).hexdigest()
+    recipe = repr((SUITE, PACKAGES, CERTIFICATE_VARIABLES, NOT_NEEDED))
+    wanted = hashlib.sha256(recipe.encode() + bundle.read_bytes()).hexdigest()
     note = store.folder() / "base"
     identifier = store.identifier(REFERENCE)
     if identifier is None or not note.exists() or note.read_text() != wanted:

@@ -2,13 +2,14 @@
 
 import json
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 
 from cluster import packages
 from cluster.commands import CommandFailed
 from cluster.containerd import Client
 from cluster.layout import State
-from cluster.ociarchive import bundle
+from cluster.ociarchive import Archive
 from cluster.progress import say, step
 from images import base, store
 from images.catalogue import Definition
@@ -68,17 +69,16 @@ def _load_if_missing(definition: Definition, client: Client, notes: Notes) -> No
         return
     with step(f"loading {reference}") as current:
         exported = store.export(reference, current)
-        _import(client, reference, exported)
+        _import(client, exported)
     notes.set(reference, inputs=notes.get(reference)["inputs"], exported=exported.digest)
 
 
-def _import(client: Client, reference: str, exported: store.Exported) -> None:
-    """Only what containerd lacks goes into the archive: a change of code sends kilobytes, not the whole image."""
+def _import(client: Client, archive: Archive) -> None:
+    """Only what containerd lacks is sent: a change of code costs kilobytes, not the whole image."""
     present = client.blobs()
-    missing = {digest: path.read_bytes() for digest, path in exported.blobs.items() if digest not in present}
+    missing = {digest: blob for digest, blob in archive.blobs.items() if digest not in present}
     try:
-        client.load(bundle(reference, exported.manifest, missing))
+        client.load(replace(archive, blobs=missing))
     except CommandFailed:
         # containerd may have collected a layer between our look and the import; then all of it is sent.
-        everything = {digest: path.read_bytes() for digest, path in exported.blobs.items()}
-        client.load(bundle(reference, exported.manifest, everything))
+        client.load(archive)

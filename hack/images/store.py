@@ -1,15 +1,14 @@
 """The image builder: buildah, with a store of its own so that nobody else's images are touched."""
 
-import hashlib
 import json
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from cluster.commands import follow, run, succeeds
 from cluster.layout import cache_root
+from cluster.ociarchive import Archive
 from cluster.progress import Step
 
 TOOLS = {"buildah": "buildah", "debootstrap": "debootstrap"}
@@ -46,19 +45,7 @@ def build(
     follow(command, step, env={**os.environ, "BUILDAH_ISOLATION": "chroot"})
 
 
-@dataclass(frozen=True)
-class Exported:
-    """An image as it lies in the export folder: its manifest, and where its blobs are."""
-
-    manifest: bytes
-    blobs: Mapping[str, Path]
-
-    @property
-    def digest(self) -> str:
-        return f"sha256:{hashlib.sha256(self.manifest).hexdigest()}"
-
-
-def export(reference: str, step: Step) -> Exported:
+def export(reference: str, step: Step) -> Archive:
     """Write the image's blobs to the export folder, leaving out those that lie there already.
 
     Raises CommandFailed.
@@ -71,7 +58,7 @@ def export(reference: str, step: Step) -> Exported:
     chosen = next(entry for entry in index["manifests"] if _name(entry) == reference)
     manifest = _blob(layout, chosen["digest"]).read_bytes()
     _prune(layout, index)
-    return Exported(manifest, {digest: _blob(layout, digest) for digest in _references(manifest)})
+    return Archive(reference, manifest, {digest: _blob(layout, digest) for digest in _references(manifest)})
 
 
 def _name(entry: Mapping[str, Any]) -> str:
