@@ -1,0 +1,86 @@
+"""The chart as Helm renders it."""
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+ROOT = Path(__file__).resolve().parents[3]
+CHART = ROOT / "charts" / "learnloop"
+
+Object = dict[str, Any]
+
+
+class Rejected(Exception):
+    """Helm refuses the values; the message is what a user reads."""
+
+
+class Release:
+    """The objects of one rendering."""
+
+    def __init__(self, text: str) -> None:
+        self.text = text
+        self.objects: list[Object] = [item for item in yaml.safe_load_all(text) if item]
+
+    def of(self, *kinds: str) -> list[Object]:
+        """All objects of these kinds."""
+        return [item for item in self.objects if item["kind"] in kinds]
+
+    def one(self, kind: str, name: str) -> Object:
+        """The only object of this kind and name."""
+        found = [item for item in self.of(kind) if item["metadata"]["name"] == name]
+        assert len(found) == 1, f"{len(found)} objects {kind}/{name}"
+        return found[0]
+
+    def pods(self) -> dict[str, Object]:
+        """Every pod the release runs: owner → pod spec and labels."""
+        found = {}
+        for item in self.objects:
+            if item["kind"] == "Pod":
+                found[f"Pod/{item['metadata']['name']}"] = item
+            elif template := (item.get("spec") or {}).get("template"):
+                if "spec" in template and "containers" in template["spec"]:
+                    found[f"{item['kind']}/{item['metadata']['name']}"] = template
+        return found
+
+    def environment(self, deployment: str) -> dict[str, Any]:
+        """Variables of a Deployment's one container: name → value, or where it comes from."""
+        container = self.one("Deployment", deployment)["spec"]["template"]["spec"]["containers"][0]
+        return {item["name"]: item.get("value", item.get("valueFrom")) for item in container["env"]}
+
+
+Render = Callable[..., Release]
+
+
+@pytest.fixture(scope="session")
+def helm() -> str:
+    """Path of the Helm to test with."""
+    found = subprocess.run([sys.executable, ROOT / "hack" / "helm", "--cached"], capture_output=True, text=True, timeout=30)
+    assert found.returncode == 0, found.stderr
+    return found.stdout.strip()
+
+
+@pytest.fixture(scope="session")
+def render(helm: str, tmp_path_factory: pytest.TempPathFactory) -> Render:
+    """Renders with values; raises Rejected. Renderings are remembered: each costs a tenth of a second."""
+    folder = tmp_path_factory.mktemp("values")
+    known: dict[str, Release] = {}
+
+    def run(values: Mapping[str, Any] | None = None, *arguments: str, name: str = "learnloop") -> Release:
+        key = json.dumps([values, arguments, name], sort_keys=True)
+        if key not in known:
+            file = folder / f"{len(known)}.json"
+            file.write_text(json.dumps(values or {}))
+            command = [helm, "template", name, str(CHART), "-n", "learnloop-system", "-f", str(file), *arguments]
+            done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+            if done.returncode:
+                raise Rejected(done.stderr)
+            known[key] = Release(done.stdout)
+        return known[key]
+
+    return run

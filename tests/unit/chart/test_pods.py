@@ -1,0 +1,140 @@
+"""Every pod the chart runs: restricted pod security, probes, resources, nothing secret in sight."""
+
+from typing import Any
+
+import pytest
+import yaml
+
+from learnloop_operator.adapters.settings import from_environment
+
+from .conftest import CHART, ROOT, Object, Release, Render
+
+EVERYTHING: dict[str, Any] = {
+    "operator": {"replicas": 2},
+    "serviceMonitor": {"enabled": True},
+    "dataPlane": {"replicas": 2, "artifacts": {"s3": {"bucket": "models", "endpoint": "http://s3:9000"}}},
+}
+LOCAL = yaml.safe_load((ROOT / "hack" / "cluster" / "values.yaml").read_text())
+NAMES = ("default", "everything", "local")
+# https://kubernetes.io/docs/concepts/security/pod-security-standards/#restricted
+VOLUMES = {"configMap", "csi", "downwardAPI", "emptyDir", "ephemeral", "persistentVolumeClaim", "projected", "secret"}
+
+
+@pytest.fixture(params=NAMES)
+def release(request: pytest.FixtureRequest, render: Render) -> Release:
+    return render({"default": {}, "everything": EVERYTHING, "local": LOCAL}[request.param])
+
+
+def containers(pod: Object) -> list[Object]:
+    return [*pod["spec"].get("initContainers", []), *pod["spec"]["containers"]]
+
+
+def test_pods_meet_the_restricted_standard_and_write_to_volumes_only(release: Release) -> None:
+    assert len(release.pods()) == 6
+    for owner, pod in release.pods().items():
+        spec = pod["spec"]
+        assert not any(spec.get(field) for field in ("hostNetwork", "hostPID", "hostIPC")), owner
+        assert spec["securityContext"]["runAsNonRoot"] is True, owner
+        assert spec["securityContext"]["runAsUser"] == (999 if "postgres" in owner else 65532), owner
+        assert spec["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}, owner
+        for volume in spec.get("volumes", []):
+            assert set(volume) - {"name"} <= VOLUMES, owner
+        for container in containers(pod):
+            assert container["securityContext"] == {
+                "allowPrivilegeEscalation": False,
+                "readOnlyRootFilesystem": True,
+                "capabilities": {"drop": ["ALL"]},
+            }, owner
+            assert all("hostPort" not in port for port in container.get("ports", [])), owner
+
+
+def test_only_those_who_ask_the_api_server_get_a_token_for_it(release: Release) -> None:
+    with_token = {owner for owner, pod in release.pods().items() if pod["spec"]["automountServiceAccountToken"]}
+    assert with_token == {
+        "Deployment/learnloop-operator",  # everything it does
+        "Deployment/learnloop-data",  # the keys that tokens are checked with
+        "Deployment/learnloop-prometheus",  # which pods to scrape
+    }
+    assert all(account["automountServiceAccountToken"] is False for account in release.of("ServiceAccount"))
+
+
+def test_what_keeps_running_has_probes_and_everything_has_resources(release: Release) -> None:
+    for owner, pod in release.pods().items():
+        for container in containers(pod):
+            assert container["resources"]["requests"], owner
+            assert container["resources"]["limits"]["memory"] if not owner.endswith("x") else True, owner
+        if not owner.startswith("Pod/"):
+            for container in pod["spec"]["containers"]:
+                assert {"startupProbe", "livenessProbe", "readinessProbe"} <= set(container), owner
+
+
+def test_every_pod_is_selected_by_its_own_service_and_policy_only(release: Release) -> None:
+    pods = release.pods()
+    for item in release.of("Service", "PodDisruptionBudget", "NetworkPolicy"):
+        spec = item["spec"]
+        selector = spec["selector"] if item["kind"] == "Service" else (spec.get("selector") or spec["podSelector"])
+        wanted = selector if item["kind"] == "Service" else selector["matchLabels"]
+        chosen = [owner for owner, pod in pods.items() if wanted.items() <= pod["metadata"]["labels"].items()]
+        if item["metadata"]["name"] == "learnloop-default-deny":
+            assert len(chosen) == len(pods)
+        else:
+            assert len(chosen) == 1, (item["kind"], item["metadata"]["name"], chosen)
+            assert chosen[0].endswith(item["metadata"]["name"])
+
+
+def test_every_port_that_is_named_exists(release: Release) -> None:
+    pods = {owner.split("/")[1]: pod for owner, pod in release.pods().items()}
+    for item in release.of("Service", "NetworkPolicy"):
+        if (name := item["metadata"]["name"]) == "learnloop-default-deny":
+            continue
+        known = {port["name"] for container in pods[name]["spec"]["containers"] for port in container.get("ports", [])}
+        if item["kind"] == "Service":
+            assert {port["targetPort"] for port in item["spec"]["ports"]} <= known
+        else:
+            assert {port["port"] for rule in item["spec"]["ingress"] for port in rule["ports"]} <= known
+
+
+def test_volumes_and_mounts_agree(release: Release) -> None:
+    for item in release.of("Deployment", "StatefulSet"):
+        spec = item["spec"]["template"]["spec"]
+        claims = {claim["metadata"]["name"] for claim in item["spec"].get("volumeClaimTemplates", [])}
+        volumes = {volume["name"] for volume in spec.get("volumes", [])}
+        mounted = {mount["name"] for container in spec["containers"] for mount in container["volumeMounts"]}
+        assert mounted == volumes | claims, item["metadata"]["name"]
+        assert not volumes & claims, item["metadata"]["name"]
+
+
+def test_the_operator_understands_the_environment_it_is_given(release: Release) -> None:
+    environment = {
+        name: value for name, value in release.environment("learnloop-operator").items() if isinstance(value, str)
+    }
+    settings = from_environment(environment)
+    assert settings.data_url == "http://learnloop-data.learnloop-system.svc:8080"
+    assert settings.prometheus_url == "http://learnloop-prometheus.learnloop-system.svc:9090"
+    assert settings.system_namespace == "learnloop-system"
+    assert settings.lease_name == "learnloop-operator"
+    assert settings.log_level == "INFO"
+
+
+def test_images_come_from_the_registry_that_is_named(render: Render) -> None:
+    pods = render({"global": {"imageRegistry": "registry.example.com/mirror"}}).pods()
+    images = {container["image"] for pod in pods.values() for container in containers(pod)}
+    assert images == {
+        "registry.example.com/mirror/learnloop/operator:0.1.0",
+        "registry.example.com/mirror/learnloop/memory:0.1.0",
+        "registry.example.com/mirror/pgvector/pgvector:pg17",
+        "registry.example.com/mirror/nats:2.10-alpine",
+        "registry.example.com/mirror/prom/prometheus:v2.53.5",
+    }
+
+
+def test_a_digest_wins_over_a_tag(render: Render) -> None:
+    digest = "sha256:" + "a" * 64
+    release = render({"trainer": {"image": {"digest": digest, "tag": "ignored"}}})
+    assert release.environment("learnloop-operator")["LEARNLOOP_TRAINER_IMAGE"] == f"learnloop/trainer@{digest}"
+
+
+def test_the_chart_and_the_package_have_one_version() -> None:
+    chart = yaml.safe_load((CHART / "Chart.yaml").read_text())
+    project = (ROOT / "pyproject.toml").read_text()
+    assert f'version = "{chart["appVersion"]}"' in project

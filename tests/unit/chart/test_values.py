@@ -1,0 +1,90 @@
+"""Values: what is refused, and that what is allowed is documented."""
+
+import json
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from jsonschema import Draft7Validator
+
+from .conftest import CHART, ROOT, Rejected, Render
+
+SCHEMA = json.loads((CHART / "values.schema.json").read_text())
+VALUES = yaml.safe_load((CHART / "values.yaml").read_text())
+
+REFUSED: list[tuple[str, Any, str]] = [
+    ("operator.replica", 2, "'replica' not allowed"),
+    ("operator.replicas", -1, "/operator/replicas"),
+    ("operator.image.tag", 1.0, "/operator/image/tag"),
+    ("operator.image.digest", "sha256:short", "/operator/image/digest"),
+    ("operator.logLevel", "chatty", "/operator/logLevel"),
+    ("watchNamespaces", ["Not_A_Name"], "/watchNamespaces/0"),
+    ("watchNamespaces", ["a", "a"], "/watchNamespaces"),
+    ("dataPlane.auth.mode", "trust-me", "/dataPlane/auth/mode"),
+    ("dataPlane.retentionDays", 0, "/dataPlane/retentionDays"),
+    ("dataPlane.artifacts.persistence.size", "5 gigabytes", "/dataPlane/artifacts/persistence/size"),
+    ("dataPlane.replicas", 2, "dataPlane.replicas: 2 replicas cannot share a ReadWriteOnce volume"),
+    ("postgresql.embedded", False, "/postgresql/external/dsnSecret/name"),
+    ("nats.embedded", False, "/nats/external/url"),
+    ("nats.external.url", "http://nats", "/nats/external/url"),
+    ("prometheus.embedded", False, "/prometheus/external/url"),
+    ("prometheus.scrapeInterval", "2 seconds", "/prometheus/scrapeInterval"),
+    ("global.imagePullPolicy", "Sometimes", "/global/imagePullPolicy"),
+    ("networkPolicy.dataPlaneFrom", {"namespaceSelector": {}}, "/networkPolicy/dataPlaneFrom"),
+    ("nothing", True, "'nothing' not allowed"),
+]
+
+
+def nested(path: str, value: Any) -> dict[str, Any]:
+    for key in reversed(path.split(".")):
+        value = {key: value}
+    return dict(value)
+
+
+@pytest.mark.parametrize(("path", "value", "said"), REFUSED, ids=[f"{path}={value}" for path, value, _ in REFUSED])
+def test_a_wrong_value_is_refused_and_named(render: Render, path: str, value: Any, said: str) -> None:
+    with pytest.raises(Rejected) as caught:
+        render(nested(path, value))
+    assert said in str(caught.value)
+
+
+def test_helm_lint_finds_nothing(helm: str) -> None:
+    subprocess.run([helm, "lint", "--strict", str(CHART)], check=True, capture_output=True, timeout=60)
+
+
+@pytest.mark.parametrize("file", [CHART / "values.yaml", ROOT / "hack" / "cluster" / "values.yaml"], ids=["own", "local"])
+def test_the_values_files_fit_the_schema(file: Path) -> None:
+    Draft7Validator.check_schema(SCHEMA)
+    Draft7Validator(SCHEMA).validate(yaml.safe_load(file.read_text()))
+
+
+def _objects(schema: dict[str, Any], path: str) -> Iterator[tuple[str, dict[str, Any]]]:
+    yield path, schema
+    for name, child in schema.get("properties", {}).items():
+        yield from _objects(child, f"{path}.{name}")
+    for name, child in schema.get("definitions", {}).items():
+        yield from _objects(child, f"{path}#{name}")
+
+
+def test_every_value_is_described_and_no_object_takes_unknown_keys() -> None:
+    for path, schema in _objects(SCHEMA, ""):
+        if path:
+            assert schema.get("description"), path
+        if "properties" in schema and path != ".global":
+            assert schema.get("additionalProperties") is False, path
+
+
+def test_every_value_of_the_schema_has_a_default_in_values_yaml() -> None:
+    def missing(schema: dict[str, Any], values: Any, path: str) -> Iterator[str]:
+        if "allOf" in schema:
+            schema = SCHEMA["definitions"][schema["allOf"][0]["$ref"].rsplit("/", 1)[1]]
+        for name, child in schema.get("properties", {}).items():
+            if name not in values:
+                yield f"{path}.{name}"
+            elif isinstance(values[name], dict):
+                yield from missing(child, values[name], f"{path}.{name}")
+
+    assert list(missing(SCHEMA, VALUES, "")) == []
