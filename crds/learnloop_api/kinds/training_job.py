@@ -23,6 +23,14 @@ Layers = list[Annotated[int, Field(ge=1, le=8192)]]
 class PpoParameters(Resource):
     """Proximal policy optimisation (Schulman et al., 2017, arXiv 1707.06347)."""
 
+    cel_rules: ClassVar[tuple[Rule, ...]] = (
+        Rule(
+            "self.minibatches <= self.environments * self.horizon",
+            "an update has environments × horizon steps, fewer than minibatches: lower minibatches or raise those",
+            ".minibatches",
+        ),
+    )
+
     learning_rate: float = Field(default=2.5e-3, gt=0, le=1, description="Step size of Adam at the start.")
     discount: float = Field(default=0.99, ge=0, le=1, description="Discount of future rewards (gamma).")
     gae_lambda: float = Field(
@@ -38,7 +46,7 @@ class PpoParameters(Resource):
     horizon: int = Field(default=32, ge=1, le=65536, description="Steps of each environment between updates.")
     epochs: int = Field(default=6, ge=1, le=100, description="Passes over the collected steps per update.")
     minibatches: int = Field(
-        default=8, ge=1, le=1024, description="Parts each rank's collected steps are divided into per pass."
+        default=8, ge=1, le=1024, description="Parts the steps of an update are divided into per pass."
     )
     hidden: Layers = Field(
         default=[64, 64], min_length=1, max_length=8, description="Widths of the hidden layers, input side first."
@@ -151,17 +159,6 @@ class TrainingTemplate(Resource):
         _only_with("dqn"),
         _enough_environments("ppo", PpoParameters),
         _enough_environments("dqn", DqnParameters),
-        Rule(
-            "!has(self.ppo) || self.ppo.environments / (self.workers + 1) * self.ppo.horizon >= self.ppo.minibatches",
-            "a rank collects environments / (1 + workers) × horizon steps per update, fewer than minibatches: "
-            "lower ppo.minibatches, or raise ppo.environments or ppo.horizon",
-            ".ppo.minibatches",
-        ),
-        Rule(
-            "!has(self.dqn) || self.dqn.batchSize > self.workers",
-            "dqn.batchSize must be at least 1 + workers: every rank needs a part of the batch",
-            ".dqn.batchSize",
-        ),
     )
 
     algorithm: Literal["ppo", "dqn"] = Field(
