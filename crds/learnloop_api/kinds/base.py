@@ -79,6 +79,27 @@ Uri = Annotated[
         ),
     ),
 ]
+URI_FORMS = (
+    Rule(
+        "!has(self.uri) || !self.uri.startsWith('uniform://')"
+        r" || self.uri.matches('^uniform://discrete/[1-9][0-9]{0,4}[?]observations=[1-9][0-9]{0,4}$')",
+        "a uniform policy is written uniform://discrete/<actions>?observations=<size>",
+        ".uri",
+    ),
+    Rule(
+        "!has(self.uri) || !self.uri.startsWith('learnloop://')"
+        " || self.uri.matches('^learnloop://[a-z0-9]([-a-z0-9]*[a-z0-9])?/[0-9a-f]{64}$')",
+        "an artifact of the data plane is written learnloop://<namespace>/<sha256>",
+        ".uri",
+    ),
+    Rule(
+        "!has(self.uri) || !has(self.sha256) || !self.uri.startsWith('learnloop://')"
+        " || self.uri.endsWith('/' + self.sha256)",
+        "sha256 differs from the digest in uri: copy both from the same TrainingJob's status.artifact",
+        ".sha256",
+    ),
+)
+"""Rules of a model that has a `uri` and a `sha256`."""
 Digest = Annotated[
     str,
     Field(

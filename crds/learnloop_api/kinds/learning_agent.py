@@ -5,6 +5,7 @@ from typing import Annotated, ClassVar
 from pydantic import Field
 
 from learnloop_api.kinds.base import (
+    URI_FORMS,
     Digest,
     LocalRef,
     PodOptions,
@@ -15,7 +16,7 @@ from learnloop_api.kinds.base import (
     Time,
     Uri,
 )
-from learnloop_api.kinds.model_deployment import URI_FORMS, DeploymentTemplate
+from learnloop_api.kinds.model_deployment import DeploymentTemplate
 from learnloop_api.kinds.rules import Rule, explained
 from learnloop_api.kinds.training_job import TrainingTemplate
 
