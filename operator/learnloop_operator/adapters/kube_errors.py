@@ -1,5 +1,8 @@
 """What can go wrong between the operator and the API server, one class per way of reacting to it."""
 
+from collections.abc import Mapping
+from typing import Any
+
 
 class KubeError(Exception):
     """An answer that is not a success; `status` is the HTTP code, 0 when there was no answer."""
@@ -16,6 +19,10 @@ class KubeError(Exception):
 
 class NotFound(KubeError):
     """404: the object, or the whole kind (its CRD is missing), is not there."""
+
+
+class KindMissing(NotFound):
+    """404 for the whole kind: its CRD is not installed."""
 
 
 class Conflict(KubeError):
@@ -62,5 +69,18 @@ def error_for(status: int, message: str, reason: str = "", retry_after: float | 
         422: Invalid,
         429: Unavailable,
     }
+    if status == 404 and not reason:
+        # A missing object is answered with a Status of reason NotFound, a missing kind with bare text.
+        return KindMissing(message, status=status)
     fallback = Unavailable if status >= 500 else KubeError
     return kinds.get(status, fallback)(message, status=status, reason=reason, retry_after=retry_after)
+
+
+class InvalidSpec(KubeError):
+    """The API server let a spec through that the operator cannot use (another version of the CRDs)."""
+
+    permanent = True
+
+    def __init__(self, message: str, live: Mapping[str, Any]) -> None:
+        super().__init__(message)
+        self.live = live

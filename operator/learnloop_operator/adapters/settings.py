@@ -29,7 +29,8 @@ class Settings:
     postgres_image: str = "localhost/learnloop/postgres:17"
     image_pull_policy: Literal["Always", "IfNotPresent", "Never"] = "IfNotPresent"
     lease_name: str = "learnloop-operator"
-    nats_url: str = ""
+    operator_subject: str = ""
+    """Our own subject, told to the memory services we run."""
     pod_name: str = ""
     port: int = 9090
     workers: int = 16
@@ -51,10 +52,9 @@ def from_environment(environment: Mapping[str, str]) -> Settings:
     policy = text("image_pull_policy")
     if policy not in PULL_POLICIES:
         raise SettingsError(f"LEARNLOOP_IMAGE_PULL_POLICY is {policy!r}: set one of {', '.join(PULL_POLICIES)}")
+    watched = environment.get("LEARNLOOP_WATCH_NAMESPACE", "")
     return Settings(
-        watch_namespaces=tuple(
-            filter(None, map(str.strip, environment.get("LEARNLOOP_WATCH_NAMESPACE", "").split(",")))
-        ),
+        watch_namespaces=tuple(name.strip() for name in watched.split(",") if name.strip()),
         system_namespace=text("system_namespace"),
         data_url=_url("LEARNLOOP_DATA_URL", text("data_url")),
         token_file=text("token_file"),
@@ -65,7 +65,7 @@ def from_environment(environment: Mapping[str, str]) -> Settings:
         postgres_image=text("postgres_image"),
         image_pull_policy=cast(Literal["Always", "IfNotPresent", "Never"], policy),
         lease_name=text("lease_name"),
-        nats_url=environment.get(names.ENV_NATS_URL, ""),
+        operator_subject=environment.get("LEARNLOOP_OPERATOR_SUBJECT", ""),
         pod_name=environment.get(names.ENV_POD_NAME, "") or environment.get("HOSTNAME", "") or "learnloop-operator",
         port=int(_number("LEARNLOOP_PORT", text("port"), 0, 65535)),
         workers=int(_number("LEARNLOOP_WORKERS", text("workers"), 1, 256)),

@@ -42,7 +42,7 @@ class Applier:
             for call in plan.calls:
                 await self.data_plane.call(snapshot.namespace, call)
         except (KubeError, DataPlaneRefused, DataPlaneUnavailable) as error:
-            await self._blame(kind, snapshot, error, manager)
+            await self.blame(kind, snapshot, error)
             raise
         await self._status(kind, snapshot, plan.status, manager)
         for notice in plan.events:
@@ -78,11 +78,12 @@ class Applier:
         if version != live["metadata"]["resourceVersion"]:
             self.echo.expect(kind.kind, snapshot.namespace, snapshot.name, version)
 
-    async def _blame(self, kind: ResourceKind, snapshot: Snapshot, error: Exception, manager: str) -> None:
-        if not (isinstance(error, DataPlaneRefused) or (isinstance(error, KubeError) and error.permanent)):
+    async def blame(self, kind: ResourceKind, snapshot: Snapshot, error: Exception) -> None:
+        """Say in the object's status what can never succeed; errors that may pass are left to the retry."""
+        if isinstance(error, KubeError) and not error.permanent:
             return
         try:
-            await self._status(kind, snapshot, blamed(snapshot, error), manager)
+            await self._status(kind, snapshot, blamed(snapshot, error), field_manager(kind))
         except KubeError as second:
             log.warning("%s %s/%s: status not written: %s", kind.kind, snapshot.namespace, snapshot.name, second)
 
@@ -93,17 +94,21 @@ def field_manager(kind: ResourceKind) -> str:
 
 
 def blamed(snapshot: Snapshot, error: Exception) -> dict[str, Any]:
-    """The live status with the failure in Ready, Reconciling and Stalled; every other condition stays."""
-    reason = "Refused" if isinstance(error, Invalid | DataPlaneRefused) else type(error).__name__
+    """The live status with the failure in Ready, Reconciling and Stalled; every other condition stays.
+
+    A data plane that does not answer takes nobody's readiness away: it holds the object where it is.
+    """
+    before = snapshot.status.get("conditions") or []
+    holds = isinstance(error, DataPlaneUnavailable)
+    was = next((item["status"] for item in before if item["type"] == "Ready"), conditions.UNKNOWN)
     failure = conditions.ready_triplet(
-        ready=False,
-        progressing=False,
-        stalled=True,
-        reason=reason,
+        ready={conditions.TRUE: True, conditions.FALSE: False}.get(was) if holds else False,
+        progressing=holds,
+        stalled=not holds,
+        reason="Refused" if isinstance(error, Invalid | DataPlaneRefused) else type(error).__name__,
         message=str(error)[:1024],
         generation=snapshot.generation,
     )
-    before = snapshot.status.get("conditions") or []
     theirs = {item["type"] for item in failure}
     kept = [item for item in before if item["type"] not in theirs]
     merged = conditions.merge(before, [*failure, *kept], snapshot.time)

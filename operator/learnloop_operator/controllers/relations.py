@@ -61,7 +61,10 @@ class Relations:
         self._in: defaultdict[Key, set[Key]] = defaultdict(set)
 
     def changed(self, key: Key, body: Mapping[str, Any], *, deleted: bool) -> set[Key]:
-        """Everyone to mark dirty: the object, whom it names or named, and who names it."""
+        """Everyone to mark dirty: the object, its owners, who names it, and whom it began or ceased to name.
+
+        Not everyone it names: a policy that a thousand agents use need not be looked at each time one of them moves.
+        """
         before = self._out.pop(key, set())
         after = set() if deleted else references(key.kind, body) - {key}
         for target in before - after:
@@ -72,4 +75,4 @@ class Relations:
             self._in[target].add(key)
         if after:
             self._out[key] = after
-        return {key} | before | after | self._in.get(key, set())
+        return {key} | (owners(body) - {key}) | (before ^ after) | self._in.get(key, set())

@@ -13,11 +13,12 @@ from typing import Any, Protocol, TypeVar
 
 from learnloop_operator.adapters.data_plane import DataPlane, DataPlaneRefused, DataPlaneUnavailable
 from learnloop_operator.adapters.kinds import ResourceKind
-from learnloop_operator.adapters.kube_errors import KubeError, NotLeading
+from learnloop_operator.adapters.kube_errors import InvalidSpec, KubeError, NotLeading
 from learnloop_operator.adapters.lease import Leadership
 from learnloop_operator.adapters.metrics import Metrics
 from learnloop_operator.controllers.apply import Applier
 from learnloop_operator.controllers.dirty_queue import DirtyQueue, Key
+from learnloop_operator.controllers.services import utc_now
 from learnloop_operator.core.plan import Call, Plan
 from learnloop_operator.core.snapshot import Snapshot
 
@@ -116,6 +117,8 @@ class Runtime:
             self._failures.pop(key, None)
         except NotLeading:
             result = "not_leading"
+        except InvalidSpec as error:
+            await self._report(key, error)
         except (KubeError, DataPlaneUnavailable, DataPlaneRefused, TimeoutError) as error:
             self._retry(key, str(error) or f"no end after {PASS_SECONDS:.0f} s")
         except Exception as error:
@@ -138,6 +141,12 @@ class Runtime:
         if plan.requeue_after is not None:
             self.queue.mark_later(key, plan.requeue_after)
         return "ok"
+
+    async def _report(self, key: Key, error: InvalidSpec) -> None:
+        # Only another spec (or another operator) helps: the next event or resync brings us back.
+        snapshot = Snapshot(now=utc_now(), object=error.live)
+        await self._applier.blame(self.controllers[key.kind].kind, snapshot, error)
+        log.warning("%s: %s", key, error)
 
     async def _part(self, controller: Controller[Any], key: Key) -> None:
         calls = controller.gone(key.namespace, key.name)

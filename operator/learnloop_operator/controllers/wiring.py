@@ -73,7 +73,7 @@ def configure(settings: kopf.OperatorSettings, *, namespaced: bool) -> None:
     settings.process.ultimate_exiting_timeout = 10
     for kind, selector in CHILD_SELECTORS.items():
         key = (kind.group, kind.version, kind.plural) if kind.group else (kind.version, kind.plural)
-        settings.watching.label_selectors[key] = selector  # type: ignore[index]
+        settings.watching.label_selectors[key] = selector
 
 
 def own_handler(kind: str, runtime: Runtime, relations: Relations, echo: Echo) -> Any:

@@ -13,9 +13,6 @@ TMP_VOLUME = "learnloop-tmp"
 
 POD_SECURITY: dict[str, Any] = {
     "runAsNonRoot": True,
-    "runAsUser": USER_ID,
-    "runAsGroup": USER_ID,
-    "fsGroup": USER_ID,
     "seccompProfile": {"type": "RuntimeDefault"},
 }
 CONTAINER_SECURITY: dict[str, Any] = {
@@ -98,6 +95,7 @@ def pod_template(
     service_account: str | None = None,
     volumes: Sequence[Mapping[str, Any]] = (),
     grace_seconds: int = 30,
+    user_id: int = USER_ID,
 ) -> dict[str, Any]:
     """core/v1 PodTemplateSpec. `token` mounts the data plane's token, `api_access` the API server's.
 
@@ -105,7 +103,7 @@ def pod_template(
     """
     spec: dict[str, Any] = {
         "containers": [container(main, options, token=token)],
-        "securityContext": POD_SECURITY,
+        "securityContext": {**POD_SECURITY, "runAsUser": user_id, "runAsGroup": user_id, "fsGroup": user_id},
         "automountServiceAccountToken": api_access,
         "enableServiceLinks": False,
         "terminationGracePeriodSeconds": grace_seconds,

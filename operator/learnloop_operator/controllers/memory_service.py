@@ -1,0 +1,110 @@
+"""MemoryService: gather, decide."""
+
+import asyncio
+import base64
+import binascii
+import dataclasses
+import secrets
+from typing import Any
+
+from learnloop_api import names
+from learnloop_api.kinds.memory_service import MemoryServiceSpec, SecretKeyRef
+from learnloop_operator.adapters.kinds import (
+    DEPLOYMENT,
+    MEMORY_SERVICE,
+    POD,
+    SECRET,
+    SERVICE,
+    STATEFUL_SET,
+    ResourceKind,
+)
+from learnloop_operator.adapters.kube import Object
+from learnloop_operator.adapters.pod_state import complaint_of
+from learnloop_operator.controllers.services import Services
+from learnloop_operator.controllers.specs import read_spec
+from learnloop_operator.core.memory.decide import decide
+from learnloop_operator.core.memory.world import MemoryWorld
+from learnloop_operator.core.plan import Call, Plan
+
+
+class MemoryServiceController:
+    """Runs the memory image, and PostgreSQL where asked to."""
+
+    kind: ResourceKind = MEMORY_SERVICE
+
+    def __init__(self, services: Services) -> None:
+        self._services = services
+
+    async def gather(self, namespace: str, name: str) -> MemoryWorld | None:
+        """The service, its children, and whether the secrets it needs can be used (never what is in them)."""
+        live = await self._services.kube.find(MEMORY_SERVICE, namespace, name)
+        if live is None:
+            return None
+        live = {"apiVersion": MEMORY_SERVICE.api_version, "kind": MEMORY_SERVICE.kind, **live}
+        settings = self._services.settings
+        world = MemoryWorld(
+            now=self._services.clock(),
+            object=live,
+            spec=read_spec(MemoryServiceSpec, live),
+            images=(settings.memory_image, settings.postgres_image),
+            pull_policy=settings.image_pull_policy,
+            operator_subject=settings.operator_subject,
+        )
+        server, front, database, back, credentials = await asyncio.gather(
+            self._child(DEPLOYMENT, namespace, world.server_name),
+            self._child(SERVICE, namespace, world.server_name),
+            self._child(STATEFUL_SET, namespace, world.database_name),
+            self._child(SERVICE, namespace, world.database_name),
+            self._child(SECRET, namespace, world.credentials_name),
+        )
+        pods = await self._services.kube.list(POD, namespace, labels=f"{names.LABEL_MEMORY}={name}")
+        problem, version = await self._own_secret(namespace, world.spec.dsn_secret_ref)
+        changes: dict[str, Any] = {
+            "children": tuple(item for item in (server, front, database, back, credentials) if item),
+            "fresh_password": "" if credentials else secrets.token_urlsafe(32),
+            "has_credentials": credentials is not None,
+            "dsn_problem": problem,
+            "dsn_version": version,
+            "server": server,
+            "database": database,
+            "complaint": next(filter(None, map(complaint_of, pods)), None),
+        }
+        return dataclasses.replace(world, **changes)
+
+    def decide(self, snapshot: MemoryWorld) -> Plan:
+        """See core.memory."""
+        return decide(snapshot)
+
+    def gone(self, namespace: str, name: str) -> tuple[Call, ...]:
+        """Nothing outside the cluster: owner references take the children along."""
+        return ()
+
+    async def _child(self, kind: ResourceKind, namespace: str, name: str) -> Object | None:
+        found = await self._services.kube.find(kind, namespace, name)
+        if found is None:
+            return None
+        if kind is SECRET:
+            found.pop("data", None)  # nothing below needs it, so nothing can leak it
+        return {"apiVersion": kind.api_version, "kind": kind.kind, **found}
+
+    async def _own_secret(self, namespace: str, ref: SecretKeyRef | None) -> tuple[str | None, str]:
+        if ref is None:
+            return None, ""
+        secret = await self._services.kube.find(SECRET, namespace, ref.name)
+        where = f"spec.dsnSecretRef: Secret {ref.name}"
+        if secret is None:
+            return f"{where} does not exist in namespace {namespace}: create it with key {ref.key}", ""
+        encoded = (secret.get("data") or {}).get(ref.key)
+        if encoded is None:
+            present = ", ".join(sorted(secret.get("data") or {})) or "none"
+            return f"{where} has no key {ref.key} (it has: {present})", ""
+        if not _is_dsn(encoded):
+            return f"{where}, key {ref.key}: must hold postgresql://user:password@host:port/database", ""
+        return None, str(secret["metadata"]["resourceVersion"])
+
+
+def _is_dsn(encoded: str) -> bool:
+    try:
+        return base64.b64decode(encoded, validate=True).decode().startswith(("postgresql://", "postgres://"))
+    except (binascii.Error, UnicodeDecodeError):
+        return False

@@ -1,0 +1,160 @@
+"""Manifests of a MemoryService's children."""
+
+from typing import Any
+
+from learnloop_api import names
+from learnloop_api.kinds.memory_service import Storage
+from learnloop_operator.core.memory.world import DATABASE, DSN_KEY, PASSWORD_KEY, MemoryWorld
+from learnloop_operator.core.owner import child
+from learnloop_operator.core.plan import Manifest
+from learnloop_operator.core.pods import Main, pod_template
+
+SERVER, POSTGRES = "memory-service", "memory-postgres"
+POSTGRES_USER_ID = 999  # the image's own user: initdb wants a name for it
+CREDENTIALS_DIRECTORY = "/run/credentials"
+ARTIFACTS_DIRECTORY = "/var/lib/learnloop/artifacts"
+ANNOTATION_DSN = f"{names.GROUP}/dsn-version"
+
+
+def credentials(world: MemoryWorld) -> Manifest:
+    """The Secret, made once: the password and the address that contains it."""
+    address = f"{world.database_name}.{world.namespace}.svc:5432/{DATABASE}"
+    data = {
+        PASSWORD_KEY: world.fresh_password,
+        DSN_KEY: f"postgresql://{DATABASE}:{world.fresh_password}@{address}",
+    }
+    labels = world.labels(POSTGRES)
+    return child(
+        world.object,
+        api_version="v1",
+        kind="Secret",
+        name=world.credentials_name,
+        labels=labels,
+        type="Opaque",
+        stringData=data,
+    )
+
+
+def database(world: MemoryWorld, storage: Storage) -> tuple[Manifest, Manifest]:
+    """Service and StatefulSet of PostgreSQL on one volume, which goes when the MemoryService goes."""
+    service = _service(world, world.database_name, POSTGRES, "postgres", 5432)
+    claim: dict[str, Any] = {
+        "accessModes": ["ReadWriteOnce"],
+        "resources": {"requests": {"storage": storage.size}},
+    }
+    if storage.storage_class_name:
+        claim["storageClassName"] = storage.storage_class_name
+    spec = {
+        "replicas": 0 if world.spec.suspend else 1,
+        "serviceName": world.database_name,
+        "selector": {"matchLabels": world.selector(POSTGRES)},
+        # The credentials go with the MemoryService as well: a volume that stayed could never be opened again.
+        "persistentVolumeClaimRetentionPolicy": {"whenDeleted": "Delete", "whenScaled": "Retain"},
+        "volumeClaimTemplates": [{"metadata": {"name": "data"}, "spec": claim}],
+        "template": _database_pod(world, storage),
+    }
+    labels = world.labels(POSTGRES)
+    name = world.database_name
+    return service, child(world.object, api_version="apps/v1", kind="StatefulSet", name=name, labels=labels, spec=spec)
+
+
+def server(world: MemoryWorld) -> tuple[Manifest, Manifest]:
+    """Service and Deployment of the memory service itself."""
+    service = _service(world, world.server_name, SERVER, "http", names.PORT_DATA)
+    spec = {
+        "replicas": world.replicas,
+        "selector": {"matchLabels": world.selector(SERVER)},
+        "strategy": {"type": "RollingUpdate", "rollingUpdate": {"maxUnavailable": 0, "maxSurge": 1}},
+        "template": _server_pod(world),
+    }
+    labels, name = world.labels(SERVER), world.server_name
+    return service, child(world.object, api_version="apps/v1", kind="Deployment", name=name, labels=labels, spec=spec)
+
+
+def _service(world: MemoryWorld, name: str, component: str, port_name: str, port: int) -> Manifest:
+    ports = [{"name": port_name, "port": port, "targetPort": port_name, "protocol": "TCP"}]
+    spec = {"selector": world.selector(component), "ports": ports}
+    return child(world.object, api_version="v1", kind="Service", name=name, labels=world.labels(component), spec=spec)
+
+
+def _server_pod(world: MemoryWorld) -> dict[str, Any]:
+    own = world.spec.dsn_secret_ref
+    source = {"name": own.name, "key": own.key} if own else {"name": world.credentials_name, "key": DSN_KEY}
+    env: dict[str, Any] = {
+        "LEARNLOOP_DSN": {"secretKeyRef": source},
+        "LEARNLOOP_ARTIFACTS": f"file://{ARTIFACTS_DIRECTORY}",
+        "LEARNLOOP_RETENTION_DAYS": str(world.spec.retention_days),
+    }
+    if world.operator_subject:
+        env["LEARNLOOP_OPERATOR_SUBJECT"] = world.operator_subject
+    health: dict[str, Any] = {"httpGet": {"path": "/healthz", "port": "http"}}
+    main = Main(
+        name="memory",
+        image=world.images[0],
+        pull_policy=world.pull_policy,
+        env=env,
+        ports={"http": names.PORT_DATA},
+        probes={
+            # Migrations run first, and they wait for PostgreSQL.
+            "startupProbe": {**health, "periodSeconds": 2, "failureThreshold": 150},
+            "livenessProbe": {**health, "periodSeconds": 10, "timeoutSeconds": 5, "failureThreshold": 6},
+            "readinessProbe": {"httpGet": {"path": "/readyz", "port": "http"}, "periodSeconds": 3, "timeoutSeconds": 5},
+        },
+        mounts=[{"name": "artifacts", "mountPath": ARTIFACTS_DIRECTORY}],
+    )
+    annotations = {"prometheus.io/scrape": "true", "prometheus.io/port": str(names.PORT_DATA)}
+    if world.dsn_version:
+        annotations[ANNOTATION_DSN] = world.dsn_version
+    return pod_template(
+        main,
+        world.spec.pod,
+        labels=world.labels(SERVER),
+        annotations=annotations,
+        token=False,
+        api_access=True,  # fetches the keys that callers' tokens are checked with
+        volumes=[{"name": "artifacts", "emptyDir": {}}],
+    )
+
+
+def _database_pod(world: MemoryWorld, storage: Storage) -> dict[str, Any]:
+    check: dict[str, Any] = {
+        "exec": {"command": ["pg_isready", "--host=127.0.0.1", f"--username={DATABASE}", f"--dbname={DATABASE}"]}
+    }
+    main = Main(
+        name="postgres",
+        image=world.images[1],
+        pull_policy=world.pull_policy,
+        env={
+            "POSTGRES_USER": DATABASE,
+            "POSTGRES_DB": DATABASE,
+            "POSTGRES_PASSWORD_FILE": f"{CREDENTIALS_DIRECTORY}/{PASSWORD_KEY}",
+            "PGDATA": "/var/lib/postgresql/data/pgdata",
+        },
+        ports={"postgres": 5432},
+        probes={
+            "startupProbe": {**check, "periodSeconds": 2, "failureThreshold": 90},
+            "livenessProbe": {**check, "periodSeconds": 20, "timeoutSeconds": 5, "failureThreshold": 6},
+            "readinessProbe": {**check, "periodSeconds": 5, "timeoutSeconds": 5},
+        },
+        mounts=[
+            {"name": "data", "mountPath": "/var/lib/postgresql/data"},
+            {"name": "run", "mountPath": "/var/run/postgresql"},
+            {"name": "shm", "mountPath": "/dev/shm"},
+            {"name": "credentials", "mountPath": CREDENTIALS_DIRECTORY, "readOnly": True},
+        ],
+    )
+    secret = {"secretName": world.credentials_name, "items": [{"key": PASSWORD_KEY, "path": PASSWORD_KEY}]}
+    return pod_template(
+        main,
+        storage.pod,
+        labels=world.labels(POSTGRES),
+        token=False,
+        volumes=[
+            {"name": "run", "emptyDir": {}},
+            # Parallel queries share memory here; the runtime's default is 64 MiB.
+            {"name": "shm", "emptyDir": {"medium": "Memory", "sizeLimit": "256Mi"}},
+            {"name": "credentials", "secret": secret},
+        ],
+        grace_seconds=60,
+        user_id=POSTGRES_USER_ID,
+    )

@@ -1,0 +1,113 @@
+"""What to do next about a MemoryService."""
+
+from typing import Any
+
+from learnloop_operator.core import conditions
+from learnloop_operator.core.memory import children
+from learnloop_operator.core.memory.world import MemoryWorld
+from learnloop_operator.core.plan import Manifest, Notice, Plan
+
+SOON, LATER = 3.0, 15.0
+
+
+def decide(world: MemoryWorld) -> Plan:
+    """Children first, then what they report. Deletion is the garbage collector's: nothing outside must be undone."""
+    if world.deleting:
+        return Plan(status=world.status)
+    spec = world.spec
+    if (spec.storage is None) == (spec.dsn_secret_ref is None):
+        return _hold(world, "InvalidSpec", "spec: set exactly one of storage and dsnSecretRef", after=None)
+    if world.dsn_problem is not None:
+        return _hold(world, "SecretUnusable", world.dsn_problem, after=LATER)
+    manifests: list[Manifest] = []
+    if spec.storage is not None:
+        if not world.has_credentials:
+            if world.database is not None:
+                return _hold(world, "CredentialsLost", _lost(world), after=LATER)
+            manifests.append(children.credentials(world))
+        manifests += children.database(world, spec.storage)
+    manifests += children.server(world)
+    return _report(world, tuple(manifests))
+
+
+def _report(world: MemoryWorld, manifests: tuple[Manifest, ...]) -> Plan:
+    ready = _ready(world.server)
+    credentials = {"name": world.credentials_name} if world.spec.storage is not None else None
+    fields: dict[str, Any] = {"url": world.url, "credentials": credentials}
+    if world.spec.suspend:
+        state = _status(
+            world, "Suspended", "suspended: no pods, the data stays", ready=False, progressing=False, **fields
+        )
+        return Plan(status=state, apply=manifests, events=_news(world, "Suspended", "scaled to 0"))
+    if ready >= world.replicas and _settled(world.server):
+        message = f"{ready} of {world.replicas} pods are ready at {world.url}"
+        state = _status(world, "Ready", message, ready=True, progressing=False, **fields)
+        return Plan(status=state, apply=manifests, events=_news(world, "Ready", message))
+    message = f"{ready} of {world.replicas} pods are ready"
+    if world.complaint:
+        message = f"{message}; {world.complaint}"
+    state = _status(world, "Starting", message, ready=False, progressing=True, **fields)
+    return Plan(status=state, apply=manifests, requeue_after=SOON)
+
+
+def _hold(world: MemoryWorld, reason: str, message: str, *, after: float | None) -> Plan:
+    state = _status(world, reason, message, ready=False, progressing=False, stalled=True)
+    return Plan(status=state, events=_news(world, reason, message, "Warning"), requeue_after=after)
+
+
+def _lost(world: MemoryWorld) -> str:
+    return (
+        f"Secret {world.credentials_name} is gone, and only it could open the database: restore it, or delete "
+        f"StatefulSet {world.database_name} and its volume to begin anew"
+    )
+
+
+def _status(
+    world: MemoryWorld,
+    reason: str,
+    message: str,
+    *,
+    ready: bool,
+    progressing: bool,
+    stalled: bool = False,
+    **fields: Any,
+) -> dict[str, Any]:
+    triplet = conditions.ready_triplet(
+        ready=ready,
+        progressing=progressing,
+        stalled=stalled,
+        reason=reason,
+        message=message,
+        generation=world.generation,
+    )
+    selector = ",".join(f"{key}={value}" for key, value in sorted(world.selector(children.SERVER).items()))
+    state = {
+        **world.status,
+        **fields,
+        "observedGeneration": world.generation,
+        "phase": reason,
+        "replicas": int(((world.server or {}).get("status") or {}).get("replicas") or 0),
+        "readyReplicas": _ready(world.server),
+        "selector": selector,
+        "conditions": conditions.merge(world.status.get("conditions") or (), triplet, world.time),
+    }
+    return {key: value for key, value in state.items() if value is not None}
+
+
+def _news(world: MemoryWorld, reason: str, message: str, type_: Any = "Normal") -> tuple[Notice, ...]:
+    live = world.status.get("conditions") or ()
+    known = any(item.get("type") == "Ready" and item.get("reason") == reason for item in live)
+    return () if known else (Notice(type_, reason, message),)
+
+
+def _ready(deployment: Manifest | None) -> int:
+    return int(((deployment or {}).get("status") or {}).get("readyReplicas") or 0)
+
+
+def _settled(deployment: Manifest | None) -> bool:
+    """The rollout of the newest template is over."""
+    if deployment is None:
+        return False
+    status, wanted = deployment.get("status") or {}, int((deployment.get("spec") or {}).get("replicas") or 0)
+    seen = int(status.get("observedGeneration") or 0) >= int(deployment["metadata"].get("generation") or 0)
+    return seen and int(status.get("updatedReplicas") or 0) >= wanted

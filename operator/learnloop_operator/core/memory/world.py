@@ -1,0 +1,69 @@
+"""What a decision about a MemoryService may look at, and what its children are called."""
+
+from dataclasses import dataclass
+
+from learnloop_api import names
+from learnloop_api.kinds.memory_service import MemoryServiceSpec
+from learnloop_operator.core.owner import standard_labels
+from learnloop_operator.core.plan import Manifest
+from learnloop_operator.core.snapshot import Snapshot
+
+PASSWORD_KEY, DSN_KEY = "postgres-password", "dsn"
+DATABASE = "learnloop"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MemoryWorld(Snapshot):
+    """A MemoryService and its children. No secret's content is ever in here, except one that is not in use yet."""
+
+    spec: MemoryServiceSpec
+    images: tuple[str, str]
+    """Memory service, PostgreSQL."""
+    pull_policy: str
+    operator_subject: str = ""
+    fresh_password: str = ""
+    """Newly drawn by gather when there are no credentials yet; never the password in use."""
+    has_credentials: bool = False
+    dsn_problem: str | None = None
+    """Why the user's secret cannot be used."""
+    dsn_version: str = ""
+    """Changes when the secret does: the pods then restart with the new address."""
+    server: Manifest | None = None
+    """Live Deployment."""
+    database: Manifest | None = None
+    """Live StatefulSet."""
+    complaint: str | None = None
+    """What the first pod that is not ready says."""
+
+    @property
+    def server_name(self) -> str:
+        """Deployment and Service of the memory service."""
+        return f"{self.name}-memory"
+
+    @property
+    def database_name(self) -> str:
+        """StatefulSet and Service of PostgreSQL."""
+        return f"{self.name}-postgres"
+
+    @property
+    def credentials_name(self) -> str:
+        """Secret made once by us."""
+        return f"{self.name}-postgres"
+
+    @property
+    def url(self) -> str:
+        """Where the service answers inside the cluster."""
+        return f"http://{self.server_name}.{self.namespace}.svc:{names.PORT_DATA}"
+
+    @property
+    def replicas(self) -> int:
+        """Wanted pods of the service."""
+        return 0 if self.spec.suspend else self.spec.replicas
+
+    def selector(self, component: str) -> dict[str, str]:
+        """Labels that pick the pods of one component."""
+        return {names.LABEL_MEMORY: self.name, names.LABEL_COMPONENT: component}
+
+    def labels(self, component: str) -> dict[str, str]:
+        """Labels of a child."""
+        return standard_labels(component, {names.LABEL_MEMORY: self.name})

@@ -1,0 +1,1 @@
+"""TrainingJob: from a spec to a proven artifact, one attempt after another."""

@@ -1,0 +1,222 @@
+"""What to do next about a TrainingJob: the rules in the order in which they are asked.
+
+Record before act: whatever ends an attempt is first written to status and only then done, so an operator killed at any
+instruction neither loses count of the attempts nor the reason.
+"""
+
+from collections.abc import Callable
+
+from learnloop_operator.core.plan import Call, Plan
+from learnloop_operator.core.training import gang, proof
+from learnloop_operator.core.training.outcomes import (
+    LATER,
+    NOW,
+    RESTARTING,
+    SOON,
+    fail,
+    hold,
+    judge,
+    launch,
+    retry,
+    run_path,
+    told,
+)
+from learnloop_operator.core.training.report import PHASES, Verdict, status
+from learnloop_operator.core.training.world import Backend, World
+
+MANIFEST_GRACE = 15.0
+"""A gang may end a moment before its manifest can be read."""
+
+Rule = Callable[[World, Backend], Plan | None]
+
+
+def decide(world: World, backend: Backend) -> Plan:
+    """The first rule that applies."""
+    for rule in RULES:
+        plan = rule(world, backend)
+        if plan is not None:
+            return plan
+    raise AssertionError("the last rule always applies")
+
+
+def leave_to_garbage_collection(world: World, _: Backend) -> Plan | None:
+    """The children carry owner references; nothing is left to do."""
+    return Plan(status=world.status) if world.deleting else None
+
+
+def keep_finished(world: World, _: Backend) -> Plan | None:
+    """A finished job stays finished; its pods go when they are failed leftovers, or old."""
+    if not world.status.get("finishedAt"):
+        return None
+    state = {**world.status, "observedGeneration": world.generation}
+    job, ttl = world.job, world.spec.ttl_seconds_after_finished
+    if job is None or job.deleting:
+        return Plan(status=state)
+    if job.state == "active" and not world.holds("Trained"):
+        return Plan(status=state, delete=(job.ref,))
+    if ttl is None:
+        return Plan(status=state)
+    left = ttl - (world.since("finishedAt") or 0.0)
+    return Plan(status=state, delete=(job.ref,)) if left <= 0 else Plan(status=state, requeue_after=left)
+
+
+def suspend(world: World, _: Backend) -> Plan | None:
+    """No pods; the checkpoint stays where it is. The clock of deadlineSeconds begins anew on resume."""
+    if not world.spec.suspend:
+        return None
+    state = status(
+        world,
+        Verdict(phase="Suspended", reason="Suspended", message=_paused(world), progressing=False, suspended=True),
+        attempts=world.attempts or None,
+        startedAt=None,
+        eta=None,
+    )
+    if not world.holds("Suspended"):
+        return Plan(status=state, events=told(world, "Suspended", _paused(world)), requeue_after=NOW)
+    if world.job is not None and not world.job.deleting:
+        return Plan(status=state, delete=(world.job.ref,))
+    return Plan(status=state)
+
+
+def need_backend(world: World, _: Backend) -> Plan | None:
+    """Without the backend's kind nothing can run, and everything else goes on."""
+    if world.backend_missing is None:
+        return None
+    return hold(world, "BackendMissing", world.backend_missing, after=LATER)
+
+
+def accept_proof(world: World, _: Backend) -> Plan | None:
+    """A verified manifest is the only way to Trained."""
+    found = world.run.manifest if world.run and world.attempts else None
+    if found is None:
+        return None
+    problem = proof.flaw(world, found)
+    if problem is None:
+        return judge(world, found)
+    severity, why = problem
+    return fail(world, "ProofRejected", why) if severity == "wrong" else None
+
+
+def heed_deadline(world: World, _: Backend) -> Plan | None:
+    """deadlineSeconds of wall time since the start (or the last resume)."""
+    limit, spent = world.spec.deadline_seconds, world.since("startedAt")
+    if limit is None or spent is None or spent <= limit:
+        return None
+    return fail(world, "DeadlineExceeded", f"not finished after {spent:.0f} s (deadlineSeconds: {limit})")
+
+
+def finish_restart(world: World, _: Backend) -> Plan | None:
+    """The end of an attempt is on record: now its gang goes."""
+    job, recorded = world.job, world.condition("Reconciling")
+    if job is None or recorded.get("reason") != RESTARTING or job.attempt + 1 != world.recorded:
+        return None
+    verdict = Verdict(phase=RESTARTING, reason=RESTARTING, message=str(recorded.get("message", "")))
+    delete = () if job.deleting else (job.ref,)
+    return Plan(status=status(world, verdict), delete=delete, requeue_after=SOON / 2)
+
+
+def start(world: World, backend: Backend) -> Plan | None:
+    """No gang: begin the first attempt, the next one, or go on where a suspension stopped."""
+    if world.job is not None:
+        return None
+    last = str(world.condition("Reconciling").get("message", "")) if _restarting(world) else ""
+    if world.ranks:
+        names = ", ".join(rank.name for rank in world.ranks[:3])
+        return hold(
+            world, RESTARTING if last else "Starting", last or f"waiting for the end of {names}", after=SOON / 2
+        )
+    if world.run_error is not None:
+        return hold(world, "DataPlaneUnavailable", world.run_error)
+    resumed = world.holds("Suspended")
+    if world.attempts == 0 and world.has_data:
+        # A run of a deleted job of the same name: its checkpoint and manifest must never count as ours.
+        call = Call("DELETE", run_path(world.name))
+        verdict = Verdict(
+            phase="Pending", reason="Cleaning", message="removing the data of an earlier job of this name"
+        )
+        return Plan(status=status(world, verdict), calls=(call,), requeue_after=NOW)
+    attempt = max(0, world.attempts - 1) if resumed else world.attempts
+    if attempt >= world.spec.max_attempts:
+        why = last or "the gang was deleted by somebody else"
+        return fail(world, "AttemptsExhausted", f"no attempt left (maxAttempts: {world.spec.max_attempts}); {why}")
+    return launch(world, backend, attempt, last)
+
+
+def await_removal(world: World, _: Backend) -> Plan | None:
+    """Something deletes the gang: wait until it is gone."""
+    if world.job is None or not world.job.deleting:
+        return None
+    return hold(world, "Starting", "waiting for the end of the previous pods", after=SOON / 2)
+
+
+def heed_refusal(world: World, _: Backend) -> Plan | None:
+    """Exit code 2: the trainer says that the configuration is wrong. No retry can help."""
+    why = gang.refusal(world)
+    return fail(world, "ConfigurationError", why) if why else None
+
+
+def end_attempt(world: World, _: Backend) -> Plan | None:
+    """The gang failed, ended without proof, or shows no sign of life."""
+    job = world.job
+    assert job is not None
+    if job.state == "failed":
+        return retry(world, job, gang.post_mortem(world, job))
+    if world.run_error is not None:
+        return hold(world, "DataPlaneUnavailable", world.run_error)
+    if job.state == "succeeded":
+        since = (world.now - job.finished).total_seconds() if job.finished else MANIFEST_GRACE
+        if since < MANIFEST_GRACE:
+            return hold(world, "AwaitingProof", "the pods succeeded; waiting for the manifest", after=SOON)
+        found = world.run.manifest if world.run else None
+        problem = proof.flaw(world, found) if found else None
+        return retry(world, job, problem[1] if problem else "the pods succeeded, but there is no manifest")
+    why = gang.stalled(world, job)
+    return retry(world, job, why) if why else None
+
+
+def watch(world: World, _: Backend) -> Plan | None:
+    """All is well: report progress."""
+    job, beat = world.job, world.heartbeat
+    assert job is not None
+    fields = {"attempts": world.attempts, "pytorchJob": job.ref.name}
+    if world.since("startedAt") is None:
+        fields["startedAt"] = world.time
+    if world.since("attemptStartedAt") is None:
+        fields["attemptStartedAt"] = world.time
+    reason, message = PHASES.get(beat.phase if beat else "starting", "Training"), _working(world)
+    verdict = Verdict(phase=reason, reason=reason, message=message)
+    return Plan(status=status(world, verdict, **fields), requeue_after=SOON)
+
+
+RULES: tuple[Rule, ...] = (
+    leave_to_garbage_collection,
+    keep_finished,
+    suspend,
+    need_backend,
+    accept_proof,
+    heed_deadline,
+    finish_restart,
+    start,
+    await_removal,
+    heed_refusal,
+    end_attempt,
+    watch,
+)
+
+
+def _restarting(world: World) -> bool:
+    return world.condition("Reconciling").get("reason") == RESTARTING
+
+
+def _paused(world: World) -> str:
+    step = world.run.checkpoint.step if world.run and world.run.checkpoint else None
+    return f"suspended; resumes from step {step}" if step is not None else "suspended"
+
+
+def _working(world: World) -> str:
+    beat = world.heartbeat
+    if beat is None:
+        return gang.waiting(world) or f"{gang.census(world)}; no heartbeat yet"
+    ranks = f"{beat.world_size} ranks" if beat.world_size != 1 else "1 rank"
+    text = f"{ranks}, attempt {world.attempts} of {world.spec.max_attempts}"
+    return f"{text}: {beat.message}" if beat.message else text

@@ -1,0 +1,71 @@
+"""Is the gang alive? v1 of the training operator never restarts a gang: one lost rank may leave the others hanging."""
+
+from datetime import timedelta
+
+from learnloop_operator.core import times
+from learnloop_operator.core.training.world import CONFIGURATION_ERROR, BackendJob, Rank, World
+
+REPLACED_AFTER = timedelta(seconds=30)
+"""A pod created this much later than its job was not there from the start: it replaces a lost one."""
+
+
+def waiting(world: World) -> str | None:
+    """Why the gang has not begun to work, when the cause lies outside of it (no node, no image, no pods yet)."""
+    if world.heartbeat is not None or world.job is None:
+        return None
+    expected = 1 + world.spec.workers
+    for rank in world.ranks:
+        if rank.waiting:
+            return f"pod {rank.name} waits: {rank.waiting}"
+    if len(world.ranks) < expected:
+        return f"{len(world.ranks)} of {expected} pods exist so far"
+    return None
+
+
+def stalled(world: World, job: BackendJob) -> str | None:
+    """The sentence why this attempt is given up; None while there is hope."""
+    limit = world.spec.stall_seconds
+    if waiting(world) and not any(_replaced(rank, job) for rank in world.ranks):
+        return None
+    signs = [job.created]
+    begun = times.parse(world.status.get("attemptStartedAt"))
+    if begun is not None:
+        signs.append(begun)
+    # Starts count for pods that were there from the beginning only: a crash loop starts for ever.
+    signs += [rank.started for rank in world.ranks if rank.started and not _replaced(rank, job)]
+    beat, age = world.heartbeat, world.run.heartbeat_age_seconds if world.run else None
+    # A gang that waits for a lost rank still says "starting"; only work is a sign of life.
+    if beat is not None and beat.phase != "starting" and age is not None:
+        signs.append(world.now - timedelta(seconds=age))
+    quiet = (world.now - max(signs)).total_seconds()
+    if quiet <= limit:
+        return None
+    return f"no sign of work for {quiet:.0f} s (limit {limit} s); {census(world)}"
+
+
+def census(world: World) -> str:
+    """Which ranks run."""
+    expected = 1 + world.spec.workers
+    running = sum(rank.running and not rank.deleting for rank in world.ranks)
+    return f"{running} of {expected} ranks run"
+
+
+def refusal(world: World) -> str | None:
+    """The trainer's sentence when it says that the configuration is wrong."""
+    for rank in world.ranks:
+        if rank.exit_code == CONFIGURATION_ERROR:
+            return rank.message or "the trainer refused its configuration without saying why; see its logs"
+    return None
+
+
+def post_mortem(world: World, job: BackendJob) -> str:
+    """How the gang ended, in the words of the rank that failed."""
+    for rank in world.ranks:
+        if rank.exit_code:
+            said = f": {rank.message}" if rank.message else ""
+            return f"pod {rank.name} exited with {rank.exit_code}{said}"
+    return job.message or "its pods failed"
+
+
+def _replaced(rank: Rank, job: BackendJob) -> bool:
+    return rank.created - job.created > REPLACED_AFTER
