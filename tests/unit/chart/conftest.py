@@ -43,9 +43,8 @@ class Release:
         for item in self.objects:
             if item["kind"] == "Pod":
                 found[f"Pod/{item['metadata']['name']}"] = item
-            elif template := (item.get("spec") or {}).get("template"):
-                if "spec" in template and "containers" in template["spec"]:
-                    found[f"{item['kind']}/{item['metadata']['name']}"] = template
+            elif item["kind"] in ("Deployment", "StatefulSet"):
+                found[f"{item['kind']}/{item['metadata']['name']}"] = item["spec"]["template"]
         return found
 
     def environment(self, deployment: str) -> dict[str, Any]:
@@ -60,7 +59,9 @@ Render = Callable[..., Release]
 @pytest.fixture(scope="session")
 def helm() -> str:
     """Path of the Helm to test with."""
-    found = subprocess.run([sys.executable, ROOT / "hack" / "helm", "--cached"], capture_output=True, text=True, timeout=30)
+    found = subprocess.run(
+        [sys.executable, ROOT / "hack" / "helm", "--cached"], capture_output=True, text=True, timeout=30
+    )
     assert found.returncode == 0, found.stderr
     return found.stdout.strip()
 

@@ -62,7 +62,7 @@ def test_what_keeps_running_has_probes_and_everything_has_resources(release: Rel
     for owner, pod in release.pods().items():
         for container in containers(pod):
             assert container["resources"]["requests"], owner
-            assert container["resources"]["limits"]["memory"] if not owner.endswith("x") else True, owner
+            assert container["resources"]["limits"]["memory"], owner
         if not owner.startswith("Pod/"):
             for container in pod["spec"]["containers"]:
                 assert {"startupProbe", "livenessProbe", "readinessProbe"} <= set(container), owner

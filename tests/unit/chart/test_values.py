@@ -55,7 +55,9 @@ def test_helm_lint_finds_nothing(helm: str) -> None:
     subprocess.run([helm, "lint", "--strict", str(CHART)], check=True, capture_output=True, timeout=60)
 
 
-@pytest.mark.parametrize("file", [CHART / "values.yaml", ROOT / "hack" / "cluster" / "values.yaml"], ids=["own", "local"])
+@pytest.mark.parametrize(
+    "file", [CHART / "values.yaml", ROOT / "hack" / "cluster" / "values.yaml"], ids=["own", "local"]
+)
 def test_the_values_files_fit_the_schema(file: Path) -> None:
     Draft7Validator.check_schema(SCHEMA)
     Draft7Validator(SCHEMA).validate(yaml.safe_load(file.read_text()))

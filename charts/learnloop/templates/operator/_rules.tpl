@@ -11,10 +11,6 @@
     - rewardpolicies/status
     - trainingjobs/status
   verbs: [patch]
-# Metadata alone: a finalizer where something outside the cluster must be undone. The spec is the user's.
-- apiGroups: [learnloop.dev]
-  resources: [learningagents, memoryservices]
-  verbs: [patch]
 # A child's ownerReference with blockOwnerDeletion, where the cluster enforces it.
 - apiGroups: [learnloop.dev]
   resources: [learningagents/finalizers, memoryservices/finalizers, modeldeployments/finalizers, trainingjobs/finalizers]

@@ -1,0 +1,37 @@
+"""The chart's copy of the custom resource definitions."""
+
+import subprocess
+import sys
+
+import yaml
+
+from .conftest import ROOT, Render
+
+DEFINITIONS = {
+    definition["metadata"]["name"]: definition
+    for definition in (yaml.safe_load(path.read_text()) for path in sorted((ROOT / "crds").glob("*.yaml")))
+}
+
+
+def test_the_chart_carries_the_newest_definitions() -> None:
+    checked = subprocess.run(
+        [sys.executable, ROOT / "hack" / "sync-chart-crds", "--check"], capture_output=True, text=True, timeout=30
+    )
+    assert checked.returncode == 0, checked.stderr
+
+
+def test_rendered_definitions_equal_the_generated_ones_but_for_keep(render: Render) -> None:
+    rendered = {item["metadata"]["name"]: item for item in render().of("CustomResourceDefinition")}
+    assert set(rendered) == set(DEFINITIONS)
+    for name, item in rendered.items():
+        notes = item["metadata"]["annotations"]
+        assert notes.pop("helm.sh/resource-policy") == "keep"
+        metadata = {key: value for key, value in item["metadata"].items() if value != {}}
+        assert {**item, "metadata": metadata} == DEFINITIONS[name]
+
+
+def test_keep_can_be_given_up_and_definitions_left_out(render: Render) -> None:
+    given_up = render({"crds": {"keep": False}}).of("CustomResourceDefinition")
+    assert len(given_up) == 5
+    assert not any(item["metadata"].get("annotations") for item in given_up)
+    assert not render({"crds": {"enabled": False}}).of("CustomResourceDefinition")

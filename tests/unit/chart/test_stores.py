@@ -1,0 +1,165 @@
+"""The data plane and its stores: embedded, external, kept, and never with a password in a manifest."""
+
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from learnloop_api import names
+
+from .conftest import ROOT, Object, Render
+
+EXTERNAL: dict[str, Any] = {
+    "postgresql": {"embedded": False, "external": {"dsnSecret": {"name": "pg", "key": "url"}}},
+    "nats": {"embedded": False, "external": {"url": "nats://nats.infra:4222", "credentialsSecret": "nats-user"}},
+    "prometheus": {"embedded": False, "external": {"url": "http://prometheus.monitoring:9090"}},
+    "dataPlane": {"artifacts": {"s3": {"bucket": "models", "prefix": "rl", "region": "eu-central-1"}}},
+}
+
+
+def secret(name: str, key: str) -> Object:
+    return {"secretKeyRef": {"name": name, "key": key}}
+
+
+def test_the_data_plane_reads_the_environment_it_is_given(render: Render) -> None:
+    environment = render().environment("learnloop-data")
+    assert environment["LEARNLOOP_AUTH"] == "jwks"
+    assert environment["LEARNLOOP_OPERATOR_SUBJECT"] == "system:serviceaccount:learnloop-system:learnloop-operator"
+    assert environment["POSTGRES_PASSWORD"] == secret("learnloop-credentials", "postgres-password")
+    order = list(environment)
+    assert order.index("POSTGRES_PASSWORD") < order.index("LEARNLOOP_DSN"), "Kubernetes expands what came before"
+    assert environment["LEARNLOOP_DSN"] == (
+        "postgresql://learnloop:$(POSTGRES_PASSWORD)@learnloop-postgres.learnloop-system.svc:5432/learnloop"
+    )
+    assert environment["LEARNLOOP_NATS_PASSWORD_FILE"] == "/run/credentials/nats-password"
+    assert environment["LEARNLOOP_ARTIFACTS"] == "file:///var/lib/learnloop/artifacts"
+
+
+def test_the_data_plane_accepts_that_environment(render: Render, tmp_path: Path) -> None:
+    password = tmp_path / "nats-password"
+    password.write_text("letters")
+    given = {name: value for name, value in render().environment("learnloop-data").items() if isinstance(value, str)}
+    given["LEARNLOOP_NATS_PASSWORD_FILE"] = str(password)
+    check = "from learnloop_memory.config import Config; print(Config.from_env().auth)"
+    answer = subprocess.run(
+        [sys.executable, "-c", check], env=given, capture_output=True, text=True, timeout=30, check=True
+    )
+    assert answer.stdout.strip() == "jwks"
+
+
+def test_everything_can_be_brought_along(render: Render) -> None:
+    release = render(EXTERNAL)
+    assert not release.of("StatefulSet", "PersistentVolumeClaim", "Secret")
+    assert {item["metadata"]["name"] for item in release.of("Deployment")} == {"learnloop-data", "learnloop-operator"}
+    environment = release.environment("learnloop-data")
+    assert environment["LEARNLOOP_DSN"] == secret("pg", "url")
+    assert environment["LEARNLOOP_NATS_URL"] == "nats://nats.infra:4222"
+    assert environment["LEARNLOOP_NATS_PASSWORD"] == secret("nats-user", "password")
+    assert environment["LEARNLOOP_ARTIFACTS"] == "s3://models/rl"
+    assert environment["AWS_REGION"] == "eu-central-1"
+    assert release.environment("learnloop-operator")["LEARNLOOP_PROMETHEUS_URL"] == "http://prometheus.monitoring:9090"
+    operator = release.one("Deployment", "learnloop-operator")["spec"]["template"]["spec"]
+    assert "initContainers" not in operator, "nothing embedded, no password to make"
+
+
+def test_no_password_is_rendered_and_two_renderings_are_the_same(helm: str, render: Render) -> None:
+    credentials = render().one("Secret", "learnloop-credentials")
+    assert "data" not in credentials
+    assert "stringData" not in credentials
+    command = [helm, "template", "learnloop", str(ROOT / "charts" / "learnloop"), "-n", "learnloop-system"]
+    texts = {subprocess.run(command, capture_output=True, text=True, timeout=60, check=True).stdout for _ in range(2)}
+    assert len(texts) == 1
+
+
+def test_whoever_reads_a_password_waits_for_it(render: Render) -> None:
+    for kind, name, keys in (
+        ("StatefulSet", "learnloop-postgres", ["postgres-password"]),
+        ("StatefulSet", "learnloop-nats", ["nats-password"]),
+        ("Deployment", "learnloop-data", ["postgres-password", "nats-password"]),
+    ):
+        volumes = render().one(kind, name)["spec"]["template"]["spec"]["volumes"]
+        mounted = next(volume["secret"] for volume in volumes if volume["name"] == "credentials")
+        assert [item["key"] for item in mounted["items"]] == keys
+        assert "optional" not in mounted
+
+
+@pytest.mark.parametrize("keep", [True, False])
+def test_uninstalling_keeps_data_and_password_together_or_neither(render: Render, keep: bool) -> None:
+    persistence = {"persistence": {"keep": keep}}
+    release = render({"postgresql": persistence, "nats": persistence, "dataPlane": {"artifacts": persistence}})
+    for item in release.of("StatefulSet"):
+        assert item["spec"]["persistentVolumeClaimRetentionPolicy"]["whenDeleted"] == ("Retain" if keep else "Delete")
+    for kind, name in (("PersistentVolumeClaim", "learnloop-artifacts"), ("Secret", "learnloop-credentials")):
+        notes = release.one(kind, name)["metadata"].get("annotations", {})
+        assert ("helm.sh/resource-policy" in notes) is keep
+
+
+def test_without_persistence_no_volume_is_claimed(render: Render) -> None:
+    off = {"persistence": {"enabled": False}}
+    release = render({"postgresql": off, "nats": off, "dataPlane": {"artifacts": off}})
+    assert not release.of("PersistentVolumeClaim")
+    assert not any("volumeClaimTemplates" in item["spec"] for item in release.of("StatefulSet"))
+
+
+def test_nats_has_jetstream_a_login_and_room_for_long_episodes(render: Render) -> None:
+    config = render().one("ConfigMap", "learnloop-nats")["data"]["nats.conf"]
+    for line in ("max_payload: 8MB", "store_dir: /data", "password: $NATS_PASSWORD"):
+        assert line in config
+
+
+def test_prometheus_scrapes_labelled_pods_and_trusts_none_of_them(render: Render) -> None:
+    config = yaml.safe_load(render().one("ConfigMap", "learnloop-prometheus")["data"]["prometheus.yml"])
+    assert config["global"]["scrape_interval"] == "2s"
+    (job,) = config["scrape_configs"]
+    assert job["honor_labels"] is False
+    assert job["kubernetes_sd_configs"][0]["selectors"] == [
+        {"role": "pod", "label": f"{names.LABEL_PART_OF}=learnloop"}
+    ]
+    assert {rule.get("target_label") for rule in job["relabel_configs"]} >= {"namespace", "pod", "__address__"}
+    bounded = render({"watchNamespaces": ["team-a"]}).one("ConfigMap", "learnloop-prometheus")
+    (job,) = yaml.safe_load(bounded["data"]["prometheus.yml"])["scrape_configs"]
+    assert job["kubernetes_sd_configs"][0]["namespaces"]["names"] == ["learnloop-system", "team-a"]
+
+
+def test_a_change_of_configuration_restarts_what_reads_it(render: Render) -> None:
+    def checksum(values: dict[str, Any]) -> str:
+        template = render(values).one("Deployment", "learnloop-prometheus")["spec"]["template"]
+        return str(template["metadata"]["annotations"]["checksum/config"])
+
+    assert checksum({}) != checksum({"prometheus": {"scrapeInterval": "1s"}})
+
+
+def test_stores_are_closed_to_everybody_but_the_data_plane(render: Render) -> None:
+    release = render()
+
+    def callers(name: str) -> list[str]:
+        (rule,) = release.one("NetworkPolicy", name)["spec"]["ingress"]
+        labels = (peer.get("podSelector", {}).get("matchLabels", {}) for peer in rule["from"])
+        return [item.get(names.LABEL_COMPONENT, "anywhere in the cluster") for item in labels]
+
+    assert callers("learnloop-postgres") == ["data-plane"]
+    assert callers("learnloop-nats") == ["data-plane"]
+    assert callers("learnloop-prometheus") == ["operator", "test"]
+    assert callers("learnloop-operator") == ["prometheus", "test"]
+    assert callers("learnloop-data") == ["operator", "prometheus", "test", "anywhere in the cluster"]
+
+
+def test_monitors_are_made_where_they_are_asked_for(render: Render) -> None:
+    assert not render().of("ServiceMonitor", "PodMonitor")
+    release = render({"serviceMonitor": {"enabled": True, "labels": {"release": "prometheus"}}})
+    assert len(release.of("ServiceMonitor")) == 2
+    (policy_servers,) = release.of("PodMonitor")
+    assert policy_servers["spec"]["selector"]["matchLabels"] == {
+        names.LABEL_MANAGED_BY: names.MANAGED_BY,
+        names.LABEL_COMPONENT: "policy-server",
+    }
+    assert policy_servers["metadata"]["labels"]["release"] == "prometheus"
+
+
+def test_disruption_budgets_come_with_the_second_replica(render: Render) -> None:
+    assert not render().of("PodDisruptionBudget")
+    several = {"operator": {"replicas": 2}, "dataPlane": {"replicas": 3, "artifacts": {"s3": {"bucket": "models"}}}}
+    assert len(render(several).of("PodDisruptionBudget")) == 2
