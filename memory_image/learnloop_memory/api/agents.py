@@ -1,0 +1,53 @@
+"""Agents, and what they observed."""
+
+from typing import Annotated
+
+from fastapi import APIRouter, Query, Response
+from pydantic import Field
+
+from learnloop_api.wire.base import Name
+from learnloop_api.wire.reward import AgentStats
+from learnloop_memory.api.common import Caller, Input, NamePath, Svc, answer
+from learnloop_memory.experience import agents
+
+router = APIRouter(prefix="/api/v1", tags=["agents"])
+
+
+class Registration(Input):
+    """By which RewardPolicy revision new episodes of the agent are rewarded; without one they are only stored."""
+
+    reward_policy: Name | None = None
+    reward_policy_revision: str | None = Field(default=None, min_length=1, max_length=64)
+
+
+@router.put("/agents/{agent}")
+async def put_agent(agent: NamePath, body: Registration, service: Svc, caller: Caller) -> Response:
+    """Registers an agent, or moves it to another policy revision."""
+    await agents.register(service.db, caller.namespace, agent, body.reward_policy, body.reward_policy_revision)
+    service.arrived(caller.namespace)
+    return answer({"agent": agent, **body.model_dump()})
+
+
+@router.delete("/agents/{agent}", status_code=204)
+async def delete_agent(agent: NamePath, service: Svc, caller: Caller) -> Response:
+    """Removes the registration; experience stays until its retention ends."""
+    await agents.forget(service.db, caller.namespace, agent)
+    return Response(status_code=204)
+
+
+@router.get("/agents/{agent}/stats", response_model=AgentStats)
+async def get_stats(agent: NamePath, service: Svc, caller: Caller) -> Response:
+    """The figures the operator decides by."""
+    return answer(await agents.stats(service.db, caller.namespace, agent))
+
+
+@router.get("/experience/observations")
+async def get_observations(
+    agent: Annotated[Name, Query()],
+    service: Svc,
+    caller: Caller,
+    limit: Annotated[int, Query(ge=1, le=10_000)] = 1000,
+) -> Response:
+    """The newest numeric observations, newest first."""
+    found = await agents.observations(service.db, caller.namespace, agent, limit)
+    return answer({"observations": found})

@@ -1,0 +1,53 @@
+"""The FastAPI application."""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+from fastapi import FastAPI
+from fastapi.openapi.utils import get_openapi
+
+from learnloop_api.wire.trajectory import Trajectory
+from learnloop_memory.api import agents, artifacts, errors, health, memory, rewards, training, trajectories
+from learnloop_memory.api.limits import Limits
+from learnloop_memory.config import Config
+from learnloop_memory.service import Service
+
+ROUTERS = (trajectories, agents, rewards, memory, artifacts, training, health)
+
+
+def create_app(config: Config) -> FastAPI:
+    """The data plane; its background work lives as long as the app does."""
+    service = Service(config)
+
+    @asynccontextmanager
+    async def lifespan(_: FastAPI) -> AsyncIterator[None]:
+        service.start()
+        yield
+        await service.close()
+
+    app = FastAPI(title="learnloop data plane", version="v1", lifespan=lifespan, docs_url=None, redoc_url=None)
+    app.state.service = service
+    errors.install(app)
+    for module in ROUTERS:
+        app.include_router(module.router)
+    app.add_middleware(
+        Limits,
+        max_body=config.max_body_bytes,
+        max_upload=config.max_artifact_bytes,
+        metrics=service.metrics,
+    )
+    app.openapi = lambda: _openapi(app)  # type: ignore[method-assign]
+    return app
+
+
+def _openapi(app: FastAPI) -> dict[str, Any]:
+    """FastAPI's document plus the schema of the body that is validated by hand on the hot path."""
+    if app.openapi_schema is None:
+        document = get_openapi(title=app.title, version=app.version, routes=app.routes)
+        schemas = document.setdefault("components", {}).setdefault("schemas", {})
+        schema = Trajectory.model_json_schema(ref_template="#/components/schemas/{model}")
+        schemas.update(schema.pop("$defs", {}))
+        schemas["Trajectory"] = schema
+        app.openapi_schema = document
+    return app.openapi_schema

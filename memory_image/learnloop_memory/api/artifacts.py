@@ -1,0 +1,39 @@
+"""Artifacts: streaming up, streaming down, known by their digest."""
+
+from fastapi import APIRouter, Request, Response
+from fastapi.responses import StreamingResponse
+
+from learnloop_memory.api.common import Caller, DigestHeader, DigestPath, Svc, answer
+from learnloop_memory.registry.artifacts import Content
+from learnloop_memory.registry.blobs import spooled
+
+router = APIRouter(prefix="/api/v1/artifacts", tags=["artifacts"])
+
+
+@router.put("", status_code=201)
+async def put_artifact(request: Request, service: Svc, caller: Caller, x_learnloop_sha256: DigestHeader) -> Response:
+    """Keeps the raw body under its SHA-256."""
+    limit = service.config.max_artifact_bytes
+    async with spooled(request.stream(), service.blobs, sha256=x_learnloop_sha256, max_bytes=limit) as upload:
+        await service.artifacts.put(caller.namespace, upload)
+    uri = f"learnloop://{caller.namespace}/{upload.sha256}"
+    return answer({"uri": uri, "sha256": upload.sha256, "size_bytes": upload.size}, 201)
+
+
+@router.get("/{sha256}")
+async def get_artifact(sha256: DigestPath, service: Svc, caller: Caller) -> Response:
+    """The bytes; compare their digest."""
+    return send(await service.artifacts.get(caller.namespace, sha256))
+
+
+def send(content: Content, headers: dict[str, str] | None = None) -> Response:
+    """Streams a blob with its digest and length in the headers."""
+    return StreamingResponse(
+        content.chunks,
+        media_type="application/octet-stream",
+        headers={
+            "x-learnloop-sha256": content.sha256,
+            "content-length": str(content.size),
+            **(headers or {}),
+        },
+    )

@@ -1,0 +1,58 @@
+"""What every router uses: the service, the caller, bounded names, pre-encoded answers."""
+
+from typing import Annotated, Any
+
+from fastapi import Depends, Header, Path, Query, Request, Response
+from pydantic import BaseModel, ConfigDict
+from pydantic_core import to_json
+
+from learnloop_api.wire.base import Name as NameRule
+from learnloop_api.wire.base import Sha256
+from learnloop_memory.auth import Identity
+from learnloop_memory.errors import ApiError
+from learnloop_memory.service import Service
+
+
+class Input(BaseModel):
+    """A request body that is not part of the wire contract: unknown fields are refused."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
+
+
+def get_service(request: Request) -> Service:
+    """The service this app runs."""
+    service: Service = request.app.state.service
+    return service
+
+
+async def get_identity(
+    request: Request,
+    authorization: Annotated[str | None, Header(max_length=16_384)] = None,
+    x_learnloop_namespace: Annotated[
+        str | None, Header(max_length=63, description="honoured only from the operator's own service account")
+    ] = None,
+    namespace: Annotated[str | None, Query(max_length=63, description="only where authentication is off")] = None,
+) -> Identity:
+    """The caller; see auth."""
+    service = get_service(request)
+    asked = x_learnloop_namespace
+    if asked is None and service.config.auth == "none":
+        asked = namespace
+    return await service.auth.identify(authorization, asked)
+
+
+Svc = Annotated[Service, Depends(get_service)]
+Caller = Annotated[Identity, Depends(get_identity)]
+NamePath = Annotated[NameRule, Path()]
+DigestPath = Annotated[Sha256, Path()]
+DigestHeader = Annotated[Sha256, Header(alias="x-learnloop-sha256")]
+
+
+def answer(content: Any, status: int = 200) -> Response:
+    """JSON without a second validation of what this service itself produced."""
+    return Response(to_json(content), status_code=status, media_type="application/json")
+
+
+def not_found(field: str, value: str, message: str) -> ApiError:
+    """404 in the shape every refusal has."""
+    return ApiError(404, message, field=field, value=value)

@@ -1,0 +1,74 @@
+"""Training runs: heartbeats, checkpoints, manifests."""
+
+from typing import Annotated
+
+from fastapi import APIRouter, Header, Request, Response
+
+from learnloop_api import names
+from learnloop_api.wire.training import Heartbeat, Manifest, TrainingRun
+from learnloop_memory.api.artifacts import send
+from learnloop_memory.api.common import Caller, DigestHeader, NamePath, Svc, answer
+from learnloop_memory.errors import Invalid
+from learnloop_memory.registry.blobs import spooled
+
+router = APIRouter(prefix="/api/v1/training/runs", tags=["training"])
+MAX_STEP = 2**62
+
+
+@router.put("/{job}/heartbeat")
+async def put_heartbeat(job: NamePath, body: Heartbeat, service: Svc, caller: Caller) -> Response:
+    """Keeps the newest heartbeat; an older attempt's is ignored (accepted: false)."""
+    _same_job(job, body.job)
+    accepted = await service.runs.beat(caller.namespace, body)
+    if accepted and service.bus:
+        subject = f"{names.SUBJECT_TRAINING_STATUS}.{caller.namespace}.{job}"
+        service.bus.publish_best_effort(subject, body.model_dump_json().encode())
+    return answer({"accepted": accepted})
+
+
+@router.put("/{job}/checkpoint")
+async def put_checkpoint(
+    job: NamePath,
+    request: Request,
+    service: Svc,
+    caller: Caller,
+    x_learnloop_sha256: DigestHeader,
+    x_learnloop_step: Annotated[int, Header(ge=0, le=MAX_STEP)],
+) -> Response:
+    """Replaces the run's checkpoint in one step."""
+    limit = service.config.max_artifact_bytes
+    async with spooled(request.stream(), service.blobs, sha256=x_learnloop_sha256, max_bytes=limit) as upload:
+        return answer(await service.runs.put_checkpoint(caller.namespace, job, x_learnloop_step, upload))
+
+
+@router.get("/{job}/checkpoint")
+async def get_checkpoint(job: NamePath, service: Svc, caller: Caller) -> Response:
+    """The newest checkpoint; 404 when there is none."""
+    info, content = await service.runs.get_checkpoint(caller.namespace, job)
+    return send(content, {"x-learnloop-step": str(info.step)})
+
+
+@router.put("/{job}/manifest")
+async def put_manifest(job: NamePath, body: Manifest, service: Svc, caller: Caller) -> Response:
+    """Writes the proof of a finished run, once."""
+    _same_job(job, body.job)
+    await service.runs.put_manifest(caller.namespace, body)
+    return answer({"job": job})
+
+
+@router.get("/{job}", response_model=TrainingRun)
+async def get_run(job: NamePath, service: Svc, caller: Caller) -> Response:
+    """All that is known of a run; 404 when nothing was ever reported."""
+    return answer(await service.runs.get(caller.namespace, job))
+
+
+@router.delete("/{job}", status_code=204)
+async def delete_run(job: NamePath, service: Svc, caller: Caller) -> Response:
+    """Forgets a run and its checkpoints; artifacts stay."""
+    await service.runs.delete(caller.namespace, job)
+    return Response(status_code=204)
+
+
+def _same_job(path: str, body: str) -> None:
+    if path != body:
+        raise Invalid(f"the body is about another job than the path ({path}); send it there", field="job", value=body)

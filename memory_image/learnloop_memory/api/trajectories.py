@@ -1,0 +1,53 @@
+"""POST /api/v1/trajectories: the way in for agents that do not speak NATS."""
+
+from typing import Any
+
+from fastapi import APIRouter, Request, Response
+from fastapi.exceptions import RequestValidationError
+from pydantic import ValidationError
+from pydantic_core import to_json
+
+from learnloop_api import names
+from learnloop_api.wire.trajectory import Trajectory
+from learnloop_memory.api.common import Caller, Svc, answer
+from learnloop_memory.experience.redact import redact
+from learnloop_memory.experience.store import prepare, store
+
+router = APIRouter(prefix="/api/v1", tags=["experience"])
+_BODY: dict[str, Any] = {
+    "requestBody": {
+        "required": True,
+        "content": {"application/json": {"schema": {"$ref": "#/components/schemas/Trajectory"}}},
+    }
+}
+
+
+@router.post("/trajectories", status_code=202, openapi_extra=_BODY)
+async def post_trajectory(request: Request, service: Svc, caller: Caller) -> Response:
+    """Accepts one episode. 202 means durable: JetStream acknowledged it, or PostgreSQL committed it."""
+    try:
+        trajectory = Trajectory.model_validate_json(await request.body())
+    except ValidationError as error:
+        raise RequestValidationError(error.errors(include_url=False)) from None
+    if service.bus is None:
+        row = prepare(trajectory)
+        new = await store(service.db, caller.namespace, [row])
+        if new:
+            service.metrics.trajectory(caller.namespace, trajectory.agent)
+            service.arrived(caller.namespace)
+        duplicate = not new
+    else:
+        subject = f"{names.SUBJECT_TRAJECTORY}.{caller.namespace}.{trajectory.agent}"
+        # Two namespaces may use the same id; the stream, which they share, must not take one for the other.
+        message_id = f"{caller.namespace}/{trajectory.trajectory_id}"
+        ack = await service.bus.publish(subject, redacted(trajectory), message_id)
+        duplicate = bool(ack.duplicate)
+    return answer({"trajectory_id": trajectory.trajectory_id, "duplicate": duplicate}, 202)
+
+
+def redacted(trajectory: Trajectory) -> bytes:
+    """The message as it may lie in the stream for a month."""
+    body = trajectory.model_dump()
+    for field in ("task", "metadata", "steps"):
+        body[field] = redact(body[field])
+    return to_json(body)

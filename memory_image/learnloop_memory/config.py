@@ -1,0 +1,86 @@
+"""What the process reads from its environment, checked once at the start."""
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Literal
+
+from pydantic import BaseModel, ConfigDict, Field, SecretStr, ValidationError
+
+from learnloop_memory.errors import ConfigError
+
+PREFIX = "LEARNLOOP_"
+IN_CLUSTER_JWKS = "https://kubernetes.default.svc/openid/v1/jwks"
+IN_CLUSTER_TOKEN = "/var/run/secrets/kubernetes.io/serviceaccount/token"
+IN_CLUSTER_CA = "/var/run/secrets/kubernetes.io/serviceaccount/ca.crt"
+
+
+class Config(BaseModel):
+    """Settings; each field is the environment variable LEARNLOOP_<FIELD IN CAPITALS>.
+
+    `dsn` and `nats_password` may come from a file named by the same variable with the suffix `_FILE`.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="ignore")
+
+    dsn: SecretStr = Field(description="postgresql://user:password@host:port/database, with the vector extension")
+    nats_url: str | None = Field(
+        default=None, pattern=r"^(nats|tls)://.+", description="absent: trajectories are written directly"
+    )
+    nats_user: str | None = None
+    nats_password: SecretStr | None = None
+    artifacts: str = Field(pattern=r"^(file:///|s3://).+", description="file:///directory or s3://bucket/prefix")
+    auth: Literal["jwks", "none"] = "jwks"
+    jwks_url: str = Field(default=IN_CLUSTER_JWKS, pattern=r"^https?://.+")
+    jwks_token_file: str = IN_CLUSTER_TOKEN
+    jwks_ca_file: str = IN_CLUSTER_CA
+    issuer: str | None = Field(default=None, description="absent: the issuer of this pod's own service-account token")
+    operator_subject: str | None = Field(
+        default=None, pattern=r"^system:serviceaccount:[^:]+:[^:]+$", description="may act for any namespace"
+    )
+    retention_days: int = Field(default=30, ge=1, le=3650)
+    host: str = "0.0.0.0"
+    port: int = Field(default=8080, ge=1, le=65535)
+    max_artifact_bytes: int = Field(default=512 * 2**20, ge=1)
+    max_body_bytes: int = Field(default=8 * 2**20, ge=1024)
+    stream_max_bytes: int = Field(default=512 * 2**20, ge=2**20, description="size of RL_TRAJECTORIES, bytes")
+    pool_size: int = Field(default=10, ge=2, le=200)
+    ack_wait_seconds: float = Field(default=15.0, ge=0.5, le=600)
+    sweep_seconds: float = Field(default=2.0, gt=0, le=60, description="how often work without a nudge is looked for")
+    log_level: Literal["DEBUG", "INFO", "WARNING", "ERROR"] = "INFO"
+
+    @classmethod
+    def from_env(cls, env: Mapping[str, str] = os.environ) -> "Config":
+        """Reads the environment.
+
+        Raises:
+            ConfigError: names the variable, its value unless secret, and what is expected.
+        """
+        values = {name: env[PREFIX + name.upper()] for name in cls.model_fields if env.get(PREFIX + name.upper())}
+        for name in ("dsn", "nats_password"):
+            if path := env.get(f"{PREFIX}{name.upper()}_FILE"):
+                values[name] = _read(f"{PREFIX}{name.upper()}_FILE", path)
+        try:
+            config = cls.model_validate(values)
+        except ValidationError as error:
+            raise ConfigError(_explain(error)) from None
+        if not config.dsn.get_secret_value().startswith(("postgresql://", "postgres://")):
+            raise ConfigError(f"{PREFIX}DSN does not start with postgresql://; give the URL of the database")
+        return config
+
+
+def _read(variable: str, path: str) -> str:
+    try:
+        return Path(path).read_text().strip()
+    except OSError as error:
+        raise ConfigError(f"{variable}={path}: cannot be read ({error.strerror}); mount the secret there") from None
+
+
+def _explain(error: ValidationError) -> str:
+    lines = []
+    for item in error.errors(include_url=False):
+        name = str(item["loc"][0])
+        description = Config.model_fields[name].description
+        given = "" if item["type"] == "missing" or name in ("dsn", "nats_password") else f"={item['input']}"
+        lines.append(f"{PREFIX}{name.upper()}{given}: {item['msg']}" + (f" ({description})" if description else ""))
+    return "; ".join(lines)

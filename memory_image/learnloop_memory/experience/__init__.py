@@ -1,0 +1,1 @@
+"""Trajectories: JetStream streams, consumer, redaction and their tables."""

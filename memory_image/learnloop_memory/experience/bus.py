@@ -1,0 +1,141 @@
+"""The connection to NATS: made in the background, kept for ever, and honest about being away."""
+
+import asyncio
+import logging
+from contextlib import suppress
+from typing import Any
+
+import nats
+from nats.aio.client import Client
+from nats.errors import Error as NatsError
+from nats.errors import MaxPayloadError
+from nats.js import JetStreamContext
+from nats.js.api import PubAck
+
+from learnloop_memory.config import Config
+from learnloop_memory.errors import ApiError, Unavailable
+from learnloop_memory.experience.streams import ensure_streams
+from learnloop_memory.tasks import cancel
+
+log = logging.getLogger(__name__)
+PUBLISH_TIMEOUT = 3.0
+MAX_BEST_EFFORT = 256
+
+
+class Bus:
+    """JetStream with the streams in place."""
+
+    def __init__(self, config: Config) -> None:
+        self._config = config
+        self._client: Client | None = None
+        self._js: JetStreamContext | None = None
+        self._starting: asyncio.Task[None] | None = None
+        self._loose: set[asyncio.Task[None]] = set()
+        self.ready = asyncio.Event()
+        self.problem = "the first connection is being made"
+
+    def start(self) -> None:
+        """Begins connecting in the background."""
+        self._starting = asyncio.create_task(self._connect_forever(), name="nats")
+
+    async def close(self) -> None:
+        """Stops; unacknowledged messages will be delivered again."""
+        await cancel([self._starting, *self._loose])
+        if self._client and not self._client.is_closed:
+            with suppress(Exception):
+                await asyncio.wait_for(self._client.close(), 2)
+
+    @property
+    def js(self) -> JetStreamContext:
+        """The JetStream context.
+
+        Raises:
+            Unavailable: there is no connection at this moment.
+        """
+        if self._js is None or self._client is None or not self._client.is_connected:
+            raise Unavailable("NATS")
+        return self._js
+
+    async def publish(self, subject: str, payload: bytes, message_id: str) -> PubAck:
+        """Publishes and waits until the stream has it.
+
+        Raises:
+            Unavailable: no acknowledgement; sending again with the same id is safe.
+            ApiError: 413, larger than the server takes.
+        """
+        js = self.js
+        try:
+            return await js.publish(subject, payload, timeout=PUBLISH_TIMEOUT, headers={"Nats-Msg-Id": message_id})
+        except MaxPayloadError:
+            limit = self._client.max_payload if self._client else 0
+            raise ApiError(
+                413, f"the event is larger than NATS takes ({limit} bytes); raise max_payload or shorten the episode"
+            ) from None
+        except (NatsError, TimeoutError, OSError) as error:
+            log.warning("NATS: publish to %s failed: %s", subject, _short(error))
+            raise Unavailable("NATS") from error
+
+    def publish_best_effort(self, subject: str, payload: bytes) -> None:
+        """Publishes without waiting; drops when too much is already under way."""
+        if len(self._loose) >= MAX_BEST_EFFORT:
+            return
+        task = asyncio.create_task(self._try_publish(subject, payload))
+        self._loose.add(task)
+        task.add_done_callback(self._loose.discard)
+
+    async def ping(self) -> None:
+        """Raises Unavailable unless JetStream answers within 2 s."""
+        try:
+            await asyncio.wait_for(self.js.account_info(), 2)
+        except (NatsError, TimeoutError, OSError) as error:
+            raise Unavailable("NATS") from error
+
+    async def ensure(self) -> None:
+        """Puts the streams in place again, e.g. after a NATS server came back with an empty disk."""
+        await ensure_streams(self.js, self._config.stream_max_bytes)
+
+    async def _try_publish(self, subject: str, payload: bytes) -> None:
+        with suppress(Unavailable, NatsError, TimeoutError, OSError):
+            await self.js.publish(subject, payload, timeout=PUBLISH_TIMEOUT)
+
+    async def _connect_forever(self) -> None:
+        delay = 0.2
+        while True:
+            try:
+                if self._client is None:
+                    self._client = await asyncio.wait_for(self._connect(), 5)
+                    self._js = self._client.jetstream(timeout=PUBLISH_TIMEOUT)
+                await self.ensure()
+                self.ready.set()
+                return
+            except Exception as error:  # whatever it is, the next attempt may succeed and /readyz tells until then
+                self.problem = _short(error)
+                log.warning("NATS is not usable yet, next attempt in %.1f s: %s", delay, self.problem)
+                await asyncio.sleep(delay)
+                delay = min(delay * 2, 5.0)
+
+    async def _connect(self) -> Client:
+        config = self._config
+        options: dict[str, Any] = {}
+        if config.nats_user:
+            options["user"] = config.nats_user
+            options["password"] = config.nats_password.get_secret_value() if config.nats_password else ""
+        return await nats.connect(
+            config.nats_url or "",
+            name="learnloop-memory",
+            max_reconnect_attempts=-1,
+            reconnect_time_wait=0.25,
+            connect_timeout=2,
+            ping_interval=10,
+            max_outstanding_pings=2,
+            error_cb=_log_error,
+            **options,
+        )
+
+
+async def _log_error(error: Exception) -> None:
+    log.info("NATS: %s", _short(error))
+
+
+def _short(error: BaseException) -> str:
+    return f"{type(error).__name__}: {error}".splitlines()[0][:300]

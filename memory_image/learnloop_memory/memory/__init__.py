@@ -1,0 +1,1 @@
+"""Memories: the embedder, storing, recalling, and episodes turned into memories."""

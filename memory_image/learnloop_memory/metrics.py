@@ -1,0 +1,99 @@
+"""Prometheus metrics, named as in specification 001. One registry for each service, so that tests can have several."""
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+
+MAX_SERIES = 1000
+OTHER = "_other"
+REWARD_BUCKETS = (-5.0, -2.0, -1.0, -0.5, -0.2, 0.0, 0.2, 0.5, 1.0, 2.0, 5.0)
+SECONDS_BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 10.0)
+DURATION_BUCKETS = (10.0, 30.0, 60.0, 300.0, 900.0, 3600.0, 14_400.0, 86_400.0)
+
+
+class Metrics:
+    """Everything this process counts. Labels are namespace and agent, at most 1,000 pairs; the rest is `_other`."""
+
+    def __init__(self) -> None:
+        self.registry = CollectorRegistry()
+        self._pairs: set[tuple[str, str]] = set()
+        pair = ("namespace", "agent")
+        self._trajectories = Counter(
+            "agent_rl_trajectories_collected_total", "Trajectories stored.", pair, registry=self.registry
+        )
+        self._rewards = Histogram(
+            "agent_rl_trajectory_reward", "Normalised rewards.", pair, buckets=REWARD_BUCKETS, registry=self.registry
+        )
+        self._jobs = Counter(
+            "agent_rl_training_jobs_total",
+            "Training runs by what became of them.",
+            ("namespace", "status"),
+            registry=self.registry,
+        )
+        self._durations = Histogram(
+            "agent_rl_training_duration_seconds",
+            "Wall time of finished training runs.",
+            ("namespace",),
+            buckets=DURATION_BUCKETS,
+            registry=self.registry,
+        )
+        self._mean = Gauge(
+            "agent_rl_model_reward_mean", "Mean normalised reward of recent episodes.", pair, registry=self.registry
+        )
+        self._errors = Gauge(
+            "agent_rl_model_error_rate",
+            "Share of recent episodes that ended in an error.",
+            pair,
+            registry=self.registry,
+        )
+        self._dead = Counter(
+            "learnloop_dead_letters_total", "Messages that can never be stored.", ("namespace",), registry=self.registry
+        )
+        self.requests = Histogram(
+            "learnloop_data_request_duration_seconds",
+            "HTTP requests.",
+            ("route", "method", "status"),
+            buckets=SECONDS_BUCKETS,
+            registry=self.registry,
+        )
+        self.recall = Histogram(
+            "learnloop_memory_recall_duration_seconds",
+            "Recalls, database included.",
+            buckets=SECONDS_BUCKETS,
+            registry=self.registry,
+        )
+
+    def render(self) -> bytes:
+        """The text exposition format."""
+        return generate_latest(self.registry)
+
+    def trajectory(self, namespace: str, agent: str) -> None:
+        """One more trajectory is stored."""
+        self._trajectories.labels(*self._pair(namespace, agent)).inc()
+
+    def reward(self, namespace: str, agent: str, reward: float) -> None:
+        """One more reward is computed."""
+        self._rewards.labels(*self._pair(namespace, agent)).observe(reward)
+
+    def recent(self, namespace: str, agent: str, reward_mean: float, error_rate: float) -> None:
+        """How the agent has been doing lately."""
+        pair = self._pair(namespace, agent)
+        self._mean.labels(*pair).set(reward_mean)
+        self._errors.labels(*pair).set(error_rate)
+
+    def training(self, namespace: str, status: str, seconds: float | None = None) -> None:
+        """A run started, finished or failed."""
+        namespace = self._pair(namespace, "")[0]
+        self._jobs.labels(namespace, status).inc()
+        if seconds is not None:
+            self._durations.labels(namespace).observe(seconds)
+
+    def dead_letter(self, namespace: str) -> None:
+        """A message was refused for good."""
+        self._dead.labels(self._pair(namespace, "")[0]).inc()
+
+    def _pair(self, namespace: str, agent: str) -> tuple[str, str]:
+        pair = (namespace, agent)
+        if pair not in self._pairs:
+            if len(self._pairs) >= MAX_SERIES:
+                return (OTHER, OTHER)
+            self._pairs.add(pair)
+        return pair

@@ -1,0 +1,1 @@
+"""Artifacts, checkpoints and training runs."""

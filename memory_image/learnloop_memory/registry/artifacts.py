@@ -1,0 +1,58 @@
+"""Content-addressed artifacts: written once, read by their digest, only within their namespace."""
+
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+
+from learnloop_memory.errors import ApiError
+from learnloop_memory.registry.blobs import BlobStore, Spooled
+from learnloop_memory.store.database import Database
+
+_PUT = "INSERT INTO artifacts (namespace, sha256, size_bytes) VALUES ($1, $2, $3) ON CONFLICT DO NOTHING"
+_GET = "SELECT size_bytes FROM artifacts WHERE namespace = $1 AND sha256 = $2"
+
+
+@dataclass(frozen=True)
+class Content:
+    """A blob about to be sent."""
+
+    sha256: str
+    size: int
+    chunks: AsyncIterator[bytes]
+
+
+class Artifacts:
+    """The registry of one data plane."""
+
+    def __init__(self, db: Database, blobs: BlobStore) -> None:
+        self._db = db
+        self._blobs = blobs
+
+    async def put(self, namespace: str, upload: Spooled) -> None:
+        """Keeps a verified upload. The blob comes first: a row never points to nothing.
+
+        Raises:
+            Unavailable: not kept; sending it again is safe.
+        """
+        await self._blobs.put(_key(namespace, upload.sha256), upload.path)
+        async with self._db.tenant(namespace) as connection:
+            await connection.execute(_PUT, namespace, upload.sha256, upload.size)
+
+    async def get(self, namespace: str, sha256: str) -> Content:
+        """The artifact's content.
+
+        Raises:
+            ApiError: 404, this namespace has no such artifact.
+            Unavailable: try again.
+        """
+        async with self._db.tenant(namespace) as connection:
+            size = await connection.fetchval(_GET, namespace, sha256)
+        chunks = None if size is None else await self._blobs.open(_key(namespace, sha256))
+        if chunks is None:
+            raise ApiError(
+                404, "this namespace has no such artifact; check the URI or upload it", field="sha256", value=sha256
+            )
+        return Content(sha256, size, chunks)
+
+
+def _key(namespace: str, sha256: str) -> str:
+    return f"{namespace}/artifacts/{sha256[:2]}/{sha256}"

@@ -1,0 +1,73 @@
+"""Forgets what is older than the retention time, in small transactions that block nobody."""
+
+from learnloop_memory.store.database import Database
+
+BATCH = 500
+MAX_EPISODE_MEMORIES = 5000
+MAX_DEAD_LETTERS = 10_000
+
+# Each statement deletes at most one batch of one namespace; $2 is the number of days or of rows to keep.
+_OLD = {
+    "trajectories": ("received_at", "namespace = $1"),
+    "reward_history": ("created_at", "namespace = $1"),
+    "agent_memories": ("created_at", "namespace = $1 AND source = 'episode'"),
+    "dead_letters": ("created_at", "namespace = $1"),
+}
+_DELETE_OLD = """
+DELETE FROM {table} WHERE ctid = ANY(ARRAY(
+    SELECT ctid FROM {table} WHERE {scope} AND {time} < now() - make_interval(days => $2::int)
+    ORDER BY {time} LIMIT 500))
+"""
+_TRIM_EPISODES = """
+DELETE FROM agent_memories WHERE namespace = $1 AND agent_id = $2 AND source = 'episode' AND created_at < (
+    SELECT created_at FROM agent_memories WHERE namespace = $1 AND agent_id = $2 AND source = 'episode'
+    ORDER BY created_at DESC OFFSET $3 LIMIT 1)
+"""
+_TRIM_DEAD = """
+DELETE FROM dead_letters WHERE namespace = $1 AND created_at < (
+    SELECT created_at FROM dead_letters WHERE namespace = $1 ORDER BY created_at DESC OFFSET $2 LIMIT 1)
+"""
+
+
+class Retention:
+    """Runs over all namespaces.
+
+    Args:
+        days: how long trajectories, rewards, episode memories and dead letters are kept.
+    """
+
+    def __init__(self, db: Database, days: int) -> None:
+        self._db = db
+        self._days = days
+
+    async def run(self) -> int:
+        """Deletes everything that is due and returns how many rows by age that were.
+
+        Raises:
+            Unavailable: the rest is deleted next time.
+        """
+        total = 0
+        for namespace in await self._db.namespaces():
+            for table, (time, scope) in _OLD.items():
+                total += await self._delete_old(namespace, _DELETE_OLD.format(table=table, time=time, scope=scope))
+            await self._trim(namespace)
+        return total
+
+    async def _delete_old(self, namespace: str, statement: str) -> int:
+        total = 0
+        while True:
+            async with self._db.tenant(namespace) as connection:
+                count = int((await connection.execute(statement, namespace, self._days)).split()[-1])
+            total += count
+            if count < BATCH:
+                return total
+
+    async def _trim(self, namespace: str) -> None:
+        """Thousands of near-identical episodes are no better a memory than the newest five thousand."""
+        async with self._db.tenant(namespace) as connection:
+            agents = await connection.fetch("SELECT name FROM agents WHERE namespace = $1", namespace)
+        for agent in agents:
+            async with self._db.tenant(namespace) as connection:
+                await connection.execute(_TRIM_EPISODES, namespace, agent["name"], MAX_EPISODE_MEMORIES)
+        async with self._db.tenant(namespace) as connection:
+            await connection.execute(_TRIM_DEAD, namespace, MAX_DEAD_LETTERS)

@@ -1,0 +1,1 @@
+"""Rewards: pure components and statistics, and the worker that applies them."""

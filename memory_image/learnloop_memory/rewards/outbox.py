@@ -1,0 +1,55 @@
+"""Publishes rewards that are committed but not yet announced: a crash in between cannot lose one."""
+
+import orjson
+
+from learnloop_api import names
+from learnloop_api.wire.reward import Reward
+from learnloop_memory.experience.bus import Bus
+from learnloop_memory.store.database import Database
+
+BATCH = 200
+_UNPUBLISHED = """
+SELECT trajectory_id, agent_id AS agent, reward_policy, reward_policy_revision, components, raw_reward, reward,
+    created_at AS computed_at
+FROM reward_history WHERE namespace = $1 AND published_at IS NULL ORDER BY created_at LIMIT $2
+"""
+_PUBLISHED = """
+UPDATE reward_history SET published_at = now() FROM unnest($2::text[], $3::text[], $4::text[])
+    AS t(trajectory_id, policy, revision)
+WHERE namespace = $1 AND reward_history.trajectory_id = t.trajectory_id AND reward_policy = t.policy
+    AND reward_policy_revision = t.revision
+"""
+
+
+class RewardOutbox:
+    """Relays `reward_history` to `agent.rl.reward.v1.<namespace>.<agent>`, at least once and deduplicated by id."""
+
+    def __init__(self, db: Database, bus: Bus) -> None:
+        self._db = db
+        self._bus = bus
+
+    async def run(self, namespace: str) -> int:
+        """Publishes everything pending in one namespace and returns how many that were.
+
+        Raises:
+            Unavailable: what was not marked will be published again; the message id makes that harmless.
+        """
+        done = 0
+        while True:
+            async with self._db.tenant(namespace) as connection:
+                rows = await connection.fetch(_UNPUBLISHED, namespace, BATCH)
+            if not rows:
+                return done
+            for row in rows:
+                reward = Reward.model_validate({**row, "components": orjson.loads(row["components"])})
+                message_id = (
+                    f"{namespace}/{reward.trajectory_id}:{reward.reward_policy}:{reward.reward_policy_revision}"
+                )
+                subject = f"{names.SUBJECT_REWARD}.{namespace}.{reward.agent}"
+                await self._bus.publish(subject, reward.model_dump_json().encode(), message_id)
+            keys = [
+                [row[column] for row in rows] for column in ("trajectory_id", "reward_policy", "reward_policy_revision")
+            ]
+            async with self._db.tenant(namespace) as connection:
+                await connection.execute(_PUBLISHED, namespace, *keys)
+            done += len(rows)

@@ -1,0 +1,92 @@
+"""RewardPolicy revisions, running statistics and reward history in PostgreSQL."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import orjson
+
+from learnloop_api.kinds.reward_policy import RewardPolicySpec
+from learnloop_api.wire.reward import Reward
+from learnloop_memory.errors import ApiError
+from learnloop_memory.rewards.zscore import Running
+from learnloop_memory.store.database import Database
+
+_PUT = """
+INSERT INTO reward_policy_revisions (namespace, name, revision, spec) VALUES ($1, $2, $3, $4) ON CONFLICT DO NOTHING
+"""
+_GET = "SELECT spec FROM reward_policy_revisions WHERE namespace = $1 AND name = $2 AND revision = $3"
+_GET_NEWEST = """
+SELECT revision, spec FROM reward_policy_revisions WHERE namespace = $1 AND name = $2 ORDER BY created_at DESC LIMIT 1
+"""
+_OF_AGENT = """
+SELECT p.name, p.revision, p.spec FROM agents a JOIN reward_policy_revisions p
+    ON p.namespace = a.namespace AND p.name = a.reward_policy AND p.revision = a.reward_policy_revision
+WHERE a.namespace = $1 AND a.name = $2 AND a.registered_at IS NOT NULL
+"""
+_STATISTICS = """
+SELECT count, mean, m2 FROM reward_statistics
+WHERE namespace = $1 AND agent_id = $2 AND reward_policy = $3 AND reward_policy_revision = $4
+"""
+_HISTORY = """
+SELECT trajectory_id, agent_id AS agent, reward_policy, reward_policy_revision, components, raw_reward, reward,
+    created_at AS computed_at
+FROM reward_history WHERE namespace = $1 AND agent_id = $2 ORDER BY created_at DESC, trajectory_id LIMIT $3
+"""
+
+
+@dataclass(frozen=True)
+class Policy:
+    """One published revision."""
+
+    name: str
+    revision: str
+    spec: RewardPolicySpec
+
+
+async def put_policy(db: Database, namespace: str, name: str, revision: str, spec: RewardPolicySpec) -> None:
+    """Publishes a revision. The same content again is fine.
+
+    Raises:
+        ApiError: 409, the revision exists with other content.
+        Unavailable: nothing was written.
+    """
+    wanted = spec.to_kube()
+    async with db.tenant(namespace) as connection:
+        await connection.execute(_PUT, namespace, name, revision, orjson.dumps(wanted).decode())
+        stored = RewardPolicySpec.model_validate_json(await connection.fetchval(_GET, namespace, name, revision))
+    if stored.to_kube() != wanted:
+        raise ApiError(
+            409,
+            "this revision is published with another spec; publish under a new revision",
+            field="revision",
+            value=revision,
+        )
+
+
+async def find_policy(connection: Any, namespace: str, agent: str) -> Policy | None:
+    """The revision a registered agent's new episodes are rewarded by, when it is published."""
+    row = await connection.fetchrow(_OF_AGENT, namespace, agent)
+    return Policy(row["name"], row["revision"], RewardPolicySpec.model_validate_json(row["spec"])) if row else None
+
+
+async def get_policy(connection: Any, namespace: str, name: str, revision: str | None) -> Policy | None:
+    """A revision by name; without `revision` the newest."""
+    if revision is None:
+        row = await connection.fetchrow(_GET_NEWEST, namespace, name)
+        return Policy(name, row["revision"], RewardPolicySpec.model_validate_json(row["spec"])) if row else None
+    spec = await connection.fetchval(_GET, namespace, name, revision)
+    return Policy(name, revision, RewardPolicySpec.model_validate_json(spec)) if spec else None
+
+
+async def statistics(connection: Any, namespace: str, agent: str, policy: Policy, *, lock: bool = False) -> Running:
+    """The running statistics of an agent under a revision; `lock` holds them until the transaction ends."""
+    query = _STATISTICS + (" FOR UPDATE" if lock else "")
+    row = await connection.fetchrow(query, namespace, agent, policy.name, policy.revision)
+    return Running(row["count"], row["mean"], row["m2"]) if row else Running()
+
+
+async def history(db: Database, namespace: str, agent: str, limit: int) -> list[Reward]:
+    """The newest rewards of an agent, newest first."""
+    async with db.tenant(namespace) as connection:
+        rows = await connection.fetch(_HISTORY, namespace, agent, limit)
+    return [Reward.model_validate({**row, "components": orjson.loads(row["components"])}) for row in rows]

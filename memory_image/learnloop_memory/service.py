@@ -1,0 +1,143 @@
+"""Puts the parts together and keeps the background work going."""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+
+from learnloop_api import names
+from learnloop_memory.auth import Authenticator
+from learnloop_memory.config import Config
+from learnloop_memory.errors import Unavailable
+from learnloop_memory.experience import requests
+from learnloop_memory.experience.bus import Bus
+from learnloop_memory.experience.consumer import STREAM_DURABLE, TrajectoryConsumer
+from learnloop_memory.experience.pull import consumer_config, pull_forever
+from learnloop_memory.experience.streams import TRAINING, TRAJECTORIES
+from learnloop_memory.memory.embedder import Embedder, HashingEmbedder
+from learnloop_memory.memory.episodes import EpisodeMemories
+from learnloop_memory.metrics import Metrics
+from learnloop_memory.registry.artifacts import Artifacts
+from learnloop_memory.registry.blobs import open_blobs
+from learnloop_memory.registry.runs import Runs
+from learnloop_memory.retention import Retention
+from learnloop_memory.rewards.outbox import RewardOutbox
+from learnloop_memory.rewards.worker import RewardWorker
+from learnloop_memory.store.database import Database
+from learnloop_memory.tasks import cancel
+
+log = logging.getLogger(__name__)
+RETENTION_SECONDS = 3600.0
+
+
+class Service:
+    """Everything one process holds. `start` returns at once; /readyz tells when the stores answer."""
+
+    def __init__(self, config: Config) -> None:
+        self.config = config
+        self.metrics = Metrics()
+        self.db = Database(config.dsn.get_secret_value(), pool_size=config.pool_size)
+        self.bus = Bus(config) if config.nats_url else None
+        self.blobs = open_blobs(config.artifacts)
+        self.artifacts = Artifacts(self.db, self.blobs)
+        self.runs = Runs(self.db, self.blobs, self.metrics)
+        self.auth = Authenticator(config)
+        self.embedder: Embedder = HashingEmbedder()
+        self._rewards = RewardWorker(self.db, self.metrics, announce=self.bus is not None)
+        self._episodes = EpisodeMemories(self.db, self.embedder)
+        self._outbox = RewardOutbox(self.db, self.bus) if self.bus else None
+        self._retention = Retention(self.db, config.retention_days)
+        self._dirty: set[str] = set()
+        self._nudge = asyncio.Event()
+        self._tasks: list[asyncio.Task[None]] = []
+
+    def start(self) -> None:
+        """Begins everything."""
+        self.db.start()
+        self._spawn(self._work(), "rewards")
+        self._spawn(self._retain(), "retention")
+        if self.bus:
+            self.bus.start()
+            self._consume(self.bus)
+
+    async def close(self) -> None:
+        """Stops everything; unfinished work is found again at the next start."""
+        await cancel(self._tasks)
+        if self.bus:
+            await self.bus.close()
+        await self.db.close()
+
+    def arrived(self, namespace: str) -> None:
+        """New work may be waiting in this namespace."""
+        self._dirty.add(namespace)
+        self._nudge.set()
+
+    def _consume(self, bus: Bus) -> None:
+        ack_wait = self.config.ack_wait_seconds
+        trajectories = TrajectoryConsumer(self.db, self.metrics, self.arrived)
+        self._spawn(
+            pull_forever(
+                bus,
+                TRAJECTORIES,
+                consumer_config(STREAM_DURABLE, [], ack_wait),
+                trajectories.handle,
+            ),
+            "trajectories",
+        )
+        subject = names.SUBJECT_TRAINING_REQUEST
+        self._spawn(
+            pull_forever(
+                bus,
+                TRAINING,
+                consumer_config(requests.DURABLE, [subject, f"{subject}.>"], ack_wait),
+                requests.RequestConsumer(self.db).handle,
+            ),
+            "requests",
+        )
+
+    def _spawn(self, work: Awaitable[None], name: str) -> None:
+        self._tasks.append(asyncio.ensure_future(work))
+        self._tasks[-1].set_name(name)
+
+    async def _work(self) -> None:
+        """Rewards, announcements and episode memories: at once where something arrived, everywhere now and then."""
+        await self.db.ready.wait()
+        while True:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(self.config.sweep_seconds):
+                    await self._nudge.wait()
+            nudged = self._nudge.is_set()
+            self._nudge.clear()
+            todo, self._dirty = self._dirty, set()
+            try:
+                namespaces = sorted(todo) if nudged else await self.db.namespaces()
+            except Unavailable:
+                self._dirty |= todo
+                await asyncio.sleep(1)
+                continue
+            for namespace in namespaces:
+                await self._work_on(namespace)
+
+    async def _work_on(self, namespace: str) -> None:
+        steps: list[Callable[[str], Awaitable[int]]] = [self._rewards.run]
+        if self._outbox:
+            steps.append(self._outbox.run)
+        steps.append(self._episodes.run)
+        for step in steps:
+            try:
+                await step(namespace)
+            except Unavailable as error:
+                log.info("work on %s waits: %s", namespace, error)
+            except Exception:  # one namespace's bad data must not stop the others; the next sweep tries again
+                log.exception("work on namespace %s failed", namespace)
+
+    async def _retain(self) -> None:
+        await self.db.ready.wait()
+        while True:
+            try:
+                await self._retention.run()
+            except Unavailable as error:
+                log.info("retention waits: %s", error)
+            except Exception:  # the next hour tries again
+                log.exception("retention failed")
+            await asyncio.sleep(RETENTION_SECONDS)

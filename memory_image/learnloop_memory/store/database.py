@@ -1,0 +1,144 @@
+"""The connection pool and the one way to touch tenant rows: a transaction that named its namespace."""
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import asyncpg
+from pgvector.asyncpg import register_vector
+
+from learnloop_memory.errors import Unavailable
+from learnloop_memory.store.migrate import migrate
+from learnloop_memory.store.rls import SERVICE_ROLE, SETTING
+from learnloop_memory.tasks import cancel
+
+log = logging.getLogger(__name__)
+
+# What a database that is restarting, gone or overloaded looks like; all of it passes.
+TRANSIENT = (
+    OSError,
+    TimeoutError,
+    asyncpg.PostgresConnectionError,
+    asyncpg.InterfaceError,
+    asyncpg.InsufficientResourcesError,
+    asyncpg.OperatorInterventionError,
+    asyncpg.ReadOnlySQLTransactionError,
+    asyncpg.DeadlockDetectedError,
+    asyncpg.SerializationError,
+)
+
+
+class Database:
+    """PostgreSQL, migrated and pooled. `start` returns at once and keeps trying until the database answers."""
+
+    def __init__(self, dsn: str, *, pool_size: int = 10) -> None:
+        self._dsn = dsn
+        self._size = pool_size
+        self._pool: asyncpg.Pool | None = None
+        self._starting: asyncio.Task[None] | None = None
+        self._known: set[str] = set()
+        self.problem: str = "the first connection is being made"
+        self.ready = asyncio.Event()
+
+    def start(self) -> None:
+        """Begins connecting in the background."""
+        self._starting = asyncio.create_task(self._connect_forever(), name="database")
+
+    async def close(self) -> None:
+        """Gives every connection back."""
+        await cancel([self._starting])
+        if self._pool:
+            try:
+                await asyncio.wait_for(self._pool.close(), 5)
+            except TimeoutError:
+                self._pool.terminate()
+
+    @asynccontextmanager
+    async def tenant(self, namespace: str) -> AsyncIterator[Any]:
+        """A transaction that sees and writes the rows of one namespace only.
+
+        Raises:
+            Unavailable: no connection within 5 s, or it broke on the way (nothing was committed).
+        """
+        async with self.transaction() as connection:
+            await connection.execute(f"SELECT set_config('{SETTING}', $1, true)", namespace)
+            if namespace not in self._known:
+                await connection.execute(
+                    "INSERT INTO tenants (namespace) VALUES ($1) ON CONFLICT DO NOTHING", namespace
+                )
+            yield connection
+        self._known.add(namespace)
+
+    @asynccontextmanager
+    async def transaction(self) -> AsyncIterator[Any]:
+        """A transaction without a namespace: it sees no tenant row at all."""
+        if self._pool is None:
+            raise Unavailable("PostgreSQL")
+        try:
+            async with self._pool.acquire(timeout=5) as connection, connection.transaction():
+                yield connection
+        except TRANSIENT as error:
+            log.warning("PostgreSQL: %s", _short(error))
+            raise Unavailable("PostgreSQL") from error
+
+    async def namespaces(self) -> list[str]:
+        """Every namespace that ever wrote something, in order."""
+        async with self.transaction() as connection:
+            rows = await connection.fetch("SELECT namespace FROM tenants ORDER BY namespace")
+        return [row["namespace"] for row in rows]
+
+    async def ping(self) -> None:
+        """Raises Unavailable unless PostgreSQL answers within 2 s."""
+        try:
+            async with asyncio.timeout(2), self.transaction() as connection:
+                await connection.execute("SELECT 1")
+        except TimeoutError as error:
+            raise Unavailable("PostgreSQL") from error
+
+    async def _connect_forever(self) -> None:
+        delay = 0.2
+        while True:
+            try:
+                await migrate(self._dsn)
+                self._pool = await asyncpg.create_pool(
+                    self._dsn,
+                    min_size=2,
+                    max_size=self._size,
+                    timeout=5,
+                    command_timeout=15,
+                    init=_prepare,
+                    # Every setting is made with SET LOCAL, so a returned connection has nothing to reset.
+                    reset=_keep,
+                    server_settings={"application_name": "learnloop-memory", "jit": "off"},
+                )
+                self.ready.set()
+                return
+            except Exception as error:  # whatever it is, the next attempt may succeed and /readyz tells until then
+                self.problem = _short(error)
+                log.warning("database is not usable yet, next attempt in %.1f s: %s", delay, self.problem)
+                await asyncio.sleep(delay)
+                delay = min(delay * 2, 10.0)
+
+
+async def _prepare(connection: asyncpg.Connection) -> None:
+    """Steps down to the service role and refuses to work as a login that row-level security does not bind."""
+    exists = await connection.fetchval("SELECT 1 FROM pg_roles WHERE rolname = $1", SERVICE_ROLE)
+    if exists and await connection.fetchval("SELECT pg_has_role(current_user, $1, 'SET')", SERVICE_ROLE):
+        await connection.execute(f"SET ROLE {SERVICE_ROLE}")
+    bypass = await connection.fetchval("SELECT rolsuper OR rolbypassrls FROM pg_roles WHERE rolname = current_user")
+    if bypass:
+        raise RuntimeError(
+            f"the login of LEARNLOOP_DSN bypasses row-level security and may not become {SERVICE_ROLE}; "
+            f"grant it that role or use an ordinary login"
+        )
+    await register_vector(connection)
+
+
+async def _keep(connection: asyncpg.Connection) -> None:
+    return None
+
+
+def _short(error: BaseException) -> str:
+    return f"{type(error).__name__}: {error}".splitlines()[0][:300]

