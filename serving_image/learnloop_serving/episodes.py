@@ -97,7 +97,8 @@ class Episodes:
         if policy.observations is not None and size != policy.observations:
             message = f"observation: has {size} numbers, revision {self._revision} takes {policy.observations}"
             raise Refusal(400, "InvalidInput", message, counted=True)
-        observation = np.array([request.observation], dtype=np.float32)
+        with np.errstate(over="ignore"):
+            observation = np.array([request.observation], dtype=np.float32)
         if not np.isfinite(observation).all():
             raise Refusal(400, "InvalidInput", "observation: a number is beyond the range of float32 (3.4e38)")
         action, logits = policy.run(observation)

@@ -1,0 +1,159 @@
+"""Real policies and real policy servers on loopback, for the tests of both sides of the wire."""
+
+import hashlib
+import json
+import os
+import socket
+import threading
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import httpx
+import numpy as np
+import onnx
+import uvicorn
+from onnx import TensorProto, helper, numpy_helper
+
+from learnloop_serving.app import Arm, build_app
+from learnloop_serving.episodes import Episodes
+from learnloop_serving.metrics import Metrics
+from learnloop_serving.policy import OnnxPolicy, Policy, UniformPolicy
+from learnloop_serving.routing import RoutingState
+from learnloop_serving.settings import Settings, read_settings
+
+STABLE, CANARY, OTHER = "aaaaaaaa", "bbbbbbbb", "cccccccc"
+
+
+def write_policy(
+    path: Path,
+    *,
+    weights: Sequence[Sequence[float]] = ((1.0, -1.0), (0.0, 0.0), (0.0, 0.0), (0.0, 0.0)),
+    input_name: str = "observation",
+    input_type: int = TensorProto.FLOAT,
+    batch: str | int = "batch",
+    with_action: bool = True,
+    metadata: dict[str, str] | None = None,
+) -> str:
+    """A linear policy, logits = observation · weights; returns the file's SHA-256."""
+    matrix = np.array(weights, dtype=np.float32)
+    kind = np.float64 if input_type == TensorProto.DOUBLE else np.float32
+    nodes = [
+        helper.make_node("MatMul", [input_name, "w"], ["raw"]),
+        helper.make_node("Cast", ["raw"], ["logits"], to=TensorProto.FLOAT),
+        helper.make_node("ArgMax", ["logits"], ["action"], axis=1, keepdims=0),
+    ]
+    outputs = [helper.make_tensor_value_info("logits", TensorProto.FLOAT, [batch, matrix.shape[1]])]
+    if with_action:
+        outputs.insert(0, helper.make_tensor_value_info("action", TensorProto.INT64, [batch]))
+    graph = helper.make_graph(
+        nodes if with_action else nodes[:2],
+        "policy",
+        [helper.make_tensor_value_info(input_name, input_type, [batch, matrix.shape[0]])],
+        outputs,
+        [numpy_helper.from_array(matrix.astype(kind), "w")],
+    )
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9)
+    helper.set_model_props(model, metadata or {})
+    onnx.save(model, path)
+    return hashlib.sha256(path.read_bytes()).hexdigest()
+
+
+def table(*arms: tuple[str, str, int] | tuple[str, str, int, str], **fields: Any) -> str:
+    """A routing table as JSON from (revision, role, weight[, url])."""
+    listed = [
+        {"revision": arm[0], "role": arm[1], "weight": arm[2], "url": arm[3] if len(arm) > 3 else "http://x"}
+        for arm in arms
+    ]
+    return json.dumps({"model_deployment": "cart", "generation": 1, "arms": listed} | fields)
+
+
+def settings(**env: str) -> Settings:
+    """Settings of a policy server of ModelDeployment cart."""
+    return read_settings(
+        {
+            "LEARNLOOP_MODEL_DEPLOYMENT": "cart",
+            "LEARNLOOP_REVISION": STABLE,
+            "LEARNLOOP_MODEL_URI": "uniform://discrete/2?observations=4",
+            "LEARNLOOP_ROUTING_FILE": "/nonexistent/routing.json",
+            "LEARNLOOP_NAMESPACE": "default",
+        }
+        | env
+    )
+
+
+@dataclass
+class LiveServer:
+    """A policy server in a thread: the real application on a real socket."""
+
+    revision: str = STABLE
+    mode: str = "service"
+    policy: Policy | None = field(default_factory=lambda: UniformPolicy(2, 4))
+    port: int = 0
+
+    def __post_init__(self) -> None:
+        config = settings(LEARNLOOP_REVISION=self.revision, LEARNLOOP_ROUTING_MODE=self.mode)
+        self.metrics = Metrics("cart", self.revision)
+        self.routing = RoutingState("cart", self.metrics)
+        self.arm = Arm(config, Episodes("cart", self.revision, self.mode, self.routing, self.metrics), self.metrics)
+        if self.policy is not None:
+            self.arm.install(self.policy, 0.0)
+        self._socket = socket.socket()
+        self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        self._socket.bind(("127.0.0.1", self.port))
+        self.port = self._socket.getsockname()[1]
+        self.url = f"http://127.0.0.1:{self.port}"
+        self._http = httpx.Client(timeout=10, trust_env=False)
+
+    def start(self) -> "LiveServer":
+        """Serve from now on."""
+        self._server = uvicorn.Server(
+            uvicorn.Config(build_app(self.arm), log_level="error", lifespan="off", timeout_graceful_shutdown=0)
+        )
+        self._thread = threading.Thread(target=self._server.run, args=([self._socket],), daemon=True)
+        self._thread.start()
+        deadline = time.monotonic() + 10
+        while not self._server.started and time.monotonic() < deadline:
+            time.sleep(0.005)
+        return self
+
+    def stop(self) -> None:
+        """The pod is gone; its connections too."""
+        self._http.close()
+        self._server.should_exit = True
+        self._thread.join(10)
+        self._socket.close()
+
+    def route(self, text: str) -> None:
+        """A new routing table arrives."""
+        assert self.routing.offer(text, "test")
+
+    def metric(self, name: str, **labels: str) -> float:
+        """One sample of /metrics."""
+        value = self.metrics.registry.get_sample_value(
+            name, {"model_deployment": "cart", "revision": self.revision} | labels
+        )
+        return -1.0 if value is None else value
+
+    def post(self, path: str, body: Any, **headers: str) -> httpx.Response:
+        """POST JSON."""
+        content = body if isinstance(body, bytes) else json.dumps(body).encode()
+        return self._http.post(self.url + path, content=content, headers=headers)
+
+    def get(self, path: str) -> httpx.Response:
+        """GET."""
+        return self._http.get(self.url + path)
+
+
+def linear_policy(directory: Path) -> OnnxPolicy:
+    """Action 0 when the first number is positive, action 1 when it is negative."""
+    path = directory / "linear.onnx"
+    write_policy(path)
+    return OnnxPolicy(path)
+
+
+def clean_environment(**extra: str) -> dict[str, str]:
+    """This process's environment without learnloop's own variables, for child processes."""
+    return {key: value for key, value in os.environ.items() if not key.startswith("LEARNLOOP_")} | extra

@@ -1,0 +1,121 @@
+import itertools
+import random
+from datetime import UTC, datetime, timedelta
+from types import SimpleNamespace
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from policy_world import CANARY, OTHER, STABLE, table
+
+from learnloop_api.wire.routing import Arm, RoutingTable
+from learnloop_serving.draw import CreditBank, choose_arm
+
+NOW = datetime(2026, 1, 1, tzinfo=UTC)
+weights = st.integers(0, 100)
+
+
+def canary(weight: int, revision: str = CANARY) -> Arm:
+    return Arm(revision=revision, role="canary", weight=weight, url="http://c")
+
+
+@settings(deadline=None, max_examples=150)
+@given(st.integers(0, 2**32), weights, st.lists(st.integers(0, 9), max_size=600))
+def test_any_number_of_servers_together_never_over_expose_the_canary(seed: int, weight: int, who: list[int]) -> None:
+    source = random.Random(seed)
+    banks = [CreditBank(source) for _ in range(10)]
+    exposed = 0
+    for opened, server in enumerate(who, start=1):
+        exposed += banks[server].draw([canary(weight)]) is not None
+        assert exposed * 100 <= weight * opened
+
+
+@settings(deadline=None, max_examples=150)
+@given(st.integers(0, 2**32), st.lists(st.tuples(weights, st.integers(0, 40)), max_size=12))
+def test_the_bound_holds_anew_from_every_change_of_weight(seed: int, steps: list[tuple[int, int]]) -> None:
+    bank = CreditBank(random.Random(seed))
+    previous: int | None = None
+    exposed = opened = 0
+    for weight, count in steps:
+        if weight != previous and count:
+            exposed, opened, previous = 0, 0, weight
+        for _ in range(count):
+            opened += 1
+            exposed += bank.draw([canary(weight)]) is not None
+            assert exposed * 100 <= weight * opened
+
+
+@given(st.integers(0, 2**32), st.integers(1, 200))
+def test_weight_100_sends_every_episode_to_the_canary(seed: int, count: int) -> None:
+    bank = CreditBank(random.Random(seed))
+    assert all(bank.draw([canary(100)]) is not None for _ in range(count))
+
+
+def test_a_drop_to_zero_empties_the_bank() -> None:
+    never = SimpleNamespace(random=lambda: 0.999)
+    bank = CreditBank(never)
+    for _ in range(100):
+        bank.draw([canary(50)])
+    assert bank.draw([canary(0)]) is None
+    always = CreditBank(SimpleNamespace(random=lambda: 0.0))
+    always._credit, always._weight = bank._credit, bank._weight
+    assert [always.draw([canary(50)]) is not None for _ in range(4)] == [False, True, False, True]
+
+
+def test_a_withdrawn_canary_that_comes_back_starts_with_nothing() -> None:
+    bank = CreditBank(SimpleNamespace(random=lambda: 0.999))
+    for _ in range(100):
+        bank.draw([canary(50)])
+    bank.draw([])
+    bank._source = SimpleNamespace(random=lambda: 0.0)
+    assert bank.draw([canary(50)]) is None
+
+
+def test_in_the_long_run_the_canary_gets_its_share() -> None:
+    bank = CreditBank(random.Random(7))
+    for weight in (10, 25, 50, 90):
+        share = sum(bank.draw([canary(weight)]) is not None for _ in range(20_000)) / 20_000
+        assert weight / 100 - 0.002 < share <= weight / 100
+
+
+def test_the_spacing_cannot_be_foretold() -> None:
+    bank = CreditBank(random.Random(3))
+    turns = [turn for turn in range(5_000) if bank.draw([canary(10)])]
+    gaps = {later - earlier for earlier, later in itertools.pairwise(turns)}
+    assert len(gaps) > 10
+
+
+@settings(deadline=None, max_examples=60)
+@given(st.integers(0, 2**32), st.integers(0, 50), st.integers(0, 50), st.integers(0, 500))
+def test_several_canaries_each_keep_their_own_bound(seed: int, one: int, two: int, count: int) -> None:
+    bank = CreditBank(random.Random(seed))
+    seen = {CANARY: 0, OTHER: 0}
+    for opened in range(1, count + 1):
+        if arm := bank.draw([canary(one), canary(two, OTHER)]):
+            seen[arm.revision] += 1
+        assert seen[CANARY] * 100 <= one * opened
+        assert seen[OTHER] * 100 <= two * opened
+
+
+def _routing(weight: int, expires_at: datetime | None = None) -> RoutingTable:
+    text = table((STABLE, "stable", 100 - weight), (CANARY, "canary", weight))
+    return RoutingTable.model_validate_json(text).model_copy(update={"expires_at": expires_at})
+
+
+def test_who_asks_for_stable_gets_stable() -> None:
+    arm = choose_arm(_routing(100), CreditBank(), stable_only=True, now=NOW)
+    assert arm is not None
+    assert arm.revision == STABLE
+
+
+def test_a_table_past_its_expiry_sends_everything_to_stable() -> None:
+    bank = CreditBank()
+    late = [choose_arm(_routing(100, NOW), bank, stable_only=False, now=NOW + timedelta(seconds=1)) for _ in range(50)]
+    assert {arm.revision for arm in late if arm} == {STABLE}
+    early = choose_arm(_routing(100, NOW), bank, stable_only=False, now=NOW - timedelta(seconds=1))
+    assert early is not None
+    assert early.revision == CANARY
+
+
+def test_a_table_without_arms_gives_none() -> None:
+    empty = RoutingTable(model_deployment="cart", generation=1, arms=[])
+    assert choose_arm(empty, CreditBank(), stable_only=False, now=NOW) is None

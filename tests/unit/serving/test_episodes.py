@@ -1,0 +1,189 @@
+import math
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+from policy_world import CANARY, OTHER, STABLE, LiveServer, table
+
+from learnloop_api.wire.routing import ActResponse, OpenedEpisode, ServingError
+from learnloop_serving.policy import UniformPolicy
+
+LEFT, RIGHT = [1.0, 0.0, 0.0, 0.0], [-1.0, 0.0, 0.0, 0.0]
+
+
+def refusal(response: object) -> tuple[int, str, str]:
+    error = ServingError.model_validate_json(response.content)  # type: ignore[attr-defined]
+    return response.status_code, error.reason, error.message  # type: ignore[attr-defined]
+
+
+def test_an_episode_is_opened_played_and_ended(server: LiveServer) -> None:
+    opened = OpenedEpisode.model_validate_json(server.post("/v1/episodes", {"agent": "cart", "task": "t"}).content)
+    assert (opened.revision, opened.role, opened.url, opened.mode) == (STABLE, "stable", server.url, "service")
+    act = server.post(f"/v1/episodes/{opened.episode_id}/act", {"observation": LEFT, "explore": False})
+    assert ActResponse.model_validate_json(act.content) == ActResponse(
+        action=0, log_prob=0, exploration=False, revision=STABLE
+    )
+    greedy = server.post(f"/v1/episodes/{opened.episode_id}/act", {"observation": RIGHT, "explore": False})
+    assert greedy.json()["action"] == 1
+    ended = {"status": "completed", "episode_return": 3.5, "length": 2}
+    assert server.post(f"/v1/episodes/{opened.episode_id}/end", ended).json() == {"counted": True}
+
+
+def test_sampled_actions_follow_softmax_and_say_their_log_probability(server: LiveServer) -> None:
+    server.route(table((STABLE, "stable", 100)))
+    counts = np.zeros(2)
+    for _ in range(3000):
+        action, log_prob, explored = server.arm.episodes.act("e1", None, b'{"observation":[0.5,0,0,0]}')
+        assert explored
+        assert log_prob == pytest.approx((0.5 if action == 0 else -0.5) - math.log(math.exp(0.5) + math.exp(-0.5)))
+        counts[action] += 1
+    assert counts[0] / 3000 == pytest.approx(math.exp(0.5) / (math.exp(0.5) + math.exp(-0.5)), abs=0.04)
+
+
+@pytest.mark.parametrize(
+    ("observation", "says"),
+    [
+        ([1.0], "takes 4"),
+        ([], "observation"),
+        (["a", 0, 0, 0], "observation.0"),
+        ([1e300, 0, 0, 0], "float32"),
+        (None, "observation"),
+    ],
+)
+def test_an_observation_the_policy_does_not_take_is_refused(server: LiveServer, observation: object, says: str) -> None:
+    status, reason, message = refusal(server.post("/v1/episodes/e1/act", {"observation": observation}))
+    assert (status, reason) == (400, "InvalidInput")
+    assert says in message
+
+
+def test_nan_broken_json_and_unknown_fields_are_refused(server: LiveServer) -> None:
+    for body in (b'{"observation":[NaN,0,0,0]}', b"{", b'{"observation":[0,0,0,0],"x":1}', b""):
+        assert refusal(server.post("/v1/episodes/e1/act", body))[:2] == (400, "InvalidInput")
+
+
+def test_a_body_beyond_its_bound_is_refused(server: LiveServer) -> None:
+    assert refusal(server.post("/v1/episodes", b" " * 20_000))[:2] == (413, "TooLarge")
+
+
+def test_an_episode_id_that_was_never_given_out_is_refused(server: LiveServer) -> None:
+    assert refusal(server.post("/v1/episodes/a%20b/act", {"observation": LEFT}))[:2] == (400, "InvalidInput")
+
+
+def test_a_withdrawn_arm_refuses_to_act_but_counts_the_end(server: LiveServer) -> None:
+    server.route(table((OTHER, "stable", 100)))
+    assert refusal(server.post("/v1/episodes/w1/act", {"observation": LEFT}))[:2] == (410, "ArmWithdrawn")
+    before = server.metric("learnloop_episodes_ended_total", outcome="withdrawn")
+    ended = {"status": "withdrawn", "episode_return": 1, "length": 1}
+    assert server.post("/v1/episodes/w1/end", ended, **{"x-learnloop-arm": STABLE}).status_code == 200
+    assert server.metric("learnloop_episodes_ended_total", outcome="withdrawn") == before + 1
+
+
+def test_a_request_for_another_arm_is_misdirected_while_that_arm_is_there_and_gone_when_it_is_withdrawn(
+    server: LiveServer,
+) -> None:
+    server.route(table((STABLE, "stable", 90), (CANARY, "canary", 10)))
+    body = {"observation": LEFT}
+    assert refusal(server.post("/v1/episodes/e/act", body, **{"x-learnloop-arm": CANARY}))[:2] == (
+        421,
+        "UnknownEpisode",
+    )
+    server.route(table((STABLE, "stable", 100)))
+    assert refusal(server.post("/v1/episodes/e/act", body, **{"x-learnloop-arm": CANARY}))[:2] == (410, "ArmWithdrawn")
+    ended = {"status": "error", "episode_return": 0, "length": 0}
+    assert server.post("/v1/episodes/e/end", ended, **{"x-learnloop-arm": CANARY}).status_code == 410
+
+
+def test_outcomes_are_counted_once_per_episode(server: LiveServer) -> None:
+    def count(outcome: str) -> float:
+        return server.metric("learnloop_episodes_ended_total", outcome=outcome)
+
+    before = {outcome: count(outcome) for outcome in ("success", "failure", "error")}
+    gain = server.metric("learnloop_episode_return_gain_total")
+    loss = server.metric("learnloop_episode_return_loss_total")
+    for name, status, success, value in (
+        ("o1", "completed", None, 5.0),
+        ("o2", "completed", False, -2.0),
+        ("o3", "error", None, 0.0),
+        ("o4", "completed", True, 1.0),
+    ):
+        ending = {"status": status, "episode_return": value, "length": 1, "success": success}
+        assert server.post(f"/v1/episodes/{name}/end", ending).json() == {"counted": True}
+        assert server.post(f"/v1/episodes/{name}/end", ending).json() == {"counted": False}
+    assert {name: count(name) - before[name] for name in before} == {"success": 2, "failure": 1, "error": 1}
+    assert server.metric("learnloop_episode_return_gain_total") - gain == 6.0
+    assert server.metric("learnloop_episode_return_loss_total") - loss == 2.0
+
+
+def test_service_mode_draws_the_arm_and_names_its_service(server: LiveServer) -> None:
+    server.route(table((STABLE, "stable", 0, "http://s"), (CANARY, "canary", 100, "http://c")))
+    opened = server.post("/v1/episodes", {}).json()
+    assert (opened["revision"], opened["role"], opened["url"]) == (CANARY, "canary", "http://c")
+    assert server.metric("learnloop_episodes_opened_total", revision=CANARY) >= 1
+    stable = server.post("/v1/episodes", {"stable_only": True}).json()
+    assert (stable["revision"], stable["url"]) == (STABLE, "http://s")
+
+
+def test_a_withdrawn_server_still_gives_new_episodes_to_the_arms_that_are_left(server: LiveServer) -> None:
+    server.route(table((OTHER, "stable", 100, "http://other")))
+    assert server.post("/v1/episodes", {}).json()["revision"] == OTHER
+
+
+def test_gateway_mode_keeps_the_arm_the_gateway_chose(start: Callable[..., LiveServer]) -> None:
+    server = start(revision=CANARY, mode="gateway")
+    server.route(table((STABLE, "stable", 90), (CANARY, "canary", 10), mode="gateway"))
+    opened = server.post("/v1/episodes", {}).json()
+    assert (opened["revision"], opened["mode"], opened["url"]) == (CANARY, "gateway", "")
+    assert server.post("/v1/episodes", {"stable_only": True}).json()["revision"] == STABLE
+    late = "2020-01-01T00:00:00Z"
+    server.route(table((STABLE, "stable", 90), (CANARY, "canary", 10), mode="gateway", expires_at=late))
+    assert server.post("/v1/episodes", {}).json()["revision"] == STABLE
+    server.route(table((STABLE, "stable", 100), mode="gateway"))
+    assert refusal(server.post("/v1/episodes", {}))[:2] == (410, "ArmWithdrawn")
+
+
+def test_before_policy_and_table_the_server_is_alive_but_not_ready(start: Callable[..., LiveServer]) -> None:
+    server = start(policy=None)
+    assert server.get("/healthz").status_code == 200
+    assert server.get("/readyz").status_code == 503
+    assert refusal(server.post("/v1/episodes", {}))[:2] == (503, "NotReady")
+    server.arm.install(UniformPolicy(2, 4), 0.0)
+    assert server.get("/readyz").status_code == 503
+    server.route(table((STABLE, "stable", 100)))
+    assert server.get("/readyz").status_code == 200
+
+
+def test_a_slow_policy_runs_beside_the_event_loop(start: Callable[..., LiveServer]) -> None:
+    server = start()
+    server.arm.install(UniformPolicy(2, 4), 1.0)
+    server.route(table((STABLE, "stable", 100)))
+    assert server.arm.offload
+    assert server.post("/v1/episodes/e/act", {"observation": LEFT}).status_code == 200
+
+
+def test_a_policy_that_breaks_is_the_arms_fault(start: Callable[..., LiveServer]) -> None:
+    class Broken(UniformPolicy):
+        def run(self, observation: object) -> object:  # type: ignore[override]
+            raise ZeroDivisionError
+
+    server = start(policy=Broken(2, 4))
+    server.route(table((STABLE, "stable", 100)))
+    assert refusal(server.post("/v1/episodes/e/act", {"observation": LEFT}))[:2] == (500, "PolicyError")
+    assert server.metric("learnloop_policy_request_errors_total", verb="act") == 1
+
+
+def test_series_of_the_own_revision_exist_from_the_start(start: Callable[..., LiveServer]) -> None:
+    text = start().get("/metrics").text
+    own = f'model_deployment="cart",revision="{STABLE}"'
+    for line in (
+        f"learnloop_episodes_opened_total{{{own}}} 0.0",
+        f'learnloop_episodes_ended_total{{model_deployment="cart",outcome="failure",revision="{STABLE}"}} 0.0',
+        f"learnloop_episode_return_loss_total{{{own}}} 0.0",
+        f'learnloop_policy_request_errors_total{{{own},verb="act"}} 0.0',
+        f'learnloop_policy_request_duration_seconds_count{{{own},verb="act"}} 0.0',
+        f"learnloop_routing_generation{{{own}}} -1.0",
+    ):
+        assert line in text
+
+
+def test_the_schema_of_the_episodes_api_is_published(server: LiveServer) -> None:
+    assert "/v1/episodes/{episode_id}/act" in server.get("/openapi.json").json()["paths"]

@@ -1,0 +1,93 @@
+"""The process as the pod runs it."""
+
+import re
+import signal
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import httpx
+import pytest
+from policy_world import STABLE, clean_environment, table, write_policy
+
+from learnloop_serving.settings import ConfigurationError, read_settings
+
+
+def environment(tmp_path: Path, uri: str, digest: str = "", **extra: str) -> dict[str, str]:
+    (tmp_path / "routing.json").write_text(table((STABLE, "stable", 100)))
+    return clean_environment(
+        LEARNLOOP_MODEL_DEPLOYMENT="cart",
+        LEARNLOOP_REVISION=STABLE,
+        LEARNLOOP_MODEL_URI=uri,
+        LEARNLOOP_MODEL_SHA256=digest,
+        LEARNLOOP_ROUTING_FILE=str(tmp_path / "routing.json"),
+        LEARNLOOP_TERMINATION_LOG=str(tmp_path / "termination-log"),
+        LEARNLOOP_DRAIN_SECONDS="0.6",
+        LEARNLOOP_HOST="127.0.0.1",
+        **extra,
+    )
+
+
+def test_the_process_serves_drains_on_sigterm_and_exits_cleanly(tmp_path: Path) -> None:
+    digest = write_policy(tmp_path / "m.onnx")
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    env = environment(tmp_path, (tmp_path / "m.onnx").as_uri(), digest, LEARNLOOP_PORT=str(port))
+    process = subprocess.Popen([sys.executable, "-m", "learnloop_serving"], env=env, stderr=subprocess.PIPE)
+    try:
+        with httpx.Client(base_url=f"http://127.0.0.1:{port}", timeout=5) as client:
+            _wait_ready(client)
+            process.send_signal(signal.SIGTERM)
+            time.sleep(0.15)
+            assert client.get("/readyz").json() == {"status": "draining"}
+            late = client.post("/v1/episodes/e/act", json={"observation": [1, 0, 0, 0]})
+            assert (late.status_code, late.headers["connection"]) == (200, "close")
+        assert process.wait(10) == 0
+    finally:
+        process.kill()
+        process.communicate()
+
+
+def _wait_ready(client: httpx.Client) -> None:
+    deadline = time.monotonic() + 20
+    while time.monotonic() < deadline:
+        try:
+            if client.get("/readyz").status_code == 200:
+                return
+        except httpx.TransportError:
+            pass
+        time.sleep(0.03)
+    raise AssertionError("the server did not become ready")
+
+
+def test_a_model_that_cannot_be_loaded_leaves_one_sentence_and_exit_status_1(tmp_path: Path) -> None:
+    write_policy(tmp_path / "m.onnx")
+    env = environment(tmp_path, (tmp_path / "m.onnx").as_uri(), "0" * 64, LEARNLOOP_PORT="0")
+    done = subprocess.run([sys.executable, "-m", "learnloop_serving"], env=env, capture_output=True, timeout=30)
+    assert done.returncode == 1
+    sentence = (tmp_path / "termination-log").read_text()
+    assert re.fullmatch(r"sha256: file://\S+ has [0-9a-f]{64}, expected 0{64}\n", sentence)
+    assert b"Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("variable", "value"),
+    [
+        ("LEARNLOOP_REVISION", "xyz"),
+        ("LEARNLOOP_MODEL_URI", "model.onnx"),
+        ("LEARNLOOP_MODEL_SHA256", "abc"),
+        ("LEARNLOOP_ROUTING_MODE", "mesh"),
+        ("LEARNLOOP_MODEL_DEPLOYMENT", ""),
+        ("LEARNLOOP_DRAIN_SECONDS", "-1"),
+        ("LEARNLOOP_PORT", "http"),
+        ("LEARNLOOP_ROUTING_FILE", ""),
+    ],
+)
+def test_a_wrong_variable_is_named(tmp_path: Path, variable: str, value: str) -> None:
+    env = environment(tmp_path, "uniform://discrete/2") | {variable: value}
+    env.pop("KUBERNETES_SERVICE_HOST", None)
+    with pytest.raises(ConfigurationError, match=variable):
+        read_settings(env)

@@ -1,0 +1,192 @@
+import asyncio
+import dataclasses
+import json
+from collections.abc import AsyncIterator, Awaitable, Callable
+from pathlib import Path
+from urllib.parse import parse_qs, urlsplit
+
+import pytest
+from policy_world import CANARY, STABLE, settings, table
+
+from learnloop_serving.metrics import Metrics
+from learnloop_serving.routing import ConfigMapWatch, RoutingState, follow_file
+
+STABLE_ONLY = table((STABLE, "stable", 100))
+WITH_CANARY = table((STABLE, "stable", 90), (CANARY, "canary", 10), generation=2)
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    async with asyncio.timeout(5):
+        while not condition():  # noqa: ASYNC110 - the condition is the state of the code under test
+            await asyncio.sleep(0.01)
+
+
+@pytest.fixture
+def metrics() -> Metrics:
+    return Metrics("cart", STABLE)
+
+
+@pytest.fixture
+def state(metrics: Metrics) -> RoutingState:
+    return RoutingState("cart", metrics)
+
+
+def broken(metrics: Metrics, kind: str) -> float:
+    labels = {"model_deployment": "cart", "revision": STABLE, "kind": kind}
+    return metrics.registry.get_sample_value("learnloop_routing_errors_total", labels) or 0.0
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        None,
+        "",
+        "{",
+        table((STABLE, "stable", 99)),
+        table((STABLE, "stable", 100), model_deployment="other"),
+        table((STABLE, "stable", 100), surprise=1),
+    ],
+)
+def test_a_broken_table_keeps_the_last_good_one(state: RoutingState, metrics: Metrics, text: str | None) -> None:
+    assert state.offer(WITH_CANARY, "test")
+    assert not state.offer(text, "test")
+    assert state.lists(CANARY)
+    assert broken(metrics, "table") == 1
+
+
+async def test_a_file_is_followed(tmp_path: Path, state: RoutingState) -> None:
+    path = tmp_path / "routing.json"
+    follower = asyncio.create_task(follow_file(path, state))
+    await asyncio.sleep(0.05)
+    assert state.table is None
+    path.write_text(STABLE_ONLY)
+    await until(lambda: state.lists(STABLE))
+    (tmp_path / "new").write_text(WITH_CANARY)
+    (tmp_path / "new").replace(path)
+    await until(lambda: state.lists(CANARY))
+    follower.cancel()
+
+
+class ApiServer:
+    """The three answers of the API's watch protocol this client must understand, on a real socket."""
+
+    def __init__(self) -> None:
+        self.text: str | None = STABLE_ONLY
+        self.version = 1
+        self.requests: list[tuple[str, str]] = []
+        self.script: list[bytes | None] = []
+        self.wake = asyncio.Event()
+
+    def event(self, kind: str) -> bytes:
+        self.version += 1
+        return json.dumps({"type": kind, "object": self.object()}).encode() + b"\n"
+
+    def object(self) -> dict[str, object]:
+        data = {} if self.text is None else {"routing.json": self.text}
+        return {"metadata": {"resourceVersion": str(self.version)}, "data": data}
+
+    def send(self, line: bytes | None) -> None:
+        self.script.append(line)
+        self.wake.set()
+
+    async def handle(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        try:
+            while head := await reader.readuntil(b"\r\n\r\n"):
+                target = head.split(b" ")[1].decode()
+                token = next((line[22:].decode() for line in head.split(b"\r\n") if line[:13] == b"authorization"), "")
+                self.requests.append((target, token))
+                if "watch=1" in target:
+                    await self.watch(writer)
+                    return
+                body = json.dumps(self.object()).encode()
+                writer.write(b"HTTP/1.1 200 OK\r\ncontent-length: %d\r\n\r\n" % len(body) + body)
+        except (asyncio.IncompleteReadError, ConnectionError):
+            pass
+        finally:
+            writer.close()
+
+    async def watch(self, writer: asyncio.StreamWriter) -> None:
+        writer.write(b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n")
+        while True:
+            await self.wake.wait()
+            while self.script:
+                line = self.script.pop(0)
+                if line is None:
+                    return
+                half = len(line) // 2  # events do not come in chunks of their own
+                for part in (line[:half], line[half:]):
+                    writer.write(b"%x\r\n%b\r\n" % (len(part), part))
+                    await writer.drain()
+            self.wake.clear()
+
+
+@pytest.fixture
+async def api() -> AsyncIterator[tuple[ApiServer, str]]:
+    api = ApiServer()
+    server = await asyncio.start_server(api.handle, "127.0.0.1", 0)
+    yield api, f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+    server.close()
+
+
+@pytest.fixture
+async def watching(
+    api: tuple[ApiServer, str], tmp_path: Path, state: RoutingState, metrics: Metrics
+) -> AsyncIterator[ApiServer]:
+    (tmp_path / "token").write_text("first")
+    config = dataclasses.replace(settings(), kubernetes_url=api[1], service_account=tmp_path)
+    task: Awaitable[None] = asyncio.create_task(ConfigMapWatch(config, state, metrics).follow())
+    await until(lambda: any("watch=1" in target for target, _ in api[0].requests))
+    yield api[0]
+    task.cancel()  # type: ignore[attr-defined]
+
+
+async def test_one_config_map_is_read_and_then_watched_by_name(watching: ApiServer, state: RoutingState) -> None:
+    assert state.lists(STABLE)
+    (read, token), (watch, _) = watching.requests[:2]
+    assert (read, token) == ("/api/v1/namespaces/default/configmaps/cart-routing", "first")
+    query = parse_qs(urlsplit(watch).query)
+    assert query["fieldSelector"] == ["metadata.name=cart-routing"]
+    assert query["resourceVersion"] == ["1"]
+    watching.text = WITH_CANARY
+    watching.send(watching.event("MODIFIED"))
+    await until(lambda: state.lists(CANARY))
+
+
+async def test_a_watch_that_ends_goes_on_where_it_was_with_a_fresh_token(
+    watching: ApiServer, tmp_path: Path, state: RoutingState
+) -> None:
+    watching.send(watching.event("BOOKMARK"))
+    (tmp_path / "token").write_text("second")
+    watching.send(b"\n")
+    watching.script.append(None)
+    await until(lambda: len(watching.requests) >= 3)
+    target, token = watching.requests[-1]
+    assert "resourceVersion=2" in target or "configmaps/cart-routing" in target
+    assert token == "second"
+
+
+async def test_an_expired_version_and_a_deleted_map_are_survived(watching: ApiServer, state: RoutingState) -> None:
+    watching.send(watching.event("DELETED"))
+    watching.text = WITH_CANARY
+    watching.send(b'{"type":"ERROR","object":{"code":410,"message":"too old"}}\n')
+    await until(lambda: state.lists(CANARY))
+
+
+async def test_nonsense_from_the_watch_is_counted_and_read_afresh(
+    watching: ApiServer, state: RoutingState, metrics: Metrics
+) -> None:
+    watching.text = WITH_CANARY
+    watching.send(b"not json\n")
+    await until(lambda: state.lists(CANARY))
+    assert broken(metrics, "watch") >= 1
+
+
+async def test_a_table_that_is_broken_in_the_cluster_does_not_end_the_watch(
+    watching: ApiServer, state: RoutingState, metrics: Metrics
+) -> None:
+    watching.text = None
+    watching.send(watching.event("MODIFIED"))
+    await until(lambda: broken(metrics, "table") == 1)
+    watching.text = WITH_CANARY
+    watching.send(watching.event("MODIFIED"))
+    await until(lambda: state.lists(CANARY))
