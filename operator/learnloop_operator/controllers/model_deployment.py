@@ -26,7 +26,7 @@ from learnloop_operator.adapters.kube import KubeClient, Object
 from learnloop_operator.adapters.prometheus import Prometheus
 from learnloop_operator.adapters.rollout_evidence import gather as gather_evidence
 from learnloop_operator.controllers.services import Services
-from learnloop_operator.core.broken import Broken, decide_broken, describe
+from learnloop_operator.controllers.specs import read_spec, read_status
 from learnloop_operator.core.plan import Call, Plan
 from learnloop_operator.core.rollout.decide import current, decide
 from learnloop_operator.core.rollout.observe import arms
@@ -52,19 +52,13 @@ class ModelDeploymentController:
         """ModelDeployment."""
         return MODEL_DEPLOYMENT
 
-    async def gather(self, namespace: str, name: str) -> Snapshot | Broken | None:
+    async def gather(self, namespace: str, name: str) -> Snapshot | None:
         """The object, its arms, its table, the model it follows, and what Prometheus knows of a running rollout."""
         body = await self._kube.find(MODEL_DEPLOYMENT, namespace, name)
         if body is None:
             return None
-        now = self._clock()
-        try:
-            part = "spec"
-            spec = ModelDeploymentSpec.model_validate(body.get("spec") or {})
-            part = "status"
-            status = ModelDeploymentStatus.model_validate(body.get("status") or {})
-        except ValidationError as error:
-            return Broken(now=now, object=body, problem=describe(part, error))
+        spec = read_spec(ModelDeploymentSpec, body)
+        status = read_status(ModelDeploymentStatus, body)
         snapshot = await self._world(body, spec, status)
         asked = windows(snapshot, current(snapshot))
         evidence = await gather_evidence(self._prometheus, namespace, name, asked, spec.analysis.metrics)
@@ -110,9 +104,9 @@ class ModelDeploymentController:
         except ValidationError:
             return LearningAgentStatus()
 
-    def decide(self, snapshot: Snapshot | Broken) -> Plan:
+    def decide(self, snapshot: Snapshot) -> Plan:
         """Pure."""
-        return decide_broken(snapshot) if isinstance(snapshot, Broken) else decide(snapshot)
+        return decide(snapshot)
 
     def gone(self, namespace: str, name: str) -> tuple[Call, ...]:
         """The data plane knows nothing of ModelDeployments."""

@@ -2,6 +2,7 @@
 
 from typing import Any
 
+from learnloop_operator.controllers.learning_agent import LearningAgentController
 from learnloop_operator.controllers.memory_service import MemoryServiceController
 from learnloop_operator.controllers.model_deployment import ModelDeploymentController
 from learnloop_operator.controllers.reward_policy import RewardPolicyController
@@ -17,4 +18,5 @@ def controllers(services: Services) -> list[Controller[Any]]:
         RewardPolicyController(services),
         MemoryServiceController(services),
         ModelDeploymentController(services),
+        LearningAgentController(services),
     ]

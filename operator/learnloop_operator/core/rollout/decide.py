@@ -96,7 +96,7 @@ def _children(snapshot: Snapshot, state: State, wanted: tuple[Arm, ...]) -> tupl
     accounts = {name for arm in wanted if (name := pod_options(snapshot, arm.revision).service_account_name)}
     return (
         *access(snapshot, accounts),
-        entry_service(snapshot),
+        entry_service(snapshot, state),
         *(arm_service(snapshot, arm.revision) for arm in wanted),
         *(arm_deployment(snapshot, arm, replicas(snapshot, state, arm.revision)) for arm in wanted),
     )

@@ -87,20 +87,22 @@ def routing(snapshot: Snapshot, state: State, table: RoutingTable) -> Manifest:
     )
 
 
-def entry_service(snapshot: Snapshot) -> Manifest:
-    """The address users know: every arm's pods answer there, and draw the arm by the table."""
-    return _service(snapshot, snapshot.name, None)
+def entry_service(snapshot: Snapshot, state: State) -> Manifest:
+    """The address users know. service mode: every arm's pods answer there and draw the arm by the table. gateway
+    mode: the Gateway draws, so whoever comes past it gets the stable arm."""
+    past_gateway = snapshot.spec.routing.mode == "gateway" and state.stable
+    return _service(snapshot, snapshot.name, None, state.stable.revision if past_gateway and state.stable else None)
 
 
 def arm_service(snapshot: Snapshot, revision: str) -> Manifest:
     """One arm's own address."""
-    return _service(snapshot, arm_name(snapshot.name, revision), revision)
+    return _service(snapshot, arm_name(snapshot.name, revision), revision, revision)
 
 
-def _service(snapshot: Snapshot, name: str, revision: str | None) -> Manifest:
+def _service(snapshot: Snapshot, name: str, revision: str | None, selected: str | None) -> Manifest:
     selector = {names.LABEL_DEPLOYMENT: snapshot.name, names.LABEL_COMPONENT: COMPONENT}
-    if revision:
-        selector[names.LABEL_REVISION] = revision
+    if selected:
+        selector[names.LABEL_REVISION] = selected
     ports = [{"name": "http", "port": names.PORT_SERVING, "targetPort": "http", "protocol": "TCP"}]
     return child(
         snapshot.object,

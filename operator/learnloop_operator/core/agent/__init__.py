@@ -1,0 +1,1 @@
+"""One agent's loop: experience, triggers, training jobs, the model to serve."""

@@ -1,0 +1,125 @@
+"""The whole decision about one LearningAgent: a world in, a plan out."""
+
+from dataclasses import dataclass, replace
+
+from learnloop_api import names
+from learnloop_api.kinds.learning_agent import AgentModel, LastTraining, LearningAgentStatus
+from learnloop_operator.core.agent.models import forgettable, model_to_serve
+from learnloop_operator.core.agent.problems import Problem, first_problem
+from learnloop_operator.core.agent.record import recorded
+from learnloop_operator.core.agent.render import actors, model_deployment, training_job
+from learnloop_operator.core.agent.report import Facts, status
+from learnloop_operator.core.agent.triggers import Trigger, Verdict, evaluate
+from learnloop_operator.core.agent.world import World
+from learnloop_operator.core.plan import Call, Manifest, Notice, ObjectRef, Plan
+
+BUSY, IDLE = 5.0, 20.0
+"""Seconds between two looks at the experience: while it grows, and while it does not."""
+
+
+@dataclass(frozen=True, slots=True)
+class Registration:
+    """What the data plane is to know of the agent."""
+
+    mark: str | None
+    calls: tuple[Call, ...] = ()
+
+
+def decide(world: World) -> Plan:
+    """Register, count, train when it is time, serve the best proven model, keep the actors playing."""
+    if world.deleting:
+        return Plan(status=world.status)
+    before = recorded(world)
+    world = replace(world, before=before)
+    problem = first_problem(world)
+    model = model_to_serve(world)
+    registration = _register(world, problem)
+    verdict = _triggers(world, problem)
+    jobs, after = _train(world, before, verdict.fire)
+    facts = Facts(world, after, model, registration.mark, verdict, problem)
+    return Plan(
+        status=status(facts),
+        apply=(*jobs, model_deployment(world), *_actors(world, registration.mark)),
+        delete=_deletes(world),
+        calls=registration.calls,
+        events=_events(world, model, verdict.fire, after),
+        requeue_after=_again(world, verdict),
+    )
+
+
+def _register(world: World, problem: Problem | None) -> Registration:
+    """Tell the data plane which revision rewards this agent; again when it has forgotten, never while it is away."""
+    if world.policy.revision is None:
+        return Registration(world.before.registered)
+    policy, revision = world.spec.reward_policy_ref.name, world.policy.revision
+    mark = f"{policy}/{revision}"
+    known = world.before.registered == mark and (world.stats is not None or world.stats_problem)
+    if known or world.stats_problem:
+        return Registration(world.before.registered)
+    body = {"reward_policy": policy, "reward_policy_revision": revision}
+    return Registration(mark, (Call("PUT", f"/api/v1/agents/{world.name}", body),))
+
+
+def _triggers(world: World, problem: Problem | None) -> Verdict:
+    if world.spec.suspend:
+        return Verdict(waiting="suspended")
+    if problem is not None:
+        return Verdict(waiting=problem.sentence)
+    return evaluate(world, world.before.last_training)
+
+
+def _train(
+    world: World, before: LearningAgentStatus, fire: Trigger | None
+) -> tuple[tuple[Manifest, ...], LearningAgentStatus]:
+    if fire is None:
+        return (), before
+    number = (before.trainings or 0) + 1
+    job = training_job(world, number, fire)
+    request = world.stats.training_request if world.stats else None
+    after = before.model_copy(
+        update={
+            "trainings": number,
+            "last_training": LastTraining(
+                name=job["metadata"]["name"],
+                trigger=fire.kind,
+                at=world.time,
+                rewarded=world.stats.rewarded if world.stats else None,
+            ),
+            # Every wish that was open is granted by this one run.
+            "observed_train": world.annotations.get(names.ANNOTATION_TRAIN) or before.observed_train,
+            "observed_training_request": request or before.observed_training_request,
+        }
+    )
+    return (job,), after
+
+
+def _actors(world: World, registered: str | None) -> tuple[Manifest, ...]:
+    environment = world.spec.task.environment
+    if environment is None:
+        return ()
+    # Without a policy to ask or a place to report to, an actor could only fail.
+    playing = not world.spec.suspend and registered and world.deployment and world.deployment.stable
+    return (actors(world, environment, environment.actors.replicas if playing else 0),)
+
+
+def _deletes(world: World) -> tuple[ObjectRef, ...]:
+    old = [ObjectRef(names.API_VERSION, "TrainingJob", world.namespace, name) for name in forgettable(world)]
+    if world.spec.task.environment is None and world.actors is not None:
+        old.append(ObjectRef("apps/v1", "Deployment", world.namespace, f"{world.name}-actor"))
+    return tuple(old)
+
+
+def _events(world: World, model: AgentModel, fire: Trigger | None, after: LearningAgentStatus) -> tuple[Notice, ...]:
+    events: list[Notice] = []
+    if fire and after.last_training:
+        events.append(Notice("Normal", "TrainingTriggered", f"{after.last_training.name}: {fire.sentence}"))
+    if world.before.model is None or world.before.model.uri != model.uri:
+        proof = f", held-out return {model.mean_return:.1f}" if model.mean_return is not None else ""
+        events.append(Notice("Normal", "ModelChosen", f"to be served: {model.source}{proof} ({model.uri})"))
+    return tuple(events)
+
+
+def _again(world: World, verdict: Verdict) -> float:
+    grew = world.stats is not None and world.stats.rewarded != world.before.rewarded
+    usual = BUSY if grew or world.stats_problem or world.stats is None else IDLE
+    return min(usual, verdict.again_after) if verdict.again_after is not None else usual

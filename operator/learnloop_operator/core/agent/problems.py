@@ -1,0 +1,51 @@
+"""What keeps an agent from learning, each with the field and the fix. The first one found is the one to mend first."""
+
+from dataclasses import dataclass
+
+from learnloop_operator.core.agent.world import World
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """`waits`: it mends itself when another object gets ready."""
+
+    reason: str
+    sentence: str
+    waits: bool = False
+
+
+def first_problem(world: World) -> Problem | None:
+    """The references of the spec, in the order in which they are needed."""
+    return _reward_policy(world) or _memory(world) or _environment(world)
+
+
+def _reward_policy(world: World) -> Problem | None:
+    name = world.spec.reward_policy_ref.name
+    if not world.policy.exists:
+        text = f"spec.rewardPolicyRef.name: no RewardPolicy {name!r} in namespace {world.namespace}; create it"
+        return Problem("RewardPolicyMissing", text)
+    if world.policy.revision is None:
+        return Problem("RewardPolicyNotPublished", f"RewardPolicy {name!r} has no published revision yet", waits=True)
+    return None
+
+
+def _memory(world: World) -> Problem | None:
+    reference = world.spec.memory.service_ref
+    if reference is None or world.memory is None:
+        return None
+    if not world.memory.exists:
+        text = f"spec.memory.serviceRef.name: no MemoryService {reference.name!r} in namespace {world.namespace}"
+        return Problem("MemoryServiceMissing", f"{text}; create it, or leave serviceRef out")
+    if not world.memory.url:
+        return Problem("MemoryServiceNotReady", f"MemoryService {reference.name!r} has no address yet", waits=True)
+    return None
+
+
+def _environment(world: World) -> Problem | None:
+    task = world.spec.task
+    if world.spec.training is None or task.environment is not None:
+        return None
+    if task.external is not None and task.external.training_environment:
+        return None
+    text = "spec.task.external.trainingEnvironment: missing, and training needs it; name the trainer's environment"
+    return Problem("TrainingEnvironmentMissing", text)

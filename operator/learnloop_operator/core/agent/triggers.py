@@ -1,0 +1,114 @@
+"""Whether it is time to train, and why not."""
+
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+from croniter import croniter
+
+from learnloop_api.kinds.learning_agent import LastTraining
+from learnloop_api.names import ANNOTATION_TRAIN
+from learnloop_operator.core.agent.world import World
+from learnloop_operator.core.times import parse, seconds_since
+
+
+@dataclass(frozen=True, slots=True)
+class Trigger:
+    """`kind` is the constant for the status, `sentence` the numbers."""
+
+    kind: str
+    sentence: str
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """A trigger to fire now, or what is waited for, and when to look again by the clock alone."""
+
+    fire: Trigger | None = None
+    waiting: str = ""
+    again_after: float | None = None
+    problem: str = ""
+    """A trigger that can never fire, with field, value and fix."""
+
+
+def evaluate(world: World, last: LastTraining | None) -> Verdict:
+    """The first trigger that fires. People's own words (annotation, request) need no rest between runs; runs of one
+    agent never overlap, whoever asks."""
+    training = world.spec.training
+    if training is None:
+        return Verdict(waiting="no training is configured")
+    running = next((job for job in world.jobs if not job.finished), None)
+    if running:
+        return Verdict(waiting=f"{running.name} is running ({running.phase or 'new'})")
+    asked = _asked(world)
+    if asked:
+        return Verdict(asked)
+    rest = _rest(world, last)
+    triggers = training.triggers
+    try:
+        due = _next_time(world, last) if triggers.schedule else None
+    except (ValueError, KeyError) as error:
+        fix = f"spec.training.triggers.schedule: {triggers.schedule!r} is no cron line of five fields: {error}"
+        return Verdict(problem=fix)
+    fired = _by_episodes(world, last) or _by_clock(world, due, triggers.schedule)
+    if fired and rest <= 0:
+        return Verdict(fired)
+    waits = [rest] if fired else []
+    waits += [(due - world.now).total_seconds()] if due and not fired else []
+    text = (
+        f"{fired.sentence}, in {rest:.0f} s: minIntervalSeconds rests between runs" if fired else _wanted(world, last)
+    )
+    return Verdict(waiting=text, again_after=max(1.0, min(waits)) if waits else None)
+
+
+def rewarded_since(world: World, last: LastTraining | None) -> int | None:
+    """Rewarded episodes since the last run began; counts from 0 again when the data plane's store was emptied."""
+    if world.stats is None:
+        return None
+    base = (last.rewarded or 0) if last else 0
+    return world.stats.rewarded - base if world.stats.rewarded >= base else world.stats.rewarded
+
+
+def _asked(world: World) -> Trigger | None:
+    value = world.annotations.get(ANNOTATION_TRAIN)
+    if value is not None and value != world.before.observed_train:
+        return Trigger("annotation", f"{ANNOTATION_TRAIN}={value[:64]}")
+    request = world.stats.training_request if world.stats else None
+    if request is not None and request != world.before.observed_training_request:
+        return Trigger("request", f"agent.rl.training.request.v1 {request}")
+    return None
+
+
+def _by_episodes(world: World, last: LastTraining | None) -> Trigger | None:
+    wanted = world.spec.training.triggers.episodes if world.spec.training else None
+    have = rewarded_since(world, last)
+    if wanted is None or have is None or have < wanted:
+        return None
+    return Trigger("episodes", f"{have} rewarded episodes, {wanted} wanted")
+
+
+def _by_clock(world: World, due: datetime | None, schedule: str | None) -> Trigger | None:
+    return Trigger("schedule", f"{schedule} was due at {due:%Y-%m-%d %H:%M} UTC") if due and due <= world.now else None
+
+
+def _next_time(world: World, last: LastTraining | None) -> datetime | None:
+    """The first time after the last run (or the agent's creation). However many were missed meanwhile, it is one."""
+    created = parse(str(world.object["metadata"].get("creationTimestamp") or ""))
+    base = (parse(last.at) if last else None) or created or world.now
+    schedule = world.spec.training.triggers.schedule if world.spec.training else None
+    found: datetime = croniter(schedule, base.astimezone(UTC)).get_next(datetime)
+    return found
+
+
+def _rest(world: World, last: LastTraining | None) -> float:
+    """Seconds left of the rest after the newest run's end."""
+    if last is None or world.spec.training is None:
+        return 0.0
+    ended = next((job.finished_at for job in reversed(world.jobs) if job.name == last.name), None) or last.at
+    return world.spec.training.triggers.min_interval_seconds - seconds_since(ended, world.now)
+
+
+def _wanted(world: World, last: LastTraining | None) -> str:
+    have, triggers = rewarded_since(world, last), world.spec.training.triggers if world.spec.training else None
+    if triggers and triggers.episodes is not None and have is not None:
+        return f"{have} of {triggers.episodes} rewarded episodes for the next run"
+    return f"the next run is due by {triggers.schedule}" if triggers and triggers.schedule else "waiting to be asked"

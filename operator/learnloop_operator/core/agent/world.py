@@ -1,0 +1,82 @@
+"""What one decision about a LearningAgent may look at."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from learnloop_api.kinds.learning_agent import LearningAgentSpec, LearningAgentStatus
+from learnloop_api.kinds.model_deployment import ModelDeploymentStatus
+from learnloop_api.wire.reward import AgentStats
+from learnloop_operator.core.snapshot import Snapshot
+
+
+@dataclass(frozen=True, slots=True)
+class Policy:
+    """The RewardPolicy the agent names."""
+
+    exists: bool = False
+    revision: str | None = None
+    """The published revision."""
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryHome:
+    """The MemoryService the agent names."""
+
+    exists: bool = False
+    url: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """A TrainingJob of this agent."""
+
+    name: str
+    number: int
+    phase: str
+    finished: bool
+    created_at: str
+    finished_at: str | None = None
+    uri: str | None = None
+    sha256: str | None = None
+    mean_return: float | None = None
+    notes: Mapping[str, str] | None = None
+    """Annotations: what triggered it, and what had been seen then."""
+
+
+@dataclass(frozen=True, slots=True)
+class Defaults:
+    """What the installation decides for every actor."""
+
+    image: str
+    data_url: str
+    image_pull_policy: str = "IfNotPresent"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class World(Snapshot):
+    """Everything `decide` knows. Equal worlds give equal plans."""
+
+    spec: LearningAgentSpec
+    before: LearningAgentStatus
+    policy: Policy
+    memory: MemoryHome | None = None
+    stats: AgentStats | None = None
+    stats_problem: str = ""
+    """Why there are no stats: the data plane does not answer."""
+    jobs: tuple[Job, ...] = ()
+    """By number, oldest first."""
+    deployment: ModelDeploymentStatus | None = None
+    actors: Mapping[str, Any] | None = None
+    """Status of the actors' Deployment."""
+    defaults: Defaults
+
+    @property
+    def annotations(self) -> Mapping[str, str]:
+        """What people said to the operator."""
+        return self.object["metadata"].get("annotations") or {}
+
+    @property
+    def memory_url(self) -> str:
+        """Address of the agent's own MemoryService; "" for the installation's data plane."""
+        return (self.memory.url or "") if self.memory else ""
