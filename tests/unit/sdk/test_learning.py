@@ -1,0 +1,125 @@
+import json
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from policy_world import STABLE, clean_environment
+
+from learnloop_api.wire.trajectory import Trajectory
+from learnloop_sdk import Learnloop, LearnloopError, StepResult, execute_with_learning
+from learnloop_sdk.actor import parse
+
+Make = Callable[..., Learnloop]
+
+
+async def test_a_gymnasium_environment_learns_by_its_name(learn: Make, data_plane: Any) -> None:
+    loop = learn(data_url=data_plane.url)
+    result = await execute_with_learning(loop, "CartPole-v1", task="CartPole-v1", success_return=1000)
+    assert result.revision == STABLE
+    assert result.length == result.episode_return > 5
+    assert result.success is False
+    await loop.flush(5)
+    trajectory = Trajectory.model_validate_json(data_plane.bodies()[0])
+    assert len(trajectory.steps) == result.length
+    assert trajectory.steps[-1].terminated
+
+
+async def test_a_step_function_of_an_external_agent_learns(learn: Make, data_plane: Any) -> None:
+    data_plane.answers["/api/v1/memory/retrieve"] = (200, b'{"memories":[{"hint":"b"}],"retrieval_id":"r"}')
+
+    async def ticket(action: Any) -> StepResult:
+        if action is None:
+            return StepResult("customer cannot log in")
+        solved = action["tool"] == "reset"
+        return StepResult("done", 1.0 if solved else -1.0, terminated=True, success=solved, values={"tool_errors": 0})
+
+    async def decide(observation: Any, memories: list[dict[str, Any]]) -> Any:
+        assert observation == "customer cannot log in"
+        return {"tool": "reset" if memories else "shrug"}
+
+    loop = learn(data_url=data_plane.url)
+    result = await execute_with_learning(loop, ticket, task="ticket", act=decide, revision="agent-1.2", recall=3)
+    assert (result.revision, result.success, result.recalled, result.length) == ("agent-1.2", True, 1, 1)
+    await loop.flush(5)
+    trajectory = Trajectory.model_validate_json(data_plane.bodies()[0])
+    assert trajectory.steps[0].action == {"tool": "reset"}
+    assert trajectory.retrieval_ids == ["r"]
+    assert trajectory.outcome.values == {"tool_errors": 0.0}
+
+
+async def test_a_step_function_can_be_driven_by_the_served_policy_and_is_cut_off_in_time(learn: Make) -> None:
+    def endless(action: Any) -> StepResult:
+        return StepResult([0.0, 0.0, 0.0, 0.0], reward=1.0)
+
+    result = await execute_with_learning(learn(), endless, max_steps=7)
+    assert (result.length, result.episode_return) == (7, 7.0)
+
+
+async def test_an_environment_that_breaks_is_recorded_as_an_error(learn: Make, arms: Any) -> None:
+    before = arms.stable.metric("learnloop_episodes_ended_total", outcome="error")
+
+    def broken(action: Any) -> StepResult:
+        if action is not None:
+            raise RuntimeError("tool is down")
+        return StepResult([0.0] * 4)
+
+    with pytest.raises(RuntimeError, match="tool is down"):
+        await execute_with_learning(learn(), broken)
+    assert arms.stable.metric("learnloop_episodes_ended_total", outcome="error") == before + 1
+
+
+async def test_what_is_no_environment_is_refused(learn: Make) -> None:
+    for world, says in (("NoSuch-v0", "NoSuch"), (5, "neither"), (lambda action: 5, "StepResult")):
+        with pytest.raises(LearnloopError, match=says):
+            await execute_with_learning(learn(), world)  # type: ignore[arg-type]
+
+
+def test_the_sdk_imports_no_gymnasium_and_nothing_heavy() -> None:
+    code = "import learnloop_sdk, sys; print([m for m in ('gymnasium','numpy','torch','fastapi') if m in sys.modules])"
+    assert subprocess.check_output([sys.executable, "-c", code], text=True).strip() == "[]"
+
+
+def test_the_actor_plays_its_episodes_and_delivers_them(arms: Any, data_plane: Any) -> None:
+    done = _actor(arms, data_plane, "--episodes", "6", "--concurrency", "3", "--success-return", "5")
+    out, _ = done.communicate(timeout=30)
+    line = json.loads(out.splitlines()[-1])
+    assert (done.returncode, line["episodes"], line["trajectories_delivered"]) == (0, 6, 6)
+    assert len(data_plane.bodies()) == 6
+    assert Trajectory.model_validate_json(data_plane.bodies()[0]).outcome.success is True
+
+
+def test_the_actor_delivers_what_it_has_on_sigterm(arms: Any, data_plane: Any) -> None:
+    actor = _actor(arms, data_plane)
+    deadline = time.monotonic() + 20
+    while not data_plane.bodies() and time.monotonic() < deadline:
+        time.sleep(0.02)
+    actor.send_signal(signal.SIGTERM)
+    out, _ = actor.communicate(timeout=20)
+    line = json.loads(out.splitlines()[-1])
+    assert actor.returncode == 0
+    assert line["trajectories_recorded"] == line["trajectories_delivered"] == len(data_plane.bodies())
+    assert line["pending_trajectories"] == 0
+
+
+def _actor(arms: Any, data_plane: Any, *options: str) -> "subprocess.Popen[str]":
+    return subprocess.Popen(
+        [sys.executable, "-m", "learnloop_sdk.actor", "--environment", "CartPole-v1", "--agent", "cart", *options],
+        env=clean_environment(LEARNLOOP_ENDPOINT=arms.stable.url, LEARNLOOP_DATA_URL=data_plane.url),
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+
+
+def test_actor_options_come_from_the_environment_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("LEARNLOOP_ACTOR_ENVIRONMENT", "CartPole-v1")
+    monkeypatch.setenv("LEARNLOOP_ACTOR_AGENT", "cart")
+    monkeypatch.setenv("LEARNLOOP_ACTOR_CONCURRENCY", "9")
+    monkeypatch.setenv("LEARNLOOP_ENDPOINT", "http://cart:8080")
+    options = parse(["--success-return", "195"])
+    assert (options.concurrency, options.success_return, options.endpoint) == (9, 195.0, "http://cart:8080")
+    with pytest.raises(SystemExit):
+        parse(["--concurrency", "0"])

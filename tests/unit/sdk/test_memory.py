@@ -1,0 +1,56 @@
+import json
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from learnloop_sdk import Learnloop, Recall
+
+Make = Callable[..., Learnloop]
+
+
+async def test_memories_are_stored_and_recalled(learn: Make, data_plane: Any) -> None:
+    found = {"memories": [{"content": {"a": 1}}, {"content": {"b": 2}}], "retrieval_id": "r-1", "plan": {}}
+    data_plane.answers["/api/v1/memory/retrieve"] = (200, json.dumps(found).encode())
+    loop = learn(data_url=data_plane.url)
+    assert await loop.memory.store({"text": "hello"}, importance=0.7)
+    recall = await loop.memory.retrieve({"task": "t"}, k=2, memory_types=["episodic"])
+    assert recall == Recall(found["memories"], "r-1")  # type: ignore[arg-type]
+    stored, asked = (json.loads(body) for _, body, _ in data_plane.posts)
+    assert stored == {"agent_id": "cart", "memory_type": "episodic", "content": {"text": "hello"}, "importance": 0.7}
+    assert asked == {"agent_id": "cart", "context": {"task": "t"}, "k": 2, "memory_types": ["episodic"]}
+
+
+async def test_a_recall_goes_with_the_trajectory(learn: Make, data_plane: Any) -> None:
+    data_plane.answers["/api/v1/memory/retrieve"] = (200, b'{"memories":[],"retrieval_id":"r-9"}')
+    loop = learn(data_url=data_plane.url)
+    async with loop.episode(external=True) as episode:
+        await episode.recall({"task": "t"})
+        episode.record(1, observation=[0.0])
+    await loop.flush(5)
+    assert json.loads(data_plane.bodies()[0])["retrieval_ids"] == ["r-9"]
+
+
+@pytest.mark.parametrize(("status", "body"), [(500, b"oops"), (200, b"not json"), (200, b"[]"), (404, b"{}")])
+async def test_a_confused_memory_service_costs_memories_only(
+    learn: Make, data_plane: Any, status: int, body: bytes
+) -> None:
+    data_plane.answers["/api/v1/memory/retrieve"] = (status, body)
+    loop = learn(data_url=data_plane.url)
+    assert await loop.memory.retrieve({}) == Recall()
+    assert loop.counters.memory_failures == 1
+
+
+async def test_a_dead_memory_service_is_not_waited_for_at_every_call(learn: Make, free_port: int) -> None:
+    loop = learn(data_url=f"http://127.0.0.1:{free_port}")
+    for _ in range(5):
+        assert await loop.memory.retrieve({}) == Recall()
+    assert not await loop.memory.store({})
+    assert loop.counters.memory_failures == 1
+
+
+async def test_odd_answers_are_cut_to_shape(learn: Make, data_plane: Any) -> None:
+    data_plane.answers["/api/v1/memory/retrieve"] = (200, b'{"memories":[1,{"a":1},{"b":1}],"retrieval_id":5}')
+    assert await learn(data_url=data_plane.url).memory.retrieve({}, k=1) == Recall([{"a": 1}], None)
+    data_plane.answers["/api/v1/memory/retrieve"] = (200, b'{"memories":5}')
+    assert await learn(data_url=data_plane.url).memory.retrieve({}) == Recall()

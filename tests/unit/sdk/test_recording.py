@@ -1,0 +1,137 @@
+import asyncio
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from learnloop_api.wire.trajectory import Trajectory
+from learnloop_sdk import Learnloop
+from learnloop_sdk.spool import DiskSpool, MemorySpool, Parcel
+
+Make = Callable[..., Learnloop]
+
+
+async def play(loop: Learnloop, count: int = 1, **metadata: str) -> None:
+    for _ in range(count):
+        async with loop.episode("t", external=True, metadata=metadata) as episode:
+            episode.record(1, 1.0, terminated=True, observation=[0.0, 1.0])
+
+
+async def test_trajectories_go_to_jetstream_under_their_own_id(learn: Make, broker: Any) -> None:
+    loop = learn(nats_url=broker.url, namespace="team-a")
+    await play(loop, 20)
+    assert await loop.flush(5) == 0
+    messages = await broker.messages()
+    assert len(messages) == 20
+    for subject, message_id, payload in messages:
+        assert subject == "agent.rl.trajectory.v1.team-a.cart"
+        assert Trajectory.model_validate_json(payload).trajectory_id == message_id
+
+
+async def test_nothing_is_lost_or_doubled_while_nats_is_killed_and_restarted(learn: Make, broker: Any) -> None:
+    loop = learn(nats_url=broker.url)
+    await play(loop, 5)
+    await loop.flush(5)
+    broker.kill()
+    await play(loop, 10)
+    await asyncio.sleep(0.3)
+    assert loop.recorder is not None
+    assert loop.recorder.pending == 10
+    await asyncio.to_thread(broker.start)
+    await play(loop, 5)
+    assert await loop.flush(10) == 0
+    identifiers = [message_id for _, message_id, _ in await broker.messages()]
+    assert len(identifiers) == len(set(identifiers)) == 20
+
+
+async def test_while_nats_is_away_the_data_plane_takes_trajectories(
+    learn: Make, data_plane: Any, free_port: int
+) -> None:
+    loop = learn(nats_url=f"nats://127.0.0.1:{free_port}", data_url=data_plane.url)
+    await play(loop, 3)
+    assert await loop.flush(5) == 0
+    assert len(data_plane.bodies()) == loop.counters.trajectories_delivered_by_http == 3
+
+
+async def test_a_trajectory_larger_than_nats_takes_goes_by_http(learn: Make, broker: Any, data_plane: Any) -> None:
+    loop = learn(nats_url=broker.url, data_url=data_plane.url)
+    async with loop.episode("t", external=True) as episode:
+        episode.record("a", 0.0, observation="x" * 1_100_000)
+    assert await loop.flush(5) == 0
+    assert len(data_plane.bodies()) == 1
+
+
+async def test_a_busy_data_plane_is_asked_again(learn: Make, data_plane: Any) -> None:
+    data_plane.answers["/api/v1/trajectories"] = (503, b"")
+    loop = learn(data_url=data_plane.url)
+    await play(loop)
+    assert await loop.flush(0.3) == 1
+    data_plane.answers.clear()
+    assert await loop.flush(5) == 0
+    assert loop.counters.trajectories_delivered == 1
+
+
+async def test_a_refused_trajectory_is_counted_and_not_sent_again(learn: Make, data_plane: Any) -> None:
+    data_plane.answers["/api/v1/trajectories"] = (422, b"no such agent")
+    loop = learn(data_url=data_plane.url)
+    await play(loop)
+    assert await loop.flush(5) == 0
+    assert loop.counters.trajectories_rejected == 1
+    assert len(data_plane.bodies()) == 1
+
+
+async def test_a_disk_spool_outlives_the_process(learn: Make, data_plane: Any, tmp_path: Path, free_port: int) -> None:
+    first = Learnloop("cart", data_url=f"http://127.0.0.1:{free_port}", spool_directory=tmp_path / "spool")
+    await play(first, 3)
+    assert await first.close(0.1) == 3
+    (tmp_path / "spool" / "00000000000000000001~cut.tmp").write_bytes(b"{")
+    async with Learnloop("cart", data_url=data_plane.url, spool_directory=tmp_path / "spool") as second:
+        assert await second.flush(5) == 0
+    assert len({Trajectory.model_validate_json(body).trajectory_id for body in data_plane.bodies()}) == 3
+    assert list((tmp_path / "spool").iterdir()) == []
+
+
+@pytest.mark.parametrize("kind", ["memory", "disk"])
+def test_a_full_spool_drops_the_oldest_and_says_how_many(kind: str, tmp_path: Path) -> None:
+    spool = MemorySpool(30) if kind == "memory" else DiskSpool(tmp_path, 30)
+    dropped = [spool.add(Parcel(f"t{number}", b"x" * 10)) for number in range(5)]
+    assert dropped == [0, 0, 0, 1, 1]
+    assert [parcel.trajectory_id for parcel in spool.head(9)] == ["t2", "t3", "t4"]
+    spool.later("t2")
+    spool.done("t3")
+    assert [parcel.trajectory_id for parcel in spool.head(9)] == ["t4", "t2"]
+
+
+async def test_the_token_goes_with_every_post_and_is_read_afresh(learn: Make, data_plane: Any, tmp_path: Path) -> None:
+    token = tmp_path / "token"
+    token.write_text("one")
+    loop = learn(data_url=data_plane.url, token_file=token)
+    await play(loop)
+    await loop.flush(5)
+    token.unlink()
+    token.write_text("two\n")
+    await play(loop)
+    await loop.flush(5)
+    assert [headers["authorization"] for _, _, headers in data_plane.posts] == ["Bearer one", "Bearer two"]
+
+
+async def test_secrets_are_gone_before_anything_is_sent(learn: Make, data_plane: Any) -> None:
+    loop = learn(data_url=data_plane.url)
+    async with loop.episode("mail jane.doe@example.com", external=True, metadata={"note": "password=hunter22"}) as ep:
+        ep.record({"tool": "login", "api_key": "k-1"}, observation="Bearer abcdefgh12345678")
+    await loop.flush(5)
+    (body,) = data_plane.bodies()
+    for secret in (b"jane.doe", b"hunter22", b"k-1", b"abcdefgh"):
+        assert secret not in body
+
+
+async def test_what_a_broken_redactor_could_not_clean_never_leaves(learn: Make, data_plane: Any) -> None:
+    def broken(text: str) -> str:
+        raise RuntimeError(text)
+
+    loop = learn(data_url=data_plane.url, redactor=broken)
+    await play(loop)
+    assert await loop.flush(1) == 0
+    assert data_plane.bodies() == []
+    assert loop.counters.trajectories_rejected == 1
