@@ -1,0 +1,37 @@
+"""Which passwords are made, and which are left alone; the API server's part is in tests/api/test_chart.py."""
+
+import base64
+from typing import Any
+from urllib.parse import quote
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from learnloop_operator.bootstrap import KEYS, LENGTH, completion
+
+CONTENTS = st.none() | st.dictionaries(st.sampled_from([*KEYS, "other"]), st.sampled_from(["", "b2xk"]))
+
+
+@given(CONTENTS)
+def test_what_is_missing_is_added_and_what_is_there_never_changes(data: dict[str, str] | None) -> None:
+    secret: dict[str, Any] = {"metadata": {"resourceVersion": "7"}, **({} if data is None else {"data": data})}
+    patch = completion(secret)
+    missing = {key for key in KEYS if not (data or {}).get(key)}
+    if not missing:
+        assert patch is None
+        return
+    assert patch is not None
+    assert set(patch["data"]) == missing
+    assert patch["metadata"] == {"resourceVersion": "7"}
+    assert completion({**secret, "data": {**(data or {}), **patch["data"]}}) is None
+
+
+def test_passwords_are_long_different_and_need_no_escaping() -> None:
+    patch = completion({"metadata": {"resourceVersion": "1"}})
+    assert patch is not None
+    made = [base64.b64decode(value).decode() for value in patch["data"].values()]
+    assert len(set(made)) == len(KEYS)
+    for password in made:
+        assert len(password) == LENGTH
+        assert password.isalpha()
+        assert quote(password) == password
