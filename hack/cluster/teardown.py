@@ -64,6 +64,7 @@ def _remove_kubelet_leftovers() -> None:
     for link in POD_LOG_LINKS.glob("*.log"):
         if link.is_symlink() and not link.exists():
             link.unlink()
+    (KUBELET_FOLDERS[0] / "kubelet.sock").unlink(missing_ok=True)  # stays behind when a kubelet is killed
     for folder in (POD_LOG_LINKS, *KUBELET_FOLDERS):
         with suppress(OSError):  # it is somebody else's if it is not empty
             folder.rmdir()
