@@ -1,0 +1,148 @@
+"""What the commands need of a cluster, on the official Kubernetes client."""
+
+import json
+import os
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from typing import Any, Protocol, cast
+
+from kubernetes import client, config
+from kubernetes.client.exceptions import ApiException
+from urllib3.exceptions import HTTPError
+
+from learnloop_api.names import GROUP, VERSION
+from learnloop_operator.cli.errors import CommandError
+
+Object = dict[str, Any]
+SECONDS = 10
+KINDS = {
+    "learningagents": "LearningAgent",
+    "trainingjobs": "TrainingJob",
+    "rewardpolicies": "RewardPolicy",
+    "modeldeployments": "ModelDeployment",
+    "memoryservices": "MemoryService",
+}
+
+
+class Cluster(Protocol):
+    """The commands' view of the API server; every method raises CommandError."""
+
+    namespace: str
+
+    def get(self, plural: str, name: str) -> Object: ...
+
+    def find(self, plural: str, name: str) -> Object | None: ...
+
+    def every(self, plural: str) -> list[Object]: ...
+
+    def annotate(self, plural: str, name: str, values: Mapping[str, str | None]) -> None: ...
+
+    def events(self, body: Object) -> list[Object]: ...
+
+
+class KubernetesCluster:
+    """One context of a kubeconfig, or the pod's own account; every request at most ten seconds."""
+
+    def __init__(self, kubeconfig: str | None, context: str | None, namespace: str | None) -> None:
+        try:
+            if kubeconfig is None and context is None and "KUBERNETES_SERVICE_HOST" in os.environ:
+                config.load_incluster_config()
+            else:
+                config.load_kube_config(kubeconfig, context)
+        except (config.ConfigException, OSError) as error:
+            raise CommandError(f"no usable kubeconfig: {error}; set KUBECONFIG, --kubeconfig or --context") from error
+        self.namespace = namespace or _current_namespace(kubeconfig, context)
+        self._objects, self._events = client.CustomObjectsApi(), client.EventsV1Api()
+
+    def get(self, plural: str, name: str) -> Object:
+        """The object, or a refusal that names it."""
+        body = self.find(plural, name)
+        if body is None:
+            raise CommandError(
+                f"no {KINDS[plural]} {name!r} in namespace {self.namespace!r}; "
+                f"`kubectl get {plural} -n {self.namespace}` lists what there is"
+            )
+        return body
+
+    def find(self, plural: str, name: str) -> Object | None:
+        """The object, or None."""
+        try:
+            found = self._objects.get_namespaced_custom_object(
+                GROUP, VERSION, self.namespace, plural, name, _request_timeout=SECONDS
+            )
+        except ApiException as error:
+            if error.status == 404:
+                return None
+            raise _refused(error) from error
+        except HTTPError as error:
+            raise _unreachable(error) from error
+        return cast(Object, found)
+
+    def every(self, plural: str) -> list[Object]:
+        """All objects of the namespace."""
+        try:
+            found = self._objects.list_namespaced_custom_object(
+                GROUP, VERSION, self.namespace, plural, _request_timeout=SECONDS
+            )
+        except ApiException as error:
+            if error.status == 404:
+                raise CommandError(f"the cluster does not know {plural}.{GROUP}: install learnloop's CRDs") from error
+            raise _refused(error) from error
+        except HTTPError as error:
+            raise _unreachable(error) from error
+        return cast(list[Object], found["items"])
+
+    def annotate(self, plural: str, name: str, values: Mapping[str, str | None]) -> None:
+        """Set annotations; None removes one."""
+        body = {"metadata": {"annotations": dict(values)}}
+        try:
+            self._objects.patch_namespaced_custom_object(
+                GROUP, VERSION, self.namespace, plural, name, body, _request_timeout=SECONDS
+            )
+        except ApiException as error:
+            raise _refused(error) from error
+        except HTTPError as error:
+            raise _unreachable(error) from error
+
+    def events(self, body: Object) -> list[Object]:
+        """Events about the object, oldest first; none where events may not be read."""
+        try:
+            found = self._events.list_namespaced_event(
+                self.namespace, field_selector=f"regarding.uid={body['metadata']['uid']}", _request_timeout=SECONDS
+            )
+        except ApiException:
+            return []
+        except HTTPError as error:
+            raise _unreachable(error) from error
+        oldest = datetime.min.replace(tzinfo=UTC)
+
+        def moment(item: Any) -> datetime:
+            at = item.event_time or item.deprecated_last_timestamp or item.metadata.creation_timestamp
+            return cast(datetime, at or oldest)
+
+        rows = sorted(found.items, key=moment)
+        return [
+            {"at": moment(item).astimezone(UTC), "type": item.type, "reason": item.reason, "note": item.note}
+            for item in rows
+        ]
+
+
+def _current_namespace(kubeconfig: str | None, context: str | None) -> str:
+    try:
+        contexts, active = config.list_kube_config_contexts(kubeconfig)
+    except config.ConfigException:
+        return "default"
+    chosen = next((item for item in contexts if item["name"] == context), active) if context else active
+    return str(chosen.get("context", {}).get("namespace") or "default")
+
+
+def _refused(error: ApiException) -> CommandError:
+    try:
+        message = json.loads(error.body)["message"]
+    except (ValueError, KeyError, TypeError):
+        message = error.reason
+    return CommandError(f"the API server refuses ({error.status}): {message}")
+
+
+def _unreachable(error: HTTPError) -> CommandError:
+    return CommandError(f"the API server does not answer: {error}")

@@ -1,0 +1,49 @@
+"""`kubectl learnloop …`: kubectl finds this program as the plugin `kubectl-learnloop`."""
+
+import argparse
+import sys
+from collections.abc import Sequence
+
+from learnloop_operator.cli import abort, approve, retry, status, trace, train, why
+from learnloop_operator.cli.cluster import KubernetesCluster
+from learnloop_operator.cli.errors import CommandError
+from learnloop_operator.cli.verb import Verb
+
+VERBS: tuple[Verb, ...] = (status, trace, why, train, approve, retry, abort)
+
+
+def parser() -> argparse.ArgumentParser:
+    """One sub-command per verb; the cluster's options stand before or after it."""
+    common = argparse.ArgumentParser(add_help=False, argument_default=argparse.SUPPRESS)
+    common.add_argument("-n", "--namespace", help="default: the context's")
+    common.add_argument("--context", help="context of the kubeconfig")
+    common.add_argument("--kubeconfig", help="default: $KUBECONFIG, ~/.kube/config, or the pod's own account")
+    top = argparse.ArgumentParser(prog="kubectl learnloop", description="Ask and steer learnloop.", parents=[common])
+    verbs = top.add_subparsers(dest="verb", required=True, metavar="VERB")
+    for verb in VERBS:
+        sub = verbs.add_parser(verb.NAME, help=verb.HELP, description=verb.HELP, parents=[common])
+        verb.arguments(sub)
+        sub.set_defaults(run=verb.run)
+    return top
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Exit status: 0, or 1 with one sentence on stderr."""
+    options = parser().parse_args(arguments)
+    try:
+        cluster = KubernetesCluster(
+            getattr(options, "kubeconfig", None),
+            getattr(options, "context", None),
+            getattr(options, "namespace", None),
+        )
+        print(options.run(cluster, options))
+    except CommandError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        return 130
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
