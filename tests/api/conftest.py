@@ -188,5 +188,5 @@ def _install(kube: Kube) -> None:
 
 
 def _established(definition: Manifest) -> bool:
-    conditions = definition.get("status", {}).get("conditions", [])
+    conditions = definition.get("status", {}).get("conditions") or []
     return any(item["type"] == "Established" and item["status"] == "True" for item in conditions)
