@@ -55,6 +55,7 @@ class Operator:
             resync_seconds=settings.resync_seconds,
         )
         self.watching = asyncio.Event()
+        self._watching_over = asyncio.Event()
         self.stopping = asyncio.Event()
         self.server = ProbeServer(
             self.metrics, unhealthy=self.echo.silence, unready=self._unready, refresh=self._refresh
@@ -62,6 +63,7 @@ class Operator:
 
     async def run(self) -> int:
         """Exit code: 0 after SIGTERM or SIGINT, 1 when the process must be replaced."""
+        self._take_signals()
         await self.server.start(self.settings.port)
         log.info("probes and metrics on port %d", self.server.port)
         names = {
@@ -94,7 +96,8 @@ class Operator:
         tasks["lease"].cancel()
         await asyncio.gather(tasks["lease"], return_exceptions=True)
         await self.leadership.release()
-        # Kopf ends by its own stop flag; it is not cancelled until it had its time.
+        # Kopf ends last: when it does, it cancels every task that began after it.
+        self._watching_over.set()
         await asyncio.wait([tasks["kopf"]], timeout=DRAIN_SECONDS)
         for task in tasks.values():
             task.cancel()
@@ -106,13 +109,20 @@ class Operator:
     async def _watch(self) -> None:
         namespaces = self.settings.watch_namespaces
         await kopf.operator(
-            registry=wiring.registry(self.runtime, self.echo, namespaced=bool(namespaces)),
+            registry=wiring.registry(self.runtime, self.echo, namespaced=bool(namespaces), started=self._take_signals),
             standalone=True,
             clusterwide=not namespaces,
             namespaces=namespaces,
-            stop_flag=self.stopping,
+            stop_flag=self._watching_over,
             ready_flag=self.watching,
         )
+
+    def _take_signals(self) -> None:
+        # Kopf installs handlers of its own that would end it first; ours end the workers first.
+        if threading.current_thread() is threading.main_thread():
+            loop = asyncio.get_running_loop()
+            for number in (signal.SIGTERM, signal.SIGINT):
+                loop.add_signal_handler(number, self.stopping.set)
 
     async def _liveness(self) -> None:
         while True:
@@ -135,9 +145,4 @@ class Operator:
 
 async def operate(settings: Settings) -> int:
     """Run one operator until a signal or a reason to be replaced."""
-    operator = Operator(settings)
-    if threading.current_thread() is threading.main_thread():
-        loop = asyncio.get_running_loop()
-        for number in (signal.SIGTERM, signal.SIGINT):
-            loop.add_signal_handler(number, operator.stopping.set)
-    return await operator.run()
+    return await Operator(settings).run()

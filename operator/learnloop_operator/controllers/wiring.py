@@ -4,7 +4,7 @@ With only event handlers Kopf writes nothing to the objects: no finalizers, no a
 seen a particular event; a missed one is made up for by the resync.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import kopf
@@ -32,14 +32,17 @@ CHILD_SELECTORS: Mapping[ResourceKind, str] = {
 }
 
 
-def registry(runtime: Runtime, echo: Echo, *, namespaced: bool) -> kopf.OperatorRegistry:
-    """Handlers bound to one runtime."""
+def registry(
+    runtime: Runtime, echo: Echo, *, namespaced: bool, started: Callable[[], None] = lambda: None
+) -> kopf.OperatorRegistry:
+    """Handlers bound to one runtime; `started` is called when Kopf has taken its first steps (and the signals)."""
     handlers = kopf.OperatorRegistry()
     relations = Relations()
 
     @kopf.on.startup(registry=handlers)
     async def configure_kopf(settings: kopf.OperatorSettings, **_: Any) -> None:
         configure(settings, namespaced=namespaced)
+        started()
 
     @kopf.on.login(registry=handlers)
     async def login(**kwargs: Any) -> Any:
