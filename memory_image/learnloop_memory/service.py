@@ -5,6 +5,8 @@ import logging
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 
+from nats.js.api import ConsumerConfig
+
 from learnloop_api import names
 from learnloop_memory.auth import Authenticator
 from learnloop_memory.config import Config
@@ -12,7 +14,7 @@ from learnloop_memory.errors import Unavailable
 from learnloop_memory.experience import requests
 from learnloop_memory.experience.bus import Bus
 from learnloop_memory.experience.consumer import STREAM_DURABLE, TrajectoryConsumer
-from learnloop_memory.experience.pull import consumer_config, pull_forever
+from learnloop_memory.experience.pull import Handler, consumer_config, pull_forever
 from learnloop_memory.experience.streams import TRAINING, TRAJECTORIES
 from learnloop_memory.memory.embedder import Embedder, HashingEmbedder
 from learnloop_memory.memory.episodes import EpisodeMemories
@@ -74,26 +76,20 @@ class Service:
 
     def _consume(self, bus: Bus) -> None:
         ack_wait = self.config.ack_wait_seconds
-        trajectories = TrajectoryConsumer(self.db, self.metrics, self.arrived)
-        self._spawn(
-            pull_forever(
-                bus,
-                TRAJECTORIES,
-                consumer_config(STREAM_DURABLE, [], ack_wait),
-                trajectories.handle,
-            ),
-            "trajectories",
-        )
+        trajectories = TrajectoryConsumer(self.db, self.metrics, self.arrived, ack_wait)
+        asked = requests.RequestConsumer(self.db, ack_wait)
         subject = names.SUBJECT_TRAINING_REQUEST
-        self._spawn(
-            pull_forever(
-                bus,
-                TRAINING,
-                consumer_config(requests.DURABLE, [subject, f"{subject}.>"], ack_wait),
-                requests.RequestConsumer(self.db).handle,
-            ),
-            "requests",
+        readers = (
+            (TRAJECTORIES, consumer_config(STREAM_DURABLE, [], ack_wait), trajectories.handle),
+            (TRAINING, consumer_config(requests.DURABLE, [subject, f"{subject}.>"], ack_wait), asked.handle),
         )
+        for stream, config, handle in readers:
+            self._spawn(self._read(bus, stream, config, handle), stream)
+
+    async def _read(self, bus: Bus, stream: str, config: ConsumerConfig, handle: Handler) -> None:
+        # A message in hand is a delivery used up: none is taken before it can be stored.
+        await self.db.ready.wait()
+        await pull_forever(bus, stream, config, handle)
 
     def _spawn(self, work: Awaitable[None], name: str) -> None:
         self._tasks.append(asyncio.ensure_future(work))

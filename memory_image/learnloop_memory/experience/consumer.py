@@ -29,9 +29,11 @@ class TrajectoryConsumer:
 
     Args:
         stored: called with a namespace after new trajectories of it were committed.
+        ack_wait: seconds after which NATS delivers again what it hears nothing of.
     """
 
-    def __init__(self, db: Database, metrics: Metrics, stored: Callable[[str], None]) -> None:
+    def __init__(self, db: Database, metrics: Metrics, stored: Callable[[str], None], ack_wait: float) -> None:
+        self._patience = ack_wait / 4
         self._db = db
         self._metrics = metrics
         self._stored = stored
@@ -77,7 +79,7 @@ class TrajectoryConsumer:
             except Unavailable:
                 await keep([message for message, _ in group])
                 await asyncio.sleep(delay)
-                delay = min(delay * 2, 2.0)
+                delay = min(delay * 2, self._patience)
 
     async def _refuse(self, message: Msg, refusal: Refused) -> None:
         while True:
@@ -86,7 +88,7 @@ class TrajectoryConsumer:
                 break
             except Unavailable:
                 await keep([message])
-                await asyncio.sleep(0.5)
+                await asyncio.sleep(min(0.5, self._patience))
         self._metrics.dead_letter(refusal.namespace)
         log.info("refused a message on %s: %s", message.subject, refusal.reason)
         with suppress(NatsError):

@@ -38,8 +38,9 @@ class TrainingRequest(BaseModel):
 class RequestConsumer:
     """Writes the newest request of each agent into its row."""
 
-    def __init__(self, db: Database) -> None:
+    def __init__(self, db: Database, ack_wait: float) -> None:
         self._db = db
+        self._patience = min(0.5, ack_wait / 4)
 
     async def handle(self, messages: Sequence[Msg]) -> None:
         """Returns when every message is settled."""
@@ -50,7 +51,7 @@ class RequestConsumer:
                     break
                 except Unavailable:
                     await keep(messages)
-                    await asyncio.sleep(0.5)
+                    await asyncio.sleep(self._patience)
 
     async def _settle(self, message: Msg) -> None:
         try:

@@ -7,6 +7,10 @@ role `learnloop_service`, which is neither. A statement without WHERE, or a forg
 from sqlalchemy import DDL, Table, event
 from sqlmodel import SQLModel
 
+from learnloop_memory.store import models
+
+__all__ = ["SERVICE_ROLE", "SETTING", "UNSCOPED", "listen", "models", "policy"]
+
 SERVICE_ROLE = "learnloop_service"
 SETTING = "app.namespace"
 UNSCOPED = ("tenants",)
