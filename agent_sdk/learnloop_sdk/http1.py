@@ -1,7 +1,8 @@
 """A lean keep-alive HTTP/1.1 client for the one request an agent makes at every step.
 
-httpx stays the client of everything else. Here it would be most of an agent's overhead: see bench figures in
-`ConnectionPool`. RFC 9112: Content-Length, chunked and close-delimited bodies; no redirects, proxies or cookies.
+httpx stays the client of everything else. Here it would be most of an agent's overhead: against the same policy server
+it cost 1,300 to 1,440 µs of CPU per request, this one 37 to 50 µs (8 connections, uvloop, two busy cores).
+RFC 9112: Content-Length, chunked and close-delimited bodies; no redirects, proxies or cookies.
 """
 
 import asyncio

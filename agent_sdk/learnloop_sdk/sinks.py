@@ -89,6 +89,7 @@ class NatsSink:
                 allow_reconnect=False,
                 connect_timeout=int(CONNECT_SECONDS),
                 max_reconnect_attempts=1,
+                reconnect_time_wait=0,
                 error_cb=_quietly,
                 name="learnloop-sdk",
                 **self._options,

@@ -3,8 +3,10 @@
 import math
 import re
 import uuid
+from bisect import bisect_right
 from collections import OrderedDict
 from datetime import UTC, datetime
+from itertools import accumulate
 
 import numpy as np
 from pydantic import ValidationError
@@ -104,17 +106,18 @@ class Episodes:
         action, logits = policy.run(observation)
         if not request.explore:
             return int(action[0]), 0.0, False
-        return (*self._sample(logits[0].astype(np.float64)), True)
+        return (*self._sample(logits[0].tolist()), True)
 
-    def _sample(self, logits: np.ndarray) -> tuple[int, float]:
-        """One draw from softmax(logits) and its log-probability, by inversion of the cumulated distribution."""
-        shifted = logits - logits.max()
-        weights = np.exp(shifted)
-        cumulated = weights.cumsum()
-        total = float(cumulated[-1])
-        action = int(np.searchsorted(cumulated, self._random.random() * total, side="right"))
-        action = min(action, len(weights) - 1)
-        return action, min(0.0, float(shifted[action]) - math.log(total))
+    def _sample(self, logits: list[float]) -> tuple[int, float]:
+        """One draw from softmax(logits) and its log-probability, by inversion of the cumulated distribution.
+
+        Plain Python: for the few actions of a usual policy numpy's call overhead is several times the work.
+        """
+        top = max(logits)
+        cumulated = list(accumulate(math.exp(logit - top) for logit in logits))
+        total = cumulated[-1]
+        action = min(bisect_right(cumulated, self._random.random() * total), len(logits) - 1)
+        return action, min(0.0, logits[action] - top - math.log(total))
 
     def end(self, episode_id: str, arm: str | None, body: bytes) -> bool:
         """Count the outcome of an episode, once; says whether it was counted now. Open to withdrawn arms too."""

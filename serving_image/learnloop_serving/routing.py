@@ -26,6 +26,7 @@ class RoutingState:
 
     def __init__(self, model_deployment: str, metrics: Metrics) -> None:
         self.table: RoutingTable | None = None
+        self._listed: frozenset[str] = frozenset()
         self._model_deployment = model_deployment
         self._metrics = metrics
 
@@ -44,12 +45,13 @@ class RoutingState:
         if self.table is None or table.generation != self.table.generation:
             log.info("routing generation %d: %s", table.generation, _summary(table))
         self.table = table
+        self._listed = frozenset(arm.revision for arm in table.arms)
         self._metrics.routing_generation.set(table.generation)
         return True
 
     def lists(self, revision: str) -> bool:
         """Is `revision` in the table? One that is not has been withdrawn."""
-        return self.table is not None and any(arm.revision == revision for arm in self.table.arms)
+        return revision in self._listed
 
 
 def _sentence(error: Exception) -> str:
