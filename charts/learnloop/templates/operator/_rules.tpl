@@ -30,10 +30,7 @@
   verbs: [get, list, watch, create, patch, delete]
 - apiGroups: [""]
   resources: [pods]
-  verbs: [get, list, watch, delete]
-- apiGroups: [""]
-  resources: [persistentvolumeclaims]
-  verbs: [get]
+  verbs: [get, list, watch]
 # The password of a MemoryService that runs its own PostgreSQL; no list, no watch.
 - apiGroups: [""]
   resources: [secrets]
