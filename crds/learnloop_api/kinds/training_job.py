@@ -68,28 +68,28 @@ class DqnParameters(Resource):
         ),
     )
 
-    learning_rate: float = Field(default=1e-3, gt=0, le=1, description="Step size of Adam.")
+    learning_rate: float = Field(default=2.3e-3, gt=0, le=1, description="Step size of Adam.")
     discount: float = Field(default=0.99, ge=0, le=1, description="Discount of future rewards (gamma).")
     environments: int = Field(
         default=16, ge=1, le=4096, description="Parallel environments over all ranks together; at least one per rank."
     )
-    batch_size: int = Field(default=256, ge=1, le=65536, description="Transitions per update over all ranks together.")
+    batch_size: int = Field(default=64, ge=1, le=65536, description="Transitions per update over all ranks together.")
     buffer_size: int = Field(
         default=100_000, ge=1000, le=10_000_000, description="Transitions kept for replay over all ranks together."
     )
     learning_starts: int = Field(
         default=1000, ge=0, le=10_000_000, description="Environment steps before the first update."
     )
-    steps_per_update: int = Field(default=16, ge=1, le=65536, description="Environment steps between updates.")
+    steps_per_update: int = Field(default=8, ge=1, le=65536, description="Environment steps between updates.")
     target_update: int = Field(
-        default=500, ge=1, le=1_000_000, description="Updates between copies to the target network."
+        default=64, ge=1, le=1_000_000, description="Updates between copies to the target network."
     )
     epsilon_start: float = Field(default=1.0, ge=0, le=1, description="Share of random actions at the start.")
     epsilon_end: float = Field(
         default=0.04, ge=0, le=1, description="Share of random actions once exploration is over."
     )
     exploration_fraction: float = Field(
-        default=0.3, gt=0, le=1, description="Share of totalSteps over which the share of random actions falls."
+        default=0.16, gt=0, le=1, description="Share of totalSteps over which the share of random actions falls."
     )
     max_gradient_norm: float = Field(default=10.0, gt=0, le=1000, description="Gradients are clipped to this norm.")
     hidden: Layers = Field(
