@@ -1,0 +1,154 @@
+"""Evaluation, export, parity, baseline."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+import torch
+from onnx import numpy_helper
+
+from learnloop_trainer import baseline
+from learnloop_trainer.errors import ConfigError, ExportError
+from learnloop_trainer.evaluation import Uniform, estimate, play
+from learnloop_trainer.evaluation.estimate import interquartile_mean
+from learnloop_trainer.export import OnnxPolicy, build, check
+from learnloop_trainer.networks import Network, dense
+from learnloop_trainer.order import Order
+from learnloop_trainer.proof import recorded, trained, verify
+from learnloop_trainer.store.base import digest
+from learnloop_trainer.store.directory import DirectoryStore
+
+
+@pytest.fixture
+def network() -> Network:
+    return Network(dense("policy", [4, 16, 16, 2], 1.0, 0, 0), torch.device("cpu"))
+
+
+@pytest.fixture
+def body(network: Network) -> bytes:
+    return build(network.arrays(), "policy", "tanh", {"learnloop.algorithm": "ppo", "learnloop.job": "small-1"})
+
+
+def observations(count: int = 2000) -> np.ndarray:
+    return np.random.default_rng(0).normal(size=(count, 4)).astype(np.float32)
+
+
+def test_the_exported_graph_has_the_signature_and_the_facts_of_the_contract(body: bytes) -> None:
+    model = onnx.load_from_string(body)
+    properties = {item.key: item.value for item in model.metadata_props}
+    assert properties == {
+        "learnloop.algorithm": "ppo",
+        "learnloop.job": "small-1",
+        "learnloop.observations": "4",
+        "learnloop.actions": "2",
+    }
+    assert model.ir_version <= 9
+    assert model.opset_import[0].version <= 17
+    assert [item.name for item in model.graph.input] == ["observation"]
+    assert [item.name for item in model.graph.output] == ["action", "logits"]
+    action, logits = OnnxPolicy(body, 4, 2).run(observations(5))
+    assert (action.dtype, action.shape, logits.dtype, logits.shape) == (np.int64, (5,), np.float32, (5, 2))
+
+
+def test_the_same_weights_give_the_same_bytes(network: Network, body: bytes) -> None:
+    again = build(network.arrays(), "policy", "tanh", {"learnloop.algorithm": "ppo", "learnloop.job": "small-1"})
+    assert digest(again) == digest(body)
+
+
+def test_the_exported_graph_passes_parity(network: Network, body: bytes) -> None:
+    parity = check(trained(network, "ppo"), OnnxPolicy(body, 4, 2), observations(), 10)
+    assert parity.passed
+    assert (parity.observations, parity.recorded, parity.action_agreement) == (2000, 10, 1.0)
+    assert parity.max_abs_difference < 1e-5
+
+
+def corrupted(body: bytes, change: Callable[[np.ndarray], np.ndarray]) -> bytes:
+    model = onnx.load_from_string(body)
+    tensor = model.graph.initializer[2]
+    tensor.CopyFrom(numpy_helper.from_array(change(numpy_helper.to_array(tensor)).astype(np.float32), tensor.name))
+    return bytes(model.SerializeToString())
+
+
+@pytest.mark.parametrize("change", [lambda w: w + 1e-3, lambda w: -w, lambda w: w * np.nan])
+def test_parity_catches_a_graph_whose_weights_are_not_the_networks(network: Network, body: bytes, change: Any) -> None:
+    parity = check(trained(network, "ppo"), OnnxPolicy(corrupted(body, change), 4, 2), observations(), 0)
+    assert not parity.passed
+
+
+def test_a_graph_that_fails_parity_is_never_stored(
+    network: Network, body: bytes, make_order: Callable[..., Order], tmp_path: Path
+) -> None:
+    policy = OnnxPolicy(corrupted(body, lambda w: -w), 4, 2)
+    with pytest.raises(ExportError, match=r"actions agree on .*; nothing was stored"):
+        verify(make_order(), DirectoryStore(tmp_path, "small-1"), network, policy, observations(100), 2)
+
+
+def test_recorded_observations_come_first_and_are_topped_up(
+    network: Network, body: bytes, make_order: Callable[..., Order], tmp_path: Path
+) -> None:
+    (tmp_path / "observations").mkdir()
+    rows = [[0.1, 0.2, 0.3, 0.4]] * 30 + [[1.0]]
+    (tmp_path / "observations" / "pole.json").write_text(f'{{"observations": {rows}}}')
+    data = {"environment": "CartPole-v1", "learningAgentRef": {"name": "pole"}}
+    order, store = make_order(data=data), DirectoryStore(tmp_path, "small-1")
+    assert recorded(order, store, 4).shape == (30, 4)
+    parity = verify(order, store, network, OnnxPolicy(body, 4, 2), observations(100), 2)
+    assert (parity.recorded, parity.observations) == (30, 2000)
+
+
+def test_the_uniform_policys_return_on_cartpole_is_the_known_one() -> None:
+    returns, met = play("CartPole-v1", Uniform(2, 0), 0, 300, lambda done: None)
+    result = estimate(returns, 0)
+    assert result is not None
+    assert result.ci_low < 22.2 < result.ci_high  # 22.2: mean over many thousand episodes
+    assert met.shape[1] == 4
+
+
+def test_evaluation_repeats_exactly() -> None:
+    first, second = (play("CartPole-v1", Uniform(2, 0), 0, 10, lambda done: None)[0] for _ in range(2))
+    assert np.array_equal(first, second)
+
+
+def test_the_interquartile_mean_ignores_the_best_and_the_worst_quarter() -> None:
+    assert interquartile_mean(np.array([-1000.0, 1, 2, 3, 4, 5, 6, 1000])) == 3.5
+    assert interquartile_mean(np.array([7.0])) == 7
+
+
+def test_an_interval_covers_the_mean_about_95_times_in_100() -> None:
+    random = np.random.default_rng(0)
+    covered = 0
+    for seed in range(200):
+        result = estimate(random.normal(10, 3, 60), seed, resamples=300)
+        assert result is not None
+        covered += result.ci_low <= 10 <= result.ci_high
+    assert 180 <= covered <= 198
+    assert estimate(np.array([]), 0) is None
+
+
+def test_a_serving_policy_is_the_baseline_when_its_digest_is_right(
+    body: bytes, make_order: Callable[..., Order], tmp_path: Path
+) -> None:
+    store = DirectoryStore(tmp_path, "small-1")
+    store.put_artifact(body)
+    changes = {"baseline_uri": f"learnloop://default/{digest(body)}", "baseline_sha256": digest(body)}
+    assert isinstance(baseline.load(make_order().model_copy(update=changes), store, 4, 2), OnnxPolicy)
+    with pytest.raises(ConfigError, match=r"baselineSha256: '0+' is not the digest"):
+        baseline.load(make_order().model_copy(update=changes | {"baseline_sha256": "0" * 64}), store, 4, 2)
+    with pytest.raises(ConfigError, match="takes 4 observations, the environment has 6"):
+        baseline.load(make_order().model_copy(update=changes), store, 6, 2)
+    with pytest.raises(ConfigError, match="has 2 actions, the environment has 3"):
+        baseline.load(make_order().model_copy(update=changes), store, 4, 3)
+
+
+@pytest.mark.parametrize(
+    "uri", ["learnloop://default/" + "1" * 64, "file:///nowhere.onnx", "s3://bucket/key", "file:///etc/hostname"]
+)
+def test_a_baseline_that_leads_nowhere_is_refused_with_the_fix(
+    uri: str, make_order: Callable[..., Order], tmp_path: Path
+) -> None:
+    order = make_order().model_copy(update={"baseline_uri": uri})
+    with pytest.raises(ConfigError, match=rf"baselineUri: '{uri}.*; (point|use)"):
+        baseline.load(order, DirectoryStore(tmp_path, "small-1"), 4, 2)

@@ -1,0 +1,124 @@
+"""Real processes: two ranks over gloo on loopback, a killed peer, SIGTERM, exit codes."""
+
+import json
+import os
+import signal
+import socket
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from learnloop_api.wire.training import Heartbeat, Manifest
+from learnloop_trainer.containers import part, unpack
+from learnloop_trainer.groups import Alone
+from learnloop_trainer.order import Order
+from learnloop_trainer.session import begin
+from learnloop_trainer.store.directory import DirectoryStore
+
+STEPS = 64 * 800  # a few seconds
+Launch = Callable[..., Any]
+
+
+def free_port() -> str:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return str(probe.getsockname()[1])
+
+
+def ranks(launch: Launch, order: object, store: Path, **environ: str) -> list[Callable[[], Any]]:
+    """How to start each of two ranks."""
+    shared = {
+        "WORLD_SIZE": "2",
+        "MASTER_PORT": free_port(),
+        "MASTER_ADDR": "127.0.0.1",
+        "LEARNLOOP_STORE": f"file://{store}",
+        **environ,
+    }
+    return [lambda rank=rank: launch(order, RANK=str(rank), **shared) for rank in range(2)]  # type: ignore[misc]
+
+
+def weights(store: Path) -> dict[str, np.ndarray]:
+    saved = DirectoryStore(store, "small-1").checkpoint()
+    assert saved is not None
+    shared = part(unpack(saved.body)[0], "shared")
+    return {name: array for name, array in shared.items() if name.startswith("policy.")}
+
+
+def test_two_ranks_end_with_the_weights_of_one_and_lost_workers_change_nothing(
+    launch: Launch, small: Callable[..., dict[str, Any]], tmp_path: Path
+) -> None:
+    order = small(steps=STEPS)
+    calm, rough = tmp_path / "calm", tmp_path / "rough"
+    peaceful = [start() for start in ranks(launch, order, calm)]
+    starters = ranks(launch, order, rough)
+    master, killed = (start() for start in starters)
+    killed.wait_for("training")
+    killed.process.kill()
+    terminated = starters[1]()
+    terminated.wait_for("training")
+    os.kill(terminated.process.pid, signal.SIGTERM)
+    assert terminated.ended()[0] == 143
+    last = starters[1]()
+    results = [rank.ended() for rank in (*peaceful, master, last)]
+    assert [code for code, _ in results] == [0, 0, 0, 0], results
+    assert results[2][1].count("a peer was lost") >= 2
+    assert "resuming at step" in results[3][1]
+    together, disturbed = weights(calm), weights(rough)
+    assert all(np.array_equal(together[name], disturbed[name]) for name in together)
+
+    parsed = Order.model_validate(order)
+    alone = begin(parsed, Alone(), torch.device("cpu"))
+    while alone.learner.step < STEPS:
+        alone.observation, _ = alone.learner.iterate(alone.observation)
+    for name, array in alone.learner.network.arrays().items():
+        if name in together:
+            assert np.allclose(array, together[name], atol=2e-2), name
+
+    manifest = Manifest.model_validate_json((rough / "runs/small-1/manifest.json").read_text())
+    assert (manifest.world_size, manifest.step, manifest.parity.passed) == (2, STEPS, True)
+    beat = Heartbeat.model_validate_json((rough / "runs/small-1/heartbeat.json").read_text())
+    assert (beat.phase, beat.step) == ("done", STEPS)
+
+
+def test_sigterm_saves_a_checkpoint_exits_143_and_a_restart_finishes_the_run_once(
+    launch: Launch, small: Callable[..., dict[str, Any]], tmp_path: Path
+) -> None:
+    order = small(steps=STEPS, checkpoint={"everySeconds": 3600})
+    first = launch(order)
+    first.wait_for("training")
+    time.sleep(0.1)
+    os.kill(first.process.pid, signal.SIGTERM)
+    code, _ = first.ended()
+    assert code == 143
+    assert (tmp_path / "termination-0").read_text() == "SIGTERM: checkpoint saved\n"
+    pointer = json.loads((tmp_path / "store/runs/small-1/checkpoint.json").read_text())
+    code, output = launch(order).ended()
+    assert code == 0, output
+    assert f"resuming at step {pointer['step']}" in output
+    code, output = launch(order).ended()
+    assert (code, output) == (0, "this run's manifest is already durable: nothing to do\n")
+
+
+@pytest.mark.parametrize(
+    ("order", "words"),
+    [
+        ("{}", "job: '' is missing"),
+        (
+            '{"job":"j","spec":{"algorithm":"ppo","totalSteps":9,"data":{"environment":"Nope-v0"}}}',
+            "spec.data.environment: 'Nope-v0' is unknown",
+        ),
+    ],
+)
+def test_a_configuration_error_exits_2_with_one_sentence_in_the_termination_log(
+    launch: Launch, tmp_path: Path, order: str, words: str
+) -> None:
+    code, output = launch(order).ended()
+    assert code == 2, output
+    sentence = (tmp_path / "termination-0").read_text()
+    assert sentence.startswith(words)
+    assert sentence.count("\n") == 1

@@ -1,0 +1,137 @@
+"""A run that was interrupted ends with exactly the weights of one that was not."""
+
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from learnloop_trainer.checkpoints import Saver, Training, restore, save
+from learnloop_trainer.containers import pack, unpack
+from learnloop_trainer.errors import StoreUnavailable
+from learnloop_trainer.groups import Alone
+from learnloop_trainer.order import Order, Place
+from learnloop_trainer.session import begin, resume
+from learnloop_trainer.store.directory import DirectoryStore
+
+CPU = torch.device("cpu")
+
+
+def advance(training: Training, iterations: int) -> Training:
+    for _ in range(iterations):
+        training.observation, happened = training.learner.iterate(training.observation)
+        for experience in happened:
+            training.episodes.note(experience.reward, experience.ended)
+    return training
+
+
+@settings(max_examples=6, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(cut=st.integers(1, 11), algorithm=st.sampled_from(["ppo", "dqn"]))
+def test_an_interrupted_run_ends_with_the_same_weights_to_the_last_bit(
+    make_order: Callable[..., Order], cut: int, algorithm: str
+) -> None:
+    order = make_order(algorithm, steps=4000)
+    whole = advance(begin(order, Alone(), CPU), 12)
+    first = advance(begin(order, Alone(), CPU), cut)
+    body = save(first, order, Alone())
+    assert body is not None
+    second = begin(order, Alone(), CPU)
+    assert f"resuming at step {first.learner.step}" in restore(second, order, Alone(), body)
+    advance(second, 12 - cut)
+    assert second.learner.network.digest() == whole.learner.network.digest()
+    assert list(second.episodes.recent) == list(whole.episodes.recent)
+    one, two = (unpack(save(end, order, Alone()) or b"") for end in (second, whole))
+    assert one[1] == two[1]
+    assert {name: array.tobytes() for name, array in one[0].items()} == {n: a.tobytes() for n, a in two[0].items()}
+
+
+class Half(Alone):
+    """One of two ranks, for reading a checkpoint only."""
+
+    def __init__(self, rank: int) -> None:
+        self.place = Place(rank, 2)
+
+
+@pytest.mark.parametrize("algorithm", ["ppo", "dqn"])
+def test_with_another_number_of_ranks_each_takes_its_own_environments(
+    make_order: Callable[..., Order], algorithm: str
+) -> None:
+    order = make_order(algorithm)
+    whole = advance(begin(order, Alone(), CPU), 3)
+    body = save(whole, order, Alone())
+    assert body is not None
+    halves = [begin(order, Half(rank), CPU) for rank in range(2)]
+    notes = [restore(half, order, Half(rank), body) for rank, half in enumerate(halves)]
+    assert all("it was saved by 1 ranks, 2 go on" in note for note in notes)
+    assert np.array_equal(np.concatenate([half.observation for half in halves]), whole.observation)
+    assert {half.learner.network.digest() for half in halves} == {whole.learner.network.digest()}
+
+
+def test_a_checkpoint_of_another_specification_is_left_aside(
+    make_order: Callable[..., Order], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    store, other = DirectoryStore(tmp_path, "small-1"), make_order(seed=1)
+    body = save(advance(begin(other, Alone(), CPU), 1), other, Alone())
+    assert body is not None
+    store.put_checkpoint(body, 64)
+    training = resume(begin(make_order(), Alone(), CPU), make_order(), Alone(), store)
+    assert training.learner.step == 0
+    assert "starting anew: the checkpoint found belongs to another specification" in capsys.readouterr().out
+
+
+@given(st.binary(max_size=200))
+def test_bytes_that_are_no_container_are_refused(body: bytes) -> None:
+    with pytest.raises(ValueError, match="not a safetensors container"):
+        unpack(body)
+
+
+def test_a_container_brings_arrays_and_metadata_back() -> None:
+    arrays, metadata = unpack(pack({"a/b": np.arange(6).reshape(2, 3).T}, {"step": "7"}))
+    assert arrays["a/b"].tolist() == [[0, 3], [1, 4], [2, 5]]
+    assert metadata == {"step": "7"}
+
+
+class Slow(DirectoryStore):
+    """A store that takes its time, or fails."""
+
+    def __init__(self, root: Path) -> None:
+        super().__init__(root, "job")
+        self.gate, self.steps, self.broken = threading.Event(), list[int](), False
+
+    def put_checkpoint(self, body: bytes, step: int) -> str:
+        self.gate.wait(5)
+        self.steps.append(step)
+        if self.broken:
+            raise StoreUnavailable("the data plane is away")
+        return super().put_checkpoint(body, step)
+
+
+def test_saving_never_waits_and_the_newest_checkpoint_wins(tmp_path: Path) -> None:
+    store = Slow(tmp_path)
+    saver, began = Saver(store), time.monotonic()
+    saver.offer(b"first", 1)
+    while saver._waiting is not None:
+        time.sleep(0.001)
+    saver.offer(b"second", 2)
+    saver.offer(b"third", 3)
+    assert time.monotonic() - began < 1
+    store.gate.set()
+    saver.require(5)
+    assert store.steps == [1, 3]
+    assert saver.durable is not None
+    assert saver.durable[1] == 3
+
+
+def test_a_final_checkpoint_that_is_not_durable_is_an_error(tmp_path: Path) -> None:
+    store = Slow(tmp_path)
+    store.broken = True
+    store.gate.set()
+    saver = Saver(store)
+    saver.offer(b"last", 9)
+    with pytest.raises(StoreUnavailable, match="the data plane is away"):
+        saver.require(5)

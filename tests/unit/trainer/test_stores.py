@@ -1,0 +1,179 @@
+"""The two stores: a directory, and the data plane's REST interface over real sockets."""
+
+import json
+import threading
+import time
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+import pytest
+
+from learnloop_api.wire.training import Heartbeat
+from learnloop_trainer.errors import StoreRefused, StoreUnavailable
+from learnloop_trainer.order import Order, Place
+from learnloop_trainer.reporter import Reporter, span
+from learnloop_trainer.store.base import digest
+from learnloop_trainer.store.dataplane import DataPlaneStore
+from learnloop_trainer.store.directory import DirectoryStore
+from learnloop_trainer.store.http import Http
+
+
+class Server(ThreadingHTTPServer):
+    """Answers from a script, then 200, and keeps what it was sent."""
+
+    daemon_threads = True
+
+    def __init__(self) -> None:
+        super().__init__(("127.0.0.1", 0), _Handler)
+        self.script: list[tuple[int, bytes]] = []
+        self.answer: tuple[bytes, dict[str, str]] = (b"{}", {})
+        self.seen: list[tuple[str, str, dict[str, str], bytes]] = []
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.server_address[1]}"
+
+
+class _Handler(BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+    server: Server
+
+    def _serve(self) -> None:
+        body = self.rfile.read(int(self.headers.get("content-length", 0)))
+        self.server.seen.append((self.command, self.path, {k.lower(): v for k, v in self.headers.items()}, body))
+        content, headers = self.server.answer
+        status, content = self.server.script.pop(0) if self.server.script else (200, content)
+        self.send_response(status)
+        for name, value in headers.items():
+            self.send_header(name, value)
+        self.send_header("content-length", str(len(content)))
+        self.end_headers()
+        self.wfile.write(content)
+
+    do_GET = do_PUT = _serve
+
+    def log_message(self, *args: object) -> None: ...
+
+
+@pytest.fixture
+def server() -> Iterator[Server]:
+    running = Server()
+    thread = threading.Thread(target=running.serve_forever, kwargs={"poll_interval": 0.01})
+    thread.start()
+    yield running
+    running.shutdown()
+    running.server_close()
+    thread.join()
+
+
+def plane(server: Server, token: Path = Path("/nowhere"), patience: float = 5) -> DataPlaneStore:
+    return DataPlaneStore(Http(server.url, token, "", patience), "job-1")
+
+
+def test_a_checkpoint_is_sent_with_digest_and_step_and_retried_while_the_data_plane_is_away(server: Server) -> None:
+    server.script = [(503, b"{}"), (500, b"oops")]
+    assert plane(server).put_checkpoint(b"state", 7) == digest(b"state")
+    assert len(server.seen) == 3
+    method, path, headers, body = server.seen[-1]
+    assert (method, path, body) == ("PUT", "/api/v1/training/runs/job-1/checkpoint", b"state")
+    assert (headers["x-learnloop-sha256"], headers["x-learnloop-step"]) == (digest(b"state"), "7")
+
+
+def test_the_token_is_read_anew_for_each_request(server: Server, tmp_path: Path) -> None:
+    token = tmp_path / "token"
+    token.write_text("old\n")
+    store = plane(server, token)
+    store.put_checkpoint(b"1", 1)
+    token.write_text("new\n")
+    store.put_checkpoint(b"2", 2)
+    assert [headers["authorization"] for _, _, headers, _ in server.seen] == ["Bearer old", "Bearer new"]
+
+
+def test_a_refusal_is_not_retried_and_says_why(server: Server) -> None:
+    error = {"error": {"field": "x-learnloop-sha256", "value": "", "message": "does not match the body"}}
+    server.script = [(422, json.dumps(error).encode())]
+    with pytest.raises(StoreRefused, match="422 x-learnloop-sha256: does not match the body"):
+        plane(server).put_checkpoint(b"state", 7)
+    assert len(server.seen) == 1
+
+
+def test_retries_end_after_a_bounded_time(server: Server) -> None:
+    server.script = [(503, b"")] * 50
+    began = time.monotonic()
+    with pytest.raises(StoreUnavailable, match=r"503 .*gave up"):
+        plane(server, patience=0.5).put_checkpoint(b"state", 7)
+    assert time.monotonic() - began < 2
+
+
+def test_a_checkpoint_comes_back_only_when_its_digest_is_right(server: Server) -> None:
+    server.answer = (b"state", {"x-learnloop-sha256": digest(b"state"), "x-learnloop-step": "7"})
+    saved = plane(server).checkpoint()
+    assert saved is not None
+    assert (saved.body, saved.step) == (b"state", 7)
+    server.answer = (b"damaged", server.answer[1])
+    with pytest.raises(StoreRefused, match="SHA-256"):
+        plane(server).checkpoint()
+    server.script = [(404, b"{}")]
+    assert plane(server).checkpoint() is None
+
+
+def test_an_artifact_answer_must_name_what_was_sent(server: Server) -> None:
+    sha256 = digest(b"model")
+    good = {"uri": f"learnloop://default/{sha256}", "sha256": sha256, "size_bytes": 5}
+    server.answer = (json.dumps(good).encode(), {})
+    assert plane(server).put_artifact(b"model") == good["uri"]
+    with pytest.raises(StoreRefused, match="stored"):
+        plane(server).put_artifact(b"other")
+
+
+def test_observations_that_are_no_numbers_are_refused(server: Server) -> None:
+    server.answer = (b'{"observations": [[1, 2]]}', {})
+    assert plane(server).observations("pole", 5) == [[1, 2]]
+    assert server.seen[-1][1] == "/api/v1/experience/observations?agent=pole&limit=5"
+    server.answer = (b'{"observations": [["a"]]}', {})
+    with pytest.raises(StoreRefused, match="observations of pole"):
+        plane(server).observations("pole", 5)
+
+
+def test_heartbeats_survive_an_outage_and_never_block(
+    server: Server, make_order: Callable[..., Order], capsys: pytest.CaptureFixture[str]
+) -> None:
+    server.script = [(503, b"")]
+    reporter = Reporter(make_order(), Place(), plane(server))
+    began = time.monotonic()
+    reporter.start()
+    reporter.phase("training")
+    assert time.monotonic() - began < 0.2
+    while len(server.seen) < 2:
+        assert time.monotonic() - began < 10
+        time.sleep(0.01)
+    reporter.finish("done", "all well")
+    last = Heartbeat.model_validate_json(server.seen[-1][3])
+    assert (last.phase, last.message, last.job) == ("done", "all well", "small-1")
+    assert last.at <= datetime.now(UTC)
+    said = capsys.readouterr().out
+    assert "heartbeats do not get through, training goes on" in said
+
+
+def test_a_directory_never_shows_half_a_checkpoint_and_keeps_only_the_newest(tmp_path: Path) -> None:
+    store = DirectoryStore(tmp_path, "job")
+    assert store.checkpoint() is None
+    store.put_checkpoint(b"one", 1)
+    store.put_checkpoint(b"two", 2)
+    assert len(list((tmp_path / "runs/job").glob("*.safetensors"))) == 1
+    path = next((tmp_path / "runs/job").glob("*.safetensors"))
+    path.write_bytes(b"tw")
+    with pytest.raises(StoreRefused, match="damaged"):
+        store.checkpoint()
+
+
+def test_a_directory_that_cannot_be_written_is_named_with_the_fix(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(StoreUnavailable, match=r"cannot be written .*; free space or fix its rights"):
+        DirectoryStore(tmp_path / "file", "job").put_checkpoint(b"", 0)
+
+
+def test_durations_read_like_a_clock() -> None:
+    assert [span(seconds) for seconds in (0.4, 7, 80, 3725)] == ["0s", "7s", "1m20s", "1h02m"]

@@ -1,0 +1,58 @@
+"""CPU quotas of both cgroup versions."""
+
+import math
+from pathlib import Path
+
+import pytest
+
+from learnloop_trainer.threads import VARIABLES, budget, cpu_quota, limit
+
+
+def tree(root: Path, files: dict[str, str]) -> Path:
+    for name, text in files.items():
+        (root / name).parent.mkdir(parents=True, exist_ok=True)
+        (root / name).write_text(text)
+    return root
+
+
+def test_a_version_2_quota_is_read_and_the_tightest_ancestor_counts(tmp_path: Path) -> None:
+    files = {
+        "proc/self/cgroup": "0::/pod/container\n",
+        "sys/fs/cgroup/pod/cpu.max": "150000 100000\n",
+        "sys/fs/cgroup/pod/container/cpu.max": "max 100000\n",
+    }
+    assert cpu_quota(tree(tmp_path, files)) == 1.5
+
+
+def test_a_version_1_quota_is_read(tmp_path: Path) -> None:
+    files = {
+        "proc/self/cgroup": "4:memory:/pod\n3:cpu,cpuacct:/pod\n",
+        "sys/fs/cgroup/cpu,cpuacct/pod/cpu.cfs_quota_us": "400000\n",
+        "sys/fs/cgroup/cpu,cpuacct/pod/cpu.cfs_period_us": "100000\n",
+    }
+    assert cpu_quota(tree(tmp_path, files)) == 4
+
+
+def test_a_private_cgroup_namespace_shows_the_quota_at_its_root(tmp_path: Path) -> None:
+    files = {"proc/self/cgroup": "0::/\n", "sys/fs/cgroup/cpu.max": "200000 100000"}
+    assert cpu_quota(tree(tmp_path, files)) == 2
+
+
+@pytest.mark.parametrize("text", ["max 100000", "", "-1", "garbage in here", "100000 0"])
+def test_no_quota_or_nonsense_means_no_limit(tmp_path: Path, text: str) -> None:
+    files = {"proc/self/cgroup": "0::/../escape\nbroken", "sys/fs/cgroup/cpu.max": text}
+    assert cpu_quota(tree(tmp_path, files)) == math.inf
+
+
+def test_small_networks_get_one_thread_and_large_ones_never_more_than_the_quota() -> None:
+    assert budget(64, math.inf, 16) == 1
+    assert budget(2048, 2.5, 16) == 2
+    assert budget(2048, 0.5, 16) == 1
+    assert budget(2048, math.inf, 4) == 4
+
+
+def test_the_variables_of_all_numeric_libraries_are_set() -> None:
+    environ = {"OMP_NUM_THREADS": "9999"}
+    threads = limit(64, environ)
+    assert 1 <= threads < 9999
+    assert {environ[name] for name in VARIABLES} == {str(threads)}
