@@ -1,4 +1,4 @@
-"""LearningAgent and ModelDeployment against a real API server: every manifest is accepted, a quiet world costs no write."""
+"""LearningAgent and ModelDeployment against a real API server: manifests are accepted, a quiet world costs no write."""
 
 import asyncio
 from collections import Counter
@@ -146,7 +146,7 @@ async def wish(operator: Operator, number: int) -> str:
 
 async def test_the_first_model_serves_and_a_second_look_writes_nothing(operator: Operator) -> None:
     status = await serve(operator)
-    assert (status["phase"], status["weight"] if "weight" in status else None) == ("Healthy", None)
+    assert (status["phase"], status.get("weight")) == ("Healthy", None)
     services = {item["metadata"]["name"] for item in await operator.kube.list(SERVICE, operator.namespace)}
     assert services == {"md", f"md-{status['stable']['revision']}"}
     operator.writes.clear()

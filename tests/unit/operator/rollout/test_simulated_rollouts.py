@@ -336,8 +336,10 @@ def test_suspend_freezes_the_weights_and_renews_the_dead_mans_switch_sparingly(s
     before = read(serving.config_map).table
     serving.run(700)
     after = read(serving.config_map).table
-    assert before is not None and after is not None
-    assert before.expires_at is not None and after.expires_at is not None
+    assert before is not None
+    assert after is not None
+    assert before.expires_at is not None
+    assert after.expires_at is not None
     assert after.expires_at > serving.now
     assert after.generation - before.generation <= 3
     assert (serving.weight(uri(1)), serving.status["phase"]) == (10, "Suspended")

@@ -1,0 +1,231 @@
+"""The loop of one agent, decided without a cluster."""
+
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from learnloop_api import names
+from learnloop_api.kinds.learning_agent import LearningAgentSpec, LearningAgentStatus
+from learnloop_api.kinds.model_deployment import ModelDeploymentStatus
+from learnloop_api.wire.reward import AgentStats
+from learnloop_operator.core.agent.decide import decide
+from learnloop_operator.core.agent.models import forgettable, model_to_serve
+from learnloop_operator.core.agent.world import Defaults, Job, MemoryHome, Policy, World
+from learnloop_operator.core.plan import Plan
+from learnloop_operator.core.times import stamp
+
+NOW = datetime(2026, 5, 1, 12, 0, tzinfo=UTC)
+SHA = "ab" * 32
+SERVING = ModelDeploymentStatus.model_validate(
+    {"stable": {"revision": "11111111", "uri": "uniform://discrete/2?observations=4"}, "phase": "Healthy"}
+)
+
+
+def spec(**more: Any) -> dict[str, Any]:
+    return {
+        "rewardPolicyRef": {"name": "solving"},
+        "task": {"observations": 4, "actions": 2, "environment": {"name": "CartPole-v1", "successReturn": 195}},
+        "training": {
+            "triggers": {"episodes": 100, "minIntervalSeconds": 60},
+            "template": {"algorithm": "ppo", "totalSteps": 1000},
+            "history": 2,
+        },
+        **more,
+    }
+
+
+def world(rewarded: int | None = 0, request: str | None = None, **changes: Any) -> World:
+    raw = changes.pop("spec", spec())
+    notes = changes.pop("annotations", {})
+    metadata = {"name": "la", "namespace": "ns", "uid": "u", "generation": 1, "annotations": notes}
+    metadata["creationTimestamp"] = stamp(NOW - timedelta(days=1))
+    stats = None
+    if rewarded is not None:
+        stats = AgentStats(
+            agent="la", trajectories=rewarded, rewarded=rewarded, recent_episodes=0, training_request=request
+        )
+    before = LearningAgentStatus.model_validate(changes.pop("before", {"registered": "solving/r1"}))
+    defaults = {"policy": Policy(True, "r1"), "stats": stats, "deployment": SERVING, "now": NOW}
+    return World(
+        object={"apiVersion": names.API_VERSION, "kind": "LearningAgent", "metadata": metadata},
+        spec=LearningAgentSpec.model_validate(raw),
+        before=before,
+        defaults=Defaults("serving", "http://data"),
+        **{**defaults, **changes},
+    )
+
+
+def job(number: int, phase: str = "Validated", ended: datetime = NOW - timedelta(hours=1), **more: Any) -> Job:
+    finished = phase in ("Validated", "Failed")
+    return Job(
+        name=f"la-{number}",
+        number=number,
+        phase=phase,
+        finished=finished,
+        created_at=stamp(ended - timedelta(minutes=5)),
+        finished_at=stamp(ended) if finished else None,
+        uri=f"https://m/{number}" if phase == "Validated" else None,
+        sha256=SHA if phase == "Validated" else None,
+        **more,
+    )
+
+
+def created(plan: Plan) -> list[str]:
+    return [item["metadata"]["name"] for item in plan.apply if item["kind"] == "TrainingJob"]
+
+
+def after(plan: Plan, **more: Any) -> dict[str, Any]:
+    return {**plan.status, **more}
+
+
+def test_enough_rewarded_episodes_start_a_run_with_the_agents_environment() -> None:
+    plan = decide(world(120))
+    assert created(plan) == ["la-1"]
+    assert plan.apply[0]["spec"]["data"] == {"environment": "CartPole-v1", "learningAgentRef": {"name": "la"}}
+    assert plan.status["lastTraining"] == {"name": "la-1", "trigger": "episodes", "at": stamp(NOW), "rewarded": 120}
+    assert plan.events[0].message == "la-1: 120 rewarded episodes, 100 wanted"
+
+
+def test_too_few_episodes_start_nothing_and_say_how_many_are_missing() -> None:
+    plan = decide(world(99))
+    assert created(plan) == []
+    assert (
+        plan.status["conditions"][0]["message"]
+        == "uniform is to be served; 99 of 100 rewarded episodes for the next run"
+    )
+
+
+def test_runs_never_overlap_whoever_asks() -> None:
+    notes = {names.ANNOTATION_TRAIN: "now"}
+    assert created(decide(world(900, "request-1", jobs=(job(1, "Training"),), annotations=notes))) == []
+
+
+def test_a_model_that_was_taken_back_is_not_trained_again_without_new_episodes() -> None:
+    first = decide(world(120))
+    again = world(120, before=first.status, jobs=(job(1),), now=NOW + timedelta(days=9))
+    assert created(decide(again)) == []
+    assert created(decide(world(220, before=first.status, jobs=(job(1),), now=NOW + timedelta(days=9)))) == ["la-2"]
+
+
+def test_a_run_rests_after_the_last_one_unless_a_person_asks() -> None:
+    ended = job(1, "Failed", NOW - timedelta(seconds=10))
+    before = {"trainings": 1, "lastTraining": {"name": "la-1", "trigger": "episodes", "at": stamp(NOW), "rewarded": 0}}
+    plan = decide(world(500, before=before, jobs=(ended,)))
+    assert created(plan) == []
+    assert plan.requeue_after is not None
+    assert plan.requeue_after <= 50
+    asked = world(500, before=before, jobs=(ended,), annotations={names.ANNOTATION_TRAIN: "7"})
+    plan = decide(asked)
+    assert created(plan) == ["la-2"]
+    assert plan.status["observedTrain"] == "7"
+
+
+def test_an_annotation_and_a_request_are_obeyed_once() -> None:
+    notes = {names.ANNOTATION_TRAIN: "7"}
+    first = decide(world(0, "request-1", annotations=notes))
+    assert created(first) == ["la-1"]
+    done = (job(1, "Failed"),)
+    assert created(decide(world(0, "request-1", annotations=notes, before=first.status, jobs=done))) == []
+    assert created(decide(world(0, "request-2", annotations=notes, before=first.status, jobs=done))) == ["la-2"]
+
+
+def test_dying_between_the_job_and_the_status_starts_no_second_job() -> None:
+    first = decide(world(120))
+    notes = first.apply[0]["metadata"]["annotations"]
+    seen = world(150, jobs=(job(1, "Starting", notes=notes),))
+    plan = decide(seen)
+    assert created(plan) == []
+    assert (plan.status["trainings"], plan.status["lastTraining"]["rewarded"]) == (1, 120)
+
+
+def by_clock(**more: Any) -> dict[str, Any]:
+    training = {**spec()["training"], "triggers": {"schedule": "0 3 * * *", "minIntervalSeconds": 0}}
+    return spec(training=training, **more)
+
+
+def test_many_missed_times_of_a_schedule_fire_once() -> None:
+    late = decide(world(0, spec=by_clock(), now=NOW + timedelta(days=30)))
+    assert created(late) == ["la-1"]
+    next_look = world(0, spec=by_clock(), before=late.status, jobs=(job(1, "Failed"),), now=NOW + timedelta(days=30))
+    assert created(decide(next_look)) == []
+    assert created(decide(replace(next_look, now=NOW + timedelta(days=31)))) == ["la-2"]
+
+
+def test_a_schedule_that_is_no_time_is_a_condition_with_field_value_and_fix() -> None:
+    broken = by_clock()
+    broken["training"]["triggers"]["schedule"] = "61 3 * * *"
+    ready = decide(world(0, spec=broken)).status["conditions"][0]
+    assert (ready["status"], ready["reason"]) == ("False", "TriggerInvalid")
+    assert ready["message"].startswith("spec.training.triggers.schedule: '61 3 * * *' is no cron line")
+
+
+def test_an_agent_is_registered_once_and_again_when_the_data_plane_forgot_it() -> None:
+    first = decide(world(None, before={}))
+    assert [call.path for call in first.calls] == ["/api/v1/agents/la"]
+    assert decide(world(5, before=first.status)).calls == ()
+    assert len(decide(world(None, before=first.status)).calls) == 1
+    assert len(decide(world(5, before=first.status, policy=Policy(True, "r2"))).calls) == 1
+
+
+def test_while_the_data_plane_is_away_nothing_is_told_and_nothing_is_forgotten() -> None:
+    first = decide(world(120))
+    plan = decide(world(None, before=first.status, stats_problem="no answer", jobs=(job(1),)))
+    assert (plan.calls, created(plan), plan.status["rewarded"]) == ((), [], 120)
+    data = next(item for item in plan.status["conditions"] if item["type"] == "DataAvailable")
+    assert (data["status"], data["message"]) == ("False", "no answer")
+
+
+def test_references_to_nowhere_name_the_field_and_the_fix() -> None:
+    lost = decide(world(900, policy=Policy()))
+    assert created(lost) == []
+    assert "spec.rewardPolicyRef.name: no RewardPolicy 'solving'" in lost.status["conditions"][0]["message"]
+    homeless = spec(memory={"serviceRef": {"name": "mem"}})
+    plan = decide(world(900, spec=homeless, memory=MemoryHome()))
+    assert "spec.memory.serviceRef.name: no MemoryService 'mem'" in plan.status["conditions"][0]["message"]
+    assert plan.status["phase"] == "Degraded"
+
+
+def test_a_pinned_model_wins_and_the_newest_proof_returns_when_the_pin_goes() -> None:
+    pin = spec(deployment={"model": {"uri": "https://m/pinned", "sha256": SHA}})
+    jobs = (job(1), job(2), job(3, "Failed"))
+    pinned = decide(world(0, spec=pin, jobs=jobs))
+    assert pinned.status["model"]["source"] == "pinned"
+    assert decide(world(0, jobs=jobs, before=pinned.status)).status["model"]["source"] == "la-2"
+
+
+def test_a_model_outlives_its_job() -> None:
+    served = decide(world(0, jobs=(job(3),))).status
+    assert model_to_serve(world(0, before=served)).source == "la-3"
+
+
+def test_suspend_stops_training_actors_and_new_models_and_keeps_what_is_served() -> None:
+    served = decide(world(0, jobs=(job(1),))).status
+    plan = decide(world(900, spec=spec(suspend=True), before=served, jobs=(job(1), job(2))))
+    assert (created(plan), plan.status["model"]["source"], plan.status["phase"]) == ([], "la-1", "Suspended")
+    actor = next(item for item in plan.apply if item["metadata"]["name"] == "la-actor")
+    assert actor["spec"]["replicas"] == 0
+
+
+def test_actors_wait_until_there_is_a_policy_to_ask() -> None:
+    plan = decide(world(0, deployment=None))
+    assert plan.apply[-1]["spec"]["replicas"] == 0
+    ready = decide(world(0)).apply[-1]
+    assert ready["spec"]["replicas"] == 1
+    env = {item["name"]: item.get("value") for item in ready["spec"]["template"]["spec"]["containers"][0]["env"]}
+    assert env["LEARNLOOP_ENDPOINT"] == "http://la.ns.svc:8080"
+    assert env["LEARNLOOP_ACTOR_SUCCESS_RETURN"] == "195"
+
+
+@given(st.lists(st.sampled_from(["Validated", "Failed", "Training"]), max_size=9), st.integers(0, 9))
+def test_history_never_forgets_what_serves_or_proves(phases: list[str], serving: int) -> None:
+    jobs = tuple(job(number + 1, phase) for number, phase in enumerate(phases))
+    stable = {"revision": "11111111", "uri": f"https://m/{serving}"}
+    seen = world(0, jobs=jobs, deployment=ModelDeploymentStatus.model_validate({"stable": stable}))
+    gone = set(forgettable(seen))
+    assert f"la-{serving}" not in gone or not any(item.name == f"la-{serving}" and item.uri for item in jobs)
+    assert model_to_serve(seen).source not in gone
+    assert not gone & {item.name for item in jobs if not item.finished}
+    assert len([item for item in jobs if item.finished]) - len(gone) >= min(2, len([j for j in jobs if j.finished]))

@@ -1,0 +1,188 @@
+"""From Prometheus' answers to a check's verdict: nothing that is missing ever counts as good or bad."""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import Any
+
+import pytest
+from aiohttp import web
+from hypothesis import given
+from hypothesis import strategies as st
+
+from learnloop_api.kinds.model_deployment import MetricThreshold
+from learnloop_operator.adapters.prometheus import (
+    Prometheus,
+    PrometheusBadAnswer,
+    PrometheusRefused,
+    PrometheusUnreachable,
+    Sample,
+)
+from learnloop_operator.adapters.rollout_evidence import arm_evidence, counters_query, gather
+from learnloop_operator.core.rollout.evidence import ArmEvidence, Verdict, check
+from learnloop_operator.core.rollout.windows import Window
+
+RETURN = MetricThreshold(name="return", type="return", min_ratio=0.8)
+Answer = Callable[[str], Any]
+
+
+def arm(episodes: int, mean: float | None) -> ArmEvidence:
+    return ArmEvidence(episodes, mean, 0.9, 0.01, 0.002)
+
+
+@pytest.mark.parametrize(
+    ("metric", "canary", "stable", "verdict", "said"),
+    [
+        (RETURN, arm(6, 9.3), arm(60, 486.1), Verdict.BREACH, "9.3 vs 486.1 of stable over 6 episodes; bar 0.8×"),
+        (RETURN, arm(6, 480.0), arm(60, 486.1), Verdict.PASS, "return of the canary 480 vs 486.1 of stable"),
+        (RETURN, arm(4, 9.3), arm(60, 486.1), Verdict.HOLD, "the canary has 4 of 5 episodes needed"),
+        (RETURN, None, arm(60, 486.1), Verdict.HOLD, "the canary has 0 of 5 episodes needed"),
+        (RETURN, arm(6, None), arm(60, 486.1), Verdict.HOLD, "no number for the canary over 6 episodes"),
+        (RETURN, arm(6, float("nan")), arm(60, 1.0), Verdict.HOLD, "no number for the canary"),
+        (RETURN, arm(6, 480.0), None, Verdict.HOLD, "stable has 0 of 5 episodes needed to compare with"),
+        (RETURN, arm(6, 480.0), arm(60, None), Verdict.HOLD, "no number for stable over 60 episodes"),
+        (RETURN, arm(6, -110.0), arm(60, -100.0), Verdict.PASS, "-110 vs -100"),
+        (RETURN, arm(6, -130.0), arm(60, -100.0), Verdict.BREACH, "-130 vs -100"),
+        (MetricThreshold(name="e", type="errors", max=0.005), arm(9, 1.0), None, Verdict.BREACH, "at most 0.005"),
+        (MetricThreshold(name="s", type="success", min=0.5), arm(9, 1.0), None, Verdict.PASS, "success rate"),
+        (MetricThreshold(name="l", type="latency", max_ratio=2), arm(9, 1.0), arm(9, 1.0), Verdict.PASS, "latency"),
+        (MetricThreshold(name="own", type="promql", min=1), arm(9, 1.0), None, Verdict.HOLD, "own: no number"),
+    ],
+)
+def test_a_check_says_what_it_saw(
+    metric: MetricThreshold, canary: ArmEvidence | None, stable: ArmEvidence | None, verdict: Verdict, said: str
+) -> None:
+    found = check(metric, canary, stable)
+    assert found.verdict is verdict
+    assert said in found.sentence
+
+
+@given(st.floats(allow_nan=True), st.floats(allow_nan=True), st.integers(0, 9), st.integers(0, 9))
+def test_no_verdict_without_enough_finite_numbers_of_both_arms(a: float, b: float, n: int, m: int) -> None:
+    found = check(RETURN, arm(n, a), arm(m, b))
+    enough = n >= 5 and m >= 5 and abs(a) < float("inf") and abs(b) < float("inf")
+    assert (found.verdict is Verdict.HOLD) == (not enough)
+
+
+def test_counters_become_figures_and_withdrawn_episodes_are_not_finished_ones() -> None:
+    def of(signal: str, value: float, **labels: str) -> Sample:
+        return Sample({"revision": "aaaaaaaa", "learnloop_signal": signal, **labels}, value)
+
+    found = arm_evidence(
+        [
+            of("ended", 6.0, outcome="success"),
+            of("ended", 2.0, outcome="failure"),
+            of("ended", 2.0, outcome="error"),
+            of("ended", 2.0, outcome="withdrawn"),
+            of("gain", 150.0),
+            of("loss", 30.0),
+        ]
+    )["aaaaaaaa"]
+    assert (found.episodes, found.mean_return, found.success_rate, found.error_rate) == (10, 10.0, 0.6, 0.2)
+
+
+def test_an_arm_without_a_finished_episode_has_no_figures() -> None:
+    found = arm_evidence([Sample({"revision": "a", "learnloop_signal": "ended", "outcome": "success"}, 0.0)])
+    assert found == {"a": ArmEvidence()}
+
+
+def test_one_query_asks_for_all_counters_of_both_arms() -> None:
+    query = counters_query("ns", "md", ["bbbbbbbb", "aaaaaaaa"], 42)
+    assert query.count('{namespace="ns", model_deployment="md", revision=~"aaaaaaaa|bbbbbbbb"}[42s]') == 3
+
+
+@pytest.fixture
+async def serve() -> AsyncIterator[Callable[[Answer], Awaitable[str]]]:
+    """Something that answers on /api/v1/query in whatever way."""
+    runners = []
+
+    async def start(answer: Answer) -> str:
+        async def handle(request: web.Request) -> web.StreamResponse:
+            found = answer(str((await request.post())["query"]))
+            found = await found if asyncio.iscoroutine(found) else found
+            if isinstance(found, web.StreamResponse):
+                return found
+            return web.json_response(found, status=200 if found.get("status") == "success" else 422)
+
+        application = web.Application()
+        application.router.add_post("/api/v1/query", handle)
+        runner = web.AppRunner(application)
+        await runner.setup()
+        site = web.TCPSite(runner, "127.0.0.1", 0)
+        await site.start()
+        runners.append(runner)
+        return f"http://127.0.0.1:{runner.addresses[0][1]}"
+
+    yield start
+    for runner in runners:
+        await runner.cleanup()
+
+
+def vector(*rows: tuple[dict[str, str], str]) -> dict[str, Any]:
+    result = [{"metric": labels, "value": [1.0, value]} for labels, value in rows]
+    return {"status": "success", "data": {"resultType": "vector", "result": result}}
+
+
+async def hang(query: str) -> web.Response:
+    await asyncio.sleep(2)
+    return web.Response()
+
+
+@pytest.mark.parametrize(
+    ("answer", "error", "said"),
+    [
+        (
+            lambda _: {"status": "error", "errorType": "bad_data", "error": "parse"},
+            PrometheusRefused,
+            "bad_data: parse",
+        ),
+        (lambda _: web.Response(text="<html>"), PrometheusBadAnswer, "not as a Prometheus does"),
+        (lambda _: web.Response(text=json.dumps({"status": "success"})), PrometheusBadAnswer, "no known form"),
+        (lambda _: web.Response(body=b"x" * 2_000_000), PrometheusUnreachable, "exceeds"),
+        (hang, PrometheusUnreachable, "no answer within 0.3 s"),
+    ],
+)
+async def test_every_way_to_get_no_number_has_a_type_and_a_sentence(
+    serve: Callable[[Answer], Awaitable[str]], answer: Answer, error: type[Exception], said: str
+) -> None:
+    prometheus = Prometheus(await serve(answer), timeout=0.3)
+    with pytest.raises(error, match=said):
+        await prometheus.query("up")
+    evidence = await gather(prometheus, "ns", "md", [Window("aaaaaaaa", 15)], [RETURN])
+    assert evidence.unavailable
+    await prometheus.close()
+
+
+async def test_nobody_listening_and_nothing_configured_are_unreachable() -> None:
+    for url, said in (("http://127.0.0.1:9", "does not answer"), ("", "LEARNLOOP_PROMETHEUS_URL")):
+        prometheus = Prometheus(url)
+        with pytest.raises(PrometheusUnreachable, match=said):
+            await prometheus.query("up")
+        await prometheus.close()
+
+
+async def test_nan_and_infinity_are_no_samples(serve: Callable[[Answer], Awaitable[str]]) -> None:
+    prometheus = Prometheus(await serve(lambda _: vector(({}, "NaN"), ({}, "+Inf"), ({"a": "b"}, "2"))))
+    assert await prometheus.query("up") == [Sample({"a": "b"}, 2.0)]
+    await prometheus.close()
+
+
+async def test_a_users_query_gets_its_revision_and_fails_alone(serve: Callable[[Answer], Awaitable[str]]) -> None:
+    asked = []
+
+    def answer(query: str) -> Any:
+        asked.append(query)
+        if query.startswith("mine"):
+            return vector(({}, "7")) if "aaaaaaaa" in query else vector()
+        ended = {"learnloop_signal": "ended", "outcome": "success"}
+        return vector(({"revision": "aaaaaaaa", **ended}, "9"), ({"revision": "bbbbbbbb", **ended}, "9"))
+
+    prometheus = Prometheus(await serve(answer))
+    own = MetricThreshold(name="own", type="promql", query='mine{n="$namespace",r="$revision"}', min=1)
+    windows = [Window("aaaaaaaa", 15), Window("bbbbbbbb", 15)]
+    evidence = await gather(prometheus, "ns", "md", windows, [own])
+    assert evidence.arms["aaaaaaaa"].custom == {"own": 7.0}
+    assert evidence.arms["bbbbbbbb"].problems == {"own": "the query gave 0 finite numbers, it must give one"}
+    assert 'mine{n="ns",r="aaaaaaaa"}' in asked
+    assert check(own, evidence.arms["bbbbbbbb"], None).verdict is Verdict.HOLD
+    await prometheus.close()

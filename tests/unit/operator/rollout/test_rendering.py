@@ -1,0 +1,176 @@
+"""Manifests of an arm, a route and a table."""
+
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+
+from learnloop_api import names
+from learnloop_api.kinds.base import PodOptions
+from learnloop_api.kinds.model_deployment import ModelDeploymentSpec, ModelDeploymentStatus
+from learnloop_operator.adapters.gateway import route_problem
+from learnloop_operator.core.rollout.decide import decide
+from learnloop_operator.core.rollout.observe import arms
+from learnloop_operator.core.rollout.revision import resolve, revision_of
+from learnloop_operator.core.rollout.table import read
+from learnloop_operator.core.rollout.world import ArmWorld, Defaults, Snapshot
+
+SHA = "ab" * 32
+URI = "https://models.example/1.onnx"
+
+
+def snapshot(spec: dict[str, Any] | None = None, status: dict[str, Any] | None = None, **more: Any) -> Snapshot:
+    parsed = ModelDeploymentSpec.model_validate({"model": {"uri": URI, "sha256": SHA}, **(spec or {})})
+    body = {
+        "apiVersion": names.API_VERSION,
+        "kind": "ModelDeployment",
+        "metadata": {"name": "md", "namespace": "ns", "uid": "u", "generation": 1},
+    }
+    return Snapshot(
+        now=datetime(2026, 1, 1, tzinfo=UTC),
+        object=body,
+        spec=parsed,
+        before=ModelDeploymentStatus.model_validate(status or {}),
+        desired=resolve(parsed, None),
+        defaults=Defaults("serving:1", "http://data:8080"),
+        **more,
+    )
+
+
+def manifest(seen: Snapshot, kind: str, name: str = "") -> Any:
+    return next(item for item in decide(seen).apply if item["kind"] == kind and name in item["metadata"]["name"])
+
+
+def test_an_arms_pod_is_restricted_probed_scraped_and_knows_its_model() -> None:
+    revision = revision_of(URI, SHA, PodOptions())
+    deployment = manifest(snapshot(), "Deployment")
+    assert deployment["metadata"]["name"] == f"md-{revision}"
+    template = deployment["spec"]["template"]
+    assert template["metadata"]["annotations"] == {"prometheus.io/scrape": "true", "prometheus.io/port": "8080"}
+    assert template["metadata"]["labels"][names.LABEL_REVISION] == revision
+    pod = template["spec"]
+    assert (pod["serviceAccountName"], pod["automountServiceAccountToken"]) == ("md-policy", True)
+    container = pod["containers"][0]
+    env = {item["name"]: item.get("value") for item in container["env"]}
+    assert env["LEARNLOOP_REVISION"] == revision
+    assert env["LEARNLOOP_MODEL_SHA256"] == SHA
+    assert env["LEARNLOOP_ROUTING_CONFIGMAP"] == "md-routing"
+    assert container["readinessProbe"]["httpGet"]["path"] == "/readyz"
+    assert container["securityContext"]["readOnlyRootFilesystem"] is True
+
+
+def test_the_servers_may_read_exactly_one_config_map() -> None:
+    role = manifest(snapshot(), "Role")
+    assert role["rules"][0]["resourceNames"] == ["md-routing"]
+    assert set(role["rules"][0]["verbs"]) == {"get", "list", "watch"}
+    own = {"serving": {"pod": {"serviceAccountName": "mine"}}}
+    subjects = [item["name"] for item in manifest(snapshot(own), "RoleBinding")["subjects"]]
+    assert subjects == ["md-policy", "mine"]
+
+
+def test_pod_options_are_part_of_the_revision_and_replicas_are_not() -> None:
+    plain, env = snapshot(), snapshot({"serving": {"pod": {"env": [{"name": "A", "value": "1"}]}}})
+    more = snapshot({"serving": {"replicas": 5}})
+    assert plain.desired.model is not None
+    assert env.desired.model is not None
+    assert plain.desired.model.revision != env.desired.model.revision
+    assert more.desired == plain.desired
+
+
+def test_an_old_arm_keeps_the_pod_options_it_was_made_with() -> None:
+    revision = revision_of(URI, SHA, PodOptions())
+    stable = {"revision": revision, "uri": URI, "sha256": SHA}
+    seen = snapshot(
+        {"serving": {"pod": {"priorityClassName": "high"}}},
+        {"stable": stable},
+        arms={revision: ArmWorld(ready=1, pod=PodOptions())},
+    )
+    old = manifest(seen, "Deployment", revision)
+    assert "priorityClassName" not in old["spec"]["template"]["spec"]
+
+
+GATEWAY = {"routing": {"mode": "gateway", "gateway": {"name": "gw"}, "hostnames": ["a.example"]}}
+
+
+def test_gateway_mode_writes_the_route_first_with_weights_and_arm_headers() -> None:
+    revision = revision_of(URI, SHA, PodOptions())
+    status = {
+        "stable": {"revision": "11111111", "uri": "uniform://discrete/2?observations=4", "readyReplicas": 1},
+        "canary": {"revision": revision, "uri": URI, "sha256": SHA, "readyReplicas": 1},
+        "step": 0,
+        "weight": 10,
+        "rolloutStartedAt": "2025-12-31T23:59:00Z",
+        "stepStartedAt": "2025-12-31T23:59:30Z",
+    }
+    seen = snapshot(GATEWAY, status, arms={"11111111": ArmWorld(ready=1), revision: ArmWorld(ready=1)})
+    plan = decide(seen)
+    assert [item["kind"] for item in plan.apply[:2]] == ["HTTPRoute", "ConfigMap"]
+    rules = plan.apply[0]["spec"]["rules"]
+    weights = {item["name"]: item["weight"] for item in rules[-1]["backendRefs"]}
+    assert weights == {"md-11111111": 90, f"md-{revision}": 10}
+    assert rules[1]["matches"][0]["headers"] == [{"type": "Exact", "name": "x-learnloop-arm", "value": revision}]
+    past = manifest(seen, "Service", "md")
+    assert past["spec"]["selector"][names.LABEL_REVISION] == "11111111"
+    table = read(plan.apply[1]).table
+    assert table is not None
+    assert table.mode == "gateway"
+
+
+def test_leaving_gateway_mode_removes_the_route_before_the_table_forgets_it() -> None:
+    gone = decide(snapshot(route_exists=True)).delete
+    assert [(ref.kind, ref.name) for ref in gone] == [("HTTPRoute", "md")]
+
+
+def test_an_unresolved_model_holds_and_names_the_field() -> None:
+    seen = snapshot({"model": {"learningAgentRef": {"name": "nobody"}}})
+    plan = decide(seen)
+    assert plan.status["phase"] == "Pending"
+    assert plan.status["verdict"].startswith("spec.model.learningAgentRef: no LearningAgent 'nobody'")
+
+
+@pytest.mark.parametrize(
+    ("state", "said"),
+    [
+        ({"lastState": {"terminated": {"exitCode": 1, "message": "sha256 mismatch"}}}, "sha256 mismatch"),
+        (
+            {"state": {"waiting": {"reason": "ImagePullBackOff", "message": "no such image"}}},
+            "ImagePullBackOff: no such",
+        ),
+        ({"state": {"terminated": {"exitCode": 0, "message": "bye"}}}, ""),
+    ],
+)
+def test_a_pods_own_words_are_the_arms_message(state: dict[str, Any], said: str) -> None:
+    mark = {"labels": {names.LABEL_REVISION: "aaaaaaaa"}}
+    pod = {"metadata": mark, "status": {"containerStatuses": [{"restartCount": 4, **state}]}}
+    seen = arms([{"metadata": mark, "status": {}}], [pod])["aaaaaaaa"]
+    assert seen.message.startswith(said)
+    assert (bool(seen.message), seen.restarts, seen.ready) == (bool(said), 4, 0)
+
+
+def test_a_model_the_pods_refuse_is_rolled_back_with_their_sentence() -> None:
+    revision = revision_of(URI, SHA, PodOptions())
+    status = {
+        "stable": {"revision": "11111111", "uri": "https://m/0", "sha256": SHA, "readyReplicas": 1},
+        "canary": {"revision": revision, "uri": URI, "sha256": SHA},
+        "rolloutStartedAt": "2025-12-31T23:59:30Z",
+    }
+    refused = ArmWorld(restarts=3, message="model.onnx has sha256 00, wanted ab: fix spec.model.sha256")
+    plan = decide(snapshot(None, status, arms={"11111111": ArmWorld(ready=1), revision: refused}))
+    pinned = plan.status["blockedRevision"]
+    assert pinned["reason"] == "ModelRefused"
+    assert "fix spec.model.sha256" in pinned["message"]
+
+
+def test_a_route_nobody_serves_is_told_in_the_controllers_words() -> None:
+    def parent(accepted: str, resolved: str) -> dict[str, Any]:
+        return {
+            "conditions": [
+                {"type": "Accepted", "status": accepted, "reason": "NoMatchingParent", "message": "no listener"},
+                {"type": "ResolvedRefs", "status": resolved, "reason": "BackendNotFound", "message": "no service"},
+            ]
+        }
+
+    assert route_problem(None) == ""
+    assert "no Gateway controller" in route_problem({})
+    assert route_problem({"status": {"parents": [parent("False", "True")]}}) == "NoMatchingParent: no listener"
+    assert route_problem({"status": {"parents": [parent("True", "False"), parent("True", "True")]}}) == ""
