@@ -21,9 +21,17 @@ end
 local function is(type)
   return conditions[type] ~= nil and conditions[type].status == "True"
 end
+-- A LearningAgent repeats in Served what its ModelDeployment says.
+local served = conditions.Served
+local function served_for(reason)
+  return served ~= nil and served.status ~= "True" and served.reason == reason
+end
 
 if is("RolledBack") then
   return health("Degraded", conditions.RolledBack.message)
+end
+if served_for("RolledBack") or served_for("SwappedBack") or served_for("RevisionBlocked") then
+  return health("Degraded", served.message)
 end
 if is("Stalled") then
   return health("Degraded", conditions.Stalled.message)
@@ -33,6 +41,9 @@ if obj.spec.suspend == true then
 end
 if is("Paused") then
   return health("Suspended", conditions.Paused.message)
+end
+if served_for("WaitingForApproval") then
+  return health("Suspended", served.message)
 end
 if is("Ready") and not is("Reconciling") then
   return health("Healthy", conditions.Ready.message)
