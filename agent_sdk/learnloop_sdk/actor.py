@@ -28,6 +28,21 @@ FLUSH_SECONDS = 20.0
 LONGEST_PAUSE = 10.0
 
 
+class Pace:
+    """Holds all players together to so many steps per second: an actor alone can fill both cores of a small node."""
+
+    def __init__(self, steps_per_second: float) -> None:
+        self._seconds_per_step = 1 / steps_per_second if steps_per_second else 0.0
+        self._free_at = 0.0
+
+    async def after(self, steps: int) -> None:
+        """Wait as long as `steps` more steps are worth."""
+        now = time.monotonic()
+        self._free_at = max(self._free_at, now) + steps * self._seconds_per_step
+        if self._free_at > now:
+            await asyncio.sleep(self._free_at - now)
+
+
 @dataclass
 class Tally:
     """What was played."""
@@ -68,6 +83,7 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
     option("success-return", "an episode with at least this return succeeded", "", _optional_float)
     option("recall", "memories to ask for at the start of each episode", "0", _between(0, 100))
     option("episodes", "stop after so many episodes; 0: never", "0", _between(0, 10**9))
+    option("max-steps-per-second", "hold all players together to this rate; 0: as fast as they go", "0", _rate)
     option("spool", "directory that keeps undelivered trajectories", "")
     return parser.parse_args(arguments)
 
@@ -82,11 +98,18 @@ def _between(low: int, high: int) -> Callable[[str], int]:
     return whole_number
 
 
+def _rate(text: str) -> float:
+    value = float(text)
+    if not 0 <= value <= 1e6:
+        raise ValueError(text)
+    return value
+
+
 def _optional_float(text: str) -> float | None:
     return float(text) if text else None
 
 
-async def play(loop: Learnloop, options: argparse.Namespace, tally: Tally) -> None:
+async def play(loop: Learnloop, options: argparse.Namespace, tally: Tally, pace: Pace) -> None:
     """One of the concurrent players: episode after episode, backing off while there is no policy."""
     environment = make_gymnasium(options.environment)
     pause = 0.5
@@ -108,13 +131,15 @@ async def play(loop: Learnloop, options: argparse.Namespace, tally: Tally) -> No
         else:
             tally.add(result)
             pause = 0.5
+            await pace.after(result.length)
 
 
 async def play_all(loop: Learnloop, options: argparse.Namespace, tally: Tally) -> None:
     """All players; one that breaks (a broken environment) stops the others."""
+    pace = Pace(options.max_steps_per_second)
     async with asyncio.TaskGroup() as group:
         for _ in range(options.concurrency):
-            group.create_task(play(loop, options, tally))
+            group.create_task(play(loop, options, tally, pace))
 
 
 async def report(loop: Learnloop, tally: Tally) -> None:

@@ -24,6 +24,7 @@ from learnloop_sdk.spool import DiskSpool, MemorySpool
 
 log = logging.getLogger(__name__)
 ENV_ENDPOINT = "LEARNLOOP_ENDPOINT"
+ENV_MEMORY_URL = "LEARNLOOP_MEMORY_URL"
 
 
 class Learnloop:
@@ -32,7 +33,8 @@ class Learnloop:
     Args:
         agent: name of the LearningAgent.
         endpoint: base URL of its ModelDeployment's Service; default $LEARNLOOP_ENDPOINT, else http://<agent>:8080.
-        data_url: data plane for memories and trajectories; default $LEARNLOOP_DATA_URL.
+        data_url: data plane for trajectories; default $LEARNLOOP_DATA_URL.
+        memory_url: the namespace's own memory service; default $LEARNLOOP_MEMORY_URL, else the data plane.
         nats_url: JetStream for trajectories, tried before the data plane; default $LEARNLOOP_NATS_URL.
         nats_options: credentials and TLS as nats.connect takes them.
         fallback: observation → action, asked when no policy server answers.
@@ -47,6 +49,7 @@ class Learnloop:
         endpoint: str | None = None,
         *,
         data_url: str | None = None,
+        memory_url: str | None = None,
         nats_url: str | None = None,
         nats_options: dict[str, Any] | None = None,
         namespace: str | None = None,
@@ -66,7 +69,9 @@ class Learnloop:
         identity = Identity(namespace_of(namespace), token_file)
         data_url = data_url or os.environ.get(names.ENV_DATA_URL)
         self._data = httpx.AsyncClient(base_url=data_url, timeout=10.0) if data_url else None
-        self.memory = MemoryClient(self._data, identity, agent, self.counters)
+        memory_url = memory_url or os.environ.get(ENV_MEMORY_URL)
+        self._memories = httpx.AsyncClient(base_url=memory_url, timeout=10.0) if memory_url else self._data
+        self.memory = MemoryClient(self._memories, identity, agent, self.counters)
         sinks: list[Sink] = []
         if address := nats_url or os.environ.get(names.ENV_NATS_URL) or "":
             sinks.append(NatsSink(address, trajectory_subject(identity.namespace, agent), nats_options))
@@ -118,8 +123,9 @@ class Learnloop:
         """Flush and let go of all connections; returns how many trajectories stay behind."""
         left = await self.recorder.close(patience) if self.recorder else 0
         self.policy.close()
-        if self._data is not None:
-            await self._data.aclose()
+        for client in (self._data, self._memories):
+            if client is not None:
+                await client.aclose()
         return left
 
     async def __aenter__(self) -> "Learnloop":

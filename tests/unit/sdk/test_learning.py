@@ -11,7 +11,7 @@ from policy_world import STABLE, clean_environment
 
 from learnloop_api.wire.trajectory import Trajectory
 from learnloop_sdk import Learnloop, LearnloopError, StepResult, execute_with_learning
-from learnloop_sdk.actor import parse
+from learnloop_sdk.actor import Pace, parse
 
 Make = Callable[..., Learnloop]
 
@@ -123,3 +123,14 @@ def test_actor_options_come_from_the_environment_too(monkeypatch: pytest.MonkeyP
     assert (options.concurrency, options.success_return, options.endpoint) == (9, 195.0, "http://cart:8080")
     with pytest.raises(SystemExit):
         parse(["--concurrency", "0"])
+
+
+async def test_players_are_held_to_the_pace_asked_for() -> None:
+    import asyncio
+
+    pace, start = Pace(200), time.monotonic()
+    await asyncio.gather(*(pace.after(10) for _ in range(4)))
+    assert 0.19 < time.monotonic() - start < 2
+    start = time.monotonic()
+    await Pace(0).after(1000)
+    assert time.monotonic() - start < 0.1
