@@ -1,0 +1,50 @@
+"""A tiny HTTP server for what a real API server cannot be asked to do: answer 429, hang, break off."""
+
+from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import Any
+
+import pytest
+from aiohttp import web
+from aiohttp.test_utils import TestServer
+
+from learnloop_operator.adapters.kube import KubeClient
+from learnloop_operator.adapters.kubeconfig import Connection
+
+Script = list[Callable[[web.Request], Awaitable[web.Response]]]
+
+
+class Wire:
+    """Answers requests in the order of `script`, the last one for ever; remembers what was asked."""
+
+    def __init__(self) -> None:
+        self.script: Script = []
+        self.asked: list[tuple[str, str, bytes]] = []
+        self.url = ""
+
+    def answer(self, status: int, body: Any = None, headers: dict[str, str] | None = None) -> None:
+        async def handler(_: web.Request) -> web.Response:
+            return web.json_response(body if body is not None else {}, status=status, headers=headers)
+
+        self.script.append(handler)
+
+    async def handle(self, request: web.Request) -> web.Response:
+        self.asked.append((request.method, request.path_qs, await request.read()))
+        handler = self.script.pop(0) if len(self.script) > 1 else self.script[0]
+        return await handler(request)
+
+
+@pytest.fixture
+async def wire() -> AsyncIterator[Wire]:
+    wire = Wire()
+    app = web.Application()
+    app.router.add_route("*", "/{path:.*}", wire.handle)
+    async with TestServer(app) as server:
+        wire.url = str(server.make_url("")).rstrip("/")
+        yield wire
+
+
+@pytest.fixture
+async def kube(wire: Wire) -> AsyncIterator[KubeClient]:
+    client = KubeClient(Connection(wire.url, None), timeout=0.5)
+    yield client
+    await client.close()

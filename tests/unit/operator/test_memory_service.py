@@ -1,0 +1,111 @@
+"""MemoryService: credentials once, a clear sentence for every missing thing, no secret anywhere."""
+
+import json
+from datetime import UTC, datetime
+from typing import Any
+
+from learnloop_api.kinds.memory_service import MemoryServiceSpec
+from learnloop_operator.core.memory.decide import decide
+from learnloop_operator.core.memory.world import MemoryWorld
+from learnloop_operator.core.plan import Plan
+
+NOW = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)
+PASSWORD = "correct-horse"
+
+
+def world(spec: dict[str, Any] | None = None, **changes: Any) -> MemoryWorld:
+    body = {
+        "apiVersion": "learnloop.dev/v1alpha1",
+        "kind": "MemoryService",
+        "metadata": {"name": "mem", "namespace": "ns", "uid": "u", "generation": 1},
+        "status": changes.pop("status", {}),
+    }
+    chosen = {
+        "now": NOW,
+        "object": body,
+        "spec": MemoryServiceSpec.model_validate(spec or {"storage": {"size": "1Gi"}}),
+        "images": ("memory:1", "postgres:17"),
+        "pull_policy": "IfNotPresent",
+        "fresh_password": PASSWORD,
+    }
+    return MemoryWorld(**(chosen | changes))
+
+
+def kinds(plan: Plan) -> list[str]:
+    return [manifest["kind"] for manifest in plan.apply]
+
+
+def ready(plan: Plan) -> dict[str, Any]:
+    return next(item for item in plan.status["conditions"] if item["type"] == "Ready")
+
+
+def deployment(ready_replicas: int = 1) -> dict[str, Any]:
+    return {
+        "metadata": {"generation": 1},
+        "spec": {"replicas": 1},
+        "status": {
+            "observedGeneration": 1,
+            "replicas": 1,
+            "updatedReplicas": 1,
+            "readyReplicas": ready_replicas,
+        },
+    }
+
+
+def test_with_storage_it_runs_postgresql_with_credentials_made_once() -> None:
+    first = decide(world())
+    assert kinds(first) == ["Secret", "Service", "StatefulSet", "Service", "Deployment"]
+    later = decide(world(has_credentials=True, database={"metadata": {}}))
+    assert "Secret" not in kinds(later)
+
+
+def test_the_password_is_in_the_secret_and_nowhere_else() -> None:
+    plan = decide(world())
+    others = [manifest for manifest in plan.apply if manifest["kind"] != "Secret"]
+    assert PASSWORD not in json.dumps([others, plan.status])
+    assert PASSWORD not in " ".join(notice.message for notice in plan.events)
+
+
+def test_lost_credentials_are_never_silently_replaced() -> None:
+    plan = decide(world(database={"metadata": {}}))
+    assert plan.apply == ()
+    assert ready(plan)["reason"] == "CredentialsLost"
+
+
+def test_a_missing_dsn_secret_is_named_and_nothing_is_started() -> None:
+    spec = {"dsnSecretRef": {"name": "db", "key": "dsn"}}
+    plan = decide(world(spec, dsn_problem="spec.dsnSecretRef: Secret db does not exist"))
+    assert plan.apply == ()
+    assert ready(plan)["message"] == "spec.dsnSecretRef: Secret db does not exist"
+    assert plan.requeue_after is not None
+
+
+def test_an_own_database_needs_only_the_service_and_follows_the_secret() -> None:
+    plan = decide(world({"dsnSecretRef": {"name": "db", "key": "dsn"}}, dsn_version="17"))
+    assert kinds(plan) == ["Service", "Deployment"]
+    template = plan.apply[1]["spec"]["template"]
+    assert template["metadata"]["annotations"]["learnloop.dev/dsn-version"] == "17"
+    env = {item["name"]: item for item in template["spec"]["containers"][0]["env"]}
+    assert env["LEARNLOOP_DSN"]["valueFrom"] == {"secretKeyRef": {"name": "db", "key": "dsn"}}
+
+
+def test_ready_pods_make_it_ready_with_an_address() -> None:
+    plan = decide(world(has_credentials=True, server=deployment()))
+    assert ready(plan)["status"] == "True"
+    assert plan.status["url"] == "http://mem-memory.ns.svc:8080"
+    assert plan.requeue_after is None
+
+
+def test_until_then_the_pods_own_complaint_is_shown() -> None:
+    plan = decide(
+        world(has_credentials=True, server=deployment(0), complaint="pod x exited with 1: no vector extension")
+    )
+    assert "no vector extension" in ready(plan)["message"]
+
+
+def test_suspending_scales_everything_to_zero_and_keeps_the_volume() -> None:
+    plan = decide(world({"storage": {}, "suspend": True}, has_credentials=True))
+    scaled = {item["kind"]: item["spec"]["replicas"] for item in plan.apply if "replicas" in item["spec"]}
+    assert scaled == {"StatefulSet": 0, "Deployment": 0}
+    stateful = next(item for item in plan.apply if item["kind"] == "StatefulSet")
+    assert stateful["spec"]["persistentVolumeClaimRetentionPolicy"]["whenScaled"] == "Retain"

@@ -1,0 +1,276 @@
+"""Queue, retries, leadership and the proof of being awake."""
+
+import asyncio
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+
+from learnloop_operator.adapters.data_plane import DataPlane, DataPlaneRefused, DataPlaneUnavailable
+from learnloop_operator.adapters.echo import LIMIT_SECONDS, Echo
+from learnloop_operator.adapters.events import BURST, Recorder
+from learnloop_operator.adapters.kinds import LEASE, TRAINING_JOB
+from learnloop_operator.adapters.kube_errors import Conflict, KubeError, NotLeading, NotOurs, Unavailable
+from learnloop_operator.adapters.lease import FENCE_SECONDS, LEASE_SECONDS, Leadership
+from learnloop_operator.adapters.metrics import Metrics
+from learnloop_operator.adapters.settings import SettingsError, from_environment
+from learnloop_operator.controllers.apply import blamed, check_ownership
+from learnloop_operator.controllers.dirty_queue import DirtyQueue, Key
+from learnloop_operator.controllers.relations import Relations
+from learnloop_operator.controllers.runtime import Runtime
+from learnloop_operator.core.plan import Call, Notice, Plan
+from learnloop_operator.core.snapshot import Snapshot
+
+NOW = datetime(2026, 3, 1, tzinfo=UTC)
+A, B = Key("TrainingJob", "ns", "a"), Key("TrainingJob", "ns", "b")
+
+
+async def test_an_object_marked_many_times_gets_one_pass() -> None:
+    queue = DirtyQueue()
+    for _ in range(5):
+        queue.mark(A)
+    assert len(queue) == 1
+    assert await queue.take() == A
+    queue.done(A)
+    assert len(queue) == 0
+
+
+async def test_what_is_marked_during_a_pass_gets_another_one_after_it() -> None:
+    queue = DirtyQueue()
+    queue.mark(A)
+    await queue.take()
+    queue.mark(A)
+    queue.mark(B)
+    assert await queue.take() == B, "never two passes over one object at a time"
+    queue.done(A)
+    assert await queue.take() == A
+
+
+async def test_an_earlier_timer_wins_and_an_event_overtakes_it() -> None:
+    queue = DirtyQueue()
+    queue.mark_later(A, 0.01)
+    queue.mark_later(A, 60.0)
+    async with asyncio.timeout(1):
+        assert await queue.take() == A
+    queue.done(A)
+    queue.mark_later(A, 60.0)
+    queue.mark(A)
+    assert len(queue) == 1
+    queue.close()
+
+
+@dataclass
+class Scripted:
+    """A controller whose passes go wrong as told."""
+
+    errors: dict[str, Exception]
+    kind: Any = TRAINING_JOB
+    seen: list[str] = field(default_factory=list)
+
+    async def gather(self, namespace: str, name: str) -> Snapshot | None:
+        self.seen.append(name)
+        if name in self.errors:
+            raise self.errors[name]
+        return Snapshot(now=NOW, object={"metadata": {"name": name, "namespace": namespace}})
+
+    def decide(self, snapshot: Snapshot) -> Plan:
+        return Plan(status={})
+
+    def gone(self, namespace: str, name: str) -> tuple[Call, ...]:
+        return ()
+
+
+class _Applied:
+    async def apply(self, *_: Any) -> None:
+        return
+
+
+class _Leading:
+    acquired = asyncio.Event()
+
+    def guard(self) -> None:
+        return
+
+
+def runtime(controller: Scripted) -> Runtime:
+    made = Runtime([controller], _Applied(), None, _Leading(), Metrics(), workers=2, resync_seconds=60)  # type: ignore[arg-type]
+    return made
+
+
+async def test_one_broken_object_never_stops_the_others() -> None:
+    controller = Scripted({"a": RuntimeError("bug"), "b": Unavailable("down")})
+    made = runtime(controller)
+    for name in ("a", "b", "c"):
+        await made.one_pass(Key("TrainingJob", "ns", name))
+    assert controller.seen == ["a", "b", "c"]
+    assert made._failures == {A: 1, B: 1}
+    del controller.errors["a"]
+    await made.one_pass(A)
+    assert A not in made._failures
+    made.queue.close()
+
+
+def lease_kube(wire_lease: dict[str, Any]) -> Any:
+    class Fake:
+        async def find(self, *_: Any) -> Any:
+            return wire_lease.get("lease")
+
+        async def get(self, *_: Any) -> Any:
+            return wire_lease["lease"]
+
+        async def create(self, manifest: Any) -> None:
+            wire_lease["lease"] = {**manifest, "metadata": {**manifest["metadata"], "resourceVersion": "1"}}
+
+        async def replace(self, manifest: Any) -> None:
+            if wire_lease.get("broken"):
+                raise Unavailable("no answer")
+            wire_lease["lease"] = manifest
+
+    return Fake()
+
+
+async def test_a_standby_takes_over_only_after_a_whole_lease_of_silence_by_its_own_clock() -> None:
+    store: dict[str, Any] = {}
+    clock = [0.0]
+    first = Leadership(lease_kube(store), "ns", "l", "one", clock=lambda: clock[0])
+    second = Leadership(lease_kube(store), "ns", "l", "two", clock=lambda: clock[0])
+    assert await first._attempt()
+    assert not await second._attempt()
+    clock[0] = LEASE_SECONDS - 0.1
+    assert not await second._attempt()
+    clock[0] = LEASE_SECONDS + 0.1
+    assert await second._attempt()
+    assert not await first._attempt()
+
+
+async def test_who_cannot_renew_stops_writing_before_anyone_else_may_start() -> None:
+    store: dict[str, Any] = {}
+    clock = [0.0]
+    leader = Leadership(lease_kube(store), "ns", "l", "one", clock=lambda: clock[0])
+    await leader._attempt()
+    store["broken"] = True
+    clock[0] = FENCE_SECONDS - 0.1
+    await leader._attempt()
+    leader.guard()
+    clock[0] = FENCE_SECONDS
+    with pytest.raises(NotLeading):
+        leader.guard()
+    assert FENCE_SECONDS < LEASE_SECONDS
+
+
+async def test_a_released_lease_is_taken_at_once() -> None:
+    store: dict[str, Any] = {}
+    first = Leadership(lease_kube(store), "ns", "l", "one")
+    second = Leadership(lease_kube(store), "ns", "l", "two")
+    await first._attempt()
+    await second._attempt()
+    await first.release()
+    assert not first.held
+    assert await second._attempt()
+
+
+def test_a_lease_watch_that_delivers_nothing_is_noticed() -> None:
+    clock = [0.0]
+    echo = Echo(lambda: clock[0])
+    clock[0] = LIMIT_SECONDS + 1
+    assert "lease watch" in (echo.silence() or "")
+    echo.lease_seen()
+    assert echo.silence() is None
+
+
+def test_a_write_that_never_comes_back_is_noticed_and_one_that_came_early_is_not() -> None:
+    clock = [0.0]
+    echo = Echo(lambda: clock[0])
+    echo.seen("TrainingJob", "ns", "early", "12")
+    echo.expect("TrainingJob", "ns", "early", "12")
+    assert "TrainingJob" not in echo.lags()
+    echo.expect("TrainingJob", "ns", "late", "13")
+    echo.seen("TrainingJob", "ns", "late", "11")
+    clock[0] = LIMIT_SECONDS + 1
+    echo.lease_seen()
+    assert "TrainingJob watch" in (echo.silence() or "")
+    echo.seen("TrainingJob", "ns", "late", "13")
+    assert echo.silence() is None
+
+
+async def test_repeated_events_become_one_series_and_failures_fail_nothing() -> None:
+    sent: list[tuple[str, Any]] = []
+
+    class Kube:
+        async def create(self, body: Any) -> None:
+            sent.append(("create", body))
+
+        async def patch(self, *args: Any) -> None:
+            sent.append(("patch", args[3]))
+            raise KubeError("refused")
+
+    recorder = Recorder(Kube(), "op")  # type: ignore[arg-type]
+    about = {"apiVersion": "v", "kind": "K", "metadata": {"name": "x", "namespace": "ns", "uid": "u"}}
+    for _ in range(BURST + 10):
+        recorder.note(about, Notice("Normal", "Held", "no data"))
+    task = asyncio.create_task(recorder.run())
+    await recorder.drain(2)
+    task.cancel()
+    assert sum(kind == "create" for kind, _ in sent) == 1
+    assert len(sent) == BURST, "a loud object is cut off"
+    assert sent[-1][1]["series"]["count"] == BURST
+
+
+def test_what_belongs_to_somebody_else_is_never_taken_over() -> None:
+    def owned(uid: str, name: str = "t") -> dict[str, Any]:
+        reference = {"kind": "TrainingJob", "name": name, "uid": uid, "controller": True}
+        return {"kind": "Service", "metadata": {"name": "s", "namespace": "ns", "ownerReferences": [reference]}}
+
+    check_ownership(owned("1"), owned("1"))
+    with pytest.raises(NotOurs, match=r"Service ns/s exists"):
+        check_ownership(owned("1"), {"kind": "Service", "metadata": {"name": "s", "namespace": "ns"}})
+    with pytest.raises(Conflict, match="waiting for its end"):
+        check_ownership(owned("2"), owned("1"))
+
+
+def test_a_silent_data_plane_takes_nobodys_readiness_away() -> None:
+    ready = {"type": "Ready", "status": "True", "lastTransitionTime": "2026-01-01T00:00:00Z"}
+    snapshot = Snapshot(now=NOW, object={"metadata": {"generation": 1}, "status": {"conditions": [ready]}})
+    held = {item["type"]: item["status"] for item in blamed(snapshot, DataPlaneUnavailable("x"))["conditions"]}
+    assert held == {"Ready": "True", "Reconciling": "True", "Stalled": "False"}
+    refused = {item["type"]: item["status"] for item in blamed(snapshot, DataPlaneRefused("x"))["conditions"]}
+    assert refused == {"Ready": "False", "Reconciling": "False", "Stalled": "True"}
+
+
+async def test_the_data_plane_is_asked_for_the_objects_namespace_and_held_when_down(wire: Any) -> None:
+    wire.answer(404)
+    wire.answer(200, {"job": "t", "surprise": 1})
+    wire.answer(503, {"error": {"message": "NATS is down"}})
+    client = DataPlane(wire.url, "/nonexistent", timeout=0.5)
+    assert await client.run("ns", "t") is None
+    with pytest.raises(DataPlaneUnavailable, match=r"breaks the contract at surprise"):
+        await client.run("ns", "t")
+    with pytest.raises(DataPlaneUnavailable, match="NATS is down"):
+        await client.call("ns", Call("DELETE", "/api/v1/training/runs/t"))
+    await client.close()
+    with pytest.raises(DataPlaneUnavailable, match="does not answer"):
+        await DataPlane("http://127.0.0.1:1", "/nonexistent").run("ns", "t")
+
+
+def test_agents_are_marked_when_their_policy_changes_and_policies_when_an_agent_joins() -> None:
+    relations = Relations()
+    agent, policy = Key("LearningAgent", "ns", "la"), Key("RewardPolicy", "ns", "rp")
+    body = {"metadata": {"namespace": "ns"}, "spec": {"rewardPolicyRef": {"name": "rp"}}}
+    assert relations.changed(agent, body, deleted=False) == {agent, policy}
+    assert relations.changed(agent, body, deleted=False) == {agent}
+    assert relations.changed(policy, {"metadata": {"namespace": "ns"}}, deleted=False) == {policy, agent}
+    assert relations.changed(agent, body, deleted=True) == {agent, policy}
+    assert relations.changed(policy, {"metadata": {"namespace": "ns"}}, deleted=False) == {policy}
+
+
+def test_settings_name_the_variable_the_value_and_the_fix() -> None:
+    assert from_environment({"LEARNLOOP_WATCH_NAMESPACE": "a, b"}).watch_namespaces == ("a", "b")
+    with pytest.raises(SettingsError, match=r"LEARNLOOP_DATA_URL is 'ftp://x': it must start with http"):
+        from_environment({"LEARNLOOP_DATA_URL": "ftp://x"})
+    with pytest.raises(SettingsError, match="LEARNLOOP_WORKERS is '0'"):
+        from_environment({"LEARNLOOP_WORKERS": "0"})
+
+
+def test_the_lease_is_addressed_where_the_api_server_keeps_it() -> None:
+    assert LEASE.path("ns", "x") == "/apis/coordination.k8s.io/v1/namespaces/ns/leases/x"
