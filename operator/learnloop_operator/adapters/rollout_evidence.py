@@ -40,12 +40,16 @@ async def gather(
 def counters_query(namespace: str, name: str, revisions: Sequence[str], seconds: int) -> str:
     """All counters of the arms over the window in one vector, told apart by the label `learnloop_signal`.
 
-    `increase` copes with pods that restart (counter resets); it extrapolates by at most one scrape.
+    `increase` copes with pods that restart (counter resets) and extrapolates by at most one scrape, but it takes the
+    first sample for the beginning. A pod that was born in the window has begun at 0, and may well have finished a
+    dozen episodes before its first scrape: its counters count as they stand.
     """
     select = _select(namespace, name, revisions)
 
     def part(signal: str, by: str, metric: str) -> str:
-        total = f"sum by ({by}) (increase({metric}{{{select}}}[{seconds}s]))"
+        series = f"{metric}{{{select}}}"
+        born = f"last_over_time({series}[{seconds}s]) unless {series} offset {seconds}s"
+        total = f"sum by ({by}) (({born}) or increase({series}[{seconds}s]))"
         return f'label_replace({total}, "{_SIGNAL}", "{signal}", "", "")'
 
     return " or ".join(

@@ -10,6 +10,7 @@ from aiohttp import web
 from hypothesis import given
 from hypothesis import strategies as st
 
+from learnloop_api import names
 from learnloop_api.kinds.model_deployment import MetricThreshold
 from learnloop_operator.adapters.prometheus import (
     Prometheus,
@@ -88,7 +89,10 @@ def test_an_arm_without_a_finished_episode_has_no_figures() -> None:
 
 def test_one_query_asks_for_all_counters_of_both_arms() -> None:
     query = counters_query("ns", "md", ["bbbbbbbb", "aaaaaaaa"], 42)
-    assert query.count('{namespace="ns", model_deployment="md", revision=~"aaaaaaaa|bbbbbbbb"}[42s]') == 3
+    select = '{namespace="ns", model_deployment="md", revision=~"aaaaaaaa|bbbbbbbb"}'
+    assert query.count(f"increase({names.METRIC_EPISODES_ENDED}{select}[42s])") == 1
+    assert query.count(f"unless {names.METRIC_EPISODES_ENDED}{select} offset 42s") == 1
+    assert query.count(" or increase(") == 3
 
 
 @pytest.fixture
