@@ -16,6 +16,7 @@ from cluster.progress import step
 from cluster.toolchain import go_command, go_environment
 
 # Clients compare the server's version, and without these flags it would be "v0.0.0-master+$Format:%H$".
+SCRATCH = "building-"
 VERSION_PACKAGES = ("k8s.io/component-base/version", "k8s.io/client-go/pkg/version")
 KUBERNETES_FLAGS = " ".join(f"-X {package}.gitVersion={KUBERNETES_VERSION}" for package in VERSION_PACKAGES)
 
@@ -111,7 +112,10 @@ def _alone(folder: Path) -> Iterator[None]:
 def _build(module: Module, names: list[str], folder: Path) -> None:
     """One `go build` for all: they share most of their packages. Renamed into place when whole."""
     go = go_command()
-    with step(f"Go build of {', '.join(names)}") as current, tempfile.TemporaryDirectory(dir=folder) as scratch:
+    for abandoned in folder.glob(f"{SCRATCH}*"):  # by a run that was killed; nobody else builds while we hold the lock
+        shutil.rmtree(abandoned)
+    making = tempfile.TemporaryDirectory(dir=folder, prefix=SCRATCH)
+    with step(f"Go build of {', '.join(names)}") as current, making as scratch:
         packages = [module.programs[name] for name in names]
         flags = ["-v", "-ldflags", f"-s -w {module.linker_flags}", "-o", f"{scratch}/"]
         command: list[str | Path] = ["nice", "-n", "10", go, "build", *flags, *packages]

@@ -31,7 +31,6 @@ FULL_PORTS = {
 def light(state: State) -> None:
     """What the control-plane-only mode asks for. Raises Refusal."""
     _linux()
-    _state_path(state)
     built = all((binaries.KUBE.cache() / name).exists() for name in ("etcd", "kube-apiserver"))
     _disk(state.root, RUNNING_GIBIBYTES if built else RUNNING_GIBIBYTES + GO_BUILD_GIBIBYTES)
 
@@ -40,7 +39,6 @@ def full(state: State, processes: Processes) -> None:
     """What the full cluster asks for. Raises Refusal."""
     _linux()
     _root()
-    _state_path(state)
     _one_per_machine(state)
     built = all((binaries.KUBE.cache() / name).exists() for name in binaries.KUBE.programs)
     _disk(state.root, IMAGES_GIBIBYTES if built else IMAGES_GIBIBYTES + GO_BUILD_GIBIBYTES)
@@ -101,7 +99,8 @@ def _linux() -> None:
         )
 
 
-def _state_path(state: State) -> None:
+def state_path(state: State) -> None:
+    """Raise Refusal when sockets inside the folder would have too long a path."""
     if len(str(state.root)) > LONGEST_STATE_PATH:
         raise Refusal(
             f"The state folder's path has {len(str(state.root))} characters, and Unix sockets inside it allow "

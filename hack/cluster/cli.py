@@ -6,7 +6,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from cluster import full, light, loading, teardown
+from cluster import checks, full, light, loading, teardown
 from cluster.commands import CommandFailed
 from cluster.errors import Refusal
 from cluster.layout import CONTROL_PLANE_ONLY, FULL, State, default_state
@@ -50,6 +50,8 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _up(state: State, options: argparse.Namespace) -> int:
+    checks.state_path(state)
+    state.require_free_for(CONTROL_PLANE_ONLY if options.control_plane_only else FULL)
     with exclusive(state):
         if options.control_plane_only:
             print(light.up(state))
@@ -59,12 +61,15 @@ def _up(state: State, options: argparse.Namespace) -> int:
 
 
 def _down(state: State, options: argparse.Namespace) -> int:
+    if not state.root.exists():
+        say(f"no cluster in {state.root}")
+        return 0
+    if state.mode() is None:
+        raise Refusal(f"{state.root} is not the folder of a cluster; nothing was removed.")
     with exclusive(state):
-        if state.mode() is None:
-            say(f"no cluster in {state.root}")
-        elif state.mode() == CONTROL_PLANE_ONLY:
+        if state.mode() == CONTROL_PLANE_ONLY:
             light.down(state)
-        else:
+        elif state.mode() == FULL:
             teardown.down(state, purge=options.purge)
     return 0
 

@@ -82,16 +82,16 @@ class State:
         """FULL or CONTROL_PLANE_ONLY, or None where no cluster was ever made."""
         return self.marker.read_text() if self.marker.exists() else None
 
-    def make_folders(self, mode: str) -> None:
-        """Create the folders that every mode needs.
-
-        Raises Refusal when the folder belongs to somebody else or to a cluster of the other mode.
-        """
+    def require_free_for(self, mode: str) -> None:
+        """Raise Refusal when the folder belongs to somebody else or to a cluster of the other mode."""
         found = self.mode()
         if found not in (None, mode):
             raise Refusal(f"{self.root} holds a {found} cluster. Remove it with `down`, or choose another --state.")
         if found is None and self.root.exists() and any(self.root.iterdir()):
             raise Refusal(f"{self.root} is not empty and holds no cluster. Choose an empty folder with --state.")
+
+    def make_folders(self, mode: str) -> None:
+        """Create the folders that every mode needs."""
         self.root.mkdir(parents=True, exist_ok=True)
         self.marker.write_text(mode)
         for folder in (self.logs, self.run, self.config, self.bin):

@@ -3,7 +3,7 @@
 import shutil
 from pathlib import Path
 
-from cluster import checks, controlplane, kubectl, pki
+from cluster import binaries, checks, controlplane, kubectl, pki
 from cluster.controlplane import ControlPlane
 from cluster.layout import CONTROL_PLANE_ONLY, State
 from cluster.processes import Processes
@@ -20,6 +20,7 @@ def up(state: State) -> Path:
     Raises Refusal where it cannot run.
     """
     checks.light(state)
+    binaries.ensure(binaries.KUBE, controlplane.PROGRAMS)
     state.make_folders(CONTROL_PLANE_ONLY)
     endpoints = controlplane.free_endpoints(state)
     made = pki.ensure(state.pki, controlplane.identities(endpoints))
@@ -37,7 +38,6 @@ def down(state: State) -> None:
         controlplane.stop(processes)
         processes.stop_descendants()
         shutil.rmtree(state.root, ignore_errors=True)
-        state.lock.unlink(missing_ok=True)
 
 
 def status(state: State) -> bool:

@@ -1,10 +1,9 @@
 """`load`: an image from an archive or from this machine's Docker engine into the cluster."""
 
-import shutil
 import tempfile
 from pathlib import Path
 
-from cluster.commands import run
+from cluster.commands import run, succeeds
 from cluster.containerd import Client
 from cluster.errors import Refusal
 from cluster.layout import State
@@ -24,9 +23,9 @@ def load(state: State, image: str) -> None:
 
 
 def _from_docker(client: Client, image: str) -> None:
-    if shutil.which("docker") is None:
+    if not succeeds(["docker", "image", "inspect", image]):
         raise Refusal(
-            f"{image} is no file, and there is no Docker engine to ask for an image of that name. "
+            f"{image} is no file, and no Docker engine here has an image of that name. "
             "The product's own images: `python3 hack/images build`."
         )
     with tempfile.TemporaryDirectory() as scratch:

@@ -19,7 +19,11 @@ def exclusive(state: State) -> Iterator[None]:
             _acquire(lock, state)
             if not _still_there(lock, state):
                 continue  # `down` removed the file while this run waited for it: others would lock another one
-            yield
+            try:
+                yield
+            finally:
+                if not state.root.exists():  # refused, or taken down: nothing is left to be locked
+                    state.lock.unlink(missing_ok=True)
             return
 
 

@@ -39,7 +39,6 @@ def down(state: State, purge: bool) -> None:
         _remove_kubelet_leftovers()
         if purge:
             shutil.rmtree(containerd.image_store(), ignore_errors=True)
-        state.lock.unlink(missing_ok=True)
 
 
 def _remove_containers(state: State, processes: Processes) -> list[str]:
