@@ -47,6 +47,7 @@ class Leadership:
         self._held_until = float("-inf")
         self._seen: tuple[str, str] | None = None
         self._seen_at = 0.0
+        self._seen_duration = LEASE_SECONDS
         self.acquired = asyncio.Event()
         self.lost = asyncio.Event()
 
@@ -66,7 +67,7 @@ class Leadership:
         while not won:
             won = await self._attempt()
             if not won:
-                await asyncio.sleep(RETRY_SECONDS)
+                await asyncio.sleep(min(RETRY_SECONDS, self._expires_in()))
         log.info("leading as %s", self.identity)
         self.acquired.set()
         while self.held:
@@ -122,10 +123,15 @@ class Leadership:
         if seen != self._seen:
             self._seen, self._seen_at = seen, self._clock()
         duration = float(spec.get("leaseDurationSeconds") or LEASE_SECONDS)
+        self._seen_duration = duration
         if holder not in ("", self.identity) and self._clock() - self._seen_at < duration:
             return False
         await self._kube.replace({**lease, "spec": self._spec(spec)})
         return True
+
+    def _expires_in(self) -> float:
+        """Seconds until the holder we last saw may be replaced, by our own clock; never 0, so as not to spin."""
+        return max(0.1, self._seen_at + self._seen_duration - self._clock() + 0.02)
 
     def _spec(self, before: dict[str, Any]) -> dict[str, Any]:
         mine = before.get("holderIdentity") == self.identity

@@ -109,7 +109,9 @@ class Operator:
     async def _watch(self) -> None:
         namespaces = self.settings.watch_namespaces
         await kopf.operator(
-            registry=wiring.registry(self.runtime, self.echo, namespaced=bool(namespaces), started=self._take_signals),
+            registry=wiring.registry(
+                self.runtime, self.echo, namespaced=bool(namespaces), started=self._take_signals_back
+            ),
             standalone=True,
             clusterwide=not namespaces,
             namespaces=namespaces,
@@ -117,8 +119,12 @@ class Operator:
             ready_flag=self.watching,
         )
 
+    def _take_signals_back(self) -> None:
+        # Kopf installs handlers of its own, one turn of the loop after its start-up handlers: they would end Kopf
+        # first, and with it every task; ours end the workers first.
+        asyncio.get_running_loop().call_later(0.2, self._take_signals)
+
     def _take_signals(self) -> None:
-        # Kopf installs handlers of its own that would end it first; ours end the workers first.
         if threading.current_thread() is threading.main_thread():
             loop = asyncio.get_running_loop()
             for number in (signal.SIGTERM, signal.SIGINT):
