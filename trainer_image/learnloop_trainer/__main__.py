@@ -26,6 +26,7 @@ def main() -> int:
         order = read_order(os.environ)
         place = read_place(os.environ, order.parameters.environments)
         count = threads.limit(max(order.parameters.hidden), os.environ)
+        os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "FATAL")  # no C++ stack traces while a peer is awaited
         from learnloop_trainer.run import run  # numpy and torch read the thread variables when they are imported
 
         run(order, place, count)

@@ -21,7 +21,7 @@ from learnloop_trainer.store import Store
 
 BEAT_SECONDS = 1.0
 LINE_SECONDS = 5.0
-SILENT_AFTER = 90.0
+SILENT_AFTER = 300.0  # longer than any honest update or rollout; a broken collective is noticed much sooner
 RECENT = 100  # episodes behind the recent return
 
 Phase = Literal["starting", "training", "evaluating", "exporting", "done", "failed"]

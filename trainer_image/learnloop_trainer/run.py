@@ -47,12 +47,12 @@ def already_proven(order: Order, manifest: Manifest | None) -> bool:
 def run(order: Order, place: Place, threads: int) -> None:
     """Return when the manifest is durable; raises TrainerError for every other end."""
     began = float(os.environ.setdefault(BEGAN, str(time.time())))
-    store = choose(os.environ, order.job)
+    store, stopper = choose(os.environ, order.job), Stopper()
+    stopper.install()
     if already_proven(order, store.manifest()):
         say("this run's manifest is already durable: nothing to do")
         return
-    stopper, saver, reporter = Stopper(), Saver(store), Reporter(order, place, store)
-    stopper.install()
+    saver, reporter = Saver(store), Reporter(order, place, store)
     reporter.start()
     device = pick_device(place)
     reporter.phase("starting", f"{threads} thread(s), {device}, torch {torch.__version__}")

@@ -49,12 +49,13 @@ def play(
     seen: list[Observations] = []
     for first in range(0, episodes, BLOCK):
         members = range(first, min(first + BLOCK, episodes))
-        alive(first)
-        returns.append(_play_block(environment, policy, seed, members, seen))
+        returns.append(_play_block(environment, policy, seed, members, seen, alive))
     return np.concatenate(returns), np.concatenate(seen)[:KEEP]
 
 
-def _play_block(name: str, policy: Policy, seed: int, members: range, seen: list[Observations]) -> NDArray[np.float64]:
+def _play_block(
+    name: str, policy: Policy, seed: int, members: range, seen: list[Observations], alive: Callable[[int], None]
+) -> NDArray[np.float64]:
     environment = make(name, Split.HELD_OUT, seed, members)
     try:
         observation = environment.reset()
@@ -71,6 +72,8 @@ def _play_block(name: str, policy: Policy, seed: int, members: range, seen: list
             if not running.any():
                 break
             observation = step.observation
+            if t % 100 == 0:
+                alive(members.start + int((~running).sum()))
         return total
     finally:
         environment.close()
