@@ -9,7 +9,6 @@ import uvicorn
 from learnloop_memory.api.app import create_app
 from learnloop_memory.config import Config
 from learnloop_memory.errors import ConfigError
-from learnloop_memory.store.migrate import migrate
 
 
 def main(arguments: list[str]) -> int:
@@ -43,6 +42,8 @@ def main(arguments: list[str]) -> int:
 
 
 def _migrate(config: Config) -> int:
+    from learnloop_memory.store.migrate import migrate
+
     try:
         asyncio.run(migrate(config.dsn.get_secret_value()))
     except Exception as error:

@@ -73,7 +73,7 @@ def _read(variable: str, path: str) -> str:
     try:
         return Path(path).read_text().strip()
     except OSError as error:
-        raise ConfigError(f"{variable}={path}: cannot be read ({error.strerror}); mount the secret there") from None
+        raise ConfigError(f"{variable}={path}: cannot be read ({error.strerror}); mount it there") from None
 
 
 def _explain(error: ValidationError) -> str:

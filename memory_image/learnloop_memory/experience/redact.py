@@ -43,9 +43,16 @@ _HINT = re.compile(r"[@:=]|eyJ|-----|(?i:bearer|basic)|sk-|A[KS]IA|gh[pousr]_|_p
 
 
 def redact_text(value: str) -> str:
-    """The string without what looks like a secret or an e-mail address, and without NUL (PostgreSQL refuses it)."""
+    """The string without what looks like a secret or an e-mail address.
+
+    NUL, which PostgreSQL refuses, and lone surrogates, which no encoding has, become replacement characters.
+    """
     if "\x00" in value:
         value = value.replace("\x00", "\ufffd")
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        value = value.encode("utf-8", "replace").decode()
     if _HINT.search(value) is None:
         return value
     for pattern, replacement in _PATTERNS:

@@ -23,7 +23,7 @@ def split_subject(subject: str, prefix: str) -> tuple[str, str]:
         Refused: the subject does not look like that.
     """
     namespace, _, name = subject.removeprefix(prefix).removeprefix(".").partition(".")
-    if not _NAMESPACE.fullmatch(namespace) or not _NAME.fullmatch(name):
+    if not subject.startswith(prefix) or not _NAMESPACE.fullmatch(namespace) or not _NAME.fullmatch(name):
         raise Refused(
             namespace if _NAMESPACE.fullmatch(namespace) else UNKNOWN,
             f"subject {subject!r} is not {prefix}.<namespace>.<name>; publish there",

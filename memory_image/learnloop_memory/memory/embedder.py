@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from learnloop_memory.memory.text import words
-from learnloop_memory.store.models import DIMENSIONS
+from learnloop_memory.store.facts import DIMENSIONS
 
 Vector = NDArray[np.float32]
 

@@ -10,8 +10,7 @@ import asyncpg
 from pgvector.asyncpg import register_vector
 
 from learnloop_memory.errors import Unavailable
-from learnloop_memory.store.migrate import migrate
-from learnloop_memory.store.rls import SERVICE_ROLE, SETTING
+from learnloop_memory.store.facts import HEAD, SERVICE_ROLE, SETTING
 from learnloop_memory.tasks import cancel
 
 log = logging.getLogger(__name__)
@@ -101,7 +100,7 @@ class Database:
         delay = 0.2
         while True:
             try:
-                await migrate(self._dsn)
+                await _upgrade(self._dsn)
                 self._pool = await asyncpg.create_pool(
                     self._dsn,
                     min_size=2,
@@ -120,6 +119,20 @@ class Database:
                 log.warning("database is not usable yet, next attempt in %.1f s: %s", delay, self.problem)
                 await asyncio.sleep(delay)
                 delay = min(delay * 2, 10.0)
+
+
+async def _upgrade(dsn: str) -> None:
+    """Migrates unless the database is at the newest revision already: a restart then needs no Alembic at all."""
+    connection = await asyncpg.connect(dsn, timeout=5)
+    try:
+        known = await connection.fetchval("SELECT to_regclass('alembic_version') IS NOT NULL")
+        if known and await connection.fetchval("SELECT version_num FROM alembic_version") == HEAD:
+            return
+    finally:
+        await connection.close()
+    from learnloop_memory.store.migrate import migrate
+
+    await migrate(dsn)
 
 
 async def _prepare(connection: asyncpg.Connection) -> None:

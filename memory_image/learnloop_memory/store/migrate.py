@@ -9,7 +9,7 @@ from alembic.config import Config as AlembicConfig
 from sqlalchemy import Connection, text
 from sqlalchemy.ext.asyncio import create_async_engine
 
-from learnloop_memory.store.rls import SERVICE_ROLE
+from learnloop_memory.store.facts import SERVICE_ROLE
 
 # Any constant will do; it only has to be the same in every process.
 LOCK = 0x6C6F6F70

@@ -34,7 +34,7 @@ from sqlalchemy import (
 from sqlalchemy.dialects.postgresql import JSONB, TSVECTOR
 from sqlmodel import Field, SQLModel
 
-DIMENSIONS = 1024
+from learnloop_memory.store.facts import DIMENSIONS
 
 
 def _column(type_: Any, *, null: bool = False, key: bool = False, default: str | None = None) -> Any:

@@ -8,11 +8,10 @@ from sqlalchemy import DDL, Table, event
 from sqlmodel import SQLModel
 
 from learnloop_memory.store import models
+from learnloop_memory.store.facts import SETTING
 
-__all__ = ["SERVICE_ROLE", "SETTING", "UNSCOPED", "listen", "models", "policy"]
+__all__ = ["UNSCOPED", "listen", "models", "policy"]
 
-SERVICE_ROLE = "learnloop_service"
-SETTING = "app.namespace"
 UNSCOPED = ("tenants",)
 
 

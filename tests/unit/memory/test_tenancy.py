@@ -15,8 +15,9 @@ import pytest
 from cryptography.hazmat.primitives.asymmetric import rsa
 
 from learnloop_memory.store.database import Database
+from learnloop_memory.store.facts import SERVICE_ROLE
 from learnloop_memory.store.models import SQLModel
-from learnloop_memory.store.rls import SERVICE_ROLE, UNSCOPED
+from learnloop_memory.store.rls import UNSCOPED
 
 from .conftest import Api, running, settings, trajectory
 

@@ -1,0 +1,183 @@
+"""Rewards, redaction, configuration, subjects, metrics: decisions without a server."""
+
+import math
+import statistics
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from learnloop_api.kinds.reward_policy import Normalisation, RewardComponent, RewardPolicySpec
+from learnloop_memory.config import Config
+from learnloop_memory.errors import ConfigError
+from learnloop_memory.experience.redact import redact, redact_text
+from learnloop_memory.experience.subjects import Refused, split_subject
+from learnloop_memory.metrics import MAX_SERIES, Metrics
+from learnloop_memory.rewards.components import LIMIT, Episode, component_value, raw_reward
+from learnloop_memory.rewards.zscore import Running, normalise
+
+numbers = st.floats(allow_nan=False, allow_infinity=False)
+episodes = st.builds(
+    Episode,
+    episode_return=numbers,
+    success=st.none() | st.booleans(),
+    steps=st.integers(0, 10_000),
+    values=st.dictionaries(st.sampled_from(["cost", "errors"]), numbers),
+)
+components = st.builds(
+    lambda kind, scale: RewardComponent(
+        name="c", type=kind, weight=1.0, scale=scale, key="cost" if kind == "outcome" else None
+    ),
+    st.sampled_from(["environment", "success", "efficiency", "outcome"]),
+    st.floats(min_value=1e-300, max_value=1e300),
+)
+
+
+@given(components, episodes)
+def test_a_component_is_always_a_bounded_number(component: RewardComponent, episode: Episode) -> None:
+    value = component_value(component, episode)
+    assert math.isfinite(value)
+    assert abs(value) <= LIMIT
+    if component.type in ("success", "efficiency"):
+        assert 0 <= value <= 1
+
+
+@given(episodes)
+def test_the_raw_reward_lies_between_the_components(episode: Episode) -> None:
+    spec = RewardPolicySpec(
+        components=[
+            RewardComponent(name="a", type="success", weight=0.25),
+            RewardComponent(name="b", type="efficiency", weight=0.75, scale=100),
+        ]
+    )
+    values, raw = raw_reward(spec, episode)
+    assert min(values.values()) - 1e-12 <= raw <= max(values.values()) + 1e-12
+
+
+@given(st.lists(st.floats(-1e6, 1e6), min_size=2, max_size=60))
+def test_running_statistics_agree_with_the_batch(values: list[float]) -> None:
+    running = Running()
+    for value in values:
+        running = running.add(value)
+    assert running.mean == pytest.approx(statistics.fmean(values), rel=1e-9, abs=1e-6)
+    assert running.std == pytest.approx(statistics.pstdev(values), rel=1e-6, abs=1e-4)
+
+
+@given(st.lists(st.floats(-1e9, 1e9), min_size=1, max_size=40), st.floats(0.1, 100))
+def test_normalised_rewards_stay_within_the_clip_and_in_order(values: list[float], clip: float) -> None:
+    rule, running = Normalisation(method="zscore", clip=clip), Running()
+    for value in values:
+        running = running.add(value)
+        assert abs(normalise(value, running, rule)) <= clip
+    scores = [normalise(value, running, rule) for value in sorted(values)]
+    assert scores == sorted(scores)
+
+
+@given(st.floats(-1e6, 1e6), st.integers(1, 50))
+def test_equal_rewards_are_worth_nothing_special(value: float, count: int) -> None:
+    running = Running()
+    for _ in range(count):
+        running = running.add(value)
+    assert normalise(value, running, Normalisation()) == 0.0
+
+
+SECRETS = (
+    "sk-proj-abcdefghijklmnop0123",
+    "AKIAIOSFODNN7EXAMPLE",
+    "ghp_abcdefghijklmnopqrstuvwxyz0123456789",
+    "eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiIxIn0.dBjftJeZ4CVP-mB92K27uhbUJU1p1r",
+    "anna.maria+x@mail.example.org",
+    "Bearer abcdef0123456789",
+    "password=correct-horse",
+    '"api_key": "0123456789abcdef"',
+    "-----BEGIN RSA PRIVATE KEY-----\nMIIB\n-----END RSA PRIVATE KEY-----",
+)
+plain = st.text(alphabet=st.sampled_from(" .,;()[]abc\n"), max_size=20)
+
+
+@given(plain, st.sampled_from(SECRETS), plain)
+def test_planted_secrets_never_survive(before: str, secret: str, after: str) -> None:
+    core = {"Bearer abcdef0123456789": "abcdef0123456789", "password=correct-horse": "correct-horse"}.get(
+        secret, secret
+    )
+    result = redact({"deep": [{"text": f"{before} {secret} {after}"}]})
+    assert core not in str(result)
+
+
+def test_ordinary_text_stays_as_it_is() -> None:
+    for text in ("press the token ring button", "basic income", "return 12:30 = lunch", "a@b", "sk-ill", "task-force"):
+        assert redact_text(text) == text
+    values = {"observation": [0.1, 2, -3.5], "reward": 1.0, "done": False, "none": None}
+    assert redact(values) == values
+
+
+def test_values_under_a_secret_name_go_whatever_they_look_like() -> None:
+    assert redact({"db_password": "x", "authorization": "y", "tokens_used": "3"}) == {
+        "db_password": "<SECRET>",
+        "authorization": "<SECRET>",
+        "tokens_used": "3",
+    }
+
+
+@given(st.text(max_size=400))
+def test_redaction_never_fails_and_leaves_no_nul(text: str) -> None:
+    assert "\x00" not in redact_text(text)
+
+
+def test_hostile_repetition_is_redacted_in_linear_time() -> None:
+    for piece in ("eyJ", "eyJ-", "a.", "a@", "bearer ", "-----BEGIN PRIVATE KEY-----", "token=", "sk-", "password:"):
+        redact_text(piece * 20_000)
+
+
+@pytest.mark.parametrize(
+    "subject", ["agent.rl.trajectory.v1", "agent.rl.trajectory.v1.Team.x", "agent.rl.trajectory.v1.team", "other.a.b"]
+)
+def test_a_subject_without_namespace_and_name_is_refused(subject: str) -> None:
+    with pytest.raises(Refused):
+        split_subject(subject, "agent.rl.trajectory.v1")
+
+
+def test_a_name_may_contain_dots_and_a_namespace_may_not() -> None:
+    assert split_subject("agent.rl.trajectory.v1.ns.my.agent", "agent.rl.trajectory.v1") == ("ns", "my.agent")
+
+
+GOOD = {"LEARNLOOP_DSN": "postgresql://u:secret@h/d", "LEARNLOOP_ARTIFACTS": "file:///data"}
+
+
+@pytest.mark.parametrize(
+    ("change", "expected"),
+    [
+        ({"LEARNLOOP_DSN": ""}, "LEARNLOOP_DSN: Field required"),
+        ({"LEARNLOOP_DSN": "mysql://u:secret@h/d"}, "LEARNLOOP_DSN does not start with postgresql://"),
+        ({"LEARNLOOP_ARTIFACTS": "data"}, "LEARNLOOP_ARTIFACTS=data"),
+        ({"LEARNLOOP_RETENTION_DAYS": "0"}, "LEARNLOOP_RETENTION_DAYS=0"),
+        ({"LEARNLOOP_AUTH": "maybe"}, "LEARNLOOP_AUTH=maybe"),
+        ({"LEARNLOOP_DSN_FILE": "/nowhere/dsn"}, "LEARNLOOP_DSN_FILE=/nowhere/dsn: cannot be read"),
+    ],
+)
+def test_a_wrong_environment_names_the_variable_and_keeps_secrets(change: dict[str, str], expected: str) -> None:
+    with pytest.raises(ConfigError) as error:
+        Config.from_env(GOOD | change)
+    assert expected in str(error.value)
+    assert "secret" not in str(error.value)
+
+
+def test_secrets_may_come_from_files(tmp_path: Path) -> None:
+    (tmp_path / "dsn").write_text("postgresql://u@h/d\n")
+    config = Config.from_env({"LEARNLOOP_DSN_FILE": str(tmp_path / "dsn"), "LEARNLOOP_ARTIFACTS": "s3://b/p"})
+    assert config.dsn.get_secret_value() == "postgresql://u@h/d"
+
+
+def test_labels_are_bounded() -> None:
+    metrics = Metrics()
+    for index in range(MAX_SERIES + 50):
+        metrics.trajectory("ns", f"agent-{index}")
+    lines: list[Any] = [
+        line
+        for line in metrics.render().decode().splitlines()
+        if line.startswith("agent_rl_trajectories_collected_total")
+    ]
+    assert len(lines) == MAX_SERIES + 1
+    assert 'agent_rl_trajectories_collected_total{agent="_other",namespace="_other"} 50.0' in lines
