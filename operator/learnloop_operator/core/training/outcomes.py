@@ -122,4 +122,4 @@ def told(world: World, reason: str, message: str) -> tuple[Notice, ...]:
     """An event for news only: nothing when the live Ready condition already gives this reason."""
     if world.condition("Ready").get("reason") == reason:
         return ()
-    return (Notice("Normal" if reason == "Suspended" else "Warning", reason, message),)
+    return (Notice("Normal" if reason in ("Suspended", "AwaitingProof") else "Warning", reason, message),)
