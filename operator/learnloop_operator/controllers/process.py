@@ -113,6 +113,8 @@ class Operator:
                 self.runtime, self.echo, namespaced=bool(namespaces), started=self._take_signals_back
             ),
             standalone=True,
+            # Kopf would ask for a user name, which an arbitrary uid in a container does not have.
+            identity=self.leadership.identity,  # type: ignore[arg-type]  # a private NewType of str
             clusterwide=not namespaces,
             namespaces=namespaces,
             stop_flag=self._watching_over,
