@@ -26,6 +26,9 @@ BUSYBOX = ("busybox-static", "bin/busybox")
 SHELL = ("bash-static", "bin/bash-static")
 INIT_IMAGE = "localhost/learnloop/pytorch-init:local"
 TRAINING_OPERATOR_IMAGE = "localhost/learnloop/training-operator:v1.8.1"
+# Where the training operator looks for a template of the init container when no flag says otherwise.
+INIT_TEMPLATE = "etc/config/initContainer.yaml"
+_INIT_CONTAINER = SOURCES / "manifests" / "init-container.yaml"
 TRAINING_OPERATOR_MODULE = "github.com/kubeflow/training-operator"
 TRAINING_OPERATOR_DEPLOYMENT = "/apis/apps/v1/namespaces/kubeflow/deployments/training-operator"
 
@@ -80,7 +83,7 @@ def images() -> list[Image]:
     return [
         Image(PAUSE_IMAGE, {"pause": kube["pause"]}, ["/pause"], {}),
         Image(INIT_IMAGE, waiting, ["/bin/sh"], {"bin/seq": "busybox", "bin/sleep": "busybox"}),
-        Image(TRAINING_OPERATOR_IMAGE, {"manager": operator}, ["/manager"], {}),
+        Image(TRAINING_OPERATOR_IMAGE, {"manager": operator, INIT_TEMPLATE: _INIT_CONTAINER}, ["/manager"], {}),
     ]
 
 
