@@ -3,8 +3,8 @@
 import asyncio
 import logging
 from collections import defaultdict
-from collections.abc import Callable, Sequence
-from contextlib import suppress
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager, suppress
 
 import asyncpg
 from nats.aio.msg import Msg
@@ -72,12 +72,13 @@ class TrajectoryConsumer:
 
     async def _persist(self, namespace: str, group: list[tuple[Msg, Row]]) -> set[str]:
         """Waits for the database as long as it takes, telling NATS meanwhile that the messages are in hand."""
-        delay = 0.1
+        delay, messages = 0.1, [message for message, _ in group]
         while True:
             try:
-                return await store(self._db, namespace, [row for _, row in group])
+                async with kept(messages, self._patience):
+                    return await store(self._db, namespace, [row for _, row in group])
             except Unavailable:
-                await keep([message for message, _ in group])
+                await keep(messages)
                 await asyncio.sleep(delay)
                 delay = min(delay * 2, self._patience)
 
@@ -100,6 +101,22 @@ async def keep(messages: Sequence[Msg]) -> None:
     for message in messages:
         with suppress(NatsError, OSError):
             await message.in_progress()
+
+
+@asynccontextmanager
+async def kept(messages: Sequence[Msg], interval: float) -> AsyncIterator[None]:
+    """Keeps the messages in progress while something slow runs: a busy database must not look like a dead reader."""
+
+    async def repeat() -> None:
+        while True:
+            await asyncio.sleep(interval)
+            await keep(messages)
+
+    task = asyncio.create_task(repeat())
+    try:
+        yield
+    finally:
+        task.cancel()
 
 
 def read(subject: str, data: bytes) -> tuple[str, Row]:

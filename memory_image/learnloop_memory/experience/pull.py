@@ -20,7 +20,7 @@ Handler = Callable[[Sequence[Msg]], Awaitable[None]]
 def consumer_config(durable: str, filter_subjects: list[str], ack_wait: float) -> ConsumerConfig:
     """A delivery counts only when a process died with the message in hand: a database that is away is waited for with
     the batch kept in progress. So 20 deliveries, further and further apart, mean a message that kills its reader."""
-    backoff = [ack_wait, ack_wait, ack_wait * 2, ack_wait * 4, ack_wait * 20]
+    backoff = [ack_wait, ack_wait, ack_wait * 2, ack_wait * 4, ack_wait * 8]
     return ConsumerConfig(
         durable_name=durable,
         deliver_policy=DeliverPolicy.ALL,

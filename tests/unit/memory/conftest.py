@@ -106,7 +106,7 @@ def settings(dsn: str, directory: Path, **changes: Any) -> dict[str, Any]:
         "dsn": dsn,
         "artifacts": f"file://{directory}",
         "auth": "none",
-        "ack_wait_seconds": 1.0,
+        "ack_wait_seconds": 2.0,
         "sweep_seconds": 0.2,
         "pool_size": 4,
     }

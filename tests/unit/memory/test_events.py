@@ -184,11 +184,12 @@ class Process:
 
 
 async def test_killed_in_the_middle_nothing_is_lost_and_nothing_doubled(
-    postgres: Any, tmp_path: Path, nats: Nats
+    postgres: Any, tmp_path: Path, nats: Nats, request: pytest.FixtureRequest
 ) -> None:
     total = 400
     dsn = new_database(postgres, f"killed_{os.getpid()}")
     process = Process(dsn, tmp_path, nats)
+    request.addfinalizer(process.kill)
     process.start()
     await eventually(lambda: process.get("/readyz"), 30)
 
@@ -220,8 +221,7 @@ async def test_killed_in_the_middle_nothing_is_lost_and_nothing_doubled(
             stats = await process.get("/api/v1/agents/survivor/stats")
             return stats if stats and stats["rewarded"] >= total else None
 
-        stats = await eventually(complete, 30)
-        process.kill()
+        stats = await eventually(complete, 60)
         assert (stats["trajectories"], stats["rewarded"]) == (total, total)
         counts = await connection.fetchrow(
             "SELECT (SELECT count(*) FROM trajectories WHERE agent_id = 'survivor') AS stored,"
