@@ -51,14 +51,14 @@ class NatsSink:
         self._not_before = 0.0
 
     async def send(self, parcel: Parcel) -> None:
-        """Publish with Nats-Msg-Id = trajectory id and wait for the PubAck."""
+        """Publish and wait for the PubAck. The message id names the namespace too: all tenants share one stream."""
         stream = await self._connected()
         assert self._client is not None
         if len(parcel.body) + HEADERS_BYTES > self._client.max_payload:
             raise SinkDown(f"{len(parcel.body)} bytes are more than this NATS server takes")
         try:
             acknowledged = await stream.publish(
-                self._subject, parcel.body, timeout=ACK_SECONDS, headers={"Nats-Msg-Id": parcel.trajectory_id}
+                self._subject, parcel.body, timeout=ACK_SECONDS, headers={"Nats-Msg-Id": self._message_id(parcel)}
             )
         except (nats.errors.Error, OSError, TimeoutError) as error:
             if not isinstance(error, nats.js.errors.Error):
@@ -75,6 +75,10 @@ class NatsSink:
                 await client.close()
             except (nats.errors.Error, OSError, TimeoutError) as error:
                 log.debug("closing NATS: %s", error)
+
+    def _message_id(self, parcel: Parcel) -> str:
+        namespace = self._subject.removeprefix(f"{names.SUBJECT_TRAJECTORY}.").partition(".")[0]
+        return f"{namespace}/{parcel.trajectory_id}"
 
     async def _connected(self) -> JetStreamContext:
         if self._client is not None and self._stream is not None and self._client.is_connected:

@@ -50,6 +50,7 @@ def tell(api: Api, settings: Settings, narrator: Narrator) -> dict[str, float]:
     )
     back = sabotage.watch_it_come_back(api, settings, narrator, learned.model_uri, learned.model_sha256)
     _require(back.max_weight <= CANARY_SHARE, f"the sabotaged model had {back.max_weight} % of the episodes")
+    _require(back.max_share * 100 <= CANARY_SHARE, f"the sabotaged model saw {back.max_share:.1%} of the episodes")
     _require(back.rollback_seconds <= ROLLBACK_SECONDS, f"rollback took {back.rollback_seconds:.1f} s, more than 60 s")
     sabotage.restore(api, settings)
     narrator.chapter("Where everything came from")
@@ -60,6 +61,7 @@ def tell(api: Api, settings: Settings, narrator: Narrator) -> dict[str, float]:
         "training_workers": learned.training_workers,
         "loop_seconds": round(learned.loop_seconds, 1),
         "bad_model_max_weight": back.max_weight,
+        "bad_model_max_share": round(back.max_share, 4),
         "bad_model_rollback_seconds": round(back.rollback_seconds, 1),
     }
 

@@ -3,6 +3,8 @@
 import os
 import shutil
 import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from demo.narrator import Narrator, StoryFailedError
@@ -17,25 +19,40 @@ def prepare(settings: Settings, narrator: Narrator) -> list[str]:
     """
     if settings.context:
         kubectl, helm = _own_cluster(settings.context)
-        values = settings.values or (ROOT / "charts" / "learnloop" / "values.yaml",)
+        values, extra = settings.values, []
     else:
         kubectl, helm = _local_cluster(narrator)
-        values = settings.values or (ROOT / "hack" / "cluster" / "values.yaml",)
+        values, extra = settings.values or (ROOT / "hack" / "cluster" / "values.yaml",), _restart_on_new_images()
     narrator.chapter("Installing learnloop with its Helm chart")
-    _install(helm, values)
+    _install(helm, values, extra)
     narrator.say(f"operator and data plane are ready in namespace {SYSTEM_NAMESPACE}")
     return kubectl
 
 
 def _local_cluster(narrator: Narrator) -> tuple[list[str], list[str]]:
     narrator.chapter("A real Kubernetes on this machine")
-    kubeconfig = _run_shown(["python3", str(ROOT / "hack" / "cluster"), "up"]).splitlines()[-1].strip()
+    images = [sys.executable, str(ROOT / "hack" / "images"), "build"]
+    # Compiling Kubernetes and building images need different things: side by side they take the longer of the two.
+    with ThreadPoolExecutor(1) as beside:
+        built = beside.submit(_run_shown, [*images, "--no-load"])
+        kubeconfig = _run_shown([sys.executable, str(ROOT / "hack" / "cluster"), "up"]).splitlines()[-1].strip()
+        built.result()
     if not Path(kubeconfig).is_file():
         raise StoryFailedError(f"hack/cluster up printed {kubeconfig!r} instead of a kubeconfig")
-    _run_shown(["python3", str(ROOT / "hack" / "images"), "build"])
+    _run_shown(images)
     tools = Path(kubeconfig).parent / "bin"
     os.environ["KUBECONFIG"] = kubeconfig
     return [_tool("kubectl", tools)], [_tool("helm", tools)]
+
+
+def _restart_on_new_images() -> list[str]:
+    """Local images keep one tag, so an annotation tells the Deployments that the content behind it is new."""
+    listed = subprocess.run(
+        [sys.executable, str(ROOT / "hack" / "images"), "list"], capture_output=True, text=True, check=True
+    ).stdout
+    digests = {words[0]: words[2] for line in listed.splitlines() if len(words := line.split()) == 3}
+    parts = {"operator": "operator", "memory": "dataPlane"}
+    return [f"--set-string={part}.podAnnotations.learnloop-image={digests[image]}" for image, part in parts.items()]
 
 
 def _own_cluster(context: str) -> tuple[list[str], list[str]]:
@@ -62,12 +79,12 @@ def _tool(name: str, folder: Path | None = None) -> str:
     return found
 
 
-def _install(helm: list[str], values: tuple[Path, ...]) -> None:
+def _install(helm: list[str], values: tuple[Path, ...], extra: list[str]) -> None:
     files = [item for path in values for item in ("--values", str(path))]
     chart = str(ROOT / "charts" / "learnloop")
     _run_shown(
         [*helm, "upgrade", "--install", RELEASE, chart, "--namespace", SYSTEM_NAMESPACE, "--create-namespace"]
-        + [*files, "--wait", "--timeout", "8m"]
+        + [*files, *extra, "--wait", "--timeout", "8m"]
     )
 
 

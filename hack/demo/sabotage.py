@@ -1,7 +1,6 @@
 """Second half of the story: a model that does the opposite is taken back before most users meet it."""
 
 import json
-import re
 import time
 from dataclasses import dataclass
 
@@ -9,8 +8,7 @@ from demo.api import Api, Json
 from demo.narrator import Narrator, StoryFailedError
 from demo.settings import AGENT, RELEASE, ROOT, SYSTEM_NAMESPACE, Settings
 from demo.waiting import until
-
-BAD_EPISODES = re.compile(r'^learnloop_episodes_ended_total\{[^}]*outcome="(success|failure|error)"[^}]*\} ([0-9.e+]+)')
+from demo.watch import Watch
 
 
 @dataclass(frozen=True)
@@ -18,6 +16,7 @@ class TakenBack:
     """What the cluster said about the second half."""
 
     max_weight: int
+    max_share: float
     rollback_seconds: float
     sentence: str
 
@@ -62,52 +61,32 @@ def _trainer_image(api: Api) -> str:
 
 
 def _follow(api: Api, settings: Settings, narrator: Narrator, uri: str) -> TakenBack:
-    seen_max, first_bad = 0, None
-    revision: str | None = None
+    watch = Watch(api, settings)
     deadline = time.monotonic() + 420
     while time.monotonic() < deadline:
         status = (api.custom(settings.namespace, "modeldeployments", AGENT) or {}).get("status") or {}
         if status.get("verdict"):
             narrator.on_change("bad", f"weight {status.get('weight') or 0:3d} %  {status['verdict']}")
-        canary = status.get("canary") or {}
-        if canary.get("uri") == uri:
-            revision = canary["revision"]
-        weight = _weight(api, settings, revision) if revision else 0
-        seen_max = max(seen_max, weight)
-        if revision and first_bad is None and _finished_episodes(api, settings, revision):
-            first_bad = time.monotonic()
-            narrator.say("its first episode has ended")
+        watch.look((status.get("canary") or {}) if (status.get("canary") or {}).get("uri") == uri else {})
+        if watch.first_bad is not None:
+            narrator.on_change("first", "its first episode has ended")
         blocked = status.get("blockedRevision") or {}
-        if blocked.get("uri") == uri and weight == 0:
-            return _verdict(narrator, seen_max, first_bad, blocked)
+        if blocked.get("uri") == uri and watch.weight == 0:
+            return _verdict(narrator, watch, blocked)
         time.sleep(0.5)
     raise StoryFailedError("the sabotaged model was not taken back within 420 s")
 
 
-def _verdict(narrator: Narrator, seen_max: int, first_bad: float | None, blocked: Json) -> TakenBack:
-    seconds = time.monotonic() - first_bad if first_bad is not None else 0.0
-    narrator.say(f"the operator: {blocked['message']}")
-    narrator.say(f"weight 0, {seconds:.1f} s after its first bad episode; it never had more than {seen_max} %")
-    if first_bad is None:
+def _verdict(narrator: Narrator, watch: Watch, blocked: Json) -> TakenBack:
+    if watch.first_bad is None:
         raise StoryFailedError("it was taken back before a single episode of it was seen to end")
-    return TakenBack(seen_max, seconds, blocked["message"])
-
-
-def _weight(api: Api, settings: Settings, revision: str) -> int:
-    config_map = api.get(f"/api/v1/namespaces/{settings.namespace}/configmaps/{AGENT}-routing") or {}
-    table = json.loads(config_map.get("data", {}).get("routing.json", '{"arms": []}'))
-    return sum(arm["weight"] for arm in table["arms"] if arm["revision"] == revision)
-
-
-def _finished_episodes(api: Api, settings: Settings, revision: str) -> float:
-    """Episodes the arm's own pods say they finished: sooner and closer to the truth than any scrape."""
-    total = 0.0
-    for pod in api.pods(settings.namespace, f"learnloop.dev/revision={revision}"):
-        path = f"/api/v1/namespaces/{settings.namespace}/pods/{pod['metadata']['name']}:8080/proxy/metrics"
-        for line in (api.text(path) or "").splitlines():
-            if match := BAD_EPISODES.match(line):
-                total += float(match.group(2))
-    return total
+    seconds = time.monotonic() - watch.first_bad
+    narrator.say(f"the operator: {blocked['message']}")
+    narrator.say(
+        f"weight 0, {seconds:.1f} s after its first bad episode; it never had more than {watch.max_weight} %, "
+        f"and saw {watch.max_share:.1%} of the episodes opened meanwhile"
+    )
+    return TakenBack(watch.max_weight, watch.max_share, seconds, blocked["message"])
 
 
 def restore(api: Api, settings: Settings) -> None:

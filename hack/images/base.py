@@ -19,8 +19,14 @@ BUNDLE_IN_IMAGE = "/etc/ssl/certs/ca-certificates.crt"
 # Every tool that opens a TLS connection during a build or at run time has its own name for the same file.
 CERTIFICATE_VARIABLES = ("SSL_CERT_FILE", "PIP_CERT", "REQUESTS_CA_BUNDLE")
 NOT_NEEDED = (
-    "usr/share/doc", "usr/share/man", "usr/share/locale", "usr/share/info",
-    "var/cache/apt", "var/lib/apt/lists", "var/cache/debconf", "var/log",
+    "usr/share/doc",
+    "usr/share/man",
+    "usr/share/locale",
+    "usr/share/info",
+    "var/cache/apt",
+    "var/lib/apt/lists",
+    "var/cache/debconf",
+    "var/log",
 )
 
 

@@ -9,7 +9,7 @@ from cluster.containerd import Client
 from cluster.errors import Refusal
 from cluster.layout import FULL, State, default_state
 from cluster.locking import exclusive
-from images.build import build
+from images.build import Notes, build
 from images.catalogue import DEFINITIONS, choose
 from images.store import folder
 
@@ -28,7 +28,7 @@ def main(arguments: Sequence[str]) -> int:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python3 hack/images", description="The container images.")
     verbs = parser.add_subparsers(dest="verb", required=True)
-    listing = verbs.add_parser("list", help="say which images there are")
+    listing = verbs.add_parser("list", help="say which images there are, and the digest last loaded")
     listing.set_defaults(action=_list)
     building = verbs.add_parser("build", help="build the images that changed and load them into the local cluster")
     building.add_argument("names", metavar="NAME", nargs="*", help="all of them by default")
@@ -38,8 +38,10 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _list(_: argparse.Namespace) -> None:
+    notes = Notes(folder() / "notes.json")
     for definition in DEFINITIONS.values():
-        print(f"{definition.name:12} {definition.reference}")
+        loaded = notes.get(definition.reference).get("exported", "-")
+        print(f"{definition.name:12} {definition.reference:32} {loaded}")
 
 
 def _build(options: argparse.Namespace) -> None:

@@ -42,9 +42,7 @@ def identifier(reference: str) -> str | None:
     return run(buildah("inspect", "--type", "image", "--format", "{{.FromImageID}}", reference)).strip()
 
 
-def build(
-    reference: str, dockerfile: Path, context: Path, arguments: Mapping[str, str], step: Step
-) -> None:
+def build(reference: str, dockerfile: Path, context: Path, arguments: Mapping[str, str], step: Step) -> None:
     """Build a Dockerfile, reusing the layers of earlier builds. Raises CommandFailed."""
     given = [part for name, value in arguments.items() for part in ("--build-arg", f"{name}={value}")]
     options: Sequence[str | Path] = ["--isolation", "chroot", "--layers", "--format", "oci", *given]

@@ -115,7 +115,10 @@ async def _download(url: str, headers: dict[str, str], settings: Settings, targe
             if response.status_code in TRANSIENT:
                 raise TransientError(f"HTTP {response.status_code}")
             if response.status_code != 200:
-                raise ModelError(f"{settings.model_uri} could not be fetched: HTTP {response.status_code}")
+                raise ModelError(
+                    f"model uri {settings.model_uri} could not be fetched: HTTP {response.status_code}; "
+                    "push the artifact to this namespace first, or correct the address"
+                )
             return await _save(response.aiter_bytes(CHUNK), settings, target)
     except (httpx.TimeoutException, httpx.NetworkError, httpx.RemoteProtocolError, httpx.ProxyError) as error:
         raise TransientError(str(error) or type(error).__name__) from error
