@@ -18,7 +18,7 @@ async def play(loop: Learnloop, count: int = 1, **metadata: str) -> None:
             episode.record(1, 1.0, terminated=True, observation=[0.0, 1.0])
 
 
-async def test_trajectories_go_to_jetstream_under_their_own_id(learn: Make, broker: Any) -> None:
+async def test_trajectories_go_to_jetstream_under_their_namespace_and_id(learn: Make, broker: Any) -> None:
     loop = learn(nats_url=broker.url, namespace="team-a")
     await play(loop, 20)
     assert await loop.flush(5) == 0
@@ -26,7 +26,7 @@ async def test_trajectories_go_to_jetstream_under_their_own_id(learn: Make, brok
     assert len(messages) == 20
     for subject, message_id, payload in messages:
         assert subject == "agent.rl.trajectory.v1.team-a.cart"
-        assert Trajectory.model_validate_json(payload).trajectory_id == message_id
+        assert message_id == f"team-a/{Trajectory.model_validate_json(payload).trajectory_id}"
 
 
 async def test_nothing_is_lost_or_doubled_while_nats_is_killed_and_restarted(learn: Make, broker: Any) -> None:
