@@ -50,8 +50,8 @@ def provide_images(settings: Settings, context: str, narrator: Narrator) -> list
     registry = os.environ.get("IMAGE_REGISTRY")
     if not registry and not context.startswith(("kind-", "k3d-")):
         raise StoryFailedError(
-            f"context {context!r} is neither kind's nor k3d's, so images must come from a registry: set IMAGE_REGISTRY to "
-            "one that you may push to and the cluster may pull from, or VALUES to Helm values that name published images"
+            f"context {context!r} is neither kind's nor k3d's, so images must come from a registry: set IMAGE_REGISTRY "
+            "to one that you may push to and the cluster may pull from, or VALUES to Helm values that name images"
         )
     docker = tool("docker")
     version = subprocess.run(
