@@ -1,0 +1,87 @@
+"""The e-value of one batch of outcomes from two arms.
+
+Every outcome is a number in 0..1. The null says that in the batch the mean of arm `a` is at most the mean of arm `b`
+plus a margin. A bet names two means (p_a, p_b) *before* the batch is seen; its e-value is the Bernoulli likelihood of
+the bet over that of (q_a, q_b), the point of the null that is nearest to the bet in Kullback-Leibler divergence,
+weighted by the two sample sizes of the batch.
+
+Why its expectation is at most 1 under the whole null: for true means (m_a, m_b) it is
+(1 + (m_a - q_a) c_a)^n_a * (1 + (m_b - q_b) c_b)^n_b with c = (p - q) / (q (1 - q)). The logarithm is concave in
+(m_a, m_b), 0 at (q_a, q_b), and its gradient there is minus that of the divergence which (q_a, q_b) minimises over the
+null, so it is at most 0 on all of it. The means may drift from batch to batch, together or apart, as long as each
+batch is within the null; the sizes may follow from anything but the outcomes of the batch itself.
+
+Outcomes between 0 and 1 count as fractions of a success: log(1 + (x - q) c) is concave in x, hence at least the chord
+x log(p/q) + (1 - x) log((1-p)/(1-q)), which needs the sum of the outcomes only. That is what a counter can tell.
+"""
+
+import math
+from dataclasses import dataclass
+
+BISECTIONS = 48
+"""Halvings of an interval no longer than 1: the projection is exact to the last bits of a float."""
+
+
+@dataclass(frozen=True, slots=True)
+class Counts:
+    """`n` outcomes that add up to `total`; each lies in 0..1. Counters that are read at an angle give fractions."""
+
+    n: float = 0.0
+    total: float = 0.0
+
+    def plus(self, other: "Counts") -> "Counts":
+        """Both together."""
+        return Counts(self.n + other.n, self.total + other.total)
+
+    def minus(self, other: "Counts") -> "Counts":
+        """What came after `other`."""
+        return Counts(self.n - other.n, self.total - other.total)
+
+    @property
+    def possible(self) -> bool:
+        """Whether any outcomes at all can have given these numbers."""
+        return math.isfinite(self.n) and math.isfinite(self.total) and 0.0 <= self.total <= self.n
+
+
+NONE = Counts()
+
+
+def log_e(a: Counts, b: Counts, p_a: float, p_b: float, margin: float) -> float:
+    """Log e-value of one batch against `mean(a) <= mean(b) + margin`, for the bet (p_a, p_b) made before it.
+
+    The bets lie strictly between 0 and 1, the margin between -1 and 1. A bet within the null wins and loses nothing,
+    nor does a batch that lacks one of the arms.
+    """
+    if p_a <= p_b + margin or a.n <= 0.0 or b.n <= 0.0:
+        return 0.0
+    q_a, q_b = nearest(a.n, b.n, p_a, p_b, margin)
+    return _gain(a, p_a, q_a) + _gain(b, p_b, q_b)
+
+
+def nearest(n_a: float, n_b: float, p_a: float, p_b: float, margin: float) -> tuple[float, float]:
+    """The point on `q_a = q_b + margin` with the least `n_a KL(p_a|q_a) + n_b KL(p_b|q_b)`.
+
+    Both sizes are positive. The derivative along the line rises, so halving finds its only zero.
+    """
+    if margin == 0.0:
+        q = (n_a * p_a + n_b * p_b) / (n_a + n_b)
+        return q, q
+    low, high = max(0.0, -margin), min(1.0, 1.0 - margin)
+    for _ in range(BISECTIONS):
+        q = 0.5 * (low + high)
+        up = q + margin
+        if n_a * (up - p_a) / (up * (1.0 - up)) + n_b * (q - p_b) / (q * (1.0 - q)) > 0.0:
+            high = q
+        else:
+            low = q
+    q = 0.5 * (low + high)
+    return q + margin, q
+
+
+def divergence(p: float, q: float) -> float:
+    """Kullback-Leibler divergence of Bernoulli(q) from Bernoulli(p), both strictly between 0 and 1."""
+    return p * math.log(p / q) + (1.0 - p) * math.log((1.0 - p) / (1.0 - q))
+
+
+def _gain(seen: Counts, p: float, q: float) -> float:
+    return seen.total * math.log(p / q) + (seen.n - seen.total) * math.log((1.0 - p) / (1.0 - q))
