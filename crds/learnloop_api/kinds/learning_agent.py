@@ -26,6 +26,12 @@ class Actors(Resource):
 
     replicas: int = Field(default=1, ge=0, le=1000, description="How many such pods.")
     concurrency: int = Field(default=4, ge=1, le=256, description="Episodes each pod plays at the same time.")
+    max_steps_per_second: int | None = Field(
+        default=None,
+        ge=1,
+        le=1_000_000,
+        description="Pace of each pod over all its episodes. Left out: as fast as it can.",
+    )
     pod: PodOptions = Field(default_factory=PodOptions, description="The actors' pods.")
 
 

@@ -99,6 +99,8 @@ def _actor(world: World, environment: EnvironmentTask) -> Main:
         env[ENV_MEMORY_URL] = world.memory_url
     if environment.success_return is not None:
         env["LEARNLOOP_ACTOR_SUCCESS_RETURN"] = f"{environment.success_return:g}"
+    if environment.actors.max_steps_per_second is not None:
+        env["LEARNLOOP_ACTOR_MAX_STEPS_PER_SECOND"] = str(environment.actors.max_steps_per_second)
     # Behind a Gateway only the user knows the address; what the pod options say is left alone.
     if not any(item.name == ENV_ENDPOINT for item in environment.actors.pod.env or ()):
         env[ENV_ENDPOINT] = f"http://{world.name}.{world.namespace}.svc:{names.PORT_SERVING}"

@@ -27,7 +27,11 @@ SERVING = ModelDeploymentStatus.model_validate(
 def spec(**more: Any) -> dict[str, Any]:
     return {
         "rewardPolicyRef": {"name": "solving"},
-        "task": {"observations": 4, "actions": 2, "environment": {"name": "CartPole-v1", "successReturn": 195}},
+        "task": {
+            "observations": 4,
+            "actions": 2,
+            "environment": {"name": "CartPole-v1", "successReturn": 195, "actors": {"maxStepsPerSecond": 900}},
+        },
         "training": {
             "triggers": {"episodes": 100, "minIntervalSeconds": 60},
             "template": {"algorithm": "ppo", "totalSteps": 1000},
@@ -217,6 +221,7 @@ def test_actors_wait_until_there_is_a_policy_to_ask() -> None:
     env = {item["name"]: item.get("value") for item in ready["spec"]["template"]["spec"]["containers"][0]["env"]}
     assert env["LEARNLOOP_ENDPOINT"] == "http://la.ns.svc:8080"
     assert env["LEARNLOOP_ACTOR_SUCCESS_RETURN"] == "195"
+    assert env["LEARNLOOP_ACTOR_MAX_STEPS_PER_SECOND"] == "900"
 
 
 @given(st.lists(st.sampled_from(["Validated", "Failed", "Training"]), max_size=9), st.integers(0, 9))
