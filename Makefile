@@ -5,7 +5,7 @@ VENV := .venv
 PYTHON := $(VENV)/bin/python
 export PATH := $(CURDIR)/$(VENV)/bin:$(PATH)
 
-.PHONY: help demo test lint unit api e2e crds lock cluster cluster-down images clean
+.PHONY: help demo test lint unit api e2e crds lock bench-statistics cluster cluster-down images clean bench-trainer
 
 help: ## this list
 	@grep -hE '^[a-z][a-z0-9-]*:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -41,6 +41,9 @@ crds: $(VENV)/.ready ## write crds/*.yaml and the chart's copy from the models
 lock: ## pin requirements/*.txt anew
 	hack/lock
 
+bench-statistics: $(VENV)/.ready ## how often rollouts err and how soon they are right, simulated, beside a polled t-test
+	@$(PYTHON) -m bench.statistics
+
 cluster: ## a real Kubernetes on this machine (GATEWAY=1 adds Traefik)
 	python3 hack/cluster up
 
@@ -49,6 +52,9 @@ cluster-down: ## stop it and remove what it made
 
 images: ## build the images whose inputs changed and load them
 	python3 hack/images build
+
+bench-trainer: $(VENV)/.ready ## speed, time to solve and quality of training beside Stable-Baselines3
+	$(PYTHON) bench/trainer/compare.py $(PYTHON) "$$(bench/trainer/peer_venv $(PYTHON))"
 
 clean: ## remove the virtual environment and caches of this checkout
 	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

@@ -1,0 +1,113 @@
+"""`make bench-statistics`: a table for people on stderr, one JSON object as the last line of stdout."""
+
+import json
+import os
+import platform
+import sys
+import time
+from collections.abc import Callable
+
+import numpy as np
+from bench.statistics.evidence import Bools, Floats
+from bench.statistics.rollouts import ALPHA, PER_SECOND, Outcome, agreement, simulate
+
+Figures = dict[str, object]
+RATES = (0.5, 0.8, 0.9, 0.95, 0.99)
+A_A_ROLLOUTS = 10_000
+OTHERS = 2_000
+RECORDED = 40
+MAX_DROP = 0.05
+SECONDS = 1_800
+
+
+def a_a() -> Figures:
+    """Identical arms: as the operator runs them, and held at 10 % for ever, where alarms have the longest time."""
+    rates = np.resize(RATES, A_A_ROLLOUTS)
+    real = simulate(rates, rates, max_drop=MAX_DROP, seconds=SECONDS, seed=1, record=RECORDED)
+    held = simulate(rates, rates, max_drop=MAX_DROP, seconds=SECONDS, seed=2, climbs=False)
+    looks, difference = agreement(real, MAX_DROP)
+    assert difference < 1e-6, f"the vectorised evidence is off by {difference}"
+    return {
+        "a_a_rollouts": A_A_ROLLOUTS,
+        "a_a_success_rates": list(RATES),
+        "a_a_looks": real.looks,
+        "false_rollback_rate": _share(real.rolled_back),
+        "false_rollback_rate_held_at_first_step": _share(held.rolled_back),
+        "held_looks_per_rollout": SECONDS,
+        "a_a_promoted_rate": _share(real.promoted),
+        "peer_ttest_false_rollback_rate": _share(np.isfinite(real.ttest_rolled_back_at)),
+        "peer_ttest_fires_rate": _share(real.ttest_fired),
+        "peer_ttest_false_rollback_rate_held": _share(np.isfinite(held.ttest_rolled_back_at)),
+        "agreement_rollouts": RECORDED,
+        "agreement_looks": looks,
+        "agreement_max_difference": difference,
+    }
+
+
+def drops() -> Figures:
+    """Ten points at three base rates, twenty; two points where five are tolerated, and where one is."""
+    figures: Figures = {"drop_rollouts_each": OTHERS}
+    for name, stable, canary, tolerated, seconds in (
+        ("drop10_from_80", 0.80, 0.70, MAX_DROP, SECONDS),
+        ("drop10_from_90", 0.90, 0.80, MAX_DROP, SECONDS),
+        ("drop10_from_95", 0.95, 0.85, MAX_DROP, SECONDS),
+        ("drop20_from_80", 0.80, 0.60, MAX_DROP, SECONDS),
+        ("drop2_from_95", 0.95, 0.93, MAX_DROP, SECONDS),
+        ("drop2_from_95_max_drop_1", 0.95, 0.93, 0.01, 3 * SECONDS),
+    ):
+        found = _arms(canary, stable, tolerated, seconds)
+        figures |= {
+            f"{name}_rolled_back_rate": _share(found.rolled_back),
+            f"{name}_episodes_p50": _quantile(found.rolled_back_at, 0.5),
+            f"{name}_episodes_p95": _quantile(found.rolled_back_at, 0.95),
+            f"{name}_promoted_rate": _share(found.promoted),
+            f"peer_ttest_{name}_rolled_back_rate": _share(np.isfinite(found.ttest_rolled_back_at)),
+            f"peer_ttest_{name}_episodes_p50": _quantile(found.ttest_rolled_back_at, 0.5),
+        }
+    edge = _arms(0.85, 0.90, MAX_DROP, SECONDS)
+    return figures | {"promoted_rate_at_exactly_max_drop": _share(edge.promoted)}
+
+
+def _arms(canary: float, stable: float, max_drop: float, seconds: int) -> Outcome:
+    arms = np.full(OTHERS, canary), np.full(OTHERS, stable)
+    return simulate(*arms, max_drop=max_drop, seconds=seconds, seed=round(canary * 1000))
+
+
+def _share(which: Bools) -> float:
+    return round(float(which.mean()), 5)
+
+
+def _quantile(values: Floats, share: float) -> float | None:
+    found = float(np.quantile(values, share, method="higher"))
+    return found if np.isfinite(found) else None
+
+
+def main() -> int:
+    """Every figure; 1 when one misses its goal."""
+    began = time.perf_counter()
+    figures: Figures = {"alpha": ALPHA, "max_drop": MAX_DROP, "episodes_per_second": PER_SECOND}
+    parts: tuple[Callable[[], Figures], ...] = (a_a, drops)
+    for part in parts:
+        new = part()
+        figures |= new
+        for name, value in new.items():
+            print(f"{name:48} {value}", file=sys.stderr)
+    goals = {
+        "false_rollback_rate": (figures["false_rollback_rate"], 0.01),
+        "false_rollback_rate_held_at_first_step": (figures["false_rollback_rate_held_at_first_step"], 0.01),
+        "drop10_from_80_episodes_p50": (figures["drop10_from_80_episodes_p50"] or np.inf, 300),
+        "missed 10-point drops": (1 - float(str(figures["drop10_from_80_rolled_back_rate"])), 0.05),
+    }
+    missed = [f"{name}: {value}, goal at most {most}" for name, (value, most) in goals.items() if value > most]
+    figures |= {
+        "goals_missed": missed,
+        "seconds": round(time.perf_counter() - began, 1),
+        "python": platform.python_version(),
+        "numpy": np.__version__,
+        "cores": os.cpu_count(),
+    }
+    print(json.dumps(figures))
+    return 1 if missed else 0
+
+
+sys.exit(main())

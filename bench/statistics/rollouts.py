@@ -1,0 +1,110 @@
+"""Whole rollouts, thousands at once: episodes arrive, the evidence is looked at every second, the weight moves."""
+
+from dataclasses import dataclass, field
+
+import numpy as np
+from bench.statistics.evidence import CANARY_N, Bools, Floats, Memories, look
+from bench.statistics.ttest import significant
+
+from learnloop_operator.core.sequential.betting import Counts
+from learnloop_operator.core.sequential.comparison import Bars, Memory, Pair, bars, claim
+from learnloop_operator.core.sequential.comparison import look as product_look
+
+WEIGHTS = np.array([0.10, 0.25, 0.50, 1.00])
+MIN_EPISODES = 20.0
+PER_SECOND = 20
+ALPHA = 0.01
+
+
+@dataclass(slots=True)
+class Outcome:
+    """What became of each rollout; episodes are the canary's own when it was decided, infinity if it was not."""
+
+    rolled_back_at: Floats
+    promoted: Bools
+    ttest_fired: Bools
+    ttest_rolled_back_at: Floats
+    looks: int
+    paths: list[list[tuple[Floats, bool, float, float]]] = field(default_factory=list)
+
+    @property
+    def rolled_back(self) -> Bools:
+        return np.isfinite(self.rolled_back_at)
+
+
+def simulate(
+    canary: Floats,
+    stable: Floats,
+    *,
+    max_drop: float,
+    seconds: int,
+    seed: int,
+    climbs: bool = True,
+    record: int = 0,
+) -> Outcome:
+    """One rollout for each pair of success rates, looked at every second for `seconds` seconds at the most.
+
+    `climbs`: steps are passed as the operator does; without it the canary stays at the first step for ever, which gives
+    false alarms the longest time to happen. The paths of the first `record` rollouts are kept for `agreement`.
+    """
+    rollouts, source, bar = canary.size, np.random.default_rng(seed), bars(ALPHA)
+    memories, seen = Memories.fresh(rollouts), np.zeros((4, rollouts))
+    step, base = np.zeros(rollouts, dtype=int), np.zeros(rollouts)
+    never = np.full(rollouts, np.inf)
+    result = Outcome(never, np.zeros(rollouts, bool), np.zeros(rollouts, bool), never.copy(), 0)
+    result.paths = [[] for _ in range(record)]
+    for _ in range(seconds):
+        running = ~(result.rolled_back | result.promoted)
+        if not running.any():
+            break
+        weight = WEIGHTS[step]
+        _play(source, seen, weight, canary, stable, running)
+        concurrent = running & (weight < 1.0)
+        look(memories, seen, max_drop, bar, concurrent)
+        result.looks += int(running.sum())
+        _poll(result, seen, running)
+        for index, path in enumerate(result.paths):
+            if running[index]:
+                now = (seen[:, index].copy(), bool(concurrent[index]))
+                path.append((*now, float(memories.worse[index]), float(memories.fine[index])))
+        fine, worse = memories.fine >= bar.fine, memories.worse >= bar.worse
+        _note(result.rolled_back_at, running & worse & ~fine, seen)
+        if climbs:
+            passed = running & fine & (seen[CANARY_N] - base >= MIN_EPISODES)
+            result.promoted |= passed & (step == WEIGHTS.size - 1)
+            base = np.where(passed, seen[CANARY_N], base)
+            step = np.minimum(step + passed, WEIGHTS.size - 1)
+    return result
+
+
+def _play(source: np.random.Generator, seen: Floats, weight: Floats, canary: Floats, stable: Floats, on: Bools) -> None:
+    mine = source.binomial(PER_SECOND, weight) * on
+    other = (PER_SECOND - mine) * on
+    seen += np.stack([mine, source.binomial(mine, canary), other, source.binomial(other, stable)])
+
+
+def _poll(result: Outcome, seen: Floats, running: Bools) -> None:
+    fires, against = significant(seen, MIN_EPISODES)
+    result.ttest_fired |= fires & running
+    _note(result.ttest_rolled_back_at, against & running & np.isinf(result.ttest_rolled_back_at), seen)
+
+
+def _note(at: Floats, where: Bools, seen: Floats) -> None:
+    at[where] = seen[CANARY_N][where]
+
+
+def agreement(result: Outcome, max_drop: float) -> tuple[int, float]:
+    """Replays the recorded rollouts through the operator's own code: looks compared, and the largest difference of
+    any log e-value. A different verdict is an AssertionError."""
+    bar: Bars = bars(ALPHA)
+    looks, worst = 0, 0.0
+    for index, path in enumerate(result.paths):
+        memory, verdict = Memory(Pair()), "undecided"
+        for (canary_n, canary, stable_n, stable), concurrent, worse, fine in path:
+            pair = Pair(Counts(canary_n, canary), Counts(stable_n, stable))
+            memory = product_look(memory, pair, max_drop, bar, concurrent=concurrent)
+            worst = max(worst, abs(memory.worse - worse), abs(memory.fine - fine))
+            verdict = claim(memory, bar).value
+            looks += 1
+        assert (verdict == "worse") == bool(result.rolled_back[index]), f"rollout {index}: {verdict}"
+    return looks, worst
