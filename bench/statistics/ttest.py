@@ -24,7 +24,7 @@ def significant(seen: Floats, least: float) -> tuple[Bools, Bools]:
 
 
 def critical(freedom: Floats) -> Floats:
-    """The t distribution's two-sided 5 % quantile (Abramowitz, Stegun 26.7.5: off by less than 1e-4 from 30 degrees)."""
+    """The t distribution's two-sided 5 % quantile (Abramowitz, Stegun 26.7.5: within 1e-4 from 30 degrees on)."""
     first = (Z**3 + Z) / 4.0
     second = (5.0 * Z**5 + 16.0 * Z**3 + 3.0 * Z) / 96.0
     third = (3.0 * Z**7 + 19.0 * Z**5 + 17.0 * Z**3 - 15.0 * Z) / 384.0
