@@ -46,11 +46,9 @@ def test_an_operator_killed_in_mid_canary_finishes_the_rollout(world: World, nex
 def test_a_canary_holds_while_prometheus_is_gone(world: World, api: Api, next_revision: tuple[str, str]) -> None:
     namespace, before = next_revision
     world.until("a canary", lambda: world.canary_weight(namespace, AGENT) >= 10, 120)
-    held = world.canary_weight(namespace, AGENT)
     world.scale("deployment/learnloop-prometheus", 0)
     try:
-        message = world.condition(namespace, "modeldeployments", AGENT, "DataAvailable", "False", 60)
-        assert "rometheus" in message
+        world.until("the reason in status", lambda: _says_prometheus_is_away(world, namespace), 60)
         held = world.canary_weight(namespace, AGENT)
         with world.watching_weights(namespace, AGENT) as seen:
             selector = "app.kubernetes.io/component=prometheus"
@@ -60,6 +58,12 @@ def test_a_canary_holds_while_prometheus_is_gone(world: World, api: Api, next_re
     finally:
         world.scale("deployment/learnloop-prometheus", 1)
     world.until("promotion", lambda: _promoted_over(world, namespace, before), 300)
+
+
+def _says_prometheus_is_away(world: World, namespace: str) -> bool:
+    conditions = world.status(namespace, "modeldeployments", AGENT).get("conditions", [])
+    said = next((item for item in conditions if item["type"] == "DataAvailable"), None)
+    return said is not None and said["status"] == "False" and "Prometheus" in said["message"]
 
 
 def _timer(seconds: float) -> Callable[[], bool]:
