@@ -5,10 +5,8 @@ from typing import Any
 
 from learnloop_operator.core import times
 from learnloop_operator.core.plan import Manifest
+from learnloop_operator.core.pod_trouble import LONGEST, held_up, last_words, step_of
 from learnloop_operator.core.training.world import Rank
-
-_PATIENT = ("", "ContainerCreating", "PodInitializing")
-_MESSAGE = 512
 
 
 def rank_of(pod: Manifest, container: str) -> Rank | None:
@@ -18,6 +16,8 @@ def rank_of(pod: Manifest, container: str) -> Rank | None:
     if created is None:
         return None
     state = _state(status, container)
+    # A failed init container keeps the main one from starting; what the main one itself says is its exit code.
+    stuck = held_up(status) or last_words({"initContainerStatuses": status.get("initContainerStatuses")})
     running, ended = state.get("running") or {}, state.get("terminated") or {}
     return Rank(
         name=metadata["name"],
@@ -25,37 +25,22 @@ def rank_of(pod: Manifest, container: str) -> Rank | None:
         running=bool(running),
         started=times.parse(running.get("startedAt") or ended.get("startedAt")),
         exit_code=ended.get("exitCode"),
-        message=str(ended.get("message") or "").strip()[:_MESSAGE],
-        waiting="" if running or ended else waiting(status, state.get("waiting") or {}),
+        message=str(ended.get("message") or "").strip()[:LONGEST],
+        waiting="" if running or ended else stuck or step_of(status),
+        stuck=bool(stuck) and not running and not ended,
         deleting="deletionTimestamp" in metadata,
     )
 
 
 def complaint_of(pod: Manifest) -> str | None:
     """What keeps a pod from being ready, in one sentence; None when it runs without having failed."""
-    status = pod.get("status") or {}
-    for item in status.get("containerStatuses") or ():
-        last = (item.get("lastState") or {}).get("terminated") or (item.get("state") or {}).get("terminated") or {}
-        if not item.get("ready") and last.get("exitCode"):
-            said = str(last.get("message") or "").strip()[-_MESSAGE:]
-            return f"pod {pod['metadata']['name']} exited with {last['exitCode']}" + (f": {said}" if said else "")
-        held = (item.get("state") or {}).get("waiting") or {}
-        if held.get("reason") and held["reason"] not in _PATIENT:
-            return f"pod {pod['metadata']['name']} waits: {waiting(status, held)}"
-    if status.get("phase") == "Pending" and not status.get("containerStatuses"):
-        return f"pod {pod['metadata']['name']} waits: {waiting(status, {})}"
-    return None
-
-
-def waiting(status: Mapping[str, Any], container: Mapping[str, Any]) -> str:
-    """Why a pod does not run yet, in one sentence."""
-    for condition in status.get("conditions") or ():
-        if condition.get("type") == "PodScheduled" and condition.get("status") == "False":
-            return f"{condition.get('reason', 'Unschedulable')}: {condition.get('message', '')}"[:_MESSAGE]
-    reason = str(container.get("reason") or "")
-    if reason not in _PATIENT:
-        return f"{reason}: {container.get('message', '')}"[:_MESSAGE]
-    return reason or "not scheduled yet"
+    status, name = pod.get("status") or {}, pod["metadata"]["name"]
+    if said := last_words(status):
+        return f"pod {name} failed: {said}"
+    if held := held_up(status):
+        return f"pod {name} waits: {held}"
+    running = any("running" in (item.get("state") or {}) for item in status.get("containerStatuses") or ())
+    return f"pod {name} waits: {step_of(status)}" if status.get("phase") == "Pending" and not running else None
 
 
 def _state(status: Mapping[str, Any], container: str) -> Mapping[str, Any]:

@@ -14,11 +14,13 @@ from learnloop_api.kinds.reward_policy import RewardPolicyStatus
 from learnloop_api.kinds.training_job import TrainingJobStatus
 from learnloop_api.wire.reward import AgentStats
 from learnloop_operator.adapters.data_plane import DataPlaneUnavailable
+from learnloop_operator.adapters.event_log import with_events
 from learnloop_operator.adapters.kinds import (
     DEPLOYMENT,
     LEARNING_AGENT,
     MEMORY_SERVICE,
     MODEL_DEPLOYMENT,
+    POD,
     REWARD_POLICY,
     TRAINING_JOB,
     ResourceKind,
@@ -27,9 +29,11 @@ from learnloop_operator.controllers.services import Services
 from learnloop_operator.controllers.specs import read_spec, read_status
 from learnloop_operator.core.agent.decide import decide
 from learnloop_operator.core.agent.models import number_of
+from learnloop_operator.core.agent.render import ACTOR
 from learnloop_operator.core.agent.world import Defaults, Job, MemoryHome, Policy, World
 from learnloop_operator.core.owner import controller_uid
 from learnloop_operator.core.plan import Call, Plan
+from learnloop_operator.core.pod_trouble import creation_trouble, first_trouble
 
 
 class LearningAgentController:
@@ -75,6 +79,7 @@ class LearningAgentController:
             jobs=_jobs(name, uid, jobs),
             deployment=read_status(ModelDeploymentStatus, mine) if mine else None,
             actors=playing.get("status") or {} if playing else None,
+            actors_trouble=await self._trouble(namespace, name, playing) if playing else "",
             defaults=self._defaults,
         )
 
@@ -85,6 +90,16 @@ class LearningAgentController:
         if body is None:
             return MemoryHome()
         return MemoryHome(True, read_status(MemoryServiceStatus, body).url)
+
+    async def _trouble(self, namespace: str, name: str, actors: Mapping[str, Any]) -> str:
+        status, wanted = actors.get("status") or {}, (actors.get("spec") or {}).get("replicas", 1)
+        if not wanted or status.get("readyReplicas"):
+            return ""
+        labels = f"{names.LABEL_AGENT}={name},{names.LABEL_COMPONENT}={ACTOR}"
+        pods = await with_events(
+            self._kube, namespace, await self._kube.list(POD, namespace, labels=labels), self._clock()
+        )
+        return first_trouble(pods) or creation_trouble(actors)
 
     async def _stats(self, namespace: str, name: str) -> tuple[AgentStats | None, str]:
         try:

@@ -9,6 +9,7 @@ from typing import Any
 
 from learnloop_api import names
 from learnloop_api.kinds.memory_service import MemoryServiceSpec, SecretKeyRef
+from learnloop_operator.adapters.event_log import failure_of, with_events
 from learnloop_operator.adapters.kinds import (
     DEPLOYMENT,
     MEMORY_SERVICE,
@@ -25,6 +26,7 @@ from learnloop_operator.controllers.specs import read_spec
 from learnloop_operator.core.memory.decide import decide
 from learnloop_operator.core.memory.world import MemoryWorld
 from learnloop_operator.core.plan import Call, Plan
+from learnloop_operator.core.pod_trouble import creation_trouble
 
 
 class MemoryServiceController:
@@ -57,7 +59,7 @@ class MemoryServiceController:
             self._child(SERVICE, namespace, world.database_name),
             self._child(SECRET, namespace, world.credentials_name),
         )
-        pods = await self._services.kube.list(POD, namespace, labels=f"{names.LABEL_MEMORY}={name}")
+        complaint = await self._complaint(namespace, name, server, database)
         problem, version = await self._own_secret(namespace, world.spec.dsn_secret_ref)
         changes: dict[str, Any] = {
             "children": tuple(item for item in (server, front, database, back, credentials) if item),
@@ -67,7 +69,7 @@ class MemoryServiceController:
             "dsn_version": version,
             "server": server,
             "database": database,
-            "complaint": next(filter(None, map(complaint_of, pods)), None),
+            "complaint": complaint,
         }
         return dataclasses.replace(world, **changes)
 
@@ -87,6 +89,17 @@ class MemoryServiceController:
             found.pop("data", None)  # nothing below needs it, so nothing can leak it
         return {"apiVersion": kind.api_version, "kind": kind.kind, **found}
 
+    async def _complaint(self, namespace: str, name: str, server: Object | None, database: Object | None) -> str | None:
+        """What the first pod that is not ready says, or why there is none."""
+        kube = self._services.kube
+        pods = await kube.list(POD, namespace, labels=f"{names.LABEL_MEMORY}={name}")
+        pods = await with_events(kube, namespace, pods, self._services.clock())
+        said = next(filter(None, map(complaint_of, pods)), None) or (creation_trouble(server) if server else "")
+        if said or database is None or _has_pods(database):
+            return said or None
+        # A StatefulSet has no condition for what keeps it from making its pod.
+        return await failure_of(kube, namespace, database["metadata"]["uid"]) or None
+
     async def _own_secret(self, namespace: str, ref: SecretKeyRef | None) -> tuple[str | None, str]:
         if ref is None:
             return None, ""
@@ -101,6 +114,11 @@ class MemoryServiceController:
         if not _is_dsn(encoded):
             return f"{where}, key {ref.key}: must hold postgresql://user:password@host:port/database", ""
         return None, str(secret["metadata"]["resourceVersion"])
+
+
+def _has_pods(stateful_set: Object) -> bool:
+    wanted = (stateful_set.get("spec") or {}).get("replicas", 1)
+    return bool(((stateful_set.get("status") or {}).get("replicas") or 0) >= wanted)
 
 
 def _is_dsn(encoded: str) -> bool:

@@ -11,6 +11,7 @@ from learnloop_api import names
 from learnloop_api.kinds.learning_agent import LearningAgentStatus
 from learnloop_api.kinds.model_deployment import ModelDeploymentSpec, ModelDeploymentStatus
 from learnloop_api.wire.routing import routing_config_map
+from learnloop_operator.adapters.event_log import with_events
 from learnloop_operator.adapters.gateway import route_problem
 from learnloop_operator.adapters.kinds import (
     CONFIG_MAP,
@@ -76,6 +77,7 @@ class ModelDeploymentController:
         )
         own = [item for item in deployments if _owned(item, body)]
         pods = await self._kube.list(POD, namespace, labels=mine) if any(map(_unready, own)) else []
+        pods = await with_events(self._kube, namespace, pods, self._clock())
         routing = read_table(table)
         by_gateway = spec.routing.mode == "gateway" or (routing.table is not None and routing.table.mode == "gateway")
         route = await self._kube.find(HTTP_ROUTE, namespace, name) if by_gateway else None

@@ -1,11 +1,13 @@
 """TrainingJob: gather, decide."""
 
 import asyncio
+from dataclasses import replace
 
 from learnloop_api import names
 from learnloop_api.kinds.training_job import TrainingJobSpec
 from learnloop_api.wire.training import TrainingRun
 from learnloop_operator.adapters.data_plane import DataPlaneUnavailable
+from learnloop_operator.adapters.event_log import failure_of, with_events
 from learnloop_operator.adapters.kinds import LEARNING_AGENT, POD, PYTORCH_JOB, TRAINING_JOB, ResourceKind
 from learnloop_operator.adapters.kube import Object
 from learnloop_operator.adapters.kube_errors import KindMissing, NotFound
@@ -16,7 +18,7 @@ from learnloop_operator.controllers.specs import read_spec
 from learnloop_operator.core.plan import Call, Plan
 from learnloop_operator.core.training.decide import decide
 from learnloop_operator.core.training.outcomes import run_path
-from learnloop_operator.core.training.world import World
+from learnloop_operator.core.training.world import BackendJob, World
 
 MISSING = (
     "the kind PyTorchJob (kubeflow.org/v1) does not exist in this cluster: install the Kubeflow training operator; "
@@ -53,12 +55,14 @@ class TrainingJobController:
             self._run(namespace, name, skip=finished),
             self._agent(namespace, agent_name, skip=finished),
         )
+        now = self._services.clock()
+        pods = await with_events(self._services.kube, namespace, pods, now)
         return World(
-            now=self._services.clock(),
+            now=now,
             object=live,
             children=(job,) if job else (),
             spec=spec,
-            job=job_of(job) if job else None,
+            job=await self._backend_job(namespace, job, len(pods) <= spec.workers and not finished) if job else None,
             ranks=tuple(rank for pod in pods if (rank := rank_of(pod, CONTAINER))),
             run=run,
             run_error=run_error,
@@ -87,6 +91,13 @@ class TrainingJobController:
         except NotFound:
             return None, None
         return {"apiVersion": PYTORCH_JOB.api_version, "kind": PYTORCH_JOB.kind, **job}, None
+
+    async def _backend_job(self, namespace: str, job: Object, incomplete: bool) -> BackendJob:
+        """The job; where pods are missing, with the reason that only events tell."""
+        found = job_of(job)
+        if not incomplete or found.state != "active":
+            return found
+        return replace(found, trouble=await failure_of(self._services.kube, namespace, job["metadata"]["uid"]))
 
     async def _pods(self, namespace: str, name: str, *, skip: bool) -> list[Object]:
         if skip:

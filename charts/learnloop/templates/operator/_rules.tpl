@@ -47,9 +47,10 @@
 - apiGroups: [gateway.networking.k8s.io]
   resources: [gateways]
   verbs: [get]
+# list: why pods cannot be made, which nothing but events says.
 - apiGroups: [events.k8s.io]
   resources: [events]
-  verbs: [create, patch]
+  verbs: [list, create, patch]
 {{- end -}}
 
 {{/* Only possible cluster-wide: noticing that a kind of somebody else's appears. */}}

@@ -64,6 +64,8 @@ def _phase(facts: Facts) -> str:
         return "Suspended"
     if facts.problem or facts.verdict.problem:
         return "Pending" if facts.problem and facts.problem.waits else "Degraded"
+    if world.actors_trouble:
+        return "Degraded"
     if _running(facts):
         return "Training"
     rollout = world.deployment.phase if world.deployment else None
@@ -122,6 +124,8 @@ def _why(facts: Facts, phase: str) -> tuple[str, str]:
         return facts.problem.reason, facts.problem.sentence
     if facts.verdict.problem:
         return "TriggerInvalid", facts.verdict.problem
+    if facts.world.actors_trouble:
+        return "ActorsNotPlaying", f"no actor plays: {facts.world.actors_trouble}"
     if facts.verdict.fire and facts.record.last_training:
         return "TrainingTriggered", f"{facts.record.last_training.name}: {facts.verdict.fire.sentence}"
     return phase, f"{facts.model.source} is to be served; {facts.verdict.waiting}"

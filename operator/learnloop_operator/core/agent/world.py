@@ -69,6 +69,8 @@ class World(Snapshot):
     deployment: ModelDeploymentStatus | None = None
     actors: Mapping[str, Any] | None = None
     """Status of the actors' Deployment."""
+    actors_trouble: str = ""
+    """What keeps the actors from playing; "" while they play or are on their way."""
     defaults: Defaults
 
     @property

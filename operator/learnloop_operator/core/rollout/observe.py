@@ -7,10 +7,9 @@ from typing import Any
 from learnloop_api.kinds.base import PodOptions
 from learnloop_api.names import LABEL_REVISION
 from learnloop_operator.core.plan import Manifest
+from learnloop_operator.core.pod_trouble import containers, creation_trouble, held_up, last_words
 from learnloop_operator.core.rollout.render import ANNOTATION_ARM
 from learnloop_operator.core.rollout.world import ArmWorld, Model
-
-_STUCK = ("ErrImagePull", "ImagePullBackOff", "InvalidImageName", "CreateContainerConfigError", "CreateContainerError")
 
 
 def arms(deployments: Iterable[Manifest], pods: Iterable[Manifest]) -> dict[str, ArmWorld]:
@@ -41,38 +40,15 @@ def _arm(deployment: Manifest, pods: list[Manifest]) -> ArmWorld:
 def _message(deployment: Manifest, pods: list[Manifest]) -> str:
     """The pod's own last sentence first, then why it could not start, then why there is none."""
     newest_first = sorted(pods, key=lambda pod: str(pod["metadata"].get("creationTimestamp")), reverse=True)
-    for read in (_last_words, _why_not_started):
+    for read in (last_words, held_up):
         for pod in newest_first:
-            if text := read(pod):
+            if text := read(pod.get("status") or {}):
                 return text
-    for item in (deployment.get("status") or {}).get("conditions") or ():
-        if item.get("type") == "ReplicaFailure" and item.get("status") == "True":
-            return str(item.get("message") or "")
-    return ""
-
-
-def _last_words(pod: Manifest) -> str:
-    for container in _containers(pod):
-        for when in ("state", "lastState"):
-            ended = (container.get(when) or {}).get("terminated") or {}
-            if ended.get("exitCode") and (text := str(ended.get("message") or "").strip()):
-                return text
-    return ""
-
-
-def _why_not_started(pod: Manifest) -> str:
-    for container in _containers(pod):
-        waiting = (container.get("state") or {}).get("waiting") or {}
-        if waiting.get("reason") in _STUCK:
-            return f"{waiting['reason']}: {waiting.get('message') or 'no message'}"
-    for item in (pod.get("status") or {}).get("conditions") or ():
-        if item.get("type") == "PodScheduled" and item.get("status") == "False":
-            return f"{item.get('reason')}: {item.get('message') or 'no message'}"
-    return ""
+    return creation_trouble(deployment)
 
 
 def _containers(pod: Manifest) -> list[Mapping[str, Any]]:
-    return list((pod.get("status") or {}).get("containerStatuses") or ())
+    return containers(pod.get("status") or {})
 
 
 def _revision(item: Manifest) -> str:

@@ -183,8 +183,13 @@ def watch(world: World, _: Backend) -> Plan | None:
         fields["startedAt"] = world.time
     if world.since("attemptStartedAt") is None:
         fields["attemptStartedAt"] = world.time
-    reason, message = PHASES.get(beat.phase if beat else "starting", "Training"), _working(world)
-    verdict = Verdict(phase=reason, reason=reason, message=message)
+    phase = PHASES.get(beat.phase if beat else "starting", "Training")
+    cause = gang.held_up(world)
+    if cause:
+        verdict = Verdict(phase=phase, reason="PodsHeldUp", message=cause)
+        news = told(world, "PodsHeldUp", cause)
+        return Plan(status=status(world, verdict, **fields), events=news, requeue_after=SOON)
+    verdict = Verdict(phase=phase, reason=phase, message=_working(world))
     return Plan(status=status(world, verdict, **fields), requeue_after=SOON)
 
 

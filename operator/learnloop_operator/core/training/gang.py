@@ -9,16 +9,32 @@ REPLACED_AFTER = timedelta(seconds=30)
 """A pod created this much later than its job was not there from the start: it replaces a lost one."""
 
 
+def held_up(world: World) -> str | None:
+    """What somebody has to mend before the whole gang can work: no node, no image, pods that may not be made.
+
+    Asked until work begins: a master that runs alone only says that it waits for the others.
+    """
+    beat = world.heartbeat
+    if world.job is None or (beat is not None and beat.phase != "starting"):
+        return None
+    for rank in world.ranks:
+        if rank.stuck:
+            return f"pod {rank.name} waits: {rank.waiting}"
+    if len(world.ranks) < _expected(world) and world.job.trouble:
+        return f"{len(world.ranks)} of {_expected(world)} pods exist: {world.job.trouble}"
+    return None
+
+
 def waiting(world: World) -> str | None:
     """Why the gang has not begun to work, when the cause lies outside of it (no node, no image, no pods yet)."""
-    if world.heartbeat is not None or world.job is None:
-        return None
-    expected = 1 + world.spec.workers
+    cause = held_up(world)
+    if cause or world.heartbeat is not None or world.job is None:
+        return cause
     for rank in world.ranks:
         if rank.waiting:
             return f"pod {rank.name} waits: {rank.waiting}"
-    if len(world.ranks) < expected:
-        return f"{len(world.ranks)} of {expected} pods exist so far"
+    if len(world.ranks) < _expected(world):
+        return f"{len(world.ranks)} of {_expected(world)} pods exist so far"
     return None
 
 
@@ -45,9 +61,8 @@ def stalled(world: World, job: BackendJob) -> str | None:
 
 def census(world: World) -> str:
     """Which ranks run."""
-    expected = 1 + world.spec.workers
     running = sum(rank.running and not rank.deleting for rank in world.ranks)
-    return f"{running} of {expected} ranks run"
+    return f"{running} of {_expected(world)} ranks run"
 
 
 def refusal(world: World) -> str | None:
@@ -69,3 +84,7 @@ def post_mortem(world: World, job: BackendJob) -> str:
 
 def _replaced(rank: Rank, job: BackendJob) -> bool:
     return rank.created - job.created > REPLACED_AFTER
+
+
+def _expected(world: World) -> int:
+    return 1 + world.spec.workers

@@ -26,6 +26,8 @@ class BackendJob:
     state: Literal["active", "succeeded", "failed"] = "active"
     finished: datetime | None = None
     message: str = ""
+    trouble: str = ""
+    """Why its pods cannot be made, in the words of whoever refuses them."""
     deleting: bool = False
 
 
@@ -43,6 +45,8 @@ class Rank:
     """The trainer's own last sentence (termination message)."""
     waiting: str = ""
     """Why it does not run yet: unschedulable, image not found…"""
+    stuck: bool = False
+    """It does not run because of something outside of the gang that somebody has to mend."""
     deleting: bool = False
 
 

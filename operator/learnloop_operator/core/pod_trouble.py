@@ -1,0 +1,93 @@
+"""What keeps a pod from doing its work, in one sentence, as its status tells it (core/v1 PodStatus)."""
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from learnloop_operator.core.plan import Manifest
+
+ON_ITS_WAY = ("", "ContainerCreating", "PodInitializing")
+"""Waiting reasons that pass by themselves."""
+LONGEST = 512
+TOLD_BY_EVENTS = "toldByEvents"
+"""Key that adapters.event_log adds to a pod's status: what only its events say."""
+Status = Mapping[str, Any]
+
+
+def trouble(pod: Manifest) -> str:
+    """What a container said when it failed, else why the pod cannot start; "" for one that runs or is on its way."""
+    status = pod.get("status") or {}
+    for read in (last_words, held_up):
+        if text := read(status):
+            return text
+    return ""
+
+
+def first_trouble(pods: Iterable[Manifest]) -> str:
+    """The trouble of the newest pod that has any, with the pod's name in front."""
+    newest_first = sorted(pods, key=lambda pod: str(pod["metadata"].get("creationTimestamp")), reverse=True)
+    for pod in newest_first:
+        if text := trouble(pod):
+            return f"pod {pod['metadata']['name']}: {text}"
+    return ""
+
+
+def creation_trouble(deployment: Manifest) -> str:
+    """Why a Deployment's pods cannot be made (quota, pod security, a missing priority class…); "" when they can."""
+    for condition in (deployment.get("status") or {}).get("conditions") or ():
+        if condition.get("type") == "ReplicaFailure" and condition.get("status") == "True":
+            return str(condition.get("message") or condition.get("reason") or "")[:LONGEST]
+    return ""
+
+
+def last_words(status: Status) -> str:
+    """The termination message of a container that failed and is not ready again; its exit code where it said
+    nothing."""
+    for container in containers(status):
+        if container.get("ready"):
+            continue
+        for when in ("state", "lastState"):
+            ended = (container.get(when) or {}).get("terminated") or {}
+            if not ended.get("exitCode"):
+                continue
+            said = str(ended.get("message") or "").strip()
+            return said[-LONGEST:] or f"container {container.get('name')} {exit_of(ended)}, and left no message"
+    return ""
+
+
+def held_up(status: Status) -> str:
+    """Why the pod cannot start: not schedulable, no image, a bad configuration; "" when waiting alone will do."""
+    for condition in status.get("conditions") or ():
+        if condition.get("type") == "PodScheduled" and condition.get("status") == "False":
+            return f"{condition.get('reason') or 'Unschedulable'}: {condition.get('message') or 'no message'}"[:LONGEST]
+    for container in containers(status):
+        waiting = (container.get("state") or {}).get("waiting") or {}
+        reason = str(waiting.get("reason") or "")
+        if reason not in ON_ITS_WAY:
+            initial = "init container " + str(container.get("name")) + ": " if container.get("_init") else ""
+            return f"{initial}{reason}: {waiting.get('message') or 'no message'}"[:LONGEST]
+    return str(status.get(TOLD_BY_EVENTS) or "")
+
+
+def step_of(status: Status) -> str:
+    """How far a pod without trouble has come on its way to running."""
+    for container in status.get("initContainerStatuses") or ():
+        state = container.get("state") or {}
+        if "running" in state:
+            return f"init container {container.get('name')} runs"
+    for container in status.get("containerStatuses") or ():
+        waiting = (container.get("state") or {}).get("waiting") or {}
+        if waiting.get("reason"):
+            return str(waiting["reason"])
+    return "not scheduled yet"
+
+
+def exit_of(ended: Status) -> str:
+    """How a container ended, e.g. `exited with 137 (OOMKilled)`."""
+    reason = ended.get("reason")
+    return f"exited with {ended.get('exitCode')}" + (f" ({reason})" if reason and reason != "Error" else "")
+
+
+def containers(status: Status) -> list[Status]:
+    """Statuses of the init containers, marked as such, then of the others."""
+    first = [{**item, "_init": True} for item in status.get("initContainerStatuses") or ()]
+    return [*first, *(status.get("containerStatuses") or ())]
