@@ -80,10 +80,10 @@ class Session:
     def run(self, device: torch.device) -> Training:
         """Train to `totalSteps`; returns when the final checkpoint is handed to the saver."""
         training = resume(begin(self._order, self._group, device), self._order, self._group, self._store)
-        self._reporter.phase("training", f"{self._order.spec.algorithm} on {self._order.spec.data.environment}")
         self._begun = self._saved_at = time.monotonic()
-        self._stopper.graceful = True
+        self._stopper.graceful = True  # before anybody can read that this rank trains
         try:
+            self._reporter.phase("training", f"{self._order.spec.algorithm} on {self._order.spec.data.environment}")
             while training.learner.step < self._order.spec.total_steps:
                 self._iterate(training)
             self._save(training)
