@@ -5,7 +5,7 @@ VENV := .venv
 PYTHON := $(VENV)/bin/python
 export PATH := $(CURDIR)/$(VENV)/bin:$(PATH)
 
-.PHONY: help demo test lint unit api e2e crds lock bench-statistics cluster cluster-down images clean bench-trainer
+.PHONY: help demo test lint unit ranks api e2e crds lock bench-statistics cluster cluster-down images clean bench-trainer
 
 help: ## this list
 	@grep -hE '^[a-z][a-z0-9-]*:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -16,7 +16,7 @@ $(VENV)/.ready: requirements/dev.txt pyproject.toml hack/venv
 demo: ## the whole story on a real Kubernetes: made on the spot, or CONTEXT=name for your own
 	@python3 hack/demo
 
-test: lint unit api e2e ## everything below, on a real Kubernetes made on the spot
+test: lint unit ranks api e2e ## everything below, on a real Kubernetes made on the spot
 
 lint: $(VENV)/.ready ## ruff, mypy --strict, import contracts, generated files up to date
 	ruff check .
@@ -27,6 +27,9 @@ lint: $(VENV)/.ready ## ruff, mypy --strict, import contracts, generated files u
 
 unit: $(VENV)/.ready ## no cluster, under a minute
 	hack/unit
+
+ranks: $(VENV)/.ready ## two training processes that are killed, stopped and started again: no cluster, a minute
+	pytest tests/ranks
 
 api: $(VENV)/.ready ## against a real etcd and kube-apiserver
 	pytest tests/api

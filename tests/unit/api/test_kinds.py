@@ -3,7 +3,7 @@
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
@@ -22,14 +22,12 @@ def policy(*weights: float, **first: Any) -> dict[str, Any]:
     return {"components": components}
 
 
-@settings(deadline=None)
 @given(st.lists(st.integers(1, 1000), min_size=1, max_size=16))
 def test_shares_of_a_whole_are_accepted(parts: list[int]) -> None:
     spec = RewardPolicySpec.model_validate(policy(*(part / sum(parts) for part in parts)))
     assert len(spec.components) == len(parts)
 
 
-@settings(deadline=None)
 @given(st.lists(st.floats(0, 1), min_size=1, max_size=16).filter(lambda weights: abs(sum(weights) - 1) > 1e-5))
 def test_weights_that_do_not_add_up_are_refused_with_their_sum(weights: list[float]) -> None:
     with pytest.raises(ValidationError, match="the weights add up to"):

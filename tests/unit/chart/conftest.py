@@ -16,6 +16,10 @@ CHART = ROOT / "charts" / "learnloop"
 Object = dict[str, Any]
 
 
+# libyaml where PyYAML was built with it: in Python alone, reading takes longer than rendering.
+LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+
+
 class Rejected(Exception):
     """Helm refuses the values; the message is what a user reads."""
 
@@ -25,7 +29,7 @@ class Release:
 
     def __init__(self, text: str) -> None:
         self.text = text
-        self.objects: list[Object] = [item for item in yaml.safe_load_all(text) if item]
+        self.objects: list[Object] = [item for item in yaml.load_all(text, LOADER) if item]
 
     def of(self, *kinds: str) -> list[Object]:
         """All objects of these kinds."""

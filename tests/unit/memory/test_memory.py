@@ -5,7 +5,7 @@ from uuid import UUID
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from learnloop_memory.memory.embedder import HashingEmbedder
@@ -88,6 +88,5 @@ values = st.recursive(
 
 
 @given(values)
-@settings(max_examples=50)
 def test_any_json_has_a_bounded_text(value: object) -> None:
     assert len(text_of(value)) <= MAX_TEXT

@@ -2,7 +2,7 @@ import asyncio
 from collections.abc import AsyncIterator, Callable
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from learnloop_sdk.http1 import BadResponse, Connection, ConnectionPool
@@ -74,7 +74,6 @@ async def test_a_server_that_says_nothing_or_nonsense_is_an_os_error(
             await post()  # type: ignore[misc]
 
 
-@settings(deadline=None, max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.sampled_from([PLAIN, CHUNKED]), st.lists(st.integers(0, 100), max_size=6))
 def test_an_answer_may_arrive_in_any_pieces(answer: bytes, cuts: list[int]) -> None:
     async def feed() -> bytes:

@@ -3,7 +3,7 @@ import random
 from datetime import UTC, datetime, timedelta
 from types import SimpleNamespace
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from policy_world import CANARY, OTHER, STABLE, table
 
@@ -18,7 +18,6 @@ def canary(weight: int, revision: str = CANARY) -> Arm:
     return Arm(revision=revision, role="canary", weight=weight, url="http://c")
 
 
-@settings(deadline=None, max_examples=150)
 @given(st.integers(0, 2**32), weights, st.lists(st.integers(0, 9), max_size=600))
 def test_any_number_of_servers_together_never_over_expose_the_canary(seed: int, weight: int, who: list[int]) -> None:
     source = random.Random(seed)
@@ -29,7 +28,6 @@ def test_any_number_of_servers_together_never_over_expose_the_canary(seed: int, 
         assert exposed * 100 <= weight * opened
 
 
-@settings(deadline=None, max_examples=150)
 @given(st.integers(0, 2**32), st.lists(st.tuples(weights, st.integers(0, 40)), max_size=12))
 def test_the_bound_holds_anew_from_every_change_of_weight(seed: int, steps: list[tuple[int, int]]) -> None:
     bank = CreditBank(random.Random(seed))
@@ -84,7 +82,6 @@ def test_the_spacing_cannot_be_foretold() -> None:
     assert len(gaps) > 10
 
 
-@settings(deadline=None, max_examples=60)
 @given(st.integers(0, 2**32), st.integers(0, 50), st.integers(0, 50), st.integers(0, 500))
 def test_several_canaries_each_keep_their_own_bound(seed: int, one: int, two: int, count: int) -> None:
     bank = CreditBank(random.Random(seed))

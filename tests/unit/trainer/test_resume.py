@@ -30,7 +30,7 @@ def advance(training: Training, iterations: int) -> Training:
     return training
 
 
-@settings(max_examples=6, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=settings().max_examples // 4, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(cut=st.integers(1, 11), algorithm=st.sampled_from(["ppo", "dqn"]))
 def test_an_interrupted_run_ends_with_the_same_weights_to_the_last_bit(
     make_order: Callable[..., Order], cut: int, algorithm: str

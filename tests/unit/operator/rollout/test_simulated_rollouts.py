@@ -491,5 +491,5 @@ class Chaos(RuleBasedStateMachine):
 
 TestChaos = Chaos.TestCase
 TestChaos.settings = settings(
-    max_examples=25, stateful_step_count=15, deadline=None, suppress_health_check=list(HealthCheck)
+    max_examples=settings().max_examples, stateful_step_count=15, suppress_health_check=list(HealthCheck)
 )

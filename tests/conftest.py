@@ -1,0 +1,23 @@
+"""How hard hypothesis looks, and which tests share a process, for all tests."""
+
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, settings
+
+# No clock decides: a busy machine is slow, not wrong. `--hypothesis-profile=thorough` looks forty times as long.
+settings.register_profile("quick", max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.register_profile("thorough", settings.get_profile("quick"), max_examples=1000)
+settings.load_profile("quick")
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """Give each process whole directories: the servers, renderings and models of one are made once, not per process."""
+    from xdist.scheduler import LoadScopeScheduling
+
+    class ByDirectory(LoadScopeScheduling):  # type: ignore[misc]
+        def _split_scope(self, nodeid: str) -> str:
+            return nodeid.split("::", 1)[0].rpartition("/")[0]
+
+    return ByDirectory(config, log)

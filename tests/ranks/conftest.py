@@ -1,0 +1,5 @@
+"""Small orders and real ranks."""
+
+from rank_world import launch, small
+
+__all__ = ["launch", "small"]
