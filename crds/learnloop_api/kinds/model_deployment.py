@@ -4,12 +4,12 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field
 
+from learnloop_api.kinds.analysis import Analysis, MetricEvidence
 from learnloop_api.kinds.base import (
     URI_FORMS,
     Digest,
     KubeName,
     LocalRef,
-    ObjectName,
     PodOptions,
     Resource,
     Revision,
@@ -119,69 +119,6 @@ def _default_steps() -> list[RolloutStep]:
     return [RolloutStep(weight=weight) for weight in (10, 25, 50, 100)]
 
 
-class MetricThreshold(Resource):
-    """One check of the canary; missing data holds, it never passes and never rolls back."""
-
-    cel_rules: ClassVar[tuple[Rule, ...]] = (
-        Rule(
-            "(self.type == 'promql') == has(self.query)",
-            "set query with type promql, and only then",
-            ".query",
-        ),
-        Rule(
-            "has(self.min) || has(self.max) || has(self.minRatio) || has(self.maxRatio)",
-            "a check without a bound checks nothing: set min, max, minRatio or maxRatio",
-        ),
-        Rule("!has(self.min) || !has(self.max) || self.min <= self.max", "min must not be above max", ".min"),
-        Rule(
-            "!has(self.minRatio) || !has(self.maxRatio) || self.minRatio <= self.maxRatio",
-            "minRatio must not be above maxRatio",
-            ".minRatio",
-        ),
-    )
-
-    name: ObjectName = Field(description="Unique within the analysis; verdicts and events say it.")
-    type: Literal["success", "return", "errors", "latency", "promql"] = Field(
-        description=(
-            "success: share of successful episodes; return: mean episode return; errors: share of episodes that "
-            "ended in error; latency: 99th percentile of a policy request in seconds; promql: `query` must return "
-            "one number, $revision and $namespace are replaced."
-        )
-    )
-    query: Annotated[str, Field(min_length=1, max_length=4096)] | None = Field(
-        default=None, description="PromQL; required for type promql."
-    )
-    min: float | None = Field(default=None, description="Lowest acceptable value.")
-    max: float | None = Field(default=None, description="Highest acceptable value.")
-    min_ratio: float | None = Field(
-        default=None, gt=0, description="Lowest acceptable value as a multiple of the stable arm's."
-    )
-    max_ratio: float | None = Field(
-        default=None, gt=0, description="Highest acceptable value as a multiple of the stable arm's."
-    )
-    min_episodes: int = Field(default=5, ge=1, le=1_000_000, description="Canary episodes before this check may speak.")
-
-
-def _default_metrics() -> list[MetricThreshold]:
-    return [
-        MetricThreshold(name="return", type="return", min_ratio=0.8),
-        MetricThreshold(name="errors", type="errors", max=0.05),
-    ]
-
-
-class Analysis(Resource):
-    """What must hold at every step and while guarding."""
-
-    interval_seconds: int = Field(default=5, ge=1, le=3600, description="Seconds between two looks at the metrics.")
-    metrics: list[MetricThreshold] = Field(
-        default_factory=_default_metrics,
-        min_length=1,
-        max_length=16,
-        json_schema_extra={"listType": "map", "listMapKeys": ["name"]},
-        description="All of them must hold; the first that does not takes the canary back.",
-    )
-
-
 class Rollout(Resource):
     """The way to 100 %."""
 
@@ -218,6 +155,14 @@ class Rollout(Resource):
 
 class DeploymentTemplate(Resource):
     """Everything but the model: what a LearningAgent sets for the ModelDeployment it owns."""
+
+    cel_rules: ClassVar[tuple[Rule, ...]] = (
+        Rule(
+            "!self.analysis.metrics.exists(m, m.test == 'sequential') || self.rollout.steps.exists(s, s.weight < 100)",
+            "test: sequential compares arms while both get episodes: add a step with a weight below 100",
+            ".rollout",
+        ),
+    )
 
     serving: Serving = Field(default_factory=Serving)
     routing: Routing = Field(default_factory=Routing)
@@ -281,6 +226,12 @@ class ModelDeploymentStatus(Status):
             "The revision that was rolled back. It stays blocked until the annotation learnloop.dev/retry changes or "
             "the model does."
         ),
+    )
+    evidence: list[MetricEvidence] | None = Field(
+        default=None,
+        max_length=16,
+        json_schema_extra={"listType": "map", "listMapKeys": ["name"]},
+        description="The sequential tests of the rollout under way.",
     )
     routing_generation: int | None = Field(default=None, ge=0, description="Counts the writes of the routing table.")
     verdict: ShortText | None = Field(default=None, description="The last decision in one sentence.")

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from learnloop_api import names
-from learnloop_api.kinds.model_deployment import MetricThreshold
+from learnloop_api.kinds.analysis import MetricThreshold
 from learnloop_operator.adapters.prometheus import Prometheus, PrometheusError, Sample
 from learnloop_operator.core.rollout.evidence import ArmEvidence, Evidence
 from learnloop_operator.core.rollout.windows import Window

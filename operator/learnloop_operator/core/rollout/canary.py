@@ -10,7 +10,7 @@ from learnloop_api.kinds.model_deployment import RolloutStep
 from learnloop_api.names import ANNOTATION_ABORT, ANNOTATION_APPROVE
 from learnloop_operator.core.rollout import reasons
 from learnloop_operator.core.rollout.capacity import canary_replicas, hopeless, world
-from learnloop_operator.core.rollout.judge import episodes, judge
+from learnloop_operator.core.rollout.judge import episodes, judge_canary, observed, young
 from learnloop_operator.core.rollout.move import Move, happened
 from learnloop_operator.core.rollout.state import Arm, State
 from learnloop_operator.core.rollout.windows import SHORTEST
@@ -23,11 +23,13 @@ def advance(snapshot: Snapshot, state: State, canary: Arm) -> Move:
     """One look at a rollout under way."""
     if snapshot.annotations.get(ANNOTATION_ABORT) == canary.revision:
         return roll_back(snapshot, state, canary, reasons.ABORTED, f"aborted by the annotation {ANNOTATION_ABORT}")
-    if state.step is None:
+    step = state.step
+    if step is None:
         return _starting(snapshot, state, canary)
+    state = observed(snapshot, state, canary)
     if world(snapshot, canary.revision).ready == 0:
         return _lost_pods(snapshot, state, canary)
-    return _at_step(snapshot, state, canary, state.step)
+    return _at_step(snapshot, state, canary, step)
 
 
 def _starting(snapshot: Snapshot, state: State, canary: Arm) -> Move:
@@ -85,8 +87,8 @@ def _given_up(snapshot: Snapshot, state: State, canary: Arm, seconds: float) -> 
 
 def _at_step(snapshot: Snapshot, state: State, canary: Arm, step: int) -> Move:
     assert state.stable is not None, "a canary needs a stable arm"
-    verdict = judge(snapshot, canary.revision, state.stable.revision, "the canary", "stable")
-    if state.weight and verdict.breach and not _young(snapshot, state):
+    verdict = judge_canary(snapshot, state, canary, state.stable)
+    if state.weight and verdict.breach and not young(snapshot, state):
         return roll_back(snapshot, state, canary, reasons.CHECK_FAILED, verdict.breach)
     wanted = snapshot.spec.rollout.steps[step]
     if state.weight != wanted.weight:
@@ -120,7 +122,7 @@ def _hold(snapshot: Snapshot, state: State, canary: Arm, step: int, wanted: Roll
     at = f"holding at {state.weight} %"
     if snapshot.evidence.unavailable:
         return _wait(state, reasons.NO_EVIDENCE, f"{at}: {missing}", interval, snapshot.evidence.unavailable)
-    if _young(snapshot, state):
+    if young(snapshot, state):
         text = f"evidence counts from {SHORTEST:.0f} s after the rollout's start on"
         return _wait(state, reasons.NOT_ENOUGH_DATA, f"{at}: {text}", min(interval, SHORTEST), text)
     total = episodes(snapshot, canary.revision)
@@ -182,11 +184,6 @@ def _approved(snapshot: Snapshot, state: State, canary: Arm, step: int) -> bool:
     value = snapshot.annotations.get(ANNOTATION_APPROVE, "")
     revision, _, number = value.partition("/")
     return revision == canary.revision and value != state.observed_approve and number in ("", str(step + 1))
-
-
-def _young(snapshot: Snapshot, state: State) -> bool:
-    """The shortest window reaches back before the rollout, where the same revision may have failed once already."""
-    return seconds_since(state.rollout_started_at, snapshot.now) < SHORTEST
 
 
 def _wait(state: State, reason: str, sentence: str, after: float, data: str) -> Move:

@@ -8,9 +8,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 
-from learnloop_api.kinds.model_deployment import MetricThreshold
+from learnloop_api.kinds.analysis import MetricThreshold
 
-_NOUN = {
+NOUN: Mapping[str, str] = {
     "success": "success rate",
     "return": "return",
     "errors": "error rate",
@@ -71,21 +71,21 @@ def check(
     A ratio is measured from the reference in units of its size, so that it keeps its meaning for negative returns:
     the bar is `reference + (ratio - 1) * |reference|`.
     """
-    noun = metric.name if metric.type == "promql" else _NOUN[metric.type]
+    noun = metric.name if metric.type == "promql" else NOUN[metric.type]
     episodes = subject.episodes if subject else 0
     if subject is None or episodes < metric.min_episodes:
         return _hold(f"{noun}: {subject_is} has {episodes} of {metric.min_episodes} episodes needed")
     value = _value(metric, subject)
     if value is None:
-        return _hold(f"{noun}: no number for {subject_is} over {_count(episodes)}{_why(metric, subject)}")
+        return _hold(f"{noun}: no number for {subject_is} over {count(episodes)}{_why(metric, subject)}")
     for bar, low, text in ((metric.min, True, "at least"), (metric.max, False, "at most")):
         if bar is not None and (value < bar if low else value > bar):
             return Check(
                 Verdict.BREACH,
-                f"{noun} of {subject_is} {_number(value)} over {_count(episodes)}; bar {text} {_number(bar)}",
+                f"{noun} of {subject_is} {number(value)} over {count(episodes)}; bar {text} {number(bar)}",
             )
     if metric.min_ratio is None and metric.max_ratio is None:
-        return Check(Verdict.PASS, f"{noun} of {subject_is} {_number(value)}")
+        return Check(Verdict.PASS, f"{noun} of {subject_is} {number(value)}")
     return _against(metric, noun, value, subject, reference, subject_is, reference_is)
 
 
@@ -103,14 +103,14 @@ def _against(
         return _hold(f"{noun}: {reference_is} has {known} of {metric.min_episodes} episodes needed to compare with")
     base = _value(metric, reference)
     if base is None:
-        return _hold(f"{noun}: no number for {reference_is} over {_count(known)}{_why(metric, reference)}")
-    numbers = f"{noun} of {subject_is} {_number(value)} vs {_number(base)} of {reference_is}"
+        return _hold(f"{noun}: no number for {reference_is} over {count(known)}{_why(metric, reference)}")
+    numbers = f"{noun} of {subject_is} {number(value)} vs {number(base)} of {reference_is}"
     for ratio, low in ((metric.min_ratio, True), (metric.max_ratio, False)):
         if ratio is None:
             continue
         bar = base + (ratio - 1) * abs(base)
         if value < bar if low else value > bar:
-            return Check(Verdict.BREACH, f"{numbers} over {_count(subject.episodes)}; bar {_number(ratio)}×")
+            return Check(Verdict.BREACH, f"{numbers} over {count(subject.episodes)}; bar {number(ratio)}×")
     return Check(Verdict.PASS, numbers)
 
 
@@ -134,11 +134,13 @@ def _hold(sentence: str) -> Check:
     return Check(Verdict.HOLD, sentence)
 
 
-def _count(episodes: int) -> str:
+def count(episodes: int) -> str:
+    """`1 episode`, `2 episodes`."""
     return f"{episodes} episode{'' if episodes == 1 else 's'}"
 
 
-def _number(value: float) -> str:
+def number(value: float) -> str:
+    """Three digits where they tell something."""
     if value == 0 or abs(value) >= 10:
         return f"{value:.1f}".removesuffix(".0") if value else "0"
     return f"{value:.3g}"

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 from learnloop_api.names import ANNOTATION_ABORT
 from learnloop_operator.core.rollout import reasons
-from learnloop_operator.core.rollout.judge import judge
+from learnloop_operator.core.rollout.judge import judge_promoted
 from learnloop_operator.core.rollout.move import Move, happened
 from learnloop_operator.core.rollout.state import Arm, State
 from learnloop_operator.core.rollout.withdraw import swap_back
@@ -17,7 +17,7 @@ def watch(snapshot: Snapshot, state: State, new: Arm, old: Arm) -> Move:
     if snapshot.annotations.get(ANNOTATION_ABORT) == new.revision:
         why = f"aborted by the annotation {ANNOTATION_ABORT}"
         return swap_back(snapshot, state, new, old, reasons.ABORTED, why)
-    verdict = judge(snapshot, new.revision, old.revision, "the promoted arm", "the old arm")
+    verdict = judge_promoted(snapshot, new, old)
     if verdict.breach:
         return swap_back(snapshot, state, new, old, reasons.CHECK_FAILED, verdict.breach)
     keep = snapshot.spec.rollout.keep_for_seconds

@@ -10,6 +10,7 @@ from learnloop_operator.core.rollout import reasons
 from learnloop_operator.core.rollout.capacity import replicas, world
 from learnloop_operator.core.rollout.move import Move
 from learnloop_operator.core.rollout.state import Arm
+from learnloop_operator.core.rollout.trial import save
 from learnloop_operator.core.rollout.world import Snapshot
 
 
@@ -40,6 +41,7 @@ def status(snapshot: Snapshot, move: Move, routing_generation: int | None) -> di
         selector=_selector(snapshot, revision),
         observed_retry=state.observed_retry,
         observed_approve=state.observed_approve,
+        evidence=save(state.trials, snapshot.spec.analysis, state.weight / 100.0),
     ).to_kube()
 
 

@@ -9,6 +9,8 @@ from learnloop_api.kinds.model_deployment import (
     ModelDeploymentStatus,
     RolloutStep,
 )
+from learnloop_operator.core.rollout import trial
+from learnloop_operator.core.rollout.trial import Trial
 from learnloop_operator.core.rollout.world import ArmWorld, Model
 from learnloop_operator.core.times import stamp
 
@@ -42,6 +44,8 @@ class State:
     blocked: BlockedRevision | None = None
     observed_retry: str | None = None
     observed_approve: str | None = None
+    trials: tuple[Trial, ...] = ()
+    """The sequential tests of the rollout under way."""
 
     def arms(self) -> tuple[Arm, ...]:
         """The arms whose pods must exist."""
@@ -49,7 +53,7 @@ class State:
 
     def without_canary(self) -> "State":
         """The same rollout with the canary gone: weight 0 and no step."""
-        return replace(self, canary=None, step=None, weight=0, step_started_at=None, step_base=0)
+        return replace(self, canary=None, step=None, weight=0, step_started_at=None, step_base=0, trials=())
 
 
 def load(status: ModelDeploymentStatus, steps: list[RolloutStep]) -> State:
@@ -70,6 +74,7 @@ def load(status: ModelDeploymentStatus, steps: list[RolloutStep]) -> State:
         blocked=status.blocked_revision,
         observed_retry=status.observed_retry,
         observed_approve=status.observed_approve,
+        trials=trial.load(status.evidence or ()) if step is not None else (),
     )
 
 

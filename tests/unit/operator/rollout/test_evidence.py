@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from learnloop_api import names
-from learnloop_api.kinds.model_deployment import MetricThreshold
+from learnloop_api.kinds.analysis import MetricThreshold
 from learnloop_operator.adapters.prometheus import (
     Prometheus,
     PrometheusBadAnswer,

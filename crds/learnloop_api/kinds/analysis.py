@@ -1,0 +1,170 @@
+"""The checks of a rollout: thresholds and sequential tests, and what the latter have found."""
+
+from typing import Annotated, ClassVar, Literal
+
+from pydantic import Field
+
+from learnloop_api.kinds.base import ObjectName, Resource, ShortText
+from learnloop_api.kinds.rules import Rule
+
+
+class ReturnRange(Resource):
+    """Where the returns of all episodes lie."""
+
+    cel_rules: ClassVar[tuple[Rule, ...]] = (
+        Rule("self.lowest < self.highest", "lowest must be below highest", ".lowest"),
+    )
+
+    lowest: float = Field(description="No episode returns less.")
+    highest: float = Field(description="No episode returns more.")
+
+
+class MetricThreshold(Resource):
+    """One check of the canary; missing data holds, it never passes and never rolls back."""
+
+    cel_rules: ClassVar[tuple[Rule, ...]] = (
+        Rule(
+            "(self.type == 'promql') == has(self.query)",
+            "set query with type promql, and only then",
+            ".query",
+        ),
+        Rule(
+            "has(self.min) || has(self.max) || has(self.minRatio) || has(self.maxRatio) || self.test == 'sequential'",
+            "a check without a bound checks nothing: set min, max, minRatio or maxRatio",
+        ),
+        Rule(
+            "self.test != 'sequential' || self.type in ['success', 'return', 'errors']",
+            "test: sequential compares episodes: use type success, return or errors, or test: threshold",
+            ".test",
+        ),
+        Rule(
+            "(self.test == 'sequential') == has(self.maxDrop)",
+            "set maxDrop with test: sequential, and only then",
+            ".maxDrop",
+        ),
+        Rule(
+            "!has(self.maxDrop) || self.type == 'return' || self.maxDrop < 1.0",
+            "maxDrop is a share of the episodes here and must be below 1, e.g. 0.05",
+            ".maxDrop",
+        ),
+        Rule(
+            "self.test != 'sequential' || !(has(self.minRatio) || has(self.maxRatio))",
+            "ratios go with test: threshold only: remove them, maxDrop says what is tolerated",
+            ".test",
+        ),
+        Rule(
+            "(self.test == 'sequential' && self.type == 'return') == has(self.returnRange)",
+            "set returnRange with type return and test: sequential, and only then",
+            ".returnRange",
+        ),
+        Rule(
+            "!has(self.returnRange) || !has(self.maxDrop)"
+            " || self.maxDrop < self.returnRange.highest - self.returnRange.lowest",
+            "maxDrop must be less than returnRange is wide",
+            ".maxDrop",
+        ),
+        Rule("!has(self.min) || !has(self.max) || self.min <= self.max", "min must not be above max", ".min"),
+        Rule(
+            "!has(self.minRatio) || !has(self.maxRatio) || self.minRatio <= self.maxRatio",
+            "minRatio must not be above maxRatio",
+            ".minRatio",
+        ),
+    )
+
+    name: ObjectName = Field(description="Unique within the analysis; verdicts and events say it.")
+    type: Literal["success", "return", "errors", "latency", "promql"] = Field(
+        description=(
+            "success: share of successful episodes; return: mean episode return; errors: share of episodes that "
+            "ended in error; latency: 99th percentile of a policy request in seconds; promql: `query` must return "
+            "one number, $revision and $namespace are replaced."
+        )
+    )
+    query: Annotated[str, Field(min_length=1, max_length=4096)] | None = Field(
+        default=None, description="PromQL; required for type promql."
+    )
+    min: float | None = Field(default=None, description="Lowest acceptable value.")
+    max: float | None = Field(default=None, description="Highest acceptable value.")
+    min_ratio: float | None = Field(
+        default=None, gt=0, description="Lowest acceptable value as a multiple of the stable arm's."
+    )
+    max_ratio: float | None = Field(
+        default=None, gt=0, description="Highest acceptable value as a multiple of the stable arm's."
+    )
+    min_episodes: int = Field(default=5, ge=1, le=1_000_000, description="Canary episodes before this check may speak.")
+    test: Literal["threshold", "sequential"] = Field(
+        default="threshold",
+        description=(
+            "threshold: the numbers as they are against min, max, minRatio and maxRatio. sequential: an always-valid "
+            "test against stable as it serves at the same time; takes the canary back when it is proven worse, passes "
+            "a step when it is proven not to be worse by maxDrop, and holds until then; min and max still count."
+        ),
+    )
+    max_drop: float | None = Field(
+        default=None,
+        gt=0,
+        description=(
+            "The loss against stable that would matter: share of episodes for success and errors, in its own unit for "
+            "return. Half of it takes about four times the episodes."
+        ),
+    )
+    return_range: ReturnRange | None = Field(
+        default=None, description="Where returns lie; required with type return and test: sequential."
+    )
+
+
+def _default_metrics() -> list[MetricThreshold]:
+    return [
+        MetricThreshold(name="return", type="return", min_ratio=0.8),
+        MetricThreshold(name="errors", type="errors", max=0.05),
+    ]
+
+
+class Analysis(Resource):
+    """What must hold at every step and while guarding."""
+
+    interval_seconds: int = Field(default=5, ge=1, le=3600, description="Seconds between two looks at the metrics.")
+    metrics: list[MetricThreshold] = Field(
+        default_factory=_default_metrics,
+        min_length=1,
+        max_length=16,
+        json_schema_extra={"listType": "map", "listMapKeys": ["name"]},
+        description="All of them must hold; the first that does not takes the canary back.",
+    )
+    alpha: float = Field(
+        default=0.01,
+        ge=1e-6,
+        le=0.2,
+        description=(
+            "Chance of a wrong action of all sequential tests together over a whole rollout, however often one looks: "
+            "taking a canary back that is as good as stable, or passing one that is worse by maxDrop."
+        ),
+    )
+
+
+class MetricEvidence(Resource):
+    """What a sequential test has found in this rollout, and all it needs to go on after a restart."""
+
+    name: ObjectName = Field(description="The metric.")
+    claim: ShortText = Field(description="What is tested; evidence for another claim is not carried over.")
+    verdict: Literal["fine", "worse", "undecided"] = Field(
+        description="fine: not worse by maxDrop; worse: worse than stable; undecided: more episodes are needed."
+    )
+    chance_worse: float | None = Field(
+        default=None, description="1 minus the always-valid p-value of 'as good as stable'."
+    )
+    chance_fine: float | None = Field(
+        default=None, description="1 minus the always-valid p-value of 'worse by maxDrop'."
+    )
+    needed_episodes: int | None = Field(
+        default=None, ge=0, description="Canary episodes until a verdict if the rates stay as they are."
+    )
+    log_worse: float | None = Field(default=None, description="Logarithm of the e-value of 'worse'.")
+    log_fine: float | None = Field(default=None, description="Logarithm of the e-value of 'fine'.")
+    judged: list[float] | None = Field(
+        default=None,
+        max_length=4,
+        description="Episodes compared and the sum of their values (0 to 1): two numbers of the canary, two of stable.",
+    )
+    seen: list[float] | None = Field(
+        default=None, max_length=4, description="The same counted by the source at the last comparison."
+    )
