@@ -11,8 +11,10 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 Words = NDArray[np.uint64]
-_GOLDEN = np.uint64(0x9E3779B97F4A7C15)
-_FIRST, _SECOND = np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB)
+_STEP, _ALL = 0x9E3779B97F4A7C15, (1 << 64) - 1
+_MULTIPLIERS = (0xBF58476D1CE4E5B9, 0x94D049BB133111EB)
+_GOLDEN = np.uint64(_STEP)
+_FIRST, _SECOND = (np.uint64(multiplier) for multiplier in _MULTIPLIERS)
 _TOP = np.uint64(1 << 63)
 
 
@@ -28,6 +30,7 @@ class Purpose(enum.IntEnum):
     WEIGHTS = 7
     BASELINE = 8
     BOOTSTRAP = 9
+    NOISE = 10
 
 
 class Split(enum.IntEnum):
@@ -51,6 +54,20 @@ def words(*counters: ArrayLike) -> Words:
     return state
 
 
+def _word(*counters: int) -> int:
+    """`words` for whole numbers, without numpy's overhead per call: the same bits."""
+    state = 0
+    for counter in counters:
+        state = _mix_one((state + _STEP & _ALL) ^ _mix_one(counter + _STEP & _ALL))
+    return state
+
+
+def _mix_one(word: int) -> int:
+    word = (word ^ word >> 30) * _MULTIPLIERS[0] & _ALL
+    word = (word ^ word >> 27) * _MULTIPLIERS[1] & _ALL
+    return word ^ word >> 31
+
+
 def uniforms(*counters: ArrayLike) -> NDArray[np.float64]:
     """Uniform numbers in the open interval (0, 1), 53 bits each; shape as `words`."""
     return np.asarray(((words(*counters) >> np.uint64(12)).astype(np.float64) + 0.5) * 2.0**-52)
@@ -63,8 +80,29 @@ def gumbels(*counters: ArrayLike) -> NDArray[np.float32]:
 
 def generator(*counters: int) -> np.random.Generator:
     """A numpy generator of its own for one occasion, e.g. one epoch's shuffle."""
-    low, high = words(*counters, 0), words(*counters, 1)
-    return np.random.Generator(np.random.Philox(key=np.concatenate((low, high))))
+    key = np.asarray([_word(*counters, half) for half in (0, 1)], dtype=np.uint64)
+    return np.random.Generator(np.random.Philox(key=key))
+
+
+class Draws:
+    """Uniform numbers in [0, 1) for numbered occasions, drawn for many occasions at once.
+
+    A pure function of its arguments: the block it remembers is a cache, not a state.
+    """
+
+    BLOCK = 64
+
+    def __init__(self, shape: tuple[int, ...], *counters: int) -> None:
+        """`shape` of the numbers for one occasion."""
+        self._shape, self._counters = shape, counters
+        self._number, self._block = -1, np.empty(0)
+
+    def at(self, occasion: int) -> NDArray[np.float64]:
+        """The numbers of this occasion. Read only."""
+        number, index = divmod(occasion, self.BLOCK)
+        if number != self._number:
+            self._number, self._block = number, generator(*self._counters, number).random((self.BLOCK, *self._shape))
+        return np.asarray(self._block[index])
 
 
 def episode_seeds(split: Split, seed: int, environment: ArrayLike, episode: ArrayLike) -> Words:

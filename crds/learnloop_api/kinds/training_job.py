@@ -92,6 +92,18 @@ class DqnParameters(Resource):
         default=0.16, gt=0, le=1, description="Share of totalSteps over which the share of random actions falls."
     )
     max_gradient_norm: float = Field(default=10.0, gt=0, le=1000, description="Gradients are clipped to this norm.")
+    n_step: int = Field(
+        default=1, ge=1, le=64, description="Rewards summed before the value of what follows is estimated."
+    )
+    prioritized: bool = Field(
+        default=False, description="Replay transitions in proportion to their last error (arXiv 1511.05952)."
+    )
+    priority_exponent: float = Field(
+        default=0.6, ge=0, le=1, description="With prioritized: 0 samples uniformly, 1 in proportion to the error."
+    )
+    importance_start: float = Field(
+        default=0.4, ge=0, le=1, description="With prioritized: importance correction at the start; it rises to 1."
+    )
     hidden: Layers = Field(
         default=[120, 84], min_length=1, max_length=8, description="Widths of the hidden layers, input side first."
     )

@@ -5,6 +5,9 @@ equation 4:
 
     y = r + gamma (1 - terminated) Q_target(s', argmax_a Q(s', a)),    L = E[ (Q(s, a) - y)^2 ]
 
+Options, off by default: n-step targets (`nStep`, see replay/rings.py) and prioritised replay (`prioritized`, see
+replay/priorities.py), whose importance weights multiply the squared errors.
+
 Deviations, all deliberate:
 - Many environments act at once; one update follows every `steps_per_update` environment steps of all ranks together.
 - The learning rate falls linearly to zero, so that the last policy is not the victim of the last few updates.
@@ -13,6 +16,7 @@ Deviations, all deliberate:
 - Each environment owns a ring of the replay buffer. A batch is drawn from the rings of *all* ranks, each rank sums over
   the transitions it holds and the sums are added up: one rank and many ranks compute the same update, up to the
   order of floating-point additions.
+- The gradient is written out by hand (Gradients); the tests compare it with autograd's of the equation above.
 - Truncation is not termination: s' is the real last observation and its value counts.
 """
 
@@ -24,12 +28,13 @@ from numpy.typing import NDArray
 
 from learnloop_api.kinds.training_job import DqnParameters
 from learnloop_trainer.algorithms.base import Arrays, Experience, Occasion
-from learnloop_trainer.environments import VectorEnvironment
+from learnloop_trainer.environments import Step, VectorEnvironment
 from learnloop_trainer.environments.base import Observations
 from learnloop_trainer.networks import Floats, Network, dense, forward, forward_numpy
 from learnloop_trainer.numerics import require_finite
-from learnloop_trainer.randomness import Purpose, generator, uniforms
-from learnloop_trainer.replay import Replay, Transitions
+from learnloop_trainer.randomness import Draws, Purpose, uniforms
+from learnloop_trainer.replay import Priorities, Replay, Transitions
+from learnloop_trainer.stacks import Stack
 
 ACTIVATION = "relu"
 CHUNK = 32  # vector steps per call of `iterate`
@@ -58,13 +63,42 @@ def act(
 def loss(
     leaves: Mapping[str, torch.Tensor], target: Mapping[str, torch.Tensor], batch: Transitions, discount: float
 ) -> torch.Tensor:
-    """The sum of the squared errors over the transitions (not the mean: ranks add their sums up)."""
+    """The sum of the squared errors over the transitions (not the mean: ranks add their sums up), as the paper has it.
+
+    What `Gradients.compute` differentiates; here for the reader, and for the tests that compare with autograd.
+    """
     with torch.no_grad():
         best = forward(leaves, "q", ACTIVATION, batch.successor).argmax(dim=1, keepdim=True)
         future = forward(target, "q", ACTIVATION, batch.successor).gather(1, best).squeeze(1)
         goal = batch.reward + discount * batch.alive * future
     value = forward(leaves, "q", ACTIVATION, batch.observation).gather(1, batch.action.unsqueeze(1)).squeeze(1)
     return (value - goal).square().sum()
+
+
+class Gradients:
+    """The gradient of `loss`, worked out by hand: no autograd."""
+
+    def __init__(self, network: Network, target: torch.Tensor, parameters: DqnParameters) -> None:
+        """For this network and its target's flat parameters."""
+        layers = range(len(parameters.hidden) + 1)
+        self._online = Stack(network, ["q"], ACTIVATION, layers)
+        self._target = Stack(network, ["q"], ACTIVATION, layers, vector=target)
+        self._discount = parameters.discount
+
+    def compute(self, batch: Transitions, count: int, weights: torch.Tensor | None = None) -> torch.Tensor:
+        """Put the gradient of `loss / count` in the network's flat gradient; returns the errors Q(s, a) - y [n].
+
+        `weights` [n] multiply the squared errors. Within torch.inference_mode.
+        """
+        best = self._online.forward(batch.successor)[0].argmax(1, keepdim=True)
+        goal = self._target.forward(batch.successor)[0].gather(1, best).squeeze(1)
+        goal.mul_(batch.alive).mul_(self._discount).add_(batch.reward)
+        action = batch.action.unsqueeze(1)
+        error = self._online.forward(batch.observation)[0].gather(1, action).squeeze(1).sub_(goal)
+        slope = (error if weights is None else error * weights).mul(2.0 / count)
+        self._online.incoming(len(error))[0].zero_().scatter_(1, action, slope.unsqueeze(1))
+        self._online.backward(len(error))
+        return error
 
 
 class Dqn:
@@ -81,9 +115,19 @@ class Dqn:
         self.parameters, self.occasion, self.environment = parameters, occasion, environment
         self.network = init(parameters, environment.observations, environment.actions, occasion.seed, device)
         self.target = self.network.vector.clone()
-        self._target_views = self.network.views(self.target)
+        self._gradients = Gradients(self.network, self.target, parameters)
         length = max(1, parameters.buffer_size // occasion.environments)
-        self.replay = Replay(environment.members, length, environment.observations)
+        self.replay = Replay(
+            environment.members,
+            length,
+            environment.observations,
+            steps=parameters.n_step,
+            discount=parameters.discount,
+        )
+        self.priorities = (
+            Priorities(occasion.environments, length, parameters.priority_exponent) if parameters.prioritized else None
+        )
+        self._draws = Draws((2, parameters.batch_size), Purpose.REPLAY, occasion.seed)
         self.step = 0
 
     def iterate(self, observation: Observations) -> tuple[Observations, list[Experience]]:
@@ -98,45 +142,74 @@ class Dqn:
         )
         rewards = np.empty((CHUNK, len(environment.members)), dtype=np.float32)
         ended = np.empty(rewards.shape, dtype=np.bool_)
-        for t in range(CHUNK):
-            explore = epsilon(self.parameters, self.step, self.occasion.total_steps)
-            action = act(self.network.actor(), observation, explore, draws[t])
-            step = environment.step(action)
-            self.replay.add(observation, action, step)
-            rewards[t], ended[t] = step.reward, step.terminated | step.truncated
-            observation = step.observation
-            self._learn()
-            self.step += self.occasion.environments
+        with torch.inference_mode():
+            for t in range(CHUNK):
+                explore = epsilon(self.parameters, self.step, self.occasion.total_steps)
+                action = act(self.network.actor(), observation, explore, draws[t])
+                step = environment.step(action)
+                self._store(observation, action, step)
+                rewards[t], ended[t] = step.reward, step.terminated | step.truncated
+                observation = step.observation
+                self._learn()
+                self.step += self.occasion.environments
         require_finite(self.step, observation=observation, reward=rewards)
         require_finite(self.step, loss=self.network.vector.sum().cpu().numpy())
         return observation, [Experience(rewards, ended)]
+
+    def _store(self, observation: Observations, action: NDArray[np.int64], step: Step) -> None:
+        if self.priorities is not None:
+            self.priorities.added(self.replay.position)
+        self.replay.add(observation, action, step)
 
     def _learn(self) -> None:
         """The updates due after this vector step."""
         before = self._due(self.step)
         for _ in range(self._due(self.step + self.occasion.environments) - before):
-            self._update()
+            if self.priorities is None:
+                self._update()
+            else:
+                self._update_by_priority(self.priorities)
 
     def _due(self, step: int) -> int:
         return max(0, step - self.parameters.learning_starts) // self.parameters.steps_per_update
 
     def _update(self) -> None:
-        size, occasion, network = self.parameters.batch_size, self.occasion, self.network
-        random = generator(Purpose.REPLAY, occasion.seed, network.updates)
-        members = random.integers(0, occasion.environments, size)
-        slots = random.integers(0, self.replay.filled, size)
-        batch = self.replay.pick(members, slots, network.vector.device)
-        (loss(network.leaves, self._target_views, batch, self.parameters.discount) / size).backward()  # type: ignore[no-untyped-call]
-        occasion.group.add_up(network.gradient)
-        rate = self.parameters.learning_rate * max(0.0, 1.0 - self.step / occasion.total_steps)
-        network.adam(rate, self.parameters.max_gradient_norm)
-        if network.updates % self.parameters.target_update == 0:
+        size, occasion = self.parameters.batch_size, self.occasion
+        draws = self._draws.at(self.network.updates)
+        members = (draws[0] * occasion.environments).astype(np.int64)
+        slots = (draws[1] * self.replay.filled).astype(np.int64)
+        self._gradients.compute(self.replay.pick(members, slots, self.network.vector.device), size)
+        self._apply()
+
+    def _update_by_priority(self, priorities: Priorities) -> None:
+        """All ranks walk the same tree; each knows the errors of its own transitions, and the sum is all of them."""
+        size, occasion, device = self.parameters.batch_size, self.occasion, self.network.vector.device
+        leaves = priorities.sample(self._draws.at(self.network.updates)[0])
+        slots, members = np.divmod(leaves, occasion.environments)
+        done = min(1.0, self.step / occasion.total_steps)
+        beta = self.parameters.importance_start + done * (1.0 - self.parameters.importance_start)
+        weights = torch.from_numpy(priorities.weights(leaves, self.replay.filled * occasion.environments, beta))
+        mine = torch.from_numpy(self.replay.mine(members))
+        batch = self.replay.pick(members, slots, device)
+        errors = torch.zeros(size, device=device)
+        errors[mine] = self._gradients.compute(batch, size, weights[mine].to(device))
+        occasion.group.add_up(errors)
+        self._apply()
+        priorities.learned(leaves, errors.cpu().numpy())
+
+    def _apply(self) -> None:
+        network, parameters = self.network, self.parameters
+        self.occasion.group.add_up(network.gradient)
+        rate = parameters.learning_rate * max(0.0, 1.0 - self.step / self.occasion.total_steps)
+        network.adam(rate, parameters.max_gradient_norm)
+        if network.updates % parameters.target_update == 0:
             self.target.copy_(network.vector)
 
     def shared(self) -> Arrays:
         """See Learner.shared."""
         counters = np.asarray([self.step, self.replay.position, self.replay.filled], dtype=np.int64)
-        return self.network.state() | {"target": self.target.cpu().numpy().copy(), "counters": counters}
+        state = self.network.state() | {"target": self.target.cpu().numpy().copy(), "counters": counters}
+        return state if self.priorities is None else state | self.priorities.state()
 
     def own(self) -> Arrays:
         """See Learner.own: the replay rings."""
@@ -148,3 +221,7 @@ class Dqn:
         self.target.copy_(torch.from_numpy(np.array(shared["target"], dtype=np.float32)))
         self.step, position, filled = (int(value) for value in shared["counters"])
         self.replay.restore(own, position, filled)
+        if self.environment.state() is None:
+            self.replay.cut()
+        if self.priorities is not None:
+            self.priorities.restore(shared)

@@ -15,6 +15,7 @@ Deviations, all deliberate:
 - A truncated episode bootstraps from the value of its real last observation; only termination means zero.
 - Values and old log-probabilities are computed in one pass after the rollout; the actor itself is numpy.
 - Policy and value function share no layer. No value clipping, no early stop by KL.
+- The gradient is written out by hand (Gradients); the tests compare it with autograd's of the equation above.
 """
 
 from collections.abc import Iterator, Mapping
@@ -28,9 +29,10 @@ from learnloop_api.kinds.training_job import PpoParameters
 from learnloop_trainer.algorithms.base import Arrays, Experience, Occasion
 from learnloop_trainer.environments import VectorEnvironment
 from learnloop_trainer.environments.base import Observations
-from learnloop_trainer.networks import Floats, Network, dense, forward, forward_numpy
+from learnloop_trainer.networks import Floats, Network, dense, forward, forward_numpy, side_by_side
 from learnloop_trainer.numerics import require_finite
 from learnloop_trainer.randomness import Purpose, generator, gumbels
+from learnloop_trainer.stacks import Stack
 
 ACTIVATION = "tanh"
 
@@ -70,8 +72,8 @@ class Batch:
 def init(parameters: PpoParameters, observations: int, actions: int, seed: int, device: torch.device) -> Network:
     """Fresh policy and value networks; a nearly uniform first policy."""
     sizes = [observations, *parameters.hidden]
-    policy = dense("policy", [*sizes, actions], 0.01, seed, 0)
-    return Network(policy | dense("value", [*sizes, 1], 1.0, seed, 1), device)
+    policy, value = dense("policy", [*sizes, actions], 0.01, seed, 0), dense("value", [*sizes, 1], 1.0, seed, 1)
+    return Network(side_by_side(policy, value), device)
 
 
 def act(policy: Mapping[str, Floats], observation: Observations, noise: Floats) -> NDArray[np.int64]:
@@ -91,7 +93,10 @@ def advantages(rollout: Rollout, value: Floats, successor_value: Floats, discoun
 
 
 def loss(leaves: Mapping[str, torch.Tensor], batch: Batch, parameters: PpoParameters) -> torch.Tensor:
-    """The sum of the loss over the samples (not the mean: ranks add their sums up)."""
+    """The sum of the loss over the samples (not the mean: ranks add their sums up), as the paper has it.
+
+    What `Gradients.compute` differentiates; here for the reader, and for the tests that compare with autograd.
+    """
     log_probs = torch.log_softmax(forward(leaves, "policy", ACTIVATION, batch.observation), dim=1)
     value = forward(leaves, "value", ACTIVATION, batch.observation).squeeze(1)
     ratio = (log_probs.gather(1, batch.action.unsqueeze(1)).squeeze(1) - batch.log_prob).exp()
@@ -102,8 +107,48 @@ def loss(leaves: Mapping[str, torch.Tensor], batch: Batch, parameters: PpoParame
     return 0.5 * parameters.value_coefficient * error + parameters.entropy_coefficient * negative_entropy - objective
 
 
+class Gradients:
+    """The gradient of `loss`, worked out by hand: policy and value function side by side, no autograd."""
+
+    def __init__(self, network: Network, parameters: PpoParameters) -> None:
+        """For this network; `parameters` give the weights of the terms."""
+        last = len(parameters.hidden)
+        self._trunk = Stack(network, ["policy", "value"], ACTIVATION, range(last), squash_last=True)
+        self._policy = Stack(network, ["policy"], ACTIVATION, range(last, last + 1))
+        self._value = Stack(network, ["value"], ACTIVATION, range(last, last + 1))
+        self._parameters = parameters
+
+    def compute(self, batch: Batch, count: int) -> None:
+        """Put the gradient of `loss / count` in the network's flat gradient."""
+        size, trunk = len(batch.action), self._trunk.forward(batch.observation)
+        logits, value = self._policy.forward(trunk[:1])[0], self._value.forward(trunk[1:])[0]
+        self._by_logits(logits, batch, self._policy.incoming(size)[0]).div_(count)
+        error = torch.sub(value, batch.target.unsqueeze(1), out=self._value.incoming(size)[0])
+        error.mul_(self._parameters.value_coefficient / count)
+        into = self._trunk.incoming(size)
+        self._policy.backward(size, into=into[:1])
+        self._value.backward(size, into=into[1:])
+        self._trunk.backward(size)
+
+    def _by_logits(self, logits: torch.Tensor, batch: Batch, out: torch.Tensor) -> torch.Tensor:
+        """With p the probabilities: -r A (onehot(a) - p) where the clip is not active, + c_e p (log p + H)."""
+        clip, action = self._parameters.clip, batch.action.unsqueeze(1)
+        log_probs = torch.log_softmax(logits, 1)
+        ratio = log_probs.gather(1, action).squeeze(1).sub_(batch.log_prob).exp_()
+        gain = ratio * batch.advantage
+        clipped = ratio.clamp_(1 - clip, 1 + clip).mul_(batch.advantage)
+        pull = gain.mul_(gain <= clipped).neg_().unsqueeze(1)
+        probs = torch.exp(log_probs, out=out)
+        negative_entropy = (probs * log_probs).sum(1, keepdim=True)
+        log_probs.sub_(negative_entropy).mul_(self._parameters.entropy_coefficient).sub_(pull)
+        return probs.mul_(log_probs).scatter_add_(1, action, pull)
+
+
 def prepare(network: Network, rollout: Rollout, parameters: PpoParameters, occasion: Occasion) -> Batch:
-    """Old log-probabilities, normalised advantages and value targets of a rollout; samples in env-major order."""
+    """Old log-probabilities, normalised advantages and value targets of a rollout; samples in env-major order.
+
+    Within torch.inference_mode.
+    """
     device = network.vector.device
 
     def flat(array: NDArray[np.generic]) -> torch.Tensor:
@@ -111,26 +156,27 @@ def prepare(network: Network, rollout: Rollout, parameters: PpoParameters, occas
         return torch.from_numpy(swapped.reshape(-1, *array.shape[2:])).to(device)
 
     observation, action = flat(rollout.observation), flat(rollout.action)
-    with torch.no_grad():
-        log_probs = torch.log_softmax(forward(network.leaves, "policy", ACTIVATION, observation), dim=1)
-        value = forward(network.leaves, "value", ACTIVATION, observation).squeeze(1)
-        next_value = forward(network.leaves, "value", ACTIVATION, flat(rollout.successor)).squeeze(1)
-        shape = (rollout.reward.shape[1], rollout.reward.shape[0])
-        values = value.cpu().numpy().reshape(shape).T
-        next_values = next_value.cpu().numpy().reshape(shape).T
-        advantage = flat(advantages(rollout, values, next_values, parameters.discount, parameters.gae_lambda))
-        target = advantage + value
-        count, total, squares = occasion.group.sum(
-            [float(len(advantage)), float(advantage.double().sum()), float(advantage.double().square().sum())]
-        )
-        mean = total / count
-        deviation = max(squares / count - mean * mean, 0.0) ** 0.5
-        advantage = (advantage - mean) / (deviation + 1e-8)
-        log_prob = log_probs.gather(1, action.unsqueeze(1)).squeeze(1)
+    log_probs = torch.log_softmax(forward(network.leaves, "policy", ACTIVATION, observation), dim=1)
+    value = forward(network.leaves, "value", ACTIVATION, observation).squeeze(1)
+    next_value = forward(network.leaves, "value", ACTIVATION, flat(rollout.successor)).squeeze(1)
+    shape = (rollout.reward.shape[1], rollout.reward.shape[0])
+    values = value.cpu().numpy().reshape(shape).T
+    next_values = next_value.cpu().numpy().reshape(shape).T
+    advantage = flat(advantages(rollout, values, next_values, parameters.discount, parameters.gae_lambda))
+    target = advantage + value
+    count, total, squares = occasion.group.sum(
+        [float(len(advantage)), float(advantage.double().sum()), float(advantage.double().square().sum())]
+    )
+    mean = total / count
+    deviation = max(squares / count - mean * mean, 0.0) ** 0.5
+    advantage = (advantage - mean) / (deviation + 1e-8)
+    log_prob = log_probs.gather(1, action.unsqueeze(1)).squeeze(1)
     return Batch(observation, action, log_prob, advantage, target)
 
 
-def update(network: Network, batch: Batch, parameters: PpoParameters, occasion: Occasion, rate: float) -> None:
+def update(
+    network: Network, gradients: Gradients, batch: Batch, parameters: PpoParameters, occasion: Occasion, rate: float
+) -> None:
     """`epochs` passes over the batch of all ranks; `batch` is this rank's part of it."""
     share, horizon = occasion.group.place.share(occasion.environments), parameters.horizon
     low, high, total = share.start * horizon, share.stop * horizon, occasion.environments * horizon
@@ -141,7 +187,7 @@ def update(network: Network, batch: Batch, parameters: PpoParameters, occasion: 
         sizes = np.diff(np.concatenate(([0], np.cumsum(mine)))[edges]).tolist()
         for minibatch, size in zip(batch.pick(order[mine] - low).cut(sizes), np.diff(edges), strict=True):
             if size:  # more minibatches than samples leave some empty, on all ranks alike
-                (loss(network.leaves, minibatch, parameters) / int(size)).backward()  # type: ignore[no-untyped-call]
+                gradients.compute(minibatch, int(size))
                 occasion.group.add_up(network.gradient)
                 network.adam(rate, parameters.max_gradient_norm)
 
@@ -159,6 +205,7 @@ class Ppo:
         """A fresh learner at step 0."""
         self.parameters, self.occasion, self.environment = parameters, occasion, environment
         self.network = init(parameters, environment.observations, environment.actions, occasion.seed, device)
+        self._gradients = Gradients(self.network, parameters)
         self.step = 0
 
     def iterate(self, observation: Observations) -> tuple[Observations, list[Experience]]:
@@ -166,8 +213,9 @@ class Ppo:
         observation, rollout = self._collect(observation)
         require_finite(self.step, observation=rollout.successor, reward=rollout.reward)
         rate = self.parameters.learning_rate * max(0.0, 1.0 - self.step / self.occasion.total_steps)
-        batch = prepare(self.network, rollout, self.parameters, self.occasion)
-        update(self.network, batch, self.parameters, self.occasion, rate)
+        with torch.inference_mode():
+            batch = prepare(self.network, rollout, self.parameters, self.occasion)
+            update(self.network, self._gradients, batch, self.parameters, self.occasion, rate)
         self.step += self.occasion.environments * self.parameters.horizon
         require_finite(self.step, loss=self.network.vector.sum().cpu().numpy())
         return observation, [Experience(rollout.reward, rollout.terminated | rollout.truncated)]

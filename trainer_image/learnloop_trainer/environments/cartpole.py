@@ -15,6 +15,8 @@ from learnloop_trainer.randomness import Purpose, Split, episode_seeds, uniforms
 GRAVITY, POLE_MASS, TOTAL_MASS, HALF_LENGTH, FORCE, SECONDS = 9.8, 0.1, 1.1, 0.5, 10.0, 0.02
 POLE_MOMENT = POLE_MASS * HALF_LENGTH
 POSITION_LIMIT, ANGLE_LIMIT = 2.4, 12 * 2 * math.pi / 360
+LIMITS = np.asarray([[POSITION_LIMIT], [ANGLE_LIMIT]])
+PULL = np.asarray([-FORCE, FORCE]) / TOTAL_MASS  # by action
 MAX_STEPS = 500
 
 
@@ -29,6 +31,9 @@ class CartPole:
         self.members = members
         self._split, self._seed = split, seed
         self._numbers = np.asarray(members, dtype=np.uint64)
+        self._rate = np.empty((4, len(members)))
+        self._reward = np.ones(len(members), dtype=np.float32)
+        self._reward.flags.writeable = False  # every step hands out the same one
         self.reset()
 
     def reset(self) -> Observations:
@@ -51,16 +56,25 @@ class CartPole:
 
     def step(self, actions: NDArray[np.int64]) -> Step:
         """See VectorEnvironment.step."""
-        _, speed, angle, spin = self._body
+        body, rate = self._body, self._rate
+        _, rate[0], angle, rate[2] = body  # the rates of position and angle are the speeds before this step
         sine, cosine = np.sin(angle), np.cos(angle)
-        pull = (np.where(actions == 1, FORCE, -FORCE) + POLE_MOMENT * np.square(spin) * sine) / TOTAL_MASS
-        spin_up = (GRAVITY * sine - cosine * pull) / (
-            HALF_LENGTH * (4.0 / 3.0 - POLE_MASS * np.square(cosine) / TOTAL_MASS)
-        )
-        speed_up = pull - POLE_MOMENT * spin_up * cosine / TOTAL_MASS
-        self._body += SECONDS * np.stack((speed, speed_up, spin, spin_up))
+        pull = rate[2] * rate[2]
+        pull *= sine
+        pull *= POLE_MOMENT / TOTAL_MASS
+        pull += PULL.take(actions)
+        inertia = cosine * cosine
+        inertia *= -HALF_LENGTH * POLE_MASS / TOTAL_MASS
+        inertia += HALF_LENGTH * 4.0 / 3.0
+        sine *= GRAVITY
+        sine -= cosine * pull
+        spin_up = np.divide(sine, inertia, out=rate[3])
+        cosine *= spin_up
+        cosine *= POLE_MOMENT / TOTAL_MASS
+        np.subtract(pull, cosine, out=rate[1])
+        body += SECONDS * rate
         self._age += 1
-        terminated = (np.abs(self._body[0]) > POSITION_LIMIT) | (np.abs(self._body[2]) > ANGLE_LIMIT)
+        terminated = np.asarray((np.abs(body[::2]) > LIMITS).any(axis=0))
         truncated = self._age >= MAX_STEPS
         successor = observation = self._observe()
         ended = terminated | truncated
@@ -69,7 +83,7 @@ class CartPole:
             self._episode[which] += 1
             self._begin(which)
             observation = self._observe()
-        return Step(observation, successor, np.ones(len(ended), dtype=np.float32), terminated, truncated)
+        return Step(observation, successor, self._reward, terminated, truncated)
 
     def state(self) -> dict[str, NDArray[np.generic]]:
         """See VectorEnvironment.state."""

@@ -1,4 +1,4 @@
-"""A uniform replay buffer: one ring per environment in one preallocated block, sampled with one gather per field."""
+"""A replay buffer: one ring per environment in one preallocated block, sampled with one gather for all fields."""
 
 from dataclasses import dataclass
 
@@ -15,53 +15,106 @@ class Transitions:
 
     observation: torch.Tensor
     successor: torch.Tensor
-    action: torch.Tensor  # int64
+    action: torch.Tensor  # int64 [samples], or float32 [samples, dimensions]
     reward: torch.Tensor
-    alive: torch.Tensor  # 1.0 unless the episode terminated here
+    alive: torch.Tensor  # weight of the future: 1.0 unless the episode terminated here
 
 
 class Replay:
-    """The rings of environments `members`. They advance in lockstep, so position and fill are single numbers."""
+    """The rings of environments `members`. They advance in lockstep, so position and fill are single numbers.
 
-    def __init__(self, members: range, length: int, observations: int) -> None:
-        """Room for `length` transitions of each environment; the oldest are overwritten."""
+    With `steps` > 1 a batch holds n-step transitions (Sutton, 1988; Hessel et al., 2018, arXiv 1710.02298, section 3):
+    the discounted sum of up to n rewards, the observation after them, and discount^(n-1) as weight of its future. A
+    window ends early where its episode ends and at the newest transition.
+    """
+
+    def __init__(
+        self,
+        members: range,
+        length: int,
+        observations: int,
+        *,
+        dimensions: int = 0,
+        steps: int = 1,
+        discount: float = 1.0,
+    ) -> None:
+        """Room for `length` transitions of each environment; the oldest are overwritten.
+
+        `dimensions`: numbers in an action; 0 for discrete actions.
+        """
         self.members, self.length = members, length
         self.position = self.filled = 0
-        shape = (len(members), length)
-        self._fields: dict[str, NDArray[np.generic]] = {
-            "observation": np.zeros((*shape, observations), dtype=np.float32),
-            "successor": np.zeros((*shape, observations), dtype=np.float32),
-            "action": np.zeros(shape, dtype=np.int64),
-            "reward": np.zeros(shape, dtype=np.float32),
-            "alive": np.zeros(shape, dtype=np.float32),
-        }
+        self._steps, self._discount, self._discrete = steps, np.float32(discount), not dimensions
+        edges = np.cumsum([0, observations, observations, dimensions or 1, 1, 1, 1]).tolist()
+        names = ("observation", "successor", "action", "reward", "alive", "ended")
+        self._columns = {name: slice(*edges[i : i + 2]) for i, name in enumerate(names)}
+        # float32 throughout: action numbers stay exact up to 2^24.
+        self._records = np.zeros((len(members), length, edges[-1]), dtype=np.float32)
 
-    def add(self, observation: Observations, action: NDArray[np.int64], step: Step) -> None:
+    def add(self, observation: Observations, action: NDArray[np.generic], step: Step) -> None:
         """Store one vector step."""
-        fields, at = self._fields, self.position
-        fields["observation"][:, at], fields["successor"][:, at] = observation, step.successor
-        fields["action"][:, at], fields["reward"][:, at] = action, step.reward
-        fields["alive"][:, at] = ~step.terminated
-        self.position = (at + 1) % self.length
+        record, columns = self._records[:, self.position], self._columns
+        record[:, columns["observation"]], record[:, columns["successor"]] = observation, step.successor
+        record[:, columns["action"]] = action.reshape(len(action), -1)
+        last = record[:, columns["reward"].start :]
+        last[:, 0], last[:, 1], last[:, 2] = step.reward, ~step.terminated, step.terminated | step.truncated
+        self.position = (self.position + 1) % self.length
         self.filled = min(self.filled + 1, self.length)
+
+    def cut(self) -> None:
+        """The episodes under way will not go on (their environments were lost): no window may cross this moment."""
+        if self.filled:
+            self._records[:, self.position - 1, self._columns["ended"]] = 1
+
+    def mine(self, members: NDArray[np.int64]) -> NDArray[np.bool_]:
+        """Which of these environments have their rings here; the others' are on other ranks."""
+        return np.asarray((members >= self.members.start) & (members < self.members.stop))
 
     def pick(self, members: NDArray[np.int64], slots: NDArray[np.int64], device: torch.device) -> Transitions:
         """Those of the transitions (member, slot) that these rings hold; the rest belong to other ranks."""
-        mine = (members >= self.members.start) & (members < self.members.stop)
-        flat = (members[mine] - self.members.start) * self.length + slots[mine]
-        return Transitions(
-            **{
-                name: torch.from_numpy(array.reshape(-1, *array.shape[2:]).take(flat, axis=0)).to(device)
-                for name, array in self._fields.items()
-            }
-        )
+        if not self._whole(members):
+            mine = self.mine(members)
+            members, slots = members[mine], slots[mine]
+        start = (members - self.members.start) * self.length
+        records = self._records.reshape(-1, self._records.shape[2])
+        rows = records.take(start + slots, axis=0)
+        if self._steps > 1:
+            self._look_ahead(rows, records, start, slots)
+        batch = torch.from_numpy(rows).to(device)
+        field = {name: batch[:, columns] for name, columns in self._columns.items()}
+        action = field["action"].squeeze(1).long() if self._discrete else field["action"]
+        reward, alive = field["reward"].squeeze(1), field["alive"].squeeze(1)
+        return Transitions(field["observation"], field["successor"], action, reward, alive)
+
+    def _whole(self, members: NDArray[np.int64]) -> bool:
+        return not len(members) or bool(members.min() >= self.members.start and members.max() < self.members.stop)
+
+    def _look_ahead(
+        self,
+        rows: NDArray[np.float32],
+        records: NDArray[np.float32],
+        start: NDArray[np.int64],
+        slots: NDArray[np.int64],
+    ) -> None:
+        """Turn one-step rows into n-step rows, all windows at once."""
+        columns, weight = self._columns, np.float32(1)
+        reward, alive, ended = (columns[name].start for name in ("reward", "alive", "ended"))
+        newest = (self.position - 1) % self.length
+        goes_on = (rows[:, ended] == 0) & (slots != newest)
+        for _ in range(self._steps - 1):
+            slots, weight = (slots + 1) % self.length, weight * self._discount
+            on = np.flatnonzero(goes_on)
+            following = records.take(start[on] + slots[on], axis=0)
+            rows[on, reward] += weight * following[:, reward]
+            rows[on, alive] = weight * following[:, alive]
+            rows[on, columns["successor"]] = following[:, columns["successor"]]
+            goes_on[on] = (following[:, ended] == 0) & (slots[on] != newest)
 
     def state(self) -> dict[str, NDArray[np.generic]]:
         """The filled part of the rings, axis 0 = environment. Copies."""
-        return {f"replay.{name}": array[:, : self.filled].copy() for name, array in self._fields.items()}
+        return {"replay": self._records[:, : self.filled].copy()}
 
     def restore(self, state: dict[str, NDArray[np.generic]], position: int, filled: int) -> None:
         """Take up saved rings; raises KeyError or ValueError when they do not fit."""
+        self._records[:, :filled] = state["replay"]
         self.position, self.filled = position, filled
-        for name, array in self._fields.items():
-            array[:, :filled] = state[f"replay.{name}"]

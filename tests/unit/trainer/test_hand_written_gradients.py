@@ -1,0 +1,82 @@
+"""Gradients worked out by hand are autograd's of the papers' losses."""
+
+import numpy as np
+import pytest
+import torch
+
+from learnloop_api.kinds.training_job import DqnParameters, PpoParameters
+from learnloop_trainer.algorithms import dqn, ppo
+from learnloop_trainer.networks import Network
+from learnloop_trainer.randomness import Draws, Purpose, generator, words
+from learnloop_trainer.replay import Transitions
+from learnloop_trainer.stacks import neighbours
+
+CPU = torch.device("cpu")
+COUNT = 33
+
+
+def shaken(network: Network) -> Network:
+    """Away from the start, where biases are 0 and the policy is uniform."""
+    network.vector.add_(torch.randn(network.vector.shape, generator=torch.Generator().manual_seed(0)) * 0.3)
+    return network
+
+
+def by_autograd(network: Network, loss: torch.Tensor) -> torch.Tensor:
+    (loss / COUNT).backward()
+    gradient = network.gradient.clone()
+    network.gradient.fill_(7.0)  # what is left here must be replaced, not added to
+    return gradient
+
+
+@pytest.mark.parametrize(("actions", "hidden"), [(2, [8]), (5, [7, 9, 5])])
+def test_ppos_gradient_is_autograds(actions: int, hidden: list[int]) -> None:
+    random = torch.Generator().manual_seed(1)
+    draw = lambda *shape: torch.randn(shape, generator=random)  # noqa: E731
+    parameters = PpoParameters(hidden=hidden)
+    network = shaken(ppo.init(parameters, 4, actions, 0, CPU))
+    action, log_prob = torch.arange(COUNT) % actions, draw(COUNT) * 0.5 - np.log(actions)  # most ratios are clipped
+    batch = ppo.Batch(draw(COUNT, 4), action, log_prob, draw(COUNT), draw(COUNT))
+    expected = by_autograd(network, ppo.loss(network.leaves, batch, parameters))
+    with torch.inference_mode():
+        ppo.Gradients(network, parameters).compute(batch, COUNT)
+    assert torch.allclose(network.gradient, expected, atol=1e-6)
+
+
+def test_dqns_gradient_is_autograds_and_importance_weights_multiply_the_squares() -> None:
+    random = torch.Generator().manual_seed(1)
+    draw = lambda *shape: torch.randn(shape, generator=random)  # noqa: E731
+    parameters = DqnParameters(hidden=[9, 7])
+    network = shaken(dqn.init(parameters, 4, 3, 0, CPU))
+    target = network.vector + 0.1 * draw(*network.vector.shape)
+    action, alive = torch.arange(COUNT) % 3, (draw(COUNT) < 1).float()
+    batch = Transitions(draw(COUNT, 4), draw(COUNT, 4), action, draw(COUNT), alive)
+    expected = by_autograd(network, dqn.loss(network.leaves, network.views(target), batch, 0.99))
+    gradients = dqn.Gradients(network, target, parameters)
+    with torch.inference_mode():
+        errors = gradients.compute(batch, COUNT)
+        assert torch.allclose(network.gradient, expected, atol=1e-6)
+        gradients.compute(batch, COUNT, torch.full((COUNT,), 0.5))
+    assert torch.allclose(network.gradient, expected / 2, atol=1e-6)
+    goal = dqn.loss(network.leaves, network.views(target), batch, 0.99)
+    assert float(errors.square().sum()) == pytest.approx(float(goal), rel=1e-5)
+
+
+def test_only_parameters_of_one_shape_side_by_side_make_a_stack() -> None:
+    network = ppo.init(PpoParameters(hidden=[8]), 4, 2, 0, CPU)
+    both = neighbours(network, network.vector, ["policy.0.weight", "value.0.weight"])
+    assert torch.equal(both[1], network.leaves["value.0.weight"])
+    for names in (["value.0.weight", "policy.0.weight"], ["policy.1.weight", "value.1.weight"]):
+        with pytest.raises(ValueError, match="not neighbours of one shape"):
+            neighbours(network, network.vector, names)
+
+
+def test_a_generator_has_the_same_key_as_the_vectorised_words() -> None:
+    key = generator(Purpose.SHUFFLE, 2**31 - 1, 12345).bit_generator.state["state"]["key"]
+    assert key.tolist() == [int(words(Purpose.SHUFFLE, 2**31 - 1, 12345, half)[0]) for half in (0, 1)]
+
+
+def test_draws_of_an_occasion_do_not_depend_on_what_was_asked_before() -> None:
+    one, other = Draws((2, 3), Purpose.REPLAY, 5), Draws((2, 3), Purpose.REPLAY, 5)
+    forward = [one.at(n).copy() for n in range(130)]
+    assert all(np.array_equal(other.at(n), forward[n]) for n in (129, 0, 64, 63))
+    assert len(np.unique(forward)) == 130 * 6

@@ -1,0 +1,148 @@
+"""What replay hands out: n-step windows, and transitions in proportion to their priorities."""
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from learnloop_api.kinds.training_job import DqnParameters
+from learnloop_trainer.algorithms import Occasion
+from learnloop_trainer.algorithms.dqn import Dqn
+from learnloop_trainer.checkpoints import Training, restore, save
+from learnloop_trainer.containers import unpack
+from learnloop_trainer.environments import Step, make
+from learnloop_trainer.groups import Alone
+from learnloop_trainer.order import Order
+from learnloop_trainer.randomness import Split
+from learnloop_trainer.replay import Priorities, Replay, Transitions
+from learnloop_trainer.replay.priorities import SumTree
+from learnloop_trainer.session import begin
+
+CPU = torch.device("cpu")
+RAINBOW = {
+    "environments": 8,
+    "bufferSize": 1000,
+    "batchSize": 32,
+    "learningStarts": 64,
+    "hidden": [16],
+    "nStep": 3,
+    "prioritized": True,
+}
+
+
+def filled(replay: Replay, steps: int, ends: dict[int, str]) -> Replay:
+    """One environment that counts: observation t, successor t + 1, reward 2^t."""
+    for t in range(steps):
+        one = np.full((1, 1), t, dtype=np.float32)
+        over = {kind: np.asarray([ends.get(t) == kind]) for kind in ("terminated", "truncated")}
+        step = Step(one + 1, one + 1, np.asarray([2.0**t], dtype=np.float32), over["terminated"], over["truncated"])
+        replay.add(one, np.asarray([t % 2]), step)
+    return replay
+
+
+def row(batch: Transitions) -> list[list[float]]:
+    fields = (batch.observation[:, 0], batch.successor[:, 0], batch.action, batch.reward, batch.alive)
+    return [[float(value) for value in sample] for sample in zip(*fields, strict=True)]
+
+
+def test_an_n_step_window_sums_discounted_rewards_and_ends_with_its_episode_and_at_the_newest_transition() -> None:
+    replay = Replay(range(1), 8, 1, steps=3, discount=0.5)
+    filled(replay, 10, {4: "terminated", 6: "truncated"})  # slots 0 and 1 hold t = 8 and 9 again
+    slots = np.asarray([2, 3, 4, 5, 6, 7, 0, 1])
+    assert row(replay.pick(np.zeros(8, dtype=np.int64), slots, CPU)) == [
+        [2, 5, 0, 4 + 8 / 2 + 16 / 4, 0],  # reaches the termination with its third step
+        [3, 5, 1, 8 + 16 / 2, 0],
+        [4, 5, 0, 16, 0],
+        [5, 7, 1, 32 + 64 / 2, 0.5],  # truncated: the future counts, one step later
+        [6, 7, 0, 64, 1],
+        [7, 10, 1, 128 + 256 / 2 + 512 / 4, 0.25],  # over the ring's edge, up to the newest
+        [8, 10, 0, 256 + 512 / 2, 0.5],
+        [9, 10, 1, 512, 1],
+    ]
+
+
+def test_no_window_crosses_the_moment_at_which_environments_were_lost() -> None:
+    replay = filled(Replay(range(1), 8, 1, steps=3, discount=0.5), 4, {})
+    replay.cut()
+    filled(replay, 2, {})
+    assert row(replay.pick(np.zeros(1, dtype=np.int64), np.asarray([2]), CPU)) == [[2, 4, 0, 4 + 8 / 2, 0.5]]
+
+
+@given(st.lists(st.tuples(st.integers(0, 12), st.floats(0, 1e6)), min_size=1, max_size=60), st.data())
+@settings(max_examples=60, deadline=None)
+def test_the_tree_finds_what_a_running_sum_finds(changes: list[tuple[int, float]], data: st.DataObject) -> None:
+    tree, plain = SumTree(13), np.zeros(13)
+    for leaf, value in changes:
+        tree.put(np.asarray([leaf]), np.asarray([value]))
+        plain[leaf] = value
+    assert tree.leaves().tolist() == plain.tolist()
+    assert tree.total == pytest.approx(plain.sum())
+    again = SumTree(13)
+    again.fill(tree.leaves())
+    assert np.array_equal(again._nodes, tree._nodes)
+    if tree.total > 0:
+        share = data.draw(st.lists(st.floats(0, 1, exclude_max=True), min_size=1, max_size=20))
+        found = tree.find(np.asarray(share) * tree.total)
+        assert (plain[found] > 0).all()
+        after = np.cumsum(plain)[found]
+        mass, slack = np.asarray(share) * tree.total, 1e-9 * tree.total
+        assert (after >= mass - slack).all()
+        assert (after - plain[found] <= mass + slack).all()
+
+
+def test_transitions_are_drawn_in_proportion_to_their_errors_and_weights_undo_it() -> None:
+    priorities = Priorities(environments=2, length=4, exponent=1.0)
+    for slot in range(2):
+        priorities.added(slot)
+    leaves = np.arange(4)
+    priorities.learned(leaves, np.asarray([1.0, -2.0, 3.0, 4.0], dtype=np.float32))
+    draws = np.random.default_rng(0).random(20_000)
+    counts = np.bincount(priorities.sample(draws), minlength=8)
+    assert counts / 20_000 == pytest.approx([0.1, 0.2, 0.3, 0.4, 0, 0, 0, 0], abs=1e-3)
+    assert priorities.weights(leaves, 4, 1.0) == pytest.approx([1, 1 / 2, 1 / 3, 1 / 4], rel=1e-5)
+    priorities.added(2)
+    assert priorities.tree.leaves()[4:6] == pytest.approx([4, 4], rel=1e-5)
+
+
+@pytest.mark.parametrize("bad", [np.ones(7), np.full(8, -1.0), np.full(8, np.nan)])
+def test_priorities_that_do_not_fit_are_refused(bad: np.ndarray) -> None:
+    with pytest.raises(ValueError, match="do not fit 8 transitions"):
+        Priorities(2, 4, 0.6).restore({"priorities": bad, "priorities.largest": np.ones(1)})
+
+
+def test_an_interrupted_run_with_n_steps_and_priorities_ends_with_the_same_state_to_the_last_bit(
+    make_order: Callable[..., Order],
+) -> None:
+    order = make_order("dqn", steps=4000, dqn=RAINBOW)
+
+    def advance(training: Training, times: int) -> None:
+        for _ in range(times):
+            training.observation, _ = training.learner.iterate(training.observation)
+
+    whole, first, second = (begin(order, Alone(), CPU) for _ in range(3))
+    advance(whole, 6)
+    advance(first, 3)
+    body = save(first, order, Alone())
+    assert body is not None
+    restore(second, order, Alone(), body)
+    advance(second, 3)
+    assert whole.learner.network.updates > 100
+    one, two = (unpack(save(end, order, Alone()) or b"")[0] for end in (second, whole))
+    assert {name: array.tobytes() for name, array in one.items()} == {name: two[name].tobytes() for name in two}
+
+
+def test_every_stored_transition_has_a_priority_and_belongs_to_one_rank() -> None:
+    parameters = DqnParameters.model_validate(RAINBOW)
+    members = np.asarray([0, 5, 3, 7])
+    halves = [Replay(range(4), 9, 1), Replay(range(4, 8), 9, 1)]
+    assert np.array_equal(halves[0].mine(members), ~halves[1].mine(members))
+    environment = make("CartPole-v1", Split.TRAINING, 0, range(8))
+    learner = Dqn(parameters, environment, Occasion(0, 1000, 8, Alone()), CPU)
+    learner.iterate(environment.reset())
+    assert learner.priorities is not None
+    stored = learner.priorities.tree.leaves()
+    assert (stored[: 8 * learner.replay.filled] > 0).all()
+    assert not stored[8 * learner.replay.filled :].any()
