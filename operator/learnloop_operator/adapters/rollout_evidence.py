@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from datetime import UTC, datetime
 
 from learnloop_api import names
 from learnloop_api.kinds.analysis import MetricThreshold
@@ -52,11 +53,13 @@ def counters_query(namespace: str, name: str, revisions: Sequence[str], seconds:
         total = f"sum by ({by}) (({born}) or increase({series}[{seconds}s]))"
         return f'label_replace({total}, "{_SIGNAL}", "{signal}", "", "")'
 
+    seen = f"min by (revision) (timestamp({names.METRIC_EPISODES_ENDED}{{{select}}}))"
     return " or ".join(
         (
             part("ended", "revision, outcome", names.METRIC_EPISODES_ENDED),
             part("gain", "revision", names.METRIC_EPISODE_RETURN_GAIN),
             part("loss", "revision", names.METRIC_EPISODE_RETURN_LOSS),
+            f'label_replace({seen}, "{_SIGNAL}", "seen", "", "")',
         )
     )
 
@@ -76,13 +79,19 @@ def arm_evidence(samples: Sequence[Sample]) -> dict[str, ArmEvidence]:
     """
     ended: dict[str, dict[str, float]] = {}
     total: dict[str, float] = {}
+    seen: dict[str, datetime] = {}
     for sample in samples:
         revision, signal = sample.labels.get("revision", ""), sample.labels.get(_SIGNAL)
         if signal == "ended":
             ended.setdefault(revision, {})[sample.labels.get("outcome", "")] = max(0.0, sample.value)
         elif signal in ("gain", "loss"):
             total[revision] = total.get(revision, 0.0) + (sample.value if signal == "gain" else -sample.value)
-    return {revision: _arm(outcomes, total.get(revision)) for revision, outcomes in ended.items()}
+        elif signal == "seen":
+            seen[revision] = datetime.fromtimestamp(sample.value, UTC)
+    return {
+        revision: replace(_arm(outcomes, total.get(revision)), seen_at=seen.get(revision))
+        for revision, outcomes in ended.items()
+    }
 
 
 def _arm(outcomes: Mapping[str, float], total: float | None) -> ArmEvidence:

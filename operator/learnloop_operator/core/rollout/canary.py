@@ -13,6 +13,7 @@ from learnloop_operator.core.rollout.capacity import canary_replicas, hopeless, 
 from learnloop_operator.core.rollout.judge import episodes, judge_canary, observed, young
 from learnloop_operator.core.rollout.move import Move, happened
 from learnloop_operator.core.rollout.state import Arm, State
+from learnloop_operator.core.rollout.step_base import SOON, begun, settled
 from learnloop_operator.core.rollout.windows import SHORTEST
 from learnloop_operator.core.rollout.withdraw import roll_back
 from learnloop_operator.core.rollout.world import Snapshot
@@ -38,7 +39,7 @@ def _starting(snapshot: Snapshot, state: State, canary: Arm) -> Move:
     if arm.ready >= needed:
         sentence = f"canary {canary.revision} is ready with {arm.ready} of {needed} pods"
         return Move(
-            replace(state, step=0, weight=0, step_started_at=stamp(snapshot.now)),
+            replace(state, step=0, weight=0, step_started_at=stamp(snapshot.now), step_base=0),
             "Progressing",
             reasons.CANARY_READY,
             sentence,
@@ -62,7 +63,7 @@ def _lost_pods(snapshot: Snapshot, state: State, canary: Arm) -> Move:
     sentence = f"the canary {canary.revision} lost its last ready pod and gets no episodes until it is back{said}"
     events = happened(reasons.WEIGHT_LOWERED, sentence, warning=True) if state.weight else ()
     return Move(
-        replace(state, weight=0),
+        replace(state, weight=0, step_base=None),
         "Progressing",
         reasons.PODS_NOT_READY,
         sentence,
@@ -111,7 +112,7 @@ def _to_weight(snapshot: Snapshot, state: State, canary: Arm, step: int, wanted:
         state,
         weight=wanted.weight,
         step_started_at=stamp(snapshot.now),
-        step_base=episodes(snapshot, canary.revision),
+        step_base=begun(state),
     )
     name = reasons.WEIGHT_RAISED if up else reasons.WEIGHT_LOWERED
     return Move(after, "Progressing", reasons.STEPPING, sentence, happened(name, sentence), again_after=interval)
@@ -125,9 +126,11 @@ def _hold(snapshot: Snapshot, state: State, canary: Arm, step: int, wanted: Roll
     if young(snapshot, state):
         text = f"evidence counts from {SHORTEST:.0f} s after the rollout's start on"
         return _wait(state, reasons.NOT_ENOUGH_DATA, f"{at}: {text}", min(interval, SHORTEST), text)
-    total = episodes(snapshot, canary.revision)
-    state = replace(state, step_base=min(state.step_base, total))
-    done = total - state.step_base
+    state = settled(state, snapshot.evidence.arms.get(canary.revision))
+    if state.step_base is None:
+        text = "no sample of this step yet"
+        return _wait(state, reasons.NOT_ENOUGH_DATA, f"{at}: {text}", min(interval, SOON), text)
+    done = episodes(snapshot, canary.revision) - state.step_base
     if done < wanted.min_episodes:
         left = wanted.min_episodes - done
         text = f"{done} of {wanted.min_episodes} canary episodes finished, {left} more needed"

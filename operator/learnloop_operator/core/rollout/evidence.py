@@ -6,6 +6,7 @@ Missing data is a state of its own: a check answers PASS or BREACH only when bot
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from datetime import datetime
 from enum import Enum
 
 from learnloop_api.kinds.analysis import MetricThreshold
@@ -28,6 +29,8 @@ class ArmEvidence:
     success_rate: float | None = None
     error_rate: float | None = None
     p99_seconds: float | None = None
+    seen_at: datetime | None = None
+    """When the pod that was scraped longest ago was scraped, by Prometheus' clock."""
     custom: Mapping[str, float] = field(default_factory=dict)
     """Answers of promql checks by name; one that gave no single finite number is absent."""
     problems: Mapping[str, str] = field(default_factory=dict)

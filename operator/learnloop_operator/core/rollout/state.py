@@ -38,7 +38,8 @@ class State:
     step: int | None = None
     weight: int = 0
     step_started_at: str | None = None
-    step_base: int = 0
+    step_base: int | None = 0
+    """Episodes of the canary that do not count for the step; None until a sample of this step tells (step_base.py)."""
     rollout_started_at: str | None = None
     promoted_at: str | None = None
     blocked: BlockedRevision | None = None
@@ -68,7 +69,7 @@ def load(status: ModelDeploymentStatus, steps: list[RolloutStep]) -> State:
         step=None if step is None else max(0, min(step, len(steps) - 1)),
         weight=(status.weight or 0) if step is not None else 0,
         step_started_at=status.step_started_at if canary else None,
-        step_base=(status.step_base_episodes or 0) if canary else 0,
+        step_base=status.step_base_episodes if canary else 0,
         rollout_started_at=status.rollout_started_at,
         promoted_at=status.promoted_at,
         blocked=status.blocked_revision,

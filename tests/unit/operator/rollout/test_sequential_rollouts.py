@@ -91,9 +91,8 @@ class World:
     def seen(self, role: str) -> ArmEvidence:
         n, total = int(self.played[role].n), self.played[role].total
         share = total / n if n else None
-        return ArmEvidence(
-            n, None if share is None else -100 + 500 * share, share, None if share is None else 1 - share
-        )
+        mean, errors = (None, None) if share is None else (-100 + 500 * share, 1 - share)
+        return ArmEvidence(n, mean, share, errors, seen_at=self.now)
 
     @property
     def table(self) -> RoutingTable:

@@ -47,6 +47,8 @@ class Cluster:
         self.quality = {uri(0): GOOD}
         self.episodes: list[tuple[datetime, str, float]] = []
         self.prometheus, self.traffic = True, True
+        self.lag = 0
+        """Seconds by which Prometheus is behind: everything is scraped that long ago."""
         self.broken: set[str] = set()
         self.events: list[str] = []
         self.promotions: list[str] = []
@@ -75,10 +77,10 @@ class Cluster:
         return Snapshot(**{**fields(bare), "evidence": Evidence(known)})
 
     def seen(self, revision: str, seconds: float) -> ArmEvidence:
-        since = self.now - timedelta(seconds=seconds)
-        returns = [value for at, arm, value in self.episodes if arm == revision and at > since]
+        since, seen = self.now - timedelta(seconds=seconds), self.now - timedelta(seconds=self.lag)
+        returns = [value for at, arm, value in self.episodes if arm == revision and since < at <= seen]
         mean = sum(returns) / len(returns) if returns else None
-        return ArmEvidence(len(returns), mean, 1.0 if returns else None, 0.0 if returns else None)
+        return ArmEvidence(len(returns), mean, 1.0 if returns else None, 0.0 if returns else None, seen_at=seen)
 
     def reconcile(self, crash_after: int | None = None) -> Plan:
         """One pass; the operator dies after `crash_after` writes."""
@@ -124,7 +126,18 @@ class Cluster:
             self.check_promotion(after["revision"])
         assert status["verdict"]
         assert len(status["conditions"]) == 7
+        self.check_step(self.status, status)
         self.status = status
+
+    def check_step(self, before: dict[str, Any], after: dict[str, Any]) -> None:
+        """A step is passed on episodes that ended in it, however late Prometheus hears of them. For the first step
+        all of the rollout's count: there was no weight before."""
+        if before.get("step") is not None and after.get("step") == before["step"] + 1:
+            began = datetime.fromisoformat(before["stepStartedAt" if before["step"] else "rolloutStartedAt"])
+            arm = before["canary"]["revision"]
+            count = sum(1 for at, revision, _ in self.episodes if revision == arm and at > began)
+            needed = self.spec["rollout"]["steps"][before["step"]]["minEpisodes"]
+            assert count >= needed, f"step {before['step']} passed on {count} of {needed} episodes"
 
     def check_promotion(self, revision: str) -> None:
         """No path promotes without its evidence."""
@@ -233,6 +246,16 @@ def test_a_better_model_climbs_step_by_step_and_the_old_arm_goes_after_keep_for(
     assert serving.status["stable"]["meanReturn"] == BETTER
     serving.run(3)
     assert len(serving.deployments) == 1
+
+
+@pytest.mark.parametrize("lag", [1, 2, 5])
+def test_episodes_that_ended_before_a_step_do_not_count_for_it_however_late_they_are_seen(lag: int) -> None:
+    cluster = Cluster()
+    cluster.run(10)
+    cluster.lag = lag
+    cluster.wish(1, BETTER)
+    assert cluster.settle() == "Healthy"
+    assert cluster.promotions
 
 
 def test_promotion_changes_nothing_but_replicas_on_any_deployment(serving: Cluster) -> None:
@@ -456,6 +479,10 @@ class Chaos(RuleBasedStateMachine):
     @rule(up=st.booleans())
     def prometheus(self, up: bool) -> None:
         self.cluster.prometheus = up
+
+    @rule(seconds=st.integers(0, 5))
+    def scrape_late(self, seconds: int) -> None:
+        self.cluster.lag = seconds
 
     @rule(flows=st.booleans())
     def traffic(self, flows: bool) -> None:
