@@ -117,9 +117,16 @@ class Addons:
         config = self._kubeconfig(PROVISIONER)
         return [
             Daemon(DNS, [self.programs[DNS], "-conf", corefile], inputs=[corefile, self.pki.authority]),
-            Daemon(PROVISIONER, [
-                self.programs[PROVISIONER], f"--kubeconfig={config}", f"--root={volumes}", f"--node={NODE}",
-            ], inputs=[config]),
+            Daemon(
+                PROVISIONER,
+                [
+                    self.programs[PROVISIONER],
+                    f"--kubeconfig={config}",
+                    f"--root={volumes}",
+                    f"--node={NODE}",
+                ],
+                inputs=[config],
+            ),
         ]
 
     def apply_base(self) -> None:
@@ -161,10 +168,19 @@ class Addons:
 
     def _apply(self, name: str, manifest: Path, digest: str) -> None:
         with step(f"applying {name}"):
-            run([
-                self.kubectl, "--kubeconfig", self.state.kubeconfig, "apply", "--server-side", "--force-conflicts",
-                "--field-manager=learnloop-local", "-f", manifest,
-            ])
+            run(
+                [
+                    self.kubectl,
+                    "--kubeconfig",
+                    self.state.kubeconfig,
+                    "apply",
+                    "--server-side",
+                    "--force-conflicts",
+                    "--field-manager=learnloop-local",
+                    "-f",
+                    manifest,
+                ]
+            )
         (self.state.config / f"applied-{name}").write_text(digest)
 
     def _kubeconfig(self, user: str) -> Path:

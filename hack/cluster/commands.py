@@ -60,8 +60,14 @@ def follow(
     lines: list[str] = []
     try:
         process = subprocess.Popen(
-            arguments, cwd=cwd, env=env, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT, text=True, errors="replace",
+            arguments,
+            cwd=cwd,
+            env=env,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            errors="replace",
         )
     except FileNotFoundError as error:
         raise CommandFailed(f"{arguments[0]}: not found on this machine") from error

@@ -57,10 +57,18 @@ def daemon(state: State) -> Daemon:
     if program is None or runc is None:
         raise Refusal("containerd and runc are needed. Install them (Debian: apt-get install containerd runc).")
     path = state.config / "containerd.toml"
-    path.write_text(CONFIG.format(
-        images=image_store(), run=state.run, socket=state.containerd_socket, root=state.root, pause=PAUSE_IMAGE,
-        runc=runc, plugins=CNI_PLUGINS, config=state.config,
-    ))
+    path.write_text(
+        CONFIG.format(
+            images=image_store(),
+            run=state.run,
+            socket=state.containerd_socket,
+            root=state.root,
+            pause=PAUSE_IMAGE,
+            runc=runc,
+            plugins=CNI_PLUGINS,
+            config=state.config,
+        )
+    )
     return Daemon("containerd", [program, "--config", path], inputs=[path])
 
 

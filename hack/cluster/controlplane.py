@@ -89,49 +89,67 @@ class ControlPlane:
     def _etcd(self, program: Path) -> Daemon:
         client = f"https://{LOOPBACK}:{self.endpoints.etcd_port}"
         peer = f"http://{LOOPBACK}:{self.endpoints.etcd_peer_port}"
-        return Daemon("etcd", [
-            program,
-            "--data-dir", self.state.root / "etcd",
-            "--listen-client-urls", client,
-            "--advertise-client-urls", client,
-            "--listen-peer-urls", peer,
-            "--initial-advertise-peer-urls", peer,
-            "--initial-cluster", f"default={peer}",
-            # Clients must show a certificate: otherwise any user of this machine could rewrite the cluster.
-            "--client-cert-auth",
-            "--trusted-ca-file", self.pki.authority,
-            "--cert-file", self.pki.certificate("etcd"),
-            "--key-file", self.pki.key("etcd"),
-            # Losing the last writes in a power cut is no loss for a cluster of tests.
-            "--unsafe-no-fsync",
-            "--log-level", "warn",
-        ], inputs=[self.pki.authority])
+        return Daemon(
+            "etcd",
+            [
+                program,
+                "--data-dir",
+                self.state.root / "etcd",
+                "--listen-client-urls",
+                client,
+                "--advertise-client-urls",
+                client,
+                "--listen-peer-urls",
+                peer,
+                "--initial-advertise-peer-urls",
+                peer,
+                "--initial-cluster",
+                f"default={peer}",
+                # Clients must show a certificate: otherwise any user of this machine could rewrite the cluster.
+                "--client-cert-auth",
+                "--trusted-ca-file",
+                self.pki.authority,
+                "--cert-file",
+                self.pki.certificate("etcd"),
+                "--key-file",
+                self.pki.key("etcd"),
+                # Losing the last writes in a power cut is no loss for a cluster of tests.
+                "--unsafe-no-fsync",
+                "--log-level",
+                "warn",
+            ],
+            inputs=[self.pki.authority],
+        )
 
     def _apiserver(self, program: Path, more_flags: Sequence[str]) -> Daemon:
         folder = self.pki
-        return Daemon("kube-apiserver", [
-            program,
-            f"--etcd-servers=https://{LOOPBACK}:{self.endpoints.etcd_port}",
-            f"--etcd-cafile={folder.authority}",
-            f"--etcd-certfile={folder.certificate('admin')}",
-            f"--etcd-keyfile={folder.key('admin')}",
-            f"--bind-address={self.endpoints.address}",
-            f"--advertise-address={self.endpoints.address}",
-            f"--secure-port={self.endpoints.api_port}",
-            f"--tls-cert-file={folder.certificate('apiserver')}",
-            f"--tls-private-key-file={folder.key('apiserver')}",
-            f"--client-ca-file={folder.authority}",
-            f"--service-account-key-file={folder.folder / 'service-accounts.pub'}",
-            f"--service-account-signing-key-file={folder.folder / 'service-accounts.key'}",
-            "--service-account-issuer=https://kubernetes.default.svc",
-            f"--service-cluster-ip-range={SERVICE_NETWORK}",
-            "--authorization-mode=Node,RBAC",
-            "--allow-privileged=true",
-            "--anonymous-auth=false",
-            "--enable-admission-plugins=NodeRestriction",
-            "--profiling=false",
-            *more_flags,
-        ], inputs=[folder.authority])
+        return Daemon(
+            "kube-apiserver",
+            [
+                program,
+                f"--etcd-servers=https://{LOOPBACK}:{self.endpoints.etcd_port}",
+                f"--etcd-cafile={folder.authority}",
+                f"--etcd-certfile={folder.certificate('admin')}",
+                f"--etcd-keyfile={folder.key('admin')}",
+                f"--bind-address={self.endpoints.address}",
+                f"--advertise-address={self.endpoints.address}",
+                f"--secure-port={self.endpoints.api_port}",
+                f"--tls-cert-file={folder.certificate('apiserver')}",
+                f"--tls-private-key-file={folder.key('apiserver')}",
+                f"--client-ca-file={folder.authority}",
+                f"--service-account-key-file={folder.folder / 'service-accounts.pub'}",
+                f"--service-account-signing-key-file={folder.folder / 'service-accounts.key'}",
+                "--service-account-issuer=https://kubernetes.default.svc",
+                f"--service-cluster-ip-range={SERVICE_NETWORK}",
+                "--authorization-mode=Node,RBAC",
+                "--allow-privileged=true",
+                "--anonymous-auth=false",
+                "--enable-admission-plugins=NodeRestriction",
+                "--profiling=false",
+                *more_flags,
+            ],
+            inputs=[folder.authority],
+        )
 
 
 def stop(processes: Processes) -> None:

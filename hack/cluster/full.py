@@ -136,7 +136,9 @@ def _start_node(state: State, plane: ControlPlane, material: Material, extras: A
         _wait_for_node(processes, plane.api)
         with step("training operator"):
             wait_until(
-                "the training operator", extras.training_operator_ready, TRAINING_OPERATOR_SECONDS,
+                "the training operator",
+                extras.training_operator_ready,
+                TRAINING_OPERATOR_SECONDS,
                 "Look at the pods of namespace kubeflow.",
             )
     _require_all(processes)
@@ -154,4 +156,3 @@ def _wait_for_node(processes: Processes, api: Api) -> None:
 def _require_all(processes: Processes) -> None:
     for name in DAEMONS:
         processes.require(name)
-

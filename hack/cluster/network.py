@@ -121,5 +121,3 @@ def _remove_if_empty(folders: Iterable[Path]) -> None:
             folder.rmdir()
         except OSError:
             continue
-
-

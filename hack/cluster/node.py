@@ -16,8 +16,13 @@ PROXY = "kube-proxy"
 PROGRAMS = (CONTROLLER_MANAGER, SCHEDULER, KUBELET, PROXY)
 LOOPBACK = "127.0.0.1"
 # No pod asks for addresses on the loopback, so health and metrics of the controllers stay off the pod network.
-PORTS = {KUBELET: 10250, "kube-proxy health": 10256, "kube-proxy metrics": 10249,
-         CONTROLLER_MANAGER: 10257, SCHEDULER: 10259}
+PORTS = {
+    KUBELET: 10250,
+    "kube-proxy health": 10256,
+    "kube-proxy metrics": 10249,
+    CONTROLLER_MANAGER: 10257,
+    SCHEDULER: 10259,
+}
 
 IDENTITIES = (
     Identity(KUBELET, f"system:node:{NODE}", "system:nodes", [f"DNS:{NODE}", f"IP:{LOOPBACK}", f"IP:{BRIDGE_ADDRESS}"]),
@@ -82,31 +87,39 @@ class Node:
 
     def _controller_manager(self) -> Daemon:
         config = self._kubeconfig(CONTROLLER_MANAGER)
-        return Daemon(CONTROLLER_MANAGER, [
-            self.programs[CONTROLLER_MANAGER],
-            f"--kubeconfig={config}",
-            f"--authentication-kubeconfig={config}",
-            f"--authorization-kubeconfig={config}",
-            f"--bind-address={LOOPBACK}",
-            f"--service-account-private-key-file={self.pki.folder / 'service-accounts.key'}",
-            f"--root-ca-file={self.pki.authority}",
-            "--use-service-account-credentials",
-            f"--cluster-cidr={POD_NETWORK}",
-            "--leader-elect=false",
-            "--profiling=false",
-        ], inputs=[config])
+        return Daemon(
+            CONTROLLER_MANAGER,
+            [
+                self.programs[CONTROLLER_MANAGER],
+                f"--kubeconfig={config}",
+                f"--authentication-kubeconfig={config}",
+                f"--authorization-kubeconfig={config}",
+                f"--bind-address={LOOPBACK}",
+                f"--service-account-private-key-file={self.pki.folder / 'service-accounts.key'}",
+                f"--root-ca-file={self.pki.authority}",
+                "--use-service-account-credentials",
+                f"--cluster-cidr={POD_NETWORK}",
+                "--leader-elect=false",
+                "--profiling=false",
+            ],
+            inputs=[config],
+        )
 
     def _scheduler(self) -> Daemon:
         config = self._kubeconfig(SCHEDULER)
-        return Daemon(SCHEDULER, [
-            self.programs[SCHEDULER],
-            f"--kubeconfig={config}",
-            f"--authentication-kubeconfig={config}",
-            f"--authorization-kubeconfig={config}",
-            f"--bind-address={LOOPBACK}",
-            "--leader-elect=false",
-            "--profiling=false",
-        ], inputs=[config])
+        return Daemon(
+            SCHEDULER,
+            [
+                self.programs[SCHEDULER],
+                f"--kubeconfig={config}",
+                f"--authentication-kubeconfig={config}",
+                f"--authorization-kubeconfig={config}",
+                f"--bind-address={LOOPBACK}",
+                "--leader-elect=false",
+                "--profiling=false",
+            ],
+            inputs=[config],
+        )
 
     def _kubelet(self) -> Daemon:
         credentials = self._kubeconfig(KUBELET)
@@ -114,33 +127,51 @@ class Node:
         # Empty: pods must not inherit the search domains and name servers of the machine they happen to run on.
         resolver.write_text("")
         config = self.state.config / "kubelet.yaml"
-        config.write_text(KUBELET_CONFIG.format(
-            address=BRIDGE_ADDRESS, loopback=LOOPBACK, authority=self.pki.authority,
-            socket=self.state.containerd_socket, resolver=resolver, certificate=self.pki.certificate(KUBELET),
-            key=self.pki.key(KUBELET), logs=self.state.root / "pod-logs", plugins=self.state.root / "volume-plugins",
-        ))
-        return Daemon(KUBELET, [
-            self.programs[KUBELET],
-            f"--config={config}",
-            f"--kubeconfig={credentials}",
-            f"--hostname-override={NODE}",
-            f"--node-ip={BRIDGE_ADDRESS}",
-            f"--root-dir={self.state.root / 'kubelet'}",
-        ], inputs=[config, credentials], env={"PATH": f"{os.environ['PATH']}:/usr/sbin:/sbin"})
+        config.write_text(
+            KUBELET_CONFIG.format(
+                address=BRIDGE_ADDRESS,
+                loopback=LOOPBACK,
+                authority=self.pki.authority,
+                socket=self.state.containerd_socket,
+                resolver=resolver,
+                certificate=self.pki.certificate(KUBELET),
+                key=self.pki.key(KUBELET),
+                logs=self.state.root / "pod-logs",
+                plugins=self.state.root / "volume-plugins",
+            )
+        )
+        return Daemon(
+            KUBELET,
+            [
+                self.programs[KUBELET],
+                f"--config={config}",
+                f"--kubeconfig={credentials}",
+                f"--hostname-override={NODE}",
+                f"--node-ip={BRIDGE_ADDRESS}",
+                f"--root-dir={self.state.root / 'kubelet'}",
+            ],
+            inputs=[config, credentials],
+            env={"PATH": f"{os.environ['PATH']}:/usr/sbin:/sbin"},
+        )
 
     def _proxy(self) -> Daemon:
         config = self._kubeconfig(PROXY)
-        return Daemon(PROXY, [
-            self.programs[PROXY],
-            f"--kubeconfig={config}",
-            "--proxy-mode=iptables",
-            f"--cluster-cidr={POD_NETWORK}",
-            f"--hostname-override={NODE}",
-            f"--healthz-bind-address={LOOPBACK}:{PORTS['kube-proxy health']}",
-            f"--metrics-bind-address={LOOPBACK}:{PORTS['kube-proxy metrics']}",
-            f"--nodeport-addresses={BRIDGE_ADDRESS}/32",
-            # The kernel's own limits stay as they are: they belong to the machine, not to this cluster.
-            "--conntrack-max-per-core=0",
-            "--conntrack-tcp-timeout-established=0",
-            "--conntrack-tcp-timeout-close-wait=0",
-        ], inputs=[config], env={"PATH": f"{os.environ['PATH']}:/usr/sbin:/sbin"})
+        return Daemon(
+            PROXY,
+            [
+                self.programs[PROXY],
+                f"--kubeconfig={config}",
+                "--proxy-mode=iptables",
+                f"--cluster-cidr={POD_NETWORK}",
+                f"--hostname-override={NODE}",
+                f"--healthz-bind-address={LOOPBACK}:{PORTS['kube-proxy health']}",
+                f"--metrics-bind-address={LOOPBACK}:{PORTS['kube-proxy metrics']}",
+                f"--nodeport-addresses={BRIDGE_ADDRESS}/32",
+                # The kernel's own limits stay as they are: they belong to the machine, not to this cluster.
+                "--conntrack-max-per-core=0",
+                "--conntrack-tcp-timeout-established=0",
+                "--conntrack-tcp-timeout-close-wait=0",
+            ],
+            inputs=[config],
+            env={"PATH": f"{os.environ['PATH']}:/usr/sbin:/sbin"},
+        )

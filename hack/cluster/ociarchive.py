@@ -42,18 +42,22 @@ class Archive:
 def pack(image: Image) -> Archive:
     """Make the archive of an image of one layer."""
     layer = _layer(image)
-    config = _json({
-        "architecture": "amd64",
-        "os": "linux",
-        "config": {"Entrypoint": list(image.command), "Env": ["PATH=/usr/local/bin:/usr/bin:/bin"]},
-        "rootfs": {"type": "layers", "diff_ids": [_digest(layer)]},
-    })
-    manifest = _json({
-        "schemaVersion": 2,
-        "mediaType": f"{OCI}.manifest.v1+json",
-        "config": _described(f"{OCI}.config.v1+json", config),
-        "layers": [_described(f"{OCI}.layer.v1.tar", layer)],
-    })
+    config = _json(
+        {
+            "architecture": "amd64",
+            "os": "linux",
+            "config": {"Entrypoint": list(image.command), "Env": ["PATH=/usr/local/bin:/usr/bin:/bin"]},
+            "rootfs": {"type": "layers", "diff_ids": [_digest(layer)]},
+        }
+    )
+    manifest = _json(
+        {
+            "schemaVersion": 2,
+            "mediaType": f"{OCI}.manifest.v1+json",
+            "config": _described(f"{OCI}.config.v1+json", config),
+            "layers": [_described(f"{OCI}.layer.v1.tar", layer)],
+        }
+    )
     return Archive(image.name, manifest, {_digest(blob): blob for blob in (config, layer)})
 
 

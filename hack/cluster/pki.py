@@ -83,10 +83,24 @@ def _make_key(path: Path) -> None:
 
 def _make_authority(folder: Path) -> None:
     _make_key(folder / "ca.key")
-    run([
-        "openssl", "req", "-x509", "-new", "-key", folder / "ca.key", "-days", DAYS, "-subj", "/CN=learnloop-local",
-        "-addext", "keyUsage=critical,keyCertSign,cRLSign,digitalSignature", "-out", folder / "ca.crt",
-    ])
+    run(
+        [
+            "openssl",
+            "req",
+            "-x509",
+            "-new",
+            "-key",
+            folder / "ca.key",
+            "-days",
+            DAYS,
+            "-subj",
+            "/CN=learnloop-local",
+            "-addext",
+            "keyUsage=critical,keyCertSign,cRLSign,digitalSignature",
+            "-out",
+            folder / "ca.crt",
+        ]
+    )
 
 
 def _make_service_account_keys(folder: Path) -> None:
@@ -101,9 +115,25 @@ def _make_certificate(folder: Path, identity: Identity) -> None:
     extensions.write_text(f"subjectAltName={','.join(names)}\nextendedKeyUsage=clientAuth,serverAuth\n")
     _make_key(key)
     run(["openssl", "req", "-new", "-key", key, "-subj", identity.subject, "-out", request])
-    run([
-        "openssl", "x509", "-req", "-in", request, "-CA", folder / "ca.crt", "-CAkey", folder / "ca.key",
-        "-CAcreateserial", "-days", DAYS, "-extfile", extensions, "-out", folder / f"{identity.file}.crt",
-    ])
+    run(
+        [
+            "openssl",
+            "x509",
+            "-req",
+            "-in",
+            request,
+            "-CA",
+            folder / "ca.crt",
+            "-CAkey",
+            folder / "ca.key",
+            "-CAcreateserial",
+            "-days",
+            DAYS,
+            "-extfile",
+            extensions,
+            "-out",
+            folder / f"{identity.file}.crt",
+        ]
+    )
     request.unlink()
     extensions.unlink()

@@ -99,7 +99,11 @@ class Processes:
         with self.log(daemon.name).open("ab") as log:
             subprocess.Popen(
                 ["/bin/sh", "-c", write_pid_then_become, self._pid_file(daemon.name), *map(str, daemon.command)],
-                env=env, cwd=self._state.root, stdin=subprocess.DEVNULL, stdout=log, stderr=log,
+                env=env,
+                cwd=self._state.root,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
                 start_new_session=True,
             )
         # The shell may not have written yet; a daemon that a caller asks about right away must be found.
