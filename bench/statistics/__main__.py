@@ -9,6 +9,7 @@ from collections.abc import Callable
 
 import numpy as np
 from bench.statistics.evidence import Bools, Floats
+from bench.statistics.exploration import SEQUENTIAL, THRESHOLD, explore, explore_sabotaged
 from bench.statistics.rollouts import ALPHA, PER_SECOND, Outcome, agreement, simulate
 
 Figures = dict[str, object]
@@ -18,6 +19,7 @@ OTHERS = 2_000
 RECORDED = 40
 MAX_DROP = 0.05
 SECONDS = 1_800
+MOST_TRANSITIONS = 200_000
 
 
 def a_a() -> Figures:
@@ -68,6 +70,27 @@ def drops() -> Figures:
     return figures | {"promoted_rate_at_exactly_max_drop": _share(edge.promoted)}
 
 
+def exploration() -> Figures:
+    """The state graph of `decide`, to its end, for a sequential metric and for a threshold."""
+    figures: Figures = {}
+    for name, metric in (("sequential", SEQUENTIAL), ("threshold", THRESHOLD)):
+        found, blind = explore(metric, MOST_TRANSITIONS), explore_sabotaged(metric, MOST_TRANSITIONS // 40)
+        assert blind.false_passes, "the oracle does not notice a judge that says yes to everything"
+        for sentence in found.false_passes[:5]:
+            print(sentence, file=sys.stderr)
+        figures |= {
+            f"false_passes_{name}": len(found.false_passes),
+            f"explored_states_{name}": found.nodes,
+            f"explored_transitions_{name}": found.transitions,
+            f"explored_to_the_end_{name}": found.exhausted,
+            f"explored_passes_{name}": found.passes,
+            f"explored_promotions_{name}": found.promotions,
+            f"explored_rollbacks_{name}": found.rollbacks,
+            f"false_passes_of_a_judge_that_always_agrees_{name}": len(blind.false_passes),
+        }
+    return figures
+
+
 def _arms(canary: float, stable: float, max_drop: float, seconds: int) -> Outcome:
     arms = np.full(OTHERS, canary), np.full(OTHERS, stable)
     return simulate(*arms, max_drop=max_drop, seconds=seconds, seed=round(canary * 1000))
@@ -94,6 +117,11 @@ def _missed(figures: Figures) -> list[str]:
         for goal, (name, most) in found.items()
         if not isinstance(value := figures[name], float) or value > most
     ]
+    missed += [
+        f"{name}: {figures[name]}, goal 0"
+        for name in ("false_passes_sequential", "false_passes_threshold")
+        if figures[name] != 0
+    ]
     power = figures["drop10_from_80_rolled_back_rate"]
     if not isinstance(power, float) or power < 0.95:
         missed.append(f"drop10_from_80_rolled_back_rate at least 0.95: {power}")
@@ -104,7 +132,7 @@ def main() -> int:
     """Every figure; 1 when one misses its goal."""
     began = time.perf_counter()
     figures: Figures = {"alpha": ALPHA, "max_drop": MAX_DROP, "episodes_per_second": PER_SECOND}
-    parts: tuple[Callable[[], Figures], ...] = (a_a, drops)
+    parts: tuple[Callable[[], Figures], ...] = (a_a, drops, exploration)
     for part in parts:
         new = part()
         figures |= new

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from learnloop_api.kinds.analysis import MetricThreshold
 from learnloop_operator.core.rollout.evidence import Check, Verdict, check
 from learnloop_operator.core.rollout.state import Arm, State
-from learnloop_operator.core.rollout.trial import claim_text, looked
+from learnloop_operator.core.rollout.trial import claim_text, counts, looked
 from learnloop_operator.core.rollout.verdict import after_promotion, weigh
 from learnloop_operator.core.rollout.windows import SHORTEST
 from learnloop_operator.core.rollout.world import Snapshot
@@ -54,6 +54,8 @@ def judge_canary(snapshot: Snapshot, state: State, canary: Arm, stable: Arm) -> 
         found = trials.get((metric.name, claim_text(metric)))
         if plain.verdict is not Verdict.PASS:
             return plain
+        if counts(metric, snapshot.evidence.arms.get(stable.revision)) is None:
+            return Check(Verdict.HOLD, f"{metric.name}: no number for stable at this look, what is known waits")
         if found is None:
             return Check(Verdict.HOLD, f"{metric.name}: no look at both arms yet")
         return weigh(metric, found, analysis, state.weight / 100.0, rate)

@@ -1,5 +1,6 @@
 """The status: what a person, kstatus and Argo CD read."""
 
+import math
 from typing import Any
 
 from learnloop_api import names
@@ -84,7 +85,7 @@ def _before(snapshot: Snapshot, revision: str) -> ArmStatus | None:
 
 def _kept(fresh: float | None, old: float | None, digits: int) -> float | None:
     """The newest figure there is: an arm that is quiet for a while does not lose its record."""
-    value = fresh if fresh is not None else old
+    value = fresh if fresh is not None and math.isfinite(fresh) else old
     return None if value is None else round(value, digits)
 
 

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from learnloop_api import names
-from learnloop_api.kinds.analysis import Analysis, MetricThreshold
+from learnloop_api.kinds.analysis import Analysis, MetricEvidence, MetricThreshold
 from learnloop_api.kinds.model_deployment import ModelDeploymentSpec, ModelDeploymentStatus
 from learnloop_api.wire.routing import RoutingTable
 from learnloop_operator.core.plan import Plan
@@ -156,9 +156,7 @@ def test_an_operator_that_forgets_everything_but_the_status_goes_on_where_it_was
     world.look()
     assert world.evidence == before
     assert before["judged"][0] > 100
-    assert save(load(ModelDeploymentStatus.model_validate(world.status).evidence or ()), spec(world), 0.1) == [
-        *(ModelDeploymentStatus.model_validate(world.status).evidence or ())
-    ]
+    assert save(load(save_of(world)), spec(world), 0.1) == save_of(world)
 
 
 def test_nothing_moves_the_evidence_while_prometheus_is_away() -> None:
@@ -172,6 +170,29 @@ def test_nothing_moves_the_evidence_while_prometheus_is_away() -> None:
     world.prometheus = True
     world.run(5)
     assert world.evidence["judged"][0] > before["judged"][0]
+
+
+def test_what_is_proven_passes_no_step_at_a_look_without_stable() -> None:
+    world = World(1, 0.9)
+    while "undecided" not in world.status["verdict"] or world.evidence["chanceFine"] < 0.9:
+        world.run(1)
+    world.means["canary"] = 1.0
+    proven = [item.model_copy(update={"log_fine": 6.0}) for item in save_of(world)]
+    world.status["evidence"] = [item.to_kube() for item in proven]
+    world.played["stable"] = Counts()
+    world.look()
+    assert world.status["verdict"].startswith("holding at 10 %: success: no number for stable")
+
+
+def test_nan_is_neither_evidence_nor_a_figure_in_the_status() -> None:
+    world = World(1, 0.9)
+    world.run(40)
+    before = world.status
+    world.played["canary"] = Counts(500, float("nan"))
+    world.look()
+    assert world.evidence["judged"] == before["evidence"][0]["judged"]
+    assert world.status["canary"]["successRate"] == before["canary"]["successRate"]
+    assert "no number for the canary" in world.status["verdict"]
 
 
 def test_another_tolerance_asks_another_question_and_starts_over() -> None:
@@ -196,6 +217,10 @@ def test_two_metrics_share_the_budget_for_rollbacks() -> None:
     assert "bar 0.995" in world.status["blockedRevision"]["message"]
 
 
+def save_of(world: World) -> list[MetricEvidence]:
+    return ModelDeploymentStatus.model_validate(world.status).evidence or []
+
+
 def spec(world: World) -> Analysis:
     return ModelDeploymentSpec.model_validate(world.spec).analysis
 
@@ -203,7 +228,7 @@ def spec(world: World) -> Analysis:
 def test_damaged_numbers_in_a_status_start_the_test_anew() -> None:
     world = World(9, 0.9)
     world.run(30)
-    saved = ModelDeploymentStatus.model_validate(world.status).evidence or []
+    saved = save_of(world)
     for damage in ({"judged": [1.0]}, {"judged": [1.0, 5.0, 1.0, 1.0]}, {"log_fine": None}):
         assert load([saved[0].model_copy(update=damage)])[0].memory == Memory()
 
