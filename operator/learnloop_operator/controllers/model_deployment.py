@@ -87,7 +87,7 @@ class ModelDeploymentController:
             children=tuple(item for item in (*own, *services, table, route) if item is not None),
             spec=spec,
             before=status,
-            desired=resolve(spec, agent),
+            desired=resolve(spec, agent, namespace),
             arms=arms(own, pods),
             routing=routing,
             defaults=self._defaults,

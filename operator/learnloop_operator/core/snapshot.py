@@ -6,6 +6,8 @@ from typing import Any
 
 from learnloop_operator.core.plan import Manifest
 
+LONGEST_NOTE = 1024
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Snapshot:
@@ -46,6 +48,12 @@ class Snapshot:
     def time(self) -> str:
         """`now` as RFC 3339 with whole seconds, as metav1.Time has it."""
         return rfc3339(self.now)
+
+
+def obeyed(live: Manifest) -> dict[str, str]:
+    """Annotations, each cut to what a field of a status may hold: what was obeyed is remembered there."""
+    notes = live["metadata"].get("annotations") or {}
+    return {key: str(value)[:LONGEST_NOTE] for key, value in notes.items()}
 
 
 def rfc3339(moment: datetime) -> str:

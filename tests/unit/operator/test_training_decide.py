@@ -278,3 +278,10 @@ def test_no_world_gives_a_model_without_proof_or_an_attempt_over_budget(
         assert not suspended
     assert plan(seen) == made, "the same world gives the same plan"
     assert {"Ready", "Reconciling", "Stalled"} <= {item["type"] for item in made.status["conditions"]}
+
+
+def test_figures_in_the_status_have_four_decimals() -> None:
+    uneven = returns(100 / 3, 100 / 7)
+    made = plan(world({"attempts": 1}, job=job(), ranks=ranks(), run=run(beat=heartbeat(recent_return=uneven))))
+    assert made.status["recentReturn"]["mean"] == 33.3333
+    assert made.status["recentReturn"]["ciLow"] == 14.2857

@@ -3,6 +3,8 @@
 from dataclasses import dataclass
 
 from learnloop_operator.core.agent.world import World
+from learnloop_operator.core.artifacts import foreign
+from learnloop_operator.core.owner import cycle
 
 
 @dataclass(frozen=True, slots=True)
@@ -16,7 +18,18 @@ class Problem:
 
 def first_problem(world: World) -> Problem | None:
     """The references of the spec, in the order in which they are needed."""
-    return _reward_policy(world) or _memory(world) or _environment(world)
+    return _owner(world) or _reward_policy(world) or _memory(world) or _environment(world) or _pin(world)
+
+
+def _owner(world: World) -> Problem | None:
+    ring = cycle(world.object, world.children)
+    return Problem("OwnedByItsOwnChild", ring) if ring else None
+
+
+def _pin(world: World) -> Problem | None:
+    pin = world.spec.deployment.model
+    stray = foreign(pin.uri, world.namespace) if pin and pin.uri else ""
+    return Problem("ModelOfAnotherNamespace", f"spec.deployment.model.uri: {stray}") if stray else None
 
 
 def _reward_policy(world: World) -> Problem | None:

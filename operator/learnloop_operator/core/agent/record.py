@@ -3,6 +3,7 @@
 from learnloop_api.kinds.learning_agent import LastTraining, LearningAgentStatus
 from learnloop_operator.core.agent.render import NOTE_REQUEST, NOTE_REWARDED, NOTE_TRAIN, NOTE_TRIGGER
 from learnloop_operator.core.agent.world import Job, World
+from learnloop_operator.core.snapshot import LONGEST_NOTE
 
 
 def recorded(world: World) -> LearningAgentStatus:
@@ -16,8 +17,8 @@ def recorded(world: World) -> LearningAgentStatus:
         update={
             "trainings": newest.number,
             "last_training": _last(newest),
-            "observed_train": notes.get(NOTE_TRAIN) or before.observed_train,
-            "observed_training_request": notes.get(NOTE_REQUEST) or before.observed_training_request,
+            "observed_train": notes.get(NOTE_TRAIN, "")[:LONGEST_NOTE] or before.observed_train,
+            "observed_training_request": notes.get(NOTE_REQUEST, "")[:LONGEST_NOTE] or before.observed_training_request,
         }
     )
 
@@ -27,7 +28,7 @@ def _last(job: Job) -> LastTraining:
     rewarded = notes.get(NOTE_REWARDED, "")
     return LastTraining(
         name=job.name,
-        trigger=notes.get(NOTE_TRIGGER, "unknown"),
+        trigger=notes.get(NOTE_TRIGGER, "unknown")[:LONGEST_NOTE],
         phase=job.phase or None,
         at=job.created_at,
         rewarded=int(rewarded) if rewarded.isdecimal() else None,

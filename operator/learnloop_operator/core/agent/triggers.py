@@ -1,5 +1,6 @@
 """Whether it is time to train, and why not."""
 
+import re
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
@@ -9,6 +10,9 @@ from learnloop_api.kinds.learning_agent import LastTraining
 from learnloop_api.names import ANNOTATION_TRAIN
 from learnloop_operator.core.agent.world import World
 from learnloop_operator.core.times import parse, seconds_since
+
+DRAWN = re.compile(r"(?i)(^|\s)[rh]")
+"""croniter's own additions: no two looks would agree on the next time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,8 +51,8 @@ def evaluate(world: World, last: LastTraining | None) -> Verdict:
     try:
         due = _next_time(world, last) if triggers.schedule else None
     except (ValueError, KeyError) as error:
-        fix = f"spec.training.triggers.schedule: {triggers.schedule!r} is no cron line of five fields: {error}"
-        return Verdict(problem=fix)
+        field = f"spec.training.triggers.schedule: {triggers.schedule!r}"
+        return Verdict(problem=f"{field} never comes: {error}; write five cron fields in UTC, e.g. 0 3 * * *")
     fired = _by_episodes(world, last) or _by_clock(world, due, triggers.schedule)
     if fired and rest <= 0:
         return Verdict(fired)
@@ -95,6 +99,8 @@ def _next_time(world: World, last: LastTraining | None) -> datetime | None:
     created = parse(str(world.object["metadata"].get("creationTimestamp") or ""))
     base = (parse(last.at) if last else None) or created or world.now
     schedule = world.spec.training.triggers.schedule if world.spec.training else None
+    if schedule and DRAWN.search(schedule):
+        raise ValueError("R and H draw a time by chance")
     found: datetime = croniter(schedule, base.astimezone(UTC)).get_next(datetime)
     return found
 

@@ -7,7 +7,7 @@ from typing import Any
 from learnloop_api.kinds.learning_agent import LearningAgentSpec, LearningAgentStatus
 from learnloop_api.kinds.model_deployment import ModelDeploymentStatus
 from learnloop_api.wire.reward import AgentStats
-from learnloop_operator.core.snapshot import Snapshot
+from learnloop_operator.core.snapshot import Snapshot, obeyed
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,8 +75,8 @@ class World(Snapshot):
 
     @property
     def annotations(self) -> Mapping[str, str]:
-        """What people said to the operator."""
-        return self.object["metadata"].get("annotations") or {}
+        """What people said to the operator, as much of it as a status can hold."""
+        return obeyed(self.object)
 
     @property
     def memory_url(self) -> str:

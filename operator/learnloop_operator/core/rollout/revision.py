@@ -6,6 +6,7 @@ import json
 from learnloop_api.kinds.base import PodOptions
 from learnloop_api.kinds.learning_agent import LearningAgentStatus
 from learnloop_api.kinds.model_deployment import ModelDeploymentSpec
+from learnloop_operator.core.artifacts import foreign
 from learnloop_operator.core.rollout.world import Desired, Model
 
 
@@ -15,8 +16,12 @@ def revision_of(uri: str, sha256: str | None, pod: PodOptions) -> str:
     return hashlib.sha256(json.dumps(body, sort_keys=True, separators=(",", ":")).encode()).hexdigest()[:8]
 
 
-def resolve(spec: ModelDeploymentSpec, agent: LearningAgentStatus | None) -> Desired:
-    """The model to serve: spec.model itself, or what the agent it names says (`agent` is None when there is none)."""
+def resolve(spec: ModelDeploymentSpec, agent: LearningAgentStatus | None, namespace: str | None = None) -> Desired:
+    """The model to serve: spec.model itself, or what the agent it names says (`agent` is None when there is none).
+
+    The API server's rules know no namespace, so that an artifact is of the object's own is checked here;
+    None leaves it out.
+    """
     source = spec.model
     if source.learning_agent_ref is not None:
         name = source.learning_agent_ref.name
@@ -26,13 +31,15 @@ def resolve(spec: ModelDeploymentSpec, agent: LearningAgentStatus | None) -> Des
             )
         if agent.model is None:
             return Desired(problem=f"LearningAgent {name!r} has no model yet")
-        return _desired(spec, agent.model.uri, agent.model.sha256, f"LearningAgent {name!r} status.model.sha256")
+        return _desired(spec, agent.model.uri, agent.model.sha256, f"LearningAgent {name!r} status.model", namespace)
     if source.uri is None:
         return Desired(problem="spec.model: set uri and sha256, or learningAgentRef")
-    return _desired(spec, source.uri, source.sha256, "spec.model.sha256")
+    return _desired(spec, source.uri, source.sha256, "spec.model", namespace)
 
 
-def _desired(spec: ModelDeploymentSpec, uri: str, sha256: str | None, field: str) -> Desired:
+def _desired(spec: ModelDeploymentSpec, uri: str, sha256: str | None, field: str, namespace: str | None) -> Desired:
+    if namespace is not None and (stray := foreign(uri, namespace)):
+        return Desired(problem=f"{field}.uri: {stray}")
     if sha256 is None and not uri.startswith("uniform://"):
-        return Desired(problem=f"{field}: missing; every model but uniform:// needs the digest of its ONNX file")
+        return Desired(problem=f"{field}.sha256: missing; every model but uniform:// needs the digest of its ONNX file")
     return Desired(Model(revision_of(uri, sha256, spec.serving.pod), uri, sha256))

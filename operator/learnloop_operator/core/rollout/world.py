@@ -8,6 +8,7 @@ from learnloop_api.kinds.model_deployment import BlockedRevision, ModelDeploymen
 from learnloop_api.wire.routing import RoutingTable
 from learnloop_operator.core.rollout.evidence import Evidence
 from learnloop_operator.core.snapshot import Snapshot as BaseSnapshot
+from learnloop_operator.core.snapshot import obeyed
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,5 +78,5 @@ class Snapshot(BaseSnapshot):
 
     @property
     def annotations(self) -> Mapping[str, str]:
-        """What people said to the operator."""
-        return self.object["metadata"].get("annotations") or {}
+        """What people said to the operator, as much of it as a status can hold."""
+        return obeyed(self.object)

@@ -11,6 +11,8 @@ from learnloop_operator.core.training.world import World
 
 PROGRESS_SECONDS = 2.0
 """Progress is written at most this often."""
+DIGITS = 4
+"""Decimals of a figure in a status; the manifest has them all."""
 PHASES = {"starting": "Starting", "training": "Training", "evaluating": "Evaluating", "exporting": "Exporting"}
 
 
@@ -98,10 +100,10 @@ def estimate(value: ReturnEstimate) -> dict[str, Any]:
     """ReturnStatus of a wire estimate."""
     return {
         "episodes": value.episodes,
-        "mean": value.mean,
-        "iqm": value.iqm,
-        "ciLow": value.ci_low,
-        "ciHigh": value.ci_high,
+        "mean": round(value.mean, DIGITS),
+        "iqm": round(value.iqm, DIGITS),
+        "ciLow": round(value.ci_low, DIGITS),
+        "ciHigh": round(value.ci_high, DIGITS),
     }
 
 

@@ -163,7 +163,7 @@ def test_a_schedule_that_is_no_time_is_a_condition_with_field_value_and_fix() ->
     broken["training"]["triggers"]["schedule"] = "61 3 * * *"
     ready = decide(world(0, spec=broken)).status["conditions"][0]
     assert (ready["status"], ready["reason"]) == ("False", "TriggerInvalid")
-    assert ready["message"].startswith("spec.training.triggers.schedule: '61 3 * * *' is no cron line")
+    assert ready["message"].startswith("spec.training.triggers.schedule: '61 3 * * *' never comes")
 
 
 def test_an_agent_is_registered_once_and_again_when_the_data_plane_forgot_it() -> None:

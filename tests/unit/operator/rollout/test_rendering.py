@@ -7,6 +7,7 @@ import pytest
 
 from learnloop_api import names
 from learnloop_api.kinds.base import PodOptions
+from learnloop_api.kinds.learning_agent import LearningAgentStatus
 from learnloop_api.kinds.model_deployment import ModelDeploymentSpec, ModelDeploymentStatus
 from learnloop_operator.adapters.gateway import route_problem
 from learnloop_operator.core.rollout.decide import decide
@@ -174,3 +175,27 @@ def test_a_route_nobody_serves_is_told_in_the_controllers_words() -> None:
     assert "no Gateway controller" in route_problem({})
     assert route_problem({"status": {"parents": [parent("False", "True")]}}) == "NoMatchingParent: no listener"
     assert route_problem({"status": {"parents": [parent("True", "False"), parent("True", "True")]}}) == ""
+
+
+@pytest.mark.parametrize("agent", [None, "status.model.uri"])
+def test_an_artifact_of_another_namespace_is_refused_with_the_field_and_the_fix(agent: str | None) -> None:
+    uri = f"learnloop://theirs/{SHA}"
+    source: dict[str, Any] = {"learningAgentRef": {"name": "la"}} if agent else {"uri": uri, "sha256": SHA}
+    spec = ModelDeploymentSpec.model_validate({"model": source})
+    status = LearningAgentStatus.model_validate({"model": {"uri": uri, "sha256": SHA, "source": "la-1"}})
+    found = resolve(spec, status if agent else None, "ours")
+    assert found.model is None
+    assert (agent or "spec.model.uri") in found.problem
+    assert uri in found.problem
+    assert "name an artifact of ours" in found.problem
+    assert resolve(spec, status if agent else None, "theirs").model is not None
+
+
+def test_an_endless_annotation_is_obeyed_once_and_never_breaks_the_status() -> None:
+    seen = snapshot(status={"stable": {"revision": "11111111", "uri": URI, "sha256": SHA}})
+    seen.object["metadata"]["annotations"] = {names.ANNOTATION_RETRY: "x" * 200_000}
+    once = decide(seen)
+    assert once.status["observedRetry"] == "x" * 1024
+    again = snapshot(status=dict(once.status))
+    again.object["metadata"]["annotations"] = {names.ANNOTATION_RETRY: "x" * 200_000}
+    assert decide(again).status["verdict"] != once.status["verdict"]

@@ -1,0 +1,81 @@
+"""What an agent's status says about a spec that the API server had to let through."""
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from learnloop_api import names
+from learnloop_operator.core.agent.decide import decide
+from learnloop_operator.core.plan import Plan
+
+from .test_learning_agent import created, spec, world
+
+SHA = "ab" * 32
+
+
+def ready(plan: Plan) -> dict[str, Any]:
+    return next(item for item in plan.status["conditions"] if item["type"] == "Ready")
+
+
+def scheduled(line: str) -> dict[str, Any]:
+    body = spec()
+    body["training"]["triggers"] = {"schedule": line}
+    return body
+
+
+@pytest.mark.parametrize("line", ["0 0 31 2 *", "99 3 * * *", "a b c d e", "*/0 * * * *", "H H * * *", "R 3 * * *"])
+def test_a_schedule_that_never_comes_is_named_with_its_value_and_an_example(line: str) -> None:
+    plan = decide(world(0, spec=scheduled(line)))
+    said = ready(plan)
+    assert (said["status"], said["reason"]) == ("False", "TriggerInvalid")
+    assert f"spec.training.triggers.schedule: {line!r}" in said["message"]
+    assert "0 3 * * *" in said["message"]
+    assert created(plan) == []
+
+
+@given(st.lists(st.text("0123456789*/,-LR#ahW", min_size=1, max_size=6), min_size=5, max_size=5).map(" ".join))
+def test_no_schedule_whatsoever_ends_in_an_exception(line: str) -> None:
+    decide(world(0, spec=scheduled(line)))
+
+
+def test_a_pinned_model_of_another_namespace_is_reported() -> None:
+    pin = {"model": {"uri": f"learnloop://theirs/{SHA}", "sha256": SHA}}
+    said = ready(decide(world(0, spec=spec(deployment=pin))))
+    assert said["reason"] == "ModelOfAnotherNamespace"
+    assert said["message"].startswith("spec.deployment.model.uri: learnloop://theirs/")
+
+
+def test_an_agent_that_belongs_to_its_own_job_says_so_and_trains_no_more() -> None:
+    child = {
+        "kind": "TrainingJob",
+        "metadata": {"name": "la-1", "uid": "job", "ownerReferences": [{"uid": "u", "controller": True}]},
+    }
+    seen = world(900, children=(child,))
+    seen.object["metadata"]["ownerReferences"] = [{"kind": "TrainingJob", "name": "la-1", "uid": "job"}]
+    plan = decide(seen)
+    assert created(plan) == []
+    assert ready(plan)["reason"] == "OwnedByItsOwnChild"
+    assert "metadata.ownerReferences[0]: TrainingJob la-1" in ready(plan)["message"]
+
+
+def test_an_owner_of_somebody_elses_is_fine() -> None:
+    seen = world(900)
+    seen.object["metadata"]["ownerReferences"] = [{"kind": "Application", "name": "shop", "uid": "x"}]
+    assert created(decide(seen)) == ["la-1"]
+
+
+def test_actors_that_cannot_start_are_named_and_the_agent_is_not_ready() -> None:
+    plan = decide(world(0, actors_trouble="pod la-actor-x: ErrImagePull: not found"))
+    assert plan.status["phase"] == "Degraded"
+    assert (ready(plan)["status"], ready(plan)["reason"]) == ("False", "ActorsNotPlaying")
+    assert "ErrImagePull" in ready(plan)["message"]
+
+
+def test_an_endless_train_annotation_trains_once() -> None:
+    notes = {names.ANNOTATION_TRAIN: "x" * 200_000}
+    first = decide(world(0, annotations=notes))
+    assert created(first) == ["la-1"]
+    assert first.status["observedTrain"] == "x" * 1024
+    assert created(decide(world(0, annotations=notes, before=first.status))) == []
