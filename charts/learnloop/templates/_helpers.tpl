@@ -143,6 +143,11 @@ volumeClaimTemplates:
 http://{{ include "learnloop.fullname" . }}-data.{{ .Release.Namespace }}.svc:8080
 {{- end -}}
 
+{{/* Who the operator is to the data plane and to MemoryServices. */}}
+{{- define "learnloop.operatorSubject" -}}
+system:serviceaccount:{{ .Release.Namespace }}:{{ include "learnloop.fullname" . }}-operator
+{{- end -}}
+
 {{- define "learnloop.prometheusUrl" -}}
 {{- if .Values.prometheus.embedded -}}
 http://{{ include "learnloop.fullname" . }}-prometheus.{{ .Release.Namespace }}.svc:9090

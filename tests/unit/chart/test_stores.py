@@ -28,7 +28,9 @@ def secret(name: str, key: str) -> Object:
 def test_the_data_plane_reads_the_environment_it_is_given(render: Render) -> None:
     environment = render().environment("learnloop-data")
     assert environment["LEARNLOOP_AUTH"] == "jwks"
-    assert environment["LEARNLOOP_OPERATOR_SUBJECT"] == "system:serviceaccount:learnloop-system:learnloop-operator"
+    subject = "system:serviceaccount:learnloop-system:learnloop-operator"
+    assert environment["LEARNLOOP_OPERATOR_SUBJECT"] == subject
+    assert render().environment("learnloop-operator")["LEARNLOOP_OPERATOR_SUBJECT"] == subject, "for MemoryServices"
     assert environment["POSTGRES_PASSWORD"] == secret("learnloop-credentials", "postgres-password")
     order = list(environment)
     assert order.index("POSTGRES_PASSWORD") < order.index("LEARNLOOP_DSN"), "Kubernetes expands what came before"

@@ -2,8 +2,7 @@
 {{- define "learnloop.dataPlane.env" -}}
 {{- $options := .Values.dataPlane -}}
 - {name: LEARNLOOP_AUTH, value: {{ $options.auth.mode }}}
-- name: LEARNLOOP_OPERATOR_SUBJECT
-  value: system:serviceaccount:{{ .Release.Namespace }}:{{ include "learnloop.fullname" . }}-operator
+- {name: LEARNLOOP_OPERATOR_SUBJECT, value: {{ include "learnloop.operatorSubject" . }}}
 - {name: LEARNLOOP_LOG_LEVEL, value: {{ $options.logLevel | upper }}}
 - {name: LEARNLOOP_RETENTION_DAYS, value: {{ $options.retentionDays | quote }}}
 {{- if .Values.postgresql.embedded }}
