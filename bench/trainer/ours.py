@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from learnloop_api.kinds.training_job import DqnParameters, PpoParameters
+from learnloop_api.kinds.training_job import DqnParameters, PpoParameters, SacParameters
 from learnloop_trainer.algorithms import Occasion, learner
 from learnloop_trainer.checkpoints import no_episodes
 from learnloop_trainer.environments import make
@@ -18,7 +18,7 @@ from learnloop_trainer.groups import Alone
 from learnloop_trainer.proof import HEADS
 from learnloop_trainer.randomness import Split
 
-PARAMETERS: dict[str, Any] = {"ppo": PpoParameters, "dqn": DqnParameters}
+PARAMETERS: dict[str, Any] = {"ppo": PpoParameters, "dqn": DqnParameters, "sac": SacParameters}
 
 
 def main(task: dict[str, Any]) -> dict[str, Any]:
@@ -43,9 +43,9 @@ def main(task: dict[str, Any]) -> dict[str, Any]:
                 break
     wall, cpu = time.perf_counter() - began, time.process_time() - cpu
     head, activation = HEADS[task["algorithm"]]
-    policy: Policy = OnnxPolicy(
-        build(algorithm.network.arrays(), head, activation, {}), environment.observations, environment.actions
-    )
+    bounds = environment.bounds
+    body = build(algorithm.network.arrays(), head, activation, {}, bounds)
+    policy: Policy = OnnxPolicy(body, environment.observations, environment.actions, continuous=bounds is not None)
     returns, _ = play(task["environment"], policy, seed, task["episodes"], lambda done: None)
     return {
         "wall_s": wall,

@@ -6,6 +6,7 @@ from typing import Any
 
 Task = dict[str, Any]
 CARTPOLE: Task = {"environment": "CartPole-v1", "window": 100, "threshold": 475.0, "episodes": 100}
+PENDULUM: Task = {"environment": "Pendulum-v1", "window": 10, "threshold": -250.0, "episodes": 100}
 
 WORK: dict[str, Task] = {
     # CleanRL's hyperparameters for classic control.
@@ -63,6 +64,14 @@ WORK: dict[str, Task] = {
             "linear_rate": True,
             "hidden": [120, 84],
         },
+    },
+    # The authors' network and batch, one update per step.
+    "sac": PENDULUM
+    | {
+        "algorithm": "sac",
+        "steps": 4_000,
+        "ours": {"learningStarts": 500, "learningRate": 1e-3},
+        "sb3": {"n_envs": 1, "learning_starts": 500, "learning_rate": 1e-3, "batch_size": 256, "hidden": [256, 256]},
     },
 }
 

@@ -5,6 +5,7 @@ from urllib.parse import unquote, urlsplit
 
 import httpx
 
+from learnloop_trainer.environments import Bounds
 from learnloop_trainer.errors import ConfigError, StoreRefused, StoreUnavailable
 from learnloop_trainer.evaluation import Policy, Uniform
 from learnloop_trainer.export import OnnxPolicy
@@ -16,16 +17,16 @@ FIELD = "baselineUri"
 FIX = "point it to a learnloop ONNX policy for the same environment, or leave it empty for uniform random actions"
 
 
-def load(order: Order, store: Store, observations: int, actions: int) -> Policy:
+def load(order: Order, store: Store, observations: int, actions: int, bounds: Bounds | None = None) -> Policy:
     """The baseline policy; raises ConfigError when the URI does not lead to a fitting policy."""
     uri = order.baseline_uri or "uniform://"
     if uri.startswith("uniform://"):
-        return Uniform(actions, order.spec.seed)
+        return Uniform(actions, order.spec.seed, bounds)
     body = _fetch(uri, store)
     if order.baseline_sha256 and digest(body) != order.baseline_sha256:
         raise ConfigError("baselineSha256", order.baseline_sha256, f"is not the digest of {uri}: {digest(body)}", FIX)
     try:
-        return OnnxPolicy(body, observations, actions)
+        return OnnxPolicy(body, observations, actions, continuous=bounds is not None)
     except ValueError as error:
         raise ConfigError(FIELD, uri, str(error), FIX) from None
 

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 from pydantic import Field, ValidationError
 
 from learnloop_api.kinds.base import Resource
-from learnloop_api.kinds.training_job import DqnParameters, PpoParameters, TrainingJobSpec
+from learnloop_api.kinds.training_job import DqnParameters, PpoParameters, SacParameters, TrainingJobSpec
 from learnloop_api.wire.base import Name
 from learnloop_trainer.errors import ConfigError
 
@@ -27,10 +27,12 @@ class Order(Resource):
     baseline_sha256: Annotated[str, Field(pattern=r"^([0-9a-f]{64})?$")] | None = None
 
     @property
-    def parameters(self) -> PpoParameters | DqnParameters:
+    def parameters(self) -> PpoParameters | DqnParameters | SacParameters:
         """Hyperparameters of the chosen algorithm, defaults filled in."""
         if self.spec.algorithm == "ppo":
             return self.spec.ppo or PpoParameters()
+        if self.spec.algorithm == "sac":
+            return self.spec.sac or SacParameters()
         return self.spec.dqn or DqnParameters()
 
 
@@ -78,8 +80,8 @@ def _explain(error: ValidationError) -> ConfigError:
 
 
 def _refuse_foreign_parameters(order: Order) -> None:
-    other = "dqn" if order.spec.algorithm == "ppo" else "ppo"
-    if getattr(order.spec, other) is not None:
+    others = {"ppo", "dqn", "sac"} - {order.spec.algorithm}
+    for other in sorted(name for name in others if getattr(order.spec, name) is not None):
         raise ConfigError(
             f"spec.{other}",
             "(set)",

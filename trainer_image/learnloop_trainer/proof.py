@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 
 from learnloop_api.wire.training import Manifest, Parity, ReturnEstimate
 from learnloop_trainer import baseline
-from learnloop_trainer.algorithms import Learner, dqn, ppo
-from learnloop_trainer.environments.base import Observations
+from learnloop_trainer.algorithms import Learner, dqn, ppo, sac
+from learnloop_trainer.environments.base import Bounds, Observations
 from learnloop_trainer.errors import ExportError
 from learnloop_trainer.evaluation import Policy, collect, estimate, play
 from learnloop_trainer.export import OnnxPolicy, build, check
@@ -25,19 +25,24 @@ from learnloop_trainer.store.base import digest
 
 PARITY_OBSERVATIONS = 2000
 RECORDED_OBSERVATIONS = 10_000
-HEADS = {"ppo": ("policy", ppo.ACTIVATION), "dqn": ("q", dqn.ACTIVATION)}
+HEADS = {"ppo": ("policy", ppo.ACTIVATION), "dqn": ("q", dqn.ACTIVATION), "sac": ("actor", sac.ACTIVATION)}
 
 
-def trained(network: Network, algorithm: str) -> Callable[[Observations], NDArray[np.float32]]:
-    """The trained network as a function from observations [n, observations] to logits [n, actions]."""
+def trained(
+    network: Network, algorithm: str, bounds: Bounds | None = None
+) -> Callable[[Observations], NDArray[np.float32]]:
+    """The trained network as a function from observations [n, observations] to logits or, with bounds, actions."""
     name, activation = HEADS[algorithm]
 
-    def logits(observation: Observations) -> NDArray[np.float32]:
+    def outputs(observation: Observations) -> NDArray[np.float32]:
         with torch.no_grad():
             batch = torch.from_numpy(np.ascontiguousarray(observation)).to(network.vector.device)
-            return np.asarray(forward(network.leaves, name, activation, batch).cpu().numpy())
+            result = forward(network.leaves, name, activation, batch)
+            if bounds is None:
+                return np.asarray(result.cpu().numpy())
+            return bounds.scale(np.asarray(torch.tanh(result[:, : len(bounds.low)]).cpu().numpy()))
 
-    return logits
+    return outputs
 
 
 def recorded(order: Order, store: Store, width: int) -> Observations:
@@ -51,16 +56,24 @@ def recorded(order: Order, store: Store, width: int) -> Observations:
     return array[np.isfinite(array).all(axis=1)]
 
 
-def verify(order: Order, store: Store, network: Network, policy: OnnxPolicy, met: Observations, actions: int) -> Parity:
+def verify(
+    order: Order,
+    store: Store,
+    network: Network,
+    policy: OnnxPolicy,
+    met: Observations,
+    actions: int,
+    bounds: Bounds | None = None,
+) -> Parity:
     """Parity on recorded observations, topped up with evaluation's; raises ExportError when it fails."""
     real = recorded(order, store, met.shape[1])
     missing = max(0, PARITY_OBSERVATIONS - len(real))
     observations = np.concatenate((real, met[:missing]))
     if len(observations) < PARITY_OBSERVATIONS:
         more = PARITY_OBSERVATIONS - len(observations)
-        extra = collect(order.spec.data.environment, actions, order.spec.seed, more)
+        extra = collect(order.spec.data.environment, actions, order.spec.seed, more, bounds)
         observations = np.concatenate((observations, extra))
-    parity = check(trained(network, order.spec.algorithm), policy, observations, len(real))
+    parity = check(trained(network, order.spec.algorithm, bounds), policy, observations, len(real))
     if not parity.passed:
         raise ExportError(
             f"the exported graph differs from the trained network: actions agree on {parity.action_agreement:.2%} of "
@@ -96,15 +109,15 @@ def prove(
     reporter.phase("exporting", "building the ONNX graph")
     head, activation = HEADS[spec.algorithm]
     facts = {"learnloop.algorithm": spec.algorithm, "learnloop.job": order.job}
-    body = build(network.arrays(), head, activation, facts)
-    observations = network.shapes[f"{head}.0.weight"][0]
-    actions = list(network.shapes[name] for name in network.shapes if name.startswith(f"{head}."))[-1][0]
-    policy = OnnxPolicy(body, observations, actions)
+    environment = learner.environment
+    observations, actions, bounds = environment.observations, environment.actions, environment.bounds
+    body = build(network.arrays(), head, activation, facts, bounds)
+    policy = OnnxPolicy(body, observations, actions, continuous=bounds is not None)
     reporter.phase("evaluating", "playing held-out episodes")
-    baseline_policy = baseline.load(order, store, observations, actions)
+    baseline_policy = baseline.load(order, store, observations, actions, bounds)
     evaluation, met = measured(order, policy, reporter, "exported policy")
     before, _ = measured(order, baseline_policy, reporter, "baseline")
-    parity = verify(order, store, network, policy, met, actions)
+    parity = verify(order, store, network, policy, met, actions, bounds)
     reporter.phase("exporting", "storing artifact and manifest")
     checkpoint = durable()
     manifest = Manifest(

@@ -85,23 +85,25 @@ def generator(*counters: int) -> np.random.Generator:
 
 
 class Draws:
-    """Uniform numbers in [0, 1) for numbered occasions, drawn for many occasions at once.
+    """Uniform numbers in [0, 1), or standard normal ones, for numbered occasions, drawn for many occasions at once.
 
     A pure function of its arguments: the block it remembers is a cache, not a state.
     """
 
     BLOCK = 64
 
-    def __init__(self, shape: tuple[int, ...], *counters: int) -> None:
+    def __init__(self, shape: tuple[int, ...], *counters: int, normal: bool = False) -> None:
         """`shape` of the numbers for one occasion."""
-        self._shape, self._counters = shape, counters
+        self._shape, self._counters, self._normal = shape, counters, normal
         self._number, self._block = -1, np.empty(0)
 
     def at(self, occasion: int) -> NDArray[np.float64]:
         """The numbers of this occasion. Read only."""
         number, index = divmod(occasion, self.BLOCK)
         if number != self._number:
-            self._number, self._block = number, generator(*self._counters, number).random((self.BLOCK, *self._shape))
+            random = generator(*self._counters, number)
+            draw = random.standard_normal if self._normal else random.random
+            self._number, self._block = number, draw((self.BLOCK, *self._shape))
         return np.asarray(self._block[index])
 
 

@@ -8,8 +8,9 @@ import torch
 
 from learnloop_trainer.algorithms import Occasion, learner
 from learnloop_trainer.checkpoints import Saver, Training, no_episodes, restore, save
-from learnloop_trainer.environments import make
-from learnloop_trainer.errors import PeerLost, Terminated
+from learnloop_trainer.environments import VectorEnvironment, make
+from learnloop_trainer.environments.gymnasium_vector import FIELD
+from learnloop_trainer.errors import ConfigError, PeerLost, Terminated
 from learnloop_trainer.groups import Group
 from learnloop_trainer.order import Order
 from learnloop_trainer.randomness import Split
@@ -40,11 +41,21 @@ class Stopper:
             raise Terminated("SIGTERM: leaving")
 
 
+def _require_fitting_actions(order: Order, environment: VectorEnvironment) -> None:
+    algorithm, name = order.spec.algorithm, order.spec.data.environment
+    if algorithm == "sac" and environment.bounds is None:
+        raise ConfigError(FIELD, name, "has discrete actions, sac needs continuous ones", "set algorithm to ppo or dqn")
+    if algorithm != "sac" and environment.bounds is not None:
+        problem = f"has continuous actions, {algorithm} needs discrete ones"
+        raise ConfigError(FIELD, name, problem, "set algorithm to sac")
+
+
 def begin(order: Order, group: Group, device: torch.device) -> Training:
     """A training at step 0; raises ConfigError when algorithm and environment do not fit."""
     spec = order.spec
     members = group.place.share(order.parameters.environments)
     environment = make(spec.data.environment, Split.TRAINING, spec.seed, members)
+    _require_fitting_actions(order, environment)
     occasion = Occasion(spec.seed, spec.total_steps, order.parameters.environments, group)
     algorithm = learner(order.parameters, environment, occasion, device)
     return Training(algorithm, environment, environment.reset(), no_episodes(len(members)))

@@ -109,6 +109,43 @@ class DqnParameters(Resource):
     )
 
 
+class SacParameters(Resource):
+    """Soft actor-critic with a learned temperature (Haarnoja et al., 2018, arXiv 1812.05905): continuous actions."""
+
+    cel_rules: ClassVar[tuple[Rule, ...]] = (
+        Rule("self.batchSize <= self.bufferSize", "batchSize must not be above bufferSize", ".batchSize"),
+        Rule(
+            "self.learningStarts <= self.bufferSize", "learningStarts must not be above bufferSize", ".learningStarts"
+        ),
+    )
+
+    learning_rate: float = Field(default=1e-3, gt=0, le=1, description="Step size of Adam, for all networks.")
+    discount: float = Field(default=0.99, ge=0, le=1, description="Discount of future rewards (gamma).")
+    environments: int = Field(
+        default=1, ge=1, le=4096, description="Parallel environments over all ranks together; at least one per rank."
+    )
+    batch_size: int = Field(default=256, ge=1, le=65536, description="Transitions per update over all ranks together.")
+    buffer_size: int = Field(
+        default=100_000, ge=1000, le=10_000_000, description="Transitions kept for replay over all ranks together."
+    )
+    learning_starts: int = Field(
+        default=1000, ge=1, le=10_000_000, description="Environment steps with random actions before the first update."
+    )
+    steps_per_update: int = Field(default=1, ge=1, le=65536, description="Environment steps between updates.")
+    target_rate: float = Field(
+        default=0.005, gt=0, le=1, description="Share of the critics that goes to their targets per update (tau)."
+    )
+    initial_temperature: float = Field(
+        default=1.0, gt=0, le=1000, description="Weight of the entropy at the start (alpha); learned from there."
+    )
+    target_entropy_scale: float = Field(
+        default=1.0, ge=0, le=100, description="The entropy wanted is minus this for each number in an action."
+    )
+    hidden: Layers = Field(
+        default=[256, 256], min_length=1, max_length=8, description="Widths of the hidden layers, input side first."
+    )
+
+
 class TrainingData(Resource):
     """What the run learns from."""
 
@@ -152,7 +189,7 @@ def _only_with(algorithm: str) -> Rule:
     )
 
 
-def _enough_environments(algorithm: str, parameters: type[PpoParameters | DqnParameters]) -> Rule:
+def _enough_environments(algorithm: str, parameters: type[PpoParameters | DqnParameters | SacParameters]) -> Rule:
     default = parameters.model_fields["environments"].default
     return Rule(
         f"self.algorithm != '{algorithm}'"
@@ -169,18 +206,24 @@ class TrainingTemplate(Resource):
     cel_rules: ClassVar[tuple[Rule, ...]] = (
         _only_with("ppo"),
         _only_with("dqn"),
+        _only_with("sac"),
         _enough_environments("ppo", PpoParameters),
         _enough_environments("dqn", DqnParameters),
+        _enough_environments("sac", SacParameters),
     )
 
-    algorithm: Literal["ppo", "dqn"] = Field(
-        description="ppo: proximal policy optimisation; dqn: deep Q-learning with double targets."
+    algorithm: Literal["ppo", "dqn", "sac"] = Field(
+        description="ppo: proximal policy optimisation; dqn: deep Q-learning with double targets; sac: soft "
+        "actor-critic, for continuous actions."
     )
     ppo: PpoParameters | None = Field(
         default=None, description="Hyperparameters, only with algorithm: ppo; left out, the defaults."
     )
     dqn: DqnParameters | None = Field(
         default=None, description="Hyperparameters, only with algorithm: dqn; left out, the defaults."
+    )
+    sac: SacParameters | None = Field(
+        default=None, description="Hyperparameters, only with algorithm: sac; left out, the defaults."
     )
     total_steps: int = Field(ge=1, le=10_000_000_000, description="Environment steps of all ranks together.")
     seed: int = Field(default=0, ge=0, le=2_147_483_647, description="Seed of everything random in the run.")
@@ -209,6 +252,7 @@ FROZEN = (
     ("algorithm", False),
     ("ppo", True),
     ("dqn", True),
+    ("sac", True),
     ("totalSteps", False),
     ("seed", False),
     ("workers", False),

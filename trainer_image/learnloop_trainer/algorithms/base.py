@@ -6,7 +6,7 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from learnloop_trainer.environments.base import Observations
+from learnloop_trainer.environments.base import Observations, VectorEnvironment
 from learnloop_trainer.groups import Group
 from learnloop_trainer.networks import Network
 
@@ -34,7 +34,8 @@ class Experience:
 class Learner(Protocol):
     """An algorithm with its state. All ranks call the same methods in the same order."""
 
-    network: Network
+    network: Network  # what is exported
+    environment: VectorEnvironment
     step: int  # environment steps of all ranks together
 
     def iterate(self, observation: Observations) -> tuple[Observations, list[Experience]]:

@@ -1,7 +1,7 @@
 """The vector interface all algorithms train on."""
 
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,18 +20,44 @@ class Step:
     truncated: NDArray[np.bool_]  # [n], only a time limit ended it: the future must be bootstrapped
 
 
+@dataclass(frozen=True, slots=True)
+class Bounds:
+    """Continuous actions: float32 [dimensions] each, finite, low below high."""
+
+    low: NDArray[np.float32]
+    high: NDArray[np.float32]
+
+    @property
+    def centre(self) -> NDArray[np.float32]:
+        """Halfway between low and high."""
+        return (self.low + self.high) / np.float32(2)
+
+    @property
+    def reach(self) -> NDArray[np.float32]:
+        """From the centre to either end."""
+        return (self.high - self.low) / np.float32(2)
+
+    def scale(self, action: NDArray[np.float32]) -> NDArray[np.float32]:
+        """From [-1, 1] to [low, high]; actions [n, dimensions]."""
+        return action * self.reach + self.centre
+
+
 class VectorEnvironment(Protocol):
     """n environments side by side. The numbers of `members` name them over all ranks together."""
 
     observations: int
-    actions: int
+    actions: int  # how many, or of how many numbers where `bounds` are given
     members: range
+
+    @property
+    def bounds(self) -> Bounds | None:
+        """Of continuous actions; None for discrete ones."""
 
     def reset(self) -> Observations:
         """Begin episode 0 everywhere; returns observations [n, observations]."""
 
-    def step(self, actions: NDArray[np.int64]) -> Step:
-        """Take one action in each environment; actions [n] from 0 to `actions` - 1."""
+    def step(self, actions: NDArray[Any]) -> Step:
+        """Take one action in each environment: int64 [n] from 0 to `actions` - 1, or float32 [n, `actions`]."""
 
     def state(self) -> dict[str, NDArray[np.generic]] | None:
         """All that is needed to go on exactly, axis 0 = environment; None when it cannot be saved."""

@@ -9,7 +9,7 @@ import math
 import numpy as np
 from numpy.typing import NDArray
 
-from learnloop_trainer.environments.base import Observations, Step
+from learnloop_trainer.environments.base import Bounds, Observations, Step
 from learnloop_trainer.randomness import Purpose, Split, episode_seeds, uniforms
 
 GRAVITY, POLE_MASS, TOTAL_MASS, HALF_LENGTH, FORCE, SECONDS = 9.8, 0.1, 1.1, 0.5, 10.0, 0.02
@@ -25,6 +25,7 @@ class CartPole:
 
     observations = 4
     actions = 2
+    bounds: Bounds | None = None
 
     def __init__(self, split: Split, seed: int, members: range) -> None:
         """Environments `members` of the run with this seed."""

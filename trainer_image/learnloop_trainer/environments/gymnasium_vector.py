@@ -1,4 +1,4 @@
-"""Any Gymnasium environment with Box observations and Discrete actions, through gymnasium.make_vec.
+"""Any Gymnasium environment with Box observations and Discrete or bounded Box actions, through gymnasium.make_vec.
 
 Slower than a native environment, and its inner state cannot be saved: after a restart its episodes begin anew.
 """
@@ -11,7 +11,7 @@ from gymnasium.spaces import Box, Discrete
 from gymnasium.vector import AutoresetMode
 from numpy.typing import NDArray
 
-from learnloop_trainer.environments.base import Observations, Step
+from learnloop_trainer.environments.base import Bounds, Observations, Step
 from learnloop_trainer.errors import ConfigError
 from learnloop_trainer.randomness import Split, episode_seeds
 
@@ -34,6 +34,17 @@ def _open(name: str, count: int) -> Any:
         raise ConfigError(FIELD, name, f"is unknown to the trainer image ({error})", f"name {known}") from None
 
 
+def _bounds(name: str, action: Any) -> Bounds | None:
+    """None for Discrete actions; raises ConfigError for actions that are neither that nor a bounded vector."""
+    if isinstance(action, Discrete):
+        return None
+    if isinstance(action, Box) and len(action.shape) == 1 and np.isfinite([action.low, action.high]).all():
+        return Bounds(action.low.astype(np.float32), action.high.astype(np.float32))
+    raise ConfigError(
+        FIELD, name, f"has actions {action}", "choose one with Discrete or bounded one-dimensional actions"
+    )
+
+
 class GymnasiumVector:
     """n copies of one Gymnasium environment; observations are flattened to float32."""
 
@@ -43,12 +54,11 @@ class GymnasiumVector:
         observation, action = self._inner.single_observation_space, self._inner.single_action_space
         if not isinstance(observation, Box):
             raise ConfigError(FIELD, name, f"has observations {observation}", "choose one with Box observations")
-        if not isinstance(action, Discrete):
-            raise ConfigError(FIELD, name, f"has actions {action}", "ppo and dqn need Discrete actions")
         self.members = members
         self.observations = int(np.prod(observation.shape))
-        self.actions = int(action.n)
-        self._first_action = int(action.start)
+        self.bounds = _bounds(name, action)
+        self.actions = int(action.n) if self.bounds is None else len(self.bounds.low)
+        self._first_action = 0 if self.bounds else int(action.start)
         # Gymnasium takes 32 bits here; the upper half belongs to held-out episodes.
         seeds = episode_seeds(split, seed, np.asarray(members, dtype=np.uint64), 0) >> np.uint64(32)
         self._seeds = [int(value) for value in seeds]
@@ -60,9 +70,9 @@ class GymnasiumVector:
         """See VectorEnvironment.reset."""
         return self._flat(self._inner.reset(seed=self._seeds)[0])
 
-    def step(self, actions: NDArray[np.int64]) -> Step:
+    def step(self, actions: NDArray[Any]) -> Step:
         """See VectorEnvironment.step."""
-        result = self._inner.step(actions + self._first_action)
+        result = self._inner.step(actions if self.bounds else actions + self._first_action)
         observation = self._flat(result[0])
         terminated, truncated = np.asarray(result[2], dtype=np.bool_), np.asarray(result[3], dtype=np.bool_)
         successor = observation

@@ -3,9 +3,10 @@
 from learnloop_trainer.environments.base import VectorEnvironment
 from learnloop_trainer.environments.cartpole import CartPole
 from learnloop_trainer.environments.gymnasium_vector import GymnasiumVector
+from learnloop_trainer.environments.pendulum import Pendulum
 from learnloop_trainer.randomness import Split
 
-NATIVE = {"CartPole-v1": CartPole}
+NATIVE: dict[str, type[CartPole] | type[Pendulum]] = {"CartPole-v1": CartPole, "Pendulum-v1": Pendulum}
 
 
 def make(name: str, split: Split, seed: int, members: range) -> VectorEnvironment:

@@ -1,13 +1,13 @@
 """Whole episodes with a fixed policy."""
 
 from collections.abc import Callable
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from learnloop_trainer.environments import make
-from learnloop_trainer.environments.base import Observations
+from learnloop_trainer.environments.base import Bounds, Observations
 from learnloop_trainer.numerics import require_finite
 from learnloop_trainer.randomness import Purpose, Split, uniforms
 
@@ -19,20 +19,24 @@ KEEP = 20_000  # observations kept for the parity check
 class Policy(Protocol):
     """Anything that acts."""
 
-    def act(self, observation: Observations) -> NDArray[np.int64]:
-        """Actions [n] for observations [n, observations]."""
+    def act(self, observation: Observations) -> NDArray[Any]:
+        """Actions [n], or [n, dimensions] where they are continuous, for observations [n, observations]."""
 
 
 class Uniform:
     """Every action equally likely: the baseline when nothing is serving yet."""
 
-    def __init__(self, actions: int, seed: int) -> None:
+    def __init__(self, actions: int, seed: int, bounds: Bounds | None = None) -> None:
         """Its draws depend on the seed and on how often it was asked."""
-        self._actions, self._seed, self._asked = actions, seed, 0
+        self._actions, self._seed, self._bounds, self._asked = actions, seed, bounds, 0
 
-    def act(self, observation: Observations) -> NDArray[np.int64]:
+    def act(self, observation: Observations) -> NDArray[Any]:
         """See Policy."""
         self._asked += 1
+        if self._bounds is not None:
+            rows = np.arange(len(observation))[:, None]
+            draws = uniforms(Purpose.BASELINE, self._seed, self._asked, rows, np.arange(self._actions))
+            return self._bounds.scale((2.0 * draws - 1.0).astype(np.float32))
         draws = uniforms(Purpose.BASELINE, self._seed, self._asked, np.arange(len(observation)))
         return (draws * self._actions).astype(np.int64)
 
@@ -79,9 +83,9 @@ def _play_block(
         environment.close()
 
 
-def collect(name: str, actions: int, seed: int, count: int) -> Observations:
+def collect(name: str, actions: int, seed: int, count: int, bounds: Bounds | None = None) -> Observations:
     """At least `count` observations met by the uniform policy on held-out episodes."""
-    environment, policy = make(name, Split.HELD_OUT, seed, range(64)), Uniform(actions, seed)
+    environment, policy = make(name, Split.HELD_OUT, seed, range(64)), Uniform(actions, seed, bounds)
     try:
         seen = [environment.reset()]
         while sum(map(len, seen)) < count:

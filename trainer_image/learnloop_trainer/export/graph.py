@@ -1,7 +1,10 @@
 """The ONNX graph of a policy, written node by node.
 
-Signature of every policy: `observation` float32 [batch, observations] in; `action` int64 [batch] (greedy) and `logits`
-float32 [batch, actions] out. For DQN the logits are Q-values. Opset 17 and IR version 8 load on onnxruntime ≥ 1.12.
+Signature of a policy with discrete actions: `observation` float32 [batch, observations] in; `action` int64 [batch]
+(greedy) and `logits` float32 [batch, actions] out. For DQN the logits are Q-values. With continuous actions: `action`
+float32 [batch, actions] out, squashed, scaled to the environment's bounds and projected onto them in the graph.
+
+Opset 17 and IR version 8 load on onnxruntime ≥ 1.12.
 """
 
 from collections.abc import Mapping
@@ -11,38 +14,39 @@ import onnx
 from numpy.typing import NDArray
 from onnx import TensorProto, helper, numpy_helper
 
+from learnloop_trainer.environments.base import Bounds
+
 OPSET, IR_VERSION = 17, 8
+Head = tuple[list[onnx.NodeProto], list[onnx.ValueInfoProto], dict[str, NDArray[np.float32]]]
 OPERATORS = {"tanh": "Tanh", "relu": "Relu"}
 
 
-def build(arrays: Mapping[str, NDArray[np.float32]], name: str, activation: str, metadata: Mapping[str, str]) -> bytes:
-    """The perceptron `name` among the arrays, with argmax, as a checked and serialised model.
+def build(
+    arrays: Mapping[str, NDArray[np.float32]],
+    name: str,
+    activation: str,
+    metadata: Mapping[str, str],
+    bounds: Bounds | None = None,
+) -> bytes:
+    """The perceptron `name` among the arrays with what makes actions of its outputs, checked and serialised.
 
-    Deterministic: the same weights and metadata give the same bytes.
+    Deterministic: the same weights and metadata give the same bytes. With `bounds` the first half of the perceptron's
+    outputs is the mean before tanh.
     """
-    layers = sum(key.startswith(f"{name}.") and key.endswith(".weight") for key in arrays)
-    nodes, flow = [], "observation"
-    for layer in range(layers):
-        result = "logits" if layer == layers - 1 else f"{name}.{layer}.sum"
-        nodes.append(
-            helper.make_node("Gemm", [flow, f"{name}.{layer}.weight", f"{name}.{layer}.bias"], [result], alpha=1.0)
-        )
-        flow = result
-        if layer < layers - 1:
-            flow = f"{name}.{layer}.out"
-            nodes.append(helper.make_node(OPERATORS[activation], [result], [flow]))
-    nodes.append(helper.make_node("ArgMax", ["logits"], ["action"], axis=1, keepdims=0))
-    observations = arrays[f"{name}.0.weight"].shape[0]
-    actions = arrays[f"{name}.{layers - 1}.weight"].shape[1]
+    weights = {key: array for key, array in arrays.items() if key.startswith(f"{name}.")}
+    layers = len(weights) // 2
+    last = f"{name}.{layers - 1}"
+    if bounds is not None:
+        for key in (f"{last}.weight", f"{last}.bias"):
+            weights[key] = np.ascontiguousarray(weights[key][..., : len(bounds.low)])
+    observations, actions = weights[f"{name}.0.weight"].shape[0], weights[f"{last}.weight"].shape[1]
+    head, outputs, constants = _discrete(actions) if bounds is None else _continuous(bounds)
     graph = helper.make_graph(
-        nodes,
+        [*_perceptron(name, layers, activation), *head],
         "policy",
         [helper.make_tensor_value_info("observation", TensorProto.FLOAT, ["batch", observations])],
-        [
-            helper.make_tensor_value_info("action", TensorProto.INT64, ["batch"]),
-            helper.make_tensor_value_info("logits", TensorProto.FLOAT, ["batch", actions]),
-        ],
-        [numpy_helper.from_array(array, key) for key, array in arrays.items() if key.startswith(f"{name}.")],
+        outputs,
+        [numpy_helper.from_array(array, key) for key, array in (weights | constants).items()],
     )
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", OPSET)], producer_name="learnloop")
     model.ir_version = IR_VERSION
@@ -50,3 +54,40 @@ def build(arrays: Mapping[str, NDArray[np.float32]], name: str, activation: str,
     helper.set_model_props(model, dict(metadata) | sizes)
     onnx.checker.check_model(model, full_check=True)
     return bytes(model.SerializeToString(deterministic=True))
+
+
+def _perceptron(name: str, layers: int, activation: str) -> list[onnx.NodeProto]:
+    """From `observation` to `logits`."""
+    nodes, flow = [], "observation"
+    for layer in range(layers):
+        result = "logits" if layer == layers - 1 else f"{name}.{layer}.sum"
+        nodes.append(
+            helper.make_node("Gemm", [flow, f"{name}.{layer}.weight", f"{name}.{layer}.bias"], [result], alpha=1.0)
+        )
+        if layer < layers - 1:
+            flow = f"{name}.{layer}.out"
+            nodes.append(helper.make_node(OPERATORS[activation], [result], [flow]))
+    return nodes
+
+
+def _discrete(actions: int) -> Head:
+    """The greedy action beside the logits."""
+    outputs = [
+        helper.make_tensor_value_info("action", TensorProto.INT64, ["batch"]),
+        helper.make_tensor_value_info("logits", TensorProto.FLOAT, ["batch", actions]),
+    ]
+    return [helper.make_node("ArgMax", ["logits"], ["action"], axis=1, keepdims=0)], outputs, {}
+
+
+def _continuous(bounds: Bounds) -> Head:
+    """tanh, scaled to the bounds; rounding may lead a last bit beyond them, hence the projection."""
+    constants = {"centre": bounds.centre, "reach": bounds.reach, "low": bounds.low, "high": bounds.high}
+    steps = [
+        ("Tanh", ["logits"], "squashed"),
+        ("Mul", ["squashed", "reach"], "scaled"),
+        ("Add", ["scaled", "centre"], "placed"),
+        ("Max", ["placed", "low"], "above"),
+        ("Min", ["above", "high"], "action"),
+    ]
+    nodes = [helper.make_node(operator, inputs, [output]) for operator, inputs, output in steps]
+    return nodes, [helper.make_tensor_value_info("action", TensorProto.FLOAT, ["batch", len(bounds.low)])], constants

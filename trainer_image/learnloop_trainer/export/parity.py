@@ -1,6 +1,7 @@
 """Does the exported graph decide as the trained network does?"""
 
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,26 +15,34 @@ TOLERANCE = 1e-5  # of the largest logit's size, at least 1: a few units in the 
 Logits = NDArray[np.float32]
 
 
+def _near(action: NDArray[Any], expected: Logits, tolerance: float) -> NDArray[np.bool_]:
+    return np.asarray(np.abs(action - expected).max(axis=1) <= tolerance)
+
+
+def _chosen(action: NDArray[Any], expected: Logits, tolerance: float) -> NDArray[np.bool_]:
+    ordered = np.sort(expected, axis=1)
+    tied = ordered[:, -1] - ordered[:, -2] <= 2 * tolerance if expected.shape[1] > 1 else np.ones(len(expected), bool)
+    return np.asarray((action == expected.argmax(axis=1)) | tied)
+
+
 def check(
     network: Callable[[Observations], Logits], policy: OnnxPolicy, observations: Observations, recorded: int
 ) -> Parity:
     """Run both on all observations [m, observations] at batch sizes 1, 3 and 17 and compare.
 
     Passed means: no output differs by more than the tolerance, and every action agrees unless the two best logits are
-    closer together than rounding can tell.
+    closer together than rounding can tell. Continuous actions are themselves the outputs compared.
     """
     expected = network(observations)
     tolerance = TOLERANCE * max(1.0, float(np.abs(expected).max()))
-    ordered = np.sort(expected, axis=1)
-    tied = ordered[:, -1] - ordered[:, -2] <= 2 * tolerance if expected.shape[1] > 1 else np.ones(len(expected), bool)
     worst, agreed = 0.0, np.ones(len(observations), dtype=np.bool_)
     for size in BATCHES:
         pieces = [policy.run(observations[at : at + size]) for at in range(0, len(observations), size)]
         action = np.concatenate([piece[0] for piece in pieces])
-        logits = np.concatenate([piece[1] for piece in pieces])
-        difference = np.abs(logits - expected).max() if np.isfinite(logits).all() else np.finfo(np.float32).max
+        outputs = np.concatenate([piece[1] for piece in pieces])
+        difference = np.abs(outputs - expected).max() if np.isfinite(outputs).all() else np.finfo(np.float32).max
         worst = max(worst, float(difference))
-        agreed &= (action == expected.argmax(axis=1)) | tied
+        agreed &= (_near if policy.continuous else _chosen)(action, expected, tolerance)
     return Parity(
         observations=len(observations),
         recorded=recorded,

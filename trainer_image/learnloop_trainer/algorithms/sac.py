@@ -1,0 +1,242 @@
+"""Soft actor-critic with a learned temperature, for continuous actions.
+
+Haarnoja et al. (2018), arXiv 1812.05905, equations 5 (critics), 9 (policy) and 18 (temperature), algorithm 1:
+
+    y = r + gamma (1 - terminated) (min_i Q_target_i(s', a') - alpha log pi(a'|s')),    a' ~ pi(.|s')
+    L(Q_i) = E[ (Q_i(s, a) - y)^2 / 2 ]
+    L(pi) = E[ alpha log pi(a~|s) - min_i Q_i(s, a~) ],    a~ = tanh(mu + sigma e)
+    L(alpha) = -E[ log alpha (log pi(a~|s) + H) ],    H = -(dimensions of an action)
+    log pi(a|s) = log N(u; mu, sigma) - sum log(1 - tanh(u)^2),    u = mu + sigma e    (appendix C, equation 26)
+
+Deviations, all deliberate:
+- Many environments may act at once; one update follows every `steps_per_update` environment steps of all ranks.
+- Before `learning_starts` actions are uniform, as in the authors' code. log sigma is clipped to [-20, 2], as there.
+- log alpha stands where equation 18 has alpha, as in the authors' code.
+- The twin critics are one stack of batched products, and all gradients are written out by hand (see `Update`): the
+  policy's update computes no gradient of the critics' parameters. The tests compare with autograd.
+- Actions are stored, and seen by the critics, scaled to [-1, 1]; the exported graph scales them back.
+"""
+
+import math
+from collections.abc import Mapping
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from learnloop_api.kinds.training_job import SacParameters
+from learnloop_trainer.algorithms.base import Arrays, Experience, Occasion
+from learnloop_trainer.environments import VectorEnvironment
+from learnloop_trainer.environments.base import Bounds, Observations
+from learnloop_trainer.networks import Floats, Network, dense, forward_numpy, side_by_side
+from learnloop_trainer.numerics import require_finite
+from learnloop_trainer.randomness import Draws, Purpose, uniforms
+from learnloop_trainer.replay import Replay, Transitions
+from learnloop_trainer.stacks import Stack
+
+ACTIVATION = "relu"
+CHUNK = 32  # vector steps per call of `iterate`
+LOG_DEVIATION = (-20.0, 2.0)
+EPSILON = 1e-8  # of Adam, as in the authors' code
+UNCLIPPED = math.inf
+
+
+def init(
+    parameters: SacParameters, observations: int, dimensions: int, seed: int, device: torch.device
+) -> list[Network]:
+    """Fresh policy, critics and temperature."""
+    sizes = [*parameters.hidden]
+    actor = dense("actor", [observations, *sizes, 2 * dimensions], 0.01, seed, 0)
+    critics = [dense(f"critic{i}", [observations + dimensions, *sizes, 1], 1.0, seed, 1 + i) for i in range(2)]
+    temperature = np.asarray([math.log(parameters.initial_temperature)], dtype=np.float32)
+    return [Network(arrays, device) for arrays in (actor, side_by_side(*critics), {"log_temperature": temperature})]
+
+
+def act(policy: Mapping[str, Floats], observation: Observations, normal: NDArray[np.float64]) -> Floats:
+    """Sampled actions [n, dimensions] in (-1, 1) with standard normal noise of the same shape."""
+    mean, deviation = np.split(forward_numpy(policy, "actor", ACTIVATION, observation), 2, axis=1)
+    return np.asarray(np.tanh(mean + np.exp(np.clip(deviation, *LOG_DEVIATION)) * normal), dtype=np.float32)
+
+
+class Policy:
+    """The squashed Gaussian with its backward pass. Call it within torch.inference_mode."""
+
+    def __init__(self, network: Network, layers: range) -> None:
+        """Over the network's perceptron `actor`."""
+        self._stack = Stack(network, ["actor"], ACTIVATION, layers)
+
+    def sample(self, observation: torch.Tensor, noise: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """Actions [n, dimensions] in (-1, 1) and their log-densities [n]."""
+        mean, raw = self._stack.forward(observation)[0].chunk(2, dim=1)
+        clipped = raw.clamp(*LOG_DEVIATION)
+        self._inside, self._spread = raw == clipped, clipped.exp().mul_(noise)
+        before = mean + self._spread
+        self._action = torch.tanh(before)
+        # log(1 - tanh(u)^2) = 2 (log 2 - u - softplus(-2u)), which does not round to log 0
+        shrink = torch.nn.functional.softplus(-2.0 * before).add_(before).sub_(math.log(2.0)).mul_(2.0)
+        density = noise.square().mul_(-0.5).sub_(clipped).sub_(0.5 * math.log(2.0 * math.pi)).add_(shrink)
+        return self._action, density.sum(1)
+
+    def backward(self, by_action: torch.Tensor, temperature: torch.Tensor, count: int) -> None:
+        """Gradient of sum(temperature * log pi + G(action)) / count, after `sample`; by_action = dG/da [n, dims].
+
+        d log pi / du = 2 tanh(u), and through the noise du / d log sigma = sigma e.
+        """
+        size = len(by_action)
+        by_mean, by_deviation = self._stack.incoming(size)[0].chunk(2, dim=1)
+        by_mean.copy_(self._action.square().neg_().add_(1.0).mul_(by_action))
+        by_mean.add_(self._action.mul_(2.0).mul_(temperature)).div_(count)
+        by_deviation.copy_(self._spread.mul_(by_mean).sub_(temperature / count).mul_(self._inside))
+        self._stack.backward(size)
+
+
+class Update:
+    """One update of everything from a batch."""
+
+    def __init__(self, networks: list[Network], target: torch.Tensor, parameters: SacParameters, occasion: Occasion):
+        """`target`: the target critics' flat parameters."""
+        layers = range(len(parameters.hidden) + 1)
+        self._networks, self._parameters, self._occasion = networks, parameters, occasion
+        self.policy = Policy(networks[0], layers)
+        names = ["critic0", "critic1"]
+        self.critics = Stack(networks[1], names, ACTIVATION, layers)
+        self.targets = Stack(networks[1], names, ACTIVATION, layers, vector=target)
+        self._target = target
+
+    def goal(self, batch: Transitions, noise: torch.Tensor, temperature: torch.Tensor) -> torch.Tensor:
+        """The critics' target y [n]."""
+        action, density = self.policy.sample(batch.successor, noise)
+        future = self.targets.forward(torch.cat((batch.successor, action), 1)).squeeze(2).amin(0)
+        future.sub_(density.mul_(temperature))
+        return future.mul_(batch.alive).mul_(self._parameters.discount).add_(batch.reward)
+
+    def by_critics(self, batch: Transitions, goal: torch.Tensor, count: int) -> None:
+        """Gradient of the critics' loss."""
+        value = self.critics.forward(torch.cat((batch.observation, batch.action), 1))
+        torch.sub(value, goal.view(1, -1, 1), out=self.critics.incoming(len(goal))).div_(count)
+        self.critics.backward(len(goal))
+
+    def by_policy(self, batch: Transitions, noise: torch.Tensor, temperature: torch.Tensor, count: int) -> torch.Tensor:
+        """Gradient of the policy's loss; returns the log-densities [n]."""
+        action, density = self.policy.sample(batch.observation, noise)
+        value = self.critics.forward(torch.cat((batch.observation, action), 1))
+        incoming = self.critics.incoming(len(action))
+        torch.eq(value, value.amin(0, keepdim=True), out=incoming).neg_()
+        by_action = action.new_empty((2, *action.shape))
+        columns = slice(batch.observation.shape[1], None)
+        self.critics.backward(len(action), into=by_action, parameters=False, columns=columns)
+        self.policy.backward(by_action.sum(0), temperature, count)
+        return density
+
+    def run(self, batch: Transitions, noise: torch.Tensor, count: int) -> None:
+        """`batch` and `noise` [2, n, dimensions] are this rank's part of `count` transitions."""
+        parameters, (actor, critics, temperature) = self._parameters, self._networks
+        scale = temperature.vector.exp()
+        self.by_critics(batch, self.goal(batch, noise[0], scale), count)
+        self._apply(critics, parameters.learning_rate)
+        density = self.by_policy(batch, noise[1], scale, count)
+        self._apply(actor, parameters.learning_rate)
+        wanted = -noise.shape[2] * parameters.target_entropy_scale
+        temperature.gradient.copy_(density.add_(wanted).sum().div_(-count))
+        self._apply(temperature, parameters.learning_rate)
+        self._target.lerp_(critics.vector, parameters.target_rate)
+
+    def _apply(self, network: Network, rate: float) -> None:
+        self._occasion.group.add_up(network.gradient)
+        network.adam(rate, UNCLIPPED, EPSILON)
+
+
+class Sac:
+    """SAC on this rank's environments."""
+
+    def __init__(
+        self, parameters: SacParameters, environment: VectorEnvironment, occasion: Occasion, device: torch.device
+    ) -> None:
+        """A fresh learner at step 0 with an empty buffer; the environment has continuous actions."""
+        assert environment.bounds is not None  # session.begin refuses others, with field and fix
+        self.parameters, self.occasion, self.environment = parameters, occasion, environment
+        self._bounds: Bounds = environment.bounds
+        dimensions = environment.actions
+        networks = init(parameters, environment.observations, dimensions, occasion.seed, device)
+        self.network, self.critics, self.temperature = networks
+        self.target = self.critics.vector.clone()
+        self._update = Update(networks, self.target, parameters, occasion)
+        length = max(1, parameters.buffer_size // occasion.environments)
+        self.replay = Replay(environment.members, length, environment.observations, dimensions=dimensions)
+        size, seed = parameters.batch_size, occasion.seed
+        self._draws = Draws((2, size), Purpose.REPLAY, seed)
+        self._noise = Draws((2, size, dimensions), Purpose.NOISE, seed, normal=True)
+        self.step = 0
+
+    def iterate(self, observation: Observations) -> tuple[Observations, list[Experience]]:
+        """See Learner.iterate: CHUNK vector steps with the updates that are due between them."""
+        environment = self.environment
+        draws = self._exploration()
+        rewards = np.empty((CHUNK, len(environment.members)), dtype=np.float32)
+        ended = np.empty(rewards.shape, dtype=np.bool_)
+        with torch.inference_mode():
+            for t in range(CHUNK):
+                action = self._act(observation, draws[t])
+                step = environment.step(self._bounds.scale(action))
+                self.replay.add(observation, action, step)
+                rewards[t], ended[t] = step.reward, step.terminated | step.truncated
+                observation = step.observation
+                self._learn()
+                self.step += self.occasion.environments
+        require_finite(self.step, observation=observation, reward=rewards)
+        require_finite(self.step, loss=(self.network.vector.sum() + self.critics.vector.sum()).cpu().numpy())
+        return observation, [Experience(rewards, ended)]
+
+    def _exploration(self) -> NDArray[np.float64]:
+        """Uniform numbers [CHUNK, 2, n, dimensions] that belong to these steps and environments."""
+        return uniforms(
+            Purpose.ACTION,
+            self.occasion.seed,
+            self.step // self.occasion.environments + np.arange(CHUNK)[:, None, None, None],
+            np.arange(2)[None, :, None, None],
+            np.asarray(self.environment.members)[None, None, :, None],
+            np.arange(self.environment.actions)[None, None, None, :],
+        )
+
+    def _act(self, observation: Observations, draws: NDArray[np.float64]) -> Floats:
+        if self.step < self.parameters.learning_starts:
+            return np.asarray(2.0 * draws[0] - 1.0, dtype=np.float32)
+        normal = np.sqrt(-2.0 * np.log(draws[0])) * np.cos(2.0 * math.pi * draws[1])  # Box & Muller (1958)
+        return act(self.network.actor(), observation, normal)
+
+    def _learn(self) -> None:
+        size, device = self.parameters.batch_size, self.network.vector.device
+        before = self._due(self.step)
+        for _ in range(self._due(self.step + self.occasion.environments) - before):
+            draws = self._draws.at(self.network.updates)
+            members = (draws[0] * self.occasion.environments).astype(np.int64)
+            slots = (draws[1] * self.replay.filled).astype(np.int64)
+            noise = self._noise.at(self.network.updates)[:, self.replay.mine(members)].astype(np.float32)
+            self._update.run(self.replay.pick(members, slots, device), torch.from_numpy(noise).to(device), size)
+
+    def _due(self, step: int) -> int:
+        return max(0, step - self.parameters.learning_starts) // self.parameters.steps_per_update
+
+    def shared(self) -> Arrays:
+        """See Learner.shared."""
+        state = self.network.state() | {
+            "target": self.target.cpu().numpy().copy(),
+            "counters": np.asarray([self.step, self.replay.position, self.replay.filled], dtype=np.int64),
+        }
+        for name, network in (("critics", self.critics), ("temperature", self.temperature)):
+            state |= {f"{name}:{key}": array for key, array in network.state().items()}
+        return state
+
+    def own(self) -> Arrays:
+        """See Learner.own: the replay rings."""
+        return self.replay.state()
+
+    def restore(self, shared: Arrays, own: Arrays) -> None:
+        """See Learner.restore."""
+        self.network.restore(shared)
+        for name, network in (("critics", self.critics), ("temperature", self.temperature)):
+            prefix = f"{name}:"
+            network.restore({key.removeprefix(prefix): a for key, a in shared.items() if key.startswith(prefix)})
+        self.target.copy_(torch.from_numpy(np.array(shared["target"], dtype=np.float32)))
+        self.step, position, filled = (int(value) for value in shared["counters"])
+        self.replay.restore(own, position, filled)
