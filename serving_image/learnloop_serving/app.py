@@ -85,8 +85,8 @@ class Arm:
             else:
                 decision = self.episodes.act(episode_id, arm, body)
             action, log_prob, sampled = decision
-            return b'{"action":%d,"log_prob":%b,"exploration":%b,"revision":%b}' % (
-                action,
+            return b'{"action":%b,"log_prob":%b,"exploration":%b,"revision":%b}' % (
+                orjson.dumps(action),
                 orjson.dumps(log_prob),
                 b"true" if sampled else b"false",
                 self._revision_json,

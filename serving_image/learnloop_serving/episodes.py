@@ -86,8 +86,11 @@ class Episodes:
             raise self._withdrawn(self._revision)
         return own
 
-    def act(self, episode_id: str, arm: str | None, body: bytes) -> tuple[int, float, bool]:
-        """(action, natural log of its probability, sampled?) for one observation; raises Refusal and PolicyError."""
+    def act(self, episode_id: str, arm: str | None, body: bytes) -> tuple[int | list[float], float, bool]:
+        """(action, natural log of its probability, sampled?) for one observation; raises Refusal and PolicyError.
+
+        A continuous policy is never sampled from: its action is the greedy one.
+        """
         policy = self._check(episode_id, arm)
         if not self._routing.lists(self._revision):
             raise self._withdrawn(self._revision)
@@ -104,6 +107,8 @@ class Episodes:
         if not np.isfinite(observation).all():
             raise Refusal(400, "InvalidInput", "observation: a number is beyond the range of float32 (3.4e38)")
         action, logits = policy.run(observation)
+        if policy.continuous:
+            return action[0].tolist(), 0.0, False
         if not request.explore:
             return int(action[0]), 0.0, False
         return (*self._sample(logits[0].tolist()), True)

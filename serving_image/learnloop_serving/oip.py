@@ -16,10 +16,11 @@ HEADER_JSON_LENGTH = "inference-header-content-length"
 MAX_BATCH = 8192
 MAX_ELEMENTS = 4_194_304
 _INPUT_TYPES: dict[str, np.dtype[Any]] = {"FP32": np.dtype("<f4"), "FP64": np.dtype("<f8")}
-_OUTPUT_TYPES: dict[str, tuple[str, np.dtype[Any]]] = {
+_DISCRETE: dict[str, tuple[str, np.dtype[Any]]] = {
     "action": ("INT64", np.dtype("<i8")),
     "logits": ("FP32", np.dtype("<f4")),
 }
+_CONTINUOUS: dict[str, tuple[str, np.dtype[Any]]] = {"action": ("FP32", np.dtype("<f4"))}
 
 
 class InvalidRequest(ValueError):
@@ -32,6 +33,10 @@ class Encoded:
 
     body: bytes
     json_length: int | None = None
+
+
+def _types(policy: Policy) -> dict[str, tuple[str, np.dtype[Any]]]:
+    return _CONTINUOUS if policy.continuous else _DISCRETE
 
 
 def server_metadata(version: str) -> dict[str, Any]:
@@ -47,8 +52,8 @@ def model_metadata(name: str, revision: str, policy: Policy) -> dict[str, Any]:
         "platform": policy.platform,
         "inputs": [{"name": INPUT, "datatype": "FP32", "shape": [-1, policy.observations or -1]}],
         "outputs": [
-            {"name": "action", "datatype": "INT64", "shape": [-1]},
-            {"name": "logits", "datatype": "FP32", "shape": [-1, policy.actions]},
+            {"name": output, "datatype": datatype, "shape": [-1] if datatype == "INT64" else [-1, policy.actions]}
+            for output, (datatype, _) in _types(policy).items()
         ],
     }
 
@@ -57,12 +62,13 @@ def infer(name: str, revision: str, policy: Policy, body: bytes, json_length: st
     """POST /v2/models/{name}/infer; raises InvalidRequest and PolicyError."""
     header, binary = _split(body, json_length)
     observation = _observation(header, binary, policy)
-    wanted = _wanted(header)
+    types = _types(policy)
+    wanted = _wanted(header, list(types))
     results: dict[str, np.ndarray[Any, Any]] = dict(zip(OUTPUTS, policy.run(observation), strict=True))
     outputs: list[dict[str, Any]] = []
     tail: list[bytes] = []
     for output, as_binary in wanted:
-        datatype, layout = _OUTPUT_TYPES[output]
+        datatype, layout = types[output]
         tensor = results[output]
         entry: dict[str, Any] = {"name": output, "datatype": datatype, "shape": list(tensor.shape)}
         if as_binary:
@@ -159,19 +165,19 @@ def _values(
     return values.ravel()
 
 
-def _wanted(header: dict[str, Any]) -> list[tuple[str, bool]]:
+def _wanted(header: dict[str, Any], names: list[str]) -> list[tuple[str, bool]]:
     """(output name, as binary?) in the order asked for; all outputs when none is named."""
     default = _flag(header.get("parameters"), "binary_data_output")
     asked = header.get("outputs")
     if asked is None or asked == []:
-        return [(name, default) for name in OUTPUTS]
+        return [(name, default) for name in names]
     if not isinstance(asked, list):
         raise InvalidRequest("outputs: must be a list")
     wanted: dict[str, bool] = {}
     for index, output in enumerate(asked):
         name = output.get("name") if isinstance(output, dict) else None
-        if name not in OUTPUTS:
-            raise InvalidRequest(f"outputs[{index}].name: {str(name)[:80]!r}, the model has {list(OUTPUTS)}")
+        if name not in names:
+            raise InvalidRequest(f"outputs[{index}].name: {str(name)[:80]!r}, the model has {names}")
         wanted[name] = _flag(output.get("parameters"), "binary_data", default)
     return list(wanted.items())
 

@@ -1,4 +1,4 @@
-"""What a policy is to the server: observations in, greedy actions and logits out."""
+"""What a policy is to the server: observations in; greedy actions and logits, or continuous actions, out."""
 
 import time
 from dataclasses import dataclass
@@ -23,7 +23,12 @@ class ModelError(ValueError):
 
 
 class Policy(Protocol):
-    """A discrete policy."""
+    """A policy with discrete actions, or with continuous ones."""
+
+    @property
+    def continuous(self) -> bool:
+        """Actions are vectors, the only output, and there is nothing to sample from: the policy acts greedily."""
+        ...
 
     @property
     def observations(self) -> int | None:
@@ -32,7 +37,7 @@ class Policy(Protocol):
 
     @property
     def actions(self) -> int:
-        """How many actions there are."""
+        """How many actions there are, or how many numbers make one."""
         ...
 
     @property
@@ -40,8 +45,11 @@ class Policy(Protocol):
         """What runs it, in Open Inference Protocol's words."""
         ...
 
-    def run(self, observation: Observations) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
-        """[batch, observations] float32 → greedy actions int64 [batch], logits float32 [batch, actions]."""
+    def run(self, observation: Observations) -> tuple[NDArray[Any], NDArray[np.float32]]:
+        """[batch, observations] float32 → greedy actions int64 [batch], logits float32 [batch, actions].
+
+        Continuous: the actions float32 [batch, actions], twice.
+        """
         ...
 
 
@@ -52,6 +60,7 @@ class UniformPolicy:
     actions: int
     observations: int | None
     platform: str = "learnloop_uniform"
+    continuous: bool = False
 
     def run(self, observation: Observations) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
         """See Policy.run. All logits are 0; the greedy action is 0 by the usual tie rule."""
@@ -76,20 +85,21 @@ class OnnxPolicy:
             raise ModelError(f"the file is not a loadable ONNX model: {_first_line(error)}") from error
         self.observations: int
         self.actions: int
-        self.observations, self.actions = _signature(self._session)
+        self.continuous: bool
+        self.observations, self.actions, self.continuous = _signature(self._session)
+        self._outputs = OUTPUTS[:1] if self.continuous else OUTPUTS
         self._check_once()
 
-    def run(self, observation: Observations) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
-        """See Policy.run; raises PolicyError when the graph fails or its logits are not finite."""
+    def run(self, observation: Observations) -> tuple[NDArray[Any], NDArray[np.float32]]:
+        """See Policy.run; raises PolicyError when the graph fails or what it gives is not finite."""
         try:
-            action, logits = self._session.run(OUTPUTS, {INPUT: observation})
+            results = self._session.run(self._outputs, {INPUT: observation})
         except Exception as error:  # as above: no common base class
             raise PolicyError(f"onnxruntime refused the observation: {_first_line(error)}") from error
-        if not np.isfinite(logits).all():
-            raise PolicyError(
-                "the policy's logits are not finite: the weights are broken or the observation is extreme"
-            )
-        return action, logits
+        if not np.isfinite(results[-1]).all():
+            what = "action is" if self.continuous else "logits are"
+            raise PolicyError(f"the policy's {what} not finite: the weights are broken or the observation is extreme")
+        return results[0], results[-1]
 
     def _check_once(self) -> None:
         """The declared shapes may lie: one run shows what really comes out."""
@@ -97,10 +107,11 @@ class OnnxPolicy:
             action, logits = self.run(np.zeros((2, self.observations), dtype=np.float32))
         except PolicyError as error:
             raise ModelError(f"the model loads but does not run on zeros: {error}") from error
-        if action.shape != (2,) or logits.shape != (2, self.actions):
+        wanted = (2, self.actions) if self.continuous else (2,)
+        if action.shape != wanted or logits.shape != (2, self.actions):
             raise ModelError(
                 f"outputs: for a batch of 2 action has shape {list(action.shape)} and logits {list(logits.shape)}, "
-                f"expected [2] and [2, {self.actions}]"
+                f"expected {list(wanted)} and [2, {self.actions}]"
             )
 
 
@@ -108,25 +119,29 @@ def _first_line(error: Exception) -> str:
     return (str(error).strip().splitlines() or [type(error).__name__])[0][:300]
 
 
-def _signature(session: ort.InferenceSession) -> tuple[int, int]:
-    """(observations, actions) of a policy that keeps to the contract; raises ModelError."""
+def _signature(session: ort.InferenceSession) -> tuple[int, int, bool]:
+    """(observations, actions, continuous?) of a policy that keeps to the contract; raises ModelError.
+
+    An `action` of type float says that the policy is continuous; it needs no logits.
+    """
     inputs = {node.name: node for node in session.get_inputs()}
     outputs = {node.name: node for node in session.get_outputs()}
     if set(inputs) != {INPUT}:
         raise ModelError(f"inputs: the model takes {sorted(inputs)}, expected exactly ['{INPUT}']")
-    if missing := set(OUTPUTS) - set(outputs):
+    continuous = "action" in outputs and outputs["action"].type == "tensor(float)"
+    needed = OUTPUTS[:1] if continuous else OUTPUTS
+    if missing := set(needed) - set(outputs):
         raise ModelError(f"outputs: {sorted(missing)} missing, the model gives {sorted(outputs)}")
-    for node, kind in (
-        (inputs[INPUT], "tensor(float)"),
-        (outputs["action"], "tensor(int64)"),
-        (outputs["logits"], "tensor(float)"),
-    ):
+    kinds = {INPUT: "tensor(float)", "action": "tensor(float)" if continuous else "tensor(int64)"}
+    for node in (inputs[INPUT], *(outputs[name] for name in needed)):
+        kind = kinds.get(node.name, "tensor(float)")
         if node.type != kind:
             raise ModelError(f"{node.name}: type is {node.type}, expected {kind}")
     meta: dict[str, Any] = session.get_modelmeta().custom_metadata_map
     return (
         _width(inputs[INPUT].shape, meta, INPUT, "learnloop.observations"),
-        _width(outputs["logits"].shape, meta, "logits", "learnloop.actions"),
+        _width(outputs[needed[-1]].shape, meta, needed[-1], "learnloop.actions"),
+        continuous,
     )
 
 
