@@ -10,7 +10,7 @@ from learnloop_operator.adapters.echo import Echo
 from learnloop_operator.adapters.events import Recorder
 from learnloop_operator.adapters.kinds import SECRET, ResourceKind, kind_of, ref_of
 from learnloop_operator.adapters.kube import KubeClient
-from learnloop_operator.adapters.kube_errors import Conflict, Invalid, KubeError, NotOurs
+from learnloop_operator.adapters.kube_errors import Conflict, Forbidden, Invalid, KubeError, NotOurs
 from learnloop_operator.core import conditions
 from learnloop_operator.core.owner import controller_uid
 from learnloop_operator.core.plan import Manifest, Plan
@@ -79,8 +79,11 @@ class Applier:
             self.echo.expect(kind.kind, snapshot.namespace, snapshot.name, version)
 
     async def blame(self, kind: ResourceKind, snapshot: Snapshot, error: Exception) -> None:
-        """Say in the object's status what can never succeed; errors that may pass are left to the retry."""
-        if isinstance(error, KubeError) and not error.permanent:
+        """Say in the object's status what can never succeed, or not until somebody gives us room or a right.
+
+        Errors that pass by themselves are left to the retry.
+        """
+        if isinstance(error, KubeError) and not error.permanent and not isinstance(error, Forbidden):
             return
         try:
             await self._status(kind, snapshot, blamed(snapshot, error), field_manager(kind))
@@ -96,10 +99,11 @@ def field_manager(kind: ResourceKind) -> str:
 def blamed(snapshot: Snapshot, error: Exception) -> dict[str, Any]:
     """The live status with the failure in Ready, Reconciling and Stalled; every other condition stays.
 
-    A data plane that does not answer takes nobody's readiness away: it holds the object where it is.
+    A data plane that does not answer takes nobody's readiness away, and neither does a quota or a missing right
+    (Forbidden): they hold the object where it is, and it goes on by itself.
     """
     before = snapshot.status.get("conditions") or []
-    holds = isinstance(error, DataPlaneUnavailable)
+    holds = isinstance(error, DataPlaneUnavailable | Forbidden)
     was = next((item["status"] for item in before if item["type"] == "Ready"), conditions.UNKNOWN)
     failure = conditions.ready_triplet(
         ready={conditions.TRUE: True, conditions.FALSE: False}.get(was) if holds else False,

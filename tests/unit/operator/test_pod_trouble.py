@@ -134,6 +134,14 @@ def test_a_master_that_waits_for_a_worker_without_a_gpu_names_the_gpu_and_waits_
     assert condition(made, "Ready")["message"] == "pod t-worker-0 waits: Unschedulable: no GPU"
 
 
+def test_a_gang_without_its_image_spends_no_attempt_although_its_workers_give_up_and_are_replaced() -> None:
+    master = rank(0, 6000, running=False, started=None, waiting="ErrImagePull: not found", stuck=True)
+    seen = world({"attempts": 1}, job=job(age=6000), ranks=(master, rank(1, 10), rank(2, 10)))
+    assert condition(plan(seen), "Ready")["message"] == "pod t-master-0 waits: ErrImagePull: not found"
+    failed = plan(world({"attempts": 1}, job=job(state="failed"), ranks=(master, rank(1, 10))))
+    assert "pod t-master-0 never started: ErrImagePull" in condition(failed, "Ready")["message"]
+
+
 async def test_the_newest_failure_event_is_the_reason(wire: Any, kube: KubeClient) -> None:
     def event(reason: str, note: str, at: str) -> dict[str, Any]:
         return {"metadata": {}, "reason": reason, "note": note, "deprecatedLastTimestamp": at}

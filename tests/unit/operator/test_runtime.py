@@ -11,7 +11,7 @@ from learnloop_operator.adapters.data_plane import DataPlane, DataPlaneRefused, 
 from learnloop_operator.adapters.echo import LIMIT_SECONDS, Echo
 from learnloop_operator.adapters.events import BURST, Recorder
 from learnloop_operator.adapters.kinds import LEASE, TRAINING_JOB
-from learnloop_operator.adapters.kube_errors import Conflict, KubeError, NotLeading, NotOurs, Unavailable
+from learnloop_operator.adapters.kube_errors import Conflict, Forbidden, KubeError, NotLeading, NotOurs, Unavailable
 from learnloop_operator.adapters.lease import FENCE_SECONDS, LEASE_SECONDS, Leadership
 from learnloop_operator.adapters.metrics import Metrics
 from learnloop_operator.adapters.settings import SettingsError, from_environment
@@ -236,6 +236,18 @@ def test_a_silent_data_plane_takes_nobodys_readiness_away() -> None:
     assert held == {"Ready": "True", "Reconciling": "True", "Stalled": "False"}
     refused = {item["type"]: item["status"] for item in blamed(snapshot, DataPlaneRefused("x"))["conditions"]}
     assert refused == {"Ready": "False", "Reconciling": "False", "Stalled": "True"}
+
+
+def test_a_quota_is_said_in_the_status_and_takes_nobodys_readiness_away() -> None:
+    ready = [{"type": "Ready", "status": "True", "lastTransitionTime": "t"}]
+    snapshot = Snapshot(now=datetime(2026, 1, 1, tzinfo=UTC), object={"metadata": {}, "status": {"conditions": ready}})
+    found = {item["type"]: item for item in blamed(snapshot, Forbidden("exceeded quota: tight"))["conditions"]}
+    assert {name: item["status"] for name, item in found.items()} == {
+        "Ready": "True",
+        "Reconciling": "True",
+        "Stalled": "False",
+    }
+    assert (found["Ready"]["reason"], found["Ready"]["message"]) == ("Forbidden", "exceeded quota: tight")
 
 
 async def test_the_data_plane_is_asked_for_the_objects_namespace_and_held_when_down(wire: Any) -> None:

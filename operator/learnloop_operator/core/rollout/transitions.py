@@ -13,6 +13,9 @@ from learnloop_operator.core.rollout.withdraw import adopt, drop_canary
 from learnloop_operator.core.rollout.world import Model, Snapshot
 from learnloop_operator.core.times import stamp
 
+LOOK_AT_PODS = 5.0
+"""Seconds: a pod that cannot start changes nothing in its Deployment, so no event tells of it."""
+
 
 def move(snapshot: Snapshot, state: State) -> Move:
     """The one next thing for this ModelDeployment."""
@@ -89,6 +92,7 @@ def _first(snapshot: Snapshot, state: State) -> Move:
         "Degraded" if hopeless(arm) else "Pending",
         reasons.WAITING_FOR_PODS,
         sentence,
+        again_after=LOOK_AT_PODS,
         degraded=bool(arm.message),
     )
 
@@ -147,7 +151,7 @@ def _resting(snapshot: Snapshot, state: State, stable: Arm) -> Move:
     if arm.ready == 0 and snapshot.spec.serving.replicas > 0:
         said = f": {arm.message}" if arm.message else ""
         sentence = f"the stable arm {stable.revision} has no ready pod{said}"
-        return Move(state, "Degraded", reasons.PODS_NOT_READY, sentence, degraded=True)
+        return Move(state, "Degraded", reasons.PODS_NOT_READY, sentence, again_after=LOOK_AT_PODS, degraded=True)
     if model is None:
         sentence = f"{stable.revision} keeps serving; {snapshot.desired.problem}"
         return Move(state, "Healthy", reasons.MODEL_UNRESOLVED, sentence)

@@ -41,6 +41,8 @@ def waiting(world: World) -> str | None:
 def stalled(world: World, job: BackendJob) -> str | None:
     """The sentence why this attempt is given up; None while there is hope."""
     limit = world.spec.stall_seconds
+    if held_up(world):
+        return None  # another attempt would be held up just the same
     if waiting(world) and not any(_replaced(rank, job) for rank in world.ranks):
         return None
     signs = [job.created]
@@ -79,6 +81,9 @@ def post_mortem(world: World, job: BackendJob) -> str:
         if rank.exit_code:
             said = f": {rank.message}" if rank.message else ""
             return f"pod {rank.name} exited with {rank.exit_code}{said}"
+    for rank in world.ranks:
+        if rank.stuck:
+            return f"pod {rank.name} never started: {rank.waiting}"
     return job.message or "its pods failed"
 
 

@@ -199,3 +199,9 @@ def test_an_endless_annotation_is_obeyed_once_and_never_breaks_the_status() -> N
     again = snapshot(status=dict(once.status))
     again.object["metadata"]["annotations"] = {names.ANNOTATION_RETRY: "x" * 200_000}
     assert decide(again).status["verdict"] != once.status["verdict"]
+
+
+def test_pods_that_cannot_start_are_looked_at_again_without_any_event() -> None:
+    assert decide(snapshot()).requeue_after == 5.0
+    gone = snapshot(status={"stable": {"revision": "11111111", "uri": URI, "sha256": SHA}})
+    assert decide(gone).requeue_after is not None
