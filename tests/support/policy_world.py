@@ -105,7 +105,7 @@ class LiveServer:
         self._socket.bind(("127.0.0.1", self.port))
         self.port = self._socket.getsockname()[1]
         self.url = f"http://127.0.0.1:{self.port}"
-        self._http = httpx.Client(timeout=10, trust_env=False)
+        self._http = httpx.Client(timeout=60, trust_env=False)
 
     def start(self) -> "LiveServer":
         """Serve from now on."""
@@ -114,8 +114,9 @@ class LiveServer:
         )
         self._thread = threading.Thread(target=self._server.run, args=([self._socket],), daemon=True)
         self._thread.start()
-        deadline = time.monotonic() + 10
-        while not self._server.started and time.monotonic() < deadline:
+        deadline = time.monotonic() + 90
+        while not self._server.started:
+            assert time.monotonic() < deadline, "the policy server does not start"
             time.sleep(0.005)
         return self
 
@@ -123,7 +124,7 @@ class LiveServer:
         """The pod is gone; its connections too."""
         self._http.close()
         self._server.should_exit = True
-        self._thread.join(10)
+        self._thread.join(90)
         self._socket.close()
 
     def route(self, text: str) -> None:

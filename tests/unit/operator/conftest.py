@@ -45,6 +45,6 @@ async def wire() -> AsyncIterator[Wire]:
 
 @pytest.fixture
 async def kube(wire: Wire) -> AsyncIterator[KubeClient]:
-    client = KubeClient(Connection(wire.url, None), timeout=0.5)
+    client = KubeClient(Connection(wire.url, None), timeout=60)
     yield client
     await client.close()

@@ -6,16 +6,17 @@ from datetime import UTC, datetime
 from typing import Any
 
 import pytest
+from ports import held_port
 
 from learnloop_operator.adapters.data_plane import DataPlane, DataPlaneRefused, DataPlaneUnavailable
 from learnloop_operator.adapters.echo import LIMIT_SECONDS, Echo
 from learnloop_operator.adapters.events import BURST, Recorder
-from learnloop_operator.adapters.kinds import LEASE, TRAINING_JOB
+from learnloop_operator.adapters.kinds import LEASE, MODEL_DEPLOYMENT, TRAINING_JOB
 from learnloop_operator.adapters.kube_errors import Conflict, Forbidden, KubeError, NotLeading, NotOurs, Unavailable
 from learnloop_operator.adapters.lease import FENCE_SECONDS, LEASE_SECONDS, Leadership
 from learnloop_operator.adapters.metrics import Metrics
 from learnloop_operator.adapters.settings import SettingsError, from_environment
-from learnloop_operator.controllers.apply import blamed, check_ownership
+from learnloop_operator.controllers.apply import blamed, check_ownership, told
 from learnloop_operator.controllers.dirty_queue import DirtyQueue, Key
 from learnloop_operator.controllers.relations import Relations
 from learnloop_operator.controllers.runtime import Runtime
@@ -51,7 +52,7 @@ async def test_an_earlier_timer_wins_and_an_event_overtakes_it() -> None:
     queue = DirtyQueue()
     queue.mark_later(A, 0.01)
     queue.mark_later(A, 60.0)
-    async with asyncio.timeout(1):
+    async with asyncio.timeout(50):  # sooner than the later timer, however slow the machine
         assert await queue.take() == A
     queue.done(A)
     queue.mark_later(A, 60.0)
@@ -250,19 +251,26 @@ def test_a_quota_is_said_in_the_status_and_takes_nobodys_readiness_away() -> Non
     assert (found["Ready"]["reason"], found["Ready"]["message"]) == ("Forbidden", "exceeded quota: tight")
 
 
+def test_what_failed_shows_where_kubectl_get_looks() -> None:
+    snapshot = Snapshot(now=datetime(2026, 1, 1, tzinfo=UTC), object={"metadata": {}})
+    status = blamed(snapshot, NotOurs("ConfigMap ns/md-routing exists: rename or delete one of the two"))
+    assert told(MODEL_DEPLOYMENT, status)["verdict"].startswith("ConfigMap ns/md-routing exists")
+    assert "verdict" not in told(TRAINING_JOB, status)
+
+
 async def test_the_data_plane_is_asked_for_the_objects_namespace_and_held_when_down(wire: Any) -> None:
     wire.answer(404)
     wire.answer(200, {"job": "t", "surprise": 1})
     wire.answer(503, {"error": {"message": "NATS is down"}})
-    client = DataPlane(wire.url, "/nonexistent", timeout=0.5)
+    client = DataPlane(wire.url, "/nonexistent", timeout=60)
     assert await client.run("ns", "t") is None
     with pytest.raises(DataPlaneUnavailable, match=r"breaks the contract at surprise"):
         await client.run("ns", "t")
     with pytest.raises(DataPlaneUnavailable, match="NATS is down"):
         await client.call("ns", Call("DELETE", "/api/v1/training/runs/t"))
     await client.close()
-    with pytest.raises(DataPlaneUnavailable, match="does not answer"):
-        await DataPlane("http://127.0.0.1:1", "/nonexistent").run("ns", "t")
+    with held_port() as dead, pytest.raises(DataPlaneUnavailable, match="does not answer"):
+        await DataPlane(f"http://127.0.0.1:{dead}", "/nonexistent").run("ns", "t")
 
 
 def test_agents_are_marked_when_their_policy_changes_and_policies_when_an_agent_joins() -> None:

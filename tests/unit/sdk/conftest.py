@@ -15,6 +15,7 @@ import nats
 import pytest
 from nats.js.api import StreamConfig
 from policy_world import CANARY, STABLE, LiveServer, table
+from ports import held_port
 
 from learnloop_sdk import Learnloop
 
@@ -50,10 +51,10 @@ def arms(both_arms: Arms) -> Arms:
 
 
 @pytest.fixture
-def free_port() -> int:
-    with socket.socket() as sock:
-        sock.bind(("127.0.0.1", 0))
-        return int(sock.getsockname()[1])
+def free_port() -> Iterator[int]:
+    """Dead until a server of this test listens on it, as often as it likes."""
+    with held_port() as port:
+        yield port
 
 
 class DataPlane(ThreadingHTTPServer):
@@ -110,9 +111,9 @@ class Nats:
             [str(binary), "-js", "-a", "127.0.0.1", "-p", str(self._port), "-sd", str(self._directory)],
             stderr=subprocess.DEVNULL,
         )
-        deadline = time.monotonic() + 10
+        deadline = time.monotonic() + 90
         while time.monotonic() < deadline:
-            with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", self._port), 0.2):
+            with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", self._port), 5):
                 return
             time.sleep(0.02)
         raise AssertionError("nats-server did not start")
@@ -125,15 +126,15 @@ class Nats:
 
     async def stream(self) -> None:
         """The stream of trajectories, as the data plane makes it."""
-        client = await nats.connect(self.url)
+        client = await nats.connect(self.url, connect_timeout=20)
         config = StreamConfig(name="TRAJECTORIES", subjects=["agent.rl.trajectory.v1.>"], duplicate_window=120)
-        await client.jetstream().add_stream(config)
+        await client.jetstream(timeout=60).add_stream(config)
         await client.close()
 
     async def messages(self) -> list[tuple[str, str, bytes]]:
         """(subject, Nats-Msg-Id, payload) of everything stored."""
-        client = await nats.connect(self.url)
-        stream = client.jetstream()
+        client = await nats.connect(self.url, connect_timeout=20)
+        stream = client.jetstream(timeout=60)
         count = (await stream.stream_info("TRAJECTORIES")).state.messages
         found = [await stream.get_msg("TRAJECTORIES", seq) for seq in range(1, count + 1)]
         await client.close()
@@ -155,7 +156,7 @@ async def learn(arms: Arms) -> AsyncIterator[Callable[..., Learnloop]]:
     made: list[Learnloop] = []
 
     def make(**options: Any) -> Learnloop:
-        made.append(Learnloop("cart", **{"endpoint": arms.stable.url, "retry_seconds": 0.3} | options))
+        made.append(Learnloop("cart", **{"endpoint": arms.stable.url, "timeout": 60.0, "retry_seconds": 0.3} | options))
         return made[-1]
 
     yield make

@@ -14,7 +14,7 @@ Make = Callable[..., Learnloop]
 
 
 async def recorded(loop: Learnloop, data_plane: Any) -> list[Trajectory]:
-    assert await loop.flush(5) == 0
+    assert await loop.flush(60) == 0
     return [Trajectory.model_validate_json(body) for body in data_plane.bodies()]
 
 
@@ -85,11 +85,14 @@ async def test_gateway_mode_sends_the_arm_with_every_request(learn: Make) -> Non
 
 
 async def test_without_a_server_the_error_is_typed_and_comes_in_time(learn: Make, free_port: int) -> None:
-    loop = learn(endpoint=f"http://127.0.0.1:{free_port}")
-    with pytest.raises(PolicyUnavailable, match="does not answer"):
-        async with loop.episode():
-            pass
-    assert loop.counters.request_retries >= 1
+    for window in (0.3, 3.0, 30.0):  # a machine that needs the whole window for one attempt gets a longer one
+        loop = learn(endpoint=f"http://127.0.0.1:{free_port}", retry_seconds=window)
+        with pytest.raises(PolicyUnavailable, match="does not answer"):
+            async with loop.episode():
+                pass
+        if loop.counters.request_retries >= 1:
+            return
+    pytest.fail("a server that does not answer was asked only once")
 
 
 async def test_without_a_server_the_fallback_decides(learn: Make, data_plane: Any, free_port: int) -> None:
@@ -105,7 +108,7 @@ async def test_without_a_server_the_fallback_decides(learn: Make, data_plane: An
 async def test_a_server_that_comes_back_within_the_window_is_waited_for(learn: Make) -> None:
     server = LiveServer(policy=None).start()
     server.route(table((STABLE, "stable", 100, server.url)))
-    loop = learn(endpoint=server.url, retry_seconds=3.0)
+    loop = learn(endpoint=server.url, retry_seconds=60.0)
     async with loop.episode() as episode:
         import asyncio
 

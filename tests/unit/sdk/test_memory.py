@@ -27,7 +27,7 @@ async def test_a_recall_goes_with_the_trajectory(learn: Make, data_plane: Any) -
     async with loop.episode(external=True) as episode:
         await episode.recall({"task": "t"})
         episode.record(1, observation=[0.0])
-    await loop.flush(5)
+    await loop.flush(60)
     assert json.loads(data_plane.bodies()[0])["retrieval_ids"] == ["r-9"]
 
 

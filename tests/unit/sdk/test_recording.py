@@ -21,7 +21,7 @@ async def play(loop: Learnloop, count: int = 1, **metadata: str) -> None:
 async def test_trajectories_go_to_jetstream_under_their_namespace_and_id(learn: Make, broker: Any) -> None:
     loop = learn(nats_url=broker.url, namespace="team-a")
     await play(loop, 20)
-    assert await loop.flush(5) == 0
+    assert await loop.flush(60) == 0
     messages = await broker.messages()
     assert len(messages) == 20
     for subject, message_id, payload in messages:
@@ -32,7 +32,7 @@ async def test_trajectories_go_to_jetstream_under_their_namespace_and_id(learn: 
 async def test_nothing_is_lost_or_doubled_while_nats_is_killed_and_restarted(learn: Make, broker: Any) -> None:
     loop = learn(nats_url=broker.url)
     await play(loop, 5)
-    await loop.flush(5)
+    await loop.flush(60)
     broker.kill()
     await play(loop, 10)
     await asyncio.sleep(0.3)
@@ -40,7 +40,7 @@ async def test_nothing_is_lost_or_doubled_while_nats_is_killed_and_restarted(lea
     assert loop.recorder.pending == 10
     await asyncio.to_thread(broker.start)
     await play(loop, 5)
-    assert await loop.flush(10) == 0
+    assert await loop.flush(60) == 0
     identifiers = [message_id for _, message_id, _ in await broker.messages()]
     assert len(identifiers) == len(set(identifiers)) == 20
 
@@ -50,7 +50,7 @@ async def test_while_nats_is_away_the_data_plane_takes_trajectories(
 ) -> None:
     loop = learn(nats_url=f"nats://127.0.0.1:{free_port}", data_url=data_plane.url)
     await play(loop, 3)
-    assert await loop.flush(5) == 0
+    assert await loop.flush(60) == 0
     assert len(data_plane.bodies()) == loop.counters.trajectories_delivered_by_http == 3
 
 
@@ -58,7 +58,7 @@ async def test_a_trajectory_larger_than_nats_takes_goes_by_http(learn: Make, bro
     loop = learn(nats_url=broker.url, data_url=data_plane.url)
     async with loop.episode("t", external=True) as episode:
         episode.record("a", 0.0, observation="x" * 1_100_000)
-    assert await loop.flush(5) == 0
+    assert await loop.flush(60) == 0
     assert len(data_plane.bodies()) == 1
 
 
@@ -68,7 +68,7 @@ async def test_a_busy_data_plane_is_asked_again(learn: Make, data_plane: Any) ->
     await play(loop)
     assert await loop.flush(0.3) == 1
     data_plane.answers.clear()
-    assert await loop.flush(5) == 0
+    assert await loop.flush(60) == 0
     assert loop.counters.trajectories_delivered == 1
 
 
@@ -76,7 +76,7 @@ async def test_a_refused_trajectory_is_counted_and_not_sent_again(learn: Make, d
     data_plane.answers["/api/v1/trajectories"] = (422, b"no such agent")
     loop = learn(data_url=data_plane.url)
     await play(loop)
-    assert await loop.flush(5) == 0
+    assert await loop.flush(60) == 0
     assert loop.counters.trajectories_rejected == 1
     assert len(data_plane.bodies()) == 1
 
@@ -87,7 +87,7 @@ async def test_a_disk_spool_outlives_the_process(learn: Make, data_plane: Any, t
     assert await first.close(0.1) == 3
     (tmp_path / "spool" / "00000000000000000001~cut.tmp").write_bytes(b"{")
     async with Learnloop("cart", data_url=data_plane.url, spool_directory=tmp_path / "spool") as second:
-        assert await second.flush(5) == 0
+        assert await second.flush(60) == 0
     assert len({Trajectory.model_validate_json(body).trajectory_id for body in data_plane.bodies()}) == 3
     assert list((tmp_path / "spool").iterdir()) == []
 
@@ -108,11 +108,11 @@ async def test_the_token_goes_with_every_post_and_is_read_afresh(learn: Make, da
     token.write_text("one")
     loop = learn(data_url=data_plane.url, token_file=token)
     await play(loop)
-    await loop.flush(5)
+    await loop.flush(60)
     token.unlink()
     token.write_text("two\n")
     await play(loop)
-    await loop.flush(5)
+    await loop.flush(60)
     assert [headers["authorization"] for _, _, headers in data_plane.posts] == ["Bearer one", "Bearer two"]
 
 
@@ -120,7 +120,7 @@ async def test_secrets_are_gone_before_anything_is_sent(learn: Make, data_plane:
     loop = learn(data_url=data_plane.url)
     async with loop.episode("mail jane.doe@example.com", external=True, metadata={"note": "password=hunter22"}) as ep:
         ep.record({"tool": "login", "api_key": "k-1"}, observation="Bearer abcdefgh12345678")
-    await loop.flush(5)
+    await loop.flush(60)
     (body,) = data_plane.bodies()
     for secret in (b"jane.doe", b"hunter22", b"k-1", b"abcdefgh"):
         assert secret not in body
@@ -132,6 +132,6 @@ async def test_what_a_broken_redactor_could_not_clean_never_leaves(learn: Make, 
 
     loop = learn(data_url=data_plane.url, redactor=broken)
     await play(loop)
-    assert await loop.flush(1) == 0
+    assert await loop.flush(60) == 0
     assert data_plane.bodies() == []
     assert loop.counters.trajectories_rejected == 1

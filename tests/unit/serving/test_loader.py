@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from onnx import TensorProto
 from policy_world import settings, write_policy
+from ports import held_port
 
 from learnloop_serving.loader import load_policy, parse_uniform
 from learnloop_serving.policy import ModelError
@@ -76,11 +77,11 @@ async def test_a_store_that_is_away_for_a_moment_is_waited_for(store: Store) -> 
     assert store.paths[0][1] is None
 
 
-async def test_a_store_that_stays_away_is_named(store: Store) -> None:
-    with pytest.raises(ModelError, match=r"could not be fetched for 0\.1 s"):
+async def test_a_store_that_stays_away_is_named() -> None:
+    with held_port() as dead, pytest.raises(ModelError, match=r"could not be fetched for 0\.1 s"):
         await load_policy(
             settings(
-                LEARNLOOP_MODEL_URI="http://127.0.0.1:9/m",
+                LEARNLOOP_MODEL_URI=f"http://127.0.0.1:{dead}/m",
                 LEARNLOOP_MODEL_SHA256="0" * 64,
                 LEARNLOOP_LOAD_RETRY_SECONDS="0.1",
             )

@@ -16,7 +16,7 @@ WITH_CANARY = table((STABLE, "stable", 90), (CANARY, "canary", 10), generation=2
 
 
 async def until(condition: Callable[[], bool]) -> None:
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(90):
         while not condition():  # noqa: ASYNC110 - the condition is the state of the code under test
             await asyncio.sleep(0.01)
 

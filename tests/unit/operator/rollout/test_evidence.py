@@ -9,6 +9,7 @@ import pytest
 from aiohttp import web
 from hypothesis import given
 from hypothesis import strategies as st
+from ports import held_port
 
 from learnloop_api import names
 from learnloop_api.kinds.analysis import MetricThreshold
@@ -149,7 +150,7 @@ async def hang(query: str) -> web.Response:
 async def test_every_way_to_get_no_number_has_a_type_and_a_sentence(
     serve: Callable[[Answer], Awaitable[str]], answer: Answer, error: type[Exception], said: str
 ) -> None:
-    prometheus = Prometheus(await serve(answer), timeout=0.3)
+    prometheus = Prometheus(await serve(answer), timeout=0.3 if answer is hang else 60)
     with pytest.raises(error, match=said):
         await prometheus.query("up")
     evidence = await gather(prometheus, "ns", "md", [Window("aaaaaaaa", 15)], [RETURN])
@@ -158,11 +159,12 @@ async def test_every_way_to_get_no_number_has_a_type_and_a_sentence(
 
 
 async def test_nobody_listening_and_nothing_configured_are_unreachable() -> None:
-    for url, said in (("http://127.0.0.1:9", "does not answer"), ("", "LEARNLOOP_PROMETHEUS_URL")):
-        prometheus = Prometheus(url)
-        with pytest.raises(PrometheusUnreachable, match=said):
-            await prometheus.query("up")
-        await prometheus.close()
+    with held_port() as dead:
+        for url, said in ((f"http://127.0.0.1:{dead}", "does not answer"), ("", "LEARNLOOP_PROMETHEUS_URL")):
+            prometheus = Prometheus(url)
+            with pytest.raises(PrometheusUnreachable, match=said):
+                await prometheus.query("up")
+            await prometheus.close()
 
 
 async def test_nan_and_infinity_are_no_samples(serve: Callable[[Answer], Awaitable[str]]) -> None:
