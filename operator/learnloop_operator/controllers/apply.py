@@ -8,7 +8,7 @@ from typing import Any
 from learnloop_operator.adapters.data_plane import DataPlane, DataPlaneRefused, DataPlaneUnavailable
 from learnloop_operator.adapters.echo import Echo
 from learnloop_operator.adapters.events import Recorder
-from learnloop_operator.adapters.kinds import SECRET, ResourceKind, kind_of, ref_of
+from learnloop_operator.adapters.kinds import MODEL_DEPLOYMENT, SECRET, ResourceKind, kind_of, ref_of
 from learnloop_operator.adapters.kube import KubeClient
 from learnloop_operator.adapters.kube_errors import Conflict, Forbidden, Invalid, KubeError, NotOurs
 from learnloop_operator.core import conditions
@@ -86,7 +86,7 @@ class Applier:
         if isinstance(error, KubeError) and not error.permanent and not isinstance(error, Forbidden):
             return
         try:
-            await self._status(kind, snapshot, blamed(snapshot, error), field_manager(kind))
+            await self._status(kind, snapshot, told(kind, blamed(snapshot, error)), field_manager(kind))
         except KubeError as second:
             log.warning("%s %s/%s: status not written: %s", kind.kind, snapshot.namespace, snapshot.name, second)
 
@@ -117,6 +117,14 @@ def blamed(snapshot: Snapshot, error: Exception) -> dict[str, Any]:
     kept = [item for item in before if item["type"] not in theirs]
     merged = conditions.merge(before, [*failure, *kept], snapshot.time)
     return {**snapshot.status, "conditions": merged, "observedGeneration": snapshot.generation}
+
+
+def told(kind: ResourceKind, status: dict[str, Any]) -> dict[str, Any]:
+    """A ModelDeployment says its sentence in `verdict` too, and that is what `kubectl get` shows."""
+    if kind is not MODEL_DEPLOYMENT:
+        return status
+    ready = next(item for item in status["conditions"] if item["type"] == "Ready")
+    return {"phase": "Pending", **status, "verdict": ready["message"][:1024]}
 
 
 def check_ownership(manifest: Manifest, live: Manifest) -> None:
