@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from learnloop_api.kinds.training_job import DqnParameters, PpoParameters, SacParameters
+from learnloop_api.kinds.algorithms import DqnParameters, PpoParameters, SacParameters
 from learnloop_trainer.algorithms import Occasion, learner
 from learnloop_trainer.checkpoints import no_episodes
 from learnloop_trainer.environments import make

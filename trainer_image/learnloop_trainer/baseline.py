@@ -22,7 +22,7 @@ def load(order: Order, store: Store, observations: int, actions: int, bounds: Bo
     uri = order.baseline_uri or "uniform://"
     if uri.startswith("uniform://"):
         return Uniform(actions, order.spec.seed, bounds)
-    body = _fetch(uri, store)
+    body = fetch(uri, store, FIELD, FIX)
     if order.baseline_sha256 and digest(body) != order.baseline_sha256:
         raise ConfigError("baselineSha256", order.baseline_sha256, f"is not the digest of {uri}: {digest(body)}", FIX)
     try:
@@ -31,7 +31,8 @@ def load(order: Order, store: Store, observations: int, actions: int, bounds: Bo
         raise ConfigError(FIELD, uri, str(error), FIX) from None
 
 
-def _fetch(uri: str, store: Store) -> bytes:
+def fetch(uri: str, store: Store, field: str, fix: str) -> bytes:
+    """The bytes behind a URI; raises ConfigError for `field`, with `fix`, when there are none to be had."""
     scheme = urlsplit(uri).scheme
     try:
         if scheme == "learnloop":
@@ -39,13 +40,13 @@ def _fetch(uri: str, store: Store) -> bytes:
         if scheme == "file":
             path = Path(unquote(urlsplit(uri).path))
             if path.stat().st_size > MAX_ARTIFACT:
-                raise ConfigError(FIELD, uri, f"is larger than {MAX_ARTIFACT} bytes", FIX)
+                raise ConfigError(field, uri, f"is larger than {MAX_ARTIFACT} bytes", fix)
             return path.read_bytes()
         if scheme in {"http", "https"}:
             return _download(uri)
     except (StoreRefused, OSError) as error:
-        raise ConfigError(FIELD, uri, f"cannot be read ({error})", FIX) from None
-    raise ConfigError(FIELD, uri, "has a scheme the trainer cannot read", "use learnloop://, https:// or file://")
+        raise ConfigError(field, uri, f"cannot be read ({error})", fix) from None
+    raise ConfigError(field, uri, "has a scheme the trainer cannot read", "use learnloop://, https:// or file://")
 
 
 def _download(uri: str) -> bytes:

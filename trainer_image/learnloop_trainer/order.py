@@ -7,8 +7,9 @@ from typing import Annotated, Any
 
 from pydantic import Field, ValidationError
 
+from learnloop_api.kinds.algorithms import BcParameters, DqnParameters, Parameters, PpoParameters, SacParameters
 from learnloop_api.kinds.base import Resource
-from learnloop_api.kinds.training_job import DqnParameters, PpoParameters, SacParameters, TrainingJobSpec
+from learnloop_api.kinds.training_job import TrainingJobSpec
 from learnloop_api.wire.base import Name
 from learnloop_trainer.errors import ConfigError
 
@@ -27,13 +28,17 @@ class Order(Resource):
     baseline_sha256: Annotated[str, Field(pattern=r"^([0-9a-f]{64})?$")] | None = None
 
     @property
-    def parameters(self) -> PpoParameters | DqnParameters | SacParameters:
+    def parameters(self) -> Parameters:
         """Hyperparameters of the chosen algorithm, defaults filled in."""
-        if self.spec.algorithm == "ppo":
-            return self.spec.ppo or PpoParameters()
-        if self.spec.algorithm == "sac":
-            return self.spec.sac or SacParameters()
-        return self.spec.dqn or DqnParameters()
+        match self.spec.algorithm:
+            case "ppo":
+                return self.spec.ppo or PpoParameters()
+            case "sac":
+                return self.spec.sac or SacParameters()
+            case "bc":
+                return self.spec.bc or BcParameters()
+            case "dqn":
+                return self.spec.dqn or DqnParameters()
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +85,7 @@ def _explain(error: ValidationError) -> ConfigError:
 
 
 def _refuse_foreign_parameters(order: Order) -> None:
-    others = {"ppo", "dqn", "sac"} - {order.spec.algorithm}
+    others = {"ppo", "dqn", "sac", "bc"} - {order.spec.algorithm}
     for other in sorted(name for name in others if getattr(order.spec, name) is not None):
         raise ConfigError(
             f"spec.{other}",

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from learnloop_api.wire.training import Manifest, Parity, ReturnEstimate
 from learnloop_trainer import baseline
-from learnloop_trainer.algorithms import Learner, dqn, ppo, sac
+from learnloop_trainer.algorithms import Learner, bc, dqn, ppo, sac
 from learnloop_trainer.environments.base import Bounds, Observations
 from learnloop_trainer.errors import ExportError
 from learnloop_trainer.evaluation import Policy, collect, estimate, play
@@ -25,7 +25,12 @@ from learnloop_trainer.store.base import digest
 
 PARITY_OBSERVATIONS = 2000
 RECORDED_OBSERVATIONS = 10_000
-HEADS = {"ppo": ("policy", ppo.ACTIVATION), "dqn": ("q", dqn.ACTIVATION), "sac": ("actor", sac.ACTIVATION)}
+HEADS = {
+    "ppo": ("policy", ppo.ACTIVATION),
+    "dqn": ("q", dqn.ACTIVATION),
+    "sac": ("actor", sac.ACTIVATION),
+    "bc": ("policy", bc.ACTIVATION),
+}
 
 
 def trained(

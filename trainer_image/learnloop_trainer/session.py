@@ -11,6 +11,7 @@ from learnloop_trainer.checkpoints import Saver, Training, no_episodes, restore,
 from learnloop_trainer.environments import VectorEnvironment, make
 from learnloop_trainer.environments.gymnasium_vector import FIELD
 from learnloop_trainer.errors import ConfigError, PeerLost, Terminated
+from learnloop_trainer.experience import Recording, recorded
 from learnloop_trainer.groups import Group
 from learnloop_trainer.order import Order
 from learnloop_trainer.randomness import Split
@@ -45,18 +46,22 @@ def _require_fitting_actions(order: Order, environment: VectorEnvironment) -> No
     algorithm, name = order.spec.algorithm, order.spec.data.environment
     if algorithm == "sac" and environment.bounds is None:
         raise ConfigError(FIELD, name, "has discrete actions, sac needs continuous ones", "set algorithm to ppo or dqn")
-    if algorithm != "sac" and environment.bounds is not None:
+    if algorithm in {"ppo", "dqn"} and environment.bounds is not None:
         problem = f"has continuous actions, {algorithm} needs discrete ones"
         raise ConfigError(FIELD, name, problem, "set algorithm to sac")
 
 
-def begin(order: Order, group: Group, device: torch.device) -> Training:
+def begin(order: Order, group: Group, device: torch.device, store: Store | None = None) -> Training:
     """A training at step 0; raises ConfigError when algorithm and environment do not fit."""
     spec = order.spec
     members = group.place.share(order.parameters.environments)
     environment = make(spec.data.environment, Split.TRAINING, spec.seed, members)
     _require_fitting_actions(order, environment)
-    occasion = Occasion(spec.seed, spec.total_steps, order.parameters.environments, group)
+
+    def recording() -> Recording:
+        return recorded(order, group, store, environment)
+
+    occasion = Occasion(spec.seed, spec.total_steps, order.parameters.environments, group, recording)
     algorithm = learner(order.parameters, environment, occasion, device)
     return Training(algorithm, environment, environment.reset(), no_episodes(len(members)))
 
@@ -71,7 +76,7 @@ def resume(training: Training, order: Order, group: Group, store: Store) -> Trai
         note = restore(training, order, group, body)
     except (ValueError, KeyError) as error:
         say(f"the checkpoint cannot be used, starting anew: {error}")
-        return begin(order, group, training.learner.network.vector.device)
+        return begin(order, group, training.learner.network.vector.device, store)
     say(note)
     return training
 
@@ -90,7 +95,7 @@ class Session:
 
     def run(self, device: torch.device) -> Training:
         """Train to `totalSteps`; returns when the final checkpoint is handed to the saver."""
-        training = resume(begin(self._order, self._group, device), self._order, self._group, self._store)
+        training = resume(begin(self._order, self._group, device, self._store), self._order, self._group, self._store)
         self._begun = self._saved_at = time.monotonic()
         self._stopper.graceful = True  # before anybody can read that this rank trains
         try:

@@ -51,3 +51,16 @@ async def get_observations(
     """The newest numeric observations, newest first."""
     found = await agents.observations(service.db, caller.namespace, agent, limit)
     return answer({"observations": found})
+
+
+@router.get("/experience/trajectories")
+async def get_trajectories(
+    agent: Annotated[Name, Query()],
+    service: Svc,
+    caller: Caller,
+    limit: Annotated[int, Query(ge=1, le=20)] = 20,
+    offset: Annotated[int, Query(ge=0, le=100_000)] = 0,
+) -> Response:
+    """The steps of the newest trajectories, newest first, to learn from."""
+    body = await agents.trajectories(service.db, caller.namespace, agent, limit, offset)
+    return Response(body, media_type="application/json")

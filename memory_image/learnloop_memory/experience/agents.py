@@ -30,7 +30,7 @@ FROM (SELECT episode_return, reward, success FROM trajectories
 """
 _STEPS = """
 SELECT s.steps FROM trajectories t JOIN training_transitions s USING (namespace, trajectory_id)
-WHERE t.namespace = $1 AND t.agent_id = $2 ORDER BY t.seq DESC LIMIT 20 OFFSET $3
+WHERE t.namespace = $1 AND t.agent_id = $2 ORDER BY t.seq DESC LIMIT $4 OFFSET $3
 """
 MAX_TRAJECTORIES_READ = 2000
 
@@ -86,7 +86,7 @@ async def observations(db: Database, namespace: str, agent: str, limit: int) -> 
     found: list[list[float]] = []
     async with db.tenant(namespace) as connection:
         for offset in range(0, MAX_TRAJECTORIES_READ, 20):
-            rows = await connection.fetch(_STEPS, namespace, agent, offset)
+            rows = await connection.fetch(_STEPS, namespace, agent, offset, 20)
             for row in rows:
                 found += _numeric(orjson.loads(row["steps"]))
                 if len(found) >= limit:
@@ -94,6 +94,13 @@ async def observations(db: Database, namespace: str, agent: str, limit: int) -> 
             if len(rows) < 20:
                 break
     return found
+
+
+async def trajectories(db: Database, namespace: str, agent: str, limit: int, offset: int) -> bytes:
+    """JSON {"trajectories": [[step, …], …]} of the newest trajectories, newest first; steps go through as stored."""
+    async with db.tenant(namespace) as connection:
+        rows = await connection.fetch(_STEPS, namespace, agent, offset, limit)
+    return b'{"trajectories":[%b]}' % b",".join(row["steps"].encode() for row in rows)
 
 
 def _numeric(steps: list[dict[str, Any]]) -> list[list[float]]:

@@ -1,6 +1,10 @@
 """From a trajectory to a reward, a memory and the figures the operator reads."""
 
+from typing import Any
+
 import pytest
+
+from learnloop_api.wire.trajectory import Step
 
 from .conftest import POLICY, Api, eventually, trajectory
 
@@ -105,6 +109,25 @@ async def test_observations_come_newest_first(api: Api) -> None:
     await api.call("POST", "/api/v1/trajectories", 202, json=trajectory("o2", "seer", steps=text))
     answer = await api.call("GET", "/api/v1/experience/observations", params={"agent": "seer", "limit": 3})
     assert answer == {"observations": [[1.0, 1.0], [1.0, 0.0], [0.0, 1.0]]}
+
+
+async def test_trajectories_come_newest_first_and_page_by_page(api: Api) -> None:
+    async def page(offset: int) -> list[list[dict[str, Any]]]:
+        where = {"agent": "paged", "limit": 2, "offset": offset}
+        answer = await api.call("GET", "/api/v1/experience/trajectories", params=where)
+        return [[Step.model_validate(step).model_dump() for step in steps] for steps in answer["trajectories"]]
+
+    for index in range(3):
+        steps = [{"observation": [float(index)], "action": [0.5], "reward": 1.0, "log_prob": -0.1}] * 2
+        await api.call("POST", "/api/v1/trajectories", 202, json=trajectory(f"p{index}", "paged", steps=steps))
+        await eventually(lambda number=index: page(number))  # arrived: the next one is newer
+    first, second, third = [await page(offset) for offset in (0, 2, 4)]
+    order = [[step["observation"] for step in steps] for steps in first + second]
+    assert order == [[[n], [n]] for n in (2.0, 1.0, 0.0)]
+        [[n], [n]] for n in (2.0, 1.0, 0.0)
+    ]
+    assert (len(second), third) == (1, [])
+    assert (second[0][0]["action"], second[0][0]["reward"], second[0][0]["log_prob"]) == ([0.5], 1.0, -0.1)
 
 
 async def test_calculate_keeps_nothing(api: Api) -> None:

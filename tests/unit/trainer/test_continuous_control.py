@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from learnloop_api.kinds.training_job import SacParameters
+from learnloop_api.kinds.algorithms import SacParameters
 from learnloop_trainer.algorithms import Occasion, sac
 from learnloop_trainer.checkpoints import Training, restore, save
 from learnloop_trainer.containers import unpack

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from learnloop_api.kinds.training_job import DqnParameters, PpoParameters
+from learnloop_api.kinds.algorithms import DqnParameters, PpoParameters
 from learnloop_trainer.algorithms import dqn, ppo
 from learnloop_trainer.networks import Network
 from learnloop_trainer.randomness import Draws, Purpose, generator, words

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 
-from learnloop_api.kinds.training_job import DqnParameters, PpoParameters
+from learnloop_api.kinds.algorithms import DqnParameters, PpoParameters
 from learnloop_trainer.algorithms import Learner, Occasion, dqn, learner, ppo
 from learnloop_trainer.environments import Step, make
 from learnloop_trainer.errors import NumericError

@@ -8,7 +8,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from learnloop_api.kinds.training_job import DqnParameters
+from learnloop_api.kinds.algorithms import DqnParameters
 from learnloop_trainer.algorithms import Occasion
 from learnloop_trainer.algorithms.dqn import Dqn
 from learnloop_trainer.checkpoints import Training, restore, save

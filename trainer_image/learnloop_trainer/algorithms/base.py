@@ -1,5 +1,6 @@
 """What the training loop asks of an algorithm."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -7,10 +8,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from learnloop_trainer.environments.base import Observations, VectorEnvironment
+from learnloop_trainer.errors import ConfigError
+from learnloop_trainer.experience import Recording
 from learnloop_trainer.groups import Group
 from learnloop_trainer.networks import Network
 
 Arrays = dict[str, NDArray[np.generic]]
+
+
+def _no_recording() -> Recording:
+    raise ConfigError("spec.data", "", "names no recorded experience", "set learningAgentRef or bc.recording")
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,6 +28,7 @@ class Occasion:
     total_steps: int
     environments: int  # over all ranks
     group: Group
+    recording: Callable[[], Recording] = _no_recording  # collective; of logged experience, where a run learns from it
 
 
 @dataclass(frozen=True, slots=True)

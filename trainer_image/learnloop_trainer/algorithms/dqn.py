@@ -26,7 +26,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from learnloop_api.kinds.training_job import DqnParameters
+from learnloop_api.kinds.algorithms import DqnParameters
 from learnloop_trainer.algorithms.base import Arrays, Experience, Occasion
 from learnloop_trainer.environments import Step, VectorEnvironment
 from learnloop_trainer.environments.base import Observations

@@ -24,7 +24,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from learnloop_api.kinds.training_job import SacParameters
+from learnloop_api.kinds.algorithms import SacParameters
 from learnloop_trainer.algorithms.base import Arrays, Experience, Occasion
 from learnloop_trainer.environments import VectorEnvironment
 from learnloop_trainer.environments.base import Bounds, Observations

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from learnloop_api.wire.training import Heartbeat, Manifest
+from learnloop_api.wire.trajectory import Step
 from learnloop_trainer.errors import StoreRefused
 
 MAX_ARTIFACT = 512 << 20
@@ -46,6 +47,9 @@ class Store(Protocol):
 
     def observations(self, agent: str, limit: int) -> list[list[float]]:
         """Observations the agent really saw, newest first; an empty list when none are recorded."""
+
+    def trajectories(self, agent: str, limit: int) -> list[list[Step]]:
+        """The newest trajectories of the agent, newest first, until they hold `limit` steps; none is cut."""
 
 
 def digest(body: bytes) -> str:

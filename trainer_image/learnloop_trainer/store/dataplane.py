@@ -5,11 +5,14 @@ from urllib.parse import quote
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from learnloop_api.wire.training import Heartbeat, Manifest, TrainingRun
+from learnloop_api.wire.trajectory import Step
 from learnloop_trainer.errors import StoreRefused
 from learnloop_trainer.store.base import MAX_ARTIFACT, MAX_CHECKPOINT, SavedCheckpoint, digest, verified
 from learnloop_trainer.store.http import Http
 
 HEARTBEAT_SECONDS = 2.0
+PAGE = 20
+MAX_PAGE = 256 << 20
 
 
 class _Stored(BaseModel):
@@ -21,6 +24,11 @@ class _Stored(BaseModel):
 class _Recorded(BaseModel):
     model_config = ConfigDict(extra="ignore", allow_inf_nan=False)
     observations: list[list[float]]
+
+
+class _Trajectories(BaseModel):
+    model_config = ConfigDict(extra="ignore", allow_inf_nan=False)
+    trajectories: list[list[Step]]
 
 
 class DataPlaneStore:
@@ -100,3 +108,18 @@ class DataPlaneStore:
             return [] if answer is None else _Recorded.model_validate_json(answer.content).observations
         except ValidationError as error:
             raise StoreRefused(f"observations of {agent}: unexpected answer: {error.errors()[0]['msg']}") from None
+
+    def trajectories(self, agent: str, limit: int) -> list[list[Step]]:
+        """See Store. Read page by page: a page holds at most PAGE trajectories."""
+        found: list[list[Step]] = []
+        while sum(map(len, found)) < limit:
+            where: dict[str, str | int] = {"agent": agent, "limit": PAGE, "offset": len(found)}
+            answer = self._http.call("GET", "/api/v1/experience/trajectories", params=where, limit=MAX_PAGE)
+            try:
+                page = [] if answer is None else _Trajectories.model_validate_json(answer.content).trajectories
+            except ValidationError as error:
+                raise StoreRefused(f"trajectories of {agent}: unexpected answer: {error.errors()[0]['msg']}") from None
+            found += page
+            if len(page) < PAGE:
+                break
+        return found

@@ -8,6 +8,7 @@ from pathlib import Path
 from pydantic import ValidationError
 
 from learnloop_api.wire.training import Heartbeat, Manifest
+from learnloop_api.wire.trajectory import Step, Trajectory
 from learnloop_trainer.errors import StoreRefused, StoreUnavailable
 from learnloop_trainer.store.base import SavedCheckpoint, digest, verified
 
@@ -40,7 +41,7 @@ def read(path: Path) -> bytes | None:
 
 
 class DirectoryStore:
-    """`root/artifacts/<sha256>.onnx`, `root/runs/<job>/…`, `root/observations/<agent>.json`."""
+    """`root/artifacts/<sha256>.onnx`, `root/runs/<job>/…`, `root/{observations,trajectories}/<agent>.json[l]`."""
 
     def __init__(self, root: Path, job: str) -> None:
         """The view of `job`."""
@@ -104,3 +105,16 @@ class DirectoryStore:
         body = read(self._root / "observations" / f"{Path(agent).name}.json")
         rows = [] if body is None else json.loads(body).get("observations", [])
         return [list(map(float, row)) for row in rows[:limit]]
+
+    def trajectories(self, agent: str, limit: int) -> list[list[Step]]:
+        """See Store: one wire.Trajectory as JSON on each line, the oldest first."""
+        path = self._root / "trajectories" / f"{Path(agent).name}.jsonl"
+        found: list[list[Step]] = []
+        for line in reversed((read(path) or b"").splitlines()):
+            if sum(map(len, found)) >= limit:
+                break
+            try:
+                found.append(Trajectory.model_validate_json(line).steps)
+            except ValidationError as error:
+                raise StoreRefused(f"{path}: {error.errors()[0]['msg']}; remove the damaged line") from None
+        return found

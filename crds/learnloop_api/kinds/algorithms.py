@@ -1,0 +1,163 @@
+"""Hyperparameters: one block of a TrainingJob for each algorithm."""
+
+from typing import Annotated, ClassVar
+
+from pydantic import Field
+
+from learnloop_api.kinds.base import Resource, Uri
+from learnloop_api.kinds.rules import Rule
+
+Layers = list[Annotated[int, Field(ge=1, le=8192)]]
+
+
+class PpoParameters(Resource):
+    """Proximal policy optimisation (Schulman et al., 2017, arXiv 1707.06347)."""
+
+    cel_rules: ClassVar[tuple[Rule, ...]] = (
+        Rule(
+            "self.minibatches <= self.environments * self.horizon",
+            "an update has environments × horizon steps, fewer than minibatches: lower minibatches or raise those",
+            ".minibatches",
+        ),
+    )
+
+    learning_rate: float = Field(default=2.5e-3, gt=0, le=1, description="Step size of Adam at the start.")
+    discount: float = Field(default=0.99, ge=0, le=1, description="Discount of future rewards (gamma).")
+    gae_lambda: float = Field(
+        default=0.95, ge=0, le=1, description="Lambda of generalised advantage estimation (arXiv 1506.02438)."
+    )
+    clip: float = Field(default=0.2, gt=0, le=1, description="Clip range of the probability ratio (epsilon).")
+    entropy_coefficient: float = Field(default=0.01, ge=0, le=1, description="Weight of the entropy bonus.")
+    value_coefficient: float = Field(default=0.5, ge=0, le=10, description="Weight of the value loss.")
+    max_gradient_norm: float = Field(default=0.5, gt=0, le=100, description="Gradients are clipped to this norm.")
+    environments: int = Field(
+        default=64, ge=1, le=4096, description="Parallel environments over all ranks together; at least one per rank."
+    )
+    horizon: int = Field(default=32, ge=1, le=65536, description="Steps of each environment between updates.")
+    epochs: int = Field(default=6, ge=1, le=100, description="Passes over the collected steps per update.")
+    minibatches: int = Field(
+        default=8, ge=1, le=1024, description="Parts the steps of an update are divided into per pass."
+    )
+    hidden: Layers = Field(
+        default=[64, 64], min_length=1, max_length=8, description="Widths of the hidden layers, input side first."
+    )
+
+
+class DqnParameters(Resource):
+    """Deep Q-learning (Mnih et al., 2015) with double targets (van Hasselt et al., 2016)."""
+
+    cel_rules: ClassVar[tuple[Rule, ...]] = (
+        Rule(
+            "self.epsilonEnd <= self.epsilonStart",
+            "epsilonEnd must not be above epsilonStart: exploration only falls",
+            ".epsilonEnd",
+        ),
+        Rule("self.batchSize <= self.bufferSize", "batchSize must not be above bufferSize", ".batchSize"),
+        Rule(
+            "self.learningStarts <= self.bufferSize", "learningStarts must not be above bufferSize", ".learningStarts"
+        ),
+    )
+
+    learning_rate: float = Field(default=2.3e-3, gt=0, le=1, description="Step size of Adam.")
+    discount: float = Field(default=0.99, ge=0, le=1, description="Discount of future rewards (gamma).")
+    environments: int = Field(
+        default=16, ge=1, le=4096, description="Parallel environments over all ranks together; at least one per rank."
+    )
+    batch_size: int = Field(default=64, ge=1, le=65536, description="Transitions per update over all ranks together.")
+    buffer_size: int = Field(
+        default=100_000, ge=1000, le=10_000_000, description="Transitions kept for replay over all ranks together."
+    )
+    learning_starts: int = Field(
+        default=1000, ge=0, le=10_000_000, description="Environment steps before the first update."
+    )
+    steps_per_update: int = Field(default=8, ge=1, le=65536, description="Environment steps between updates.")
+    target_update: int = Field(
+        default=64, ge=1, le=1_000_000, description="Updates between copies to the target network."
+    )
+    epsilon_start: float = Field(default=1.0, ge=0, le=1, description="Share of random actions at the start.")
+    epsilon_end: float = Field(
+        default=0.04, ge=0, le=1, description="Share of random actions once exploration is over."
+    )
+    exploration_fraction: float = Field(
+        default=0.16, gt=0, le=1, description="Share of totalSteps over which the share of random actions falls."
+    )
+    max_gradient_norm: float = Field(default=10.0, gt=0, le=1000, description="Gradients are clipped to this norm.")
+    n_step: int = Field(
+        default=1, ge=1, le=64, description="Rewards summed before the value of what follows is estimated."
+    )
+    prioritized: bool = Field(
+        default=False, description="Replay transitions in proportion to their last error (arXiv 1511.05952)."
+    )
+    priority_exponent: float = Field(
+        default=0.6, ge=0, le=1, description="With prioritized: 0 samples uniformly, 1 in proportion to the error."
+    )
+    importance_start: float = Field(
+        default=0.4, ge=0, le=1, description="With prioritized: importance correction at the start; it rises to 1."
+    )
+    hidden: Layers = Field(
+        default=[120, 84], min_length=1, max_length=8, description="Widths of the hidden layers, input side first."
+    )
+
+
+class SacParameters(Resource):
+    """Soft actor-critic with a learned temperature (Haarnoja et al., 2018, arXiv 1812.05905): continuous actions."""
+
+    cel_rules: ClassVar[tuple[Rule, ...]] = (
+        Rule("self.batchSize <= self.bufferSize", "batchSize must not be above bufferSize", ".batchSize"),
+        Rule(
+            "self.learningStarts <= self.bufferSize", "learningStarts must not be above bufferSize", ".learningStarts"
+        ),
+    )
+
+    learning_rate: float = Field(default=1e-3, gt=0, le=1, description="Step size of Adam, for all networks.")
+    discount: float = Field(default=0.99, ge=0, le=1, description="Discount of future rewards (gamma).")
+    environments: int = Field(
+        default=1, ge=1, le=4096, description="Parallel environments over all ranks together; at least one per rank."
+    )
+    batch_size: int = Field(default=256, ge=1, le=65536, description="Transitions per update over all ranks together.")
+    buffer_size: int = Field(
+        default=100_000, ge=1000, le=10_000_000, description="Transitions kept for replay over all ranks together."
+    )
+    learning_starts: int = Field(
+        default=1000, ge=1, le=10_000_000, description="Environment steps with random actions before the first update."
+    )
+    steps_per_update: int = Field(default=1, ge=1, le=65536, description="Environment steps between updates.")
+    target_rate: float = Field(
+        default=0.005, gt=0, le=1, description="Share of the critics that goes to their targets per update (tau)."
+    )
+    initial_temperature: float = Field(
+        default=1.0, gt=0, le=1000, description="Weight of the entropy at the start (alpha); learned from there."
+    )
+    target_entropy_scale: float = Field(
+        default=1.0, ge=0, le=100, description="The entropy wanted is minus this for each number in an action."
+    )
+    hidden: Layers = Field(
+        default=[256, 256], min_length=1, max_length=8, description="Widths of the hidden layers, input side first."
+    )
+
+
+class BcParameters(Resource):
+    """Behaviour cloning: supervised learning of what a recorded agent did; totalSteps counts steps learned from."""
+
+    recording: Uri | None = Field(
+        default=None,
+        description="File with one recorded trajectory as JSON on each line; left out, the newest trajectories of "
+        "data.learningAgentRef.",
+    )
+    max_recorded_steps: int = Field(
+        default=100_000, ge=1, le=10_000_000, description="Recorded steps taken at most, the newest of an agent."
+    )
+    learning_rate: float = Field(default=1e-3, gt=0, le=1, description="Step size of Adam at the start.")
+    batch_size: int = Field(
+        default=256, ge=1, le=65536, description="Recorded steps per update over all ranks together."
+    )
+    environments: int = Field(
+        default=1, ge=1, le=4096, description="Only bounds the ranks: at least one per rank; nothing is played."
+    )
+    max_gradient_norm: float = Field(default=10.0, gt=0, le=1000, description="Gradients are clipped to this norm.")
+    hidden: Layers = Field(
+        default=[64, 64], min_length=1, max_length=8, description="Widths of the hidden layers, input side first."
+    )
+
+
+Parameters = PpoParameters | DqnParameters | SacParameters | BcParameters

@@ -1,0 +1,168 @@
+"""Behaviour cloning: from recorded trajectories to a policy that does the same."""
+
+import json
+from collections.abc import Callable
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from learnloop_api.kinds.algorithms import BcParameters
+from learnloop_api.wire.trajectory import Outcome, Step, Trajectory
+from learnloop_trainer.algorithms import bc
+from learnloop_trainer.checkpoints import Training, restore, save
+from learnloop_trainer.containers import unpack
+from learnloop_trainer.environments import make
+from learnloop_trainer.errors import ConfigError, StoreRefused
+from learnloop_trainer.evaluation import play
+from learnloop_trainer.experience import fitting, read_file
+from learnloop_trainer.export import OnnxPolicy, build
+from learnloop_trainer.groups import Alone
+from learnloop_trainer.networks import forward
+from learnloop_trainer.order import Order
+from learnloop_trainer.randomness import Split
+from learnloop_trainer.session import begin
+from learnloop_trainer.store.directory import DirectoryStore
+
+CPU = torch.device("cpu")
+NOW = datetime(2026, 1, 1, tzinfo=UTC)
+DATA = {"environment": "CartPole-v1", "learningAgentRef": {"name": "pole"}}
+
+
+def trajectory(steps: list[dict[str, Any]]) -> str:
+    return Trajectory(
+        trajectory_id="t",
+        agent="pole",
+        episode_id="e",
+        policy_revision="3f9a2c81",
+        started_at=NOW,
+        ended_at=NOW,
+        steps=[Step.model_validate(step) for step in steps],
+        outcome=Outcome(status="completed", episode_return=0),
+    ).model_dump_json()
+
+
+def balanced(count: int) -> str:
+    """A hand-written controller that balances the pole for 500 steps, recorded: one trajectory a line."""
+    environment = make("CartPole-v1", Split.TRAINING, 9, range(4))
+    seen = environment.reset()
+    lines: list[list[dict[str, Any]]] = [[] for _ in range(4)]
+    for _ in range(count):
+        action = (seen @ np.float32([0.1, 0.3, 3.0, 1.0]) > 0).astype(np.int64)
+        for line, row, done in zip(lines, seen.tolist(), action.tolist(), strict=True):
+            line.append({"observation": row, "action": done})
+        seen = environment.step(action).observation
+    return "\n".join(map(trajectory, lines))
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> DirectoryStore:
+    (tmp_path / "trajectories").mkdir()
+    (tmp_path / "trajectories" / "pole.jsonl").write_text(balanced(250))
+    return DirectoryStore(tmp_path, "small-1")
+
+
+def advance(training: Training, times: int) -> Training:
+    for _ in range(times):
+        training.observation, _ = training.learner.iterate(training.observation)
+    return training
+
+
+def test_a_clone_balances_the_pole_as_the_recorded_controller_did(
+    make_order: Callable[..., Order], store: DirectoryStore
+) -> None:
+    order = make_order("bc", steps=100_000, bc={"hidden": [32], "learningRate": 1e-2}, data=DATA)
+    learner = advance(begin(order, Alone(), CPU, store), 13).learner
+    policy = OnnxPolicy(build(learner.network.arrays(), "policy", "tanh", {}), 4, 2)
+    returns, _ = play("CartPole-v1", policy, 0, 20, lambda done: None)
+    assert returns.mean() > 400
+
+
+def test_an_interrupted_clone_goes_on_with_its_own_recording_whatever_arrived_since(
+    make_order: Callable[..., Order], store: DirectoryStore, tmp_path: Path
+) -> None:
+    order = make_order("bc", steps=100_000, bc={"hidden": [8]}, data=DATA)
+    whole = advance(begin(order, Alone(), CPU, store), 4)
+    body = save(advance(begin(order, Alone(), CPU, store), 2), order, Alone())
+    assert body is not None
+    (tmp_path / "trajectories" / "pole.jsonl").write_text("")
+    second = begin(order, Alone(), CPU, store)
+    restore(second, order, Alone(), body)
+    advance(second, 2)
+    one, two = (unpack(save(end, order, Alone()) or b"")[0] for end in (second, whole))
+    assert {name: array.tobytes() for name, array in one.items()} == {name: two[name].tobytes() for name in two}
+
+
+def test_a_recorded_file_is_learned_from_too_and_its_bad_line_is_named(
+    make_order: Callable[..., Order], store: DirectoryStore, tmp_path: Path
+) -> None:
+    file = tmp_path / "recording.jsonl"
+    file.write_text(balanced(3))
+    order = make_order(
+        "bc", bc={"recording": file.as_uri(), "maxRecordedSteps": 10}, data={"environment": "CartPole-v1"}
+    )
+    state = advance(begin(order, Alone(), CPU, store), 1).learner.shared()
+    assert state["recording.observation"].shape == (10, 4)
+    with pytest.raises(ConfigError, match=r"spec.bc.recording: 'file:x' line 2 is not a trajectory \(.*; record one"):
+        read_file(f"{trajectory([{'observation': [0], 'action': 0}])}\n{{}}".encode(), "spec.bc.recording", "file:x")
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"data": {"environment": "CartPole-v1"}}, "spec.data.learningAgentRef: '' is missing: bc learns from"),
+        ({"data": DATA | {"learningAgentRef": {"name": "idle"}}}, "spec.data: 'CartPole-v1' has no recorded steps"),
+        ({"bc": {"recording": "file:///nowhere"}, "data": DATA}, "spec.bc.recording: .* cannot be read"),
+    ],
+)
+def test_nothing_to_learn_from_is_refused_with_field_and_fix(
+    make_order: Callable[..., Order], store: DirectoryStore, changes: dict[str, Any], words: str
+) -> None:
+    training = begin(make_order("bc", **{"bc": {}, **changes}), Alone(), CPU, store)
+    with pytest.raises(ConfigError, match=rf"^{words}.*; "):
+        advance(training, 1)
+
+
+def test_steps_that_do_not_fit_the_environment_are_left_out_and_counted(capsys: pytest.CaptureFixture[str]) -> None:
+    pendulum = make("Pendulum-v1", Split.TRAINING, 0, range(1))
+    raw = [
+        ([1, 2, 3], [1.0]),
+        ([1, 2], [1.0]),
+        ("text", [1.0]),
+        ([1, 2, 3], 1),
+        ([1, 2, 3], [1, 2]),
+        ([4, 5, 6], [-9.0]),
+    ]
+    recording = fitting([[Step(observation=seen, action=done) for seen, done in raw]], pendulum, 100)
+    assert recording is not None
+    assert recording.observation.tolist() == [[1, 2, 3], [4, 5, 6]]
+    assert recording.action.tolist() == [[0.5], [-1.0]]  # scaled to [-1, 1], and clipped
+    assert "4 recorded steps do not fit" in capsys.readouterr().out
+    cart = make("CartPole-v1", Split.TRAINING, 0, range(1))
+    assert fitting([[Step(observation=[1, 2, 3, 4], action=2)]], cart, 100) is None
+
+
+def test_a_damaged_line_in_the_store_is_named(store: DirectoryStore, tmp_path: Path) -> None:
+    assert len(store.trajectories("pole", 251)) == 2
+    assert store.trajectories("nobody", 1) == []
+    (tmp_path / "trajectories" / "pole.jsonl").write_text(json.dumps({"steps": []}))
+    with pytest.raises(StoreRefused, match=r"pole.jsonl: .*; remove the damaged line"):
+        store.trajectories("pole", 1)
+
+
+@pytest.mark.parametrize("continuous", [False, True])
+def test_the_gradient_is_autograds_of_the_cross_entropy_or_the_squared_error(continuous: bool) -> None:
+    random = torch.Generator().manual_seed(0)
+    network = bc.init(BcParameters(hidden=[6]), 3, 2, 0, CPU)
+    network.vector.add_(torch.randn(network.vector.shape, generator=random))
+    outputs = forward(network.leaves, "policy", "tanh", torch.randn(9, 3, generator=random))
+    action = torch.tanh(torch.randn(9, 2, generator=random)) if continuous else torch.arange(9) % 2
+    squared, crossed = (torch.tanh(outputs) - action.view(9, -1)).square().sum, torch.nn.functional.cross_entropy
+    loss = squared() if continuous else crossed(outputs, action, reduction="sum")
+    (expected,) = torch.autograd.grad(loss, outputs)
+    found = torch.empty(9, 2)
+    bc.slope(outputs.detach(), action, found)
+    assert torch.allclose(found, expected, atol=1e-6)

@@ -1,0 +1,111 @@
+"""Behaviour cloning: do what the recorded agent did.
+
+Pomerleau (1989), "ALVINN", NeurIPS 1; Bain & Sammut (1995). Over recorded pairs of observation s and action a:
+
+    discrete:   L = E[ -log pi(a|s) ],    continuous: L = E[ |tanh(mu(s)) - a|^2 ],   a scaled to [-1, 1]
+
+Deviations, all deliberate:
+- `totalSteps` counts the recorded steps learned from, again and again; the environment is only played in evaluation.
+- The learning rate falls linearly to zero. The gradient is written out by hand, as everywhere here.
+- The recording becomes part of the checkpoint: experience that arrives later cannot change a run that was interrupted.
+- A batch is drawn from the whole recording, each rank sums over its part of it and the sums are added up.
+"""
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from learnloop_api.kinds.algorithms import BcParameters
+from learnloop_trainer.algorithms.base import Arrays, Experience, Occasion
+from learnloop_trainer.environments import VectorEnvironment
+from learnloop_trainer.environments.base import Observations
+from learnloop_trainer.experience import Recording
+from learnloop_trainer.networks import Network, dense
+from learnloop_trainer.numerics import require_finite
+from learnloop_trainer.randomness import Draws, Purpose
+from learnloop_trainer.stacks import Stack
+
+ACTIVATION = "tanh"
+UPDATES = 32  # per call of `iterate`
+
+
+def init(parameters: BcParameters, observations: int, outputs: int, seed: int, device: torch.device) -> Network:
+    """A fresh policy network."""
+    return Network(dense("policy", [observations, *parameters.hidden, outputs], 0.01, seed, 0), device)
+
+
+def slope(outputs: torch.Tensor, action: torch.Tensor, out: torch.Tensor) -> None:
+    """Gradient of the summed loss by the network's outputs [n, outputs]; action int64 [n] or float32 [n, outputs]."""
+    if action.dtype == torch.int64:
+        torch.softmax(outputs, 1, out=out)
+        out.scatter_add_(1, action.unsqueeze(1), out.new_full((len(action), 1), -1.0))
+        return
+    squashed = torch.tanh(outputs)
+    torch.sub(squashed, action, out=out)
+    out.mul_(squashed.square_().neg_().add_(1.0)).mul_(2.0)
+
+
+class Bc:
+    """Behaviour cloning on this rank's part of every batch."""
+
+    def __init__(
+        self, parameters: BcParameters, environment: VectorEnvironment, occasion: Occasion, device: torch.device
+    ) -> None:
+        """A fresh learner at step 0; the recording is fetched by the first `iterate`, or restored."""
+        self.parameters, self.occasion, self.environment = parameters, occasion, environment
+        self.network = init(parameters, environment.observations, environment.actions, occasion.seed, device)
+        layers = range(len(parameters.hidden) + 1)
+        self._policy = Stack(self.network, ["policy"], ACTIVATION, layers)
+        self._draws = Draws((parameters.batch_size,), Purpose.REPLAY, occasion.seed)
+        self._recording: Recording | None = None
+        self.step = 0
+
+    def iterate(self, observation: Observations) -> tuple[Observations, list[Experience]]:
+        """See Learner.iterate: UPDATES updates, and nothing happens in the environment."""
+        if self._recording is None:
+            self._take(self.occasion.recording())
+        with torch.inference_mode():
+            for _ in range(UPDATES):
+                self._update()
+                self.step += self.parameters.batch_size
+        require_finite(self.step, loss=self.network.vector.sum().cpu().numpy())
+        return observation, []
+
+    def _take(self, recording: Recording) -> None:
+        device = self.network.vector.device
+        self._recording = recording
+        self._observation = torch.from_numpy(recording.observation).to(device)
+        self._action = torch.from_numpy(recording.action).to(device)
+
+    def _update(self) -> None:
+        size, share = self.parameters.batch_size, self.occasion.group.place.share(self.parameters.batch_size)
+        draws = self._draws.at(self.network.updates)[share.start : share.stop]
+        index = torch.from_numpy((draws * len(self._action)).astype(np.int64)).to(self._action.device)
+        outputs = self._policy.forward(self._observation.index_select(0, index))[0]
+        incoming = self._policy.incoming(len(index))[0]
+        slope(outputs, self._action.index_select(0, index), incoming)
+        incoming.div_(size)
+        self._policy.backward(len(index))
+        self.occasion.group.add_up(self.network.gradient)
+        rate = self.parameters.learning_rate * max(0.0, 1.0 - self.step / self.occasion.total_steps)
+        self.network.adam(rate, self.parameters.max_gradient_norm)
+
+    def shared(self) -> Arrays:
+        """See Learner.shared."""
+        state: Arrays = self.network.state() | {"step": np.asarray([self.step], dtype=np.int64)}
+        if self._recording is not None:
+            state |= {"recording.observation": self._recording.observation, "recording.action": self._recording.action}
+        return state
+
+    def own(self) -> Arrays:
+        """See Learner.own: there is nothing."""
+        return {}
+
+    def restore(self, shared: Arrays, own: Arrays) -> None:
+        """See Learner.restore."""
+        del own
+        self.network.restore(shared)
+        self.step = int(shared["step"][0])
+        if "recording.action" in shared:
+            observation: NDArray[np.float32] = np.array(shared["recording.observation"], dtype=np.float32)
+            self._take(Recording(observation, np.array(shared["recording.action"])))

@@ -1,0 +1,115 @@
+"""Logged experience as arrays to learn from: an agent's trajectories in the store, or a recorded file.
+
+A recorded file holds one wire.Trajectory as JSON on each line.
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import ValidationError
+
+from learnloop_api.kinds.algorithms import BcParameters
+from learnloop_api.wire.trajectory import Step, Trajectory
+from learnloop_trainer.baseline import fetch
+from learnloop_trainer.containers import pack, unpack
+from learnloop_trainer.environments import VectorEnvironment
+from learnloop_trainer.errors import ConfigError
+from learnloop_trainer.groups import Group
+from learnloop_trainer.order import Order
+from learnloop_trainer.reporter import say
+from learnloop_trainer.store import Store
+
+
+@dataclass(frozen=True, slots=True)
+class Recording:
+    """What was seen and done; leading axis [steps]."""
+
+    observation: NDArray[np.float32]  # [steps, observations]
+    action: NDArray[Any]  # int64 [steps], or float32 [steps, dimensions] scaled to [-1, 1]
+
+
+def read_file(body: bytes, field: str, uri: str) -> list[Sequence[Step]]:
+    """The steps of each trajectory in a recorded file; raises ConfigError naming the line that is none."""
+    found: list[Sequence[Step]] = []
+    for number, line in enumerate(body.splitlines(), 1):
+        try:
+            found.append(Trajectory.model_validate_json(line).steps)
+        except ValidationError as error:
+            problem = f"line {number} is not a trajectory ({error.errors()[0]['msg']})"
+            raise ConfigError(field, uri, problem, "record one trajectory as JSON on each line") from None
+    return found
+
+
+def fitting(episodes: Iterable[Sequence[Step]], environment: VectorEnvironment, limit: int) -> Recording | None:
+    """At most `limit` steps whose observation and action fit the environment; None when there are none."""
+    seen: list[list[float]] = []
+    done: list[Any] = []
+    left_out = 0
+    for step in (step for steps in episodes for step in steps):
+        if len(seen) == limit:
+            break
+        if _fits(step, environment):
+            seen.append(step.observation)  # type: ignore[arg-type]
+            done.append(step.action)
+        else:
+            left_out += 1
+    if left_out:
+        say(f"{left_out} recorded steps do not fit the environment's observations and actions and are left out")
+    if not seen:
+        return None
+    observation = np.asarray(seen, dtype=np.float32)
+    if environment.bounds is None:
+        return Recording(observation, np.asarray(done, dtype=np.int64))
+    bounds = environment.bounds
+    scaled = (np.asarray(done, dtype=np.float32) - bounds.centre) / bounds.reach
+    return Recording(observation, np.clip(scaled, -1.0, 1.0).astype(np.float32))
+
+
+def _fits(step: Step, environment: VectorEnvironment) -> bool:
+    seen, done = step.observation, step.action
+    if not isinstance(seen, list) or len(seen) != environment.observations:
+        return False
+    if not np.isfinite(np.asarray(seen, dtype=np.float32)).all():
+        return False
+    if environment.bounds is None:
+        return isinstance(done, int) and 0 <= done < environment.actions
+    return isinstance(done, list) and len(done) == environment.actions and bool(np.isfinite(done).all())
+
+
+def share(recording: Recording | None, group: Group) -> Recording | None:
+    """Collective: rank 0's recording on all ranks."""
+    body = None
+    if group.place.rank == 0 and recording is not None:
+        body = pack({"observation": recording.observation, "action": recording.action}, {})
+    received = group.broadcast(body)
+    if not received:
+        return None
+    arrays, _ = unpack(received)
+    return Recording(np.array(arrays["observation"], dtype=np.float32), np.array(arrays["action"]))
+
+
+def recorded(order: Order, group: Group, store: Store | None, environment: VectorEnvironment) -> Recording:
+    """Collective: what a run of behaviour cloning learns from; raises ConfigError when that is nothing."""
+    own = load(order, store, environment) if group.place.rank == 0 and store is not None else None
+    recording = share(own, group)
+    if recording is None:
+        fix = "record experience of this environment first, or correct the name"
+        raise ConfigError("spec.data", order.spec.data.environment, "has no recorded steps that fit", fix)
+    return recording
+
+
+def load(order: Order, store: Store, environment: VectorEnvironment) -> Recording | None:
+    """From the file the order names, else from the agent it names; raises ConfigError when it names neither."""
+    parameters, agent = order.spec.bc or BcParameters(), order.spec.data.learning_agent_ref
+    limit = parameters.max_recorded_steps
+    if parameters.recording:
+        field, fix = "spec.bc.recording", "point it to a file with one trajectory as JSON on each line"
+        body = fetch(parameters.recording, store, field, fix)
+        return fitting(read_file(body, field, parameters.recording), environment, limit)
+    if agent is None:
+        fix = "set it, or spec.bc.recording"
+        raise ConfigError("spec.data.learningAgentRef", "", "is missing: bc learns from an agent's trajectories", fix)
+    return fitting(store.trajectories(agent.name, limit), environment, limit)
