@@ -124,8 +124,6 @@ async def test_trajectories_come_newest_first_and_page_by_page(api: Api) -> None
     first, second, third = [await page(offset) for offset in (0, 2, 4)]
     order = [[step["observation"] for step in steps] for steps in first + second]
     assert order == [[[n], [n]] for n in (2.0, 1.0, 0.0)]
-        [[n], [n]] for n in (2.0, 1.0, 0.0)
-    ]
     assert (len(second), third) == (1, [])
     assert (second[0][0]["action"], second[0][0]["reward"], second[0][0]["log_prob"]) == ([0.5], 1.0, -0.1)
 
