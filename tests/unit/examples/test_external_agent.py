@@ -3,7 +3,6 @@
 import importlib.util
 import json
 import os
-import socket
 import subprocess
 import sys
 import time
@@ -15,6 +14,7 @@ import gymnasium
 import httpx
 import numpy as np
 import pytest
+from ports import held_port
 
 AGENT = Path(__file__).resolve().parents[3] / "examples" / "external-agent" / "agent.py"
 
@@ -30,11 +30,15 @@ def agent() -> ModuleType:
 
 
 @pytest.fixture(scope="module")
-def endpoint(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+def port() -> Iterator[int]:
+    with held_port() as number:
+        yield number
+
+
+@pytest.fixture(scope="module")
+def endpoint(tmp_path_factory: pytest.TempPathFactory, port: int) -> Iterator[str]:
     """A policy server with the uniform random policy."""
     folder = tmp_path_factory.mktemp("policy")
-    with socket.create_server(("127.0.0.1", 0)) as probe:
-        port = probe.getsockname()[1]
     url = f"http://127.0.0.1:{port}"
     arm = {"revision": "0a1b2c3d", "role": "stable", "weight": 100, "url": url}
     table = {"model_deployment": "balancer", "mode": "service", "generation": 1, "arms": [arm]}
@@ -52,7 +56,7 @@ def endpoint(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     }
     process = subprocess.Popen([sys.executable, "-m", "learnloop_serving"], env=environment)
     try:
-        deadline = time.monotonic() + 30
+        deadline = time.monotonic() + 120
         while not ready(url):
             assert process.poll() is None, "the policy server ended"
             assert time.monotonic() < deadline, "the policy server does not get ready"
@@ -60,12 +64,12 @@ def endpoint(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         yield url
     finally:
         process.terminate()
-        process.wait(timeout=10)
+        process.wait(timeout=60)
 
 
 def ready(url: str) -> bool:
     try:
-        return httpx.get(f"{url}/readyz", timeout=1).status_code == 200
+        return httpx.get(f"{url}/readyz", timeout=10).status_code == 200
     except httpx.HTTPError:
         return False
 
@@ -93,7 +97,7 @@ def test_it_plays_with_the_served_policy_and_needs_no_gymnasium(endpoint: str) -
         env={**os.environ, "LEARNLOOP_ENDPOINT": endpoint},
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=240,
     )
     assert done.returncode == 0, done.stderr
     lines = done.stdout.strip().splitlines()

@@ -3,7 +3,6 @@
 import hashlib
 import json
 import os
-import socket
 import subprocess
 import sys
 import time
@@ -16,6 +15,7 @@ import numpy as np
 import onnxruntime
 import pytest
 import yaml
+from ports import held_port
 
 from learnloop_trainer.export.graph import build
 
@@ -37,12 +37,16 @@ def honest() -> bytes:
 
 
 @pytest.fixture(scope="module")
-def data_plane(honest: bytes, postgres: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+def port() -> Iterator[int]:
+    with held_port() as number:
+        yield number
+
+
+@pytest.fixture(scope="module")
+def data_plane(honest: bytes, postgres: Any, tmp_path_factory: pytest.TempPathFactory, port: int) -> Iterator[str]:
     """Address of a data plane that holds the honest model."""
     database = f"sabotaged_{os.getpid()}"
     postgres.psql(f"CREATE DATABASE {database};")
-    with socket.create_server(("127.0.0.1", 0)) as probe:
-        port = probe.getsockname()[1]
     environment = {
         **os.environ,
         "LEARNLOOP_DSN": str(postgres.get_uri(database)),
@@ -54,22 +58,22 @@ def data_plane(honest: bytes, postgres: Any, tmp_path_factory: pytest.TempPathFa
     process = subprocess.Popen([sys.executable, "-m", "learnloop_memory"], env=environment, stderr=subprocess.DEVNULL)
     address = f"http://127.0.0.1:{port}"
     try:
-        deadline = time.monotonic() + 60
+        deadline = time.monotonic() + 120
         while not ready(address):
             assert process.poll() is None, "the data plane ended"
             assert time.monotonic() < deadline, "the data plane does not get ready"
             time.sleep(0.1)
         headers = {"x-learnloop-sha256": hashlib.sha256(honest).hexdigest()}
-        httpx.put(f"{address}/api/v1/artifacts", content=honest, headers=headers).raise_for_status()
+        httpx.put(f"{address}/api/v1/artifacts", content=honest, headers=headers, timeout=60).raise_for_status()
         yield address
     finally:
         process.terminate()
-        process.wait(timeout=20)
+        process.wait(timeout=60)
 
 
 def ready(address: str) -> bool:
     try:
-        return httpx.get(f"{address}/readyz", timeout=2).status_code == 200
+        return httpx.get(f"{address}/readyz", timeout=10).status_code == 200
     except httpx.HTTPError:
         return False
 
@@ -83,7 +87,7 @@ def run(address: str, digest: str, folder: Path) -> subprocess.CompletedProcess[
     given = {"LEARNLOOP_DATA_URL": address, "GOOD_SHA256": digest, "GOOD_URI": f"learnloop://demo/{digest}"}
     assert set(given) == {item["name"] for item in CONTAINER["env"]}
     command = [sys.executable, "-c", script]
-    return subprocess.run(command, env=given, capture_output=True, text=True, timeout=60)
+    return subprocess.run(command, env=given, capture_output=True, text=True, timeout=240)
 
 
 def test_the_sabotaged_model_is_valid_and_does_the_opposite(data_plane: str, honest: bytes, tmp_path: Path) -> None:
@@ -94,7 +98,7 @@ def test_the_sabotaged_model_is_valid_and_does_the_opposite(data_plane: str, hon
     assert made["uri"] == f"learnloop://default/{made['sha256']}"
     assert (tmp_path / "termination-log").read_text() == line
 
-    stored = httpx.get(f"{data_plane}/api/v1/artifacts/{made['sha256']}").raise_for_status()
+    stored = httpx.get(f"{data_plane}/api/v1/artifacts/{made['sha256']}", timeout=60).raise_for_status()
     good, bad = (onnxruntime.InferenceSession(model) for model in (honest, stored.content))
     observations = np.random.default_rng(1).normal(size=(64, 4)).astype(np.float32)
     action, logits = good.run(["action", "logits"], {"observation": observations})

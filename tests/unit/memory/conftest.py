@@ -16,6 +16,7 @@ from typing import Any
 import asyncpg
 import httpx
 import pytest
+from ports import held_port
 
 from learnloop_memory.api.app import create_app
 from learnloop_memory.config import Config
@@ -24,19 +25,15 @@ from learnloop_memory.store.migrate import migrate
 NOW = datetime(2026, 1, 31, 12, tzinfo=UTC)
 
 
-def free_port() -> int:
-    """A port nobody listens on at this moment."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
+START_SECONDS = 90.0  # until a server answers, on a machine that has much else to do
 
 
 class Nats:
     """A nats-server that can be killed and started again on the same port and directory."""
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Path, port: int) -> None:
         self.directory = directory
-        self.port = free_port()
+        self.port = port
         self.url = f"nats://127.0.0.1:{self.port}"
         self._process: subprocess.Popen[bytes] | None = None
 
@@ -49,10 +46,10 @@ class Nats:
         binary = shutil.which("nats-server")
         assert binary, "nats-server is not on PATH; install the dev extra"
         self._process = subprocess.Popen([binary, "--config", str(config)], stderr=subprocess.DEVNULL)
-        deadline = time.monotonic() + 5
+        deadline = time.monotonic() + START_SECONDS
         while time.monotonic() < deadline:
             try:
-                socket.create_connection(("127.0.0.1", self.port), timeout=0.2).close()
+                socket.create_connection(("127.0.0.1", self.port), timeout=5).close()
                 return self
             except OSError:
                 time.sleep(0.02)
@@ -62,6 +59,13 @@ class Nats:
         assert self._process
         self._process.kill()
         self._process.wait()
+
+
+@pytest.fixture
+def port() -> Iterator[int]:
+    """Dead until this test's own server listens on it, as often as it likes."""
+    with held_port() as number:
+        yield number
 
 
 @pytest.fixture(scope="session")
@@ -88,9 +92,10 @@ def new_database(postgres: Any, name: str, template: str = "template1") -> str:
 
 @pytest.fixture(scope="module")
 def nats(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Nats]:
-    server = Nats(tmp_path_factory.mktemp("nats")).start()
-    yield server
-    server.kill()
+    with held_port() as port:
+        server = Nats(tmp_path_factory.mktemp("nats"), port).start()
+        yield server
+        server.kill()
 
 
 def settings(dsn: str, directory: Path, **changes: Any) -> dict[str, Any]:
@@ -131,9 +136,9 @@ async def running(**values: Any) -> AsyncIterator[Api]:
         httpx.AsyncClient(transport=transport, base_url="http://data", trust_env=False, verify=False) as client,
     ):
         api = Api(app, client)
-        await asyncio.wait_for(api.service.db.ready.wait(), 20)
+        await asyncio.wait_for(api.service.db.ready.wait(), START_SECONDS)
         if api.service.bus:
-            await asyncio.wait_for(api.service.bus.ready.wait(), 20)
+            await asyncio.wait_for(api.service.bus.ready.wait(), START_SECONDS)
         yield api
 
 
@@ -144,7 +149,7 @@ async def api(dsn: str, tmp_path: Path) -> AsyncIterator[Api]:
         yield started
 
 
-async def eventually(check: Any, seconds: float = 10.0) -> Any:
+async def eventually(check: Any, seconds: float = 90.0) -> Any:
     """The first true value an async function returns."""
     deadline = time.monotonic() + seconds
     while True:

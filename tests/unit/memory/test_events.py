@@ -14,7 +14,7 @@ import httpx
 import nats as nats_client
 import pytest
 
-from .conftest import POLICY, Api, Nats, eventually, free_port, running, settings, superuser, trajectory
+from .conftest import POLICY, START_SECONDS, Api, Nats, eventually, running, settings, superuser, trajectory
 
 SUBJECT = "agent.rl.trajectory.v1"
 
@@ -26,8 +26,8 @@ async def api(dsn: str, tmp_path: Path, nats: Nats) -> AsyncIterator[Api]:
 
 
 async def _publish(url: str, subject: str, *bodies: Any) -> None:
-    client = await nats_client.connect(url)
-    js = client.jetstream(timeout=5)
+    client = await nats_client.connect(url, connect_timeout=20)
+    js = client.jetstream(timeout=START_SECONDS)
     for body in bodies:
         await js.publish(subject, body if isinstance(body, bytes) else json.dumps(body).encode())
     await client.close()
@@ -50,17 +50,17 @@ async def test_http_publishes_once_and_says_when_it_was_a_duplicate(api: Api) ->
 async def test_rewards_are_announced(api: Api, nats: Nats) -> None:
     await api.call("PUT", "/api/v1/rewards/policies/loud/revisions/r1", json=POLICY)
     await api.call("PUT", "/api/v1/agents/singer", json={"reward_policy": "loud", "reward_policy_revision": "r1"})
-    client = await nats_client.connect(nats.url)
+    client = await nats_client.connect(nats.url, connect_timeout=20)
     subscription = await client.subscribe("agent.rl.reward.v1.team-a.singer")
     await client.flush()
     await api.call("POST", "/api/v1/trajectories", 202, json=trajectory("s1", "singer"))
-    message = await subscription.next_msg(timeout=10)
+    message = await subscription.next_msg(timeout=START_SECONDS)
     assert json.loads(message.data)["trajectory_id"] == "s1"
     await client.close()
 
 
 async def test_heartbeats_are_relayed(api: Api, nats: Nats) -> None:
-    client = await nats_client.connect(nats.url)
+    client = await nats_client.connect(nats.url, connect_timeout=20)
     subscription = await client.subscribe("agent.rl.training.status.v1.team-a.job-1")
     await client.flush()
     beat = {
@@ -68,7 +68,7 @@ async def test_heartbeats_are_relayed(api: Api, nats: Nats) -> None:
         "steps_per_second": 5, "at": "2026-01-31T12:00:00Z",
     }  # fmt: skip
     await api.call("PUT", "/api/v1/training/runs/job-1/heartbeat", json=beat)
-    assert json.loads((await subscription.next_msg(timeout=10)).data)["step"] == 1
+    assert json.loads((await subscription.next_msg(timeout=START_SECONDS)).data)["step"] == 1
     await client.close()
 
 
@@ -121,9 +121,9 @@ async def test_secrets_do_not_reach_the_tables(api: Api, nats: Nats, dsn: str) -
 
 
 async def test_nats_away_means_503_and_restarted_means_nothing_lost(
-    migrated: Callable[[str], str], tmp_path: Path, tmp_path_factory: pytest.TempPathFactory
+    migrated: Callable[[str], str], tmp_path: Path, tmp_path_factory: pytest.TempPathFactory, port: int
 ) -> None:
-    server = Nats(tmp_path_factory.mktemp("nats-restarted")).start()
+    server = Nats(tmp_path_factory.mktemp("nats-restarted"), port).start()
     dsn = migrated(f"nats_restart_{os.getpid()}")
     async with running(**settings(dsn, tmp_path, nats_url=server.url)) as api:
         for index in range(20):
@@ -158,8 +158,8 @@ async def test_nats_away_means_503_and_restarted_means_nothing_lost(
 class Process:
     """The real service in a process of its own."""
 
-    def __init__(self, dsn: str, directory: Path, nats: Nats) -> None:
-        self.port = free_port()
+    def __init__(self, dsn: str, directory: Path, nats: Nats, port: int) -> None:
+        self.port = port
         values = settings(dsn, directory, nats_url=nats.url, port=self.port, host="127.0.0.1", log_level="WARNING")
         environment = {f"LEARNLOOP_{key.upper()}": str(value) for key, value in values.items()}
         self._environment = {**os.environ, **environment}
@@ -176,7 +176,8 @@ class Process:
     async def get(self, path: str) -> Any:
         headers = {"x-learnloop-namespace": "team-a"}
         try:
-            async with httpx.AsyncClient(verify=False) as client:  # no certificates to load: it is asked often
+            # No certificates to load: it is asked often.
+            async with httpx.AsyncClient(verify=False, timeout=30) as client:
                 answer = await client.get(f"http://127.0.0.1:{self.port}{path}", headers=headers)
         except httpx.TransportError:
             return None
@@ -184,14 +185,14 @@ class Process:
 
 
 async def test_killed_in_the_middle_nothing_is_lost_and_nothing_doubled(
-    migrated: Callable[[str], str], tmp_path: Path, nats: Nats, request: pytest.FixtureRequest
+    migrated: Callable[[str], str], tmp_path: Path, nats: Nats, port: int, request: pytest.FixtureRequest
 ) -> None:
     total = 400
     dsn = migrated(f"killed_{os.getpid()}")
-    process = Process(dsn, tmp_path, nats)
+    process = Process(dsn, tmp_path, nats, port)
     request.addfinalizer(process.kill)
     process.start()
-    await eventually(lambda: process.get("/readyz"), 30)
+    await eventually(lambda: process.get("/readyz"))
 
     async def publish(first: int, last: int) -> None:
         bodies = [trajectory(f"k{index}", "survivor", float(index % 7)) for index in range(first, last)]
@@ -221,7 +222,7 @@ async def test_killed_in_the_middle_nothing_is_lost_and_nothing_doubled(
             stats = await process.get("/api/v1/agents/survivor/stats")
             return stats if stats and stats["rewarded"] >= total else None
 
-        stats = await eventually(complete, 60)
+        stats = await eventually(complete, 180)
         assert (stats["trajectories"], stats["rewarded"]) == (total, total)
         counts = await connection.fetchrow(
             "SELECT (SELECT count(*) FROM trajectories WHERE agent_id = 'survivor') AS stored,"

@@ -15,7 +15,7 @@ from learnloop_memory.store.database import Database
 from learnloop_memory.store.facts import HEAD
 from learnloop_memory.store.migrate import alembic_config, migrate
 
-from .conftest import new_database, superuser
+from .conftest import START_SECONDS, eventually, new_database, superuser
 
 QUERIES = (
     "SELECT table_name, column_name, data_type, udt_name, is_nullable, column_default, is_identity"
@@ -69,11 +69,14 @@ async def test_a_database_that_comes_late_is_waited_for(postgres: Any) -> None:
     name = f"late_{os.getpid()}"
     db = Database(str(postgres.get_uri(name)))
     db.start()
-    await asyncio.sleep(0.3)
+
+    async def noticed() -> bool:
+        return name in db.problem
+
+    await eventually(noticed)
     assert not db.ready.is_set()
-    assert name in db.problem
     new_database(postgres, name)
-    await asyncio.wait_for(db.ready.wait(), 10)
+    await asyncio.wait_for(db.ready.wait(), START_SECONDS)
     await db.close()
 
 
@@ -86,11 +89,11 @@ async def test_a_login_above_the_rules_is_refused(postgres: Any) -> None:
         await connection.execute(f"GRANT SELECT ON ALL TABLES IN SCHEMA public TO {name}")
     db = Database(dsn.replace("postgres:@", f"{name}:@"))
     db.start()
-    for _ in range(100):
-        await asyncio.sleep(0.02)
-        if "bypasses row-level security" in db.problem:
-            break
-    assert "bypasses row-level security" in db.problem
+
+    async def refused() -> bool:
+        return "bypasses row-level security" in db.problem
+
+    await eventually(refused)
     await db.close()
 
 
@@ -103,7 +106,7 @@ async def test_an_ordinary_owner_without_createrole_is_bound_by_the_policies(pos
         await connection.execute(f"ALTER SCHEMA public OWNER TO {name}")
     db = Database(dsn.replace("postgres:@", f"{name}:@"))
     db.start()
-    await asyncio.wait_for(db.ready.wait(), 10)
+    await asyncio.wait_for(db.ready.wait(), START_SECONDS)
     async with db.tenant("red") as connection:
         await connection.execute("INSERT INTO artifacts (namespace, sha256, size_bytes) VALUES ('red', 'x', 1)")
     async with db.tenant("blue") as connection:
@@ -117,7 +120,7 @@ async def test_connections_cut_by_the_server_are_replaced(postgres: Any, killed:
     dsn = new_database(postgres, f"cut_{killed}_{os.getpid()}")
     db = Database(dsn, pool_size=2)
     db.start()
-    await asyncio.wait_for(db.ready.wait(), 10)
+    await asyncio.wait_for(db.ready.wait(), START_SECONDS)
     async with superuser(dsn) as connection:
         for _ in range(killed):
             await connection.execute(

@@ -1,12 +1,10 @@
 """The edges of the HTTP service: refusals, probes, retention, and queries that stay cheap."""
 
-import asyncio
-
 import pytest
 
 from learnloop_memory.experience.agents import RECENT
 
-from .conftest import Api, superuser, trajectory
+from .conftest import Api, eventually, superuser, trajectory
 
 
 @pytest.mark.parametrize(
@@ -85,5 +83,8 @@ async def test_without_postgresql_the_answer_is_503_and_the_process_lives(api: A
         await api.call("GET", "/healthz")
     finally:
         api.service.db._pool = pool
-    await asyncio.sleep(0)
-    await api.call("GET", "/readyz")
+
+    async def ready() -> bool:
+        return (await api.client.get("/readyz")).status_code == 200
+
+    await eventually(ready)

@@ -182,7 +182,9 @@ async def test_unknown_keys_are_looked_up_but_not_at_the_callers_pace(guarded: A
     assert cluster.requests == before + 1
 
 
-async def test_without_the_api_server_the_answer_is_try_again(dsn: str, tmp_path: Path, cluster: Cluster) -> None:
-    values = settings(dsn, tmp_path, auth="jwks", jwks_url="http://127.0.0.1:9/jwks", issuer=ISSUER)
+async def test_without_the_api_server_the_answer_is_try_again(
+    dsn: str, tmp_path: Path, cluster: Cluster, port: int
+) -> None:
+    values = settings(dsn, tmp_path, auth="jwks", jwks_url=f"http://127.0.0.1:{port}/jwks", issuer=ISSUER)
     async with running(**values) as api:
         assert await _status(api, cluster.token()) == 503
