@@ -17,7 +17,7 @@ from kubernetes import client, config
 REPOSITORY = Path(__file__).resolve().parents[2]
 CRDS = sorted((REPOSITORY / "crds").glob("*.yaml"))
 CLUSTER = [sys.executable, str(REPOSITORY / "hack" / "cluster")]
-ESTABLISHED_SECONDS = 20.0
+ESTABLISHED_SECONDS = 120.0
 
 Manifest = Mapping[str, Any]
 Kubectl = Callable[..., str]
@@ -109,7 +109,7 @@ class Kube:
                 response_type="object",
                 auth_settings=["BearerToken"],
                 _return_http_data_only=True,
-                _request_timeout=30,
+                _request_timeout=120,
             )
         except client.ApiException as error:
             raise Refused(error.status, _message(error.body)) from error
@@ -160,7 +160,7 @@ def kubectl(api_server: Path) -> Kubectl:
     def run(*arguments: str, fails: bool = False) -> str:
         program = api_server.parent / "bin" / "kubectl"
         command = [str(program), "--kubeconfig", str(api_server), *arguments]
-        done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+        done = subprocess.run(command, capture_output=True, text=True, timeout=240)
         assert (done.returncode != 0) == fails, f"kubectl {' '.join(arguments)}: {done.stdout}{done.stderr}"
         return done.stderr if fails else done.stdout
 

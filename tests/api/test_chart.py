@@ -33,7 +33,7 @@ def rendered(tmp_path_factory: pytest.TempPathFactory) -> Path:
     assert helm.returncode == 0, helm.stderr
     command = [helm.stdout.strip(), "template", "learnloop", str(ROOT / "charts" / "learnloop"), "-n", SYSTEM]
     file = tmp_path_factory.mktemp("chart") / "rendered.yaml"
-    done = subprocess.run([*command, "--no-hooks"], capture_output=True, text=True, timeout=60)
+    done = subprocess.run([*command, "--no-hooks"], capture_output=True, text=True, timeout=240)
     assert done.returncode == 0, done.stderr
     file.write_text(done.stdout)
     return file
@@ -137,8 +137,8 @@ async def test_the_operator_may_hold_and_watch_its_own_lease_only(as_operator: K
     await as_operator.request(
         "PUT", f"{leases}/learnloop-operator", body={**lease, "spec": {"holderIdentity": "operator-0"}}
     )
-    query = {"watch": "true", "fieldSelector": "metadata.name=learnloop-operator", "timeoutSeconds": "5"}
-    async with as_operator.stream(leases, query, 5.0) as events:
+    query = {"watch": "true", "fieldSelector": "metadata.name=learnloop-operator", "timeoutSeconds": "60"}
+    async with as_operator.stream(leases, query, 60.0) as events:
         assert json.loads(await events.readline())["object"]["spec"]["holderIdentity"] == "operator-0"
     with pytest.raises(Forbidden, match="cannot get resource"):
         await as_operator.request("GET", f"{leases}/somebody-elses")

@@ -14,7 +14,7 @@ DEFINITIONS = {
     item["metadata"]["name"]: item
     for item in (yaml.safe_load(path.read_text()) for path in sorted((HERE.parents[1] / "crds").glob("*.yaml")))
 }
-OPENAPI_SECONDS = 30.0
+OPENAPI_SECONDS = 120.0
 
 
 def placed(kind: str, namespace: str) -> dict[str, Any]:

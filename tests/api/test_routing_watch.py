@@ -18,7 +18,7 @@ CORE, RBAC = "v1", "rbac.authorization.k8s.io/v1"
 
 
 async def until(condition: Callable[[], bool]) -> None:
-    async with asyncio.timeout(15):
+    async with asyncio.timeout(90):
         while not condition():  # noqa: ASYNC110 - the condition is the state of the code under test
             await asyncio.sleep(0.02)
 

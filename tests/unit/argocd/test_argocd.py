@@ -101,7 +101,7 @@ def test_all_five_kinds_are_covered() -> None:
 
 
 def test_the_config_map_patch_is_up_to_date_and_reads_like_the_files() -> None:
-    subprocess.run([sys.executable, str(ROOT / "hack" / "argocd-customizations"), "--check"], check=True, timeout=30)
+    subprocess.run([sys.executable, str(ROOT / "hack" / "argocd-customizations"), "--check"], check=True, timeout=240)
     data = yaml.safe_load((ROOT / "charts" / "argocd" / "argocd-cm.yaml").read_text())["data"]
     assert len(data) == 9
     actions = yaml.safe_load(data["resource.customizations.actions.learnloop.dev_ModelDeployment"])

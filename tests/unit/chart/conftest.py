@@ -64,7 +64,7 @@ Render = Callable[..., Release]
 def helm() -> str:
     """Path of the Helm to test with."""
     found = subprocess.run(
-        [sys.executable, ROOT / "hack" / "helm", "--cached"], capture_output=True, text=True, timeout=30
+        [sys.executable, ROOT / "hack" / "helm", "--cached"], capture_output=True, text=True, timeout=240
     )
     assert found.returncode == 0, found.stderr
     return found.stdout.strip()
@@ -82,7 +82,7 @@ def render(helm: str, tmp_path_factory: pytest.TempPathFactory) -> Render:
             file = folder / f"{len(known)}.json"
             file.write_text(json.dumps(values or {}))
             command = [helm, "template", name, str(CHART), "-n", "learnloop-system", "-f", str(file), *arguments]
-            done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+            done = subprocess.run(command, capture_output=True, text=True, timeout=240)
             if done.returncode:
                 raise Rejected(done.stderr)
             known[key] = Release(done.stdout)

@@ -48,7 +48,7 @@ def test_the_data_plane_accepts_that_environment(render: Render, tmp_path: Path)
     given["LEARNLOOP_NATS_PASSWORD_FILE"] = str(password)
     check = "from learnloop_memory.config import Config; print(Config.from_env().auth)"
     answer = subprocess.run(
-        [sys.executable, "-c", check], env=given, capture_output=True, text=True, timeout=30, check=True
+        [sys.executable, "-c", check], env=given, capture_output=True, text=True, timeout=240, check=True
     )
     assert answer.stdout.strip() == "jwks"
 
@@ -73,7 +73,7 @@ def test_no_password_is_rendered_and_two_renderings_are_the_same(helm: str, rend
     assert "data" not in credentials
     assert "stringData" not in credentials
     command = [helm, "template", "learnloop", str(ROOT / "charts" / "learnloop"), "-n", "learnloop-system"]
-    texts = {subprocess.run(command, capture_output=True, text=True, timeout=60, check=True).stdout for _ in range(2)}
+    texts = {subprocess.run(command, capture_output=True, text=True, timeout=240, check=True).stdout for _ in range(2)}
     assert len(texts) == 1
 
 
@@ -120,7 +120,7 @@ def test_a_real_nats_server_accepts_its_configuration(render: Render, tmp_path: 
     program = shutil.which("nats-server")
     assert program, "nats-server is not on PATH; install the dev extra"
     environment = {"NATS_PASSWORD": "aBcDeFgH", "HOSTNAME": "learnloop-nats-0"}
-    done = subprocess.run([program, "-t", "--config", str(file)], env=environment, capture_output=True, timeout=30)
+    done = subprocess.run([program, "-t", "--config", str(file)], env=environment, capture_output=True, timeout=240)
     assert done.returncode == 0, done.stderr.decode()
 
 

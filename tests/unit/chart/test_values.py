@@ -52,7 +52,7 @@ def test_a_wrong_value_is_refused_and_named(render: Render, path: str, value: An
 
 
 def test_helm_lint_finds_nothing(helm: str) -> None:
-    subprocess.run([helm, "lint", "--strict", str(CHART)], check=True, capture_output=True, timeout=60)
+    subprocess.run([helm, "lint", "--strict", str(CHART)], check=True, capture_output=True, timeout=240)
 
 
 @pytest.mark.parametrize(
