@@ -132,8 +132,12 @@ class Session:
             self._saver.offer(body, training.learner.step)
 
     def _leave(self) -> None:
-        """Some rank got SIGTERM and the checkpoint is taken: that rank leaves, and its group with it."""
-        durable = self._saver.flush(FLUSH_SECONDS) if self._chief else True
+        """Some rank got SIGTERM and the checkpoint is taken: when it is durable that rank leaves, its group with it.
+
+        Collective: the successor of a rank that left earlier would find rank 0 still saving and end its generation.
+        """
+        flushed = self._chief and self._saver.flush(FLUSH_SECONDS)
+        (durable,) = self._group.sum([float(flushed)])
         if self._stopper.requested:
             raise Terminated("SIGTERM: checkpoint saved" if durable else "SIGTERM: no time to save a checkpoint")
         raise PeerLost("another rank was told to stop")
