@@ -2,13 +2,14 @@
 
 import os
 import signal
-import socket
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pytest
 import torch
+from ports import held_port
 
 from learnloop_api.wire.training import Heartbeat, Manifest
 from learnloop_trainer.containers import part, unpack
@@ -21,22 +22,22 @@ STEPS = 64 * 800  # a few seconds
 Launch = Callable[..., Any]
 
 
-def free_port() -> str:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return str(probe.getsockname()[1])
-
-
-def ranks(launch: Launch, order: object, store: Path, **environ: str) -> list[Callable[[], Any]]:
+def ranks(launch: Launch, order: object, store: Path, port: int) -> list[Callable[[], Any]]:
     """How to start each of two ranks."""
     shared = {
         "WORLD_SIZE": "2",
-        "MASTER_PORT": free_port(),
+        "MASTER_PORT": str(port),
         "MASTER_ADDR": "127.0.0.1",
         "LEARNLOOP_STORE": f"file://{store}",
-        **environ,
     }
     return [lambda rank=rank: launch(order, RANK=str(rank), **shared) for rank in range(2)]  # type: ignore[misc]
+
+
+@pytest.fixture
+def ports() -> Iterator[tuple[int, int]]:
+    """The port of each group's rank 0, which comes back to it after each loss."""
+    with held_port() as one, held_port() as other:
+        yield one, other
 
 
 def weights(store: Path) -> dict[str, np.ndarray]:
@@ -47,12 +48,12 @@ def weights(store: Path) -> dict[str, np.ndarray]:
 
 
 def test_two_ranks_end_with_the_weights_of_one_and_lost_workers_change_nothing(
-    launch: Launch, small: Callable[..., dict[str, Any]], tmp_path: Path
+    launch: Launch, small: Callable[..., dict[str, Any]], tmp_path: Path, ports: tuple[int, int]
 ) -> None:
     order = small(steps=STEPS)
     calm, rough = tmp_path / "calm", tmp_path / "rough"
-    peaceful = [start() for start in ranks(launch, order, calm)]
-    starters = ranks(launch, order, rough)
+    peaceful = [start() for start in ranks(launch, order, calm, ports[0])]
+    starters = ranks(launch, order, rough, ports[1])
     master, killed = (start() for start in starters)
     killed.wait_for("training")
     killed.process.kill()

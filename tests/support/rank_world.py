@@ -74,14 +74,14 @@ class Rank:
         """What it has said so far."""
         return self._log.read_text() if self._log.exists() else ""
 
-    def wait_for(self, words: str, seconds: float = 30) -> None:
+    def wait_for(self, words: str, seconds: float = 120) -> None:
         """Return when it has said this."""
         end = time.monotonic() + seconds
         while words not in self.output():
             assert time.monotonic() < end, f"never said {words!r}: {self.output()}"
             time.sleep(0.01)
 
-    def ended(self, seconds: float = 60) -> tuple[int | None, str]:
+    def ended(self, seconds: float = 240) -> tuple[int | None, str]:
         """Exit code and output."""
         self.process.join(seconds)
         return self.process.exitcode, self.output()

@@ -104,7 +104,7 @@ class Slow(DirectoryStore):
         self.gate, self.steps, self.broken = threading.Event(), list[int](), False
 
     def put_checkpoint(self, body: bytes, step: int) -> str:
-        self.gate.wait(5)
+        self.gate.wait(200)
         self.steps.append(step)
         if self.broken:
             raise StoreUnavailable("the data plane is away")
@@ -113,15 +113,15 @@ class Slow(DirectoryStore):
 
 def test_saving_never_waits_and_the_newest_checkpoint_wins(tmp_path: Path) -> None:
     store = Slow(tmp_path)
-    saver, began = Saver(store), time.monotonic()
+    saver = Saver(store)
     saver.offer(b"first", 1)
     while saver._waiting is not None:
         time.sleep(0.001)
     saver.offer(b"second", 2)
     saver.offer(b"third", 3)
-    assert time.monotonic() - began < 1
+    assert store.steps == [], "no offer waited for the store"
     store.gate.set()
-    saver.require(5)
+    saver.require(120)
     assert store.steps == [1, 3]
     assert saver.durable is not None
     assert saver.durable[1] == 3
@@ -134,4 +134,4 @@ def test_a_final_checkpoint_that_is_not_durable_is_an_error(tmp_path: Path) -> N
     saver = Saver(store)
     saver.offer(b"last", 9)
     with pytest.raises(StoreUnavailable, match="the data plane is away"):
-        saver.require(5)
+        saver.require(120)
