@@ -50,7 +50,8 @@ def pairs(task: Task, seeds: int, pythons: dict[str, str], *, until_solved: bool
     results = []
     for seed in range(seeds):
         job = task | {"seed": seed, "until_solved": until_solved}
-        results.append({side: run(pythons[side], side, job) for side in ("ours", "sb3")})
+        steps = task["steps"] if isinstance(task["steps"], dict) else dict.fromkeys(pythons, task["steps"])
+        results.append({side: run(pythons[side], side, job | {"steps": steps[side]}) for side in ("ours", "sb3")})
         shown = {
             side: f"{out['steps'] / out['wall_s']:,.0f} steps/s, {out['updates']} updates, "
             f"solved {out['solved_s'] and round(out['solved_s'], 1)} s, return {iqm(out['returns']):.0f}"
