@@ -119,7 +119,7 @@ async def test_trajectories_come_newest_first_and_page_by_page(api: Api) -> None
 
     for index in range(3):
         steps = [{"observation": [float(index)], "action": [0.5], "reward": 1.0, "log_prob": -0.1}] * 2
-        await api.call("POST", "/api/v1/trajectories", 202, json=trajectory(f"p{index}", "paged", steps=steps))
+        await api.call("POST", "/api/v1/trajectories", 202, json=trajectory(f"page{index}", "paged", steps=steps))
         await eventually(lambda number=index: page(number))  # arrived: the next one is newer
     first, second, third = [await page(offset) for offset in (0, 2, 4)]
     order = [[step["observation"] for step in steps] for steps in first + second]
