@@ -2,7 +2,7 @@
 
 import asyncio
 from collections import Counter
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -57,11 +57,12 @@ class Experience(DataPlane):
 
 
 class Returns(Prometheus):
-    """Prometheus' answers for arms of known quality: `episodes` finished episodes each."""
+    """Prometheus' answers for arms of known quality: `episodes` finished episodes each, scraped this moment."""
 
-    def __init__(self) -> None:
+    def __init__(self, clock: Callable[[], datetime]) -> None:
         super().__init__("http://127.0.0.1:9")
         self.arms: dict[str, tuple[int, float]] = {}
+        self.clock = clock
 
     async def query(self, promql: str) -> list[Sample]:
         found = []
@@ -69,6 +70,7 @@ class Returns(Prometheus):
             arm = {"revision": revision}
             found.append(Sample({**arm, "learnloop_signal": "ended", "outcome": "success"}, float(episodes)))
             found.append(Sample({**arm, "learnloop_signal": "gain"}, episodes * mean))
+            found.append(Sample({**arm, "learnloop_signal": "seen"}, self.clock().timestamp()))
         return found
 
 
@@ -79,7 +81,7 @@ class Operator:
         self.namespace, self.writes = namespace, Counter[str]()
         connection = kubeconfig.from_kubeconfig(path)
         self.kube = KubeClient(connection, written=lambda verb, kind: self.writes.update([f"{verb} {kind}"]))
-        self.data, self.prometheus, self.shift = Experience(), Returns(), timedelta()
+        self.data, self.prometheus, self.shift = Experience(), Returns(self.now), timedelta()
         services = Services(self.kube, self.data, self.prometheus, Settings(), clock=self.now)
         self.applier = Applier(self.kube, self.data, Recorder(self.kube, "test"), Echo())
         self.rollout, self.agent = ModelDeploymentController(services), LearningAgentController(services)
@@ -178,7 +180,8 @@ async def test_a_better_model_is_promoted_without_a_pod_restart(operator: Operat
     stable = (await serve(operator))["stable"]["revision"]
     canary = await wish(operator, 1)
     before = await operator.kube.get(DEPLOYMENT, operator.namespace, f"md-{canary}")
-    for episodes in range(6, 60, 6):
+    for episodes in range(6, 120, 6):
+        operator.shift += timedelta(seconds=3)
         operator.prometheus.arms = {stable: (60, 300.0), canary: (episodes, 480.0)}
         status = await operator.settle(operator.rollout, "md")
         if status["phase"] == "Guarding":
