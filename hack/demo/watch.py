@@ -18,7 +18,8 @@ class Watch:
     def __init__(self, api: Api, settings: Settings) -> None:
         self._api, self._settings = api, settings
         self._revision: str | None = None
-        self._opened_before: float | None = None
+        self._opened: dict[str, float] | None = None
+        self._meanwhile = self._bad_opened = 0.0
         self.weight = 0
         self.max_weight = 0
         self.max_share = 0.0
@@ -27,15 +28,13 @@ class Watch:
     def look(self, canary: Json) -> None:
         """Looks once; `canary` is its part of the status, empty while there is none."""
         self._revision = canary.get("revision", self._revision)
+        bad_ended = self._count(self._revision)
         if self._revision is None:
             return
         self.weight = self._weight(self._revision)
         self.max_weight = max(self.max_weight, self.weight)
-        opened, bad_opened, bad_ended = self._episodes(self._revision)
-        if self._opened_before is None:
-            self._opened_before = opened - bad_opened
-        if meanwhile := opened - self._opened_before:
-            self.max_share = max(self.max_share, bad_opened / meanwhile)
+        if self._meanwhile:
+            self.max_share = max(self.max_share, self._bad_opened / self._meanwhile)
         if bad_ended and self.first_bad is None:
             self.first_bad = time.monotonic()
 
@@ -44,17 +43,24 @@ class Watch:
         table = json.loads((self._api.get(path) or {}).get("data", {}).get("routing.json", '{"arms": []}'))
         return sum(arm["weight"] for arm in table["arms"] if arm["revision"] == revision)
 
-    def _episodes(self, revision: str) -> tuple[float, float, float]:
-        """Opened for anybody, opened for the revision, ended by the revision; summed over all policy servers."""
-        opened = bad_opened = bad_ended = 0.0
+    def _count(self, revision: str | None) -> float:
+        """Adds up what every policy server opened since the first look, pod by pod: arms come and go with their
+        counters. Returns the episodes that the revision has ended."""
+        opened: dict[str, float] = {}
+        bad_opened = bad_ended = 0.0
         for pod in self._api.pods(self._settings.namespace, f"learnloop.dev/model-deployment={AGENT}"):
-            path = f"/api/v1/namespaces/{self._settings.namespace}/pods/{pod['metadata']['name']}:8080/proxy/metrics"
-            for name, labels, value in SAMPLE.findall(self._api.text(path) or ""):
+            name = pod["metadata"]["name"]
+            path = f"/api/v1/namespaces/{self._settings.namespace}/pods/{name}:8080/proxy/metrics"
+            for metric, labels, value in SAMPLE.findall(self._api.text(path) or ""):
                 told = dict(LABEL.findall(labels))
                 is_bad = told.get("revision") == revision
-                if name == "learnloop_episodes_opened_total":
-                    opened += float(value)
+                if metric == "learnloop_episodes_opened_total":
+                    opened[name] = opened.get(name, 0.0) + float(value)
                     bad_opened += float(value) if is_bad else 0.0
-                elif name == "learnloop_episodes_ended_total" and is_bad and told.get("outcome") != "withdrawn":
+                elif is_bad and told.get("outcome") != "withdrawn":
                     bad_ended += float(value)
-        return opened, bad_opened, bad_ended
+        before = opened if self._opened is None else self._opened
+        self._meanwhile += sum(max(0.0, count - before.get(name, 0.0)) for name, count in opened.items())
+        self._bad_opened = max(self._bad_opened, bad_opened)
+        self._opened = {**before, **opened}
+        return bad_ended
