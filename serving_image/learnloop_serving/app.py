@@ -71,7 +71,7 @@ class Arm:
             self.metrics.failed(verb)
             log.error("policy failed: %s", error)
             return 500, _refused(Refusal(500, "PolicyError", str(error)))
-        except Exception:
+        except Exception:  # whatever a policy does to us, the caller gets a refusal and the server lives on
             self.metrics.failed(verb)
             log.exception("%s failed", verb)
             return 500, _refused(Refusal(500, "PolicyError", "internal error, see the server's log"))

@@ -61,7 +61,7 @@ class Recorder:
                 await self._send(regarding, notice)
             except KubeError as error:
                 log.warning("event not recorded: %s", error)
-            except Exception:
+            except Exception:  # events are told, never owed: a pass must not fail for one
                 log.exception("event not recorded")
             finally:
                 self._queue.task_done()
