@@ -31,6 +31,9 @@ class Purpose(enum.IntEnum):
     BASELINE = 8
     BOOTSTRAP = 9
     NOISE = 10
+    DYNAMICS = 11
+    CONDITIONS = 12
+    TASK = 13
 
 
 class Split(enum.IntEnum):

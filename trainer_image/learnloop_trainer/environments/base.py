@@ -1,7 +1,7 @@
 """The vector interface all algorithms train on."""
 
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,6 +18,7 @@ class Step:
     reward: NDArray[np.float32]  # [n]
     terminated: NDArray[np.bool_]  # [n], the task itself ended: the future is worth nothing
     truncated: NDArray[np.bool_]  # [n], only a time limit ended it: the future must be bootstrapped
+    success: NDArray[np.bool_] | None = None  # [n], the task was accomplished; read where an episode ended
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,3 +68,24 @@ class VectorEnvironment(Protocol):
 
     def close(self) -> None:
         """Release what the environments hold."""
+
+
+@runtime_checkable
+class Team(Protocol):
+    """What marks a VectorEnvironment whose every environment holds a team, all acting at the same time.
+
+    Then observations are [n, agents, observations], actions [n, agents] or [n, agents, dimensions], and rewards
+    [n, agents]. An agent's observation says which agent it is, so one policy can act for any of them.
+    """
+
+    agents: int
+
+
+def agents(environment: object) -> int:
+    """How many act at once in each environment; 1 without a team."""
+    return environment.agents if isinstance(environment, Team) else 1
+
+
+def team_return(reward: NDArray[np.float32]) -> NDArray[np.float32]:
+    """Rewards [n], or of a team [n, agents], as one number for each environment: the mean over its agents."""
+    return reward if reward.ndim == 1 else np.asarray(reward.mean(axis=1), dtype=np.float32)

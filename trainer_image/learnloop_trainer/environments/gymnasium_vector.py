@@ -3,6 +3,7 @@
 Slower than a native environment, and its inner state cannot be saved: after a restart its episodes begin anew.
 """
 
+from collections.abc import Callable
 from typing import Any
 
 import gymnasium
@@ -18,8 +19,10 @@ from learnloop_trainer.randomness import Split, episode_seeds
 FIELD = "spec.data.environment"
 
 
-def _open(name: str, count: int) -> Any:
+def _open(name: str, count: int, entry: Callable[[], Any] | None) -> Any:
     """Raises ConfigError for names Gymnasium does not know or cannot build."""
+    if entry is not None:
+        return gymnasium.vector.SyncVectorEnv([entry] * count, autoreset_mode=AutoresetMode.SAME_STEP)
     try:
         return gymnasium.make_vec(
             name,
@@ -34,7 +37,7 @@ def _open(name: str, count: int) -> Any:
         raise ConfigError(FIELD, name, f"is unknown to the trainer image ({error})", f"name {known}") from None
 
 
-def _bounds(name: str, action: Any) -> Bounds | None:
+def action_bounds(name: str, action: Any) -> Bounds | None:
     """None for Discrete actions; raises ConfigError for actions that are neither that nor a bounded vector."""
     if isinstance(action, Discrete):
         return None
@@ -48,15 +51,20 @@ def _bounds(name: str, action: Any) -> Bounds | None:
 class GymnasiumVector:
     """n copies of one Gymnasium environment; observations are flattened to float32."""
 
-    def __init__(self, name: str, split: Split, seed: int, members: range) -> None:
-        """Environments `members` of the run with this seed; raises ConfigError when the spaces do not fit."""
-        self._inner = _open(name, len(members))
+    def __init__(
+        self, name: str, split: Split, seed: int, members: range, entry: Callable[[], Any] | None = None
+    ) -> None:
+        """Environments `members` of the run with this seed, of Gymnasium's name or made by `entry`.
+
+        Raises ConfigError when the spaces do not fit.
+        """
+        self._inner = _open(name, len(members), entry)
         observation, action = self._inner.single_observation_space, self._inner.single_action_space
         if not isinstance(observation, Box):
             raise ConfigError(FIELD, name, f"has observations {observation}", "choose one with Box observations")
         self.members = members
         self.observations = int(np.prod(observation.shape))
-        self.bounds = _bounds(name, action)
+        self.bounds = action_bounds(name, action)
         self.actions = int(action.n) if self.bounds is None else len(self.bounds.low)
         self._first_action = 0 if self.bounds else int(action.start)
         # Gymnasium takes 32 bits here; the upper half belongs to held-out episodes.
@@ -80,7 +88,14 @@ class GymnasiumVector:
             successor = observation.copy()
             for index in np.flatnonzero(terminated | truncated):
                 successor[index] = np.asarray(result[4]["final_obs"][index], dtype=np.float32).reshape(-1)
-        return Step(observation, successor, np.asarray(result[1], dtype=np.float32), terminated, truncated)
+        ended = terminated | truncated
+        reward = np.asarray(result[1], dtype=np.float32)
+        return Step(observation, successor, reward, terminated, truncated, self._success(result[4], ended))
+
+    def _success(self, info: dict[str, Any], ended: NDArray[np.bool_]) -> NDArray[np.bool_] | None:
+        """`is_success` of the episodes that ended, where the environment says it."""
+        told = info.get("final_info", {}).get("is_success") if ended.any() else None
+        return None if told is None else np.asarray(told, dtype=np.bool_) & ended
 
     def state(self) -> None:
         """Gymnasium has no way to save an environment."""

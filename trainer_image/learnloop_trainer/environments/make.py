@@ -1,15 +1,91 @@
 """From an environment's name to n of it."""
 
+import importlib
+from collections.abc import Mapping
+from typing import Any
+
+import gymnasium
+
 from learnloop_trainer.environments.base import VectorEnvironment
 from learnloop_trainer.environments.cartpole import CartPole
-from learnloop_trainer.environments.gymnasium_vector import GymnasiumVector
+from learnloop_trainer.environments.cooperative import Cooperative, CooperativeContinuous
+from learnloop_trainer.environments.exploration import Exploration
+from learnloop_trainer.environments.gymnasium_vector import FIELD, GymnasiumVector
+from learnloop_trainer.environments.manipulation import Manipulation
+from learnloop_trainer.environments.navigation import Navigation
 from learnloop_trainer.environments.pendulum import Pendulum
+from learnloop_trainer.environments.resources import ResourceAllocation
+from learnloop_trainer.environments.simulation import NOMINAL, Conditions, Simulation
+from learnloop_trainer.environments.supply_chain import SupplyChain
+from learnloop_trainer.environments.team_vector import TeamVector
+from learnloop_trainer.environments.trading import Trading
+from learnloop_trainer.environments.two_step import TwoStep
+from learnloop_trainer.errors import ConfigError
 from learnloop_trainer.randomness import Split
 
-NATIVE: dict[str, type[CartPole] | type[Pendulum]] = {"CartPole-v1": CartPole, "Pendulum-v1": Pendulum}
+CLASSICS: dict[str, type[CartPole] | type[Pendulum]] = {"CartPole-v1": CartPole, "Pendulum-v1": Pendulum}
+SIMULATIONS: Mapping[str, type[Simulation]] = {
+    "Cooperative-v1": Cooperative,
+    "CooperativeContinuous-v1": CooperativeContinuous,
+    "Exploration-v1": Exploration,
+    "Manipulation-v1": Manipulation,
+    "Navigation-v1": Navigation,
+    "ResourceAllocation-v1": ResourceAllocation,
+    "SupplyChain-v1": SupplyChain,
+    "Trading-v1": Trading,
+    "TwoStep-v1": TwoStep,
+}
 
 
-def make(name: str, split: Split, seed: int, members: range) -> VectorEnvironment:
-    """The native environment of this name, else Gymnasium's; raises ConfigError when there is none."""
-    native = NATIVE.get(name)
-    return native(split, seed, members) if native else GymnasiumVector(name, split, seed, members)
+def make(name: str, split: Split, seed: int, members: range, conditions: Conditions = NOMINAL) -> VectorEnvironment:
+    """The native environment of this name, else the one behind `module:EntryPoint`, else Gymnasium's.
+
+    Raises ConfigError when there is none, or when it cannot be played under these conditions.
+    """
+    if simulation := SIMULATIONS.get(name):
+        return simulation(split, seed, members, conditions)
+    entry = _entry_point(name)
+    if isinstance(entry, type) and issubclass(entry, Simulation):
+        return entry(split, seed, members, conditions)
+    if conditions != NOMINAL:
+        known = ", ".join(SIMULATIONS)
+        problem = "knows no levels, credit or randomised parameters"
+        raise ConfigError(FIELD, name, problem, f"leave them out, or choose one of {known}")
+    if classic := CLASSICS.get(name):
+        return classic(split, seed, members)
+    if entry is None:
+        return GymnasiumVector(name, split, seed, members)
+    if isinstance(entry, type) and issubclass(entry, gymnasium.Env):
+        return GymnasiumVector(name, split, seed, members, entry)
+    if hasattr(entry, "possible_agents") or hasattr(entry, "observation_spaces"):
+        return TeamVector(name, split, seed, members, entry)
+    return _built(name, entry, split, seed, members)
+
+
+def _entry_point(name: str) -> Any:
+    """What `module:EntryPoint` names; None when the name has another form or is an id that Gymnasium registers."""
+    module, colon, attribute = name.partition(":")
+    if not colon or not attribute.isidentifier():
+        return None
+    try:
+        return getattr(importlib.import_module(module), attribute)
+    except (ImportError, ValueError) as error:
+        fix = "put the module into the trainer image, or on its PYTHONPATH"
+        raise ConfigError(FIELD, name, f"cannot be imported ({error})", fix) from None
+    except AttributeError:
+        fix = "name a class or function of that module"
+        raise ConfigError(FIELD, name, f"is not there: module {module} has no {attribute}", fix) from None
+
+
+def _built(name: str, entry: Any, split: Split, seed: int, members: range) -> VectorEnvironment:
+    """What a function or class of the user makes: a VectorEnvironment, or one environment to be played n times."""
+    parts = ("reset", "step", "state", "restore", "close", "observations", "actions", "bounds")
+    if callable(entry) and all(hasattr(entry, part) for part in parts):
+        environment: VectorEnvironment = entry(split, seed, members)
+        return environment
+    if not callable(entry):
+        raise ConfigError(FIELD, name, "is neither a class nor a function", "name one that makes an environment")
+    sample = entry()
+    kind = TeamVector if hasattr(sample, "possible_agents") else GymnasiumVector
+    sample.close()
+    return kind(name, split, seed, members, entry)

@@ -1,0 +1,91 @@
+"""Any PettingZoo parallel environment whose agents have equal spaces, many at a time.
+
+Told apart by its interface, so that the trainer needs no PettingZoo. Each agent's observation, flattened, ends with
+which agent it is. An agent that has left sees zeros and earns nothing; the episode ends when all have left. Slower than
+a native team, and its inner state cannot be saved: after a restart its episodes begin anew.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from gymnasium.spaces import Box, Discrete
+from numpy.typing import NDArray
+
+from learnloop_trainer.environments.base import Observations, Step
+from learnloop_trainer.environments.gymnasium_vector import FIELD, action_bounds
+from learnloop_trainer.errors import ConfigError
+from learnloop_trainer.randomness import Split, episode_seeds
+
+
+class TeamVector:
+    """n copies of one parallel environment."""
+
+    def __init__(self, name: str, split: Split, seed: int, members: range, entry: Callable[[], Any]) -> None:
+        """Environments `members` of the run with this seed; raises ConfigError when the spaces do not fit."""
+        self.members = members
+        self._all = [entry() for _ in members]
+        first = self._all[0]
+        self._names = list(first.possible_agents)
+        self.agents = len(self._names)
+        seen = [first.observation_space(agent) for agent in self._names]
+        done = [first.action_space(agent) for agent in self._names]
+        if not isinstance(seen[0], Box) or any(space.shape != seen[0].shape for space in seen):
+            raise ConfigError(FIELD, name, "has agents with different observations", "give all agents equal Box spaces")
+        if any(type(space) is not type(done[0]) or space != done[0] for space in done):
+            raise ConfigError(FIELD, name, "has agents with different actions", "give all agents equal spaces")
+        self._width = int(np.prod(seen[0].shape))
+        self.observations = self._width + self.agents
+        self.bounds = action_bounds(name, done[0])
+        self.actions = int(done[0].n) if isinstance(done[0], Discrete) else len(done[0].low)
+        self._first_action = int(done[0].start) if isinstance(done[0], Discrete) else 0
+        self._seeds = episode_seeds(split, seed, np.asarray(members, dtype=np.uint64), 0) >> np.uint64(32)
+
+    def _look(self, observation: dict[Any, Any]) -> NDArray[np.float32]:
+        rows = np.zeros((self.agents, self.observations), dtype=np.float32)
+        rows[:, self._width :] = np.eye(self.agents)
+        for row, agent in zip(rows, self._names, strict=True):
+            if agent in observation:
+                row[: self._width] = np.asarray(observation[agent], dtype=np.float32).reshape(-1)
+        return rows
+
+    def reset(self) -> Observations:
+        """See VectorEnvironment.reset."""
+        begun = [one.reset(seed=int(seed))[0] for one, seed in zip(self._all, self._seeds, strict=True)]
+        return np.stack([self._look(observation) for observation in begun])
+
+    def step(self, actions: NDArray[Any]) -> Step:
+        """See VectorEnvironment.step."""
+        count = len(self._all)
+        successor = np.empty((count, self.agents, self.observations), dtype=np.float32)
+        reward = np.zeros((count, self.agents), dtype=np.float32)
+        terminated, truncated = np.zeros(count, dtype=np.bool_), np.zeros(count, dtype=np.bool_)
+        observation = successor
+        for n, one in enumerate(self._all):
+            chosen = {agent: self._action(actions[n, k]) for k, agent in enumerate(self._names) if agent in one.agents}
+            seen, earned, over, late, _ = one.step(chosen)
+            successor[n] = self._look(seen)
+            reward[n] = [earned.get(agent, 0.0) for agent in self._names]
+            if not one.agents:
+                terminated[n] = not any(late.values()) or all(over.values())
+                truncated[n] = not terminated[n]
+                observation = successor.copy() if observation is successor else observation
+                observation[n] = self._look(one.reset()[0])
+        return Step(observation, successor, reward, terminated, truncated)
+
+    def _action(self, action: Any) -> Any:
+        return action if self.bounds is not None else int(action) + self._first_action
+
+    def state(self) -> None:
+        """PettingZoo has no way to save an environment."""
+        return
+
+    def restore(self, state: dict[str, NDArray[np.generic]]) -> Observations:
+        """There is nothing to restore: begin new episodes."""
+        del state
+        return self.reset()
+
+    def close(self) -> None:
+        """See VectorEnvironment.close."""
+        for one in self._all:
+            one.close()
