@@ -5,6 +5,7 @@ import time
 from collections.abc import Callable
 from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, version
+from typing import Any
 
 import numpy as np
 import torch
@@ -13,13 +14,16 @@ from numpy.typing import NDArray
 from learnloop_api.wire.training import Manifest, Parity, ReturnEstimate
 from learnloop_trainer import baseline
 from learnloop_trainer.algorithms import Learner, bc, dqn, ppo, sac
-from learnloop_trainer.environments.base import Bounds, Observations
+from learnloop_trainer.environments import make
+from learnloop_trainer.environments.base import Bounds, Observations, VectorEnvironment
 from learnloop_trainer.errors import ExportError
-from learnloop_trainer.evaluation import Policy, collect, estimate, play
+from learnloop_trainer.evaluation import Policy, World, collect, estimate, play
 from learnloop_trainer.export import OnnxPolicy, build, check
 from learnloop_trainer.networks import Network, forward
 from learnloop_trainer.order import Order
+from learnloop_trainer.randomness import Split
 from learnloop_trainer.reporter import Reporter, say
+from learnloop_trainer.safety import Shield, Shielded, Trail, shielded
 from learnloop_trainer.store import Store
 from learnloop_trainer.store.base import digest
 
@@ -34,7 +38,7 @@ HEADS = {
 
 
 def trained(
-    network: Network, algorithm: str, bounds: Bounds | None = None
+    network: Network, algorithm: str, bounds: Bounds | None = None, shield: Shield | None = None
 ) -> Callable[[Observations], NDArray[np.float32]]:
     """The trained network as a function from observations [n, observations] to logits or, with bounds, actions."""
     name, activation = HEADS[algorithm]
@@ -44,8 +48,10 @@ def trained(
             batch = torch.from_numpy(np.ascontiguousarray(observation)).to(network.vector.device)
             result = forward(network.leaves, name, activation, batch)
             if bounds is None:
-                return np.asarray(result.cpu().numpy())
-            return bounds.scale(np.asarray(torch.tanh(result[:, : len(bounds.low)]).cpu().numpy()))
+                logits = np.asarray(result.cpu().numpy())
+                return logits if shield is None else shield.mask(observation, logits)
+            action = bounds.scale(np.asarray(torch.tanh(result[:, : len(bounds.low)]).cpu().numpy()))
+            return action if shield is None else np.asarray(shield.project(observation, action)[0], dtype=np.float32)
 
     return outputs
 
@@ -69,6 +75,7 @@ def verify(
     met: Observations,
     actions: int,
     bounds: Bounds | None = None,
+    shield: Shield | None = None,
 ) -> Parity:
     """Parity on recorded observations, topped up with evaluation's; raises ExportError when it fails."""
     real = recorded(order, store, met.shape[1])
@@ -76,9 +83,9 @@ def verify(
     observations = np.concatenate((real, met[:missing]))
     if len(observations) < PARITY_OBSERVATIONS:
         more = PARITY_OBSERVATIONS - len(observations)
-        extra = collect(order.spec.data.environment, actions, order.spec.seed, more, bounds)
+        extra = collect(held_out(order), actions, order.spec.seed, more, bounds)
         observations = np.concatenate((observations, extra))
-    parity = check(trained(network, order.spec.algorithm, bounds), policy, observations, len(real))
+    parity = check(trained(network, order.spec.algorithm, bounds, shield), policy, observations, len(real))
     if not parity.passed:
         raise ExportError(
             f"the exported graph differs from the trained network: actions agree on {parity.action_agreement:.2%} of "
@@ -87,12 +94,22 @@ def verify(
     return parity
 
 
+def held_out(order: Order) -> World:
+    """The run's held-out episodes. The baseline, too, plays behind the shield: it is obeyed even in evaluation."""
+    spec = order.spec
+
+    def opened(members: range) -> VectorEnvironment:
+        return shielded(make(spec.data.environment, Split.HELD_OUT, spec.seed, members), spec.safety)
+
+    return opened
+
+
 def measured(order: Order, policy: Policy, reporter: Reporter, what: str) -> tuple[ReturnEstimate, Observations]:
     """The policy's return on the run's held-out episodes, and observations it met."""
     episodes = order.spec.evaluation.episodes
-    name, seed = order.spec.data.environment, order.spec.seed
+    seed = order.spec.seed
     tell = lambda done: reporter.alive(f"{what}: {done}/{episodes} held-out episodes")  # noqa: E731
-    returns, met = play(name, policy, seed, episodes, tell)
+    returns, met = play(held_out(order), policy, seed, episodes, tell)
     result = estimate(returns, seed)
     if result is None:
         raise ExportError("spec.evaluation.episodes is 0: nothing was evaluated")
@@ -116,13 +133,16 @@ def prove(
     facts = {"learnloop.algorithm": spec.algorithm, "learnloop.job": order.job}
     environment = learner.environment
     observations, actions, bounds = environment.observations, environment.actions, environment.bounds
-    body = build(network.arrays(), head, activation, facts, bounds)
-    policy = OnnxPolicy(body, observations, actions, continuous=bounds is not None)
+    continuous, shield = bounds is not None, None
+    if spec.safety is not None:
+        shield = Shield(spec.safety, observations, actions, continuous=continuous)
+    body = build(network.arrays(), head, activation, facts, bounds, shield)
+    policy = OnnxPolicy(body, observations, actions, continuous=continuous)
     reporter.phase("evaluating", "playing held-out episodes")
     baseline_policy = baseline.load(order, store, observations, actions, bounds)
     evaluation, met = measured(order, policy, reporter, "exported policy")
     before, _ = measured(order, baseline_policy, reporter, "baseline")
-    parity = verify(order, store, network, policy, met, actions, bounds)
+    parity = verify(order, store, network, policy, met, actions, bounds, shield)
     reporter.phase("exporting", "storing artifact and manifest")
     checkpoint = durable()
     manifest = Manifest(
@@ -142,12 +162,23 @@ def prove(
         baseline=before,
         evaluation=evaluation,
         parity=parity,
+        **_interventions(environment, order, store),
         wall_seconds=max(0.0, time.time() - began),
         versions=versions(),
         created_at=datetime.now(UTC),
     )
     store.put_manifest(manifest)
     return manifest
+
+
+def _interventions(environment: VectorEnvironment, order: Order, store: Store) -> dict[str, Any]:
+    """What the shield did in this rank's training, with its record made durable."""
+    if not isinstance(environment, Shielded):
+        return {}
+    trail = Trail(order.job).read()
+    taken, replaced = int(environment.executed.sum()), int(environment.interventions.sum())
+    say(f"the shield replaced {replaced} of {taken} actions in training")
+    return {"actions": taken, "interventions": replaced, "audit_uri": store.put_artifact(trail) if trail else None}
 
 
 def versions() -> dict[str, str]:

@@ -17,6 +17,7 @@ from learnloop_trainer.order import Order
 from learnloop_trainer.randomness import Split
 from learnloop_trainer.rendezvous import settled
 from learnloop_trainer.reporter import Reporter, say
+from learnloop_trainer.safety import Trail, shielded
 from learnloop_trainer.store import Store
 
 FLUSH_SECONDS = 20.0  # of the usual 30 s between SIGTERM and SIGKILL
@@ -56,6 +57,7 @@ def begin(order: Order, group: Group, device: torch.device, store: Store | None 
     spec = order.spec
     members = group.place.share(order.parameters.environments)
     environment = make(spec.data.environment, Split.TRAINING, spec.seed, members)
+    environment = shielded(environment, spec.safety, Trail(order.job), exploring=True)
     _require_fitting_actions(order, environment)
 
     def recording() -> Recording:

@@ -17,6 +17,7 @@ from learnloop_api.kinds.base import (
     Uri,
 )
 from learnloop_api.kinds.rules import Rule, immutable
+from learnloop_api.kinds.safety import Safety
 
 
 class TrainingData(Resource):
@@ -115,6 +116,10 @@ class TrainingTemplate(Resource):
     checkpoint: Checkpointing = Field(default_factory=Checkpointing)
     evaluation: Evaluation = Field(default_factory=Evaluation)
     gates: Gates = Field(default_factory=Gates)
+    safety: Safety | None = Field(
+        default=None,
+        description="What the policy must never do, in training, evaluation and serving; left out, nothing.",
+    )
     max_attempts: int = Field(default=4, ge=1, le=100, description="Starts of the whole gang, the first one included.")
     stall_seconds: int = Field(default=120, ge=10, le=86400, description="No heartbeat for so long: restart the gang.")
     deadline_seconds: int | None = Field(
@@ -140,6 +145,7 @@ FROZEN = (
     ("checkpoint", False),
     ("evaluation", False),
     ("gates", False),
+    ("safety", True),
     ("maxAttempts", False),
     ("stallSeconds", False),
     ("deadlineSeconds", True),

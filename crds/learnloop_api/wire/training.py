@@ -65,6 +65,13 @@ class Manifest(WireModel):
     baseline: ReturnEstimate = Field(description="the serving (or uniform random) policy on the same held-out seeds")
     evaluation: ReturnEstimate = Field(description="the exported policy on held-out seeds, disjoint from training's")
     parity: Parity
+    actions: int | None = Field(
+        default=None, ge=0, description="taken in training under a safety shield; null without one"
+    )
+    interventions: int | None = Field(default=None, ge=0, description="how many of them the shield replaced")
+    audit_uri: str | None = Field(
+        default=None, max_length=2048, description="rank 0's audit record of them, JSON lines"
+    )
     wall_seconds: float = Field(ge=0)
     versions: dict[str, str] = Field(default_factory=dict, max_length=32)
     created_at: Timestamp

@@ -7,13 +7,27 @@ import numpy as np
 from numpy.typing import NDArray
 
 from learnloop_trainer.environments import make
-from learnloop_trainer.environments.base import Bounds, Observations
+from learnloop_trainer.environments.base import Bounds, Observations, VectorEnvironment, team_return
 from learnloop_trainer.numerics import require_finite
 from learnloop_trainer.randomness import Purpose, Split, uniforms
 
 BLOCK = 256  # episodes played side by side
 MAX_STEPS = 100_000  # of one episode, for environments without a time limit
 KEEP = 20_000  # observations kept for the parity check
+
+
+World = Callable[[range], VectorEnvironment]  # from the numbers of held-out episodes to their environments
+
+
+def world(name: str, seed: int) -> World:
+    """The held-out episodes of an environment under its own conditions."""
+    return lambda members: make(name, Split.HELD_OUT, seed, members)
+
+
+def decide(policy: "Policy", environment: VectorEnvironment, observation: Observations) -> NDArray[Any]:
+    """The policy's actions in the environment's shape: each agent of a team asks it with what that agent sees."""
+    actions = policy.act(np.ascontiguousarray(observation.reshape(-1, environment.observations)))
+    return actions.reshape(*observation.shape[:-1], *actions.shape[1:])
 
 
 class Policy(Protocol):
@@ -42,36 +56,41 @@ class Uniform:
 
 
 def play(
-    environment: str, policy: Policy, seed: int, episodes: int, alive: Callable[[int], None]
+    environment: str | World, policy: Policy, seed: int, episodes: int, alive: Callable[[int], None]
 ) -> tuple[NDArray[np.float64], Observations]:
     """One episode on each of the held-out seeds 0 to `episodes` - 1 of this run.
 
-    Returns the undiscounted returns [episodes] and a sample of the observations met [m, observations].
+    `environment`: a name, or what makes the environments. Returns the undiscounted returns [episodes], of teams the
+    mean over the agents, and a sample of the observations met [m, observations].
     `alive` is called now and then with the number of episodes finished.
     """
     returns: list[NDArray[np.float64]] = []
     seen: list[Observations] = []
+    build = world(environment, seed) if isinstance(environment, str) else environment
     for first in range(0, episodes, BLOCK):
         members = range(first, min(first + BLOCK, episodes))
-        returns.append(_play_block(environment, policy, seed, members, seen, alive))
+        returns.append(_play_block(build(members), policy, members, seen, alive))
     return np.concatenate(returns), np.concatenate(seen)[:KEEP]
 
 
 def _play_block(
-    name: str, policy: Policy, seed: int, members: range, seen: list[Observations], alive: Callable[[int], None]
+    environment: VectorEnvironment,
+    policy: Policy,
+    members: range,
+    seen: list[Observations],
+    alive: Callable[[int], None],
 ) -> NDArray[np.float64]:
-    environment = make(name, Split.HELD_OUT, seed, members)
     try:
         observation = environment.reset()
         running, total = np.ones(len(members), dtype=np.bool_), np.zeros(len(members))
         kept = 0
         for t in range(MAX_STEPS):
             if kept < KEEP:
-                seen.append(observation[running])
+                seen.append(observation[running].reshape(-1, environment.observations))
                 kept += len(seen[-1])
-            step = environment.step(policy.act(observation))
+            step = environment.step(decide(policy, environment, observation))
             require_finite(t, observation=step.successor, reward=step.reward)
-            total += step.reward * running
+            total += team_return(step.reward) * running
             running &= ~(step.terminated | step.truncated)
             if not running.any():
                 break
@@ -83,13 +102,18 @@ def _play_block(
         environment.close()
 
 
-def collect(name: str, actions: int, seed: int, count: int, bounds: Bounds | None = None) -> Observations:
+def collect(
+    environment: str | World, actions: int, seed: int, count: int, bounds: Bounds | None = None
+) -> Observations:
     """At least `count` observations met by the uniform policy on held-out episodes."""
-    environment, policy = make(name, Split.HELD_OUT, seed, range(64)), Uniform(actions, seed, bounds)
+    build = world(environment, seed) if isinstance(environment, str) else environment
+    opened, policy = build(range(64)), Uniform(actions, seed, bounds)
     try:
-        seen = [environment.reset()]
+        observation = opened.reset()
+        seen = [observation.reshape(-1, opened.observations)]
         while sum(map(len, seen)) < count:
-            seen.append(environment.step(policy.act(seen[-1])).observation)
+            observation = opened.step(decide(policy, opened, observation)).observation
+            seen.append(observation.reshape(-1, opened.observations))
         return np.concatenate(seen)[:count]
     finally:
-        environment.close()
+        opened.close()

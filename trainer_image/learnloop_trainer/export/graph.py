@@ -15,9 +15,12 @@ from numpy.typing import NDArray
 from onnx import TensorProto, helper, numpy_helper
 
 from learnloop_trainer.environments.base import Bounds
+from learnloop_trainer.export import shield as shield_nodes
+from learnloop_trainer.safety.shield import Shield
 
 OPSET, IR_VERSION = 17, 8
-Head = tuple[list[onnx.NodeProto], list[onnx.ValueInfoProto], dict[str, NDArray[np.float32]]]
+Constants = dict[str, NDArray[np.generic]]
+Head = tuple[list[onnx.NodeProto], list[onnx.ValueInfoProto], Constants]
 OPERATORS = {"tanh": "Tanh", "relu": "Relu"}
 
 
@@ -27,20 +30,21 @@ def build(
     activation: str,
     metadata: Mapping[str, str],
     bounds: Bounds | None = None,
+    shield: Shield | None = None,
 ) -> bytes:
     """The perceptron `name` among the arrays with what makes actions of its outputs, checked and serialised.
 
     Deterministic: the same weights and metadata give the same bytes. With `bounds` the first half of the perceptron's
-    outputs is the mean before tanh.
+    outputs is the mean before tanh. With `shield` no output breaks a constraint.
     """
-    weights = {key: array for key, array in arrays.items() if key.startswith(f"{name}.")}
+    weights: Constants = {key: array for key, array in arrays.items() if key.startswith(f"{name}.")}
     layers = len(weights) // 2
     last = f"{name}.{layers - 1}"
     if bounds is not None:
         for key in (f"{last}.weight", f"{last}.bias"):
             weights[key] = np.ascontiguousarray(weights[key][..., : len(bounds.low)])
     observations, actions = weights[f"{name}.0.weight"].shape[0], weights[f"{last}.weight"].shape[1]
-    head, outputs, constants = _discrete(actions) if bounds is None else _continuous(bounds)
+    head, outputs, constants = _discrete(actions, shield) if bounds is None else _continuous(bounds, shield)
     graph = helper.make_graph(
         [*_perceptron(name, layers, activation), *head],
         "policy",
@@ -57,10 +61,10 @@ def build(
 
 
 def _perceptron(name: str, layers: int, activation: str) -> list[onnx.NodeProto]:
-    """From `observation` to `logits`."""
+    """From `observation` to `raw`."""
     nodes, flow = [], "observation"
     for layer in range(layers):
-        result = "logits" if layer == layers - 1 else f"{name}.{layer}.sum"
+        result = "raw" if layer == layers - 1 else f"{name}.{layer}.sum"
         nodes.append(
             helper.make_node("Gemm", [flow, f"{name}.{layer}.weight", f"{name}.{layer}.bias"], [result], alpha=1.0)
         )
@@ -70,24 +74,32 @@ def _perceptron(name: str, layers: int, activation: str) -> list[onnx.NodeProto]
     return nodes
 
 
-def _discrete(actions: int) -> Head:
+def _discrete(actions: int, shield: Shield | None) -> Head:
     """The greedy action beside the logits."""
     outputs = [
         helper.make_tensor_value_info("action", TensorProto.INT64, ["batch"]),
         helper.make_tensor_value_info("logits", TensorProto.FLOAT, ["batch", actions]),
     ]
-    return [helper.make_node("ArgMax", ["logits"], ["action"], axis=1, keepdims=0)], outputs, {}
+    masking = shield_nodes.mask(shield, "raw", "logits") if shield else shield_nodes.Builder()
+    if shield is None:
+        masking.op("Identity", "raw", result="logits")
+    masking.op("ArgMax", "logits", result="action", axis=1, keepdims=0)
+    return masking.nodes, outputs, masking.constants
 
 
-def _continuous(bounds: Bounds) -> Head:
+def _continuous(bounds: Bounds, shield: Shield | None) -> Head:
     """tanh, scaled to the bounds; rounding may lead a last bit beyond them, hence the projection."""
-    constants = {"centre": bounds.centre, "reach": bounds.reach, "low": bounds.low, "high": bounds.high}
+    constants: Constants = {"centre": bounds.centre, "reach": bounds.reach, "low": bounds.low, "high": bounds.high}
     steps = [
-        ("Tanh", ["logits"], "squashed"),
+        ("Tanh", ["raw"], "squashed"),
         ("Mul", ["squashed", "reach"], "scaled"),
         ("Add", ["scaled", "centre"], "placed"),
         ("Max", ["placed", "low"], "above"),
-        ("Min", ["above", "high"], "action"),
+        ("Min", ["above", "high"], "bounded"),
     ]
     nodes = [helper.make_node(operator, inputs, [output]) for operator, inputs, output in steps]
+    projection = shield_nodes.project(shield, "bounded", "action") if shield else shield_nodes.Builder()
+    if shield is None:
+        projection.op("Identity", "bounded", result="action")
+    nodes, constants = [*nodes, *projection.nodes], constants | projection.constants
     return nodes, [helper.make_tensor_value_info("action", TensorProto.FLOAT, ["batch", len(bounds.low)])], constants

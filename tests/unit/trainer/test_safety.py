@@ -1,0 +1,212 @@
+"""What a constraint forbids is never executed, whatever the policy says, in training and in the exported graph."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnxruntime
+import pytest
+import torch
+
+from learnloop_api.kinds.safety import Intervention, Safety
+from learnloop_trainer.environments import make
+from learnloop_trainer.environments.base import Bounds
+from learnloop_trainer.errors import ConfigError
+from learnloop_trainer.export import build
+from learnloop_trainer.groups import Alone
+from learnloop_trainer.networks import dense
+from learnloop_trainer.order import Order, Place
+from learnloop_trainer.randomness import Split
+from learnloop_trainer.run import run
+from learnloop_trainer.safety import Shield, Shielded, Trail, shielded
+from learnloop_trainer.safety.shield import MASKED
+from learnloop_trainer.session import begin
+
+OBSERVATIONS, DIMENSIONS = 4, 3
+SLOW = {
+    "name": "slow near things",
+    "when": [{"observation": 1, "below": 0.5}],
+    "components": [0, 1],
+    "maxNorm": 0.5,
+}
+
+
+def continuous_set(random: np.random.Generator) -> Safety:
+    """A random constraint set with a fallback of zeros, which all of them allow."""
+
+    def condition() -> dict[str, Any]:
+        side = random.choice(["below", "above"])
+        return {"observation": int(random.integers(OBSERVATIONS)), str(side): float(random.normal())}
+
+    constraints: list[dict[str, Any]] = []
+    for number in range(random.integers(1, 6)):
+        chosen = random.permutation(DIMENSIONS)[: random.integers(1, DIMENSIONS + 1)].tolist()
+        limits = {
+            "min": -float(random.uniform(0, 1)),
+            "max": float(random.uniform(0, 1)),
+            "maxNorm": float(random.uniform(0, 1)),
+        }
+        kept = random.permutation(list(limits))[: random.integers(1, 4)].tolist()
+        when = [condition() for _ in range(random.integers(0, 3))]
+        constraints.append(
+            {"name": f"c{number}", "components": chosen, "when": when, **{name: limits[name] for name in kept}}
+        )
+    return Safety.model_validate({"constraints": constraints, "fallback": [0.0] * DIMENSIONS})
+
+
+def wild(random: np.random.Generator, shape: tuple[int, ...]) -> np.ndarray:
+    """Policy outputs of all sizes, with NaN and infinities among them."""
+    output = (random.normal(size=shape) * 10.0 ** random.uniform(-3, 30, shape)).astype(np.float32)
+    output[random.random(shape) < 0.01] = np.nan
+    output[random.random(shape) < 0.01] = np.inf
+    output[random.random(shape) < 0.01] = -np.inf
+    return output
+
+
+def test_none_of_a_million_random_policy_outputs_is_executed_against_a_constraint() -> None:
+    random, count = np.random.default_rng(0), 50_000
+    replaced = 0
+    for _ in range(10):  # 500,000 continuous ones
+        shield = Shield(continuous_set(random), OBSERVATIONS, DIMENSIONS, continuous=True)
+        seen = random.normal(size=(count, OBSERVATIONS)).astype(np.float32)
+        safe, _ = shield.project(seen, wild(random, (count, DIMENSIONS)))
+        assert np.isfinite(safe).all()
+        assert not shield.broken(seen, safe).any()
+        replaced += count
+    for _ in range(10):  # 500,000 discrete ones, some of them no action at all
+        forbidden = [
+            {"name": "f", "forbid": random.permutation(5)[:3].tolist(), "when": [{"observation": 0, "above": -0.5}]}
+        ]
+        fallback = next(action for action in range(5) if action not in forbidden[0]["forbid"])
+        shield = Shield(
+            Safety.model_validate({"constraints": forbidden, "fallback": [fallback]}), 4, 5, continuous=False
+        )
+        seen = random.normal(size=(count, OBSERVATIONS)).astype(np.float32)
+        safe, _ = shield.project(seen, random.integers(-3, 9, count))
+        assert ((safe >= 0) & (safe < 5)).all()
+        assert not shield.broken(seen, safe).any()
+        replaced += count
+    assert replaced == 1_000_000
+
+
+def test_an_action_within_the_limits_is_left_alone_and_one_beyond_moves_no_further_than_needed() -> None:
+    shield = Shield(Safety.model_validate({"constraints": [SLOW], "fallback": [0, 0, 0]}), 4, 3, continuous=True)
+    near, far = np.zeros((1, 4), dtype=np.float32), np.ones((1, 4), dtype=np.float32)
+    fast, slow = np.array([[3.0, 4, 9]], dtype=np.float32), np.array([[0.1, 0.2, 9]], dtype=np.float32)
+    assert shield.project(far, fast)[0].tolist() == fast.tolist()
+    assert shield.project(near, slow)[0].tolist() == slow.tolist()
+    assert shield.project(near, fast)[0][0] == pytest.approx([0.3, 0.4, 9])
+
+
+def test_limits_that_contradict_each_other_lead_to_the_fallback() -> None:
+    constraints = [
+        {"name": "forward", "components": [0], "min": 0.9, "when": [{"observation": 0, "above": 0}]},
+        {"name": "slow", "components": [0, 1, 2], "maxNorm": 0.5, "when": [{"observation": 1, "above": 0}]},
+    ]
+    with pytest.raises(ConfigError, match=r"fallback: .* breaks the constraint slow"):
+        Shield(Safety.model_validate({"constraints": constraints, "fallback": [0.9, 0, 0]}), 4, 3, continuous=True)
+    constraints[0] = {"name": "not left", "components": [1], "min": 0.4, "max": 0.5}
+    constraints[1] |= {"when": [], "maxNorm": 0.45}
+    shield = Shield(Safety.model_validate({"constraints": constraints, "fallback": [0, 0.4, 0]}), 4, 3, continuous=True)
+    safe, fallback = shield.project(np.zeros((1, 4), dtype=np.float32), np.array([[1.0, 0.4, 1.0]], dtype=np.float32))
+    assert fallback.tolist() == [True]
+    assert safe[0] == pytest.approx([0, 0.4, 0])
+
+
+@pytest.mark.parametrize(
+    ("constraint", "fallback", "problem"),
+    [
+        ({"name": "x", "forbid": [0]}, [0, 0, 0], r"constraints\[0\].forbid: 'x' does not fit continuous"),
+        (
+            {"name": "x", "components": [7], "max": 1},
+            [0, 0, 0],
+            r"constraints\[0\].components: '7' does not exist; .* 2",
+        ),
+        ({**SLOW, "when": [{"observation": 4, "below": 1}]}, [0, 0, 0], r"constraints\[0\].when: '4' does not exist"),
+        (SLOW, [0], r"fallback: .* wrong length; give 3"),
+    ],
+)
+def test_constraints_that_fit_no_action_are_refused_with_field_and_fix(
+    constraint: Any, fallback: list[float], problem: str
+) -> None:
+    with pytest.raises(ConfigError, match=problem):
+        Shield(Safety.model_validate({"constraints": [constraint], "fallback": fallback}), 4, 3, continuous=True)
+
+
+def outputs(body: bytes, seen: np.ndarray, names: list[str]) -> list[np.ndarray]:
+    session = onnxruntime.InferenceSession(body, providers=["CPUExecutionProvider"])
+    return list(session.run(names, {"observation": seen}))
+
+
+def test_the_exported_graph_projects_as_the_shield_does() -> None:
+    random = np.random.default_rng(2)
+    bounds = Bounds(np.full(3, -2, dtype=np.float32), np.full(3, 2, dtype=np.float32))
+    seen = random.normal(size=(3000, OBSERVATIONS)).astype(np.float32)
+    for number in range(8):
+        safety = continuous_set(random)
+        shield = Shield(safety, OBSERVATIONS, DIMENSIONS, continuous=True)
+        weights = dense("actor", [OBSERVATIONS, 8, 2 * DIMENSIONS], 5.0, number, 0)
+        (plain,) = outputs(build(weights, "actor", "relu", {}, bounds), seen, ["action"])
+        (safe,) = outputs(build(weights, "actor", "relu", {}, bounds, shield), seen, ["action"])
+        assert not shield.broken(seen, safe).any()
+        assert safe == pytest.approx(shield.project(seen, plain)[0], abs=1e-5)
+        assert shield.broken(seen, plain).any()
+
+
+def test_the_exported_graph_masks_forbidden_actions_and_answers_nan_with_the_fallback() -> None:
+    constraint = {"name": "f", "forbid": [0, 2], "when": [{"observation": 0, "above": 0}]}
+    safety = Safety.model_validate({"constraints": [constraint], "fallback": [1]})
+    shield = Shield(safety, 4, 3, continuous=False)
+    weights = dense("q", [4, 8, 3], 5.0, 0, 0)
+    seen = np.random.default_rng(0).normal(size=(1000, 4)).astype(np.float32)
+    plain, _ = outputs(build(weights, "q", "relu", {}), seen, ["action", "logits"])
+    action, logits = outputs(build(weights, "q", "relu", {}, None, shield), seen, ["action", "logits"])
+    free = seen[:, 0] <= 0
+    assert (action[~free] == 1).all()
+    assert np.array_equal(action[free], plain[free])
+    assert (logits[~free][:, [0, 2]] == MASKED).all()
+    weights["q.1.bias"][:] = np.nan
+    assert (outputs(build(weights, "q", "relu", {}, None, shield), seen, ["action"])[0] == 1).all()
+
+
+def test_every_intervention_becomes_a_line_of_the_audit_record(tmp_path: Path) -> None:
+    trail = Trail("drive-1", {"LEARNLOOP_AUDIT_LOG": str(tmp_path / "audit.jsonl")})
+    never = {"name": "never right", "forbid": [1]}
+    safety = Safety.model_validate({"constraints": [never], "fallback": [0]})
+    environment = shielded(make("CartPole-v1", Split.TRAINING, 0, range(3)), safety, trail, exploring=True)
+    assert isinstance(environment, Shielded)
+    environment.step(np.array([0, 1, 0]))
+    environment.step(np.array([1, 1, 0]))
+    lines = [Intervention.model_validate(json.loads(line)) for line in trail.read().splitlines()]
+    assert [line.agent_id for line in lines] == ["drive-1/1", "drive-1/0", "drive-1/1"]
+    assert all(line.constraints == ["never right"] and line.fallback and line.exploration_flag for line in lines)
+    assert all(line.reward == 1 and len(line.action_hash) == 64 for line in lines)
+    assert environment.interventions.tolist() == [1, 2, 0]
+    again = shielded(make("CartPole-v1", Split.TRAINING, 0, range(3)), safety, trail)
+    assert isinstance(again, Shielded)
+    again.restore(environment.state())
+    assert again.interventions.tolist() == [1, 2, 0]
+
+
+def test_a_whole_run_obeys_its_constraints_and_its_manifest_says_how_often_they_were_needed(
+    make_order: Callable[..., Order], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("LEARNLOOP_STORE", f"file://{tmp_path}/store")
+    monkeypatch.setenv("LEARNLOOP_AUDIT_LOG", str(tmp_path / "audit.jsonl"))
+    leaning = {"name": "no push while leaning left", "forbid": [1], "when": [{"observation": 2, "below": -0.05}]}
+    order = make_order(steps=512, safety={"constraints": [leaning], "fallback": [0]})
+    run(order, Place(), 1)
+    (manifest,) = (json.loads(path.read_text()) for path in (tmp_path / "store").rglob("manifest*.json"))
+    assert manifest["actions"] == 512
+    assert 0 < manifest["interventions"] < 512
+    assert len((tmp_path / "audit.jsonl").read_text().splitlines()) == manifest["interventions"]
+    assert manifest["audit_uri"]
+    assert manifest["parity"]["passed"]
+
+
+def test_a_run_whose_fallback_is_unsafe_is_refused_before_it_begins(make_order: Callable[..., Order]) -> None:
+    never = {"name": "never right", "forbid": [1]}
+    with pytest.raises(ConfigError, match=r"spec.safety.fallback: .* breaks the constraint never right"):
+        begin(make_order(safety={"constraints": [never], "fallback": [1]}), Alone(), torch.device("cpu"))
