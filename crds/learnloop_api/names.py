@@ -53,5 +53,6 @@ METRIC_EPISODES_OPENED = "learnloop_episodes_opened_total"
 METRIC_EPISODES_ENDED = "learnloop_episodes_ended_total"  # + outcome: success|failure|error|withdrawn
 METRIC_EPISODE_RETURN_GAIN = "learnloop_episode_return_gain_total"  # sum of the positive returns
 METRIC_EPISODE_RETURN_LOSS = "learnloop_episode_return_loss_total"  # sum of |negative returns|; counters never fall
+METRIC_EPISODE_RETURN = "learnloop_episode_return"  # histogram of the returns of ended episodes
 METRIC_REQUEST_SECONDS = "learnloop_policy_request_duration_seconds"  # histogram + verb
 METRIC_REQUEST_ERRORS = "learnloop_policy_request_errors_total"  # + verb

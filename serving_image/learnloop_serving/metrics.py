@@ -10,6 +10,10 @@ from learnloop_api import names
 VERBS = ("open", "act", "end", "infer")
 OUTCOMES = ("success", "failure", "error", "withdrawn")
 _BUCKETS = (0.0005, 0.001, 0.002, 0.003, 0.005, 0.01, 0.02, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0)
+_STEPS = (1.0, 1.5, 2.0, 3.0, 5.0, 7.0)
+_SIZES = (0.1, 0.2, 0.5, *(step * 10.0**decade for decade in range(3) for step in _STEPS), 1000.0, 2000.0, 5000.0)
+RETURN_BUCKETS = (*(-size for size in reversed(_SIZES)), 0.0, *_SIZES)
+"""Where returns of any sign and size can be told apart: six bounds in each power of ten."""
 _ARM = ("model_deployment", "revision")
 _MAX_REVISIONS = 64
 disable_created_metrics()  # type: ignore[no-untyped-call]  # a second series per counter that nobody here reads
@@ -35,6 +39,13 @@ class Metrics:
         loss = Counter(
             names.METRIC_EPISODE_RETURN_LOSS, "Sum of |negative episode returns|", _ARM, registry=self.registry
         )
+        self._returns = Histogram(
+            names.METRIC_EPISODE_RETURN,
+            "Returns of ended episodes",
+            _ARM,
+            buckets=RETURN_BUCKETS,
+            registry=self.registry,
+        ).labels(model_deployment, revision)
         seconds = Histogram(
             names.METRIC_REQUEST_SECONDS,
             "Time this server needed for a request",
@@ -90,6 +101,7 @@ class Metrics:
     def ended(self, outcome: str, episode_return: float) -> None:
         """An episode of this server's own revision ended."""
         self._outcomes[outcome].inc()
+        self._returns.observe(episode_return)
         if episode_return >= 0:
             self._gain.inc(episode_return)
         else:

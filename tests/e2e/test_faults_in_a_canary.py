@@ -63,7 +63,7 @@ def test_a_canary_holds_while_prometheus_is_gone(world: World, api: Api, next_re
 def _says_prometheus_is_away(world: World, namespace: str) -> bool:
     conditions = world.status(namespace, "modeldeployments", AGENT).get("conditions", [])
     said = next((item for item in conditions if item["type"] == "DataAvailable"), None)
-    return said is not None and said["status"] == "False" and "Prometheus" in said["message"]
+    return said is not None and said["status"] == "Unknown" and "Prometheus" in said["message"]
 
 
 def _timer(seconds: float) -> Callable[[], bool]:

@@ -4,7 +4,7 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field
 
-from learnloop_api.kinds.base import ObjectName, Resource, ShortText
+from learnloop_api.kinds.base import ObjectName, Resource, ShortText, Time
 from learnloop_api.kinds.rules import Rule
 
 
@@ -33,9 +33,32 @@ class MetricThreshold(Resource):
             "a check without a bound checks nothing: set min, max, minRatio or maxRatio",
         ),
         Rule(
-            "self.test != 'sequential' || self.type in ['success', 'return', 'errors']",
-            "test: sequential compares episodes: use type success, return or errors, or test: threshold",
+            "(self.type == 'promql' && self.test == 'sequential') == has(self.totalQuery)",
+            "set totalQuery with type promql and test: sequential, and only then: query counts the good events, "
+            "totalQuery all of them; a query that counts no events can only be compared with test: threshold",
+            ".totalQuery",
+        ),
+        Rule(
+            "!has(self.totalQuery) || !has(self.query)"
+            " || (self.query.contains('[$window]') && self.totalQuery.contains('[$window]'))",
+            "a sequential test counts events since the rollout began: use increase(...[$window]) in both queries",
+            ".query",
+        ),
+        Rule(
+            "!has(self.quantile) || self.type == 'latency'",
+            "quantile goes with type latency only: remove it",
+            ".quantile",
+        ),
+        Rule(
+            "self.type != 'drift' || self.test == 'threshold'",
+            "type drift is always valid as it is: remove test: sequential and maxDrop, and set max",
             ".test",
+        ),
+        Rule(
+            "self.type != 'drift' || has(self.max) && self.max > 0.0 && self.max < 1.0"
+            " && !has(self.min) && !has(self.minRatio) && !has(self.maxRatio)",
+            "type drift takes max alone, a share of the episodes between 0 and 1, e.g. 0.2",
+            ".max",
         ),
         Rule(
             "(self.test == 'sequential') == has(self.maxDrop)",
@@ -72,15 +95,32 @@ class MetricThreshold(Resource):
     )
 
     name: ObjectName = Field(description="Unique within the analysis; verdicts and events say it.")
-    type: Literal["success", "return", "errors", "latency", "promql"] = Field(
+    type: Literal["success", "return", "errors", "latency", "drift", "promql"] = Field(
         description=(
             "success: share of successful episodes; return: mean episode return; errors: share of episodes that "
-            "ended in error; latency: 99th percentile of a policy request in seconds; promql: `query` must return "
-            "one number, $revision and $namespace are replaced."
+            "ended in error; latency: a quantile of a policy request in seconds; drift: how many more of the arm's "
+            "episodes return little than in its own earlier steps, beyond what stable lost at the same time; promql: "
+            "`query` must return one number; $revision, $namespace and $window (since the rollout began, e.g. 90s) "
+            "are replaced."
         )
     )
     query: Annotated[str, Field(min_length=1, max_length=4096)] | None = Field(
-        default=None, description="PromQL; required for type promql."
+        default=None,
+        description="PromQL; required for type promql. With test: sequential it counts good events, see totalQuery.",
+    )
+    total_query: Annotated[str, Field(min_length=1, max_length=4096)] | None = Field(
+        default=None,
+        description=(
+            "PromQL of the number of all events, good and bad, of which query counts the good ones; required with type "
+            "promql and test: sequential. Both count since the rollout began: increase(...[$window])."
+        ),
+    )
+    quantile: float | None = Field(
+        default=None, ge=0.5, le=0.999, description="Which quantile of type latency is meant; left out, 0.99."
+    )
+    dry_run: bool = Field(
+        default=False,
+        description="Only report: the verdict is in status.evidence and in an event, and neither holds nor takes back.",
     )
     min: float | None = Field(default=None, description="Lowest acceptable value.")
     max: float | None = Field(default=None, description="Highest acceptable value.")
@@ -103,8 +143,9 @@ class MetricThreshold(Resource):
         default=None,
         gt=0,
         description=(
-            "The loss against stable that would matter: share of episodes for success and errors, in its own unit for "
-            "return. Half of it takes about four times the episodes."
+            "The loss against stable that would matter: share of episodes for success and errors, share of requests "
+            "slower than stable's quantile for latency, share of events for promql, in its own unit for return. Half "
+            "of it takes about four times the episodes."
         ),
     )
     return_range: ReturnRange | None = Field(
@@ -122,13 +163,21 @@ def _default_metrics() -> list[MetricThreshold]:
 class Analysis(Resource):
     """What must hold at every step and while guarding."""
 
+    cel_rules: ClassVar[tuple[Rule, ...]] = (
+        Rule(
+            "self.metrics.exists(m, !m.dryRun)",
+            "a rollout that nothing can stop is no canary: set dryRun: false on at least one metric",
+            ".metrics",
+        ),
+    )
+
     interval_seconds: int = Field(default=5, ge=1, le=3600, description="Seconds between two looks at the metrics.")
     metrics: list[MetricThreshold] = Field(
         default_factory=_default_metrics,
         min_length=1,
         max_length=16,
         json_schema_extra={"listType": "map", "listMapKeys": ["name"]},
-        description="All of them must hold; the first that does not takes the canary back.",
+        description="All of them must hold, dry runs aside; the first that does not takes the canary back.",
     )
     alpha: float = Field(
         default=0.01,
@@ -142,12 +191,18 @@ class Analysis(Resource):
 
 
 class MetricEvidence(Resource):
-    """What a sequential test has found in this rollout, and all it needs to go on after a restart."""
+    """What a sequential test or a dry run has found in this rollout, and all a test needs to go on after a restart."""
 
     name: ObjectName = Field(description="The metric.")
     claim: ShortText = Field(description="What is tested; evidence for another claim is not carried over.")
     verdict: Literal["fine", "worse", "undecided"] = Field(
-        description="fine: not worse by maxDrop; worse: worse than stable; undecided: more episodes are needed."
+        description=(
+            "fine: not worse by maxDrop, or within the bounds; worse: worse than stable, or beyond a bound; undecided: "
+            "more episodes are needed."
+        )
+    )
+    dry_run: bool | None = Field(
+        default=None, description="True: this verdict is reported and nothing follows from it."
     )
     chance_worse: float | None = Field(
         default=None, description="1 minus the always-valid p-value of 'as good as stable'."
@@ -157,6 +212,21 @@ class MetricEvidence(Resource):
     )
     needed_episodes: int | None = Field(
         default=None, ge=0, description="Canary episodes until a verdict if the rates stay as they are."
+    )
+    estimated_at: Time | None = Field(
+        default=None, description="About when the verdict is due at the present rate of episodes; moved rarely."
+    )
+    bound_seconds: float | None = Field(
+        default=None,
+        description="latency: the bound of stable's histogram at the quantile, fixed before the comparison began.",
+    )
+    block: float | None = Field(
+        default=None,
+        ge=1,
+        description=(
+            "latency and promql: so many events count as one, those of an average episode of stable, because events of "
+            "one episode are not independent."
+        ),
     )
     log_worse: float | None = Field(default=None, description="Logarithm of the e-value of 'worse'.")
     log_fine: float | None = Field(default=None, description="Logarithm of the e-value of 'fine'.")

@@ -149,7 +149,13 @@ class Rollout(Resource):
         description="How long the old arm stays warm and the new one is watched after 100 %.",
     )
     progress_deadline_seconds: int = Field(
-        default=600, ge=10, le=86400, description="A canary whose pods are not ready by then is rolled back."
+        default=600,
+        ge=10,
+        le=86400,
+        description=(
+            "A canary whose pods are not ready by then is rolled back. A step that has got no evidence for so long "
+            "goes on holding, with the condition Stalled: a healthy model is not taken back for lack of traffic."
+        ),
     )
 
 
@@ -160,6 +166,11 @@ class DeploymentTemplate(Resource):
         Rule(
             "!self.analysis.metrics.exists(m, m.test == 'sequential') || self.rollout.steps.exists(s, s.weight < 100)",
             "test: sequential compares arms while both get episodes: add a step with a weight below 100",
+            ".rollout",
+        ),
+        Rule(
+            "!self.analysis.metrics.exists(m, m.type == 'drift') || self.rollout.steps.size() > 1",
+            "type drift compares a step with those before it: add a step with a weight below 100",
             ".rollout",
         ),
     )
@@ -231,7 +242,7 @@ class ModelDeploymentStatus(Status):
         default=None,
         max_length=16,
         json_schema_extra={"listType": "map", "listMapKeys": ["name"]},
-        description="The sequential tests of the rollout under way.",
+        description="The sequential tests and dry runs of the rollout under way.",
     )
     routing_generation: int | None = Field(default=None, ge=0, description="Counts the writes of the routing table.")
     verdict: ShortText | None = Field(default=None, description="The last decision in one sentence.")

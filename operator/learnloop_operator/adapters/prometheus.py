@@ -1,7 +1,6 @@
 """Client of Prometheus' instant queries (HTTP API v1). Every way to get no number has a type and a sentence."""
 
 import json
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -31,7 +30,7 @@ class PrometheusBadAnswer(PrometheusError):
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """One series' value now. NaN and infinities never get this far."""
+    """One series' value now; it may be NaN or infinite, and whoever asked says what that means."""
 
     labels: Mapping[str, str]
     value: float
@@ -52,7 +51,7 @@ class Prometheus:
             self._session = None
 
     async def query(self, promql: str) -> list[Sample]:
-        """Value of every series the query yields now; series without a finite number are left out.
+        """Value of every series the query yields now.
 
         Raises:
             PrometheusUnreachable, PrometheusRefused, PrometheusBadAnswer: hold.
@@ -95,5 +94,4 @@ def _samples(data: Mapping[str, Any]) -> list[Sample]:
         rows = [(row["metric"], row["value"]) for row in data["result"]]
     else:
         raise ValueError(data["resultType"])
-    samples = [Sample(dict(labels), float(value[1])) for labels, value in rows]
-    return [sample for sample in samples if math.isfinite(sample.value)]
+    return [Sample(dict(labels), float(value[1])) for labels, value in rows]

@@ -1,122 +1,97 @@
-"""Evidence for a rollout out of Prometheus: one query for all counters of a window, one for latency if asked for."""
+"""Evidence of both arms from Prometheus: one query for all counters of a window, more for what only some checks ask."""
 
 import asyncio
-from collections.abc import Mapping, Sequence
+import math
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
-from datetime import UTC, datetime
 
-from learnloop_api import names
 from learnloop_api.kinds.analysis import MetricThreshold
-from learnloop_operator.adapters.prometheus import Prometheus, PrometheusError, Sample
-from learnloop_operator.core.rollout.evidence import ArmEvidence, Evidence
+from learnloop_operator.adapters.prometheus import (
+    Prometheus,
+    PrometheusBadAnswer,
+    PrometheusError,
+    PrometheusRefused,
+    Sample,
+)
+from learnloop_operator.adapters.rollout_answers import arm_evidence, clock_of, drifts, histograms
+from learnloop_operator.adapters.rollout_queries import (
+    counters_query,
+    custom_queries,
+    latency_query,
+    returns_query,
+)
+from learnloop_operator.core.rollout import reasons
+from learnloop_operator.core.rollout.evidence import ArmEvidence, Drift, Evidence, Missing
 from learnloop_operator.core.rollout.windows import Window
+from learnloop_operator.core.sequential.betting import Counts
 
-_FINISHED = ("success", "failure", "error")
-_SIGNAL = "learnloop_signal"
+ROUNDING = 1.0 + 1e-6
+"""Sums of extrapolated parts may differ in their last bits."""
 
 
 async def gather(
-    prometheus: Prometheus, namespace: str, name: str, windows: Sequence[Window], metrics: Sequence[MetricThreshold]
+    prometheus: Prometheus,
+    namespace: str,
+    name: str,
+    windows: Sequence[Window],
+    metrics: Sequence[MetricThreshold],
+    lately: int = 0,
 ) -> Evidence:
-    """Evidence of every window's arm. Never raises: what cannot be had is said in the evidence itself."""
+    """Evidence of every window's arm. Never raises: what cannot be had is said in the evidence itself.
+
+    `lately`: count the episodes of so many seconds apart, to tell whether any come at all.
+    """
     if not windows:
         return Evidence()
-    by_seconds: dict[int, list[str]] = {}
-    for window in windows:
-        by_seconds.setdefault(window.seconds, []).append(window.revision)
-    latency = any(metric.type == "latency" for metric in metrics)
     try:
-        parts = await asyncio.gather(
-            *(
-                _window(prometheus, namespace, name, revisions, seconds, latency)
-                for seconds, revisions in by_seconds.items()
-            )
-        )
-        arms = {revision: arm for part in parts for revision, arm in part.items()}
-        return Evidence(await _with_custom(prometheus, namespace, windows, metrics, arms))
+        counted = await _counters(prometheus, namespace, name, windows, lately)
+        arms = {revision: arm for samples in counted for revision, arm in arm_evidence(samples).items()}
+        if any(metric.type == "latency" for metric in metrics):
+            arms = await _with_latency(prometheus, namespace, name, windows, arms)
+        if any(metric.type == "drift" for metric in metrics):
+            arms = await _with_drift(prometheus, namespace, name, windows, arms)
+        arms = await _with_custom(prometheus, namespace, windows, metrics, arms)
     except PrometheusError as error:
-        return Evidence(unavailable=str(error))
+        return Evidence(unavailable=str(error), reason=_reason(error))
+    return Evidence(arms, clock=next(filter(None, map(clock_of, counted)), None))
 
 
-def counters_query(namespace: str, name: str, revisions: Sequence[str], seconds: int) -> str:
-    """All counters of the arms over the window in one vector, told apart by the label `learnloop_signal`.
-
-    `increase` copes with pods that restart (counter resets) and extrapolates by at most one scrape, but it takes the
-    first sample for the beginning. A pod that was born in the window has begun at 0, and may well have finished a
-    dozen episodes before its first scrape: its counters count as they stand.
-    """
-    select = _select(namespace, name, revisions)
-
-    def part(signal: str, by: str, metric: str) -> str:
-        series = f"{metric}{{{select}}}"
-        born = f"last_over_time({series}[{seconds}s]) unless {series} offset {seconds}s"
-        total = f"sum by ({by}) (({born}) or increase({series}[{seconds}s]))"
-        return f'label_replace({total}, "{_SIGNAL}", "{signal}", "", "")'
-
-    seen = f"min by (revision) (timestamp({names.METRIC_EPISODES_ENDED}{{{select}}}))"
-    return " or ".join(
-        (
-            part("ended", "revision, outcome", names.METRIC_EPISODES_ENDED),
-            part("gain", "revision", names.METRIC_EPISODE_RETURN_GAIN),
-            part("loss", "revision", names.METRIC_EPISODE_RETURN_LOSS),
-            f'label_replace({seen}, "{_SIGNAL}", "seen", "", "")',
-        )
-    )
+def _by_seconds(windows: Iterable[Window]) -> dict[int, list[str]]:
+    found: dict[int, list[str]] = {}
+    for window in windows:
+        found.setdefault(window.seconds, []).append(window.revision)
+    return found
 
 
-def latency_query(namespace: str, name: str, revisions: Sequence[str], seconds: int) -> str:
-    """99th percentile of a policy request in seconds, by revision; acting only, which is what users wait for."""
-    select = _select(namespace, name, revisions) + ', verb=~"act|infer"'
-    buckets = f"sum by (revision, le) (increase({names.METRIC_REQUEST_SECONDS}_bucket{{{select}}}[{seconds}s]))"
-    return f"histogram_quantile(0.99, {buckets})"
+async def _counters(
+    prometheus: Prometheus, namespace: str, name: str, windows: Sequence[Window], lately: int
+) -> list[list[Sample]]:
+    asked = _by_seconds(windows).items()
+    queries = (counters_query(namespace, name, revisions, seconds, lately) for seconds, revisions in asked)
+    return list(await asyncio.gather(*map(prometheus.query, queries)))
 
 
-def arm_evidence(samples: Sequence[Sample]) -> dict[str, ArmEvidence]:
-    """Evidence by revision from the answer to `counters_query`.
-
-    The mean return is over all ended episodes, for the returns of all of them are in the sums; episodes that were
-    cut off with a withdrawn arm count for nothing else.
-    """
-    ended: dict[str, dict[str, float]] = {}
-    total: dict[str, float] = {}
-    seen: dict[str, datetime] = {}
-    for sample in samples:
-        revision, signal = sample.labels.get("revision", ""), sample.labels.get(_SIGNAL)
-        if signal == "ended":
-            ended.setdefault(revision, {})[sample.labels.get("outcome", "")] = max(0.0, sample.value)
-        elif signal in ("gain", "loss"):
-            total[revision] = total.get(revision, 0.0) + (sample.value if signal == "gain" else -sample.value)
-        elif signal == "seen":
-            seen[revision] = datetime.fromtimestamp(sample.value, UTC)
-    return {
-        revision: replace(_arm(outcomes, total.get(revision)), seen_at=seen.get(revision))
-        for revision, outcomes in ended.items()
-    }
-
-
-def _arm(outcomes: Mapping[str, float], total: float | None) -> ArmEvidence:
-    finished = sum(outcomes.get(outcome, 0.0) for outcome in _FINISHED)
-    if finished <= 0:
-        return ArmEvidence()
-    return ArmEvidence(
-        episodes=int(finished + 1e-6),
-        mean_return=None if total is None else total / sum(outcomes.values()),
-        success_rate=outcomes.get("success", 0.0) / finished,
-        error_rate=outcomes.get("error", 0.0) / finished,
-    )
-
-
-async def _window(
-    prometheus: Prometheus, namespace: str, name: str, revisions: Sequence[str], seconds: int, latency: bool
+async def _with_latency(
+    prometheus: Prometheus, namespace: str, name: str, windows: Sequence[Window], arms: Mapping[str, ArmEvidence]
 ) -> dict[str, ArmEvidence]:
-    counters = prometheus.query(counters_query(namespace, name, revisions, seconds))
-    if not latency:
-        return arm_evidence(await counters)
-    samples, seconds_by_arm = await asyncio.gather(
-        counters, prometheus.query(latency_query(namespace, name, revisions, seconds))
-    )
-    p99 = {sample.labels.get("revision", ""): sample.value for sample in seconds_by_arm}
-    return {revision: replace(arm, p99_seconds=p99.get(revision)) for revision, arm in arm_evidence(samples).items()}
+    asked = _by_seconds(windows).items()
+    queries = (latency_query(namespace, name, revisions, seconds) for seconds, revisions in asked)
+    found = await asyncio.gather(*map(prometheus.query, queries))
+    known = {revision: one for samples in found for revision, one in histograms(samples, "latency").items()}
+    return {revision: replace(arm, latency=known.get(revision, {})) for revision, arm in arms.items()}
+
+
+async def _with_drift(
+    prometheus: Prometheus, namespace: str, name: str, windows: Sequence[Window], arms: Mapping[str, ArmEvidence]
+) -> dict[str, ArmEvidence]:
+    spans: dict[tuple[int, int], list[str]] = {}
+    for window in windows:
+        if window.recent:
+            spans.setdefault((window.whole, window.recent), []).append(window.revision)
+    queries = (returns_query(namespace, name, revisions, *span) for span, revisions in spans.items())
+    found = await asyncio.gather(*map(prometheus.query, queries))
+    known: dict[str, Drift] = {revision: one for samples in found for revision, one in drifts(samples).items()}
+    return {revision: replace(arm, drift=known.get(revision)) for revision, arm in arms.items()}
 
 
 async def _with_custom(
@@ -133,33 +108,47 @@ async def _with_custom(
             continue
         for window in windows:
             arm = result.get(window.revision)
-            if arm is None:
-                continue
-            value, problem = await _one_number(prometheus, custom_query(metric, namespace, window.revision))
-            if value is None:
-                result[window.revision] = replace(arm, problems={**arm.problems, metric.name: problem})
-            else:
-                result[window.revision] = replace(arm, custom={**arm.custom, metric.name: value})
+            if arm is not None:
+                result[window.revision] = await _with_answer(prometheus, namespace, window, metric, arm)
     return result
 
 
-def custom_query(metric: MetricThreshold, namespace: str, revision: str) -> str:
-    """The user's query with $revision and $namespace filled in."""
-    return (metric.query or "").replace("$revision", revision).replace("$namespace", namespace)
+async def _with_answer(
+    prometheus: Prometheus, namespace: str, window: Window, metric: MetricThreshold, arm: ArmEvidence
+) -> ArmEvidence:
+    numbers = []
+    for query in custom_queries(metric, namespace, window.revision, window.seconds):
+        found = await _one_number(prometheus, query)
+        if isinstance(found, Missing):
+            return replace(arm, problems={**arm.problems, metric.name: found})
+        numbers.append(found)
+    if len(numbers) == 1:
+        return replace(arm, custom={**arm.custom, metric.name: numbers[0]})
+    good, events = numbers
+    if not 0.0 <= good <= events * ROUNDING:
+        text = f"query counts {good:g} good events and totalQuery {events:g} in all: it must count the good ones too"
+        return replace(arm, problems={**arm.problems, metric.name: Missing(reasons.AMBIGUOUS_RESULT, text)})
+    share = {metric.name: good / events} if events > 0.0 else {}
+    counts = Counts(events, min(good, events))
+    return replace(arm, custom={**arm.custom, **share}, events={**arm.events, metric.name: counts})
 
 
-async def _one_number(prometheus: Prometheus, query: str) -> tuple[float | None, str]:
+async def _one_number(prometheus: Prometheus, query: str) -> float | Missing:
     if not query.strip():
-        return None, "the check has no query"
+        return Missing(reasons.EMPTY_RESULT, "the check has no query")
     try:
         samples = await prometheus.query(query)
     except PrometheusError as error:
-        return None, str(error)
-    if len(samples) != 1:
-        return None, f"the query gave {len(samples)} finite numbers, it must give one"
-    return samples[0].value, ""
+        return Missing(_reason(error), str(error))
+    if not samples:
+        return Missing(reasons.EMPTY_RESULT, "the query gave no number, it must give one")
+    if len(samples) > 1:
+        return Missing(reasons.AMBIGUOUS_RESULT, f"the query gave {len(samples)} numbers, it must give one: use sum()")
+    value = samples[0].value
+    return value if math.isfinite(value) else Missing(reasons.NOT_A_NUMBER, f"the query gave {value}")
 
 
-def _select(namespace: str, name: str, revisions: Sequence[str]) -> str:
-    arms = "|".join(sorted(set(revisions)))
-    return f'namespace="{namespace}", model_deployment="{name}", revision=~"{arms}"'
+def _reason(error: PrometheusError) -> str:
+    if isinstance(error, PrometheusRefused):
+        return reasons.PROVIDER_REFUSED
+    return reasons.PROVIDER_BAD_ANSWER if isinstance(error, PrometheusBadAnswer) else reasons.PROVIDER_DOWN

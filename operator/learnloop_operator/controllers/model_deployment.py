@@ -62,7 +62,8 @@ class ModelDeploymentController:
         status = read_status(ModelDeploymentStatus, body)
         snapshot = await self._world(body, spec, status)
         asked = windows(snapshot, current(snapshot))
-        evidence = await gather_evidence(self._prometheus, namespace, name, asked, spec.analysis.metrics)
+        deadline = spec.rollout.progress_deadline_seconds
+        evidence = await gather_evidence(self._prometheus, namespace, name, asked, spec.analysis.metrics, deadline)
         # The clock is read again: a slow answer must not make evidence look younger than it is.
         return replace(snapshot, evidence=evidence, now=self._clock())
 

@@ -10,11 +10,11 @@ from learnloop_api.kinds.model_deployment import RolloutStep
 from learnloop_api.names import ANNOTATION_ABORT, ANNOTATION_APPROVE
 from learnloop_operator.core.rollout import reasons
 from learnloop_operator.core.rollout.capacity import canary_replicas, hopeless, world
-from learnloop_operator.core.rollout.judge import episodes, judge_canary, observed, young
+from learnloop_operator.core.rollout.judge import Judgement, judge_canary, observed, young
 from learnloop_operator.core.rollout.move import Move, happened
 from learnloop_operator.core.rollout.state import Arm, State
-from learnloop_operator.core.rollout.step_base import SOON, begun, settled
-from learnloop_operator.core.rollout.windows import SHORTEST
+from learnloop_operator.core.rollout.step_base import begun
+from learnloop_operator.core.rollout.waiting import evidence_for, overdue, stalled
 from learnloop_operator.core.rollout.withdraw import roll_back
 from learnloop_operator.core.rollout.world import Snapshot
 from learnloop_operator.core.times import seconds_since, stamp
@@ -94,14 +94,14 @@ def _at_step(snapshot: Snapshot, state: State, canary: Arm, step: int) -> Move:
     wanted = snapshot.spec.rollout.steps[step]
     if state.weight != wanted.weight:
         return _to_weight(snapshot, state, canary, step, wanted)
-    return _hold(snapshot, state, canary, step, wanted, verdict.hold) or _pass(snapshot, state, canary, step)
+    return _hold(snapshot, state, canary, step, wanted, verdict) or _pass(snapshot, state, canary, step)
 
 
 def _to_weight(snapshot: Snapshot, state: State, canary: Arm, step: int, wanted: RolloutStep) -> Move:
     interval = float(snapshot.spec.analysis.interval_seconds)
     if snapshot.evidence.unavailable and wanted.weight > state.weight:
         sentence = f"holding at {state.weight} %: no evidence: {snapshot.evidence.unavailable}"
-        return _wait(state, reasons.NO_EVIDENCE, sentence, interval, snapshot.evidence.unavailable)
+        return _wait(state, snapshot.evidence.reason, sentence, interval, snapshot.evidence.unavailable)
     arm, needed = world(snapshot, canary.revision), canary_replicas(snapshot.spec, step)
     if arm.ready < needed and wanted.weight > state.weight:
         sentence = f"holding at {state.weight} %: {arm.ready} of the {needed} pods for {wanted.weight} % are ready"
@@ -118,25 +118,18 @@ def _to_weight(snapshot: Snapshot, state: State, canary: Arm, step: int, wanted:
     return Move(after, "Progressing", reasons.STEPPING, sentence, happened(name, sentence), again_after=interval)
 
 
-def _hold(snapshot: Snapshot, state: State, canary: Arm, step: int, wanted: RolloutStep, missing: str) -> Move | None:
+def _hold(
+    snapshot: Snapshot, state: State, canary: Arm, step: int, wanted: RolloutStep, verdict: Judgement
+) -> Move | None:
     interval = float(snapshot.spec.analysis.interval_seconds)
     at = f"holding at {state.weight} %"
-    if snapshot.evidence.unavailable:
-        return _wait(state, reasons.NO_EVIDENCE, f"{at}: {missing}", interval, snapshot.evidence.unavailable)
-    if young(snapshot, state):
-        text = f"evidence counts from {SHORTEST:.0f} s after the rollout's start on"
-        return _wait(state, reasons.NOT_ENOUGH_DATA, f"{at}: {text}", min(interval, SHORTEST), text)
-    state = settled(state, snapshot.evidence.arms.get(canary.revision))
-    if state.step_base is None:
-        text = "no sample of this step yet"
-        return _wait(state, reasons.NOT_ENOUGH_DATA, f"{at}: {text}", min(interval, SOON), text)
-    done = episodes(snapshot, canary.revision) - state.step_base
-    if done < wanted.min_episodes:
-        left = wanted.min_episodes - done
-        text = f"{done} of {wanted.min_episodes} canary episodes finished, {left} more needed"
-        return _wait(state, reasons.NOT_ENOUGH_DATA, f"{at}: {text}", interval, text)
-    if missing:
-        return _wait(state, reasons.NOT_ENOUGH_DATA, f"{at}: {missing}", interval, missing)
+    waits = evidence_for(snapshot, state, canary, wanted, verdict)
+    state, missing = waits.state, waits.missing
+    if missing is not None:
+        wait = _wait(
+            state, missing.reason, f"{at}: {missing.text}", min(interval, waits.soon or interval), missing.text
+        )
+        return stalled(snapshot, wait) if overdue(snapshot, state, canary, missing) else wait
     rest = wanted.min_seconds - seconds_since(state.step_started_at, snapshot.now)
     if rest > 0:
         return _wait(

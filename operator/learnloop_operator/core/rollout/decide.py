@@ -5,6 +5,7 @@ from dataclasses import replace
 from learnloop_api.wire.routing import RoutingTable, arm_name
 from learnloop_operator.core.plan import Manifest, ObjectRef, Plan
 from learnloop_operator.core.rollout.capacity import replicas
+from learnloop_operator.core.rollout.dry_run import notices
 from learnloop_operator.core.rollout.http_route import http_route
 from learnloop_operator.core.rollout.move import Move
 from learnloop_operator.core.rollout.render import (
@@ -66,7 +67,7 @@ def decide(snapshot: Snapshot) -> Plan:
         status=status(snapshot, result, table.generation),
         apply=(*_routes(snapshot, result.state, table), *_children(snapshot, result.state, wanted)),
         delete=deletes,
-        events=result.events,
+        events=(*result.events, *notices(before.reports, result.state.reports)),
         requeue_after=again,
     )
 

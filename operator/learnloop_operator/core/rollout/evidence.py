@@ -10,14 +10,28 @@ from datetime import datetime
 from enum import Enum
 
 from learnloop_api.kinds.analysis import MetricThreshold
+from learnloop_operator.core.rollout import reasons
+from learnloop_operator.core.sequential.betting import Counts
+from learnloop_operator.core.sequential.latency import Histogram, quantile_of
 
-NOUN: Mapping[str, str] = {
-    "success": "success rate",
-    "return": "return",
-    "errors": "error rate",
-    "latency": "99th percentile latency",
-    "promql": "value",
-}
+NOUN: Mapping[str, str] = {"success": "success rate", "return": "return", "errors": "error rate", "drift": "return"}
+P99 = 0.99
+
+
+@dataclass(frozen=True, slots=True)
+class Missing:
+    """Why there is no number: a reason constant and half a sentence."""
+
+    reason: str
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Drift:
+    """Returns of one arm: in this step, or since its promotion, and in this rollout before that."""
+
+    before: Histogram = field(default_factory=dict)
+    now: Histogram = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,13 +42,20 @@ class ArmEvidence:
     mean_return: float | None = None
     success_rate: float | None = None
     error_rate: float | None = None
-    p99_seconds: float | None = None
+    latency: Histogram = field(default_factory=dict)
+    """Requests of policies by their duration in seconds."""
     seen_at: datetime | None = None
     """When the pod that was scraped longest ago was scraped, by Prometheus' clock."""
+    lately: int | None = None
+    """Episodes that ended within the last progressDeadlineSeconds; None where nobody asked."""
+    drift: Drift | None = None
+    """Set where a drift check asks for it."""
     custom: Mapping[str, float] = field(default_factory=dict)
     """Answers of promql checks by name; one that gave no single finite number is absent."""
-    problems: Mapping[str, str] = field(default_factory=dict)
-    """Why a promql check has no answer, by name."""
+    events: Mapping[str, Counts] = field(default_factory=dict)
+    """All events and the good ones of sequential promql checks, by name."""
+    problems: Mapping[str, Missing] = field(default_factory=dict)
+    """Why a check has no answer, by name; "" speaks for all checks of the arm."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +64,10 @@ class Evidence:
 
     arms: Mapping[str, ArmEvidence] = field(default_factory=dict)
     unavailable: str = ""
+    reason: str = reasons.PROVIDER_DOWN
+    """What kind of unavailable."""
+    clock: datetime | None = None
+    """Prometheus' own clock when it answered."""
 
 
 class Verdict(Enum):
@@ -59,6 +84,22 @@ class Check:
 
     verdict: Verdict
     sentence: str
+    reason: str = reasons.NOT_ENOUGH_DATA
+    """Why it holds, if it does."""
+
+
+def noun_of(metric: MetricThreshold) -> str:
+    """What the metric measures, in a sentence."""
+    if metric.type == "promql":
+        return metric.name
+    if metric.type == "latency":
+        return f"{ordinal(metric.quantile or P99)} percentile latency"
+    return NOUN[metric.type]
+
+
+def ordinal(quantile: float) -> str:
+    """`0.99` as 99th, `0.995` as 99.5th."""
+    return f"{quantile * 100:.4g}th"
 
 
 def check(
@@ -74,13 +115,16 @@ def check(
     A ratio is measured from the reference in units of its size, so that it keeps its meaning for negative returns:
     the bar is `reference + (ratio - 1) * |reference|`.
     """
-    noun = metric.name if metric.type == "promql" else NOUN[metric.type]
+    noun = noun_of(metric)
     episodes = subject.episodes if subject else 0
-    if subject is None or episodes < metric.min_episodes:
-        return _hold(f"{noun}: {subject_is} has {episodes} of {metric.min_episodes} episodes needed")
+    if subject is None:
+        text = f"{noun}: Prometheus has no series of {subject_is} yet, 0 of {metric.min_episodes} episodes needed"
+        return hold(text, reasons.EMPTY_RESULT)
+    if episodes < metric.min_episodes:
+        return hold(f"{noun}: {subject_is} has {episodes} of {metric.min_episodes} episodes needed")
     value = _value(metric, subject)
     if value is None:
-        return _hold(f"{noun}: no number for {subject_is} over {count(episodes)}{_why(metric, subject)}")
+        return _mute(metric, noun, subject, subject_is)
     for bar, low, text in ((metric.min, True, "at least"), (metric.max, False, "at most")):
         if bar is not None and (value < bar if low else value > bar):
             return Check(
@@ -103,10 +147,11 @@ def _against(
 ) -> Check:
     known = reference.episodes if reference else 0
     if reference is None or known < metric.min_episodes:
-        return _hold(f"{noun}: {reference_is} has {known} of {metric.min_episodes} episodes needed to compare with")
+        text = f"{noun}: {reference_is} has {known} of {metric.min_episodes} episodes needed to compare with"
+        return hold(text, reasons.NOT_ENOUGH_DATA if reference else reasons.EMPTY_RESULT)
     base = _value(metric, reference)
     if base is None:
-        return _hold(f"{noun}: no number for {reference_is} over {count(known)}{_why(metric, reference)}")
+        return _mute(metric, noun, reference, reference_is)
     numbers = f"{noun} of {subject_is} {number(value)} vs {number(base)} of {reference_is}"
     for ratio, low in ((metric.min_ratio, True), (metric.max_ratio, False)):
         if ratio is None:
@@ -118,23 +163,37 @@ def _against(
 
 
 def _value(metric: MetricThreshold, arm: ArmEvidence) -> float | None:
-    value = {
-        "success": arm.success_rate,
-        "return": arm.mean_return,
-        "errors": arm.error_rate,
-        "latency": arm.p99_seconds,
-        "promql": arm.custom.get(metric.name),
-    }[metric.type]
+    value = _raw(metric, arm)
     return value if value is not None and math.isfinite(value) else None
 
 
-def _why(metric: MetricThreshold, arm: ArmEvidence) -> str:
-    problem = arm.problems.get(metric.name)
-    return f" ({problem})" if problem else ""
+def _raw(metric: MetricThreshold, arm: ArmEvidence) -> float | None:
+    match metric.type:
+        case "success":
+            return arm.success_rate
+        case "return":
+            return arm.mean_return
+        case "errors":
+            return arm.error_rate
+        case "latency":
+            return quantile_of(arm.latency, metric.quantile or P99)
+    return arm.custom.get(metric.name)
 
 
-def _hold(sentence: str) -> Check:
-    return Check(Verdict.HOLD, sentence)
+def _mute(metric: MetricThreshold, noun: str, arm: ArmEvidence, arm_is: str) -> Check:
+    """No number: the reason that is on record, or that of the number itself."""
+    problem = arm.problems.get(metric.name) or arm.problems.get("")
+    if problem is None:
+        found = _raw(metric, arm)
+        problem = Missing(reasons.EMPTY_RESULT, "nothing was counted")
+        if found is not None:
+            problem = Missing(reasons.NOT_A_NUMBER, f"it is {found}")
+    return hold(f"{noun}: no number for {arm_is} over {count(arm.episodes)} ({problem.text})", problem.reason)
+
+
+def hold(sentence: str, reason: str = reasons.NOT_ENOUGH_DATA) -> Check:
+    """Neither good nor bad, and why."""
+    return Check(Verdict.HOLD, sentence, reason)
 
 
 def count(episodes: int) -> str:

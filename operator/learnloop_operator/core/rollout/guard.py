@@ -4,7 +4,7 @@ from dataclasses import replace
 
 from learnloop_api.names import ANNOTATION_ABORT
 from learnloop_operator.core.rollout import reasons
-from learnloop_operator.core.rollout.judge import judge_promoted
+from learnloop_operator.core.rollout.judge import judge_promoted, observed_promoted
 from learnloop_operator.core.rollout.move import Move, happened
 from learnloop_operator.core.rollout.state import Arm, State
 from learnloop_operator.core.rollout.withdraw import swap_back
@@ -17,6 +17,7 @@ def watch(snapshot: Snapshot, state: State, new: Arm, old: Arm) -> Move:
     if snapshot.annotations.get(ANNOTATION_ABORT) == new.revision:
         why = f"aborted by the annotation {ANNOTATION_ABORT}"
         return swap_back(snapshot, state, new, old, reasons.ABORTED, why)
+    state = observed_promoted(snapshot, state, new, old)
     verdict = judge_promoted(snapshot, new, old)
     if verdict.breach:
         return swap_back(snapshot, state, new, old, reasons.CHECK_FAILED, verdict.breach)
@@ -24,7 +25,7 @@ def watch(snapshot: Snapshot, state: State, new: Arm, old: Arm) -> Move:
     left = keep - seconds_since(state.promoted_at, snapshot.now)
     if left <= 0:
         sentence = f"{new.revision} held for {keep} s after its promotion; the old arm {old.revision} goes"
-        after = replace(state, previous=None)
+        after = replace(state, previous=None, reports=())
         return Move(
             after, "Healthy", reasons.GUARD_OVER, sentence, happened(reasons.GUARD_OVER, sentence), again_after=0.0
         )

@@ -1,14 +1,19 @@
 """All checks of the analysis at once."""
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from learnloop_api.kinds.analysis import MetricThreshold
-from learnloop_operator.core.rollout.evidence import Check, Verdict, check
+from learnloop_operator.core.rollout import reasons
+from learnloop_operator.core.rollout.drift import drift
+from learnloop_operator.core.rollout.dry_run import Report, bounds_text, report
+from learnloop_operator.core.rollout.evidence import ArmEvidence, Check, Verdict, check, hold
+from learnloop_operator.core.rollout.measure import outcomes
 from learnloop_operator.core.rollout.state import Arm, State
-from learnloop_operator.core.rollout.trial import claim_text, counts, looked
+from learnloop_operator.core.rollout.trial import bars_of, claim_text, looked
 from learnloop_operator.core.rollout.verdict import after_promotion, weigh
-from learnloop_operator.core.rollout.windows import SHORTEST
+from learnloop_operator.core.rollout.windows import SHORTEST, at_first_weight
 from learnloop_operator.core.rollout.world import Snapshot
 from learnloop_operator.core.times import seconds_since
 
@@ -17,11 +22,24 @@ Tested = Callable[[MetricThreshold, Check], Check]
 
 @dataclass(frozen=True, slots=True)
 class Judgement:
-    """`breach` speaks first; `hold` is the first check without enough data; neither: everything passed."""
+    """`breach` speaks first; `hold` names the checks without enough data; neither: everything passed."""
 
     breach: str = ""
     hold: str = ""
     passed: str = ""
+    hold_reason: str = reasons.NOT_ENOUGH_DATA
+    """Why it holds, if it does: the first reason that is more than a lack of episodes."""
+
+
+@dataclass(frozen=True, slots=True)
+class Pairing:
+    """Whom the checks compare: revisions, and what to call them."""
+
+    subject: str
+    reference: str
+    subject_is: str = "the canary"
+    reference_is: str = "stable"
+    first_step: bool = False
 
 
 def observed(snapshot: Snapshot, state: State, canary: Arm) -> State:
@@ -36,7 +54,16 @@ def observed(snapshot: Snapshot, state: State, canary: Arm) -> State:
         state.stable.revision,
         concurrent=0 < state.weight < 100,
     )
-    return replace(state, trials=trials)
+    after = replace(state, trials=trials)
+    pairing = _canary_pairing(snapshot, after, canary, state.stable)
+    return replace(after, reports=_reports(snapshot, pairing, _against_stable(snapshot, after, canary, state.stable)))
+
+
+def observed_promoted(snapshot: Snapshot, state: State, new: Arm, old: Arm) -> State:
+    """The state after the dry runs have looked at a promoted arm."""
+    if snapshot.evidence.unavailable:
+        return state
+    return replace(state, reports=_reports(snapshot, _promoted_pairing(new, old), _against_old(snapshot, new, old)))
 
 
 def young(snapshot: Snapshot, state: State) -> bool:
@@ -46,6 +73,25 @@ def young(snapshot: Snapshot, state: State) -> bool:
 
 def judge_canary(snapshot: Snapshot, state: State, canary: Arm, stable: Arm) -> Judgement:
     """Weigh the canary against stable by every check of spec.analysis."""
+    return _judge(
+        snapshot, _canary_pairing(snapshot, state, canary, stable), _against_stable(snapshot, state, canary, stable)
+    )
+
+
+def judge_promoted(snapshot: Snapshot, new: Arm, old: Arm) -> Judgement:
+    """Weigh a promoted arm against what the old one has left behind."""
+    return _judge(snapshot, _promoted_pairing(new, old), _against_old(snapshot, new, old))
+
+
+def _canary_pairing(snapshot: Snapshot, state: State, canary: Arm, stable: Arm) -> Pairing:
+    return Pairing(canary.revision, stable.revision, first_step=at_first_weight(snapshot, state))
+
+
+def _promoted_pairing(new: Arm, old: Arm) -> Pairing:
+    return Pairing(new.revision, old.revision, "the promoted arm", "the old arm")
+
+
+def _against_stable(snapshot: Snapshot, state: State, canary: Arm, stable: Arm) -> Tested:
     analysis, trials = snapshot.spec.analysis, {(trial.name, trial.claim): trial for trial in state.trials}
     elapsed = seconds_since(state.rollout_started_at, snapshot.now)
     rate = episodes(snapshot, canary.revision) / elapsed if elapsed > 0 else 0.0
@@ -54,17 +100,17 @@ def judge_canary(snapshot: Snapshot, state: State, canary: Arm, stable: Arm) -> 
         found = trials.get((metric.name, claim_text(metric)))
         if plain.verdict is not Verdict.PASS:
             return plain
-        if counts(metric, snapshot.evidence.arms.get(stable.revision)) is None:
-            return Check(Verdict.HOLD, f"{metric.name}: no number for stable at this look, what is known waits")
-        if found is None:
-            return Check(Verdict.HOLD, f"{metric.name}: no look at both arms yet")
+        if found is None or not found.begun:
+            return hold(f"{metric.name}: no look at both arms yet")
+        if outcomes(metric, snapshot.evidence.arms.get(stable.revision), found.measure) is None:
+            text = f"{metric.name}: no number for stable at this look, what is known waits"
+            return hold(text, reasons.EMPTY_RESULT)
         return weigh(metric, found, analysis, state.weight / 100.0, rate)
 
-    return _judge(snapshot, canary.revision, stable.revision, "the canary", "stable", tested)
+    return tested
 
 
-def judge_promoted(snapshot: Snapshot, new: Arm, old: Arm) -> Judgement:
-    """Weigh a promoted arm against what the old one has left behind."""
+def _against_old(snapshot: Snapshot, new: Arm, old: Arm) -> Tested:
     arms, analysis = snapshot.evidence.arms, snapshot.spec.analysis
 
     def tested(metric: MetricThreshold, plain: Check) -> Check:
@@ -72,26 +118,57 @@ def judge_promoted(snapshot: Snapshot, new: Arm, old: Arm) -> Judgement:
             return plain
         return after_promotion(metric, arms.get(new.revision), arms.get(old.revision), analysis) or plain
 
-    return _judge(snapshot, new.revision, old.revision, "the promoted arm", "the old arm", tested)
+    return tested
 
 
-def _judge(
-    snapshot: Snapshot, subject: str, reference: str, subject_is: str, reference_is: str, tested: Tested
-) -> Judgement:
-    """Thresholds first, hard bounds of sequential metrics among them; what passes these is `tested`."""
+def _judge(snapshot: Snapshot, pairing: Pairing, tested: Tested) -> Judgement:
+    """What the checks that may act say together."""
     evidence = snapshot.evidence
     if evidence.unavailable:
-        return Judgement(hold=f"no evidence: {evidence.unavailable}")
-    checks: list[Check] = []
-    for metric in snapshot.spec.analysis.metrics:
-        arms = evidence.arms.get(subject), evidence.arms.get(reference)
-        plain = check(metric, *arms, subject_is=subject_is, reference_is=reference_is)
-        checks.append(tested(metric, plain) if metric.test == "sequential" else plain)
+        return Judgement(hold=f"no evidence: {evidence.unavailable}", hold_reason=evidence.reason)
+    acting = [item for item in snapshot.spec.analysis.metrics if not item.dry_run]
+    checks = [_check(snapshot, metric, pairing, tested) for metric in acting]
+    why = [item.reason for item in checks if item.verdict is Verdict.HOLD and item.reason != reasons.NOT_ENOUGH_DATA]
     return Judgement(
         breach="; ".join(item.sentence for item in checks if item.verdict is Verdict.BREACH),
         hold="; ".join(item.sentence for item in checks if item.verdict is Verdict.HOLD),
         passed="; ".join(item.sentence for item in checks if item.verdict is Verdict.PASS),
+        hold_reason=why[0] if why else reasons.NOT_ENOUGH_DATA,
     )
+
+
+def _reports(snapshot: Snapshot, pairing: Pairing, tested: Tested) -> tuple[Report, ...]:
+    dry = [item for item in snapshot.spec.analysis.metrics if item.dry_run]
+    return tuple(report(item, _check(snapshot, item, pairing, tested), _claim(item)) for item in dry)
+
+
+def _claim(metric: MetricThreshold) -> str:
+    return claim_text(metric) if metric.test == "sequential" else bounds_text(metric)
+
+
+def _check(snapshot: Snapshot, metric: MetricThreshold, pairing: Pairing, tested: Tested) -> Check:
+    """Thresholds first, hard bounds of sequential metrics among them; what passes these is `tested`."""
+    arms = snapshot.evidence.arms
+    subject, reference = arms.get(pairing.subject), arms.get(pairing.reference)
+    if metric.type == "drift":
+        return _drift(snapshot, metric, pairing, subject, reference)
+    plain = check(metric, subject, reference, subject_is=pairing.subject_is, reference_is=pairing.reference_is)
+    return tested(metric, plain) if metric.test == "sequential" else plain
+
+
+def _drift(
+    snapshot: Snapshot,
+    metric: MetricThreshold,
+    pairing: Pairing,
+    subject: ArmEvidence | None,
+    reference: ArmEvidence | None,
+) -> Check:
+    """Each step and the guard is a comparison of its own and gets its part of the metric's budget."""
+    if pairing.first_step:
+        return Check(Verdict.PASS, f"{metric.name}: the first step has no earlier one to compare with")
+    parts = len(snapshot.spec.rollout.steps)
+    alpha = math.exp(-bars_of(snapshot.spec.analysis).worse) / parts
+    return drift(metric, subject, reference, alpha, pairing.subject_is)
 
 
 def episodes(snapshot: Snapshot, revision: str) -> int:

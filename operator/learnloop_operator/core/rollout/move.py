@@ -23,6 +23,8 @@ class Move:
     """Something serves worse than it should, or nothing serves at all, and waiting alone will not mend it."""
     data: str | None = None
     """Why evidence is missing; "" when it is complete; None when none is needed."""
+    data_reason: str = ""
+    """The constant for it where it is not the move's own reason."""
 
 
 def happened(reason: str, sentence: str, *, warning: bool = False) -> tuple[Notice, ...]:

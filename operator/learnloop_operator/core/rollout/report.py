@@ -9,10 +9,12 @@ from learnloop_api.kinds.model_deployment import ArmStatus, ModelDeploymentStatu
 from learnloop_operator.core.conditions import FALSE, TRUE, UNKNOWN, condition, merge, ready_triplet
 from learnloop_operator.core.rollout import reasons
 from learnloop_operator.core.rollout.capacity import replicas, world
+from learnloop_operator.core.rollout.dry_run import remark
 from learnloop_operator.core.rollout.move import Move
+from learnloop_operator.core.rollout.record import Pace, save
 from learnloop_operator.core.rollout.state import Arm
-from learnloop_operator.core.rollout.trial import save
 from learnloop_operator.core.rollout.world import Snapshot
+from learnloop_operator.core.times import seconds_since
 
 
 def status(snapshot: Snapshot, move: Move, routing_generation: int | None) -> dict[str, Any]:
@@ -42,14 +44,25 @@ def status(snapshot: Snapshot, move: Move, routing_generation: int | None) -> di
         selector=_selector(snapshot, revision),
         observed_retry=state.observed_retry,
         observed_approve=state.observed_approve,
-        evidence=save(state.trials, snapshot.spec.analysis, state.weight / 100.0),
+        evidence=save(
+            state.trials, state.reports, snapshot.spec.analysis, _pace(snapshot, move), snapshot.before.evidence or ()
+        ),
     ).to_kube()
 
 
+def _pace(snapshot: Snapshot, move: Move) -> Pace:
+    canary = move.state.canary
+    seen = snapshot.evidence.arms.get(canary.revision) if canary else None
+    elapsed = seconds_since(move.state.rollout_started_at, snapshot.now)
+    rate = seen.episodes / elapsed if seen and elapsed > 0.0 else 0.0
+    return Pace(snapshot.now, move.state.weight / 100.0, rate)
+
+
 def _sentence(snapshot: Snapshot, move: Move) -> tuple[str, bool]:
+    said = f"{move.sentence}{remark(move.state.reports)}"
     if not snapshot.route_problem:
-        return move.sentence, move.degraded
-    return f"the HTTPRoute carries no traffic: {snapshot.route_problem}; {move.sentence}", True
+        return said, move.degraded
+    return f"the HTTPRoute carries no traffic: {snapshot.route_problem}; {said}", True
 
 
 def _selector(snapshot: Snapshot, revision: str | None) -> str:
@@ -125,6 +138,10 @@ def _conditions(snapshot: Snapshot, move: Move, sentence: str, stalled: bool) ->
 def _data(move: Move, generation: int) -> dict[str, Any]:
     if move.data is None:
         return condition(reasons.DATA_AVAILABLE, UNKNOWN, "NotNeeded", "no arm is being compared", generation)
+    why = move.data_reason or move.reason
+    if move.data and why in reasons.PROVIDER:
+        # Nobody can tell; and so the condition's time says since when.
+        return condition(reasons.DATA_AVAILABLE, UNKNOWN, why, move.data, generation)
     if move.data:
-        return condition(reasons.DATA_AVAILABLE, FALSE, move.reason, move.data, generation)
+        return condition(reasons.DATA_AVAILABLE, FALSE, why, move.data, generation)
     return condition(reasons.DATA_AVAILABLE, TRUE, "Complete", "every check has its numbers", generation)

@@ -9,7 +9,8 @@ from learnloop_api.kinds.model_deployment import (
     ModelDeploymentStatus,
     RolloutStep,
 )
-from learnloop_operator.core.rollout import trial
+from learnloop_operator.core.rollout import record
+from learnloop_operator.core.rollout.dry_run import Report
 from learnloop_operator.core.rollout.trial import Trial
 from learnloop_operator.core.rollout.world import ArmWorld, Model
 from learnloop_operator.core.times import stamp
@@ -47,6 +48,8 @@ class State:
     observed_approve: str | None = None
     trials: tuple[Trial, ...] = ()
     """The sequential tests of the rollout under way."""
+    reports: tuple[Report, ...] = ()
+    """What the dry runs say."""
 
     def arms(self) -> tuple[Arm, ...]:
         """The arms whose pods must exist."""
@@ -54,7 +57,7 @@ class State:
 
     def without_canary(self) -> "State":
         """The same rollout with the canary gone: weight 0 and no step."""
-        return replace(self, canary=None, step=None, weight=0, step_started_at=None, step_base=0, trials=())
+        return replace(self, canary=None, step=None, weight=0, step_started_at=None, step_base=0, trials=(), reports=())
 
 
 def load(status: ModelDeploymentStatus, steps: list[RolloutStep]) -> State:
@@ -75,7 +78,8 @@ def load(status: ModelDeploymentStatus, steps: list[RolloutStep]) -> State:
         blocked=status.blocked_revision,
         observed_retry=status.observed_retry,
         observed_approve=status.observed_approve,
-        trials=trial.load(status.evidence or ()) if step is not None else (),
+        trials=record.load(status.evidence or ()) if step is not None else (),
+        reports=record.load_reports(status.evidence or ()),
     )
 
 

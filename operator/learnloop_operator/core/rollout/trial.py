@@ -1,12 +1,12 @@
 """Sequential tests of a rollout: what they remember, and how they take a look at the evidence."""
 
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
-from learnloop_api.kinds.analysis import Analysis, MetricEvidence, MetricThreshold
-from learnloop_operator.core.rollout.evidence import ArmEvidence, Evidence
-from learnloop_operator.core.sequential.betting import Counts
-from learnloop_operator.core.sequential.comparison import Bars, Memory, Pair, bars, chance, claim, look, needed
+from learnloop_api.kinds.analysis import Analysis, MetricThreshold
+from learnloop_operator.core.rollout.evidence import ArmEvidence, Evidence, ordinal
+from learnloop_operator.core.rollout.measure import PLAIN, Measure, measure_of, outcomes, share_of_range
+from learnloop_operator.core.sequential.comparison import Bars, Memory, Pair, bars, look, was_reset
 
 
 @dataclass(frozen=True, slots=True)
@@ -16,6 +16,15 @@ class Trial:
     name: str
     claim: str
     memory: Memory
+    measure: Measure = PLAIN
+    """Fixed at the look that begins the comparison."""
+    reset: bool = field(default=False, compare=False)
+    """At this very look a counter began anew. Not persisted."""
+
+    @property
+    def begun(self) -> bool:
+        """Whether a look has been taken from which on outcomes count."""
+        return self.memory.seen is not None or self.memory.judged.canary.n > 0.0
 
 
 def sequential(analysis: Analysis) -> list[MetricThreshold]:
@@ -24,8 +33,9 @@ def sequential(analysis: Analysis) -> list[MetricThreshold]:
 
 
 def bars_of(analysis: Analysis) -> Bars:
-    """The error budget, split over the sequential metrics."""
-    return bars(analysis.alpha, max(1, len(sequential(analysis))))
+    """The error budget, split over the tests that may act. A dry run takes nothing of it."""
+    acting = [item for item in analysis.metrics if (item.test == "sequential" or item.type == "drift")]
+    return bars(analysis.alpha, max(1, sum(not item.dry_run for item in acting)))
 
 
 def looked(
@@ -41,89 +51,31 @@ def looked(
     for metric in sequential(analysis):
         text = claim_text(metric)
         trial = known.get((metric.name, text), Trial(metric.name, text, Memory()))
-        drop = share_of_range(metric)
-        pair = counts(metric, canary), counts(metric, stable)
         if not concurrent:
             trial = replace(trial, memory=replace(trial.memory, seen=None))
-        elif pair[0] and pair[1] and drop is not None and pair[0].n >= metric.min_episodes:
-            trial = replace(trial, memory=look(trial.memory, Pair(pair[0], pair[1]), drop, bar))
+        elif canary and stable and canary.episodes >= metric.min_episodes:
+            trial = _look(metric, trial, canary, stable, bar)
         after.append(trial)
     return tuple(after)
 
 
 def claim_text(metric: MetricThreshold) -> str:
     """The claim in words: whoever changes a number in it asks another question."""
-    where = metric.return_range
-    text = f"{metric.type} not worse by {metric.max_drop:g}" if metric.max_drop is not None else metric.type
+    where, what = metric.return_range, str(metric.type)
+    if metric.type == "latency":
+        what = f"share of requests within stable's {ordinal(metric.quantile or 0.99)} percentile"
+    text = f"{what} not worse by {metric.max_drop:g}" if metric.max_drop is not None else what
     return f"{text} of {where.lowest:g}..{where.highest:g}" if where else text
 
 
-def share_of_range(metric: MetricThreshold) -> float | None:
-    """maxDrop on the scale 0..1; None where the API server would have refused the metric."""
-    width = 1.0
-    if metric.type == "return":
-        width = metric.return_range.highest - metric.return_range.lowest if metric.return_range else 0.0
-    drop = metric.max_drop / width if metric.max_drop is not None and width > 0.0 else 0.0
-    return drop if 0.0 < drop < 1.0 else None
-
-
-def counts(metric: MetricThreshold, arm: ArmEvidence | None) -> Counts | None:
-    """The arm's episodes and the sum of their values, 0 for the worst and 1 for the best; None where none is known."""
-    if arm is None:
-        return None
-    n, mean = float(arm.episodes), None
-    if metric.type == "success":
-        mean = arm.success_rate
-    elif metric.type == "errors" and arm.error_rate is not None:
-        mean = 1.0 - arm.error_rate
-    elif metric.type == "return" and metric.return_range and arm.mean_return is not None:
-        where = metric.return_range
-        mean = (arm.mean_return - where.lowest) / (where.highest - where.lowest)
-    return None if mean is None else Counts(n, n * mean)
-
-
-def load(saved: Iterable[MetricEvidence]) -> tuple[Trial, ...]:
-    """Trials from a status; one with damaged numbers begins anew."""
-    return tuple(Trial(item.name, item.claim, _memory(item)) for item in saved)
-
-
-def save(trials: Iterable[Trial], analysis: Analysis, share: float) -> list[MetricEvidence] | None:
-    """The trials as the status keeps them, to the last bit; `share`: the canary's share of new episodes."""
-    bar, by_name = bars_of(analysis), {metric.name: metric for metric in sequential(analysis)}
-    kept = [_evidence(trial, by_name[trial.name], bar, share) for trial in trials if trial.name in by_name]
-    return kept or None
-
-
-def _evidence(trial: Trial, metric: MetricThreshold, bar: Bars, share: float) -> MetricEvidence:
-    memory, drop = trial.memory, share_of_range(metric)
-    more = needed(memory, drop, bar, share) if drop is not None and 0.0 < share < 1.0 else None
-    return MetricEvidence(
-        name=trial.name,
-        claim=trial.claim,
-        verdict=claim(memory, bar).value,
-        chance_worse=round(chance(memory.worse), 6),
-        chance_fine=round(chance(memory.fine), 6),
-        needed_episodes=None if more is None else int(more),
-        log_worse=memory.worse,
-        log_fine=memory.fine,
-        judged=_numbers(memory.judged),
-        seen=_numbers(memory.seen) if memory.seen else None,
-    )
-
-
-def _memory(item: MetricEvidence) -> Memory:
-    judged, seen = _pair(item.judged), _pair(item.seen)
-    if judged is None or item.log_worse is None or item.log_fine is None:
-        return Memory()
-    return Memory(seen, judged, item.log_worse, item.log_fine)
-
-
-def _numbers(pair: Pair) -> list[float]:
-    return [pair.canary.n, pair.canary.total, pair.stable.n, pair.stable.total]
-
-
-def _pair(numbers: list[float] | None) -> Pair | None:
-    if not numbers or len(numbers) != 4:
-        return None
-    pair = Pair(Counts(*numbers[:2]), Counts(*numbers[2:]))
-    return pair if pair.canary.possible and pair.stable.possible else None
+def _look(metric: MetricThreshold, trial: Trial, canary: ArmEvidence, stable: ArmEvidence, bar: Bars) -> Trial:
+    drop = share_of_range(metric)
+    fixed = trial.measure if trial.begun else measure_of(metric, stable)
+    if drop is None or fixed is None:
+        return trial
+    one, other = outcomes(metric, canary, fixed), outcomes(metric, stable, fixed)
+    if one is None or other is None:
+        return trial
+    pair, memory = Pair(one, other), trial.memory
+    reset = memory.seen is not None and one.possible and other.possible and was_reset(pair, memory.seen)
+    return replace(trial, memory=look(memory, pair, drop, bar), measure=fixed, reset=reset)

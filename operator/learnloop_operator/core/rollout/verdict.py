@@ -2,11 +2,14 @@
 
 from learnloop_api.kinds.analysis import Analysis, MetricThreshold
 from learnloop_operator.core.durations import text as duration
-from learnloop_operator.core.rollout.evidence import NOUN, ArmEvidence, Check, Verdict, count, number
-from learnloop_operator.core.rollout.trial import Trial, bars_of, counts, share_of_range
+from learnloop_operator.core.rollout import reasons
+from learnloop_operator.core.rollout.evidence import P99, ArmEvidence, Check, Verdict, count, noun_of, number, ordinal
+from learnloop_operator.core.rollout.measure import PLAIN, Measure, measure_of, outcomes, share_of_range
+from learnloop_operator.core.rollout.trial import Trial, bars_of
 from learnloop_operator.core.sequential.betting import Counts
 from learnloop_operator.core.sequential.comparison import Claim, chance, claim, needed
 from learnloop_operator.core.sequential.interval import difference_interval
+from learnloop_operator.core.sequential.latency import finite_bounds
 
 
 def weigh(metric: MetricThreshold, trial: Trial, analysis: Analysis, share: float, per_second: float) -> Check:
@@ -14,15 +17,18 @@ def weigh(metric: MetricThreshold, trial: Trial, analysis: Analysis, share: floa
 
     `share` is the canary's share of new episodes, `per_second` the episodes it finishes.
     """
-    bar, memory, noun = bars_of(analysis), trial.memory, NOUN[metric.type]
+    bar, memory, noun = bars_of(analysis), trial.memory, _noun(metric, trial.measure)
     drop = share_of_range(metric)
     if drop is None:
         return Check(Verdict.HOLD, f"{noun}: spec.analysis.metrics: {metric.name} needs a maxDrop within its range")
     canary, stable = memory.judged.canary, memory.judged.stable
+    if trial.reset:
+        text = f"{noun}: a counter began anew at this look; what is known stays, and the next look counts from here"
+        return Check(Verdict.HOLD, text, reasons.COUNTER_RESET)
     if canary.n <= 0.0:
         return Check(Verdict.HOLD, f"{noun}: no episodes of the canary and of stable at the same time to compare yet")
     said = f"{noun} of the canary {_value(metric, canary)} vs {_value(metric, stable)} of stable"
-    over = f"over {count(int(canary.n))}"
+    over = f"over {_amount(metric, canary)}"
     worse, fine = _chance(memory.worse), _chance(memory.fine)
     tolerated = f"P(not worse by {metric.max_drop:g})"
     found = claim(memory, bar)
@@ -33,9 +39,11 @@ def weigh(metric: MetricThreshold, trial: Trial, analysis: Analysis, share: floa
     more = needed(memory, drop, bar, share) if 0.0 < share < 1.0 else None
     wait = "no end in sight at these rates" if more is None else f"about {more:.0f} more canary episodes needed"
     if more is not None and per_second > 0.0:
-        wait += f", {duration(_rough(more / per_second))} at the present rate"
+        wait += f", {duration(rough(more / per_second))} at the present rate"
     bounds = f"bars {_bar(bar.worse)} and {_bar(bar.fine)}"
-    return Check(Verdict.HOLD, f"{said} {over}: undecided: P(worse) {worse}, {tolerated} {fine}; {bounds}; {wait}")
+    reason = reasons.NO_END_IN_SIGHT if more is None else reasons.NOT_ENOUGH_DATA
+    text = f"{said} {over}: undecided: P(worse) {worse}, {tolerated} {fine}; {bounds}; {wait}"
+    return Check(Verdict.HOLD, text, reason)
 
 
 def after_promotion(
@@ -46,16 +54,34 @@ def after_promotion(
     The old arm plays no more, so the arms cannot be compared episode by episode: confidence sequences of both must
     lie apart. None: nothing of that kind.
     """
-    drop, one, other = share_of_range(metric), counts(metric, new), counts(metric, old)
-    if drop is None or one is None or other is None or not (one.n > 0.0 and other.n > 0.0):
+    drop, fixed = share_of_range(metric), measure_of(metric, old) if old else None
+    if drop is None or fixed is None:
+        return None
+    one, other = outcomes(metric, new, fixed), outcomes(metric, old, fixed)
+    if one is None or other is None or not (one.n > 0.0 and other.n > 0.0):
         return None
     bar = bars_of(analysis)
-    _, high = difference_interval(one, other, 1.0 - chance(bar.worse))
+    # The bound of a latency was chosen by the very requests it is now compared with: every bound pays for the choice.
+    choices = max(1, len(finite_bounds(old.latency))) if old and metric.type == "latency" else 1
+    _, high = difference_interval(one, other, (1.0 - chance(bar.worse)) / choices)
     if high >= -drop:
         return None
-    said = f"{NOUN[metric.type]} of the promoted arm {_value(metric, one)} vs {_value(metric, other)} of the old arm"
+    said = f"{_noun(metric, fixed)} of the promoted arm {_value(metric, one)} vs {_value(metric, other)} of the old arm"
     certain = f"certainly worse by more than {metric.max_drop:g} (bar {_bar(bar.worse)})"
-    return Check(Verdict.BREACH, f"{said} over {count(int(one.n))}; {certain}")
+    return Check(Verdict.BREACH, f"{said} over {_amount(metric, one)}; {certain}")
+
+
+def _noun(metric: MetricThreshold, measure: Measure = PLAIN) -> str:
+    if metric.type != "latency" or measure.bound is None:
+        return noun_of(metric)
+    named = f"stable's {ordinal(metric.quantile or P99)} percentile"
+    return f"share of requests within {number(measure.bound)} s, {named},"
+
+
+def _amount(metric: MetricThreshold, seen: Counts) -> str:
+    """Blocks of events are as many as episodes, and are none."""
+    episodes = count(int(seen.n))
+    return f"the events of {episodes}" if metric.type in ("latency", "promql") else episodes
 
 
 def _value(metric: MetricThreshold, seen: Counts) -> str:
@@ -77,6 +103,6 @@ def _bar(log_evidence: float) -> str:
     return f"{chance(log_evidence):.6g}"
 
 
-def _rough(seconds: float) -> float:
+def rough(seconds: float) -> float:
     """Two digits: an estimate that changes with every look would be written with every look."""
     return float(f"{seconds:.1e}")

@@ -16,6 +16,9 @@ class Window:
 
     revision: str
     seconds: int
+    whole: int = 0
+    recent: int = 0
+    """Returns of the last `whole` seconds, the `recent` ones apart; 0: there is nothing earlier to compare with."""
 
 
 def windows(snapshot: Snapshot, state: State) -> tuple[Window, ...]:
@@ -23,11 +26,24 @@ def windows(snapshot: Snapshot, state: State) -> tuple[Window, ...]:
     A guarded arm is watched since its promotion, against the old arm's figures of the rollout."""
     since_rollout = _seconds(state.rollout_started_at, snapshot)
     if state.stable and state.canary and state.step is not None:
-        return (Window(state.canary.revision, since_rollout), Window(state.stable.revision, since_rollout))
+        recent = 0 if at_first_weight(snapshot, state) else _seconds(state.step_started_at, snapshot)
+        whole = since_rollout if recent else 0
+        return (
+            Window(state.canary.revision, since_rollout, whole, recent),
+            Window(state.stable.revision, since_rollout, whole, recent),
+        )
     if state.stable and state.previous:
         since_promotion = _seconds(state.promoted_at, snapshot)
-        return (Window(state.stable.revision, since_promotion), Window(state.previous.revision, since_rollout))
+        return (
+            Window(state.stable.revision, since_promotion, since_rollout, since_promotion),
+            Window(state.previous.revision, since_rollout),
+        )
     return ()
+
+
+def at_first_weight(snapshot: Snapshot, state: State) -> bool:
+    """No earlier step has got episodes; a step that was taken and whose weight was not raised yet has none either."""
+    return state.weight <= snapshot.spec.rollout.steps[0].weight
 
 
 def _seconds(since: str | None, snapshot: Snapshot) -> int:

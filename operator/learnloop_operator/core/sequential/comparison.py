@@ -90,7 +90,7 @@ def look(memory: Memory, seen: Pair, max_drop: float, bar: Bars, *, concurrent: 
         return replace(memory, seen=None)
     if not (seen.canary.possible and seen.stable.possible):
         return memory
-    if memory.seen is None or _was_reset(seen, memory.seen):
+    if memory.seen is None or was_reset(seen, memory.seen):
         return replace(memory, seen=seen)
     batch = seen.minus(memory.seen)
     enough = max(BATCH, GROWTH * memory.judged.canary.n)
@@ -157,6 +157,11 @@ def chance(log_evidence: float) -> float:
     return 1.0 - math.exp(-log_evidence) if log_evidence > 0.0 else 0.0
 
 
+def was_reset(now: Pair, before: Pair) -> bool:
+    """Whether a counter began anew between two looks."""
+    return now.canary.n < before.canary.n - JITTER or now.stable.n < before.stable.n - JITTER
+
+
 def _more(missing: float, p_a: float, p_b: float, b_per_a: float, margin: float, scale: float = 1.0) -> float:
     """Canary episodes until `missing` is gained; `scale` is outcomes of `a` for each canary episode."""
     if missing <= 0.0:
@@ -166,7 +171,3 @@ def _more(missing: float, p_a: float, p_b: float, b_per_a: float, margin: float,
     q_a, q_b = nearest(1.0, b_per_a, p_a, p_b, margin)
     growth = scale * (divergence(p_a, q_a) + b_per_a * divergence(p_b, q_b))
     return missing / growth if growth > 0.0 else math.inf
-
-
-def _was_reset(now: Pair, before: Pair) -> bool:
-    return now.canary.n < before.canary.n - JITTER or now.stable.n < before.stable.n - JITTER

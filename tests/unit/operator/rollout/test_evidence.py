@@ -3,6 +3,7 @@
 import asyncio
 import json
 from collections.abc import AsyncIterator, Awaitable, Callable
+from math import inf
 from typing import Any
 
 import pytest
@@ -20,8 +21,11 @@ from learnloop_operator.adapters.prometheus import (
     PrometheusUnreachable,
     Sample,
 )
-from learnloop_operator.adapters.rollout_evidence import arm_evidence, counters_query, gather
-from learnloop_operator.core.rollout.evidence import ArmEvidence, Verdict, check
+from learnloop_operator.adapters.rollout_answers import arm_evidence
+from learnloop_operator.adapters.rollout_evidence import gather
+from learnloop_operator.adapters.rollout_queries import counters_query
+from learnloop_operator.core.rollout import reasons
+from learnloop_operator.core.rollout.evidence import ArmEvidence, Missing, Verdict, check
 from learnloop_operator.core.rollout.windows import Window
 
 RETURN = MetricThreshold(name="return", type="return", min_ratio=0.8)
@@ -29,7 +33,7 @@ Answer = Callable[[str], Any]
 
 
 def arm(episodes: int, mean: float | None) -> ArmEvidence:
-    return ArmEvidence(episodes, mean, 0.9, 0.01, 0.002)
+    return ArmEvidence(episodes, mean, 0.9, 0.01, {0.002: 100.0, inf: 100.0})
 
 
 @pytest.mark.parametrize(
@@ -38,7 +42,7 @@ def arm(episodes: int, mean: float | None) -> ArmEvidence:
         (RETURN, arm(6, 9.3), arm(60, 486.1), Verdict.BREACH, "9.3 vs 486.1 of stable over 6 episodes; bar 0.8×"),
         (RETURN, arm(6, 480.0), arm(60, 486.1), Verdict.PASS, "return of the canary 480 vs 486.1 of stable"),
         (RETURN, arm(4, 9.3), arm(60, 486.1), Verdict.HOLD, "the canary has 4 of 5 episodes needed"),
-        (RETURN, None, arm(60, 486.1), Verdict.HOLD, "the canary has 0 of 5 episodes needed"),
+        (RETURN, None, arm(60, 486.1), Verdict.HOLD, "no series of the canary yet, 0 of 5 episodes needed"),
         (RETURN, arm(6, None), arm(60, 486.1), Verdict.HOLD, "no number for the canary over 6 episodes"),
         (RETURN, arm(6, float("nan")), arm(60, 1.0), Verdict.HOLD, "no number for the canary"),
         (RETURN, arm(6, 480.0), None, Verdict.HOLD, "stable has 0 of 5 episodes needed to compare with"),
@@ -167,12 +171,6 @@ async def test_nobody_listening_and_nothing_configured_are_unreachable() -> None
             await prometheus.close()
 
 
-async def test_nan_and_infinity_are_no_samples(serve: Callable[[Answer], Awaitable[str]]) -> None:
-    prometheus = Prometheus(await serve(lambda _: vector(({}, "NaN"), ({}, "+Inf"), ({"a": "b"}, "2"))))
-    assert await prometheus.query("up") == [Sample({"a": "b"}, 2.0)]
-    await prometheus.close()
-
-
 async def test_a_users_query_gets_its_revision_and_fails_alone(serve: Callable[[Answer], Awaitable[str]]) -> None:
     asked = []
 
@@ -188,7 +186,9 @@ async def test_a_users_query_gets_its_revision_and_fails_alone(serve: Callable[[
     windows = [Window("aaaaaaaa", 15), Window("bbbbbbbb", 15)]
     evidence = await gather(prometheus, "ns", "md", windows, [own])
     assert evidence.arms["aaaaaaaa"].custom == {"own": 7.0}
-    assert evidence.arms["bbbbbbbb"].problems == {"own": "the query gave 0 finite numbers, it must give one"}
+    assert evidence.arms["bbbbbbbb"].problems == {
+        "own": Missing(reasons.EMPTY_RESULT, "the query gave no number, it must give one")
+    }
     assert 'mine{n="ns",r="aaaaaaaa"}' in asked
     assert check(own, evidence.arms["bbbbbbbb"], None).verdict is Verdict.HOLD
     await prometheus.close()

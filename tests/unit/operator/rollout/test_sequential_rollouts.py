@@ -1,123 +1,19 @@
 """Rollouts judged by sequential tests, through the whole of `decide`, on a simulated cluster."""
 
-from datetime import UTC, datetime, timedelta
 from typing import Any
 
-import numpy as np
 import pytest
+from rollout_world import RETURN, SUCCESS, World
 
-from learnloop_api import names
 from learnloop_api.kinds.analysis import Analysis, MetricEvidence, MetricThreshold
 from learnloop_api.kinds.model_deployment import ModelDeploymentSpec, ModelDeploymentStatus
-from learnloop_api.wire.routing import RoutingTable
-from learnloop_operator.core.plan import Plan
-from learnloop_operator.core.rollout.decide import current, decide
 from learnloop_operator.core.rollout.evidence import ArmEvidence, Evidence, Verdict
-from learnloop_operator.core.rollout.observe import arms
-from learnloop_operator.core.rollout.revision import resolve
-from learnloop_operator.core.rollout.table import read
-from learnloop_operator.core.rollout.trial import Trial, counts, load, looked, save
+from learnloop_operator.core.rollout.measure import outcomes
+from learnloop_operator.core.rollout.record import Pace, load, save
+from learnloop_operator.core.rollout.trial import Trial, looked
 from learnloop_operator.core.rollout.verdict import after_promotion, weigh
-from learnloop_operator.core.rollout.windows import windows
-from learnloop_operator.core.rollout.world import Defaults, Snapshot
 from learnloop_operator.core.sequential.betting import Counts
 from learnloop_operator.core.sequential.comparison import Memory, Pair
-
-SUCCESS = {"name": "success", "type": "success", "test": "sequential", "maxDrop": 0.05}
-RETURN = {
-    "name": "return",
-    "type": "return",
-    "test": "sequential",
-    "maxDrop": 50,
-    "returnRange": {"lowest": -100, "highest": 400},
-}
-
-
-class World:
-    """Two arms that play Bernoulli episodes, 40 a second, and an operator that looks every second."""
-
-    def __init__(self, seed: int, canary: float, *metrics: dict[str, Any], stable: float = 0.9) -> None:
-        self.source = np.random.default_rng(seed)
-        self.now = datetime(2026, 1, 1, tzinfo=UTC)
-        self.means, self.played = {"stable": stable, "canary": canary}, dict.fromkeys(("stable", "canary"), Counts())
-        self.spec: dict[str, Any] = {
-            "model": {"uri": "https://models.example/0.onnx", "sha256": "ab" * 32},
-            "rollout": {"keepForSeconds": 30},
-            "analysis": {"intervalSeconds": 1, "metrics": list(metrics or (SUCCESS,))},
-        }
-        self.status: dict[str, Any] = {}
-        self.config_map: dict[str, Any] | None = None
-        self.deployments: dict[str, dict[str, Any]] = {}
-        self.prometheus, self.verdicts = True, []
-        self.run(3)
-        self.spec["model"]["uri"] = "https://models.example/1.onnx"
-
-    def look(self) -> Plan:
-        plan = decide(self.snapshot())
-        for item in plan.apply:
-            if item["kind"] == "ConfigMap":
-                self.config_map = dict(item)
-            if item["kind"] == "Deployment":
-                ready = {"replicas": 1, "readyReplicas": item["spec"]["replicas"]}
-                self.deployments[item["metadata"]["name"]] = {**item, "status": ready}
-        for ref in plan.delete:
-            self.deployments.pop(ref.name, None)
-        self.status = dict(plan.status)
-        self.verdicts.append(self.status["verdict"])
-        return plan
-
-    def snapshot(self) -> Snapshot:
-        spec = ModelDeploymentSpec.model_validate(self.spec)
-        metadata = {"name": "md", "namespace": "ns", "uid": "u", "generation": 1}
-        head = {"apiVersion": names.API_VERSION, "kind": "ModelDeployment"}
-        bare: dict[str, Any] = {
-            "now": self.now,
-            "object": {**head, "metadata": metadata, "status": self.status},
-            "spec": spec,
-            "before": ModelDeploymentStatus.model_validate(self.status),
-            "desired": resolve(spec, None),
-            "arms": arms(self.deployments.values(), []),
-            "routing": read(self.config_map),
-            "defaults": Defaults("image", "http://data"),
-        }
-        asked = windows(Snapshot(**bare), current(Snapshot(**bare)))
-        if not asked:
-            return Snapshot(**bare)
-        if not self.prometheus:
-            return Snapshot(**bare, evidence=Evidence(unavailable="gone"))
-        known = {asked[0].revision: self.seen("canary"), asked[1].revision: self.seen("stable")}
-        return Snapshot(**bare, evidence=Evidence(known))
-
-    def seen(self, role: str) -> ArmEvidence:
-        n, total = int(self.played[role].n), self.played[role].total
-        share = total / n if n else None
-        mean, errors = (None, None) if share is None else (-100 + 500 * share, 1 - share)
-        return ArmEvidence(n, mean, share, errors, seen_at=self.now)
-
-    @property
-    def table(self) -> RoutingTable:
-        table = read(self.config_map).table
-        assert table is not None
-        return table
-
-    def run(self, seconds: int) -> str:
-        for _ in range(seconds):
-            for _ in range(6):
-                if self.look().requeue_after != 0.0:
-                    break
-            if self.status["phase"] in ("RolledBack", "Guarding"):
-                break
-            self.now += timedelta(seconds=1)
-            weight = self.status.get("weight") or 0
-            mine = int(self.source.binomial(40, weight / 100))
-            for role, n in (("canary", mine), ("stable", 40 - mine)):
-                fresh = Counts(n, int(self.source.binomial(n, self.means[role])))
-                self.played[role] = self.played[role].plus(fresh)
-        return str(self.status["phase"])
-
-    @property
-    def evidence(self) -> dict[str, Any]:
-        return dict(self.status["evidence"][0])
 
 
 def test_an_equal_canary_holds_until_it_is_proven_then_climbs() -> None:
@@ -156,7 +52,9 @@ def test_an_operator_that_forgets_everything_but_the_status_goes_on_where_it_was
     world.look()
     assert world.evidence == before
     assert before["judged"][0] > 100
-    assert save(load(save_of(world)), spec(world), 0.1) == save_of(world)
+    pace = Pace(world.now, 0.1, 0.0)
+    again = save(load(save_of(world)), (), spec(world), pace) or []
+    assert [item.model_copy(update={"estimated_at": None}) for item in save_of(world)] == again
 
 
 def test_nothing_moves_the_evidence_while_prometheus_is_away() -> None:
@@ -251,8 +149,8 @@ def test_a_return_outside_its_range_is_no_evidence() -> None:
     begun = (Trial("return", "return not worse by 50 of -100..400", Memory(Pair())),)
     beyond = Evidence({"c": ArmEvidence(50, 900.0), "s": ArmEvidence(500, 300.0)})
     assert looked(analysis, begun, beyond, "c", "s", concurrent=True) == begun
-    assert counts(metric, ArmEvidence(10, 150.0)) == Counts(10, 5)
-    assert counts(metric, ArmEvidence(10, None)) is None
+    assert outcomes(metric, ArmEvidence(10, 150.0)) == Counts(10, 5)
+    assert outcomes(metric, ArmEvidence(10, None)) is None
 
 
 def test_a_metric_the_api_server_would_refuse_holds_with_its_name() -> None:

@@ -1,0 +1,133 @@
+"""What a step still waits for before it may be passed, for how long, and since when nothing comes any more.
+
+A rollout without evidence holds: a healthy model is not taken back for lack of traffic. It must not hold unseen either:
+when nothing has come for progressDeadlineSeconds, it is Stalled.
+"""
+
+from dataclasses import dataclass, replace
+from datetime import timedelta
+
+from learnloop_api.kinds.base import Condition
+from learnloop_api.kinds.model_deployment import RolloutStep
+from learnloop_operator.core.durations import text as duration
+from learnloop_operator.core.rollout import reasons
+from learnloop_operator.core.rollout.evidence import Missing
+from learnloop_operator.core.rollout.judge import Judgement, episodes, young
+from learnloop_operator.core.rollout.move import Move, happened
+from learnloop_operator.core.rollout.state import Arm, State
+from learnloop_operator.core.rollout.step_base import SOON, settled
+from learnloop_operator.core.rollout.verdict import rough
+from learnloop_operator.core.rollout.windows import SHORTEST
+from learnloop_operator.core.rollout.world import Snapshot
+from learnloop_operator.core.times import parse, seconds_since
+
+SKEW = timedelta(seconds=30)
+"""Clocks that differ by more cannot say which episode ended in which step."""
+STALE = timedelta(seconds=150)
+"""Two scrapes at the longest usual interval, a minute, and some."""
+
+
+@dataclass(frozen=True, slots=True)
+class Wait:
+    """The state as it is waiting, why, and the seconds until it is worth another look (None: the usual)."""
+
+    state: State
+    missing: Missing | None
+    soon: float | None = None
+
+
+def evidence_for(snapshot: Snapshot, state: State, canary: Arm, wanted: RolloutStep, verdict: Judgement) -> Wait:
+    """Whether this step has its evidence; the first thing that is missing speaks."""
+    if snapshot.evidence.unavailable:
+        return Wait(state, Missing(snapshot.evidence.reason, verdict.hold))
+    if young(snapshot, state):
+        text = f"evidence counts from {SHORTEST:.0f} s after the rollout's start on"
+        return Wait(state, Missing(reasons.NOT_ENOUGH_DATA, text), SHORTEST)
+    if problem := untimely(snapshot, canary):
+        return Wait(state, problem)
+    seen = snapshot.evidence.arms.get(canary.revision)
+    if seen is None:
+        text = f"Prometheus has no series of the canary {canary.revision}: does it scrape the pods of this namespace?"
+        return Wait(state, Missing(reasons.EMPTY_RESULT, text))
+    state = settled(state, seen)
+    if state.step_base is None:
+        return Wait(state, Missing(reasons.NOT_ENOUGH_DATA, "no sample of this step yet"), SOON)
+    done = episodes(snapshot, canary.revision) - state.step_base
+    if done < wanted.min_episodes:
+        return Wait(state, Missing(reasons.NOT_ENOUGH_DATA, _count(snapshot, state, done, wanted.min_episodes)))
+    return Wait(state, Missing(verdict.hold_reason, verdict.hold) if verdict.hold else None)
+
+
+def untimely(snapshot: Snapshot, canary: Arm) -> Missing | None:
+    """Samples that tell of another time than now: clocks that differ, or pods that are not scraped any more.
+
+    What they tell against a canary still counts, for it was seen; they pass no step.
+    """
+    clock, seen = snapshot.evidence.clock, snapshot.evidence.arms.get(canary.revision)
+    if clock is not None and abs(clock - snapshot.now) > SKEW:
+        ahead = (clock - snapshot.now).total_seconds()
+        text = (
+            f"Prometheus' clock is {duration(abs(ahead))} {'ahead of' if ahead > 0 else 'behind'} the operator's: "
+            "synchronise the clocks of their nodes"
+        )
+        return Missing(reasons.CLOCK_SKEW, text)
+    if seen is None or seen.seen_at is None:
+        return None
+    age = (clock or snapshot.now) - seen.seen_at
+    if age < -SKEW:
+        text = f"the canary's last sample is {duration(-age.total_seconds())} in the future"
+        return Missing(reasons.CLOCK_SKEW, text)
+    if age > STALE:
+        text = f"a pod of the canary was last scraped {duration(rough(age.total_seconds()))} ago"
+        return Missing(reasons.STALE_SAMPLES, text)
+    return None
+
+
+def overdue(snapshot: Snapshot, state: State, canary: Arm, missing: Missing) -> bool:
+    """Whether the step has held for lack of evidence for progressDeadlineSeconds, and none is on its way."""
+    held = min(seconds_since(state.step_started_at, snapshot.now), _mute_for(snapshot))
+    if held < snapshot.spec.rollout.progress_deadline_seconds:
+        return False
+    arm = snapshot.evidence.arms.get(canary.revision)
+    if missing.reason == reasons.NOT_ENOUGH_DATA:
+        return arm is not None and arm.lately == 0
+    return any(item.type == reasons.DATA_AVAILABLE and item.reason == missing.reason for item in _conditions(snapshot))
+
+
+def stalled(snapshot: Snapshot, move: Move) -> Move:
+    """The same hold, visible from afar: condition Stalled, and one event."""
+    deadline = snapshot.spec.rollout.progress_deadline_seconds
+    sentence = f"{move.sentence}; nothing new for {deadline} s, it holds on and takes nothing back"
+    known = any(item.type == "Stalled" and item.reason == reasons.EVIDENCE_OVERDUE for item in _conditions(snapshot))
+    return replace(
+        move,
+        reason=reasons.EVIDENCE_OVERDUE,
+        data_reason=move.reason,
+        sentence=sentence,
+        degraded=True,
+        events=() if known else happened(reasons.EVIDENCE_OVERDUE, sentence, warning=True),
+    )
+
+
+def _conditions(snapshot: Snapshot) -> list[Condition]:
+    """As persisted by the look before this one."""
+    return list(snapshot.before.conditions)
+
+
+def _mute_for(snapshot: Snapshot) -> float:
+    """Seconds since the condition DataAvailable was last true, or last known; 0 where it is true now."""
+    found = next((item for item in _conditions(snapshot) if item.type == reasons.DATA_AVAILABLE), None)
+    if found is None or found.status == "True" or parse(found.last_transition_time) is None:
+        return 0.0
+    unknown = found.status == "Unknown"
+    if unknown != bool(snapshot.evidence.unavailable):
+        return 0.0
+    return seconds_since(found.last_transition_time, snapshot.now)
+
+
+def _count(snapshot: Snapshot, state: State, done: int, needed: int) -> str:
+    text = f"{done} of {needed} canary episodes finished, {needed - done} more needed"
+    elapsed = seconds_since(state.step_started_at, snapshot.now)
+    if done <= 0 or elapsed <= 0.0:
+        return text
+    return f"{text}, about {duration(rough((needed - done) * elapsed / done))} at the present rate"

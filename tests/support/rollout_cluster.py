@@ -1,0 +1,216 @@
+"""A simulated cluster for whole rollouts: every write is checked against what must hold between any two of them."""
+
+import random
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from learnloop_api import names
+from learnloop_api.kinds.model_deployment import ModelDeploymentSpec, ModelDeploymentStatus
+from learnloop_operator.core.plan import Plan
+from learnloop_operator.core.rollout.decide import current, decide
+from learnloop_operator.core.rollout.evidence import ArmEvidence, Evidence
+from learnloop_operator.core.rollout.observe import arms
+from learnloop_operator.core.rollout.revision import resolve
+from learnloop_operator.core.rollout.table import read
+from learnloop_operator.core.rollout.windows import windows
+from learnloop_operator.core.rollout.world import Defaults, Snapshot
+
+GOOD, BETTER, BAD = 300.0, 480.0, 9.0
+STEPS = [{"weight": weight, "minEpisodes": 6} for weight in (10, 25, 50, 100)]
+SHA = "ab" * 32
+DEADLINE = timedelta(seconds=60)
+
+
+def uri(number: int) -> str:
+    return f"https://models.example/{number}.onnx"
+
+
+class Cluster:
+    """The API server, the kubelets, the agents and Prometheus, as far as a rollout can see them."""
+
+    def __init__(self, steps: list[dict[str, Any]] | None = None, keep: int = 30) -> None:
+        self.now = datetime(2026, 1, 1, tzinfo=UTC)
+        self.spec: dict[str, Any] = {
+            "model": {"uri": uri(0), "sha256": SHA},
+            "rollout": {"steps": steps or STEPS, "keepForSeconds": keep, "progressDeadlineSeconds": 60},
+            "analysis": {"intervalSeconds": 2},
+        }
+        self.annotations: dict[str, str] = {}
+        self.status: dict[str, Any] = {}
+        self.config_map: dict[str, Any] | None = None
+        self.deployments: dict[str, dict[str, Any]] = {}
+        self.services: set[str] = set()
+        self.quality = {uri(0): GOOD}
+        self.episodes: list[tuple[datetime, str, float]] = []
+        self.prometheus, self.traffic = True, True
+        self.lag = 0
+        """Seconds by which Prometheus is behind: everything is scraped that long ago."""
+        self.broken: set[str] = set()
+        self.events: list[str] = []
+        self.promotions: list[str] = []
+        self.random = random.Random(7)
+
+    def snapshot(self) -> Snapshot:
+        metadata = {"name": "md", "namespace": "ns", "uid": "u", "generation": 1, "annotations": self.annotations}
+        body = {"apiVersion": names.API_VERSION, "kind": "ModelDeployment", "metadata": metadata, "status": self.status}
+        spec = ModelDeploymentSpec.model_validate(self.spec)
+        bare = Snapshot(
+            now=self.now,
+            object=body,
+            spec=spec,
+            before=ModelDeploymentStatus.model_validate(self.status),
+            desired=resolve(spec, None),
+            arms=arms(self.deployments.values(), []),
+            routing=read(self.config_map),
+            defaults=Defaults("image", "http://data"),
+        )
+        asked = {window.revision: window.seconds for window in windows(bare, current(bare))}
+        if not asked:
+            return bare
+        if not self.prometheus:
+            return Snapshot(**{**fields(bare), "evidence": Evidence(unavailable="Prometheus does not answer")})
+        known = {revision: self.seen(revision, seconds) for revision, seconds in asked.items()}
+        return Snapshot(**{**fields(bare), "evidence": Evidence(known)})
+
+    def seen(self, revision: str, seconds: float) -> ArmEvidence:
+        since, seen = self.now - timedelta(seconds=seconds), self.now - timedelta(seconds=self.lag)
+        returns = [value for at, arm, value in self.episodes if arm == revision and since < at <= seen]
+        mean = sum(returns) / len(returns) if returns else None
+        lately = sum(arm == revision and seen - DEADLINE < at <= seen for at, arm, _ in self.episodes)
+        known = 1.0 if returns else None, 0.0 if returns else None
+        return ArmEvidence(len(returns), mean, *known, seen_at=seen, lately=lately)
+
+    def reconcile(self, crash_after: int | None = None) -> Plan:
+        """One pass; the operator dies after `crash_after` writes."""
+        snapshot = self.snapshot()
+        plan = decide(snapshot)
+        assert decide(snapshot) == plan, "not deterministic"
+        self.check_order(plan)
+        writes = [("apply", item) for item in plan.apply] + [("delete", item) for item in plan.delete]
+        writes.append(("status", plan.status))
+        for verb, item in writes[:crash_after]:
+            getattr(self, f"_{verb}")(item)
+            self.check()
+        if crash_after is None or crash_after >= len(writes):
+            self.events += [event.reason for event in plan.events]
+        return plan
+
+    def check_order(self, plan: Plan) -> None:
+        assert plan.apply[0]["kind"] in ("ConfigMap", "HTTPRoute"), "the route comes first"
+        live = read(self.config_map).table
+        listed = {f"md-{arm.revision}" for arm in live.arms} if live else set()
+        assert not listed & {ref.name for ref in plan.delete}, "an arm went while the live table still named it"
+
+    def _apply(self, manifest: dict[str, Any]) -> None:
+        name = manifest["metadata"]["name"]
+        if manifest["kind"] == "ConfigMap":
+            old, new = read(self.config_map).table, read(manifest).table
+            assert new is not None
+            assert old is None or new == old or new.generation > old.generation, "a changed table needs a generation"
+            self.config_map = manifest
+        elif manifest["kind"] == "Deployment":
+            status = self.deployments.get(name, {}).get("status", {})
+            self.deployments[name] = {**manifest, "status": status}
+        elif manifest["kind"] == "Service":
+            self.services.add(name)
+
+    def _delete(self, ref: Any) -> None:
+        if ref.kind == "Deployment":
+            self.deployments.pop(ref.name, None)
+
+    def _status(self, status: dict[str, Any]) -> None:
+        before, after = self.status.get("stable"), status.get("stable")
+        if before and after and before["revision"] != after["revision"] and status.get("previous"):
+            self.check_promotion(after["revision"])
+        assert status["verdict"]
+        assert len(status["conditions"]) == 7
+        self.check_step(self.status, status)
+        self.status = status
+
+    def check_step(self, before: dict[str, Any], after: dict[str, Any]) -> None:
+        """A step is passed on episodes that ended in it, however late Prometheus hears of them. For the first step
+        all of the rollout's count: there was no weight before."""
+        if before.get("step") is not None and after.get("step") == before["step"] + 1:
+            began = datetime.fromisoformat(before["stepStartedAt" if before["step"] else "rolloutStartedAt"])
+            arm = before["canary"]["revision"]
+            count = sum(1 for at, revision, _ in self.episodes if revision == arm and at > began)
+            needed = self.spec["rollout"]["steps"][before["step"]]["minEpisodes"]
+            assert count >= needed, f"step {before['step']} passed on {count} of {needed} episodes"
+
+    def check_promotion(self, revision: str) -> None:
+        """No path promotes without its evidence."""
+        assert self.prometheus
+        began = datetime.fromisoformat(self.status["rolloutStartedAt"])
+        returns = [value for at, arm, value in self.episodes if arm == revision and at > began]
+        needed = sum(step["minEpisodes"] for step in self.spec["rollout"]["steps"])
+        assert len(returns) >= needed, f"promoted on {len(returns)} of {needed} episodes"
+        # The very first model may be a bad one, and then another bad one is no worse: the bar is the old stable arm's.
+        assert sum(returns) / len(returns) >= 0.8 * self.quality[self.status["stable"]["uri"]]
+        self.promotions.append(revision)
+
+    def check(self) -> None:
+        """What must hold between any two writes."""
+        table = read(self.config_map).table
+        if table is None or not table.arms:
+            assert not self.status.get("stable"), "stable was lost from the table"
+            return
+        assert [arm.role for arm in table.arms].count("stable") == 1
+        for arm in table.arms:
+            assert f"md-{arm.revision}" in self.deployments, "a table names an arm without pods"
+            if arm.role == "canary" and arm.weight:
+                assert (self.status.get("canary") or self.status["stable"])["revision"] == arm.revision
+                if self.status.get("canary"):
+                    assert arm.weight <= STEPS[self.status["step"]]["weight"], "the table ran ahead of the step"
+        pinned = self.status.get("blockedRevision")
+        canary = self.status.get("canary")
+        assert not (pinned and canary and pinned["revision"] == canary["revision"]), "a blocked revision is back"
+
+    def tick(self, seconds: int) -> None:
+        """Time passes: pods start, agents play episodes by the table in force."""
+        for _ in range(seconds):
+            self.now += timedelta(seconds=1)
+            for deployment in self.deployments.values():
+                broken = deployment["metadata"]["labels"][names.LABEL_REVISION] in self.broken
+                replicas = deployment["spec"]["replicas"]
+                deployment["status"] = {"replicas": replicas, "readyReplicas": 0 if broken else replicas}
+            table = read(self.config_map).table
+            for _ in range(4 if self.traffic and table and table.arms else 0):
+                assert table is not None
+                arm = self.random.choices(table.arms, [arm.weight for arm in table.arms])[0]
+                self.episodes.append((self.now, arm.revision, self.quality[self.model_of(arm.revision)]))
+
+    def model_of(self, revision: str) -> str:
+        found = arms(self.deployments.values(), [])[revision].model
+        assert found is not None
+        return found.uri
+
+    def weight(self, model: str) -> int:
+        table = read(self.config_map).table
+        return sum(arm.weight for arm in table.arms if self.model_of(arm.revision) == model) if table else 0
+
+    def wish(self, number: int, quality: float) -> None:
+        self.quality[uri(number)] = quality
+        self.spec["model"] = {"uri": uri(number), "sha256": SHA}
+
+    def run(self, seconds: int) -> None:
+        """Reconcile every second."""
+        for _ in range(seconds):
+            for _ in range(8):
+                if self.reconcile().requeue_after != 0.0:
+                    break
+            self.tick(1)
+
+    def settle(self) -> str:
+        """Everything works and people let it run: the phase it ends in."""
+        self.prometheus, self.traffic = True, True
+        self.spec.pop("suspend", None)
+        self.broken.clear()
+        for _ in range(60):
+            self.run(15)
+            if self.status["phase"] in ("Healthy", "RolledBack"):
+                break
+        return str(self.status["phase"])
+
+
+def fields(snapshot: Snapshot) -> dict[str, Any]:
+    return {name: getattr(snapshot, name) for name in Snapshot.__dataclass_fields__}
