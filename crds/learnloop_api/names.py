@@ -56,3 +56,4 @@ METRIC_EPISODE_RETURN_LOSS = "learnloop_episode_return_loss_total"  # sum of |ne
 METRIC_EPISODE_RETURN = "learnloop_episode_return"  # histogram of the returns of ended episodes
 METRIC_REQUEST_SECONDS = "learnloop_policy_request_duration_seconds"  # histogram + verb
 METRIC_REQUEST_ERRORS = "learnloop_policy_request_errors_total"  # + verb
+METRIC_SERVER_STARTED = "learnloop_server_started_seconds"  # Unix time; tells one process of a pod from the next

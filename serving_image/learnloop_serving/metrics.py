@@ -78,6 +78,13 @@ class Metrics:
             registry=self.registry,
         ).labels(*own)
         self.routing_generation.set(-1)
+        self.started = Gauge(
+            names.METRIC_SERVER_STARTED,
+            "When this process began to count, Unix time; another value is another process",
+            _ARM,
+            registry=self.registry,
+        ).labels(*own)
+        self.started.set_to_current_time()
         self.routing_errors = Counter(
             "learnloop_routing_errors_total",
             "Routing tables refused and watches that broke; the last good table stays in force",

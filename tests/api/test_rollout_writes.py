@@ -26,9 +26,12 @@ from learnloop_operator.adapters.kinds import (
     ResourceKind,
 )
 from learnloop_operator.adapters.kube import KubeClient
+from learnloop_operator.adapters.metrics import Metrics
+from learnloop_operator.adapters.pod_metrics import PodMetrics
 from learnloop_operator.adapters.prometheus import Prometheus, Sample
 from learnloop_operator.adapters.settings import Settings
 from learnloop_operator.controllers.apply import Applier
+from learnloop_operator.controllers.fast_lane import FastLane
 from learnloop_operator.controllers.learning_agent import LearningAgentController
 from learnloop_operator.controllers.model_deployment import ModelDeploymentController
 from learnloop_operator.controllers.services import Services
@@ -82,7 +85,8 @@ class Operator:
         connection = kubeconfig.from_kubeconfig(path)
         self.kube = KubeClient(connection, written=lambda verb, kind: self.writes.update([f"{verb} {kind}"]))
         self.data, self.prometheus, self.shift = Experience(), Returns(self.now), timedelta()
-        services = Services(self.kube, self.data, self.prometheus, Settings(), clock=self.now)
+        lane = FastLane(PodMetrics(), Metrics(), self.now)
+        services = Services(self.kube, self.data, self.prometheus, Settings(), lane, clock=self.now)
         self.applier = Applier(self.kube, self.data, Recorder(self.kube, "test"), Echo())
         self.rollout, self.agent = ModelDeploymentController(services), LearningAgentController(services)
 

@@ -123,7 +123,7 @@ class Cluster:
         if before and after and before["revision"] != after["revision"] and status.get("previous"):
             self.check_promotion(after["revision"])
         assert status["verdict"]
-        assert len(status["conditions"]) == 7
+        assert len(status["conditions"]) == 8
         self.check_step(self.status, status)
         self.status = status
 

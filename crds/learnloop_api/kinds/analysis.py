@@ -76,8 +76,13 @@ class MetricThreshold(Resource):
             ".test",
         ),
         Rule(
-            "(self.test == 'sequential' && self.type == 'return') == has(self.returnRange)",
-            "set returnRange with type return and test: sequential, and only then",
+            "!has(self.returnRange) || self.type == 'return'",
+            "returnRange goes with type return only: remove it",
+            ".returnRange",
+        ),
+        Rule(
+            "self.test != 'sequential' || self.type != 'return' || has(self.returnRange)",
+            "set returnRange with type return and test: sequential: where returns lie",
             ".returnRange",
         ),
         Rule(
@@ -149,7 +154,33 @@ class MetricThreshold(Resource):
         ),
     )
     return_range: ReturnRange | None = Field(
-        default=None, description="Where returns lie; required with type return and test: sequential."
+        default=None,
+        description=(
+            "Where returns lie; required with type return and test: sequential, and for the fast lane to ask min "
+            "and max."
+        ),
+    )
+
+
+class FastLane(Resource):
+    """Direct readings of the canary's own pods, each second, beside Prometheus."""
+
+    enabled: bool = Field(
+        default=True,
+        description=(
+            "Read the metrics of the canary's pods each second, and take it back at once when they break min or max of "
+            "a metric (success, errors, return with returnRange, latency), or maxRequestErrors, beyond doubt. It never "
+            "promotes. Needs a way from the operator to the pods' port 8080; the condition FastLane says whether it is "
+            "there. Without it Prometheus alone decides."
+        ),
+    )
+    max_request_errors: float = Field(
+        default=0.05,
+        gt=0,
+        le=1,
+        description=(
+            "Share of the requests for an action that may fail because of the policy or its server; 1 turns it off."
+        ),
     )
 
 
@@ -185,9 +216,11 @@ class Analysis(Resource):
         le=0.2,
         description=(
             "Chance of a wrong action of all sequential tests together over a whole rollout, however often one looks: "
-            "taking a canary back that is as good as stable, or passing one that is worse by maxDrop."
+            "taking a canary back that is as good as stable, or passing one that is worse by maxDrop. The fast lane "
+            "may take back a canary that keeps to all bounds with a tenth of this chance."
         ),
     )
+    fast_lane: FastLane = Field(default_factory=FastLane)
 
 
 class MetricEvidence(Resource):

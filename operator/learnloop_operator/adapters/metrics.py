@@ -35,7 +35,23 @@ class Metrics:
         self.writes = Counter(
             "learnloop_api_writes", "Writes sent to the API server", ["kind", "verb"], registry=self.registry
         )
+        self._fast_lane()
         self.leader = Gauge("learnloop_leader", "1 while this process holds the Lease", registry=self.registry)
+
+    def _fast_lane(self) -> None:
+        self.lane_looks = Counter(
+            "learnloop_fast_lane_looks",
+            "Looks at all pods of one arm; result: ok, PodsUnreachable, CountersUnusable",
+            ["result"],
+            registry=self.registry,
+        )
+        self.lane_arms = Gauge("learnloop_fast_lane_arms", "Arms whose pods are read", registry=self.registry)
+        self.lane_seconds = Histogram(
+            "learnloop_fast_lane_breach_to_rollback_seconds",
+            "From the look that showed a gross breach until the rollback was written and read again",
+            buckets=BUCKETS,
+            registry=self.registry,
+        )
 
     def written(self, verb: str, kind: str) -> None:
         """Count one write (the client's callback)."""

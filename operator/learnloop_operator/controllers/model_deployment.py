@@ -24,15 +24,19 @@ from learnloop_operator.adapters.kinds import (
     ResourceKind,
 )
 from learnloop_operator.adapters.kube import KubeClient, Object
+from learnloop_operator.adapters.pod_metrics import targets
 from learnloop_operator.adapters.prometheus import Prometheus
 from learnloop_operator.adapters.rollout_evidence import gather as gather_evidence
 from learnloop_operator.controllers.services import Services
 from learnloop_operator.controllers.specs import read_spec, read_status
 from learnloop_operator.core.plan import Call, Plan
 from learnloop_operator.core.rollout.decide import current, decide
+from learnloop_operator.core.rollout.direct import Direct
+from learnloop_operator.core.rollout.fast_lane import breached, subject
 from learnloop_operator.core.rollout.observe import arms
 from learnloop_operator.core.rollout.render import COMPONENT
 from learnloop_operator.core.rollout.revision import resolve
+from learnloop_operator.core.rollout.state import State
 from learnloop_operator.core.rollout.table import read as read_table
 from learnloop_operator.core.rollout.windows import windows
 from learnloop_operator.core.rollout.world import Defaults, Snapshot
@@ -45,6 +49,7 @@ class ModelDeploymentController:
         self._kube: KubeClient = services.kube
         self._clock = services.clock
         self._prometheus: Prometheus = services.prometheus
+        self._lane = services.lane
         settings = services.settings
         self._defaults = Defaults(settings.serving_image, settings.data_url, settings.image_pull_policy)
 
@@ -61,11 +66,25 @@ class ModelDeploymentController:
         spec = read_spec(ModelDeploymentSpec, body)
         status = read_status(ModelDeploymentStatus, body)
         snapshot = await self._world(body, spec, status)
-        asked = windows(snapshot, current(snapshot))
+        state = current(snapshot)
+        snapshot = replace(snapshot, direct=await self._direct(snapshot, state), now=self._clock())
+        if breached(snapshot, state):
+            return snapshot  # Prometheus has nothing to add, and may be as broken as the arm
+        asked = windows(snapshot, state)
         deadline = spec.rollout.progress_deadline_seconds
         evidence = await gather_evidence(self._prometheus, namespace, name, asked, spec.analysis.metrics, deadline)
         # The clock is read again: a slow answer must not make evidence look younger than it is.
         return replace(snapshot, evidence=evidence, now=self._clock())
+
+    async def _direct(self, snapshot: Snapshot, state: State) -> Direct | None:
+        """What the fast lane knows of the arm on trial; the lane follows it as long as this is asked."""
+        key, asked = (snapshot.namespace, snapshot.name), subject(snapshot, state)
+        if asked is None:
+            self._lane.forget(key)
+            return None
+        arm = f"{names.LABEL_DEPLOYMENT}={snapshot.name},{names.LABEL_REVISION}={asked.revision}"
+        pods = await self._kube.list(POD, snapshot.namespace, labels=f"{arm},{names.LABEL_COMPONENT}={COMPONENT}")
+        return await self._lane.follow(key, asked, targets(pods), snapshot.spec.analysis)
 
     async def _world(self, body: Object, spec: ModelDeploymentSpec, status: ModelDeploymentStatus) -> Snapshot:
         namespace, name = body["metadata"]["namespace"], body["metadata"]["name"]
@@ -113,6 +132,7 @@ class ModelDeploymentController:
 
     def gone(self, namespace: str, name: str) -> tuple[Call, ...]:
         """The data plane knows nothing of ModelDeployments."""
+        self._lane.forget((namespace, name))
         return ()
 
 

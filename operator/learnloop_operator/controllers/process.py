@@ -11,17 +11,20 @@ from learnloop_operator.adapters import kubeconfig
 from learnloop_operator.adapters.data_plane import DataPlane
 from learnloop_operator.adapters.echo import Echo, watch_lease
 from learnloop_operator.adapters.events import Recorder
+from learnloop_operator.adapters.kinds import MODEL_DEPLOYMENT
 from learnloop_operator.adapters.kube import KubeClient
 from learnloop_operator.adapters.lease import Leadership
 from learnloop_operator.adapters.metrics import Metrics
+from learnloop_operator.adapters.pod_metrics import PodMetrics
 from learnloop_operator.adapters.prometheus import Prometheus
 from learnloop_operator.adapters.server import ProbeServer
 from learnloop_operator.adapters.settings import Settings
 from learnloop_operator.controllers import wiring
 from learnloop_operator.controllers.apply import Applier
+from learnloop_operator.controllers.fast_lane import FastLane
 from learnloop_operator.controllers.registry import controllers
 from learnloop_operator.controllers.runtime import Runtime
-from learnloop_operator.controllers.services import Services
+from learnloop_operator.controllers.services import Services, utc_now
 
 log = logging.getLogger(__name__)
 
@@ -44,7 +47,9 @@ class Operator:
         self.data_plane = DataPlane(settings.data_url, settings.token_file)
         self.recorder = Recorder(self.kube, settings.pod_name)
         self.prometheus = Prometheus(settings.prometheus_url)
-        self.services = Services(self.kube, self.data_plane, self.prometheus, settings)
+        self.pods = PodMetrics()
+        self.lane = FastLane(self.pods, self.metrics, utc_now)
+        self.services = Services(self.kube, self.data_plane, self.prometheus, settings, self.lane)
         self.runtime = Runtime(
             controllers(self.services),
             Applier(self.kube, self.data_plane, self.recorder, self.echo),
@@ -73,6 +78,7 @@ class Operator:
                 self.lease_kube, self.settings.system_namespace, self.settings.lease_name, self.echo
             ),
             "workers": self.runtime.run(),
+            "fast lane": self.lane.run(self._breached, lambda: self.leadership.held),
             "events": self.recorder.run(),
             "liveness": self._liveness(),
             "stop": self.stopping.wait(),
@@ -103,8 +109,11 @@ class Operator:
             task.cancel()
         await asyncio.gather(*tasks.values(), return_exceptions=True)
         await self.server.stop()
-        for client in (self.kube, self.lease_kube, self.data_plane, self.prometheus):
+        for client in (self.kube, self.lease_kube, self.data_plane, self.prometheus, self.pods):
             await client.close()
+
+    def _breached(self, namespace: str, name: str) -> None:
+        self.runtime.mark(MODEL_DEPLOYMENT.kind, namespace, name)
 
     async def _watch(self) -> None:
         namespaces = self.settings.watch_namespaces

@@ -8,6 +8,7 @@ from learnloop_operator.adapters.data_plane import DataPlane
 from learnloop_operator.adapters.kube import KubeClient
 from learnloop_operator.adapters.prometheus import Prometheus
 from learnloop_operator.adapters.settings import Settings
+from learnloop_operator.controllers.fast_lane import FastLane
 
 
 def utc_now() -> datetime:
@@ -23,4 +24,5 @@ class Services:
     data_plane: DataPlane
     prometheus: Prometheus
     settings: Settings
+    lane: FastLane
     clock: Callable[[], datetime] = field(default=utc_now)

@@ -10,6 +10,7 @@ from learnloop_api.kinds.model_deployment import RolloutStep
 from learnloop_api.names import ANNOTATION_ABORT, ANNOTATION_APPROVE
 from learnloop_operator.core.rollout import reasons
 from learnloop_operator.core.rollout.capacity import canary_replicas, hopeless, world
+from learnloop_operator.core.rollout.fast_lane import gross_breach
 from learnloop_operator.core.rollout.judge import Judgement, judge_canary, observed, young
 from learnloop_operator.core.rollout.move import Move, happened
 from learnloop_operator.core.rollout.state import Arm, State
@@ -24,6 +25,8 @@ def advance(snapshot: Snapshot, state: State, canary: Arm) -> Move:
     """One look at a rollout under way."""
     if snapshot.annotations.get(ANNOTATION_ABORT) == canary.revision:
         return roll_back(snapshot, state, canary, reasons.ABORTED, f"aborted by the annotation {ANNOTATION_ABORT}")
+    if why := gross_breach(snapshot, state, canary, "the canary"):
+        return roll_back(snapshot, state, canary, reasons.GROSS_BREACH, why)
     step = state.step
     if step is None:
         return _starting(snapshot, state, canary)

@@ -4,6 +4,7 @@ from dataclasses import replace
 
 from learnloop_api.names import ANNOTATION_ABORT
 from learnloop_operator.core.rollout import reasons
+from learnloop_operator.core.rollout.fast_lane import gross_breach
 from learnloop_operator.core.rollout.judge import judge_promoted, observed_promoted
 from learnloop_operator.core.rollout.move import Move, happened
 from learnloop_operator.core.rollout.state import Arm, State
@@ -17,6 +18,8 @@ def watch(snapshot: Snapshot, state: State, new: Arm, old: Arm) -> Move:
     if snapshot.annotations.get(ANNOTATION_ABORT) == new.revision:
         why = f"aborted by the annotation {ANNOTATION_ABORT}"
         return swap_back(snapshot, state, new, old, reasons.ABORTED, why)
+    if why := gross_breach(snapshot, state, new, "the promoted arm"):
+        return swap_back(snapshot, state, new, old, reasons.GROSS_BREACH, why)
     state = observed_promoted(snapshot, state, new, old)
     verdict = judge_promoted(snapshot, new, old)
     if verdict.breach:

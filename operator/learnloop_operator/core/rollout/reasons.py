@@ -42,6 +42,7 @@ EVIDENCE_OVERDUE = "EvidenceOverdue"
 
 # Why a revision was taken back.
 CHECK_FAILED = "CheckFailed"
+GROSS_BREACH = "GrossBreach"
 ABORTED = "Aborted"
 PROGRESS_DEADLINE = "ProgressDeadlineExceeded"
 MODEL_REFUSED = "ModelRefused"
@@ -51,6 +52,7 @@ PROGRESSING = "Progressing"
 PAUSED = "Paused"
 ROLLED_BACK_CONDITION = "RolledBack"
 DATA_AVAILABLE = "DataAvailable"
+FAST_LANE = "FastLane"
 
 PROVIDER = (PROVIDER_DOWN, PROVIDER_REFUSED, PROVIDER_BAD_ANSWER)
 """Reasons why nobody can tell whether there is data."""

@@ -7,7 +7,7 @@ from learnloop_api import names
 from learnloop_api.kinds.base import Condition
 from learnloop_api.kinds.model_deployment import ArmStatus, ModelDeploymentStatus
 from learnloop_operator.core.conditions import FALSE, TRUE, UNKNOWN, condition, merge, ready_triplet
-from learnloop_operator.core.rollout import reasons
+from learnloop_operator.core.rollout import fast_lane, reasons
 from learnloop_operator.core.rollout.capacity import replicas, world
 from learnloop_operator.core.rollout.dry_run import remark
 from learnloop_operator.core.rollout.move import Move
@@ -130,6 +130,7 @@ def _conditions(snapshot: Snapshot, move: Move, sentence: str, stalled: bool) ->
             generation,
         ),
         _data(move, generation),
+        fast_lane.condition_of(snapshot),
     ]
     before = [item.to_kube() for item in snapshot.before.conditions]
     return merge(before, wanted, snapshot.time)

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from learnloop_api.kinds.base import PodOptions
 from learnloop_api.kinds.model_deployment import BlockedRevision, ModelDeploymentSpec, ModelDeploymentStatus
 from learnloop_api.wire.routing import RoutingTable
+from learnloop_operator.core.rollout.direct import Direct
 from learnloop_operator.core.rollout.evidence import Evidence
 from learnloop_operator.core.snapshot import Snapshot as BaseSnapshot
 from learnloop_operator.core.snapshot import obeyed
@@ -71,6 +72,8 @@ class Snapshot(BaseSnapshot):
     arms: Mapping[str, ArmWorld] = field(default_factory=dict)
     routing: RoutingWorld = field(default_factory=RoutingWorld)
     evidence: Evidence = field(default_factory=Evidence)
+    direct: Direct | None = None
+    """What the pods of the arm on trial said themselves; None where nobody asked them."""
     defaults: Defaults
     route_exists: bool = False
     route_problem: str = ""
