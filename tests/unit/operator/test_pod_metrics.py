@@ -1,0 +1,193 @@
+"""Reading policy servers' own counters: a real exposition, and everything a stranger might answer instead."""
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable
+
+import pytest
+from aiohttp import web
+from prometheus_client import CollectorRegistry
+
+from learnloop_api import names
+from learnloop_api.kinds.analysis import Analysis
+from learnloop_operator.adapters import pod_metrics
+from learnloop_operator.adapters.metrics import Metrics
+from learnloop_operator.adapters.pod_metrics import (
+    MAX_ANSWER,
+    CountersUnusable,
+    PodMetrics,
+    PodUnreachable,
+    Target,
+    parse,
+    targets,
+)
+from learnloop_operator.controllers.fast_lane import FastLane
+from learnloop_operator.controllers.services import utc_now
+from learnloop_operator.core.rollout.direct import UNREACHABLE
+from learnloop_operator.core.rollout.fast_lane import Subject
+from learnloop_operator.core.snapshot import rfc3339
+from learnloop_serving.metrics import Metrics as ServerMetrics
+
+MD, REVISION, OTHER = "cart", "bbbbbbbb", "aaaaaaaa"
+Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+
+
+def server() -> ServerMetrics:
+    metrics = ServerMetrics(MD, REVISION)
+    metrics.opened(OTHER)
+    metrics.ended("success", 12.0)
+    metrics.ended("error", -3.0)
+    for verb, seconds in (("act", 0.004), ("infer", 0.2), ("open", 9.0)):
+        metrics.observe[verb](seconds)
+    metrics.failed("act")
+    metrics.failed("open")
+    return metrics
+
+
+def test_a_real_servers_exposition_is_read() -> None:
+    metrics = server()
+    reading = parse(metrics.render().decode(), MD, REVISION)
+    read = reading.counters
+    assert (read["ended/success"], read["ended/error"], read["ended/withdrawn"]) == (1.0, 1.0, 0.0)
+    assert (read["gain"], read["loss"]) == (12.0, 3.0)
+    assert (read["requests"], read["failed"]) == (2.0, 1.0), "opening is not what users wait for"
+    assert (read["within/0.005"], read["within/0.25"], read["within/inf"]) == (1.0, 2.0, 2.0)
+    assert reading.possible
+    assert isinstance(metrics.registry, CollectorRegistry)
+    assert reading.process == pytest.approx(time.time(), abs=60)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "<html>hello</html>",
+        server().render().decode().replace(REVISION, OTHER),
+        server().render().decode().replace(names.METRIC_SERVER_STARTED, "learnloop_other"),
+        server().render().decode().replace('verb="act"} 1.0', 'verb="act"} NaN'),
+        server().render().decode().replace('verb="act"} 1.0', 'verb="act"} +Inf'),
+        server().render().decode().replace('verb="act"} 1.0', 'verb="act"} much'),
+    ],
+    ids=["empty", "html", "another arm", "an older image", "nan", "infinite", "no number"],
+)
+def test_an_exposition_without_the_arms_counters_is_unusable(text: str) -> None:
+    with pytest.raises(CountersUnusable):
+        parse(text, MD, REVISION)
+
+
+@pytest.mark.parametrize("unit", ["learnloop_", 'learnloop_a{b="', 'learnloop_a{b="c"} ', "learnloop_a{" + "b" * 600])
+def test_no_text_costs_more_than_a_walk_over_it(unit: str) -> None:
+    began = time.perf_counter()
+    with pytest.raises(CountersUnusable):
+        parse((unit * MAX_ANSWER)[:MAX_ANSWER], MD, REVISION)
+    assert time.perf_counter() - began < 2.0
+
+
+def pod(name: str, address: str = "127.0.0.1", *, ready: str = "True", deleted: bool = False) -> dict[str, object]:
+    metadata = {"name": name, **({"deletionTimestamp": "2026-01-01T00:00:00Z"} if deleted else {})}
+    return {"metadata": metadata, "status": {"podIP": address, "conditions": [{"type": "Ready", "status": ready}]}}
+
+
+def test_only_ready_pods_that_stay_are_asked() -> None:
+    pods = [pod("b"), pod("a"), pod("c", ready="False"), pod("d", deleted=True), pod("e", "")]
+    assert [target.name for target in targets(pods)] == ["a", "b"]
+    assert len(targets([pod(f"p{index}") for index in range(100)])) == 64
+
+
+class Stranger:
+    """A pod that answers whatever a test wants."""
+
+    def __init__(self) -> None:
+        self.handler: Handler = self.healthy
+        self.metrics = server()
+        self.asked = 0
+
+    async def healthy(self, _: web.Request) -> web.StreamResponse:
+        return web.Response(body=self.metrics.render())
+
+    async def answer(self, request: web.Request) -> web.StreamResponse:
+        self.asked += 1
+        return await self.handler(request)
+
+
+@pytest.fixture
+async def stranger(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Stranger]:
+    found = Stranger()
+    app = web.Application()
+    app.router.add_get("/metrics", found.answer)
+    runner = web.AppRunner(app)
+    await runner.setup()
+    site = web.TCPSite(runner, "127.0.0.1", 0)
+    await site.start()
+    monkeypatch.setattr(pod_metrics.names, "PORT_SERVING", runner.addresses[0][1])
+    yield found
+    await runner.cleanup()
+
+
+@pytest.fixture
+async def reader() -> AsyncIterator[PodMetrics]:
+    found = PodMetrics(seconds=0.5)
+    yield found
+    await found.close()
+
+
+HERE = (Target("p-0", "127.0.0.1"),)
+NOWHERE = Target("p-1", "127.255.255.254")
+
+
+async def test_all_pods_of_an_arm_are_read_or_none(stranger: Stranger, reader: PodMetrics) -> None:
+    assert set(await reader.read_all(HERE, MD, REVISION)) == {"p-0"}
+    with pytest.raises(PodUnreachable, match="p-1"):
+        await reader.read_all((*HERE, NOWHERE), MD, REVISION)
+
+
+async def test_a_pod_that_hangs_redirects_or_talks_without_end_is_given_up(
+    stranger: Stranger, reader: PodMetrics
+) -> None:
+    async def hang(_: web.Request) -> web.StreamResponse:
+        await asyncio.sleep(0.8)
+        return web.Response()
+
+    async def redirect(_: web.Request) -> web.StreamResponse:
+        raise web.HTTPFound("/metrics")
+
+    async def talk(_: web.Request) -> web.StreamResponse:
+        return web.Response(body=b"x" * (MAX_ANSWER + 1))
+
+    for handler, error in ((hang, PodUnreachable), (redirect, CountersUnusable), (talk, CountersUnusable)):
+        stranger.handler, stranger.asked = handler, 0
+        with pytest.raises(error):
+            await reader.read_all(HERE, MD, REVISION)
+        assert stranger.asked == 1
+
+
+async def test_the_lane_asks_for_a_pass_when_a_bound_is_broken_and_not_before(
+    stranger: Stranger, reader: PodMetrics
+) -> None:
+    metrics, marked = Metrics(), asyncio.Event()
+    lane = FastLane(reader, metrics, utc_now)
+    subject = Subject(REVISION, rfc3339(utc_now()), 10)
+    await lane.follow((MD, MD), subject, HERE, Analysis())
+    leading = True
+    running = asyncio.create_task(lane.run(lambda _namespace, _name: marked.set(), lambda: leading))
+    try:
+        with pytest.raises(TimeoutError):
+            await asyncio.wait_for(marked.wait(), 0.3)
+        for _ in range(30):
+            stranger.metrics.observe["act"](0.001)
+            stranger.metrics.failed("act")
+        await asyncio.wait_for(marked.wait(), 10)
+        assert (await lane.follow((MD, MD), subject, HERE, Analysis())).alarms
+        lane.forget((MD, MD))
+        assert metrics.registry.get_sample_value("learnloop_fast_lane_breach_to_rollback_seconds_count") == 1.0
+    finally:
+        running.cancel()
+
+
+async def test_a_lane_that_cannot_get_through_says_so_in_the_evidence(reader: PodMetrics) -> None:
+    lane = FastLane(reader, Metrics(), utc_now)
+    subject = Subject(REVISION, rfc3339(utc_now()), 10)
+    direct = await lane.follow((MD, MD), subject, (NOWHERE,), Analysis())
+    assert (direct.seen_at, direct.health.problem) == (None, "")
+    assert direct.health.doubted_since is not None
+    assert direct.health.after(UNREACHABLE, direct.health.doubted_since.replace(year=2100)).problem == UNREACHABLE
