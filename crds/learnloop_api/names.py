@@ -20,6 +20,7 @@ MANAGED_BY = "learnloop"
 ANNOTATION_TRAIN = f"{GROUP}/train"  # any new value: train now
 ANNOTATION_APPROVE = f"{GROUP}/approve"  # REVISION or REVISION/STEP: pass the pause it waits at
 ANNOTATION_RETRY = f"{GROUP}/retry"  # any new value: forget blockedRevision, try it again
+ANNOTATION_PROMOTE = f"{GROUP}/promote"  # a revision: promote the winner of an experiment that waits for it
 ANNOTATION_ABORT = f"{GROUP}/abort"  # a revision: roll it back now
 
 # Ports of the pods learnloop runs.
@@ -57,3 +58,18 @@ METRIC_EPISODE_RETURN = "learnloop_episode_return"  # histogram of the returns o
 METRIC_REQUEST_SECONDS = "learnloop_policy_request_duration_seconds"  # histogram + verb
 METRIC_REQUEST_ERRORS = "learnloop_policy_request_errors_total"  # + verb
 METRIC_SERVER_STARTED = "learnloop_server_started_seconds"  # Unix time; tells one process of a pod from the next
+
+# Metrics of an arm in shadow; `revision` is always that arm's, whoever counts.
+METRIC_SHADOW_COMPARED = "learnloop_shadow_compared_total"  # requests whose answer was compared with stable's
+METRIC_SHADOW_AGREED = "learnloop_shadow_agreed_total"  # those with the same greedy action
+METRIC_SHADOW_COPIES = "learnloop_shadow_requests_total"  # + source: server|gateway
+METRIC_SHADOW_ERRORS = "learnloop_shadow_errors_total"
+METRIC_SHADOW_SECONDS = "learnloop_shadow_duration_seconds"  # histogram
+METRIC_SHADOW_LOST = "learnloop_shadow_lost_total"  # counted by stable; + reason: full|unreachable|refused
+METRIC_SHADOW_EPISODES = "learnloop_shadow_episodes_total"  # + use: counted|incomplete|deterministic|unfinished
+METRIC_SHADOW_WEIGHT = "learnloop_shadow_weight_total"  # sum of the importance weights of counted episodes
+METRIC_SHADOW_WEIGHT_SQUARES = "learnloop_shadow_weight_squares_total"
+METRIC_SHADOW_WEIGHTED_GAIN = "learnloop_shadow_weighted_gain_total"  # sum of weight * positive return
+METRIC_SHADOW_WEIGHTED_LOSS = "learnloop_shadow_weighted_loss_total"  # sum of weight * |negative return|
+METRIC_SHADOW_GAIN = "learnloop_shadow_gain_total"  # sum of the positive returns of the same episodes
+METRIC_SHADOW_LOSS = "learnloop_shadow_loss_total"

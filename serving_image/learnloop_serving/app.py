@@ -24,6 +24,7 @@ from learnloop_serving.oip_routes import oip_routes
 from learnloop_serving.policy import Policy, PolicyError
 from learnloop_serving.refusal import Refusal
 from learnloop_serving.settings import Settings
+from learnloop_serving.shadow_routes import shadow_routes
 
 log = logging.getLogger(__name__)
 PREFIX = "/v1/episodes"
@@ -60,6 +61,8 @@ class Arm:
 
     async def answer(self, verb: str, episode_id: str, arm: str | None, body: bytes) -> tuple[int, bytes]:
         """One episode verb, measured; never raises."""
+        if self.episodes.shadow.is_copy(arm):
+            return await self._copied(verb, body)
         start = time.perf_counter()
         try:
             return 200, await self._do(verb, episode_id, arm, body)
@@ -94,6 +97,17 @@ class Arm:
         if verb == "open":
             return self.episodes.open(body).model_dump_json().encode()
         return b'{"counted":true}' if self.episodes.end(episode_id, arm, body) else b'{"counted":false}'
+
+    async def _copied(self, verb: str, body: bytes) -> tuple[int, bytes]:
+        """A copy that the gateway made: the policy runs and is measured, the answer is for nobody."""
+        try:
+            if verb == "act":
+                await self.beside(self.episodes.act_on_copy, body)
+        except Refusal as refusal:
+            return refusal.status, _refused(refusal)
+        except PolicyError as error:
+            return 500, _refused(Refusal(500, "PolicyError", str(error)))
+        return 200, b"{}"
 
 
 def _refused(refusal: Refusal) -> bytes:
@@ -158,6 +172,7 @@ def build_app(arm: Arm) -> ASGIApp:
     """The whole server as one ASGI application."""
     app = FastAPI(title="learnloop policy server", version="v1", redoc_url=None)
     app.include_router(oip_routes(arm))
+    app.include_router(shadow_routes(arm))
     _add_probes(app, arm)
     _document_episodes(app, arm)
     return EpisodesShortCut(app, arm)

@@ -78,11 +78,6 @@ def choose_arm(table: RoutingTable, bank: CreditBank, *, stable_only: bool, now:
     A table past `expires_at` (its operator is gone) and a caller that asks for stable earn no credit.
     """
     stable = stable_arm(table)
-    if stable_only or is_expired(table, now):
+    if stable_only or table.expired(now):
         return stable
     return bank.draw([arm for arm in table.arms if arm.role == "canary"]) or stable
-
-
-def is_expired(table: RoutingTable, now: datetime) -> bool:
-    """Has the operator's dead-man switch gone off?"""
-    return table.expires_at is not None and now >= table.expires_at

@@ -7,8 +7,10 @@ from bisect import bisect_right
 from collections import OrderedDict
 from datetime import UTC, datetime
 from itertools import accumulate
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 from pydantic import ValidationError
 
 from learnloop_api.wire.routing import (
@@ -19,14 +21,18 @@ from learnloop_api.wire.routing import (
     OpenEpisode,
     RoutingTable,
 )
-from learnloop_serving.draw import CreditBank, choose_arm, is_expired, stable_arm
+from learnloop_serving.draw import CreditBank, choose_arm, stable_arm
 from learnloop_serving.metrics import Metrics
-from learnloop_serving.policy import Policy
+from learnloop_serving.mirror import Mirror
+from learnloop_serving.policy import Observations, Policy
 from learnloop_serving.refusal import Refusal, invalid
 from learnloop_serving.routing import RoutingState
+from learnloop_serving.shadow import Shadow
 
 _EPISODE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:-]{0,127}")
 ENDED_REMEMBERED = 65_536
+COPIED_ROWS = 16
+"""Rows of one batch request that are copied to the arm in shadow."""
 
 
 class Episodes:
@@ -40,6 +46,8 @@ class Episodes:
         self._mode = mode
         self._routing = routing
         self._metrics = metrics
+        self.mirror = Mirror(revision, routing, metrics.shadow)
+        self.shadow = Shadow(revision, routing, metrics.shadow)
         self._bank = CreditBank()
         self._random = np.random.default_rng()
         self._ended: OrderedDict[str, None] = OrderedDict()
@@ -61,7 +69,7 @@ class Episodes:
         if self._mode == "service":
             arm = choose_arm(table, self._bank, stable_only=request.stable_only, now=now)
         else:
-            arm = self._routed_arm(table, request.stable_only or is_expired(table, now))
+            arm = self._routed_arm(table, request.stable_only or table.expired(now))
         if arm is None:
             raise Refusal(503, "NotReady", f"routing generation {table.generation} has no arm for new episodes")
         self._metrics.opened(arm.revision)
@@ -92,8 +100,24 @@ class Episodes:
         A continuous policy is never sampled from: its action is the greedy one.
         """
         policy = self._check(episode_id, arm)
-        if not self._routing.lists(self._revision):
-            raise self._withdrawn(self._revision)
+        self._check_serves()
+        request, observation = self._observation(policy, body)
+        action, logits = policy.run(observation)
+        greedy: int | list[float] = action[0].tolist() if policy.continuous else int(action[0])
+        if policy.continuous or not request.explore:
+            self.mirror.decided(episode_id, request.observation, greedy)
+            return greedy, 0.0, False
+        drawn, log_prob = self._sample(logits[0].tolist())
+        self.mirror.decided(episode_id, request.observation, greedy, drawn, log_prob)
+        return drawn, log_prob, True
+
+    def act_on_copy(self, body: bytes) -> None:
+        """Act for nobody, on a copy that the gateway made of a request to stable; raises Refusal and PolicyError."""
+        policy = self.loaded()
+        _, observation = self._observation(policy, body)
+        self.shadow.answer_copy(lambda: policy.run(observation))
+
+    def _observation(self, policy: Policy, body: bytes) -> tuple[ActRequest, Observations]:
         try:
             request = ActRequest.model_validate_json(body)
         except ValidationError as error:
@@ -106,12 +130,7 @@ class Episodes:
             observation = np.array([request.observation], dtype=np.float32)
         if not np.isfinite(observation).all():
             raise Refusal(400, "InvalidInput", "observation: a number is beyond the range of float32 (3.4e38)")
-        action, logits = policy.run(observation)
-        if policy.continuous:
-            return action[0].tolist(), 0.0, False
-        if not request.explore:
-            return int(action[0]), 0.0, False
-        return (*self._sample(logits[0].tolist()), True)
+        return request, observation
 
     def _sample(self, logits: list[float]) -> tuple[int, float]:
         """One draw from softmax(logits) and its log-probability, by inversion of the cumulated distribution.
@@ -140,27 +159,42 @@ class Episodes:
         if len(self._ended) > ENDED_REMEMBERED:
             self._ended.popitem(last=False)
         self._metrics.ended(_outcome(ending), ending.episode_return)
+        self.mirror.ended(episode_id, ending.status, ending.episode_return, ending.length)
         return True
 
     def serving(self) -> Policy:
         """The policy for requests that know no episodes; raises Refusal 410, 503."""
-        policy = self._policy()
+        policy = self.loaded()
+        self._check_serves()
+        return policy
+
+    def inferred(self, observation: Observations, action: NDArray[Any]) -> None:
+        """Stable has answered a request that knows no episodes; the first rows of it are copied."""
+        if self.mirror.on:
+            for row, chosen in zip(observation[:COPIED_ROWS], action[:COPIED_ROWS], strict=True):
+                self.mirror.decided(None, row.tolist(), chosen.tolist())
+
+    def _check_serves(self) -> None:
+        """An arm that was withdrawn and one in shadow answer nobody; raises Refusal 410."""
         if not self._routing.lists(self._revision):
             raise self._withdrawn(self._revision)
-        return policy
+        if self.shadow.on:
+            message = f"revision {self._revision} of {self._model_deployment} is in shadow: reopen on stable"
+            raise Refusal(410, "ArmWithdrawn", message)
 
     def _check(self, episode_id: str, arm: str | None) -> Policy:
         self._check_name(episode_id)
         if arm and arm != self._revision:
             raise self._elsewhere(arm)
-        return self._policy()
+        return self.loaded()
 
     @staticmethod
     def _check_name(episode_id: str) -> None:
         if not _EPISODE.fullmatch(episode_id):
             raise Refusal(400, "InvalidInput", f"episode_id: {episode_id[:80]!r} is not one this server gives out")
 
-    def _policy(self) -> Policy:
+    def loaded(self) -> Policy:
+        """The policy, whoever asks; raises Refusal 503."""
         self._table()
         if self.policy is None:
             raise Refusal(503, "NotReady", "the policy is still being loaded")

@@ -6,6 +6,7 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, disa
 from prometheus_client.exposition import CONTENT_TYPE_LATEST
 
 from learnloop_api import names
+from learnloop_serving.shadow_metrics import ShadowMetrics
 
 VERBS = ("open", "act", "end", "infer")
 OUTCOMES = ("success", "failure", "error", "withdrawn")
@@ -60,6 +61,7 @@ class Metrics:
             registry=self.registry,
         )
         self._gauges(model_deployment, revision)
+        self.shadow = ShadowMetrics(self.registry, model_deployment, revision, _BUCKETS)
         self._gain, self._loss = gain.labels(*self._own), loss.labels(*self._own)
         self._opened.labels(*self._own)
         self._outcomes = {outcome: self._ended.labels(*self._own, outcome) for outcome in OUTCOMES}

@@ -4,6 +4,7 @@ Source: kserve/open-inference-protocol, specification/protocol/inference_rest.md
 extension (Triton's protocol/extension_binary_data.md) that Triton's own client uses by default.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -25,6 +26,10 @@ _CONTINUOUS: dict[str, tuple[str, np.dtype[Any]]] = {"action": ("FP32", np.dtype
 
 class InvalidRequest(ValueError):
     """The request breaks the protocol or the model's signature; the message names field, value and fix."""
+
+
+Decided = Callable[[np.ndarray[Any, np.dtype[np.float32]], np.ndarray[Any, Any]], None]
+"""Told the observations [batch, n] and the greedy actions [batch] or [batch, numbers]."""
 
 
 @dataclass(frozen=True)
@@ -58,13 +63,17 @@ def model_metadata(name: str, revision: str, policy: Policy) -> dict[str, Any]:
     }
 
 
-def infer(name: str, revision: str, policy: Policy, body: bytes, json_length: str | None) -> Encoded:
-    """POST /v2/models/{name}/infer; raises InvalidRequest and PolicyError."""
+def infer(
+    name: str, revision: str, policy: Policy, body: bytes, json_length: str | None, decided: Decided | None = None
+) -> Encoded:
+    """POST /v2/models/{name}/infer; raises InvalidRequest and PolicyError. `decided` learns what the policy did."""
     header, binary = _split(body, json_length)
     observation = _observation(header, binary, policy)
     types = _types(policy)
     wanted = _wanted(header, list(types))
     results: dict[str, np.ndarray[Any, Any]] = dict(zip(OUTPUTS, policy.run(observation), strict=True))
+    if decided is not None:
+        decided(observation, results["action"])
     outputs: list[dict[str, Any]] = []
     tail: list[bytes] = []
     for output, as_binary in wanted:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import orjson
 from fastapi import APIRouter, Request, Response
 
+from learnloop_api import names
 from learnloop_serving import oip
 from learnloop_serving.policy import PolicyError
 from learnloop_serving.refusal import Refusal
@@ -90,26 +91,32 @@ def _add_model_routes(router: APIRouter, arm: "Arm") -> None:
 
 async def _infer(arm: "Arm", request: Request) -> Response:
     start = time.perf_counter()
+    shadow = arm.episodes.shadow
+    copy = shadow.is_copy(request.headers.get(names.HEADER_ARM))
     try:
-        policy = arm.episodes.serving()
+        policy = arm.episodes.loaded() if copy else arm.episodes.serving()
         body = await _body(request)
         arguments = (arm.settings.model_deployment, arm.settings.revision, policy, body)
         length = request.headers.get(oip.HEADER_JSON_LENGTH)
+        if copy:
+            return _encoded(await arm.beside(shadow.answer_copy, lambda: oip.infer(*arguments, length)))
         if arm.offload or len(body) > OFFLOAD_BODY:
-            encoded = await arm.beside(oip.infer, *arguments, length)
+            encoded = await arm.beside(oip.infer, *arguments, length, arm.episodes.inferred)
         else:
-            encoded = oip.infer(*arguments, length)
+            encoded = oip.infer(*arguments, length, arm.episodes.inferred)
         return _encoded(encoded)
     except oip.InvalidRequest as error:
         return _error(str(error), 400)
     except Refusal as refusal:
         return _error(refusal.message, refusal.status)
     except PolicyError as error:
-        arm.metrics.failed("infer")
-        log.error("policy failed: %s", error)
+        if not copy:
+            arm.metrics.failed("infer")
+            log.error("policy failed: %s", error)
         return _error(str(error), 500)
     finally:
-        arm.metrics.observe["infer"](time.perf_counter() - start)
+        if not copy:
+            arm.metrics.observe["infer"](time.perf_counter() - start)
 
 
 async def _body(request: Request) -> bytes:

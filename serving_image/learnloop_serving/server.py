@@ -58,12 +58,13 @@ async def serve(settings: Settings) -> int:
     else:
         follower = asyncio.create_task(ConfigMapWatch(settings, routing, metrics).follow())
     loading = asyncio.create_task(_load(settings, arm, server))
+    mirroring = asyncio.create_task(episodes.mirror.run())
     try:
         await server.serve()
     finally:
-        for task in (follower, loading):
+        for task in (follower, loading, mirroring):
             task.cancel()
-        outcomes = await asyncio.gather(follower, loading, return_exceptions=True)
+        outcomes = await asyncio.gather(follower, loading, mirroring, return_exceptions=True)
         arm.pool.shutdown(wait=False, cancel_futures=True)
     return 1 if isinstance(outcomes[1], Exception) else 0
 

@@ -1,5 +1,6 @@
 """Real policies and real policy servers on loopback, for the tests of both sides of the wire."""
 
+import asyncio
 import hashlib
 import json
 import os
@@ -84,6 +85,18 @@ def settings(**env: str) -> Settings:
     )
 
 
+class _WithMirror(uvicorn.Server):
+    """The server and, in its event loop, the task that sends copies to an arm in shadow."""
+
+    def __init__(self, arm: Arm, config: uvicorn.Config) -> None:
+        super().__init__(config)
+        self._arm = arm
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        self._mirroring = asyncio.create_task(self._arm.episodes.mirror.run())
+        await super().startup(sockets)
+
+
 @dataclass
 class LiveServer:
     """A policy server in a thread: the real application on a real socket."""
@@ -109,8 +122,9 @@ class LiveServer:
 
     def start(self) -> "LiveServer":
         """Serve from now on."""
-        self._server = uvicorn.Server(
-            uvicorn.Config(build_app(self.arm), log_level="error", lifespan="off", timeout_graceful_shutdown=0)
+        self._server = _WithMirror(
+            self.arm,
+            uvicorn.Config(build_app(self.arm), log_level="error", lifespan="off", timeout_graceful_shutdown=0),
         )
         self._thread = threading.Thread(target=self._server.run, args=([self._socket],), daemon=True)
         self._thread.start()

@@ -123,7 +123,8 @@ class Cluster:
         if before and after and before["revision"] != after["revision"] and status.get("previous"):
             self.check_promotion(after["revision"])
         assert status["verdict"]
-        assert len(status["conditions"]) == 8
+        shadows = any(step.get("shadow") for step in self.spec["rollout"]["steps"])
+        assert len(status["conditions"]) == 8 + shadows
         self.check_step(self.status, status)
         self.status = status
 
@@ -142,7 +143,7 @@ class Cluster:
         assert self.prometheus
         began = datetime.fromisoformat(self.status["rolloutStartedAt"])
         returns = [value for at, arm, value in self.episodes if arm == revision and at > began]
-        needed = sum(step["minEpisodes"] for step in self.spec["rollout"]["steps"])
+        needed = sum(step.get("minEpisodes", 0) for step in self.spec["rollout"]["steps"])
         assert len(returns) >= needed, f"promoted on {len(returns)} of {needed} episodes"
         # The very first model may be a bad one, and then another bad one is no worse: the bar is the old stable arm's.
         assert sum(returns) / len(returns) >= 0.8 * self.quality[self.status["stable"]["uri"]]
@@ -160,7 +161,8 @@ class Cluster:
             if arm.role == "canary" and arm.weight:
                 assert (self.status.get("canary") or self.status["stable"])["revision"] == arm.revision
                 if self.status.get("canary"):
-                    assert arm.weight <= STEPS[self.status["step"]]["weight"], "the table ran ahead of the step"
+                    highest = self.spec["rollout"]["steps"][self.status["step"]]["weight"]
+                    assert arm.weight <= highest, "the table ran ahead of the step"
         pinned = self.status.get("blockedRevision")
         canary = self.status.get("canary")
         assert not (pinned and canary and pinned["revision"] == canary["revision"]), "a blocked revision is back"

@@ -19,6 +19,7 @@ from learnloop_api.kinds.base import (
     Uri,
 )
 from learnloop_api.kinds.rules import Rule
+from learnloop_api.kinds.shadow import ShadowCheck, ShadowStatus
 
 
 class ModelSource(Resource):
@@ -104,7 +105,22 @@ class Routing(Resource):
 class RolloutStep(Resource):
     """One step up."""
 
-    weight: int = Field(ge=1, le=100, description="Percent of new episodes for the canary.")
+    cel_rules: ClassVar[tuple[Rule, ...]] = (
+        Rule(
+            "(self.weight == 0) == has(self.shadow)",
+            "weight 0 and shadow go together: a shadow step has `weight: 0, shadow: {}`, any other a weight from 1",
+            ".weight",
+        ),
+    )
+
+    weight: int = Field(ge=0, le=100, description="Percent of new episodes for the canary; 0 for a shadow step.")
+    shadow: ShadowCheck | None = Field(
+        default=None,
+        description=(
+            "The canary gets copies of the requests stable answers, and nobody gets its answers. Shadow steps come "
+            "first; minEpisodes does not apply to them."
+        ),
+    )
     min_episodes: int = Field(
         default=20, ge=1, le=10_000_000, description="Finished canary episodes before the next step."
     )
@@ -125,8 +141,8 @@ class Rollout(Resource):
     cel_rules: ClassVar[tuple[Rule, ...]] = (
         Rule(
             "self.steps.map(s, s.weight).isSorted()"
-            " && self.steps.all(s, self.steps.exists_one(t, t.weight == s.weight))",
-            "the weights of the steps must rise from step to step, e.g. 10, 25, 50, 100",
+            " && self.steps.all(s, s.weight == 0 || self.steps.exists_one(t, t.weight == s.weight))",
+            "the weights of the steps must rise from step to step, e.g. 10, 25, 50, 100; shadow steps come first",
             ".steps",
         ),
         Rule(
@@ -164,13 +180,15 @@ class DeploymentTemplate(Resource):
 
     cel_rules: ClassVar[tuple[Rule, ...]] = (
         Rule(
-            "!self.analysis.metrics.exists(m, m.test == 'sequential') || self.rollout.steps.exists(s, s.weight < 100)",
-            "test: sequential compares arms while both get episodes: add a step with a weight below 100",
+            "!self.analysis.metrics.exists(m, m.test == 'sequential')"
+            " || self.rollout.steps.exists(s, s.weight > 0 && s.weight < 100)",
+            "test: sequential compares arms while both get episodes: add a step with a weight from 1 to 99",
             ".rollout",
         ),
         Rule(
-            "!self.analysis.metrics.exists(m, m.type == 'drift') || self.rollout.steps.size() > 1",
-            "type drift compares a step with those before it: add a step with a weight below 100",
+            "!self.analysis.metrics.exists(m, m.type == 'drift')"
+            " || self.rollout.steps.exists(s, s.weight > 0 && s.weight < 100)",
+            "type drift compares a step with those before it: add a step with a weight from 1 to 99",
             ".rollout",
         ),
     )
@@ -244,6 +262,7 @@ class ModelDeploymentStatus(Status):
         json_schema_extra={"listType": "map", "listMapKeys": ["name"]},
         description="The sequential tests and dry runs of the rollout under way.",
     )
+    shadow: ShadowStatus | None = Field(default=None, description="What the shadow steps of this rollout have shown.")
     routing_generation: int | None = Field(default=None, ge=0, description="Counts the writes of the routing table.")
     verdict: ShortText | None = Field(default=None, description="The last decision in one sentence.")
     replicas: int | None = Field(default=None, ge=0, description="Pods of the stable arm; the scale subresource.")

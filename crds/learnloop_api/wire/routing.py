@@ -5,6 +5,7 @@ one complete table, so a rollback is one write. In gateway mode the same weights
 table only says which arms are withdrawn.
 """
 
+from datetime import datetime
 from typing import Literal
 
 from pydantic import Field, model_validator
@@ -33,6 +34,18 @@ class Arm(WireModel):
     url: str = Field(max_length=512, description="base URL of the arm's own Service")
 
 
+class Mirror(WireModel):
+    """Copies of stable's requests go to `revision`, whose answers nobody gets (wire/shadow.py)."""
+
+    revision: str = Field(pattern=r"^[0-9a-f]{8}$")
+    percent: int = Field(default=100, ge=1, le=100, description="share of stable's episodes")
+    max_distance: float = Field(default=0.05, ge=0, description="continuous actions this near are the same")
+    by_gateway: bool = Field(
+        default=False,
+        description="the gateway copies raw requests too; the arm takes what names another arm for a copy",
+    )
+
+
 class RoutingTable(WireModel):
     """Who gets new episodes. A revision that is not listed is withdrawn: its servers refuse to act."""
 
@@ -42,8 +55,9 @@ class RoutingTable(WireModel):
     arms: list[Arm] = Field(max_length=8)
     expires_at: Timestamp | None = Field(
         default=None,
-        description="after this moment all new episodes go to stable: the operator's dead-man switch",
+        description="after this moment all new episodes go to stable and nothing is mirrored: the dead-man switch",
     )
+    mirror: Mirror | None = Field(default=None, description="the arm in shadow, if there is one")
 
     @model_validator(mode="after")
     def _weights_add_up(self) -> "RoutingTable":
@@ -52,7 +66,25 @@ class RoutingTable(WireModel):
             raise ValueError(f"arms: weights add up to {total}, must be 100")
         if len({arm.revision for arm in self.arms}) != len(self.arms):
             raise ValueError("arms: a revision is listed twice")
+        if self.mirror and not any(arm.revision == self.mirror.revision and not arm.weight for arm in self.arms):
+            raise ValueError(f"mirror: {self.mirror.revision} is not an arm of weight 0")
         return self
+
+    def to_json(self) -> str:
+        """The table as it is stored. What says nothing is left out, so that older servers, which refuse fields they
+        do not know, read every table that needs none of the newer ones."""
+        return self.model_dump_json(exclude_none=True)
+
+    def expired(self, now: datetime) -> bool:
+        """Has the operator's dead-man switch gone off?"""
+        return self.expires_at is not None and now >= self.expires_at
+
+    def mirrored(self, now: datetime) -> Arm | None:
+        """The arm that gets copies of stable's requests now."""
+        mirror = self.mirror
+        if mirror is None or self.expired(now):
+            return None
+        return next(arm for arm in self.arms if arm.revision == mirror.revision)
 
 
 class OpenEpisode(WireModel):

@@ -3,6 +3,12 @@
 from collections.abc import Mapping
 from typing import Any
 
+from learnloop_api.kinds.model_deployment import GatewayRef
+from learnloop_operator.adapters.kinds import GATEWAY, GATEWAY_CLASS
+from learnloop_operator.adapters.kube import KubeClient
+from learnloop_operator.adapters.kube_errors import KubeError
+
+MIRROR_FEATURE = "HTTPRouteRequestMirror"
 _NEEDED = ("Accepted", "ResolvedRefs")
 
 
@@ -28,3 +34,27 @@ def _first_problem(parent: Mapping[str, Any]) -> str:
             said = item or {"reason": "Unknown", "message": f"{type_} has not been reported"}
             return f"{said.get('reason')}: {said.get('message') or 'no message'}"[:500]
     return ""
+
+
+async def mirror_problem(kube: KubeClient, namespace: str, reference: GatewayRef | None) -> str:
+    """Why the gateway cannot copy requests; "" when its GatewayClass says that it can.
+
+    Gateway API, GatewayClassStatus.supportedFeatures: what an implementation does not list must not be relied on.
+    """
+    if reference is None:
+        return "spec.routing.gateway names none"
+    try:
+        gateway = await kube.find(GATEWAY, reference.namespace or namespace, reference.name)
+        if gateway is None:
+            return f"Gateway {reference.name} does not exist"
+        name = str((gateway.get("spec") or {}).get("gatewayClassName", ""))
+        found = await kube.find(GATEWAY_CLASS, "", name)
+    except KubeError as error:
+        return f"what it can do could not be read: {error}"[:500]
+    return "" if _can_mirror(found) else f"GatewayClass {name} does not list {MIRROR_FEATURE} in supportedFeatures"
+
+
+def _can_mirror(gateway_class: Mapping[str, Any] | None) -> bool:
+    features = ((gateway_class or {}).get("status") or {}).get("supportedFeatures") or ()
+    names = (item.get("name") if isinstance(item, Mapping) else item for item in features)
+    return MIRROR_FEATURE in names

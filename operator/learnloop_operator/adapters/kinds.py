@@ -10,7 +10,7 @@ from learnloop_operator.core.plan import ObjectRef
 
 @dataclass(frozen=True, slots=True)
 class ResourceKind:
-    """A namespaced kind: where the API server keeps it."""
+    """A kind: where the API server keeps it. Objects without a namespace are addressed with an empty one."""
 
     group: str
     version: str
@@ -53,6 +53,7 @@ ROLE = ResourceKind("rbac.authorization.k8s.io", "v1", "roles", "Role")
 ROLE_BINDING = ResourceKind("rbac.authorization.k8s.io", "v1", "rolebindings", "RoleBinding")
 HTTP_ROUTE = ResourceKind("gateway.networking.k8s.io", "v1", "httproutes", "HTTPRoute")
 GATEWAY = ResourceKind("gateway.networking.k8s.io", "v1", "gateways", "Gateway")
+GATEWAY_CLASS = ResourceKind("gateway.networking.k8s.io", "v1", "gatewayclasses", "GatewayClass")
 LEASE = ResourceKind("coordination.k8s.io", "v1", "leases", "Lease")
 EVENT = ResourceKind("events.k8s.io", "v1", "events", "Event")
 
@@ -71,6 +72,7 @@ ALL_KINDS = (
     ROLE_BINDING,
     HTTP_ROUTE,
     GATEWAY,
+    GATEWAY_CLASS,
     LEASE,
     EVENT,
 )

@@ -52,7 +52,7 @@ async def gather(
             arms = await _with_drift(prometheus, namespace, name, windows, arms)
         arms = await _with_custom(prometheus, namespace, windows, metrics, arms)
     except PrometheusError as error:
-        return Evidence(unavailable=str(error), reason=_reason(error))
+        return Evidence(unavailable=str(error), reason=reason_of(error))
     return Evidence(arms, clock=next(filter(None, map(clock_of, counted)), None))
 
 
@@ -139,7 +139,7 @@ async def _one_number(prometheus: Prometheus, query: str) -> float | Missing:
     try:
         samples = await prometheus.query(query)
     except PrometheusError as error:
-        return Missing(_reason(error), str(error))
+        return Missing(reason_of(error), str(error))
     if not samples:
         return Missing(reasons.EMPTY_RESULT, "the query gave no number, it must give one")
     if len(samples) > 1:
@@ -148,7 +148,8 @@ async def _one_number(prometheus: Prometheus, query: str) -> float | Missing:
     return value if math.isfinite(value) else Missing(reasons.NOT_A_NUMBER, f"the query gave {value}")
 
 
-def _reason(error: PrometheusError) -> str:
+def reason_of(error: PrometheusError) -> str:
+    """What kind of silence it is."""
     if isinstance(error, PrometheusRefused):
         return reasons.PROVIDER_REFUSED
     return reasons.PROVIDER_BAD_ANSWER if isinstance(error, PrometheusBadAnswer) else reasons.PROVIDER_DOWN

@@ -12,7 +12,7 @@ from learnloop_api.kinds.learning_agent import LearningAgentStatus
 from learnloop_api.kinds.model_deployment import ModelDeploymentSpec, ModelDeploymentStatus
 from learnloop_api.wire.routing import routing_config_map
 from learnloop_operator.adapters.event_log import with_events
-from learnloop_operator.adapters.gateway import route_problem
+from learnloop_operator.adapters.gateway import mirror_problem, route_problem
 from learnloop_operator.adapters.kinds import (
     CONFIG_MAP,
     DEPLOYMENT,
@@ -27,18 +27,20 @@ from learnloop_operator.adapters.kube import KubeClient, Object
 from learnloop_operator.adapters.pod_metrics import targets
 from learnloop_operator.adapters.prometheus import Prometheus
 from learnloop_operator.adapters.rollout_evidence import gather as gather_evidence
+from learnloop_operator.adapters.shadow_evidence import gather_shadow
 from learnloop_operator.controllers.services import Services
 from learnloop_operator.controllers.specs import read_spec, read_status
 from learnloop_operator.core.plan import Call, Plan
 from learnloop_operator.core.rollout.decide import current, decide
 from learnloop_operator.core.rollout.direct import Direct
+from learnloop_operator.core.rollout.evidence import Evidence
 from learnloop_operator.core.rollout.fast_lane import breached, subject
 from learnloop_operator.core.rollout.observe import arms
 from learnloop_operator.core.rollout.render import COMPONENT
 from learnloop_operator.core.rollout.revision import resolve
 from learnloop_operator.core.rollout.state import State
 from learnloop_operator.core.rollout.table import read as read_table
-from learnloop_operator.core.rollout.windows import windows
+from learnloop_operator.core.rollout.windows import shadow_window, windows
 from learnloop_operator.core.rollout.world import Defaults, Snapshot
 
 
@@ -70,11 +72,18 @@ class ModelDeploymentController:
         snapshot = replace(snapshot, direct=await self._direct(snapshot, state), now=self._clock())
         if breached(snapshot, state):
             return snapshot  # Prometheus has nothing to add, and may be as broken as the arm
-        asked = windows(snapshot, state)
-        deadline = spec.rollout.progress_deadline_seconds
-        evidence = await gather_evidence(self._prometheus, namespace, name, asked, spec.analysis.metrics, deadline)
+        evidence = await self._evidence(snapshot, state)
         # The clock is read again: a slow answer must not make evidence look younger than it is.
         return replace(snapshot, evidence=evidence, now=self._clock())
+
+    async def _evidence(self, snapshot: Snapshot, state: State) -> Evidence:
+        """Of the copies while the canary is in shadow, of the arms' episodes otherwise."""
+        spec, where = snapshot.spec, (self._prometheus, snapshot.namespace, snapshot.name)
+        shadowed = shadow_window(snapshot, state)
+        if shadowed is not None:
+            return await gather_shadow(*where, shadowed)
+        deadline = spec.rollout.progress_deadline_seconds
+        return await gather_evidence(*where, windows(snapshot, state), spec.analysis.metrics, deadline)
 
     async def _direct(self, snapshot: Snapshot, state: State) -> Direct | None:
         """What the fast lane knows of the arm on trial; the lane follows it as long as this is asked."""
@@ -113,7 +122,14 @@ class ModelDeploymentController:
             defaults=self._defaults,
             route_exists=route is not None and _owned(route, body),
             route_problem=route_problem(route) if spec.routing.mode == "gateway" else "",
+            mirror_problem=await self._mirror_problem(namespace, spec),
         )
+
+    async def _mirror_problem(self, namespace: str, spec: ModelDeploymentSpec) -> str:
+        shadows = any(step.shadow for step in spec.rollout.steps)
+        if spec.routing.mode != "gateway" or not shadows:
+            return ""
+        return await mirror_problem(self._kube, namespace, spec.routing.gateway)
 
     async def _agent(self, namespace: str, spec: ModelDeploymentSpec) -> LearningAgentStatus | None:
         if spec.model.learning_agent_ref is None:

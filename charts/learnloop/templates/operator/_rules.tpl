@@ -47,6 +47,10 @@
 - apiGroups: [gateway.networking.k8s.io]
   resources: [gateways]
   verbs: [get]
+# Whether its implementation can copy requests (shadow steps). Without this right the policy servers do.
+- apiGroups: [gateway.networking.k8s.io]
+  resources: [gatewayclasses]
+  verbs: [get]
 # list: why pods cannot be made, which nothing but events says.
 - apiGroups: [events.k8s.io]
   resources: [events]

@@ -7,12 +7,14 @@ the routing table. So the table never runs ahead of the status, whenever the ope
 from dataclasses import replace
 
 from learnloop_api.kinds.model_deployment import RolloutStep
+from learnloop_api.kinds.shadow import ShadowCheck
 from learnloop_api.names import ANNOTATION_ABORT, ANNOTATION_APPROVE
 from learnloop_operator.core.rollout import reasons
 from learnloop_operator.core.rollout.capacity import canary_replicas, hopeless, world
 from learnloop_operator.core.rollout.fast_lane import gross_breach
 from learnloop_operator.core.rollout.judge import Judgement, judge_canary, observed, young
 from learnloop_operator.core.rollout.move import Move, happened
+from learnloop_operator.core.rollout.shadow_step import judge_shadow
 from learnloop_operator.core.rollout.state import Arm, State
 from learnloop_operator.core.rollout.step_base import begun
 from learnloop_operator.core.rollout.waiting import evidence_for, overdue, stalled
@@ -97,7 +99,24 @@ def _at_step(snapshot: Snapshot, state: State, canary: Arm, step: int) -> Move:
     wanted = snapshot.spec.rollout.steps[step]
     if state.weight != wanted.weight:
         return _to_weight(snapshot, state, canary, step, wanted)
+    if wanted.shadow is not None:
+        return _in_shadow(snapshot, state, canary, step, wanted, wanted.shadow)
     return _hold(snapshot, state, canary, step, wanted, verdict) or _pass(snapshot, state, canary, step)
+
+
+def _in_shadow(
+    snapshot: Snapshot, state: State, canary: Arm, step: int, wanted: RolloutStep, bars: ShadowCheck
+) -> Move:
+    """No episode is at stake, so nothing but the copies is judged."""
+    verdict = judge_shadow(snapshot, state, bars)
+    if verdict.breach:
+        return roll_back(snapshot, state, canary, reasons.CHECK_FAILED, verdict.breach)
+    if verdict.hold:
+        interval, missing = float(snapshot.spec.analysis.interval_seconds), snapshot.evidence.unavailable
+        reason = snapshot.evidence.reason if missing else reasons.NOT_ENOUGH_DATA
+        return _wait(state, reason, f"in shadow: {verdict.hold}", interval, missing or verdict.hold)
+    patience = _wait_for_time_and_people(snapshot, state, canary, step, wanted, f"in shadow: {verdict.passed}")
+    return patience or _pass(snapshot, replace(state, step_started_at=stamp(snapshot.now)), canary, step)
 
 
 def _to_weight(snapshot: Snapshot, state: State, canary: Arm, step: int, wanted: RolloutStep) -> Move:
@@ -133,6 +152,13 @@ def _hold(
             state, missing.reason, f"{at}: {missing.text}", min(interval, waits.soon or interval), missing.text
         )
         return stalled(snapshot, wait) if overdue(snapshot, state, canary, missing) else wait
+    return _wait_for_time_and_people(snapshot, state, canary, step, wanted, at)
+
+
+def _wait_for_time_and_people(
+    snapshot: Snapshot, state: State, canary: Arm, step: int, wanted: RolloutStep, at: str
+) -> Move | None:
+    interval = float(snapshot.spec.analysis.interval_seconds)
     rest = wanted.min_seconds - seconds_since(state.step_started_at, snapshot.now)
     if rest > 0:
         return _wait(
@@ -149,7 +175,8 @@ def _pass(snapshot: Snapshot, state: State, canary: Arm, step: int) -> Move:
         state = replace(state, observed_approve=snapshot.annotations.get(ANNOTATION_APPROVE))
     if step + 1 < len(snapshot.spec.rollout.steps):
         after = replace(state, step=step + 1)
-        sentence = f"step {step + 1}/{len(snapshot.spec.rollout.steps)} passed at {state.weight} %"
+        where = f"at {state.weight} %" if state.weight else "in shadow"
+        sentence = f"step {step + 1}/{len(snapshot.spec.rollout.steps)} passed {where}"
         return Move(after, "Progressing", reasons.STEPPING, sentence, again_after=0.0, data="")
     return _promote(snapshot, state, canary)
 

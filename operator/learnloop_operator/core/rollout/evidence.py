@@ -11,6 +11,7 @@ from enum import Enum
 
 from learnloop_api.kinds.analysis import MetricThreshold
 from learnloop_operator.core.rollout import reasons
+from learnloop_operator.core.rollout.shadow_evidence import ShadowEvidence
 from learnloop_operator.core.sequential.betting import Counts
 from learnloop_operator.core.sequential.latency import Histogram, quantile_of
 
@@ -68,6 +69,8 @@ class Evidence:
     """What kind of unavailable."""
     clock: datetime | None = None
     """Prometheus' own clock when it answered."""
+    shadow: ShadowEvidence | None = None
+    """Of the arm in shadow, since its step began; None when none is."""
 
 
 class Verdict(Enum):

@@ -53,6 +53,7 @@ PAUSED = "Paused"
 ROLLED_BACK_CONDITION = "RolledBack"
 DATA_AVAILABLE = "DataAvailable"
 FAST_LANE = "FastLane"
+SHADOWING = "Shadowing"
 
 PROVIDER = (PROVIDER_DOWN, PROVIDER_REFUSED, PROVIDER_BAD_ANSWER)
 """Reasons why nobody can tell whether there is data."""

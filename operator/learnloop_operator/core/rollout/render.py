@@ -8,6 +8,7 @@ from learnloop_api.kinds.base import PodOptions
 from learnloop_api.wire.routing import ROUTING_KEY, RoutingTable, arm_name, routing_config_map
 from learnloop_operator.core.owner import child, standard_labels
 from learnloop_operator.core.pods import Main, pod_template
+from learnloop_operator.core.rollout.shadow_step import only_stable_answers
 from learnloop_operator.core.rollout.state import Arm, State
 from learnloop_operator.core.rollout.table import write_blocked
 from learnloop_operator.core.rollout.world import Snapshot
@@ -83,15 +84,16 @@ def routing(snapshot: Snapshot, state: State, table: RoutingTable) -> Manifest:
         name=routing_config_map(snapshot.name),
         labels=labels(snapshot),
         annotations=write_blocked(state.blocked),
-        data={ROUTING_KEY: table.model_dump_json()},
+        data={ROUTING_KEY: table.to_json()},
     )
 
 
 def entry_service(snapshot: Snapshot, state: State) -> Manifest:
     """The address users know. service mode: every arm's pods answer there and draw the arm by the table. gateway
-    mode: the Gateway draws, so whoever comes past it gets the stable arm."""
-    past_gateway = snapshot.spec.routing.mode == "gateway" and state.stable
-    return _service(snapshot, snapshot.name, None, state.stable.revision if past_gateway and state.stable else None)
+    mode: the Gateway draws, so whoever comes past it gets the stable arm. So does everybody while the canary is in
+    shadow: clients that know no episodes are answered by whichever pod they reach."""
+    alone = snapshot.spec.routing.mode == "gateway" or only_stable_answers(snapshot, state)
+    return _service(snapshot, snapshot.name, None, state.stable.revision if alone and state.stable else None)
 
 
 def arm_service(snapshot: Snapshot, revision: str) -> Manifest:

@@ -5,13 +5,14 @@ from typing import Any
 
 from learnloop_api import names
 from learnloop_api.kinds.base import Condition
-from learnloop_api.kinds.model_deployment import ArmStatus, ModelDeploymentStatus
+from learnloop_api.kinds.model_deployment import ArmStatus, ModelDeploymentStatus, RolloutStep
 from learnloop_operator.core.conditions import FALSE, TRUE, UNKNOWN, condition, merge, ready_triplet
 from learnloop_operator.core.rollout import fast_lane, reasons
 from learnloop_operator.core.rollout.capacity import replicas, world
 from learnloop_operator.core.rollout.dry_run import remark
 from learnloop_operator.core.rollout.move import Move
 from learnloop_operator.core.rollout.record import Pace, save
+from learnloop_operator.core.rollout.shadow_step import figures, mirror_for
 from learnloop_operator.core.rollout.state import Arm
 from learnloop_operator.core.rollout.world import Snapshot
 from learnloop_operator.core.times import seconds_since
@@ -32,12 +33,13 @@ def status(snapshot: Snapshot, move: Move, routing_generation: int | None) -> di
         previous=_arm(snapshot, move, state.previous),
         weight=state.weight if state.canary else None,
         step=state.step,
-        step_text=None if state.step is None else f"{state.step + 1}/{len(steps)}",
+        step_text=_step_text(steps, state.step),
         step_started_at=state.step_started_at,
         step_base_episodes=None if state.step is None else state.step_base,
         rollout_started_at=state.rollout_started_at,
         promoted_at=state.promoted_at,
         blocked_revision=state.blocked,
+        shadow=figures(snapshot, state),
         routing_generation=routing_generation,
         verdict=sentence[:1024],
         replicas=world(snapshot, revision).replicas if revision else 0,
@@ -56,6 +58,12 @@ def _pace(snapshot: Snapshot, move: Move) -> Pace:
     elapsed = seconds_since(move.state.rollout_started_at, snapshot.now)
     rate = seen.episodes / elapsed if seen and elapsed > 0.0 else 0.0
     return Pace(snapshot.now, move.state.weight / 100.0, rate)
+
+
+def _step_text(steps: list[RolloutStep], step: int | None) -> str | None:
+    if step is None:
+        return None
+    return f"{step + 1}/{len(steps)}{' shadow' if steps[step].shadow else ''}"
 
 
 def _sentence(snapshot: Snapshot, move: Move) -> tuple[str, bool]:
@@ -131,6 +139,7 @@ def _conditions(snapshot: Snapshot, move: Move, sentence: str, stalled: bool) ->
         ),
         _data(move, generation),
         fast_lane.condition_of(snapshot),
+        *_shadowing(snapshot, move, generation),
     ]
     before = [item.to_kube() for item in snapshot.before.conditions]
     return merge(before, wanted, snapshot.time)
@@ -146,3 +155,18 @@ def _data(move: Move, generation: int) -> dict[str, Any]:
     if move.data:
         return condition(reasons.DATA_AVAILABLE, FALSE, why, move.data, generation)
     return condition(reasons.DATA_AVAILABLE, TRUE, "Complete", "every check has its numbers", generation)
+
+
+def _shadowing(snapshot: Snapshot, move: Move, generation: int) -> list[dict[str, Any]]:
+    """Who copies requests to the canary; only where a step asks for it."""
+    if not any(step.shadow for step in snapshot.spec.rollout.steps):
+        return []
+    mirror = mirror_for(snapshot, move.state)
+    if mirror is None:
+        return [condition(reasons.SHADOWING, FALSE, "NotInShadow", "no canary is at a shadow step", generation)]
+    text = f"the policy servers of stable copy {mirror.percent} % of its episodes to {mirror.revision}"
+    if mirror.by_gateway:
+        said = f"{text}, and the gateway every request"
+        return [condition(reasons.SHADOWING, TRUE, "MirroredByGateway", said, generation)]
+    said = f"{text}; the gateway does not: {snapshot.mirror_problem}" if snapshot.mirror_problem else text
+    return [condition(reasons.SHADOWING, TRUE, "MirroredByServers", said, generation)]

@@ -6,6 +6,7 @@ from datetime import datetime, timedelta
 from learnloop_api.kinds.model_deployment import BlockedRevision
 from learnloop_api.names import GROUP, PORT_SERVING
 from learnloop_api.wire.routing import ROUTING_KEY, Arm, RoutingTable, arm_name
+from learnloop_operator.core.rollout.shadow_step import mirror_for
 from learnloop_operator.core.rollout.state import State
 from learnloop_operator.core.rollout.world import RoutingWorld, Snapshot
 
@@ -20,8 +21,11 @@ def table_for(snapshot: Snapshot, state: State) -> RoutingTable:
     """The table for `state`: the live one when it says the same, else a new one with the next generation."""
     live = snapshot.routing.table
     arms = _arms(snapshot, state)
-    expires = _expiry(live.expires_at if live else None, snapshot.now) if state.canary and state.weight else None
-    if live and live.arms == arms and live.mode == snapshot.spec.routing.mode and live.expires_at == expires:
+    mirror = mirror_for(snapshot, state)
+    mortal = mirror is not None or (state.canary is not None and state.weight > 0)
+    expires = _expiry(live.expires_at if live else None, snapshot.now) if mortal else None
+    said = (arms, snapshot.spec.routing.mode, expires, mirror)
+    if live and said == (live.arms, live.mode, live.expires_at, live.mirror):
         return live
     generation = max(live.generation if live else 0, snapshot.before.routing_generation or 0) + 1
     return RoutingTable(
@@ -30,6 +34,7 @@ def table_for(snapshot: Snapshot, state: State) -> RoutingTable:
         generation=generation,
         arms=arms,
         expires_at=expires,
+        mirror=mirror,
     )
 
 

@@ -23,7 +23,10 @@ class Window:
 
 def windows(snapshot: Snapshot, state: State) -> tuple[Window, ...]:
     """While a canary is out both arms are compared over the whole rollout: at 100 % stable has no fresh episodes left.
-    A guarded arm is watched since its promotion, against the old arm's figures of the rollout."""
+    A guarded arm is watched since its promotion, against the old arm's figures of the rollout. An arm in shadow plays
+    no episodes."""
+    if shadow_window(snapshot, state) is not None:
+        return ()
     since_rollout = _seconds(state.rollout_started_at, snapshot)
     if state.stable and state.canary and state.step is not None:
         recent = 0 if at_first_weight(snapshot, state) else _seconds(state.step_started_at, snapshot)
@@ -43,7 +46,17 @@ def windows(snapshot: Snapshot, state: State) -> tuple[Window, ...]:
 
 def at_first_weight(snapshot: Snapshot, state: State) -> bool:
     """No earlier step has got episodes; a step that was taken and whose weight was not raised yet has none either."""
-    return state.weight <= snapshot.spec.rollout.steps[0].weight
+    first = next((step.weight for step in snapshot.spec.rollout.steps if step.weight), 100)
+    return state.weight <= first
+
+
+def shadow_window(snapshot: Snapshot, state: State) -> Window | None:
+    """While a canary is in shadow: its copies since the step began."""
+    if state.canary is None or state.step is None or state.weight:
+        return None
+    if snapshot.spec.rollout.steps[state.step].shadow is None:
+        return None
+    return Window(state.canary.revision, _seconds(state.step_started_at, snapshot))
 
 
 def _seconds(since: str | None, snapshot: Snapshot) -> int:

@@ -78,6 +78,8 @@ class Snapshot(BaseSnapshot):
     route_exists: bool = False
     route_problem: str = ""
     """gateway mode: why the HTTPRoute carries no traffic, in the words of its controller."""
+    mirror_problem: str = ""
+    """gateway mode with shadow steps: why the gateway cannot copy requests; "" when it can."""
 
     @property
     def annotations(self) -> Mapping[str, str]:

@@ -4,6 +4,7 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
 from rollout_cluster import BAD, BETTER, GOOD, SHA, Cluster, uri
+from shadow_cluster import ShadowCluster
 
 from learnloop_api import names
 
@@ -81,4 +82,30 @@ class Chaos(RuleBasedStateMachine):
 TestChaos = Chaos.TestCase
 TestChaos.settings = settings(
     max_examples=settings().max_examples, stateful_step_count=15, suppress_health_check=list(HealthCheck)
+)
+
+
+class ShadowChaos(Chaos):
+    """The same for a rollout that begins in shadow, where the canary may fail on copies, too."""
+
+    @initialize()
+    def begin(self) -> None:
+        self.shadow = ShadowCluster()
+        self.cluster, self.models = self.shadow, 0
+
+    @rule(share=st.sampled_from([0.0, 0.9]))
+    def fail_in_shadow(self, share: float) -> None:
+        self.shadow.failing = share
+
+    def teardown(self) -> None:
+        if hasattr(self, "cluster"):
+            self.shadow.failing = 0.0
+        super().teardown()
+
+
+TestShadowChaos = ShadowChaos.TestCase
+TestShadowChaos.settings = settings(
+    max_examples=max(10, settings().max_examples // 3),
+    stateful_step_count=15,
+    suppress_health_check=list(HealthCheck),
 )

@@ -1,0 +1,88 @@
+"""What Prometheus knows of an arm in shadow: one query for all of it."""
+
+import math
+from collections.abc import Sequence
+
+from learnloop_api import names
+from learnloop_operator.adapters.prometheus import Prometheus, PrometheusError, Sample
+from learnloop_operator.adapters.rollout_evidence import reason_of
+from learnloop_operator.core.rollout.evidence import Evidence
+from learnloop_operator.core.rollout.shadow_evidence import ShadowEvidence
+from learnloop_operator.core.rollout.windows import Window
+
+_SIGNAL = "learnloop_signal"
+_COUNTERS = {
+    "compared": names.METRIC_SHADOW_COMPARED,
+    "agreed": names.METRIC_SHADOW_AGREED,
+    "errors": names.METRIC_SHADOW_ERRORS,
+    "lost": names.METRIC_SHADOW_LOST,
+    "weight": names.METRIC_SHADOW_WEIGHT,
+    "squares": names.METRIC_SHADOW_WEIGHT_SQUARES,
+    "weighted_gain": names.METRIC_SHADOW_WEIGHTED_GAIN,
+    "weighted_loss": names.METRIC_SHADOW_WEIGHTED_LOSS,
+    "gain": names.METRIC_SHADOW_GAIN,
+    "loss": names.METRIC_SHADOW_LOSS,
+}
+
+
+async def gather_shadow(prometheus: Prometheus, namespace: str, name: str, window: Window) -> Evidence:
+    """What is known of the arm of `window`. Never raises: what cannot be had is said in the evidence itself."""
+    try:
+        samples = await prometheus.query(shadow_query(namespace, name, window))
+    except PrometheusError as error:
+        return Evidence(unavailable=str(error), reason=reason_of(error))
+    return Evidence(shadow=shadow_evidence(samples))
+
+
+def shadow_query(namespace: str, name: str, window: Window) -> str:
+    """All counters of the arm over the window in one vector, told apart by the label `learnloop_signal`.
+
+    As for episodes, the counters of a pod that was born in the window count as they stand.
+    """
+    seconds = window.seconds
+
+    def part(signal: str, metric: str, more: str = "", by: str = "revision") -> str:
+        select = f'namespace="{namespace}", model_deployment="{name}", revision="{window.revision}"{more}'
+        series = f"{metric}{{{select}}}"
+        born = f"last_over_time({series}[{seconds}s]) unless {series} offset {seconds}s"
+        total = f"sum by ({by}) (({born}) or increase({series}[{seconds}s]))"
+        return f'label_replace({total}, "{_SIGNAL}", "{signal}", "", "")'
+
+    parts = [part(signal, metric) for signal, metric in _COUNTERS.items()]
+    parts.append(part("episodes", names.METRIC_SHADOW_EPISODES, ', use="counted"'))
+    parts.append(part("within", f"{names.METRIC_SHADOW_SECONDS}_bucket", by="revision, le"))
+    return " or ".join(parts)
+
+
+def shadow_evidence(samples: Sequence[Sample]) -> ShadowEvidence | None:
+    """The answer to `shadow_query`; None when the arm has reported nothing at all."""
+    sums: dict[str, float] = {}
+    within: dict[float, float] = {}
+    for sample in samples:
+        signal = sample.labels.get(_SIGNAL, "")
+        if signal == "within":
+            within[_bound(sample.labels.get("le", ""))] = max(0.0, sample.value)
+        else:
+            sums[signal] = max(0.0, sample.value)
+    if "compared" not in sums:
+        return None
+    return ShadowEvidence(
+        compared=sums["compared"],
+        agreed=min(sums.get("agreed", 0.0), sums["compared"]),
+        errors=sums.get("errors", 0.0),
+        lost=sums.get("lost", 0.0),
+        within=within,
+        episodes=sums.get("episodes", 0.0),
+        weight=sums.get("weight", 0.0),
+        squares=sums.get("squares", 0.0),
+        weighted_return=sums.get("weighted_gain", 0.0) - sums.get("weighted_loss", 0.0),
+        stable_return=sums.get("gain", 0.0) - sums.get("loss", 0.0),
+    )
+
+
+def _bound(text: str) -> float:
+    """The bound of a histogram bucket in seconds, `+Inf` included; one that is no number bounds nothing."""
+    try:
+        return float(text)
+    except ValueError:
+        return math.inf

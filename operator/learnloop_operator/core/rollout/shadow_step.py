@@ -1,0 +1,83 @@
+"""A shadow step: the canary sees copies of live requests, and nobody sees its answers."""
+
+from learnloop_api.kinds.shadow import ShadowCheck, ShadowStatus
+from learnloop_api.wire.routing import Mirror
+from learnloop_operator.core.rollout.evidence import Verdict
+from learnloop_operator.core.rollout.judge import Judgement
+from learnloop_operator.core.rollout.shadow_bars import checks, summary
+from learnloop_operator.core.rollout.shadow_evidence import ShadowEvidence
+from learnloop_operator.core.rollout.state import State
+from learnloop_operator.core.rollout.windows import SHORTEST
+from learnloop_operator.core.rollout.world import Snapshot
+from learnloop_operator.core.times import seconds_since
+
+GROWTH = 1.1
+"""Figures are rewritten when a tenth more requests were compared: they tell nothing new before."""
+
+
+def shadow_of(snapshot: Snapshot, state: State) -> ShadowCheck | None:
+    """The bars of the shadow step the rollout is at."""
+    if state.canary is None or state.step is None or state.weight:
+        return None
+    return snapshot.spec.rollout.steps[state.step].shadow
+
+
+def mirror_for(snapshot: Snapshot, state: State) -> Mirror | None:
+    """What the routing table says about copies."""
+    bars = shadow_of(snapshot, state)
+    if bars is None or state.canary is None:
+        return None
+    return Mirror(
+        revision=state.canary.revision,
+        percent=bars.percent,
+        max_distance=bars.max_distance,
+        by_gateway=snapshot.spec.routing.mode == "gateway" and not snapshot.mirror_problem,
+    )
+
+
+def only_stable_answers(snapshot: Snapshot, state: State) -> bool:
+    """Whether the canary's pods must stay out of the address that users know: before and in its shadow steps."""
+    if state.canary is None or state.weight:
+        return False
+    steps = snapshot.spec.rollout.steps
+    return steps[state.step if state.step is not None else 0].shadow is not None
+
+
+def judge_shadow(snapshot: Snapshot, state: State, bars: ShadowCheck) -> Judgement:
+    """Weigh what the copies have shown. Missing data holds."""
+    if snapshot.evidence.unavailable:
+        return Judgement(hold=f"no evidence: {snapshot.evidence.unavailable}")
+    if seconds_since(state.step_started_at, snapshot.now) < SHORTEST:
+        return Judgement(hold=f"evidence counts from {SHORTEST:.0f} s after the step's start on")
+    seen = snapshot.evidence.shadow or ShadowEvidence()
+    found = checks(bars, seen, snapshot.spec.analysis.alpha)
+    breach = "; ".join(item.sentence for item in found if item.verdict is Verdict.BREACH)
+    missing = [item.sentence for item in found if item.verdict is Verdict.HOLD]
+    if seen.compared < bars.min_requests:
+        missing.insert(0, f"{bars.min_requests} compared requests")
+    told = figures(snapshot, state)
+    said = told.message if told else ""
+    return Judgement(breach=breach, hold=f"{said}; waiting for {', '.join(missing)}" if missing else "", passed=said)
+
+
+def figures(snapshot: Snapshot, state: State) -> ShadowStatus | None:
+    """The figures to show: those on record until a tenth more is known; none once another rollout has begun."""
+    before, seen = snapshot.before, snapshot.evidence.shadow
+    old = before.shadow if before.rollout_started_at == state.rollout_started_at else None
+    bars = _looked_at(snapshot)
+    if bars is None or seen is None or snapshot.evidence.unavailable:
+        return old
+    if seconds_since(before.step_started_at, snapshot.now) < SHORTEST:
+        return old
+    new = summary(bars, seen)
+    if old is None or not old.requests <= new.requests < GROWTH * old.requests:
+        return new
+    return new if old.requests < bars.min_requests <= new.requests else old
+
+
+def _looked_at(snapshot: Snapshot) -> ShadowCheck | None:
+    """The bars of the shadow step that this pass has evidence of."""
+    before, steps = snapshot.before, snapshot.spec.rollout.steps
+    if before.canary is None or before.step is None or before.weight:
+        return None
+    return steps[min(before.step, len(steps) - 1)].shadow

@@ -1,0 +1,108 @@
+"""The arm in shadow: runs its policy on copies of live requests, compares, counts, and tells nobody what it thinks."""
+
+import time
+from collections.abc import Callable
+from typing import TypeVar
+
+import numpy as np
+from pydantic import ValidationError
+
+from learnloop_api.wire.shadow import Decision, Ending, ShadowBatch
+from learnloop_serving.off_policy import OffPolicy, log_probability
+from learnloop_serving.policy import Policy, PolicyError
+from learnloop_serving.refusal import Refusal, invalid
+from learnloop_serving.routing import RoutingState
+from learnloop_serving.shadow_metrics import ShadowMetrics
+
+T = TypeVar("T")
+
+
+class Shadow:
+    """One server's share of the copies."""
+
+    def __init__(self, revision: str, routing: RoutingState, metrics: ShadowMetrics) -> None:
+        self._revision = revision
+        self._routing = routing
+        self._metrics = metrics
+        self._episodes = OffPolicy()
+
+    @property
+    def on(self) -> bool:
+        """Is this the arm in shadow? Then no user may get its answers."""
+        table = self._routing.table
+        return table is not None and table.mirror is not None and table.mirror.revision == self._revision
+
+    def is_copy(self, arm: str | None) -> bool:
+        """Is a request that names `arm` a copy made by the gateway? Its answer goes to nobody."""
+        table = self._routing.table
+        return (
+            self.on and arm != self._revision and table is not None and bool(table.mirror and table.mirror.by_gateway)
+        )
+
+    def read(self, body: bytes) -> ShadowBatch:
+        """The copies of a POST /v1/shadow; raises Refusal 400, and 410 when this arm is not the one in shadow."""
+        try:
+            batch = ShadowBatch.model_validate_json(body)
+        except ValidationError as error:
+            raise invalid(error) from error
+        if batch.revision != self._revision or not self.on:
+            raise Refusal(410, "ArmWithdrawn", f"revision {batch.revision} is not in shadow at this server")
+        return batch
+
+    def take(self, policy: Policy, batch: ShadowBatch) -> None:
+        """Run, compare and count every copy. Never raises for what the policy does."""
+        for decision in batch.decisions:
+            self._metrics.copies["server"].inc()
+            self._decide(policy, decision)
+        for ending in batch.endings:
+            self._end(ending)
+
+    def answer_copy(self, work: Callable[[], T]) -> T:
+        """Do `work` for a copy made by the gateway, measured as such; whatever it raises is counted and raised."""
+        self._metrics.copies["gateway"].inc()
+        start = time.perf_counter()
+        try:
+            return work()
+        except PolicyError:
+            self._metrics.errors.inc()
+            raise
+        finally:
+            self._metrics.observe(time.perf_counter() - start)
+
+    def _decide(self, policy: Policy, decision: Decision) -> None:
+        start = time.perf_counter()
+        try:
+            greedy, logits = _run(policy, decision.observation)
+        except PolicyError:
+            self._metrics.errors.inc()
+            return
+        self._metrics.observe(time.perf_counter() - start)
+        self._metrics.compared.inc()
+        if self._same(greedy, decision.greedy):
+            self._metrics.agreed.inc()
+        if decision.episode_id is None:
+            return
+        known = decision.action is not None and logits is not None and 0 <= decision.action < len(logits)
+        mine = log_probability(logits, decision.action) if known and logits and decision.action is not None else None
+        self._episodes.step(decision.episode_id, decision.log_prob, mine)
+
+    def _same(self, mine: int | list[float], theirs: int | list[float]) -> bool:
+        if isinstance(mine, int) or isinstance(theirs, int):
+            return mine == theirs
+        table = self._routing.table
+        bound = table.mirror.max_distance if table and table.mirror else 0.0
+        return len(mine) == len(theirs) and all(abs(a - b) <= bound for a, b in zip(mine, theirs, strict=True))
+
+    def _end(self, ending: Ending) -> None:
+        use, weight = self._episodes.end(ending.episode_id, ending.status == "completed", ending.length)
+        self._metrics.played(use, weight, ending.episode_return)
+
+
+def _run(policy: Policy, observation: list[float]) -> tuple[int | list[float], list[float] | None]:
+    """(greedy action, logits) for one observation; no logits for a continuous policy. Raises PolicyError."""
+    if policy.observations is not None and len(observation) != policy.observations:
+        raise PolicyError(f"observation has {len(observation)} numbers, the policy takes {policy.observations}")
+    action, logits = policy.run(np.array([observation], dtype=np.float32))
+    if policy.continuous:
+        return action[0].tolist(), None
+    return int(action[0]), logits[0].tolist()

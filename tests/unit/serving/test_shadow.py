@@ -1,0 +1,276 @@
+"""Shadow mode on real servers and real policies: the arm sees every copy, users see nothing of it."""
+
+import json
+import math
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import httpx
+import numpy as np
+import pytest
+from policy_world import CANARY, STABLE, LiveServer, linear_policy, table, write_policy
+
+from learnloop_api import names
+from learnloop_api.wire.routing import RoutingTable
+from learnloop_serving.mirror import QUEUE_ITEMS
+from learnloop_serving.off_policy import CLIP, OffPolicy, log_probability
+from learnloop_serving.policy import OnnxPolicy
+
+Start = Callable[..., LiveServer]
+OBSERVATIONS = [[x, 0.0, 0.0, 0.0] for x in (1.0, -1.0, 0.4, -0.3)]
+
+
+def pair(
+    start: Start, tmp_path: Path, weights: tuple[tuple[float, float], ...] | None = None
+) -> tuple[LiveServer, ...]:
+    """Stable, and an arm in shadow with other weights (left out: the same)."""
+    path = tmp_path / "shadow.onnx"
+    write_policy(path, **({"weights": weights} if weights else {}))
+    stable = start(policy=linear_policy(tmp_path))
+    return stable, start(revision=CANARY, policy=OnnxPolicy(path))
+
+
+def mirroring(stable: LiveServer, url: str, **mirror: object) -> str:
+    arms = (STABLE, "stable", 100, stable.url), (CANARY, "canary", 0, url)
+    return table(*arms, mirror={"revision": CANARY, **mirror})
+
+
+def shadow(server: LiveServer, name: str, **labels: str) -> float:
+    return server.metric(name, **({"revision": CANARY} | labels))
+
+
+def eventually(look: Callable[[], bool], what: str) -> None:
+    deadline = time.monotonic() + 60
+    while not look():
+        assert time.monotonic() < deadline, what
+        time.sleep(0.02)
+
+
+def play(server: LiveServer, episode: str, episode_return: float, explore: bool = True) -> None:
+    """One episode of four steps."""
+    for observation in OBSERVATIONS:
+        answer = server.post(f"/v1/episodes/{episode}/act", {"observation": observation, "explore": explore})
+        assert answer.status_code == 200
+    end = {"status": "completed", "episode_return": episode_return, "length": len(OBSERVATIONS), "success": True}
+    assert server.post(f"/v1/episodes/{episode}/end", end).status_code == 200
+
+
+def test_an_equal_policy_in_shadow_agrees_on_every_request_and_is_worth_what_stable_earned(
+    start: Start, tmp_path: Path
+) -> None:
+    stable, canary = pair(start, tmp_path)
+    for server in (stable, canary):
+        server.route(mirroring(stable, canary.url))
+    for number in range(6):
+        play(stable, f"e{number}", 10.0)
+    eventually(lambda: shadow(canary, names.METRIC_SHADOW_EPISODES, use="counted") == 6, "six episodes counted")
+    assert shadow(canary, names.METRIC_SHADOW_COMPARED) == 24
+    assert shadow(canary, names.METRIC_SHADOW_AGREED) == 24
+    assert shadow(canary, names.METRIC_SHADOW_SECONDS + "_count") == 24
+    weight = shadow(canary, names.METRIC_SHADOW_WEIGHT)
+    assert weight == pytest.approx(6.0), "equal policies give every episode weight 1"
+    assert shadow(canary, names.METRIC_SHADOW_WEIGHTED_GAIN) / weight == pytest.approx(10.0)
+    assert canary.metric(names.METRIC_EPISODES_ENDED, outcome="success") == 0, "the arm in shadow played nothing itself"
+
+
+def test_an_opposite_policy_never_agrees_and_fails_on_what_it_cannot_take(start: Start, tmp_path: Path) -> None:
+    stable, canary = pair(start, tmp_path, ((-1.0, 1.0),) + ((0.0, 0.0),) * 3)
+    for server in (stable, canary):
+        server.route(mirroring(stable, canary.url))
+    play(stable, "e", 1.0, explore=False)
+    eventually(lambda: shadow(canary, names.METRIC_SHADOW_EPISODES, use="deterministic") == 1, "nothing was drawn")
+    assert shadow(canary, names.METRIC_SHADOW_AGREED) == 0
+    wide = start(revision=CANARY, policy=OnnxPolicy(_wide(tmp_path)))
+    for server in (stable, wide):
+        server.route(mirroring(stable, wide.url))
+    play(stable, "f", 1.0)
+    eventually(lambda: shadow(wide, names.METRIC_SHADOW_ERRORS) == 4, "four failures")
+    assert shadow(wide, names.METRIC_SHADOW_COMPARED) == 0
+
+
+def _wide(directory: Path) -> Path:
+    write_policy(directory / "wide.onnx", weights=((1.0, -1.0),) * 5)
+    return directory / "wide.onnx"
+
+
+def test_requests_that_know_no_episodes_are_copied_too(start: Start, tmp_path: Path) -> None:
+    stable, canary = pair(start, tmp_path)
+    for server in (stable, canary):
+        server.route(mirroring(stable, canary.url))
+    tensor = {"name": "observation", "datatype": "FP32", "shape": [2, 4], "data": [1, 0, 0, 0, -1, 0, 0, 0]}
+    assert stable.post("/v2/models/cart/infer", {"inputs": [tensor]}).status_code == 200
+    eventually(lambda: shadow(canary, names.METRIC_SHADOW_AGREED) == 2, "both rows compared")
+
+
+def test_nobody_gets_an_answer_of_the_arm_in_shadow(start: Start, tmp_path: Path) -> None:
+    stable, canary = pair(start, tmp_path)
+    for server in (stable, canary):
+        server.route(mirroring(stable, canary.url))
+    opened = {canary.post("/v1/episodes", {}).json()["revision"] for _ in range(50)}
+    assert opened == {STABLE}
+    acted = canary.post("/v1/episodes/e/act", {"observation": OBSERVATIONS[0]})
+    assert (acted.status_code, acted.json()["reason"]) == (410, "ArmWithdrawn")
+    tensor = {"name": "observation", "datatype": "FP32", "shape": [1, 4], "data": OBSERVATIONS[0]}
+    assert canary.post("/v2/models/cart/infer", {"inputs": [tensor]}).status_code == 410
+
+
+def test_a_copy_made_by_the_gateway_is_measured_as_such_and_as_nothing_else(start: Start, tmp_path: Path) -> None:
+    canary = start(revision=CANARY, mode="gateway", policy=linear_policy(tmp_path))
+    canary.route(mirroring(canary, canary.url, by_gateway=True))
+    header = {names.HEADER_ARM: STABLE}
+    assert canary.post("/v1/episodes/e/act", {"observation": OBSERVATIONS[0]}, **header).status_code == 200
+    end = {"status": "completed", "episode_return": 1.0, "length": 1}
+    assert canary.post("/v1/episodes/e/end", end, **header).status_code == 200
+    tensor = {"name": "observation", "datatype": "FP32", "shape": [1, 4], "data": OBSERVATIONS[0]}
+    assert canary.post("/v2/models/cart/infer", {"inputs": [tensor]}).status_code == 200
+    assert shadow(canary, names.METRIC_SHADOW_COPIES, source="gateway") == 2
+    assert shadow(canary, names.METRIC_SHADOW_SECONDS + "_count") == 2
+    assert canary.metric(names.METRIC_REQUEST_SECONDS + "_count", verb="act") == 0
+    assert canary.metric(names.METRIC_EPISODES_ENDED, outcome="success") == 0
+
+
+@pytest.fixture
+def black_hole() -> Iterator[str]:
+    """A receiver that takes connections and bytes and never answers."""
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        listener.listen(64)
+        held: list[socket.socket] = []
+
+        def hold() -> None:
+            try:
+                while True:
+                    held.append(listener.accept()[0])
+            except OSError:
+                return
+
+        threading.Thread(target=hold, daemon=True).start()
+        yield f"http://127.0.0.1:{listener.getsockname()[1]}"
+        for connection in held:
+            connection.close()
+        listener.shutdown(socket.SHUT_RDWR)
+
+
+def test_a_receiver_that_never_answers_costs_copies_and_no_answer(
+    start: Start, tmp_path: Path, black_hole: str
+) -> None:
+    stable = start(policy=linear_policy(tmp_path))
+    stable.route(table((STABLE, "stable", 100, stable.url)))
+    requests = QUEUE_ITEMS + 400
+    alone = _median_seconds(stable, requests // 2)
+    stable.route(mirroring(stable, black_hole))
+    beside = _median_seconds(stable, requests)
+    assert shadow(stable, names.METRIC_SHADOW_LOST, reason="full") > 0, "the queue was never full"
+    assert beside < 2 * alone + 0.002, (
+        f"{beside * 1000:.2f} ms a request beside a dead shadow, {alone * 1000:.2f} alone"
+    )
+    assert stable.metric(names.METRIC_REQUEST_ERRORS, verb="act") == 0
+
+
+def _median_seconds(server: LiveServer, requests: int) -> float:
+    seconds = []
+    for _ in range(requests):
+        began = time.perf_counter()
+        assert server.post("/v1/episodes/e/act", {"observation": OBSERVATIONS[0]}).status_code == 200
+        seconds.append(time.perf_counter() - began)
+    return float(np.median(seconds))
+
+
+def test_a_receiver_that_refuses_or_is_gone_is_counted_and_users_are_served(start: Start, tmp_path: Path) -> None:
+    stable, canary = pair(start, tmp_path)
+    stable.route(mirroring(stable, canary.url))
+    canary.route(table((STABLE, "stable", 100)))
+    play(stable, "e", 1.0)
+    eventually(lambda: shadow(stable, names.METRIC_SHADOW_LOST, reason="refused") == 5, "the arm knows of no shadow")
+    stable.route(mirroring(stable, "http://127.0.0.1:9"))
+    play(stable, "f", 1.0)
+    eventually(lambda: shadow(stable, names.METRIC_SHADOW_LOST, reason="unreachable") == 5, "nobody there")
+
+
+def test_mirroring_ends_with_the_table_that_names_it_and_with_its_dead_mans_switch(
+    start: Start, tmp_path: Path
+) -> None:
+    stable, canary = pair(start, tmp_path)
+    past = (datetime.now(UTC) - timedelta(seconds=1)).isoformat()
+    expired = json.loads(mirroring(stable, canary.url)) | {"expires_at": past}
+    canary.route(json.dumps(expired))
+    for text in (json.dumps(expired), table((STABLE, "stable", 100))):
+        stable.route(text)
+        play(stable, "e", 1.0)
+        assert stable.arm.episodes.mirror.target("e") is None
+    time.sleep(0.3)
+    assert shadow(canary, names.METRIC_SHADOW_COMPARED) == 0
+
+
+def test_a_share_of_the_episodes_is_copied_whole(start: Start, tmp_path: Path) -> None:
+    stable, canary = pair(start, tmp_path)
+    for server in (stable, canary):
+        server.route(mirroring(stable, canary.url, percent=30))
+    mirror = stable.arm.episodes.mirror
+    chosen = [name for name in map(str, range(1000)) if mirror.target(name)]
+    assert 250 < len(chosen) < 350
+    for number in range(12):
+        play(stable, str(number), 1.0)
+    expected = sum(1 for number in range(12) if str(number) in chosen)
+    eventually(lambda: shadow(canary, names.METRIC_SHADOW_EPISODES, use="counted") == expected, "whole episodes")
+    assert shadow(canary, names.METRIC_SHADOW_EPISODES, use="incomplete") == 0
+
+
+def test_the_estimate_recovers_a_return_it_has_never_seen() -> None:
+    """Stable draws fairly from two actions, one of which earns 1; the other policy takes that one 4 times in 5."""
+    source, episodes = np.random.default_rng(3), OffPolicy()
+    total = squares = weighted = 0.0
+    for number in range(4_000):
+        earned = 0.0
+        for _ in range(3):
+            action = int(source.integers(2))
+            earned += action
+            episodes.step(str(number), math.log(0.5), math.log(0.8 if action else 0.2))
+        use, weight = episodes.end(str(number), True, 3)
+        assert use == "counted"
+        total, squares, weighted = total + weight, squares + weight**2, weighted + weight * earned
+    assert weighted / total == pytest.approx(2.4, abs=0.06)
+    assert total**2 / squares / 4_000 == pytest.approx(1.36**-3, abs=0.03), "E[w]^2 / E[w^2], by hand"
+
+
+def test_an_episode_with_a_lost_copy_or_an_action_not_drawn_is_never_weighed() -> None:
+    episodes = OffPolicy()
+    episodes.step("lost", -0.5, -0.5)
+    assert episodes.end("lost", True, 2) == ("incomplete", 0.0)
+    assert episodes.end("unknown", True, 1) == ("incomplete", 0.0)
+    episodes.step("greedy", None, -0.5)
+    assert episodes.end("greedy", True, 1) == ("deterministic", 0.0)
+    episodes.step("cut", -0.5, -0.5)
+    assert episodes.end("cut", False, 1) == ("unfinished", 0.0)
+    episodes.step("lucky", -600.0, 0.0)
+    assert episodes.end("lucky", True, 1) == ("counted", CLIP)
+
+
+def test_log_probability_is_that_of_softmax() -> None:
+    logits = [1.0, 3.0, -2.0]
+    total = sum(math.exp(value) for value in logits)
+    assert log_probability(logits, 1) == pytest.approx(math.log(math.exp(3.0) / total))
+
+
+def test_a_mirror_must_be_an_arm_without_weight() -> None:
+    with pytest.raises(ValueError, match="mirror: cccccccc is not an arm of weight 0"):
+        RoutingTable.model_validate_json(table((STABLE, "stable", 100), mirror={"revision": "cccccccc"}))
+
+
+def test_a_table_without_a_mirror_is_one_that_older_servers_read() -> None:
+    text = RoutingTable.model_validate_json(table((STABLE, "stable", 100))).to_json()
+    assert "mirror" not in text
+    assert RoutingTable.model_validate_json(text).arms
+
+
+def test_malformed_copies_are_refused_with_the_field(start: Start, tmp_path: Path) -> None:
+    _, canary = pair(start, tmp_path)
+    canary.route(mirroring(canary, canary.url))
+    wrong: httpx.Response = canary.post("/v1/shadow", {"revision": CANARY, "decisions": [{"greedy": 1}]})
+    assert (wrong.status_code, "observation" in wrong.json()["message"]) == (400, True)
+    other = canary.post("/v1/shadow", {"revision": STABLE})
+    assert other.status_code == 410
