@@ -47,6 +47,10 @@ class Config(BaseModel):
     pool_size: int = Field(default=10, ge=2, le=200)
     ack_wait_seconds: float = Field(default=15.0, ge=0.5, le=600)
     sweep_seconds: float = Field(default=2.0, gt=0, le=60, description="how often work without a nudge is looked for")
+    exact_up_to: int = Field(
+        default=20_000, ge=1, description="memories of an agent; above, it gets an HNSW of its own"
+    )
+    index_check_seconds: float = Field(default=60.0, gt=0, le=3600, description="how often large agents are looked for")
     log_level: Literal["DEBUG", "INFO", "WARNING", "ERROR"] = "INFO"
 
     @classmethod

@@ -16,8 +16,12 @@ from learnloop_memory.experience.bus import Bus
 from learnloop_memory.experience.consumer import STREAM_DURABLE, TrajectoryConsumer
 from learnloop_memory.experience.pull import Handler, consumer_config, pull_forever
 from learnloop_memory.experience.streams import TRAINING, TRAJECTORIES
+from learnloop_memory.memory.big import BigAgents
 from learnloop_memory.memory.embedder import Embedder, HashingEmbedder
 from learnloop_memory.memory.episodes import EpisodeMemories
+from learnloop_memory.memory.indexer import Indexer
+from learnloop_memory.memory.log import RecallLog
+from learnloop_memory.memory.recall import Recaller
 from learnloop_memory.metrics import Metrics
 from learnloop_memory.registry.artifacts import Artifacts
 from learnloop_memory.registry.blobs import open_blobs
@@ -30,6 +34,7 @@ from learnloop_memory.tasks import cancel
 
 log = logging.getLogger(__name__)
 RETENTION_SECONDS = 3600.0
+INDEX_SECONDS = 0.02  # between two batches: stores that come together are indexed together
 
 
 class Service:
@@ -45,12 +50,18 @@ class Service:
         self.runs = Runs(self.db, self.blobs, self.metrics)
         self.auth = Authenticator(config)
         self.embedder: Embedder = HashingEmbedder()
+        self._indexer = Indexer(self.db, self.embedder)
+        self._big = BigAgents(self.db, self.embedder, config.dsn.get_secret_value(), above=config.exact_up_to)
+        self.recalls = RecallLog(self.db)
+        self.recaller = Recaller(self.db, self.embedder, self.recalls, self._big)
         self._rewards = RewardWorker(self.db, self.metrics, announce=self.bus is not None)
-        self._episodes = EpisodeMemories(self.db, self.embedder)
+        self._episodes = EpisodeMemories(self.db)
         self._outbox = RewardOutbox(self.db, self.bus) if self.bus else None
         self._retention = Retention(self.db, config.retention_days)
         self._dirty: set[str] = set()
         self._nudge = asyncio.Event()
+        self._unindexed: set[str] = set()
+        self._index_nudge = asyncio.Event()
         self._tasks: list[asyncio.Task[None]] = []
 
     def start(self) -> None:
@@ -58,6 +69,9 @@ class Service:
         self.db.start()
         self._spawn(self._work(), "rewards")
         self._spawn(self._retain(), "retention")
+        self._spawn(self._index(), "indexer")
+        self._spawn(self._maintain(), "indexes")
+        self._spawn(self.recalls.run(), "recall log")
         if self.bus:
             self.bus.start()
             self._consume(self.bus)
@@ -65,6 +79,7 @@ class Service:
     async def close(self) -> None:
         """Stops everything; unfinished work is found again at the next start."""
         await cancel(self._tasks)
+        await self.recalls.flush()
         if self.bus:
             await self.bus.close()
         await self.db.close()
@@ -73,6 +88,11 @@ class Service:
         """New work may be waiting in this namespace."""
         self._dirty.add(namespace)
         self._nudge.set()
+
+    def stored(self, namespace: str) -> None:
+        """Memories of this namespace wait for the indexer."""
+        self._unindexed.add(namespace)
+        self._index_nudge.set()
 
     def _consume(self, bus: Bus) -> None:
         ack_wait = self.config.ack_wait_seconds
@@ -118,14 +138,37 @@ class Service:
         steps: list[Callable[[str], Awaitable[int]]] = [self._rewards.run]
         if self._outbox:
             steps.append(self._outbox.run)
-        steps.append(self._episodes.run)
+        steps += [self._episodes.run, self._indexer.run, self._indexer.reembed]
         for step in steps:
-            try:
-                await step(namespace)
-            except Unavailable as error:
-                log.info("work on %s waits: %s", namespace, error)
-            except Exception:  # one namespace's bad data must not stop the others; the next sweep tries again
-                log.exception("work on namespace %s failed", namespace)
+            await self._try(step, namespace)
+
+    async def _try(self, step: Callable[[str], Awaitable[int]], namespace: str) -> None:
+        try:
+            await step(namespace)
+        except Unavailable as error:
+            log.info("work on %s waits: %s", namespace, error)
+        except Exception:  # one namespace's bad data must not stop the others; the next sweep tries again
+            log.exception("work on namespace %s failed", namespace)
+
+    async def _index(self) -> None:
+        """Stored memories at once, many at a time; what another replica left behind is found by the sweep."""
+        await self.db.ready.wait()
+        while True:
+            await self._index_nudge.wait()
+            self._index_nudge.clear()
+            todo, self._unindexed = self._unindexed, set()
+            for namespace in sorted(todo):
+                await self._try(self._indexer.run, namespace)
+            await asyncio.sleep(INDEX_SECONDS)
+
+    async def _maintain(self) -> None:
+        """Indexes of agents that outgrew the exact scan."""
+        await self.db.ready.wait()
+        while True:
+            with suppress(Unavailable):
+                for namespace in await self.db.namespaces():
+                    await self._try(self._big.run, namespace)
+            await asyncio.sleep(self.config.index_check_seconds)
 
     async def _retain(self) -> None:
         await self.db.ready.wait()

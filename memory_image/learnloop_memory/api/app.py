@@ -42,12 +42,16 @@ def create_app(config: Config) -> FastAPI:
 
 
 def _openapi(app: FastAPI) -> dict[str, Any]:
-    """FastAPI's document plus the schema of the body that is validated by hand on the hot path."""
+    """FastAPI's document plus the schemas of the bodies that are validated by hand on the hot path."""
     if app.openapi_schema is None:
         document = get_openapi(title=app.title, version=app.version, routes=app.routes)
         schemas = document.setdefault("components", {}).setdefault("schemas", {})
         schema = Trajectory.model_json_schema(ref_template="#/components/schemas/{model}")
         schemas.update(schema.pop("$defs", {}))
         schemas["Trajectory"] = schema
+        for model in memory.READ_BY_HAND:
+            schema = model.model_json_schema(ref_template="#/components/schemas/{model}")
+            schemas.update(schema.pop("$defs", {}))
+            schemas[model.__name__] = schema
         app.openapi_schema = document
     return app.openapi_schema

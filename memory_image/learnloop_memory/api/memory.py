@@ -1,19 +1,25 @@
-"""Memories: store and retrieve (specification 000)."""
+"""Memories: store and retrieve (specification 000), one at a time or many."""
 
+import json
 import time
 from dataclasses import asdict
+from typing import Annotated, Any
 
-from fastapi import APIRouter, Response
-from pydantic import Field, JsonValue
+from fastapi import APIRouter, Request, Response
+from fastapi.exceptions import RequestValidationError
+from pydantic import AfterValidator, Field, JsonValue, TypeAdapter, ValidationError, model_validator
 
-from learnloop_api.wire.base import Identifier, Name
+from learnloop_api.wire.base import Identifier, Name, Timestamp
 from learnloop_memory.api.common import Caller, Input, Svc, answer
-from learnloop_memory.memory.recall import recall
-from learnloop_memory.memory.store import MemoryType, NewMemory, store
+from learnloop_memory.memory.kinds import ALL_TYPES, MemoryType
+from learnloop_memory.memory.recall import Ask, Recall
+from learnloop_memory.memory.signals import SIGNALS
+from learnloop_memory.memory.store import NewMemory, store, store_many
 from learnloop_memory.memory.text import text_of
 
 router = APIRouter(prefix="/api/v1/memory", tags=["memory"])
-ALL_TYPES: tuple[MemoryType, ...] = ("episodic", "semantic", "procedural")
+MAX_BATCH = 5000
+MAX_TTL_SECONDS = 10 * 366 * 86_400
 
 
 class StoreMemory(Input):
@@ -23,7 +29,57 @@ class StoreMemory(Input):
     memory_type: MemoryType
     content: dict[str, JsonValue] = Field(min_length=1, max_length=256, description="`text` is what is searched")
     importance: float = Field(default=0.5, ge=0, le=1)
+    session_id: Identifier | None = Field(
+        default=None, description="conversation or episode it belongs to; its neighbours there are its context"
+    )
+    origin: Annotated[
+        str, Field(max_length=256, description="what it came from; a bad origin is rolled back whole")
+    ] = ""
+    pinned: bool = Field(default=False, description="never expires and is never forgotten")
+    ttl_seconds: int | None = Field(
+        default=None, ge=1, le=MAX_TTL_SECONDS, description="not recalled after this; default by type (working: 3600)"
+    )
+    valid_from: Timestamp | None = Field(default=None, description="when it became true; default: when it is stored")
+    valid_to: Timestamp | None = Field(default=None, description="when it stopped being true; default: not yet")
     idempotency_key: Identifier | None = Field(default=None, description="the same key stores the same memory once")
+
+    @model_validator(mode="after")
+    def _ends_after_it_begins(self) -> "StoreMemory":
+        if self.valid_from and self.valid_to and self.valid_to <= self.valid_from:
+            raise ValueError("valid_to: is not after valid_from; nothing could ever be recalled")
+        return self
+
+    def memory(self) -> NewMemory:
+        """As it goes to the store."""
+        return NewMemory(
+            self.agent_id,
+            self.memory_type,
+            dict(self.content),
+            importance=self.importance,
+            origin=self.origin,
+            session_id=self.session_id,
+            idempotency_key=self.idempotency_key,
+            pinned=self.pinned,
+            valid_from=self.valid_from,
+            valid_to=self.valid_to,
+            ttl_seconds=self.ttl_seconds,
+        )
+
+
+class StoreBatch(Input):
+    """Many memories, of any agents of the namespace: all are stored or none."""
+
+    memories: list[StoreMemory] = Field(min_length=1, max_length=MAX_BATCH)
+
+
+def _known(weights: dict[str, float]) -> dict[str, float]:
+    for name in weights:
+        if name not in SIGNALS:
+            raise ValueError(f"weights: there is no signal {name[:32]!r}; the signals are {', '.join(SIGNALS)}")
+    return weights
+
+
+Weight = Annotated[float, Field(ge=-100, le=100)]
 
 
 class Retrieve(Input):
@@ -32,35 +88,98 @@ class Retrieve(Input):
     agent_id: Name
     context: dict[str, JsonValue] | str = Field(max_length=65_536)
     k: int = Field(default=10, ge=1, le=100)
-    memory_types: list[MemoryType] = Field(default=list(ALL_TYPES), min_length=1, max_length=3)
-
-
-@router.post("/store", status_code=201)
-async def store_memory(body: StoreMemory, service: Svc, caller: Caller) -> Response:
-    """Stores a memory; it can be recalled as soon as this answers."""
-    memory = NewMemory(
-        body.agent_id,
-        body.memory_type,
-        dict(body.content),
-        importance=body.importance,
-        idempotency_key=body.idempotency_key,
+    memory_types: list[MemoryType] = Field(default=list(ALL_TYPES), min_length=1, max_length=len(ALL_TYPES))
+    as_of: Timestamp | None = Field(default=None, description="answer as the agent would have at this instant")
+    weights: Annotated[dict[str, Weight], AfterValidator(_known)] | None = Field(
+        default=None,
+        max_length=len(SIGNALS),
+        description="what would come first with these weights instead of the ranker's; is not logged, teaches nothing",
     )
-    identity, duplicate = await store(service.db, caller.namespace, memory, service.embedder)
+
+    def ask(self) -> Ask:
+        """As it goes to recall."""
+        return Ask(
+            self.agent_id,
+            text_of(self.context),
+            self.k,
+            tuple(dict.fromkeys(self.memory_types)),
+            self.as_of,
+            self.weights,
+        )
+
+
+class RetrieveBatch(Input):
+    """Several questions in one request, each answered as if it were alone."""
+
+    queries: list[Retrieve] = Field(min_length=1, max_length=50)
+
+
+def _body(model: type[Input]) -> dict[str, Any]:
+    """The OpenAPI part of a body that is read by hand: FastAPI's own way costs as much as the recall itself."""
+    schema = {"$ref": f"#/components/schemas/{model.__name__}"}
+    return {"requestBody": {"required": True, "content": {"application/json": {"schema": schema}}}}
+
+
+READ_BY_HAND: tuple[type[Input], ...] = (StoreMemory, StoreBatch, Retrieve, RetrieveBatch)
+_ADAPTERS: dict[type[Input], TypeAdapter[Any]] = {model: TypeAdapter(model) for model in READ_BY_HAND}
+
+
+async def _read(request: Request, model: type[Input]) -> Any:
+    body = await request.body()
+    try:
+        try:
+            return _ADAPTERS[model].validate_json(body)
+        except ValidationError as error:
+            if error.errors(include_url=False)[0]["type"] != "json_invalid":
+                raise
+            # The strict parser refuses lone surrogates, which agents do send (half of an emoji); redaction mends them.
+            return _ADAPTERS[model].validate_python(_lenient(body, error))
+    except ValidationError as error:
+        raise RequestValidationError(error.errors(include_url=False)) from None
+
+
+def _lenient(body: bytes, refusal: ValidationError) -> Any:
+    try:
+        return json.loads(body)
+    except (ValueError, RecursionError):
+        raise refusal from None
+
+
+@router.post("/store", status_code=201, openapi_extra=_body(StoreMemory))
+async def store_memory(request: Request, service: Svc, caller: Caller) -> Response:
+    """Stores a memory; it can be recalled as soon as this answers."""
+    body: StoreMemory = await _read(request, StoreMemory)
+    identity, duplicate = await store(service.db, caller.namespace, body.memory())
+    service.stored(caller.namespace)
     return answer({"id": identity, "duplicate": duplicate}, 200 if duplicate else 201)
 
 
-@router.post("/retrieve")
-async def retrieve(body: Retrieve, service: Svc, caller: Caller) -> Response:
+@router.post("/store/batch", status_code=201, openapi_extra=_body(StoreBatch))
+async def store_batch(request: Request, service: Svc, caller: Caller) -> Response:
+    """Stores up to 5,000 memories in one transaction; all can be recalled as soon as this answers."""
+    body: StoreBatch = await _read(request, StoreBatch)
+    stored = await store_many(service.db, caller.namespace, [memory.memory() for memory in body.memories])
+    service.stored(caller.namespace)
+    duplicates = sum(duplicate for _, duplicate in stored)
+    return answer({"ids": [identity for identity, _ in stored], "duplicates": duplicates}, 201)
+
+
+@router.post("/retrieve", openapi_extra=_body(Retrieve))
+async def retrieve(request: Request, service: Svc, caller: Caller) -> Response:
     """The k best memories with the score of every signal."""
+    body: Retrieve = await _read(request, Retrieve)
+    return answer(asdict(await _recall(service, caller.namespace, body)))
+
+
+@router.post("/retrieve/batch", openapi_extra=_body(RetrieveBatch))
+async def retrieve_batch(request: Request, service: Svc, caller: Caller) -> Response:
+    """One answer for each query, in their order."""
+    body: RetrieveBatch = await _read(request, RetrieveBatch)
+    return answer({"answers": [asdict(await _recall(service, caller.namespace, query)) for query in body.queries]})
+
+
+async def _recall(service: Svc, namespace: str, body: Retrieve) -> Recall:
     started = time.perf_counter()
-    found = await recall(
-        service.db,
-        caller.namespace,
-        body.agent_id,
-        text_of(body.context),
-        k=body.k,
-        memory_types=body.memory_types,
-        embedder=service.embedder,
-    )
+    found = await service.recaller.recall(namespace, body.ask())
     service.metrics.recall.observe(time.perf_counter() - started)
-    return answer(asdict(found))
+    return found

@@ -3,7 +3,6 @@
 from typing import Any
 from uuid import NAMESPACE_OID, uuid5
 
-from learnloop_memory.memory.embedder import Embedder
 from learnloop_memory.memory.store import NewMemory, insert
 from learnloop_memory.store.database import Database
 
@@ -18,9 +17,8 @@ _MARK = "UPDATE trajectories SET remembered = true WHERE namespace = $1 AND traj
 class EpisodeMemories:
     """Turns stored trajectories into episodic memories, each once: the memory's id follows from the trajectory's."""
 
-    def __init__(self, db: Database, embedder: Embedder) -> None:
+    def __init__(self, db: Database) -> None:
         self._db = db
-        self._embedder = embedder
 
     async def run(self, namespace: str) -> int:
         """Handles everything pending in one namespace and returns how many that were.
@@ -34,7 +32,7 @@ class EpisodeMemories:
                 rows = await connection.fetch(_PENDING, namespace, BATCH)
                 if rows:
                     memories = [describe(namespace, row) for row in rows]
-                    await insert(connection, namespace, memories, self._embedder)
+                    await insert(connection, namespace, memories)
                     await connection.execute(_MARK, namespace, [row["trajectory_id"] for row in rows])
             done += len(rows)
             if len(rows) < BATCH:
@@ -61,5 +59,6 @@ def describe(namespace: str, row: Any) -> NewMemory:
         },
         importance={True: 0.6, False: 0.3, None: 0.4}[row["success"]],
         source="episode",
+        origin=f"trajectory/{row['trajectory_id']}",
         id=uuid5(NAMESPACE_OID, f"{namespace}/{row['trajectory_id']}"),
     )

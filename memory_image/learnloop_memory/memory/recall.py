@@ -1,71 +1,55 @@
-"""Recall: an exact scan of one agent's narrow rows, four signals z-scored over all of them, and summed.
+"""Recall: scan, score, rank, fetch. The answer says how it was found and why each memory is in it."""
 
-No approximate index: a global one under `WHERE agent_id` has a recall@10 of 0.04 with 100 agents, and up to about
-20,000 memories per agent the exact scan is faster anyway. The plan is part of the answer, so that it can change.
-"""
-
-from collections.abc import Sequence
-from dataclasses import dataclass
+import asyncio
+import logging
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from typing import Any
-from uuid import UUID, uuid4
+from uuid import UUID
 
+import numpy as np
 import orjson
-from pgvector import HalfVector
 
+from learnloop_memory.errors import Unavailable
+from learnloop_memory.ids import uuid7
+from learnloop_memory.memory.big import BigAgents
+from learnloop_memory.memory.candidates import EXACT, Candidates, Query, pending_texts, unpack
 from learnloop_memory.memory.embedder import Embedder
-from learnloop_memory.memory.store import MemoryType
-from learnloop_memory.memory.text import terms
+from learnloop_memory.memory.kinds import ALL_TYPES, MemoryType
+from learnloop_memory.memory.log import Recalled, RecallLog
+from learnloop_memory.memory.signals import SIGNALS, STATIC, Population, best, signals, weight_vector
+from learnloop_memory.memory.text import words
 from learnloop_memory.store.database import Database
 
-MAX_QUERY_TERMS = 64
-RECENCY_HALF_LIFE_DAYS = 7.0
-
-# ts_rank over an OR of the query's words (an AND, as plainto_tsquery makes it, has a recall of 0.09).
-# MATERIALIZED: on a table without statistics yet the planner otherwise works each of them out again for every row
-# (measured with 1,000 memories: 91 ms instead of 4).
-# A signal without spread says nothing: its z is 0. NaN is the distance to a text without words.
-_RECALL = """
-WITH query AS MATERIALIZED (SELECT $4::halfvec AS embedding, array_to_string($5::text[], ' | ')::tsquery AS words),
-signals AS MATERIALIZED (
-    SELECT v.memory_id, v.importance,
-        coalesce(nullif(1 - (v.embedding <=> query.embedding), 'NaN'), 0) AS vector,
-        ts_rank(v.lexemes, query.words, 1)::float8 AS lexical,
-        exp(-ln(2) * extract(epoch FROM now() - v.created_at)::float8 / (86400 * $6::float8)) AS recency
-    FROM memory_vec v, query
-    WHERE v.namespace = $1 AND v.agent_id = $2 AND v.memory_type = ANY($3::text[]) AND v.embedder = $7
-),
-spread AS MATERIALIZED (
-    SELECT avg(vector) AS vector_mean, nullif(stddev_pop(vector), 0) AS vector_std,
-        avg(lexical) AS lexical_mean, nullif(stddev_pop(lexical), 0) AS lexical_std,
-        avg(recency) AS recency_mean, nullif(stddev_pop(recency), 0) AS recency_std,
-        avg(importance) AS importance_mean, nullif(stddev_pop(importance), 0) AS importance_std
-    FROM signals
-),
-scored AS (
-    SELECT memory_id, coalesce((vector - vector_mean) / vector_std, 0) AS vector,
-        coalesce((lexical - lexical_mean) / lexical_std, 0) AS lexical,
-        coalesce((recency - recency_mean) / recency_std, 0) AS recency,
-        coalesce((importance - importance_mean) / importance_std, 0) AS importance
-    FROM signals, spread
-),
-best AS MATERIALIZED (
-    SELECT *, $8::float8 * vector + $9::float8 * lexical + $10::float8 * recency + $11::float8 * importance AS total
-    FROM scored ORDER BY total DESC, memory_id LIMIT $12
-)
-SELECT m.id, m.memory_type, m.content, m.importance AS stored_importance, m.created_at, best.*
-FROM best JOIN agent_memories m ON m.namespace = $1 AND m.id = best.memory_id
-ORDER BY best.total DESC, best.memory_id
+log = logging.getLogger(__name__)
+NEAR = 20  # hits that came close are logged too: a ranker that learns needs to know what it did not show
+EMBED_SECONDS = 0.5
+MAX_EMBEDDED_ON_THE_WAY = 256
+_FETCH = """
+SELECT m.id, m.memory_type, m.content, m.importance, m.created_at, m.session_id, m.origin, m.pinned
+FROM set_config('app.namespace', $1, true) AS s(namespace),
+LATERAL (SELECT * FROM agent_memories m WHERE m.namespace = s.namespace AND m.agent_id = $2 AND m.id = ANY($3::uuid[])
+         OFFSET 0) m
 """
 
 
 @dataclass(frozen=True)
-class Weights:
-    """How much each z-scored signal counts; a learned ranker would only choose other numbers."""
+class Ask:
+    """One question to one agent's memory.
 
-    vector: float = 1.0
-    lexical: float = 1.0
-    recency: float = 0.25
-    importance: float = 0.25
+    Attributes:
+        at: answer as the agent would have answered at this instant.
+        weights: other weights than the agent's ranker has, to see what would come first then; such a recall teaches
+            nothing and is not logged.
+    """
+
+    agent: str
+    text: str
+    k: int = 10
+    types: tuple[MemoryType, ...] = ALL_TYPES
+    at: datetime | None = None
+    weights: Mapping[str, float] | None = None
 
 
 @dataclass(frozen=True)
@@ -79,65 +63,107 @@ class Hit:
     created_at: str
     score: float
     signals: dict[str, float]
+    session_id: str | None = None
+    origin: str = ""
+    pinned: bool = False
 
 
 @dataclass(frozen=True)
 class Recall:
-    """The answer to one recall. `plan` says how it was found."""
+    """The answer to one recall. `plan` says how it was found, `ranker` whose weights put it in order."""
 
     retrieval_id: UUID
     plan: str
+    ranker: str
+    searched: int
     memories: list[Hit]
+    degraded: list[str] = field(default_factory=list)
 
 
-STATIC = Weights()
+class Recaller:
+    """Answers recalls of all agents."""
+
+    def __init__(self, db: Database, embedder: Embedder, log: RecallLog, big: BigAgents) -> None:
+        self._db = db
+        self._embedder = embedder
+        self._log = log
+        self._big = big
+
+    async def recall(self, namespace: str, ask: Ask) -> Recall:
+        """The k best memories of one agent for a text.
+
+        Raises:
+            Unavailable: PostgreSQL does not answer. Without the embedder the answer comes from the words alone.
+        """
+        query = await self._query(ask)
+        plan, found, population = await self._find(namespace, ask, query)
+        now = (ask.at or datetime.now(UTC)).timestamp()
+        z = signals(found, query.hashes(), now, population)
+        ranker, weights = "static", weight_vector(STATIC)
+        if ask.weights is not None:
+            ranker, weights = "request", weight_vector(ask.weights)
+        scores = z @ weights
+        order = best(scores, found.ids, ask.k + NEAR)
+        ids = [found.uuid(index) for index in order]
+        rows = {row["id"]: row for row in await self._db.fetch_as(namespace, _FETCH, ask.agent, ids[: ask.k])}
+        hits = [
+            _hit(rows[identity], scores[index], z[index])
+            for identity, index in zip(ids[: ask.k], order, strict=False)
+            if identity in rows
+        ]
+        retrieval_id = uuid7()
+        if ask.weights is None and ask.at is None:
+            self._remember(namespace, ask, retrieval_id, ranker, ids, z[order])
+        degraded = ["embedder"] if query.vector is None else []
+        searched = population.size if population else len(found)
+        return Recall(retrieval_id, plan, ranker, searched, hits, degraded)
+
+    async def _query(self, ask: Ask) -> Query:
+        vector: Any = None
+        try:
+            async with asyncio.timeout(EMBED_SECONDS):
+                [vector] = await self._embedder.embed([ask.text])
+        except (Unavailable, TimeoutError) as error:
+            log.warning("recall goes by words only: %s", error or "the embedder takes too long")
+        return Query(ask.text, words(ask.text), vector, self._embedder.name, ask.at, ask.types)
+
+    async def _find(self, namespace: str, ask: Ask, query: Query) -> tuple[str, Candidates, Population | None]:
+        if self._big.indexed(namespace, ask.agent) and ask.at is None:
+            return await self._big.find(namespace, ask.agent, query)
+        [row] = await self._db.fetch_as(namespace, EXACT, *query.arguments(namespace, ask.agent)[1:])
+        return "exact", unpack(row, await self._on_the_way(row, query)), None
+
+    async def _on_the_way(self, row: Any, query: Query) -> dict[UUID, float]:
+        """Cosines of the newest memories the indexer has not come to yet."""
+        texts = pending_texts(row)[:MAX_EMBEDDED_ON_THE_WAY]
+        if not texts or query.vector is None:
+            return {}
+        try:
+            async with asyncio.timeout(EMBED_SECONDS):
+                vectors = await self._embedder.embed([text for _, text in texts])
+        except (Unavailable, TimeoutError):
+            return {}
+        return {identity: float(vector @ query.vector) for (identity, _), vector in zip(texts, vectors, strict=True)}
+
+    def _remember(self, namespace: str, ask: Ask, retrieval_id: UUID, ranker: str, ids: list[UUID], z: Any) -> None:
+        shown = min(ask.k, len(ids))
+        # A static ranking is certain: what is shown was shown with probability 1, the rest with 0.
+        propensities = [1.0] * shown + [0.0] * (len(ids) - shown)
+        features = np.ascontiguousarray(z, dtype="<f4").tobytes()
+        now = datetime.now(UTC)
+        self._log.add(namespace, Recalled(retrieval_id, ask.agent, ranker, shown, ids, features, propensities, now))
 
 
-async def recall(
-    db: Database,
-    namespace: str,
-    agent: str,
-    text: str,
-    *,
-    k: int,
-    memory_types: Sequence[MemoryType],
-    embedder: Embedder,
-    weights: Weights = STATIC,
-) -> Recall:
-    """The k best memories of one agent for a text.
-
-    Raises:
-        Unavailable: PostgreSQL does not answer.
-    """
-    # Words are letters and digits only, so quoting them makes each one a plain lexeme of a tsquery.
-    query_terms = [f"'{term}'" for term in terms(text)[:MAX_QUERY_TERMS]]
-    async with db.tenant(namespace) as connection:
-        rows = await connection.fetch(
-            _RECALL,
-            namespace,
-            agent,
-            list(memory_types),
-            HalfVector(embedder.embed(text)),
-            query_terms,
-            RECENCY_HALF_LIFE_DAYS,
-            embedder.name,
-            weights.vector,
-            weights.lexical,
-            weights.recency,
-            weights.importance,
-            k,
-        )
-    return Recall(uuid4(), "exact", [_hit(row) for row in rows])
-
-
-def _hit(row: Any) -> Hit:
-    signals = {name: round(row[name], 6) for name in ("vector", "lexical", "recency", "importance")}
+def _hit(row: Any, score: float, z: Any) -> Hit:
     return Hit(
-        row["id"],
-        row["memory_type"],
-        orjson.loads(row["content"]),
-        row["stored_importance"],
-        row["created_at"].isoformat(),
-        round(row["total"], 6),
-        signals,
+        id=row["id"],
+        memory_type=row["memory_type"],
+        content=orjson.loads(row["content"]),
+        importance=row["importance"],
+        created_at=row["created_at"].isoformat(),
+        score=round(float(score), 6),
+        signals={name: round(value, 6) for name, value in zip(SIGNALS, z.tolist(), strict=True)},
+        session_id=row["session_id"],
+        origin=row["origin"],
+        pinned=row["pinned"],
     )

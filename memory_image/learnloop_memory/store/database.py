@@ -70,13 +70,37 @@ class Database:
             yield connection
         self._known.add(namespace)
 
+    async def fetch_as(self, namespace: str, statement: str, *arguments: Any) -> list[Any]:
+        """One statement that names its namespace itself: one round trip instead of the five of a transaction.
+
+        Args:
+            namespace: becomes $1.
+            statement: begins its FROM with `set_config('app.namespace', $1, true) AS s(namespace)` and has everything
+                else depend on `s`; a part that ran before would see no row at all.
+
+        Raises:
+            Unavailable: as for `tenant`.
+        """
+        if namespace not in self._known:
+            async with self.tenant(namespace) as connection:
+                rows: list[Any] = await connection.fetch(statement, namespace, *arguments)
+                return rows
+        async with self._connection() as connection:
+            rows = await connection.fetch(statement, namespace, *arguments)
+            return rows
+
     @asynccontextmanager
     async def transaction(self) -> AsyncIterator[Any]:
         """A transaction without a namespace: it sees no tenant row at all."""
+        async with self._connection() as connection, connection.transaction():
+            yield connection
+
+    @asynccontextmanager
+    async def _connection(self) -> AsyncIterator[Any]:
         if self._pool is None:
             raise Unavailable("PostgreSQL")
         try:
-            async with self._pool.acquire(timeout=5) as connection, connection.transaction():
+            async with self._pool.acquire(timeout=5) as connection:
                 yield connection
         except TRANSIENT as error:
             log.warning("PostgreSQL: %s", _short(error))

@@ -1,4 +1,4 @@
-"""Every table, as sqlmodel classes. Names follow specification 000 where it has one.
+"""The tables, as sqlmodel classes (the memories': `memory_models.py`). Names follow specification 000 where it has one.
 
 Decisions that differ from the specification's literal schema:
 
@@ -15,38 +15,24 @@ from datetime import datetime
 from typing import Any
 from uuid import UUID
 
-from pgvector.sqlalchemy import HALFVEC
 from sqlalchemy import (
     BigInteger,
     Boolean,
     Column,
-    DateTime,
     Double,
     ForeignKeyConstraint,
     Identity,
     Index,
     Integer,
     Text,
-    UniqueConstraint,
     Uuid,
     text,
 )
-from sqlalchemy.dialects.postgresql import JSONB, TSVECTOR
+from sqlalchemy.dialects.postgresql import JSONB
 from sqlmodel import Field, SQLModel
 
-from learnloop_memory.store.facts import DIMENSIONS
-
-
-def _column(type_: Any, *, null: bool = False, key: bool = False, default: str | None = None) -> Any:
-    return Field(
-        sa_column=Column(
-            type_, nullable=null, primary_key=key, server_default=text(default) if default is not None else None
-        )
-    )
-
-
-def _time(*, null: bool = False, default: str | None = None) -> Any:
-    return _column(DateTime(timezone=True), null=null, default=default)
+from learnloop_memory.store.columns import column as _column
+from learnloop_memory.store.columns import time_column as _time
 
 
 class Tenant(SQLModel, table=True):
@@ -96,6 +82,12 @@ class TrajectoryRow(SQLModel, table=True):
         Index("ix_trajectories_unrewarded", "namespace", "agent_id", "seq", postgresql_where=text("reward IS NULL")),
         Index("ix_trajectories_unremembered", "namespace", "seq", postgresql_where=text("NOT remembered")),
         Index("ix_trajectories_received", "namespace", "received_at"),
+        Index(
+            "ix_trajectories_uncredited",
+            "namespace",
+            "seq",
+            postgresql_where=text("NOT credited AND reward IS NOT NULL AND retrieval_ids <> '[]'::jsonb"),
+        ),
     )
     namespace: str = _column(Text, key=True)
     trajectory_id: str = _column(Text, key=True)
@@ -119,6 +111,7 @@ class TrajectoryRow(SQLModel, table=True):
     reward: float | None = _column(Double, null=True)
     reward_policy_revision: str | None = _column(Text, null=True)
     remembered: bool = _column(Boolean, default="false")
+    credited: bool = _column(Boolean, default="false")
 
 
 class TrainingTransitions(SQLModel, table=True):
@@ -170,54 +163,6 @@ class RewardHistory(SQLModel, table=True):
     reward: float = _column(Double)
     created_at: datetime = _time(default="now()")
     published_at: datetime | None = _time(null=True)
-
-
-class AgentMemory(SQLModel, table=True):
-    """A memory as it was stored; what is searched lies in `memory_vec`."""
-
-    __tablename__ = "agent_memories"
-    __table_args__ = (
-        Index("ix_memories_agent", "namespace", "agent_id", "source", "created_at"),
-        Index("ix_memories_created", "namespace", "source", "created_at"),
-        UniqueConstraint("namespace", "agent_id", "idempotency_key", name="uq_memories_idempotency"),
-    )
-    namespace: str = _column(Text, key=True)
-    id: UUID = _column(Uuid, key=True)
-    agent_id: str = _column(Text)
-    memory_type: str = _column(Text)
-    content: dict[str, Any] = _column(JSONB)
-    text: str = _column(Text)
-    importance: float = _column(Double, default="0.5")
-    source: str = _column(Text)
-    idempotency_key: str | None = _column(Text, null=True)
-    created_at: datetime = _time(default="now()")
-
-
-class MemoryVector(SQLModel, table=True):
-    """The narrow row an exact per-agent scan reads (anchors: 0.48 ms against 5.6 ms over the wide table).
-
-    `embedding` is stored PLAIN: 1024 halves are 2,056 bytes, just above the limit that would move them out of line.
-    """
-
-    __tablename__ = "memory_vec"
-    __table_args__ = (
-        ForeignKeyConstraint(
-            ["namespace", "memory_id"],
-            ["agent_memories.namespace", "agent_memories.id"],
-            ondelete="CASCADE",
-            name="fk_memory_vec_memory",
-        ),
-        Index("ix_memory_vec_memory", "namespace", "memory_id"),
-    )
-    namespace: str = _column(Text, key=True)
-    agent_id: str = _column(Text, key=True)
-    memory_id: UUID = _column(Uuid, key=True)
-    memory_type: str = _column(Text)
-    embedder: str = _column(Text)
-    importance: float = _column(Double)
-    created_at: datetime = _time()
-    lexemes: str = _column(TSVECTOR)
-    embedding: list[float] = _column(HALFVEC(DIMENSIONS))
 
 
 class Artifact(SQLModel, table=True):

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from learnloop_memory.memory.embedder import HashingEmbedder
-from learnloop_memory.memory.text import MAX_TEXT, terms, text_of
+from learnloop_memory.memory.text import MAX_TEXT, text_of, words
 
 from .conftest import Api
 
@@ -31,7 +31,7 @@ async def test_the_best_match_comes_first_and_says_why(api: Api) -> None:
     best, other = answer["memories"]
     assert best["content"]["text"] == "invoices are paid on fridays"
     assert best["score"] > other["score"]
-    assert set(best["signals"]) == {"vector", "lexical", "recency", "importance"}
+    assert set(best["signals"]) == {"vector", "lexical", "context", "recency", "importance", "utility"}
     assert best["signals"]["lexical"] > 0
 
 
@@ -74,10 +74,10 @@ async def test_a_bad_query_is_refused_with_field_and_value(api: Api, change: dic
 
 @given(st.text(max_size=300))
 def test_embeddings_are_unit_vectors_and_always_the_same(text: str) -> None:
-    vector = HashingEmbedder().embed(text)
-    assert vector.shape == (1024,)
-    assert np.array_equal(vector, HashingEmbedder().embed(text))
-    assert np.linalg.norm(vector) == pytest.approx(1.0, abs=1e-5) or (not terms(text) and not vector.any())
+    vector = HashingEmbedder().vector(words(text))
+    assert vector.shape == (384,)
+    assert np.array_equal(vector, HashingEmbedder().vector(words(text)))
+    assert np.linalg.norm(vector) == pytest.approx(1.0, abs=1e-5) or (not words(text) and not vector.any())
 
 
 values = st.recursive(

@@ -3,9 +3,9 @@
 from alembic import context
 from sqlmodel import SQLModel
 
-from learnloop_memory.store import models, rls
+from learnloop_memory.store import memory_models, models, rls
 
-__all__ = ["models", "rls"]
+__all__ = ["memory_models", "models", "rls"]
 
 connection = context.config.attributes["connection"]
 context.configure(connection=connection, target_metadata=SQLModel.metadata)

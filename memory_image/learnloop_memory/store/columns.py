@@ -1,0 +1,20 @@
+"""Short forms of the columns every table is made of."""
+
+from typing import Any
+
+from sqlalchemy import Column, DateTime, text
+from sqlmodel import Field
+
+
+def column(type_: Any, *, null: bool = False, key: bool = False, default: str | None = None) -> Any:
+    """A column of this SQL type; `default` is an SQL expression the server evaluates."""
+    return Field(
+        sa_column=Column(
+            type_, nullable=null, primary_key=key, server_default=text(default) if default is not None else None
+        )
+    )
+
+
+def time_column(*, null: bool = False, default: str | None = None) -> Any:
+    """A timestamptz column: every time here has a zone."""
+    return column(DateTime(timezone=True), null=null, default=default)

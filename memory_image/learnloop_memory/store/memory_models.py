@@ -1,0 +1,146 @@
+"""The tables of the memories, as sqlmodel classes.
+
+`agent_memories` holds a memory as it was stored, with both of its times: `created_at`..`retired_at` is when the agent
+had it (transaction time), `valid_from`..`valid_to` when it was true of the world. Nothing is overwritten, so `as_of`,
+snapshots and rollbacks are only other instants to look at. `memory_vec` is what recall reads.
+"""
+
+from datetime import datetime
+from typing import Any
+from uuid import UUID
+
+from pgvector.sqlalchemy import HALFVEC
+from sqlalchemy import REAL, BigInteger, Boolean, Double, Index, LargeBinary, SmallInteger, Text, Uuid, text
+from sqlalchemy.dialects.postgresql import ARRAY, JSONB
+from sqlmodel import SQLModel
+
+from learnloop_memory.store.columns import column, time_column
+
+
+class AgentMemory(SQLModel, table=True):
+    """A memory as it was stored. `source` is what kind of writer made it, `origin` names the thing it came from."""
+
+    __tablename__ = "agent_memories"
+    __table_args__ = (
+        Index("ix_memories_agent", "namespace", "agent_id", "created_at", "id"),
+        Index("ix_memories_created", "namespace", "source", "created_at"),
+        Index(
+            "uq_memories_idempotency",
+            "namespace",
+            "agent_id",
+            "idempotency_key",
+            unique=True,
+            postgresql_where=text("idempotency_key IS NOT NULL"),
+        ),
+        Index("ix_memories_origin", "namespace", "agent_id", "origin", postgresql_where=text("origin <> ''")),
+        Index("ix_memories_ends", "namespace", "ends_at", postgresql_where=text("ends_at < 'infinity'")),
+    )
+    namespace: str = column(Text, key=True)
+    id: UUID = column(Uuid, key=True)
+    agent_id: str = column(Text)
+    memory_type: str = column(Text)
+    content: dict[str, Any] = column(JSONB)
+    text: str = column(Text)
+    importance: float = column(Double, default="0.5")
+    source: str = column(Text)
+    origin: str = column(Text, default="''")
+    provenance: dict[str, Any] | None = column(JSONB, null=True)
+    session_id: str | None = column(Text, null=True)
+    idempotency_key: str | None = column(Text, null=True)
+    pinned: bool = column(Boolean, default="false")
+    state: str = column(Text, default="'active'")
+    superseded_by: UUID | None = column(Uuid, null=True)
+    created_at: datetime = time_column(default="now()")
+    retired_at: datetime | None = time_column(null=True)
+    valid_from: datetime | None = time_column(null=True)
+    valid_to: datetime | None = time_column(null=True)
+    expires_at: datetime | None = time_column(null=True)
+    # The first instant at which recall no longer sees it: the earliest of the three ends.
+    ends_at: datetime = time_column(default="'infinity'")
+
+
+class MemoryVector(SQLModel, table=True):
+    """The narrow row an exact per-agent scan reads (0.5 ms for 1,000; 5.6 ms over the wide table).
+
+    `terms` is packed for numpy: little-endian uint32, 24 bits of a word's hash and 8 bits of how often it occurs.
+    `embedding` is stored PLAIN (never out of line) and has any number of dimensions; `embedder` says whose it is.
+    """
+
+    __tablename__ = "memory_vec"
+    namespace: str = column(Text, key=True)
+    agent_id: str = column(Text, key=True)
+    memory_id: UUID = column(Uuid, key=True)
+    memory_type: int = column(SmallInteger)
+    embedder: str | None = column(Text, null=True)
+    importance: float = column(REAL)
+    utility: float = column(REAL, default="0")
+    thread: int = column(BigInteger, default="0")
+    created_at: datetime = time_column()
+    visible_from: datetime = time_column()
+    visible_to: datetime = time_column(default="'infinity'")
+    terms: bytes = column(LargeBinary)
+    embedding: list[float] | None = column(HALFVEC(), null=True)
+
+
+class MemoryPending(SQLModel, table=True):
+    """Stored but not yet in `memory_vec`. Recall reads these rows too, so a memory is found as soon as it is stored."""
+
+    __tablename__ = "memory_pending"
+    namespace: str = column(Text, key=True)
+    agent_id: str = column(Text, key=True)
+    memory_id: UUID = column(Uuid, key=True)
+
+
+class MemoryUse(SQLModel, table=True):
+    """How often a memory was recalled, and what came of it; written behind the recalls, in batches."""
+
+    __tablename__ = "memory_use"
+    namespace: str = column(Text, key=True)
+    memory_id: UUID = column(Uuid, key=True)
+    access_count: int = column(BigInteger, default="0")
+    last_accessed: datetime | None = time_column(null=True)
+    helped: float = column(Double, default="0")
+    hurt: float = column(Double, default="0")
+
+
+class RecallLog(SQLModel, table=True):
+    """One recall: what was shown, why, and with which probability. `features` is float32 [hits, signals]."""
+
+    __tablename__ = "recall_log"
+    __table_args__ = (
+        Index("ix_recall_log_created", "namespace", "created_at"),
+        Index("ix_recall_log_agent", "namespace", "agent_id", "created_at"),
+    )
+    namespace: str = column(Text, key=True)
+    retrieval_id: UUID = column(Uuid, key=True)
+    agent_id: str = column(Text)
+    created_at: datetime = time_column(default="now()")
+    ranker: str = column(Text)
+    shown: int = column(SmallInteger)
+    memory_ids: list[UUID] = column(ARRAY(Uuid))
+    features: bytes = column(LargeBinary)
+    propensities: list[float] = column(ARRAY(REAL))
+    reward: float | None = column(Double, null=True)
+    settled_at: datetime | None = time_column(null=True)
+
+
+class MemoryRanker(SQLModel, table=True):
+    """What one agent's ranker has learned so far, and how it did in the shadow of the static one."""
+
+    __tablename__ = "memory_rankers"
+    namespace: str = column(Text, key=True)
+    agent_id: str = column(Text, key=True)
+    state: dict[str, Any] = column(JSONB)
+    active: bool = column(Boolean, default="false")
+    updated_at: datetime = time_column(default="now()")
+
+
+class MemorySnapshot(SQLModel, table=True):
+    """A name for an instant of an agent's memory. Retention keeps what a snapshot can still see."""
+
+    __tablename__ = "memory_snapshots"
+    namespace: str = column(Text, key=True)
+    agent_id: str = column(Text, key=True)
+    name: str = column(Text, key=True)
+    taken_at: datetime = time_column(default="now()")
+    created_at: datetime = time_column(default="now()")
