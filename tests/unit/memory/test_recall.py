@@ -18,6 +18,11 @@ from learnloop_memory.memory.text import term_hash, words
 from .conftest import Api, eventually, running, settings
 
 PLACES = ("harbour", "library", "station", "bakery", "museum", "garden", "bridge", "tower", "market", "school")
+PLAN = """
+EXPLAIN SELECT memory_id FROM memory_vec
+WHERE namespace = 'team-a' AND agent_id = 'large' AND embedder = 'hashing-384-v2'
+ORDER BY (embedding::halfvec(384)) <#> (SELECT embedding FROM memory_vec LIMIT 1) LIMIT 5
+"""
 THINGS = ("lamp", "ticket", "ladder", "violin", "kettle", "saddle", "anchor", "mirror", "compass", "basket")
 
 
@@ -84,11 +89,7 @@ async def test_an_agent_that_outgrew_the_scan_gets_its_own_index(dsn: str, tmp_p
         assert (await ask(api, "large", "quartz heron"))["memories"][0]["id"] == late[0]
         async with api.service.db.tenant("team-a") as connection:
             await connection.execute("SET LOCAL plan_cache_mode = force_custom_plan")
-            plan = await connection.fetch(
-                "EXPLAIN SELECT memory_id FROM memory_vec"
-                " WHERE namespace = 'team-a' AND agent_id = 'large' AND embedder = 'hashing-384-v2' ORDER BY (embedding::halfvec(384)) <#> (SELECT embedding FROM memory_vec LIMIT 1)"
-                " LIMIT 5"
-            )
+            plan = await connection.fetch(PLAN)
         assert "hnsw_" in "\n".join(row[0] for row in plan), "row-level security does not keep the index from use"
 
 
