@@ -5,7 +5,7 @@ VENV := .venv
 PYTHON := $(VENV)/bin/python
 export PATH := $(CURDIR)/$(VENV)/bin:$(PATH)
 
-.PHONY: help demo test lint unit ranks api e2e crds lock bench-statistics cluster cluster-down images clean bench-trainer
+.PHONY: help demo test lint unit ranks learn api e2e crds lock bench-statistics cluster cluster-down images clean bench-trainer bench-algorithms
 
 help: ## this list
 	@grep -hE '^[a-z][a-z0-9-]*:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -16,7 +16,7 @@ $(VENV)/.ready: requirements/dev.txt pyproject.toml hack/venv
 demo: ## the whole story on a real Kubernetes: made on the spot, or CONTEXT=name for your own
 	@python3 hack/demo
 
-test: lint unit ranks api e2e ## everything below, on a real Kubernetes made on the spot
+test: lint unit ranks learn api e2e ## everything below, on a real Kubernetes made on the spot
 
 lint: $(VENV)/.ready ## ruff, mypy --strict, import contracts, generated files up to date
 	ruff check .
@@ -30,6 +30,9 @@ unit: $(VENV)/.ready ## no cluster, under a minute
 
 ranks: $(VENV)/.ready ## two training processes that are killed, stopped and started again: no cluster, a minute
 	pytest tests/ranks
+
+learn: $(VENV)/.ready ## every algorithm learns a small task, and beats the simpler one beside it: no cluster, two minutes
+	pytest tests/learning -n "$${UNIT_PROCESSES:-auto}"
 
 api: $(VENV)/.ready ## against a real etcd and kube-apiserver
 	pytest tests/api
@@ -55,6 +58,9 @@ cluster-down: ## stop it and remove what it made
 
 images: ## build the images whose inputs changed and load them
 	python3 hack/images build
+
+bench-algorithms: $(VENV)/.ready ## each algorithm beside the simpler one it must beat, ten seeds, with intervals
+	@$(PYTHON) -m bench.algorithms
 
 bench-trainer: $(VENV)/.ready ## speed, time to solve and quality of training beside Stable-Baselines3
 	$(PYTHON) bench/trainer/compare.py $(PYTHON) "$$(bench/trainer/peer_venv $(PYTHON))"

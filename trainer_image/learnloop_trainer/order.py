@@ -6,8 +6,9 @@ from dataclasses import dataclass
 from typing import Annotated, Any
 
 from pydantic import Field, ValidationError
+from pydantic.alias_generators import to_camel
 
-from learnloop_api.kinds.algorithms import BcParameters, DqnParameters, Parameters, PpoParameters, SacParameters
+from learnloop_api.kinds.algorithms import ALGORITHMS, Parameters, block
 from learnloop_api.kinds.base import Resource
 from learnloop_api.kinds.training_job import TrainingJobSpec
 from learnloop_api.wire.base import Name
@@ -30,15 +31,9 @@ class Order(Resource):
     @property
     def parameters(self) -> Parameters:
         """Hyperparameters of the chosen algorithm, defaults filled in."""
-        match self.spec.algorithm:
-            case "ppo":
-                return self.spec.ppo or PpoParameters()
-            case "sac":
-                return self.spec.sac or SacParameters()
-            case "bc":
-                return self.spec.bc or BcParameters()
-            case "dqn":
-                return self.spec.dqn or DqnParameters()
+        algorithm = self.spec.algorithm
+        given: Parameters | None = getattr(self.spec, block(algorithm))
+        return given or ALGORITHMS[algorithm]()
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,10 +80,10 @@ def _explain(error: ValidationError) -> ConfigError:
 
 
 def _refuse_foreign_parameters(order: Order) -> None:
-    others = {"ppo", "dqn", "sac", "bc"} - {order.spec.algorithm}
-    for other in sorted(name for name in others if getattr(order.spec, name) is not None):
+    others = set(ALGORITHMS) - {order.spec.algorithm}
+    for other in sorted(name for name in others if getattr(order.spec, block(name)) is not None):
         raise ConfigError(
-            f"spec.{other}",
+            f"spec.{to_camel(block(other))}",
             "(set)",
             f"does not belong to algorithm {order.spec.algorithm}",
             f"remove it or set spec.algorithm to {other}",

@@ -2,7 +2,7 @@
 
 import platform
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any
@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from learnloop_api.wire.training import Manifest, Parity, ReturnEstimate
 from learnloop_trainer import baseline
-from learnloop_trainer.algorithms import Learner, bc, dqn, ppo, sac
+from learnloop_trainer.algorithms import Learner, bc, dqn, independent_dqn, maddpg, ppo, qmix, sac
 from learnloop_trainer.environments import make
 from learnloop_trainer.environments.base import Bounds, Observations, VectorEnvironment
 from learnloop_trainer.errors import ExportError
@@ -34,6 +34,9 @@ HEADS = {
     "dqn": ("q", dqn.ACTIVATION),
     "sac": ("actor", sac.ACTIVATION),
     "bc": ("policy", bc.ACTIVATION),
+    "independent-dqn": ("q", independent_dqn.ACTIVATION),
+    "qmix": ("q", qmix.ACTIVATION),
+    "maddpg": ("actor", maddpg.ACTIVATION),
 }
 
 
@@ -54,6 +57,12 @@ def trained(
             return action if shield is None else np.asarray(shield.project(observation, action)[0], dtype=np.float32)
 
     return outputs
+
+
+def graph(learner: Learner, algorithm: str, facts: Mapping[str, str], shield: Shield | None) -> bytes:
+    """The learner's policy as an ONNX graph with these facts in its metadata."""
+    head, activation = HEADS[algorithm]
+    return build(learner.network.arrays(), head, activation, facts, learner.environment.bounds, shield)
 
 
 def recorded(order: Order, store: Store, width: int) -> Observations:
@@ -129,14 +138,13 @@ def prove(
     """Export, evaluate and store; `durable` waits for the final checkpoint. Returns the manifest, already durable."""
     spec, network = order.spec, learner.network
     reporter.phase("exporting", "building the ONNX graph")
-    head, activation = HEADS[spec.algorithm]
     facts = {"learnloop.algorithm": spec.algorithm, "learnloop.job": order.job}
     environment = learner.environment
     observations, actions, bounds = environment.observations, environment.actions, environment.bounds
     continuous, shield = bounds is not None, None
     if spec.safety is not None:
         shield = Shield(spec.safety, observations, actions, continuous=continuous)
-    body = build(network.arrays(), head, activation, facts, bounds, shield)
+    body = graph(learner, spec.algorithm, facts, shield)
     policy = OnnxPolicy(body, observations, actions, continuous=continuous)
     reporter.phase("evaluating", "playing held-out episodes")
     baseline_policy = baseline.load(order, store, observations, actions, bounds)

@@ -9,6 +9,7 @@ import torch
 from learnloop_trainer.algorithms import Occasion, learner
 from learnloop_trainer.checkpoints import Saver, Training, no_episodes, restore, save
 from learnloop_trainer.environments import VectorEnvironment, make
+from learnloop_trainer.environments.base import agents
 from learnloop_trainer.environments.gymnasium_vector import FIELD
 from learnloop_trainer.errors import ConfigError, PeerLost, Terminated
 from learnloop_trainer.experience import Recording, recorded
@@ -20,6 +21,9 @@ from learnloop_trainer.reporter import Reporter, say
 from learnloop_trainer.safety import Trail, shielded
 from learnloop_trainer.store import Store
 
+TEAM = {"independent-dqn", "qmix", "maddpg"}
+CONTINUOUS = {"sac", "maddpg"}
+DISCRETE = {"ppo", "dqn", "independent-dqn", "qmix"}
 FLUSH_SECONDS = 20.0  # of the usual 30 s between SIGTERM and SIGKILL
 SETTLED_SECONDS = 30.0
 
@@ -45,11 +49,22 @@ class Stopper:
 
 def _require_fitting_actions(order: Order, environment: VectorEnvironment) -> None:
     algorithm, name = order.spec.algorithm, order.spec.data.environment
-    if algorithm == "sac" and environment.bounds is None:
-        raise ConfigError(FIELD, name, "has discrete actions, sac needs continuous ones", "set algorithm to ppo or dqn")
-    if algorithm in {"ppo", "dqn"} and environment.bounds is not None:
+    team, single = agents(environment) > 1, algorithm not in TEAM
+    if team and single:
+        problem, fix = f"has a team of agents, {algorithm} trains one", "qmix, independent-dqn or maddpg"
+        raise ConfigError(FIELD, name, problem, f"set algorithm to {fix}")
+    if not team and not single:
+        problem = f"has one agent, {algorithm} trains teams"
+        raise ConfigError(
+            FIELD, name, problem, "choose an environment with a team, or set algorithm to ppo, dqn or sac"
+        )
+    if algorithm in CONTINUOUS and environment.bounds is None:
+        fix = "qmix or independent-dqn" if team else "ppo or dqn"
+        problem = f"has discrete actions, {algorithm} needs continuous ones"
+        raise ConfigError(FIELD, name, problem, f"set algorithm to {fix}")
+    if algorithm in DISCRETE and environment.bounds is not None:
         problem = f"has continuous actions, {algorithm} needs discrete ones"
-        raise ConfigError(FIELD, name, problem, "set algorithm to sac")
+        raise ConfigError(FIELD, name, problem, f"set algorithm to {'maddpg' if team else 'sac'}")
 
 
 def begin(order: Order, group: Group, device: torch.device, store: Store | None = None) -> Training:

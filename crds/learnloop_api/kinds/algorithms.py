@@ -1,13 +1,13 @@
-"""Hyperparameters: one block of a TrainingJob for each algorithm."""
+"""Hyperparameters: one block of a TrainingJob for each algorithm of a single agent, and the table of all of them."""
 
-from typing import Annotated, ClassVar
+from collections.abc import Mapping
+from typing import ClassVar
 
 from pydantic import Field
 
 from learnloop_api.kinds.base import Resource, Uri
 from learnloop_api.kinds.rules import Rule
-
-Layers = list[Annotated[int, Field(ge=1, le=8192)]]
+from learnloop_api.kinds.team_algorithms import IndependentDqnParameters, Layers, MaddpgParameters, QmixParameters
 
 
 class PpoParameters(Resource):
@@ -160,4 +160,28 @@ class BcParameters(Resource):
     )
 
 
-Parameters = PpoParameters | DqnParameters | SacParameters | BcParameters
+Parameters = (
+    PpoParameters
+    | DqnParameters
+    | SacParameters
+    | BcParameters
+    | IndependentDqnParameters
+    | QmixParameters
+    | MaddpgParameters
+)
+
+ALGORITHMS: Mapping[str, type[Parameters]] = {
+    "ppo": PpoParameters,
+    "dqn": DqnParameters,
+    "sac": SacParameters,
+    "bc": BcParameters,
+    "independent-dqn": IndependentDqnParameters,
+    "qmix": QmixParameters,
+    "maddpg": MaddpgParameters,
+}
+"""By the name in spec.algorithm; the block of hyperparameters has the same name in camelCase."""
+
+
+def block(algorithm: str) -> str:
+    """The Python attribute with an algorithm's hyperparameters, e.g. independent_dqn."""
+    return algorithm.replace("-", "_")

@@ -3,8 +3,16 @@
 from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field
+from pydantic.alias_generators import to_camel
 
-from learnloop_api.kinds.algorithms import BcParameters, DqnParameters, Parameters, PpoParameters, SacParameters
+from learnloop_api.kinds.algorithms import (
+    ALGORITHMS,
+    BcParameters,
+    DqnParameters,
+    PpoParameters,
+    SacParameters,
+    block,
+)
 from learnloop_api.kinds.base import (
     Digest,
     LocalRef,
@@ -18,6 +26,7 @@ from learnloop_api.kinds.base import (
 )
 from learnloop_api.kinds.rules import Rule, immutable
 from learnloop_api.kinds.safety import Safety
+from learnloop_api.kinds.team_algorithms import IndependentDqnParameters, MaddpgParameters, QmixParameters
 
 
 class TrainingData(Resource):
@@ -56,20 +65,25 @@ class Gates(Resource):
     )
 
 
+def _field(algorithm: str) -> str:
+    return to_camel(block(algorithm))
+
+
 def _only_with(algorithm: str) -> Rule:
+    field = _field(algorithm)
     return Rule(
-        f"!has(self.{algorithm}) || self.algorithm == '{algorithm}'",
-        f"{algorithm} goes with algorithm: {algorithm} only: remove it, or change algorithm",
-        f".{algorithm}",
+        f"!has(self.{field}) || self.algorithm == '{algorithm}'",
+        f"{field} goes with algorithm: {algorithm} only: remove it, or change algorithm",
+        f".{field}",
     )
 
 
-def _enough_environments(algorithm: str, parameters: type[Parameters]) -> Rule:
-    default = parameters.model_fields["environments"].default
+def _enough_environments(algorithm: str) -> Rule:
+    field, default = _field(algorithm), ALGORITHMS[algorithm].model_fields["environments"].default
     return Rule(
         f"self.algorithm != '{algorithm}'"
-        f" || (has(self.{algorithm}) ? self.{algorithm}.environments : {default}) > self.workers",
-        f"every rank steps environments of its own: {algorithm}.environments (left out: {default}) must be at least "
+        f" || (has(self.{field}) ? self.{field}.environments : {default}) > self.workers",
+        f"every rank steps environments of its own: {field}.environments (left out: {default}) must be at least "
         "1 + workers; raise it, or lower workers",
         ".workers",
     )
@@ -79,19 +93,15 @@ class TrainingTemplate(Resource):
     """Everything about a run but its data: what a LearningAgent repeats for each new job."""
 
     cel_rules: ClassVar[tuple[Rule, ...]] = (
-        _only_with("ppo"),
-        _only_with("dqn"),
-        _only_with("sac"),
-        _only_with("bc"),
-        _enough_environments("ppo", PpoParameters),
-        _enough_environments("dqn", DqnParameters),
-        _enough_environments("sac", SacParameters),
-        _enough_environments("bc", BcParameters),
+        *map(_only_with, ALGORITHMS),
+        *map(_enough_environments, ALGORITHMS),
     )
 
-    algorithm: Literal["ppo", "dqn", "sac", "bc"] = Field(
+    algorithm: Literal["ppo", "dqn", "sac", "bc", "independent-dqn", "qmix", "maddpg"] = Field(
         description="ppo: proximal policy optimisation; dqn: deep Q-learning with double targets; sac: soft "
-        "actor-critic, for continuous actions; bc: behaviour cloning from recorded experience."
+        "actor-critic, for continuous actions; bc: behaviour cloning from recorded experience. For teams of agents: "
+        "independent-dqn: each agent learns for itself; qmix: one monotonic value for the team; maddpg: central "
+        "critics, for continuous actions."
     )
     ppo: PpoParameters | None = Field(
         default=None, description="Hyperparameters, only with algorithm: ppo; left out, the defaults."
@@ -104,6 +114,15 @@ class TrainingTemplate(Resource):
     )
     bc: BcParameters | None = Field(
         default=None, description="Hyperparameters, only with algorithm: bc; left out, the defaults."
+    )
+    independent_dqn: IndependentDqnParameters | None = Field(
+        default=None, description="Hyperparameters, only with algorithm: independent-dqn; left out, the defaults."
+    )
+    qmix: QmixParameters | None = Field(
+        default=None, description="Hyperparameters, only with algorithm: qmix; left out, the defaults."
+    )
+    maddpg: MaddpgParameters | None = Field(
+        default=None, description="Hyperparameters, only with algorithm: maddpg; left out, the defaults."
     )
     total_steps: int = Field(ge=1, le=10_000_000_000, description="Environment steps of all ranks together.")
     seed: int = Field(default=0, ge=0, le=2_147_483_647, description="Seed of everything random in the run.")
@@ -134,10 +153,7 @@ class TrainingTemplate(Resource):
 # Field of TrainingJobSpec that never changes → whether it may be left out.
 FROZEN = (
     ("algorithm", False),
-    ("ppo", True),
-    ("dqn", True),
-    ("sac", True),
-    ("bc", True),
+    *((_field(algorithm), True) for algorithm in ALGORITHMS),
     ("totalSteps", False),
     ("seed", False),
     ("workers", False),

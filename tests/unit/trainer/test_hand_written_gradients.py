@@ -51,7 +51,7 @@ def test_dqns_gradient_is_autograds_and_importance_weights_multiply_the_squares(
     action, alive = torch.arange(COUNT) % 3, (draw(COUNT) < 1).float()
     batch = Transitions(draw(COUNT, 4), draw(COUNT, 4), action, draw(COUNT), alive)
     expected = by_autograd(network, dqn.loss(network.leaves, network.views(target), batch, 0.99))
-    gradients = dqn.Gradients(network, target, parameters)
+    gradients = dqn.Gradients(network, target, parameters.discount, range(len(parameters.hidden) + 1))
     with torch.inference_mode():
         errors = gradients.compute(batch, COUNT)
         assert torch.allclose(network.gradient, expected, atol=1e-6)

@@ -1,29 +1,43 @@
 """One file per algorithm; `learner` picks it."""
 
+from typing import Any
+
 import torch
 
-from learnloop_api.kinds.algorithms import BcParameters, DqnParameters, PpoParameters, SacParameters
+from learnloop_api.kinds.algorithms import (
+    BcParameters,
+    DqnParameters,
+    Parameters,
+    PpoParameters,
+    SacParameters,
+)
+from learnloop_api.kinds.team_algorithms import IndependentDqnParameters, MaddpgParameters, QmixParameters
 from learnloop_trainer.algorithms.base import Learner, Occasion
 from learnloop_trainer.algorithms.bc import Bc
 from learnloop_trainer.algorithms.dqn import Dqn
+from learnloop_trainer.algorithms.independent_dqn import IndependentDqn
+from learnloop_trainer.algorithms.maddpg import Maddpg
 from learnloop_trainer.algorithms.ppo import Ppo
+from learnloop_trainer.algorithms.qmix import Qmix
 from learnloop_trainer.algorithms.sac import Sac
 from learnloop_trainer.environments import VectorEnvironment
 
 __all__ = ["Learner", "Occasion", "learner"]
 
+LEARNERS: dict[type[Parameters], Any] = {
+    PpoParameters: Ppo,
+    DqnParameters: Dqn,
+    SacParameters: Sac,
+    BcParameters: Bc,
+    IndependentDqnParameters: IndependentDqn,
+    QmixParameters: Qmix,
+    MaddpgParameters: Maddpg,
+}
+
 
 def learner(
-    parameters: PpoParameters | DqnParameters | SacParameters | BcParameters,
-    environment: VectorEnvironment,
-    occasion: Occasion,
-    device: torch.device,
+    parameters: Parameters, environment: VectorEnvironment, occasion: Occasion, device: torch.device
 ) -> Learner:
     """The algorithm these parameters belong to, freshly initialised."""
-    if isinstance(parameters, PpoParameters):
-        return Ppo(parameters, environment, occasion, device)
-    if isinstance(parameters, SacParameters):
-        return Sac(parameters, environment, occasion, device)
-    if isinstance(parameters, BcParameters):
-        return Bc(parameters, environment, occasion, device)
-    return Dqn(parameters, environment, occasion, device)
+    made: Learner = LEARNERS[type(parameters)](parameters, environment, occasion, device)
+    return made

@@ -78,12 +78,11 @@ def loss(
 class Gradients:
     """The gradient of `loss`, worked out by hand: no autograd."""
 
-    def __init__(self, network: Network, target: torch.Tensor, parameters: DqnParameters) -> None:
-        """For this network and its target's flat parameters."""
-        layers = range(len(parameters.hidden) + 1)
+    def __init__(self, network: Network, target: torch.Tensor, discount: float, layers: range) -> None:
+        """For this network of these layers and its target's flat parameters."""
         self._online = Stack(network, ["q"], ACTIVATION, layers)
         self._target = Stack(network, ["q"], ACTIVATION, layers, vector=target)
-        self._discount = parameters.discount
+        self._discount = discount
 
     def compute(self, batch: Transitions, count: int, weights: torch.Tensor | None = None) -> torch.Tensor:
         """Put the gradient of `loss / count` in the network's flat gradient; returns the errors Q(s, a) - y [n].
@@ -115,7 +114,8 @@ class Dqn:
         self.parameters, self.occasion, self.environment = parameters, occasion, environment
         self.network = init(parameters, environment.observations, environment.actions, occasion.seed, device)
         self.target = self.network.vector.clone()
-        self._gradients = Gradients(self.network, self.target, parameters)
+        layers = range(len(parameters.hidden) + 1)
+        self._gradients = Gradients(self.network, self.target, parameters.discount, layers)
         length = max(1, parameters.buffer_size // occasion.environments)
         self.replay = Replay(
             environment.members,

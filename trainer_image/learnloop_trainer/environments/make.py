@@ -14,6 +14,7 @@ from learnloop_trainer.environments.gymnasium_vector import FIELD, GymnasiumVect
 from learnloop_trainer.environments.manipulation import Manipulation
 from learnloop_trainer.environments.navigation import Navigation
 from learnloop_trainer.environments.pendulum import Pendulum
+from learnloop_trainer.environments.relay import Relay
 from learnloop_trainer.environments.resources import ResourceAllocation
 from learnloop_trainer.environments.simulation import NOMINAL, Conditions, Simulation
 from learnloop_trainer.environments.supply_chain import SupplyChain
@@ -30,6 +31,7 @@ SIMULATIONS: Mapping[str, type[Simulation]] = {
     "Exploration-v1": Exploration,
     "Manipulation-v1": Manipulation,
     "Navigation-v1": Navigation,
+    "Relay-v1": Relay,
     "ResourceAllocation-v1": ResourceAllocation,
     "SupplyChain-v1": SupplyChain,
     "Trading-v1": Trading,

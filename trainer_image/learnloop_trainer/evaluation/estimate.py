@@ -35,3 +35,17 @@ def estimate(returns: NDArray[np.floating], seed: int, resamples: int = 2000) ->
         ci_low=float(low),
         ci_high=float(high),
     )
+
+
+def improvement(
+    ours: NDArray[np.floating], theirs: NDArray[np.floating], seed: int, resamples: int = 10_000
+) -> tuple[float, float]:
+    """95 % percentile-bootstrap interval of mean(ours) - mean(theirs), both resampled; raises ValueError when empty."""
+    if not len(ours) or not len(theirs):
+        raise ValueError("a comparison needs results on both sides")
+    random = generator(Purpose.BOOTSTRAP, seed)
+    means = [
+        np.asarray(side)[random.integers(0, len(side), (resamples, len(side)))].mean(axis=1) for side in (ours, theirs)
+    ]
+    low, high = np.quantile(means[0] - means[1], (0.025, 0.975))
+    return float(low), float(high)

@@ -16,7 +16,7 @@ class Transitions:
     observation: torch.Tensor
     successor: torch.Tensor
     action: torch.Tensor  # int64 [samples], or float32 [samples, dimensions]
-    reward: torch.Tensor
+    reward: torch.Tensor  # [samples], of teams [samples, agents]
     alive: torch.Tensor  # weight of the future: 1.0 unless the episode terminated here
 
 
@@ -35,17 +35,19 @@ class Replay:
         observations: int,
         *,
         dimensions: int = 0,
+        rewards: int = 1,
         steps: int = 1,
         discount: float = 1.0,
     ) -> None:
         """Room for `length` transitions of each environment; the oldest are overwritten.
 
-        `dimensions`: numbers in an action; 0 for discrete actions.
+        `dimensions`: numbers in an action; 0 for discrete actions. `rewards`: numbers in a reward, more than one for a
+        team, which goes with steps = 1.
         """
         self.members, self.length = members, length
         self.position = self.filled = 0
         self._steps, self._discount, self._discrete = steps, np.float32(discount), not dimensions
-        edges = np.cumsum([0, observations, observations, dimensions or 1, 1, 1, 1]).tolist()
+        edges = np.cumsum([0, observations, observations, dimensions or 1, rewards, 1, 1]).tolist()
         names = ("observation", "successor", "action", "reward", "alive", "ended")
         self._columns = {name: slice(*edges[i : i + 2]) for i, name in enumerate(names)}
         # float32 throughout: action numbers stay exact up to 2^24.
@@ -54,10 +56,12 @@ class Replay:
     def add(self, observation: Observations, action: NDArray[np.generic], step: Step) -> None:
         """Store one vector step."""
         record, columns = self._records[:, self.position], self._columns
-        record[:, columns["observation"]], record[:, columns["successor"]] = observation, step.successor
+        record[:, columns["observation"]] = observation.reshape(len(observation), -1)
+        record[:, columns["successor"]] = step.successor.reshape(len(observation), -1)
         record[:, columns["action"]] = action.reshape(len(action), -1)
-        last = record[:, columns["reward"].start :]
-        last[:, 0], last[:, 1], last[:, 2] = step.reward, ~step.terminated, step.terminated | step.truncated
+        record[:, columns["reward"]] = step.reward.reshape(len(action), -1)
+        last = record[:, columns["alive"].start :]
+        last[:, 0], last[:, 1] = ~step.terminated, step.terminated | step.truncated
         self.position = (self.position + 1) % self.length
         self.filled = min(self.filled + 1, self.length)
 
@@ -83,8 +87,8 @@ class Replay:
         batch = torch.from_numpy(rows).to(device)
         field = {name: batch[:, columns] for name, columns in self._columns.items()}
         action = field["action"].squeeze(1).long() if self._discrete else field["action"]
-        reward, alive = field["reward"].squeeze(1), field["alive"].squeeze(1)
-        return Transitions(field["observation"], field["successor"], action, reward, alive)
+        reward = field["reward"] if field["reward"].shape[1] > 1 else field["reward"].squeeze(1)
+        return Transitions(field["observation"], field["successor"], action, reward, field["alive"].squeeze(1))
 
     def _whole(self, members: NDArray[np.int64]) -> bool:
         return not len(members) or bool(members.min() >= self.members.start and members.max() < self.members.stop)

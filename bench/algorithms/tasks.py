@@ -1,0 +1,68 @@
+"""The tasks: what is trained, on what, for how long, and beside what. `tests/learning` plays a part of them."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+
+from learnloop_api.kinds.algorithms import ALGORITHMS
+from learnloop_trainer.algorithms import Learner, Occasion, learner
+from learnloop_trainer.environments import make
+from learnloop_trainer.evaluation import play
+from learnloop_trainer.export import OnnxPolicy
+from learnloop_trainer.groups import Alone
+from learnloop_trainer.proof import graph
+from learnloop_trainer.randomness import Split
+
+
+@dataclass(frozen=True, slots=True)
+class Side:
+    """An algorithm with its hyperparameters (camelCase, as in a TrainingJob)."""
+
+    algorithm: str
+    parameters: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """Two sides on one environment for the same number of environment steps."""
+
+    environment: str
+    steps: int
+    ours: Side
+    baseline: Side
+
+
+_GAME = {"environments": 32, "learningStarts": 500, "stepsPerUpdate": 32, "bufferSize": 5000, "hidden": [32]}
+_GAME |= {"learningRate": 2e-3, "epsilonEnd": 1.0, "targetUpdate": 50}  # always exploring, as in the paper's game
+_RELAY = {"stepsPerUpdate": 8, "learningRate": 2e-3, "hidden": [32, 32]}
+
+TASKS = {
+    "qmix": Task("TwoStep-v1", 20_000, Side("qmix", _GAME), Side("independent-dqn", _GAME)),
+    "maddpg": Task("Relay-v1", 16_000, Side("maddpg", _RELAY), Side("maddpg", _RELAY | {"centralized": False})),
+}
+
+
+def train(environment: str, side: Side, steps: int, seed: int) -> Learner:
+    """A learner after `steps` environment steps, on one thread."""
+    torch.set_num_threads(1)
+    parameters = ALGORITHMS[side.algorithm].model_validate(side.parameters)
+    members = range(parameters.environments)
+    world = make(environment, Split.TRAINING, seed, members)
+    algorithm = learner(parameters, world, Occasion(seed, steps, len(members), Alone()), torch.device("cpu"))
+    observation = world.reset()
+    while algorithm.step < steps:
+        observation, _ = algorithm.iterate(observation)
+    return algorithm
+
+
+def held_out_return(environment: str, side: Side, steps: int, seed: int, episodes: int = 200) -> float:
+    """Train, export, and play the exported policy on held-out episodes: their mean return."""
+    algorithm = train(environment, side, steps, seed)
+    world = algorithm.environment
+    continuous = world.bounds is not None
+    body = graph(algorithm, side.algorithm, {}, None)
+    policy = OnnxPolicy(body, world.observations, world.actions, continuous=continuous)
+    returns, _ = play(environment, policy, seed, episodes, lambda done: None)
+    return float(returns.mean())

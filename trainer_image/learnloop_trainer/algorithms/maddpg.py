@@ -1,0 +1,141 @@
+"""MADDPG: actors that see their own part, critics that see everything.
+
+Lowe, Wu, Tamar, Harb, Abbeel & Mordatch (2017), arXiv 1706.02275, equations 5 and 6, algorithm 1; x is what all agents
+see, a what all of them do:
+
+y_i = r_i + gamma (1 - terminated) Q_target_i(x', mu_target(o_1'), ..., mu_target(o_k')),    L = E[ (Q_i(x, a) - y_i)^2
+] grad J_i = E[ grad mu(o_i) grad_{a_i} Q_i(x, a_1, ..., mu(o_i), ..., a_k) ],    the others' actions from the buffer
+
+Deviations, all deliberate: agents share one actor and one critic, which are told which agent is meant; noise on the
+actions is Gaussian and falls linearly; actions are continuous only (the paper's discrete messages are numbers here); no
+policy ensembles and no inferred policies. `centralized: false` gives each critic its agent's part only: independent
+DDPG (Lillicrap et al., 2016, arXiv 1509.02971), the baseline.
+"""
+
+import math
+from collections.abc import Mapping
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from learnloop_api.kinds.team_algorithms import MaddpgParameters
+from learnloop_trainer.algorithms.base import Occasion
+from learnloop_trainer.algorithms.team import Team
+from learnloop_trainer.environments.base import Observations, VectorEnvironment
+from learnloop_trainer.networks import Floats, Network, dense, forward, forward_numpy
+from learnloop_trainer.randomness import Purpose, uniforms
+from learnloop_trainer.replay import Transitions
+
+ACTIVATION = "relu"
+Leaves = Mapping[str, torch.Tensor]
+
+
+def init(
+    parameters: MaddpgParameters, agents: int, observations: int, dimensions: int, seed: int, device: torch.device
+) -> tuple[Network, Network]:
+    """Fresh actor and critic."""
+    seen = agents * (observations + dimensions + 1) if parameters.centralized else observations + dimensions
+    actor = dense("actor", [observations, *parameters.hidden, dimensions], 0.01, seed, 0)
+    return Network(actor, device), Network(dense("critic", [seen, *parameters.hidden, 1], 1.0, seed, 1), device)
+
+
+def act(network: Network, observation: Observations, noise: NDArray[np.float64]) -> Floats:
+    """Actions [n, agents, dimensions] in [-1, 1] for observations [n, agents, observations] and noise alike."""
+    rows = np.ascontiguousarray(observation.reshape(-1, observation.shape[-1]))
+    action = np.tanh(forward_numpy(network.actor(), "actor", ACTIVATION, rows)).reshape(noise.shape)
+    return np.clip(action + noise, -1.0, 1.0).astype(np.float32)
+
+
+def policy(leaves: Leaves, observation: torch.Tensor) -> torch.Tensor:
+    """Actions [n, agents, dimensions] in (-1, 1) for observations [n, agents, observations]."""
+    count, agents, width = observation.shape
+    return torch.tanh(forward(leaves, "actor", ACTIVATION, observation.reshape(-1, width))).view(count, agents, -1)
+
+
+def value(leaves: Leaves, observation: torch.Tensor, action: torch.Tensor, *, centralized: bool) -> torch.Tensor:
+    """Each agent's value [n, agents].
+
+    `action` is [n, agents, agents, dimensions]: for the value of each agent (axis 1), what everyone does (axis 2).
+    """
+    count, agents, _ = observation.shape
+    if centralized:
+        everything = observation.reshape(count, 1, -1).expand(-1, agents, -1)
+        who = torch.eye(agents, device=observation.device).expand(count, -1, -1)
+        inputs = torch.cat((everything, action.flatten(2), who), 2)
+    else:
+        own = torch.arange(agents, device=observation.device)
+        inputs = torch.cat((observation, action[:, own, own]), 2)
+    return forward(leaves, "critic", ACTIVATION, inputs.reshape(count * agents, -1)).view(count, agents)
+
+
+def joint(action: torch.Tensor) -> torch.Tensor:
+    """The same actions [n, agents, dimensions] for the value of every agent: [n, agents, agents, dimensions]."""
+    return action.unsqueeze(1).expand(-1, action.shape[1], -1, -1)
+
+
+def replaced(action: torch.Tensor, own: torch.Tensor) -> torch.Tensor:
+    """As `joint`, but for agent i's value agent i does `own` and the others what they did."""
+    mine = torch.eye(action.shape[1], dtype=torch.bool, device=action.device).view(1, *2 * [action.shape[1]], 1)
+    return torch.where(mine, joint(own), joint(action))
+
+
+class Maddpg(Team):
+    """MADDPG on this rank's teams."""
+
+    def __init__(
+        self, parameters: MaddpgParameters, environment: VectorEnvironment, occasion: Occasion, device: torch.device
+    ) -> None:
+        """A fresh learner at step 0 with an empty buffer; the environment has continuous actions."""
+        super().__init__(parameters, environment, occasion, device)
+        self.parameters = parameters
+        sizes = (self.agents, environment.observations, environment.actions)
+        self.network, self.critic = init(parameters, *sizes, occasion.seed, device)
+        self._targets = {"": self.network.vector.clone(), "critic": self.critic.vector.clone()}
+
+    def choose(self, observation: Observations, vector_step: int) -> NDArray[np.generic]:
+        """See Team.choose."""
+        first, second = uniforms(
+            Purpose.EXPLORE,
+            self.occasion.seed,
+            vector_step,
+            np.arange(2)[:, None, None, None],
+            np.asarray(self.environment.members)[None, :, None, None],
+            np.arange(self.agents)[None, None, :, None],
+            np.arange(self.environment.actions)[None, None, None, :],
+        )
+        if self.step < self.parameters.learning_starts:
+            return np.asarray(2.0 * first - 1.0, dtype=np.float32)
+        done = min(1.0, self.step / self.occasion.total_steps)
+        deviation = self.parameters.noise_start + done * (self.parameters.noise_end - self.parameters.noise_start)
+        normal = np.sqrt(-2.0 * np.log(first)) * np.cos(2.0 * math.pi * second)  # Box & Muller (1958)
+        return act(self.network, observation, deviation * normal)
+
+    def learn(self, batch: Transitions, count: int) -> None:
+        """See Team.learn: critic, then actor, then targets."""
+        parameters, central = self.parameters, self.parameters.centralized
+        observation, successor = self.seen(batch.observation), self.seen(batch.successor)
+        action, share = self.seen(batch.action), count * self.agents
+        with torch.no_grad():
+            future = policy(self.network.views(self._targets[""]), successor)
+            target = self.critic.views(self._targets["critic"])
+            goal = value(target, successor, joint(future), centralized=central)
+            goal = batch.reward + parameters.discount * batch.alive.unsqueeze(1) * goal
+        error = value(self.critic.leaves, observation, joint(action), centralized=central) - goal
+        torch.autograd.backward(error.square().sum() / share)
+        self.apply(self.critic, self.rate(parameters.learning_rate))
+        own = replaced(action, policy(self.network.leaves, observation))
+        torch.autograd.backward(-value(self.critic.leaves, observation, own, centralized=central).sum() / share)
+        self.critic.gradient.zero_()  # the actor's loss passes through the critic and must not move it
+        self.apply(self.network, self.rate(parameters.actor_learning_rate))
+        with torch.no_grad():
+            for name, network in self.networks().items():
+                self._targets[name].lerp_(network.vector, parameters.target_rate)
+
+    def networks(self) -> dict[str, Network]:
+        """See Team.networks."""
+        return {"": self.network, "critic": self.critic}
+
+    def targets(self) -> dict[str, torch.Tensor]:
+        """See Team.targets."""
+        return self._targets

@@ -1,0 +1,55 @@
+"""Relay: one agent knows the goal, the other one can act on it, and only a signal connects them.
+
+The smallest continuous form of "cooperative communication" (Lowe et al., 2017, arXiv 1706.02275, section 5.1). Each
+episode draws a goal in [-1, 1]. The first agent sees it and does nothing but signal a number; one step later the second
+agent sees the number and answers with one of its own. Both earn minus the squared distance of answer and goal in every
+step but the first, when nothing has been said yet. A signal's worth depends on what the listener makes of it: a critic
+that sees both can tell, one that sees the speaker alone sees a moving target. Seen: goal (the speaker), signal (the
+listener), whether it is the first step, and which agent one is.
+"""
+
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from learnloop_trainer.environments.base import Observations
+from learnloop_trainer.environments.simulation import Flags, Outcome, TeamSimulation, box
+from learnloop_trainer.randomness import Words
+
+NEAR = 0.2  # mean distance of answer and goal in a successful episode
+
+
+class Relay(TeamSimulation):
+    """n pairs of speaker and listener."""
+
+    agents = 2
+    observations = 3 + 2
+    actions = 1
+    bounds = box(-1.0, 1.0, 1)
+    PARAMETERS: ClassVar[Mapping[str, float]] = {"max_steps": 4}
+
+    def _blank(self, count: int) -> dict[str, NDArray[Any]]:
+        return {name: np.zeros(count) for name in ("goal", "signal", "distance")}
+
+    def _begin(self, which: NDArray[np.intp], seeds: Words) -> None:
+        self.body["goal"][which] = 2.0 * self._draws(seeds, 1)[:, 0] - 1.0
+        self.body["signal"][which] = self.body["distance"][which] = 0.0
+
+    def _advance(self, actions: NDArray[Any]) -> Outcome:
+        distance = np.where(self.age > 0, np.abs(actions[:, 1, 0] - self.body["goal"]), 0.0)
+        self.body["distance"] = self.body["distance"] + distance
+        self.body["signal"] = actions[:, 0, 0].copy()
+        nobody = np.zeros(len(distance), dtype=np.bool_)
+        return Outcome(np.repeat(-np.square(distance)[:, None], self.agents, axis=1), nobody, nobody)
+
+    def _succeeded(self, truncated: Flags) -> Flags:
+        return truncated & (self.body["distance"] <= NEAR * (self.parameter["max_steps"] - 1))
+
+    def _observe(self) -> Observations:
+        count = len(self.members)
+        seen = np.zeros((count, self.agents, 3), dtype=np.float32)
+        seen[:, 0, 0], seen[:, 1, 1] = self.body["goal"], self.body["signal"]
+        seen[:, :, 2] = (self.age == 0)[:, None]
+        return np.concatenate((seen, self._names(count)), axis=2)
