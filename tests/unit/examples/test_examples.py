@@ -11,6 +11,7 @@ from learnloop_api.kinds.learning_agent import LearningAgentSpec
 from learnloop_api.kinds.memory_service import MemoryServiceSpec
 from learnloop_api.kinds.model_deployment import ModelDeploymentSpec
 from learnloop_api.kinds.reward_policy import RewardPolicySpec
+from learnloop_api.kinds.training_job import TrainingJobSpec
 
 ROOT = Path(__file__).resolve().parents[3]
 EXAMPLES = ROOT / "examples"
@@ -20,6 +21,7 @@ SPECS = {
     "MemoryService": MemoryServiceSpec,
     "ModelDeployment": ModelDeploymentSpec,
     "RewardPolicy": RewardPolicySpec,
+    "TrainingJob": TrainingJobSpec,
 }
 OWN = [
     pytest.param(item, id=f"{file.parent.name}-{item['kind']}")
