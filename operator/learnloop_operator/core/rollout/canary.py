@@ -17,7 +17,7 @@ from learnloop_operator.core.rollout.move import Move, happened
 from learnloop_operator.core.rollout.shadow_step import judge_shadow
 from learnloop_operator.core.rollout.state import Arm, State
 from learnloop_operator.core.rollout.step_base import begun
-from learnloop_operator.core.rollout.waiting import evidence_for, overdue, stalled
+from learnloop_operator.core.rollout.waiting import compared_again, evidence_for, overdue, stalled
 from learnloop_operator.core.rollout.withdraw import roll_back
 from learnloop_operator.core.rollout.world import Snapshot
 from learnloop_operator.core.times import seconds_since, stamp
@@ -151,7 +151,10 @@ def _hold(
         wait = _wait(
             state, missing.reason, f"{at}: {missing.text}", min(interval, waits.soon or interval), missing.text
         )
-        return stalled(snapshot, wait) if overdue(snapshot, state, canary, missing) else wait
+        if not overdue(snapshot, state, canary, missing):
+            return wait
+        lost = missing.reason == reasons.COMPARISON_LOST and step > 0
+        return compared_again(snapshot, state, step) if lost else stalled(snapshot, wait)
     return _wait_for_time_and_people(snapshot, state, canary, step, wanted, at)
 
 

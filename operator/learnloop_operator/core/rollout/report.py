@@ -137,7 +137,7 @@ def _conditions(snapshot: Snapshot, move: Move, sentence: str, stalled: bool) ->
             taken_back.message if taken_back else "the wanted model has not been taken back",
             generation,
         ),
-        _data(move, generation),
+        data_condition(move, generation),
         fast_lane.condition_of(snapshot),
         *_shadowing(snapshot, move, generation),
     ]
@@ -145,7 +145,8 @@ def _conditions(snapshot: Snapshot, move: Move, sentence: str, stalled: bool) ->
     return merge(before, wanted, snapshot.time)
 
 
-def _data(move: Move, generation: int) -> dict[str, Any]:
+def data_condition(move: Move, generation: int) -> dict[str, Any]:
+    """DataAvailable, without its transition time."""
     if move.data is None:
         return condition(reasons.DATA_AVAILABLE, UNKNOWN, "NotNeeded", "no arm is being compared", generation)
     why = move.data_reason or move.reason
