@@ -207,6 +207,8 @@ class Cluster:
         self.prometheus, self.traffic = True, True
         self.spec.pop("suspend", None)
         self.broken.clear()
+        if self.status.get("hand") and self.status["hand"]["verb"] == "pause":
+            self.annotations[names.ANNOTATION_RESUME] = f"{self.status['canary']['revision']} at {self.now}"
         for _ in range(60):
             self.run(15)
             if self.status["phase"] in ("Healthy", "RolledBack"):

@@ -18,6 +18,7 @@ from learnloop_api.kinds.base import (
     Time,
     Uri,
 )
+from learnloop_api.kinds.decision import Decision, Hand, PastModel
 from learnloop_api.kinds.rules import Rule
 from learnloop_api.kinds.shadow import ShadowCheck, ShadowStatus
 
@@ -267,7 +268,16 @@ class ModelDeploymentStatus(Status):
     verdict: ShortText | None = Field(default=None, description="The last decision in one sentence.")
     replicas: int | None = Field(default=None, ge=0, description="Pods of the stable arm; the scale subresource.")
     selector: ShortText | None = Field(default=None, description="Label selector of these pods; for autoscalers.")
-    observed_retry: ShortText | None = Field(default=None, description="Value of learnloop.dev/retry already obeyed.")
-    observed_approve: ShortText | None = Field(
-        default=None, description="Value of learnloop.dev/approve that passed the last pause."
+    hand: Hand | None = Field(default=None, description="A person's order that is in force: on hold, by hand, undo.")
+    last_stable: PastModel | None = Field(
+        default=None, description="The model that served before the present one: where learnloop.dev/undo leads to."
+    )
+    decisions: list[Decision] | None = Field(
+        default=None,
+        max_length=20,
+        json_schema_extra={"listType": "atomic"},
+        description=(
+            "What people decided by annotation, newest last: the last ten, and the last of each verb. Every value is "
+            "answered once."
+        ),
     )

@@ -5,6 +5,7 @@ import logging
 from dataclasses import dataclass
 from typing import Any
 
+from learnloop_operator.adapters.audit import Audit
 from learnloop_operator.adapters.data_plane import DataPlane, DataPlaneRefused, DataPlaneUnavailable
 from learnloop_operator.adapters.echo import Echo
 from learnloop_operator.adapters.events import Recorder
@@ -27,6 +28,7 @@ class Applier:
     data_plane: DataPlane
     recorder: Recorder
     echo: Echo
+    audit: Audit
 
     async def apply(self, kind: ResourceKind, snapshot: Snapshot, plan: Plan) -> None:
         """Everything the plan wants.
@@ -45,6 +47,8 @@ class Applier:
             await self.blame(kind, snapshot, error)
             raise
         await self._status(kind, snapshot, plan.status, manager)
+        for entry in plan.audit:
+            self.audit.record(entry)
         for notice in plan.events:
             log.info("%s %s/%s: %s: %s", kind.kind, snapshot.namespace, snapshot.name, notice.reason, notice.message)
             self.recorder.note(snapshot.object, notice)

@@ -53,7 +53,9 @@ class ModelDeploymentController:
         self._prometheus: Prometheus = services.prometheus
         self._lane = services.lane
         settings = services.settings
-        self._defaults = Defaults(settings.serving_image, settings.data_url, settings.image_pull_policy)
+        self._defaults = Defaults(
+            settings.serving_image, settings.data_url, settings.image_pull_policy, settings.names_are_verified
+        )
 
     @property
     def kind(self) -> ResourceKind:

@@ -8,6 +8,7 @@ import threading
 import kopf
 
 from learnloop_operator.adapters import kubeconfig
+from learnloop_operator.adapters.audit import Audit
 from learnloop_operator.adapters.data_plane import DataPlane
 from learnloop_operator.adapters.echo import Echo, watch_lease
 from learnloop_operator.adapters.events import Recorder
@@ -52,7 +53,7 @@ class Operator:
         self.services = Services(self.kube, self.data_plane, self.prometheus, settings, self.lane)
         self.runtime = Runtime(
             controllers(self.services),
-            Applier(self.kube, self.data_plane, self.recorder, self.echo),
+            Applier(self.kube, self.data_plane, self.recorder, self.echo, Audit(self.metrics.decisions)),
             self.data_plane,
             self.leadership,
             self.metrics,

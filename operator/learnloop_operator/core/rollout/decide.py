@@ -4,6 +4,7 @@ from dataclasses import replace
 
 from learnloop_api.wire.routing import RoutingTable, arm_name
 from learnloop_operator.core.plan import Manifest, ObjectRef, Plan
+from learnloop_operator.core.rollout import records
 from learnloop_operator.core.rollout.capacity import replicas
 from learnloop_operator.core.rollout.dry_run import notices
 from learnloop_operator.core.rollout.http_route import http_route
@@ -56,6 +57,7 @@ def decide(snapshot: Snapshot) -> Plan:
         return Plan(status=snapshot.status)
     before = current(snapshot)
     result = move(snapshot, before)
+    decided = records.fresh(before, result.state)
     table = _table(snapshot, before, result)
     wanted = _arms(snapshot, result.state)
     deletes, again = _orphans(snapshot, result, wanted)
@@ -67,7 +69,12 @@ def decide(snapshot: Snapshot) -> Plan:
         status=status(snapshot, result, table.generation),
         apply=(*_routes(snapshot, result.state, table), *_children(snapshot, result.state, wanted)),
         delete=deletes,
-        events=(*result.events, *notices(before.reports, result.state.reports)),
+        events=(
+            *result.events,
+            *notices(before.reports, result.state.reports),
+            *records.notices(decided),
+        ),
+        audit=tuple(records.audit(snapshot, item) for item in decided),
         requeue_after=again,
     )
 

@@ -44,8 +44,9 @@ def status(snapshot: Snapshot, move: Move, routing_generation: int | None) -> di
         verdict=sentence[:1024],
         replicas=world(snapshot, revision).replicas if revision else 0,
         selector=_selector(snapshot, revision),
-        observed_retry=state.observed_retry,
-        observed_approve=state.observed_approve,
+        hand=state.hand,
+        last_stable=state.last_stable,
+        decisions=list(state.decisions) or None,
         evidence=save(
             state.trials, state.reports, snapshot.spec.analysis, _pace(snapshot, move), snapshot.before.evidence or ()
         ),

@@ -3,6 +3,7 @@
 from dataclasses import dataclass, replace
 from datetime import datetime
 
+from learnloop_api.kinds.decision import Decision, Hand, PastModel
 from learnloop_api.kinds.model_deployment import (
     ArmStatus,
     BlockedRevision,
@@ -44,8 +45,11 @@ class State:
     rollout_started_at: str | None = None
     promoted_at: str | None = None
     blocked: BlockedRevision | None = None
-    observed_retry: str | None = None
-    observed_approve: str | None = None
+    hand: Hand | None = None
+    """A person's order that is in force for the canary."""
+    last_stable: PastModel | None = None
+    decisions: tuple[Decision, ...] = ()
+    """What people said and what became of it, newest last."""
     trials: tuple[Trial, ...] = ()
     """The sequential tests of the rollout under way."""
     reports: tuple[Report, ...] = ()
@@ -57,7 +61,17 @@ class State:
 
     def without_canary(self) -> "State":
         """The same rollout with the canary gone: weight 0 and no step."""
-        return replace(self, canary=None, step=None, weight=0, step_started_at=None, step_base=0, trials=(), reports=())
+        return replace(
+            self,
+            canary=None,
+            step=None,
+            weight=0,
+            step_started_at=None,
+            step_base=0,
+            trials=(),
+            reports=(),
+            hand=None,
+        )
 
 
 def load(status: ModelDeploymentStatus, steps: list[RolloutStep]) -> State:
@@ -76,11 +90,17 @@ def load(status: ModelDeploymentStatus, steps: list[RolloutStep]) -> State:
         rollout_started_at=status.rollout_started_at,
         promoted_at=status.promoted_at,
         blocked=status.blocked_revision,
-        observed_retry=status.observed_retry,
-        observed_approve=status.observed_approve,
+        hand=status.hand if canary else None,
+        last_stable=status.last_stable,
+        decisions=tuple(status.decisions or ()),
         trials=record.load(status.evidence or ()) if step is not None else (),
         reports=record.load_reports(status.evidence or ()),
     )
+
+
+def past(arm: Arm | None) -> PastModel | None:
+    """The arm's model as something to go back to."""
+    return PastModel(uri=arm.model.uri, sha256=arm.model.sha256) if arm else None
 
 
 def observe(arm: Arm, world: ArmWorld | None, now: datetime) -> Arm:

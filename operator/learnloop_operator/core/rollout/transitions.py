@@ -2,11 +2,11 @@
 
 from dataclasses import replace
 
-from learnloop_api.names import ANNOTATION_RETRY
 from learnloop_operator.core.rollout import reasons
 from learnloop_operator.core.rollout.canary import advance
 from learnloop_operator.core.rollout.capacity import hopeless, ready, world
 from learnloop_operator.core.rollout.guard import revert, watch
+from learnloop_operator.core.rollout.listen import listen
 from learnloop_operator.core.rollout.move import Move, happened
 from learnloop_operator.core.rollout.state import Arm, State
 from learnloop_operator.core.rollout.withdraw import adopt, drop_canary
@@ -26,9 +26,9 @@ def move(snapshot: Snapshot, state: State) -> Move:
         return Move(
             state, "Suspended", reasons.SUSPENDED, "suspended: weights and arms stay as they are", again_after=60.0
         )
-    retry = snapshot.annotations.get(ANNOTATION_RETRY)
-    if retry is not None and retry != state.observed_retry:
-        return _retry(state, retry)
+    state, order = listen(snapshot, state)
+    if order:
+        return order
     if snapshot.spec.routing.mode == "gateway" and snapshot.spec.routing.gateway is None:
         sentence = "spec.routing.gateway: missing, and mode gateway needs it; name a Gateway or set mode: service"
         return Move(state, "Degraded", reasons.GATEWAY_MISSING, sentence, degraded=True)
@@ -40,6 +40,8 @@ def move(snapshot: Snapshot, state: State) -> Move:
 def _with_stable(snapshot: Snapshot, state: State, stable: Arm) -> Move:
     model = snapshot.desired.model
     if state.canary:
+        if state.hand and state.hand.verb == "undo":
+            return advance(snapshot, state, state.canary)
         if model is not None and model.revision != state.canary.revision:
             return _leave(state, state.canary, stable, model)
         onward = advance(snapshot, state, state.canary)
@@ -124,21 +126,6 @@ def _leave(state: State, canary: Arm, stable: Arm, wanted: Model) -> Move:
         )
     return drop_canary(
         state, reasons.SUPERSEDED, f"canary {canary.revision} withdrawn: {wanted.revision} takes its place"
-    )
-
-
-def _retry(state: State, value: str) -> Move:
-    after = replace(state, observed_retry=value)
-    if state.blocked is None:
-        return Move(after, "Progressing", reasons.RETRYING, "nothing is blocked; the retry is noted", again_after=0.0)
-    sentence = f"{state.blocked.revision} may try again ({ANNOTATION_RETRY}={value})"
-    return Move(
-        replace(after, blocked=None),
-        "Progressing",
-        reasons.RETRYING,
-        sentence,
-        happened(reasons.RETRYING, sentence),
-        again_after=0.0,
     )
 
 

@@ -64,6 +64,15 @@ class Chaos(RuleBasedStateMachine):
     def abort(self) -> None:
         self.cluster.annotations[names.ANNOTATION_ABORT] = self.cluster.status["canary"]["revision"]
 
+    @precondition(lambda self: self.cluster.status.get("stable"))
+    @rule(
+        verb=st.sampled_from(["reject", "pause", "resume", "restart", "undo", "approve"]),
+        arm=st.sampled_from(["stable", "canary", "previous", "blockedRevision"]),
+    )
+    def say(self, verb: str, arm: str) -> None:
+        revision = (self.cluster.status.get(arm) or self.cluster.status["stable"])["revision"]
+        self.cluster.annotations[names.verb_annotation(verb)] = f"{revision} at {self.cluster.now}"
+
     @precondition(lambda self: self.cluster.status.get("canary"))
     @rule()
     def break_canary(self) -> None:
