@@ -18,6 +18,7 @@ from learnloop_operator.cli.signed import signed
 ROOT = Path(__file__).resolve().parents[2]
 EVERYTHING = [{"apiGroups": ["learnloop.dev"], "resources": ["*"], "verbs": ["*"]}]
 REVISION = "1a2b3c4d"
+ARGOCD = "system:serviceaccount:argocd:argocd-server"
 
 
 @pytest.fixture(scope="module")
@@ -26,7 +27,11 @@ def policy(kube: Any) -> Iterator[str]:
     helm = subprocess.run([sys.executable, ROOT / "hack" / "helm"], capture_output=True, text=True, check=True)
     command = [helm.stdout.strip(), "template", "learnloop", str(ROOT / "charts" / "learnloop"), "-n", "decisions"]
     shown = subprocess.run(
-        [*command, "-s", "templates/decisions/policy.yaml"], capture_output=True, text=True, timeout=240, check=True
+        [*command, "--set", "decisions.verifyNames=always", "-s", "templates/decisions/policy.yaml"],
+        capture_output=True,
+        text=True,
+        timeout=240,
+        check=True,
     )
     objects = list(yaml.safe_load_all(shown.stdout))
     for item in objects:
@@ -48,7 +53,9 @@ def team(kube: Any, namespace: str, policy: str) -> dict[str, Any]:
         "kind": "RoleBinding",
         "metadata": metadata,
         "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": "team"},
-        "subjects": [{"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": n} for n in ("alice", "bob")],
+        "subjects": [
+            {"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": n} for n in ("alice", "bob", ARGOCD)
+        ],
     }
     kube.create(binding)
     return {
@@ -100,6 +107,17 @@ def test_nobody_decides_in_anothers_name(kube: Any, team: dict[str, Any], as_use
     for forged in (REVISION, f"{REVISION} by alice by bob", f"{REVISION} by bob ", f"{REVISION} by "):
         bob.refusal(lambda forged=forged: bob.merge(team, noted("promote", forged)))
     bob.merge(team, noted("promote", f"{REVISION} by bob"))
+
+
+def test_a_program_that_acts_for_others_signs_with_its_own_name(
+    kube: Any, team: dict[str, Any], as_user: Callable[[str], Any]
+) -> None:
+    in_force(kube, team)
+    button = as_user(ARGOCD)
+    button.merge(team, noted("approve", f"{REVISION}/2 by Argo CD"))
+    assert 'add " by Argo CD"' in button.refusal(lambda: button.merge(team, noted("approve", f"{REVISION}/2 by alice")))
+    bob = as_user("bob")
+    bob.refusal(lambda: bob.merge(team, noted("approve", f"{REVISION}/3 by Argo CD")))
 
 
 def test_what_is_no_decision_needs_no_name(kube: Any, team: dict[str, Any], as_user: Callable[[str], Any]) -> None:

@@ -128,7 +128,7 @@ class RolloutStep(Resource):
     min_seconds: int = Field(default=0, ge=0, le=2_592_000, description="Seconds at this weight before the next step.")
     pause: bool = Field(
         default=False,
-        description="Wait here for the annotation learnloop.dev/approve: <revision>, or <revision>/<step>.",
+        description="Wait here for learnloop.dev/approve: <revision>/<step>, as `kubectl learnloop approve` sets it.",
     )
 
 

@@ -21,7 +21,7 @@ def run(cluster: Cluster, options: argparse.Namespace) -> str:
     arm = rollout.canary or (status.get("stable") if status.get("previous") else None)
     if not arm:
         raise rollout.refusal(
-            "has neither a canary nor a warm old arm: nothing to abort; `kubectl learnloop undo` leaves a promoted model"
+            "has neither a canary nor a warm old arm: `kubectl learnloop undo` takes a promoted model back"
         )
     rollout.order(NAME, arm["revision"])
     return f"taking {arm['revision']} back; `kubectl learnloop why {options.name}` says when it is done"

@@ -21,9 +21,10 @@ def run(cluster: Cluster, options: argparse.Namespace) -> str:
     if rollout.canary:
         raise rollout.refusal("has a canary: `kubectl learnloop abort` takes that back")
     stable, previous, last = status.get("stable"), status.get("previous"), status.get("lastStable")
-    if not stable or not (previous or last):
+    to = previous or last
+    if not stable or not to:
         raise rollout.refusal("has no earlier model on record: set spec.model to the one that shall serve")
     rollout.order(NAME, stable["revision"])
     if previous:
         return f"{stable['revision']} goes; {previous['revision']} is warm and serves again at once"
-    return f"{stable['revision']} goes as soon as the pods of {last['uri']} can serve"
+    return f"{stable['revision']} goes as soon as the pods of {to['uri']} can serve"

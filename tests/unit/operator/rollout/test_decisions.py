@@ -59,6 +59,7 @@ def test_a_pause_holds_the_weight_until_it_is_resumed(climbing: Cluster) -> None
     assert "on hold at 10 % since" in climbing.status["verdict"]
     assert "by alice (as claimed)" in climbing.status["verdict"]
     say(climbing, "resume", revision, "bob")
+    climbing.run(1)
     assert climbing.settle() == "Healthy"
     assert [(item["verb"], item["by"], item["outcome"]) for item in climbing.status["decisions"]] == [
         ("pause", "alice", "obeyed"),
