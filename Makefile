@@ -5,7 +5,7 @@ VENV := .venv
 PYTHON := $(VENV)/bin/python
 export PATH := $(CURDIR)/$(VENV)/bin:$(PATH)
 
-.PHONY: help demo test lint unit ranks learn api e2e crds lock bench-statistics cluster cluster-down images clean bench-trainer bench-algorithms
+.PHONY: help demo test lint unit ranks learn api e2e crds lock bench-statistics bench-rollback cluster cluster-down images clean bench-trainer bench-algorithms
 
 help: ## this list
 	@grep -hE '^[a-z][a-z0-9-]*:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -49,6 +49,9 @@ lock: ## pin requirements/*.txt anew
 
 bench-statistics: $(VENV)/.ready ## how often rollouts err and how soon they are right, simulated, beside a polled t-test
 	@$(PYTHON) -m bench.statistics
+
+bench-rollback: $(VENV)/.ready ## from a breach to weight 0 on a real cluster, beside Flagger (needs root, 15 minutes)
+	@PYTHONPATH=hack $(PYTHON) -m bench.rollback
 
 cluster: ## a real Kubernetes on this machine (GATEWAY=1 adds Traefik)
 	python3 hack/cluster up
