@@ -108,7 +108,7 @@ async def _theirs(
 
 def main(arguments: list[str]) -> int:
     """0 when the goals are met."""
-    concurrent, rounds, peer_rounds = [*map(int, arguments), *(5, 10, 2)[len(arguments) :]][:3]
+    concurrent, rounds, peer_rounds = [*map(int, arguments), *(5, 12, 2)[len(arguments) :]][:3]
     os.environ["GATEWAY"] = "1"
     peer.build()
     kubectl = install.prepare(Settings.read(), Narrator())
