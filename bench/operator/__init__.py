@@ -1,1 +1,0 @@
-"""The operator beside a plain Kopf operator, on a real API server."""
