@@ -5,7 +5,7 @@ VENV := .venv
 PYTHON := $(VENV)/bin/python
 export PATH := $(CURDIR)/$(VENV)/bin:$(PATH)
 
-.PHONY: help demo test lint unit ranks learn api e2e crds lock bench-statistics cluster cluster-down images clean bench-trainer bench-algorithms
+.PHONY: help demo test lint unit ranks learn api e2e crds lock bench-statistics bench-memory bench-rollback cluster cluster-down images clean bench-trainer bench-algorithms
 
 help: ## this list
 	@grep -hE '^[a-z][a-z0-9-]*:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -50,6 +50,9 @@ lock: ## pin requirements/*.txt anew
 bench-statistics: $(VENV)/.ready ## how often rollouts err and how soon they are right, simulated, beside a polled t-test
 	@$(PYTHON) -m bench.statistics
 
+bench-rollback: $(VENV)/.ready ## from a breach to weight 0 on a real cluster, beside Flagger (needs root, 15 minutes)
+	@PYTHONPATH=hack $(PYTHON) -m bench.rollback
+
 cluster: ## a real Kubernetes on this machine (GATEWAY=1 adds Traefik)
 	python3 hack/cluster up
 
@@ -61,6 +64,9 @@ images: ## build the images whose inputs changed and load them
 
 bench-algorithms: $(VENV)/.ready ## each algorithm beside the simpler one it must beat, ten seeds, with intervals
 	@$(PYTHON) -m bench.algorithms
+
+bench-memory: $(VENV)/.ready ## recall and stores through HTTP beside the usual schemas, on the same PostgreSQL and data
+	@$(PYTHON) -m bench.memory
 
 bench-trainer: $(VENV)/.ready ## speed, time to solve and quality of training beside Stable-Baselines3
 	$(PYTHON) bench/trainer/compare.py $(PYTHON) "$$(bench/trainer/peer_venv $(PYTHON))"

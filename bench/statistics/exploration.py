@@ -3,7 +3,9 @@
 A node is what survives between two passes: status, routing table, pods and counters. From each node every combination
 of what the evidence may look like, whether the pods are ready, and where the operator dies in its writes is tried.
 Nodes that differ in nothing a decision depends on (ages and evidence in buckets) count as one. The oracle knows nothing
-of the operator's code but its status: it says what a pass of a step requires.
+of the operator's code but its status: it says what a pass of a step requires, what the routing table may hold, and
+that no check takes a canary back which it has not seen. Afterwards the graph is walked backwards: from every state a
+world in which everything works leads to an end.
 """
 
 import math
@@ -26,14 +28,24 @@ from learnloop_operator.core.rollout.observe import arms
 from learnloop_operator.core.rollout.revision import resolve
 from learnloop_operator.core.rollout.table import read
 from learnloop_operator.core.rollout.world import Defaults, Snapshot
+from learnloop_operator.core.times import stamp
 
 ALPHA, MOST_ERRORS, MIN_EPISODES = 0.01, 0.05, 20
-SEEN = ("away", "no canary", "no stable", "nan", "quiet", "reset", "stale", "equal", "bad", "errors", "few")
+SEEN = ("away", "no canary", "no stable", "nan", "quiet", "reset", "stale", "skewed", "equal", "bad", "errors", "few")
 FRESH = {"equal": (150.0, 0.9), "bad": (150.0, 0.6), "errors": (150.0, 0.9), "few": (3.0, 0.9)}
-MUTE = ("away", "no canary", "no stable", "nan")
+MUTE = ("away", "no canary", "no stable", "nan", "stale", "skewed")
+BLIND = ("away", "no canary", "nan")
+"""Nothing is known of the canary, so no check can speak against it."""
+DEADLINE = 60
 SEQUENTIAL = {"name": "success", "type": "success", "test": "sequential", "maxDrop": 0.1}
 THRESHOLD = {"name": "success", "type": "success", "minRatio": 0.9}
 ERRORS = {"name": "errors", "type": "errors", "max": MOST_ERRORS}
+DRY_RUN = {"name": "dry", "type": "success", "min": 0.99, "dryRun": True}
+"""Every canary here falls below its bound, and it must change nothing."""
+WEIGHTS = (10, 25, 50, 100)
+
+
+Key = tuple[object, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +69,10 @@ class Found:
     promotions: int = 0
     rollbacks: int = 0
     false_passes: list[str] = field(default_factory=list)
+    broken: list[str] = field(default_factory=list)
+    """Other promises that do not hold."""
+    without_end: int = 0
+    """States from which a world that works leads nowhere."""
     exhausted: bool = False
 
 
@@ -65,16 +81,26 @@ def explore(metric: Mapping[str, Any], most_transitions: int) -> Found:
     spec = _spec(metric)
     first = _started(spec)
     found, known, waiting = Found(), {_key(first)}, deque([first])
+    onward: dict[Key, set[Key]] = {}
+    ends: set[Key] = set()
     while waiting and found.transitions < most_transitions:
         node = waiting.popleft()
         found.nodes += 1
-        for seen, after in _next(spec, node):
+        here = _key(node)
+        if _ended(node):
+            ends.add(here)
+        for seen, works, after in _next(spec, node):
             found.transitions += 1
             _judge(found, node, seen, after, metric is SEQUENTIAL)
-            if (key := _key(after)) not in known:
+            found.broken += _broken(node, seen, after)
+            key = _key(after)
+            if works:
+                onward.setdefault(here, set()).add(key)
+            if key not in known:
                 known.add(key)
                 waiting.append(after)
     found.exhausted = not waiting
+    found.without_end = len(known - _leading_to(ends, onward)) if found.exhausted else 0
     return found
 
 
@@ -84,14 +110,29 @@ def explore_sabotaged(metric: Mapping[str, Any], most_transitions: int) -> Found
         return explore(metric, most_transitions)
 
 
-def _next(spec: ModelDeploymentSpec, node: Node) -> Iterator[tuple[str, Node]]:
-    for seen, ready, seconds in product(SEEN, (True, False), (1, 20)):
+def _leading_to(ends: set[Key], onward: Mapping[Key, set[Key]]) -> set[Key]:
+    """The states from which an end can be reached."""
+    back: dict[Key, set[Key]] = {}
+    for here, nexts in onward.items():
+        for there in nexts:
+            back.setdefault(there, set()).add(here)
+    reached, waiting = set(ends), deque(ends)
+    while waiting:
+        fresh = back.get(waiting.popleft(), set()) - reached
+        reached |= fresh
+        waiting.extend(fresh)
+    return reached
+
+
+def _next(spec: ModelDeploymentSpec, node: Node) -> Iterator[tuple[str, bool, Node]]:
+    """What is seen, whether everything works, and the node after it."""
+    for seen, ready, seconds in product(SEEN, (True, False), (1, 70)):
         if not ready and seen != "equal":
             continue
         world = _after_time(node, seen, ready, seconds)
         plan = decide(_snapshot(spec, world, seen))
         for writes in (1, None):
-            yield seen, _applied(world, plan, writes)
+            yield seen, seen == "equal" and ready and writes is None, _applied(world, plan, writes)
 
 
 def _judge(found: Found, before: Node, seen: str, after: Node, tested: bool) -> None:
@@ -100,7 +141,7 @@ def _judge(found: Found, before: Node, seen: str, after: Node, tested: bool) -> 
     promoted = bool(was) and new["stable"]["revision"] == was["revision"]
     passed = promoted or (was.get("revision") == now.get("revision") and _step(new) > _step(old))
     found.rollbacks += bool(new.get("blockedRevision")) and not old.get("blockedRevision")
-    if tested and seen in (*MUTE, "reset") and _logs(new) not in (_logs(old) or (0.0, 0.0), None):
+    if tested and seen in (*BLIND, "no stable", "reset") and _logs(new) not in (_logs(old) or (0.0, 0.0), None):
         found.false_passes.append(f"{seen} moved the evidence from {_logs(old)} to {_logs(new)}")
     if not passed or _step(old) < 0:
         return
@@ -122,14 +163,48 @@ def _judge(found: Found, before: Node, seen: str, after: Node, tested: bool) -> 
     found.false_passes += [f"step {_step(old) + 1} passed with {said} (seen: {seen})" for said in wrong]
 
 
+def _broken(before: Node, seen: str, after: Node) -> list[str]:
+    """Weights above their step, a stable arm that is lost, and rollbacks by checks that saw nothing."""
+    status, wrong = after.status, []
+    table = read(dict(after.config_map) if after.config_map else None).table
+    for arm in table.arms if table else ():
+        if arm.role == "canary" and status.get("canary") and arm.weight > WEIGHTS[max(0, _step(status))]:
+            wrong.append(f"the table gives {arm.weight} % at step {_step(status) + 1}")
+    if table and table.arms and [arm.role for arm in table.arms].count("stable") != 1:
+        wrong.append("the table has no stable arm, or two")
+    if table and table.arms and sum(arm.weight for arm in table.arms) != 100:
+        wrong.append("the weights of the table do not add up")
+    pin = status.get("blockedRevision")
+    fresh = pin and not before.status.get("blockedRevision") and pin["at"] == stamp(after.now)
+    if fresh and seen in BLIND and pin["reason"] == "CheckFailed":
+        wrong.append(f"taken back by a check that saw nothing ({seen})")
+    if fresh and "at least 0.99" in pin["message"]:
+        wrong.append("taken back by a dry run")
+    return wrong
+
+
+def _ended(node: Node) -> bool:
+    status = node.status
+    return bool(status.get("stable")) and not status.get("canary") and not status.get("previous")
+
+
 def _ratio(counters: tuple[float, float, float, float]) -> float:
     n, good, m, fine = counters
     return (good / n) / (fine / m) if n and m else 0.0
 
 
 def _logs(status: Mapping[str, Any]) -> tuple[float, float] | None:
-    known = status.get("evidence")
-    return (known[0]["logWorse"], known[0]["logFine"]) if known else None
+    found = next((item for item in status.get("evidence") or () if item["name"] == "success"), None)
+    return (found["logWorse"], found["logFine"]) if found else None
+
+
+def _held(node: Node) -> str:
+    """Whether data is available, and why not where it has been missing for the deadline."""
+    found = next((item for item in node.status.get("conditions", ()) if item["type"] == "DataAvailable"), None)
+    if found is None or found["status"] == "True" or not node.status.get("canary"):
+        return ""
+    since = (node.now - datetime.fromisoformat(found["lastTransitionTime"])).total_seconds()
+    return f"{found['status']} {found['reason'] if since >= DEADLINE else ''}"
 
 
 def _step(status: Mapping[str, Any]) -> int:
@@ -159,12 +234,16 @@ def _evidence(node: Node, seen: str) -> Evidence:
     n, good, m, fine = node.counters
     errors = 0.2 if seen == "errors" else 0.0
     rate = math.nan if seen == "nan" else good / n if n else None
+    lately = 0 if seen in ("quiet", "nan") else None
     scraped = node.now - timedelta(seconds=600 if seen == "stale" else 0)
     canary = ArmEvidence(int(n), None, rate, math.nan if seen == "nan" else errors if n else None, seen_at=scraped)
+    canary = replace(canary, lately=lately)
     stable = ArmEvidence(int(m), None, fine / m if m else None, 0.0 if m else None, seen_at=scraped)
     known = {"no canary": {"stable": stable}, "no stable": {"canary": canary}}
     roles = known.get(seen, {"canary": canary, "stable": stable})
-    return Evidence({node.status[role]["revision"]: arm for role, arm in roles.items() if node.status.get(role)})
+    clock = node.now + timedelta(hours=1) if seen == "skewed" else None
+    known_arms = {node.status[role]["revision"]: arm for role, arm in roles.items() if node.status.get(role)}
+    return Evidence(known_arms, clock=clock)
 
 
 def _snapshot(spec: ModelDeploymentSpec, node: Node, seen: str) -> Snapshot:
@@ -198,7 +277,7 @@ def _applied(node: Node, plan: Plan, writes: int | None) -> Node:
     return replace(node, config_map=config_map, deployments=pods, status=status)
 
 
-def _key(node: Node) -> tuple[object, ...]:
+def _key(node: Node) -> Key:
     """What decisions depend on, ages and evidence in buckets."""
     status = node.status
     table = read(dict(node.config_map) if node.config_map else None).table
@@ -220,15 +299,16 @@ def _key(node: Node) -> tuple[object, ...]:
         min(max(since_step, 0.0), MIN_EPISODES) // 10,
         tuple(round(max(-4.0, min(6.0, value))) for value in logs) if logs else None,
         round(_ratio(node.counters), 1),
+        _held(node),
     )
 
 
 def _spec(metric: Mapping[str, Any]) -> ModelDeploymentSpec:
-    steps = [{"weight": weight, "minEpisodes": MIN_EPISODES} for weight in (10, 25, 50, 100)]
+    steps = [{"weight": weight, "minEpisodes": MIN_EPISODES} for weight in WEIGHTS]
     body = {
         "model": {"uri": "https://models.example/1.onnx", "sha256": "ab" * 32},
-        "rollout": {"steps": steps, "keepForSeconds": 60, "progressDeadlineSeconds": 60},
-        "analysis": {"intervalSeconds": 1, "alpha": ALPHA, "metrics": [metric, ERRORS]},
+        "rollout": {"steps": steps, "keepForSeconds": 60, "progressDeadlineSeconds": DEADLINE},
+        "analysis": {"intervalSeconds": 1, "alpha": ALPHA, "metrics": [metric, ERRORS, DRY_RUN]},
     }
     return ModelDeploymentSpec.model_validate(body)
 

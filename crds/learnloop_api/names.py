@@ -16,12 +16,29 @@ LABEL_MANAGED_BY = "app.kubernetes.io/managed-by"
 LABEL_PART_OF = "app.kubernetes.io/part-of"
 MANAGED_BY = "learnloop"
 
-# Annotations a person (or the CLI, or an Argo CD action) sets to say something to the operator.
-ANNOTATION_TRAIN = f"{GROUP}/train"  # any new value: train now
-ANNOTATION_APPROVE = f"{GROUP}/approve"  # REVISION or REVISION/STEP: pass the pause it waits at
+# Annotations a person (or the CLI, or an Argo CD action) sets to say something to the operator. Form of every value:
+#     WHAT[ at WHEN][ by WHO]        e.g. 1a2b3c4d/2 at 2026-01-31T12:00:00.000Z by alice@example.com
+# WHAT is a REVISION, or REVISION/STEP with steps from 1. WHEN only makes a value new: the same one is answered once.
+# WHO must be the writer's own user name where the chart's admission policy is installed; elsewhere it is a claim.
+# Of several values that are set together the first of VERBS is obeyed; the order is that of caution.
+VERBS = ("abort", "reject", "undo", "pause", "restart", "retry", "resume", "skip", "promote", "approve")
+ANNOTATION_TRAIN = f"{GROUP}/train"  # LearningAgent; any new value: train now
+ANNOTATION_ABORT = f"{GROUP}/abort"  # take this canary, or this promoted revision while it is guarded, back now
+ANNOTATION_REJECT = f"{GROUP}/reject"  # refuse the step that waits for approval or is on hold: taken back, and blocked
+ANNOTATION_UNDO = f"{GROUP}/undo"  # take this promoted revision back: to the warm old arm, else to status.lastStable
+ANNOTATION_PAUSE = f"{GROUP}/pause"  # hold at this weight; evidence keeps counting, a breach still rolls back
+ANNOTATION_RESTART = f"{GROUP}/restart"  # the rollout of this canary begins anew, at the first step, without evidence
 ANNOTATION_RETRY = f"{GROUP}/retry"  # any new value: forget blockedRevision, try it again
-ANNOTATION_PROMOTE = f"{GROUP}/promote"  # a revision: promote the winner of an experiment that waits for it
-ANNOTATION_ABORT = f"{GROUP}/abort"  # a revision: roll it back now
+ANNOTATION_RESUME = f"{GROUP}/resume"  # end the hold of pause
+ANNOTATION_SKIP = f"{GROUP}/skip"  # pass the current step without its evidence; refused while a check is breached
+ANNOTATION_PROMOTE = f"{GROUP}/promote"  # to 100 % without the remaining steps; refused while a check is breached
+ANNOTATION_APPROVE = f"{GROUP}/approve"  # pass the pause it waits at
+
+
+def verb_annotation(verb: str) -> str:
+    """The annotation of one of VERBS."""
+    return f"{GROUP}/{verb}"
+
 
 # Ports of the pods learnloop runs.
 PORT_SERVING = 8080

@@ -11,6 +11,7 @@ _OLD = {
     "trajectories": ("received_at", "namespace = $1"),
     "reward_history": ("created_at", "namespace = $1"),
     "agent_memories": ("created_at", "namespace = $1 AND source = 'episode'"),
+    "recall_log": ("created_at", "namespace = $1"),
     "dead_letters": ("created_at", "namespace = $1"),
 }
 _DELETE_OLD = """
@@ -33,7 +34,7 @@ class Retention:
     """Runs over all namespaces.
 
     Args:
-        days: how long trajectories, rewards, episode memories and dead letters are kept.
+        days: how long trajectories, rewards, episode memories, recall logs and dead letters are kept.
     """
 
     def __init__(self, db: Database, days: int) -> None:

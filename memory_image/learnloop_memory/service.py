@@ -19,6 +19,7 @@ from learnloop_memory.experience.streams import TRAINING, TRAJECTORIES
 from learnloop_memory.memory.big import BigAgents
 from learnloop_memory.memory.embedder import Embedder, HashingEmbedder
 from learnloop_memory.memory.episodes import EpisodeMemories
+from learnloop_memory.memory.feedback import Feedback
 from learnloop_memory.memory.indexer import Indexer
 from learnloop_memory.memory.log import RecallLog
 from learnloop_memory.memory.recall import Recaller
@@ -53,6 +54,7 @@ class Service:
         self._indexer = Indexer(self.db, self.embedder)
         self._big = BigAgents(self.db, self.embedder, config.dsn.get_secret_value(), above=config.exact_up_to)
         self.recalls = RecallLog(self.db)
+        self.feedback = Feedback(self.db, self.recalls)
         self.recaller = Recaller(self.db, self.embedder, self.recalls, self._big)
         self._rewards = RewardWorker(self.db, self.metrics, announce=self.bus is not None)
         self._episodes = EpisodeMemories(self.db)
@@ -138,7 +140,7 @@ class Service:
         steps: list[Callable[[str], Awaitable[int]]] = [self._rewards.run]
         if self._outbox:
             steps.append(self._outbox.run)
-        steps += [self._episodes.run, self._indexer.run, self._indexer.reembed]
+        steps += [self.feedback.run, self._episodes.run, self._indexer.run, self._indexer.reembed]
         for step in steps:
             await self._try(step, namespace)
 

@@ -6,6 +6,7 @@ import sys
 
 import uvloop
 
+from learnloop_operator.adapters.audit import to_standard_output
 from learnloop_operator.adapters.kubeconfig import NoCluster
 from learnloop_operator.adapters.settings import SettingsError, from_environment
 from learnloop_operator.controllers.process import operate
@@ -21,6 +22,7 @@ def main() -> int:
     logging.basicConfig(
         level=settings.log_level, format="%(asctime)s %(levelname)-7s %(name)s: %(message)s", stream=sys.stderr
     )
+    to_standard_output()
     logging.getLogger("kopf.objects").setLevel(logging.WARNING)
     try:
         return uvloop.run(operate(settings))

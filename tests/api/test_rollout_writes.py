@@ -12,6 +12,7 @@ import pytest
 from learnloop_api import names
 from learnloop_api.wire.reward import AgentStats
 from learnloop_operator.adapters import kubeconfig
+from learnloop_operator.adapters.audit import Audit
 from learnloop_operator.adapters.data_plane import DataPlane
 from learnloop_operator.adapters.echo import Echo
 from learnloop_operator.adapters.events import Recorder
@@ -87,7 +88,7 @@ class Operator:
         self.data, self.prometheus, self.shift = Experience(), Returns(self.now), timedelta()
         lane = FastLane(PodMetrics(), Metrics(), self.now)
         services = Services(self.kube, self.data, self.prometheus, Settings(), lane, clock=self.now)
-        self.applier = Applier(self.kube, self.data, Recorder(self.kube, "test"), Echo())
+        self.applier = Applier(self.kube, self.data, Recorder(self.kube, "test"), Echo(), Audit(Metrics().decisions))
         self.rollout, self.agent = ModelDeploymentController(services), LearningAgentController(services)
 
     def now(self) -> datetime:

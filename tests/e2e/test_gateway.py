@@ -95,7 +95,9 @@ def test_the_gateway_gives_the_canary_its_weight_and_keeps_every_episode_on_its_
     assert set(opened) == {stable, canary}
     assert 15 <= opened[canary] <= 25, f"10 % of 200 episodes, but the canary got {opened[canary]}"
 
-    world.api.run("annotate", "-n", namespace, "mdep", "policy", f"learnloop.dev/abort={canary}", "--overwrite")
+    me = world.api.run("auth", "whoami", "-o", "jsonpath={.status.userInfo.username}")
+    decision = f"learnloop.dev/abort={canary} by {me}"
+    world.api.run("annotate", "-n", namespace, "mdep", "policy", decision, "--overwrite")
     world.until("weight 0", lambda: world.status(namespace, "modeldeployments", "policy").get("blockedRevision"), 60)
     world.until("no episode for the canary", lambda: canary not in _play(world, namespace, gateway, 20)[0], 30)
 

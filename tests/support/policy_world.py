@@ -105,6 +105,7 @@ class LiveServer:
     mode: str = "service"
     policy: Policy | None = field(default_factory=lambda: UniformPolicy(2, 4))
     port: int = 0
+    host: str = "127.0.0.1"
 
     def __post_init__(self) -> None:
         config = settings(LEARNLOOP_REVISION=self.revision, LEARNLOOP_ROUTING_MODE=self.mode)
@@ -115,9 +116,9 @@ class LiveServer:
             self.arm.install(self.policy, 0.0)
         self._socket = socket.socket()
         self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        self._socket.bind(("127.0.0.1", self.port))
+        self._socket.bind((self.host, self.port))
         self.port = self._socket.getsockname()[1]
-        self.url = f"http://127.0.0.1:{self.port}"
+        self.url = f"http://{self.host}:{self.port}"
         self._http = httpx.Client(timeout=60, trust_env=False)
 
     def start(self) -> "LiveServer":

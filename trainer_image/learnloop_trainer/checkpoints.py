@@ -4,6 +4,7 @@ Shared state (weights, optimizer, counters) is stored once. Everything that belo
 axis 0 = environment over all ranks, so that a run may go on with another number of ranks: each takes its own rows.
 """
 
+import json
 import threading
 import time
 from collections import deque
@@ -14,8 +15,10 @@ from numpy.typing import NDArray
 
 from learnloop_trainer.algorithms import Learner
 from learnloop_trainer.containers import Arrays, pack, part, under, unpack
+from learnloop_trainer.curriculum import Curriculum
 from learnloop_trainer.environments import VectorEnvironment
 from learnloop_trainer.environments.base import Observations
+from learnloop_trainer.environments.wrappers import innermost
 from learnloop_trainer.errors import PeerLost, StoreRefused, StoreUnavailable
 from learnloop_trainer.groups import Group
 from learnloop_trainer.order import Order
@@ -54,13 +57,17 @@ class Training:
     environment: VectorEnvironment
     observation: Observations
     episodes: Episodes
+    curriculum: Curriculum | None = None
 
 
 def fingerprint(order: Order) -> str:
     """What must be equal for a checkpoint to belong to an order."""
     spec = order.spec
     parameters = order.parameters.model_dump_json()
-    return f"{FORMAT} {spec.algorithm} {spec.data.environment} seed={spec.seed} steps={spec.total_steps} {parameters}"
+    text = f"{FORMAT} {spec.algorithm} {spec.data.environment} seed={spec.seed} steps={spec.total_steps} {parameters}"
+    data = spec.data.model_dump(include={"level", "randomise", "credit"}, exclude_defaults=True)
+    rest = spec.model_dump(include={"curriculum", "shaping", "safety"}, exclude_none=True)
+    return text + (f" {json.dumps([data, rest], sort_keys=True)}" if data or rest else "")
 
 
 def save(training: Training, order: Order, group: Group) -> bytes | None:
@@ -84,7 +91,10 @@ def save(training: Training, order: Order, group: Group) -> bytes | None:
         "world_size": str(group.place.size),
         "weights": digests[0],
     }
-    return pack(under("shared", learner.shared()) | under("each", joined) | {"recent": recent}, metadata)
+    rest: Arrays = {"recent": recent}
+    if training.curriculum is not None:
+        rest |= under("curriculum", training.curriculum.state())
+    return pack(under("shared", learner.shared()) | under("each", joined) | rest, metadata)
 
 
 def restore(training: Training, order: Order, group: Group, body: bytes) -> str:
@@ -105,6 +115,10 @@ def restore(training: Training, order: Order, group: Group, body: bytes) -> str:
         training.episodes.running = np.array(each["running"], dtype=np.float64)
     else:
         note += "; this environment cannot be saved, its episodes begin anew"
+    if training.curriculum is not None:
+        training.curriculum.restore(part(arrays, "curriculum"))
+        innermost(training.environment).level = training.curriculum.level
+        note += f"; level {training.curriculum.name}"
     training.episodes.recent = deque((float(value) for value in arrays["recent"]), maxlen=RECENT)
     if metadata["world_size"] != str(group.place.size):
         note += f"; it was saved by {metadata['world_size']} ranks, {group.place.size} go on"

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from learnloop_api.wire.training import Manifest, Parity, ReturnEstimate
 from learnloop_trainer import baseline
 from learnloop_trainer.algorithms import Learner, bc, dqn, independent_dqn, maddpg, ppo, qmix, sac
-from learnloop_trainer.environments import make
+from learnloop_trainer.environments import Conditions, make
 from learnloop_trainer.environments.base import Bounds, Observations, VectorEnvironment
 from learnloop_trainer.errors import ExportError
 from learnloop_trainer.evaluation import Policy, World, collect, estimate, play
@@ -104,11 +104,20 @@ def verify(
 
 
 def held_out(order: Order) -> World:
-    """The run's held-out episodes. The baseline, too, plays behind the shield: it is obeyed even in evaluation."""
+    """The run's held-out episodes: nominal physics, plain rewards, and the level the run is to reach.
+
+    The baseline, too, plays behind the shield: it is obeyed even in evaluation.
+    """
     spec = order.spec
 
     def opened(members: range) -> VectorEnvironment:
-        return shielded(make(spec.data.environment, Split.HELD_OUT, spec.seed, members), spec.safety)
+        level = spec.data.level
+        if spec.curriculum is not None:
+            kind = make(spec.data.environment, Split.HELD_OUT, spec.seed, range(1))
+            level = spec.curriculum.until or list(getattr(kind, "LEVELS", ()))[-1].name
+            kind.close()
+        conditions = Conditions(level)
+        return shielded(make(spec.data.environment, Split.HELD_OUT, spec.seed, members, conditions), spec.safety)
 
     return opened
 

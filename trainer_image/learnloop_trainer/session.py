@@ -8,9 +8,11 @@ import torch
 
 from learnloop_trainer.algorithms import Occasion, learner
 from learnloop_trainer.checkpoints import Saver, Training, no_episodes, restore, save
-from learnloop_trainer.environments import VectorEnvironment, make
+from learnloop_trainer.curriculum import Curriculum
+from learnloop_trainer.environments import Conditions, VectorEnvironment, make
 from learnloop_trainer.environments.base import agents
 from learnloop_trainer.environments.gymnasium_vector import FIELD
+from learnloop_trainer.environments.wrappers import Counted, Shaped, Wrapper, innermost
 from learnloop_trainer.errors import ConfigError, PeerLost, Terminated
 from learnloop_trainer.experience import Recording, recorded
 from learnloop_trainer.groups import Group
@@ -67,12 +69,34 @@ def _require_fitting_actions(order: Order, environment: VectorEnvironment) -> No
         raise ConfigError(FIELD, name, problem, f"set algorithm to {'maddpg' if team else 'sac'}")
 
 
+def training_world(order: Order, members: range) -> VectorEnvironment:
+    """The run's training environments: under its conditions, counted, shaped and shielded."""
+    spec, data = order.spec, order.spec.data
+    randomise = tuple((item.parameter, item.low, item.high) for item in data.randomise)
+    conditions = Conditions(data.level, randomise, data.credit or "team")
+    environment = make(data.environment, Split.TRAINING, spec.seed, members, conditions)
+    if spec.curriculum is not None:
+        environment = Counted(environment)
+    if spec.shaping is not None:
+        discount = float(getattr(order.parameters, "discount", 1.0))
+        shaping = spec.shaping
+        environment = Shaped(environment, discount, potential=shaping.potential, bonus=shaping.coordination_bonus)
+    return shielded(environment, spec.safety, Trail(order.job), exploring=True)
+
+
+def levels(environment: VectorEnvironment, order: Order) -> Curriculum | None:
+    """The curriculum the order asks for, at its beginning."""
+    if order.spec.curriculum is None:
+        return None
+    world = innermost(environment)
+    return Curriculum(getattr(world, "LEVELS", ()), getattr(world, "level", 0), order.spec.curriculum)
+
+
 def begin(order: Order, group: Group, device: torch.device, store: Store | None = None) -> Training:
     """A training at step 0; raises ConfigError when algorithm and environment do not fit."""
     spec = order.spec
     members = group.place.share(order.parameters.environments)
-    environment = make(spec.data.environment, Split.TRAINING, spec.seed, members)
-    environment = shielded(environment, spec.safety, Trail(order.job), exploring=True)
+    environment = training_world(order, members)
     _require_fitting_actions(order, environment)
 
     def recording() -> Recording:
@@ -80,7 +104,8 @@ def begin(order: Order, group: Group, device: torch.device, store: Store | None 
 
     occasion = Occasion(spec.seed, spec.total_steps, order.parameters.environments, group, recording)
     algorithm = learner(order.parameters, environment, occasion, device)
-    return Training(algorithm, environment, environment.reset(), no_episodes(len(members)))
+    curriculum = levels(environment, order)
+    return Training(algorithm, environment, environment.reset(), no_episodes(len(members)), curriculum)
 
 
 def resume(training: Training, order: Order, group: Group, store: Store) -> Training:
@@ -129,6 +154,8 @@ class Session:
         for experience in experiences:
             training.episodes.note(experience.reward, experience.ended)
         self._reporter.progress(training.learner.step, training.episodes.recent)
+        if training.curriculum is not None:
+            self._climb(training, training.curriculum)
         if time.monotonic() - self._begun > SETTLED_SECONDS:
             settled()
         leaving, due = self._group.sum([float(self._stopper.requested), float(self._due())])
@@ -136,6 +163,23 @@ class Session:
             self._save(training)
         if leaving:
             self._leave()
+
+    def _climb(self, training: Training, curriculum: Curriculum) -> None:
+        """Collective: the same level on all ranks, from what ended on all of them."""
+        counted = training.environment
+        while isinstance(counted, Wrapper) and not isinstance(counted, Counted):
+            counted = counted.inner
+        assert isinstance(counted, Counted)  # training_world has put it there
+        episodes, successes = self._group.sum([float(count) for count in counted.take()])
+        share = curriculum.successes
+        moved = curriculum.note(int(episodes), int(successes))
+        if moved:
+            innermost(training.environment).level = curriculum.level
+            word = "up" if moved > 0 else "back"
+            self._reporter.phase(
+                "training",
+                f"{word} to level {curriculum.name} at step {training.learner.step}: {share:.0%} of episodes succeeded",
+            )
 
     def _due(self) -> bool:
         """Only rank 0 decides, so all ranks agree; never while the last checkpoint is still under way."""

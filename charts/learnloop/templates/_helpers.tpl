@@ -243,3 +243,11 @@ subjects:
 {{- end }}
 {{- end }}
 {{- end -}}
+
+{{/* Whether the API server checks the names in people's decisions: "true" or nothing. */}}
+{{- define "learnloop.verifiesNames" -}}
+{{- $known := semverCompare ">=1.30-0" .Capabilities.KubeVersion.Version -}}
+{{- if or (eq .Values.decisions.verifyNames "always") (and (eq .Values.decisions.verifyNames "auto") $known (not .Values.watchNamespaces)) -}}
+true
+{{- end -}}
+{{- end -}}

@@ -18,7 +18,7 @@ from learnloop_api.kinds.base import (
     Time,
     Uri,
 )
-from learnloop_api.kinds.experiment import Experiment, ExperimentStatus
+from learnloop_api.kinds.decision import Decision, Hand, PastModel
 from learnloop_api.kinds.rules import Rule
 from learnloop_api.kinds.shadow import ShadowCheck, ShadowStatus
 
@@ -128,7 +128,7 @@ class RolloutStep(Resource):
     min_seconds: int = Field(default=0, ge=0, le=2_592_000, description="Seconds at this weight before the next step.")
     pause: bool = Field(
         default=False,
-        description="Wait here for the annotation learnloop.dev/approve: <revision>, or <revision>/<step>.",
+        description="Wait here for learnloop.dev/approve: <revision>/<step>, as `kubectl learnloop approve` sets it.",
     )
 
 
@@ -204,13 +204,6 @@ class ModelDeploymentSpec(DeploymentTemplate):
     """A served policy: which model, how it is served, and how a new one takes over."""
 
     model: ModelSource
-    experiment: Experiment | None = Field(
-        default=None,
-        description=(
-            "Other models that play beside stable while no rollout is under way. A changed experiment is another one; "
-            "removing it takes its arms out, and hands back to spec.model what its winner had taken over."
-        ),
-    )
     suspend: bool = Field(
         default=False, description="The operator leaves weights, arms and evidence as they are until this is false."
     )
@@ -270,13 +263,21 @@ class ModelDeploymentStatus(Status):
         json_schema_extra={"listType": "map", "listMapKeys": ["name"]},
         description="The sequential tests and dry runs of the rollout under way.",
     )
-    experiment: ExperimentStatus | None = Field(default=None, description="The experiment under way, or the last one.")
     shadow: ShadowStatus | None = Field(default=None, description="What the shadow steps of this rollout have shown.")
     routing_generation: int | None = Field(default=None, ge=0, description="Counts the writes of the routing table.")
     verdict: ShortText | None = Field(default=None, description="The last decision in one sentence.")
     replicas: int | None = Field(default=None, ge=0, description="Pods of the stable arm; the scale subresource.")
     selector: ShortText | None = Field(default=None, description="Label selector of these pods; for autoscalers.")
-    observed_retry: ShortText | None = Field(default=None, description="Value of learnloop.dev/retry already obeyed.")
-    observed_approve: ShortText | None = Field(
-        default=None, description="Value of learnloop.dev/approve that passed the last pause."
+    hand: Hand | None = Field(default=None, description="A person's order that is in force: on hold, by hand, undo.")
+    last_stable: PastModel | None = Field(
+        default=None, description="The model that served before the present one: where learnloop.dev/undo leads to."
+    )
+    decisions: list[Decision] | None = Field(
+        default=None,
+        max_length=20,
+        json_schema_extra={"listType": "atomic"},
+        description=(
+            "What people decided by annotation, newest last: the last ten, and the last of each verb. Every value is "
+            "answered once."
+        ),
     )

@@ -24,6 +24,7 @@ from learnloop_api.kinds.base import (
     Time,
     Uri,
 )
+from learnloop_api.kinds.conditions import Curriculum, LevelName, Randomised, Shaping
 from learnloop_api.kinds.rules import Rule, immutable
 from learnloop_api.kinds.safety import Safety
 from learnloop_api.kinds.team_algorithms import IndependentDqnParameters, MaddpgParameters, QmixParameters
@@ -34,6 +35,19 @@ class TrainingData(Resource):
 
     environment: Annotated[str, Field(min_length=1, max_length=253)] = Field(
         description="Environment name known to the trainer image, e.g. CartPole-v1."
+    )
+    level: LevelName | None = Field(
+        default=None, description="Level of difficulty, or where a curriculum begins; left out, the easiest."
+    )
+    randomise: list[Randomised] = Field(
+        default_factory=list,
+        max_length=16,
+        description="Physics that change from one training episode to the next; evaluation plays the nominal ones.",
+    )
+    credit: Literal["team", "individual", "difference"] | None = Field(
+        default=None,
+        description="What an agent of a team learns from: the team's reward (left out), its own, or the difference its "
+        "presence makes; evaluation counts the team's reward.",
     )
     learning_agent_ref: LocalRef | None = Field(
         default=None,
@@ -135,6 +149,10 @@ class TrainingTemplate(Resource):
     checkpoint: Checkpointing = Field(default_factory=Checkpointing)
     evaluation: Evaluation = Field(default_factory=Evaluation)
     gates: Gates = Field(default_factory=Gates)
+    curriculum: Curriculum | None = Field(
+        default=None, description="Begins at data.level and goes on to harder levels; left out, one level throughout."
+    )
+    shaping: Shaping | None = Field(default=None, description="Additional rewards for learning; left out, none.")
     safety: Safety | None = Field(
         default=None,
         description="What the policy must never do, in training, evaluation and serving; left out, nothing.",
@@ -161,6 +179,8 @@ FROZEN = (
     ("checkpoint", False),
     ("evaluation", False),
     ("gates", False),
+    ("curriculum", True),
+    ("shaping", True),
     ("safety", True),
     ("maxAttempts", False),
     ("stallSeconds", False),

@@ -7,12 +7,13 @@ they are ranked as always, with z-scores over the whole memory as far as it is k
 
 import hashlib
 import logging
+from typing import Any
 
 import asyncpg
 import numpy as np
 from pgvector import HalfVector
 
-from learnloop_memory.memory.candidates import CHOSEN, Candidates, Query, unpack
+from learnloop_memory.memory.candidates import CHOSEN, Query
 from learnloop_memory.memory.embedder import Embedder
 from learnloop_memory.memory.signals import Population
 from learnloop_memory.store.database import Database
@@ -90,6 +91,7 @@ class BigAgents:
         dimensions = self._embedder.dimensions
         connection = await asyncpg.connect(self._dsn, timeout=5, command_timeout=BUILD_SECONDS)
         try:
+            await connection.execute("SET maintenance_work_mem = '256MB'")  # of 50,000 memories the whole graph fits
             for index, on in (
                 (
                     name,
@@ -105,8 +107,8 @@ class BigAgents:
             await connection.close()
         log.info("agent %s of %s has more than %d memories and now an index of its own", agent, namespace, self._above)
 
-    async def find(self, namespace: str, agent: str, query: Query) -> tuple[str, Candidates, Population]:
-        """The memories worth ranking.
+    async def find(self, namespace: str, agent: str, query: Query) -> tuple[Any, Population]:
+        """The memories worth ranking, packed, and what they were chosen from.
 
         Raises:
             Unavailable: PostgreSQL does not answer.
@@ -133,7 +135,7 @@ class BigAgents:
             chosen = list({row[0] for row in rows})
             row = await connection.fetchrow(CHOSEN, *arguments, chosen)
         size = self._sizes.get((namespace, agent), len(chosen))
-        return "hnsw", unpack(row), Population(size, np.array(counts, dtype=np.float64))
+        return row, Population(size, np.array(counts, dtype=np.float64))
 
 
 def index_name(namespace: str, agent: str, embedder: str) -> str:

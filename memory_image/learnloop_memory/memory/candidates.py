@@ -45,8 +45,10 @@ _PENDING = """
  WHERE m.memory_type = ANY($7::text[]) AND greatest(m.created_at, m.valid_from) <= coalesce($6, now())
     AND m.ends_at > coalesce($6, now())) AS pending
 """
-EXACT = f"SELECT x.*, {_PENDING} {SCOPE}, LATERAL (SELECT {_COLUMNS} FROM memory_vec v WHERE {VISIBLE}) x"
-CHOSEN = f"""SELECT x.*, {_PENDING} {SCOPE},
+# What the agent's ranker has learned comes along: a look-up by key costs less than knowing when a copy went stale.
+_RANKER = "(SELECT r.state FROM memory_rankers r WHERE r.namespace = s.namespace AND r.agent_id = $2) AS ranker"
+EXACT = f"SELECT x.*, {_RANKER}, {_PENDING} {SCOPE}, LATERAL (SELECT {_COLUMNS} FROM memory_vec v WHERE {VISIBLE}) x"
+CHOSEN = f"""SELECT x.*, {_RANKER}, {_PENDING} {SCOPE},
 LATERAL (SELECT {_COLUMNS} FROM memory_vec v WHERE {VISIBLE} AND v.memory_id = ANY($8::uuid[])) x"""
 
 

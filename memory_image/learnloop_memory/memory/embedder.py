@@ -52,12 +52,13 @@ class HashingEmbedder:
         if not tokens:
             return np.zeros(self.dimensions, dtype=np.float32)
         buckets, weights = [], []
+        known = {word: self._word(word) for word in tokens}
         for word, count in Counter(tokens).items():
-            places, values, _ = self._word(word)
+            places, values, _ = known[word]
             buckets.append(places)
             weights.append(values if count == 1 else values * np.float32(1.0 + math.log(count)))
         if len(tokens) > 1:
-            hashes = np.fromiter((self._words[token][2] for token in tokens), np.uint64, len(tokens))
+            hashes = np.fromiter((known[token][2] for token in tokens), np.uint64, len(tokens))
             pairs = (hashes[:-1] * np.uint64(0x9E3779B97F4A7C15)) ^ (hashes[1:] * np.uint64(0xC2B2AE3D27D4EB4F))
             pairs ^= pairs >> np.uint64(29)
             buckets.append((pairs % np.uint64(self.dimensions)).astype(np.intp))

@@ -57,6 +57,7 @@ class RecallLog:
         self._db = db
         self._waiting: dict[str, list[Recalled]] = defaultdict(list)
         self._size = 0
+        self._writing = asyncio.Lock()
 
     def add(self, namespace: str, recalled: Recalled) -> None:
         """One more recall was answered."""
@@ -75,6 +76,11 @@ class RecallLog:
 
     async def flush(self) -> None:
         """Writes what has collected; what the database does not take now waits for the next time."""
+        # Whoever waits for the lock finds everything written that was added before it asked.
+        async with self._writing:
+            await self._flush()
+
+    async def _flush(self) -> None:
         waiting, self._waiting, self._size = self._waiting, defaultdict(list), 0
         for namespace, recalls in waiting.items():
             try:

@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import random
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -14,10 +15,11 @@ import orjson
 from learnloop_memory.errors import Unavailable
 from learnloop_memory.ids import uuid7
 from learnloop_memory.memory.big import BigAgents
-from learnloop_memory.memory.candidates import EXACT, Candidates, Query, pending_texts, unpack
+from learnloop_memory.memory.candidates import EXACT, Candidates, Floats, Query, pending_texts, unpack
 from learnloop_memory.memory.embedder import Embedder
 from learnloop_memory.memory.kinds import ALL_TYPES, MemoryType
 from learnloop_memory.memory.log import Recalled, RecallLog
+from learnloop_memory.memory.ranker import Ranker, explore
 from learnloop_memory.memory.signals import SIGNALS, STATIC, Population, best, signals, weight_vector
 from learnloop_memory.memory.text import words
 from learnloop_memory.store.database import Database
@@ -32,6 +34,9 @@ FROM set_config('app.namespace', $1, true) AS s(namespace),
 LATERAL (SELECT * FROM agent_memories m WHERE m.namespace = s.namespace AND m.agent_id = $2 AND m.id = ANY($3::uuid[])
          OFFSET 0) m
 """
+
+
+Found = tuple[str, Candidates, Population | None, Ranker | None]
 
 
 @dataclass(frozen=True)
@@ -96,14 +101,19 @@ class Recaller:
             Unavailable: PostgreSQL does not answer. Without the embedder the answer comes from the words alone.
         """
         query = await self._query(ask)
-        plan, found, population = await self._find(namespace, ask, query)
+        plan, found, population, learned = await self._find(namespace, ask, query)
         now = (ask.at or datetime.now(UTC)).timestamp()
         z = signals(found, query.hashes(), now, population)
-        ranker, weights = "static", weight_vector(STATIC)
-        if ask.weights is not None:
-            ranker, weights = "request", weight_vector(ask.weights)
+        ranker, weights = _weights(ask, learned)
         scores = z @ weights
         order = best(scores, found.ids, ask.k + NEAR)
+        # Only an agent that gets feedback explores, and never a question about the past or about other weights.
+        exploring = learned is not None and ask.at is None and ask.weights is None
+        draw = random.random() if exploring else 1.0
+        places, chances = explore(len(order), ask.k, draw, random.random())
+        if not exploring:
+            chances = [1.0 if place < ask.k else 0.0 for place in range(len(order))]
+        order = order[places]
         ids = [found.uuid(index) for index in order]
         rows = {row["id"]: row for row in await self._db.fetch_as(namespace, _FETCH, ask.agent, ids[: ask.k])}
         hits = [
@@ -113,7 +123,7 @@ class Recaller:
         ]
         retrieval_id = uuid7()
         if ask.weights is None and ask.at is None:
-            self._remember(namespace, ask, retrieval_id, ranker, ids, z[order])
+            self._remember(namespace, ask, retrieval_id, ranker, ids, z[order], chances)
         degraded = ["embedder"] if query.vector is None else []
         searched = population.size if population else len(found)
         return Recall(retrieval_id, plan, ranker, searched, hits, degraded)
@@ -127,11 +137,12 @@ class Recaller:
             log.warning("recall goes by words only: %s", error or "the embedder takes too long")
         return Query(ask.text, words(ask.text), vector, self._embedder.name, ask.at, ask.types)
 
-    async def _find(self, namespace: str, ask: Ask, query: Query) -> tuple[str, Candidates, Population | None]:
+    async def _find(self, namespace: str, ask: Ask, query: Query) -> Found:
         if self._big.indexed(namespace, ask.agent) and ask.at is None:
-            return await self._big.find(namespace, ask.agent, query)
+            row, population = await self._big.find(namespace, ask.agent, query)
+            return "hnsw", unpack(row, await self._on_the_way(row, query)), population, _learned(row)
         [row] = await self._db.fetch_as(namespace, EXACT, *query.arguments(namespace, ask.agent)[1:])
-        return "exact", unpack(row, await self._on_the_way(row, query)), None
+        return "exact", unpack(row, await self._on_the_way(row, query)), None, _learned(row)
 
     async def _on_the_way(self, row: Any, query: Query) -> dict[UUID, float]:
         """Cosines of the newest memories the indexer has not come to yet."""
@@ -145,13 +156,26 @@ class Recaller:
             return {}
         return {identity: float(vector @ query.vector) for (identity, _), vector in zip(texts, vectors, strict=True)}
 
-    def _remember(self, namespace: str, ask: Ask, retrieval_id: UUID, ranker: str, ids: list[UUID], z: Any) -> None:
+    def _remember(
+        self, namespace: str, ask: Ask, retrieval_id: UUID, ranker: str, ids: list[UUID], z: Any, chances: list[float]
+    ) -> None:
         shown = min(ask.k, len(ids))
-        # A static ranking is certain: what is shown was shown with probability 1, the rest with 0.
-        propensities = [1.0] * shown + [0.0] * (len(ids) - shown)
         features = np.ascontiguousarray(z, dtype="<f4").tobytes()
         now = datetime.now(UTC)
-        self._log.add(namespace, Recalled(retrieval_id, ask.agent, ranker, shown, ids, features, propensities, now))
+        self._log.add(namespace, Recalled(retrieval_id, ask.agent, ranker, shown, ids, features, chances, now))
+
+
+def _learned(row: Any) -> Ranker | None:
+    """None for an agent that never got feedback."""
+    return Ranker.from_state(orjson.loads(row["ranker"])) if row["ranker"] else None
+
+
+def _weights(ask: Ask, learned: Ranker | None) -> tuple[str, Floats]:
+    if ask.weights is not None:
+        return "request", weight_vector(ask.weights)
+    if learned is not None and learned.active:
+        return "learned", learned.vector()
+    return "static", weight_vector(STATIC)
 
 
 def _hit(row: Any, score: float, z: Any) -> Hit:

@@ -5,9 +5,10 @@ import logging
 from collections.abc import Sequence
 from datetime import datetime
 
+from learnloop_operator.adapters.cache import Object
 from learnloop_operator.adapters.kinds import EVENT
-from learnloop_operator.adapters.kube import KubeClient, Object
 from learnloop_operator.adapters.kube_errors import KubeError
+from learnloop_operator.adapters.reads import Reader
 from learnloop_operator.core import times
 from learnloop_operator.core.pod_trouble import LONGEST, TOLD_BY_EVENTS, held_up, step_of
 
@@ -19,7 +20,7 @@ MOST = 3
 """Pods asked about in one pass: the first sentence is enough."""
 
 
-async def failure_of(kube: KubeClient, namespace: str, uid: str) -> str:
+async def failure_of(kube: Reader, namespace: str, uid: str) -> str:
     """The newest warning of a reason `Failed…` about the object `uid`; "" where there is none or it cannot be read.
 
     Never raises: a sentence that is missing stops nothing.
@@ -34,7 +35,7 @@ async def failure_of(kube: KubeClient, namespace: str, uid: str) -> str:
     return str(newest.get("note") or "").removeprefix("Error creating: ")[:LONGEST] if newest else ""
 
 
-async def with_events(kube: KubeClient, namespace: str, pods: Sequence[Object], now: datetime) -> list[Object]:
+async def with_events(kube: Reader, namespace: str, pods: Sequence[Object], now: datetime) -> list[Object]:
     """The pods; those that are being made for longer than usual with what their events say."""
     late = [pod for pod in pods if _is_late(pod, now)][:MOST]
     if not late:

@@ -5,8 +5,8 @@ from typing import Any
 
 from learnloop_api.kinds.model_deployment import GatewayRef
 from learnloop_operator.adapters.kinds import GATEWAY, GATEWAY_CLASS
-from learnloop_operator.adapters.kube import KubeClient
 from learnloop_operator.adapters.kube_errors import KubeError
+from learnloop_operator.adapters.reads import Reader
 
 MIRROR_FEATURE = "HTTPRouteRequestMirror"
 _NEEDED = ("Accepted", "ResolvedRefs")
@@ -36,7 +36,7 @@ def _first_problem(parent: Mapping[str, Any]) -> str:
     return ""
 
 
-async def mirror_problem(kube: KubeClient, namespace: str, reference: GatewayRef | None) -> str:
+async def mirror_problem(kube: Reader, namespace: str, reference: GatewayRef | None) -> str:
     """Why the gateway cannot copy requests; "" when its GatewayClass says that it can.
 
     Gateway API, GatewayClassStatus.supportedFeatures: what an implementation does not list must not be relied on.

@@ -1,5 +1,6 @@
 """The operator's client of the Kubernetes API: asynchronous, server-side apply, no write without a change."""
 
+import contextlib
 import hashlib
 import json
 import logging
@@ -7,6 +8,7 @@ from collections import OrderedDict
 from collections.abc import AsyncIterator, Callable, Mapping
 from typing import Any
 
+from learnloop_operator.adapters.cache import Cache
 from learnloop_operator.adapters.kinds import ResourceKind, kind_of
 from learnloop_operator.adapters.kube_diff import covers, unchanged
 from learnloop_operator.adapters.kube_errors import Gone, KubeError, NotFound, error_for
@@ -20,12 +22,13 @@ APPLY = "application/apply-patch+yaml"  # JSON is YAML
 MERGE = "application/merge-patch+json"
 PAGE = 500
 REMEMBERED = 20_000
+RESTARTS = 4
 
 Object = dict[str, Any]
 
 
 class KubeClient:
-    """Reads are always live (no cache): a decision never rests on an older world than our last write.
+    """Reads are always live; `cache` learns from the answers to our own writes, so that it is never older than they.
 
     `guard` is called before every write and raises when the operator does not lead; `written` is told of every write
     (verb, kind) that reached the API server.
@@ -37,12 +40,14 @@ class KubeClient:
         *,
         guard: Callable[[], None] = lambda: None,
         written: Callable[[str, str], None] = lambda _verb, _kind: None,
+        cache: Cache | None = None,
         timeout: float = 10.0,
     ) -> None:
         self.http = KubeHttp(connection, timeout)
         self.namespace = connection.namespace
         self.guard = guard
         self.written = written
+        self._cache = cache
         self._last: OrderedDict[tuple[str, str, str, str, str], tuple[str, str, str, int]] = OrderedDict()
 
     async def close(self) -> None:
@@ -65,65 +70,93 @@ class KubeClient:
         except NotFound:
             return None
 
+    async def pages(
+        self,
+        kind: ResourceKind,
+        namespace: str | None,
+        *,
+        labels: str = "",
+        fields: str = "",
+        recent: bool = False,
+    ) -> AsyncIterator[tuple[list[Object], str]]:
+        """All objects page by page, each with apiVersion and kind, and the resourceVersion of the collection.
+
+        `namespace=None`: the whole cluster. `recent`: what the API server has in its own cache, all in one page; it
+        does not wait (100 ms in a quiet cluster) for the proof that nothing newer is in etcd.
+
+        Raises:
+            NotFound: the API server does not know the kind.
+            Gone: the list must be begun again.
+        """
+        query = {"resourceVersion": "0"} if recent else {"limit": str(PAGE)}
+        query |= {"labelSelector": labels} if labels else {}
+        query |= {"fieldSelector": fields} if fields else {}
+        while True:
+            page = await self.http.request("GET", kind.path(namespace), query=query)
+            metadata = page.get("metadata") or {}
+            items = [{"apiVersion": kind.api_version, "kind": kind.kind, **item} for item in page.get("items") or ()]
+            yield items, str(metadata.get("resourceVersion", ""))
+            if not metadata.get("continue"):
+                return
+            query["continue"] = metadata["continue"]
+
     async def list(
-        self, kind: ResourceKind, namespace: str | None, *, labels: str = "", fields: str = ""
+        self,
+        kind: ResourceKind,
+        namespace: str | None,
+        *,
+        labels: str = "",
+        fields: str = "",
+        recent: bool = False,
     ) -> list[Object]:
-        """All objects, page by page, each with apiVersion and kind filled in. `namespace=None`: the whole cluster.
+        """All objects, each with apiVersion and kind filled in; `namespace` and `recent` as in `pages`.
 
         Raises:
             NotFound: the API server does not know the kind.
         """
-        query = {"limit": str(PAGE)}
-        query |= {"labelSelector": labels} if labels else {}
-        query |= {"fieldSelector": fields} if fields else {}
-        items: list[Object] = []
-        restarts = 0
-        while True:
-            try:
-                page = await self.http.request("GET", kind.path(namespace), query=query)
-            except Gone:
-                # The continue token expired between two pages: begin again, but not for ever.
-                restarts += 1
-                if restarts > 3:
-                    raise
-                items.clear()
-                query.pop("continue", None)
-                continue
-            items += [{"apiVersion": kind.api_version, "kind": kind.kind, **item} for item in page.get("items") or ()]
-            token = (page.get("metadata") or {}).get("continue")
-            if not token:
-                return items
-            query["continue"] = token
+        for _ in range(RESTARTS):
+            pages = self.pages(kind, namespace, labels=labels, fields=fields, recent=recent)
+            with contextlib.suppress(Gone):  # the continue token expired between two pages: begin again
+                return [item async for items, _ in pages for item in items]
+        raise Gone(f"list {kind.plural}: the list changed faster than its {RESTARTS} readings", status=410)
 
-    async def apply(self, manifest: Manifest, manager: str, *, live: Manifest | None = None) -> Object:
-        """Server-side apply with force, unless `live` (read when not given) already says the same.
+    async def apply(self, manifest: Manifest, manager: str, *, live: Manifest | None) -> Object:
+        """Server-side apply with force, unless `live` (the object as it was just read; None: there is none) already
+        says the same.
 
         Returns the object as it is afterwards.
         """
         kind, metadata = kind_of(manifest), manifest["metadata"]
-        namespace, name = metadata["namespace"], metadata["name"]
-        if live is None:
-            live = await self.find(kind, namespace, name)
-        if live is not None and self._same(manifest, live, manager, ""):
+        if live is not None and self.same(manifest, live, manager):
             return dict(live)
-        return await self._write_apply(kind, namespace, name, "", manifest, manager)
+        return await self._write_apply(kind, metadata["namespace"], metadata["name"], "", manifest, manager)
 
     async def apply_status(
-        self, kind: ResourceKind, namespace: str, name: str, status: Manifest, manager: str, *, live: Manifest
+        self,
+        kind: ResourceKind,
+        namespace: str,
+        name: str,
+        status: Manifest,
+        manager: str,
+        *,
+        live: Manifest,
+        exact: bool = False,
     ) -> Object:
-        """Server-side apply on /status of an object just read as `live`; None values are left out.
+        """Server-side apply on /status of an object read as `live`; None values are left out.
 
         Raises:
-            Conflict: the object is another one by now (its uid differs).
+            Conflict: the object is another one by now (its uid differs); with `exact`, anyone changed it since.
         """
-        body = {
+        body: Object = {
             "apiVersion": kind.api_version,
             "kind": kind.kind,
             "metadata": {"name": name, "namespace": namespace, "uid": live["metadata"]["uid"]},
             "status": without_none(status),
         }
+        if exact:
+            body["metadata"]["resourceVersion"] = live["metadata"]["resourceVersion"]
         subset = {"metadata": {"managedFields": (), **live["metadata"]}, "status": live.get("status") or {}}
-        if live.get("status") is not None and self._same({"status": body["status"]}, subset, manager, "status"):
+        if live.get("status") is not None and self.same({"status": body["status"]}, subset, manager, "status"):
             return dict(live)
         return await self._write_apply(kind, namespace, name, "status", body, manager)
 
@@ -161,6 +194,8 @@ class KubeClient:
             options["preconditions"] = {"uid": uid}
         self.guard()
         self.written("delete", kind.kind)
+        if self._cache is not None:
+            self._cache.doubt(kind, ref.namespace, ref.name)
         try:
             await self.http.request("DELETE", kind.path(ref.namespace, ref.name), body=options)
         except NotFound:
@@ -187,7 +222,8 @@ class KubeClient:
                     raise error_for(int(status.get("code", 500)), f"watch {kind.plural}: {status.get('message')}")
                 yield str(event["type"]), event["object"]
 
-    def _same(self, manifest: Manifest, live: Manifest, manager: str, subresource: str) -> bool:
+    def same(self, manifest: Manifest, live: Manifest, manager: str, subresource: str = "") -> bool:
+        """Applying `manifest` to `live` would change nothing."""
         if unchanged(manifest, live, manager, subresource):
             return True
         # The API server may store our words differently (a quantity, a default inside a list). What we wrote last and
@@ -209,6 +245,8 @@ class KubeClient:
         query = {"fieldManager": manager, "force": "true"}
         path = kind.path(namespace, name, subresource or None)
         result = await self.http.request("PATCH", path, body=manifest, content_type=APPLY, query=query)
+        if self._cache is not None:
+            self._cache.put(kind, result)
         metadata = result["metadata"]
         digest = _digest({"status": manifest["status"]} if subresource else manifest)
         slot = _slot({"apiVersion": kind.api_version, "kind": kind.kind, **result}, manager, subresource)

@@ -18,6 +18,12 @@ class Metrics:
             ["kind", "result"],
             registry=self.registry,
         )
+        self.looks = Counter(
+            "learnloop_looks",
+            "Passes that ended well, by where they read; source: cache, live",
+            ["kind", "source"],
+            registry=self.registry,
+        )
         self.seconds = Histogram(
             "learnloop_reconcile_seconds",
             "Duration of one pass: gather, decide, apply",
@@ -36,6 +42,12 @@ class Metrics:
             "learnloop_api_writes", "Writes sent to the API server", ["kind", "verb"], registry=self.registry
         )
         self._fast_lane()
+        self.decisions = Counter(
+            "learnloop_decisions",
+            "What people decided by annotation; outcome: obeyed, ignored, refused",
+            ["kind", "verb", "outcome"],
+            registry=self.registry,
+        )
         self.leader = Gauge("learnloop_leader", "1 while this process holds the Lease", registry=self.registry)
 
     def _fast_lane(self) -> None:

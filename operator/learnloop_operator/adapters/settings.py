@@ -27,6 +27,8 @@ class Settings:
     serving_image: str = "localhost/learnloop/serving:dev"
     memory_image: str = "localhost/learnloop/memory:dev"
     postgres_image: str = "localhost/learnloop/postgres:17"
+    names_are_verified: bool = False
+    """The chart's admission policy lets nobody write another's name into a verb's annotation."""
     image_pull_policy: Literal["Always", "IfNotPresent", "Never"] = "IfNotPresent"
     lease_name: str = "learnloop-operator"
     operator_subject: str = ""
@@ -63,6 +65,7 @@ def from_environment(environment: Mapping[str, str]) -> Settings:
         serving_image=text("serving_image"),
         memory_image=text("memory_image"),
         postgres_image=text("postgres_image"),
+        names_are_verified=environment.get("LEARNLOOP_NAMES_ARE_VERIFIED", "") == "true",
         image_pull_policy=cast(Literal["Always", "IfNotPresent", "Never"], policy),
         lease_name=text("lease_name"),
         operator_subject=environment.get("LEARNLOOP_OPERATOR_SUBJECT", ""),

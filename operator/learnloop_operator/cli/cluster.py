@@ -39,6 +39,8 @@ class Cluster(Protocol):
 
     def events(self, body: Object) -> list[Object]: ...
 
+    def user(self) -> str: ...
+
 
 class KubernetesCluster:
     """One context of a kubeconfig, or the pod's own account; every request at most ten seconds."""
@@ -53,6 +55,17 @@ class KubernetesCluster:
             raise CommandError(f"no usable kubeconfig: {error}; set KUBECONFIG, --kubeconfig or --context") from error
         self.namespace = namespace or _current_namespace(kubeconfig, context)
         self._objects, self._events = client.CustomObjectsApi(), client.EventsV1Api()
+        self._identity = client.AuthenticationV1Api()
+
+    def user(self) -> str:
+        """The caller's name as the API server knows it; empty where it does not say (before Kubernetes 1.28)."""
+        try:
+            review = self._identity.create_self_subject_review({}, _request_timeout=SECONDS)
+        except ApiException:
+            return ""
+        except HTTPError as error:
+            raise _unreachable(error) from error
+        return str(review.status.user_info.username or "")
 
     def get(self, plural: str, name: str) -> Object:
         """The object, or a refusal that names it."""

@@ -4,12 +4,30 @@ import argparse
 import sys
 from collections.abc import Sequence
 
-from learnloop_operator.cli import abort, approve, retry, status, trace, train, why
+from learnloop_operator.cli import (
+    abort,
+    approve,
+    pause,
+    promote,
+    reject,
+    restart,
+    resume,
+    retry,
+    skip,
+    status,
+    trace,
+    train,
+    undo,
+    why,
+)
 from learnloop_operator.cli.cluster import KubernetesCluster
 from learnloop_operator.cli.errors import CommandError
 from learnloop_operator.cli.verb import Verb
 
-VERBS: tuple[Verb, ...] = (status, trace, why, train, approve, retry, abort)
+VERBS: tuple[Verb, ...] = (
+    status, trace, why, train,
+    approve, reject, pause, resume, skip, promote, restart, retry, abort, undo,
+)  # fmt: skip
 
 
 def parser() -> argparse.ArgumentParser:

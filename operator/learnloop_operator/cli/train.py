@@ -1,12 +1,12 @@
 """`kubectl learnloop train NAME`: train now."""
 
 import argparse
-import time
 
 from learnloop_api.names import ANNOTATION_TRAIN
 from learnloop_operator.cli.cluster import Cluster
 from learnloop_operator.cli.errors import CommandError
 from learnloop_operator.cli.output import status as status_of
+from learnloop_operator.cli.signed import signed
 
 NAME = "train"
 HELP = "start a training run of an agent now"
@@ -25,7 +25,7 @@ def run(cluster: Cluster, options: argparse.Namespace) -> str:
         raise CommandError(f"spec.training of LearningAgent {options.name!r} is missing: it says how to train; set it")
     if spec.get("suspend"):
         raise CommandError(f"spec.suspend of LearningAgent {options.name!r} is true: set it to false first")
-    cluster.annotate("learningagents", options.name, {ANNOTATION_TRAIN: str(time.time_ns())})
+    cluster.annotate("learningagents", options.name, {ANNOTATION_TRAIN: signed(cluster, "now")})
     last = status_of(agent).get("lastTraining") or {}
     if last and last.get("phase") not in ("Validated", "Failed"):
         return f"{last['name']} is running; the next run follows when it has ended"

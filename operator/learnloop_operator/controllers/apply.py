@@ -1,19 +1,23 @@
 """Apply a plan, in the order that protects users: apply, delete, calls, status, events."""
 
+import asyncio
 import contextlib
 import logging
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from learnloop_operator.adapters.audit import Audit
 from learnloop_operator.adapters.data_plane import DataPlane, DataPlaneRefused, DataPlaneUnavailable
 from learnloop_operator.adapters.echo import Echo
 from learnloop_operator.adapters.events import Recorder
 from learnloop_operator.adapters.kinds import MODEL_DEPLOYMENT, SECRET, ResourceKind, kind_of, ref_of
 from learnloop_operator.adapters.kube import KubeClient
-from learnloop_operator.adapters.kube_errors import Conflict, Forbidden, Invalid, KubeError, NotOurs
+from learnloop_operator.adapters.kube_errors import Conflict, Forbidden, Invalid, KubeError, NotOurs, Stale
+from learnloop_operator.adapters.reads import Reader
 from learnloop_operator.core import conditions
 from learnloop_operator.core.owner import controller_uid
-from learnloop_operator.core.plan import Manifest, Plan
+from learnloop_operator.core.plan import Manifest, ObjectRef, Plan
 from learnloop_operator.core.snapshot import Snapshot
 
 log = logging.getLogger(__name__)
@@ -27,53 +31,86 @@ class Applier:
     data_plane: DataPlane
     recorder: Recorder
     echo: Echo
+    audit: Audit
+    reads: Reader | None = None
+    """Where children that the snapshot does not hold are looked for; None: always live."""
 
-    async def apply(self, kind: ResourceKind, snapshot: Snapshot, plan: Plan) -> None:
+    async def apply(self, kind: ResourceKind, snapshot: Snapshot, plan: Plan, *, cached: bool = False) -> None:
         """Everything the plan wants.
 
         When a step fails, the steps after it are left out; when it can never succeed the object's status says so.
+        A plan made on `cached` reads may only add: children that a live read confirms missing, and the status of
+        exactly the version it was decided on.
 
         Raises:
+            Stale: a cached plan wants more than that; nothing was written.
             KubeError, DataPlaneUnavailable, DataPlaneRefused: the pass failed and is to be repeated.
         """
         manager = field_manager(kind)
         try:
-            await self._children(snapshot, plan, manager)
+            await self._children(snapshot, plan, manager, cached)
             for call in plan.calls:
                 await self.data_plane.call(snapshot.namespace, call)
         except (KubeError, DataPlaneRefused, DataPlaneUnavailable) as error:
-            await self.blame(kind, snapshot, error)
+            if not cached:
+                await self.blame(kind, snapshot, error)
             raise
-        await self._status(kind, snapshot, plan.status, manager)
+        await self._status(kind, snapshot, plan.status, manager, exact=cached)
+        for entry in plan.audit:
+            self.audit.record(entry)
         for notice in plan.events:
             log.info("%s %s/%s: %s: %s", kind.kind, snapshot.namespace, snapshot.name, notice.reason, notice.message)
             self.recorder.note(snapshot.object, notice)
 
-    async def _children(self, snapshot: Snapshot, plan: Plan, manager: str) -> None:
+    async def _children(self, snapshot: Snapshot, plan: Plan, manager: str, cached: bool) -> None:
         live = {ref_of(child): child for child in snapshot.children}
-        for manifest in plan.apply:
-            ref = ref_of(manifest)
-            present = live.get(ref) or await self.kube.find(kind_of(ref), ref.namespace, ref.name)
-            if present is not None:
-                check_ownership(manifest, present)
+        found = await asyncio.gather(*(self._present(manifest, live, manager, cached) for manifest in plan.apply))
+        if cached and plan.delete:
+            raise Stale(f"deleting {plan.delete[0].name} takes a live look")
+        for manifest, present in zip(plan.apply, found, strict=True):
             if manifest["kind"] == SECRET.kind:
                 # Secrets are made once and never changed: a credential must not rotate because of a race.
                 await self._create_once(manifest, present)
             else:
                 await self.kube.apply(manifest, manager, live=present)
         for ref in plan.delete:
-            present = live.get(ref)
-            uid = present["metadata"]["uid"] if present else None
-            await self.kube.delete(ref, uid=uid)
+            known = live.get(ref)
+            await self.kube.delete(ref, uid=known["metadata"]["uid"] if known else None)
+
+    async def _present(
+        self, manifest: Manifest, live: Mapping[ObjectRef, Manifest], manager: str, cached: bool
+    ) -> Manifest | None:
+        """The child as it is now.
+
+        Raises:
+            NotOurs, Conflict: it belongs to somebody else.
+            Stale: `cached`, and it would have to be changed, or exists although the cache knows nothing of it.
+        """
+        ref = ref_of(manifest)
+        kind, address = kind_of(ref), f"{ref.kind} {ref.namespace}/{ref.name}"
+        present = live.get(ref) or await (self.reads or self.kube).find(kind, ref.namespace, ref.name)
+        if present is not None:
+            check_ownership(manifest, present)
+        if not cached:
+            return present
+        if present is None and await self.kube.find(kind, ref.namespace, ref.name) is not None:
+            raise Stale(f"{address} exists although the cache knows nothing of it")
+        if present is not None and ref.kind != SECRET.kind and not self.kube.same(manifest, present, manager):
+            raise Stale(f"changing {address} takes a live look")
+        return present
 
     async def _create_once(self, manifest: Manifest, present: Manifest | None) -> None:
         if present is None:
             with contextlib.suppress(Conflict):
                 await self.kube.create(manifest)
 
-    async def _status(self, kind: ResourceKind, snapshot: Snapshot, status: Manifest, manager: str) -> None:
+    async def _status(
+        self, kind: ResourceKind, snapshot: Snapshot, status: Manifest, manager: str, *, exact: bool = False
+    ) -> None:
         live = snapshot.object
-        after = await self.kube.apply_status(kind, snapshot.namespace, snapshot.name, status, manager, live=live)
+        after = await self.kube.apply_status(
+            kind, snapshot.namespace, snapshot.name, status, manager, live=live, exact=exact
+        )
         version = after["metadata"]["resourceVersion"]
         if version != live["metadata"]["resourceVersion"]:
             self.echo.expect(kind.kind, snapshot.namespace, snapshot.name, version)

@@ -23,9 +23,10 @@ from learnloop_operator.adapters.kinds import (
     SERVICE,
     ResourceKind,
 )
-from learnloop_operator.adapters.kube import KubeClient, Object
+from learnloop_operator.adapters.kube import Object
 from learnloop_operator.adapters.pod_metrics import targets
 from learnloop_operator.adapters.prometheus import Prometheus
+from learnloop_operator.adapters.reads import Reader
 from learnloop_operator.adapters.rollout_evidence import gather as gather_evidence
 from learnloop_operator.adapters.shadow_evidence import gather_shadow
 from learnloop_operator.controllers.services import Services
@@ -48,12 +49,14 @@ class ModelDeploymentController:
     """Serves policies and rolls them out."""
 
     def __init__(self, services: Services) -> None:
-        self._kube: KubeClient = services.kube
+        self._kube: Reader = services.kube
         self._clock = services.clock
         self._prometheus: Prometheus = services.prometheus
         self._lane = services.lane
         settings = services.settings
-        self._defaults = Defaults(settings.serving_image, settings.data_url, settings.image_pull_policy)
+        self._defaults = Defaults(
+            settings.serving_image, settings.data_url, settings.image_pull_policy, settings.names_are_verified
+        )
 
     @property
     def kind(self) -> ResourceKind:

@@ -8,6 +8,8 @@ import threading
 import kopf
 
 from learnloop_operator.adapters import kubeconfig
+from learnloop_operator.adapters.audit import Audit
+from learnloop_operator.adapters.cache import Cache
 from learnloop_operator.adapters.data_plane import DataPlane
 from learnloop_operator.adapters.echo import Echo, watch_lease
 from learnloop_operator.adapters.events import Recorder
@@ -17,6 +19,7 @@ from learnloop_operator.adapters.lease import Leadership
 from learnloop_operator.adapters.metrics import Metrics
 from learnloop_operator.adapters.pod_metrics import PodMetrics
 from learnloop_operator.adapters.prometheus import Prometheus
+from learnloop_operator.adapters.reads import CACHED, Reads
 from learnloop_operator.adapters.server import ProbeServer
 from learnloop_operator.adapters.settings import Settings
 from learnloop_operator.controllers import wiring
@@ -43,21 +46,24 @@ class Operator:
         # The Lease has connections of its own: a busy main pool must not cost us leadership.
         self.lease_kube = KubeClient(connection, written=self.metrics.written)
         self.leadership = Leadership(self.lease_kube, settings.system_namespace, settings.lease_name, settings.pod_name)
-        self.kube = KubeClient(connection, guard=self.leadership.guard, written=self.metrics.written)
+        cache = Cache(CACHED)
+        self.kube = KubeClient(connection, guard=self.leadership.guard, written=self.metrics.written, cache=cache)
+        self.reads = Reads(self.kube, cache, settings.watch_namespaces)
         self.data_plane = DataPlane(settings.data_url, settings.token_file)
         self.recorder = Recorder(self.kube, settings.pod_name)
         self.prometheus = Prometheus(settings.prometheus_url)
         self.pods = PodMetrics()
         self.lane = FastLane(self.pods, self.metrics, utc_now)
-        self.services = Services(self.kube, self.data_plane, self.prometheus, settings, self.lane)
+        self.services = Services(self.reads, self.data_plane, self.prometheus, settings, self.lane)
         self.runtime = Runtime(
             controllers(self.services),
-            Applier(self.kube, self.data_plane, self.recorder, self.echo),
+            Applier(self.kube, self.data_plane, self.recorder, self.echo, Audit(self.metrics.decisions), self.reads),
             self.data_plane,
             self.leadership,
             self.metrics,
             workers=settings.workers,
             resync_seconds=settings.resync_seconds,
+            reads=self.reads,
         )
         self.watching = asyncio.Event()
         self._watching_over = asyncio.Event()
@@ -119,7 +125,7 @@ class Operator:
         namespaces = self.settings.watch_namespaces
         await kopf.operator(
             registry=wiring.registry(
-                self.runtime, self.echo, namespaced=bool(namespaces), started=self._take_signals_back
+                self.runtime, self.echo, self.reads.cache, namespaced=bool(namespaces), started=self._take_signals_back
             ),
             standalone=True,
             # Kopf would ask for a user name, which an arbitrary uid in a container does not have.

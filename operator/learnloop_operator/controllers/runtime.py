@@ -1,7 +1,8 @@
 """One pass over one object: gather, decide, apply. The same for every kind.
 
-Decisions are taken on live reads: `gather` asks the API server (quorum reads, no watch cache), so a pass never sees a
-world older than the operator's own last write, and a watch event only says *when* to look, never *what* is there.
+What changes or removes anything is decided on live reads: `gather` asks the API server (quorum reads), so such a pass
+never sees a world older than the operator's own last write. An object at rest is looked at from the cache first, which
+is enough to find that there is nothing to do, or to add what is missing (docs/decisions/0010-reading-from-a-cache.md).
 """
 
 import asyncio
@@ -16,8 +17,10 @@ from learnloop_operator.adapters.kinds import ResourceKind
 from learnloop_operator.adapters.kube_errors import InvalidSpec, KubeError, NotLeading
 from learnloop_operator.adapters.lease import Leadership
 from learnloop_operator.adapters.metrics import Metrics
+from learnloop_operator.adapters.reads import Reads
 from learnloop_operator.controllers.apply import Applier
 from learnloop_operator.controllers.dirty_queue import DirtyQueue, Key
+from learnloop_operator.controllers.rest import at_rest
 from learnloop_operator.controllers.services import utc_now
 from learnloop_operator.core.plan import Call, Plan
 from learnloop_operator.core.snapshot import Snapshot
@@ -62,26 +65,30 @@ class Runtime:
         *,
         workers: int,
         resync_seconds: float,
+        reads: Reads | None = None,
     ) -> None:
         self.controllers = {controller.kind.kind: controller for controller in controllers}
         self.queue = DirtyQueue()
         self.known: set[Key] = set()
         self._applier, self._data_plane, self._leadership = applier, data_plane, leadership
         self._metrics, self._workers, self._resync = metrics, workers, resync_seconds
+        self._reads = reads
         self._failures: dict[Key, int] = {}
         self._gone_since: dict[Key, float] = {}
         metrics.depth.set_function(lambda: float(len(self.queue)))
 
-    def mark(self, kind: str, namespace: str, name: str) -> None:
-        """Something about this object, or what it depends on, may have changed."""
+    def mark(self, kind: str, namespace: str, name: str, *, urgent: bool = True) -> None:
+        """Something about this object, or what it depends on, may have changed; not `urgent`: by us, most likely."""
         if kind in self.controllers:
             key = Key(kind, namespace, name)
             self.known.add(key)
-            self.queue.mark(key)
+            self.queue.mark(key, urgent)
 
     async def run(self) -> None:
         """Wait for leadership, look at everything known, then work until cancelled."""
         await self._leadership.acquired.wait()
+        # Only now: a list from before could miss the last writes of the leader before us.
+        await self._list_anew()
         for key in self.known:
             self.queue.mark(key)
         try:
@@ -100,12 +107,21 @@ class Runtime:
             finally:
                 self.queue.done(key)
 
+    async def _list_anew(self) -> None:
+        if self._reads is None:
+            return
+        await self._reads.refresh()
+        for controller in self.controllers.values():
+            names = self._reads.cache.names(controller.kind)
+            self.known.update(Key(controller.kind.kind, namespace, name) for namespace, name in names)
+
     async def _resync_forever(self) -> None:
         while True:
             await asyncio.sleep(self._resync)
+            await self._list_anew()
             for key in tuple(self.known):
                 # Spread over a tenth of the interval: a thousand objects must not come all at once.
-                self.queue.mark_later(key, random.uniform(0, self._resync / 10))
+                self.queue.mark_later(key, random.uniform(0, self._resync / 10), urgent=False)
 
     async def one_pass(self, key: Key) -> None:
         """Gather, decide, apply; errors end in a later retry, never in an exception."""
@@ -129,15 +145,35 @@ class Runtime:
             self._metrics.reconciles.labels(kind=key.kind, result=result).inc()
 
     async def _attempt(self, key: Key) -> str:
-        controller = self.controllers[key.kind]
         self._leadership.guard()
+        if await self._settled_from_cache(key):
+            return "ok"
+        return await self._look(key, cached=False)
+
+    async def _settled_from_cache(self, key: Key) -> bool:
+        """Whether the cache was enough. Any trouble there is looked at live, and told from there."""
+        reads, kind = self._reads, self.controllers[key.kind].kind
+        body = reads.cache.get(kind, key.namespace, key.name) if reads and reads.cache.complete(kind) else None
+        if reads is None or body is None or key in self._failures or not at_rest(body):
+            return False
+        try:
+            with reads.from_cache():
+                return await self._look(key, cached=True) == "ok"
+        except (KubeError, DataPlaneUnavailable, DataPlaneRefused) as error:
+            log.debug("%s: looking again, live: %s", key, error)
+            return False
+
+    async def _look(self, key: Key, *, cached: bool) -> str:
+        controller = self.controllers[key.kind]
         snapshot = await controller.gather(key.namespace, key.name)
         if snapshot is None:
-            await self._part(controller, key)
+            if not cached:
+                await self._part(controller, key)
             return "gone"
         self._gone_since.pop(key, None)
         plan = controller.decide(snapshot)
-        await self._applier.apply(controller.kind, snapshot, plan)
+        await self._applier.apply(controller.kind, snapshot, plan, cached=cached)
+        self._metrics.looks.labels(kind=key.kind, source="cache" if cached else "live").inc()
         if plan.requeue_after is not None:
             self.queue.mark_later(key, plan.requeue_after)
         return "ok"

@@ -5,8 +5,8 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
 from learnloop_operator.adapters.data_plane import DataPlane
-from learnloop_operator.adapters.kube import KubeClient
 from learnloop_operator.adapters.prometheus import Prometheus
+from learnloop_operator.adapters.reads import Reader
 from learnloop_operator.adapters.settings import Settings
 from learnloop_operator.controllers.fast_lane import FastLane
 
@@ -20,7 +20,7 @@ def utc_now() -> datetime:
 class Services:
     """Clients and settings shared by all controllers of one process."""
 
-    kube: KubeClient
+    kube: Reader
     data_plane: DataPlane
     prometheus: Prometheus
     settings: Settings

@@ -10,6 +10,7 @@ from typing import Any
 import kopf
 
 from learnloop_api import names
+from learnloop_operator.adapters.cache import Cache
 from learnloop_operator.adapters.echo import Echo
 from learnloop_operator.adapters.kinds import (
     DEPLOYMENT,
@@ -22,6 +23,7 @@ from learnloop_operator.adapters.kinds import (
 from learnloop_operator.controllers.dirty_queue import Key
 from learnloop_operator.controllers.relations import Relations, owners
 from learnloop_operator.controllers.runtime import Runtime
+from learnloop_operator.controllers.stateless import NoDifferences, NoProgress
 
 # The API server filters, so that a busy cluster's other pods never reach this process.
 CHILD_SELECTORS: Mapping[ResourceKind, str] = {
@@ -33,7 +35,7 @@ CHILD_SELECTORS: Mapping[ResourceKind, str] = {
 
 
 def registry(
-    runtime: Runtime, echo: Echo, *, namespaced: bool, started: Callable[[], None] = lambda: None
+    runtime: Runtime, echo: Echo, cache: Cache, *, namespaced: bool, started: Callable[[], None] = lambda: None
 ) -> kopf.OperatorRegistry:
     """Handlers bound to one runtime; `started` is called when Kopf has taken its first steps (and the signals)."""
     handlers = kopf.OperatorRegistry()
@@ -50,17 +52,19 @@ def registry(
 
     for kind in OWN_KINDS:
         kopf.on.event(kind.group, kind.version, kind.plural, registry=handlers, id=kind.plural)(
-            own_handler(kind.kind, runtime, relations, echo)
+            own_handler(kind, runtime, relations, echo, cache)
         )
     for kind in CHILD_SELECTORS:
         selector = (kind.group, kind.version, kind.plural) if kind.group else (kind.version, kind.plural)
-        kopf.on.event(*selector, registry=handlers, id=kind.plural)(child_handler(runtime))
+        kopf.on.event(*selector, registry=handlers, id=kind.plural)(child_handler(kind, runtime, cache))
     return handlers
 
 
 def configure(settings: kopf.OperatorSettings, *, namespaced: bool) -> None:
     """Kopf's settings as production operators run it; every wait is bounded."""
     settings.posting.enabled = False
+    settings.persistence.diffbase_storage = NoDifferences()
+    settings.persistence.progress_storage = NoProgress()
     settings.scanning.disabled = namespaced
     settings.execution.default_backoff = 5
     settings.networking.request_timeout = 10
@@ -79,28 +83,42 @@ def configure(settings: kopf.OperatorSettings, *, namespaced: bool) -> None:
         settings.watching.label_selectors[key] = selector
 
 
-def own_handler(kind: str, runtime: Runtime, relations: Relations, echo: Echo) -> Any:
+def own_handler(kind: ResourceKind, runtime: Runtime, relations: Relations, echo: Echo, cache: Cache) -> Any:
     """Marks the object and everything related to it."""
 
     async def handle(event: Mapping[str, Any], **_: Any) -> None:
         body, deleted = event["object"], event["type"] == "DELETED"
         metadata = body["metadata"]
-        key = Key(kind, metadata["namespace"], metadata["name"])
-        echo.seen(kind, key.namespace, key.name, str(metadata.get("resourceVersion", "")), deleted=deleted)
+        key = Key(kind.kind, metadata["namespace"], metadata["name"])
+        echo.seen(key.kind, key.namespace, key.name, str(metadata.get("resourceVersion", "")), deleted=deleted)
         runtime.known.add(key)
+        news = learn(cache, kind, event)
         for other in relations.changed(key, body, deleted=deleted):
-            if other == key or other in runtime.known:
-                runtime.mark(other.kind, other.namespace, other.name)
+            if other != key and other in runtime.known:
+                runtime.mark(other.kind, other.namespace, other.name, urgent=news)
+        if news or event["type"] is not None or not cache.complete(kind):
+            runtime.mark(key.kind, key.namespace, key.name, urgent=news)
 
     return handle
 
 
-def child_handler(runtime: Runtime) -> Any:
+def child_handler(kind: ResourceKind, runtime: Runtime, cache: Cache) -> Any:
     """Marks the owners of a child."""
 
     async def handle(event: Mapping[str, Any], **_: Any) -> None:
+        news = learn(cache, kind, event)
+        if not news and event["type"] is None:
+            return
         for key in owners(event["object"]):
             if key in runtime.known:
-                runtime.mark(key.kind, key.namespace, key.name)
+                runtime.mark(key.kind, key.namespace, key.name, urgent=news)
 
     return handle
+
+
+def learn(cache: Cache, kind: ResourceKind, event: Mapping[str, Any]) -> bool:
+    """False when the event says what we knew, as the echo of our own write does, or a repeated listing (type None)."""
+    if event["type"] == "DELETED":
+        cache.remove(kind, event["object"])
+        return True
+    return cache.put(kind, event["object"])

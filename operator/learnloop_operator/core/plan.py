@@ -39,6 +39,8 @@ class Plan:
     delete: tuple[ObjectRef, ...] = ()
     calls: tuple["Call", ...] = ()
     events: tuple[Notice, ...] = ()
+    audit: tuple[Manifest, ...] = ()
+    """What people decided and what became of it: lines of the audit log."""
     requeue_after: float | None = field(default=None)
 
 

@@ -17,6 +17,8 @@ VALUES = yaml.safe_load((CHART / "values.yaml").read_text())
 
 REFUSED: list[tuple[str, Any, str]] = [
     ("operator.replica", 2, "'replica' not allowed"),
+    ("decisions.signatures", {"bot": ""}, "/decisions/signatures"),
+    ("decisions.verifyNames", True, "/decisions/verifyNames"),
     ("operator.replicas", -1, "/operator/replicas"),
     ("operator.image.tag", 1.0, "/operator/image/tag"),
     ("operator.image.digest", "sha256:short", "/operator/image/digest"),

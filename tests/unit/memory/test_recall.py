@@ -215,3 +215,10 @@ def test_the_best_do_not_depend_on_the_order_of_the_scan(scores: list[float], k:
     again = [ids[shuffled][i].tobytes() for i in best(np.array(scores)[shuffled], ids[shuffled], k)]
     assert plain == again
     assert len(plain) == min(k, len(scores))
+
+
+def test_the_cache_of_words_may_fill_up_in_the_middle_of_a_text(monkeypatch: pytest.MonkeyPatch) -> None:
+    text = words(" ".join(PLACES))
+    whole = HashingEmbedder().vector(text)
+    monkeypatch.setattr("learnloop_memory.memory.embedder.MAX_CACHED_WORDS", 3)
+    assert np.array_equal(HashingEmbedder().vector(text), whole)

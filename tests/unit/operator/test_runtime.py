@@ -17,7 +17,7 @@ from learnloop_operator.adapters.lease import FENCE_SECONDS, LEASE_SECONDS, Lead
 from learnloop_operator.adapters.metrics import Metrics
 from learnloop_operator.adapters.settings import SettingsError, from_environment
 from learnloop_operator.controllers.apply import blamed, check_ownership, told
-from learnloop_operator.controllers.dirty_queue import DirtyQueue, Key
+from learnloop_operator.controllers.dirty_queue import BACKGROUND_SHARE, DirtyQueue, Key
 from learnloop_operator.controllers.relations import Relations
 from learnloop_operator.controllers.runtime import Runtime
 from learnloop_operator.core.plan import Call, Notice, Plan
@@ -61,6 +61,29 @@ async def test_an_earlier_timer_wins_and_an_event_overtakes_it() -> None:
     queue.close()
 
 
+async def test_one_dirty_object_does_not_wait_for_a_thousand_of_another_namespace() -> None:
+    queue = DirtyQueue()
+    for number in range(1000):
+        queue.mark(Key("TrainingJob", "crowded", f"t-{number}"))
+    quiet = Key("TrainingJob", "quiet", "t")
+    queue.mark(quiet)
+    assert quiet in [await queue.take() for _ in range(2)]
+
+
+async def test_news_goes_before_a_resync_which_still_gets_its_share() -> None:
+    queue = DirtyQueue()
+    for number in range(100):
+        queue.mark(Key("TrainingJob", "ns", f"resync-{number}"), urgent=False)
+    for number in range(100):
+        queue.mark(Key("TrainingJob", "ns", f"news-{number}"))
+    queue.mark(Key("TrainingJob", "ns", "resync-99"))
+    first = [(await queue.take()).name for _ in range(BACKGROUND_SHARE * 5)]
+    assert sum(name.startswith("resync") for name in first) == 5
+    rest = [(await queue.take()).name for _ in range(len(queue))]
+    assert len({*first, *rest}) == 200, "each exactly once"
+    assert "resync-99" in rest[:80], "what became news has left the background"
+
+
 @dataclass
 class Scripted:
     """A controller whose passes go wrong as told."""
@@ -83,7 +106,7 @@ class Scripted:
 
 
 class _Applied:
-    async def apply(self, *_: Any) -> None:
+    async def apply(self, *_: Any, **__: Any) -> None:
         return
 
 

@@ -6,26 +6,22 @@ import numpy as np
 from numpy.typing import NDArray
 
 from learnloop_api.kinds.safety import Safety
-from learnloop_trainer.environments.base import Bounds, Observations, Step, VectorEnvironment, agents
+from learnloop_trainer.environments.base import Observations, Step, VectorEnvironment, agents
+from learnloop_trainer.environments.wrappers import Wrapper
 from learnloop_trainer.safety.audit import Trail
 from learnloop_trainer.safety.shield import Shield
 
 
-class Shielded:
+class Shielded(Wrapper):
     """Another environment behind a shield. Learners see the action they chose and what the executed one brought."""
 
     def __init__(self, inner: VectorEnvironment, shield: Shield, trail: Trail | None, *, exploring: bool) -> None:
         """`trail`: where interventions are written; None: they are only counted."""
-        self.inner, self._shield, self._trail, self._exploring = inner, shield, trail, exploring
-        self.observations, self.actions, self.members = inner.observations, inner.actions, inner.members
+        super().__init__(inner)
+        self._shield, self._trail, self._exploring = shield, trail, exploring
         self.interventions = np.zeros(len(inner.members), dtype=np.int64)
         self.executed = np.zeros(len(inner.members), dtype=np.int64)
         self._seen = inner.reset()
-
-    @property
-    def bounds(self) -> Bounds | None:
-        """See VectorEnvironment.bounds."""
-        return self.inner.bounds
 
     def reset(self) -> Observations:
         """See VectorEnvironment.reset."""
@@ -75,19 +71,6 @@ class Shielded:
         )
         return self._seen
 
-    def close(self) -> None:
-        """See VectorEnvironment.close."""
-        self.inner.close()
-
-
-class ShieldedTeam(Shielded):
-    """A team behind a shield: every agent's action is checked by what that agent sees."""
-
-    def __init__(self, inner: VectorEnvironment, shield: Shield, trail: Trail | None, *, exploring: bool) -> None:
-        """See Shielded."""
-        self.agents = agents(inner)
-        super().__init__(inner, shield, trail, exploring=exploring)
-
 
 def shielded(
     inner: VectorEnvironment, safety: Safety | None, trail: Trail | None = None, *, exploring: bool = False
@@ -96,4 +79,4 @@ def shielded(
     if safety is None:
         return inner
     shield = Shield(safety, inner.observations, inner.actions, continuous=inner.bounds is not None)
-    return (Shielded if agents(inner) == 1 else ShieldedTeam)(inner, shield, trail, exploring=exploring)
+    return Shielded(inner, shield, trail, exploring=exploring)

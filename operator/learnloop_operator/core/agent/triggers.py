@@ -75,7 +75,7 @@ def rewarded_since(world: World, last: LastTraining | None) -> int | None:
 def _asked(world: World) -> Trigger | None:
     value = world.annotations.get(ANNOTATION_TRAIN)
     if value is not None and value != world.before.observed_train:
-        return Trigger("annotation", f"{ANNOTATION_TRAIN}={value[:64]}")
+        return Trigger("annotation", f"{ANNOTATION_TRAIN}={value[:300]}")
     request = world.stats.training_request if world.stats else None
     if request is not None and request != world.before.observed_training_request:
         return Trigger("request", f"agent.rl.training.request.v1 {request}")

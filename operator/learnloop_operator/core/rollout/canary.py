@@ -8,25 +8,26 @@ from dataclasses import replace
 
 from learnloop_api.kinds.model_deployment import RolloutStep
 from learnloop_api.kinds.shadow import ShadowCheck
-from learnloop_api.names import ANNOTATION_ABORT, ANNOTATION_APPROVE
+from learnloop_api.names import ANNOTATION_APPROVE
 from learnloop_operator.core.rollout import reasons
+from learnloop_operator.core.rollout.by_hand import under_order
 from learnloop_operator.core.rollout.capacity import canary_replicas, hopeless, world
 from learnloop_operator.core.rollout.fast_lane import gross_breach
 from learnloop_operator.core.rollout.judge import Judgement, judge_canary, observed, young
 from learnloop_operator.core.rollout.move import Move, happened
+from learnloop_operator.core.rollout.records import noted, who
 from learnloop_operator.core.rollout.shadow_step import judge_shadow
-from learnloop_operator.core.rollout.state import Arm, State
+from learnloop_operator.core.rollout.state import Arm, State, past
 from learnloop_operator.core.rollout.step_base import begun
-from learnloop_operator.core.rollout.waiting import evidence_for, overdue, stalled
+from learnloop_operator.core.rollout.waiting import compared_again, evidence_for, overdue, stalled
 from learnloop_operator.core.rollout.withdraw import roll_back
+from learnloop_operator.core.rollout.words import Word, unanswered
 from learnloop_operator.core.rollout.world import Snapshot
 from learnloop_operator.core.times import seconds_since, stamp
 
 
 def advance(snapshot: Snapshot, state: State, canary: Arm) -> Move:
     """One look at a rollout under way."""
-    if snapshot.annotations.get(ANNOTATION_ABORT) == canary.revision:
-        return roll_back(snapshot, state, canary, reasons.ABORTED, f"aborted by the annotation {ANNOTATION_ABORT}")
     if why := gross_breach(snapshot, state, canary, "the canary"):
         return roll_back(snapshot, state, canary, reasons.GROSS_BREACH, why)
     step = state.step
@@ -97,6 +98,11 @@ def _at_step(snapshot: Snapshot, state: State, canary: Arm, step: int) -> Move:
     if state.weight and verdict.breach and not young(snapshot, state):
         return roll_back(snapshot, state, canary, reasons.CHECK_FAILED, verdict.breach)
     wanted = snapshot.spec.rollout.steps[step]
+    if state.hand:
+        failed = judge_shadow(snapshot, state, wanted.shadow).breach if wanted.shadow else ""
+        if failed:
+            return roll_back(snapshot, state, canary, reasons.CHECK_FAILED, failed)
+        return under_order(snapshot, state, canary, state.hand)
     if state.weight != wanted.weight:
         return _to_weight(snapshot, state, canary, step, wanted)
     if wanted.shadow is not None:
@@ -151,7 +157,10 @@ def _hold(
         wait = _wait(
             state, missing.reason, f"{at}: {missing.text}", min(interval, waits.soon or interval), missing.text
         )
-        return stalled(snapshot, wait) if overdue(snapshot, state, canary, missing) else wait
+        if not overdue(snapshot, state, canary, missing):
+            return wait
+        lost = missing.reason == reasons.COMPARISON_LOST and step > 0
+        return compared_again(snapshot, state, step) if lost else stalled(snapshot, wait)
     return _wait_for_time_and_people(snapshot, state, canary, step, wanted, at)
 
 
@@ -164,7 +173,7 @@ def _wait_for_time_and_people(
         return _wait(
             state, reasons.WAITING_FOR_TIME, f"{at}: the step lasts {wanted.min_seconds} s", min(rest, interval), ""
         )
-    if wanted.pause and not _approved(snapshot, state, canary, step):
+    if wanted.pause and _approval(snapshot, state, canary, step) is None:
         text = f"{at}: all checks pass; waiting for the annotation {ANNOTATION_APPROVE}={canary.revision}/{step + 1}"
         return replace(_wait(state, reasons.WAITING_FOR_APPROVAL, text, interval, ""), phase="Paused")
     return None
@@ -172,7 +181,10 @@ def _wait_for_time_and_people(
 
 def _pass(snapshot: Snapshot, state: State, canary: Arm, step: int) -> Move:
     if snapshot.spec.rollout.steps[step].pause:
-        state = replace(state, observed_approve=snapshot.annotations.get(ANNOTATION_APPROVE))
+        word = _approval(snapshot, state, canary, step)
+        assert word is not None, "a pause ends with an approval"
+        said = f"step {step + 1} passes at {state.weight} %: approved by {who(snapshot, word)}"
+        state = noted(snapshot, state, word, "obeyed", said)
     if step + 1 < len(snapshot.spec.rollout.steps):
         after = replace(state, step=step + 1)
         where = f"at {state.weight} %" if state.weight else "in shadow"
@@ -186,7 +198,13 @@ def _promote(snapshot: Snapshot, state: State, canary: Arm) -> Move:
     mean = f", mean return {seen.mean_return:.1f}" if seen and seen.mean_return is not None else ""
     count = seen.episodes if seen else 0
     sentence = f"promoted {canary.revision} after {count} episodes{mean}; {_kept(snapshot, state)}"
-    after = replace(state.without_canary(), stable=canary, previous=state.stable, promoted_at=stamp(snapshot.now))
+    after = replace(
+        state.without_canary(),
+        stable=canary,
+        previous=state.stable,
+        last_stable=past(state.stable),
+        promoted_at=stamp(snapshot.now),
+    )
     return Move(
         after,
         "Guarding",
@@ -205,11 +223,13 @@ def _kept(snapshot: Snapshot, state: State) -> str:
     return f"the old arm {old} stays warm for {seconds} s" if seconds else f"the old arm {old} goes"
 
 
-def _approved(snapshot: Snapshot, state: State, canary: Arm, step: int) -> bool:
+def _approval(snapshot: Snapshot, state: State, canary: Arm, step: int) -> Word | None:
     """`REVISION` passes the next pause only, `REVISION/STEP` exactly that one; a used value counts once."""
-    value = snapshot.annotations.get(ANNOTATION_APPROVE, "")
-    revision, _, number = value.partition("/")
-    return revision == canary.revision and value != state.observed_approve and number in ("", str(step + 1))
+    for word in unanswered(snapshot.annotations, state.decisions):
+        fits = word.revision == canary.revision and word.step in (None, step + 1)
+        if word.verb == "approve" and fits and not word.problem:
+            return word
+    return None
 
 
 def _wait(state: State, reason: str, sentence: str, after: float, data: str) -> Move:

@@ -3,8 +3,8 @@
 from dataclasses import replace
 
 from learnloop_api.wire.routing import RoutingTable, arm_name
-from learnloop_operator.core.experiment.finish import outcome
 from learnloop_operator.core.plan import Manifest, ObjectRef, Plan
+from learnloop_operator.core.rollout import records
 from learnloop_operator.core.rollout.capacity import replicas
 from learnloop_operator.core.rollout.dry_run import notices
 from learnloop_operator.core.rollout.http_route import http_route
@@ -37,10 +37,6 @@ def current(snapshot: Snapshot) -> State:
 
     if state.stable is None:
         state = replace(state, stable=_serving(snapshot))
-    trial = state.experiment
-    if trial and not trial.running and snapshot.spec.experiment is None:
-        drained = seconds_since(trial.finished_at, snapshot.now) >= DRAIN_SECONDS
-        state = replace(state, experiment=None) if drained else state
     return replace(state, stable=seen(state.stable), canary=seen(state.canary), previous=seen(state.previous))
 
 
@@ -60,8 +56,8 @@ def decide(snapshot: Snapshot) -> Plan:
     if snapshot.deleting:
         return Plan(status=snapshot.status)
     before = current(snapshot)
-    snapshot = replace(snapshot, desired=outcome(snapshot))
     result = move(snapshot, before)
+    decided = records.fresh(before, result.state)
     table = _table(snapshot, before, result)
     wanted = _arms(snapshot, result.state)
     deletes, again = _orphans(snapshot, result, wanted)
@@ -73,7 +69,12 @@ def decide(snapshot: Snapshot) -> Plan:
         status=status(snapshot, result, table.generation),
         apply=(*_routes(snapshot, result.state, table), *_children(snapshot, result.state, wanted)),
         delete=deletes,
-        events=(*result.events, *notices(before.reports, result.state.reports)),
+        events=(
+            *result.events,
+            *notices(before.reports, result.state.reports),
+            *records.notices(decided),
+        ),
+        audit=tuple(records.audit(snapshot, item) for item in decided),
         requeue_after=again,
     )
 
@@ -129,7 +130,7 @@ def _orphans(snapshot: Snapshot, result: Move, wanted: tuple[Arm, ...]) -> tuple
 
 
 def _draining(snapshot: Snapshot, state: State, revision: str) -> float:
-    pin, trial = state.blocked, state.experiment
-    went = [pin.at] if pin and pin.revision == revision else []
-    went += [player.since for player in trial.players if player.model.revision == revision] if trial else []
-    return max((DRAIN_SECONDS - seconds_since(at, snapshot.now) for at in went), default=0.0)
+    pin = state.blocked
+    if pin is None or pin.revision != revision:
+        return 0.0
+    return DRAIN_SECONDS - seconds_since(pin.at, snapshot.now)

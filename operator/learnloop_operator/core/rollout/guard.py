@@ -2,7 +2,6 @@
 
 from dataclasses import replace
 
-from learnloop_api.names import ANNOTATION_ABORT
 from learnloop_operator.core.rollout import reasons
 from learnloop_operator.core.rollout.fast_lane import gross_breach
 from learnloop_operator.core.rollout.judge import judge_promoted, observed_promoted
@@ -15,9 +14,6 @@ from learnloop_operator.core.times import seconds_since
 
 def watch(snapshot: Snapshot, state: State, new: Arm, old: Arm) -> Move:
     """One look at a promoted arm. Missing data neither swaps back nor keeps the old arm longer: it was proven."""
-    if snapshot.annotations.get(ANNOTATION_ABORT) == new.revision:
-        why = f"aborted by the annotation {ANNOTATION_ABORT}"
-        return swap_back(snapshot, state, new, old, reasons.ABORTED, why)
     if why := gross_breach(snapshot, state, new, "the promoted arm"):
         return swap_back(snapshot, state, new, old, reasons.GROSS_BREACH, why)
     state = observed_promoted(snapshot, state, new, old)

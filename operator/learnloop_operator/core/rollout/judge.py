@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from learnloop_api.kinds.analysis import MetricThreshold
 from learnloop_operator.core.rollout import reasons
 from learnloop_operator.core.rollout.drift import drift
-from learnloop_operator.core.rollout.dry_run import Report, bounds_text, report
+from learnloop_operator.core.rollout.dry_run import bounds_text, report
 from learnloop_operator.core.rollout.evidence import ArmEvidence, Check, Verdict, check, hold
 from learnloop_operator.core.rollout.measure import outcomes
 from learnloop_operator.core.rollout.state import Arm, State
@@ -54,16 +54,22 @@ def observed(snapshot: Snapshot, state: State, canary: Arm) -> State:
         state.stable.revision,
         concurrent=0 < state.weight < 100,
     )
-    after = replace(state, trials=trials)
-    pairing = _canary_pairing(snapshot, after, canary, state.stable)
-    return replace(after, reports=_reports(snapshot, pairing, _against_stable(snapshot, after, canary, state.stable)))
+    after = (
+        state if trials == state.trials and not any(trial.reset for trial in trials) else replace(state, trials=trials)
+    )
+    return _with_reports(
+        snapshot,
+        after,
+        _canary_pairing(snapshot, after, canary, state.stable),
+        _against_stable(snapshot, after, canary, state.stable),
+    )
 
 
 def observed_promoted(snapshot: Snapshot, state: State, new: Arm, old: Arm) -> State:
     """The state after the dry runs have looked at a promoted arm."""
     if snapshot.evidence.unavailable:
         return state
-    return replace(state, reports=_reports(snapshot, _promoted_pairing(new, old), _against_old(snapshot, new, old)))
+    return _with_reports(snapshot, state, _promoted_pairing(new, old), _against_old(snapshot, new, old))
 
 
 def young(snapshot: Snapshot, state: State) -> bool:
@@ -137,9 +143,13 @@ def _judge(snapshot: Snapshot, pairing: Pairing, tested: Tested) -> Judgement:
     )
 
 
-def _reports(snapshot: Snapshot, pairing: Pairing, tested: Tested) -> tuple[Report, ...]:
+def _with_reports(snapshot: Snapshot, state: State, pairing: Pairing, tested: Tested) -> State:
+    """The state with what the dry runs say; most analyses have none."""
     dry = [item for item in snapshot.spec.analysis.metrics if item.dry_run]
-    return tuple(report(item, _check(snapshot, item, pairing, tested), _claim(item)) for item in dry)
+    if not dry and not state.reports:
+        return state
+    told = tuple(report(item, _check(snapshot, item, pairing, tested), _claim(item)) for item in dry)
+    return replace(state, reports=told)
 
 
 def _claim(metric: MetricThreshold) -> str:

@@ -3,14 +3,13 @@
 from dataclasses import dataclass, replace
 from datetime import datetime
 
+from learnloop_api.kinds.decision import Decision, Hand, PastModel
 from learnloop_api.kinds.model_deployment import (
     ArmStatus,
     BlockedRevision,
     ModelDeploymentStatus,
     RolloutStep,
 )
-from learnloop_operator.core.experiment.state import Trial as Experiment
-from learnloop_operator.core.experiment.state import load as load_experiment
 from learnloop_operator.core.rollout import record
 from learnloop_operator.core.rollout.dry_run import Report
 from learnloop_operator.core.rollout.trial import Trial
@@ -46,24 +45,33 @@ class State:
     rollout_started_at: str | None = None
     promoted_at: str | None = None
     blocked: BlockedRevision | None = None
-    observed_retry: str | None = None
-    observed_approve: str | None = None
+    hand: Hand | None = None
+    """A person's order that is in force for the canary."""
+    last_stable: PastModel | None = None
+    decisions: tuple[Decision, ...] = ()
+    """What people said and what became of it, newest last."""
     trials: tuple[Trial, ...] = ()
     """The sequential tests of the rollout under way."""
     reports: tuple[Report, ...] = ()
     """What the dry runs say."""
-    experiment: Experiment | None = None
-    """The experiment under way, or the last one."""
 
     def arms(self) -> tuple[Arm, ...]:
         """The arms whose pods must exist."""
-        players = self.experiment.challengers() if self.experiment else ()
-        known = tuple(arm for arm in (self.stable, self.canary, self.previous) if arm)
-        return (*known, *(Arm(player.model, player.since, player.ready) for player in players))
+        return tuple(arm for arm in (self.stable, self.canary, self.previous) if arm)
 
     def without_canary(self) -> "State":
         """The same rollout with the canary gone: weight 0 and no step."""
-        return replace(self, canary=None, step=None, weight=0, step_started_at=None, step_base=0, trials=(), reports=())
+        return replace(
+            self,
+            canary=None,
+            step=None,
+            weight=0,
+            step_started_at=None,
+            step_base=0,
+            trials=(),
+            reports=(),
+            hand=None,
+        )
 
 
 def load(status: ModelDeploymentStatus, steps: list[RolloutStep]) -> State:
@@ -82,12 +90,17 @@ def load(status: ModelDeploymentStatus, steps: list[RolloutStep]) -> State:
         rollout_started_at=status.rollout_started_at,
         promoted_at=status.promoted_at,
         blocked=status.blocked_revision,
-        observed_retry=status.observed_retry,
-        observed_approve=status.observed_approve,
+        hand=status.hand if canary else None,
+        last_stable=status.last_stable,
+        decisions=tuple(status.decisions or ()),
         trials=record.load(status.evidence or ()) if step is not None else (),
         reports=record.load_reports(status.evidence or ()),
-        experiment=load_experiment(status.experiment),
     )
+
+
+def past(arm: Arm | None) -> PastModel | None:
+    """The arm's model as something to go back to."""
+    return PastModel(uri=arm.model.uri, sha256=arm.model.sha256) if arm else None
 
 
 def observe(arm: Arm, world: ArmWorld | None, now: datetime) -> Arm:

@@ -29,7 +29,7 @@ def settled(state: State, canary: ArmEvidence | None) -> State:
     left) takes the base along."""
     total = canary.episodes if canary else 0
     if state.step_base is not None:
-        return replace(state, step_base=min(state.step_base, total))
+        return state if state.step_base <= total else replace(state, step_base=total)
     began = parse(state.step_started_at)
     if began is None:
         return replace(state, step_base=total)

@@ -2,14 +2,11 @@
 
 from dataclasses import replace
 
-from learnloop_api.names import ANNOTATION_RETRY
-from learnloop_operator.core.experiment.begin import begin as begin_experiment
-from learnloop_operator.core.experiment.begin import due
-from learnloop_operator.core.experiment.decide import advance as advance_experiment
 from learnloop_operator.core.rollout import reasons
 from learnloop_operator.core.rollout.canary import advance
 from learnloop_operator.core.rollout.capacity import hopeless, ready, world
 from learnloop_operator.core.rollout.guard import revert, watch
+from learnloop_operator.core.rollout.listen import listen
 from learnloop_operator.core.rollout.move import Move, happened
 from learnloop_operator.core.rollout.state import Arm, State
 from learnloop_operator.core.rollout.withdraw import adopt, drop_canary
@@ -29,9 +26,9 @@ def move(snapshot: Snapshot, state: State) -> Move:
         return Move(
             state, "Suspended", reasons.SUSPENDED, "suspended: weights and arms stay as they are", again_after=60.0
         )
-    retry = snapshot.annotations.get(ANNOTATION_RETRY)
-    if retry is not None and retry != state.observed_retry:
-        return _retry(state, retry)
+    state, order = listen(snapshot, state)
+    if order:
+        return order
     if snapshot.spec.routing.mode == "gateway" and snapshot.spec.routing.gateway is None:
         sentence = "spec.routing.gateway: missing, and mode gateway needs it; name a Gateway or set mode: service"
         return Move(state, "Degraded", reasons.GATEWAY_MISSING, sentence, degraded=True)
@@ -43,13 +40,13 @@ def move(snapshot: Snapshot, state: State) -> Move:
 def _with_stable(snapshot: Snapshot, state: State, stable: Arm) -> Move:
     model = snapshot.desired.model
     if state.canary:
+        if state.hand and state.hand.verb == "undo":
+            return advance(snapshot, state, state.canary)
         if model is not None and model.revision != state.canary.revision:
             return _leave(state, state.canary, stable, model)
         onward = advance(snapshot, state, state.canary)
         falls = onward.phase == "RolledBack" or (onward.state.canary and onward.state.weight < state.weight)
         return onward if model is not None or falls else _lost_model(snapshot, state)
-    if state.experiment and state.experiment.running:
-        return advance_experiment(snapshot, state, state.experiment)
     if (
         model is not None
         and state.previous
@@ -62,9 +59,6 @@ def _with_stable(snapshot: Snapshot, state: State, stable: Arm) -> Move:
         return _begin(snapshot, state, model)
     if state.previous:
         return watch(snapshot, state, stable, state.previous)
-    asked = due(snapshot, state)
-    if asked and model is not None and not fresh and ready(snapshot, stable.revision):
-        return begin_experiment(snapshot, state, stable, asked)
     return _resting(snapshot, state, stable)
 
 
@@ -132,21 +126,6 @@ def _leave(state: State, canary: Arm, stable: Arm, wanted: Model) -> Move:
         )
     return drop_canary(
         state, reasons.SUPERSEDED, f"canary {canary.revision} withdrawn: {wanted.revision} takes its place"
-    )
-
-
-def _retry(state: State, value: str) -> Move:
-    after = replace(state, observed_retry=value)
-    if state.blocked is None:
-        return Move(after, "Progressing", reasons.RETRYING, "nothing is blocked; the retry is noted", again_after=0.0)
-    sentence = f"{state.blocked.revision} may try again ({ANNOTATION_RETRY}={value})"
-    return Move(
-        replace(after, blocked=None),
-        "Progressing",
-        reasons.RETRYING,
-        sentence,
-        happened(reasons.RETRYING, sentence),
-        again_after=0.0,
     )
 
 

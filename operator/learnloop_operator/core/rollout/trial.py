@@ -34,8 +34,9 @@ def sequential(analysis: Analysis) -> list[MetricThreshold]:
 
 def bars_of(analysis: Analysis) -> Bars:
     """The error budget, split over the tests that may act. A dry run takes nothing of it."""
-    acting = [item for item in analysis.metrics if (item.test == "sequential" or item.type == "drift")]
-    return bars(analysis.alpha, max(1, sum(not item.dry_run for item in acting)))
+    acting = [item for item in analysis.metrics if not item.dry_run]
+    tests = sum(item.test == "sequential" or item.type == "drift" for item in acting)
+    return bars(analysis.alpha, max(1, tests))
 
 
 def looked(
@@ -52,7 +53,8 @@ def looked(
         text = claim_text(metric)
         trial = known.get((metric.name, text), Trial(metric.name, text, Memory()))
         if not concurrent:
-            trial = replace(trial, memory=replace(trial.memory, seen=None))
+            if trial.memory.seen is not None:
+                trial = replace(trial, memory=replace(trial.memory, seen=None))
         elif canary and stable and canary.episodes >= metric.min_episodes:
             trial = _look(metric, trial, canary, stable, bar)
         after.append(trial)
@@ -78,4 +80,4 @@ def _look(metric: MetricThreshold, trial: Trial, canary: ArmEvidence, stable: Ar
         return trial
     pair, memory = Pair(one, other), trial.memory
     reset = memory.seen is not None and one.possible and other.possible and was_reset(pair, memory.seen)
-    return replace(trial, memory=look(memory, pair, drop, bar), measure=fixed, reset=reset)
+    return Trial(trial.name, trial.claim, look(memory, pair, drop, bar), fixed, reset)

@@ -19,7 +19,7 @@ from learnloop_operator.core.rollout.step_base import SOON, settled
 from learnloop_operator.core.rollout.verdict import rough
 from learnloop_operator.core.rollout.windows import SHORTEST
 from learnloop_operator.core.rollout.world import Snapshot
-from learnloop_operator.core.times import parse, seconds_since
+from learnloop_operator.core.times import parse, seconds_since, stamp
 
 SKEW = timedelta(seconds=30)
 """Clocks that differ by more cannot say which episode ended in which step."""
@@ -55,7 +55,11 @@ def evidence_for(snapshot: Snapshot, state: State, canary: Arm, wanted: RolloutS
     done = episodes(snapshot, canary.revision) - state.step_base
     if done < wanted.min_episodes:
         return Wait(state, Missing(reasons.NOT_ENOUGH_DATA, _count(snapshot, state, done, wanted.min_episodes)))
-    return Wait(state, Missing(verdict.hold_reason, verdict.hold) if verdict.hold else None)
+    if not verdict.hold:
+        return Wait(state, None)
+    stable = episodes(snapshot, state.stable.revision) if state.stable else 0
+    lost = state.weight == 100 and stable == 0
+    return Wait(state, Missing(reasons.COMPARISON_LOST if lost else verdict.hold_reason, verdict.hold))
 
 
 def untimely(snapshot: Snapshot, canary: Arm) -> Missing | None:
@@ -92,6 +96,21 @@ def overdue(snapshot: Snapshot, state: State, canary: Arm, missing: Missing) -> 
     if missing.reason == reasons.NOT_ENOUGH_DATA:
         return arm is not None and arm.lately == 0
     return any(item.type == reasons.DATA_AVAILABLE and item.reason == missing.reason for item in _conditions(snapshot))
+
+
+def compared_again(snapshot: Snapshot, state: State, step: int) -> Move:
+    """At 100 % stable plays no more. Where its episodes of this rollout are lost too, with Prometheus' data, nothing
+    would ever be compared again: one step back both arms get episodes."""
+    weight = snapshot.spec.rollout.steps[step - 1].weight
+    sentence = f"stable's episodes of this rollout are lost: back to {weight} %, to compare both arms again"
+    return Move(
+        replace(state, step=step - 1, weight=weight, step_started_at=stamp(snapshot.now), step_base=None),
+        "Progressing",
+        reasons.COMPARISON_LOST,
+        sentence,
+        happened(reasons.COMPARISON_LOST, sentence, warning=True),
+        again_after=0.0,
+    )
 
 
 def stalled(snapshot: Snapshot, move: Move) -> Move:

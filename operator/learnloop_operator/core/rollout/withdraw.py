@@ -15,7 +15,7 @@ def roll_back(snapshot: Snapshot, state: State, canary: Arm, reason: str, why: s
     """Take the canary back and pin its revision."""
     where = f"at {state.weight} %" if state.weight else "before its first episode"
     sentence = f"RolledBack {where}: {why}"
-    return blocked(snapshot, state.without_canary(), _pin(snapshot, canary, reason, sentence), reasons.ROLLED_BACK)
+    return blocked(snapshot, state.without_canary(), pinned(snapshot, canary, reason, sentence), reasons.ROLLED_BACK)
 
 
 def swap_back(snapshot: Snapshot, state: State, bad: Arm, good: Arm, reason: str, why: str) -> Move:
@@ -25,7 +25,7 @@ def swap_back(snapshot: Snapshot, state: State, bad: Arm, good: Arm, reason: str
         return Move(state, "Degraded", reasons.PODS_NOT_READY, sentence, again_after=1.0, degraded=True, data="")
     sentence = f"RolledBack at 100 % while guarding: {why}"
     after = replace(state.without_canary(), stable=good, previous=None, promoted_at=None)
-    return blocked(snapshot, after, _pin(snapshot, bad, reason, sentence), reasons.SWAPPED_BACK)
+    return blocked(snapshot, after, pinned(snapshot, bad, reason, sentence), reasons.SWAPPED_BACK)
 
 
 def blocked(snapshot: Snapshot, after: State, pin: BlockedRevision, event: str) -> Move:
@@ -66,7 +66,8 @@ def _is_of_this_rollout(pin: BlockedRevision, state: State) -> bool:
     return began is not None and pinned is not None and pinned >= began
 
 
-def _pin(snapshot: Snapshot, arm: Arm, reason: str, sentence: str) -> BlockedRevision:
+def pinned(snapshot: Snapshot, arm: Arm, reason: str, sentence: str) -> BlockedRevision:
+    """What stays on record of an arm that was taken back."""
     return BlockedRevision(
         revision=arm.revision,
         uri=arm.model.uri,

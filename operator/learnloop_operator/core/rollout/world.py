@@ -59,6 +59,8 @@ class Defaults:
     image: str
     data_url: str
     image_pull_policy: str = "IfNotPresent"
+    names_are_verified: bool = False
+    """An admission policy lets nobody write another's name into a verb's annotation."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -7,8 +7,24 @@ from typing import Any
 
 import pytest
 
-from learnloop_api.names import ANNOTATION_ABORT, ANNOTATION_APPROVE, ANNOTATION_RETRY, ANNOTATION_TRAIN
-from learnloop_operator.cli import abort, approve, main, retry, status, trace, train, why
+from learnloop_api.names import ANNOTATION_TRAIN, verb_annotation
+from learnloop_operator.cli import (
+    abort,
+    approve,
+    main,
+    pause,
+    promote,
+    reject,
+    restart,
+    resume,
+    retry,
+    skip,
+    status,
+    trace,
+    train,
+    undo,
+    why,
+)
 from learnloop_operator.cli.errors import CommandError
 
 SHA = "ab" * 32
@@ -40,6 +56,9 @@ class Objects:
     def annotate(self, plural: str, name: str, values: Mapping[str, str | None]) -> None:
         self.annotations = dict(values)
 
+    def user(self) -> str:
+        return "alice"
+
     def events(self, body: dict[str, Any]) -> list[dict[str, Any]]:
         return [{"at": datetime(2026, 1, 1, tzinfo=UTC), "type": "Normal", "reason": "Promoted", "note": "it did well"}]
 
@@ -52,33 +71,81 @@ def rollout(**fields: Any) -> Objects:
     return Objects(modeldeployments={"x": {"status": fields}})
 
 
-def test_approve_names_exactly_the_step_that_waits() -> None:
-    cluster = rollout(phase="Paused", canary=ARM, step=1, stepText="2/4", weight=25)
-    assert approve.run(cluster, options()) == "approved aaaaaaaa at step 2/4 (25 %)"
-    assert cluster.annotations == {ANNOTATION_APPROVE: "aaaaaaaa/2"}
+def said(cluster: Objects, verb: str) -> str:
+    """What the annotation says without its time; nothing else was written."""
+    assert set(cluster.annotations) == {verb_annotation(verb)}
+    what, _, rest = cluster.annotations[verb_annotation(verb)].partition(" at ")
+    assert rest.partition(" by ")[0].endswith("Z")
+    return f"{what} by {rest.partition(' by ')[2]}"
 
 
-def test_approve_refuses_where_nothing_waits() -> None:
-    with pytest.raises(CommandError, match=r"waits for no approval \(Healthy\): fine"):
-        approve.run(rollout(phase="Healthy", verdict="fine"), options())
+STEP = {"canary": ARM, "stable": OLD, "step": 1, "stepText": "2/4", "weight": 25}
+HELD = {"hand": {"verb": "pause", "by": "bob", "at": "2026-01-31T12:00:00Z"}}
 
 
-def test_retry_unblocks_and_takes_an_old_abort_away() -> None:
-    cluster = rollout(blockedRevision={"revision": "aaaaaaaa", "message": "too bad"})
-    assert "too bad" in retry.run(cluster, options())
-    assert cluster.annotations[ANNOTATION_RETRY]
-    assert cluster.annotations[ANNOTATION_ABORT] is None
-    with pytest.raises(CommandError, match="nothing to retry"):
-        retry.run(rollout(phase="Healthy"), options())
+@pytest.mark.parametrize(
+    ("verb", "fields", "written"),
+    [
+        (approve, {"phase": "Paused", **STEP}, "aaaaaaaa/2 by alice"),
+        (reject, {"phase": "Paused", **STEP}, "aaaaaaaa/2 by alice"),
+        (pause, STEP, "aaaaaaaa by alice"),
+        (resume, {**STEP, **HELD}, "aaaaaaaa by alice"),
+        (skip, STEP, "aaaaaaaa/2 by alice"),
+        (promote, STEP, "aaaaaaaa by alice"),
+        (restart, STEP, "aaaaaaaa by alice"),
+        (abort, STEP, "aaaaaaaa by alice"),
+        (abort, {"stable": ARM, "previous": OLD}, "aaaaaaaa by alice"),
+        (undo, {"stable": ARM, "previous": OLD}, "aaaaaaaa by alice"),
+        (undo, {"stable": ARM, "lastStable": OLD}, "aaaaaaaa by alice"),
+        (retry, {"blockedRevision": {"revision": "aaaaaaaa", "message": "too bad"}}, "aaaaaaaa by alice"),
+    ],
+)
+def test_a_verb_names_what_is_shown_and_who_says_it(verb: Any, fields: dict[str, Any], written: str) -> None:
+    cluster = rollout(**fields)
+    assert verb.run(cluster, options(revision=None))
+    assert said(cluster, verb.NAME) == written
 
 
-def test_abort_takes_the_canary_or_the_guarded_arm() -> None:
-    for fields in ({"canary": ARM, "stable": OLD}, {"stable": ARM, "previous": OLD}):
-        cluster = rollout(**fields)
+@pytest.mark.parametrize(
+    ("verb", "fields", "refusal"),
+    [
+        (approve, {"phase": "Healthy", "verdict": "fine"}, r"waits for no approval \(Healthy\): fine"),
+        (approve, {"phase": "Paused", **STEP, **HELD}, "is on hold: `kubectl learnloop resume`"),
+        (reject, {"phase": "Progressing", **STEP}, "waits for nobody; `kubectl learnloop abort`"),
+        (pause, {"phase": "Healthy"}, "has no canary"),
+        (resume, STEP, "is not on hold"),
+        (skip, {"canary": ARM}, "is at no step yet"),
+        (promote, {**STEP, **HELD}, "is on hold"),
+        (restart, {}, r"has no canary \(new\): the operator has not looked"),
+        (abort, {"stable": ARM}, "neither a canary nor a warm old arm"),
+        (undo, STEP, "has a canary: `kubectl learnloop abort`"),
+        (undo, {"stable": ARM}, "no earlier model on record: set spec.model"),
+        (retry, {"phase": "Healthy"}, "nothing to retry"),
+    ],
+)
+def test_a_verb_refuses_where_it_would_do_nothing(verb: Any, fields: dict[str, Any], refusal: str) -> None:
+    cluster = rollout(**fields)
+    with pytest.raises(CommandError, match=refusal):
+        verb.run(cluster, options(revision=None))
+    assert not cluster.annotations
+
+
+def test_a_second_pause_or_promotion_changes_nothing() -> None:
+    cluster = rollout(**STEP, **HELD)
+    assert "on hold since 2026-01-31T12:00:00Z already, by bob" in pause.run(cluster, options())
+    assert promote.run(rollout(stable=ARM), options(revision="aaaaaaaa")) == "aaaaaaaa is stable already"
+    assert not cluster.annotations
+
+
+def test_a_suspended_rollout_obeys_nobody() -> None:
+    cluster = Objects(modeldeployments={"x": {"spec": {"suspend": True}, "status": STEP}})
+    with pytest.raises(CommandError, match=r"spec.suspend of ModelDeployment 'x' is true"):
         abort.run(cluster, options())
-        assert cluster.annotations == {ANNOTATION_ABORT: "aaaaaaaa"}
-    with pytest.raises(CommandError, match="neither a canary nor a warm old arm"):
-        abort.run(rollout(phase="Healthy", stable=ARM), options())
+
+
+def test_only_an_arm_on_trial_is_promoted() -> None:
+    with pytest.raises(CommandError, match="--revision 'cccccccc' is not on trial in 'x': the canary is aaaaaaaa"):
+        promote.run(rollout(**STEP), options(revision="cccccccc"))
 
 
 def test_train_asks_once_and_refuses_what_cannot_train() -> None:

@@ -192,6 +192,24 @@ def test_a_provider_that_is_away_for_the_deadline_stalls_the_rollout() -> None:
     assert conditions(cluster)["Stalled"]["reason"] == "EvidenceOverdue"
 
 
+def test_at_the_last_step_without_stables_episodes_the_canary_goes_back_a_step_and_both_are_compared_again() -> None:
+    cluster = Cluster()
+    cluster.run(10)
+    cluster.wish(1, BETTER)
+    while cluster.weight(uri(1)) != 100:
+        cluster.run(1)
+    cluster.episodes.clear()
+    seen = set()
+    while "ComparisonLost" not in cluster.events:
+        cluster.run(1)
+        assert not cluster.promotions
+        seen.add(cluster.weight(uri(1)))
+    assert seen == {100, 50}
+    assert (cluster.status["step"], cluster.status["weight"]) == (2, 50)
+    assert cluster.settle() == "Healthy"
+    assert cluster.promotions
+
+
 def test_a_breach_counts_even_where_samples_are_old() -> None:
     world = World(1, 0.3, {"name": "success", "type": "success", "min": 0.5, "minEpisodes": 5})
     while (world.status.get("weight") or 0) < 10:

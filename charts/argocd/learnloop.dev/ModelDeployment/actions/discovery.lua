@@ -1,19 +1,34 @@
 local suspended = obj.spec.suspend == true
 local status = obj.status or {}
+local canary = status.canary
+local hand = status.hand and status.hand.verb
+local held = canary ~= nil and hand == "pause"
 
 local waiting = false
 for _, condition in ipairs(status.conditions or {}) do
-  if condition.type == "Paused" and condition.status == "True" then
-    waiting = status.canary ~= nil and status.step ~= nil
+  if condition.type == "Paused" and condition.status == "True" and not held then
+    waiting = canary ~= nil and status.step ~= nil
   end
 end
--- While the promoted model is guarded the old arm is still warm, so that too can be undone.
+-- While the promoted model is guarded the old arm is still warm, so that too can be aborted.
 local guarding = status.previous ~= nil and status.stable ~= nil
+local earlier = status.previous ~= nil or status.lastStable ~= nil
+-- The operator leaves a suspended rollout as it is, whatever people say.
+local free = canary ~= nil and not suspended
 
+local function action(offered, name)
+  return { ["disabled"] = not offered, ["displayName"] = name }
+end
 local actions = {}
-actions["approve"] = { ["disabled"] = not waiting, ["displayName"] = "Approve this step" }
-actions["abort"] = { ["disabled"] = status.canary == nil and not guarding, ["displayName"] = "Roll back" }
-actions["retry"] = { ["disabled"] = status.blockedRevision == nil, ["displayName"] = "Try the blocked model again" }
-actions["suspend"] = { ["disabled"] = suspended }
-actions["resume"] = { ["disabled"] = not suspended }
+actions["approve"] = action(waiting and not suspended, "Approve this step")
+actions["reject"] = action((waiting or held) and not suspended, "Reject this step")
+actions["pause"] = action(free and hand == nil, "Hold the canary at its weight")
+actions["resume"] = action(suspended or held, "Resume")
+actions["skip"] = action(free and hand == nil and status.step ~= nil, "Skip this step's evidence")
+actions["promote"] = action(free and hand == nil, "Promote without the remaining evidence")
+actions["restart"] = action(free and hand ~= "undo", "Start the rollout over")
+actions["abort"] = action((canary ~= nil or guarding) and not suspended, "Roll back")
+actions["undo"] = action(canary == nil and earlier and not suspended, "Back to the model before")
+actions["retry"] = action(status.blockedRevision ~= nil and not suspended, "Try the blocked model again")
+actions["suspend"] = action(not suspended, "Suspend")
 return actions

@@ -3,5 +3,5 @@ local os = require("os")
 if obj.metadata.annotations == nil then
   obj.metadata.annotations = {}
 end
-obj.metadata.annotations["learnloop.dev/train"] = os.date("!%Y-%m-%dT%H:%M:%SZ")
+obj.metadata.annotations["learnloop.dev/train"] = "now at " .. os.date("!%Y-%m-%dT%H:%M:%SZ") .. " by Argo CD"
 return obj

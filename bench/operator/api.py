@@ -1,0 +1,116 @@
+"""A bare aiohttp client of the API server: the floor that any operator's writes stand on."""
+
+import asyncio
+import json
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
+from pathlib import Path
+from typing import Any, TypeVar
+
+import aiohttp
+
+from learnloop_operator.adapters.kinds import ResourceKind, kind_of
+from learnloop_operator.adapters.kubeconfig import from_kubeconfig
+
+T = TypeVar("T")
+Manifest = Mapping[str, Any]
+MERGE = "application/merge-patch+json"
+PARALLEL = 16
+TRIES = 10
+
+
+class Api:
+    """JSON in, JSON out; anything but a success is an error."""
+
+    def __init__(self, kubeconfig: Path) -> None:
+        connection = from_kubeconfig(kubeconfig)
+        self._server, self._ssl = connection.server, connection.ssl
+        self._session: aiohttp.ClientSession | None = None
+
+    async def __aenter__(self) -> "Api":
+        connector = aiohttp.TCPConnector(limit=64, ssl=self._ssl or True)
+        self._session = aiohttp.ClientSession(connector=connector, timeout=aiohttp.ClientTimeout(total=60))
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        assert self._session is not None
+        await self._session.close()
+
+    async def call(
+        self, method: str, path: str, body: Any = None, content_type: str = "application/json", **query: str
+    ) -> Any:
+        """One request; the answer as text when it is no JSON.
+
+        Raises:
+            RuntimeError: the API server refused.
+        """
+        assert self._session is not None
+        data = None if body is None else json.dumps(body).encode()
+        headers = {"Content-Type": content_type} if data else {}
+        for _ in range(TRIES):
+            async with self._session.request(
+                method, self._server + path, data=data, headers=headers, params=query
+            ) as response:
+                text = await response.text()
+            if response.status < 300:
+                return json.loads(text) if text.startswith("{") else text
+            if response.status != 429:
+                break
+            await asyncio.sleep(1.0)  # the storage of a new kind is being initialised
+        raise RuntimeError(f"{method} {path}: {response.status} {text[:500]}")
+
+    async def create(self, manifest: Manifest) -> Any:
+        """POST of a namespaced object or of a Namespace."""
+        if manifest["kind"] == "Namespace":
+            return await self.call("POST", "/api/v1/namespaces", manifest)
+        return await self.call("POST", kind_of(manifest).path(manifest["metadata"]["namespace"]), manifest)
+
+    async def merge(self, kind: ResourceKind, namespace: str, name: str, change: Manifest, sub: str = "") -> Any:
+        """JSON merge patch, of a subresource if given."""
+        return await self.call("PATCH", kind.path(namespace, name, sub or None), change, MERGE)
+
+    async def delete(self, kind: ResourceKind, namespace: str, name: str) -> Any:
+        """DELETE."""
+        return await self.call("DELETE", kind.path(namespace, name))
+
+    async def list(self, kind: ResourceKind) -> tuple[list[dict[str, Any]], str]:
+        """All objects of the cluster, and the collection's resourceVersion."""
+        answer = await self.call("GET", kind.path(None))
+        return answer["items"], answer["metadata"]["resourceVersion"]
+
+    async def watch(self, kind: ResourceKind, version: str) -> AsyncIterator[tuple[str, dict[str, Any]]]:
+        """Events after `version`, until cancelled."""
+        assert self._session is not None
+        query = {"watch": "true", "resourceVersion": version, "timeoutSeconds": "3600"}
+        timeout = aiohttp.ClientTimeout(total=None)
+        async with self._session.get(self._server + kind.path(None), params=query, timeout=timeout) as response:
+            # Lines by hand: aiohttp's own readline has a limit on their length.
+            rest = b""
+            async for part in response.content.iter_any():
+                *lines, rest = (rest + part).split(b"\n")
+                for line in lines:
+                    event = json.loads(line)
+                    yield event["type"], event["object"]
+
+    async def writes(self) -> int:
+        """Writes the API server has served so far, Leases left out, by its own count."""
+        total = 0.0
+        for line in (await self.call("GET", "/metrics")).splitlines():
+            if line.startswith("apiserver_request_total{") and 'resource="leases"' not in line:
+                verb = line.partition('verb="')[2].partition('"')[0]
+                total += float(line.rsplit(" ", 1)[1]) if verb in ("POST", "PUT", "PATCH", "DELETE", "APPLY") else 0.0
+        return int(total)
+
+
+async def many(work: Callable[[T], Awaitable[Any]], items: Iterable[T], parallel: int = PARALLEL) -> float:
+    """`work` on every item, `parallel` at a time; seconds it took."""
+    started, rest = time.monotonic(), iter(items)
+
+    async def worker() -> None:
+        for item in rest:
+            await work(item)
+
+    async with asyncio.TaskGroup() as group:
+        for _ in range(parallel):
+            group.create_task(worker())
+    return time.monotonic() - started

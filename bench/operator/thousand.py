@@ -1,0 +1,156 @@
+"""N ModelDeployments on one side: from nothing, cold start, event to status, idle, memory."""
+
+import asyncio
+import json
+import os
+import random
+import sys
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import quantiles
+from typing import Any
+
+from bench.operator import world
+from bench.operator.api import Api, many
+from bench.operator.data_plane import data_plane
+from bench.operator.observer import Name, Observer
+from bench.operator.process import Running, running
+
+from learnloop_api import names
+from learnloop_operator.adapters.kinds import DEPLOYMENT, MODEL_DEPLOYMENT
+
+PER_NAMESPACE = 50
+RESYNC_SECONDS = "60"
+"""The default is 300: the idle minute is measured with one whole resync in it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Size:
+    """How much is measured."""
+
+    objects: int = 1000
+    edits: int = 300
+    creations: int = 100
+    idle_seconds: float = 60.0
+
+
+def say(text: str) -> None:
+    """A line of progress."""
+    load = os.getloadavg()[0]
+    print(f"{time.strftime('%H:%M:%S')} (load {load:.1f}) {text}", file=sys.stderr, flush=True)
+
+
+async def measure(side: str, kubeconfig: Path, size: Size) -> dict[str, Any]:
+    """All figures of one side on an empty API server."""
+    async with Api(kubeconfig) as api, Observer(api, [MODEL_DEPLOYMENT]) as observer, data_plane() as url:
+        figures: dict[str, Any] = {"load_average_before": round(os.getloadavg()[0], 1)}
+        teams = max(1, size.objects // PER_NAMESPACE)
+        await many(api.create, world.namespaces(teams))
+        spec = world.model_deployment()
+        objects = [world.manifest(MODEL_DEPLOYMENT, i % teams, f"policy-{i:04d}", spec) for i in range(size.objects)]
+        figures["floor_creations_s"] = await many(api.create, objects)
+        with running(side, kubeconfig, url) as operator:
+            figures["from_nothing_s"] = await observer.all_current(size.objects) - operator.started
+            say(f"{side}: {size.objects} objects and their children from nothing: {figures['from_nothing_s']:.1f} s")
+            await serve(api)
+            await _quiet(api)
+        figures["floor_edits_s"] = await many(lambda item: _edit(api, item, 0), list(observer.generations))
+        observer.forget_waits()
+        with running(side, kubeconfig, url, {"LEARNLOOP_RESYNC_SECONDS": RESYNC_SECONDS}) as operator:
+            figures["cold_start_s"] = await observer.all_current(size.objects) - operator.started
+            figures["cold_start_cpu_s"] = operator.cpu_seconds()
+            say(f"{side}: cold start with {size.objects} changed specs: {figures['cold_start_s']:.1f} s")
+            figures |= await _latencies(side, api, observer, size, teams)
+            await serve(api)
+            await _quiet(api)
+            figures |= await _idle(side, api, operator, size)
+            figures["rss_mib"], figures["rss_peak_mib"] = operator.memory_mib()
+            say(f"{side}: RSS {figures['rss_mib']:.0f} MiB (peak {figures['rss_peak_mib']:.0f})")
+        return figures
+
+
+async def serve(api: Api) -> None:
+    """Be the Deployment controller and the kubelet: every pod of a policy server is ready."""
+
+    async def ready(item: dict[str, Any]) -> None:
+        count = item["spec"]["replicas"]
+        status = {"replicas": count, "readyReplicas": count, "availableReplicas": count, "updatedReplicas": count}
+        metadata = item["metadata"]
+        status["observedGeneration"] = metadata["generation"]
+        await api.merge(DEPLOYMENT, metadata["namespace"], metadata["name"], {"status": status}, "status")
+
+    items, _ = await api.list(DEPLOYMENT)
+    ours = [item for item in items if names.LABEL_DEPLOYMENT in (item["metadata"].get("labels") or {})]
+    await many(ready, [item for item in ours if not (item.get("status") or {}).get("readyReplicas")])
+
+
+async def _edit(api: Api, item: Name, number: int) -> None:
+    await api.merge(MODEL_DEPLOYMENT, item[1], item[2], world.edit(number))
+
+
+async def _quiet(api: Api) -> None:
+    """Wait until nobody has written for three seconds."""
+    before, since = -1, time.monotonic()
+    while time.monotonic() - since < 3.0:
+        now = await api.writes()
+        if now != before:
+            before, since = now, time.monotonic()
+        await asyncio.sleep(0.3)
+
+
+async def _latencies(side: str, api: Api, observer: Observer, size: Size, teams: int) -> dict[str, float]:
+    """One object at a time among the many: change its spec, or create it, and see its status follow."""
+    draw = random.Random(1)
+    known = sorted(observer.generations)
+    edits = [
+        await _follow(observer, item, _edit(api, item, i + 1))
+        for i, item in enumerate(draw.choices(known, k=size.edits))
+    ]
+    creations = []
+    for i in range(size.creations):
+        fresh = world.manifest(MODEL_DEPLOYMENT, i % teams, f"fresh-{i:04d}", world.model_deployment())
+        item = ("ModelDeployment", fresh["metadata"]["namespace"], fresh["metadata"]["name"])
+        creations.append(await _follow(observer, item, api.create(fresh)))
+    figures = {
+        **spread("event_to_status", edits + creations),
+        **spread("edit_to_status", edits),
+        **spread("creation_to_status", creations),
+    }
+    say(f"{side}: event to status: {json.dumps(figures)}")
+    return figures
+
+
+async def _follow(observer: Observer, item: Name, change: Any) -> float:
+    """Seconds from the event of `change` to the event of the status that has observed it."""
+    observer.forget_waits()
+    await change
+    deadline = time.monotonic() + 60.0
+    while item not in observer.caught_up:
+        if time.monotonic() > deadline:
+            raise TimeoutError(f"{item}: no status within 60 s")
+        await asyncio.sleep(0.002)
+    await asyncio.sleep(0.01)
+    return observer.waits[item]
+
+
+def spread(name: str, values: list[float]) -> dict[str, float]:
+    """Median, 99th percentile and maximum."""
+    cuts = quantiles(values, n=100, method="inclusive")
+    return {
+        f"{name}_p50_s": round(cuts[49], 4),
+        f"{name}_p99_s": round(cuts[98], 4),
+        f"{name}_max_s": round(max(values), 4),
+    }
+
+
+async def _idle(side: str, api: Api, operator: Running, size: Size) -> dict[str, float]:
+    writes, cpu, started = await api.writes(), operator.cpu_seconds(), time.monotonic()
+    await asyncio.sleep(size.idle_seconds)
+    elapsed = time.monotonic() - started
+    figures = {
+        "idle_writes_per_minute": (await api.writes() - writes) * 60.0 / elapsed,
+        "idle_cpu_percent": round((operator.cpu_seconds() - cpu) / elapsed * 100.0, 2),
+    }
+    say(f"{side}: idle for {elapsed:.0f} s: {json.dumps(figures)}")
+    return figures

@@ -1,0 +1,132 @@
+"""Breach to weight 0, learnloop and Flagger: progress on standard output, one JSON object as its last line.
+
+GATEWAY=1 python -m bench.rollback [CONCURRENT [ROUNDS [PEER_ROUNDS]]]
+"""
+
+import asyncio
+import json
+import os
+import platform
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+from bench.rollback import ours, peer
+from bench.rollback.figures import ratio, summary
+from bench.rollback.model import brittle
+from bench.rollback.traffic import Traffic
+from bench.rollback.weights import Weights
+from bench.rollback.world import NAMESPACE, World, enter, run
+
+from cluster.layout import KUBERNETES_VERSION
+from demo import install
+from demo.narrator import Narrator
+from demo.settings import Settings
+from learnloop_operator.adapters import kubeconfig
+from learnloop_operator.adapters.kube import KubeClient
+
+RPS = 30.0
+SERVING = "localhost/learnloop/serving:dev"
+GOALS = {"ours_p50_s": 3.0, "ours_p99_s": 10.0}
+
+
+async def measure(kubectl: list[str], concurrent: int, rounds: int, peer_rounds: int) -> dict[str, Any]:
+    """Both sides, one after the other: the machine is not big enough for both at a time."""
+    kube = KubeClient(kubeconfig.find())
+    world = await enter(kubectl, kube, brittle())
+    weights = Weights(kube, NAMESPACE)
+    found: list[float] = []
+    theirs: list[float] = []
+    async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0)) as session:
+        watching = asyncio.create_task(weights.run())
+        try:
+            await _ours(world, weights, session, concurrent, rounds, found)
+            await _theirs(world, weights, session, concurrent, peer_rounds, theirs)
+        finally:
+            watching.cancel()
+            run([*kubectl, "delete", "namespace", NAMESPACE, "--wait=false"])
+            await kube.close()
+    times, low, high = ratio(theirs, found)
+    return {
+        **summary("ours", found),
+        "breaches": len(found),
+        **summary("peer", theirs),
+        "peer_breaches": len(theirs),
+        "ratio": round(times, 2),
+        "ratio_95_low": round(low, 2),
+        "ratio_95_high": round(high, 2),
+        "concurrent": concurrent,
+        "requests_per_second_each": RPS,
+        "canary_weight": ours.WEIGHT,
+        "canary_failing_share": 0.5,
+        "peer_interval_s": peer.INTERVAL,
+    }
+
+
+async def _ours(
+    world: World, weights: Weights, session: aiohttp.ClientSession, concurrent: int, rounds: int, found: list[float]
+) -> None:
+    print(f"learnloop: {concurrent} ModelDeployments, {rounds} breaches each", flush=True)
+    world.apply(*(ours.deployment(world, index, 0) for index in range(concurrent)))
+    names = {ours.name_of(index) for index in range(concurrent)}
+    await weights.until(lambda: names <= weights.route.keys() & weights.table.keys(), 180, "every first model serving")
+    users = [Traffic(session, world.gateway, ours.name_of(index), RPS) for index in range(concurrent)]
+    playing = [asyncio.create_task(one.run()) for one in users]
+    try:
+        async with asyncio.TaskGroup() as group:
+            for index, traffic in enumerate(users):
+                group.create_task(ours.breaches(world, weights, traffic, index, rounds, found))
+    finally:
+        for task in playing:
+            task.cancel()
+    print(f"  {sum(one.sent for one in users)} requests, {sum(one.failed for one in users)} of them failed", flush=True)
+    run([*world.kubectl, "delete", "-n", NAMESPACE, "modeldeployments", "--all", "--wait"])
+
+
+async def _theirs(
+    world: World, weights: Weights, session: aiohttp.ClientSession, concurrent: int, rounds: int, found: list[float]
+) -> None:
+    print(f"flagger {peer.VERSION}: {concurrent} Canaries, {rounds} breaches each", flush=True)
+    log = Path(tempfile.gettempdir()) / "bench-rollback-flagger.log"
+    async with peer.running(world, os.environ["KUBECONFIG"], log):
+        for index in range(concurrent):
+            world.apply(*peer.server(world, index, 0, SERVING), *peer.objects(world, index))
+        await peer.initialized(world, range(concurrent))
+        users = [Traffic(session, world.gateway, peer.name_of(index), RPS) for index in range(concurrent)]
+        playing = [asyncio.create_task(one.run()) for one in users]
+        try:
+            async with asyncio.TaskGroup() as group:
+                for index, traffic in enumerate(users):
+                    group.create_task(peer.breaches(world, weights, traffic, index, rounds, SERVING, found))
+        finally:
+            for task in playing:
+                task.cancel()
+
+
+def main(arguments: list[str]) -> int:
+    """0 when the goals are met."""
+    concurrent, rounds, peer_rounds = [*map(int, arguments), *(5, 12, 2)[len(arguments) :]][:3]
+    os.environ["GATEWAY"] = "1"
+    peer.build()
+    kubectl = install.prepare(Settings.read(), Narrator())
+    began = time.monotonic()
+    figures = asyncio.run(measure(kubectl, concurrent, rounds, peer_rounds))
+    missed = [f"{name} at most {most}: {figures[name]}" for name, most in GOALS.items() if figures[name] > most]
+    figures |= {
+        "goals_missed": missed,
+        "seconds": round(time.monotonic() - began, 1),
+        "peer": f"flagger {peer.VERSION}",
+        "kubernetes": KUBERNETES_VERSION,
+        "gateway": "traefik v3.6.12",
+        "python": platform.python_version(),
+        "cores": os.cpu_count(),
+    }
+    print(json.dumps(figures))
+    return 1 if missed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,189 @@
+"""Breaches of Flagger's canaries at its fastest: the same server, gateway, traffic and Prometheus."""
+
+import asyncio
+import random
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from bench.rollback.traffic import Traffic
+from bench.rollback.weights import Weights
+from bench.rollback.world import NAMESPACE, World, run
+
+from cluster import binaries
+
+VERSION = "v1.36.1"
+SOURCE = Path(__file__).with_name("flagger")
+WEIGHT, INTERVAL = 50, 10
+"""Percent, and seconds: no shorter interval is accepted."""
+REVISION = "aaaaaaaa"
+_PODS = '{namespace="{{ namespace }}",pod=~"{{ target }}-[0-9a-z]+-[0-9a-z]+",verb="infer"}'
+SUCCESS = (
+    f"100 * (1 - sum(increase(learnloop_policy_request_errors_total{_PODS}[{{{{ interval }}}}]))"
+    f" / sum(increase(learnloop_policy_request_duration_seconds_count{_PODS}[{{{{ interval }}}}])))"
+)
+
+
+@dataclass(frozen=True)
+class Peer(binaries.Module):
+    """The bench's own go.mod: a peer is nothing that the cluster of the product knows of."""
+
+    @property
+    def source(self) -> Path:
+        return SOURCE
+
+
+FLAGGER = Peer("flagger", {"flagger": "github.com/fluxcd/flagger/cmd/flagger"})
+
+
+def build() -> Path:
+    """The program, built once for each go.mod and go.sum."""
+    return binaries.ensure(FLAGGER, FLAGGER.programs)["flagger"]
+
+
+def name_of(index: int) -> str:
+    return f"peer-{index}"
+
+
+@asynccontextmanager
+async def running(world: World, kubeconfig: str, log: Path) -> AsyncIterator[None]:
+    """Flagger on this machine, against the cluster, for the time of the block."""
+    module = binaries.module_folder(FLAGGER, "github.com/fluxcd/flagger")
+    crds = module / "artifacts" / "flagger" / "crd.yaml"
+    run([*world.kubectl, "apply", "--server-side", "--force-conflicts", "-f", str(crds)])
+    run([*world.kubectl, "wait", "--for=condition=Established", "--timeout=60s", "crd/canaries.flagger.app"])
+    flags = [f"-kubeconfig={kubeconfig}", f"-metrics-server={world.prometheus}", "-mesh-provider=gatewayapi:v1"]
+    options = [f"-namespace={NAMESPACE}", "-port=18099", "-log-level=info", "-selector-labels=app"]
+    with log.open("wb") as said:
+        process = await asyncio.create_subprocess_exec(build(), *flags, *options, stdout=said, stderr=said)
+        try:
+            yield
+        finally:
+            process.terminate()
+            await process.wait()
+
+
+def _routing(name: str) -> str:
+    arm = f'{{"revision": "{REVISION}", "role": "stable", "weight": 100, "url": "http://{name}"}}'
+    return f'{{"model_deployment": "{name}", "generation": 1, "arms": [{arm}]}}'
+
+
+def objects(world: World, index: int) -> list[dict[str, Any]]:
+    """A Canary at its floor, and the metric it looks at."""
+    name = name_of(index)
+    api = "flagger.app/v1beta1"
+    metric = {"name": "success", "templateRef": {"name": "success"}, "thresholdRange": {"min": 95}}
+    provider = {"type": "prometheus", "address": world.prometheus}
+    return [
+        {
+            "apiVersion": api,
+            "kind": "MetricTemplate",
+            "metadata": {"name": "success"},
+            "spec": {"provider": provider, "query": SUCCESS},
+        },
+        {
+            "apiVersion": api,
+            "kind": "Canary",
+            "metadata": {"name": name},
+            "spec": {
+                "provider": "gatewayapi:v1",
+                "targetRef": {"apiVersion": "apps/v1", "kind": "Deployment", "name": name},
+                "progressDeadlineSeconds": 180,
+                "service": {
+                    "port": 8080,
+                    "targetPort": 8080,
+                    "hosts": [f"{name}.example.com"],
+                    "gatewayRefs": [{"name": "traefik", "namespace": "traefik"}],
+                },
+                "analysis": {
+                    "interval": f"{INTERVAL}s",
+                    "threshold": 1,
+                    "stepWeights": list(range(WEIGHT, WEIGHT + 20)),
+                    "metrics": [{**metric, "interval": f"{INTERVAL}s"}],
+                },
+            },
+        },
+    ]
+
+
+def server(world: World, index: int, release: int, image: str) -> list[dict[str, Any]]:
+    """The policy server as Flagger's target; release 0 is the honest first model."""
+    name = name_of(index)
+    model = {"uri": "uniform://discrete/2?observations=4", "sha256": ""} if release == 0 else world.model
+    environment = {
+        "LEARNLOOP_MODEL_DEPLOYMENT": name,
+        "LEARNLOOP_REVISION": REVISION,
+        "LEARNLOOP_MODEL_URI": model["uri"],
+        "LEARNLOOP_MODEL_SHA256": model["sha256"],
+        "LEARNLOOP_ROUTING_MODE": "gateway",
+        "LEARNLOOP_ROUTING_FILE": "/etc/routing/routing.json",
+        "LEARNLOOP_NAMESPACE": NAMESPACE,
+        "LEARNLOOP_DATA_URL": "http://learnloop-data.learnloop-system.svc:8080",
+        "RELEASE": str(release),
+    }
+    token = {"serviceAccountToken": {"audience": "learnloop", "path": "token", "expirationSeconds": 3600}}
+    container = {
+        "name": "policy-server",
+        "image": image,
+        "imagePullPolicy": "Never",
+        "env": [{"name": key, "value": value} for key, value in environment.items()],
+        "ports": [{"name": "http", "containerPort": 8080}],
+        "readinessProbe": {"httpGet": {"path": "/readyz", "port": 8080}, "periodSeconds": 2},
+        "resources": {"requests": {"cpu": "50m", "memory": "128Mi"}},
+        "volumeMounts": [
+            {"name": "token", "mountPath": "/var/run/secrets/learnloop.dev", "readOnly": True},
+            {"name": "routing", "mountPath": "/etc/routing"},
+        ],
+    }
+    volumes = [
+        {"name": "token", "projected": {"sources": [token]}},
+        {"name": "routing", "configMap": {"name": f"{name}-table"}},
+    ]
+    labels = {"app": name, "app.kubernetes.io/part-of": "learnloop"}
+    scraped = {"prometheus.io/scrape": "true", "prometheus.io/port": "8080"}
+    template = {
+        "metadata": {"labels": labels, "annotations": scraped},
+        "spec": {"containers": [container], "volumes": volumes},
+    }
+    return [
+        {
+            "apiVersion": "v1",
+            "kind": "ConfigMap",
+            "metadata": {"name": f"{name}-table"},
+            "data": {"routing.json": _routing(name)},
+        },
+        {
+            "apiVersion": "apps/v1",
+            "kind": "Deployment",
+            "metadata": {"name": name},
+            "spec": {"selector": {"matchLabels": {"app": name}}, "template": template},
+        },
+    ]
+
+
+async def initialized(world: World, indices: range) -> None:
+    """Wait until Flagger has made its primaries and routes."""
+    for index in indices:
+        wait = ["--for=jsonpath={.status.phase}=Initialized", "--timeout=170s", f"canary/{name_of(index)}"]
+        await asyncio.to_thread(run, [*world.kubectl, "wait", "-n", NAMESPACE, *wait])
+
+
+async def breaches(
+    world: World, weights: Weights, traffic: Traffic, index: int, rounds: int, image: str, found: list[float]
+) -> None:
+    """`rounds` times: a release, half the requests of the canary fail, and seconds until its weight is 0."""
+    name = name_of(index)
+    for release in range(1, rounds + 1):
+        await asyncio.to_thread(world.apply, server(world, index, release, image)[1])
+        await weights.until(lambda: weights.route.get(name, 0) >= WEIGHT, 180, f"{name}: {WEIGHT} % for a canary")
+        await asyncio.sleep(random.uniform(0.0, INTERVAL))
+        traffic.breach()
+        done = await weights.until(
+            lambda: traffic.first_failure is not None and weights.route.get(name) == 0, 120, f"{name}: weight 0"
+        )
+        traffic.calm()
+        assert traffic.first_failure is not None
+        found.append(done - traffic.first_failure)
+        print(f"  flagger    {name} release {release}: weight 0 after {found[-1]:.2f} s", flush=True)

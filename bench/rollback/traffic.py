@@ -1,0 +1,62 @@
+"""Users: requests for an action through the gateway, evenly spaced, until the model cannot stand half of them."""
+
+import asyncio
+import random
+import time
+from dataclasses import dataclass, field
+
+import aiohttp
+from bench.rollback.model import BAD, GOOD, OBSERVATIONS
+
+TIMEOUT = aiohttp.ClientTimeout(total=10)
+
+
+@dataclass
+class Traffic:
+    """`rps` requests per second to one deployment. Times are time.monotonic()."""
+
+    session: aiohttp.ClientSession
+    gateway: str
+    name: str
+    rps: float
+    breaching: bool = False
+    first_failure: float | None = None
+    """When the first failed answer since `breach` came in."""
+    sent: int = 0
+    failed: int = 0
+    _under_way: set["asyncio.Task[None]"] = field(default_factory=set)
+
+    def breach(self) -> None:
+        """From now on half of the requests are of the kind that the canary fails at."""
+        self.first_failure, self.breaching = None, True
+
+    def calm(self) -> None:
+        """No more of those."""
+        self.breaching = False
+
+    async def run(self) -> None:
+        """Send for ever; an answer that is late holds up nobody."""
+        due = time.monotonic()
+        while True:
+            due += 1.0 / self.rps
+            await asyncio.sleep(max(0.0, due - time.monotonic()))
+            task = asyncio.create_task(self._ask())
+            self._under_way.add(task)
+            task.add_done_callback(self._under_way.discard)
+
+    async def _ask(self) -> None:
+        bad = self.breaching and random.random() < 0.5
+        tensor = {"name": "observation", "shape": [1, OBSERVATIONS], "datatype": "FP32"}
+        body = {"inputs": [{**tensor, "data": [BAD if bad else GOOD] * OBSERVATIONS}]}
+        url, host = f"{self.gateway}/v2/models/{self.name}/infer", f"{self.name}.example.com"
+        self.sent += 1
+        try:
+            async with self.session.post(url, json=body, headers={"Host": host}, timeout=TIMEOUT) as answer:
+                await answer.read()
+                failed = answer.status >= 500
+        except (aiohttp.ClientError, TimeoutError):
+            failed = False  # the road, not the model: a breach begins with an answer that says so
+        if failed and bad:
+            self.failed += 1
+            if self.first_failure is None:
+                self.first_failure = time.monotonic()

@@ -1,0 +1,66 @@
+"""Watches of what the two products write: HTTPRoutes, and our routing tables."""
+
+import asyncio
+import json
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from learnloop_operator.adapters.kinds import CONFIG_MAP, HTTP_ROUTE, ResourceKind
+from learnloop_operator.adapters.kube import KubeClient
+from learnloop_operator.adapters.kube_errors import KubeError
+
+
+@dataclass
+class Weights:
+    """The canary's weight by name of the deployment, and a bell that rings with every change of any."""
+
+    kube: KubeClient
+    namespace: str
+    route: dict[str, int] = field(default_factory=dict)
+    table: dict[str, int] = field(default_factory=dict)
+    changed: asyncio.Condition = field(default_factory=asyncio.Condition)
+
+    async def run(self) -> None:
+        """Watch both kinds for ever."""
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self._watch(HTTP_ROUTE, self.route, canary_of_route))
+            group.create_task(self._watch(CONFIG_MAP, self.table, canary_of_table))
+
+    async def _watch(self, kind: ResourceKind, known: dict[str, int], read: Callable[[Any], int | None]) -> None:
+        while True:
+            try:
+                async for event, item in self.kube.watch(kind, self.namespace, seconds=280):
+                    weight = read(item) if event in ("ADDED", "MODIFIED") else None
+                    if weight is not None:
+                        known[item["metadata"]["name"].removesuffix("-routing")] = weight
+                        async with self.changed:
+                            self.changed.notify_all()
+            except KubeError:
+                await asyncio.sleep(0.2)
+
+    async def until(self, what: Callable[[], bool], seconds: float, said: str) -> float:
+        """When `what` became true, by time.monotonic(); TimeoutError with `said`."""
+        async with self.changed:
+            try:
+                await asyncio.wait_for(self.changed.wait_for(what), seconds)
+            except TimeoutError:
+                raise TimeoutError(f"not within {seconds:g} s: {said}") from None
+            return time.monotonic()
+
+
+def canary_of_route(route: Any) -> int | None:
+    """Percent that the last rule of a route gives to the canary: Flagger's is named so, ours follows stable."""
+    backends = route["spec"]["rules"][-1].get("backendRefs") or []
+    if any(item["name"].endswith("-canary") for item in backends):
+        return sum(item.get("weight", 1) for item in backends if item["name"].endswith("-canary"))
+    return sum(item.get("weight", 1) for item in backends[1:])
+
+
+def canary_of_table(config_map: Any) -> int | None:
+    """Percent of the canary in a routing table; None for any other ConfigMap."""
+    text = (config_map.get("data") or {}).get("routing.json")
+    if text is None or not config_map["metadata"]["name"].endswith("-routing"):
+        return None
+    return sum(arm["weight"] for arm in json.loads(text)["arms"] if arm["role"] == "canary")

@@ -1,0 +1,62 @@
+"""The cluster of the bench: learnloop by its chart, Traefik, and what both sides need of it."""
+
+import hashlib
+import json
+import subprocess
+from dataclasses import dataclass
+from typing import Any
+
+import aiohttp
+
+from demo.settings import SYSTEM_NAMESPACE
+from learnloop_operator.adapters.kinds import SERVICE
+from learnloop_operator.adapters.kube import KubeClient
+
+NAMESPACE = "bench-rollback"
+
+
+@dataclass(frozen=True)
+class World:
+    """Where everything is. `model`: address and digest of the faulty model in the data plane."""
+
+    kubectl: list[str]
+    kube: KubeClient
+    gateway: str
+    prometheus: str
+    model: dict[str, str]
+
+    def apply(self, *objects: dict[str, Any]) -> None:
+        """Server-side apply into the bench's namespace, as a user would."""
+        document = json.dumps({"apiVersion": "v1", "kind": "List", "items": list(objects)})
+        run([*self.kubectl, "apply", "-n", NAMESPACE, "--server-side", "--force-conflicts", "-f", "-"], document)
+
+
+def run(command: list[str], stdin: str | None = None) -> str:
+    """Standard output; RuntimeError with what the program said when it fails."""
+    done = subprocess.run(command, input=stdin, capture_output=True, text=True, timeout=180, check=False)
+    if done.returncode:
+        raise RuntimeError(f"`{' '.join(command[:6])} …`: {done.stderr.strip()[-600:]}")
+    return done.stdout
+
+
+async def enter(kubectl: list[str], kube: KubeClient, model: bytes) -> World:
+    """A fresh namespace and the model in the data plane, pushed with a token of that namespace."""
+    run([*kubectl, "delete", "namespace", NAMESPACE, "--ignore-not-found", "--wait", "--timeout=120s"])
+    run([*kubectl, "create", "namespace", NAMESPACE])
+    gateway = await _address(kube, "traefik", "traefik", 80)
+    prometheus = await _address(kube, SYSTEM_NAMESPACE, "learnloop-prometheus", 9090)
+    data = await _address(kube, SYSTEM_NAMESPACE, "learnloop-data", 8080)
+    token = run([*kubectl, "create", "token", "default", "-n", NAMESPACE, "--audience=learnloop"]).strip()
+    digest = hashlib.sha256(model).hexdigest()
+    headers = {"Authorization": f"Bearer {token}", "x-learnloop-sha256": digest}
+    async with aiohttp.request("PUT", f"{data}/api/v1/artifacts", data=model, headers=headers) as answer:
+        said = await answer.json()
+        if answer.status >= 300:
+            raise RuntimeError(f"the data plane did not take the model: {said}")
+    return World(kubectl, kube, gateway, prometheus, {"uri": said["uri"], "sha256": digest})
+
+
+async def _address(kube: KubeClient, namespace: str, service: str, port: int) -> str:
+    """A Service as this machine reaches it: kube-proxy's rules hold for the node's own processes too."""
+    found = await kube.get(SERVICE, namespace, service)
+    return f"http://{found['spec']['clusterIP']}:{port}"

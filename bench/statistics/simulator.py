@@ -1,0 +1,297 @@
+"""A model-based simulator: rollouts by the hundred thousand through `transitions.move`, which takes every decision.
+
+What `decide` adds to it (rendering manifests, reading and writing a status) is left out here and covered, with the
+operator dying between any two writes, by `exploration` and by the unit tests; this walk covers long histories: minutes
+to hours of a rollout, faults that come and go, models that change in mid-canary, annotations. Every step is checked.
+"""
+
+import math
+import multiprocessing
+import os
+import random
+import time
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime, timedelta
+from typing import Any
+from unittest.mock import patch
+
+from learnloop_api import names
+from learnloop_api.kinds.base import Condition
+from learnloop_api.kinds.model_deployment import ModelDeploymentSpec, ModelDeploymentStatus
+from learnloop_operator.core.conditions import merge
+from learnloop_operator.core.rollout import canary
+from learnloop_operator.core.rollout.evidence import ArmEvidence, Evidence
+from learnloop_operator.core.rollout.judge import Judgement
+from learnloop_operator.core.rollout.move import Move
+from learnloop_operator.core.rollout.report import data_condition
+from learnloop_operator.core.rollout.state import Arm, State, observe
+from learnloop_operator.core.rollout.transitions import move
+from learnloop_operator.core.rollout.world import ArmWorld, Defaults, Desired, Model, Snapshot
+from learnloop_operator.core.times import stamp
+
+ALPHA, MIN_EPISODES, MOST_ERRORS, LEAST_RATIO, FLOOR = 0.01, 20, 0.1, 0.9, 0
+STEPS = (10, 25, 50, 100)
+CHAOS_LOOKS, MOST_LOOKS = 60, 4_000
+STABLE = Model("00000000", "https://models.example/0.onnx", "ab" * 32)
+MODELS = tuple(Model(f"{number:08x}", f"https://models.example/{number}.onnx", "ab" * 32) for number in range(1, 4))
+FAULTS = ("none", "away", "no canary", "no stable", "nan", "quiet", "reset", "stale", "skewed", "pods gone")
+MUTE = frozenset(("away", "no canary", "no stable", "nan", "stale", "skewed"))
+EARLY = datetime(2026, 1, 1, tzinfo=UTC)
+
+
+@dataclass(slots=True)
+class Walked:
+    """What the walk came upon. `wrong`: sentences about broken promises, none if all is well."""
+
+    steps: int = 0
+    rollouts: int = 0
+    ends: Counter[str] = field(default_factory=Counter)
+    wrong: list[str] = field(default_factory=list)
+    cpu_seconds: float = 0.0
+
+    def plus(self, other: "Walked") -> "Walked":
+        """Both together."""
+        return Walked(
+            self.steps + other.steps,
+            self.rollouts + other.rollouts,
+            self.ends + other.ends,
+            self.wrong + other.wrong,
+            self.cpu_seconds + other.cpu_seconds,
+        )
+
+
+@dataclass(slots=True)
+class World:
+    """One ModelDeployment and its users, as far as a decision can see them."""
+
+    source: random.Random
+    spec: ModelDeploymentSpec
+    status: ModelDeploymentStatus
+    now: datetime = EARLY
+    desired: Model = STABLE
+    state: State = field(default_factory=State)
+    counters: dict[str, tuple[int, int]] = field(default_factory=dict)
+    """Finished and successful episodes of this rollout, by revision."""
+    notes: dict[str, str] = field(default_factory=dict)
+    quality: dict[str, float] = field(default_factory=dict)
+    told: tuple[str, str] = ("", "")
+    """Status and reason of the condition DataAvailable: all of the old status that a decision reads."""
+
+    def look(self, fault: str) -> Snapshot:
+        """The snapshot of this moment."""
+        running = {arm.revision: ArmWorld(1, 1) for arm in self.state.arms()}
+        if fault == "pods gone" and self.state.canary:
+            running[self.state.canary.revision] = ArmWorld(0, 1)
+        if self.state.stable is None:
+            running[STABLE.revision] = ArmWorld(1, 1)
+        return Snapshot(
+            now=self.now,
+            object={"metadata": {"name": "md", "namespace": "ns", "annotations": self.notes}},
+            spec=self.spec,
+            before=self.status,
+            desired=Desired(self.desired),
+            arms=running,
+            evidence=self._evidence(fault),
+            defaults=DEFAULTS,
+        )
+
+    def _evidence(self, fault: str) -> Evidence:
+        if fault == "away":
+            return Evidence(unavailable="away")
+        if fault == "reset":
+            self.counters.clear()
+        age = 600 if fault == "stale" else 0
+        arms: dict[str, ArmEvidence] = {}
+        for arm in self.state.arms():
+            role = "canary" if arm == self.state.canary else "stable"
+            if fault == f"no {role}":
+                continue
+            n, good = self.counters.get(arm.revision, (0, 0))
+            rate = math.nan if fault == "nan" else good / n if n else None
+            errors = None if rate is None else (1.0 - rate) / 4.0
+            arms[arm.revision] = ArmEvidence(n, None, rate, errors, seen_at=self.now - timedelta(seconds=age), lately=n)
+        clock = self.now + timedelta(hours=1) if fault == "skewed" else None
+        return Evidence(arms, clock=clock)
+
+    def play(self, seconds: int, fault: str) -> None:
+        """Time passes, and users play by the weight."""
+        self.now += timedelta(seconds=seconds)
+        if fault == "quiet" or self.state.stable is None:
+            return
+        weight = self.state.weight
+        for arm, share in ((self.state.canary, weight), (self.state.stable, 100 - weight)):
+            n = seconds * 20 * share // 100 if arm else 0
+            if arm and n:
+                mean, spread = self.quality[arm.revision], math.sqrt(n) / 2.0
+                good = min(n, max(0, round(n * mean + self.source.gauss(0.0, spread * 0.8))))
+                before = self.counters.get(arm.revision, (0, 0))
+                self.counters[arm.revision] = before[0] + n, before[1] + good
+
+    def take(self, after: Move) -> None:
+        """The operator has persisted its decision; a new rollout begins with counters at 0."""
+        if after.state.rollout_started_at != self.state.rollout_started_at:
+            self.counters.clear()
+        self.state = after.state
+        told = data_condition(after, 1)
+        if (told["status"], told["reason"]) != self.told:
+            self.told = (told["status"], told["reason"])
+            before = [item.to_kube() for item in self.status.conditions]
+            kept = [Condition.model_validate(item) for item in merge(before, [told], stamp(self.now))]
+            self.status = ModelDeploymentStatus.model_construct(conditions=kept)
+
+
+DEFAULTS = Defaults("image", "http://data")
+
+
+def walk(seed: int, seconds: float, sequential: bool) -> Walked:
+    """Rollouts one after the other until `seconds` of wall clock are over, judged by a test or by a threshold."""
+    found, source, spec = Walked(), random.Random(seed), _spec(sequential)
+    began, cpu = time.perf_counter(), time.process_time()
+    while time.perf_counter() - began < seconds:
+        _rollout(found, source, spec)
+    found.cpu_seconds = time.process_time() - cpu
+    return found
+
+
+def _rollout(found: Walked, source: random.Random, spec: ModelDeploymentSpec) -> None:
+    """One model is asked for, anything happens, and then nothing more does: the rollout must end."""
+    stable = source.uniform(0.75, 0.98)
+    world = World(source, spec, ModelDeploymentStatus(), state=State(stable=Arm(STABLE, stamp(EARLY), was_ready=True)))
+    world.quality = {STABLE.revision: stable}
+    for model in MODELS:
+        world.quality[model.revision] = max(0.05, min(0.99, stable + source.choice((-0.4, -0.1, 0.0, 0.02))))
+    world.desired = source.choice(MODELS)
+    found.rollouts += 1
+    for fault in _faults(source):
+        _meddle(world, source, fault)
+        snapshot = world.look(fault)
+        before = world.state
+        seen = _observed(before, snapshot)
+        after = move(snapshot, seen)
+        found.steps += 1
+        found.wrong += _broken(world, fault, before, after)
+        world.take(after)
+        if fault == "calm" and not (world.state.canary or world.state.previous):
+            found.ends[after.phase] += 1
+            return
+        world.play(0 if after.again_after == 0.0 else source.choice((1, 5, 20)), fault)
+    found.ends["never"] += 1
+    found.wrong.append(f"no end after {MOST_LOOKS} looks: {world.state.step} at {world.state.weight} %")
+
+
+def _faults(source: random.Random) -> Iterator[str]:
+    """Faults that last some looks each; then calm."""
+    left = source.randrange(CHAOS_LOOKS)
+    while left > 0:
+        fault, lasts = source.choice(FAULTS) if source.random() < 0.5 else "none", source.randrange(1, 9)
+        yield from [fault] * lasts
+        left -= lasts
+    yield from ["calm"] * MOST_LOOKS
+
+
+def _meddle(world: World, source: random.Random, fault: str) -> None:
+    """What people do to a rollout while it runs."""
+    if fault == "calm" or source.random() > 0.03:
+        return
+    arm = world.state.canary
+    deed = source.randrange(4)
+    if deed == 0:
+        world.desired = source.choice((STABLE, *MODELS))
+    elif deed == 1 and arm:
+        world.notes = {**world.notes, names.ANNOTATION_ABORT: arm.revision}
+    elif deed == 2:
+        world.notes = {names.ANNOTATION_RETRY: str(source.random())}
+    else:
+        world.quality[world.desired.revision] = source.uniform(0.1, 0.99)
+
+
+def _observed(state: State, snapshot: Snapshot) -> State:
+    def seen(arm: Arm | None) -> Arm | None:
+        return observe(arm, snapshot.arms.get(arm.revision), snapshot.now) if arm else None
+
+    stable, canary, previous = seen(state.stable), seen(state.canary), seen(state.previous)
+    if stable is state.stable and canary is state.canary and previous is state.previous:
+        return state
+    return replace(state, stable=stable, canary=canary, previous=previous)
+
+
+def _broken(world: World, fault: str, old: State, after: Move) -> list[str]:
+    """The promises that this step breaks. It knows the world and the state, and nothing of the code between."""
+    new, wrong = after.state, []
+    if old.stable is not None and new.stable is None:
+        wrong.append("stable is gone")
+    if new.canary and new.step is not None and old.step is not None and new.weight > STEPS[old.step]:
+        wrong.append(f"weight {new.weight} % above that of step {old.step + 1}")
+    if new.canary and new.blocked and new.blocked.revision == new.canary.revision:
+        wrong.append("a blocked revision is a canary")
+    same = old.canary and new.canary and old.canary.revision == new.canary.revision
+    promoted = bool(old.canary and new.stable and new.stable.revision == old.canary.revision)
+    if promoted or (same and (new.step or 0) > (old.step if old.step is not None else -1) and old.step is not None):
+        wrong += _missing(world, fault, old, after)
+    fresh = new.blocked if new.blocked != old.blocked and old.canary else None
+    if fresh and fault in ("away", "no canary", "nan") and fresh.reason == "CheckFailed":
+        wrong.append(f"taken back by a check without evidence ({fault})")
+    return wrong
+
+
+def _missing(world: World, fault: str, old: State, after: Move) -> list[str]:
+    """What a passed step lacks."""
+    assert old.canary is not None
+    assert old.stable is not None
+    n, good = world.counters.get(old.canary.revision, (0, 0))
+    m, fine = world.counters.get(old.stable.revision, (0, 0))
+    passed = n - (old.step_base if old.step_base is not None else n)
+    trials = after.state.trials or old.trials
+    tested = any(item.test == "sequential" for item in world.spec.analysis.metrics)
+    proven = bool(trials) and trials[0].memory.fine >= math.log(1.0 / ALPHA) - 1e-9
+    said = (
+        (fault in MUTE, f"without evidence at this look ({fault})"),
+        (passed < MIN_EPISODES, f"on {passed} of {MIN_EPISODES} episodes"),
+        (bool(n) and (1.0 - good / n) / 4.0 > MOST_ERRORS, "with too many errors"),
+        (tested and not proven, "without proof"),
+        (not tested and not (n and m and good / n >= LEAST_RATIO * fine / m), "below the bar"),
+    )
+    return [f"step {old.step} was passed {text}" for broken, text in said if broken]
+
+
+def _spec(sequential: bool) -> ModelDeploymentSpec:
+    metric: dict[str, Any] = {"name": "success", "type": "success"}
+    metric |= {"test": "sequential", "maxDrop": 0.05} if sequential else {"minRatio": LEAST_RATIO}
+    body = {
+        "model": {"uri": STABLE.uri, "sha256": STABLE.sha256},
+        "rollout": {
+            "steps": [{"weight": weight, "minEpisodes": MIN_EPISODES} for weight in STEPS],
+            "keepForSeconds": 60,
+            "progressDeadlineSeconds": 60,
+        },
+        "analysis": {
+            "intervalSeconds": 1,
+            "alpha": ALPHA,
+            "metrics": [metric, {"name": "errors", "type": "errors", "max": MOST_ERRORS}],
+        },
+    }
+    return ModelDeploymentSpec.model_validate(body)
+
+
+def walk_on_all_cores(seconds: float) -> tuple[Walked, int]:
+    """A process for each core, half of the time with a sequential test and half with a threshold."""
+    processes = os.cpu_count() or 1
+    with multiprocessing.get_context("spawn").Pool(processes) as pool:
+        jobs = [
+            (2 * number + sequential, seconds / 2.0, bool(sequential))
+            for sequential in (0, 1)
+            for number in range(processes)
+        ]
+        parts = pool.starmap(walk, jobs, chunksize=1)
+    total = Walked()
+    for part in parts:
+        total = total.plus(part)
+    return total, processes
+
+
+def walk_sabotaged(seconds: float) -> Walked:
+    """The same walk with every check answering yes: the oracle must object, or it sees nothing."""
+    with patch.object(canary, "judge_canary", lambda *_: Judgement(passed="yes")):
+        return walk(1, seconds, sequential=True)

@@ -1,0 +1,50 @@
+"""What people decided about a rollout: the record in the status, and the order that is in force."""
+
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from learnloop_api.kinds.base import Resource, Revision, ShortText, Time
+
+Verb = Literal["abort", "approve", "pause", "promote", "reject", "restart", "resume", "retry", "skip", "undo"]
+Person = Annotated[str, Field(max_length=256)]
+
+
+class Decision(Resource):
+    """One value of an annotation `learnloop.dev/<verb>`, answered once."""
+
+    verb: Verb = Field(description="The annotation, without learnloop.dev/.")
+    revision: Revision | None = Field(default=None, description="The revision it names.")
+    step: int | None = Field(default=None, ge=1, le=1000, description="The step it names, from 1.")
+    by: Person | None = Field(default=None, description="Who decided; left out where the value does not say.")
+    verified: bool | None = Field(
+        default=None,
+        description=(
+            "true: the installation's admission policy lets nobody write another's name. Left out: as claimed."
+        ),
+    )
+    at: Time = Field(description="When the operator answered.")
+    outcome: Literal["obeyed", "ignored", "refused"] = Field(
+        description="ignored: it fits nothing that is there, e.g. another revision; refused: it would do harm."
+    )
+    message: ShortText = Field(description="One sentence: what was done, or why not.")
+    value: ShortText = Field(description="The annotation's value: the same one is not answered twice.")
+
+
+class Hand(Resource):
+    """A person's order that is in force."""
+
+    verb: Literal["pause", "promote", "undo"] = Field(
+        description=(
+            "pause: hold at this weight; promote: to 100 % without the rest of the evidence; undo: back to lastStable."
+        )
+    )
+    by: Person | None = Field(default=None, description="Who gave it, in words.")
+    at: Time = Field(description="Since when.")
+
+
+class PastModel(Resource):
+    """A model that served before."""
+
+    uri: Annotated[str, Field(min_length=1, max_length=2048)] = Field(description="Address of the model.")
+    sha256: Annotated[str, Field(max_length=64)] | None = Field(default=None, description="Digest of the model.")

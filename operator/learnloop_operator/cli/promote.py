@@ -1,0 +1,32 @@
+"""`kubectl learnloop promote NAME`: to 100 % by hand."""
+
+import argparse
+
+from learnloop_operator.cli.cluster import Cluster
+from learnloop_operator.cli.errors import CommandError
+from learnloop_operator.cli.rollout import look
+
+NAME = "promote"
+HELP = "promote a canary by hand, without the evidence of the remaining steps"
+
+
+def arguments(parser: argparse.ArgumentParser) -> None:
+    """Which rollout, and which of its arms."""
+    parser.add_argument("name", help="a ModelDeployment")
+    parser.add_argument("--revision", help="the arm to promote; left out, the canary")
+
+
+def run(cluster: Cluster, options: argparse.Namespace) -> str:
+    """Name the revision; refused by the operator while a check is breached."""
+    rollout = look(cluster, options.name)
+    stable = (rollout.status.get("stable") or {}).get("revision")
+    if options.revision and options.revision == stable and not rollout.canary:
+        return f"{stable} is stable already"
+    canary = rollout.trial()["revision"]
+    revision = options.revision or canary
+    if revision != canary:
+        raise CommandError(f"--revision {revision!r} is not on trial in {options.name!r}: the canary is {canary}")
+    if rollout.held and rollout.held["verb"] == "pause":
+        raise rollout.refusal("is on hold: `kubectl learnloop resume` first")
+    rollout.order(NAME, revision)
+    return f"asked to promote {revision}; `kubectl learnloop why {options.name}` says what became of it"

@@ -1,0 +1,72 @@
+"""What the verbs that steer a rollout share: the object, the arm they mean, and the one write."""
+
+from dataclasses import dataclass
+
+from learnloop_api.names import verb_annotation
+from learnloop_operator.cli.cluster import Cluster, Object
+from learnloop_operator.cli.errors import CommandError
+from learnloop_operator.cli.output import status as status_of
+from learnloop_operator.cli.signed import signed
+
+
+@dataclass(frozen=True, slots=True)
+class Rollout:
+    """One ModelDeployment as a person sees it."""
+
+    cluster: Cluster
+    name: str
+    status: Object
+
+    @property
+    def canary(self) -> Object | None:
+        """The arm on trial."""
+        return self.status.get("canary")
+
+    @property
+    def held(self) -> Object | None:
+        """The person's order in force."""
+        return self.status.get("hand")
+
+    @property
+    def where(self) -> str:
+        """`step 2/4 (25 %)`."""
+        return f"step {self.status.get('stepText') or '0'} ({self.status.get('weight') or 0} %)"
+
+    def trial(self) -> Object:
+        """The canary.
+
+        Raises:
+            CommandError: there is none.
+        """
+        if self.canary is None:
+            raise self.refusal("has no canary")
+        return self.canary
+
+    def at_step(self) -> str:
+        """`REVISION/STEP` of the canary, or `REVISION` while its pods start."""
+        step = self.status.get("step")
+        revision = str(self.trial()["revision"])
+        return revision if step is None else f"{revision}/{step + 1}"
+
+    def refusal(self, why: str) -> CommandError:
+        """The sentence that says what the object does instead."""
+        verdict = self.status.get("verdict") or "the operator has not looked at it yet"
+        return CommandError(f"ModelDeployment {self.name!r} {why} ({self.status.get('phase') or 'new'}): {verdict}")
+
+    def order(self, verb: str, what: str) -> None:
+        """Write the decision."""
+        self.cluster.annotate("modeldeployments", self.name, {verb_annotation(verb): signed(self.cluster, what)})
+
+
+def look(cluster: Cluster, name: str) -> Rollout:
+    """The rollout to steer.
+
+    Raises:
+        CommandError: there is none, or the operator was told to leave it alone.
+    """
+    body = cluster.get("modeldeployments", name)
+    if (body.get("spec") or {}).get("suspend"):
+        raise CommandError(
+            f"spec.suspend of ModelDeployment {name!r} is true: the operator leaves it as it is; set it to false first"
+        )
+    return Rollout(cluster, name, status_of(body))

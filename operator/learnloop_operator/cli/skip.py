@@ -1,0 +1,24 @@
+"""`kubectl learnloop skip NAME`: pass the current step without its evidence."""
+
+import argparse
+
+from learnloop_operator.cli.cluster import Cluster
+from learnloop_operator.cli.rollout import look
+
+NAME = "skip"
+HELP = "pass the current step of a canary without its evidence"
+
+
+def arguments(parser: argparse.ArgumentParser) -> None:
+    """Which rollout."""
+    parser.add_argument("name", help="a ModelDeployment")
+
+
+def run(cluster: Cluster, options: argparse.Namespace) -> str:
+    """Exactly the step that is shown now; refused by the operator while a check is breached."""
+    rollout = look(cluster, options.name)
+    if rollout.status.get("step") is None:
+        rollout.trial()
+        raise rollout.refusal("is at no step yet")
+    rollout.order(NAME, rollout.at_step())
+    return f"asked to skip {rollout.where}; `kubectl learnloop why {options.name}` says what became of it"

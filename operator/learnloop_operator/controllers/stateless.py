@@ -1,0 +1,45 @@
+"""Kopf's storages for an operator that keeps nothing in the objects it watches.
+
+With event handlers only, Kopf still copies every object twice to compute a difference that nobody asks for; at a
+thousand objects that is a quarter of the time a start takes.
+"""
+
+from typing import Any
+
+import kopf
+
+
+class NoDifferences(kopf.DiffBaseStorage):
+    """Nothing was handled before, nothing is to be compared."""
+
+    def build(self, *, body: kopf.Body, extra_fields: Any = None) -> kopf.BodyEssence:
+        """No copy."""
+        return kopf.BodyEssence()
+
+    def fetch(self, *, body: kopf.Body) -> kopf.BodyEssence | None:
+        """Nothing."""
+        return None
+
+    def store(self, *, body: kopf.Body, patch: kopf.Patch, essence: kopf.BodyEssence) -> None:
+        """Nowhere."""
+
+
+class NoProgress(kopf.ProgressStorage):
+    """No handler is ever under way."""
+
+    def fetch(self, *, key: Any, body: kopf.Body) -> Any:
+        """Nothing."""
+        return None
+
+    def store(self, *, key: Any, record: Any, body: kopf.Body, patch: kopf.Patch) -> None:
+        """Nowhere."""
+
+    def purge(self, *, key: Any, body: kopf.Body, patch: kopf.Patch) -> None:
+        """Nothing to purge."""
+
+    def touch(self, *, body: kopf.Body, patch: kopf.Patch, value: str | None) -> None:
+        """Never."""
+
+    def clear(self, *, essence: kopf.BodyEssence) -> kopf.BodyEssence:
+        """No copy."""
+        return essence

@@ -1,0 +1,193 @@
+"""The whole operator process against a real API server, with a real policy server for a pod and no Prometheus left."""
+
+import json
+import os
+import random
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any, TypeVar
+
+import numpy as np
+import pytest
+from policy_world import LiveServer, table
+
+from learnloop_api import names
+from learnloop_serving.policy import PolicyError, UniformPolicy
+
+T = TypeVar("T")
+MD = "cart"
+NO_SERIES = json.dumps({"status": "success", "data": {"resultType": "vector", "result": []}}).encode()
+
+
+class Brittle(UniformPolicy):
+    """A policy that cannot stand an observation of sevens."""
+
+    def run(self, observation: Any) -> Any:
+        if np.all(observation == 7.0):
+            raise PolicyError("seven")
+        return super().run(observation)
+
+
+class NoEpisodesYet(BaseHTTPRequestHandler):
+    """Prometheus before anything was scraped."""
+
+    def do_POST(self) -> None:
+        self.rfile.read(int(self.headers.get("content-length", 0)))
+        self.send_response(200)
+        self.send_header("content-length", str(len(NO_SERIES)))
+        self.end_headers()
+        self.wfile.write(NO_SERIES)
+
+    def log_message(self, *_: Any) -> None:
+        """Quiet."""
+
+
+@pytest.fixture
+def prometheus() -> Iterator[ThreadingHTTPServer]:
+    server = ThreadingHTTPServer(("127.0.0.1", 0), NoEpisodesYet)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    yield server
+    server.server_close()
+
+
+@pytest.fixture
+def operator(
+    api_server: Path, namespace: str, prometheus: ThreadingHTTPServer, tmp_path: Path
+) -> Iterator[subprocess.Popen[bytes]]:
+    environment = os.environ | {
+        "KUBECONFIG": str(api_server),
+        "LEARNLOOP_SYSTEM_NAMESPACE": namespace,
+        "LEARNLOOP_PROMETHEUS_URL": f"http://127.0.0.1:{prometheus.server_port}",
+        "LEARNLOOP_DATA_URL": "http://127.0.0.1:9",
+        "LEARNLOOP_PORT": "0",
+    }
+    log = (tmp_path / "operator.log").open("wb")
+    process = subprocess.Popen([sys.executable, "-m", "learnloop_operator"], env=environment, stderr=log)
+    yield process
+    process.terminate()
+    process.wait(30)
+
+
+class Cluster:
+    """The ModelDeployment, and what kubelets and controllers would do for it."""
+
+    def __init__(self, kube: Any, namespace: str) -> None:
+        self.kube, self.namespace = kube, namespace
+
+    def object(self, api: str, kind: str, name: str) -> dict[str, Any]:
+        return {"apiVersion": api, "kind": kind, "metadata": {"name": name, "namespace": self.namespace}}
+
+    def model(self, uri: str, **spec: Any) -> None:
+        manifest = self.object(names.API_VERSION, "ModelDeployment", MD)
+        self.kube.apply({**manifest, "spec": {"model": {"uri": uri}, **spec}}, force=True)
+
+    @property
+    def status(self) -> dict[str, Any]:
+        found = self.kube.get(self.object(names.API_VERSION, "ModelDeployment", MD))
+        status: dict[str, Any] = found.get("status") or {}
+        return status
+
+    def weights(self) -> dict[str, int]:
+        data = self.kube.get(self.object("v1", "ConfigMap", f"{MD}-routing"))["data"]
+        return {arm["role"]: arm["weight"] for arm in json.loads(data["routing.json"])["arms"]}
+
+    def condition(self, kind: str) -> tuple[str, str]:
+        found = {item["type"]: (item["status"], item["reason"]) for item in self.status.get("conditions") or ()}
+        return found.get(kind, ("", ""))
+
+    def pod(self, revision: str, address: str) -> None:
+        labels = {
+            names.LABEL_DEPLOYMENT: MD,
+            names.LABEL_REVISION: revision,
+            names.LABEL_COMPONENT: "policy-server",
+        }
+        pod = self.object("v1", "Pod", f"{MD}-{revision}-0")
+        pod["metadata"]["labels"] = labels
+        self.kube.create({**pod, "spec": {"containers": [{"name": "server", "image": "server"}]}})
+        ready = [{"type": "Ready", "status": "True"}]
+        self.kube.merge(pod, {"status": {"podIP": address, "phase": "Running", "conditions": ready}}, "status")
+
+    def arm_ready(self, revision: str) -> None:
+        deployment = self.object("apps/v1", "Deployment", f"{MD}-{revision}")
+        self.kube.merge(deployment, {"status": {"replicas": 1, "readyReplicas": 1}}, "status")
+
+
+def until(what: str, look: Callable[[], T], seconds: float = 90.0) -> T:
+    """Polls until `look` gives something true; what is not there yet counts as not true."""
+    deadline, last = time.monotonic() + seconds, None
+    while True:
+        try:
+            if seen := look():
+                return seen
+        except Exception as error:
+            last = error
+        assert time.monotonic() < deadline, f"no {what} within {seconds:g} s; {last!r}"
+        time.sleep(0.05)
+
+
+@pytest.fixture
+def canary(kube: Any, namespace: str, operator: subprocess.Popen[bytes]) -> Iterator[tuple[Cluster, LiveServer]]:
+    """A canary at 10 % with a real policy server behind it."""
+    cluster = Cluster(kube, namespace)
+    cluster.model("uniform://discrete/2?observations=4")
+    until("the first arm", lambda: kube.get(cluster.object("v1", "ConfigMap", f"{MD}-routing")))
+    first = until("its Deployment", lambda: _first_arm(cluster))
+    cluster.arm_ready(first)
+    until("serving", lambda: cluster.status["phase"] == "Healthy")
+    cluster.model("uniform://discrete/3?observations=4", analysis={"intervalSeconds": 60})
+    revision = until("a canary", lambda: str(cluster.status["canary"]["revision"]))
+    source = random.Random(os.getpid())
+    address = f"127.{source.randint(1, 254)}.{source.randint(1, 254)}.{source.randint(2, 254)}"
+    server = LiveServer(revision=revision, policy=Brittle(3, 4), port=names.PORT_SERVING, host=address).start()
+    server.route(table((first, "stable", 90), (revision, "canary", 10)))
+    cluster.pod(revision, address)
+    until("the canary's Deployment", lambda: kube.get(cluster.object("apps/v1", "Deployment", f"{MD}-{revision}")))
+    cluster.arm_ready(revision)
+    until("the first step", lambda: cluster.weights().get("canary") == 10)
+    yield cluster, server
+    server.stop()
+
+
+def _first_arm(cluster: Cluster) -> str:
+    found = cluster.kube.call("GET", f"/apis/apps/v1/namespaces/{cluster.namespace}/deployments")["items"]
+    return str(found[0]["metadata"]["labels"][names.LABEL_REVISION]) if found else ""
+
+
+def act(server: LiveServer, times: int, value: float) -> int:
+    """The status of the last of `times` requests for an action."""
+    answers = [server.post("/v1/episodes/e/act", {"observation": [value] * 4}) for _ in range(times)]
+    return answers[-1].status_code
+
+
+def test_with_prometheus_gone_a_failing_model_is_taken_back_within_seconds(
+    canary: tuple[Cluster, LiveServer], prometheus: ThreadingHTTPServer
+) -> None:
+    cluster, server = canary
+    until("the lane", lambda: cluster.condition("FastLane") == ("True", "Reading"))
+    prometheus.shutdown()
+    prometheus.server_close()
+    assert act(server, 100, 1.0) == 200
+    time.sleep(2.5)
+    assert cluster.weights()["canary"] == 10, "a good model was taken back"
+    assert act(server, 20, 7.0) == 500
+    began = time.monotonic()
+    until("weight 0", lambda: "canary" not in cluster.weights(), 10.0)
+    assert time.monotonic() - began < 5.0
+    pinned = until("the verdict", lambda: cluster.status["blockedRevision"])
+    assert (pinned["revision"], pinned["reason"]) == (server.revision, "GrossBreach")
+    assert "requests to the canary failed; bar at most 0.05; read from its own pods" in pinned["message"]
+
+
+def test_a_canary_that_cannot_be_read_says_so_and_stays(canary: tuple[Cluster, LiveServer]) -> None:
+    cluster, server = canary
+    server.stop()
+    until("the condition", lambda: cluster.condition("FastLane") == ("False", "PodsUnreachable"), 30.0)
+    version = cluster.kube.get(cluster.object(names.API_VERSION, "ModelDeployment", MD))["metadata"]["resourceVersion"]
+    time.sleep(4.0)
+    after = cluster.kube.get(cluster.object(names.API_VERSION, "ModelDeployment", MD))["metadata"]["resourceVersion"]
+    assert (after, cluster.weights()["canary"]) == (version, 10)

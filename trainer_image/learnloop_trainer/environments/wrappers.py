@@ -1,0 +1,132 @@
+"""Environments around environments: what they share, the count of successes, and shaped rewards."""
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from learnloop_trainer.environments.base import Bounds, Observations, Step, Team, VectorEnvironment
+from learnloop_trainer.errors import ConfigError
+
+
+class Wrapper:
+    """Passes everything on; a subclass changes what it is for. A team's wrapper has `agents` too, others do not."""
+
+    agents: int
+
+    def __init__(self, inner: VectorEnvironment) -> None:
+        """Around `inner`, which begins anew."""
+        self.inner = inner
+        self.observations, self.actions, self.members = inner.observations, inner.actions, inner.members
+        if isinstance(inner, Team):
+            self.agents = inner.agents
+
+    @property
+    def bounds(self) -> Bounds | None:
+        """See VectorEnvironment.bounds."""
+        return self.inner.bounds
+
+    def reset(self) -> Observations:
+        """See VectorEnvironment.reset."""
+        return self.inner.reset()
+
+    def step(self, actions: NDArray[Any]) -> Step:
+        """See VectorEnvironment.step."""
+        return self.inner.step(actions)
+
+    def state(self) -> dict[str, NDArray[np.generic]] | None:
+        """See VectorEnvironment.state."""
+        return self.inner.state()
+
+    def restore(self, state: dict[str, NDArray[np.generic]]) -> Observations:
+        """See VectorEnvironment.restore."""
+        return self.inner.restore(state)
+
+    def close(self) -> None:
+        """See VectorEnvironment.close."""
+        self.inner.close()
+
+
+def innermost(environment: VectorEnvironment) -> Any:
+    """The environment within all wrappers."""
+    while isinstance(environment, Wrapper):
+        environment = environment.inner
+    return environment
+
+
+class Counted(Wrapper):
+    """Counts episodes and successes between two looks."""
+
+    def __init__(self, inner: VectorEnvironment) -> None:
+        """Nothing counted yet."""
+        super().__init__(inner)
+        self._episodes = self._successes = 0
+
+    def step(self, actions: NDArray[Any]) -> Step:
+        """See VectorEnvironment.step."""
+        step = self.inner.step(actions)
+        ended = step.terminated | step.truncated
+        self._episodes += int(ended.sum())
+        if step.success is not None:
+            self._successes += int((step.success & ended).sum())
+        return step
+
+    def take(self) -> tuple[int, int]:
+        """Episodes and successes since the last call."""
+        counts = self._episodes, self._successes
+        self._episodes = self._successes = 0
+        return counts
+
+
+class Shaped(Wrapper):
+    """Adds rewards that speed learning up.
+
+    Potential-based (Ng, Harada & Russell, 1999, theorem 1): F = discount potential(s') - potential(s), with potential 0
+    where an episode terminates. Along any episode the discounted sum of F is -potential(s_0), whatever is done in it,
+    and so no ranking of policies changes. Coordination: `bonus` times the cosine of each agent's action and the
+    direction of the best joint action, as the specification has it.
+    """
+
+    def __init__(self, inner: VectorEnvironment, discount: float, *, potential: bool, bonus: float) -> None:
+        """Raises ConfigError when the environment has no potential, or knows no best joint action."""
+        super().__init__(inner)
+        self._world, self._discount = innermost(inner), discount
+        self._potential, self._bonus = potential, bonus
+        name = type(self._world).__name__
+        if potential and not hasattr(self._world, "potential"):
+            raise ConfigError("spec.shaping.potential", name, "has no potential", "leave it out for this environment")
+        if bonus and not hasattr(self._world, "optimal"):
+            problem = "knows no best joint action"
+            raise ConfigError("spec.shaping.coordinationBonus", name, problem, "leave it out for this environment")
+        self._seen = inner.reset()
+
+    def reset(self) -> Observations:
+        """See VectorEnvironment.reset."""
+        self._seen = self.inner.reset()
+        return self._seen
+
+    def step(self, actions: NDArray[Any]) -> Step:
+        """See VectorEnvironment.step."""
+        aligned = self._alignment(actions) if self._bonus else None
+        step = self.inner.step(actions)
+        reward = step.reward.astype(np.float64)
+        if self._potential:
+            after = self._world.potential(step.successor) * ~step.terminated
+            reward = reward + (self._discount * after - self._world.potential(self._seen))
+        if aligned is not None:
+            reward = reward + self._bonus * aligned
+        self._seen = step.observation
+        return Step(
+            step.observation, step.successor, reward.astype(np.float32), step.terminated, step.truncated, step.success
+        )
+
+    def _alignment(self, actions: NDArray[Any]) -> NDArray[np.float64]:
+        """Cosine of every agent's direction and the best one [n, agents]; 0 for one who stands still."""
+        done, best = self._world.direction(actions), self._world.optimal()
+        length = np.linalg.norm(done, axis=2) * np.linalg.norm(best, axis=2)
+        return np.asarray((done * best).sum(axis=2) / np.maximum(length, 1e-9))
+
+    def restore(self, state: dict[str, NDArray[np.generic]]) -> Observations:
+        """See VectorEnvironment.restore."""
+        self._seen = self.inner.restore(state)
+        return self._seen
