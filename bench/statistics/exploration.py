@@ -4,8 +4,8 @@ A node is what survives between two passes: status, routing table, pods and coun
 of what the evidence may look like, whether the pods are ready, and where the operator dies in its writes is tried.
 Nodes that differ in nothing a decision depends on (ages and evidence in buckets) count as one. The oracle knows nothing
 of the operator's code but its status: it says what a pass of a step requires, what the routing table may hold, and
-that no check takes a canary back which it has not seen. Afterwards the graph is walked backwards: from every state a
-world in which everything works leads to an end.
+that no check takes a canary back which it has not seen. Afterwards every state is led to an end, by a world in which
+everything works.
 """
 
 import math
@@ -37,6 +37,8 @@ MUTE = ("away", "no canary", "no stable", "nan", "stale", "skewed")
 BLIND = ("away", "no canary", "nan")
 """Nothing is known of the canary, so no check can speak against it."""
 DEADLINE = 60
+PATIENCE = 400
+"""Looks in a world that works, after which a rollout ought to have ended."""
 SEQUENTIAL = {"name": "success", "type": "success", "test": "sequential", "maxDrop": 0.1}
 THRESHOLD = {"name": "success", "type": "success", "minRatio": 0.9}
 ERRORS = {"name": "errors", "type": "errors", "max": MOST_ERRORS}
@@ -80,7 +82,7 @@ def explore(metric: Mapping[str, Any], most_transitions: int) -> Found:
     """Walk at most so many transitions from a deployment whose second model has just been asked for."""
     spec = _spec(metric)
     first = _started(spec)
-    found, known, waiting = Found(), {_key(first)}, deque([first])
+    found, known, waiting = Found(), {_key(first): first}, deque([first])
     onward: dict[Key, set[Key]] = {}
     ends: set[Key] = set()
     while waiting and found.transitions < most_transitions:
@@ -97,10 +99,10 @@ def explore(metric: Mapping[str, Any], most_transitions: int) -> Found:
             if works:
                 onward.setdefault(here, set()).add(key)
             if key not in known:
-                known.add(key)
+                known[key] = after
                 waiting.append(after)
     found.exhausted = not waiting
-    found.without_end = len(known - _leading_to(ends, onward)) if found.exhausted else 0
+    found.without_end = _stuck(spec, known, _leading_to(ends, onward)) if found.exhausted else 0
     return found
 
 
@@ -122,6 +124,22 @@ def _leading_to(ends: set[Key], onward: Mapping[Key, set[Key]]) -> set[Key]:
         reached |= fresh
         waiting.extend(fresh)
     return reached
+
+
+def _stuck(spec: ModelDeploymentSpec, known: Mapping[Key, Node], leading: set[Key]) -> int:
+    """States that no end was found for, neither in the graph, whose buckets hide slow progress, nor by going on from
+    them until a state is met that leads to one."""
+    stuck = 0
+    for key, node in known.items():
+        path = [key]
+        while path[-1] not in leading and not _ended(node) and len(path) < PATIENCE:
+            world = _after_time(node, "equal", True, 20)
+            node = _applied(world, decide(_snapshot(spec, world, "equal")), None)
+            path.append(_key(node))
+        if len(path) < PATIENCE:
+            leading.update(path)
+        stuck += len(path) == PATIENCE
+    return stuck
 
 
 def _next(spec: ModelDeploymentSpec, node: Node) -> Iterator[tuple[str, bool, Node]]:

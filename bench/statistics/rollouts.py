@@ -1,10 +1,12 @@
 """Whole rollouts, thousands at once: episodes arrive, the evidence is looked at every second, the weight moves."""
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import numpy as np
 from bench.statistics.evidence import CANARY_N, Bools, Floats, Memories, look
 from bench.statistics.ttest import significant
+from numpy.typing import NDArray
 
 from learnloop_operator.core.sequential.betting import Counts
 from learnloop_operator.core.sequential.comparison import Bars, Memory, Pair, bars, claim
@@ -14,6 +16,15 @@ WEIGHTS = np.array([0.10, 0.25, 0.50, 1.00])
 MIN_EPISODES = 20.0
 PER_SECOND = 20
 ALPHA = 0.01
+
+
+Draw = Callable[[np.random.Generator, NDArray[np.int64], Floats], Floats]
+"""The sums of so many outcomes with these means."""
+
+
+def successes(source: np.random.Generator, n: NDArray[np.int64], mean: Floats) -> Floats:
+    """Outcomes that are 0 or 1."""
+    return source.binomial(n, mean).astype(float)
 
 
 @dataclass(slots=True)
@@ -41,11 +52,13 @@ def simulate(
     seed: int,
     climbs: bool = True,
     record: int = 0,
+    draw: Draw = successes,
 ) -> Outcome:
     """One rollout for each pair of success rates, looked at every second for `seconds` seconds at the most.
 
     `climbs`: steps are passed as the operator does; without it the canary stays at the first step for ever, which gives
-    false alarms the longest time to happen. The paths of the first `record` rollouts are kept for `agreement`.
+    false alarms the longest time to happen. `draw` makes the outcomes; the t-test beside is meant for 0 and 1. The
+    paths of the first `record` rollouts are kept for `agreement`.
     """
     rollouts, source, bar = canary.size, np.random.default_rng(seed), bars(ALPHA)
     memories, seen = Memories.fresh(rollouts), np.zeros((4, rollouts))
@@ -58,7 +71,7 @@ def simulate(
         if not running.any():
             break
         weight = WEIGHTS[step]
-        _play(source, seen, weight, canary, stable, running)
+        _play(source, seen, weight, canary, stable, running, draw)
         concurrent = running & (weight < 1.0)
         look(memories, seen, max_drop, bar, concurrent)
         result.looks += int(running.sum())
@@ -77,10 +90,12 @@ def simulate(
     return result
 
 
-def _play(source: np.random.Generator, seen: Floats, weight: Floats, canary: Floats, stable: Floats, on: Bools) -> None:
+def _play(
+    source: np.random.Generator, seen: Floats, weight: Floats, canary: Floats, stable: Floats, on: Bools, draw: Draw
+) -> None:
     mine = source.binomial(PER_SECOND, weight) * on
     other = (PER_SECOND - mine) * on
-    seen += np.stack([mine, source.binomial(mine, canary), other, source.binomial(other, stable)])
+    seen += np.stack([mine, draw(source, mine, canary), other, draw(source, other, stable)])
 
 
 def _poll(result: Outcome, seen: Floats, running: Bools) -> None:

@@ -20,11 +20,11 @@ from unittest.mock import patch
 from learnloop_api import names
 from learnloop_api.kinds.base import Condition
 from learnloop_api.kinds.model_deployment import ModelDeploymentSpec, ModelDeploymentStatus
-from learnloop_operator.core.conditions import merge
 from learnloop_operator.core.rollout import canary
 from learnloop_operator.core.rollout.evidence import ArmEvidence, Evidence
 from learnloop_operator.core.rollout.judge import Judgement
 from learnloop_operator.core.rollout.move import Move
+from learnloop_operator.core.rollout.reasons import DATA_AVAILABLE
 from learnloop_operator.core.rollout.report import data_condition
 from learnloop_operator.core.rollout.state import Arm, State, observe
 from learnloop_operator.core.rollout.transitions import move
@@ -39,6 +39,7 @@ MODELS = tuple(Model(f"{number:08x}", f"https://models.example/{number}.onnx", "
 FAULTS = ("none", "away", "no canary", "no stable", "nan", "quiet", "reset", "stale", "skewed", "pods gone")
 MUTE = frozenset(("away", "no canary", "no stable", "nan", "stale", "skewed"))
 EARLY = datetime(2026, 1, 1, tzinfo=UTC)
+UNTOLD = Condition(type=DATA_AVAILABLE, status="Unknown", last_transition_time=stamp(EARLY), reason="None", message="")
 
 
 @dataclass(slots=True)
@@ -76,8 +77,8 @@ class World:
     """Finished and successful episodes of this rollout, by revision."""
     notes: dict[str, str] = field(default_factory=dict)
     quality: dict[str, float] = field(default_factory=dict)
-    told: tuple[str, str] = ("", "")
-    """Status and reason of the condition DataAvailable: all of the old status that a decision reads."""
+    data: Condition = UNTOLD
+    """The condition DataAvailable: all of the old status that a decision reads."""
 
     def look(self, fault: str) -> Snapshot:
         """The snapshot of this moment."""
@@ -135,11 +136,11 @@ class World:
             self.counters.clear()
         self.state = after.state
         told = data_condition(after, 1)
-        if (told["status"], told["reason"]) != self.told:
-            self.told = (told["status"], told["reason"])
-            before = [item.to_kube() for item in self.status.conditions]
-            kept = [Condition.model_validate(item) for item in merge(before, [told], stamp(self.now))]
-            self.status = ModelDeploymentStatus.model_construct(conditions=kept)
+        if (told["status"], told["reason"]) != (self.data.status, self.data.reason):
+            since = self.data.last_transition_time if told["status"] == self.data.status else stamp(self.now)
+            new = {"status": told["status"], "reason": told["reason"], "last_transition_time": since}
+            self.data = self.data.model_copy(update=new)
+            self.status = self.status.model_copy(update={"conditions": [self.data]})
 
 
 DEFAULTS = Defaults("image", "http://data")
@@ -251,7 +252,7 @@ def _missing(world: World, fault: str, old: State, after: Move) -> list[str]:
         (passed < MIN_EPISODES, f"on {passed} of {MIN_EPISODES} episodes"),
         (bool(n) and (1.0 - good / n) / 4.0 > MOST_ERRORS, "with too many errors"),
         (tested and not proven, "without proof"),
-        (not tested and not (n and m and good / n >= LEAST_RATIO * fine / m), "below the bar"),
+        (not tested and not (n and m and good / n >= LEAST_RATIO * fine / m - 1e-9), "below the bar"),
     )
     return [f"step {old.step} was passed {text}" for broken, text in said if broken]
 

@@ -1,6 +1,7 @@
 """Times in a status: written as RFC 3339 with whole seconds, read with distrust."""
 
 from datetime import datetime
+from functools import lru_cache
 
 from learnloop_operator.core.snapshot import parse_time
 from learnloop_operator.core.snapshot import rfc3339 as stamp
@@ -8,6 +9,7 @@ from learnloop_operator.core.snapshot import rfc3339 as stamp
 __all__ = ["parse", "seconds_since", "stamp"]
 
 
+@lru_cache(maxsize=1024)
 def parse(text: str | None) -> datetime | None:
     """The moment, or None where `text` is missing or is no RFC 3339 time."""
     try:

@@ -1,9 +1,9 @@
 """Has an arm begun to return less than it did? Its returns in this step against its own earlier ones of the rollout.
 
-The world changes too, and then stable loses at the same time: what stable lost is taken off. The loss is how many more
-of the episodes return at most b, for the worst b of the histogram: a one-sided Kolmogorov-Smirnov distance. It counts
-when it is certain: the shares at every bound lie in confidence sequences (sequential/interval.py) that hold at all
-looks at once, for all bounds, arms and steps together, at the share of the error budget that a single test has.
+The loss is how many more of the episodes return at most b, for the worst b of the histogram: a one-sided
+Kolmogorov-Smirnov distance. It counts when it is certain at all looks, bounds and steps at once, at the share of the
+error budget that a single test has (sequential/interval.py). The world changes too, and then stable loses at the same
+time: what stable seems to have lost is taken off. That is extra care and no part of the certainty.
 """
 
 import math
@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from learnloop_api.kinds.analysis import MetricThreshold
 from learnloop_operator.core.rollout.evidence import ArmEvidence, Check, Drift, Verdict, count, hold, number
 from learnloop_operator.core.sequential.betting import Counts
-from learnloop_operator.core.sequential.interval import mean_interval
+from learnloop_operator.core.sequential.interval import difference_evidence
 from learnloop_operator.core.sequential.latency import Histogram, finite_bounds, total
 
 
@@ -57,8 +57,8 @@ def drift(
         f"{metric.name}: returns of {subject_is} at or below {number(worst.bound)} went from {worst.before:.0%} of its "
         f"episodes to {worst.now:.0%}"
     )
-    each = alpha / (4.0 * len(losses))
-    if any(loss.own > metric.max and _certain(arm, control, loss.bound, each) > metric.max for loss in losses):
+    bar = math.log(len(losses) / alpha)
+    if any(_evidence(arm, loss, metric.max) >= bar for loss in losses if loss.own > metric.max):
         beside = f", of stable's by {worst.stable:.0%}" if total(control.now) > 0.0 else ""
         text = f"{numbers}{beside} over {count(int(total(arm.now)))}; certainly more than {number(metric.max)}"
         return Check(Verdict.BREACH, f"{text} (bar {1.0 - alpha:.6g})")
@@ -72,17 +72,13 @@ def _losses(arm: Drift, control: Drift) -> Iterator[Loss]:
             yield Loss(bound, _share(arm.before, bound), _share(arm.now, bound), moved)
 
 
-def _certain(arm: Drift, control: Drift, bound: float, alpha: float) -> float:
-    """The least loss at `bound` that four confidence sequences, each at `alpha`, leave possible."""
-    least = _interval(arm.now, bound, alpha)[0] - _interval(arm.before, bound, alpha)[1]
-    if not _both(control):
-        return least
-    most = _interval(control.now, bound, alpha)[1] - _interval(control.before, bound, alpha)[0]
-    return least - max(0.0, most)
+def _evidence(arm: Drift, loss: Loss, most: float) -> float:
+    """Log e-value against "the arm has lost no more than `most` and what stable lost"."""
+    return difference_evidence(_counts(arm.now, loss.bound), _counts(arm.before, loss.bound), most + loss.stable)
 
 
-def _interval(histogram: Histogram, bound: float, alpha: float) -> tuple[float, float]:
-    return mean_interval(Counts(total(histogram), histogram.get(bound, math.nan)), alpha)
+def _counts(histogram: Histogram, bound: float) -> Counts:
+    return Counts(total(histogram), histogram[bound])
 
 
 def _share(histogram: Histogram, bound: float) -> float:

@@ -60,6 +60,8 @@ def after_promotion(
     one, other = outcomes(metric, new, fixed), outcomes(metric, old, fixed)
     if one is None or other is None or not (one.n > 0.0 and other.n > 0.0):
         return None
+    if one.total / one.n - other.total / other.n >= -drop:
+        return None  # no interval can exclude what was seen; most looks at a promoted arm end here
     bar = bars_of(analysis)
     # The bound of a latency was chosen by the very requests it is now compared with: every bound pays for the choice.
     choices = max(1, len(finite_bounds(old.latency))) if old and metric.type == "latency" else 1

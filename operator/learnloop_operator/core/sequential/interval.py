@@ -7,7 +7,7 @@ e-process for m (Robbins 1970; Howard, Ramdas, McAuliffe, Sekhon, arXiv 1810.082
 
 import math
 
-from learnloop_operator.core.sequential.betting import BISECTIONS, Counts
+from learnloop_operator.core.sequential.betting import BISECTIONS, Counts, nearest
 
 Interval = tuple[float, float]
 EVERYTHING: Interval = (0.0, 1.0)
@@ -31,9 +31,24 @@ def difference_interval(canary: Counts, stable: Counts, alpha: float) -> Interva
     return one[0] - other[1], one[1] - other[0]
 
 
+def difference_evidence(a: Counts, b: Counts, margin: float) -> float:
+    """Log e-value against "the mean of `a` is at most that of `b` plus `margin`", 0 where nothing speaks against it.
+
+    The product of both arms' mixtures is an e-process for their pair of means; the least of it over the null is taken,
+    at the pair on its edge that is likeliest. Less is lost than by setting two intervals apart. -1 < margin < 1.
+    """
+    if not (a.possible and b.possible and a.n > 0.0 and b.n > 0.0 and -1.0 < margin < 1.0):
+        return 0.0
+    p_a, p_b = a.total / a.n, b.total / b.n
+    if p_a <= p_b + margin:
+        return 0.0
+    q_a, q_b = nearest(a.n, b.n, p_a, p_b, margin)
+    return max(0.0, _mixture(a) + _mixture(b) - _log_likelihood(a, q_a) - _log_likelihood(b, q_b))
+
+
 def _edge(seen: Counts, alpha: float, outside: float, inside: float) -> float:
     """The mean nearest to `outside` that is not refuted; the evidence falls on the way to `inside`."""
-    mixture = _log_beta(seen.total + 0.5, seen.n - seen.total + 0.5) - _log_beta(0.5, 0.5)
+    mixture = _mixture(seen)
     bar = math.log(1.0 / alpha)
     for _ in range(BISECTIONS):
         middle = 0.5 * (outside + inside)
@@ -42,6 +57,11 @@ def _edge(seen: Counts, alpha: float, outside: float, inside: float) -> float:
         else:
             outside = middle
     return outside
+
+
+def _mixture(seen: Counts) -> float:
+    """Log of the likelihood, averaged over all means by the Beta(1/2, 1/2) weights."""
+    return _log_beta(seen.total + 0.5, seen.n - seen.total + 0.5) - _log_beta(0.5, 0.5)
 
 
 def _log_likelihood(seen: Counts, mean: float) -> float:

@@ -8,7 +8,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from learnloop_operator.core.sequential.betting import Counts
-from learnloop_operator.core.sequential.interval import EVERYTHING, difference_interval, mean_interval
+from learnloop_operator.core.sequential.interval import (
+    EVERYTHING,
+    difference_evidence,
+    difference_interval,
+    mean_interval,
+)
 from learnloop_operator.core.sequential.latency import bound_of, prompt
 
 INF = math.inf
@@ -40,6 +45,27 @@ def test_numbers() -> None:
     low, high = mean_interval(Counts(1000, 900), 0.05)
     assert (low, high) == pytest.approx((0.862, 0.931), abs=0.001)
     assert difference_interval(Counts(1000, 800), Counts(1000, 900), 0.05)[1] < 0
+
+
+def test_two_arms_together_prove_a_difference_sooner_than_two_intervals_apart() -> None:
+    one, other = Counts(300, 135), Counts(300, 60)
+    assert difference_evidence(one, other, 0.05) > math.log(100)
+    assert difference_interval(one, other, 0.01)[0] < 0.05
+    assert difference_evidence(one, other, 0.25) == 0.0
+    assert difference_evidence(one, Counts(), 0.05) == 0.0
+    assert difference_evidence(one, other, 1.0) == 0.0
+
+
+def test_equal_arms_seem_different_in_no_more_than_alpha_of_the_looks_at_all_times() -> None:
+    source, wrong = np.random.default_rng(5), 0
+    for _ in range(150):
+        before, now = Counts(200, int(source.binomial(200, 0.3))), Counts()
+        for _ in range(20):
+            now = now.plus(Counts(20, int(source.binomial(20, 0.3))))
+            if difference_evidence(now, before, 0.0) >= math.log(20):
+                wrong += 1
+                break
+    assert wrong <= 13  # 7.5 expected at the very most; 14 or more of 150 have a chance of 2 %
 
 
 @pytest.mark.parametrize("bad", [Counts(math.nan, 1), Counts(5, 6), Counts(-1, 0), Counts()])
