@@ -2,7 +2,7 @@
 
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from typing import Any, Protocol, cast
 
@@ -40,6 +40,10 @@ class Cluster(Protocol):
     def events(self, body: Object) -> list[Object]: ...
 
     def user(self) -> str: ...
+
+    def dry_run(self, plural: str, body: Object) -> Object: ...
+
+    def proxy(self, service: str) -> Callable[[str, Mapping[str, str]], tuple[int, str]]: ...
 
 
 class KubernetesCluster:
@@ -116,6 +120,57 @@ class KubernetesCluster:
             raise _refused(error) from error
         except HTTPError as error:
             raise _unreachable(error) from error
+
+    def dry_run(self, plural: str, body: Object) -> Object:
+        """The object as it would be stored: checked, with its defaults, and not written."""
+        namespace, name = body["metadata"]["namespace"], body["metadata"]["name"]
+        path = f"/apis/{GROUP}/{VERSION}/namespaces/{namespace}/{plural}/{name}"
+        query = {"dryRun": "All", "fieldManager": "kubectl-learnloop", "fieldValidation": "Strict", "force": "true"}
+        headers = {"Accept": "application/json", "Content-Type": "application/apply-patch+yaml"}
+        try:
+            found = self._objects.api_client.call_api(
+                path,
+                "PATCH",
+                query_params=list(query.items()),
+                header_params=headers,
+                body=body,
+                response_type="object",
+                auth_settings=["BearerToken"],
+                _return_http_data_only=True,
+                _request_timeout=SECONDS,
+            )
+        except ApiException as error:
+            raise _refused(error) from error
+        except HTTPError as error:
+            raise _unreachable(error) from error
+        return cast(Object, found)
+
+    def proxy(self, service: str) -> Callable[[str, Mapping[str, str]], tuple[int, str]]:
+        """GET requests to `NAMESPACE/NAME:PORT` through the API server, below /api/v1/."""
+        namespace, _, target = service.partition("/")
+        root = f"/api/v1/namespaces/{namespace}/services/{target}/proxy/api/v1"
+
+        def ask(path: str, form: Mapping[str, str]) -> tuple[int, str]:
+            try:
+                answer = self._objects.api_client.call_api(
+                    f"{root}/{path}",
+                    "GET",
+                    query_params=list(form.items()),
+                    auth_settings=["BearerToken"],
+                    _preload_content=False,
+                    _return_http_data_only=True,
+                    _request_timeout=SECONDS,
+                )
+            except ApiException as error:
+                said = f"Service {service} through the API server: {_refused(error)}"
+                raise CommandError(
+                    f"{said}; name another with --prometheus-service, or use --prometheus URL"
+                ) from error
+            except HTTPError as error:
+                raise _unreachable(error) from error
+            return int(answer.status), answer.data.decode("utf-8", "replace")
+
+        return ask
 
     def events(self, body: Object) -> list[Object]:
         """Events about the object, oldest first; none where events may not be read."""

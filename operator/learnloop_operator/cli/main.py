@@ -8,6 +8,7 @@ from learnloop_operator.cli import (
     abort,
     approve,
     pause,
+    plan,
     promote,
     reject,
     restart,
@@ -25,7 +26,7 @@ from learnloop_operator.cli.errors import CommandError
 from learnloop_operator.cli.verb import Verb
 
 VERBS: tuple[Verb, ...] = (
-    status, trace, why, train,
+    status, trace, why, plan, train,
     approve, reject, pause, resume, skip, promote, restart, retry, abort, undo,
 )  # fmt: skip
 

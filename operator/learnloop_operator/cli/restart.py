@@ -6,7 +6,7 @@ from learnloop_operator.cli.cluster import Cluster
 from learnloop_operator.cli.rollout import look
 
 NAME = "restart"
-HELP = "begin a canary'''s rollout anew at the first step, without its evidence"
+HELP = "begin a canary's rollout anew at the first step, without its evidence"
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
