@@ -31,7 +31,9 @@ ANNOTATION_RESTART = f"{GROUP}/restart"  # the rollout of this canary begins ane
 ANNOTATION_RETRY = f"{GROUP}/retry"  # any new value: forget blockedRevision, try it again
 ANNOTATION_RESUME = f"{GROUP}/resume"  # end the hold of pause
 ANNOTATION_SKIP = f"{GROUP}/skip"  # pass the current step without its evidence; refused while a check is breached
-ANNOTATION_PROMOTE = f"{GROUP}/promote"  # to 100 % without the remaining steps; refused while a check is breached
+ANNOTATION_PROMOTE = (
+    f"{GROUP}/promote"  # the canary, past its remaining steps, or an experiment's winner; never over a breach
+)
 ANNOTATION_APPROVE = f"{GROUP}/approve"  # pass the pause it waits at
 
 

@@ -42,7 +42,7 @@ class Cluster:
         self.services: set[str] = set()
         self.quality = {uri(0): GOOD}
         self.episodes: list[tuple[datetime, str, float]] = []
-        self.prometheus, self.traffic = True, True
+        self.prometheus, self.traffic, self.per_second = True, True, 4
         self.lag = 0
         """Seconds by which Prometheus is behind: everything is scraped that long ago."""
         self.broken: set[str] = set()
@@ -176,10 +176,14 @@ class Cluster:
                 replicas = deployment["spec"]["replicas"]
                 deployment["status"] = {"replicas": replicas, "readyReplicas": 0 if broken else replicas}
             table = read(self.config_map).table
-            for _ in range(4 if self.traffic and table and table.arms else 0):
+            for _ in range(self.per_second if self.traffic and table and table.arms else 0):
                 assert table is not None
                 arm = self.random.choices(table.arms, [arm.weight for arm in table.arms])[0]
-                self.episodes.append((self.now, arm.revision, self.quality[self.model_of(arm.revision)]))
+                self.episodes.append((self.now, arm.revision, self.outcome(arm.revision)))
+
+    def outcome(self, revision: str) -> float:
+        """Return of the arm's next episode."""
+        return self.quality[self.model_of(revision)]
 
     def model_of(self, revision: str) -> str:
         found = arms(self.deployments.values(), [])[revision].model

@@ -161,6 +161,7 @@ MODEL_DEPLOYMENT = Kind(
         Column("Canary return", ".status.canary.meanReturn", "number", wide=True),
         Column("Episodes", ".status.canary.episodes", "integer", wide=True, description="Finished canary episodes."),
         Column("Blocked", ".status.blockedRevision.revision", wide=True),
+        Column("Winner", ".status.experiment.winner", wide=True, description="Arm that won the last experiment."),
         Column("Mode", ".spec.routing.mode", wide=True),
         SUSPENDED,
     ),

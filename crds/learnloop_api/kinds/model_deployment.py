@@ -19,6 +19,7 @@ from learnloop_api.kinds.base import (
     Uri,
 )
 from learnloop_api.kinds.decision import Decision, Hand, PastModel
+from learnloop_api.kinds.experiment import Experiment, ExperimentStatus
 from learnloop_api.kinds.rules import Rule
 from learnloop_api.kinds.shadow import ShadowCheck, ShadowStatus
 
@@ -204,6 +205,13 @@ class ModelDeploymentSpec(DeploymentTemplate):
     """A served policy: which model, how it is served, and how a new one takes over."""
 
     model: ModelSource
+    experiment: Experiment | None = Field(
+        default=None,
+        description=(
+            "Other models that play beside stable while no rollout is under way. A changed experiment is another one; "
+            "removing it takes its arms out, and hands back to spec.model what its winner had taken over."
+        ),
+    )
     suspend: bool = Field(
         default=False, description="The operator leaves weights, arms and evidence as they are until this is false."
     )
@@ -263,6 +271,7 @@ class ModelDeploymentStatus(Status):
         json_schema_extra={"listType": "map", "listMapKeys": ["name"]},
         description="The sequential tests and dry runs of the rollout under way.",
     )
+    experiment: ExperimentStatus | None = Field(default=None, description="The experiment under way, or the last one.")
     shadow: ShadowStatus | None = Field(default=None, description="What the shadow steps of this rollout have shown.")
     routing_generation: int | None = Field(default=None, ge=0, description="Counts the writes of the routing table.")
     verdict: ShortText | None = Field(default=None, description="The last decision in one sentence.")

@@ -6,18 +6,22 @@ from learnloop_operator.cli.cluster import Cluster
 from learnloop_operator.cli.rollout import look
 
 NAME = "abort"
-HELP = "roll the canary, or a model still being guarded, back now"
+HELP = "roll the canary, a model still being guarded, or one arm of an experiment back now"
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
-    """Which rollout."""
+    """Which rollout, or which arm of its experiment."""
     parser.add_argument("name", help="a ModelDeployment")
+    parser.add_argument("--arm", help="name of an arm of the experiment; the others go on")
 
 
 def run(cluster: Cluster, options: argparse.Namespace) -> str:
     """Name the arm that has to go."""
     rollout = look(cluster, options.name)
     status = rollout.status
+    if options.arm:
+        rollout.order(NAME, rollout.challenger(options.arm))
+        return f"taking {options.arm} out of the experiment; the others go on"
     arm = rollout.canary or (status.get("stable") if status.get("previous") else None)
     if not arm:
         raise rollout.refusal(

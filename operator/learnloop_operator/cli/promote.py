@@ -7,13 +7,13 @@ from learnloop_operator.cli.errors import CommandError
 from learnloop_operator.cli.rollout import look
 
 NAME = "promote"
-HELP = "promote a canary by hand, without the evidence of the remaining steps"
+HELP = "promote a canary without the evidence of its remaining steps, or an experiment's winner that waits for it"
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
     """Which rollout, and which of its arms."""
     parser.add_argument("name", help="a ModelDeployment")
-    parser.add_argument("--revision", help="the arm to promote; left out, the canary")
+    parser.add_argument("--revision", help="the arm to promote; left out, the canary or the winner")
 
 
 def run(cluster: Cluster, options: argparse.Namespace) -> str:
@@ -22,10 +22,12 @@ def run(cluster: Cluster, options: argparse.Namespace) -> str:
     stable = (rollout.status.get("stable") or {}).get("revision")
     if options.revision and options.revision == stable and not rollout.canary:
         return f"{stable} is stable already"
-    canary = rollout.trial()["revision"]
-    revision = options.revision or canary
-    if revision != canary:
-        raise CommandError(f"--revision {revision!r} is not on trial in {options.name!r}: the canary is {canary}")
+    candidate = rollout.winner() or rollout.trial()["revision"]
+    revision = options.revision or candidate
+    if revision != candidate:
+        raise CommandError(
+            f"--revision {revision!r} is not the one to promote in {options.name!r}: that is {candidate}"
+        )
     if rollout.held and rollout.held["verb"] == "pause":
         raise rollout.refusal("is on hold: `kubectl learnloop resume` first")
     rollout.order(NAME, revision)

@@ -42,6 +42,30 @@ class Rollout:
             raise self.refusal("has no canary")
         return self.canary
 
+    def winner(self) -> str | None:
+        """Revision of the arm that has won the experiment and waits for its promotion."""
+        found = self.status.get("experiment") or {}
+        if found.get("phase") != "Won":
+            return None
+        return next((str(arm["revision"]) for arm in found["arms"] if arm["name"] == found["winner"]), None)
+
+    def challenger(self, name: str) -> str:
+        """Revision of an arm that plays in the experiment under way.
+
+        Raises:
+            CommandError: there is none of that name.
+        """
+        found = self.status.get("experiment") or {}
+        playing = {
+            arm["name"]: str(arm["revision"])
+            for arm in found.get("arms") or ()
+            if arm["name"] != "stable" and arm["standing"] == "playing" and found.get("phase") != "Finished"
+        }
+        if name not in playing:
+            named = ", ".join(sorted(playing)) or "none"
+            raise CommandError(f"--arm {name!r} plays in no experiment of ModelDeployment {self.name!r}: {named} does")
+        return playing[name]
+
     def at_step(self) -> str:
         """`REVISION/STEP` of the canary, or `REVISION` while its pods start."""
         step = self.status.get("step")

@@ -20,7 +20,13 @@ def replicas(snapshot: Snapshot, state: State, revision: str) -> int:
     """Pods the arm `revision` should have under `state`. An old arm keeps its size: it may have to return."""
     if state.canary and state.canary.revision == revision:
         return canary_replicas(snapshot.spec, state.step)
-    return snapshot.spec.serving.replicas
+    trial, serving = state.experiment, snapshot.spec.serving
+    for player in trial.challengers() if trial else ():
+        if player.model.revision == revision:
+            # A winner grows before it is promoted: 100 % find a full-grown arm.
+            share = 100 if trial and trial.phase == "Won" else player.weight
+            return max(serving.canary_replicas, math.ceil(serving.replicas * share / 100))
+    return serving.replicas
 
 
 def ready(snapshot: Snapshot, revision: str) -> int:

@@ -3,6 +3,7 @@
 from dataclasses import replace
 
 from learnloop_api.wire.routing import RoutingTable, arm_name
+from learnloop_operator.core.experiment.finish import outcome
 from learnloop_operator.core.plan import Manifest, ObjectRef, Plan
 from learnloop_operator.core.rollout import records
 from learnloop_operator.core.rollout.capacity import replicas
@@ -37,6 +38,10 @@ def current(snapshot: Snapshot) -> State:
 
     if state.stable is None:
         state = replace(state, stable=_serving(snapshot))
+    trial = state.experiment
+    if trial and not trial.running and snapshot.spec.experiment is None:
+        drained = seconds_since(trial.finished_at, snapshot.now) >= DRAIN_SECONDS
+        state = replace(state, experiment=None) if drained else state
     return replace(state, stable=seen(state.stable), canary=seen(state.canary), previous=seen(state.previous))
 
 
@@ -56,6 +61,7 @@ def decide(snapshot: Snapshot) -> Plan:
     if snapshot.deleting:
         return Plan(status=snapshot.status)
     before = current(snapshot)
+    snapshot = replace(snapshot, desired=outcome(snapshot))
     result = move(snapshot, before)
     decided = records.fresh(before, result.state)
     table = _table(snapshot, before, result)
@@ -130,7 +136,7 @@ def _orphans(snapshot: Snapshot, result: Move, wanted: tuple[Arm, ...]) -> tuple
 
 
 def _draining(snapshot: Snapshot, state: State, revision: str) -> float:
-    pin = state.blocked
-    if pin is None or pin.revision != revision:
-        return 0.0
-    return DRAIN_SECONDS - seconds_since(pin.at, snapshot.now)
+    pin, trial = state.blocked, state.experiment
+    went = [pin.at] if pin and pin.revision == revision else []
+    went += [player.since for player in trial.players if player.model.revision == revision] if trial else []
+    return max((DRAIN_SECONDS - seconds_since(at, snapshot.now) for at in went), default=0.0)

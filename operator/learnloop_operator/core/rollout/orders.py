@@ -4,6 +4,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
 from learnloop_api.kinds.decision import Hand, Verb
+from learnloop_operator.core.experiment.order import let_win, take_out
 from learnloop_operator.core.rollout import reasons
 from learnloop_operator.core.rollout.judge import judge_canary, observed, young
 from learnloop_operator.core.rollout.move import Move, happened
@@ -58,6 +59,9 @@ def _taking_back(move: Move, sentence: str) -> Answer:
 
 
 def _abort(snapshot: Snapshot, state: State, word: Word) -> Answer | None:
+    taken_out = take_out(snapshot, state, word.revision or "", who(snapshot, word))
+    if taken_out:
+        return Answer("obeyed", *taken_out)
     why = f"aborted by {who(snapshot, word)}"
     if state.canary and state.canary.revision == word.revision:
         return _taking_back(roll_back(snapshot, state, state.canary, reasons.ABORTED, why), f"taken back: {why}")
@@ -182,6 +186,9 @@ def _skip(snapshot: Snapshot, state: State, word: Word) -> Answer | None:
 def _promote(snapshot: Snapshot, state: State, word: Word) -> Answer | None:
     if state.stable and state.stable.revision == word.revision and state.canary is None:
         return Answer("obeyed", f"{word.revision} is stable already")
+    said = let_win(state, word.revision or "", who(snapshot, word))
+    if said:
+        return Answer("obeyed" if said[1] else "refused", *said)
     stopped = _stray(state, word) or _too_bad(snapshot, state)
     if stopped:
         return stopped

@@ -7,13 +7,14 @@ from learnloop_api import names
 from learnloop_api.kinds.base import Condition
 from learnloop_api.kinds.model_deployment import ArmStatus, ModelDeploymentStatus, RolloutStep
 from learnloop_operator.core.conditions import FALSE, TRUE, UNKNOWN, condition, merge, ready_triplet
+from learnloop_operator.core.experiment.state import save as save_experiment
 from learnloop_operator.core.rollout import fast_lane, reasons
 from learnloop_operator.core.rollout.capacity import replicas, world
 from learnloop_operator.core.rollout.dry_run import remark
 from learnloop_operator.core.rollout.move import Move
 from learnloop_operator.core.rollout.record import Pace, save
 from learnloop_operator.core.rollout.shadow_step import figures, mirror_for
-from learnloop_operator.core.rollout.state import Arm
+from learnloop_operator.core.rollout.state import Arm, State
 from learnloop_operator.core.rollout.world import Snapshot
 from learnloop_operator.core.times import seconds_since
 
@@ -33,13 +34,14 @@ def status(snapshot: Snapshot, move: Move, routing_generation: int | None) -> di
         previous=_arm(snapshot, move, state.previous),
         weight=state.weight if state.canary else None,
         step=state.step,
-        step_text=_step_text(steps, state.step),
+        step_text=_step_text(steps, state),
         step_started_at=state.step_started_at,
         step_base_episodes=None if state.step is None else state.step_base,
         rollout_started_at=state.rollout_started_at,
         promoted_at=state.promoted_at,
         blocked_revision=state.blocked,
         shadow=figures(snapshot, state),
+        experiment=save_experiment(state.experiment, snapshot.spec.experiment),
         routing_generation=routing_generation,
         verdict=sentence[:1024],
         replicas=world(snapshot, revision).replicas if revision else 0,
@@ -61,9 +63,10 @@ def _pace(snapshot: Snapshot, move: Move) -> Pace:
     return Pace(snapshot.now, move.state.weight / 100.0, rate)
 
 
-def _step_text(steps: list[RolloutStep], step: int | None) -> str | None:
+def _step_text(steps: list[RolloutStep], state: State) -> str | None:
+    step = state.step
     if step is None:
-        return None
+        return "experiment" if state.experiment and state.experiment.running else None
     return f"{step + 1}/{len(steps)}{' shadow' if steps[step].shadow else ''}"
 
 
@@ -83,7 +86,9 @@ def _arm(snapshot: Snapshot, move: Move, arm: Arm | None) -> ArmStatus | None:
     if arm is None:
         return None
     live, wanted = world(snapshot, arm.revision), replicas(snapshot, move.state, arm.revision)
-    seen = snapshot.evidence.arms.get(arm.revision)
+    trial = move.state.experiment
+    # An experiment has figures of its own, which change when they tell something new.
+    seen = None if trial and trial.running else snapshot.evidence.arms.get(arm.revision)
     old = _before(snapshot, arm.revision)
     return ArmStatus(
         revision=arm.revision,

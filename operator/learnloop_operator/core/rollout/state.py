@@ -10,6 +10,8 @@ from learnloop_api.kinds.model_deployment import (
     ModelDeploymentStatus,
     RolloutStep,
 )
+from learnloop_operator.core.experiment.state import Trial as Experiment
+from learnloop_operator.core.experiment.state import load as load_experiment
 from learnloop_operator.core.rollout import record
 from learnloop_operator.core.rollout.dry_run import Report
 from learnloop_operator.core.rollout.trial import Trial
@@ -54,10 +56,14 @@ class State:
     """The sequential tests of the rollout under way."""
     reports: tuple[Report, ...] = ()
     """What the dry runs say."""
+    experiment: Experiment | None = None
+    """The experiment under way, or the last one."""
 
     def arms(self) -> tuple[Arm, ...]:
         """The arms whose pods must exist."""
-        return tuple(arm for arm in (self.stable, self.canary, self.previous) if arm)
+        players = self.experiment.challengers() if self.experiment else ()
+        known = tuple(arm for arm in (self.stable, self.canary, self.previous) if arm)
+        return (*known, *(Arm(player.model, player.since, player.ready) for player in players))
 
     def without_canary(self) -> "State":
         """The same rollout with the canary gone: weight 0 and no step."""
@@ -95,6 +101,7 @@ def load(status: ModelDeploymentStatus, steps: list[RolloutStep]) -> State:
         decisions=tuple(status.decisions or ()),
         trials=record.load(status.evidence or ()) if step is not None else (),
         reports=record.load_reports(status.evidence or ()),
+        experiment=load_experiment(status.experiment),
     )
 
 

@@ -22,7 +22,7 @@ def table_for(snapshot: Snapshot, state: State) -> RoutingTable:
     live = snapshot.routing.table
     arms = _arms(snapshot, state)
     mirror = mirror_for(snapshot, state)
-    mortal = mirror is not None or (state.canary is not None and state.weight > 0)
+    mortal = mirror is not None or any(arm.role == "canary" and arm.weight for arm in arms)
     expires = _expiry(live.expires_at if live else None, snapshot.now) if mortal else None
     said = (arms, snapshot.spec.routing.mode, expires, mirror)
     if live and said == (live.arms, live.mode, live.expires_at, live.mirror):
@@ -41,7 +41,10 @@ def table_for(snapshot: Snapshot, state: State) -> RoutingTable:
 def _arms(snapshot: Snapshot, state: State) -> list[Arm]:
     if state.stable is None:
         return []
-    arms = [_arm(snapshot, state.stable.revision, "stable", 100 - state.weight)]
+    shares = state.experiment.shares() if state.experiment else {}
+    left = 100 - state.weight - sum(shares.values())
+    arms = [_arm(snapshot, state.stable.revision, "stable", left)]
+    arms += [_arm(snapshot, revision, "canary", weight) for revision, weight in shares.items()]
     if state.canary and state.step is not None:
         arms.append(_arm(snapshot, state.canary.revision, "canary", state.weight))
     if state.previous:

@@ -2,6 +2,9 @@
 
 from dataclasses import replace
 
+from learnloop_operator.core.experiment.begin import begin as begin_experiment
+from learnloop_operator.core.experiment.begin import due
+from learnloop_operator.core.experiment.decide import advance as advance_experiment
 from learnloop_operator.core.rollout import reasons
 from learnloop_operator.core.rollout.canary import advance
 from learnloop_operator.core.rollout.capacity import hopeless, ready, world
@@ -47,6 +50,8 @@ def _with_stable(snapshot: Snapshot, state: State, stable: Arm) -> Move:
         onward = advance(snapshot, state, state.canary)
         falls = onward.phase == "RolledBack" or (onward.state.canary and onward.state.weight < state.weight)
         return onward if model is not None or falls else _lost_model(snapshot, state)
+    if state.experiment and state.experiment.running:
+        return advance_experiment(snapshot, state, state.experiment)
     if (
         model is not None
         and state.previous
@@ -59,6 +64,9 @@ def _with_stable(snapshot: Snapshot, state: State, stable: Arm) -> Move:
         return _begin(snapshot, state, model)
     if state.previous:
         return watch(snapshot, state, stable, state.previous)
+    asked = due(snapshot, state)
+    if asked and model is not None and not fresh and ready(snapshot, stable.revision):
+        return begin_experiment(snapshot, state, stable, asked)
     return _resting(snapshot, state, stable)
 
 

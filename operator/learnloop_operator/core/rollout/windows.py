@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 
+from learnloop_operator.core.experiment.state import Trial
 from learnloop_operator.core.rollout.state import State
 from learnloop_operator.core.rollout.world import Snapshot
 from learnloop_operator.core.times import seconds_since
@@ -27,6 +28,8 @@ def windows(snapshot: Snapshot, state: State) -> tuple[Window, ...]:
     no episodes."""
     if shadow_window(snapshot, state) is not None:
         return ()
+    if state.stable and state.experiment and state.experiment.running:
+        return _of_experiment(snapshot, state.stable.revision, state.experiment)
     since_rollout = _seconds(state.rollout_started_at, snapshot)
     if state.stable and state.canary and state.step is not None:
         recent = 0 if at_first_weight(snapshot, state) else _seconds(state.step_started_at, snapshot)
@@ -42,6 +45,15 @@ def windows(snapshot: Snapshot, state: State) -> tuple[Window, ...]:
             Window(state.previous.revision, since_rollout),
         )
     return ()
+
+
+def _of_experiment(snapshot: Snapshot, stable: str, trial: Trial) -> tuple[Window, ...]:
+    """All arms since they began to play."""
+    if trial.phase == "Starting":
+        return ()
+    seconds = _seconds(trial.started_at, snapshot)
+    revisions = (stable, *(player.model.revision for player in trial.challengers()))
+    return tuple(Window(revision, seconds) for revision in revisions)
 
 
 def at_first_weight(snapshot: Snapshot, state: State) -> bool:

@@ -64,7 +64,7 @@ class Objects:
 
 
 def options(name: str | None = "x", **more: Any) -> argparse.Namespace:
-    return argparse.Namespace(name=name, **more)
+    return argparse.Namespace(**({"name": name, "arm": None} | more))
 
 
 def rollout(**fields: Any) -> Objects:
@@ -144,8 +144,28 @@ def test_a_suspended_rollout_obeys_nobody() -> None:
 
 
 def test_only_an_arm_on_trial_is_promoted() -> None:
-    with pytest.raises(CommandError, match="--revision 'cccccccc' is not on trial in 'x': the canary is aaaaaaaa"):
+    with pytest.raises(CommandError, match="--revision 'cccccccc' is not the one to promote in 'x': that is aaaaaaaa"):
         promote.run(rollout(**STEP), options(revision="cccccccc"))
+
+
+EXPERIMENT = {
+    "experiment": {
+        "phase": "Won",
+        "winner": "b",
+        "arms": [
+            {"name": "stable", "revision": "aaaaaaaa", "standing": "beaten"},
+            {"name": "a", "revision": "bbbbbbbb", "standing": "beaten"},
+            {"name": "b", "revision": "cccccccc", "standing": "playing"},
+        ],
+    }
+}
+
+
+def test_the_winner_of_an_experiment_is_promoted_and_an_arm_is_taken_out_by_name() -> None:
+    assert "asked to promote cccccccc" in promote.run(rollout(**EXPERIMENT), options(revision=None))
+    assert "taking b out of the experiment" in abort.run(rollout(**EXPERIMENT), options(arm="b"))
+    with pytest.raises(CommandError, match="--arm 'a' plays in no experiment of ModelDeployment 'x': b does"):
+        abort.run(rollout(**EXPERIMENT), options(arm="a"))
 
 
 def test_train_asks_once_and_refuses_what_cannot_train() -> None:

@@ -1,5 +1,6 @@
 """Anything may happen to a rollout, in any order: what must hold between two writes holds, and every run ends."""
 
+from experiment_cluster import ExperimentCluster, arms_of
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
@@ -114,6 +115,94 @@ class ShadowChaos(Chaos):
 
 TestShadowChaos = ShadowChaos.TestCase
 TestShadowChaos.settings = settings(
+    max_examples=max(10, settings().max_examples // 3),
+    stateful_step_count=15,
+    suppress_health_check=list(HealthCheck),
+)
+
+
+class ExperimentChaos(RuleBasedStateMachine):
+    """Anything may happen to an experiment: the cluster checks shares, stable's floor and every promotion."""
+
+    @initialize(chances=st.lists(st.sampled_from([0.2, 0.5, 0.9]), min_size=3, max_size=4), wait=st.booleans())
+    def begin(self, chances: list[float], wait: bool) -> None:
+        weights = (20,) * (len(chances) - 1)
+        self.cluster = ExperimentCluster(
+            tuple(chances), weights, onWinner="wait" if wait else "promote", maxEpisodes=3_000, maxSeconds=900
+        ).start()
+
+    @rule(seconds=st.integers(5, 60))
+    def run(self, seconds: int) -> None:
+        self.cluster.run(seconds)
+
+    @rule(seconds=st.integers(0, 40))
+    def sleep(self, seconds: int) -> None:
+        self.cluster.tick(seconds)
+
+    @rule(writes=st.integers(0, 14))
+    def die(self, writes: int) -> None:
+        self.cluster.reconcile(crash_after=writes)
+
+    @rule(up=st.booleans())
+    def prometheus(self, up: bool) -> None:
+        self.cluster.prometheus = up
+
+    @rule(flows=st.booleans())
+    def traffic(self, flows: bool) -> None:
+        self.cluster.traffic = flows
+
+    @rule(on=st.booleans())
+    def suspend(self, on: bool) -> None:
+        self.cluster.spec["suspend"] = on
+
+    @rule(model=st.integers(1, 3), share=st.sampled_from([0.0, 0.8]))
+    def fail(self, model: int, share: float) -> None:
+        self.cluster.errors[uri(model)] = share
+
+    @rule(asked=st.booleans())
+    def ask_or_withdraw(self, asked: bool) -> None:
+        if asked:
+            self.cluster.spec["experiment"] = self.cluster.experiment
+        else:
+            self.cluster.spec.pop("experiment", None)
+
+    @rule(weight=st.integers(1, 30))
+    def change(self, weight: int) -> None:
+        self.cluster.experiment["arms"] = arms_of(weight, weight)
+
+    @precondition(lambda self: len(self.cluster.status.get("experiment", {}).get("arms", [])) > 1)
+    @rule(annotation=st.sampled_from([names.ANNOTATION_ABORT, names.ANNOTATION_PROMOTE]), arm=st.integers(1, 3))
+    def speak(self, annotation: str, arm: int) -> None:
+        arms = self.cluster.status["experiment"]["arms"]
+        self.cluster.annotations[annotation] = arms[min(arm, len(arms) - 1)]["revision"]
+
+    @precondition(lambda self: len(self.cluster.status.get("experiment", {}).get("arms", [])) > 1)
+    @rule()
+    def break_an_arm(self) -> None:
+        self.cluster.broken = {self.cluster.status["experiment"]["arms"][-1]["revision"]}
+
+    @rule()
+    def mend(self) -> None:
+        self.cluster.broken.clear()
+
+    def teardown(self) -> None:
+        if hasattr(self, "cluster"):
+            cluster = self.cluster
+            cluster.prometheus, cluster.traffic = True, True
+            cluster.spec.pop("suspend", None)
+            cluster.spec.pop("experiment", None)
+            cluster.broken.clear()
+            cluster.errors.clear()
+            for _ in range(40):
+                cluster.run(60)
+                if cluster.status["phase"] in ("Healthy", "RolledBack") and "experiment" not in cluster.status:
+                    break
+            assert cluster.status["phase"] in ("Healthy", "RolledBack"), cluster.status["verdict"]
+            assert cluster.weights() == {cluster.status["stable"]["uri"]: 100}
+
+
+TestExperimentChaos = ExperimentChaos.TestCase
+TestExperimentChaos.settings = settings(
     max_examples=max(10, settings().max_examples // 3),
     stateful_step_count=15,
     suppress_health_check=list(HealthCheck),
