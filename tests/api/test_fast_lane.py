@@ -34,9 +34,13 @@ class Brittle(UniformPolicy):
 
 
 class NoEpisodesYet(BaseHTTPRequestHandler):
-    """Prometheus before anything was scraped."""
+    """Prometheus before anything was scraped; while it is `stuck` it takes a question and says nothing."""
+
+    stuck = threading.Event()
 
     def do_POST(self) -> None:
+        while self.stuck.is_set():
+            time.sleep(0.1)
         self.rfile.read(int(self.headers.get("content-length", 0)))
         self.send_response(200)
         self.send_header("content-length", str(len(NO_SERIES)))
@@ -52,6 +56,7 @@ def prometheus() -> Iterator[ThreadingHTTPServer]:
     server = ThreadingHTTPServer(("127.0.0.1", 0), NoEpisodesYet)
     threading.Thread(target=server.serve_forever, daemon=True).start()
     yield server
+    NoEpisodesYet.stuck.clear()
     server.server_close()
 
 
@@ -181,6 +186,21 @@ def test_with_prometheus_gone_a_failing_model_is_taken_back_within_seconds(
     pinned = until("the verdict", lambda: cluster.status["blockedRevision"])
     assert (pinned["revision"], pinned["reason"]) == (server.revision, "GrossBreach")
     assert "requests to the canary failed; bar at most 0.05; read from its own pods" in pinned["message"]
+
+
+def test_nobody_waits_for_a_prometheus_that_is_stuck(canary: tuple[Cluster, LiveServer]) -> None:
+    cluster, server = canary
+    NoEpisodesYet.stuck.set()
+    cluster.model("uniform://discrete/3?observations=4", analysis={"intervalSeconds": 1})
+    until("what is held up", lambda: cluster.condition("DataAvailable")[1].startswith("Provider"), 30.0)
+    for _ in range(3):
+        assert act(server, 20, 1.0) == 200
+        time.sleep(1.0)
+    assert cluster.weights()["canary"] == 10
+    assert act(server, 40, 7.0) == 500
+    began = time.monotonic()
+    until("weight 0", lambda: "canary" not in cluster.weights(), 10.0)
+    assert time.monotonic() - began < 4.0
 
 
 def test_a_canary_that_cannot_be_read_says_so_and_stays(canary: tuple[Cluster, LiveServer]) -> None:

@@ -7,9 +7,10 @@ here is the reading, and to say that a pass is due.
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Coroutine, Iterable
 from dataclasses import dataclass, field
 from datetime import datetime
+from typing import Any, TypeVar
 
 from learnloop_api.kinds.analysis import Analysis
 from learnloop_operator.adapters.metrics import Metrics
@@ -20,6 +21,8 @@ from learnloop_operator.core.rollout.gross import breach
 from learnloop_operator.core.times import seconds_since
 
 log = logging.getLogger(__name__)
+
+T = TypeVar("T")
 
 EVERY = 1.0
 PODS_PER_TURN = 250
@@ -37,6 +40,7 @@ class Watched:
     analysis: Analysis
     direct: Direct
     breached: float | None = None
+    alarm: asyncio.Event = field(default_factory=asyncio.Event)
     reading: asyncio.Lock = field(default_factory=asyncio.Lock)
 
 
@@ -60,6 +64,24 @@ class FastLane:
         if fresh:
             await self._look(name, watched)
         return watched.direct
+
+    def known(self, name: Name) -> Direct | None:
+        """What was read of the arm on trial by now."""
+        watched = self._watched.get(name)
+        return watched.direct if watched else None
+
+    async def unless_breached(self, name: Name, work: Coroutine[Any, Any, T]) -> T | None:
+        """What `work` gives; None as soon as a look shows a breach, for nobody waits for a slow Prometheus then."""
+        watched = self._watched.get(name)
+        if watched is None:
+            return await work
+        task, alarm = asyncio.create_task(work), asyncio.create_task(watched.alarm.wait())
+        try:
+            await asyncio.wait((task, alarm), return_when=asyncio.FIRST_COMPLETED)
+            return task.result() if task.done() else None
+        finally:
+            task.cancel()
+            alarm.cancel()
 
     def forget(self, name: Name) -> None:
         """Nothing of this object is on trial any more. A breach that ends so was acted on, and this is how long it
@@ -98,7 +120,11 @@ class FastLane:
         found = breach(watched.analysis, watched.direct.alarms, "the arm")
         if found and watched.breached is None:
             log.info("ModelDeployment %s/%s: gross breach: %s", *name, found)
-        watched.breached = (watched.breached or time.monotonic()) if found else None
+            watched.breached = time.monotonic()
+            watched.alarm.set()
+        elif not found:
+            watched.breached = None
+            watched.alarm.clear()
         if found or watched.direct.health.problem != before:
             mark(*name)
 

@@ -75,9 +75,13 @@ class ModelDeploymentController:
         snapshot = replace(snapshot, direct=await self._direct(snapshot, state), now=self._clock())
         if breached(snapshot, state):
             return snapshot  # Prometheus has nothing to add, and may be as broken as the arm
-        evidence = await self._evidence(snapshot, state)
+        key = (namespace, name)
+        evidence = await self._lane.unless_breached(key, self._evidence(snapshot, state))
         # The clock is read again: a slow answer must not make evidence look younger than it is.
-        return replace(snapshot, evidence=evidence, now=self._clock())
+        snapshot = replace(snapshot, direct=self._lane.known(key), now=self._clock())
+        if evidence is None and not breached(snapshot, state):
+            evidence = await self._evidence(snapshot, state)
+        return replace(snapshot, evidence=evidence, now=self._clock()) if evidence else snapshot
 
     async def _evidence(self, snapshot: Snapshot, state: State) -> Evidence:
         """Of the copies while the canary is in shadow, of the arms' episodes otherwise."""
