@@ -23,10 +23,18 @@ AT_ONCE = 64
 """Pods read at the same time, and the most that are read of one arm: a gross breach shows in any 64 of them."""
 
 _ACTING = ("act", "infer")
-# Anchored and bounded: no text, however made, costs more than one walk over it.
-_SAMPLE = re.compile(r"^(learnloop_[a-z_]{1,80})\{([^{}\n]{0,512})\} (\S{1,40})$", re.MULTILINE)
-_LABEL = re.compile(r'([a-z_]{1,40})="([^"\\]*)"')
 _SUMS = {names.METRIC_EPISODE_RETURN_GAIN: "gain", names.METRIC_EPISODE_RETURN_LOSS: "loss"}
+_WANTED = (
+    names.METRIC_EPISODES_ENDED,
+    *_SUMS,
+    names.METRIC_REQUEST_ERRORS,
+    f"{names.METRIC_REQUEST_SECONDS}_count",
+    f"{names.METRIC_REQUEST_SECONDS}_bucket",
+    names.METRIC_SERVER_STARTED,
+)
+# Anchored and bounded: no text, however made, costs more than one walk over it.
+_SAMPLE = re.compile(rf"^({'|'.join(_WANTED)})\{{([^{{}}\n]{{0,512}})\}} (\S{{1,40}})$", re.MULTILINE)
+_LABEL = re.compile(r'([a-z_]{1,40})="([^"\\]*)"')
 
 
 class PodUnreachable(Exception):
