@@ -24,11 +24,12 @@ class Traffic:
     """When the first failed answer since `breach` came in."""
     sent: int = 0
     failed: int = 0
+    """Requests since `breach` that the model failed at."""
     _under_way: set["asyncio.Task[None]"] = field(default_factory=set)
 
     def breach(self) -> None:
         """From now on half of the requests are of the kind that the canary fails at."""
-        self.first_failure, self.breaching = None, True
+        self.first_failure, self.failed, self.breaching = None, 0, True
 
     def calm(self) -> None:
         """No more of those."""
@@ -53,7 +54,7 @@ class Traffic:
         try:
             async with self.session.post(url, json=body, headers={"Host": host}, timeout=TIMEOUT) as answer:
                 await answer.read()
-                failed = answer.status >= 500
+                failed = answer.status == 500  # of the policy server; a gateway without a backend says 502 or 503
         except (aiohttp.ClientError, TimeoutError):
             failed = False  # the road, not the model: a breach begins with an answer that says so
         if failed and bad:
