@@ -57,10 +57,7 @@ async def breaches(
         traffic.calm()
         assert traffic.first_failure is not None
         found.append(done - traffic.first_failure)
-        print(
-            f"  learnloop  {name} release {release}: weight 0 after {found[-1]:.2f} s, {traffic.failed} failed requests",
-            flush=True,
-        )
+        print(f"  learnloop  {name} release {release}: {traffic.told(found[-1])}", flush=True)
 
 
 def _at(weights: Weights, name: str, weight: int) -> bool:

@@ -186,7 +186,4 @@ async def breaches(
         traffic.calm()
         assert traffic.first_failure is not None
         found.append(done - traffic.first_failure)
-        print(
-            f"  flagger    {name} release {release}: weight 0 after {found[-1]:.2f} s, {traffic.failed} failed requests",
-            flush=True,
-        )
+        print(f"  flagger    {name} release {release}: {traffic.told(found[-1])}", flush=True)

@@ -35,6 +35,10 @@ class Traffic:
         """No more of those."""
         self.breaching = False
 
+    def told(self, seconds: float) -> str:
+        """One line about a breach that was over after `seconds`."""
+        return f"weight 0 after {seconds:.2f} s and {self.failed} failed requests"
+
     async def run(self) -> None:
         """Send for ever; an answer that is late holds up nobody."""
         due = time.monotonic()
