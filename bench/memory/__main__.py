@@ -13,6 +13,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+import asyncpg
 import numpy as np
 from bench.memory import arms, load
 from bench.memory.data import Agent, generate
@@ -152,47 +153,50 @@ async def speed(product: Product, agents: Sequence[Agent]) -> dict[str, float]:
 async def measure() -> dict[str, Any]:
     """Everything."""
     agents = generate(AGENTS, MEMORIES, LARGE, QUESTIONS, seed=2026)
-    total = sum(len(agent.texts) for agent in agents)
     figures: dict[str, Any] = {"agents": AGENTS, "memories_each": MEMORIES, "memories_large": LARGE}
     figures |= {"load_average_before": round(os.getloadavg()[0], 2), "cores": os.cpu_count()}
     with postgres() as server, tempfile.TemporaryDirectory() as directory:
         server.psql("CREATE DATABASE ours; CREATE DATABASE others;")
-        product = Product(server.get_uri("ours"), Path(directory), INDEX_CHECK_SECONDS="2")
-        product.start()
-        say(f"storing {total} memories through the API …")
-        started = time.perf_counter()
-        ids = await fill(product, agents)
-        figures["filled_per_s_one_writer"] = round(total / (time.perf_counter() - started), 1)
-        import asyncpg
+        with Product(server.get_uri("ours"), Path(directory), INDEX_CHECK_SECONDS="2") as product:
+            figures |= await compare(server, product, agents)
+    return figures | {"load_average_after": round(os.getloadavg()[0], 2)}
 
-        watcher = await asyncpg.connect(server.get_uri("ours"))
-        figures["indexed_after_last_ack_s"] = round(await wait_indexed(watcher, total, True), 2)
-        await watcher.execute("VACUUM ANALYZE memory_vec; VACUUM ANALYZE agent_memories")
-        say("loading the other arms …")
-        other = await arms.load(server.get_uri("others"), agents)
-        product.stop()
-        figures["cold_start_s"] = round(float(np.median([_restart(product) for _ in range(5)])), 3)
-        await asyncio.sleep(3)
-        say("asking …")
-        small = [recall_at_10(product, agent, ids[agent.name]) for agent in agents[:-1:10]]
-        large, plan = recall_at_10(product, agents[-1], ids["agent-large"])
-        figures |= {"recall_at_10_small": round(float(np.mean([s[0] for s in small])), 4), "plan_small": small[0][1]}
-        figures |= {"recall_at_10_large": round(large, 4), "plan_large": plan}
-        figures |= await speed(product, agents[:-1])
-        slow = await load.closed(product.port, retrievals(agents[-1:]), 1, SECONDS / 2)
-        figures |= {"large_agent_p50_ms": slow.p50, "large_agent_p99_ms": slow.p99}
-        peers = await arms.measure(other, agents, SERIAL)
-        figures |= {f"{arm}_{key}": value for arm, found in peers.items() for key, value in asdict(found).items()}
-        figures["specified_ivfflat_recall_at_10"] = await arms.specified_index_recall(other, agents)
-        figures["ours_over_asyncpg_floor_p50"] = round(figures["one_client_p50_ms"] / peers["asyncpg_floor"].p50, 2)
-        figures["rss_mib"] = round(product.rss_mib(), 1)
-        say("storing …")
-        figures |= await stores(product)
-        figures["rss_mib_after_stores"] = round(product.rss_mib(), 1)
-        product.stop()
-        await other.close()
-        await watcher.close()
-    figures["load_average_after"] = round(os.getloadavg()[0], 2)
+
+async def compare(server: Any, product: Product, agents: Sequence[Agent]) -> dict[str, Any]:
+    """Ours and every arm, on the same data in the same server, one after the other."""
+    figures: dict[str, Any] = {}
+    total = sum(len(agent.texts) for agent in agents)
+    say(f"storing {total} memories through the API …")
+    started = time.perf_counter()
+    ids = await fill(product, agents)
+    figures["filled_per_s_one_writer"] = round(total / (time.perf_counter() - started), 1)
+    watcher = await asyncpg.connect(server.get_uri("ours"))
+    figures["indexed_after_last_ack_s"] = round(await wait_indexed(watcher, total, True), 2)
+    for table in ("memory_vec", "agent_memories"):
+        await watcher.execute(f"VACUUM ANALYZE {table}")
+    say("loading the other arms …")
+    other = await arms.load(server.get_uri("others"), agents)
+    product.stop()
+    figures["cold_start_s"] = round(float(np.median([_restart(product) for _ in range(5)])), 3)
+    await asyncio.sleep(3)
+    say("asking …")
+    small = [recall_at_10(product, agent, ids[agent.name]) for agent in agents[:-1:10]]
+    large, plan = recall_at_10(product, agents[-1], ids["agent-large"])
+    figures |= {"recall_at_10_small": round(float(np.mean([s[0] for s in small])), 4), "plan_small": small[0][1]}
+    figures |= {"recall_at_10_large": round(large, 4), "plan_large": plan}
+    figures |= await speed(product, agents[:-1])
+    slow = await load.closed(product.port, retrievals(agents[-1:]), 1, SECONDS / 2)
+    figures |= {"large_agent_p50_ms": slow.p50, "large_agent_p99_ms": slow.p99}
+    peers = await arms.measure(other, agents, SERIAL)
+    figures |= {f"{arm}_{key}": value for arm, found in peers.items() for key, value in asdict(found).items()}
+    figures["specified_ivfflat_recall_at_10"] = await arms.specified_index_recall(other, agents)
+    figures["ours_over_asyncpg_floor_p50"] = round(figures["one_client_p50_ms"] / peers["asyncpg_floor"].p50, 2)
+    figures["rss_mib"] = round(product.rss_mib(), 1)
+    say("storing …")
+    figures |= await stores(product)
+    figures["rss_mib_after_stores"] = round(product.rss_mib(), 1)
+    await other.close()
+    await watcher.close()
     return figures
 
 

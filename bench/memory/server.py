@@ -74,6 +74,13 @@ class Product:
         with urllib.request.urlopen(request, timeout=60) as answer:
             return json.load(answer)
 
+    def __enter__(self) -> "Product":
+        self.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+
     def stop(self) -> None:
         """As Kubernetes does."""
         if self._process:

@@ -50,6 +50,7 @@ class Config(BaseModel):
     exact_up_to: int = Field(
         default=20_000, ge=1, description="memories of an agent; above, it gets an HNSW of its own"
     )
+    memories_per_agent: int | None = Field(default=None, ge=1, description="above, the least valuable are forgotten")
     index_check_seconds: float = Field(default=60.0, gt=0, le=3600, description="how often large agents are looked for")
     log_level: Literal["DEBUG", "INFO", "WARNING", "ERROR"] = "INFO"
 

@@ -16,6 +16,8 @@ from learnloop_memory.experience.bus import Bus
 from learnloop_memory.experience.consumer import STREAM_DURABLE, TrajectoryConsumer
 from learnloop_memory.experience.pull import Handler, consumer_config, pull_forever
 from learnloop_memory.experience.streams import TRAINING, TRAJECTORIES
+from learnloop_memory.life.distil import CountingDistiller, Distiller
+from learnloop_memory.life.forgetting import forget_surplus
 from learnloop_memory.memory.big import BigAgents
 from learnloop_memory.memory.embedder import Embedder, HashingEmbedder
 from learnloop_memory.memory.episodes import EpisodeMemories
@@ -51,6 +53,7 @@ class Service:
         self.runs = Runs(self.db, self.blobs, self.metrics)
         self.auth = Authenticator(config)
         self.embedder: Embedder = HashingEmbedder()
+        self.distiller: Distiller = CountingDistiller()
         self._indexer = Indexer(self.db, self.embedder)
         self._big = BigAgents(self.db, self.embedder, config.dsn.get_secret_value(), above=config.exact_up_to)
         self.recalls = RecallLog(self.db)
@@ -164,13 +167,18 @@ class Service:
             await asyncio.sleep(INDEX_SECONDS)
 
     async def _maintain(self) -> None:
-        """Indexes of agents that outgrew the exact scan."""
+        """Indexes of agents that outgrew the exact scan, and the budget of every agent."""
         await self.db.ready.wait()
         while True:
             with suppress(Unavailable):
                 for namespace in await self.db.namespaces():
                     await self._try(self._big.run, namespace)
+                    if self.config.memories_per_agent is not None:
+                        await self._try(self._forget, namespace)
             await asyncio.sleep(self.config.index_check_seconds)
+
+    async def _forget(self, namespace: str) -> int:
+        return await forget_surplus(self.db, namespace, self.config.memories_per_agent or 0)
 
     async def _retain(self) -> None:
         await self.db.ready.wait()

@@ -8,12 +8,23 @@ from fastapi import FastAPI
 from fastapi.openapi.utils import get_openapi
 
 from learnloop_api.wire.trajectory import Trajectory
-from learnloop_memory.api import agents, artifacts, errors, feedback, health, memory, rewards, training, trajectories
+from learnloop_memory.api import (
+    agents,
+    artifacts,
+    errors,
+    feedback,
+    health,
+    life,
+    memory,
+    rewards,
+    training,
+    trajectories,
+)
 from learnloop_memory.api.limits import Limits
 from learnloop_memory.config import Config
 from learnloop_memory.service import Service
 
-ROUTERS = (trajectories, agents, rewards, memory, feedback, artifacts, training, health)
+ROUTERS = (trajectories, agents, rewards, memory, feedback, life, artifacts, training, health)
 
 
 def create_app(config: Config) -> FastAPI:

@@ -96,7 +96,7 @@ class BigAgents:
                 (
                     name,
                     f"memory_vec USING hnsw ((embedding::halfvec({dimensions})) halfvec_ip_ops)"
-                    f" WITH (m = 24, ef_construction = 128)"
+                    f" WITH (m = 16, ef_construction = 96)"
                     f" WHERE {scope} AND embedder = {_literal(self._embedder.name)}",
                 ),
                 (f"words_{name}", f"agent_memories USING gin (to_tsvector('simple', text)) WHERE {scope}"),

@@ -1,0 +1,225 @@
+"""The life of an agent's memory: consolidation, forgetting, origins, snapshots, moving it about."""
+
+from dataclasses import asdict
+from typing import Annotated, Any
+from uuid import UUID
+
+import orjson
+from fastapi import APIRouter, Query, Request, Response
+from fastapi.responses import StreamingResponse
+from pydantic import Field, ValidationError
+
+from learnloop_api.wire.base import Name, Timestamp
+from learnloop_memory.api.common import Caller, Input, Svc, answer
+from learnloop_memory.api.memory import MAX_BATCH, StoreMemory
+from learnloop_memory.errors import Invalid
+from learnloop_memory.life import forgetting, origins, snapshots, transfer
+from learnloop_memory.life.consolidate import consolidate
+from learnloop_memory.life.states import pin
+from learnloop_memory.memory.store import NewMemory, store_many
+
+router = APIRouter(prefix="/api/v1/memory", tags=["memory life"])
+SnapshotName = Annotated[str, Field(min_length=1, max_length=128, pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$")]
+AgentQuery = Annotated[Name, Query()]
+
+
+class Consolidate(Input):
+    """Whose memory; a dry run says what would happen."""
+
+    agent_id: Name
+    dry_run: bool = False
+
+
+class Forget(Input):
+    """Whose memory, and how many memories it may keep."""
+
+    agent_id: Name
+    budget: int = Field(ge=0, le=10_000_000, description="memories to keep; pinned ones stay above it")
+    dry_run: bool = False
+
+
+class Origin(Input):
+    """One origin, or with a trailing * every origin that begins like this."""
+
+    origin: Annotated[str, Field(min_length=2, max_length=256)]
+    action: origins.Action
+    agent_id: Name | None = Field(default=None, description="left out: every agent of the namespace")
+    dry_run: bool = Field(default=False, description="only say how far it reached")
+
+
+class Pin(Input):
+    """Pinned memories neither expire nor are forgotten."""
+
+    pinned: bool
+
+
+class TakeSnapshot(Input):
+    """A name for the agent's memory as it is now."""
+
+    agent_id: Name
+    name: SnapshotName
+
+
+class Fork(Input):
+    """Copies a snapshot into an agent that has no memory yet."""
+
+    agent_id: Name
+    name: SnapshotName
+    into: Name
+
+
+class Delete(Input):
+    """What to delete for good."""
+
+    agent_id: Name
+    ids: list[UUID] = Field(min_length=1, max_length=MAX_BATCH)
+
+
+@router.post("/consolidate")
+async def post_consolidate(body: Consolidate, service: Svc, caller: Caller) -> Response:
+    """Ends duplicates and echoes, and distils episodes into facts and procedures."""
+    done = await consolidate(service.db, caller.namespace, body.agent_id, service.distiller, dry_run=body.dry_run)
+    service.stored(caller.namespace)
+    return answer(asdict(done))
+
+
+@router.post("/forget")
+async def post_forget(body: Forget, service: Svc, caller: Caller) -> Response:
+    """Forgets the least valuable memories above the budget; `as_of` still finds them until retention is over."""
+    done = await forgetting.forget(service.db, caller.namespace, body.agent_id, body.budget, dry_run=body.dry_run)
+    return answer(asdict(done))
+
+
+@router.post("/origins")
+async def post_origin(body: Origin, service: Svc, caller: Caller) -> Response:
+    """Quarantines, releases or rolls back everything that came from an origin, and what was distilled from it."""
+    done = await origins.act(
+        service.db, caller.namespace, body.origin, body.action, agent=body.agent_id, dry_run=body.dry_run
+    )
+    return answer(asdict(done))
+
+
+@router.post("/snapshots", status_code=201)
+async def post_snapshot(body: TakeSnapshot, service: Svc, caller: Caller) -> Response:
+    """Names this instant of the agent's memory."""
+    return answer(asdict(await snapshots.take(service.db, caller.namespace, body.agent_id, body.name)), 201)
+
+
+@router.get("/snapshots")
+async def get_snapshots(agent_id: AgentQuery, service: Svc, caller: Caller) -> Response:
+    """The agent's snapshots, newest first."""
+    found = await snapshots.list_all(service.db, caller.namespace, agent_id)
+    return answer({"snapshots": [asdict(item) for item in found]})
+
+
+@router.delete("/snapshots", status_code=204)
+async def delete_snapshot(
+    agent_id: AgentQuery, name: Annotated[SnapshotName, Query()], service: Svc, caller: Caller
+) -> Response:
+    """Forgets the name; the memories stay."""
+    await snapshots.drop(service.db, caller.namespace, agent_id, name)
+    return Response(status_code=204)
+
+
+@router.post("/snapshots/restore")
+async def post_restore(body: TakeSnapshot, service: Svc, caller: Caller) -> Response:
+    """Makes the agent's memory what it was then."""
+    return answer(await snapshots.restore(service.db, caller.namespace, body.agent_id, body.name))
+
+
+@router.post("/snapshots/fork", status_code=201)
+async def post_fork(body: Fork, service: Svc, caller: Caller) -> Response:
+    """Gives another agent a copy of the memory as it was then."""
+    copied = await snapshots.fork(service.db, caller.namespace, body.agent_id, body.name, body.into)
+    service.stored(caller.namespace)
+    return answer({"copied": copied}, 201)
+
+
+@router.get("/entries")
+async def get_entries(
+    agent_id: AgentQuery,
+    service: Svc,
+    caller: Caller,
+    limit: Annotated[int, Query(ge=1, le=500)] = 100,
+    after: Annotated[UUID | None, Query(description="`next` of the page before")] = None,
+    ended: Annotated[bool, Query(description="retired and expired ones too, with why")] = False,
+) -> Response:
+    """The agent's memories in the order they were stored, page by page."""
+    rows = await transfer.page(service.db, caller.namespace, agent_id, limit=limit, after=after, ended=ended)
+    return answer({"memories": rows, "next": rows[-1]["id"] if len(rows) == limit else None})
+
+
+@router.put("/entries/{id}/pin", status_code=204)
+async def put_pin(id: UUID, body: Pin, service: Svc, caller: Caller) -> Response:
+    """Pins a memory, or lets it go the way of the others again."""
+    async with service.db.tenant(caller.namespace) as connection:
+        await pin(connection, caller.namespace, id, body.pinned)
+    return Response(status_code=204)
+
+
+@router.post("/delete")
+async def post_delete(body: Delete, service: Svc, caller: Caller) -> Response:
+    """Deletes the named memories for good."""
+    deleted = await transfer.delete(service.db, caller.namespace, body.agent_id, body.ids)
+    return answer({"deleted": deleted})
+
+
+@router.get("/export")
+async def get_export(
+    agent_id: AgentQuery, service: Svc, caller: Caller, as_of: Annotated[Timestamp | None, Query()] = None
+) -> Response:
+    """One line of JSON for each memory."""
+    lines = transfer.export(service.db, caller.namespace, agent_id, as_of)
+    return StreamingResponse(lines, media_type="application/x-ndjson")
+
+
+_NDJSON: dict[str, Any] = {
+    "requestBody": {"required": True, "content": {"application/x-ndjson": {"schema": {"type": "string"}}}}
+}
+_TAKEN = frozenset(StoreMemory.model_fields) - {"agent_id", "ttl_seconds", "idempotency_key"} | {"id"}
+
+
+@router.post("/import", status_code=201, openapi_extra=_NDJSON)
+async def post_import(request: Request, agent_id: AgentQuery, service: Svc, caller: Caller) -> Response:
+    """Stores the lines of an export as this agent's memories, all or none; the same line again is stored once."""
+    lines = [line for line in (await request.body()).splitlines() if line.strip()]
+    if not 1 <= len(lines) <= MAX_BATCH:
+        raise Invalid(f"send 1 to {MAX_BATCH} lines at a time", field="body", value=len(lines))
+    memories = [_imported(agent_id, number, line) for number, line in enumerate(lines, 1)]
+    stored = await store_many(service.db, caller.namespace, memories)
+    service.stored(caller.namespace)
+    return answer({"imported": sum(not known for _, known in stored), "known": sum(known for _, known in stored)}, 201)
+
+
+class _Line(StoreMemory):
+    id: UUID
+
+
+def _imported(agent: str, number: int, line: bytes) -> NewMemory:
+    try:
+        fields = orjson.loads(line)
+        if not isinstance(fields, dict):
+            raise ValueError("not a JSON object")
+        known = {name: value for name, value in fields.items() if name in _TAKEN}
+        body = _Line.model_validate_json(orjson.dumps(known | {"agent_id": agent}))
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        where = ".".join(str(part) for part in first["loc"])
+        raise Invalid(f"line {number}: {first['msg']}; correct the line and send all again", field=where) from None
+    except ValueError as error:
+        raise Invalid(f"line {number}: {error}; correct the line and send all again", field="body") from None
+    memory = body.memory()
+    return NewMemory(
+        agent=memory.agent,
+        memory_type=memory.memory_type,
+        content=memory.content,
+        importance=memory.importance,
+        source="import",
+        origin=memory.origin or "import",
+        provenance={"imported": str(body.id)},
+        session_id=memory.session_id,
+        idempotency_key=f"import:{body.id}",
+        pinned=memory.pinned,
+        valid_from=memory.valid_from,
+        valid_to=memory.valid_to,
+    )

@@ -1,0 +1,1 @@
+"""How memories live: forgetting, consolidation, provenance, snapshots, moving them about."""

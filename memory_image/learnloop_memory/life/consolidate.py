@@ -1,0 +1,120 @@
+"""Consolidation of one agent's memory: duplicates and echoes end, episodes become facts and procedures."""
+
+from collections import Counter
+from dataclasses import dataclass
+from typing import Any
+from uuid import UUID
+
+import orjson
+
+from learnloop_memory.life.distil import Distiller, episode
+from learnloop_memory.life.duplicates import Item, Superfluous, duplicates, echoes
+from learnloop_memory.life.states import retire
+from learnloop_memory.memory.kinds import POLICIES
+from learnloop_memory.memory.store import NewMemory, insert
+from learnloop_memory.store.database import Database
+
+MOST = 20_000  # memories looked at in one pass, the newest
+EXAMPLES = 20
+_HELD = """
+SELECT m.id, m.memory_type, m.text, m.content, m.importance, m.pinned, m.source, m.origin,
+    extract(epoch FROM m.created_at)::float8 AS created, coalesce(u.helped - u.hurt, 0) AS earned
+FROM agent_memories m LEFT JOIN memory_use u ON u.namespace = m.namespace AND u.memory_id = m.id
+WHERE m.namespace = $1 AND m.agent_id = $2 AND m.state = 'active' AND m.ends_at > now()
+ORDER BY m.created_at DESC, m.id DESC LIMIT $3
+"""
+_SHOWN = """
+SELECT extract(epoch FROM l.created_at)::float8 AS at, m.id, m.text FROM (
+    SELECT created_at, unnest(memory_ids[1:shown]) AS id FROM recall_log
+    WHERE namespace = $1 AND agent_id = $2 ORDER BY created_at DESC LIMIT 5000) l
+JOIN agent_memories m ON m.namespace = $1 AND m.id = l.id
+"""
+_LOCK = "SELECT pg_advisory_xact_lock(hashtextextended($1 || '/' || $2, 7))"
+
+
+@dataclass(frozen=True)
+class Consolidated:
+    """What a pass did, or would do: counts, the share of junk it found, and the first twenty of it."""
+
+    agent_id: str
+    looked_at: int
+    duplicates: int
+    echoes: int
+    distilled: int
+    junk_ratio: float
+    dry_run: bool
+    examples: list[dict[str, Any]]
+
+
+async def consolidate(
+    db: Database, namespace: str, agent: str, distiller: Distiller, *, dry_run: bool = False
+) -> Consolidated:
+    """One pass. Doing it twice changes nothing more; two at once wait for one another.
+
+    Raises:
+        Unavailable: nothing was changed.
+    """
+    async with db.tenant(namespace) as connection:
+        await connection.execute(_LOCK, namespace, agent)
+        rows = await connection.fetch(_HELD, namespace, agent, MOST)
+        shown = [(row["at"], row["id"], row["text"]) for row in await connection.fetch(_SHOWN, namespace, agent)]
+        junk = superfluous([_item(row) for row in rows], shown)
+        facts = _new_facts(rows, distiller, agent)
+        if not dry_run:
+            await _apply(connection, namespace, agent, junk)
+            await _replace(connection, namespace, agent, rows, facts)
+    kinds = Counter(entry.kind for entry in junk)
+    return Consolidated(
+        agent_id=agent,
+        looked_at=len(rows),
+        duplicates=kinds["duplicate"],
+        echoes=kinds["echo"],
+        distilled=len(facts),
+        junk_ratio=round(len(junk) / max(len(rows), 1), 4),
+        dry_run=dry_run,
+        examples=[{"id": entry.id, "says_the_same_as": entry.by, "kind": entry.kind} for entry in junk[:EXAMPLES]],
+    )
+
+
+def superfluous(items: list[Item], shown: list[tuple[float, UUID, str]]) -> list[Superfluous]:
+    """Echoes first: what remains is compared with what is no echo, so nothing ends in favour of junk."""
+    junk = echoes([item for item in items if POLICIES[item.memory_type].consolidates], shown)  # type: ignore[index]
+    echoed = {entry.id for entry in junk}
+    rest = [item for item in items if item.id not in echoed and POLICIES[item.memory_type].consolidates]  # type: ignore[index]
+    return junk + duplicates(rest)
+
+
+def _item(row: Any) -> Item:
+    return Item(
+        row["id"],
+        row["memory_type"],
+        row["text"],
+        row["created"],
+        standing=row["importance"] + row["earned"],
+        pinned=row["pinned"],
+        # Each episode is an event of its own, however alike two of them read; distilled memories have their own rule.
+        distilled=row["source"] in ("consolidation", "episode"),
+    )
+
+
+def _new_facts(rows: list[Any], distiller: Distiller, agent: str) -> list[NewMemory]:
+    told = [episode(str(row["id"]), orjson.loads(row["content"])) for row in rows if row["memory_type"] == "episodic"]
+    facts = distiller.distil(agent, [item for item in told if item is not None])
+    known = {row["origin"]: orjson.loads(row["content"]) for row in rows if row["source"] == "consolidation"}
+    return [fact for fact in facts if known.get(fact.origin) != fact.content]
+
+
+async def _apply(connection: Any, namespace: str, agent: str, junk: list[Superfluous]) -> None:
+    for kind in ("duplicate", "echo"):
+        chosen = [entry for entry in junk if entry.kind == kind]
+        await retire(connection, namespace, agent, [entry.id for entry in chosen], kind, [entry.by for entry in chosen])
+
+
+async def _replace(connection: Any, namespace: str, agent: str, rows: list[Any], facts: list[NewMemory]) -> None:
+    """The new version of a fact takes the place of the old one, which `as_of` still finds."""
+    new = {fact.origin: fact.id for fact in facts}
+    old = [row for row in rows if row["source"] == "consolidation" and row["origin"] in new]
+    await insert(connection, namespace, facts)
+    await retire(
+        connection, namespace, agent, [row["id"] for row in old], "superseded", [new[row["origin"]] for row in old]
+    )

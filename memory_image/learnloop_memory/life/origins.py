@@ -1,0 +1,69 @@
+"""Provenance at work: everything from one origin out of recall at once, and back, or out for good.
+
+A poisoned page or a wrong import is known by where it came from, not by its ids. What was distilled from it goes too.
+"""
+
+from dataclasses import dataclass
+from typing import Any, Literal
+from uuid import UUID
+
+from learnloop_memory.life.states import Retired, retire, revive
+from learnloop_memory.store.database import Database
+
+Action = Literal["quarantine", "release", "rollback"]
+_STATE: dict[Action, Retired] = {"quarantine": "quarantined", "rollback": "rolled-back"}
+
+# A trailing * takes every origin that begins like this. What consolidation made out of the chosen ones follows, in as
+# many steps as it takes.
+_REACHED = """
+WITH RECURSIVE reached AS (
+    SELECT id, agent_id, state FROM agent_memories
+    WHERE namespace = $1 AND ($2::text IS NULL OR agent_id = $2) AND origin <> ''
+        AND CASE WHEN $4 THEN starts_with(origin, $3) ELSE origin = $3 END
+    UNION
+    SELECT m.id, m.agent_id, m.state FROM agent_memories m JOIN reached r ON m.agent_id = r.agent_id
+    WHERE m.namespace = $1 AND m.source = 'consolidation' AND m.provenance->'from' ? r.id::text
+)
+SELECT id, agent_id, state FROM reached WHERE state = ANY($5::text[]) ORDER BY agent_id, id
+"""
+_RECALLS = "SELECT count(*) FROM recall_log WHERE namespace = $1 AND memory_ids[1:shown] && $2::uuid[]"
+
+
+@dataclass(frozen=True)
+class Blast:
+    """How far an origin reached: memories by agent, and how many recalls showed at least one of them."""
+
+    origin: str
+    action: Action
+    memories: int
+    agents: dict[str, int]
+    recalls: int
+    dry_run: bool
+
+
+async def act(db: Database, namespace: str, origin: str, action: Action, *, agent: str | None, dry_run: bool) -> Blast:
+    """Quarantines an origin, releases it again, or rolls it back. A rollback takes what is quarantined with it.
+
+    Raises:
+        Unavailable: nothing was changed.
+    """
+    states = {"quarantine": ["active"], "release": ["quarantined"], "rollback": ["active", "quarantined"]}[action]
+    prefix = origin.endswith("*")
+    async with db.tenant(namespace) as connection:
+        rows = await connection.fetch(_REACHED, namespace, agent, origin.removesuffix("*"), prefix, states)
+        reached: dict[str, list[UUID]] = {}
+        for row in rows:
+            reached.setdefault(row["agent_id"], []).append(row["id"])
+        recalls = await connection.fetchval(_RECALLS, namespace, [row["id"] for row in rows])
+        if not dry_run:
+            for name, ids in reached.items():
+                await _apply(connection, namespace, name, ids, action)
+    agents = {name: len(ids) for name, ids in reached.items()}
+    return Blast(origin, action, len(rows), agents, recalls, dry_run)
+
+
+async def _apply(connection: Any, namespace: str, agent: str, ids: list[UUID], action: Action) -> None:
+    if action != "quarantine":
+        await revive(connection, namespace, agent, ids)
+    if action != "release":
+        await retire(connection, namespace, agent, ids, _STATE[action])

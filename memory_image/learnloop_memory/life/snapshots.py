@@ -1,0 +1,123 @@
+"""Snapshots: names for instants. Taking one costs a row; the memories keep both of their times anyway."""
+
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from learnloop_memory.errors import ApiError
+from learnloop_memory.ids import uuid7
+from learnloop_memory.life.states import retire, revive
+from learnloop_memory.store.database import Database
+
+MOST_SNAPSHOTS = 100
+_TAKE = """
+INSERT INTO memory_snapshots (namespace, agent_id, name) VALUES ($1, $2, $3) ON CONFLICT DO NOTHING RETURNING taken_at
+"""
+_GET = "SELECT taken_at FROM memory_snapshots WHERE namespace = $1 AND agent_id = $2 AND name = $3"
+_LIST = """
+SELECT name, taken_at FROM memory_snapshots WHERE namespace = $1 AND agent_id = $2 ORDER BY taken_at DESC, name
+"""
+_DROP = "DELETE FROM memory_snapshots WHERE namespace = $1 AND agent_id = $2 AND name = $3"
+# What the agent had at $3: stored by then, and not retired by then.
+_HAD = "namespace = $1 AND agent_id = $2 AND created_at <= $3 AND (retired_at IS NULL OR retired_at > $3)"
+_LATER = "SELECT id FROM agent_memories WHERE namespace = $1 AND agent_id = $2 AND created_at > $3 AND state = 'active'"
+_ENDED = f"SELECT id FROM agent_memories WHERE {_HAD} AND state <> 'active'"
+_FORK = """
+WITH copied AS (
+    INSERT INTO agent_memories (namespace, id, agent_id, memory_type, content, text, importance, source, origin,
+        provenance, session_id, pinned, valid_from, valid_to, expires_at, ends_at)
+    SELECT namespace, t.new_id, $3, memory_type, content, text, importance, source, origin,
+        coalesce(provenance, '{}') || jsonb_build_object('forked_from', $2::text, 'original', id),
+        session_id, pinned, coalesce(valid_from, created_at), valid_to, expires_at,
+        coalesce(least(CASE WHEN NOT pinned THEN expires_at END, valid_to), 'infinity')
+    FROM agent_memories m JOIN unnest($4::uuid[], $5::uuid[]) AS t(old_id, new_id) ON m.id = t.old_id
+    WHERE m.namespace = $1
+    RETURNING namespace, agent_id, id
+)
+INSERT INTO memory_pending SELECT namespace, agent_id, id FROM copied
+"""
+_IDS = f"SELECT id FROM agent_memories WHERE {_HAD} AND (ends_at > now() OR state <> 'active') ORDER BY created_at, id"
+_HAS_ANY = "SELECT EXISTS(SELECT 1 FROM agent_memories WHERE namespace = $1 AND agent_id = $2)"
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """A name and its instant."""
+
+    name: str
+    taken_at: datetime
+
+
+async def take(db: Database, namespace: str, agent: str, name: str) -> Snapshot:
+    """Names this instant.
+
+    Raises:
+        ApiError: 409, the name is taken or there are 100 already.
+    """
+    async with db.tenant(namespace) as connection:
+        if len(await connection.fetch(_LIST, namespace, agent)) >= MOST_SNAPSHOTS:
+            raise ApiError(409, "an agent has at most 100 snapshots; delete one first", field="name", value=name)
+        taken = await connection.fetchval(_TAKE, namespace, agent, name)
+    if taken is None:
+        raise ApiError(409, "a snapshot of this agent has this name; choose another", field="name", value=name)
+    return Snapshot(name, taken)
+
+
+async def list_all(db: Database, namespace: str, agent: str) -> list[Snapshot]:
+    """An agent's snapshots, newest first."""
+    async with db.tenant(namespace) as connection:
+        return [Snapshot(row["name"], row["taken_at"]) for row in await connection.fetch(_LIST, namespace, agent)]
+
+
+async def drop(db: Database, namespace: str, agent: str, name: str) -> None:
+    """Forgets a name; what only it kept from being deleted goes with the next retention.
+
+    Raises:
+        ApiError: 404, there is no such snapshot.
+    """
+    async with db.tenant(namespace) as connection:
+        await _instant(connection, namespace, agent, name)
+        await connection.execute(_DROP, namespace, agent, name)
+
+
+async def restore(db: Database, namespace: str, agent: str, name: str) -> dict[str, int]:
+    """Makes the memory what it was: later memories are retired, retired ones come back. Itself undone by a snapshot
+    taken before it.
+
+    Raises:
+        ApiError: 404, there is no such snapshot.
+        Unavailable: nothing was changed.
+    """
+    async with db.tenant(namespace) as connection:
+        at = await _instant(connection, namespace, agent, name)
+        later = [row["id"] for row in await connection.fetch(_LATER, namespace, agent, at)]
+        ended = [row["id"] for row in await connection.fetch(_ENDED, namespace, agent, at)]
+        removed = await retire(connection, namespace, agent, later, "replaced")
+        returned = await revive(connection, namespace, agent, ended)
+    return {"removed": len(removed), "returned": len(returned)}
+
+
+async def fork(db: Database, namespace: str, agent: str, name: str, into: str) -> int:
+    """Copies what the agent had then to another agent that has no memory yet; returns how many memories that were.
+
+    Raises:
+        ApiError: 404, there is no such snapshot; 409, the other agent has memories.
+        Unavailable: nothing was copied.
+    """
+    async with db.tenant(namespace) as connection:
+        at = await _instant(connection, namespace, agent, name)
+        if await connection.fetchval(_HAS_ANY, namespace, into):
+            raise ApiError(
+                409, "this agent has memories already; fork into one that has none", field="into", value=into
+            )
+        ids = [row["id"] for row in await connection.fetch(_IDS, namespace, agent, at)]
+        await connection.execute(_FORK, namespace, agent, into, ids, [uuid7() for _ in ids])
+    return len(ids)
+
+
+async def _instant(connection: Any, namespace: str, agent: str, name: str) -> datetime:
+    at = await connection.fetchval(_GET, namespace, agent, name)
+    if at is None:
+        raise ApiError(404, "this agent has no snapshot of this name; list them first", field="name", value=name)
+    found: datetime = at
+    return found

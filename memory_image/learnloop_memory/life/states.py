@@ -1,0 +1,66 @@
+"""Taking memories out of recall and bringing them back. Nothing is deleted here: `as_of` still sees what was."""
+
+from collections.abc import Sequence
+from typing import Any, Literal
+from uuid import UUID
+
+from learnloop_memory.errors import ApiError
+
+Retired = Literal["forgotten", "duplicate", "echo", "superseded", "quarantined", "rolled-back", "replaced"]
+
+# First the wide row, whose lock the indexer respects; then the narrow one, which is there by then or never will be.
+_RETIRE = """
+UPDATE agent_memories m SET state = $3, retired_at = now(), ends_at = least(ends_at, now()), superseded_by = t.by
+FROM unnest($4::uuid[], $5::uuid[]) AS t(id, by)
+WHERE m.namespace = $1 AND m.agent_id = $2 AND m.id = t.id AND m.state = 'active' RETURNING m.id
+"""
+_REVIVE = """
+UPDATE agent_memories m SET state = 'active', retired_at = NULL, superseded_by = NULL,
+    ends_at = coalesce(least(CASE WHEN NOT pinned THEN expires_at END, valid_to), 'infinity')
+WHERE m.namespace = $1 AND m.agent_id = $2 AND m.id = ANY($3::uuid[]) AND m.state <> 'active' RETURNING m.id
+"""
+_FOLLOW = """
+UPDATE memory_vec v SET visible_to = m.ends_at FROM agent_memories m
+WHERE v.namespace = $1 AND v.agent_id = $2 AND v.memory_id = ANY($3::uuid[])
+    AND m.namespace = v.namespace AND m.id = v.memory_id
+"""
+_PIN = """
+UPDATE agent_memories m SET pinned = $3,
+    ends_at = coalesce(least(CASE WHEN NOT $3 THEN expires_at END, valid_to), 'infinity')
+WHERE m.namespace = $1 AND m.id = $2 AND m.state = 'active' RETURNING agent_id
+"""
+
+
+async def retire(
+    connection: Any,
+    namespace: str,
+    agent: str,
+    ids: Sequence[UUID],
+    state: Retired,
+    superseded_by: Sequence[UUID | None] | None = None,
+) -> list[UUID]:
+    """Ends what is active among these; returns which those were. `superseded_by` names what took each one's place."""
+    rows = await connection.fetch(_RETIRE, namespace, agent, state, list(ids), list(superseded_by or [None] * len(ids)))
+    ended = [row["id"] for row in rows]
+    await connection.execute(_FOLLOW, namespace, agent, ended)
+    return ended
+
+
+async def revive(connection: Any, namespace: str, agent: str, ids: Sequence[UUID]) -> list[UUID]:
+    """Makes these recallable again, as long as they are neither expired nor untrue by now; returns which were not."""
+    rows = await connection.fetch(_REVIVE, namespace, agent, list(ids))
+    back = [row["id"] for row in rows]
+    await connection.execute(_FOLLOW, namespace, agent, back)
+    return back
+
+
+async def pin(connection: Any, namespace: str, identity: UUID, pinned: bool) -> None:
+    """A pinned memory neither expires nor is forgotten.
+
+    Raises:
+        ApiError: 404, there is no such active memory.
+    """
+    agent = await connection.fetchval(_PIN, namespace, identity, pinned)
+    if agent is None:
+        raise ApiError(404, "no active memory has this id in this namespace", field="id", value=identity)
+    await connection.execute(_FOLLOW, namespace, agent, [identity])
