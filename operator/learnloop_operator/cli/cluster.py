@@ -2,11 +2,11 @@
 
 import json
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from datetime import UTC, datetime
 from typing import Any, Protocol, cast
 
-from kubernetes import client, config
+from kubernetes import client, config, watch
 from kubernetes.client.exceptions import ApiException
 from urllib3.exceptions import HTTPError
 
@@ -15,6 +15,7 @@ from learnloop_operator.cli.errors import CommandError
 
 Object = dict[str, Any]
 SECONDS = 10
+WATCH_SECONDS = 240
 KINDS = {
     "learningagents": "LearningAgent",
     "trainingjobs": "TrainingJob",
@@ -40,6 +41,10 @@ class Cluster(Protocol):
     def events(self, body: Object) -> list[Object]: ...
 
     def user(self) -> str: ...
+
+    def listed(self, plural: str) -> tuple[str, dict[str, Object]]: ...
+
+    def watch(self, plural: str, version: str) -> Iterator[tuple[str, Object]]: ...
 
     def dry_run(self, plural: str, body: Object) -> Object: ...
 
@@ -97,6 +102,10 @@ class KubernetesCluster:
 
     def every(self, plural: str) -> list[Object]:
         """All objects of the namespace."""
+        return list(self.listed(plural)[1].values())
+
+    def listed(self, plural: str) -> tuple[str, dict[str, Object]]:
+        """The version of the list, and all objects of the namespace by name."""
         try:
             found = self._objects.list_namespaced_custom_object(
                 GROUP, VERSION, self.namespace, plural, _request_timeout=SECONDS
@@ -107,7 +116,32 @@ class KubernetesCluster:
             raise _refused(error) from error
         except HTTPError as error:
             raise _unreachable(error) from error
-        return cast(list[Object], found["items"])
+        items = cast(list[Object], found["items"])
+        return str(found["metadata"]["resourceVersion"]), {item["metadata"]["name"]: item for item in items}
+
+    def watch(self, plural: str, version: str) -> Iterator[tuple[str, Object]]:
+        """Changes since `version` (ADDED, MODIFIED, DELETED) for a few minutes, or until the API server ends it.
+
+        410 Gone ends it too, silently: the caller lists again.
+        """
+        stream = watch.Watch().stream(
+            self._objects.list_namespaced_custom_object,
+            GROUP,
+            VERSION,
+            self.namespace,
+            plural,
+            resource_version=version,
+            timeout_seconds=WATCH_SECONDS,
+            _request_timeout=(SECONDS, WATCH_SECONDS + SECONDS),
+        )
+        try:
+            for event in stream:
+                yield event["type"], cast(Object, event["object"])
+        except ApiException as error:
+            if error.status != 410:
+                raise _refused(error) from error
+        except HTTPError as error:
+            raise _unreachable(error) from error
 
     def annotate(self, plural: str, name: str, values: Mapping[str, str | None]) -> None:
         """Set annotations; None removes one."""

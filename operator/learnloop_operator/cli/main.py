@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from learnloop_operator.cli import (
     abort,
     approve,
+    get,
     pause,
     plan,
     promote,
@@ -26,7 +27,7 @@ from learnloop_operator.cli.errors import CommandError
 from learnloop_operator.cli.verb import Verb
 
 VERBS: tuple[Verb, ...] = (
-    status, trace, why, plan, train,
+    status, get, trace, why, plan, train,
     approve, reject, pause, resume, skip, promote, restart, retry, abort, undo,
 )  # fmt: skip
 
@@ -55,7 +56,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
             getattr(options, "context", None),
             getattr(options, "namespace", None),
         )
-        print(options.run(cluster, options))
+        said = options.run(cluster, options)
+        if said:
+            print(said)
     except CommandError as error:
         print(f"error: {error}", file=sys.stderr)
         return 1

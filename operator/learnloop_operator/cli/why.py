@@ -7,7 +7,7 @@ from learnloop_operator.cli.output import rows
 from learnloop_operator.cli.output import status as status_of
 
 NAME = "why"
-HELP = "explain a rollout's state in sentences"
+HELP = "explain a rollout: verdict, evidence of each metric, decisions of people, log"
 EVENTS = 20
 
 
@@ -30,9 +30,13 @@ def run(cluster: Cluster, options: argparse.Namespace) -> str:
                 ("verdict", status.get("verdict")),
                 ("blocked", f"{blocked['revision']} since {blocked['at']}: {blocked['message']}" if blocked else None),
                 *_arms(status),
+                *_orders(status),
             ]
         )
     ]
+    for more in (_evidence(status), _decisions(status)):
+        if more:
+            parts.append(more)
     log = cluster.events(body)[-EVENTS:]
     if log:
         parts.append("\n".join(f"{item['at']:%H:%M:%S}  {item['reason']}: {item['note']}" for item in log))
@@ -48,3 +52,42 @@ def _arms(status: Object) -> list[tuple[str, str]]:
             ready = f"{arm.get('readyReplicas') or 0}/{arm.get('replicas') or 0} ready"
             found.append((role, f"{arm['revision']} {arm['uri']}, {ready}{said}"))
     return found
+
+
+def _orders(status: Object) -> list[tuple[str, str]]:
+    """What a person has ordered, and where undo would lead."""
+    hand, last, found = status.get("hand"), status.get("lastStable"), []
+    if hand:
+        found.append(("by hand", f"{hand['verb']} by {hand.get('by')} since {hand['at']}"))
+    if last:
+        found.append(("undo", f"would go back to {last['uri']}"))
+    return found
+
+
+def _evidence(status: Object) -> str:
+    """One line per test: what it found, what it still needs and until about when."""
+    lines = []
+    for item in status.get("evidence") or []:
+        chances = [
+            f"{text} {item[key]:.4f}"
+            for key, text in (("chanceWorse", "P(worse)"), ("chanceFine", "P(not worse)"))
+            if item.get(key) is not None
+        ]
+        due = f", about {item['estimatedAt']}" if item.get("estimatedAt") else ""
+        more = f"{item['neededEpisodes']} more canary episodes{due}" if item.get("neededEpisodes") else ""
+        dry = "dry run" if item.get("dryRun") else ""
+        said = "; ".join(filter(None, [item["verdict"], *chances, more, dry]))
+        lines.append(f"{item['name']}: {item['claim']}: {said}")
+    return "\n".join(["evidence", *(f"  {line}" for line in lines)]) if lines else ""
+
+
+def _decisions(status: Object) -> str:
+    """Who said what, and what became of it."""
+    lines = []
+    for item in status.get("decisions") or []:
+        who = item.get("by") or "somebody who gave no name"
+        claim = "" if item.get("verified") or not item.get("by") else " (as claimed)"
+        where = f" at step {item['step']}" if item.get("step") else ""
+        what = f"{item['verb']} {item.get('revision') or ''}".rstrip()
+        lines.append(f"  {item['at']}  {what}{where} by {who}{claim}: {item['outcome']}: {item['message']}")
+    return "\n".join(["decisions", *lines]) if lines else ""
