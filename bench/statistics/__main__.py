@@ -10,6 +10,8 @@ from collections.abc import Callable
 import numpy as np
 from bench.statistics.evidence import Bools, Floats
 from bench.statistics.exploration import SEQUENTIAL, THRESHOLD, explore, explore_sabotaged
+from bench.statistics.gross import difference as alarm_difference
+from bench.statistics.gross import false_rollbacks, requests_until_right
 from bench.statistics.rollouts import ALPHA, PER_SECOND, Draw, Outcome, agreement, simulate, successes
 from bench.statistics.simulator import walk_on_all_cores, walk_sabotaged
 from bench.statistics.streams import REQUESTS, STEP, TOGETHER, drifting, prompt_requests, returns
@@ -23,6 +25,7 @@ DRIFTS = 200
 SIMULATED_SECONDS = 20.0
 MAX_DROP = 0.05
 SECONDS = 1_800
+LANE_SECONDS = 300
 MOST_TRANSITIONS = 1_000_000
 
 
@@ -123,6 +126,23 @@ def simulation() -> Figures:
     }
 
 
+def fast_lane() -> Figures:
+    """Gross breaches: arms exactly at both default bounds, and arms whose requests begin to fail after five minutes."""
+    assert alarm_difference(500, seed=1) < 1e-9, "the vectorised alarm is not the operator's"
+    figures: Figures = {
+        "fast_lane_rollouts": A_A_ROLLOUTS,
+        "fast_lane_looks_per_rollout": LANE_SECONDS,
+        "fast_lane_false_rollback_rate_at_the_bar": false_rollbacks(A_A_ROLLOUTS, LANE_SECONDS, PER_SECOND, seed=5),
+    }
+    for name, share in (("half", 0.5), ("all", 1.0)):
+        needed = requests_until_right(OTHERS, LANE_SECONDS, PER_SECOND, share, seed=6)
+        figures |= {
+            f"fast_lane_{name}_failing_requests_p50": _quantile(needed, 0.5),
+            f"fast_lane_{name}_failing_requests_p99": _quantile(needed, 0.99),
+        }
+    return figures
+
+
 def exploration() -> Figures:
     """The state graph of `decide`, to its end, for a sequential metric and for a threshold."""
     figures: Figures = {}
@@ -171,6 +191,7 @@ GOALS: tuple[tuple[str, float, float], ...] = (
     ("latency_p90_false_rollback_rate", 0.0, 0.01),
     ("latency_p99_false_rollback_rate", 0.0, 0.01),
     ("drift_false_rollback_rate", 0.0, 0.01),
+    ("fast_lane_false_rollback_rate_at_the_bar", 0.0, 0.001),
     ("drop_median_episodes", 0.0, 300.0),
     ("drop_power", 0.95, 1.0),
     ("false_passes", 0.0, 0.0),
@@ -196,7 +217,7 @@ def main() -> int:
     """Every figure; 1 when one misses its goal."""
     began = time.perf_counter()
     figures: Figures = {"alpha": ALPHA, "max_drop": MAX_DROP, "episodes_per_second": PER_SECOND}
-    parts: tuple[Callable[[], Figures], ...] = (a_a, drops, other_streams, simulation, exploration)
+    parts: tuple[Callable[[], Figures], ...] = (a_a, drops, fast_lane, other_streams, simulation, exploration)
     for part in parts:
         new = part()
         figures |= new
