@@ -9,6 +9,7 @@ from collections.abc import Callable
 
 import numpy as np
 from bench.statistics.evidence import Bools, Floats
+from bench.statistics.experiments import false_winners, right_winners
 from bench.statistics.exploration import SEQUENTIAL, THRESHOLD, explore, explore_sabotaged
 from bench.statistics.gross import difference as alarm_difference
 from bench.statistics.gross import false_rollbacks, requests_until_right
@@ -27,6 +28,9 @@ MAX_DROP = 0.05
 SECONDS = 1_800
 LANE_SECONDS = 300
 MOST_TRANSITIONS = 1_000_000
+EXPERIMENT_ALPHA = 0.05
+EXPERIMENTS = 500
+EXPERIMENT_EPISODES = 10_000
 
 
 def a_a() -> Figures:
@@ -168,6 +172,22 @@ def exploration() -> Figures:
         for total in ("false_passes", "explored_states", "explored_transitions")
     }
     return figures | totals
+
+
+def experiments() -> Figures:
+    """Identical arms, and one that is ten points better, in experiments of two and four arms."""
+    figures: Figures = {"experiment_alpha": EXPERIMENT_ALPHA, "experiment_runs_each": EXPERIMENTS}
+    for arms in (2, 4):
+        chances = [0.7] * (arms - 1) + [0.8]
+        share, median = right_winners(chances, EXPERIMENT_ALPHA, EXPERIMENTS // 5, EXPERIMENT_EPISODES)
+        figures |= {
+            f"experiment_{arms}_arms_false_winner_rate": round(
+                false_winners(arms, EXPERIMENT_ALPHA, EXPERIMENTS, EXPERIMENT_EPISODES), 5
+            ),
+            f"experiment_{arms}_arms_right_winner_rate": round(share, 5),
+            f"experiment_{arms}_arms_episodes_p50": median,
+        }
+    return figures
 
 
 def _arms(canary: float, stable: float, max_drop: float, seconds: int, draw: Draw = successes) -> Outcome:
