@@ -281,9 +281,10 @@ def _snapshot(spec: ModelDeploymentSpec, node: Node, seen: str) -> Snapshot:
 
 
 def _applied(node: Node, plan: Plan, writes: int | None) -> Node:
-    """The node after the first `writes` writes of the plan; None: after all of them, the status last."""
+    """The node after the first `writes` writes of the plan; None: after all of them."""
     config_map, pods = node.config_map, dict(node.deployments)
-    for item in plan.apply[:writes]:
+    children = writes if writes is None or not plan.status_first else writes - 1
+    for item in plan.apply[:children]:
         if item["kind"] == "ConfigMap":
             config_map = item
         elif item["kind"] == "Deployment":
@@ -291,7 +292,7 @@ def _applied(node: Node, plan: Plan, writes: int | None) -> Node:
             pods[name] = {**item, "status": pods.get(name, {}).get("status", {})}
     for ref in plan.delete if writes is None else ():
         pods.pop(ref.name, None)
-    status = plan.status if writes is None else node.status
+    status = plan.status if writes is None or plan.status_first else node.status
     return replace(node, config_map=config_map, deployments=pods, status=status)
 
 

@@ -4,7 +4,7 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from learnloop_operator.adapters.audit import Audit
@@ -47,6 +47,11 @@ class Applier:
             KubeError, DataPlaneUnavailable, DataPlaneRefused: the pass failed and is to be repeated.
         """
         manager = field_manager(kind)
+        if plan.status_first:
+            if cached:
+                raise Stale("what is permitted before it is done takes a live look")
+            snapshot = replace(snapshot, object=await self._status(kind, snapshot, plan.status, manager))
+            self._tell(kind, snapshot, plan)
         try:
             await self._children(snapshot, plan, manager, cached)
             for call in plan.calls:
@@ -55,7 +60,11 @@ class Applier:
             if not cached:
                 await self.blame(kind, snapshot, error)
             raise
-        await self._status(kind, snapshot, plan.status, manager, exact=cached)
+        if not plan.status_first:
+            await self._status(kind, snapshot, plan.status, manager, exact=cached)
+            self._tell(kind, snapshot, plan)
+
+    def _tell(self, kind: ResourceKind, snapshot: Snapshot, plan: Plan) -> None:
         for entry in plan.audit:
             self.audit.record(entry)
         for notice in plan.events:
@@ -106,7 +115,7 @@ class Applier:
 
     async def _status(
         self, kind: ResourceKind, snapshot: Snapshot, status: Manifest, manager: str, *, exact: bool = False
-    ) -> None:
+    ) -> Manifest:
         live = snapshot.object
         after = await self.kube.apply_status(
             kind, snapshot.namespace, snapshot.name, status, manager, live=live, exact=exact
@@ -114,6 +123,7 @@ class Applier:
         version = after["metadata"]["resourceVersion"]
         if version != live["metadata"]["resourceVersion"]:
             self.echo.expect(kind.kind, snapshot.namespace, snapshot.name, version)
+        return after
 
     async def blame(self, kind: ResourceKind, snapshot: Snapshot, error: Exception) -> None:
         """Say in the object's status what can never succeed, or not until somebody gives us room or a right.

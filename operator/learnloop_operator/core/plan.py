@@ -32,6 +32,8 @@ class Plan:
 
     `apply` holds whole manifests for server-side apply, in order: whatever protects users (a route) comes before
     whatever follows from it (a scale-down). A plan equal to the world costs no write.
+
+    `status_first`: the status permits what `apply` does (a canary's weight rises), so it must be on record before.
     """
 
     status: Manifest
@@ -42,6 +44,7 @@ class Plan:
     audit: tuple[Manifest, ...] = ()
     """What people decided and what became of it: lines of the audit log."""
     requeue_after: float | None = field(default=None)
+    status_first: bool = False
 
 
 @dataclass(frozen=True, slots=True)

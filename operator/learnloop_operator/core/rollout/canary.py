@@ -1,7 +1,7 @@
 """The way up: from a canary without pods to the last step.
 
-A step is taken in two passes. The first persists the step, the second, seeing it persisted, raises the weight in
-the routing table. So the table never runs ahead of the status, whenever the operator dies.
+A raise is persisted before it is carried out: the status is written first, then the routing table (Plan.status_first).
+So the table never runs ahead of the status, whenever the operator dies, and the next pass finishes what was begun.
 """
 
 from dataclasses import replace
@@ -43,15 +43,13 @@ def _starting(snapshot: Snapshot, state: State, canary: Arm) -> Move:
     arm = world(snapshot, canary.revision)
     needed = canary_replicas(snapshot.spec, None)
     if arm.ready >= needed:
+        state = replace(state, step=0, weight=0, step_started_at=stamp(snapshot.now), step_base=0)
+        first = snapshot.spec.rollout.steps[0]
+        if first.weight:
+            return _to_weight(snapshot, state, canary, 0, first)
         sentence = f"canary {canary.revision} is ready with {arm.ready} of {needed} pods"
-        return Move(
-            replace(state, step=0, weight=0, step_started_at=stamp(snapshot.now), step_base=0),
-            "Progressing",
-            reasons.CANARY_READY,
-            sentence,
-            happened(reasons.CANARY_READY, sentence),
-            again_after=0.0,
-        )
+        ready = happened(reasons.CANARY_READY, sentence)
+        return Move(state, "Progressing", reasons.CANARY_READY, sentence, ready, again_after=0.0)
     given_up = _given_up(snapshot, state, canary, seconds_since(state.rollout_started_at, snapshot.now))
     if given_up:
         return given_up
@@ -186,10 +184,9 @@ def _pass(snapshot: Snapshot, state: State, canary: Arm, step: int) -> Move:
         said = f"step {step + 1} passes at {state.weight} %: approved by {who(snapshot, word)}"
         state = noted(snapshot, state, word, "obeyed", said)
     if step + 1 < len(snapshot.spec.rollout.steps):
-        after = replace(state, step=step + 1)
-        where = f"at {state.weight} %" if state.weight else "in shadow"
-        sentence = f"step {step + 1}/{len(snapshot.spec.rollout.steps)} passed {where}"
-        return Move(after, "Progressing", reasons.STEPPING, sentence, again_after=0.0, data="")
+        return _to_weight(
+            snapshot, replace(state, step=step + 1), canary, step + 1, snapshot.spec.rollout.steps[step + 1]
+        )
     return _promote(snapshot, state, canary)
 
 

@@ -2,8 +2,10 @@
 
 from dataclasses import replace
 
+from learnloop_api.names import LABEL_REVISION
 from learnloop_api.wire.routing import RoutingTable, arm_name
 from learnloop_operator.core.experiment.finish import outcome
+from learnloop_operator.core.owner import controller_uid
 from learnloop_operator.core.plan import Manifest, ObjectRef, Plan
 from learnloop_operator.core.rollout import records
 from learnloop_operator.core.rollout.capacity import replicas
@@ -56,8 +58,8 @@ def _serving(snapshot: Snapshot) -> Arm | None:
 
 
 def decide(snapshot: Snapshot) -> Plan:
-    """What to do now. The routing table comes first in the plan, always: whatever takes an arm's pods away follows
-    a table that no longer names the arm, one pass later."""
+    """What to do now. The routing table comes first among the children, always: whatever takes an arm's pods away
+    follows a table that no longer names the arm, one pass later. Only a raise is on record before the table has it."""
     if snapshot.deleting:
         return Plan(status=snapshot.status)
     before = current(snapshot)
@@ -82,6 +84,7 @@ def decide(snapshot: Snapshot) -> Plan:
         ),
         audit=tuple(records.audit(snapshot, item) for item in decided),
         requeue_after=again,
+        status_first=result.state.weight > before.weight,
     )
 
 
@@ -122,7 +125,7 @@ def _orphans(snapshot: Snapshot, result: Move, wanted: tuple[Arm, ...]) -> tuple
     kept = {arm.revision for arm in wanted} | ({arm.revision for arm in live.arms} if live else set())
     again = result.again_after
     doomed: list[ObjectRef] = []
-    for revision in sorted(set(snapshot.arms) - {arm.revision for arm in wanted}):
+    for revision in sorted(_standing(snapshot) - {arm.revision for arm in wanted}):
         rest = _draining(snapshot, result.state, revision)
         if revision in kept or rest > 0:
             again = max(rest, 0.5) if again is None else min(again, max(rest, 0.5))
@@ -133,6 +136,16 @@ def _orphans(snapshot: Snapshot, result: Move, wanted: tuple[Arm, ...]) -> tuple
             ObjectRef("v1", "Service", snapshot.namespace, name),
         ]
     return tuple(doomed), again
+
+
+def _standing(snapshot: Snapshot) -> set[str]:
+    """Revisions of which anything is left. An operator that dies between the two deletes leaves a Service alone."""
+    services = (
+        str((item["metadata"].get("labels") or {}).get(LABEL_REVISION, ""))
+        for item in snapshot.children
+        if item["kind"] == "Service" and controller_uid(item) == snapshot.object["metadata"]["uid"]
+    )
+    return {*snapshot.arms, *filter(None, services)}
 
 
 def _draining(snapshot: Snapshot, state: State, revision: str) -> float:

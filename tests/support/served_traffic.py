@@ -1,0 +1,115 @@
+"""Agents that play by the routing table in force, and a Prometheus that counts what they did. Time is the tests'."""
+
+import re
+from bisect import bisect_right
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from aiohttp import web
+
+from learnloop_api.wire.routing import RoutingTable
+
+START = datetime(2030, 1, 1, tzinfo=UTC)
+EPISODES_PER_SECOND = 8.0
+_NAMESPACE = re.compile(r'namespace="([^"]+)"')
+_REVISIONS = re.compile(r'revision=~"([^"]+)"')
+_WINDOW = re.compile(r"\[(\d+)s\]")
+
+
+@dataclass(slots=True)
+class Traffic:
+    """What all arms of one ModelDeployment did, second by second. `quality`: success rate by revision, 0 to 1."""
+
+    now: datetime = START
+    table: RoutingTable | None = None
+    quality: dict[str, float] = field(default_factory=dict)
+    _times: list[datetime] = field(default_factory=list)
+    _played: list[dict[str, float]] = field(default_factory=list)
+
+    def clock(self) -> datetime:
+        """The time decisions are taken at."""
+        return self.now
+
+    def pass_time(self, seconds: float) -> None:
+        """Let agents play; each whole second is one scrape."""
+        until = self.now + timedelta(seconds=seconds)
+        while self.now < until:
+            step = min(timedelta(seconds=1), until - self.now)
+            self.now += step
+            before = self._played[-1] if self._played else {}
+            played = dict(before)
+            for arm in self.table.arms if self.table else ():
+                share = EPISODES_PER_SECOND * step.total_seconds() * arm.weight / 100.0
+                played[arm.revision] = played.get(arm.revision, 0.0) + share
+            self._times.append(self.now)
+            self._played.append(played)
+
+    def growth(self, revision: str, seconds: float) -> float:
+        """Episodes of the arm that ended within the last `seconds`."""
+        if not self._played:
+            return 0.0
+        index = bisect_right(self._times, self.now - timedelta(seconds=seconds)) - 1
+        earlier = self._played[index].get(revision, 0.0) if index >= 0 else 0.0
+        return float(int(self._played[-1].get(revision, 0.0)) - int(earlier))
+
+
+class Provider:
+    """One Prometheus for many namespaces; `down` answers 503."""
+
+    def __init__(self) -> None:
+        self.traffic: dict[str, Traffic] = {}
+        self.down = False
+        self.url = ""
+        self._runner: web.AppRunner | None = None
+
+    async def start(self) -> None:
+        """Listen on a free port of the loopback."""
+        app = web.Application()
+        app.router.add_post("/api/v1/query", self._query)
+        self._runner = web.AppRunner(app, access_log=None)
+        await self._runner.setup()
+        await web.TCPSite(self._runner, "127.0.0.1", 0).start()
+        self.url = f"http://127.0.0.1:{self._runner.addresses[0][1]}"
+
+    async def stop(self) -> None:
+        """Stop listening."""
+        if self._runner is not None:
+            await self._runner.cleanup()
+
+    async def _query(self, request: web.Request) -> web.Response:
+        if self.down:
+            return web.Response(status=503, text="starting")
+        promql = str((await request.post())["query"])
+        found = _NAMESPACE.search(promql)
+        traffic = self.traffic.get(found[1]) if found else None
+        rows = _rows(traffic, promql) if traffic else []
+        return web.json_response({"status": "success", "data": {"resultType": "vector", "result": rows}})
+
+
+def _rows(traffic: Traffic, promql: str) -> list[dict[str, Any]]:
+    """The vector that `counters_query` asks for; buckets are not kept here."""
+    revisions, spans = _REVISIONS.search(promql), [int(item) for item in _WINDOW.findall(promql)]
+    if revisions is None or not spans or "_bucket" in promql:
+        return []
+    now = traffic.now.timestamp()
+    rows = [_row({"learnloop_signal": "clock"}, now, now)]
+    for revision in revisions[1].split("|"):
+        count = traffic.growth(revision, spans[0])
+        if not count:
+            continue
+        quality = traffic.quality.get(revision, 1.0)
+        arm = {"revision": revision}
+        rows += [
+            _row({**arm, "learnloop_signal": "ended", "outcome": "success"}, now, count * quality),
+            _row({**arm, "learnloop_signal": "ended", "outcome": "failure"}, now, count * (1.0 - quality)),
+            _row({**arm, "learnloop_signal": "gain"}, now, count * 100.0 * quality),
+            _row({**arm, "learnloop_signal": "seen"}, now, now),
+            _row({**arm, "learnloop_signal": "lately"}, now, traffic.growth(revision, spans[-1])),
+        ]
+    return rows
+
+
+def _row(labels: Mapping[str, str], now: float, value: float) -> dict[str, Any]:
+    return {"metric": dict(labels), "value": [now, repr(value)]}

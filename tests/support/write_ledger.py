@@ -1,0 +1,120 @@
+"""Every write of an operator to one namespace, checked as it happens; and the place where the operator is killed."""
+
+import json
+from collections import Counter
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from learnloop_api.wire.routing import ROUTING_KEY, RoutingTable
+from learnloop_operator.adapters.kube_http import KubeHttp
+from learnloop_operator.adapters.kubeconfig import Connection
+
+READS = ("GET",)
+OWN = ("learningagents", "modeldeployments", "trainingjobs", "rewardpolicies", "memoryservices")
+
+
+class Killed(BaseException):
+    """The process is gone at this instruction: nothing in it runs on, no handler of Exception sees it."""
+
+
+@dataclass(slots=True)
+class Ledger:
+    """What was written, by whomever; `kill` is armed with the number of a write and the side it dies on."""
+
+    spec: Mapping[str, Any]
+    table_written: Callable[[RoutingTable], None]
+    kill: tuple[int, str] | None = None
+    writes: Counter[str] = field(default_factory=Counter)
+    log: list[str] = field(default_factory=list)
+    violations: list[str] = field(default_factory=list)
+    status: dict[str, Any] = field(default_factory=dict)
+    table: RoutingTable | None = None
+    replicas: dict[str, int] = field(default_factory=dict)
+    decided: set[tuple[str, int]] = field(default_factory=set)
+
+    @property
+    def total(self) -> int:
+        """Writes so far."""
+        return len(self.log)
+
+    def before(self, method: str, path: str) -> None:
+        """A write is about to be sent."""
+        self.log.append(f"{method} {path.split('/namespaces/')[-1].split('/', 1)[-1]}")
+        self.writes[self.log[-1].split("/")[0]] += 1
+        if self.kill == (self.total, "before"):
+            self.kill = None
+            raise Killed
+
+    def after(self, method: str, path: str, answer: Mapping[str, Any]) -> None:
+        """The API server has done it."""
+        number = self.total
+        self._note(method, path, answer)
+        self._check(method, path)
+        if self.kill == (number, "after"):
+            self.kill = None
+            raise Killed
+
+    def _note(self, method: str, path: str, answer: Mapping[str, Any]) -> None:
+        parts = path.split("/")
+        if "modeldeployments" in parts and parts[-1] == "status":
+            self.status = dict(answer.get("status") or {})
+        elif "configmaps" in parts and method != "DELETE":
+            self.table = RoutingTable.model_validate_json(answer["data"][ROUTING_KEY])
+            generation = (self.table.model_deployment, self.table.generation)
+            self.decided.add(generation)
+            self.table_written(self.table)
+        elif "deployments" in parts:
+            if method == "DELETE":
+                self.replicas.pop(parts[-1], None)
+            else:
+                self.replicas[parts[-1]] = int(answer["spec"]["replicas"])
+
+    def _check(self, method: str, path: str) -> None:
+        parts = path.split("/")
+        if any(kind in parts for kind in OWN) and parts[-1] != "status":
+            self._violated(f"{method} {path}: the user's object was written")
+        for arm in self.table.arms if self.table else ():
+            name = f"{self.table.model_deployment}-{arm.revision}" if self.table else ""
+            if arm.weight and not self.replicas.get(name):
+                self._violated(f"{method} {path}: the table gives {arm.weight} % to {arm.revision}, which has no pods")
+            if arm.role == "stable" and self.replicas.get(name, 0) < self.spec["serving"]["replicas"]:
+                self._violated(f"{method} {path}: stable {arm.revision} has {self.replicas.get(name, 0)} pods")
+            if arm.role == "canary" and arm.weight:
+                self._canary(arm.revision, arm.weight, f"{method} {path}")
+
+    def _canary(self, revision: str, weight: int, where: str) -> None:
+        canary, step = self.status.get("canary"), self.status.get("step")
+        if canary is None:
+            if self.status["stable"]["revision"] != revision and weight and "configmaps" in where:
+                self._violated(f"{where}: {weight} % to {revision}, which is neither stable nor canary")
+            return
+        allowed = self.spec["rollout"]["steps"][step]["weight"] if step is not None else 0
+        if weight > allowed:
+            self._violated(f"{where}: {weight} % where step {step} allows {allowed} %")
+
+    def _violated(self, text: str) -> None:
+        self.violations.append(text)
+
+
+class TappedHttp(KubeHttp):
+    """The operator's HTTP client with the ledger behind it."""
+
+    def __init__(self, connection: Connection, ledger: Ledger) -> None:
+        super().__init__(connection, 60.0)
+        self._ledger = ledger
+
+    async def _once(
+        self, method: str, path: str, body: Any, content_type: str, query: dict[str, str] | None
+    ) -> dict[str, Any]:
+        if method in READS:
+            return await super()._once(method, path, body, content_type, query)
+        self._ledger.before(method, path)
+        answer = await super()._once(method, path, body, content_type, query)
+        self._ledger.after(method, path, answer)
+        return answer
+
+
+def told(body: Mapping[str, Any]) -> str:
+    """A body for a failure's text."""
+    return json.dumps(body, sort_keys=True)[:400]
