@@ -37,6 +37,9 @@ learn: $(VENV)/.ready ## every algorithm learns a small task, and beats the simp
 api: $(VENV)/.ready ## against a real etcd and kube-apiserver
 	pytest tests/api
 
+crash-sweep: $(VENV)/.ready ## the operator dies before and after every API write of whole rollouts; real API server
+	@$(PYTHON) tests/support/crash_sweep.py
+
 e2e: $(VENV)/.ready ## against real nodes, pods and traffic
 	pytest tests/e2e
 

@@ -1,6 +1,6 @@
 """Kills the operator before and after every API write of whole rollouts; prints one JSON object as its last line.
 
-    python tests/support/crash_sweep.py KUBECONFIG [--every N]
+    python tests/support/crash_sweep.py [--kubeconfig FILE] [--every N] [--only SCENARIO]
 
 A run that was killed once must end where the undisturbed run ends, and no write may break what protects users: the
 canary's weight within its step, stable with all its pods, the user's spec untouched.
@@ -12,14 +12,17 @@ import json
 import sys
 import time
 from collections.abc import Awaitable, Callable
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from crash_world import NAME, World, full_spec, model
+from own_api_server import api_server
 from served_traffic import Provider
 
 from learnloop_operator.adapters import kubeconfig
+from learnloop_operator.adapters.kinds import MODEL_DEPLOYMENT
 from learnloop_operator.adapters.kubeconfig import Connection
 
 MOST_TURNS = 400
@@ -87,8 +90,6 @@ async def aborts(world: World) -> None:
     """A person takes the canary back."""
     revision = world.ledger.status["canary"]["revision"]
     change = {"metadata": {"annotations": {"learnloop.dev/abort": revision}}}
-    from learnloop_operator.adapters.kinds import MODEL_DEPLOYMENT
-
     await world.user.patch(MODEL_DEPLOYMENT, world.namespace, NAME, change)
 
 
@@ -109,6 +110,10 @@ SCENARIOS = (
 )
 
 
+USUAL = ("promoted", "rolled back", "swapped back while guarding")
+"""What a sweep takes unless told otherwise: all ways a rollout may end by itself."""
+
+
 async def run(
     connection: Connection, provider: Provider, scenario: Scenario, kill: tuple[int, str] | None = None
 ) -> Outcome:
@@ -124,7 +129,8 @@ async def run(
             turns += 1
             assert turns < MOST_TURNS, f"{scenario.name}, killed at {kill}: {world.ledger.status.get('verdict')}"
     for _ in range(8):
-        await world.turn()
+        if not await world.turn():
+            break
     ledger = world.ledger
     found = Outcome(await world.end_state(), ledger.total, ledger.log, ledger.violations, world.deaths)
     await world.end()
@@ -143,11 +149,11 @@ class Sweep:
 
 
 async def sweep(path: Path, every: int = 1, names: tuple[str, ...] = ()) -> Sweep:
-    """Kill at each `every`-th point of each scenario (all of them, or those named)."""
+    """Kill at each `every`-th point of each scenario (the usual ones, or those named)."""
     connection, provider, result = kubeconfig.from_kubeconfig(path), Provider(), Sweep()
     await provider.start()
     for scenario in SCENARIOS:
-        if not names or scenario.name in names:
+        if scenario.name in (names or USUAL):
             await _sweep_one(connection, provider, scenario, every, result)
     await provider.stop()
     return result
@@ -190,12 +196,13 @@ def difference(wanted: Any, found: Any, path: str = "") -> str:
 def main() -> int:
     """Exit code 1 when a run did not converge or a write broke a promise."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("kubeconfig", type=Path)
-    parser.add_argument("--every", type=int, default=1)
-    parser.add_argument("--only", action="append", default=[])
+    parser.add_argument("--kubeconfig", type=Path, help="an API server with the CRDs; left out, one is made")
+    parser.add_argument("--every", type=int, default=1, help="take each so many-th point only")
+    parser.add_argument("--only", action="append", default=[], help="name of a scenario; may be repeated")
     asked = parser.parse_args()
-    began = time.monotonic()
-    found = asyncio.run(sweep(asked.kubeconfig, asked.every, tuple(asked.only)))
+    with nullcontext(asked.kubeconfig) if asked.kubeconfig else api_server() as kubeconfig_file:
+        began = time.monotonic()
+        found = asyncio.run(sweep(kubeconfig_file, asked.every, tuple(asked.only)))
     for text in (*found.violations, *found.different):
         print(text, file=sys.stderr)
     figures = {

@@ -170,7 +170,8 @@ class World:
             await self.restart()
             again = RESTART_SECONDS
         wrote = self.ledger.total > before
-        if wrote:
+        if self.ledger.unstarted:
+            self.ledger.unstarted = False
             await self.kubelet()
         # A write comes back as an event and gives another look, as it does in a cluster.
         self.traffic.pass_time(min(again, LONGEST_WAIT) if again else 0.0)

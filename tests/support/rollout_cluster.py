@@ -87,7 +87,7 @@ class Cluster:
         assert decide(snapshot) == plan, "not deterministic"
         self.check_order(plan)
         writes = [("apply", item) for item in plan.apply] + [("delete", item) for item in plan.delete]
-        writes.append(("status", plan.status))
+        writes.insert(0 if plan.status_first else len(writes), ("status", plan.status))
         for verb, item in writes[:crash_after]:
             getattr(self, f"_{verb}")(item)
             self.check()

@@ -1,6 +1,5 @@
 """Every write of an operator to one namespace, checked as it happens; and the place where the operator is killed."""
 
-import json
 from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -31,7 +30,8 @@ class Ledger:
     status: dict[str, Any] = field(default_factory=dict)
     table: RoutingTable | None = None
     replicas: dict[str, int] = field(default_factory=dict)
-    decided: set[tuple[str, int]] = field(default_factory=set)
+    unstarted: bool = False
+    """A Deployment was written, and no kubelet has looked at it since."""
 
     @property
     def total(self) -> int:
@@ -61,14 +61,13 @@ class Ledger:
             self.status = dict(answer.get("status") or {})
         elif "configmaps" in parts and method != "DELETE":
             self.table = RoutingTable.model_validate_json(answer["data"][ROUTING_KEY])
-            generation = (self.table.model_deployment, self.table.generation)
-            self.decided.add(generation)
             self.table_written(self.table)
         elif "deployments" in parts:
             if method == "DELETE":
                 self.replicas.pop(parts[-1], None)
             else:
                 self.replicas[parts[-1]] = int(answer["spec"]["replicas"])
+                self.unstarted = True
 
     def _check(self, method: str, path: str) -> None:
         parts = path.split("/")
@@ -113,8 +112,3 @@ class TappedHttp(KubeHttp):
         answer = await super()._once(method, path, body, content_type, query)
         self._ledger.after(method, path, answer)
         return answer
-
-
-def told(body: Mapping[str, Any]) -> str:
-    """A body for a failure's text."""
-    return json.dumps(body, sort_keys=True)[:400]

@@ -6,6 +6,7 @@ from typing import Any
 from learnloop_api.names import PORT_SERVING
 from learnloop_operator.core.conditions import FALSE, TRUE, UNKNOWN, condition
 from learnloop_operator.core.rollout import reasons
+from learnloop_operator.core.rollout.capacity import ready
 from learnloop_operator.core.rollout.direct import FRESH, UNREACHABLE, UNUSABLE
 from learnloop_operator.core.rollout.gross import breach
 from learnloop_operator.core.rollout.state import Arm, State
@@ -37,7 +38,7 @@ def subject(snapshot: Snapshot, state: State) -> Subject | None:
         return None
     if state.stable is None or state.rollout_started_at is None:
         return None
-    if state.canary and state.step is not None:
+    if state.canary and (state.step is not None or ready(snapshot, state.canary.revision)):
         return Subject(state.canary.revision, state.rollout_started_at, state.weight)
     if state.previous and not state.canary:
         return Subject(state.stable.revision, state.rollout_started_at, 100)

@@ -31,7 +31,8 @@ def windows(snapshot: Snapshot, state: State) -> tuple[Window, ...]:
     if state.stable and state.experiment and state.experiment.running:
         return _of_experiment(snapshot, state.stable.revision, state.experiment)
     since_rollout = _seconds(state.rollout_started_at, snapshot)
-    if state.stable and state.canary and state.step is not None:
+    if state.stable and state.canary:
+        # Asked before the first weight too: without a source of evidence the canary gets no episode.
         recent = 0 if at_first_weight(snapshot, state) else _seconds(state.step_started_at, snapshot)
         whole = since_rollout if recent else 0
         return (
