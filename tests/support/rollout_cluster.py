@@ -45,6 +45,8 @@ class Cluster:
         self.prometheus, self.traffic, self.per_second = True, True, 4
         self.lag = 0
         """Seconds by which Prometheus is behind: everything is scraped that long ago."""
+        self.skew = 0
+        """Seconds by which Prometheus' clock is ahead of the operator's."""
         self.broken: set[str] = set()
         self.events: list[str] = []
         self.promotions: list[str] = []
@@ -70,7 +72,8 @@ class Cluster:
         if not self.prometheus:
             return Snapshot(**{**fields(bare), "evidence": Evidence(unavailable="Prometheus does not answer")})
         known = {revision: self.seen(revision, seconds) for revision, seconds in asked.items()}
-        return Snapshot(**{**fields(bare), "evidence": Evidence(known)})
+        clock = self.now + timedelta(seconds=self.skew)
+        return Snapshot(**{**fields(bare), "evidence": Evidence(known, clock=clock)})
 
     def seen(self, revision: str, seconds: float) -> ArmEvidence:
         since, seen = self.now - timedelta(seconds=seconds), self.now - timedelta(seconds=self.lag)
@@ -78,7 +81,7 @@ class Cluster:
         mean = sum(returns) / len(returns) if returns else None
         lately = sum(arm == revision and seen - DEADLINE < at <= seen for at, arm, _ in self.episodes)
         known = 1.0 if returns else None, 0.0 if returns else None
-        return ArmEvidence(len(returns), mean, *known, seen_at=seen, lately=lately)
+        return ArmEvidence(len(returns), mean, *known, seen_at=seen + timedelta(seconds=self.skew), lately=lately)
 
     def reconcile(self, crash_after: int | None = None) -> Plan:
         """One pass; the operator dies after `crash_after` writes."""
@@ -136,6 +139,7 @@ class Cluster:
             arm = before["canary"]["revision"]
             count = sum(1 for at, revision, _ in self.episodes if revision == arm and at > began)
             needed = self.spec["rollout"]["steps"][before["step"]]["minEpisodes"]
+            assert abs(self.skew) <= 30, f"step {before['step']} passed with clocks {self.skew} s apart"
             assert count >= needed, f"step {before['step']} passed on {count} of {needed} episodes"
 
     def check_promotion(self, revision: str) -> None:
@@ -208,7 +212,7 @@ class Cluster:
 
     def settle(self) -> str:
         """Everything works and people let it run: the phase it ends in."""
-        self.prometheus, self.traffic = True, True
+        self.prometheus, self.traffic, self.skew = True, True, 0
         self.spec.pop("suspend", None)
         self.broken.clear()
         if self.status.get("hand") and self.status["hand"]["verb"] == "pause":

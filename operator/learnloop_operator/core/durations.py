@@ -1,5 +1,20 @@
 """Durations for humans."""
 
+MINUTE, HOUR, DAY = 60.0, 3_600.0, 86_400.0
+ROUND = (
+    *(1.0, 2.0, 5.0, 10.0, 15.0, 20.0, 30.0, 45.0),
+    *(MINUTE * count for count in (1, 2, 3, 5, 10, 15, 20, 30, 45)),
+    *(HOUR * count for count in (1, 2, 3, 6, 12)),
+    *(DAY * count for count in (1, 2, 3, 7, 14, 30, 90, 365)),
+)
+"""Seconds that people say when they mean about so long."""
+
+
+def rough(seconds: float) -> float:
+    """The nearest of the round durations, by ratio: an estimate that changed with every look would be written with
+    every look."""
+    return min(ROUND, key=lambda near: max(seconds, 1.0) / near if seconds > near else near / max(seconds, 1.0))
+
 
 def text(seconds: float) -> str:
     """At most two units, e.g. 45s, 1m20s, 2h05m, 3d04h."""

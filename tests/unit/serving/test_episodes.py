@@ -187,3 +187,14 @@ def test_series_of_the_own_revision_exist_from_the_start(start: Callable[..., Li
 
 def test_the_schema_of_the_episodes_api_is_published(server: LiveServer) -> None:
     assert "/v1/episodes/{episode_id}/act" in server.get("/openapi.json").json()["paths"]
+
+
+def test_returns_are_counted_in_buckets_on_both_sides_of_zero(server: LiveServer) -> None:
+    def at_most(bound: str) -> float:
+        return server.metric("learnloop_episode_return_bucket", le=bound)
+
+    before = at_most("-5.0"), at_most("3.0"), at_most("+Inf")
+    for number, value in enumerate((-6.0, 2.5, 4.0)):
+        ended = {"status": "completed", "episode_return": value, "length": 1}
+        assert server.post(f"/v1/episodes/bucket-{number}/end", ended).status_code == 200
+    assert (at_most("-5.0"), at_most("3.0"), at_most("+Inf")) == (before[0] + 1, before[1] + 2, before[2] + 3)

@@ -1,6 +1,7 @@
 """What a sequential test makes of its evidence: one check, with the sentence."""
 
 from learnloop_api.kinds.analysis import Analysis, MetricThreshold
+from learnloop_operator.core.durations import rough
 from learnloop_operator.core.durations import text as duration
 from learnloop_operator.core.rollout import reasons
 from learnloop_operator.core.rollout.evidence import P99, ArmEvidence, Check, Verdict, count, noun_of, number, ordinal
@@ -103,8 +104,3 @@ def _chance(log_evidence: float) -> str:
 
 def _bar(log_evidence: float) -> str:
     return f"{chance(log_evidence):.6g}"
-
-
-def rough(seconds: float) -> float:
-    """Two digits: an estimate that changes with every look would be written with every look."""
-    return float(f"{seconds:.1e}")

@@ -9,6 +9,7 @@ from datetime import timedelta
 
 from learnloop_api.kinds.base import Condition
 from learnloop_api.kinds.model_deployment import RolloutStep
+from learnloop_operator.core.durations import rough
 from learnloop_operator.core.durations import text as duration
 from learnloop_operator.core.rollout import reasons
 from learnloop_operator.core.rollout.evidence import Missing
@@ -16,7 +17,6 @@ from learnloop_operator.core.rollout.judge import Judgement, episodes, young
 from learnloop_operator.core.rollout.move import Move, happened
 from learnloop_operator.core.rollout.state import Arm, State
 from learnloop_operator.core.rollout.step_base import SOON, settled
-from learnloop_operator.core.rollout.verdict import rough
 from learnloop_operator.core.rollout.windows import SHORTEST
 from learnloop_operator.core.rollout.world import Snapshot
 from learnloop_operator.core.times import parse, seconds_since, stamp
@@ -71,18 +71,18 @@ def untimely(snapshot: Snapshot, canary: Arm) -> Missing | None:
     if clock is not None and abs(clock - snapshot.now) > SKEW:
         ahead = (clock - snapshot.now).total_seconds()
         text = (
-            f"Prometheus' clock is {duration(abs(ahead))} {'ahead of' if ahead > 0 else 'behind'} the operator's: "
-            "synchronise the clocks of their nodes"
+            f"Prometheus' clock is about {duration(rough(abs(ahead)))} {'ahead of' if ahead > 0 else 'behind'} "
+            "the operator's: synchronise the clocks of their nodes"
         )
         return Missing(reasons.CLOCK_SKEW, text)
     if seen is None or seen.seen_at is None:
         return None
     age = (clock or snapshot.now) - seen.seen_at
     if age < -SKEW:
-        text = f"the canary's last sample is {duration(-age.total_seconds())} in the future"
+        text = f"the canary's last sample is about {duration(rough(-age.total_seconds()))} in the future"
         return Missing(reasons.CLOCK_SKEW, text)
     if age > STALE:
-        text = f"a pod of the canary was last scraped {duration(rough(age.total_seconds()))} ago"
+        text = f"a pod of the canary was last scraped about {duration(rough(age.total_seconds()))} ago"
         return Missing(reasons.STALE_SAMPLES, text)
     return None
 

@@ -65,10 +65,10 @@ def scraped(seconds: float) -> Change:
         (own(Missing(reasons.EMPTY_RESULT, "the query gave no number")), reasons.EMPTY_RESULT, "own: no number"),
         (own(Missing(reasons.AMBIGUOUS_RESULT, "the query gave 2")), reasons.AMBIGUOUS_RESULT, "the query gave 2"),
         (canary_with(episodes=3), reasons.NOT_ENOUGH_DATA, "3 of 20 canary episodes finished, 17 more needed, about"),
-        (clock(3600.0), reasons.CLOCK_SKEW, "Prometheus' clock is 1h00m ahead of the operator's"),
-        (clock(-90.0), reasons.CLOCK_SKEW, "Prometheus' clock is 1m30s behind the operator's"),
-        (scraped(60.0), reasons.CLOCK_SKEW, "the canary's last sample is 1m00s in the future"),
-        (scraped(-600.0), reasons.STALE_SAMPLES, "a pod of the canary was last scraped 10m00s ago"),
+        (clock(3600.0), reasons.CLOCK_SKEW, "Prometheus' clock is about 1h00m ahead of the operator's"),
+        (clock(-90.0), reasons.CLOCK_SKEW, "Prometheus' clock is about 2m00s behind the operator's"),
+        (scraped(60.0), reasons.CLOCK_SKEW, "the canary's last sample is about 1m00s in the future"),
+        (scraped(-600.0), reasons.STALE_SAMPLES, "a pod of the canary was last scraped about 10m00s ago"),
     ],
 )
 def test_a_hold_has_its_own_reason_and_sentence(change: Change, reason: str, said: str) -> None:
@@ -157,6 +157,22 @@ def test_a_stalled_rollout_costs_no_further_write(silent: Cluster) -> None:
     silent.run(100)
     # The routing table is renewed now and then: its end is the switch that works without an operator.
     assert {**silent.status, "routingGeneration": 0} == {**before, "routingGeneration": 0}
+
+
+def test_a_step_whose_episodes_stop_coming_is_written_a_few_times_and_not_at_every_look(silent: Cluster) -> None:
+    silent.traffic = True
+    while silent.status.get("weight") != 10 or not silent.status["canary"].get("episodes"):
+        silent.run(1)
+    silent.traffic = False
+    silent.spec["rollout"]["steps"] = [{**step, "minEpisodes": 1000} for step in silent.spec["rollout"]["steps"]]
+    silent.run(3)
+    told = []
+    for _ in range(600):
+        silent.run(1)
+        if silent.status["verdict"] not in told:
+            told.append(silent.status["verdict"])
+    assert " more needed, about " in told[-1]
+    assert len(told) <= 10
 
 
 def test_a_stalled_rollout_goes_on_when_traffic_comes(silent: Cluster) -> None:

@@ -48,6 +48,10 @@ class Chaos(RuleBasedStateMachine):
     def scrape_late(self, seconds: int) -> None:
         self.cluster.lag = seconds
 
+    @rule(seconds=st.sampled_from([-3600, -10, 0, 10, 3600]))
+    def clocks_drift_apart(self, seconds: int) -> None:
+        self.cluster.skew = seconds
+
     @rule(flows=st.booleans())
     def traffic(self, flows: bool) -> None:
         self.cluster.traffic = flows
@@ -146,6 +150,10 @@ class ExperimentChaos(RuleBasedStateMachine):
     @rule(up=st.booleans())
     def prometheus(self, up: bool) -> None:
         self.cluster.prometheus = up
+
+    @rule(seconds=st.sampled_from([-3600, -10, 0, 10, 3600]))
+    def clocks_drift_apart(self, seconds: int) -> None:
+        self.cluster.skew = seconds
 
     @rule(flows=st.booleans())
     def traffic(self, flows: bool) -> None:

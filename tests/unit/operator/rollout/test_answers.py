@@ -1,0 +1,94 @@
+"""What is read out of Prometheus' answers: histograms, clocks, rates, and numbers that are none."""
+
+from collections.abc import Mapping
+from math import inf, nan
+
+import pytest
+
+from learnloop_api.kinds.analysis import MetricThreshold
+from learnloop_operator.adapters.prometheus import Prometheus, PrometheusRefused, Sample
+from learnloop_operator.adapters.rollout_answers import arm_evidence, clock_of, drifts, histograms
+from learnloop_operator.adapters.rollout_evidence import gather
+from learnloop_operator.core.rollout import reasons
+from learnloop_operator.core.rollout.evidence import Drift, Missing
+from learnloop_operator.core.rollout.windows import Window
+from learnloop_operator.core.sequential.betting import Counts
+
+RATE = {"name": "own", "type": "promql", "test": "sequential", "maxDrop": 0.1, "query": "good[$window]"}
+OWN = MetricThreshold.model_validate({**RATE, "totalQuery": "all[$window]"})
+
+
+def of(signal: str, value: float, **labels: str) -> Sample:
+    return Sample({"revision": "aaaaaaaa", "learnloop_signal": signal, **labels}, value)
+
+
+def test_buckets_never_fall_and_broken_ones_are_left_out() -> None:
+    found = histograms(
+        [of("latency", 5.0, le="0.01"), of("latency", 4.9, le="0.1"), of("latency", 9.0, le="+Inf")]
+        + [of("latency", nan, le="0.5"), of("latency", 1.0, le="wide"), of("latency", 1.0), of("whole", 1.0, le="1")],
+        "latency",
+    )
+    assert found == {"aaaaaaaa": {0.01: 5.0, 0.1: 5.0, inf: 9.0}}
+
+
+def test_what_is_not_recent_came_before() -> None:
+    found = drifts(
+        [of("whole", 30.0, le="0"), of("whole", 100.0, le="+Inf"), of("recent", 10.0, le="0")]
+        + [of("recent", 40.0, le="+Inf")]
+    )
+    assert found == {"aaaaaaaa": Drift({0.0: 20.0, inf: 60.0}, {0.0: 10.0, inf: 40.0})}
+
+
+def test_a_clock_is_read_and_an_impossible_one_is_none() -> None:
+    clock = clock_of([of("ended", 1.0), Sample({"learnloop_signal": "clock"}, 0.0)])
+    assert clock is not None
+    assert clock.year == 1970
+    assert clock_of([Sample({"learnloop_signal": "clock"}, inf)]) is None
+    assert clock_of([]) is None
+
+
+def test_a_counter_that_is_no_number_speaks_for_no_figure_of_its_arm() -> None:
+    found = arm_evidence([of("ended", 9.0, outcome="success"), of("gain", nan), of("lately", 4.0)])["aaaaaaaa"]
+    assert (found.episodes, found.success_rate, found.mean_return, found.lately) == (9, None, None, 4)
+    assert found.problems[""].reason == reasons.NOT_A_NUMBER
+
+
+class Answers(Prometheus):
+    """Prometheus' answers by the beginning of the query; the arm has ended nine episodes."""
+
+    def __init__(self, answers: Mapping[str, float | None]) -> None:
+        super().__init__("http://127.0.0.1:9")
+        self.answers = answers
+
+    async def query(self, promql: str) -> list[Sample]:
+        for start, value in self.answers.items():
+            if promql.startswith(start):
+                if value is None:
+                    raise PrometheusRefused("Prometheus: bad_data: parse")
+                return [Sample({}, value)]
+        return [of("ended", 9.0, outcome="success")] if "ended" in promql else []
+
+
+@pytest.mark.parametrize(
+    ("good", "events", "reason"),
+    [
+        (120.0, 100.0, reasons.AMBIGUOUS_RESULT),
+        (-1.0, 100.0, reasons.AMBIGUOUS_RESULT),
+        (nan, 100.0, reasons.NOT_A_NUMBER),
+        (90.0, inf, reasons.NOT_A_NUMBER),
+        (None, 100.0, reasons.PROVIDER_REFUSED),
+    ],
+)
+async def test_a_rate_that_cannot_be_is_missing_with_its_reason(good: float | None, events: float, reason: str) -> None:
+    answers = Answers({"good": good, "all": events})
+    found = (await gather(answers, "ns", "md", [Window("aaaaaaaa", 30)], [OWN])).arms["aaaaaaaa"]
+    assert isinstance(found.problems["own"], Missing)
+    assert found.problems["own"].reason == reason
+    assert not found.events
+
+
+async def test_a_rate_is_its_events_and_their_share() -> None:
+    answers = Answers({"good[30s]": 90.0, "all[30s]": 100.0})
+    found = (await gather(answers, "ns", "md", [Window("aaaaaaaa", 30)], [OWN])).arms["aaaaaaaa"]
+    assert found.events == {"own": Counts(100.0, 90.0)}
+    assert found.custom == {"own": 0.9}
