@@ -17,8 +17,10 @@ from learnloop_operator.core.rollout.judge import Judgement, episodes, young
 from learnloop_operator.core.rollout.move import Move, happened
 from learnloop_operator.core.rollout.state import Arm, State
 from learnloop_operator.core.rollout.step_base import SOON, settled
+from learnloop_operator.core.rollout.trial import bars_of, claim_text, sequential
 from learnloop_operator.core.rollout.windows import SHORTEST
 from learnloop_operator.core.rollout.world import Snapshot
+from learnloop_operator.core.sequential.comparison import Claim, Memory, claim
 from learnloop_operator.core.times import parse, seconds_since, stamp
 
 SKEW = timedelta(seconds=30)
@@ -57,9 +59,19 @@ def evidence_for(snapshot: Snapshot, state: State, canary: Arm, wanted: RolloutS
         return Wait(state, Missing(reasons.NOT_ENOUGH_DATA, _count(snapshot, state, done, wanted.min_episodes)))
     if not verdict.hold:
         return Wait(state, None)
-    stable = episodes(snapshot, state.stable.revision) if state.stable else 0
-    lost = state.weight == 100 and stable == 0
+    lost = state.weight == 100 and cannot_compare(snapshot, state)
     return Wait(state, Missing(reasons.COMPARISON_LOST if lost else verdict.hold_reason, verdict.hold))
+
+
+def cannot_compare(snapshot: Snapshot, state: State) -> bool:
+    """While stable gets no episodes: those it had are gone, or a test is not finished and nothing can finish it."""
+    if state.stable is None or episodes(snapshot, state.stable.revision) == 0:
+        return True
+    analysis = snapshot.spec.analysis
+    bar, proven = bars_of(analysis), {(trial.name, trial.claim): trial.memory for trial in state.trials}
+    acting = [metric for metric in sequential(analysis) if not metric.dry_run]
+    claims = (claim(proven.get((metric.name, claim_text(metric)), Memory()), bar) for metric in acting)
+    return any(found is not Claim.FINE for found in claims)
 
 
 def untimely(snapshot: Snapshot, canary: Arm) -> Missing | None:
@@ -99,10 +111,10 @@ def overdue(snapshot: Snapshot, state: State, canary: Arm, missing: Missing) -> 
 
 
 def compared_again(snapshot: Snapshot, state: State, step: int) -> Move:
-    """At 100 % stable plays no more. Where its episodes of this rollout are lost too, with Prometheus' data, nothing
-    would ever be compared again: one step back both arms get episodes."""
+    """At 100 % stable plays no more. Where its episodes of this rollout are lost, with Prometheus' data, or a test has
+    changed or lost its proof on the way up, nothing would ever be compared again: one step back both arms play."""
     weight = snapshot.spec.rollout.steps[step - 1].weight
-    sentence = f"stable's episodes of this rollout are lost: back to {weight} %, to compare both arms again"
+    sentence = f"at 100 % stable plays no more and cannot be compared with: back to {weight} %, to compare both arms"
     return Move(
         replace(state, step=step - 1, weight=weight, step_started_at=stamp(snapshot.now), step_base=None),
         "Progressing",

@@ -226,6 +226,19 @@ def test_at_the_last_step_without_stables_episodes_the_canary_goes_back_a_step_a
     assert cluster.promotions
 
 
+def test_a_test_that_is_changed_at_the_last_step_is_finished_one_step_back() -> None:
+    world = World(1, 0.95)
+    world.spec["rollout"]["progressDeadlineSeconds"] = 20
+    world.spec["rollout"]["steps"] = [{"weight": 50}, {"weight": 100, "minSeconds": 10}]
+    while world.status.get("weight") != 100:
+        world.run(1)
+    world.spec["analysis"]["metrics"] = [{**SUCCESS, "maxDrop": 0.04}]
+    world.run(5)
+    assert world.status["weight"] == 100
+    assert world.run(900) == "Guarding"
+    assert world.events.count("ComparisonLost") == 1
+
+
 def test_a_breach_counts_even_where_samples_are_old() -> None:
     world = World(1, 0.3, {"name": "success", "type": "success", "min": 0.5, "minEpisodes": 5})
     while (world.status.get("weight") or 0) < 10:
