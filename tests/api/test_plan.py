@@ -1,7 +1,14 @@
 """`kubectl learnloop plan` before a real API server: its validation is the answer, and nothing is stored."""
 
+import json
+import socket
+import threading
+import time
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
+from urllib.parse import parse_qs
 
 import pytest
 
@@ -59,3 +66,73 @@ def test_a_prometheus_that_is_not_there_is_named_with_the_way_out(
     said = capsys.readouterr().err
     assert "Service learnloop-system/learnloop-prometheus:http through the API server" in said
     assert "--prometheus URL" in said
+
+
+class Record(BaseHTTPRequestHandler):
+    """A Prometheus with an empty record that keeps what it was asked."""
+
+    asked: ClassVar[list[str]] = []
+
+    def do_GET(self) -> None:
+        self.asked.append(self.path)
+        body = json.dumps({"status": "success", "data": {"resultType": "matrix", "result": []}}).encode()
+        self.send_response(200)
+        self.send_header("Content-Type", "application/json")
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, format: str, *arguments: object) -> None:
+        """Nothing on standard error."""
+
+
+def reached(kube: Any, path: str) -> None:
+    """The API server learns of endpoints by a watch of its own."""
+    for _ in range(100):
+        try:
+            kube.call("GET", path)
+            return
+        except kube.Refused as error:
+            said = error
+        time.sleep(0.1)
+    raise said
+
+
+@pytest.fixture
+def prometheus(kube: Any, namespace: str) -> Iterator[str]:
+    """NAMESPACE/NAME:PORT of a Service whose one endpoint is a server of the test's own."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        # No packet is sent: this is only the address other processes of this machine reach us at.
+        probe.connect(("192.0.2.1", 9))
+        address = probe.getsockname()[0]
+    server = ThreadingHTTPServer((address, 0), Record)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    port, metadata = server.server_address[1], {"name": "prometheus", "namespace": namespace}
+    ports = [{"name": "http", "port": port}]
+    kube.create({"apiVersion": "v1", "kind": "Service", "metadata": metadata, "spec": {"ports": ports}})
+    # The proxy goes to addresses of pods only: one that has this address, on a node that nobody runs.
+    kube.create({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {**metadata, "name": "default"}})
+    spec = {"nodeName": "none", "containers": [{"name": "prometheus", "image": "none"}]}
+    pod = {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}
+    uid = kube.create(pod)["metadata"]["uid"]
+    kube.merge(pod, {"status": {"phase": "Running", "podIP": address, "podIPs": [{"ip": address}]}}, "status")
+    target = {"kind": "Pod", "name": "prometheus", "namespace": namespace, "uid": uid}
+    subsets = [{"addresses": [{"ip": address, "targetRef": target}], "ports": ports}]
+    kube.create({"apiVersion": "v1", "kind": "Endpoints", "metadata": metadata, "subsets": subsets})
+    reached(kube, f"/api/v1/namespaces/{namespace}/services/prometheus:http/proxy/ready")
+    yield f"{namespace}/prometheus:http"
+    server.shutdown()
+
+
+def test_the_record_is_read_through_the_api_servers_proxy(
+    api_server: Path, namespace: str, prometheus: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "planned.yaml"
+    file.write_text(GOOD)
+    done = plan(api_server, namespace, file, "--last", "1h", "--prometheus-service", prometheus)
+    told = capsys.readouterr()
+    assert done == 0, told.err
+    assert f"no rollout of {namespace}/planned is on record in the last 1:00:00" in told.out
+    path, _, query = Record.asked[-1].partition("?")
+    assert path == "/api/v1/query_range"
+    assert f'namespace="{namespace}", model_deployment="planned"' in parse_qs(query)["query"][0]
