@@ -26,10 +26,10 @@ RENEW_SECONDS = 5.0
 RETRY_SECONDS = 2.0
 
 
-class Leadership:
-    """Runs for the Lease `name` until told to stop; `held` says whether writing is allowed right now.
+class Holder:
+    """Takes and keeps one Lease for `identity`; `held` says whether that is proven right now.
 
-    `kube` must be a client of its own without a guard: the Lease is what the guard of the others rests on.
+    `lease_seconds`: how long the others wait without a renewal; `fence_seconds`: how long a renewal is proof to us.
     """
 
     def __init__(
@@ -39,72 +39,44 @@ class Leadership:
         name: str,
         identity: str,
         *,
+        lease_seconds: float = LEASE_SECONDS,
+        fence_seconds: float = FENCE_SECONDS,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._kube, self._namespace, self._name = kube, namespace, name
-        self.identity = f"{identity}_{uuid.uuid4().hex[:8]}"
-        self._clock = clock
+        self.identity = identity
+        self._lease_seconds, self._fence_seconds, self._clock = lease_seconds, fence_seconds, clock
         self._held_until = float("-inf")
         self._seen: tuple[str, str] | None = None
         self._seen_at = 0.0
-        self._seen_duration = LEASE_SECONDS
-        self.acquired = asyncio.Event()
-        self.lost = asyncio.Event()
+        self._seen_duration = lease_seconds
 
     @property
     def held(self) -> bool:
-        """Proven leadership, by this process's own clock."""
+        """Proven, by this process's own clock."""
         return self._clock() < self._held_until
 
-    def guard(self) -> None:
-        """Raise NotLeading unless the Lease is held."""
-        if not self.held:
-            raise NotLeading("this process does not hold the Lease: it writes nothing")
+    @property
+    def holder(self) -> str:
+        """Who held it when it was last read; "" for nobody."""
+        return self._seen[0] if self._seen else ""
 
-    async def run(self) -> None:
-        """Acquire, then renew for ever; returns (with `lost` set) when the Lease could not be renewed in time."""
-        won = False
-        while not won:
-            won = await self._attempt()
-            if not won:
-                await asyncio.sleep(min(RETRY_SECONDS, self._expires_in()))
-        log.info("leading as %s", self.identity)
-        self.acquired.set()
-        while self.held:
-            ok = await self._attempt()
-            await asyncio.sleep(RENEW_SECONDS if ok else RETRY_SECONDS / 2)
-        log.error("the Lease %s/%s could not be renewed in time: stop", self._namespace, self._name)
-        self.lost.set()
-
-    async def release(self) -> None:
-        """Let the standby take over at once; errors do not matter, the Lease runs out by itself."""
-        held, self._held_until = self.held, float("-inf")
-        if not held:
-            return
-        try:
-            lease = await self._kube.get(LEASE, self._namespace, self._name)
-            if lease["spec"].get("holderIdentity") == self.identity:
-                lease["spec"] |= {"holderIdentity": "", "leaseDurationSeconds": 1, "renewTime": _now()}
-                await self._kube.replace(lease)
-        except KubeError as error:
-            log.warning("the Lease was not released: %s", error)
-
-    async def _attempt(self) -> bool:
+    async def attempt(self) -> bool:
+        """Take or renew it; False when somebody else holds it, or nothing can be told."""
         started = self._clock()
         try:
             async with asyncio.timeout(RENEW_SECONDS):
                 won = await self._take(await self._kube.find(LEASE, self._namespace, self._name))
         except (Conflict, TimeoutError) as error:
-            log.debug("lease: %s", error or "timeout")
+            log.debug("lease %s/%s: %s", self._namespace, self._name, error or "timeout")
             return False
         except KubeError as error:
-            log.warning("lease: %s", error)
+            log.warning("lease %s/%s: %s", self._namespace, self._name, error)
             return False
         if won:
-            self._held_until = started + FENCE_SECONDS
-        elif self.acquired.is_set():
-            # Somebody else holds it: whatever the reason, we are no longer the one.
-            self._held_until = float("-inf")
+            self._seen = (self.identity, "")
+        # Else somebody else holds it: whatever the reason, we are not the one.
+        self._held_until = started + self._fence_seconds if won else float("-inf")
         return won
 
     async def _take(self, lease: dict[str, Any] | None) -> bool:
@@ -122,27 +94,80 @@ class Leadership:
         seen = (holder, str(spec.get("renewTime")))
         if seen != self._seen:
             self._seen, self._seen_at = seen, self._clock()
-        duration = float(spec.get("leaseDurationSeconds") or LEASE_SECONDS)
+        duration = float(spec.get("leaseDurationSeconds") or self._lease_seconds)
         self._seen_duration = duration
         if holder not in ("", self.identity) and self._clock() - self._seen_at < duration:
             return False
         await self._kube.replace({**lease, "spec": self._spec(spec)})
         return True
 
-    def _expires_in(self) -> float:
-        """Seconds until the holder we last saw may be replaced, by our own clock; never 0, so as not to spin."""
-        return max(0.1, self._seen_at + self._seen_duration - self._clock() + 0.02)
-
     def _spec(self, before: dict[str, Any]) -> dict[str, Any]:
         mine = before.get("holderIdentity") == self.identity
         now = _now()
         return {
             "holderIdentity": self.identity,
-            "leaseDurationSeconds": int(LEASE_SECONDS),
+            "leaseDurationSeconds": int(self._lease_seconds),
             "renewTime": now,
             "acquireTime": before.get("acquireTime", now) if mine else now,
             "leaseTransitions": int(before.get("leaseTransitions") or 0) + (0 if mine or not before else 1),
         }
+
+
+class Leadership(Holder):
+    """Runs for the Lease `name` until told to stop; `held` says whether writing is allowed right now.
+
+    `kube` must be a client of its own without a guard: the Lease is what the guard of the others rests on.
+    """
+
+    def __init__(
+        self,
+        kube: KubeClient,
+        namespace: str,
+        name: str,
+        identity: str,
+        *,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        super().__init__(kube, namespace, name, f"{identity}_{uuid.uuid4().hex[:8]}", clock=clock)
+        self.acquired = asyncio.Event()
+        self.lost = asyncio.Event()
+
+    def guard(self) -> None:
+        """Raise NotLeading unless the Lease is held."""
+        if not self.held:
+            raise NotLeading("this process does not hold the Lease: it writes nothing")
+
+    async def run(self) -> None:
+        """Acquire, then renew for ever; returns (with `lost` set) when the Lease could not be renewed in time."""
+        won = False
+        while not won:
+            won = await self.attempt()
+            if not won:
+                await asyncio.sleep(min(RETRY_SECONDS, self._expires_in()))
+        log.info("leading as %s", self.identity)
+        self.acquired.set()
+        while self.held:
+            ok = await self.attempt()
+            await asyncio.sleep(RENEW_SECONDS if ok else RETRY_SECONDS / 2)
+        log.error("the Lease %s/%s could not be renewed in time: stop", self._namespace, self._name)
+        self.lost.set()
+
+    async def release(self) -> None:
+        """Let the standby take over at once; errors do not matter, the Lease runs out by itself."""
+        held, self._held_until = self.held, float("-inf")
+        if not held:
+            return
+        try:
+            lease = await self._kube.get(LEASE, self._namespace, self._name)
+            if lease["spec"].get("holderIdentity") == self.identity:
+                lease["spec"] |= {"holderIdentity": "", "leaseDurationSeconds": 1, "renewTime": _now()}
+                await self._kube.replace(lease)
+        except KubeError as error:
+            log.warning("the Lease was not released: %s", error)
+
+    def _expires_in(self) -> float:
+        """Seconds until the holder we last saw may be replaced, by our own clock; never 0, so as not to spin."""
+        return max(0.1, self._seen_at + self._seen_duration - self._clock() + 0.02)
 
 
 def _now() -> str:

@@ -48,6 +48,12 @@ class Metrics:
             ["kind", "verb", "outcome"],
             registry=self.registry,
         )
+        self.claimed = Gauge(
+            "learnloop_namespace_claimed_elsewhere",
+            "1 for each namespace that another installation works in, so that this one does not",
+            ["namespace_claimed", "holder"],
+            registry=self.registry,
+        )
         self.leader = Gauge("learnloop_leader", "1 while this process holds the Lease", registry=self.registry)
 
     def _fast_lane(self) -> None:

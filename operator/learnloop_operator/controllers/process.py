@@ -10,6 +10,7 @@ import kopf
 from learnloop_operator.adapters import kubeconfig
 from learnloop_operator.adapters.audit import Audit
 from learnloop_operator.adapters.cache import Cache
+from learnloop_operator.adapters.claims import Claims
 from learnloop_operator.adapters.data_plane import DataPlane
 from learnloop_operator.adapters.echo import Echo, watch_lease
 from learnloop_operator.adapters.events import Recorder
@@ -48,6 +49,7 @@ class Operator:
         self.leadership = Leadership(self.lease_kube, settings.system_namespace, settings.lease_name, settings.pod_name)
         cache = Cache(CACHED)
         self.kube = KubeClient(connection, guard=self.leadership.guard, written=self.metrics.written, cache=cache)
+        self.claims = Claims(self.kube, f"{settings.system_namespace}/{settings.lease_name}")
         self.reads = Reads(self.kube, cache, settings.watch_namespaces)
         self.data_plane = DataPlane(settings.data_url, settings.token_file)
         self.recorder = Recorder(self.kube, settings.pod_name)
@@ -64,6 +66,7 @@ class Operator:
             workers=settings.workers,
             resync_seconds=settings.resync_seconds,
             reads=self.reads,
+            claims=self.claims,
         )
         self.watching = asyncio.Event()
         self._watching_over = asyncio.Event()
@@ -84,6 +87,7 @@ class Operator:
                 self.lease_kube, self.settings.system_namespace, self.settings.lease_name, self.echo
             ),
             "workers": self.runtime.run(),
+            "claims": self._claim(),
             "fast lane": self.lane.run(self._breached, lambda: self.leadership.held),
             "events": self.recorder.run(),
             "liveness": self._liveness(),
@@ -117,6 +121,10 @@ class Operator:
         await self.server.stop()
         for client in (self.kube, self.lease_kube, self.data_plane, self.prometheus, self.pods):
             await client.close()
+
+    async def _claim(self) -> None:
+        await self.leadership.acquired.wait()
+        await self.claims.run(self.runtime.namespaces, self.runtime.mark_namespace)
 
     def _breached(self, namespace: str, name: str) -> None:
         self.runtime.mark(MODEL_DEPLOYMENT.kind, namespace, name)
@@ -158,12 +166,15 @@ class Operator:
 
     def _refresh(self) -> None:
         self.metrics.leader.set(1.0 if self.leadership.held else 0.0)
+        self.metrics.claimed.clear()
+        for namespace, holder in self.claims.others().items():
+            self.metrics.claimed.labels(namespace_claimed=namespace, holder=holder).set(1.0)
         self.metrics.lag.clear()
         for source, lag in self.echo.lags().items():
             self.metrics.lag.labels(source=source).set(lag)
 
     def _unready(self) -> str | None:
-        return None if self.watching.is_set() else "the watches are not established yet"
+        return self.claims.problem() if self.watching.is_set() else "the watches are not established yet"
 
 
 async def operate(settings: Settings) -> int:

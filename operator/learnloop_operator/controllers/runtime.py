@@ -12,6 +12,7 @@ import time
 from collections.abc import Iterable
 from typing import Any, Protocol, TypeVar
 
+from learnloop_operator.adapters.claims import Claims
 from learnloop_operator.adapters.data_plane import DataPlane, DataPlaneRefused, DataPlaneUnavailable
 from learnloop_operator.adapters.kinds import ResourceKind
 from learnloop_operator.adapters.kube_errors import InvalidSpec, KubeError, NotLeading
@@ -66,13 +67,14 @@ class Runtime:
         workers: int,
         resync_seconds: float,
         reads: Reads | None = None,
+        claims: Claims | None = None,
     ) -> None:
         self.controllers = {controller.kind.kind: controller for controller in controllers}
         self.queue = DirtyQueue()
         self.known: set[Key] = set()
         self._applier, self._data_plane, self._leadership = applier, data_plane, leadership
         self._metrics, self._workers, self._resync = metrics, workers, resync_seconds
-        self._reads = reads
+        self._reads, self._claims = reads, claims
         self._failures: dict[Key, int] = {}
         self._gone_since: dict[Key, float] = {}
         metrics.depth.set_function(lambda: float(len(self.queue)))
@@ -83,6 +85,16 @@ class Runtime:
             key = Key(kind, namespace, name)
             self.known.add(key)
             self.queue.mark(key, urgent)
+
+    def namespaces(self) -> set[str]:
+        """Where there are objects of ours to look after."""
+        return {key.namespace for key in self.known}
+
+    def mark_namespace(self, namespace: str) -> None:
+        """Everything in the namespace needs a look: it has just become ours."""
+        for key in tuple(self.known):
+            if key.namespace == namespace:
+                self.queue.mark(key)
 
     async def run(self) -> None:
         """Wait for leadership, look at everything known, then work until cancelled."""
@@ -146,6 +158,8 @@ class Runtime:
 
     async def _attempt(self, key: Key) -> str:
         self._leadership.guard()
+        if self._claims is not None:
+            await self._claims.hold(key.namespace)
         if await self._settled_from_cache(key):
             return "ok"
         return await self._look(key, cached=False)

@@ -7,6 +7,7 @@ from collections.abc import Iterable
 import pytest
 
 from learnloop_operator.adapters import kinds
+from learnloop_operator.adapters.claims import NAME
 from learnloop_operator.adapters.kinds import ResourceKind
 from learnloop_operator.controllers.wiring import CHILD_SELECTORS
 
@@ -89,7 +90,7 @@ def test_nothing_is_allowed_that_the_table_does_not_list(operator: Rights) -> No
     assert operator["", "pods"] == READ
     assert ("", "persistentvolumeclaims") not in operator
     assert operator["events.k8s.io", "events"] == {"list", "create", "patch"}
-    assert ("coordination.k8s.io", "leases") not in operator
+    assert operator["coordination.k8s.io", "leases"] == {"create"}
 
 
 def test_no_rule_has_a_wildcard(cluster_wide: Release, namespaced: Release) -> None:
@@ -119,6 +120,12 @@ def test_a_namespaced_install_has_the_same_rules_and_nothing_cluster_wide(
     operator = [item for item in namespaced.of("Role") if item["metadata"]["name"] == "learnloop-operator"]
     assert {item["metadata"]["namespace"] for item in operator} == {"team-a", "team-b"}
     assert namespaced.environment("learnloop-operator")["LEARNLOOP_WATCH_NAMESPACE"] == "team-a,team-b"
+
+
+def test_of_leases_elsewhere_it_may_touch_its_claim_only(cluster_wide: Release) -> None:
+    rules = cluster_wide.one("ClusterRole", "learnloop-system-learnloop-operator")["rules"]
+    named_rules = [rule for rule in rules if rule["apiGroups"] == ["coordination.k8s.io"] and "resourceNames" in rule]
+    assert [(rule["resourceNames"], rule["verbs"]) for rule in named_rules] == [([NAME], ["get", "update", "delete"])]
 
 
 def test_in_its_own_namespace_it_may_hold_its_lease_and_fill_its_secret(cluster_wide: Release) -> None:

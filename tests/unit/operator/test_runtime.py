@@ -159,23 +159,23 @@ async def test_a_standby_takes_over_only_after_a_whole_lease_of_silence_by_its_o
     clock = [0.0]
     first = Leadership(lease_kube(store), "ns", "l", "one", clock=lambda: clock[0])
     second = Leadership(lease_kube(store), "ns", "l", "two", clock=lambda: clock[0])
-    assert await first._attempt()
-    assert not await second._attempt()
+    assert await first.attempt()
+    assert not await second.attempt()
     clock[0] = LEASE_SECONDS - 0.1
-    assert not await second._attempt()
+    assert not await second.attempt()
     clock[0] = LEASE_SECONDS + 0.1
-    assert await second._attempt()
-    assert not await first._attempt()
+    assert await second.attempt()
+    assert not await first.attempt()
 
 
 async def test_who_cannot_renew_stops_writing_before_anyone_else_may_start() -> None:
     store: dict[str, Any] = {}
     clock = [0.0]
     leader = Leadership(lease_kube(store), "ns", "l", "one", clock=lambda: clock[0])
-    await leader._attempt()
+    await leader.attempt()
     store["broken"] = True
     clock[0] = FENCE_SECONDS - 0.1
-    await leader._attempt()
+    await leader.attempt()
     leader.guard()
     clock[0] = FENCE_SECONDS
     with pytest.raises(NotLeading):
@@ -187,11 +187,11 @@ async def test_a_released_lease_is_taken_at_once() -> None:
     store: dict[str, Any] = {}
     first = Leadership(lease_kube(store), "ns", "l", "one")
     second = Leadership(lease_kube(store), "ns", "l", "two")
-    await first._attempt()
-    await second._attempt()
+    await first.attempt()
+    await second.attempt()
     await first.release()
     assert not first.held
-    assert await second._attempt()
+    assert await second.attempt()
 
 
 def test_a_lease_watch_that_delivers_nothing_is_noticed() -> None:

@@ -1,0 +1,79 @@
+"""Two installations over one namespace: one works, the other says whose it is."""
+
+from typing import Any
+
+import pytest
+
+from learnloop_operator.adapters.claims import CHECK_SECONDS, CLAIM_SECONDS, FENCE_SECONDS, ClaimedElsewhere, Claims
+from learnloop_operator.controllers.runtime import PASS_SECONDS
+
+
+class Store:
+    """Leases by namespace."""
+
+    def __init__(self) -> None:
+        self.leases: dict[str, Any] = {}
+
+    async def find(self, _kind: Any, namespace: str, _name: str) -> Any:
+        return self.leases.get(namespace)
+
+    async def create(self, manifest: Any) -> None:
+        self.leases[manifest["metadata"]["namespace"]] = manifest
+
+    async def replace(self, manifest: Any) -> None:
+        self.leases[manifest["metadata"]["namespace"]] = manifest
+
+    async def delete(self, ref: Any) -> bool:
+        return self.leases.pop(ref.namespace, None) is not None
+
+
+class Two:
+    """Two installations on one store and one clock."""
+
+    def __init__(self) -> None:
+        self.now, self.store = 0.0, Store()
+        self.first, self.second = (
+            Claims(self.store, name, clock=lambda: self.now)  # type: ignore[arg-type]
+            for name in ("one/operator", "two/operator")
+        )
+
+
+async def test_the_second_installation_does_nothing_and_names_the_first() -> None:
+    two = Two()
+    await two.first.hold("team")
+    with pytest.raises(ClaimedElsewhere, match="namespace team belongs to one/operator"):
+        await two.second.hold("team")
+    assert two.second.others() == {"team": "one/operator"}
+    assert "team is one/operator's" in (two.second.problem() or "")
+    assert two.first.problem() is None
+    await two.second.hold("another-team")
+
+
+async def test_another_process_of_the_same_installation_goes_on_at_once() -> None:
+    two = Two()
+    await two.first.hold("team")
+    await Claims(two.store, "one/operator", clock=lambda: two.now).hold("team")  # type: ignore[arg-type]
+
+
+async def test_a_silent_installation_stops_long_before_another_takes_over() -> None:
+    two = Two()
+    await two.first.hold("team")
+    with pytest.raises(ClaimedElsewhere):
+        await two.second.hold("team")
+    two.store.leases["team"]["spec"]["renewTime"] = "now"
+    two.now = CLAIM_SECONDS - CHECK_SECONDS
+    with pytest.raises(ClaimedElsewhere):
+        await two.second.hold("team")
+    two.now += CLAIM_SECONDS + 1
+    await two.second.hold("team")
+    with pytest.raises(ClaimedElsewhere, match="two/operator"):
+        await two.first.hold("team")
+    assert FENCE_SECONDS + PASS_SECONDS < CLAIM_SECONDS
+
+
+async def test_a_namespace_without_objects_is_given_back() -> None:
+    two = Two()
+    await two.first.hold("team")
+    await two.first.give_back({"team"})
+    assert not two.store.leases
+    await two.second.hold("team")
