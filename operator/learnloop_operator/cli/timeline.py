@@ -58,7 +58,8 @@ async def _block(
             lines.append(_line(look, await _really(history, namespace, name, past)))
         told = look
     if told is not None and not replay.over:
-        lines.append(f"  {'the record ends':<19}  {told.sentence}")
+        stop = "the record ends" if history.at > end else f"after {LOOKS} looks"
+        lines.append(f"  {stop:<19}  {told.sentence}")
     return "\n".join([*lines, f"  really: {fate}"])
 
 

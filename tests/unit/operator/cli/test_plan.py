@@ -9,9 +9,11 @@ from typing import Any
 
 import pytest
 
+from learnloop_api.kinds.model_deployment import ModelDeploymentSpec
 from learnloop_operator.cli import plan
 from learnloop_operator.cli.errors import CommandError
 from learnloop_operator.cli.history import History, found
+from learnloop_operator.cli.timeline import timelines
 
 SPEC: dict[str, Any] = {"model": {"uri": "https://m/1", "sha256": "ab" * 32}}
 FILE = "apiVersion: learnloop.dev/v1alpha1\nkind: ModelDeployment\nmetadata: {name: x}\nspec: {}\n"
@@ -129,3 +131,41 @@ def test_what_is_no_prometheus_is_named() -> None:
     history.at = datetime(2026, 1, 1, tzinfo=UTC)
     with pytest.raises(CommandError, match="Prometheus answers 502: <html>"):
         history.rollouts("ns", "x", timedelta(hours=1))
+
+
+def test_a_bad_canary_on_record_would_have_been_taken_back_beside_what_really_happened(file: Path) -> None:
+    base, bad, good = 1_800_000_000.0, "aaaaaaaa", "bbbbbbbb"
+    began = base + 600
+
+    def ask(path: str, form: Mapping[str, str]) -> tuple[int, str]:
+        if path == "query_range":
+            spells = {good: (base, base + 1800), bad: (began, began + 300)}
+            found = [
+                {"metric": {"revision": arm}, "values": [[at, "1"] for at in range(int(first), int(last), 5)]}
+                for arm, (first, last) in spells.items()
+            ]
+            return 200, json.dumps({"status": "success", "data": {"resultType": "matrix", "result": found}})
+        now = float(form["time"])
+        played = {good: 60.0, bad: max(0.0, min(now, began + 300) - began) / 2}
+        rows = []
+        for arm, count in played.items():
+            if form["query"].startswith("sum by (revision) (increase"):
+                rows.append(({"revision": arm}, count))
+                continue
+            rows.append(({"revision": arm, "learnloop_signal": "ended", "outcome": "success"}, count))
+            rows.append(({"revision": arm, "learnloop_signal": "gain"}, count * (9.0 if arm == bad else 300.0)))
+            rows.append(({"revision": arm, "learnloop_signal": "seen"}, now))
+        vector = [{"metric": labels, "value": [now, str(value)]} for labels, value in rows]
+        return 200, json.dumps({"status": "success", "data": {"resultType": "vector", "result": vector}})
+
+    pinned = {"revision": bad, "message": "RolledBack at 10 %: too bad", "at": "2027-01-15T08:15:00Z"}
+    history = History(ask)
+    history.at = datetime.fromtimestamp(base + 1800, UTC)
+    body = {"metadata": {"name": "x", "namespace": "ns"}}
+    server = Server({"blockedRevision": pinned})
+    said = timelines(server, history, body, ModelDeploymentSpec.model_validate(SPEC), timedelta(hours=1))  # type: ignore[arg-type]
+    lines = said.splitlines()
+    assert lines[0].endswith("aaaaaaaa beside bbbbbbbb")
+    assert "would be  10 %" in lines[2]
+    assert "RolledBack: RolledBack at 10 %: return of the canary 9 vs 300 of stable" in lines[-2]
+    assert lines[-1] == "  really: RolledBack at 10 %: too bad (2027-01-15T08:15:00Z)"
