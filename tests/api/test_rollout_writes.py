@@ -89,7 +89,14 @@ class Operator:
         self.data, self.prometheus, self.shift = Experience(), Returns(self.now), timedelta()
         lane = FastLane(PodMetrics(), Metrics(), self.now)
         services = Services(self.kube, self.data, self.prometheus, Settings(), lane, clock=self.now)
-        self.applier = Applier(self.kube, self.data, Recorder(self.kube, "test"), Echo(), Audit(Metrics().decisions))
+        self.applier = Applier(
+            self.kube,
+            self.data,
+            Recorder(self.kube, "test"),
+            Echo(),
+            Audit(Metrics().decisions),
+            drafts=services.drafts,
+        )
         self.rollout, self.agent = ModelDeploymentController(services), LearningAgentController(services)
 
     def now(self) -> datetime:

@@ -94,7 +94,7 @@ class Process:
         services = Services(self.kube, data, self.prometheus, Settings(), lane, clock=world.traffic.clock)
         self.runtime = Runtime(
             [ModelDeploymentController(services)],
-            Applier(self.kube, data, self.recorder, Echo(), Audit(Metrics().decisions)),
+            Applier(self.kube, data, self.recorder, Echo(), Audit(Metrics().decisions), drafts=services.drafts),
             data,
             Leading(self.kube, "system", "lease", "one"),
             Metrics(),
@@ -131,7 +131,7 @@ class World:
     def __init__(self, connection: Connection, provider: Provider, spec: dict[str, Any]) -> None:
         self.namespace = f"sweep-{uuid.uuid4().hex[:10]}"
         self.spec = ModelDeploymentSpec.model_validate(spec).to_kube()
-        self._asked, self._connection, self._provider = spec, connection, provider
+        self.asked, self._connection, self._provider = spec, connection, provider
         self.user = KubeClient(connection, timeout=60.0)
         self.traffic = provider.traffic[self.namespace] = Traffic()
         self.ledger = Ledger(self.spec, self._table_written)
@@ -146,7 +146,7 @@ class World:
         namespace = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": self.namespace}}
         await self.user.http.request("POST", "/api/v1/namespaces", body=namespace)
         metadata = {"name": NAME, "namespace": self.namespace}
-        body = {"apiVersion": names.API_VERSION, "kind": "ModelDeployment", "metadata": metadata, "spec": self._asked}
+        body = {"apiVersion": names.API_VERSION, "kind": "ModelDeployment", "metadata": metadata, "spec": self.asked}
         await self.user.create(body)
 
     async def end(self) -> None:

@@ -4,7 +4,7 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from learnloop_operator.adapters.audit import Audit
@@ -15,6 +15,7 @@ from learnloop_operator.adapters.kinds import MODEL_DEPLOYMENT, SECRET, Resource
 from learnloop_operator.adapters.kube import KubeClient
 from learnloop_operator.adapters.kube_errors import Conflict, Forbidden, Invalid, KubeError, NotOurs, Stale
 from learnloop_operator.adapters.reads import Reader
+from learnloop_operator.controllers.drafts import Drafts
 from learnloop_operator.core import conditions
 from learnloop_operator.core.owner import controller_uid
 from learnloop_operator.core.plan import Manifest, ObjectRef, Plan
@@ -34,6 +35,8 @@ class Applier:
     audit: Audit
     reads: Reader | None = None
     """Where children that the snapshot does not hold are looked for; None: always live."""
+    drafts: Drafts = field(default_factory=Drafts)
+    """Statuses that can wait."""
 
     async def apply(self, kind: ResourceKind, snapshot: Snapshot, plan: Plan, *, cached: bool = False) -> None:
         """Everything the plan wants.
@@ -60,6 +63,10 @@ class Applier:
             if not cached:
                 await self.blame(kind, snapshot, error)
             raise
+        if plan.status_can_wait:
+            self.drafts.keep(snapshot.object, plan.status, snapshot.now)
+            return
+        self.drafts.drop(snapshot.object)
         if not plan.status_first:
             await self._status(kind, snapshot, plan.status, manager, exact=cached)
             self._tell(kind, snapshot, plan)

@@ -52,7 +52,7 @@ class ModelDeploymentController:
         self._kube: Reader = services.kube
         self._clock = services.clock
         self._prometheus: Prometheus = services.prometheus
-        self._lane = services.lane
+        self._lane, self._drafts = services.lane, services.drafts
         settings = services.settings
         self._defaults = Defaults(
             settings.serving_image, settings.data_url, settings.image_pull_policy, settings.names_are_verified
@@ -69,8 +69,10 @@ class ModelDeploymentController:
         if body is None:
             return None
         spec = read_spec(ModelDeploymentSpec, body)
-        status = read_status(ModelDeploymentStatus, body)
+        draft = self._drafts.of(body)
+        status = read_status(ModelDeploymentStatus, {**body, "status": draft.status} if draft else body)
         snapshot = await self._world(body, spec, status)
+        snapshot = replace(snapshot, unwritten_since=draft.since if draft else None)
         state = current(snapshot)
         snapshot = replace(snapshot, direct=await self._direct(snapshot, state), now=self._clock())
         if breached(snapshot, state):

@@ -59,7 +59,15 @@ class Operator:
         self.services = Services(self.reads, self.data_plane, self.prometheus, settings, self.lane)
         self.runtime = Runtime(
             controllers(self.services),
-            Applier(self.kube, self.data_plane, self.recorder, self.echo, Audit(self.metrics.decisions), self.reads),
+            Applier(
+                self.kube,
+                self.data_plane,
+                self.recorder,
+                self.echo,
+                Audit(self.metrics.decisions),
+                self.reads,
+                self.services.drafts,
+            ),
             self.data_plane,
             self.leadership,
             self.metrics,

@@ -8,6 +8,7 @@ from learnloop_operator.adapters.data_plane import DataPlane
 from learnloop_operator.adapters.prometheus import Prometheus
 from learnloop_operator.adapters.reads import Reader
 from learnloop_operator.adapters.settings import Settings
+from learnloop_operator.controllers.drafts import Drafts
 from learnloop_operator.controllers.fast_lane import FastLane
 
 
@@ -25,4 +26,5 @@ class Services:
     prometheus: Prometheus
     settings: Settings
     lane: FastLane
+    drafts: Drafts = field(default_factory=Drafts)
     clock: Callable[[], datetime] = field(default=utc_now)

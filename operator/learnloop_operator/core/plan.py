@@ -34,6 +34,7 @@ class Plan:
     whatever follows from it (a scale-down). A plan equal to the world costs no write.
 
     `status_first`: the status permits what `apply` does (a canary's weight rises), so it must be on record before.
+    `status_can_wait`: the status says nothing new but figures; it need not be written now.
     """
 
     status: Manifest
@@ -45,6 +46,7 @@ class Plan:
     """What people decided and what became of it: lines of the audit log."""
     requeue_after: float | None = field(default=None)
     status_first: bool = False
+    status_can_wait: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,6 +12,7 @@ from learnloop_operator.core.rollout.capacity import replicas
 from learnloop_operator.core.rollout.dry_run import notices
 from learnloop_operator.core.rollout.http_route import http_route
 from learnloop_operator.core.rollout.move import Move
+from learnloop_operator.core.rollout.quiet import can_wait
 from learnloop_operator.core.rollout.render import (
     access,
     arm_deployment,
@@ -73,8 +74,9 @@ def decide(snapshot: Snapshot) -> Plan:
         # The table says gateway until the route is gone, so that no later pass forgets to look for it.
         route = ObjectRef("gateway.networking.k8s.io/v1", "HTTPRoute", snapshot.namespace, snapshot.name)
         deletes, again = (*deletes, route), 0.0
+    said = status(snapshot, result, table.generation)
     return Plan(
-        status=status(snapshot, result, table.generation),
+        status=said,
         apply=(*_routes(snapshot, result.state, table), *_children(snapshot, result.state, wanted)),
         delete=deletes,
         events=(
@@ -85,6 +87,9 @@ def decide(snapshot: Snapshot) -> Plan:
         audit=tuple(records.audit(snapshot, item) for item in decided),
         requeue_after=again,
         status_first=result.state.weight > before.weight,
+        status_can_wait=not result.events
+        and not decided
+        and can_wait(snapshot.status, said, snapshot.unwritten_since, snapshot.now),
     )
 
 

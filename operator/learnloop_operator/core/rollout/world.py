@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from datetime import datetime
 
 from learnloop_api.kinds.base import PodOptions
 from learnloop_api.kinds.model_deployment import BlockedRevision, ModelDeploymentSpec, ModelDeploymentStatus
@@ -69,7 +70,9 @@ class Snapshot(BaseSnapshot):
 
     spec: ModelDeploymentSpec
     before: ModelDeploymentStatus
-    """The status as persisted."""
+    """The status as the last look left it."""
+    unwritten_since: datetime | None = None
+    """`before` is ahead of the persisted status since then; None: it is the persisted one."""
     desired: Desired
     arms: Mapping[str, ArmWorld] = field(default_factory=dict)
     routing: RoutingWorld = field(default_factory=RoutingWorld)
