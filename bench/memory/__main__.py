@@ -15,7 +15,7 @@ from typing import Any
 
 import asyncpg
 import numpy as np
-from bench.memory import arms, load
+from bench.memory import arms, load, quality
 from bench.memory.data import Agent, generate
 from bench.memory.server import Product, postgres
 
@@ -35,6 +35,10 @@ TARGETS = {
     "stores_per_s_single": (">=", 3000.0),
     "stores_per_s_batched": (">=", 40_000.0),
     "readable_after_ack_ms": ("<=", 1.0),
+    "precision_at_10": (">=", 0.90),
+    "recall_gain_after_500_feedbacks": (">=", 0.10),
+    "forgetting_keeps_of_oracle": (">=", 0.95),
+    "junk_ratio_after": ("<=", 0.05),
 }
 
 
@@ -195,6 +199,10 @@ async def compare(server: Any, product: Product, agents: Sequence[Agent]) -> dic
     say("storing …")
     figures |= await stores(product)
     figures["rss_mib_after_stores"] = round(product.rss_mib(), 1)
+    say("quality …")
+    for part in (quality.precision, quality.learning, quality.junk):
+        figures |= part(product)
+    figures |= quality.forgetting()
     await other.close()
     await watcher.close()
     return figures
@@ -213,7 +221,7 @@ def main() -> None:
     for name, (sign, target) in TARGETS.items():
         met = figures[name] <= target if sign == "<=" else figures[name] >= target
         missed += [] if met else [name]
-        say(f"{'met   ' if met else 'MISSED'} {name:28} {figures[name]:>12} (target {sign} {target})")
+        say(f"{'met   ' if met else 'MISSED'} {name:32} {figures[name]:>12} (target {sign} {target})")
     figures |= {"missed": missed, "seconds": round(time.time() - started, 1), "machine": platform.machine()}
     print(json.dumps(figures))
 

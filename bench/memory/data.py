@@ -32,7 +32,7 @@ def generate(agents: int, memories: int, large: int, questions: int, seed: int) 
     """`agents` agents with `memories` each, and one with `large`."""
     rng = np.random.default_rng(seed)
     embedder = HashingEmbedder()
-    common = [_word(rng) for _ in range(COMMON_WORDS)]
+    common = [word(rng) for _ in range(COMMON_WORDS)]
     sizes = [(f"agent-{index:03d}", memories) for index in range(agents)]
     sizes += [("agent-large", large)] if large else []
     return [_agent(name, size, questions, common, rng, embedder) for name, size in sizes]
@@ -41,7 +41,7 @@ def generate(agents: int, memories: int, large: int, questions: int, seed: int) 
 def _agent(
     name: str, size: int, questions: int, common: list[str], rng: np.random.Generator, embedder: HashingEmbedder
 ) -> Agent:
-    topics = [[_word(rng) for _ in range(TOPIC_WORDS)] for _ in range(TOPICS)]
+    topics = [[word(rng) for _ in range(TOPIC_WORDS)] for _ in range(TOPICS)]
     texts = []
     for index in range(size):
         topic = topics[int(rng.integers(TOPICS))]
@@ -56,5 +56,6 @@ def _agent(
     return Agent(name, texts, asked, *vectors)
 
 
-def _word(rng: np.random.Generator) -> str:
+def word(rng: np.random.Generator) -> str:
+    """A pronounceable word."""
     return "".join(rng.choice(SYLLABLES, int(rng.integers(2, 5))))

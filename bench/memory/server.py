@@ -74,6 +74,11 @@ class Product:
         with urllib.request.urlopen(request, timeout=60) as answer:
             return json.load(answer)
 
+    def get(self, path: str) -> Any:
+        """The same without a body."""
+        with urllib.request.urlopen(f"http://127.0.0.1:{self.port}{path}", timeout=60) as answer:
+            return json.load(answer)
+
     def __enter__(self) -> "Product":
         self.start()
         return self

@@ -1,0 +1,204 @@
+"""What recall, its learning, forgetting and consolidation are worth, on generated sets whose answers are known."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from bench.memory.data import word
+from bench.memory.server import Product
+
+from learnloop_memory.life.forgetting import Worth, surplus, value
+from learnloop_memory.memory.signals import STATIC
+
+API = "/api/v1/memory/"
+FAMILIES, EACH, FORMS = 40, 12, 3
+FEEDBACKS = 500
+
+
+@dataclass(frozen=True)
+class Family:
+    """One kind of task: concepts, each with several words for it. An episode uses one of them at random."""
+
+    name: str
+    concepts: list[list[str]]
+
+    def tell(self, rng: np.random.Generator, common: list[str], concepts: int, noise: int, usual: float = 0.8) -> str:
+        """A description in words of its own choosing; `usual` is the probability of a concept's usual word."""
+        chosen = rng.choice(len(self.concepts), concepts, replace=False)
+        odds = [usual] + [(1 - usual) / (FORMS - 1)] * (FORMS - 1)
+        own = [str(rng.choice(self.concepts[index], p=odds)) for index in chosen]
+        return " ".join(rng.permutation(own + [str(rng.choice(common)) for _ in range(noise)]))
+
+
+def families(rng: np.random.Generator, number: int = FAMILIES) -> tuple[list[Family], list[str]]:
+    """Task families with 8 concepts each, a third of them shared with another family; and common words."""
+    common = [word(rng) for _ in range(300)]
+    shared = [[word(rng) for _ in range(FORMS)] for _ in range(number)]
+    made = []
+    for index in range(number):
+        own = [[word(rng) for _ in range(FORMS)] for _ in range(6)]
+        made.append(Family(f"task-{index}", own + [shared[index], shared[(index + 1) % number]]))
+    return made, common
+
+
+def precision(product: Product, seed: int = 11) -> dict[str, float]:
+    """Precision@10 of recalling the 12 episodes of the task at hand among 480 of 40 tasks, text in, no feedback.
+
+    Once with people's usual words four times in five, once with every synonym equally likely, where words alone
+    cannot be enough: what an embedder with a model has to add.
+    """
+    shares = {}
+    for name, usual in (("precision_at_10", 0.8), ("precision_at_10_any_synonym", 1 / FORMS)):
+        rng = np.random.default_rng(seed)
+        made, common = families(rng)
+        stored = [(family.name, family.tell(rng, common, 6, 4, usual)) for family in made for _ in range(EACH)]
+        rng.shuffle(stored)
+        agent = f"bench-{name.replace('_', '-')}"
+        of = _store(product, agent, [text for _, text in stored])
+        belongs = {identity: task for identity, (task, _) in zip(of, stored, strict=True)}
+        found = []
+        for _ in range(200):
+            family = made[int(rng.integers(len(made)))]
+            hits = _ask(product, agent, family.tell(rng, common, 5, 3, usual))["memories"]
+            found.append(np.mean([belongs[hit["id"]] == family.name for hit in hits]))
+        shares[name] = round(float(np.mean(found)), 4)
+    return shares
+
+
+def learning(product: Product, seed: int = 12) -> dict[str, float]:
+    """Recall@10 on questions never asked before, at the start and after 500 feedbacks.
+
+    Of each task's memories half are notes that help; the others have the same words and do not. Nothing in the words
+    tells them apart: importance does a little, and whether they ever helped does.
+    """
+    rng = np.random.default_rng(seed)
+    agent = "bench-learning"
+    made, common = families(rng, 25)
+    helps: dict[str, set[str]] = {}
+    for family in made:
+        useful = rng.random(20) < 0.4
+        importance = np.clip(0.4 + 0.15 * useful + 0.15 * rng.standard_normal(20), 0, 1)
+        ids = _store(product, agent, [family.tell(rng, common, 6, 4) for _ in range(20)], importance.tolist())
+        helps[family.name] = {identity for identity, good in zip(ids, useful, strict=True) if good}
+    questions = [(family, family.tell(rng, common, 5, 3)) for family in made for _ in range(6)]
+
+    def recall(**changes: Any) -> float:
+        shares = []
+        for family, text in questions:
+            hits = {hit["id"] for hit in _ask(product, agent, text, **changes)["memories"]}
+            shares.append(len(hits & helps[family.name]) / min(len(helps[family.name]) or 1, 10))
+        return float(np.mean(shares))
+
+    before = recall(weights=dict(STATIC))
+    used = 0
+    for _ in range(FEEDBACKS):
+        family = made[int(rng.integers(len(made)))]
+        answer = _ask(product, agent, family.tell(rng, common, 5, 3))
+        used += answer["ranker"] == "learned"
+        helpful = [hit["id"] for hit in answer["memories"] if hit["id"] in helps[family.name]]
+        body = {"retrieval_id": answer["retrieval_id"], "helpful": helpful}
+        learned = product.post(API + "feedback", body)["weights"]
+    after = {"learned": recall(weights=learned), "static": recall(weights=dict(STATIC))}
+    return {
+        "recall_at_10_before_feedback": round(before, 4),
+        "recall_at_10_after_500_feedbacks": round(after["learned"], 4),
+        "recall_at_10_after_500_static_weights": round(after["static"], 4),
+        "recall_gain_after_500_feedbacks": round(after["learned"] / before - 1, 4),
+        "feedbacks_until_learned_was_in_use": FEEDBACKS - used,
+    }
+
+
+def forgetting(seed: int = 13, runs: int = 20) -> dict[str, float]:
+    """Half of 1,000 memories go: how much of the needs to come does what stays still answer?
+
+    The oracle knows how often each memory will be needed on average; the clairvoyant knows the very draws, which
+    nobody can (the oracle itself reaches 0.97 of that). Beside it: keeping the newest half.
+    """
+    rng = np.random.default_rng(seed)
+    shares = []
+    for _ in range(runs):
+        need = rng.pareto(1.1, 1000).clip(0, 40)  # needs a month: few memories are needed often
+        age = rng.uniform(0, 60, 1000)
+        used = rng.poisson(need * age / 30)
+        held = Worth(
+            importance=np.clip(0.35 + 0.1 * np.log1p(need) + 0.15 * rng.standard_normal(1000), 0, 1),
+            used=used.astype(float),
+            helped=rng.binomial(used, 0.6).astype(float),
+            hurt=rng.binomial(used, 0.1).astype(float),
+            idle_days=np.where(used > 0, np.minimum(age, rng.exponential(30 / np.maximum(need, 0.1))), age),
+            half_life_days=np.full(1000, 7.0),
+            pinned=np.zeros(1000, bool),
+        )
+        drawn = rng.poisson(need)
+        stays = np.setdiff1d(np.arange(1000), surplus(value(held), 500))
+        newest = np.argsort(age)[:500]
+        oracle, clairvoyant = np.sort(need)[-500:].sum(), np.sort(drawn)[-500:].sum()
+        shares.append((need[stays].sum() / oracle, need[newest].sum() / oracle, drawn[stays].sum() / clairvoyant))
+    ours, age_alone, draws = np.mean(shares, axis=0)
+    return {
+        "forgetting_keeps_of_oracle": round(float(ours), 4),
+        "forgetting_keeps_of_clairvoyant": round(float(draws), 4),
+        "forgetting_by_age_keeps_of_oracle": round(float(age_alone), 4),
+    }
+
+
+def junk(product: Product, seed: int = 14) -> dict[str, float]:
+    """300 memories, then the shapes of junk: 300 copies, 300 near copies, 100 echoes of recalls. What is left after?"""
+    rng = np.random.default_rng(seed)
+    agent = "bench-junk"
+    made, common = families(rng, 60)
+    real = [family.tell(rng, common, 7, 4) + f" case {number}" for number in range(5) for family in made]
+    ids = set(_store(product, agent, real))
+    _store(product, agent, [real[int(index)] for index in rng.integers(len(real), size=300)])
+    _store(product, agent, [_reworded(real[int(index)], rng) for index in rng.integers(len(real), size=300)])
+    for index in rng.integers(len(real), size=100):
+        answer = _ask(product, agent, real[int(index)], k=1)
+        shown = answer["memories"][0]["content"]["text"]
+        _store(product, agent, [f"I recall that {shown} as noted"])
+    stored = 1000
+    product.post(API + "consolidate", {"agent_id": agent})
+    left = {row["id"] for row in _entries(product, agent)}
+    # Of a memory and its copies one has to stay; which of them does not matter.
+    texts = {row["content"]["text"] for row in _entries(product, agent)}
+    kept = sum(any(_same(text, other) for other in texts) for text in real)
+    return {
+        "junk_stored": stored - len(ids),
+        "junk_ratio_before": round(1 - len(ids) / stored, 4),
+        "junk_ratio_after": round(max(len(left) - len(real), 0) / len(left), 4),
+        "real_memories_lost": len(real) - kept,
+    }
+
+
+def _reworded(text: str, rng: np.random.Generator) -> str:
+    tokens = text.split()
+    place = int(rng.integers(len(tokens) - 2))
+    return " ".join([*tokens[:place], "the", *tokens[place:]]).capitalize() + "."
+
+
+def _same(text: str, other: str) -> bool:
+    return set(text.lower().split()) <= set(other.lower().strip(".").split())
+
+
+def _store(product: Product, agent: str, texts: list[str], importance: list[float] | None = None) -> list[str]:
+    worth = importance or [0.5] * len(texts)
+    memories = [
+        {"agent_id": agent, "memory_type": "semantic", "content": {"text": text}, "importance": value}
+        for text, value in zip(texts, worth, strict=True)
+    ]
+    ids: list[str] = product.post(API + "store/batch", {"memories": memories})["ids"]
+    return ids
+
+
+def _ask(product: Product, agent: str, text: str, **changes: Any) -> Any:
+    return product.post(API + "retrieve", {"agent_id": agent, "context": text, "k": 10} | changes)
+
+
+def _entries(product: Product, agent: str) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = []
+    after = ""
+    while True:
+        answer = product.get(f"{API}entries?agent_id={agent}&limit=500{after}")
+        found += answer["memories"]
+        if answer["next"] is None:
+            return found
+        after = f"&after={answer['next']}"
