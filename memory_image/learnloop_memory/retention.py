@@ -24,6 +24,15 @@ DELETE FROM agent_memories WHERE namespace = $1 AND agent_id = $2 AND source = '
     SELECT created_at FROM agent_memories WHERE namespace = $1 AND agent_id = $2 AND source = 'episode'
     ORDER BY created_at DESC OFFSET $3 LIMIT 1)
 """
+# What ended long ago goes for good, unless a snapshot still sees it: it was there when the snapshot was taken.
+_PURGE = """
+DELETE FROM agent_memories WHERE namespace = $1 AND id = ANY(ARRAY(
+    SELECT m.id FROM agent_memories m
+    WHERE m.namespace = $1 AND m.ends_at < now() - make_interval(days => $2::int) AND NOT EXISTS (
+        SELECT 1 FROM memory_snapshots s WHERE s.namespace = $1 AND s.agent_id = m.agent_id
+            AND s.taken_at >= m.created_at AND s.taken_at < coalesce(m.retired_at, m.ends_at))
+    ORDER BY m.ends_at LIMIT 500))
+"""
 _TRIM_DEAD = """
 DELETE FROM dead_letters WHERE namespace = $1 AND created_at < (
     SELECT created_at FROM dead_letters WHERE namespace = $1 ORDER BY created_at DESC OFFSET $2 LIMIT 1)
@@ -34,7 +43,7 @@ class Retention:
     """Runs over all namespaces.
 
     Args:
-        days: how long trajectories, rewards, episode memories, recall logs and dead letters are kept.
+        days: how long trajectories, rewards, episode memories, recall logs, dead letters and ended memories are kept.
     """
 
     def __init__(self, db: Database, days: int) -> None:
@@ -51,6 +60,7 @@ class Retention:
         for namespace in await self._db.namespaces():
             for table, (time, scope) in _OLD.items():
                 total += await self._delete_old(namespace, _DELETE_OLD.format(table=table, time=time, scope=scope))
+            total += await self._delete_old(namespace, _PURGE)
             await self._trim(namespace)
         return total
 

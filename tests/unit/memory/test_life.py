@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from learnloop_memory.life.distil import CountingDistiller, Episode, lower_bound
 from learnloop_memory.life.duplicates import Item, duplicates, echoes
 from learnloop_memory.life.forgetting import Worth, surplus, value
+from learnloop_memory.retention import Retention
 
 from .conftest import Api
 from .test_recall import ask, store
@@ -249,3 +250,18 @@ async def test_pinning_holds_against_time(api: Api, pinned: bool) -> None:
         )
     assert ends is pinned
     await api.call("PUT", f"{BASE}/entries/{uuid4()}/pin", 404, json={"pinned": pinned})
+
+
+async def test_what_ended_long_ago_is_deleted_unless_a_snapshot_sees_it(api: Api) -> None:
+    await store(api, "archive", ["ancient"])
+    await post(api, "snapshots", 201, agent_id="archive", name="keep")
+    await post(api, "forget", agent_id="archive", budget=0)
+    await store(api, "archive", ["fleeting"])
+    await post(api, "forget", agent_id="archive", budget=0)
+    async with api.service.db.tenant("team-a") as connection:
+        await connection.execute(
+            "UPDATE agent_memories SET ends_at = now() - interval '100 days' WHERE agent_id = 'archive'"
+        )
+    await Retention(api.service.db, days=30).run()
+    left = await api.call("GET", f"{BASE}/entries?agent_id=archive&ended=true")
+    assert [memory["content"]["text"] for memory in left["memories"]] == ["ancient"]
