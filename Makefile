@@ -5,7 +5,7 @@ VENV := .venv
 PYTHON := $(VENV)/bin/python
 export PATH := $(CURDIR)/$(VENV)/bin:$(PATH)
 
-.PHONY: help demo test lint unit ranks learn api e2e crds lock bench-statistics bench-memory bench-rollback cluster cluster-down images clean bench-trainer bench-algorithms
+.PHONY: help demo test lint unit ranks learn api e2e crds lock bench-statistics bench-memory bench-rollback bench-operator cluster cluster-down images clean bench-trainer bench-algorithms
 
 help: ## this list
 	@grep -hE '^[a-z][a-z0-9-]*:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -55,6 +55,9 @@ bench-statistics: $(VENV)/.ready ## how often rollouts err and how soon they are
 
 bench-rollback: $(VENV)/.ready ## from a breach to weight 0 on a real cluster, beside Flagger (needs root, 15 minutes)
 	@PYTHONPATH=hack $(PYTHON) -m bench.rollback
+
+bench-operator: $(VENV)/.ready ## 1,000 ModelDeployments and a burst of 10,000 objects on a real API server, beside a plain Kopf operator
+	@$(PYTHON) -m bench.operator
 
 cluster: ## a real Kubernetes on this machine (GATEWAY=1 adds Traefik)
 	python3 hack/cluster up

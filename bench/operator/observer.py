@@ -45,7 +45,7 @@ class Observer:
             with suppress(asyncio.CancelledError):
                 await task
 
-    async def all_current(self, objects: int, seconds: float = 900.0) -> float:
+    async def all_current(self, objects: int, seconds: float = 1800.0) -> float:
         """Wait until `objects` are known and none is behind; the moment the last one caught up.
 
         Raises:

@@ -20,7 +20,7 @@ from learnloop_api import names
 from learnloop_api.kinds.model_deployment import ModelDeploymentSpec, ModelDeploymentStatus
 from learnloop_api.wire.routing import routing_config_map
 from learnloop_operator.adapters import kubeconfig
-from learnloop_operator.adapters.kinds import CONFIG_MAP, DEPLOYMENT, MODEL_DEPLOYMENT
+from learnloop_operator.adapters.kinds import CONFIG_MAP, DEPLOYMENT, MODEL_DEPLOYMENT, kind_of
 from learnloop_operator.adapters.kube import KubeClient
 from learnloop_operator.controllers.services import utc_now
 from learnloop_operator.core.rollout.decide import decide
@@ -64,7 +64,9 @@ async def reconcile(body: kopf.Body, patch: kopf.Patch, namespace: str, name: st
         )
     )
     for child in plan.apply:
-        await kube.apply(child, "plain-kopf")
+        at = child["metadata"]
+        there = await kube.find(kind_of(child), at["namespace"], at["name"])
+        await kube.apply(child, "plain-kopf", live=there)
     patch.status.update(plan.status)
 
 

@@ -1,7 +1,9 @@
 """A measured operator process: ours or the peer."""
 
 import os
+import re
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -9,6 +11,8 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+
+import aiohttp
 
 TICKS = os.sysconf("SC_CLK_TCK")
 MODULES = {"ours": "learnloop_operator", "peer": "bench.operator.plain_kopf"}
@@ -21,17 +25,34 @@ class Running:
     process: "subprocess.Popen[bytes]"
     log: Path
     started: float
+    port: int
+
+    async def metric(self, pattern: str) -> float:
+        """Sum of the process's own samples whose name and labels match; 0 while there is none."""
+        async with aiohttp.ClientSession() as session, session.get(f"http://127.0.0.1:{self.port}/metrics") as answer:
+            lines = (await answer.text()).splitlines()
+        return sum(float(line.rsplit(" ", 1)[1]) for line in lines if re.match(pattern, line))
 
     def cpu_seconds(self) -> float:
         """User and system time so far."""
-        fields = Path(f"/proc/{self.process.pid}/stat").read_text().rsplit(") ", 1)[1].split()
-        return (int(fields[11]) + int(fields[12])) / TICKS
+        return cpu_seconds(self.process.pid)
 
     def memory_mib(self) -> tuple[float, float]:
         """Resident set now, and at its highest."""
         lines = Path(f"/proc/{self.process.pid}/status").read_text().splitlines()
         sizes = {line.partition(":")[0]: line.split()[1] for line in lines if line.startswith(("VmRSS", "VmHWM"))}
         return int(sizes["VmRSS"]) / 1024, int(sizes["VmHWM"]) / 1024
+
+
+def control_plane_cpu_seconds(kubeconfig: Path) -> float:
+    """User and system time of etcd and the API server so far: what clients cost them, however busy the machine."""
+    return sum(cpu_seconds(int(file.read_text())) for file in (kubeconfig.parent / "run").glob("*.pid"))
+
+
+def cpu_seconds(pid: int) -> float:
+    """User and system time of a process so far."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rsplit(") ", 1)[1].split()
+    return (int(fields[11]) + int(fields[12])) / TICKS
 
 
 @contextmanager
@@ -43,13 +64,16 @@ def running(side: str, kubeconfig: Path, data_url: str, extra: Mapping[str, str]
     """
     log = kubeconfig.parent / f"{side}.log"
     environment = {**os.environ, "KUBECONFIG": str(kubeconfig), "LEARNLOOP_SYSTEM_NAMESPACE": "default"}
-    environment |= {"LEARNLOOP_DATA_URL": data_url, "LEARNLOOP_PORT": "0", "POD_NAME": "bench", **(extra or {})}
-    environment |= {"LEARNLOOP_LOG_LEVEL": os.environ.get("BENCH_LOG_LEVEL", "WARNING")}
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    environment |= {"LEARNLOOP_DATA_URL": data_url, "LEARNLOOP_PORT": str(port), "POD_NAME": "bench", **(extra or {})}
+    environment |= {"LEARNLOOP_LOG_LEVEL": "WARNING"}
     started = time.monotonic()
     with log.open("ab") as file:
         process = subprocess.Popen([sys.executable, "-m", MODULES[side]], env=environment, stderr=file, stdout=file)
     try:
-        yield Running(process, log, started)
+        yield Running(process, log, started, port)
         if process.poll() is not None:
             raise RuntimeError(f"{side} ended with {process.returncode}: {log.read_text()[-2000:]}")
     finally:

@@ -15,7 +15,7 @@ from bench.operator import world
 from bench.operator.api import Api, many
 from bench.operator.data_plane import data_plane
 from bench.operator.observer import Name, Observer
-from bench.operator.process import Running, running
+from bench.operator.process import Running, control_plane_cpu_seconds, running
 
 from learnloop_api import names
 from learnloop_operator.adapters.kinds import DEPLOYMENT, MODEL_DEPLOYMENT
@@ -57,9 +57,11 @@ async def measure(side: str, kubeconfig: Path, size: Size) -> dict[str, Any]:
             await _quiet(api)
         figures["floor_edits_s"] = await many(lambda item: _edit(api, item, 0), list(observer.generations))
         observer.forget_waits()
+        server = control_plane_cpu_seconds(kubeconfig)
         with running(side, kubeconfig, url, {"LEARNLOOP_RESYNC_SECONDS": RESYNC_SECONDS}) as operator:
             figures["cold_start_s"] = await observer.all_current(size.objects) - operator.started
             figures["cold_start_cpu_s"] = operator.cpu_seconds()
+            figures["cold_start_control_plane_cpu_s"] = control_plane_cpu_seconds(kubeconfig) - server
             say(f"{side}: cold start with {size.objects} changed specs: {figures['cold_start_s']:.1f} s")
             figures |= await _latencies(side, api, observer, size, teams)
             await serve(api)

@@ -54,6 +54,16 @@ def training_job() -> dict[str, Any]:
     }
 
 
+def training_edit(number: int) -> dict[str, Any]:
+    """Another time until the pods of a finished job go."""
+    return {"spec": {"ttlSecondsAfterFinished": 600 + number}}
+
+
+def agent_edit(number: int) -> dict[str, Any]:
+    """Another threshold."""
+    return {"spec": {"training": {"triggers": {"episodes": 21 + number % 50}}}}
+
+
 def learning_agent(policy: str) -> dict[str, Any]:
     """Spec of a suspended LearningAgent."""
     task = {"observations": 4, "actions": 2, "environment": {"name": "CartPole-v1", "successReturn": 195}}

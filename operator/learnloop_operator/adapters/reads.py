@@ -72,15 +72,17 @@ class Reads:
 
     async def refresh(self) -> None:
         """List every kind anew. A kind that cannot be listed stays as it was: unlisted ones are read live."""
-        for kind, labels in CACHED.items():
-            try:
-                await self._refresh(kind, labels)
-            except NotFound:
-                log.debug("%s: no such kind here", kind.kind)
-            except KubeError as error:
-                log.warning("%s not listed, the cache may be older than it could be: %s", kind.kind, error)
+        await asyncio.gather(*(self._refresh(kind, labels) for kind, labels in CACHED.items()))
 
     async def _refresh(self, kind: ResourceKind, labels: str) -> None:
+        try:
+            await self._list_all(kind, labels)
+        except NotFound:
+            log.debug("%s: no such kind here", kind.kind)
+        except KubeError as error:
+            log.warning("%s not listed, the cache may be older than it could be: %s", kind.kind, error)
+
+    async def _list_all(self, kind: ResourceKind, labels: str) -> None:
         present: set[tuple[str, str]] = set()
         oldest = ""
         for namespace in self._namespaces:

@@ -99,8 +99,6 @@ class Runtime:
     async def run(self) -> None:
         """Wait for leadership, look at everything known, then work until cancelled."""
         await self._leadership.acquired.wait()
-        # Only now: a list from before could miss the last writes of the leader before us.
-        await self._list_anew()
         for key in self.known:
             self.queue.mark(key)
         try:
@@ -119,21 +117,28 @@ class Runtime:
             finally:
                 self.queue.done(key)
 
-    async def _list_anew(self) -> None:
-        if self._reads is None:
-            return
-        await self._reads.refresh()
-        for controller in self.controllers.values():
-            names = self._reads.cache.names(controller.kind)
-            self.known.update(Key(controller.kind.kind, namespace, name) for namespace, name in names)
-
     async def _resync_forever(self) -> None:
+        # The lists behind the cache are only good from here on: an earlier one could miss the last writes of the
+        # leader before us. Until they are there, passes read live; nobody waits for them.
+        for key in await self._list_anew():
+            self.queue.mark(key, urgent=False)
         while True:
             await asyncio.sleep(self._resync)
             await self._list_anew()
             for key in tuple(self.known):
                 # Spread over a tenth of the interval: a thousand objects must not come all at once.
                 self.queue.mark_later(key, random.uniform(0, self._resync / 10), urgent=False)
+
+    async def _list_anew(self) -> set[Key]:
+        """Lists every kind; the objects no event has told of yet."""
+        if self._reads is None:
+            return set()
+        await self._reads.refresh()
+        kinds = [controller.kind for controller in self.controllers.values()]
+        listed = {Key(kind.kind, *place) for kind in kinds for place in self._reads.cache.names(kind)}
+        fresh = listed - self.known
+        self.known |= fresh
+        return fresh
 
     async def one_pass(self, key: Key) -> None:
         """Gather, decide, apply; errors end in a later retry, never in an exception."""

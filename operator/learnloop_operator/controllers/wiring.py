@@ -91,12 +91,11 @@ def own_handler(kind: ResourceKind, runtime: Runtime, relations: Relations, echo
         metadata = body["metadata"]
         key = Key(kind.kind, metadata["namespace"], metadata["name"])
         echo.seen(key.kind, key.namespace, key.name, str(metadata.get("resourceVersion", "")), deleted=deleted)
-        runtime.known.add(key)
-        news = learn(cache, kind, event)
+        first, news = key not in runtime.known, learn(cache, kind, event)
         for other in relations.changed(key, body, deleted=deleted):
             if other != key and other in runtime.known:
                 runtime.mark(other.kind, other.namespace, other.name, urgent=news)
-        if news or event["type"] is not None or not cache.complete(kind):
+        if first or news or event["type"] is not None:
             runtime.mark(key.kind, key.namespace, key.name, urgent=news)
 
     return handle

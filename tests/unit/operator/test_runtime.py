@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from ports import held_port
 
+from learnloop_operator.adapters.cache import Cache
 from learnloop_operator.adapters.data_plane import DataPlane, DataPlaneRefused, DataPlaneUnavailable
 from learnloop_operator.adapters.echo import LIMIT_SECONDS, Echo
 from learnloop_operator.adapters.events import BURST, Recorder
@@ -15,11 +16,13 @@ from learnloop_operator.adapters.kinds import LEASE, MODEL_DEPLOYMENT, TRAINING_
 from learnloop_operator.adapters.kube_errors import Conflict, Forbidden, KubeError, NotLeading, NotOurs, Unavailable
 from learnloop_operator.adapters.lease import FENCE_SECONDS, LEASE_SECONDS, Leadership
 from learnloop_operator.adapters.metrics import Metrics
+from learnloop_operator.adapters.reads import CACHED
 from learnloop_operator.adapters.settings import SettingsError, from_environment
 from learnloop_operator.controllers.apply import blamed, check_ownership, told
 from learnloop_operator.controllers.dirty_queue import BACKGROUND_SHARE, DirtyQueue, Key
 from learnloop_operator.controllers.relations import Relations
 from learnloop_operator.controllers.runtime import Runtime
+from learnloop_operator.controllers.wiring import own_handler
 from learnloop_operator.core.plan import Call, Notice, Plan
 from learnloop_operator.core.snapshot import Snapshot
 
@@ -317,3 +320,21 @@ def test_settings_name_the_variable_the_value_and_the_fix() -> None:
 
 def test_the_lease_is_addressed_where_the_api_server_keeps_it() -> None:
     assert LEASE.path("ns", "x") == "/apis/coordination.k8s.io/v1/namespaces/ns/leases/x"
+
+
+async def test_an_object_is_looked_at_once_whether_the_listing_or_the_watch_tells_of_it_first() -> None:
+    body = {"metadata": {"namespace": "ns", "name": "a", "resourceVersion": "7"}, "spec": {}}
+    for listed_first in (True, False):
+        made, cache = runtime(Scripted({})), Cache(CACHED)
+        handle = own_handler(TRAINING_JOB, made, Relations(), Echo(), cache)
+        if listed_first:
+            cache.put(TRAINING_JOB, body)
+        await handle({"type": None, "object": body})
+        assert len(made.queue) == 1, "first sight"
+        await made.queue.take()
+        made.queue.done(A)
+        await handle({"type": None, "object": body})
+        assert len(made.queue) == 0, "a repeated listing says nothing new"
+        await handle({"type": "MODIFIED", "object": body})
+        assert len(made.queue) == 1, "the echo of our own write is looked at, in the background"
+        made.queue.close()
