@@ -38,8 +38,15 @@ _GAME = {"environments": 32, "learningStarts": 500, "stepsPerUpdate": 32, "buffe
 _GAME |= {"learningRate": 2e-3, "epsilonEnd": 1.0, "targetUpdate": 50}  # always exploring, as in the paper's game
 _RELAY = {"stepsPerUpdate": 8, "learningRate": 2e-3, "hidden": [32, 32]}
 
+_KEY = {"environments": 32, "stepsPerUpdate": 16, "bufferSize": 50_000, "hidden": [64], "learningRate": 1e-3}
+_KEY |= {"batchSize": 128, "targetUpdate": 20, "epsilonEnd": 0.05, "explorationFraction": 0.5, "discount": 0.95}
+
 TASKS = {
     "qmix": Task("TwoStep-v1", 20_000, Side("qmix", _GAME), Side("independent-dqn", _GAME)),
+    "hierarchical-dqn": Task(
+        "KeyDoor-v1", 80_000, Side("hierarchical-dqn", _KEY | {"optionSteps": 25}), Side("dqn", _KEY)
+    ),
+    "curiosity": Task("KeyDoor-v1", 80_000, Side("dqn", _KEY | {"curiosity": {}}), Side("dqn", _KEY)),
     "maddpg": Task("Relay-v1", 16_000, Side("maddpg", _RELAY), Side("maddpg", _RELAY | {"centralized": False})),
 }
 

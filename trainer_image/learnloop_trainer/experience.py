@@ -3,8 +3,8 @@
 A recorded file holds one wire.Trajectory as JSON on each line.
 """
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, fields
 from typing import Any
 
 import numpy as np
@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from pydantic import ValidationError
 
 from learnloop_api.kinds.algorithms import BcParameters
+from learnloop_api.kinds.more_algorithms import VtraceParameters
 from learnloop_api.wire.trajectory import Step, Trajectory
 from learnloop_trainer.baseline import fetch
 from learnloop_trainer.containers import pack, unpack
@@ -29,6 +30,22 @@ class Recording:
 
     observation: NDArray[np.float32]  # [steps, observations]
     action: NDArray[Any]  # int64 [steps], or float32 [steps, dimensions] scaled to [-1, 1]
+    reward: NDArray[np.float32]  # [steps], the environment's own
+    log_prob: NDArray[np.float32]  # [steps], of the policy that acted; NaN where it was not recorded
+    last: NDArray[np.bool_]  # [steps], the last one of its episode, or the last one before steps that do not fit
+    terminated: NDArray[np.bool_]  # [steps], the environment ended the episode here
+
+    def arrays(self) -> dict[str, NDArray[Any]]:
+        """All fields by name, for a checkpoint."""
+        return {f"recording.{item.name}": getattr(self, item.name) for item in fields(self)}
+
+    @classmethod
+    def of(cls, arrays: Mapping[str, NDArray[Any]]) -> "Recording | None":
+        """The inverse of `arrays`; None where there is no recording among them."""
+        names = [item.name for item in fields(cls)]
+        if f"recording.{names[0]}" not in arrays:
+            return None
+        return cls(*(np.array(arrays[f"recording.{name}"]) for name in names))
 
 
 def read_file(body: bytes, field: str, uri: str) -> list[Sequence[Step]]:
@@ -45,27 +62,35 @@ def read_file(body: bytes, field: str, uri: str) -> list[Sequence[Step]]:
 
 def fitting(episodes: Iterable[Sequence[Step]], environment: VectorEnvironment, limit: int) -> Recording | None:
     """At most `limit` steps whose observation and action fit the environment; None when there are none."""
-    seen: list[list[float]] = []
-    done: list[Any] = []
+    kept: list[Step] = []
+    last: list[bool] = []
     left_out = 0
-    for step in (step for steps in episodes for step in steps):
-        if len(seen) == limit:
-            break
-        if _fits(step, environment):
-            seen.append(step.observation)  # type: ignore[arg-type]
-            done.append(step.action)
-        else:
-            left_out += 1
+    for steps in episodes:
+        for step in steps[: limit - len(kept)]:
+            if _fits(step, environment):
+                kept.append(step)
+                last.append(False)
+            else:
+                left_out += 1
+                last[-1:] = [True] * bool(last)
+        last[-1:] = [True] * bool(last)
     if left_out:
         say(f"{left_out} recorded steps do not fit the environment's observations and actions and are left out")
-    if not seen:
+    if not kept:
         return None
-    observation = np.asarray(seen, dtype=np.float32)
+    rest = (
+        np.asarray([step.reward for step in kept], dtype=np.float32),
+        np.asarray([np.nan if step.log_prob is None else step.log_prob for step in kept], dtype=np.float32),
+        np.asarray(last, dtype=np.bool_),
+        np.asarray([step.terminated for step in kept], dtype=np.bool_),
+    )
+    observation = np.asarray([step.observation for step in kept], dtype=np.float32)
+    done = [step.action for step in kept]
     if environment.bounds is None:
-        return Recording(observation, np.asarray(done, dtype=np.int64))
+        return Recording(observation, np.asarray(done, dtype=np.int64), *rest)
     bounds = environment.bounds
     scaled = (np.asarray(done, dtype=np.float32) - bounds.centre) / bounds.reach
-    return Recording(observation, np.clip(scaled, -1.0, 1.0).astype(np.float32))
+    return Recording(observation, np.clip(scaled, -1.0, 1.0).astype(np.float32), *rest)
 
 
 def _fits(step: Step, environment: VectorEnvironment) -> bool:
@@ -83,16 +108,15 @@ def share(recording: Recording | None, group: Group) -> Recording | None:
     """Collective: rank 0's recording on all ranks."""
     body = None
     if group.place.rank == 0 and recording is not None:
-        body = pack({"observation": recording.observation, "action": recording.action}, {})
+        body = pack(recording.arrays(), {})
     received = group.broadcast(body)
     if not received:
         return None
-    arrays, _ = unpack(received)
-    return Recording(np.array(arrays["observation"], dtype=np.float32), np.array(arrays["action"]))
+    return Recording.of(unpack(received)[0])
 
 
 def recorded(order: Order, group: Group, store: Store | None, environment: VectorEnvironment) -> Recording:
-    """Collective: what a run of behaviour cloning learns from; raises ConfigError when that is nothing."""
+    """Collective: the logged experience a run learns from; raises ConfigError when that is nothing."""
     own = load(order, store, environment) if group.place.rank == 0 and store is not None else None
     recording = share(own, group)
     if recording is None:
@@ -103,13 +127,14 @@ def recorded(order: Order, group: Group, store: Store | None, environment: Vecto
 
 def load(order: Order, store: Store, environment: VectorEnvironment) -> Recording | None:
     """From the file the order names, else from the agent it names; raises ConfigError when it names neither."""
-    parameters, agent = order.spec.bc or BcParameters(), order.spec.data.learning_agent_ref
+    parameters, agent, algorithm = order.parameters, order.spec.data.learning_agent_ref, order.spec.algorithm
+    assert isinstance(parameters, BcParameters | VtraceParameters)  # no other learner asks for a recording
     limit = parameters.max_recorded_steps
     if parameters.recording:
-        field, fix = "spec.bc.recording", "point it to a file with one trajectory as JSON on each line"
+        field, fix = f"spec.{algorithm}.recording", "point it to a file with one trajectory as JSON on each line"
         body = fetch(parameters.recording, store, field, fix)
         return fitting(read_file(body, field, parameters.recording), environment, limit)
     if agent is None:
-        fix = "set it, or spec.bc.recording"
-        raise ConfigError("spec.data.learningAgentRef", "", "is missing: bc learns from an agent's trajectories", fix)
+        fix, problem = f"set it, or spec.{algorithm}.recording", "learns from an agent's trajectories"
+        raise ConfigError("spec.data.learningAgentRef", "", f"is missing: {algorithm} {problem}", fix)
     return fitting(store.trajectories(agent.name, limit), environment, limit)

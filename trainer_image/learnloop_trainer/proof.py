@@ -13,7 +13,18 @@ from numpy.typing import NDArray
 
 from learnloop_api.wire.training import Manifest, Parity, ReturnEstimate
 from learnloop_trainer import baseline
-from learnloop_trainer.algorithms import Learner, bc, dqn, independent_dqn, maddpg, ppo, qmix, sac
+from learnloop_trainer.algorithms import (
+    Learner,
+    bc,
+    dqn,
+    hierarchical_dqn,
+    independent_dqn,
+    maddpg,
+    ppo,
+    qmix,
+    sac,
+    vtrace,
+)
 from learnloop_trainer.environments import Conditions, make
 from learnloop_trainer.environments.base import Bounds, Observations, VectorEnvironment
 from learnloop_trainer.errors import ExportError
@@ -37,7 +48,10 @@ HEADS = {
     "independent-dqn": ("q", independent_dqn.ACTIVATION),
     "qmix": ("q", qmix.ACTIVATION),
     "maddpg": ("actor", maddpg.ACTIVATION),
+    "hierarchical-dqn": ("q", hierarchical_dqn.ACTIVATION),
+    "vtrace": ("policy", vtrace.ACTIVATION),
 }
+CHOOSERS = {"hierarchical-dqn": "meta"}  # perceptrons that choose what the head is told beside the observation
 
 
 def trained(
@@ -49,7 +63,12 @@ def trained(
     def outputs(observation: Observations) -> NDArray[np.float32]:
         with torch.no_grad():
             batch = torch.from_numpy(np.ascontiguousarray(observation)).to(network.vector.device)
-            result = forward(network.leaves, name, activation, batch)
+            hierarchical = algorithm in CHOOSERS
+            result = (
+                hierarchical_dqn.greedy(network.leaves, batch)
+                if hierarchical
+                else forward(network.leaves, name, activation, batch)
+            )
             if bounds is None:
                 logits = np.asarray(result.cpu().numpy())
                 return logits if shield is None else shield.mask(observation, logits)
@@ -62,7 +81,8 @@ def trained(
 def graph(learner: Learner, algorithm: str, facts: Mapping[str, str], shield: Shield | None) -> bytes:
     """The learner's policy as an ONNX graph with these facts in its metadata."""
     head, activation = HEADS[algorithm]
-    return build(learner.network.arrays(), head, activation, facts, learner.environment.bounds, shield)
+    bounds, chooser = learner.environment.bounds, CHOOSERS.get(algorithm)
+    return build(learner.network.arrays(), head, activation, facts, bounds, shield, chooser)
 
 
 def recorded(order: Order, store: Store, width: int) -> Observations:

@@ -6,6 +6,7 @@ from typing import ClassVar
 from pydantic import Field
 
 from learnloop_api.kinds.base import Resource, Uri
+from learnloop_api.kinds.more_algorithms import Curiosity, HierarchicalDqnParameters, VtraceParameters
 from learnloop_api.kinds.rules import Rule
 from learnloop_api.kinds.team_algorithms import IndependentDqnParameters, Layers, MaddpgParameters, QmixParameters
 
@@ -56,6 +57,11 @@ class DqnParameters(Resource):
         Rule(
             "self.learningStarts <= self.bufferSize", "learningStarts must not be above bufferSize", ".learningStarts"
         ),
+        Rule(
+            "!has(self.curiosity) || self.nStep == 1",
+            "curiosity predicts single steps: set nStep to 1, or remove curiosity",
+            ".nStep",
+        ),
     )
 
     learning_rate: float = Field(default=2.3e-3, gt=0, le=1, description="Step size of Adam.")
@@ -93,6 +99,9 @@ class DqnParameters(Resource):
     )
     importance_start: float = Field(
         default=0.4, ge=0, le=1, description="With prioritized: importance correction at the start; it rises to 1."
+    )
+    curiosity: Curiosity | None = Field(
+        default=None, description="Adds an intrinsic reward for what could not be predicted; left out, none."
     )
     hidden: Layers = Field(
         default=[120, 84], min_length=1, max_length=8, description="Widths of the hidden layers, input side first."
@@ -168,6 +177,8 @@ Parameters = (
     | IndependentDqnParameters
     | QmixParameters
     | MaddpgParameters
+    | HierarchicalDqnParameters
+    | VtraceParameters
 )
 
 ALGORITHMS: Mapping[str, type[Parameters]] = {
@@ -178,6 +189,8 @@ ALGORITHMS: Mapping[str, type[Parameters]] = {
     "independent-dqn": IndependentDqnParameters,
     "qmix": QmixParameters,
     "maddpg": MaddpgParameters,
+    "hierarchical-dqn": HierarchicalDqnParameters,
+    "vtrace": VtraceParameters,
 }
 """By the name in spec.algorithm; the block of hyperparameters has the same name in camelCase."""
 

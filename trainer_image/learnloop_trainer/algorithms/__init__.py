@@ -11,15 +11,18 @@ from learnloop_api.kinds.algorithms import (
     PpoParameters,
     SacParameters,
 )
+from learnloop_api.kinds.more_algorithms import HierarchicalDqnParameters, VtraceParameters
 from learnloop_api.kinds.team_algorithms import IndependentDqnParameters, MaddpgParameters, QmixParameters
 from learnloop_trainer.algorithms.base import Learner, Occasion
 from learnloop_trainer.algorithms.bc import Bc
 from learnloop_trainer.algorithms.dqn import Dqn
+from learnloop_trainer.algorithms.hierarchical_dqn import HierarchicalDqn
 from learnloop_trainer.algorithms.independent_dqn import IndependentDqn
 from learnloop_trainer.algorithms.maddpg import Maddpg
 from learnloop_trainer.algorithms.ppo import Ppo
 from learnloop_trainer.algorithms.qmix import Qmix
 from learnloop_trainer.algorithms.sac import Sac
+from learnloop_trainer.algorithms.vtrace import Vtrace
 from learnloop_trainer.environments import VectorEnvironment
 
 __all__ = ["Learner", "Occasion", "learner"]
@@ -32,6 +35,8 @@ LEARNERS: dict[type[Parameters], Any] = {
     IndependentDqnParameters: IndependentDqn,
     QmixParameters: Qmix,
     MaddpgParameters: Maddpg,
+    HierarchicalDqnParameters: HierarchicalDqn,
+    VtraceParameters: Vtrace,
 }
 
 

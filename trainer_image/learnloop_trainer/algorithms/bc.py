@@ -13,7 +13,6 @@ Deviations, all deliberate:
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 
 from learnloop_api.kinds.algorithms import BcParameters
 from learnloop_trainer.algorithms.base import Arrays, Experience, Occasion
@@ -93,9 +92,7 @@ class Bc:
     def shared(self) -> Arrays:
         """See Learner.shared."""
         state: Arrays = self.network.state() | {"step": np.asarray([self.step], dtype=np.int64)}
-        if self._recording is not None:
-            state |= {"recording.observation": self._recording.observation, "recording.action": self._recording.action}
-        return state
+        return state if self._recording is None else state | self._recording.arrays()
 
     def own(self) -> Arrays:
         """See Learner.own: there is nothing."""
@@ -106,6 +103,6 @@ class Bc:
         del own
         self.network.restore(shared)
         self.step = int(shared["step"][0])
-        if "recording.action" in shared:
-            observation: NDArray[np.float32] = np.array(shared["recording.observation"], dtype=np.float32)
-            self._take(Recording(observation, np.array(shared["recording.action"])))
+        recording = Recording.of(shared)
+        if recording is not None:
+            self._take(recording)

@@ -5,8 +5,8 @@ equation 4:
 
     y = r + gamma (1 - terminated) Q_target(s', argmax_a Q(s', a)),    L = E[ (Q(s, a) - y)^2 ]
 
-Options, off by default: n-step targets (`nStep`, see replay/rings.py) and prioritised replay (`prioritized`, see
-replay/priorities.py), whose importance weights multiply the squared errors.
+Options, off by default: n-step targets (`nStep`, see replay/rings.py); prioritised replay (`prioritized`, see
+replay/priorities.py), whose importance weights multiply the squared errors; curiosity (`curiosity`, see icm.py).
 
 Deviations, all deliberate:
 - Many environments act at once; one update follows every `steps_per_update` environment steps of all ranks together.
@@ -21,6 +21,7 @@ Deviations, all deliberate:
 """
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 import numpy as np
 import torch
@@ -28,6 +29,7 @@ from numpy.typing import NDArray
 
 from learnloop_api.kinds.algorithms import DqnParameters
 from learnloop_trainer.algorithms.base import Arrays, Experience, Occasion
+from learnloop_trainer.algorithms.icm import Icm
 from learnloop_trainer.environments import Step, VectorEnvironment
 from learnloop_trainer.environments.base import Observations
 from learnloop_trainer.networks import Floats, Network, dense, forward, forward_numpy
@@ -127,6 +129,10 @@ class Dqn:
         self.priorities = (
             Priorities(occasion.environments, length, parameters.priority_exponent) if parameters.prioritized else None
         )
+        self.curiosity = None
+        if parameters.curiosity is not None:
+            sizes = (environment.observations, environment.actions)
+            self.curiosity = Icm(parameters.curiosity, *sizes, occasion, device)
         self._draws = Draws((2, parameters.batch_size), Purpose.REPLAY, occasion.seed)
         self.step = 0
 
@@ -178,8 +184,16 @@ class Dqn:
         draws = self._draws.at(self.network.updates)
         members = (draws[0] * occasion.environments).astype(np.int64)
         slots = (draws[1] * self.replay.filled).astype(np.int64)
-        self._gradients.compute(self.replay.pick(members, slots, self.network.vector.device), size)
+        self._gradients.compute(self._wondered(self.replay.pick(members, slots, self.network.vector.device)), size)
         self._apply()
+
+    def _wondered(self, batch: Transitions) -> Transitions:
+        """With the intrinsic rewards of curiosity, which learns from the batch at the same time."""
+        if self.curiosity is None:
+            return batch
+        reward = batch.reward + self.curiosity.reward(batch)
+        self.curiosity.update(batch, self.parameters.batch_size)
+        return replace(batch, reward=reward)
 
     def _update_by_priority(self, priorities: Priorities) -> None:
         """All ranks walk the same tree; each knows the errors of its own transitions, and the sum is all of them."""
@@ -190,7 +204,7 @@ class Dqn:
         beta = self.parameters.importance_start + done * (1.0 - self.parameters.importance_start)
         weights = torch.from_numpy(priorities.weights(leaves, self.replay.filled * occasion.environments, beta))
         mine = torch.from_numpy(self.replay.mine(members))
-        batch = self.replay.pick(members, slots, device)
+        batch = self._wondered(self.replay.pick(members, slots, device))
         errors = torch.zeros(size, device=device)
         errors[mine] = self._gradients.compute(batch, size, weights[mine].to(device))
         occasion.group.add_up(errors)
@@ -209,6 +223,8 @@ class Dqn:
         """See Learner.shared."""
         counters = np.asarray([self.step, self.replay.position, self.replay.filled], dtype=np.int64)
         state = self.network.state() | {"target": self.target.cpu().numpy().copy(), "counters": counters}
+        if self.curiosity is not None:
+            state |= self.curiosity.state()
         return state if self.priorities is None else state | self.priorities.state()
 
     def own(self) -> Arrays:
@@ -223,5 +239,7 @@ class Dqn:
         self.replay.restore(own, position, filled)
         if self.environment.state() is None:
             self.replay.cut()
+        if self.curiosity is not None:
+            self.curiosity.restore(shared)
         if self.priorities is not None:
             self.priorities.restore(shared)

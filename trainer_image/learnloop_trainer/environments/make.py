@@ -11,6 +11,7 @@ from learnloop_trainer.environments.cartpole import CartPole
 from learnloop_trainer.environments.cooperative import Cooperative, CooperativeContinuous
 from learnloop_trainer.environments.exploration import Exploration
 from learnloop_trainer.environments.gymnasium_vector import FIELD, GymnasiumVector
+from learnloop_trainer.environments.key_door import KeyDoor
 from learnloop_trainer.environments.manipulation import Manipulation
 from learnloop_trainer.environments.navigation import Navigation
 from learnloop_trainer.environments.pendulum import Pendulum
@@ -29,6 +30,7 @@ SIMULATIONS: Mapping[str, type[Simulation]] = {
     "Cooperative-v1": Cooperative,
     "CooperativeContinuous-v1": CooperativeContinuous,
     "Exploration-v1": Exploration,
+    "KeyDoor-v1": KeyDoor,
     "Manipulation-v1": Manipulation,
     "Navigation-v1": Navigation,
     "Relay-v1": Relay,

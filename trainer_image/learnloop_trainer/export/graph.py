@@ -31,11 +31,13 @@ def build(
     metadata: Mapping[str, str],
     bounds: Bounds | None = None,
     shield: Shield | None = None,
+    chooser: str | None = None,
 ) -> bytes:
     """The perceptron `name` among the arrays with what makes actions of its outputs, checked and serialised.
 
     Deterministic: the same weights and metadata give the same bytes. With `bounds` the first half of the perceptron's
-    outputs is the mean before tanh. With `shield` no output breaks a constraint.
+    outputs is the mean before tanh. With `shield` no output breaks a constraint. `chooser`: a perceptron
+    whose best output, as a one-hot vector, is what `name` sees beside the observation.
     """
     weights: Constants = {key: array for key, array in arrays.items() if key.startswith(f"{name}.")}
     layers = len(weights) // 2
@@ -44,9 +46,16 @@ def build(
         for key in (f"{last}.weight", f"{last}.bias"):
             weights[key] = np.ascontiguousarray(weights[key][..., : len(bounds.low)])
     observations, actions = weights[f"{name}.0.weight"].shape[0], weights[f"{last}.weight"].shape[1]
+    nodes = _perceptron(name, layers, activation)
+    if chooser is not None:
+        above = {key: array for key, array in arrays.items() if key.startswith(f"{chooser}.")}
+        goals = above[f"{chooser}.{len(above) // 2 - 1}.bias"].shape[0]
+        nodes = [*_choice(chooser, len(above) // 2, activation), *_perceptron(name, layers, activation, "with.goal")]
+        weights |= above | {"goals": np.asarray([goals]), "off.on": np.asarray([0, 1], dtype=np.float32)}
+        observations -= goals
     head, outputs, constants = _discrete(actions, shield) if bounds is None else _continuous(bounds, shield)
     graph = helper.make_graph(
-        [*_perceptron(name, layers, activation), *head],
+        [*nodes, *head],
         "policy",
         [helper.make_tensor_value_info("observation", TensorProto.FLOAT, ["batch", observations])],
         outputs,
@@ -60,11 +69,23 @@ def build(
     return bytes(model.SerializeToString(deterministic=True))
 
 
-def _perceptron(name: str, layers: int, activation: str) -> list[onnx.NodeProto]:
-    """From `observation` to `raw`."""
-    nodes, flow = [], "observation"
+def _choice(name: str, layers: int, activation: str) -> list[onnx.NodeProto]:
+    """The observation together with the chooser's best output as a one-hot vector: `with.goal`."""
+    return [
+        *_perceptron(name, layers, activation, result="goal.values"),
+        helper.make_node("ArgMax", ["goal.values"], ["goal"], axis=1, keepdims=0),
+        helper.make_node("OneHot", ["goal", "goals", "off.on"], ["goal.told"]),
+        helper.make_node("Concat", ["observation", "goal.told"], ["with.goal"], axis=1),
+    ]
+
+
+def _perceptron(
+    name: str, layers: int, activation: str, source: str = "observation", result: str = "raw"
+) -> list[onnx.NodeProto]:
+    """From `source` to `result`."""
+    nodes, flow, end = [], source, result
     for layer in range(layers):
-        result = "raw" if layer == layers - 1 else f"{name}.{layer}.sum"
+        result = end if layer == layers - 1 else f"{name}.{layer}.sum"
         nodes.append(
             helper.make_node("Gemm", [flow, f"{name}.{layer}.weight", f"{name}.{layer}.bias"], [result], alpha=1.0)
         )

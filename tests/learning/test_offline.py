@@ -1,0 +1,65 @@
+"""From recorded experience alone, without a step in the environment."""
+
+import math
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from learnloop_api.wire.trajectory import Outcome, Step, Trajectory
+from learnloop_trainer.environments import make
+from learnloop_trainer.order import Order, Place
+from learnloop_trainer.randomness import Split
+from learnloop_trainer.run import run
+from learnloop_trainer.store.directory import DirectoryStore
+
+WHEN = "2026-01-01T00:00:00Z"
+
+
+def record(file: Path, episodes: int) -> float:
+    """Episodes of CartPole played at random, as an agent would log them; returns their mean return."""
+    environment, random = make("CartPole-v1", Split.TRAINING, 0, range(1)), np.random.default_rng(0)
+    seen, lines, steps = environment.reset(), list[str](), list[Step]()
+    while len(lines) < episodes:
+        action = int(random.integers(0, 2))
+        step = environment.step(np.array([action]))
+        terminated = bool(step.terminated[0])
+        steps.append(
+            Step(observation=seen[0].tolist(), action=action, log_prob=math.log(0.5), reward=1.0, terminated=terminated)
+        )
+        seen = step.observation
+        if terminated:
+            lines.append(
+                Trajectory(
+                    trajectory_id=f"t{len(lines)}",
+                    agent="pole",
+                    episode_id=f"e{len(lines)}",
+                    policy_revision="00000000",
+                    started_at=WHEN,
+                    ended_at=WHEN,
+                    steps=steps,
+                    outcome=Outcome(status="completed", episode_return=float(len(steps))),
+                ).model_dump_json()
+            )
+            steps = []
+    file.write_text("\n".join(lines))
+    return sum(line.count('"reward"') for line in lines) / episodes
+
+
+def test_from_a_random_agents_log_vtrace_learns_to_do_far_better(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("LEARNLOOP_STORE", f"file://{tmp_path}/store")
+    behaviour = record(tmp_path / "log.jsonl", 1000)
+    spec = {
+        "algorithm": "vtrace",
+        "totalSteps": 300_000,
+        "vtrace": {"recording": (tmp_path / "log.jsonl").as_uri()},
+        "data": {"environment": "CartPole-v1"},
+    }
+    order = Order.model_validate({"job": "log-1", "spec": spec})
+    run(order, Place(), 1)
+    manifest = DirectoryStore(tmp_path / "store", order.job).manifest()
+    assert manifest is not None
+    assert behaviour < 30
+    assert manifest.evaluation.ci_low > 3 * behaviour

@@ -1,0 +1,85 @@
+"""Learning from logged experience: the recursion is the paper's, and unknown behaviour is refused."""
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from learnloop_api.kinds.more_algorithms import VtraceParameters
+from learnloop_trainer.algorithms import Occasion, learner
+from learnloop_trainer.algorithms.vtrace import targets
+from learnloop_trainer.environments import make
+from learnloop_trainer.errors import ConfigError
+from learnloop_trainer.experience import Recording
+from learnloop_trainer.groups import Alone
+from learnloop_trainer.randomness import Split
+
+CPU = torch.device("cpu")
+
+
+def recording(episodes: int, seed: int, known: bool = True) -> Recording:
+    """CartPole, played at random; what was done less well is as frequent as what was done well."""
+    environment, random = make("CartPole-v1", Split.TRAINING, seed, range(1)), np.random.default_rng(seed)
+    seen, rows, done = environment.reset(), [], 0
+    while done < episodes:
+        action = random.integers(0, 2, 1)
+        step = environment.step(action)
+        rows.append(
+            (seen[0], action[0], step.reward[0], bool((step.terminated | step.truncated)[0]), step.terminated[0])
+        )
+        done += rows[-1][3]
+        seen = step.observation
+    observation, action, reward, last, terminated = (np.array(column) for column in zip(*rows, strict=True))
+    log_prob = np.full(len(rows), np.log(0.5) if known else np.nan, dtype=np.float32)
+    return Recording(observation, action, reward, log_prob, last, terminated)
+
+
+@given(seed=st.integers(0, 10_000))
+def test_on_policy_without_cut_offs_the_targets_are_lambda_returns(seed: int) -> None:
+    random, count = np.random.default_rng(seed), 12
+    value, reward = (torch.from_numpy(random.normal(size=count)) for _ in range(2))
+    last = torch.from_numpy(random.random(count) < 0.3)
+    last[-1] = True
+    terminated = last & torch.from_numpy(random.random(count) < 0.5)
+    parameters = VtraceParameters(trace=0.9, discount=0.8)
+    goal, _ = targets(value, reward, torch.ones(count), last, terminated, parameters)
+    expected, following = np.zeros(count), 0.0
+    for t in range(count - 1, -1, -1):
+        if last[t]:
+            expected[t] = reward[t] + 0.8 * (0.0 if terminated[t] else float(value[t]))
+        else:
+            expected[t] = reward[t] + 0.8 * (0.1 * float(value[t + 1]) + 0.9 * following)
+        following = expected[t]
+    assert goal.numpy() == pytest.approx(expected, abs=1e-5)
+
+
+def test_an_action_the_policy_would_not_take_leaves_the_value_as_it_was() -> None:
+    value, reward = torch.tensor([1.0, 2.0]), torch.tensor([5.0, 5.0])
+    last, terminated = torch.tensor([False, True]), torch.tensor([False, True])
+    goal, advantage = targets(value, reward, torch.zeros(2), last, terminated, VtraceParameters(discount=0.5))
+    assert goal.tolist() == [1.0, 2.0]
+    assert advantage.tolist() == [5.0 + 0.5 * 2.0 - 1.0, 5.0 - 2.0]
+
+
+def test_it_is_interrupted_without_loss_and_keeps_its_recording() -> None:
+    world, parameters = make("CartPole-v1", Split.TRAINING, 0, range(1)), VtraceParameters(hidden=[8], batch_episodes=4)
+
+    def fresh(source: Recording) -> object:
+        return learner(parameters, world, Occasion(0, 100_000, 1, Alone(), lambda: source), CPU)
+
+    first, second = fresh(recording(30, 0)), fresh(recording(30, 1))
+    for _ in range(2):
+        first.iterate(world.reset())
+    second.restore({name: array.copy() for name, array in first.shared().items()}, first.own())
+    for one in (first, second):
+        one.iterate(world.reset())
+    assert first.network.digest() == second.network.digest()
+    assert first.step == second.step
+
+
+def test_a_recording_that_does_not_say_how_likely_its_actions_were_is_refused() -> None:
+    source, world = recording(3, 0, known=False), make("CartPole-v1", Split.TRAINING, 0, range(1))
+    one = learner(VtraceParameters(), world, Occasion(0, 1000, 1, Alone(), lambda: source), CPU)
+    with pytest.raises(ConfigError, match=r"without the behaviour policy's log-probability; .* set algorithm to bc"):
+        one.iterate(world.reset())

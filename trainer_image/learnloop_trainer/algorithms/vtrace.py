@@ -1,0 +1,156 @@
+"""Learning from logged experience: an off-policy actor-critic on recorded trajectories.
+
+Espeholt et al. (2018), arXiv 1802.01561, equation 1 and section 4.2; mu is the policy that acted, whose log-probability
+every recorded step carries, pi the one that learns:
+
+rho_t = min(rho_max, pi(a_t|s_t) / mu(a_t|s_t)),    c_t = lambda min(1, pi(a_t|s_t) / mu(a_t|s_t)) v_t = V(s_t) +
+delta_t + gamma c_t (v_{t+1} - V(s_{t+1})),    delta_t = rho_t (r_t + gamma V(s_{t+1}) - V(s_t)) L = sum_t [ (v_t -
+V(s_t))^2 c_v / 2 - rho_t log pi(a_t|s_t) A_t - c_e H(pi(.|s_t)) ],    A_t = r_t + gamma v_{t+1} - V(s_t)
+
+and after Nair et al. (2020), arXiv 2006.09359, -log pi(a_t|s_t) is weighted by `imitation` besides: with no new
+experience to correct it, a policy must stay where the recording can judge it.
+
+Deviations, all deliberate:
+- `totalSteps` counts recorded steps learned from; the environment is played in evaluation only.
+- A batch is whole episodes, drawn from all of them; each rank sums over its part and the sums are added up.
+- Steps without a log-probability are refused: taking mu for pi would bias the result without a word.
+- A recorded truncation, or an episode cut off, bootstraps from its last observation's value.
+- The recording becomes part of the checkpoint, as in bc.py. Gradients by autograd.
+"""
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from learnloop_api.kinds.more_algorithms import VtraceParameters
+from learnloop_trainer.algorithms.base import Arrays, Experience, Occasion
+from learnloop_trainer.environments import VectorEnvironment
+from learnloop_trainer.environments.base import Observations
+from learnloop_trainer.errors import ConfigError
+from learnloop_trainer.experience import Recording
+from learnloop_trainer.networks import Network, dense, forward
+from learnloop_trainer.numerics import require_finite
+from learnloop_trainer.randomness import Draws, Purpose
+
+ACTIVATION = "tanh"
+UPDATES = 8  # per call of `iterate`
+
+
+def init(parameters: VtraceParameters, observations: int, actions: int, seed: int, device: torch.device) -> Network:
+    """Fresh policy and value networks; a nearly uniform first policy."""
+    arrays = dense("policy", [observations, *parameters.hidden, actions], 0.01, seed, 0)
+    return Network(arrays | dense("value", [observations, *parameters.hidden, 1], 1.0, seed, 1), device)
+
+
+def targets(
+    value: torch.Tensor,
+    reward: torch.Tensor,
+    ratio: torch.Tensor,
+    last: torch.Tensor,
+    terminated: torch.Tensor,
+    parameters: VtraceParameters,
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Value targets v and advantages A of consecutive steps [n], all episodes one after another.
+
+    `last` marks an episode's last step, `terminated` those whose future is worth nothing; a last step that did not
+    terminate is worth what its own observation is, for the one after it was not recorded.
+    """
+    rho, trace = ratio.clamp(max=parameters.ratio_max), parameters.trace * ratio.clamp(max=1.0)
+    following = torch.cat((value[1:], value[-1:]))
+    following = torch.where(last, value, following) * ~terminated
+    delta = rho * (reward + parameters.discount * following - value)
+    goes_on = parameters.discount * trace * ~last
+    correction, running = torch.empty_like(value), value.new_zeros(())
+    for t in range(len(value) - 1, -1, -1):
+        running = delta[t] + goes_on[t] * running
+        correction[t] = running
+    goal = value + correction
+    after = torch.where(last, following, torch.cat((goal[1:], goal[-1:])))
+    return goal, reward + parameters.discount * after - value
+
+
+class Vtrace:
+    """Off-policy actor-critic on this rank's part of every batch of recorded episodes."""
+
+    def __init__(
+        self, parameters: VtraceParameters, environment: VectorEnvironment, occasion: Occasion, device: torch.device
+    ) -> None:
+        """A fresh learner at step 0; the recording is fetched by the first `iterate`, or restored."""
+        self.parameters, self.occasion, self.environment = parameters, occasion, environment
+        self.network = init(parameters, environment.observations, environment.actions, occasion.seed, device)
+        self._draws = Draws((parameters.batch_episodes,), Purpose.REPLAY, occasion.seed)
+        self._recording: Recording | None = None
+        self.step = 0
+
+    def iterate(self, observation: Observations) -> tuple[Observations, list[Experience]]:
+        """See Learner.iterate: UPDATES updates, and nothing happens in the environment."""
+        if self._recording is None:
+            self._take(self.occasion.recording())
+        for _ in range(UPDATES):
+            self.step += self._update()
+        require_finite(self.step, loss=self.network.vector.sum().cpu().numpy())
+        return observation, []
+
+    def _take(self, recording: Recording) -> None:
+        if recording.log_prob is None or not np.isfinite(recording.log_prob).all():
+            fix = "record them (the policy server and the SDK do), or set algorithm to bc"
+            raise ConfigError(
+                "spec.data", "(recording)", "has steps without the behaviour policy's log-probability", fix
+            )
+        self._recording = recording
+        ends = np.flatnonzero(recording.last) + 1
+        self._episodes = list(zip(np.concatenate(([0], ends[:-1])).tolist(), ends.tolist(), strict=True))
+
+    def _update(self) -> int:
+        """One batch of episodes; returns how many steps it had over all ranks."""
+        assert self._recording is not None
+        draws = (self._draws.at(self.network.updates) * len(self._episodes)).astype(np.int64)
+        spans = [self._episodes[index] for index in draws]
+        total = int(sum(stop - start for start, stop in spans))
+        share = self.occasion.group.place.share(len(spans))
+        rows = [np.arange(start, stop) for start, stop in spans[share.start : share.stop]]
+        if rows:
+            torch.autograd.backward(self.loss(self._recording, np.concatenate(rows)) / total)
+        self.occasion.group.add_up(self.network.gradient)
+        rate = self.parameters.learning_rate * max(0.0, 1.0 - self.step / self.occasion.total_steps)
+        self.network.adam(rate, self.parameters.max_gradient_norm)
+        return total
+
+    def loss(self, recording: Recording, rows: NDArray[np.int64]) -> torch.Tensor:
+        """The summed loss of these recorded steps: whole episodes, one after another."""
+        assert recording.log_prob is not None
+        parameters, device, leaves = self.parameters, self.network.vector.device, self.network.leaves
+
+        def field(array: NDArray[np.generic]) -> torch.Tensor:
+            return torch.from_numpy(np.ascontiguousarray(array[rows])).to(device)
+
+        observation, action = field(recording.observation), field(recording.action)
+        log_probs = torch.log_softmax(forward(leaves, "policy", ACTIVATION, observation), 1)
+        chosen = log_probs.gather(1, action.unsqueeze(1)).squeeze(1)
+        value = forward(leaves, "value", ACTIVATION, observation).squeeze(1)
+        with torch.no_grad():
+            ratio = (chosen - field(recording.log_prob)).exp()
+            ends = field(recording.last), field(recording.terminated)
+            goal, advantage = targets(value, field(recording.reward), ratio, *ends, parameters)
+            weight = ratio.clamp(max=parameters.ratio_max) * advantage + parameters.imitation
+        error = (goal - value).square().sum() * 0.5 * parameters.value_coefficient
+        negative_entropy = (log_probs.exp() * log_probs).sum() * parameters.entropy_coefficient
+        return error + negative_entropy - (weight * chosen).sum()
+
+    def shared(self) -> Arrays:
+        """See Learner.shared."""
+        state: Arrays = self.network.state() | {"step": np.asarray([self.step], dtype=np.int64)}
+        return state if self._recording is None else state | self._recording.arrays()
+
+    def own(self) -> Arrays:
+        """See Learner.own: there is nothing."""
+        return {}
+
+    def restore(self, shared: Arrays, own: Arrays) -> None:
+        """See Learner.restore."""
+        del own
+        self.network.restore(shared)
+        self.step = int(shared["step"][0])
+        recording = Recording.of(shared)
+        if recording is not None:
+            self._take(recording)
