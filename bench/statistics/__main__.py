@@ -185,7 +185,7 @@ def experiments() -> Figures:
                 false_winners(arms, EXPERIMENT_ALPHA, EXPERIMENTS, EXPERIMENT_EPISODES), 5
             ),
             f"experiment_{arms}_arms_right_winner_rate": round(share, 5),
-            f"experiment_{arms}_arms_episodes_p50": median,
+            f"experiment_{arms}_arms_median_episodes": median,
         }
     return figures
 
@@ -214,6 +214,8 @@ GOALS: tuple[tuple[str, float, float], ...] = (
     ("fast_lane_false_rollback_rate_at_the_bar", 0.0, 0.001),
     ("drop_median_episodes", 0.0, 300.0),
     ("drop_power", 0.95, 1.0),
+    ("experiment_2_arms_false_winner_rate", 0.0, EXPERIMENT_ALPHA),
+    ("experiment_4_arms_false_winner_rate", 0.0, EXPERIMENT_ALPHA),
     ("false_passes", 0.0, 0.0),
     ("explored_broken_promises_sequential", 0.0, 0.0),
     ("explored_broken_promises_threshold", 0.0, 0.0),
@@ -237,7 +239,15 @@ def main() -> int:
     """Every figure; 1 when one misses its goal."""
     began = time.perf_counter()
     figures: Figures = {"alpha": ALPHA, "max_drop": MAX_DROP, "episodes_per_second": PER_SECOND}
-    parts: tuple[Callable[[], Figures], ...] = (a_a, drops, fast_lane, other_streams, simulation, exploration)
+    parts: tuple[Callable[[], Figures], ...] = (
+        a_a,
+        drops,
+        fast_lane,
+        other_streams,
+        experiments,
+        simulation,
+        exploration,
+    )
     for part in parts:
         new = part()
         figures |= new
