@@ -67,9 +67,12 @@ class Returns(Prometheus):
     def __init__(self, clock: Callable[[], datetime]) -> None:
         super().__init__("http://127.0.0.1:9")
         self.arms: dict[str, tuple[int, float]] = {}
+        self.copies: dict[str, float] = {}
         self.clock = clock
 
     async def query(self, promql: str) -> list[Sample]:
+        if names.METRIC_SHADOW_COMPARED in promql:
+            return [Sample({"learnloop_signal": signal}, value) for signal, value in self.copies.items()]
         found = []
         for revision, (episodes, mean) in self.arms.items():
             arm = {"revision": revision}
@@ -240,6 +243,61 @@ async def test_what_people_say_is_obeyed_once_and_kept_with_their_name(operator:
     table = read(await operator.kube.get(CONFIG_MAP, operator.namespace, "md-routing")).table
     assert table is not None
     assert [(arm.revision, arm.weight) for arm in table.arms] == [(first, 100)]
+
+
+async def test_a_shadow_step_is_passed_on_copies_for_a_handful_of_writes(operator: Operator) -> None:
+    steps = [{"weight": 0, "shadow": {"minRequests": 100, "minAgreement": 0.9}}, {"weight": 100, "minEpisodes": 6}]
+    stable = (await serve(operator, rollout={"steps": steps, "keepForSeconds": 0}))["stable"]["revision"]
+    operator.writes.clear()
+    canary = await wish(operator, 1)
+    table = read(await operator.kube.get(CONFIG_MAP, operator.namespace, "md-routing")).table
+    assert table is not None
+    assert table.mirror is not None
+    assert table.mirror.revision == canary
+    entry = await operator.kube.get(SERVICE, operator.namespace, "md")
+    assert entry["spec"]["selector"][names.LABEL_REVISION] == stable
+    for compared in range(10, 121, 10):
+        operator.shift += timedelta(seconds=2)
+        operator.prometheus.copies = {"compared": compared, "agreed": compared - 1, "errors": 0}
+        status = await operator.settle(operator.rollout, "md")
+    assert (status["weight"], status["shadow"]["requests"]) == (100, 100)
+    entry = await operator.kube.get(SERVICE, operator.namespace, "md")
+    assert names.LABEL_REVISION not in entry["spec"]["selector"]
+    assert sum(operator.writes.values()) <= 20, operator.writes
+
+
+async def test_an_experiment_plays_its_arms_and_promotes_the_winner(operator: Operator) -> None:
+    arms = [{"name": "a", **model(1), "weight": 30}, {"name": "b", **model(2), "weight": 30}]
+    asked = {
+        "arms": arms,
+        "metric": {"type": "return", "returnRange": {"lowest": 0.0, "highest": 1.0}},
+        "onWinner": "promote",
+    }
+    await serve(operator, experiment=asked)
+    await operator.pods_ready()
+    status = await operator.settle(operator.rollout, "md")
+    assert status["experiment"]["phase"] == "Running"
+    stable, a, b = [arm["revision"] for arm in status["experiment"]["arms"]]
+    table = read(await operator.kube.get(CONFIG_MAP, operator.namespace, "md-routing")).table
+    assert table is not None
+    assert {arm.revision: arm.weight for arm in table.arms} == {stable: 40, a: 30, b: 30}
+    operator.shift += timedelta(seconds=20)
+    for episodes in range(0, 400, 40):
+        operator.shift += timedelta(seconds=2)
+        operator.prometheus.arms = {stable: (episodes, 0.5), a: (episodes, 0.4), b: (episodes, 0.9)}
+        status = await operator.settle(operator.rollout, "md")
+        if status["stable"]["revision"] == b:
+            break
+    assert (status["experiment"]["winner"], status["phase"]) == ("b", "Guarding")
+    for _ in range(3):
+        operator.shift += timedelta(seconds=40)
+        await operator.settle(operator.rollout, "md")
+    left = [item["metadata"]["name"] for item in await operator.kube.list(DEPLOYMENT, operator.namespace)]
+    assert left == [f"md-{b}"]
+    operator.writes.clear()
+    for _ in range(3):
+        await operator.look(operator.rollout, "md")
+    assert not operator.writes
 
 
 async def learner(operator: Operator) -> None:

@@ -12,6 +12,8 @@ _QUANTITY = re.compile(r"^([0-9]+(?:\.[0-9]+)?)(m|k|M|G|T|P|E|Ki|Mi|Gi|Ti|Pi|Ei)
 _SUFFIX = {"": Decimal(1), "m": Decimal("0.001"), "k": Decimal(10) ** 3}
 _SUFFIX |= {suffix: Decimal(10) ** (3 * power) for power, suffix in enumerate("MGTPE", start=2)}
 _SUFFIX |= {f"{suffix}i": Decimal(1024) ** power for power, suffix in enumerate("KMGTPE", start=1)}
+_ATOMIC = ("selector", "nodeSelector")
+"""Maps of labels that have one owner as a whole: managedFields do not list their keys, and nobody adds defaults."""
 _IDENTITY = ("apiVersion", "kind", "managedFields", "uid", "resourceVersion")
 
 
@@ -59,30 +61,35 @@ def dropped(desired: Manifest, live: Manifest, manager: str, subresource: str = 
     """Does `manager` own a field of `live` that `desired` no longer mentions? Applying would remove it."""
     for entry in live.get("metadata", {}).get("managedFields") or ():
         ours = entry.get("manager") == manager and entry.get("operation") == "Apply"
-        if ours and entry.get("subresource", "") == subresource and _has_dropped(entry.get("fieldsV1") or {}, desired):
+        fields = entry.get("fieldsV1") or {}
+        if ours and entry.get("subresource", "") == subresource and _has_dropped(fields, desired, live):
             return True
     return False
 
 
-def _has_dropped(fields: Mapping[str, Any], desired: Any) -> bool:
+def _has_dropped(fields: Mapping[str, Any], desired: Any, live: Any) -> bool:
     for path, below in fields.items():
         tag, _, rest = path.partition(":")
         if tag == "f":
             if not isinstance(desired, Mapping) or rest not in desired:
                 return True
             item: Any = desired[rest]
+            there = live.get(rest) if isinstance(live, Mapping) else None
+            if not below and rest in _ATOMIC and isinstance(there, Mapping) and set(there) - set(item or ()):
+                return True
         elif tag == "k":
             keys = json.loads(rest)
             item = next((each for each in desired or () if _matches(each, keys)), None)
             if item is None:
                 return True
+            there = next((each for each in live or () if _matches(each, keys)), None)
         elif tag == "v":
             if json.loads(rest) not in (desired or ()):
                 return True
             continue
         else:
             continue
-        if below and _has_dropped(below, item):
+        if below and _has_dropped(below, item, there):
             return True
     return False
 

@@ -164,6 +164,16 @@ def test_a_field_we_own_and_no_longer_want_is_a_difference() -> None:
     assert not dropped({"spec": {}}, live, "somebody-else")
 
 
+def test_a_label_dropped_from_a_selector_is_noticed_although_the_map_has_one_owner() -> None:
+    fields = {"f:spec": {"f:selector": {}}}
+    live = {
+        "metadata": {"managedFields": [{"manager": "m", "operation": "Apply", "fieldsV1": fields}]},
+        "spec": {"selector": {"app": "x", "revision": "1"}},
+    }
+    assert dropped({"spec": {"selector": {"app": "x"}}}, live, "m")
+    assert not dropped({"spec": {"selector": {"app": "x", "revision": "1"}}}, live, "m")
+
+
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers(-9, 9) | st.text("ab", max_size=2),
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text("ab", max_size=2), inner, max_size=3),

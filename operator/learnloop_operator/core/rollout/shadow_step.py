@@ -11,8 +11,8 @@ from learnloop_operator.core.rollout.windows import SHORTEST
 from learnloop_operator.core.rollout.world import Snapshot
 from learnloop_operator.core.times import seconds_since
 
-GROWTH = 1.1
-"""Figures are rewritten when a tenth more requests were compared: they tell nothing new before."""
+GROWTH = 1.5
+"""Figures are rewritten when half as many requests again were compared: they tell little that is new before."""
 
 
 def shadow_of(snapshot: Snapshot, state: State) -> ShadowCheck | None:
@@ -61,7 +61,7 @@ def judge_shadow(snapshot: Snapshot, state: State, bars: ShadowCheck) -> Judgeme
 
 
 def figures(snapshot: Snapshot, state: State) -> ShadowStatus | None:
-    """The figures to show: those on record until a tenth more is known; none once another rollout has begun."""
+    """The figures to show: those on record until half as much again is known; none once another rollout has begun."""
     before, seen = snapshot.before, snapshot.evidence.shadow
     old = before.shadow if before.rollout_started_at == state.rollout_started_at else None
     bars = _looked_at(snapshot)
