@@ -15,7 +15,7 @@ from typing import Any
 
 import aiohttp
 from bench.rollback import ours, peer
-from bench.rollback.figures import ratio, summary
+from bench.rollback.figures import Breach, ratio, summary
 from bench.rollback.model import brittle
 from bench.rollback.traffic import Traffic
 from bench.rollback.weights import Weights
@@ -38,8 +38,8 @@ async def measure(kubectl: list[str], concurrent: int, rounds: int, peer_rounds:
     kube = KubeClient(kubeconfig.find())
     world = await enter(kubectl, kube, brittle())
     weights = Weights(kube, NAMESPACE)
-    found: list[float] = []
-    theirs: list[float] = []
+    found: list[Breach] = []
+    theirs: list[Breach] = []
     async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0)) as session:
         watching = asyncio.create_task(weights.run())
         try:
@@ -49,25 +49,24 @@ async def measure(kubectl: list[str], concurrent: int, rounds: int, peer_rounds:
             watching.cancel()
             run([*kubectl, "delete", "namespace", NAMESPACE, "--wait=false"])
             await kube.close()
-    times, low, high = ratio(theirs, found)
     return {
         **summary("ours", found),
         "breaches": len(found),
         **summary("peer", theirs),
         "peer_breaches": len(theirs),
-        "ratio": round(times, 2),
-        "ratio_95_low": round(low, 2),
-        "ratio_95_high": round(high, 2),
+        **ratio(theirs, found),
         "concurrent": concurrent,
         "requests_per_second_each": RPS,
         "canary_weight": ours.WEIGHT,
         "canary_failing_share": 0.5,
+        "calm_before_breach_up_to_s": ours.CALM_SECONDS,
+        "peer_calm_before_breach_up_to_s": peer.CALM_SECONDS,
         "peer_interval_s": peer.INTERVAL,
     }
 
 
 async def _ours(
-    world: World, weights: Weights, session: aiohttp.ClientSession, concurrent: int, rounds: int, found: list[float]
+    world: World, weights: Weights, session: aiohttp.ClientSession, concurrent: int, rounds: int, found: list[Breach]
 ) -> None:
     print(f"learnloop: {concurrent} ModelDeployments, {rounds} breaches each", flush=True)
     world.apply(*(ours.deployment(world, index, 0) for index in range(concurrent)))
@@ -87,7 +86,7 @@ async def _ours(
 
 
 async def _theirs(
-    world: World, weights: Weights, session: aiohttp.ClientSession, concurrent: int, rounds: int, found: list[float]
+    world: World, weights: Weights, session: aiohttp.ClientSession, concurrent: int, rounds: int, found: list[Breach]
 ) -> None:
     print(f"flagger {peer.VERSION}: {concurrent} Canaries, {rounds} breaches each", flush=True)
     log = Path(tempfile.gettempdir()) / "bench-rollback-flagger.log"

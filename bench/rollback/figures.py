@@ -2,8 +2,20 @@
 
 import random
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 RESAMPLES = 2000
+
+
+@dataclass(frozen=True)
+class Breach:
+    """Seconds from the first failed answer to weight 0, and how many requests had failed by then."""
+
+    seconds: float
+    failed_requests: int
+
+    def __str__(self) -> str:
+        return f"weight 0 after {self.seconds:.2f} s and {self.failed_requests} failed requests"
 
 
 def quantile(values: Sequence[float], share: float) -> float:
@@ -12,21 +24,31 @@ def quantile(values: Sequence[float], share: float) -> float:
     return ordered[min(len(ordered) - 1, int(share * len(ordered)))]
 
 
-def ratio(theirs: Sequence[float], ours: Sequence[float]) -> tuple[float, float, float]:
-    """Ratio of the medians, and the 2.5 % and 97.5 % quantiles of it over bootstrap resamples."""
-    source = random.Random(0)
+def ratio(theirs: Sequence[Breach], ours: Sequence[Breach]) -> dict[str, float]:
+    """Ratio of the median seconds, with the 2.5 % and 97.5 % quantiles of it over bootstrap resamples."""
+    source, one, other = random.Random(0), _seconds(theirs), _seconds(ours)
     again = [
-        quantile(source.choices(theirs, k=len(theirs)), 0.5) / quantile(source.choices(ours, k=len(ours)), 0.5)
+        quantile(source.choices(one, k=len(one)), 0.5) / quantile(source.choices(other, k=len(other)), 0.5)
         for _ in range(RESAMPLES)
     ]
-    return quantile(theirs, 0.5) / quantile(ours, 0.5), quantile(again, 0.025), quantile(again, 0.975)
-
-
-def summary(name: str, values: Sequence[float]) -> dict[str, float]:
-    """p50, p99, the least and the most, in seconds."""
     return {
-        f"{name}_p50_s": round(quantile(values, 0.5), 3),
-        f"{name}_p99_s": round(quantile(values, 0.99), 3),
-        f"{name}_min_s": round(min(values), 3),
-        f"{name}_max_s": round(max(values), 3),
+        "ratio": round(quantile(one, 0.5) / quantile(other, 0.5), 2),
+        "ratio_95_low": round(quantile(again, 0.025), 2),
+        "ratio_95_high": round(quantile(again, 0.975), 2),
     }
+
+
+def summary(name: str, found: Sequence[Breach]) -> dict[str, float]:
+    """p50, p99, the least and the most, in seconds; and the requests that failed in a median breach."""
+    seconds = _seconds(found)
+    return {
+        f"{name}_p50_s": round(quantile(seconds, 0.5), 3),
+        f"{name}_p99_s": round(quantile(seconds, 0.99), 3),
+        f"{name}_min_s": round(min(seconds), 3),
+        f"{name}_max_s": round(max(seconds), 3),
+        f"{name}_failed_requests_p50": quantile([breach.failed_requests for breach in found], 0.5),
+    }
+
+
+def _seconds(found: Sequence[Breach]) -> list[float]:
+    return [breach.seconds for breach in found]

@@ -3,6 +3,7 @@
 import asyncio
 import random
 
+from bench.rollback.figures import Breach
 from bench.rollback.traffic import Traffic
 from bench.rollback.weights import Weights
 from bench.rollback.world import World
@@ -40,7 +41,7 @@ def deployment(world: World, index: int, release: int) -> dict[str, object]:
 
 
 async def breaches(
-    world: World, weights: Weights, traffic: Traffic, index: int, rounds: int, found: list[float]
+    world: World, weights: Weights, traffic: Traffic, index: int, rounds: int, found: list[Breach]
 ) -> None:
     """`rounds` times: a release, half the requests of the canary fail, and seconds until its weight is 0."""
     name = name_of(index)
@@ -54,10 +55,8 @@ async def breaches(
             90,
             f"{name}: weight 0",
         )
-        traffic.calm()
-        assert traffic.first_failure is not None
-        found.append(done - traffic.first_failure)
-        print(f"  learnloop  {name} release {release}: {traffic.told(found[-1])}", flush=True)
+        found.append(traffic.over(done))
+        print(f"  learnloop  {name} release {release}: {found[-1]}", flush=True)
 
 
 def _at(weights: Weights, name: str, weight: int) -> bool:

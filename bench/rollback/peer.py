@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from bench.rollback.figures import Breach
 from bench.rollback.traffic import Traffic
 from bench.rollback.weights import Weights
 from bench.rollback.world import NAMESPACE, World, run
@@ -18,6 +19,8 @@ VERSION = "v1.36.1"
 SOURCE = Path(__file__).with_name("flagger")
 WEIGHT, INTERVAL = 50, 10
 """Percent, and seconds: no shorter interval is accepted."""
+CALM_SECONDS = float(INTERVAL)
+"""A breach begins up to so long after the canary got its weight: any phase of the interval."""
 REVISION = "aaaaaaaa"
 _PODS = '{namespace="{{ namespace }}",pod=~"{{ target }}-[0-9a-z]+-[0-9a-z]+",verb="infer"}'
 SUCCESS = (
@@ -171,19 +174,17 @@ async def initialized(world: World, indices: range) -> None:
 
 
 async def breaches(
-    world: World, weights: Weights, traffic: Traffic, index: int, rounds: int, image: str, found: list[float]
+    world: World, weights: Weights, traffic: Traffic, index: int, rounds: int, image: str, found: list[Breach]
 ) -> None:
     """`rounds` times: a release, half the requests of the canary fail, and seconds until its weight is 0."""
     name = name_of(index)
     for release in range(1, rounds + 1):
         await asyncio.to_thread(world.apply, server(world, index, release, image)[1])
         await weights.until(lambda: weights.route.get(name, 0) >= WEIGHT, 180, f"{name}: {WEIGHT} % for a canary")
-        await asyncio.sleep(random.uniform(0.0, INTERVAL))
+        await asyncio.sleep(random.uniform(0.0, CALM_SECONDS))
         traffic.breach()
         done = await weights.until(
             lambda: traffic.first_failure is not None and weights.route.get(name) == 0, 120, f"{name}: weight 0"
         )
-        traffic.calm()
-        assert traffic.first_failure is not None
-        found.append(done - traffic.first_failure)
-        print(f"  flagger    {name} release {release}: {traffic.told(found[-1])}", flush=True)
+        found.append(traffic.over(done))
+        print(f"  flagger    {name} release {release}: {found[-1]}", flush=True)

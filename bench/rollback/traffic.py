@@ -6,6 +6,7 @@ import time
 from dataclasses import dataclass, field
 
 import aiohttp
+from bench.rollback.figures import Breach
 from bench.rollback.model import BAD, GOOD, OBSERVATIONS
 
 TIMEOUT = aiohttp.ClientTimeout(total=10)
@@ -31,13 +32,11 @@ class Traffic:
         """From now on half of the requests are of the kind that the canary fails at."""
         self.first_failure, self.failed, self.breaching = None, 0, True
 
-    def calm(self) -> None:
-        """No more of those."""
+    def over(self, when: float) -> Breach:
+        """The breach ended at `when`; from now on all requests are harmless again."""
+        assert self.first_failure is not None, "weight 0 before anything failed"
         self.breaching = False
-
-    def told(self, seconds: float) -> str:
-        """One line about a breach that was over after `seconds`."""
-        return f"weight 0 after {seconds:.2f} s and {self.failed} failed requests"
+        return Breach(when - self.first_failure, self.failed)
 
     async def run(self) -> None:
         """Send for ever; an answer that is late holds up nobody."""

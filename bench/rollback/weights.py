@@ -54,8 +54,8 @@ def canary_of_route(route: Any) -> int | None:
     """Percent that the last rule of a route gives to the canary: Flagger's is named so, ours follows stable."""
     backends = route["spec"]["rules"][-1].get("backendRefs") or []
     if any(item["name"].endswith("-canary") for item in backends):
-        return sum(item.get("weight", 1) for item in backends if item["name"].endswith("-canary"))
-    return sum(item.get("weight", 1) for item in backends[1:])
+        return sum(int(item.get("weight", 1)) for item in backends if item["name"].endswith("-canary"))
+    return sum(int(item.get("weight", 1)) for item in backends[1:])
 
 
 def canary_of_table(config_map: Any) -> int | None:
@@ -63,4 +63,4 @@ def canary_of_table(config_map: Any) -> int | None:
     text = (config_map.get("data") or {}).get("routing.json")
     if text is None or not config_map["metadata"]["name"].endswith("-routing"):
         return None
-    return sum(arm["weight"] for arm in json.loads(text)["arms"] if arm["role"] == "canary")
+    return sum(int(arm["weight"]) for arm in json.loads(text)["arms"] if arm["role"] == "canary")
