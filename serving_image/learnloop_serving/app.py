@@ -107,6 +107,9 @@ class Arm:
             return refusal.status, _refused(refusal)
         except PolicyError as error:
             return 500, _refused(Refusal(500, "PolicyError", str(error)))
+        except Exception:  # as above
+            log.exception("a copy failed")
+            return 500, _refused(Refusal(500, "PolicyError", "internal error, see the server's log"))
         return 200, b"{}"
 
 

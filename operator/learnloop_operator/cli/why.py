@@ -31,10 +31,11 @@ def run(cluster: Cluster, options: argparse.Namespace) -> str:
                 ("blocked", f"{blocked['revision']} since {blocked['at']}: {blocked['message']}" if blocked else None),
                 *_arms(status),
                 *_orders(status),
+                ("shadow", (status.get("shadow") or {}).get("message")),
             ]
         )
     ]
-    for more in (_evidence(status), _decisions(status)):
+    for more in (_evidence(status), _experiment(status), _decisions(status)):
         if more:
             parts.append(more)
     log = cluster.events(body)[-EVENTS:]
@@ -79,6 +80,22 @@ def _evidence(status: Object) -> str:
         said = "; ".join(filter(None, [item["verdict"], *chances, more, dry]))
         lines.append(f"{item['name']}: {item['claim']}: {said}")
     return "\n".join(["evidence", *(f"  {line}" for line in lines)]) if lines else ""
+
+
+def _experiment(status: Object) -> str:
+    """One line per arm: what it was given, what it has shown, and why it is out."""
+    found = status.get("experiment")
+    if not found:
+        return ""
+    lines = [f"experiment {found['id']}: {found['phase']}: {found.get('message') or ''}"]
+    for arm in found.get("arms") or ():
+        shown = "not compared yet"
+        if arm.get("mean") is not None:
+            shown = f"{arm['mean']:g} [{arm['low']:g}, {arm['high']:g}] over {arm['episodes']} episodes"
+        better = f"P(better than stable) {arm['chanceBetter']:.4f}" if arm.get("chanceBetter") is not None else ""
+        said = "; ".join(filter(None, [shown, better, arm["standing"], arm.get("message")]))
+        lines.append(f"  {arm['name']} {arm['revision']} {arm['weight']} %: {said}")
+    return "\n".join(lines)
 
 
 def _decisions(status: Object) -> str:
