@@ -1,12 +1,13 @@
 """Which arm gets the next episode: a random draw that can never over-expose the canary.
 
-Each server keeps a *credit bank* per canary arm. Every drawn episode adds weight/100 to it; a bank of at least 1
-is spent (the episode goes to the canary) with probability (1+w)/2, where w = weight/100. Spending takes 1 away, so
+Each server keeps a *credit bank* per canary arm. Every drawn episode adds w = weight/100 to it; a bank of at least 1
+is spent (the episode goes to the canary) with probability (1+W)/2, where W is the share of all canaries together
+(W = w for a single one). Spending takes 1 away, so
 
 - on one server, after any number n of draws at weight w, canary episodes ≤ w·n, always, not on average;
 - sums keep that: for any number of servers that know nothing of each other, canary episodes ≤ w·n in total;
-- spending is a coin flip, so no caller can line itself up with the canary, and since (1+w)/2 > w the bank drains
-  faster than it fills: the long-run share is w;
+- spending is a coin flip, so no caller can line itself up with the canary, and since (1+W)/2 > W the banks drain
+  faster than they fill: the long-run share is w;
 - weight 100 adds a whole credit and spends it with certainty: every episode goes to the canary.
 
 A change of weight empties the bank. Credit earned at another weight is never carried over: the bound above holds
@@ -49,9 +50,10 @@ class CreditBank:
         self._follow(canaries)
         for arm in canaries:
             self._credit[arm.revision] += arm.weight
+        spends = (WHOLE + sum(arm.weight for arm in canaries)) / (2 * WHOLE)
         start = int(self._source.random() * len(canaries)) if len(canaries) > 1 else 0
         for arm in [*canaries[start:], *canaries[:start]]:
-            if self._credit[arm.revision] >= WHOLE and self._source.random() < (WHOLE + arm.weight) / (2 * WHOLE):
+            if self._credit[arm.revision] >= WHOLE and self._source.random() < spends:
                 self._credit[arm.revision] -= WHOLE
                 return arm
         return None

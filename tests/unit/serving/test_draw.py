@@ -75,6 +75,14 @@ def test_in_the_long_run_the_canary_gets_its_share() -> None:
         assert weight / 100 - 0.002 < share <= weight / 100
 
 
+def test_the_arms_of_an_experiment_get_their_shares_even_when_little_is_left_for_stable() -> None:
+    bank, arms = CreditBank(random.Random(4)), [canary(48), canary(47, OTHER)]
+    drawn = [bank.draw(arms) for _ in range(20_000)]
+    shares = [sum(arm is one for arm in drawn) / len(drawn) for one in arms]
+    assert abs(shares[0] - 0.48) < 0.003
+    assert abs(shares[1] - 0.47) < 0.003
+
+
 def test_the_spacing_cannot_be_foretold() -> None:
     bank = CreditBank(random.Random(3))
     turns = [turn for turn in range(5_000) if bank.draw([canary(10)])]
