@@ -253,6 +253,16 @@ def test_impossible_and_reset_counters_change_no_evidence() -> None:
     assert reset[1].seen == Counts(70, 60)
 
 
+def test_in_gateway_mode_the_route_splits_among_all_arms_and_leads_each_episode_back_to_its_own() -> None:
+    cluster = ExperimentCluster((0.5, 0.5, 0.5), (30, 20))
+    cluster.spec["routing"] = {"mode": "gateway", "gateway": {"name": "edge"}}
+    cluster.start().run(30)
+    *by_header, by_weight = decide(cluster.snapshot()).apply[0]["spec"]["rules"]
+    assert [item["weight"] for item in by_weight["backendRefs"]] == [50, 30, 20]
+    named = {rule["matches"][0]["headers"][0]["value"]: rule["backendRefs"][0]["name"] for rule in by_header}
+    assert named == {arm["revision"]: f"md-{arm['revision']}" for arm in cluster.status["experiment"]["arms"]}
+
+
 def test_arms_of_an_experiment_share_what_stable_leaves() -> None:
     arms: list[dict[str, Any]] = arms_of(30, 30, 35)
     assert sum(arm["weight"] for arm in arms) == 95
