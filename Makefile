@@ -5,7 +5,7 @@ VENV := .venv
 PYTHON := $(VENV)/bin/python
 export PATH := $(CURDIR)/$(VENV)/bin:$(PATH)
 
-.PHONY: help demo test lint unit ranks learn api e2e crds lock bench-statistics bench-memory bench-rollback bench-operator cluster cluster-down images clean bench-trainer bench-algorithms
+.PHONY: help demo test lint unit ranks learn api crash-sweep e2e crds lock bench-failover bench-statistics bench-memory bench-rollback bench-operator cluster cluster-down images clean bench-trainer bench-algorithms
 
 help: ## this list
 	@grep -hE '^[a-z][a-z0-9-]*:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -49,6 +49,9 @@ crds: $(VENV)/.ready ## write crds/*.yaml and the chart's copy from the models
 
 lock: ## pin requirements/*.txt anew
 	hack/lock
+
+bench-failover: $(VENV)/.ready ## how long nobody leads when the leader is stopped, and when it is killed
+	@$(PYTHON) -m bench.operator.failover
 
 bench-statistics: $(VENV)/.ready ## how often rollouts err and how soon they are right, simulated, beside a polled t-test
 	@$(PYTHON) -m bench.statistics

@@ -115,10 +115,14 @@ USUAL = ("promoted", "rolled back", "swapped back while guarding")
 
 
 async def run(
-    connection: Connection, provider: Provider, scenario: Scenario, kill: tuple[int, str] | None = None
+    connection: Connection,
+    provider: Provider,
+    scenario: Scenario,
+    kill: tuple[int, str] | None = None,
+    through: Connection | None = None,
 ) -> Outcome:
-    """The whole story once."""
-    world = World(connection, provider, scenario.spec)
+    """The whole story once; the operator reaches the API server `through` something else, if given."""
+    world = World(connection, provider, scenario.spec, through)
     await world.begin()
     world.ledger.kill = kill
     turns = 0
@@ -126,15 +130,22 @@ async def run(
         await act(world)
         while not done(world):
             await world.turn()
+            if through is not None:
+                await world.observe()
             turns += 1
             assert turns < MOST_TURNS, f"{scenario.name}, killed at {kill}: {world.ledger.status.get('verdict')}"
     for _ in range(8):
-        if not await world.turn():
+        if not await world.turn() and through is None:
             break
     ledger = world.ledger
     found = Outcome(await world.end_state(), ledger.total, ledger.log, ledger.violations, world.deaths)
     await world.end()
     return found
+
+
+def sweep_of(name: str) -> Scenario:
+    """The scenario of that name."""
+    return next(scenario for scenario in SCENARIOS if scenario.name == name)
 
 
 @dataclass(slots=True)

@@ -13,6 +13,7 @@ from write_ledger import Killed, Ledger, TappedHttp
 from learnloop_api import names
 from learnloop_api.kinds.base import PodOptions
 from learnloop_api.kinds.model_deployment import ModelDeploymentSpec
+from learnloop_api.wire.routing import ROUTING_KEY, RoutingTable
 from learnloop_operator.adapters.audit import Audit
 from learnloop_operator.adapters.data_plane import DataPlane
 from learnloop_operator.adapters.echo import Echo
@@ -128,14 +129,16 @@ class Process:
 class World:
     """A namespace of its own. `turn` is one look of the operator and the time until the next."""
 
-    def __init__(self, connection: Connection, provider: Provider, spec: dict[str, Any]) -> None:
+    def __init__(
+        self, connection: Connection, provider: Provider, spec: dict[str, Any], through: Connection | None = None
+    ) -> None:
         self.namespace = f"sweep-{uuid.uuid4().hex[:10]}"
         self.spec = ModelDeploymentSpec.model_validate(spec).to_kube()
-        self.asked, self._connection, self._provider = spec, connection, provider
+        self.asked, self._connection, self._provider = spec, through or connection, provider
         self.user = KubeClient(connection, timeout=60.0)
         self.traffic = provider.traffic[self.namespace] = Traffic()
         self.ledger = Ledger(self.spec, self._table_written)
-        self.process = Process(connection, self, provider)
+        self.process = Process(self._connection, self, provider)
         self.deaths = 0
 
     def _table_written(self, table: Any) -> None:
@@ -176,6 +179,19 @@ class World:
         # A write comes back as an event and gives another look, as it does in a cluster.
         self.traffic.pass_time(min(again, LONGEST_WAIT) if again else 0.0)
         return wrote or again is not None
+
+    async def observe(self) -> None:
+        """Bring the ledger up to what is there: an answer that was lost told it nothing."""
+        body = await self.user.get(MODEL_DEPLOYMENT, self.namespace, NAME)
+        table = await self.user.find(CONFIG_MAP, self.namespace, f"{NAME}-routing")
+        self.ledger.status = body.get("status") or {}
+        self.ledger.replicas = {
+            item["metadata"]["name"]: item["spec"]["replicas"]
+            for item in await self.user.list(DEPLOYMENT, self.namespace)
+        }
+        if table is not None:
+            self.ledger.table = self.traffic.table = RoutingTable.model_validate_json(table["data"][ROUTING_KEY])
+        await self.kubelet()
 
     async def restart(self) -> None:
         """The process is replaced by one that knows nothing."""

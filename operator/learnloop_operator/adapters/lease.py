@@ -19,7 +19,7 @@ from learnloop_operator.adapters.kube_errors import Conflict, KubeError, NotLead
 
 log = logging.getLogger(__name__)
 
-LEASE_SECONDS = 15.0
+LEASE_SECONDS = 14.0
 FENCE_SECONDS = 10.0
 """We stop writing this long after the last proven renewal: well before anyone else may take over."""
 RENEW_SECONDS = 5.0

@@ -1,0 +1,89 @@
+"""Whole rollouts while the API server answers wrongly and while a user edits everything there is."""
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+from crash_sweep import MOST_TURNS, phase, run, serves, sweep_of
+from crash_world import NAME, World, full_spec
+from fault_proxy import FaultProxy
+from served_traffic import Provider
+
+from learnloop_operator.adapters import kubeconfig
+from learnloop_operator.adapters.kinds import DEPLOYMENT, MODEL_DEPLOYMENT, SERVICE
+from learnloop_operator.adapters.kubeconfig import Connection
+
+MERGE = "application/merge-patch+json"
+
+
+@pytest.fixture
+async def provider() -> AsyncIterator[Provider]:
+    made = Provider()
+    await made.start()
+    yield made
+    await made.stop()
+
+
+@pytest.fixture
+def connection(api_server: Path) -> Connection:
+    return kubeconfig.from_kubeconfig(api_server)
+
+
+@pytest.mark.parametrize("seed", [1, 2])
+@pytest.mark.parametrize("name", ["promoted", "rolled back"])
+async def test_a_server_that_fails_every_tenth_request_changes_nothing_about_the_end(
+    connection: Connection, provider: Provider, seed: int, name: str
+) -> None:
+    scenario = sweep_of(name)
+    undisturbed = await run(connection, provider, scenario)
+    proxy = FaultProxy(connection, seed, rate=0.1)
+    await proxy.start()
+    found = await run(connection, provider, scenario, through=proxy.connection)
+    await proxy.stop()
+    assert sum(proxy.met.values()) >= 10, proxy.met
+    assert not found.violations
+    assert found.state == undisturbed.state
+
+
+async def meddle(world: World, turn: int) -> None:
+    """What a person with all rights may do to the operator's work, one thing each turn."""
+    arms = sorted(world.ledger.replicas)
+    if not arms:
+        return
+    arm = arms[turn % len(arms)]
+    if turn % 4 == 0:
+        await world.user.patch(DEPLOYMENT, world.namespace, arm, {"spec": {"replicas": 5}})
+    elif turn % 4 == 1:
+        await world.user.delete(SERVICE.ref(world.namespace, arm))
+    elif turn % 4 == 2:
+        note = {"metadata": {"annotations": {"team.example/ticket": str(turn)}, "labels": {"team": "a"}}}
+        await world.user.patch(MODEL_DEPLOYMENT, world.namespace, NAME, note)
+    else:
+        path = MODEL_DEPLOYMENT.path(world.namespace, NAME, "status")
+        await world.user.http.request("PATCH", path, body={"status": {"verdict": "mine"}}, content_type=MERGE)
+
+
+async def test_a_user_who_edits_children_metadata_and_status_loses_and_the_rollout_ends(
+    connection: Connection, provider: Provider
+) -> None:
+    world = World(connection, provider, full_spec())
+    await world.begin()
+    for chapter, done in enumerate((phase("Healthy"), serves(1))):
+        if chapter:
+            await world.wish(1, 1.0)
+        for turn in range(MOST_TURNS):
+            await world.turn()
+            if done(world):
+                break
+            await meddle(world, turn)
+    assert serves(1)(world)
+    while await world.turn():
+        pass
+    left = await world.user.list(DEPLOYMENT, world.namespace)
+    assert [item["spec"]["replicas"] for item in left] == [2]
+    services = {item["metadata"]["name"] for item in await world.user.list(SERVICE, world.namespace)}
+    assert services == {NAME, left[0]["metadata"]["name"]}
+    live = await world.user.get(MODEL_DEPLOYMENT, world.namespace, NAME)
+    assert live["metadata"]["labels"] == {"team": "a"}
+    assert live["status"]["verdict"] != "mine"
+    await world.end()

@@ -1,0 +1,80 @@
+"""A reverse proxy before an API server that answers wrongly, late, or not at all, by a fixed seed."""
+
+import asyncio
+import random
+from collections import Counter
+
+import aiohttp
+from aiohttp import web
+
+from learnloop_operator.adapters.kubeconfig import Connection
+
+REFUSALS = {
+    "conflict": (409, "Conflict", {}),
+    "gone": (410, "Expired", {}),
+    "too many": (429, "TooManyRequests", {"Retry-After": "1"}),
+    "internal": (500, "InternalError", {}),
+    "unavailable": (503, "ServiceUnavailable", {}),
+}
+FAULTS = (*REFUSALS, "reset before", "reset after", "truncated", "slow")
+"""Refusals, and connections that break before the request arrives, after it was done, or in the answer."""
+SLOW_SECONDS = 0.3
+
+
+class FaultProxy:
+    """Forwards to `behind`; each request meets a fault with probability `rate`. `met` counts them."""
+
+    def __init__(self, behind: Connection, seed: int, rate: float) -> None:
+        self._behind, self._random, self._rate = behind, random.Random(seed), rate
+        self.met: Counter[str] = Counter()
+        self.connection = behind
+        self._session: aiohttp.ClientSession | None = None
+        self._runner: web.AppRunner | None = None
+
+    async def start(self) -> None:
+        """Listen on the loopback; `connection` leads there."""
+        self._session = aiohttp.ClientSession(connector=aiohttp.TCPConnector(ssl=self._behind.ssl or True))
+        app = web.Application()
+        app.router.add_route("*", "/{path:.*}", self._handle)
+        self._runner = web.AppRunner(app, access_log=None)
+        await self._runner.setup()
+        await web.TCPSite(self._runner, "127.0.0.1", 0).start()
+        self.connection = Connection(f"http://127.0.0.1:{self._runner.addresses[0][1]}", None)
+
+    async def stop(self) -> None:
+        """Stop listening."""
+        if self._runner is not None:
+            await self._runner.cleanup()
+        if self._session is not None:
+            await self._session.close()
+
+    async def _handle(self, request: web.Request) -> web.StreamResponse:
+        fault = self._random.choice(FAULTS) if self._random.random() < self._rate else ""
+        self.met.update([fault] if fault else [])
+        if fault in REFUSALS:
+            code, reason, headers = REFUSALS[fault]
+            status = {"kind": "Status", "code": code, "reason": reason, "message": f"injected {fault}"}
+            return web.json_response(status, status=code, headers=headers)
+        if fault == "reset before":
+            return _broken(request)
+        if fault == "slow":
+            await asyncio.sleep(SLOW_SECONDS)
+        code, body = await self._forward(request)
+        if fault == "reset after":
+            return _broken(request)
+        return web.Response(status=code, body=body[: len(body) // 2] if fault == "truncated" else body)
+
+    async def _forward(self, request: web.Request) -> tuple[int, bytes]:
+        assert self._session is not None, "start() comes first"
+        headers = {key: value for key, value in request.headers.items() if key in ("Accept", "Content-Type")}
+        url = self._behind.server + request.path_qs
+        data = await request.read()
+        async with self._session.request(request.method, url, data=data, headers=headers) as answer:
+            return answer.status, await answer.read()
+
+
+def _broken(request: web.Request) -> web.StreamResponse:
+    """The connection is gone; what is returned reaches nobody."""
+    if request.transport is not None:
+        request.transport.abort()
+    return web.Response()
