@@ -223,8 +223,8 @@ def _broken(world: World, fault: str, old: State, after: Move) -> list[str]:
     new, wrong = after.state, []
     if old.stable is not None and new.stable is None:
         wrong.append("stable is gone")
-    if new.canary and new.step is not None and old.step is not None and new.weight > STEPS[old.step]:
-        wrong.append(f"weight {new.weight} % above that of step {old.step + 1}")
+    if new.canary and new.weight > (0 if new.step is None else STEPS[new.step]):
+        wrong.append(f"weight {new.weight} % above that of step {(new.step or 0) + 1}")
     if new.canary and new.blocked and new.blocked.revision == new.canary.revision:
         wrong.append("a blocked revision is a canary")
     same = old.canary and new.canary and old.canary.revision == new.canary.revision
