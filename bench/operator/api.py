@@ -90,6 +90,8 @@ class Api:
                 *lines, rest = (rest + part).split(b"\n")
                 for line in lines:
                     event = json.loads(line)
+                    if event["type"] == "ERROR":
+                        return  # too old a resourceVersion, most likely
                     yield event["type"], event["object"]
 
     async def writes(self) -> int:

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from typing import Any
 
+import aiohttp
 from bench.operator.api import Api
 
 from learnloop_operator.adapters.kinds import ResourceKind
@@ -33,9 +34,7 @@ class Observer:
 
     async def __aenter__(self) -> "Observer":
         for kind in self._kinds:
-            items, version = await self._api.list(kind)
-            for item in items:
-                self._saw(kind, "ADDED", item)
+            version = await self._list(kind)
             self._tasks.append(asyncio.create_task(self._follow(kind, version)))
         return self
 
@@ -65,16 +64,28 @@ class Observer:
         self.waits.clear()
         self.caught_up.clear()
 
+    async def _list(self, kind: ResourceKind) -> str:
+        items, version = await self._api.list(kind)
+        present = {(kind.kind, item["metadata"]["namespace"], item["metadata"]["name"]) for item in items}
+        for name in [name for name in self.generations if name[0] == kind.kind and name not in present]:
+            self._forget(name)
+        for item in items:
+            self._saw(kind, "ADDED", item)
+        return version
+
     async def _follow(self, kind: ResourceKind, version: str) -> None:
-        async for type_, item in self._api.watch(kind, version):
-            self._saw(kind, type_, item)
+        while True:
+            with suppress(aiohttp.ClientError, TimeoutError):
+                async for type_, item in self._api.watch(kind, version):
+                    self._saw(kind, type_, item)
+            # The API server gives up on a watcher that is slow to read, as on a busy machine: begin again.
+            version = await self._list(kind)
 
     def _saw(self, kind: ResourceKind, type_: str, item: Mapping[str, Any]) -> None:
         metadata, status, now = item["metadata"], item.get("status") or {}, time.monotonic()
         name = (kind.kind, metadata["namespace"], metadata["name"])
         if type_ == "DELETED":
-            for known in (self.generations, self.phases, self.behind):
-                known.pop(name, None)
+            self._forget(name)
             return
         generation = metadata["generation"]
         self.generations[name], self.phases[name] = generation, status.get("phase", "")
@@ -83,3 +94,7 @@ class Observer:
         elif name in self.behind:
             self.waits[name] = max(self.waits.get(name, 0.0), now - self.behind.pop(name))
             self.caught_up[name] = now
+
+    def _forget(self, name: Name) -> None:
+        for known in (self.generations, self.phases, self.behind):
+            known.pop(name, None)
