@@ -20,6 +20,7 @@ from learnloop_trainer.algorithms import (
     hierarchical_dqn,
     independent_dqn,
     maddpg,
+    maml,
     ppo,
     qmix,
     sac,
@@ -50,6 +51,7 @@ HEADS = {
     "maddpg": ("actor", maddpg.ACTIVATION),
     "hierarchical-dqn": ("q", hierarchical_dqn.ACTIVATION),
     "vtrace": ("policy", vtrace.ACTIVATION),
+    "maml": ("actor", maml.ACTIVATION),
 }
 CHOOSERS = {"hierarchical-dqn": "meta"}  # perceptrons that choose what the head is told beside the observation
 

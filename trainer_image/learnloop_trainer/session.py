@@ -24,7 +24,7 @@ from learnloop_trainer.safety import Trail, shielded
 from learnloop_trainer.store import Store
 
 TEAM = {"independent-dqn", "qmix", "maddpg"}
-CONTINUOUS = {"sac", "maddpg"}
+CONTINUOUS = {"sac", "maddpg", "maml"}
 DISCRETE = {"ppo", "dqn", "independent-dqn", "qmix", "hierarchical-dqn", "vtrace"}
 FLUSH_SECONDS = 20.0  # of the usual 30 s between SIGTERM and SIGKILL
 SETTLED_SECONDS = 30.0

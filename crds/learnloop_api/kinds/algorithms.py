@@ -6,7 +6,7 @@ from typing import ClassVar
 from pydantic import Field
 
 from learnloop_api.kinds.base import Resource, Uri
-from learnloop_api.kinds.more_algorithms import Curiosity, HierarchicalDqnParameters, VtraceParameters
+from learnloop_api.kinds.more_algorithms import Curiosity, HierarchicalDqnParameters, MamlParameters, VtraceParameters
 from learnloop_api.kinds.rules import Rule
 from learnloop_api.kinds.team_algorithms import IndependentDqnParameters, Layers, MaddpgParameters, QmixParameters
 
@@ -179,6 +179,7 @@ Parameters = (
     | MaddpgParameters
     | HierarchicalDqnParameters
     | VtraceParameters
+    | MamlParameters
 )
 
 ALGORITHMS: Mapping[str, type[Parameters]] = {
@@ -191,6 +192,7 @@ ALGORITHMS: Mapping[str, type[Parameters]] = {
     "maddpg": MaddpgParameters,
     "hierarchical-dqn": HierarchicalDqnParameters,
     "vtrace": VtraceParameters,
+    "maml": MamlParameters,
 }
 """By the name in spec.algorithm; the block of hyperparameters has the same name in camelCase."""
 

@@ -1,10 +1,11 @@
 """Hyperparameters of hierarchical, curious, meta- and offline learners."""
 
-from typing import Annotated
+from typing import Annotated, ClassVar
 
 from pydantic import Field
 
 from learnloop_api.kinds.base import Resource, Uri
+from learnloop_api.kinds.rules import Rule
 from learnloop_api.kinds.team_algorithms import IndependentDqnParameters, Layers
 
 
@@ -55,6 +56,30 @@ class VtraceParameters(Resource):
         default=1, ge=1, le=4096, description="Only bounds the ranks: at least one per rank; nothing is played."
     )
     max_gradient_norm: float = Field(default=5.0, gt=0, le=1000, description="Gradients are clipped to this norm.")
+    hidden: Annotated[Layers, Field(min_length=1, max_length=8)] = Field(
+        default=[64, 64], description="Widths of the hidden layers, input side first."
+    )
+
+
+class MamlParameters(Resource):
+    """Model-agnostic meta-learning (Finn et al., 2017, arXiv 1703.03400) over the tasks in data.randomise."""
+
+    cel_rules: ClassVar[tuple[Rule, ...]] = (
+        Rule(
+            "self.environments % self.episodes == 0",
+            "environments are tasks × episodes: make it a multiple of episodes",
+            ".environments",
+        ),
+    )
+
+    learning_rate: float = Field(default=3e-3, gt=0, le=1, description="Step size of Adam for the meta-update.")
+    adaptation_rate: float = Field(default=0.1, gt=0, le=10, description="Step size of the inner steps (alpha).")
+    adaptation_steps: int = Field(default=1, ge=1, le=10, description="Inner steps before a task is judged.")
+    episodes: int = Field(default=10, ge=2, le=1024, description="Episodes of a task for each inner step.")
+    environments: int = Field(default=200, ge=2, le=4096, description="Tasks × episodes, side by side on one rank.")
+    discount: float = Field(default=0.99, ge=0, le=1, description="Discount of future rewards (gamma).")
+    first_order: bool = Field(default=False, description="Drops the second derivatives: faster, less exact.")
+    max_gradient_norm: float = Field(default=1.0, gt=0, le=1000, description="Gradients are clipped to this norm.")
     hidden: Annotated[Layers, Field(min_length=1, max_length=8)] = Field(
         default=[64, 64], description="Widths of the hidden layers, input side first."
     )

@@ -25,7 +25,7 @@ from learnloop_api.kinds.base import (
     Uri,
 )
 from learnloop_api.kinds.conditions import Curriculum, LevelName, Randomised, Shaping
-from learnloop_api.kinds.more_algorithms import HierarchicalDqnParameters, VtraceParameters
+from learnloop_api.kinds.more_algorithms import HierarchicalDqnParameters, MamlParameters, VtraceParameters
 from learnloop_api.kinds.rules import Rule, immutable
 from learnloop_api.kinds.safety import Safety
 from learnloop_api.kinds.team_algorithms import IndependentDqnParameters, MaddpgParameters, QmixParameters
@@ -112,14 +112,14 @@ class TrainingTemplate(Resource):
         *map(_enough_environments, ALGORITHMS),
     )
 
-    algorithm: Literal["ppo", "dqn", "sac", "bc", "independent-dqn", "qmix", "maddpg", "hierarchical-dqn", "vtrace"] = (
-        Field(
-            description="ppo: proximal policy optimisation; dqn: deep Q-learning with double targets; sac: soft "
-            "actor-critic, for continuous actions; bc: behaviour cloning from recorded experience. For teams: "
-            "independent-dqn: each agent learns for itself; qmix: one monotonic value for the team; maddpg: central "
-            "critics, for continuous actions. hierarchical-dqn: landmarks above, actions below; "
-            "vtrace: off-policy from recorded experience."
-        )
+    algorithm: Literal[
+        "ppo", "dqn", "sac", "bc", "independent-dqn", "qmix", "maddpg", "hierarchical-dqn", "vtrace", "maml"
+    ] = Field(
+        description="ppo: proximal policy optimisation; dqn: deep Q-learning with double targets; sac: soft "
+        "actor-critic, for continuous actions; bc: behaviour cloning from recorded experience. For teams: "
+        "independent-dqn: each agent learns for itself; qmix: one monotonic value for the team; maddpg: central "
+        "critics, for continuous actions. hierarchical-dqn: landmarks above, actions below; "
+        "vtrace: off-policy from recorded experience; maml: meta-learning over a family of tasks."
     )
     ppo: PpoParameters | None = Field(
         default=None, description="Hyperparameters, only with algorithm: ppo; left out, the defaults."
@@ -147,6 +147,9 @@ class TrainingTemplate(Resource):
     )
     vtrace: VtraceParameters | None = Field(
         default=None, description="Hyperparameters, only with algorithm: vtrace; left out, the defaults."
+    )
+    maml: MamlParameters | None = Field(
+        default=None, description="Hyperparameters, only with algorithm: maml; left out, the defaults."
     )
     total_steps: int = Field(ge=1, le=10_000_000_000, description="Environment steps of all ranks together.")
     seed: int = Field(default=0, ge=0, le=2_147_483_647, description="Seed of everything random in the run.")

@@ -11,7 +11,7 @@ from learnloop_api.kinds.algorithms import (
     PpoParameters,
     SacParameters,
 )
-from learnloop_api.kinds.more_algorithms import HierarchicalDqnParameters, VtraceParameters
+from learnloop_api.kinds.more_algorithms import HierarchicalDqnParameters, MamlParameters, VtraceParameters
 from learnloop_api.kinds.team_algorithms import IndependentDqnParameters, MaddpgParameters, QmixParameters
 from learnloop_trainer.algorithms.base import Learner, Occasion
 from learnloop_trainer.algorithms.bc import Bc
@@ -19,6 +19,7 @@ from learnloop_trainer.algorithms.dqn import Dqn
 from learnloop_trainer.algorithms.hierarchical_dqn import HierarchicalDqn
 from learnloop_trainer.algorithms.independent_dqn import IndependentDqn
 from learnloop_trainer.algorithms.maddpg import Maddpg
+from learnloop_trainer.algorithms.maml import Maml
 from learnloop_trainer.algorithms.ppo import Ppo
 from learnloop_trainer.algorithms.qmix import Qmix
 from learnloop_trainer.algorithms.sac import Sac
@@ -37,6 +38,7 @@ LEARNERS: dict[type[Parameters], Any] = {
     MaddpgParameters: Maddpg,
     HierarchicalDqnParameters: HierarchicalDqn,
     VtraceParameters: Vtrace,
+    MamlParameters: Maml,
 }
 
 

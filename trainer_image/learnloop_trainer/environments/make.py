@@ -15,6 +15,7 @@ from learnloop_trainer.environments.key_door import KeyDoor
 from learnloop_trainer.environments.manipulation import Manipulation
 from learnloop_trainer.environments.navigation import Navigation
 from learnloop_trainer.environments.pendulum import Pendulum
+from learnloop_trainer.environments.point_goals import PointGoals
 from learnloop_trainer.environments.relay import Relay
 from learnloop_trainer.environments.resources import ResourceAllocation
 from learnloop_trainer.environments.simulation import NOMINAL, Conditions, Simulation
@@ -33,6 +34,7 @@ SIMULATIONS: Mapping[str, type[Simulation]] = {
     "KeyDoor-v1": KeyDoor,
     "Manipulation-v1": Manipulation,
     "Navigation-v1": Navigation,
+    "PointGoals-v1": PointGoals,
     "Relay-v1": Relay,
     "ResourceAllocation-v1": ResourceAllocation,
     "SupplyChain-v1": SupplyChain,

@@ -1,0 +1,45 @@
+"""Few episodes are enough from meta-learned weights, and not from weights trained on all tasks at once."""
+
+import numpy as np
+import torch
+
+from learnloop_api.kinds.more_algorithms import MamlParameters
+from learnloop_trainer.algorithms import Occasion
+from learnloop_trainer.algorithms.maml import Maml
+from learnloop_trainer.environments import Conditions, make
+from learnloop_trainer.evaluation import improvement
+from learnloop_trainer.groups import Alone
+from learnloop_trainer.randomness import Split
+
+GOALS = Conditions(randomise=(("goal_x", -0.5, 0.5), ("goal_y", -0.5, 0.5)))
+META_UPDATES = 80
+
+
+def trained(adaptation_rate: float) -> Maml:
+    parameters = MamlParameters(hidden=[32, 32], adaptation_rate=adaptation_rate)
+    world = make("PointGoals-v1", Split.TRAINING, 0, range(parameters.environments), GOALS)
+    steps = META_UPDATES * parameters.environments * 20 * 2
+    learner = Maml(parameters, world, Occasion(0, steps + 1, parameters.environments, Alone()), torch.device("cpu"))
+    observation = world.reset()
+    while learner.network.updates < META_UPDATES:
+        observation, _ = learner.iterate(observation)
+    return learner
+
+
+def test_meta_learned_weights_adapt_better_than_jointly_trained_ones_to_new_tasks() -> None:
+    meta, joint = trained(0.1), trained(1e-9)  # without inner steps, what is learned is one policy for all tasks
+    adapting = trained_like(meta, joint)
+    ours, theirs = (
+        np.concatenate([learner.adapted(meta.draw(10_000 + occasion))[1] for occasion in range(5)])
+        for learner in (meta, adapting)
+    )
+    low, _ = improvement(ours, theirs, 0)
+    assert low > 0, (ours.mean(), theirs.mean())
+
+
+def trained_like(meta: Maml, joint: Maml) -> Maml:
+    """The jointly trained weights with the meta-learner's inner step."""
+    world = make("PointGoals-v1", Split.TRAINING, 0, range(meta.parameters.environments), GOALS)
+    other = Maml(meta.parameters, world, meta.occasion, torch.device("cpu"))
+    other.network.vector.copy_(joint.network.vector)
+    return other

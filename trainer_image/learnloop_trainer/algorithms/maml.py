@@ -1,0 +1,218 @@
+"""Model-agnostic meta-learning: weights from which few episodes are enough to learn a new task.
+
+Finn, Abbeel & Levine (2017), arXiv 1703.03400, algorithm 3, with tasks T_i drawn from the ranges in `data.randomise`:
+
+    theta_i' = theta - alpha grad L_i(theta),    L_i = -E[ log pi(a_t|s_t) A_t ]           (`adaptation_steps` times)
+    theta <- theta - beta grad sum_i L_i'(theta_i'),    L_i' on new episodes of task i played with theta_i'
+
+The gradient passes through the inner steps: second derivatives are kept (`first_order: true` drops them).
+
+What is exported: after the last meta-update the policy is adapted to the *nominal* environment, as it would be to any
+other new task, with the same few episodes; evaluation plays that one, on held-out seeds.
+
+Deviations, all deliberate: Adam for the outer step instead of TRPO; the baseline of A_t is, at every step of an
+episode, the mean return to go of the task's other episodes; all tasks adapt side by side; alpha is
+the same everywhere.
+"""
+
+from collections.abc import Mapping
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from learnloop_api.kinds.more_algorithms import MamlParameters
+from learnloop_trainer.algorithms.base import Arrays, Experience, Occasion
+from learnloop_trainer.environments import VectorEnvironment
+from learnloop_trainer.environments.base import Observations
+from learnloop_trainer.environments.simulation import Floats64, Simulation
+from learnloop_trainer.environments.wrappers import innermost
+from learnloop_trainer.errors import ConfigError
+from learnloop_trainer.networks import Floats, Network, dense
+from learnloop_trainer.numerics import require_finite
+from learnloop_trainer.randomness import Purpose, uniforms
+
+ACTIVATION = "tanh"
+Weights = Mapping[str, torch.Tensor]
+DEVIATION = 0.5  # of the policy's Gaussian, before squashing
+
+
+def init(parameters: MamlParameters, observations: int, dimensions: int, seed: int, device: torch.device) -> Network:
+    """A fresh policy network: the mean before tanh."""
+    return Network(dense("actor", [observations, *parameters.hidden, dimensions], 0.1, seed, 0), device)
+
+
+def mean(weights: Weights, x: torch.Tensor) -> torch.Tensor:
+    """The policy's mean before tanh [tasks, n, dimensions] for observations [tasks, n, observations], task by task."""
+    layer = 0
+    while f"actor.{layer}.weight" in weights:
+        flow = torch.tanh(x) if layer else x
+        x = flow @ weights[f"actor.{layer}.weight"] + weights[f"actor.{layer}.bias"].unsqueeze(-2)
+        layer += 1
+    return x
+
+
+def loss(weights: Weights, seen: torch.Tensor, before: torch.Tensor, gain: torch.Tensor) -> torch.Tensor:
+    """L_i of each task [tasks]: observations and actions before tanh [tasks, n, ...], advantages [tasks, n]."""
+    log_prob = -(before - mean(weights, seen)).square().sum(-1) / (2 * DEVIATION**2)
+    return -(log_prob * gain).mean(-1)
+
+
+def surrogate(
+    weights: Weights, old: Weights, seen: torch.Tensor, before: torch.Tensor, gain: torch.Tensor
+) -> torch.Tensor:
+    """L_i' [tasks] as an importance-weighted objective: its gradient at weights = old is that of `loss`."""
+    new_square, old_square = ((before - mean(given, seen)).square().sum(-1) for given in (weights, old))
+    return -(((old_square.detach() - new_square) / (2 * DEVIATION**2)).exp() * gain).mean(-1)
+
+
+def advantages(reward: NDArray[np.float32], tasks: int, discount: float) -> Floats:
+    """Rewards [steps, tasks * episodes] to advantages alike, normalised within each task."""
+    steps, members = reward.shape
+    to_go = np.zeros((steps, members))
+    running = np.zeros(members)
+    for t in range(steps - 1, -1, -1):
+        running = reward[t] + discount * running
+        to_go[t] = running
+    split = to_go.reshape(steps, tasks, -1)
+    gain = split - split.mean(axis=2, keepdims=True)
+    scaled = gain / (gain.std(axis=(0, 2), keepdims=True) + 1e-8)
+    return np.asarray(scaled.reshape(steps, members), dtype=np.float32)
+
+
+class Maml:
+    """MAML on this rank's part of each batch of tasks."""
+
+    def __init__(
+        self, parameters: MamlParameters, environment: VectorEnvironment, occasion: Occasion, device: torch.device
+    ) -> None:
+        """A fresh learner; raises ConfigError when the environment does not say what tasks there are."""
+        self.parameters, self.occasion, self.environment = parameters, occasion, environment
+        world = innermost(environment)
+        if not isinstance(world, Simulation) or not world.conditions.randomise:
+            fix = "give the ranges of its parameters that tasks are drawn from"
+            raise ConfigError("spec.data.randomise", "", "is empty: maml needs a family of tasks", fix)
+        if len(environment.members) % parameters.episodes or occasion.group.place.size > 1:
+            problem, fix = "does not divide into whole tasks", "let environments be tasks × episodes, and workers 0"
+            raise ConfigError("spec.maml.episodes", parameters.episodes, problem, fix)
+        self._world: Simulation = world
+        self.tasks = len(environment.members) // parameters.episodes
+        self.network = init(parameters, environment.observations, environment.actions, occasion.seed, device)
+        self._meta = self.network.vector.clone()  # the weights that adapt; `network` holds them until the end
+        self.step = 0
+
+    def iterate(self, observation: Observations) -> tuple[Observations, list[Experience]]:
+        """See Learner.iterate: one meta-update over a batch of tasks; adapts to the nominal task after the last one."""
+        del observation
+        experiences = self._meta_update()
+        if self.step >= self.occasion.total_steps:
+            self._adapt_to_nominal()
+        require_finite(self.step, loss=self.network.vector.sum().cpu().numpy())
+        return self._world.impose({}), experiences
+
+    def draw(self, occasion: int) -> dict[str, Floats64]:
+        """Parameters of the tasks of one meta-update, the same for all episodes of a task [tasks * episodes]."""
+        ranges = self._world.conditions.randomise
+        draws = uniforms(
+            Purpose.TASK, self.occasion.seed, occasion, np.arange(len(ranges))[:, None], np.arange(self.tasks)
+        )
+        return {
+            name: np.repeat(low + (high - low) * draw, self.parameters.episodes)
+            for (name, low, high), draw in zip(ranges, draws, strict=True)
+        }
+
+    def _meta_update(self) -> list[Experience]:
+        parameters, network = self.parameters, self.network
+        tasks = self.draw(network.updates)
+        shared: Weights = {name: leaf.expand(self.tasks, *leaf.shape) for name, leaf in network.leaves.items()}
+        experiences, weights = list[Experience](), shared
+        for inner in range(parameters.adaptation_steps):
+            batch, experience = self._play(weights, tasks, inner)
+            weights = self.adapt(weights, batch)
+            experiences.append(experience)
+        batch, experience = self._play(weights, tasks, parameters.adaptation_steps)
+        old = {name: weight.detach() for name, weight in weights.items()}
+        torch.autograd.backward(surrogate(weights, old, *batch).mean())
+        rate = parameters.learning_rate * max(0.0, 1.0 - self.step / self.occasion.total_steps)
+        network.adam(rate, parameters.max_gradient_norm)
+        self.step += len(experiences + [experience]) * experience.reward.size
+        return [experience]
+
+    def adapt(self, weights: Weights, batch: tuple[torch.Tensor, torch.Tensor, torch.Tensor]) -> Weights:
+        """One inner step for every task; weights [tasks, ...]."""
+        # No task's loss depends on another's weights: the gradient of the sum is all gradients at once.
+        given, exact = list(weights.values()), not self.parameters.first_order
+        slopes = torch.autograd.grad(loss(weights, *batch).sum(), given, create_graph=exact)
+        rate = self.parameters.adaptation_rate
+        return {name: weight - rate * slope for (name, weight), slope in zip(weights.items(), slopes, strict=True)}
+
+    def _play(
+        self, weights: Weights, tasks: Mapping[str, Floats64], inner: int
+    ) -> tuple[tuple[torch.Tensor, torch.Tensor, torch.Tensor], Experience]:
+        """One episode in every environment: what each task saw, did and gained [tasks, steps * episodes, ...]."""
+        environment, count = self.environment, len(self.environment.members)
+        observation = self._world.impose(tasks)
+        seen, done, rewards = list[Observations](), list[Floats](), list[Floats]()
+        numbers = (np.arange(count)[:, None], np.arange(environment.actions))
+        ended = np.zeros(count, dtype=np.bool_)
+        while not ended.all():
+            draws = uniforms(Purpose.ACTION, self.occasion.seed, self.network.updates, inner, len(seen), *numbers)
+            other = uniforms(Purpose.NOISE, self.occasion.seed, self.network.updates, inner, len(seen), *numbers)
+            normal = np.sqrt(-2.0 * np.log(draws)) * np.cos(2.0 * np.pi * other)  # Box & Muller (1958)
+            with torch.no_grad():
+                rows = torch.from_numpy(observation).view(self.tasks, -1, environment.observations)
+                centre = mean(weights, rows.to(self.network.vector.device)).reshape(count, -1).cpu().numpy()
+            before = (centre + DEVIATION * normal).astype(np.float32)
+            assert environment.bounds is not None  # session.begin refuses others
+            step = environment.step(environment.bounds.scale(np.tanh(before)))
+            seen.append(observation)
+            done.append(before)
+            rewards.append(step.reward)
+            ended, observation = step.terminated | step.truncated, step.observation
+        reward = np.stack(rewards)
+        gain = advantages(reward, self.tasks, self.parameters.discount)
+
+        def by_task(array: NDArray[np.float32]) -> torch.Tensor:
+            split = array.reshape(len(array), self.tasks, -1, *array.shape[2:]).swapaxes(0, 1)
+            whole = np.ascontiguousarray(split.reshape(self.tasks, -1, *array.shape[2:]))
+            return torch.from_numpy(whole).to(self.network.vector.device)
+
+        flags = np.zeros(reward.shape, dtype=np.bool_)
+        flags[-1] = True
+        return (by_task(np.stack(seen)), by_task(np.stack(done)), by_task(gain)), Experience(reward, flags)
+
+    def adapted(self, tasks: Mapping[str, Floats64]) -> tuple[Weights, NDArray[np.float64]]:
+        """Adapt to given tasks; their weights, and the mean return of each task [tasks] played after it."""
+        weights: Weights = {name: leaf.expand(self.tasks, *leaf.shape) for name, leaf in self.network.leaves.items()}
+        for inner in range(self.parameters.adaptation_steps):
+            batch, _ = self._play(weights, tasks, inner)
+            weights = {name: weight.detach().requires_grad_() for name, weight in self.adapt(weights, batch).items()}
+        _, after = self._play(weights, tasks, self.parameters.adaptation_steps)
+        return weights, after.reward.sum(axis=0).reshape(self.tasks, -1).mean(axis=1)
+
+    def _adapt_to_nominal(self) -> None:
+        count = len(self.environment.members)
+        nominal = {
+            name: np.full(count, self._world.PARAMETERS[name]) for name, _, _ in self._world.conditions.randomise
+        }
+        weights, _ = self.adapted(nominal)
+        self._meta.copy_(self.network.vector)
+        flat = torch.cat([weights[name].detach().mean(0).reshape(-1) for name in self.network.shapes])
+        with torch.no_grad():
+            self.network.vector.copy_(flat)
+
+    def shared(self) -> Arrays:
+        """See Learner.shared."""
+        meta = self._meta.cpu().numpy().copy()
+        return self.network.state() | {"meta": meta, "step": np.asarray([self.step], dtype=np.int64)}
+
+    def own(self) -> Arrays:
+        """See Learner.own: nothing survives a meta-update."""
+        return {}
+
+    def restore(self, shared: Arrays, own: Arrays) -> None:
+        """See Learner.restore."""
+        del own
+        self.network.restore(shared)
+        self._meta.copy_(torch.from_numpy(np.array(shared["meta"], dtype=np.float32)))
+        self.step = int(shared["step"][0])
