@@ -14,6 +14,7 @@ from learnloop_memory.errors import Unavailable
 from learnloop_memory.experience import requests
 from learnloop_memory.experience.bus import Bus
 from learnloop_memory.experience.consumer import STREAM_DURABLE, TrajectoryConsumer
+from learnloop_memory.experience.dead_letters import DeadLetters
 from learnloop_memory.experience.pull import Handler, consumer_config, pull_forever
 from learnloop_memory.experience.streams import TRAINING, TRAJECTORIES
 from learnloop_memory.life.distil import CountingDistiller, Distiller
@@ -101,8 +102,9 @@ class Service:
 
     def _consume(self, bus: Bus) -> None:
         ack_wait = self.config.ack_wait_seconds
-        trajectories = TrajectoryConsumer(self.db, self.metrics, self.arrived, ack_wait)
-        asked = requests.RequestConsumer(self.db, ack_wait)
+        dead_letters = DeadLetters(bus, self.metrics, ack_wait)
+        trajectories = TrajectoryConsumer(self.db, self.metrics, dead_letters, self.arrived, ack_wait)
+        asked = requests.RequestConsumer(self.db, dead_letters, ack_wait)
         subject = names.SUBJECT_TRAINING_REQUEST
         readers = (
             (TRAJECTORIES, consumer_config(STREAM_DURABLE, [], ack_wait), trajectories.handle),

@@ -211,16 +211,3 @@ class ModelCheckpoint(SQLModel, table=True):
     size_bytes: int = _column(BigInteger)
     checkpoint_path: str = _column(Text)
     created_at: datetime = _time(default="now()")
-
-
-class DeadLetter(SQLModel, table=True):
-    """A message that can never be stored, and why. `payload` is shortened and redacted."""
-
-    __tablename__ = "dead_letters"
-    __table_args__ = (Index("ix_dead_letters_created", "namespace", "created_at"),)
-    namespace: str = _column(Text, key=True)
-    id: UUID = _column(Uuid, key=True)
-    subject: str = _column(Text)
-    reason: str = _column(Text)
-    payload: str = _column(Text)
-    created_at: datetime = _time(default="now()")
