@@ -14,7 +14,11 @@ class Reward(WireModel):
     reward_policy_revision: str = Field(max_length=64)
     components: dict[str, float] = Field(max_length=32, description="value of each component before weighting")
     raw_reward: float = Field(description="weighted sum of the components")
-    reward: float = Field(description="raw_reward after normalisation and bounds")
+    reward: float = Field(description="raw_reward after normalisation, bounds and safety constraints")
+    confidence: float = Field(
+        default=1.0, ge=0, le=1, description="share of the weights that were measured, less while the scale is young"
+    )
+    violated: list[str] = Field(default_factory=list, max_length=16, description="safety constraints that were broken")
     computed_at: Timestamp
 
 

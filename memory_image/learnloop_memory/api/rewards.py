@@ -9,8 +9,8 @@ from learnloop_api.kinds.reward_policy import RewardPolicySpec
 from learnloop_api.wire.base import Identifier, Name
 from learnloop_memory.api.common import Caller, Input, NamePath, Svc, answer, not_found
 from learnloop_memory.rewards import store
-from learnloop_memory.rewards.components import Episode, raw_reward
-from learnloop_memory.rewards.zscore import normalise
+from learnloop_memory.rewards.components import Episode, evaluate
+from learnloop_memory.rewards.normalise import confidence, settle
 
 router = APIRouter(prefix="/api/v1/rewards", tags=["rewards"])
 RevisionPath = Annotated[str, Path(min_length=1, max_length=64, pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$")]
@@ -65,17 +65,19 @@ async def calculate(body: Calculate, service: Svc, caller: Caller) -> Response:
             field = "reward_policy" if body.reward_policy is not None else "agent_id"
             raise not_found(field, body.reward_policy or body.agent_id or "", "no published reward policy; publish it")
         episode = Episode(body.result.episode_return, body.result.success, body.result.steps, body.result.values)
-        components, raw = raw_reward(policy.spec, episode)
+        worth = evaluate(policy.spec, episode)
         running = await store.statistics(connection, caller.namespace, body.agent_id or "", policy)
-    reward = normalise(raw, running.add(raw), policy.spec.normalisation)
+    reward, running = settle(policy.spec, worth, running)
     return answer(
         {
             "task_id": body.task_id,
             "reward_policy": policy.name,
             "reward_policy_revision": policy.revision,
-            "components": components,
-            "raw_reward": raw,
+            "components": worth.components,
+            "raw_reward": worth.raw,
             "reward": reward,
+            "confidence": confidence(policy.spec, worth, running),
+            "violated": worth.broken,
         }
     )
 

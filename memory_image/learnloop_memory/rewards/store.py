@@ -8,7 +8,7 @@ import orjson
 from learnloop_api.kinds.reward_policy import RewardPolicySpec
 from learnloop_api.wire.reward import Reward
 from learnloop_memory.errors import ApiError
-from learnloop_memory.rewards.zscore import Running
+from learnloop_memory.rewards.normalise import Running
 from learnloop_memory.store.database import Database
 
 _PUT = """
@@ -24,12 +24,12 @@ SELECT p.name, p.revision, p.spec FROM agents a JOIN reward_policy_revisions p
 WHERE a.namespace = $1 AND a.name = $2 AND a.registered_at IS NOT NULL
 """
 _STATISTICS = """
-SELECT count, mean, m2 FROM reward_statistics
+SELECT count, mean, m2, low, high, recent FROM reward_statistics
 WHERE namespace = $1 AND agent_id = $2 AND reward_policy = $3 AND reward_policy_revision = $4
 """
 _HISTORY = """
 SELECT trajectory_id, agent_id AS agent, reward_policy, reward_policy_revision, components, raw_reward, reward,
-    created_at AS computed_at
+    confidence, violated, created_at AS computed_at
 FROM reward_history WHERE namespace = $1 AND agent_id = $2 ORDER BY created_at DESC, trajectory_id LIMIT $3
 """
 
@@ -82,11 +82,17 @@ async def statistics(connection: Any, namespace: str, agent: str, policy: Policy
     """The running statistics of an agent under a revision; `lock` holds them until the transaction ends."""
     query = _STATISTICS + (" FOR UPDATE" if lock else "")
     row = await connection.fetchrow(query, namespace, agent, policy.name, policy.revision)
-    return Running(row["count"], row["mean"], row["m2"]) if row else Running()
+    return Running(*row.values()) if row else Running()
 
 
 async def history(db: Database, namespace: str, agent: str, limit: int) -> list[Reward]:
     """The newest rewards of an agent, newest first."""
     async with db.tenant(namespace) as connection:
         rows = await connection.fetch(_HISTORY, namespace, agent, limit)
-    return [Reward.model_validate({**row, "components": orjson.loads(row["components"])}) for row in rows]
+    return [as_reward(row) for row in rows]
+
+
+def as_reward(row: Any) -> Reward:
+    """A row of `reward_history` as it is announced and answered."""
+    parsed = {"components": orjson.loads(row["components"]), "violated": orjson.loads(row["violated"])}
+    return Reward.model_validate({**row, **parsed})
