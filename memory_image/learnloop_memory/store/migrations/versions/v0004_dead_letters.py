@@ -5,8 +5,8 @@ The rows of the old table were cut to 4 KiB and could not be sent again, so none
 
 from alembic import op
 
-revision = "0003"
-down_revision = "0002"
+revision = "0004"
+down_revision = "0003"
 branch_labels = None
 depends_on = None
 
@@ -17,4 +17,4 @@ def upgrade() -> None:
 
 
 def downgrade() -> None:
-    raise RuntimeError("0003 cannot be undone: the old table's rows are gone; restore a backup")
+    raise RuntimeError("0004 cannot be undone: the old table's rows are gone; restore a backup")
