@@ -30,8 +30,13 @@ def main(arguments: list[str]) -> int:
         from learnloop_memory.experience.replay_command import run
 
         return asyncio.run(run(config, options))
+    try:
+        app = create_app(config)
+    except ConfigError as error:
+        print(f"configuration error: {error}", file=sys.stderr)
+        return 2
     uvicorn.run(
-        create_app(config),
+        app,
         host=config.host,
         port=config.port,
         loop="uvloop",

@@ -10,6 +10,7 @@ from pydantic import BaseModel, ConfigDict, Field, SecretStr, ValidationError
 from learnloop_memory.errors import ConfigError
 
 PREFIX = "LEARNLOOP_"
+SECRETS = ("dsn", "nats_password", "embedder_key")
 IN_CLUSTER_JWKS = "https://kubernetes.default.svc/openid/v1/jwks"
 IN_CLUSTER_TOKEN = "/var/run/secrets/kubernetes.io/serviceaccount/token"
 IN_CLUSTER_CA = "/var/run/secrets/kubernetes.io/serviceaccount/ca.crt"
@@ -18,7 +19,7 @@ IN_CLUSTER_CA = "/var/run/secrets/kubernetes.io/serviceaccount/ca.crt"
 class Config(BaseModel):
     """Settings; each field is the environment variable LEARNLOOP_<FIELD IN CAPITALS>.
 
-    `dsn` and `nats_password` may come from a file named by the same variable with the suffix `_FILE`.
+    `dsn`, `nats_password` and `embedder_key` may come from a file named by the same variable with the suffix `_FILE`.
     """
 
     model_config = ConfigDict(frozen=True, extra="ignore")
@@ -50,6 +51,9 @@ class Config(BaseModel):
     exact_up_to: int = Field(
         default=20_000, ge=1, description="memories of an agent; above, it gets an HNSW of its own"
     )
+    embedder: str = Field(default="hashing", max_length=1024, description="hashing, onnx:///directory or URL#model")
+    embedder_dimensions: int = Field(default=1536, ge=1, le=4000, description="of an HTTP embedder's vectors")
+    embedder_key: SecretStr | None = None
     memories_per_agent: int | None = Field(default=None, ge=1, description="above, the least valuable are forgotten")
     index_check_seconds: float = Field(default=60.0, gt=0, le=3600, description="how often large agents are looked for")
     log_level: Literal["DEBUG", "INFO", "WARNING", "ERROR"] = "INFO"
@@ -62,7 +66,7 @@ class Config(BaseModel):
             ConfigError: names the variable, its value unless secret, and what is expected.
         """
         values = {name: env[PREFIX + name.upper()] for name in cls.model_fields if env.get(PREFIX + name.upper())}
-        for name in ("dsn", "nats_password"):
+        for name in SECRETS:
             if path := env.get(f"{PREFIX}{name.upper()}_FILE"):
                 values[name] = _read(f"{PREFIX}{name.upper()}_FILE", path)
         try:
@@ -86,6 +90,6 @@ def _explain(error: ValidationError) -> str:
     for item in error.errors(include_url=False):
         name = str(item["loc"][0])
         description = Config.model_fields[name].description
-        given = "" if item["type"] == "missing" or name in ("dsn", "nats_password") else f"={item['input']}"
+        given = "" if item["type"] == "missing" or name in SECRETS else f"={item['input']}"
         lines.append(f"{PREFIX}{name.upper()}{given}: {item['msg']}" + (f" ({description})" if description else ""))
     return "; ".join(lines)

@@ -20,7 +20,8 @@ from learnloop_memory.experience.streams import TRAINING, TRAJECTORIES
 from learnloop_memory.life.distil import CountingDistiller, Distiller
 from learnloop_memory.life.forgetting import forget_surplus
 from learnloop_memory.memory.big import BigAgents
-from learnloop_memory.memory.embedder import Embedder, HashingEmbedder
+from learnloop_memory.memory.embedder import Embedder
+from learnloop_memory.memory.embedders import open_embedder
 from learnloop_memory.memory.episodes import EpisodeMemories
 from learnloop_memory.memory.feedback import Feedback
 from learnloop_memory.memory.indexer import Indexer
@@ -53,7 +54,8 @@ class Service:
         self.artifacts = Artifacts(self.db, self.blobs)
         self.runs = Runs(self.db, self.blobs, self.metrics)
         self.auth = Authenticator(config)
-        self.embedder: Embedder = HashingEmbedder()
+        key = config.embedder_key.get_secret_value() if config.embedder_key else None
+        self.embedder: Embedder = open_embedder(config.embedder, config.embedder_dimensions, key)
         self.distiller: Distiller = CountingDistiller()
         self._indexer = Indexer(self.db, self.embedder)
         self._big = BigAgents(self.db, self.embedder, config.dsn.get_secret_value(), above=config.exact_up_to)
