@@ -1,6 +1,7 @@
 """The SDK's memory client against the real service: it stores, recalls and gives feedback, and never raises."""
 
 import httpx
+
 from learnloop_sdk.counters import Counters
 from learnloop_sdk.identity import Identity
 from learnloop_sdk.memory import MemoryClient, Recall
