@@ -32,6 +32,7 @@ from learnloop_memory.registry.artifacts import Artifacts
 from learnloop_memory.registry.blobs import open_blobs
 from learnloop_memory.registry.runs import Runs
 from learnloop_memory.retention import Retention
+from learnloop_memory.rewards.dry_run import DryRun
 from learnloop_memory.rewards.outbox import RewardOutbox
 from learnloop_memory.rewards.worker import RewardWorker
 from learnloop_memory.store.database import Database
@@ -62,6 +63,7 @@ class Service:
         self.recalls = RecallLog(self.db)
         self.feedback = Feedback(self.db, self.recalls)
         self.recaller = Recaller(self.db, self.embedder, self.recalls, self._big)
+        self.dry_run = DryRun(self.db)
         self._rewards = RewardWorker(self.db, self.metrics, announce=self.bus is not None)
         self._episodes = EpisodeMemories(self.db)
         self._outbox = RewardOutbox(self.db, self.bus) if self.bus else None

@@ -1,15 +1,18 @@
-"""Reward policies, calculation and history."""
+"""Reward policies, calculation, history and dry-runs."""
 
+from dataclasses import asdict
+from datetime import UTC, datetime
 from typing import Annotated
 
 from fastapi import APIRouter, Path, Query, Response
 from pydantic import Field, model_validator
 
 from learnloop_api.kinds.reward_policy import RewardPolicySpec
-from learnloop_api.wire.base import Identifier, Name
+from learnloop_api.wire.base import Identifier, Name, Timestamp
 from learnloop_memory.api.common import Caller, Input, NamePath, Svc, answer, not_found
 from learnloop_memory.rewards import store
 from learnloop_memory.rewards.components import Episode, evaluate
+from learnloop_memory.rewards.dry_run import Window
 from learnloop_memory.rewards.normalise import confidence, settle
 
 router = APIRouter(prefix="/api/v1/rewards", tags=["rewards"])
@@ -39,6 +42,16 @@ class Calculate(Input):
         if self.agent_id is None and self.reward_policy is None:
             raise ValueError("name an agent_id or a reward_policy")
         return self
+
+
+class AskDryRun(Input):
+    """What would this policy change? Over the newest `limit` episodes received in [since, until)."""
+
+    policy: RewardPolicySpec
+    agent_ids: list[Name] | None = Field(default=None, min_length=1, max_length=100, description="left out: all")
+    since: Timestamp = datetime(1970, 1, 1, tzinfo=UTC)
+    until: Timestamp | None = Field(default=None, description="left out: now")
+    limit: int = Field(default=100_000, ge=1, le=500_000)
 
 
 @router.put("/policies/{name}/revisions/{revision}")
@@ -91,3 +104,13 @@ async def get_history(
 ) -> Response:
     """The newest rewards of an agent, newest first."""
     return answer({"rewards": await store.history(service.db, caller.namespace, agent_id, limit)})
+
+
+@router.post("/dry-run")
+async def dry_run(body: AskDryRun, service: Svc, caller: Caller) -> Response:
+    """Ranks the logged history by a policy that is not in force and compares; keeps nothing. One at a time."""
+    window = Window(body.since, body.until or datetime.now(UTC), body.limit, body.agent_ids)
+    found = asdict(await service.dry_run.run(caller.namespace, body.policy, window))
+    for item in found["most_changed"]:
+        del item["place"]
+    return answer(found)
