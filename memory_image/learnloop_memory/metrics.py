@@ -47,6 +47,9 @@ class Metrics:
         self._dead = Counter(
             "learnloop_dead_letters_total", "Refused messages by why.", ("namespace", "code"), registry=self.registry
         )
+        self._opted_out = Counter(
+            "learnloop_opted_out_total", "Trajectories of users who opted out.", ("namespace",), registry=self.registry
+        )
         self.requests = Histogram(
             "learnloop_data_request_duration_seconds",
             "HTTP requests.",
@@ -85,6 +88,10 @@ class Metrics:
         self._jobs.labels(namespace, status).inc()
         if seconds is not None:
             self._durations.labels(namespace).observe(seconds)
+
+    def opted_out(self, namespace: str) -> None:
+        """A trajectory was not stored because its user opted out."""
+        self._opted_out.labels(self._pair(namespace, "")[0]).inc()
 
     def dead_letter(self, namespace: str, code: str) -> None:
         """A message was refused for good."""

@@ -11,6 +11,8 @@ _OLD = {
     "reward_history": ("created_at", "namespace = $1"),
     "agent_memories": ("created_at", "namespace = $1 AND source = 'episode'"),
     "recall_log": ("created_at", "namespace = $1"),
+    "event_outbox": ("created_at", "namespace = $1 AND published_at IS NOT NULL"),
+    "user_feedback": ("given_at", "namespace = $1"),
 }
 _DELETE_OLD = """
 DELETE FROM {table} WHERE ctid = ANY(ARRAY(
@@ -37,7 +39,8 @@ class Retention:
     """Runs over all namespaces.
 
     Args:
-        days: how long trajectories, rewards, episode memories, recall logs and ended memories are kept.
+        days: how long trajectories, rewards, episode memories, recall logs,
+            published events, feedback and ended memories are kept.
     """
 
     def __init__(self, db: Database, days: int) -> None:

@@ -15,8 +15,11 @@ from learnloop_memory.experience import requests
 from learnloop_memory.experience.bus import Bus
 from learnloop_memory.experience.consumer import STREAM_DURABLE, TrajectoryConsumer
 from learnloop_memory.experience.dead_letters import DeadLetters
+from learnloop_memory.experience.feedback import UserFeedback
+from learnloop_memory.experience.outbox import EventOutbox
 from learnloop_memory.experience.pull import Handler, consumer_config, pull_forever
 from learnloop_memory.experience.streams import TRAINING, TRAJECTORIES
+from learnloop_memory.experience.users import Users
 from learnloop_memory.life.distil import CountingDistiller, Distiller
 from learnloop_memory.life.forgetting import forget_surplus
 from learnloop_memory.memory.big import BigAgents
@@ -30,6 +33,7 @@ from learnloop_memory.memory.recall import Recaller
 from learnloop_memory.metrics import Metrics
 from learnloop_memory.registry.artifacts import Artifacts
 from learnloop_memory.registry.blobs import open_blobs
+from learnloop_memory.registry.deployments import Deployments
 from learnloop_memory.registry.runs import Runs
 from learnloop_memory.retention import Retention
 from learnloop_memory.rewards.dry_run import DryRun
@@ -65,6 +69,10 @@ class Service:
         self.recaller = Recaller(self.db, self.embedder, self.recalls, self._big)
         self.dry_run = DryRun(self.db)
         self._rewards = RewardWorker(self.db, self.metrics, announce=self.bus is not None)
+        self._events = EventOutbox(self.db, self.bus)
+        self.users = Users(self.db)
+        self.user_feedback = UserFeedback(self.db, self.users, self._events)
+        self.deployments = Deployments(self.db, self._events)
         self._episodes = EpisodeMemories(self.db)
         self._outbox = RewardOutbox(self.db, self.bus) if self.bus else None
         self._retention = Retention(self.db, config.retention_days)
@@ -107,7 +115,7 @@ class Service:
     def _consume(self, bus: Bus) -> None:
         ack_wait = self.config.ack_wait_seconds
         dead_letters = DeadLetters(bus, self.metrics, ack_wait)
-        trajectories = TrajectoryConsumer(self.db, self.metrics, dead_letters, self.arrived, ack_wait)
+        trajectories = TrajectoryConsumer(self.db, bus, self.users, self.metrics, dead_letters, self.arrived, ack_wait)
         asked = requests.RequestConsumer(self.db, dead_letters, ack_wait)
         subject = names.SUBJECT_TRAINING_REQUEST
         readers = (
@@ -146,7 +154,7 @@ class Service:
                 await self._work_on(namespace)
 
     async def _work_on(self, namespace: str) -> None:
-        steps: list[Callable[[str], Awaitable[int]]] = [self._rewards.run]
+        steps: list[Callable[[str], Awaitable[int]]] = [self._rewards.run, self.user_feedback.run, self._events.run]
         if self._outbox:
             steps.append(self._outbox.run)
         steps += [self.feedback.run, self._episodes.run, self._indexer.run, self._indexer.reembed]

@@ -11,20 +11,36 @@ from learnloop_api.wire.trajectory import Trajectory
 from learnloop_memory.api import (
     agents,
     artifacts,
+    deployments,
     errors,
     feedback,
     health,
     life,
     memory,
     rewards,
+    schemas,
     training,
     trajectories,
+    users,
 )
 from learnloop_memory.api.limits import Limits
 from learnloop_memory.config import Config
 from learnloop_memory.service import Service
 
-ROUTERS = (trajectories, agents, rewards, memory, feedback, life, artifacts, training, health)
+ROUTERS = (
+    trajectories,
+    agents,
+    rewards,
+    memory,
+    feedback,
+    life,
+    artifacts,
+    training,
+    users,
+    deployments,
+    schemas,
+    health,
+)
 
 
 def create_app(config: Config) -> FastAPI:

@@ -23,6 +23,7 @@ from learnloop_memory.experience.patience import keep
 from learnloop_memory.experience.pull import MAX_DELIVER
 from learnloop_memory.experience.redact import redact, redact_text
 from learnloop_memory.experience.subjects import UNKNOWN, Refused, valid_namespace
+from learnloop_memory.experience.users import METADATA_KEY
 from learnloop_memory.metrics import Metrics
 
 log = logging.getLogger(__name__)
@@ -91,6 +92,10 @@ class DeadLetters:
         log.info("refused %s (%s): %s", origin, refusal.code, headers[REASON])
         with suppress(NatsError):
             await message.term()
+        if CUT not in headers:
+            # The letter has all of it but the secrets, which must not lie in the other stream for a month.
+            with suppress(NatsError, Unavailable):
+                await self._bus.js.delete_msg(meta.stream, meta.sequence.stream)
 
 
 def invalid(namespace: str, error: ValidationError) -> Refused:
@@ -108,7 +113,11 @@ def readable(data: bytes) -> bytes:
         return redact_text(data.decode(errors="replace")).encode()
     if not isinstance(body, dict):
         return to_json(redact(body))
-    return to_json(redact(body) | {key: body[key] for key in IDS & body.keys() if isinstance(body[key], str)})
+    safe = redact(body) | {key: body[key] for key in IDS & body.keys() if isinstance(body[key], str)}
+    if isinstance(safe.get("metadata"), dict):
+        # Whether this user opted out cannot be looked up while the letter is written, and need not be.
+        safe["metadata"].pop(METADATA_KEY, None)
+    return to_json(safe)
 
 
 def _kind(subject: str) -> str:

@@ -6,10 +6,10 @@ from contextlib import suppress
 
 from nats.aio.msg import Msg
 from nats.errors import Error as NatsError
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import ValidationError
 
 from learnloop_api import names
-from learnloop_api.wire.base import Identifier
+from learnloop_api.wire.training import TrainingRequest
 from learnloop_memory.errors import Unavailable
 from learnloop_memory.experience.dead_letters import DeadLetters, invalid
 from learnloop_memory.experience.patience import keep
@@ -24,13 +24,6 @@ ON CONFLICT (namespace, name) DO UPDATE
 SET training_request = excluded.training_request, training_requested_at = excluded.training_requested_at
 WHERE agents.training_requested_at IS NULL OR agents.training_requested_at <= excluded.training_requested_at
 """
-
-
-class TrainingRequest(BaseModel):
-    """The body; other fields are the sender's own business."""
-
-    model_config = ConfigDict(extra="ignore")
-    request_id: Identifier
 
 
 class RequestConsumer:
