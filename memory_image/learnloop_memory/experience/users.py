@@ -22,6 +22,8 @@ _OPTED_OUT = "SELECT user_hash FROM user_opt_outs WHERE namespace = $1 AND user_
 _OPT_OUT = "INSERT INTO user_opt_outs (namespace, user_hash) VALUES ($1, $2) ON CONFLICT DO NOTHING"
 _OPT_IN = "DELETE FROM user_opt_outs WHERE namespace = $1 AND user_hash = $2"
 _FORGET = (
+    # Locked first: whoever is making a memory of one of them has then finished, and the next statement sees it.
+    "SELECT FROM trajectories WHERE namespace = $1 AND labels ->> 'user_id' = $2 ORDER BY seq FOR UPDATE",
     "DELETE FROM user_feedback WHERE namespace = $1 AND user_hash = $2",
     "DELETE FROM agent_memories m USING trajectories t WHERE m.namespace = $1 AND t.namespace = $1"
     " AND t.labels ->> 'user_id' = $2 AND m.origin = 'trajectory/' || t.trajectory_id",
