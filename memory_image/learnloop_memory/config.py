@@ -49,7 +49,7 @@ class Config(BaseModel):
     ack_wait_seconds: float = Field(default=15.0, ge=0.5, le=600)
     sweep_seconds: float = Field(default=2.0, gt=0, le=60, description="how often work without a nudge is looked for")
     exact_up_to: int = Field(
-        default=20_000, ge=1, description="memories of an agent; above, it gets an HNSW of its own"
+        default=100_000, ge=1, description="memories of an agent; above, it gets an HNSW of its own"
     )
     embedder: str = Field(default="hashing", max_length=1024, description="hashing, onnx:///directory or URL#model")
     embedder_dimensions: int = Field(default=1536, ge=1, le=4000, description="of an HTTP embedder's vectors")
