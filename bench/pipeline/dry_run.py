@@ -53,7 +53,7 @@ INSERT INTO training_transitions (namespace, trajectory_id, steps)
 SELECT namespace, trajectory_id, (
     SELECT jsonb_agg(jsonb_build_object('observation', jsonb_build_array(random(), random(), random(), random()),
         'action', (random() * 3)::int, 'reward', 1.0, 'log_prob', -0.7, 'terminated', false, 'truncated', false,
-        'exploration', false)) FROM generate_series(1, $4::int)) FROM made
+        'exploration', false)) FROM generate_series(1, $4::int + 0 * length(trajectory_id))) FROM made
 """
 AGENT = """
 INSERT INTO agents (namespace, name, registered_at, reward_policy, reward_policy_revision)

@@ -38,6 +38,7 @@ from learnloop_memory.registry.runs import Runs
 from learnloop_memory.retention import Retention
 from learnloop_memory.rewards.dry_run import DryRun
 from learnloop_memory.rewards.outbox import RewardOutbox
+from learnloop_memory.rewards.signal_store import SignalReader
 from learnloop_memory.rewards.worker import RewardWorker
 from learnloop_memory.store.database import Database
 from learnloop_memory.tasks import cancel
@@ -68,6 +69,7 @@ class Service:
         self.feedback = Feedback(self.db, self.recalls)
         self.recaller = Recaller(self.db, self.embedder, self.recalls, self._big)
         self.dry_run = DryRun(self.db)
+        self.signals = SignalReader(self.db)
         self._rewards = RewardWorker(self.db, self.metrics, announce=self.bus is not None)
         self._events = EventOutbox(self.db, self.bus)
         self.users = Users(self.db)

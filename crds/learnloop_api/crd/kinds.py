@@ -137,6 +137,12 @@ REWARD_POLICY = Kind(
         AGE,
         Column("Components", ".spec.components[*].name", wide=True),
         Column("Published", ".status.publishedAt", "date", wide=True),
+        Column(
+            "Hacking",
+            '.status.conditions[?(@.type=="RewardHackingSuspected")].reason',
+            wide=True,
+            description="The sign of reward hacking that was found, or that none was.",
+        ),
     ),
 )
 MODEL_DEPLOYMENT = Kind(

@@ -1,5 +1,7 @@
 """Computed rewards: subject `agent.rl.reward.v1.<namespace>.<agent>` and the REST history."""
 
+from typing import Literal
+
 from pydantic import Field
 
 from learnloop_api.wire.base import Identifier, Name, Timestamp, WireModel
@@ -20,6 +22,20 @@ class Reward(WireModel):
     )
     violated: list[str] = Field(default_factory=list, max_length=16, description="safety constraints that were broken")
     computed_at: Timestamp
+
+
+class RewardSignals(WireModel):
+    """Signs of reward hacking: GET /api/v1/rewards/policies/{name}/revisions/{revision}/signals."""
+
+    suspected: bool | None = Field(description="null: too few rewards to tell")
+    reason: Literal[
+        "NotEnoughRewards", "NothingFound", "FeedbackDisagrees", "DuplicateTrajectories", "ComponentDominates"
+    ]
+    sentence: str = Field(max_length=1024, description="what was found, with figures")
+    rewards: int = Field(ge=0, description="newest rewards looked at")
+    worst: list[Identifier] = Field(
+        default_factory=list, max_length=3, description="the episodes that show it best, worst first"
+    )
 
 
 class AgentStats(WireModel):

@@ -64,6 +64,15 @@ async def put_policy(
     return answer({"name": name, "revision": revision})
 
 
+@router.get("/policies/{name}/revisions/{revision}/signals")
+async def get_signals(name: NamePath, revision: RevisionPath, service: Svc, caller: Caller) -> Response:
+    """Signs of reward hacking in the newest 1,000 rewards of a revision in force; at most a minute old."""
+    found = await service.signals.read(caller.namespace, name, revision)
+    if found is None:
+        raise not_found("revision", revision, f"reward policy {name} has no such revision; publish it")
+    return answer(found)
+
+
 @router.post("/calculate")
 async def calculate(body: Calculate, service: Svc, caller: Caller) -> Response:
     """Computes a reward and keeps nothing; normalised by the agent's history when an agent is named."""

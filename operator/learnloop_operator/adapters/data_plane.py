@@ -10,7 +10,7 @@ import aiohttp
 from pydantic import BaseModel, ValidationError
 
 from learnloop_api import names
-from learnloop_api.wire.reward import AgentStats
+from learnloop_api.wire.reward import AgentStats, RewardSignals
 from learnloop_api.wire.training import TrainingRun
 from learnloop_operator.adapters.http_body import TooLarge, read_bounded
 from learnloop_operator.core.plan import Call
@@ -51,6 +51,16 @@ class DataPlane:
             DataPlaneUnavailable: hold.
         """
         return await self._read(AgentStats, namespace, f"/api/v1/agents/{agent}/stats")
+
+    async def reward_signals(self, namespace: str, policy: str, revision: str) -> RewardSignals | None:
+        """Signs of reward hacking under a revision; None when the data plane does not know it.
+
+        Raises:
+            DataPlaneUnavailable: nothing new is known.
+        """
+        return await self._read(
+            RewardSignals, namespace, f"/api/v1/rewards/policies/{policy}/revisions/{revision}/signals"
+        )
 
     async def run(self, namespace: str, job: str) -> TrainingRun | None:
         """All the data plane knows of a training run; None when nothing was ever reported.

@@ -1,11 +1,13 @@
 """RewardPolicy: gather, decide."""
 
 from learnloop_api.kinds.reward_policy import RewardPolicySpec
+from learnloop_api.wire.reward import RewardSignals
+from learnloop_operator.adapters.data_plane import DataPlaneUnavailable
 from learnloop_operator.adapters.kinds import LEARNING_AGENT, REWARD_POLICY, ResourceKind
 from learnloop_operator.controllers.services import Services
 from learnloop_operator.controllers.specs import read_spec
 from learnloop_operator.core.plan import Call, Plan
-from learnloop_operator.core.reward_policy import RewardWorld, decide
+from learnloop_operator.core.reward_policy import RewardWorld, content_revision, decide
 
 
 class RewardPolicyController:
@@ -25,7 +27,15 @@ class RewardPolicyController:
         spec = read_spec(RewardPolicySpec, live)
         agents = await self._services.kube.list(LEARNING_AGENT, namespace)
         using = sum(((agent.get("spec") or {}).get("rewardPolicyRef") or {}).get("name") == name for agent in agents)
-        return RewardWorld(now=self._services.clock(), object=live, spec=spec, agents=using)
+        signals = await self._signals(namespace, name, spec) if using else None
+        return RewardWorld(now=self._services.clock(), object=live, spec=spec, agents=using, signals=signals)
+
+    async def _signals(self, namespace: str, name: str, spec: RewardPolicySpec) -> RewardSignals | None:
+        """Publishing must not wait for a suspicion: without an answer the last one stands."""
+        try:
+            return await self._services.data_plane.reward_signals(namespace, name, content_revision(spec))
+        except DataPlaneUnavailable:
+            return None
 
     def decide(self, snapshot: RewardWorld) -> Plan:
         """See core.reward_policy."""
