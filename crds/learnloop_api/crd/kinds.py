@@ -136,6 +136,7 @@ REWARD_POLICY = Kind(
         WHY,
         AGE,
         Column("Components", ".spec.components[*].name", wide=True),
+        Column("Dry-Run", ".status.dryRun.correlation", "number", wide=True, description="Its rank correlation."),
         Column("Published", ".status.publishedAt", "date", wide=True),
         Column(
             "Hacking",

@@ -126,6 +126,12 @@ class RewardPolicySpec(Resource):
         default_factory=CreditAssignment, description="How the reward is divided among the episode's steps."
     )
 
+    dry_run: bool = Field(
+        default=False,
+        description="true: this content is only tried on the newest logged episodes and status.dryRun tells how its "
+        "ranking compares with the revision in force, which stays in force.",
+    )
+
     @model_validator(mode="after")
     def _components_fit_together(self) -> "RewardPolicySpec":
         total = sum(component.weight for component in self.components)
@@ -141,9 +147,21 @@ def _named_once(field: str, names: list[str]) -> None:
         raise ValueError(f"{field}: {', '.join(twice)} is there twice; give each its own name")
 
 
+class DryRunStatus(Resource):
+    """What a dry-run found."""
+
+    revision: ShortText = Field(description="Content hash of the spec that was tried.")
+    correlation: float | None = Field(
+        default=None, ge=-1, le=1, description="Spearman's rank correlation with the policy in force."
+    )
+    trajectories: int = Field(ge=0, description="Logged episodes that were compared.")
+    message: ShortText = Field(description="The correlation, and which agent and task gain and lose most.")
+
+
 class RewardPolicyStatus(Status):
     """The published revision."""
 
     revision: ShortText | None = Field(default=None, description="Content hash of the spec in force.")
     published_at: Time | None = Field(default=None, description="When the data plane took that revision.")
     agents: int | None = Field(default=None, ge=0, description="LearningAgents that use this policy.")
+    dry_run: DryRunStatus | None = Field(default=None, description="The last dry-run, while spec.dryRun is true.")

@@ -38,6 +38,14 @@ class RewardSignals(WireModel):
     )
 
 
+class DryRunFigures(WireModel, extra="ignore"):
+    """What the operator reads of a dry-run: POST /api/v1/rewards/dry-run, which answers with more."""
+
+    trajectories: int = Field(ge=0, description="episodes compared")
+    correlation: float | None = Field(default=None, ge=-1, le=1, description="Spearman's, with the policies in force")
+    sentence: str = Field(max_length=1024)
+
+
 class AgentStats(WireModel):
     """What the operator reads about one agent's experience: GET /api/v1/agents/{agent}/stats."""
 

@@ -115,6 +115,15 @@ async def get_history(
     return answer({"rewards": await store.history(service.db, caller.namespace, agent_id, limit)})
 
 
+@router.get("/credits/{trajectory_id}")
+async def get_credits(trajectory_id: Annotated[Identifier, Path()], service: Svc, caller: Caller) -> Response:
+    """What each step contributed to an episode's reward, as its policy's credit assignment says."""
+    found = await store.step_credits(service.db, caller.namespace, trajectory_id)
+    if found is None:
+        raise not_found("trajectory_id", trajectory_id, "no reward of such a trajectory; wait for it, or check the id")
+    return answer(found)
+
+
 @router.post("/dry-run")
 async def dry_run(body: AskDryRun, service: Svc, caller: Caller) -> Response:
     """Ranks the logged history by a policy that is not in force and compares; keeps nothing. One at a time."""

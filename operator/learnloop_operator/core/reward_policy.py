@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from learnloop_api.kinds.reward_policy import RewardPolicySpec
-from learnloop_api.wire.reward import RewardSignals
+from learnloop_api.wire.reward import DryRunFigures, RewardSignals
 from learnloop_operator.core import conditions, times
 from learnloop_operator.core.digests import revision
 from learnloop_operator.core.plan import Call, Notice, Plan
@@ -13,6 +13,8 @@ from learnloop_operator.core.snapshot import Snapshot
 
 REVISION_DIGITS = 12
 SUSPECTED = "RewardHackingSuspected"
+RETRY_SECONDS = 15.0
+DRY_RUN_EPISODES = 20_000
 REPEAT_SECONDS = 300.0
 """Published again this often, so that a data plane that lost its database learns the policy anew. Idempotent."""
 
@@ -24,6 +26,8 @@ class RewardWorld(Snapshot):
     spec: RewardPolicySpec
     agents: int = 0
     signals: RewardSignals | None = None
+    dry_run: DryRunFigures | None = None
+    """Fresh figures, where `needs_dry_run` asked for them and the data plane had the time."""
 
 
 def decide(world: RewardWorld) -> Plan:
@@ -33,7 +37,9 @@ def decide(world: RewardWorld) -> Plan:
     """
     if world.deleting:
         return Plan(status=world.status)
-    body = world.spec.to_kube()
+    if world.spec.dry_run:
+        return _tried(world)
+    body = content(world.spec)
     number = content_revision(world.spec)
     new = world.status.get("revision") != number
     published = world.time if new else world.status.get("publishedAt") or world.time
@@ -62,7 +68,50 @@ def decide(world: RewardWorld) -> Plan:
 
 def content_revision(spec: RewardPolicySpec) -> str:
     """The revision this content is published under."""
-    return revision(spec.to_kube(), REVISION_DIGITS)
+    return revision(content(spec), REVISION_DIGITS)
+
+
+def content(spec: RewardPolicySpec) -> dict[str, Any]:
+    """What is published: a dry-run and its later publication are one revision."""
+    return {name: value for name, value in spec.to_kube().items() if name != "dryRun"}
+
+
+def needs_dry_run(spec: RewardPolicySpec, status: Mapping[str, Any]) -> bool:
+    """Whether this content still has to be tried."""
+    return spec.dry_run and (status.get("dryRun") or {}).get("revision") != content_revision(spec)
+
+
+def _tried(world: RewardWorld) -> Plan:
+    """Publish nothing; say how the content compares with what is in force."""
+    number, in_force = content_revision(world.spec), world.status.get("revision")
+    waits = needs_dry_run(world.spec, world.status)
+    told = None if waits else world.status.get("dryRun")
+    if waits and world.dry_run is not None:
+        figures = world.dry_run
+        told = {"revision": number, "trajectories": figures.trajectories, "message": figures.sentence}
+        if figures.correlation is not None:
+            told["correlation"] = figures.correlation
+    stays = f"revision {in_force} stays in force" if in_force else "nothing is in force yet: set dryRun to false"
+    result = told["message"] if told else "waiting for the data plane to compare"
+    triplet = conditions.ready_triplet(
+        ready=bool(in_force),
+        progressing=told is None,
+        stalled=False,
+        reason="DryRun",
+        message=f"dry-run of {number}: {result}; {stays}",
+        generation=world.generation,
+    )
+    wanted = [*triplet, _suspicion(world, new=not in_force)]
+    state = {
+        "observedGeneration": world.generation,
+        "phase": "DryRun",
+        **{name: world.status[name] for name in ("revision", "publishedAt") if world.status.get(name)},
+        "agents": world.agents,
+        **({"dryRun": told} if told else {}),
+        "conditions": conditions.merge(world.status.get("conditions") or (), wanted, world.time),
+    }
+    events = (Notice("Normal", "DryRun", result),) if told and waits else ()
+    return Plan(status=state, events=events, requeue_after=None if told else RETRY_SECONDS)
 
 
 def _suspicion(world: RewardWorld, *, new: bool) -> Mapping[str, Any]:

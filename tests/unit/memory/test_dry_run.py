@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from learnloop_api.wire.reward import DryRunFigures
 from learnloop_memory.rewards.dry_run_report import Columns, report
 from learnloop_memory.rewards.ranking import midranks, percentiles, spearman
 
@@ -69,6 +70,7 @@ async def test_who_gains_and_who_loses_under_a_policy_that_is_not_in_force(api: 
     assert found["tasks_lose"][0]["name"] == "task of honest"
     assert found["most_changed"][0]["trajectory_id"].startswith(("honest-", "idle-"))
     assert "agent idle gains most (+50.0 points)" in found["sentence"]
+    assert DryRunFigures.model_validate(found).correlation == -1.0, "what the operator reads of it"
 
 
 async def test_a_broken_constraint_ranks_last_in_a_dry_run(api: Api) -> None:

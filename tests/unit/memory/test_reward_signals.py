@@ -5,6 +5,7 @@ import random
 import pytest
 
 from learnloop_api.kinds.reward_policy import RewardPolicySpec
+from learnloop_api.wire.reward import RewardSignals
 from learnloop_memory.rewards.signals import FEWEST, Rewarded, read_signals
 
 from .conftest import Api, eventually, trajectory
@@ -101,7 +102,7 @@ async def test_the_signs_are_read_from_the_stored_rewards_of_one_tenant(api: Api
     await eventually(rewarded)
     theirs = await api.call("GET", f"{path}/signals", namespace="team-b")
     assert (theirs["suspected"], theirs["reason"], theirs["rewards"]) == (True, "DuplicateTrajectories", FEWEST)
-    assert len(theirs["worst"]) == 3
+    assert len(RewardSignals.model_validate(theirs).worst) == 3, "what the operator reads of it"
     ours = await api.call("GET", f"{path}/signals")
     assert (ours["suspected"], ours["reason"], ours["rewards"]) == (None, "NotEnoughRewards", 2)
     await api.call("GET", "/api/v1/rewards/policies/gamed/revisions/r9/signals", 404)

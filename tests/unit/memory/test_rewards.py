@@ -58,3 +58,20 @@ async def test_a_reward_of_no_number_is_refused_with_field_value_and_fix(api: Ap
     assert refused["error"]["field"] == "result.values.quality"
     assert refused["error"]["value"] == "nan"
     assert "finite number; correct it" in refused["error"]["message"]
+
+
+async def test_the_credit_of_each_step_adds_up_to_the_reward(api: Api) -> None:
+    spec = {
+        "components": [{"name": "return", "type": "environment", "weight": 1}],
+        "normalisation": {"method": "none", "clip": 100},
+        "credit": {"method": "discounted", "discount": 0.5},
+        "shaping": {"observation": 3, "weight": 2, "discount": 1},
+    }
+    await _use(api, "payee", spec)
+    await api.call("POST", "/api/v1/trajectories", 202, json=trajectory("pay-1", "payee"))
+    [reward] = await _history(api, "payee", 1)
+    found = await api.call("GET", "/api/v1/rewards/credits/pay-1")
+    assert (found["reward"], found["shaping"]) == (reward["reward"], [2.0, 2.0, 0.0]) == (14.0, [2.0, 2.0, 0.0])
+    assert found["credits"] == pytest.approx([2, 4, 8])
+    await api.call("GET", "/api/v1/rewards/credits/pay-2", 404)
+    await api.call("GET", "/api/v1/rewards/credits/pay-1", 404, namespace="team-b")

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from learnloop_api.kinds.reward_policy import RewardPolicySpec
-from learnloop_api.wire.reward import RewardSignals
+from learnloop_api.wire.reward import DryRunFigures, RewardSignals
 from learnloop_operator.adapters.kube_errors import InvalidSpec
 from learnloop_operator.controllers.specs import read_spec
 from learnloop_operator.core.digests import revision
@@ -72,6 +72,32 @@ def test_a_sign_of_reward_hacking_names_three_trajectories_and_is_told_once() ->
     for later in (signals(figure="33 %"), None):
         again = decide(world(agents=1, status=dict(found.status), signals=later, now=NOW + timedelta(seconds=60)))
         assert (again.status, again.events) == (found.status, ()), "the same finding costs no write"
+
+
+def test_a_dry_run_publishes_nothing_and_tells_how_it_compares() -> None:
+    before = decide(world(agents=1)).status
+    other = {"components": [{"name": "c", "type": "success", "weight": 1}]}
+    trial = other | {"dryRun": True}
+    waiting = decide(world(agents=1, spec=trial, status=dict(before)))
+    assert (waiting.calls, waiting.requeue_after is not None, "dryRun" in waiting.status) == ((), True, False)
+    figures = DryRunFigures(trajectories=500, correlation=0.81, sentence="rank correlation 0.81 over 500 episodes")
+    told = decide(world(agents=1, spec=trial, status=dict(before), dry_run=figures))
+    assert told.calls == ()
+    assert told.status["revision"] == before["revision"]
+    assert (told.status["dryRun"]["correlation"], told.status["dryRun"]["trajectories"]) == (0.81, 500)
+    assert ready(told)["message"].endswith(f"over 500 episodes; revision {before['revision']} stays in force")
+    again = decide(world(agents=1, spec=trial, status=dict(told.status)))
+    assert (again.status, again.events, again.requeue_after) == (told.status, (), None)
+    taken = decide(world(agents=1, spec=other, status=dict(told.status)))
+    assert taken.status["revision"] == told.status["dryRun"]["revision"], "what was tried is what is published"
+    assert "dryRun" not in taken.status
+    assert "dryRun" not in taken.calls[0].body
+
+
+def test_a_first_policy_in_dry_run_is_not_ready() -> None:
+    plan = decide(world(spec={"dryRun": True}))
+    assert (ready(plan)["status"], plan.calls) == ("False", ())
+    assert "set dryRun to false" in ready(plan)["message"]
 
 
 def test_a_suspicion_ends_with_the_finding_and_with_the_revision() -> None:
