@@ -10,7 +10,7 @@ from pydantic import BaseModel, ConfigDict, Field, SecretStr, ValidationError
 from learnloop_memory.errors import ConfigError
 
 PREFIX = "LEARNLOOP_"
-SECRETS = ("dsn", "nats_password", "embedder_key")
+SECRETS = ("dsn", "nats_password", "embedder_key", "pseudonym_key")
 IN_CLUSTER_JWKS = "https://kubernetes.default.svc/openid/v1/jwks"
 IN_CLUSTER_TOKEN = "/var/run/secrets/kubernetes.io/serviceaccount/token"
 IN_CLUSTER_CA = "/var/run/secrets/kubernetes.io/serviceaccount/ca.crt"
@@ -19,7 +19,8 @@ IN_CLUSTER_CA = "/var/run/secrets/kubernetes.io/serviceaccount/ca.crt"
 class Config(BaseModel):
     """Settings; each field is the environment variable LEARNLOOP_<FIELD IN CAPITALS>.
 
-    `dsn`, `nats_password` and `embedder_key` may come from a file named by the same variable with the suffix `_FILE`.
+    `dsn`, `nats_password`, `embedder_key` and `pseudonym_key` may come from a file named by the same variable with
+    the suffix `_FILE`.
     """
 
     model_config = ConfigDict(frozen=True, extra="ignore")
@@ -30,6 +31,9 @@ class Config(BaseModel):
     )
     nats_user: str | None = None
     nats_password: SecretStr | None = None
+    pseudonym_key: SecretStr | None = Field(
+        default=None, min_length=16, description="16 random characters or more; absent: redaction makes no pseudonyms"
+    )
     artifacts: str = Field(pattern=r"^(file:///|s3://).+", description="file:///directory or s3://bucket/prefix")
     auth: Literal["jwks", "none"] = "jwks"
     jwks_url: str = Field(default=IN_CLUSTER_JWKS, pattern=r"^https?://.+")

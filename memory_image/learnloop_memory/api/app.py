@@ -25,6 +25,7 @@ from learnloop_memory.api import (
 )
 from learnloop_memory.api.limits import Limits
 from learnloop_memory.config import Config
+from learnloop_memory.experience.redact import use_key
 from learnloop_memory.service import Service
 
 ROUTERS = (
@@ -45,6 +46,7 @@ ROUTERS = (
 
 def create_app(config: Config) -> FastAPI:
     """The data plane; its background work lives as long as the app does."""
+    use_key(config.pseudonym_key.get_secret_value().encode() if config.pseudonym_key else None)
     service = Service(config)
 
     @asynccontextmanager
