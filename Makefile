@@ -37,8 +37,8 @@ learn: $(VENV)/.ready ## every algorithm learns a small task, and beats the simp
 api: $(VENV)/.ready ## against a real etcd and kube-apiserver
 	pytest tests/api
 
-crash-sweep: $(VENV)/.ready ## the operator dies before and after every API write of whole rollouts; real API server
-	@$(PYTHON) tests/support/crash_sweep.py
+crash-sweep: $(VENV)/.ready ## the operator dies before and after every API write of whole rollouts; KILLS=12: so many SIGKILLs of the process; real API server
+	@$(PYTHON) tests/support/$(if $(KILLS),process_kills.py --kills $(KILLS),crash_sweep.py)
 
 e2e: $(VENV)/.ready ## against real nodes, pods and traffic
 	pytest tests/e2e

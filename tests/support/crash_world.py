@@ -20,6 +20,7 @@ from learnloop_operator.adapters.echo import Echo
 from learnloop_operator.adapters.events import Recorder
 from learnloop_operator.adapters.kinds import CONFIG_MAP, DEPLOYMENT, MODEL_DEPLOYMENT, SERVICE
 from learnloop_operator.adapters.kube import KubeClient
+from learnloop_operator.adapters.kube_errors import NotFound
 from learnloop_operator.adapters.kubeconfig import Connection
 from learnloop_operator.adapters.lease import Leadership
 from learnloop_operator.adapters.metrics import Metrics
@@ -201,21 +202,32 @@ class World:
 
     async def kubelet(self) -> None:
         """Every pod that is wanted is ready."""
-        for item in await self.user.list(DEPLOYMENT, self.namespace):
-            count = item["spec"]["replicas"]
-            if (item.get("status") or {}).get("readyReplicas", 0) != count:
-                path = DEPLOYMENT.path(self.namespace, item["metadata"]["name"], "status")
-                status = {"status": {"replicas": count, "readyReplicas": count}}
-                await self.user.http.request("PATCH", path, body=status, content_type="application/merge-patch+json")
+        await start_pods(self.user, self.namespace)
 
     async def end_state(self) -> dict[str, Any]:
         """All there is, without what depends on when it was made."""
-        found: dict[str, Any] = {}
-        for kind in (MODEL_DEPLOYMENT, DEPLOYMENT, SERVICE, CONFIG_MAP):
-            for item in await self.user.list(kind, self.namespace):
-                if item["metadata"]["name"] != "kube-root-ca.crt":
-                    found[f"{kind.kind}/{item['metadata']['name']}"] = _timeless(item, self.namespace)
-        return found
+        return await state_of(self.user, self.namespace)
+
+
+async def start_pods(user: KubeClient, namespace: str) -> None:
+    """What kubelets and the Deployment controller do: every pod that is wanted is ready."""
+    for item in await user.list(DEPLOYMENT, namespace):
+        count = item["spec"]["replicas"]
+        if (item.get("status") or {}).get("readyReplicas", 0) != count:
+            path = DEPLOYMENT.path(namespace, item["metadata"]["name"], "status")
+            status = {"status": {"replicas": count, "readyReplicas": count}}
+            with contextlib.suppress(NotFound):  # an arm may go between the list and this
+                await user.http.request("PATCH", path, body=status, content_type="application/merge-patch+json")
+
+
+async def state_of(user: KubeClient, namespace: str) -> dict[str, Any]:
+    """All there is in the namespace, without what depends on when it was made."""
+    found: dict[str, Any] = {}
+    for kind in (MODEL_DEPLOYMENT, DEPLOYMENT, SERVICE, CONFIG_MAP):
+        for item in await user.list(kind, namespace):
+            if item["metadata"]["name"] != "kube-root-ca.crt":
+                found[f"{kind.kind}/{item['metadata']['name']}"] = _timeless(item, namespace)
+    return found
 
 
 _TIMES = {"since", "lastTransitionTime", "stepStartedAt", "rolloutStartedAt", "promotedAt", "at", "expires_at"}

@@ -25,6 +25,7 @@ class Traffic:
     now: datetime = START
     table: RoutingTable | None = None
     quality: dict[str, float] = field(default_factory=dict)
+    per_second: float = EPISODES_PER_SECOND
     _times: list[datetime] = field(default_factory=list)
     _played: list[dict[str, float]] = field(default_factory=list)
 
@@ -41,7 +42,7 @@ class Traffic:
             before = self._played[-1] if self._played else {}
             played = dict(before)
             for arm in self.table.arms if self.table else ():
-                share = EPISODES_PER_SECOND * step.total_seconds() * arm.weight / 100.0
+                share = self.per_second * step.total_seconds() * arm.weight / 100.0
                 played[arm.revision] = played.get(arm.revision, 0.0) + share
             self._times.append(self.now)
             self._played.append(played)

@@ -2,6 +2,7 @@
 
 import json
 import time
+from dataclasses import asdict
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Request, Response
@@ -9,13 +10,12 @@ from fastapi.exceptions import RequestValidationError
 from pydantic import AfterValidator, Field, JsonValue, TypeAdapter, ValidationError, model_validator
 
 from learnloop_api.wire.base import Identifier, Name, Timestamp
-from learnloop_memory.api.common import IDENTITY_PARAMETERS, Input, answer, identify
+from learnloop_memory.api.common import Caller, Input, Svc, answer
 from learnloop_memory.memory.kinds import ALL_TYPES, MemoryType
 from learnloop_memory.memory.recall import Ask, Recall
 from learnloop_memory.memory.signals import SIGNALS
 from learnloop_memory.memory.store import NewMemory, store, store_many
 from learnloop_memory.memory.text import text_of
-from learnloop_memory.service import Service
 
 router = APIRouter(prefix="/api/v1/memory", tags=["memory"])
 MAX_BATCH = 5000
@@ -117,8 +117,7 @@ class RetrieveBatch(Input):
 def _body(model: type[Input]) -> dict[str, Any]:
     """The OpenAPI part of a body that is read by hand: FastAPI's own way costs as much as the recall itself."""
     schema = {"$ref": f"#/components/schemas/{model.__name__}"}
-    body = {"required": True, "content": {"application/json": {"schema": schema}}}
-    return {"parameters": IDENTITY_PARAMETERS, "requestBody": body}
+    return {"requestBody": {"required": True, "content": {"application/json": {"schema": schema}}}}
 
 
 READ_BY_HAND: tuple[type[Input], ...] = (StoreMemory, StoreBatch, Retrieve, RetrieveBatch)
@@ -147,9 +146,8 @@ def _lenient(body: bytes, refusal: ValidationError) -> Any:
 
 
 @router.post("/store", status_code=201, openapi_extra=_body(StoreMemory))
-async def store_memory(request: Request) -> Response:
+async def store_memory(request: Request, service: Svc, caller: Caller) -> Response:
     """Stores a memory; it can be recalled as soon as this answers."""
-    service, caller = await identify(request)
     body: StoreMemory = await _read(request, StoreMemory)
     identity, duplicate = await store(service.db, caller.namespace, body.memory())
     service.stored(caller.namespace)
@@ -157,9 +155,8 @@ async def store_memory(request: Request) -> Response:
 
 
 @router.post("/store/batch", status_code=201, openapi_extra=_body(StoreBatch))
-async def store_batch(request: Request) -> Response:
+async def store_batch(request: Request, service: Svc, caller: Caller) -> Response:
     """Stores up to 5,000 memories in one transaction; all can be recalled as soon as this answers."""
-    service, caller = await identify(request)
     body: StoreBatch = await _read(request, StoreBatch)
     stored = await store_many(service.db, caller.namespace, [memory.memory() for memory in body.memories])
     service.stored(caller.namespace)
@@ -168,22 +165,20 @@ async def store_batch(request: Request) -> Response:
 
 
 @router.post("/retrieve", openapi_extra=_body(Retrieve))
-async def retrieve(request: Request) -> Response:
+async def retrieve(request: Request, service: Svc, caller: Caller) -> Response:
     """The k best memories with the score of every signal."""
-    service, caller = await identify(request)
     body: Retrieve = await _read(request, Retrieve)
-    return answer(await _recall(service, caller.namespace, body))
+    return answer(asdict(await _recall(service, caller.namespace, body)))
 
 
 @router.post("/retrieve/batch", openapi_extra=_body(RetrieveBatch))
-async def retrieve_batch(request: Request) -> Response:
+async def retrieve_batch(request: Request, service: Svc, caller: Caller) -> Response:
     """One answer for each query, in their order."""
-    service, caller = await identify(request)
     body: RetrieveBatch = await _read(request, RetrieveBatch)
-    return answer({"answers": [await _recall(service, caller.namespace, query) for query in body.queries]})
+    return answer({"answers": [asdict(await _recall(service, caller.namespace, query)) for query in body.queries]})
 
 
-async def _recall(service: Service, namespace: str, body: Retrieve) -> Recall:
+async def _recall(service: Svc, namespace: str, body: Retrieve) -> Recall:
     started = time.perf_counter()
     found = await service.recaller.recall(namespace, body.ask())
     service.metrics.recall.observe(time.perf_counter() - started)

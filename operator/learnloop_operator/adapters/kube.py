@@ -11,7 +11,7 @@ from typing import Any
 from learnloop_operator.adapters.cache import Cache
 from learnloop_operator.adapters.kinds import ResourceKind, kind_of
 from learnloop_operator.adapters.kube_diff import covers, unchanged
-from learnloop_operator.adapters.kube_errors import Gone, KubeError, NotFound, error_for
+from learnloop_operator.adapters.kube_errors import Gone, KubeError, NotFound, Unavailable, error_for
 from learnloop_operator.adapters.kube_http import KubeHttp
 from learnloop_operator.adapters.kubeconfig import Connection
 from learnloop_operator.core.plan import Manifest, ObjectRef
@@ -216,7 +216,10 @@ class KubeClient:
         query |= {"resourceVersion": version} if version else {}
         async with self.http.stream(kind.path(namespace), query, seconds + 5.0) as lines:
             async for line in lines:
-                event = json.loads(line)
+                try:
+                    event = json.loads(line)
+                except ValueError as error:  # whoever stands between cut the stream inside a line
+                    raise Unavailable(f"watch {kind.plural}: {len(line)} bytes that are no event") from error
                 if event.get("type") == "ERROR":
                     status = event.get("object") or {}
                     raise error_for(int(status.get("code", 500)), f"watch {kind.plural}: {status.get('message')}")

@@ -1,0 +1,59 @@
+"""A user's edit that overtakes a write the operator has already decided on."""
+
+import asyncio
+import json
+from collections import Counter
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+from crash_world import NAME, model, revision
+from live_world import live_world
+
+from learnloop_operator.adapters.kinds import MODEL_DEPLOYMENT
+from learnloop_operator.controllers.apply import field_manager
+
+DECISIONS = {"status": f"modeldeployments/{NAME}/status", "routing table": f"configmaps/{NAME}-routing"}
+
+
+@pytest.mark.parametrize("overtaken", DECISIONS)
+async def test_a_spec_edited_in_mid_pass_is_kept_and_the_next_pass_decides_on_it(
+    api_server: Path, tmp_path: Path, overtaken: str
+) -> None:
+    async with live_world(api_server, tmp_path) as world:
+        operator = await world.operator()
+        proxy, held = operator.proxy, asyncio.Event()
+        await world.serves(0)
+
+        async def user_first(number: int, side: str, method: str, path: str) -> None:
+            # The write that puts the canary of model 1 before the first users; the user has changed their mind.
+            about = revision(1) in proxy.bodies[number - 1].decode()
+            if side == "before" and about and DECISIONS[overtaken] in path and not held.is_set():
+                held.set()
+                await world.wish(2)
+
+        proxy.on_write = user_first
+        await world.wish(1)
+        status = await world.serves(2)
+        assert held.is_set()
+        body = await world.object()
+        assert body["spec"]["model"] == model(2)
+        assert body["metadata"]["generation"] == status["observedGeneration"] == 3
+        managers = {item["manager"] for item in body["metadata"]["managedFields"] if "f:spec" in item["fieldsV1"]}
+        assert field_manager(MODEL_DEPLOYMENT) not in managers
+        written = [
+            json.loads(text)["status"]
+            for write, text in zip(proxy.writes, proxy.bodies, strict=True)
+            if write.endswith("/status")
+        ]
+        observed = [item["observedGeneration"] for item in written]
+        assert observed == sorted(observed)
+        begun = Counter(
+            (after["observedGeneration"], after["canary"]["revision"])
+            for before, after in pairwise(written)
+            if after.get("canary") and (before.get("canary") or {}).get("revision") != after["canary"]["revision"]
+        )
+        assert set(begun.values()) == {1}, begun
+        assert begun[3, revision(2)] == 1
+        promoted = [item["stable"]["revision"] for item in written if item.get("stable")]
+        assert revision(1) not in promoted, "the model the user took back was promoted"

@@ -1,0 +1,15 @@
+"""Operator processes that die by SIGKILL at writes of a rollout; `make crash-sweep KILLS=12` takes more of them."""
+
+from pathlib import Path
+
+from process_kills import compare
+
+KILLS = 3
+
+
+async def test_a_rollout_survives_processes_that_are_killed_at_its_writes(api_server: Path, tmp_path: Path) -> None:
+    found, different = await compare(api_server, tmp_path, KILLS, every=4)
+    assert not different
+    assert len(found.killed_at) == KILLS, found.killed_at
+    assert found.codes == [-9] * KILLS
+    assert found.generations == sorted(set(found.generations)), "a routing table came back"

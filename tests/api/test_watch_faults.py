@@ -1,0 +1,67 @@
+"""The whole operator process behind a proxy that spoils its watches: the rollout ends all the same."""
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+from live_world import live_world
+from stream_proxy import PASSING, StreamProxy
+
+LIMIT_SECONDS = 12.0
+"""The echo's limit, shortened: above the Lease's 5 s between two renewals."""
+
+
+def statuses(proxy: StreamProxy) -> list[dict[str, Any]]:
+    """Every status the operator wrote, in order."""
+    pairs = zip(proxy.writes, proxy.bodies, strict=True)
+    return [json.loads(body)["status"] for write, body in pairs if re.match(r"PATCH modeldeployments/.*/status", write)]
+
+
+async def test_lost_late_doubled_and_cut_watches_change_neither_the_way_nor_the_end(
+    api_server: Path, tmp_path: Path
+) -> None:
+    async with live_world(api_server, tmp_path) as world:
+        operator = await world.operator(seed=5)
+        proxy = operator.proxy
+        proxy.faults = PASSING
+        await world.serves(0)
+        proxy.once["leases"] = "truncated"
+        await world.wish(1)
+        await world.until("half a line about the Lease", lambda _: bool(proxy.met["truncated"]))
+        await world.until("word of it", lambda _: "that are no event" in operator.said or bool(operator.codes))
+        assert operator.codes == [], operator.said[-2000:]
+        proxy.once["modeldeployments"] = "truncated"
+        await world.serves(1)
+        assert set(proxy.met) >= {*PASSING, "truncated"}, proxy.met
+        # Kopf gives up on half a line; then the process ends in order, and another one goes on.
+        assert operator.codes in ([], [1]), operator.codes
+        written = statuses(proxy)
+        generations = [table.generation for table in world.tables]
+        assert generations == sorted(set(generations)), "a routing table came back"
+        observed = [status["observedGeneration"] for status in written]
+        assert observed == sorted(observed), "a status was decided on an older spec than one before"
+        weights = [status.get("weight", 0) for status in written if status["observedGeneration"] == 2]
+        raised = [weight for weight in weights if weight]
+        assert raised == sorted(raised), weights
+        assert set(raised) >= {10, 25, 50, 100}, weights
+
+
+async def test_a_process_whose_watch_is_silent_says_so_ends_and_is_replaced(api_server: Path, tmp_path: Path) -> None:
+    async with live_world(api_server, tmp_path) as world:
+        operator = await world.operator(hasty={"echo.LIMIT_SECONDS": LIMIT_SECONDS})
+        await world.serves(0)
+        assert await operator.ask("/healthz") == "ok"
+        await world.wish(1)
+        await world.until("a canary", lambda status: bool(status.get("weight")))
+        operator.proxy.stall("modeldeployments")
+        # What is in motion is looked at live and goes on; the next wish is heard by nobody.
+        await world.serves(1)
+        await world.wish(2)
+        await world.until("the end of the process", lambda _: bool(operator.codes))
+        operator.proxy.wake()
+        assert operator.codes == [1]
+        silent = re.findall(r"not awake: the ModelDeployment watch has delivered nothing for (\d+) s", operator.said)
+        assert len(silent) == 1
+        assert int(silent[0]) <= LIMIT_SECONDS + 5
+        await world.serves(2)
