@@ -18,7 +18,7 @@ from learnloop_sdk.identity import Identity, namespace_of
 from learnloop_sdk.memory import MemoryClient
 from learnloop_sdk.policy_client import PolicyClient
 from learnloop_sdk.recorder import Recorder
-from learnloop_sdk.redact import Redactor, redact_text, redact_trajectory
+from learnloop_sdk.redact import Redactor, default_redactor, redact_trajectory
 from learnloop_sdk.sinks import HttpSink, NatsSink, Sink, trajectory_subject
 from learnloop_sdk.spool import DiskSpool, MemorySpool
 
@@ -38,7 +38,8 @@ class Learnloop:
         nats_url: JetStream for trajectories, tried before the data plane; default $LEARNLOOP_NATS_URL.
         nats_options: credentials and TLS as nats.connect takes them.
         fallback: observation → action, asked when no policy server answers.
-        redactor: applied to every string of a trajectory before it leaves the process.
+        redactor: applied to every string of a trajectory before it leaves the process; default: keys, tokens,
+            passwords, e-mail addresses, cards, IBANs.
         spool_directory: keep unacknowledged trajectories on disk, to outlive the process.
         timeout: seconds for one request; retry_seconds: how long an unreachable server is retried.
     """
@@ -55,7 +56,7 @@ class Learnloop:
         namespace: str | None = None,
         token_file: Path | None = None,
         fallback: Callable[[Any], Any] | None = None,
-        redactor: Redactor = redact_text,
+        redactor: Redactor | None = None,
         spool_directory: Path | None = None,
         timeout: float = 5.0,
         retry_seconds: float = 10.0,
@@ -63,7 +64,7 @@ class Learnloop:
         self.agent = agent
         self.fallback = fallback
         self.counters = Counters()
-        self._redactor = redactor
+        self._redactor = redactor or default_redactor()
         address = endpoint or os.environ.get(ENV_ENDPOINT) or f"http://{agent}:{names.PORT_SERVING}"
         self.policy = PolicyClient(address, self.counters, timeout=timeout, retry_seconds=retry_seconds)
         identity = Identity(namespace_of(namespace), token_file)

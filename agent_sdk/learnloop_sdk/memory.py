@@ -25,7 +25,7 @@ class Recall:
 
 
 class MemoryClient:
-    """POST /api/v1/memory/store and /retrieve. No method raises because of the service."""
+    """POST /api/v1/memory/store, /store/batch, /retrieve and /feedback. No method raises because of the service."""
 
     def __init__(self, client: httpx.AsyncClient | None, identity: Identity, agent: str, counters: Counters) -> None:
         self._client = client
@@ -35,13 +35,48 @@ class MemoryClient:
         self._rest_until = 0.0
 
     async def store(
-        self, content: Mapping[str, Any], *, memory_type: str = "episodic", importance: float | None = None
+        self,
+        content: Mapping[str, Any],
+        *,
+        memory_type: str = "episodic",
+        importance: float | None = None,
+        **options: Any,
     ) -> bool:
-        """Remember `content`; says whether the service took it."""
+        """Remember `content`; says whether the service took it.
+
+        Args:
+            options: session_id, origin, pinned, ttl_seconds, valid_from, valid_to, idempotency_key; see docs/memory.md.
+        """
+        return (
+            await self._post("/api/v1/memory/store", self._memory(content, memory_type, importance, options))
+            is not None
+        )
+
+    async def store_many(
+        self, contents: Sequence[Mapping[str, Any]], *, memory_type: str = "episodic", **options: Any
+    ) -> bool:
+        """Remember up to 5,000 contents, all or none; says whether the service took them."""
+        memories = [self._memory(content, memory_type, None, options) for content in contents]
+        return not memories or await self._post("/api/v1/memory/store/batch", {"memories": memories}) is not None
+
+    async def feedback(
+        self, recall: "Recall", *, reward: float | None = None, helpful: Sequence[str] | None = None
+    ) -> bool:
+        """Tell what came of a recall: its reward, or the ids of the memories that helped; says whether it was taken.
+
+        An episode recorded with its recalls teaches by its own reward and needs no call of this.
+        """
+        if recall.retrieval_id is None or (reward is None) == (helpful is None):
+            return False
+        body: dict[str, Any] = {"retrieval_id": recall.retrieval_id}
+        body |= {"reward": reward} if helpful is None else {"helpful": list(helpful)}
+        return await self._post("/api/v1/memory/feedback", body) is not None
+
+    def _memory(
+        self, content: Mapping[str, Any], memory_type: str, importance: float | None, options: Mapping[str, Any]
+    ) -> dict[str, Any]:
         body: dict[str, Any] = {"agent_id": self._agent, "memory_type": memory_type, "content": dict(content)}
-        if importance is not None:
-            body["importance"] = importance
-        return await self._post("/api/v1/memory/store", body) is not None
+        return body | ({} if importance is None else {"importance": importance}) | dict(options)
 
     async def retrieve(
         self, context: Mapping[str, Any], k: int = 5, memory_types: Sequence[str] | None = None

@@ -46,7 +46,6 @@ TASKS = {
     "hierarchical-dqn": Task(
         "KeyDoor-v1", 80_000, Side("hierarchical-dqn", _KEY | {"optionSteps": 25}), Side("dqn", _KEY)
     ),
-    "curiosity": Task("KeyDoor-v1", 80_000, Side("dqn", _KEY | {"curiosity": {}}), Side("dqn", _KEY)),
     "maddpg": Task("Relay-v1", 16_000, Side("maddpg", _RELAY), Side("maddpg", _RELAY | {"centralized": False})),
 }
 

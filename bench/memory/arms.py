@@ -19,10 +19,9 @@ CREATE TABLE specified (id bigint PRIMARY KEY, agent_id VARCHAR(50) NOT NULL, me
 CREATE INDEX ON specified (agent_id, memory_type);
 CREATE INDEX specified_embedding ON specified USING ivfflat (embedding vector_cosine_ops);
 """
-# One HNSW for everybody, filtered afterwards: what most memory services on PostgreSQL do.
+# One HNSW for everybody, filtered afterwards, and no index on the filter: what most memory services on PostgreSQL do.
 GLOBAL = """
 CREATE TABLE everybody AS SELECT * FROM specified;
-CREATE INDEX ON everybody (agent_id);
 CREATE INDEX everybody_embedding ON everybody USING hnsw (embedding vector_cosine_ops);
 ANALYZE everybody;
 """

@@ -33,7 +33,8 @@ def postgres() -> Iterator[Any]:
 class Product:
     """`python -m learnloop_memory` on a free port."""
 
-    def __init__(self, dsn: str, directory: Path, **settings: str) -> None:
+    def __init__(self, dsn: str, data: Path, directory: Path, **settings: str) -> None:
+        self._data = data
         with socket.socket() as free:
             free.bind(("127.0.0.1", 0))
             self.port = free.getsockname()[1]
@@ -63,8 +64,13 @@ class Product:
     def cpu_seconds(self) -> float:
         """User and system time of the process so far."""
         assert self._process
-        fields = Path(f"/proc/{self._process.pid}/stat").read_text().rpartition(")")[2].split()
-        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+        return _cpu_seconds(str(self._process.pid))
+
+    def backends_cpu_seconds(self) -> float:
+        """The same of all backends of the PostgreSQL this process is connected to, as children of its postmaster."""
+        postmaster = Path(self._data, "postmaster.pid").read_text().split()[0]
+        listed = Path(f"/proc/{postmaster}/task/{postmaster}/children").read_text().split()
+        return sum(_cpu_seconds(child) for child in listed)
 
     def post(self, path: str, body: Any) -> Any:
         """One request, outside of what is timed."""
@@ -92,3 +98,11 @@ class Product:
             self._process.terminate()
             self._process.wait(20)
             self._process = None
+
+
+def _cpu_seconds(process: str) -> float:
+    try:
+        fields = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
+    except OSError:  # it has just ended
+        return 0.0
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")

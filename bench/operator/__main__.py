@@ -1,8 +1,9 @@
 """`make bench-operator`: progress for people on stderr, one JSON object as the last line of stdout.
 
 The operator's own figures (`cold_start_s`, `event_to_status_p50_s`, …), the same of a plain Kopf operator (`peer_…`),
-and what a bare client needs for the same number of writes (`floor_…`): both sides stand on one API server and etcd on
-this machine. Each side gets a fresh API server, so that neither pays for the other's objects.
+and what a bare client needs for the same number of writes (`floor_…`); then what a rollout costs in writes, and how
+long nobody leads when the leader goes. Each part gets a fresh API server and etcd on this machine, so that none pays
+for the objects of another.
 """
 
 import argparse
@@ -13,25 +14,28 @@ import os
 import platform
 import signal
 import sys
+from pathlib import Path
 from typing import Any
 
-from bench.operator import burst, thousand
+from bench.operator import burst, failover, thousand, writes
 from bench.operator.control_plane import control_plane, version
 from bench.operator.thousand import Size
 
 FULL, QUICK = Size(), Size(objects=20, edits=10, creations=3, idle_seconds=2.0)
 BURST, QUICK_BURST = 10_000, 100
+FAILOVERS, QUICK_FAILOVERS = 5, 1
+PARTS = ("ours", "peer", "burst", "writes", "failover")
 
 
 def main() -> int:
     """Exit code 0 when everything could be measured; no figure is judged here."""
     parser = argparse.ArgumentParser(prog="bench.operator", description=__doc__)
     parser.add_argument("--quick", action="store_true", help="20 objects and a burst of 100: does it still run?")
-    parser.add_argument("--only", choices=["ours", "peer", "burst"], action="append", help="leave the rest out")
+    parser.add_argument("--only", choices=PARTS, action="append", help="leave the rest out")
     parser.add_argument("--burst", type=int, default=0, help="objects of the burst, 10,000 if left out")
     options = parser.parse_args()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that the API server is stopped, too
-    wanted = options.only or ["ours", "peer", "burst"]
+    wanted = options.only or PARTS
     size, flood = (QUICK, QUICK_BURST) if options.quick else (FULL, BURST)
     flood = options.burst or flood
     figures: dict[str, Any] = {"objects": size.objects, "edits": size.edits, "creations": size.creations}
@@ -39,16 +43,23 @@ def main() -> int:
     for part in wanted:
         with control_plane() as kubeconfig:
             figures["kubernetes"] = version(kubeconfig)
-            if part == "burst":
-                found = asyncio.run(burst.measure(kubeconfig, flood))
-                figures |= {f"burst_{flood}_{key}": value for key, value in found.items()}
-            else:
-                found = asyncio.run(thousand.measure(part, kubeconfig, size))
-                figures |= {("" if part == "ours" else "peer_") + key: value for key, value in found.items()}
+            figures |= _measure(part, kubeconfig, size, flood, QUICK_FAILOVERS if options.quick else FAILOVERS)
     figures |= {name: importlib.metadata.version(name) for name in ("kopf", "aiohttp")}
     figures |= {"python": platform.python_version(), "cores": os.cpu_count(), "load_average": os.getloadavg()[0]}
     print(json.dumps({key: round(value, 4) if isinstance(value, float) else value for key, value in figures.items()}))
     return 0
+
+
+def _measure(part: str, kubeconfig: Path, size: Size, flood: int, failovers: int) -> dict[str, Any]:
+    if part == "writes":
+        return writes.measure(kubeconfig)
+    if part == "failover":
+        return failover.figures(asyncio.run(failover.measure(kubeconfig, failovers)))
+    if part == "burst":
+        found = asyncio.run(burst.measure(kubeconfig, flood))
+        return {f"burst_{flood}_{key}": value for key, value in found.items()}
+    found = asyncio.run(thousand.measure(part, kubeconfig, size))
+    return {("" if part == "ours" else "peer_") + key: value for key, value in found.items()}
 
 
 if __name__ == "__main__":

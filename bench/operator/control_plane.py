@@ -30,7 +30,7 @@ def control_plane() -> Iterator[Path]:
 def _ready(kubeconfig: str) -> Path:
     kubectl = [str(Path(kubeconfig).parent / "bin" / "kubectl"), "--kubeconfig", kubeconfig]
     _run([*kubectl, "apply", "--server-side", "-f", str(REPOSITORY / "crds")])
-    _run([*kubectl, "wait", "--for=condition=Established", "--timeout=120s", "-f", str(REPOSITORY / "crds")])
+    _run([*kubectl, "wait", "--for=condition=Established", "crd", "--all", "--timeout=120s"])
     return Path(kubeconfig)
 
 

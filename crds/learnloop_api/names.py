@@ -56,6 +56,7 @@ ENV_DATA_URL = "LEARNLOOP_DATA_URL"
 ENV_TOKEN_FILE = "LEARNLOOP_TOKEN_FILE"
 ENV_NAMESPACE = "LEARNLOOP_NAMESPACE"
 ENV_NATS_URL = "LEARNLOOP_NATS_URL"
+ENV_PSEUDONYM_KEY = "LEARNLOOP_PSEUDONYM_KEY"  # the same at publishers and data plane; absent: no pseudonyms
 ENV_POD_NAME = "POD_NAME"
 
 HEADER_ARM = "x-learnloop-arm"
@@ -67,6 +68,7 @@ SUBJECT_REWARD = "agent.rl.reward.v1"
 SUBJECT_TRAINING_REQUEST = "agent.rl.training.request.v1"
 SUBJECT_TRAINING_STATUS = "agent.rl.training.status.v1"
 SUBJECT_MODEL_DEPLOYED = "agent.rl.model.deployed.v1"
+SUBJECT_DEAD_LETTER = "agent.rl.deadletter.v1"  # .<namespace>.<kind>: what no consumer can take, with the reason
 
 # Metrics of the policy server; every one carries the labels model_deployment and revision.
 METRIC_EPISODES_OPENED = "learnloop_episodes_opened_total"

@@ -1,5 +1,7 @@
-"""`python -m learnloop_memory` serves; `python -m learnloop_memory migrate` upgrades the database and exits."""
+"""`python -m learnloop_memory` serves; `… migrate` upgrades the database; `… replay-dead-letters` publishes again what
+was refused."""
 
+import argparse
 import asyncio
 import logging
 import sys
@@ -9,13 +11,12 @@ import uvicorn
 from learnloop_memory.api.app import create_app
 from learnloop_memory.config import Config
 from learnloop_memory.errors import ConfigError
+from learnloop_memory.experience.subjects import CODES
 
 
 def main(arguments: list[str]) -> int:
-    """Exit codes: 0 done, 1 the database refused, 2 configuration error."""
-    if arguments not in ([], ["migrate"]):
-        print("usage: python -m learnloop_memory [migrate]", file=sys.stderr)
-        return 2
+    """Exit codes: 0 done, 1 the database or NATS refused, 2 configuration error."""
+    options = _parser().parse_args(arguments)
     try:
         config = Config.from_env()
     except ConfigError as error:
@@ -23,10 +24,19 @@ def main(arguments: list[str]) -> int:
         return 2
     logging.basicConfig(level=config.log_level, format="%(asctime)s %(levelname)s %(name)s %(message)s")
     logging.getLogger("httpx").setLevel(logging.WARNING)
-    if arguments:
+    if options.verb == "migrate":
         return _migrate(config)
+    if options.verb == "replay-dead-letters":
+        from learnloop_memory.experience.replay_command import run
+
+        return asyncio.run(run(config, options))
+    try:
+        app = create_app(config)
+    except ConfigError as error:
+        print(f"configuration error: {error}", file=sys.stderr)
+        return 2
     uvicorn.run(
-        create_app(config),
+        app,
         host=config.host,
         port=config.port,
         loop="uvloop",
@@ -39,6 +49,19 @@ def main(arguments: list[str]) -> int:
         server_header=False,
     )
     return 0
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="python -m learnloop_memory", description=__doc__)
+    verbs = parser.add_subparsers(dest="verb", metavar="VERB")
+    verbs.add_parser("migrate", help="upgrade the database and exit")
+    replay = verbs.add_parser("replay-dead-letters", help="publish refused events again, oldest first")
+    replay.add_argument("--namespace", help="only letters of this namespace ('-': of none that could be told)")
+    replay.add_argument("--code", choices=CODES, help="only those refused for this")
+    replay.add_argument("--reason", metavar="TEXT", help="only those whose reason contains this, in any case")
+    replay.add_argument("--limit", type=int, metavar="N", help="at most so many")
+    replay.add_argument("--dry-run", action="store_true", help="show them, one JSON line each, and change nothing")
+    return parser
 
 
 def _migrate(config: Config) -> int:

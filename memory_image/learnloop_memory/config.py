@@ -10,6 +10,7 @@ from pydantic import BaseModel, ConfigDict, Field, SecretStr, ValidationError
 from learnloop_memory.errors import ConfigError
 
 PREFIX = "LEARNLOOP_"
+SECRETS = ("dsn", "nats_password", "embedder_key", "pseudonym_key")
 IN_CLUSTER_JWKS = "https://kubernetes.default.svc/openid/v1/jwks"
 IN_CLUSTER_TOKEN = "/var/run/secrets/kubernetes.io/serviceaccount/token"
 IN_CLUSTER_CA = "/var/run/secrets/kubernetes.io/serviceaccount/ca.crt"
@@ -18,7 +19,8 @@ IN_CLUSTER_CA = "/var/run/secrets/kubernetes.io/serviceaccount/ca.crt"
 class Config(BaseModel):
     """Settings; each field is the environment variable LEARNLOOP_<FIELD IN CAPITALS>.
 
-    `dsn` and `nats_password` may come from a file named by the same variable with the suffix `_FILE`.
+    `dsn`, `nats_password`, `embedder_key` and `pseudonym_key` may come from a file named by the same variable with
+    the suffix `_FILE`.
     """
 
     model_config = ConfigDict(frozen=True, extra="ignore")
@@ -29,6 +31,9 @@ class Config(BaseModel):
     )
     nats_user: str | None = None
     nats_password: SecretStr | None = None
+    pseudonym_key: SecretStr | None = Field(
+        default=None, min_length=16, description="16 random characters or more; absent: redaction makes no pseudonyms"
+    )
     artifacts: str = Field(pattern=r"^(file:///|s3://).+", description="file:///directory or s3://bucket/prefix")
     auth: Literal["jwks", "none"] = "jwks"
     jwks_url: str = Field(default=IN_CLUSTER_JWKS, pattern=r"^https?://.+")
@@ -48,8 +53,11 @@ class Config(BaseModel):
     ack_wait_seconds: float = Field(default=15.0, ge=0.5, le=600)
     sweep_seconds: float = Field(default=2.0, gt=0, le=60, description="how often work without a nudge is looked for")
     exact_up_to: int = Field(
-        default=20_000, ge=1, description="memories of an agent; above, it gets an HNSW of its own"
+        default=100_000, ge=1, description="memories of an agent; above, it gets an HNSW of its own"
     )
+    embedder: str = Field(default="hashing", max_length=1024, description="hashing, onnx:///directory or URL#model")
+    embedder_dimensions: int = Field(default=1536, ge=1, le=4000, description="of an HTTP embedder's vectors")
+    embedder_key: SecretStr | None = None
     memories_per_agent: int | None = Field(default=None, ge=1, description="above, the least valuable are forgotten")
     index_check_seconds: float = Field(default=60.0, gt=0, le=3600, description="how often large agents are looked for")
     log_level: Literal["DEBUG", "INFO", "WARNING", "ERROR"] = "INFO"
@@ -62,7 +70,7 @@ class Config(BaseModel):
             ConfigError: names the variable, its value unless secret, and what is expected.
         """
         values = {name: env[PREFIX + name.upper()] for name in cls.model_fields if env.get(PREFIX + name.upper())}
-        for name in ("dsn", "nats_password"):
+        for name in SECRETS:
             if path := env.get(f"{PREFIX}{name.upper()}_FILE"):
                 values[name] = _read(f"{PREFIX}{name.upper()}_FILE", path)
         try:
@@ -86,6 +94,6 @@ def _explain(error: ValidationError) -> str:
     for item in error.errors(include_url=False):
         name = str(item["loc"][0])
         description = Config.model_fields[name].description
-        given = "" if item["type"] == "missing" or name in ("dsn", "nats_password") else f"={item['input']}"
+        given = "" if item["type"] == "missing" or name in SECRETS else f"={item['input']}"
         lines.append(f"{PREFIX}{name.upper()}{given}: {item['msg']}" + (f" ({description})" if description else ""))
     return "; ".join(lines)

@@ -45,7 +45,10 @@ class Metrics:
             registry=self.registry,
         )
         self._dead = Counter(
-            "learnloop_dead_letters_total", "Messages that can never be stored.", ("namespace",), registry=self.registry
+            "learnloop_dead_letters_total", "Refused messages by why.", ("namespace", "code"), registry=self.registry
+        )
+        self._opted_out = Counter(
+            "learnloop_opted_out_total", "Trajectories of users who opted out.", ("namespace",), registry=self.registry
         )
         self.requests = Histogram(
             "learnloop_data_request_duration_seconds",
@@ -86,9 +89,13 @@ class Metrics:
         if seconds is not None:
             self._durations.labels(namespace).observe(seconds)
 
-    def dead_letter(self, namespace: str) -> None:
+    def opted_out(self, namespace: str) -> None:
+        """A trajectory was not stored because its user opted out."""
+        self._opted_out.labels(self._pair(namespace, "")[0]).inc()
+
+    def dead_letter(self, namespace: str, code: str) -> None:
         """A message was refused for good."""
-        self._dead.labels(self._pair(namespace, "")[0]).inc()
+        self._dead.labels(self._pair(namespace, "")[0], code).inc()
 
     def _pair(self, namespace: str, agent: str) -> tuple[str, str]:
         pair = (namespace, agent)

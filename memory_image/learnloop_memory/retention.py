@@ -4,7 +4,6 @@ from learnloop_memory.store.database import Database
 
 BATCH = 500
 MAX_EPISODE_MEMORIES = 5000
-MAX_DEAD_LETTERS = 10_000
 
 # Each statement deletes at most one batch of one namespace; $2 is the number of days or of rows to keep.
 _OLD = {
@@ -12,7 +11,8 @@ _OLD = {
     "reward_history": ("created_at", "namespace = $1"),
     "agent_memories": ("created_at", "namespace = $1 AND source = 'episode'"),
     "recall_log": ("created_at", "namespace = $1"),
-    "dead_letters": ("created_at", "namespace = $1"),
+    "event_outbox": ("created_at", "namespace = $1 AND published_at IS NOT NULL"),
+    "user_feedback": ("given_at", "namespace = $1"),
 }
 _DELETE_OLD = """
 DELETE FROM {table} WHERE ctid = ANY(ARRAY(
@@ -33,17 +33,14 @@ DELETE FROM agent_memories WHERE namespace = $1 AND id = ANY(ARRAY(
             AND s.taken_at >= m.created_at AND s.taken_at < coalesce(m.retired_at, m.ends_at))
     ORDER BY m.ends_at LIMIT 500))
 """
-_TRIM_DEAD = """
-DELETE FROM dead_letters WHERE namespace = $1 AND created_at < (
-    SELECT created_at FROM dead_letters WHERE namespace = $1 ORDER BY created_at DESC OFFSET $2 LIMIT 1)
-"""
 
 
 class Retention:
     """Runs over all namespaces.
 
     Args:
-        days: how long trajectories, rewards, episode memories, recall logs, dead letters and ended memories are kept.
+        days: how long trajectories, rewards, episode memories, recall logs,
+            published events, feedback and ended memories are kept.
     """
 
     def __init__(self, db: Database, days: int) -> None:
@@ -80,5 +77,3 @@ class Retention:
         for agent in agents:
             async with self._db.tenant(namespace) as connection:
                 await connection.execute(_TRIM_EPISODES, namespace, agent["name"], MAX_EPISODE_MEMORIES)
-        async with self._db.tenant(namespace) as connection:
-            await connection.execute(_TRIM_DEAD, namespace, MAX_DEAD_LETTERS)

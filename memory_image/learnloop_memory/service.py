@@ -14,12 +14,17 @@ from learnloop_memory.errors import Unavailable
 from learnloop_memory.experience import requests
 from learnloop_memory.experience.bus import Bus
 from learnloop_memory.experience.consumer import STREAM_DURABLE, TrajectoryConsumer
+from learnloop_memory.experience.dead_letters import DeadLetters
+from learnloop_memory.experience.feedback import UserFeedback
+from learnloop_memory.experience.outbox import EventOutbox
 from learnloop_memory.experience.pull import Handler, consumer_config, pull_forever
 from learnloop_memory.experience.streams import TRAINING, TRAJECTORIES
+from learnloop_memory.experience.users import Users
 from learnloop_memory.life.distil import CountingDistiller, Distiller
 from learnloop_memory.life.forgetting import forget_surplus
 from learnloop_memory.memory.big import BigAgents
-from learnloop_memory.memory.embedder import Embedder, HashingEmbedder
+from learnloop_memory.memory.embedder import Embedder
+from learnloop_memory.memory.embedders import open_embedder
 from learnloop_memory.memory.episodes import EpisodeMemories
 from learnloop_memory.memory.feedback import Feedback
 from learnloop_memory.memory.indexer import Indexer
@@ -28,9 +33,12 @@ from learnloop_memory.memory.recall import Recaller
 from learnloop_memory.metrics import Metrics
 from learnloop_memory.registry.artifacts import Artifacts
 from learnloop_memory.registry.blobs import open_blobs
+from learnloop_memory.registry.deployments import Deployments
 from learnloop_memory.registry.runs import Runs
 from learnloop_memory.retention import Retention
+from learnloop_memory.rewards.dry_run import DryRun
 from learnloop_memory.rewards.outbox import RewardOutbox
+from learnloop_memory.rewards.signal_store import SignalReader
 from learnloop_memory.rewards.worker import RewardWorker
 from learnloop_memory.store.database import Database
 from learnloop_memory.tasks import cancel
@@ -52,14 +60,21 @@ class Service:
         self.artifacts = Artifacts(self.db, self.blobs)
         self.runs = Runs(self.db, self.blobs, self.metrics)
         self.auth = Authenticator(config)
-        self.embedder: Embedder = HashingEmbedder()
+        key = config.embedder_key.get_secret_value() if config.embedder_key else None
+        self.embedder: Embedder = open_embedder(config.embedder, config.embedder_dimensions, key)
         self.distiller: Distiller = CountingDistiller()
         self._indexer = Indexer(self.db, self.embedder)
         self._big = BigAgents(self.db, self.embedder, config.dsn.get_secret_value(), above=config.exact_up_to)
         self.recalls = RecallLog(self.db)
         self.feedback = Feedback(self.db, self.recalls)
         self.recaller = Recaller(self.db, self.embedder, self.recalls, self._big)
+        self.dry_run = DryRun(self.db)
+        self.signals = SignalReader(self.db)
         self._rewards = RewardWorker(self.db, self.metrics, announce=self.bus is not None)
+        self._events = EventOutbox(self.db, self.bus)
+        self.users = Users(self.db)
+        self.user_feedback = UserFeedback(self.db, self.users, self._events)
+        self.deployments = Deployments(self.db, self._events)
         self._episodes = EpisodeMemories(self.db)
         self._outbox = RewardOutbox(self.db, self.bus) if self.bus else None
         self._retention = Retention(self.db, config.retention_days)
@@ -101,8 +116,9 @@ class Service:
 
     def _consume(self, bus: Bus) -> None:
         ack_wait = self.config.ack_wait_seconds
-        trajectories = TrajectoryConsumer(self.db, self.metrics, self.arrived, ack_wait)
-        asked = requests.RequestConsumer(self.db, ack_wait)
+        dead_letters = DeadLetters(bus, self.metrics, ack_wait)
+        trajectories = TrajectoryConsumer(self.db, bus, self.users, self.metrics, dead_letters, self.arrived, ack_wait)
+        asked = requests.RequestConsumer(self.db, dead_letters, ack_wait)
         subject = names.SUBJECT_TRAINING_REQUEST
         readers = (
             (TRAJECTORIES, consumer_config(STREAM_DURABLE, [], ack_wait), trajectories.handle),
@@ -140,7 +156,7 @@ class Service:
                 await self._work_on(namespace)
 
     async def _work_on(self, namespace: str) -> None:
-        steps: list[Callable[[str], Awaitable[int]]] = [self._rewards.run]
+        steps: list[Callable[[str], Awaitable[int]]] = [self._rewards.run, self.user_feedback.run, self._events.run]
         if self._outbox:
             steps.append(self._outbox.run)
         steps += [self.feedback.run, self._episodes.run, self._indexer.run, self._indexer.reembed]

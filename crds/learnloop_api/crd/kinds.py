@@ -136,7 +136,14 @@ REWARD_POLICY = Kind(
         WHY,
         AGE,
         Column("Components", ".spec.components[*].name", wide=True),
+        Column("Dry-Run", ".status.dryRun.correlation", "number", wide=True, description="Its rank correlation."),
         Column("Published", ".status.publishedAt", "date", wide=True),
+        Column(
+            "Hacking",
+            '.status.conditions[?(@.type=="RewardHackingSuspected")].reason',
+            wide=True,
+            description="The sign of reward hacking that was found, or that none was.",
+        ),
     ),
 )
 MODEL_DEPLOYMENT = Kind(

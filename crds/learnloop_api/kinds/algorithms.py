@@ -1,7 +1,7 @@
 """Hyperparameters: one block of a TrainingJob for each algorithm of a single agent, and the table of all of them."""
 
 from collections.abc import Mapping
-from typing import ClassVar
+from typing import ClassVar, Literal
 
 from pydantic import Field
 
@@ -20,6 +20,11 @@ class PpoParameters(Resource):
             "an update has environments × horizon steps, fewer than minibatches: lower minibatches or raise those",
             ".minibatches",
         ),
+        Rule(
+            "!has(self.clipEnd) || self.clipEnd <= self.clip",
+            "clipEnd must not be above clip: the range only narrows",
+            ".clipEnd",
+        ),
     )
 
     learning_rate: float = Field(default=2.5e-3, gt=0, le=1, description="Step size of Adam at the start.")
@@ -27,7 +32,20 @@ class PpoParameters(Resource):
     gae_lambda: float = Field(
         default=0.95, ge=0, le=1, description="Lambda of generalised advantage estimation (arXiv 1506.02438)."
     )
+    learning_rate_schedule: Literal["linear", "cosine", "constant"] = Field(
+        default="linear", description="How the step size falls to 0 over totalSteps; constant: it does not."
+    )
     clip: float = Field(default=0.2, gt=0, le=1, description="Clip range of the probability ratio (epsilon).")
+    clip_end: float | None = Field(
+        default=None, gt=0, le=1, description="The clip range narrows along a line to this; left out, it stays."
+    )
+    dual_clip: float | None = Field(
+        default=None,
+        ge=1,
+        le=100,
+        description="Where the advantage is negative, the objective is not below this times it (arXiv 1912.09729); "
+        "left out, no such limit.",
+    )
     entropy_coefficient: float = Field(default=0.01, ge=0, le=1, description="Weight of the entropy bonus.")
     value_coefficient: float = Field(default=0.5, ge=0, le=10, description="Weight of the value loss.")
     max_gradient_norm: float = Field(default=0.5, gt=0, le=100, description="Gradients are clipped to this norm.")

@@ -1,5 +1,7 @@
 """Computed rewards: subject `agent.rl.reward.v1.<namespace>.<agent>` and the REST history."""
 
+from typing import Literal
+
 from pydantic import Field
 
 from learnloop_api.wire.base import Identifier, Name, Timestamp, WireModel
@@ -14,8 +16,34 @@ class Reward(WireModel):
     reward_policy_revision: str = Field(max_length=64)
     components: dict[str, float] = Field(max_length=32, description="value of each component before weighting")
     raw_reward: float = Field(description="weighted sum of the components")
-    reward: float = Field(description="raw_reward after normalisation and bounds")
+    reward: float = Field(description="raw_reward after normalisation, bounds and safety constraints")
+    confidence: float = Field(
+        default=1.0, ge=0, le=1, description="share of the weights that were measured, less while the scale is young"
+    )
+    violated: list[str] = Field(default_factory=list, max_length=16, description="safety constraints that were broken")
     computed_at: Timestamp
+
+
+class RewardSignals(WireModel):
+    """Signs of reward hacking: GET /api/v1/rewards/policies/{name}/revisions/{revision}/signals."""
+
+    suspected: bool | None = Field(description="null: too few rewards to tell")
+    reason: Literal[
+        "NotEnoughRewards", "NothingFound", "FeedbackDisagrees", "DuplicateTrajectories", "ComponentDominates"
+    ]
+    sentence: str = Field(max_length=1024, description="what was found, with figures")
+    rewards: int = Field(ge=0, description="newest rewards looked at")
+    worst: list[Identifier] = Field(
+        default_factory=list, max_length=3, description="the episodes that show it best, worst first"
+    )
+
+
+class DryRunFigures(WireModel, extra="ignore"):
+    """What the operator reads of a dry-run: POST /api/v1/rewards/dry-run, which answers with more."""
+
+    trajectories: int = Field(ge=0, description="episodes compared")
+    correlation: float | None = Field(default=None, ge=-1, le=1, description="Spearman's, with the policies in force")
+    sentence: str = Field(max_length=1024)
 
 
 class AgentStats(WireModel):

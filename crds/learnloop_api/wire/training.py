@@ -5,9 +5,20 @@ Heartbeats are relayed as `agent.rl.training.status.v1.<namespace>.<job>`.
 
 from typing import Literal
 
-from pydantic import Field
+from pydantic import ConfigDict, Field
 
 from learnloop_api.wire.base import Identifier, Name, Sha256, Timestamp, WireModel
+
+
+class TrainingRequest(WireModel):
+    """Somebody asks for training now: subject `agent.rl.training.request.v1.<namespace>.<agent>`.
+
+    What is trained, with which algorithm, data and workers, is the LearningAgent's own template: whoever may publish
+    may only say when. Other fields are the sender's business and are ignored.
+    """
+
+    model_config = ConfigDict(extra="ignore")
+    request_id: Identifier = Field(description="chosen by the sender; the newest one of an agent is acted on, once")
 
 
 class ReturnEstimate(WireModel):

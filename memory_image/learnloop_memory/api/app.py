@@ -11,24 +11,42 @@ from learnloop_api.wire.trajectory import Trajectory
 from learnloop_memory.api import (
     agents,
     artifacts,
+    deployments,
     errors,
     feedback,
     health,
     life,
     memory,
     rewards,
+    schemas,
     training,
     trajectories,
+    users,
 )
 from learnloop_memory.api.limits import Limits
 from learnloop_memory.config import Config
+from learnloop_memory.experience.redact import use_key
 from learnloop_memory.service import Service
 
-ROUTERS = (trajectories, agents, rewards, memory, feedback, life, artifacts, training, health)
+ROUTERS = (
+    trajectories,
+    agents,
+    rewards,
+    memory,
+    feedback,
+    life,
+    artifacts,
+    training,
+    users,
+    deployments,
+    schemas,
+    health,
+)
 
 
 def create_app(config: Config) -> FastAPI:
     """The data plane; its background work lives as long as the app does."""
+    use_key(config.pseudonym_key.get_secret_value().encode() if config.pseudonym_key else None)
     service = Service(config)
 
     @asynccontextmanager

@@ -6,6 +6,7 @@ from fastapi import Depends, Header, Path, Query, Request, Response
 from pydantic import BaseModel, ConfigDict
 from pydantic_core import to_json
 
+from learnloop_api import names
 from learnloop_api.wire.base import Name as NameRule
 from learnloop_api.wire.base import Sha256
 from learnloop_memory.auth import Identity
@@ -41,6 +42,20 @@ async def get_identity(
     return await service.auth.identify(authorization, asked)
 
 
+async def identify(request: Request) -> tuple[Service, Identity]:
+    """The service and the caller of a hot route, without FastAPI's resolving of dependencies (0.2 ms a request)."""
+    headers = request.headers
+    asked = request.query_params.get("namespace")
+    caller = await get_identity(request, headers.get("authorization"), headers.get(names.HEADER_NAMESPACE), asked)
+    return get_service(request), caller
+
+
+# What OpenAPI says of the callers of hot routes; FastAPI derives the same from `get_identity` elsewhere.
+IDENTITY_PARAMETERS: list[dict[str, Any]] = [
+    {"name": "authorization", "in": "header", "required": False, "schema": {"type": "string", "maxLength": 16_384}},
+    {"name": names.HEADER_NAMESPACE, "in": "header", "required": False, "schema": {"type": "string", "maxLength": 63}},
+    {"name": "namespace", "in": "query", "required": False, "schema": {"type": "string", "maxLength": 63}},
+]
 Svc = Annotated[Service, Depends(get_service)]
 Caller = Annotated[Identity, Depends(get_identity)]
 NamePath = Annotated[NameRule, Path()]

@@ -2,7 +2,6 @@
 
 import json
 import time
-from dataclasses import asdict
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Request, Response
@@ -10,12 +9,13 @@ from fastapi.exceptions import RequestValidationError
 from pydantic import AfterValidator, Field, JsonValue, TypeAdapter, ValidationError, model_validator
 
 from learnloop_api.wire.base import Identifier, Name, Timestamp
-from learnloop_memory.api.common import Caller, Input, Svc, answer
+from learnloop_memory.api.common import IDENTITY_PARAMETERS, Input, answer, identify
 from learnloop_memory.memory.kinds import ALL_TYPES, MemoryType
 from learnloop_memory.memory.recall import Ask, Recall
 from learnloop_memory.memory.signals import SIGNALS
 from learnloop_memory.memory.store import NewMemory, store, store_many
 from learnloop_memory.memory.text import text_of
+from learnloop_memory.service import Service
 
 router = APIRouter(prefix="/api/v1/memory", tags=["memory"])
 MAX_BATCH = 5000
@@ -117,7 +117,8 @@ class RetrieveBatch(Input):
 def _body(model: type[Input]) -> dict[str, Any]:
     """The OpenAPI part of a body that is read by hand: FastAPI's own way costs as much as the recall itself."""
     schema = {"$ref": f"#/components/schemas/{model.__name__}"}
-    return {"requestBody": {"required": True, "content": {"application/json": {"schema": schema}}}}
+    body = {"required": True, "content": {"application/json": {"schema": schema}}}
+    return {"parameters": IDENTITY_PARAMETERS, "requestBody": body}
 
 
 READ_BY_HAND: tuple[type[Input], ...] = (StoreMemory, StoreBatch, Retrieve, RetrieveBatch)
@@ -146,8 +147,9 @@ def _lenient(body: bytes, refusal: ValidationError) -> Any:
 
 
 @router.post("/store", status_code=201, openapi_extra=_body(StoreMemory))
-async def store_memory(request: Request, service: Svc, caller: Caller) -> Response:
+async def store_memory(request: Request) -> Response:
     """Stores a memory; it can be recalled as soon as this answers."""
+    service, caller = await identify(request)
     body: StoreMemory = await _read(request, StoreMemory)
     identity, duplicate = await store(service.db, caller.namespace, body.memory())
     service.stored(caller.namespace)
@@ -155,8 +157,9 @@ async def store_memory(request: Request, service: Svc, caller: Caller) -> Respon
 
 
 @router.post("/store/batch", status_code=201, openapi_extra=_body(StoreBatch))
-async def store_batch(request: Request, service: Svc, caller: Caller) -> Response:
+async def store_batch(request: Request) -> Response:
     """Stores up to 5,000 memories in one transaction; all can be recalled as soon as this answers."""
+    service, caller = await identify(request)
     body: StoreBatch = await _read(request, StoreBatch)
     stored = await store_many(service.db, caller.namespace, [memory.memory() for memory in body.memories])
     service.stored(caller.namespace)
@@ -165,20 +168,22 @@ async def store_batch(request: Request, service: Svc, caller: Caller) -> Respons
 
 
 @router.post("/retrieve", openapi_extra=_body(Retrieve))
-async def retrieve(request: Request, service: Svc, caller: Caller) -> Response:
+async def retrieve(request: Request) -> Response:
     """The k best memories with the score of every signal."""
+    service, caller = await identify(request)
     body: Retrieve = await _read(request, Retrieve)
-    return answer(asdict(await _recall(service, caller.namespace, body)))
+    return answer(await _recall(service, caller.namespace, body))
 
 
 @router.post("/retrieve/batch", openapi_extra=_body(RetrieveBatch))
-async def retrieve_batch(request: Request, service: Svc, caller: Caller) -> Response:
+async def retrieve_batch(request: Request) -> Response:
     """One answer for each query, in their order."""
+    service, caller = await identify(request)
     body: RetrieveBatch = await _read(request, RetrieveBatch)
-    return answer({"answers": [asdict(await _recall(service, caller.namespace, query)) for query in body.queries]})
+    return answer({"answers": [await _recall(service, caller.namespace, query) for query in body.queries]})
 
 
-async def _recall(service: Svc, namespace: str, body: Retrieve) -> Recall:
+async def _recall(service: Service, namespace: str, body: Retrieve) -> Recall:
     started = time.perf_counter()
     found = await service.recaller.recall(namespace, body.ask())
     service.metrics.recall.observe(time.perf_counter() - started)

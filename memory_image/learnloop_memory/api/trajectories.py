@@ -24,11 +24,19 @@ _BODY: dict[str, Any] = {
 
 @router.post("/trajectories", status_code=202, openapi_extra=_BODY)
 async def post_trajectory(request: Request, service: Svc, caller: Caller) -> Response:
-    """Accepts one episode. 202 means durable: JetStream acknowledged it, or PostgreSQL committed it."""
+    """Accepts one episode. 202 means durable: JetStream acknowledged it, or PostgreSQL committed it.
+
+    stored: false when its `metadata.user_id` opted out; other user ids are hashed before anything keeps them.
+    """
     try:
         trajectory = Trajectory.model_validate_json(await request.body())
     except ValidationError as error:
         raise RequestValidationError(error.errors(include_url=False)) from None
+    shielded = (await service.users.shield(caller.namespace, {0: trajectory}))[0]
+    if shielded is None:
+        service.metrics.opted_out(caller.namespace)
+        return answer({"trajectory_id": trajectory.trajectory_id, "duplicate": False, "stored": False}, 202)
+    trajectory = shielded
     if service.bus is None:
         row = prepare(trajectory)
         new = await store(service.db, caller.namespace, [row])
@@ -42,7 +50,7 @@ async def post_trajectory(request: Request, service: Svc, caller: Caller) -> Res
         message_id = f"{caller.namespace}/{trajectory.trajectory_id}"
         ack = await service.bus.publish(subject, redacted(trajectory), message_id)
         duplicate = bool(ack.duplicate)
-    return answer({"trajectory_id": trajectory.trajectory_id, "duplicate": duplicate}, 202)
+    return answer({"trajectory_id": trajectory.trajectory_id, "duplicate": duplicate, "stored": True}, 202)
 
 
 def redacted(trajectory: Trajectory) -> bytes:

@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+from collections.abc import Mapping
 from contextlib import suppress
 from typing import Any
 
@@ -14,7 +15,7 @@ from nats.js.api import PubAck
 
 from learnloop_memory.config import Config
 from learnloop_memory.errors import ApiError, Unavailable
-from learnloop_memory.experience.streams import ensure_streams
+from learnloop_memory.experience.streams import MAX_MESSAGE, ensure_streams
 from learnloop_memory.tasks import cancel
 
 log = logging.getLogger(__name__)
@@ -56,7 +57,14 @@ class Bus:
             raise Unavailable("NATS")
         return self._js
 
-    async def publish(self, subject: str, payload: bytes, message_id: str) -> PubAck:
+    @property
+    def max_payload(self) -> int:
+        """Bytes of the largest message, headers included, that server and streams take."""
+        return min(MAX_MESSAGE, self._client.max_payload if self._client else MAX_MESSAGE)
+
+    async def publish(
+        self, subject: str, payload: bytes, message_id: str, headers: Mapping[str, str] | None = None
+    ) -> PubAck:
         """Publishes and waits until the stream has it.
 
         Raises:
@@ -65,11 +73,12 @@ class Bus:
         """
         js = self.js
         try:
-            return await js.publish(subject, payload, timeout=PUBLISH_TIMEOUT, headers={"Nats-Msg-Id": message_id})
+            all_headers = {**(headers or {}), "Nats-Msg-Id": message_id}
+            return await js.publish(subject, payload, timeout=PUBLISH_TIMEOUT, headers=all_headers)
         except MaxPayloadError:
-            limit = self._client.max_payload if self._client else 0
             raise ApiError(
-                413, f"the event is larger than NATS takes ({limit} bytes); raise max_payload or shorten the episode"
+                413,
+                f"the event is larger than NATS takes ({self.max_payload} bytes); raise max_payload or send less",
             ) from None
         except (NatsError, TimeoutError, OSError) as error:
             log.warning("NATS: publish to %s failed: %s", subject, _short(error))

@@ -1,28 +1,137 @@
-"""Messages that can never be stored: kept, shortened and redacted, with the reason."""
+"""What no consumer can take goes to RL_DEAD_LETTERS, redacted, with the reason in its headers, and can be replayed.
 
-from uuid import NAMESPACE_OID, uuid5
-
-from nats.aio.msg import Msg
-
-from learnloop_memory.experience.redact import redact_text
-from learnloop_memory.experience.subjects import Refused
-from learnloop_memory.store.database import Database
-
-MAX_PAYLOAD = 4096
-_INSERT = """
-INSERT INTO dead_letters (namespace, id, subject, reason, payload) VALUES ($1, $2, $3, $4, $5) ON CONFLICT DO NOTHING
+Subject `agent.rl.deadletter.v1.<namespace>.<kind>`, kind being trajectory or training-request. Headers:
+Learnloop-Code (see `subjects.Code`), Learnloop-Reason (a sentence), Learnloop-Subject (where it was published),
+Learnloop-Origin (stream and sequence), and Learnloop-Cut when body or subject could not be kept whole.
 """
 
+import asyncio
+import logging
+import re
+from contextlib import suppress
 
-async def put(db: Database, refusal: Refused, message: Msg) -> None:
-    """Writes one row; the same delivery twice gives one row.
+import orjson
+from nats.aio.msg import Msg
+from nats.errors import Error as NatsError
+from pydantic import ValidationError
+from pydantic_core import to_json
 
-    Raises:
-        Unavailable: nothing was written.
+from learnloop_api import names
+from learnloop_memory.errors import ApiError, Unavailable
+from learnloop_memory.experience.bus import Bus
+from learnloop_memory.experience.patience import keep
+from learnloop_memory.experience.pull import MAX_DELIVER
+from learnloop_memory.experience.redact import redact, redact_text
+from learnloop_memory.experience.subjects import UNKNOWN, Refused, valid_namespace
+from learnloop_memory.experience.users import METADATA_KEY
+from learnloop_memory.metrics import Metrics
+
+log = logging.getLogger(__name__)
+CODE = "Learnloop-Code"
+REASON = "Learnloop-Reason"
+SUBJECT = "Learnloop-Subject"
+ORIGIN = "Learnloop-Origin"
+CUT = "Learnloop-Cut"
+ROOM_FOR_HEADERS = 8192
+MAX_SUBJECT = 512
+# Ids stay as they are, as they do in the tables: they make storing idempotent, after a replay too.
+IDS = frozenset({"trajectory_id", "episode_id", "agent", "request_id", "model_deployment"})
+_CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]+")
+
+
+class DeadLetters:
+    """Where both consumers put what they refuse.
+
+    Args:
+        ack_wait: seconds after which NATS delivers a message again of which it hears nothing.
     """
-    meta = message.metadata
-    key = uuid5(NAMESPACE_OID, f"{meta.stream}/{meta.sequence.stream}/{meta.timestamp.timestamp()}")
-    payload = redact_text(message.data[:MAX_PAYLOAD].decode(errors="replace"))
-    reason = redact_text(refusal.reason)
-    async with db.tenant(refusal.namespace) as connection:
-        await connection.execute(_INSERT, refusal.namespace, key, message.subject[:512], reason, payload)
+
+    def __init__(self, bus: Bus, metrics: Metrics, ack_wait: float) -> None:
+        self._bus = bus
+        self._metrics = metrics
+        self._patience = min(0.5, ack_wait / 4)
+
+    def check(self, message: Msg) -> None:
+        """Refuses the last delivery unread.
+
+        Raises:
+            Refused: each delivery before this one ended with its reader; this one must not.
+        """
+        if message.metadata.num_delivered >= MAX_DELIVER:
+            reason = f"delivered {message.metadata.num_delivered} times, and no reader lived to acknowledge it"
+            raise Refused(_namespace(message.subject), "poison", reason)
+
+    async def put(self, message: Msg, refusal: Refused) -> None:
+        """Returns when the stream has the letter and the message is settled; until then the message stays in hand.
+
+        The same delivery twice gives one letter: its id is the message's place in its stream.
+        """
+        meta = message.metadata
+        origin = f"{meta.stream}/{meta.sequence.stream}"
+        payload = readable(message.data)
+        room = self._bus.max_payload - ROOM_FOR_HEADERS
+        headers = {
+            CODE: refusal.code,
+            REASON: _line(redact_text(refusal.reason)),
+            SUBJECT: _line(message.subject[:MAX_SUBJECT]),
+            ORIGIN: origin,
+        }
+        if len(payload) > room or headers[SUBJECT] != message.subject:
+            headers[CUT] = str(len(payload))
+        subject = f"{names.SUBJECT_DEAD_LETTER}.{refusal.namespace}.{_kind(message.subject)}"
+        identity = f"{origin}/{meta.timestamp.timestamp()}"
+        while True:
+            try:
+                await self._bus.publish(subject, payload[:room], identity, headers)
+                break
+            except (Unavailable, ApiError) as error:
+                log.warning("the dead letter of %s waits: %s", origin, error)
+                await keep([message])
+                await asyncio.sleep(self._patience)
+        self._metrics.dead_letter(refusal.namespace, refusal.code)
+        log.info("refused %s (%s): %s", origin, refusal.code, headers[REASON])
+        with suppress(NatsError):
+            await message.term()
+        if CUT not in headers:
+            # The letter has all of it but the secrets, which must not lie in the other stream for a month.
+            with suppress(NatsError, Unavailable):
+                await self._bus.js.delete_msg(meta.stream, meta.sequence.stream)
+
+
+def invalid(namespace: str, error: ValidationError) -> Refused:
+    """The refusal that names the first field at fault, without its value."""
+    first = error.errors(include_url=False, include_input=False, include_context=False)[0]
+    where = ".".join(str(part) for part in first["loc"]) or "body"
+    return Refused(namespace, "json" if first["type"] == "json_invalid" else "schema", f"{where}: {first['msg']}")
+
+
+def readable(data: bytes) -> bytes:
+    """The body without secrets: as JSON where it is JSON, so that it can be replayed, else as text."""
+    try:
+        body = orjson.loads(data)
+    except orjson.JSONDecodeError:
+        return redact_text(data.decode(errors="replace")).encode()
+    if not isinstance(body, dict):
+        return to_json(redact(body))
+    safe = redact(body) | {key: body[key] for key in IDS & body.keys() if isinstance(body[key], str)}
+    if isinstance(safe.get("metadata"), dict):
+        # Whether this user opted out cannot be looked up while the letter is written, and need not be.
+        safe["metadata"].pop(METADATA_KEY, None)
+    return to_json(safe)
+
+
+def _kind(subject: str) -> str:
+    return "trajectory" if subject.startswith(names.SUBJECT_TRAJECTORY) else "training-request"
+
+
+def _namespace(subject: str) -> str:
+    for prefix in (names.SUBJECT_TRAJECTORY, names.SUBJECT_TRAINING_REQUEST):
+        namespace = subject.removeprefix(f"{prefix}.").partition(".")[0]
+        if subject.startswith(f"{prefix}.") and valid_namespace(namespace):
+            return namespace
+    return UNKNOWN
+
+
+def _line(text: str) -> str:
+    """What a header can carry: one line of ASCII."""
+    return _CONTROL.sub(" ", text).encode("ascii", "backslashreplace").decode().strip() or "-"

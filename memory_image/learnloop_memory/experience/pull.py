@@ -5,7 +5,6 @@ import logging
 from collections.abc import Awaitable, Callable, Sequence
 
 from nats.aio.msg import Msg
-from nats.errors import TimeoutError as NatsTimeout
 from nats.js import JetStreamContext
 from nats.js.api import AckPolicy, ConsumerConfig, DeliverPolicy
 
@@ -60,7 +59,7 @@ async def _drain(subscription: JetStreamContext.PullSubscription, handle: Handle
         while True:
             try:
                 messages = await subscription.fetch(BATCH, timeout=2)
-            except NatsTimeout:
+            except TimeoutError:  # of nats-py, or asyncio's own, which nats-py lets through
                 # Nothing there. Asking also notices a consumer that is gone: its absence looks like silence.
                 await subscription.consumer_info()
                 continue

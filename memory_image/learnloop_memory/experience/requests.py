@@ -1,23 +1,21 @@
 """`agent.rl.training.request.v1.<namespace>.<agent>`: someone asks for training; the operator reads it in the stats."""
 
 import asyncio
-import logging
 from collections.abc import Sequence
 from contextlib import suppress
 
 from nats.aio.msg import Msg
 from nats.errors import Error as NatsError
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import ValidationError
 
 from learnloop_api import names
-from learnloop_api.wire.base import Identifier
+from learnloop_api.wire.training import TrainingRequest
 from learnloop_memory.errors import Unavailable
-from learnloop_memory.experience import dead_letters
-from learnloop_memory.experience.consumer import keep
+from learnloop_memory.experience.dead_letters import DeadLetters, invalid
+from learnloop_memory.experience.patience import keep
 from learnloop_memory.experience.subjects import Refused, split_subject
 from learnloop_memory.store.database import Database
 
-log = logging.getLogger(__name__)
 DURABLE = "learnloop-requests"
 # A redelivered older request must not replace a newer one: the stream's own time decides.
 _UPSERT = """
@@ -28,18 +26,12 @@ WHERE agents.training_requested_at IS NULL OR agents.training_requested_at <= ex
 """
 
 
-class TrainingRequest(BaseModel):
-    """The body; other fields are the sender's own business."""
-
-    model_config = ConfigDict(extra="ignore")
-    request_id: Identifier
-
-
 class RequestConsumer:
     """Writes the newest request of each agent into its row."""
 
-    def __init__(self, db: Database, ack_wait: float) -> None:
+    def __init__(self, db: Database, dead_letters: DeadLetters, ack_wait: float) -> None:
         self._db = db
+        self._dead_letters = dead_letters
         self._patience = min(0.5, ack_wait / 4)
 
     async def handle(self, messages: Sequence[Msg]) -> None:
@@ -55,15 +47,14 @@ class RequestConsumer:
 
     async def _settle(self, message: Msg) -> None:
         try:
+            self._dead_letters.check(message)
             namespace, agent = split_subject(message.subject, names.SUBJECT_TRAINING_REQUEST)
             try:
                 request = TrainingRequest.model_validate_json(message.data)
             except ValidationError as error:
-                raise Refused(namespace, f"request_id: {error.errors(include_url=False)[0]['msg']}") from None
+                raise invalid(namespace, error) from None
         except Refused as refusal:
-            await dead_letters.put(self._db, refusal, message)
-            with suppress(NatsError):
-                await message.term()
+            await self._dead_letters.put(message, refusal)
             return
         async with self._db.tenant(namespace) as connection:
             await connection.execute(_UPSERT, namespace, agent, request.request_id, message.metadata.timestamp)

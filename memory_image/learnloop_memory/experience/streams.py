@@ -1,4 +1,4 @@
-"""The three JetStream streams of specification 001, created or brought up to date; never deleted."""
+"""The three JetStream streams of specification 001 and the one of dead letters, created or updated; never deleted."""
 
 from typing import Any
 
@@ -11,6 +11,7 @@ from learnloop_api import names
 TRAJECTORIES = "RL_TRAJECTORIES"
 REWARDS = "RL_REWARDS"
 TRAINING = "RL_TRAINING"
+DEAD_LETTERS = "RL_DEAD_LETTERS"
 DAY = 86_400.0
 DEDUPLICATE_SECONDS = 7200.0
 MAX_MESSAGE = 8 * 2**20
@@ -50,6 +51,13 @@ def stream_configs(max_bytes: int) -> list[StreamConfig]:
             name=REWARDS, subjects=_subjects(names.SUBJECT_REWARD), max_age=30 * DAY, max_bytes=small, **common
         ),
         StreamConfig(name=TRAINING, subjects=training, max_age=7 * DAY, max_bytes=small, **common),
+        StreamConfig(
+            name=DEAD_LETTERS,
+            subjects=[f"{names.SUBJECT_DEAD_LETTER}.>"],
+            max_age=30 * DAY,
+            max_bytes=small,
+            **common,
+        ),
     ]
 
 

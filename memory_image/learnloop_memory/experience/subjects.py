@@ -1,19 +1,32 @@
 """Subjects carry the namespace: rights are given by subject, so the token is to be believed and the body is not."""
 
 import re
+from typing import Literal, get_args
 
 UNKNOWN = "-"
 _NAMESPACE = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
 _NAME = re.compile(r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?")
 
 
-class Refused(Exception):
-    """A message that can never be stored, and why."""
+# subject: not <subject>.<namespace>.<name>; json: not JSON; schema: not what the event's schema says; agent: body and
+# subject name different agents; storage: PostgreSQL refuses the values; poison: every delivery killed its reader.
+Code = Literal["subject", "json", "schema", "agent", "storage", "poison"]
+CODES: tuple[Code, ...] = get_args(Code)
 
-    def __init__(self, namespace: str, reason: str) -> None:
+
+class Refused(Exception):
+    """A message that can never be stored, and why: a code to select by and a sentence to read."""
+
+    def __init__(self, namespace: str, code: Code, reason: str) -> None:
         super().__init__(reason)
         self.namespace = namespace
+        self.code = code
         self.reason = reason[:1024]
+
+
+def valid_namespace(namespace: str) -> bool:
+    """Could a Kubernetes namespace be called this?"""
+    return _NAMESPACE.fullmatch(namespace) is not None
 
 
 def split_subject(subject: str, prefix: str) -> tuple[str, str]:
@@ -23,9 +36,10 @@ def split_subject(subject: str, prefix: str) -> tuple[str, str]:
         Refused: the subject does not look like that.
     """
     namespace, _, name = subject.removeprefix(prefix).removeprefix(".").partition(".")
-    if not subject.startswith(prefix) or not _NAMESPACE.fullmatch(namespace) or not _NAME.fullmatch(name):
+    if not subject.startswith(prefix) or not valid_namespace(namespace) or not _NAME.fullmatch(name):
         raise Refused(
-            namespace if _NAMESPACE.fullmatch(namespace) else UNKNOWN,
+            namespace if valid_namespace(namespace) else UNKNOWN,
+            "subject",
             f"subject {subject!r} is not {prefix}.<namespace>.<name>; publish there",
         )
     return namespace, name

@@ -1,16 +1,14 @@
 """Publishes rewards that are committed but not yet announced: a crash in between cannot lose one."""
 
-import orjson
-
 from learnloop_api import names
-from learnloop_api.wire.reward import Reward
 from learnloop_memory.experience.bus import Bus
+from learnloop_memory.rewards.store import as_reward
 from learnloop_memory.store.database import Database
 
 BATCH = 200
 _UNPUBLISHED = """
 SELECT trajectory_id, agent_id AS agent, reward_policy, reward_policy_revision, components, raw_reward, reward,
-    created_at AS computed_at
+    confidence, violated, created_at AS computed_at
 FROM reward_history WHERE namespace = $1 AND published_at IS NULL ORDER BY created_at LIMIT $2
 """
 _PUBLISHED = """
@@ -41,7 +39,7 @@ class RewardOutbox:
             if not rows:
                 return done
             for row in rows:
-                reward = Reward.model_validate({**row, "components": orjson.loads(row["components"])})
+                reward = as_reward(row)
                 message_id = (
                     f"{namespace}/{reward.trajectory_id}:{reward.reward_policy}:{reward.reward_policy_revision}"
                 )

@@ -8,7 +8,8 @@ import orjson
 from learnloop_api.kinds.reward_policy import RewardPolicySpec
 from learnloop_api.wire.reward import Reward
 from learnloop_memory.errors import ApiError
-from learnloop_memory.rewards.zscore import Running
+from learnloop_memory.rewards.normalise import Running
+from learnloop_memory.rewards.steps import credits, potential_terms
 from learnloop_memory.store.database import Database
 
 _PUT = """
@@ -24,13 +25,22 @@ SELECT p.name, p.revision, p.spec FROM agents a JOIN reward_policy_revisions p
 WHERE a.namespace = $1 AND a.name = $2 AND a.registered_at IS NOT NULL
 """
 _STATISTICS = """
-SELECT count, mean, m2 FROM reward_statistics
+SELECT count, mean, m2, low, high, recent FROM reward_statistics
 WHERE namespace = $1 AND agent_id = $2 AND reward_policy = $3 AND reward_policy_revision = $4
 """
 _HISTORY = """
 SELECT trajectory_id, agent_id AS agent, reward_policy, reward_policy_revision, components, raw_reward, reward,
-    created_at AS computed_at
+    confidence, violated, created_at AS computed_at
 FROM reward_history WHERE namespace = $1 AND agent_id = $2 ORDER BY created_at DESC, trajectory_id LIMIT $3
+"""
+
+_CREDITED = """
+SELECT h.agent_id AS agent, h.reward_policy, h.reward_policy_revision, h.reward, p.spec, s.steps
+FROM reward_history h
+JOIN reward_policy_revisions p
+    ON p.namespace = $1 AND p.name = h.reward_policy AND p.revision = h.reward_policy_revision
+JOIN training_transitions s ON s.namespace = $1 AND s.trajectory_id = h.trajectory_id
+WHERE h.namespace = $1 AND h.trajectory_id = $2 ORDER BY h.created_at DESC LIMIT 1
 """
 
 
@@ -82,11 +92,39 @@ async def statistics(connection: Any, namespace: str, agent: str, policy: Policy
     """The running statistics of an agent under a revision; `lock` holds them until the transaction ends."""
     query = _STATISTICS + (" FOR UPDATE" if lock else "")
     row = await connection.fetchrow(query, namespace, agent, policy.name, policy.revision)
-    return Running(row["count"], row["mean"], row["m2"]) if row else Running()
+    return Running(*row.values()) if row else Running()
+
+
+async def step_credits(db: Database, namespace: str, trajectory_id: str) -> dict[str, Any] | None:
+    """The newest reward of an episode divided among its steps by the policy that gave it; None where there is none.
+
+    Returns:
+        `credits`, one number a step, which add up to `reward`; `shaping`, the part of the raw reward that potential-
+        based shaping gave each step, all 0 without it; and whose reward it is.
+    """
+    async with db.tenant(namespace) as connection:
+        row = await connection.fetchrow(_CREDITED, namespace, trajectory_id)
+    if row is None:
+        return None
+    spec, log = RewardPolicySpec.model_validate_json(row["spec"]), orjson.loads(row["steps"])
+    told = {name: row[name] for name in ("agent", "reward_policy", "reward_policy_revision", "reward")}
+    shaping = potential_terms(spec.shaping, log) if spec.shaping else [0.0] * len(log)
+    return {
+        "trajectory_id": trajectory_id,
+        **told,
+        "credits": credits(spec.credit, row["reward"], log),
+        "shaping": shaping,
+    }
 
 
 async def history(db: Database, namespace: str, agent: str, limit: int) -> list[Reward]:
     """The newest rewards of an agent, newest first."""
     async with db.tenant(namespace) as connection:
         rows = await connection.fetch(_HISTORY, namespace, agent, limit)
-    return [Reward.model_validate({**row, "components": orjson.loads(row["components"])}) for row in rows]
+    return [as_reward(row) for row in rows]
+
+
+def as_reward(row: Any) -> Reward:
+    """A row of `reward_history` as it is announced and answered."""
+    parsed = {"components": orjson.loads(row["components"]), "violated": orjson.loads(row["violated"])}
+    return Reward.model_validate({**row, **parsed})

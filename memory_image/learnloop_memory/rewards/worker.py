@@ -1,16 +1,21 @@
 """Gives every stored trajectory of a registered agent its reward, exactly once."""
 
+from dataclasses import astuple
 from typing import Any
 
 import orjson
 
 from learnloop_memory.metrics import Metrics
-from learnloop_memory.rewards.components import Episode, raw_reward
+from learnloop_memory.rewards.components import Episode, evaluate, needs_log
+from learnloop_memory.rewards.normalise import Running, confidence, settle
 from learnloop_memory.rewards.store import Policy, find_policy, statistics
-from learnloop_memory.rewards.zscore import Running, normalise
 from learnloop_memory.store.database import Database
 
 BATCH = 200
+# Steps are most of what a trajectory weighs: they are read only for policies that look at them.
+LOG = """(SELECT s.steps FROM training_transitions s
+    WHERE s.namespace = t.namespace AND s.trajectory_id = t.trajectory_id)"""
+NO_LOG = "NULL"
 
 # Only agents with a published policy; the partial index of unrewarded rows makes each probe one look-up.
 _AGENTS = """
@@ -27,17 +32,18 @@ INSERT INTO reward_statistics (namespace, agent_id, reward_policy, reward_policy
 ON CONFLICT DO NOTHING
 """
 _PENDING = """
-SELECT t.trajectory_id, t.episode_return, t.success, t.steps, t.outcome_values
+SELECT t.trajectory_id, t.episode_return, t.success, t.steps, t.outcome_values, {log} AS log
 FROM trajectories t JOIN agents a ON a.namespace = t.namespace AND a.name = t.agent_id
 WHERE t.namespace = $1 AND t.agent_id = $2 AND t.reward IS NULL AND t.received_at >= a.since
 ORDER BY t.seq LIMIT $3
 """
 _HISTORY = """
 INSERT INTO reward_history (namespace, agent_id, reward_policy, reward_policy_revision, trajectory_id, components,
-    raw_reward, reward, created_at, published_at)
-SELECT $1, $2, $3, $4, t.trajectory_id, t.components, t.raw, t.reward, clock_timestamp(),
+    raw_reward, reward, confidence, violated, created_at, published_at)
+SELECT $1, $2, $3, $4, t.trajectory_id, t.components, t.raw, t.reward, t.confidence, t.violated, clock_timestamp(),
     CASE WHEN $5::bool THEN NULL ELSE now() END
-FROM unnest($6::text[], $7::jsonb[], $8::float8[], $9::float8[]) AS t(trajectory_id, components, raw, reward)
+FROM unnest($6::text[], $7::jsonb[], $8::float8[], $9::float8[], $10::float8[], $11::jsonb[])
+    AS t(trajectory_id, components, raw, reward, confidence, violated)
 """
 _MARK = """
 UPDATE trajectories SET reward = t.reward, reward_policy_revision = $2
@@ -45,7 +51,7 @@ FROM unnest($3::text[], $4::float8[]) AS t(trajectory_id, reward)
 WHERE trajectories.namespace = $1 AND trajectories.trajectory_id = t.trajectory_id
 """
 _SAVE_STATISTICS = """
-UPDATE reward_statistics SET count = $5, mean = $6, m2 = $7
+UPDATE reward_statistics SET count = $5, mean = $6, m2 = $7, low = $8, high = $9, recent = $10
 WHERE namespace = $1 AND agent_id = $2 AND reward_policy = $3 AND reward_policy_revision = $4
 """
 _COUNT = "UPDATE agents SET rewarded = rewarded + $3 WHERE namespace = $1 AND name = $2"
@@ -92,14 +98,15 @@ class RewardWorker:
             await connection.execute(_OPEN_STATISTICS, *key)
             # The lock lets one replica at a time reward this agent: the order of the scores is the order of arrival.
             running = await statistics(connection, namespace, agent, policy, lock=True)
-            rows = await connection.fetch(_PENDING, namespace, agent, BATCH)
+            pending = _PENDING.format(log=LOG if needs_log(policy.spec) else NO_LOG)
+            rows = await connection.fetch(pending, namespace, agent, BATCH)
             if not rows:
                 return 0
             columns, running = compute(policy, running, rows)
-            ids, _, _, rewards = columns
+            ids, rewards = columns[0], columns[3]
             await connection.execute(_HISTORY, *key, self._announce, *columns)
             await connection.execute(_MARK, namespace, policy.revision, ids, rewards)
-            await connection.execute(_SAVE_STATISTICS, *key, running.count, running.mean, running.m2)
+            await connection.execute(_SAVE_STATISTICS, *key, *astuple(running))
             await connection.execute(_COUNT, namespace, agent, len(ids))
             recent = await connection.fetchrow(_RECENT, namespace, agent)
         for reward in rewards:
@@ -108,18 +115,29 @@ class RewardWorker:
         return len(rows)
 
 
-Columns = tuple[list[str], list[str], list[float], list[float]]
+Columns = tuple[list[str], list[str], list[float], list[float], list[float], list[str]]
 
 
 def compute(policy: Policy, running: Running, rows: list[Any]) -> tuple[Columns, Running]:
-    """Rewards of consecutive episodes: (ids, components as JSON, raw, normalised), and the statistics after them."""
-    columns: Columns = ([], [], [], [])
+    """Rewards of consecutive episodes, and the statistics after them.
+
+    Returns:
+        Columns (ids, components as JSON, raw, reward, confidence, broken constraints as JSON), each as long as `rows`.
+    """
+    columns: Columns = ([], [], [], [], [], [])
     for row in rows:
-        episode = Episode(row["episode_return"], row["success"], row["steps"], orjson.loads(row["outcome_values"]))
-        components, raw = raw_reward(policy.spec, episode)
-        running = running.add(raw)
+        worth = evaluate(policy.spec, read_episode(row))
+        reward, running = settle(policy.spec, worth, running)
         columns[0].append(row["trajectory_id"])
-        columns[1].append(orjson.dumps(components).decode())
-        columns[2].append(raw)
-        columns[3].append(normalise(raw, running, policy.spec.normalisation))
+        columns[1].append(orjson.dumps(worth.components).decode())
+        columns[2].append(worth.raw)
+        columns[3].append(reward)
+        columns[4].append(confidence(policy.spec, worth, running))
+        columns[5].append(orjson.dumps(worth.broken).decode())
     return columns, running
+
+
+def read_episode(row: Any) -> Episode:
+    """The episode in a row of `trajectories` that was selected together with its `log`."""
+    values, log = orjson.loads(row["outcome_values"]), orjson.loads(row["log"]) if row["log"] else ()
+    return Episode(row["episode_return"], row["success"], row["steps"], values, log)

@@ -28,7 +28,7 @@ from sqlalchemy import (
     Uuid,
     text,
 )
-from sqlalchemy.dialects.postgresql import JSONB
+from sqlalchemy.dialects.postgresql import ARRAY, JSONB
 from sqlmodel import Field, SQLModel
 
 from learnloop_memory.store.columns import column as _column
@@ -132,7 +132,7 @@ class TrainingTransitions(SQLModel, table=True):
 
 
 class RewardStatistics(SQLModel, table=True):
-    """Welford's running mean and sum of squared deviations of the raw rewards."""
+    """What normalisation knows of an agent's raw rewards; `recent` only under a policy that ranks."""
 
     __tablename__ = "reward_statistics"
     namespace: str = _column(Text, key=True)
@@ -142,6 +142,9 @@ class RewardStatistics(SQLModel, table=True):
     count: int = _column(BigInteger, default="0")
     mean: float = _column(Double, default="0")
     m2: float = _column(Double, default="0")
+    low: float | None = _column(Double, null=True)
+    high: float | None = _column(Double, null=True)
+    recent: list[float] = _column(ARRAY(Double), default="'{}'")
 
 
 class RewardHistory(SQLModel, table=True):
@@ -161,6 +164,8 @@ class RewardHistory(SQLModel, table=True):
     components: dict[str, float] = _column(JSONB)
     raw_reward: float = _column(Double)
     reward: float = _column(Double)
+    confidence: float = _column(Double, default="1")
+    violated: list[str] = _column(JSONB, default="'[]'")
     created_at: datetime = _time(default="now()")
     published_at: datetime | None = _time(null=True)
 
@@ -210,17 +215,4 @@ class ModelCheckpoint(SQLModel, table=True):
     sha256: str = _column(Text)
     size_bytes: int = _column(BigInteger)
     checkpoint_path: str = _column(Text)
-    created_at: datetime = _time(default="now()")
-
-
-class DeadLetter(SQLModel, table=True):
-    """A message that can never be stored, and why. `payload` is shortened and redacted."""
-
-    __tablename__ = "dead_letters"
-    __table_args__ = (Index("ix_dead_letters_created", "namespace", "created_at"),)
-    namespace: str = _column(Text, key=True)
-    id: UUID = _column(Uuid, key=True)
-    subject: str = _column(Text)
-    reason: str = _column(Text)
-    payload: str = _column(Text)
     created_at: datetime = _time(default="now()")

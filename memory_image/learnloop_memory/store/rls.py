@@ -7,10 +7,10 @@ role `learnloop_service`, which is neither. A statement without WHERE, or a forg
 from sqlalchemy import DDL, Table, event
 from sqlmodel import SQLModel
 
-from learnloop_memory.store import memory_models, models
+from learnloop_memory.store import event_models, memory_models, models
 from learnloop_memory.store.facts import SETTING
 
-__all__ = ["UNSCOPED", "listen", "memory_models", "models", "policy"]
+__all__ = ["UNSCOPED", "event_models", "listen", "memory_models", "models", "policy"]
 
 UNSCOPED = ("tenants",)
 

@@ -3,6 +3,7 @@
 import asyncio
 import json
 import logging
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -10,7 +11,7 @@ import aiohttp
 from pydantic import BaseModel, ValidationError
 
 from learnloop_api import names
-from learnloop_api.wire.reward import AgentStats
+from learnloop_api.wire.reward import AgentStats, DryRunFigures, RewardSignals
 from learnloop_api.wire.training import TrainingRun
 from learnloop_operator.adapters.http_body import TooLarge, read_bounded
 from learnloop_operator.core.plan import Call
@@ -19,6 +20,7 @@ log = logging.getLogger(__name__)
 M = TypeVar("M", bound=BaseModel)
 
 MAX_ANSWER = 4 * 1024 * 1024
+DRY_RUN_SECONDS = 45.0
 
 
 class DataPlaneUnavailable(Exception):
@@ -52,6 +54,26 @@ class DataPlane:
         """
         return await self._read(AgentStats, namespace, f"/api/v1/agents/{agent}/stats")
 
+    async def reward_signals(self, namespace: str, policy: str, revision: str) -> RewardSignals | None:
+        """Signs of reward hacking under a revision; None when the data plane does not know it.
+
+        Raises:
+            DataPlaneUnavailable: nothing new is known.
+        """
+        return await self._read(
+            RewardSignals, namespace, f"/api/v1/rewards/policies/{policy}/revisions/{revision}/signals"
+        )
+
+    async def dry_run(self, namespace: str, policy: Mapping[str, Any], limit: int) -> DryRunFigures | None:
+        """Tries a RewardPolicySpec on the newest `limit` logged episodes. It writes nothing, and takes seconds.
+
+        Raises:
+            DataPlaneUnavailable: nothing is known; it may be busy with another one.
+        """
+        return await self._read(
+            DryRunFigures, namespace, "/api/v1/rewards/dry-run", {"policy": policy, "limit": limit}, DRY_RUN_SECONDS
+        )
+
     async def run(self, namespace: str, job: str) -> TrainingRun | None:
         """All the data plane knows of a training run; None when nothing was ever reported.
 
@@ -72,27 +94,35 @@ class DataPlane:
             return
         raise DataPlaneRefused(f"{call.method} {call.path}: {status} {_message(body)}")
 
-    async def _read(self, model: type[M], namespace: str, path: str) -> M | None:
-        status, body = await self._request("GET", namespace, path, None)
+    async def _read(
+        self, model: type[M], namespace: str, path: str, question: Any = None, seconds: float | None = None
+    ) -> M | None:
+        method = "GET" if question is None else "POST"
+        status, body = await self._request(method, namespace, path, question, seconds)
         if status == 404:
             return None
         if status >= 300:
-            raise DataPlaneUnavailable(f"the data plane refused GET {path}: {status} {_message(body)}")
+            raise DataPlaneUnavailable(f"the data plane refused {method} {path}: {status} {_message(body)}")
         try:
             return model.model_validate(body)
         except ValidationError as error:
             first = error.errors(include_url=False, include_input=False)[0]
             where = ".".join(str(part) for part in first["loc"])
             raise DataPlaneUnavailable(
-                f"the data plane's answer to GET {path} breaks the contract at {where}: {first['msg']}"
+                f"the data plane's answer to {method} {path} breaks the contract at {where}: {first['msg']}"
             ) from None
 
-    async def _request(self, method: str, namespace: str, path: str, body: Any) -> tuple[int, Any]:
+    async def _request(
+        self, method: str, namespace: str, path: str, body: Any, seconds: float | None = None
+    ) -> tuple[int, Any]:
         headers = {names.HEADER_NAMESPACE: namespace, **await asyncio.to_thread(self._authorization)}
         if self._session is None:
             self._session = aiohttp.ClientSession(timeout=self._timeout)
+        timeout = aiohttp.ClientTimeout(total=seconds) if seconds else self._timeout
         try:
-            async with self._session.request(method, self.url + path, json=body, headers=headers) as response:
+            async with self._session.request(
+                method, self.url + path, json=body, headers=headers, timeout=timeout
+            ) as response:
                 answer = _parse(await read_bounded(response, MAX_ANSWER))
                 status = response.status
         except (aiohttp.ClientError, TimeoutError, TooLarge) as error:

@@ -83,25 +83,6 @@ async def test_a_training_request_reaches_the_stats(api: Api, nats: Nats) -> Non
     await eventually(requested)
 
 
-async def test_what_can_never_be_stored_is_kept_with_the_reason(api: Api, nats: Nats, dsn: str) -> None:
-    lying = trajectory("l1", "somebody-else")
-    await _publish(nats.url, f"{SUBJECT}.team-x.liar", b"{not json", lying, {**lying, "agent": "liar", "steps": []})
-    await _publish(nats.url, SUBJECT, trajectory("nowhere"))
-    await _publish(nats.url, f"{SUBJECT}.team-x.liar", trajectory("fine", "liar"))
-
-    async def reasons() -> list[str]:
-        async with superuser(dsn) as connection:
-            rows = await connection.fetch("SELECT reason FROM dead_letters WHERE namespace IN ('team-x', '-')")
-            stored = await connection.fetchval("SELECT count(*) FROM trajectories WHERE namespace = 'team-x'")
-        return [row["reason"] for row in rows] if len(rows) == 4 and stored == 1 else []
-
-    found = " | ".join(sorted(await eventually(reasons)))
-    assert "Invalid JSON" in found
-    assert "the body says 'somebody-else', the subject says 'liar'" in found
-    assert "steps: List should have at least 1 item" in found
-    assert "is not agent.rl.trajectory.v1.<namespace>.<name>" in found
-
-
 async def test_secrets_do_not_reach_the_tables(api: Api, nats: Nats, dsn: str) -> None:
     body = trajectory("leaky", "leaky", task="write to anna@example.org")
     body["steps"][0]["observation"] = {"page": "key sk-abcdefghijklmnop1234 and \u0000", "password": "hunter2"}

@@ -94,10 +94,12 @@ async def test_an_agent_that_outgrew_the_scan_gets_its_own_index(dsn: str, tmp_p
 
 
 async def test_a_memory_is_found_before_it_is_indexed(api: Api) -> None:
-    async with api.service.db.tenant("team-a") as connection:  # holds the queue: the indexer passes it by
+    await ask(api, "swift", "anything")
+    async with api.service.db.tenant("team-a") as connection:
+        await connection.execute("LOCK TABLE memory_vec IN SHARE MODE")  # readers pass, the indexer waits
         [identity] = await store(api, "swift", ["the sesame door opens at noon"])
-        assert await connection.fetchval("SELECT memory_id FROM memory_pending FOR UPDATE SKIP LOCKED LIMIT 1")
         [hit] = (await ask(api, "swift", "when does the sesame door open"))["memories"]
+        assert await connection.fetchval("SELECT count(*) FROM memory_vec WHERE agent_id = 'swift'") == 0
     assert hit["id"] == identity
 
 

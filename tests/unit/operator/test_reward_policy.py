@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from learnloop_api.kinds.reward_policy import RewardPolicySpec
+from learnloop_api.wire.reward import DryRunFigures, RewardSignals
 from learnloop_operator.adapters.kube_errors import InvalidSpec
 from learnloop_operator.controllers.specs import read_spec
 from learnloop_operator.core.digests import revision
@@ -47,6 +48,64 @@ def test_published_content_is_not_published_again_until_it_is_time() -> None:
     late = decide(world(status=dict(first.status), now=NOW + timedelta(seconds=REPEAT_SECONDS)))
     assert len(late.calls) == 1
     assert late.status == first.status, "repeating changes nothing in the status"
+
+
+def suspicion(plan: Plan) -> dict[str, Any]:
+    return next(item for item in plan.status["conditions"] if item["type"] == "RewardHackingSuspected")
+
+
+def signals(
+    suspected: bool | None = True, reason: str = "DuplicateTrajectories", figure: str = "31 %"
+) -> RewardSignals:
+    body = {"suspected": suspected, "reason": reason, "sentence": f"{figure} repeat another", "rewards": 500}
+    return RewardSignals.model_validate(body | {"worst": ["t1", "t2", "t3"] if suspected else []})
+
+
+def test_a_sign_of_reward_hacking_names_three_trajectories_and_is_told_once() -> None:
+    before = decide(world(agents=1)).status
+    assert suspicion(decide(world(agents=1)))["status"] == "Unknown"
+    found = decide(world(agents=1, status=dict(before), signals=signals()))
+    assert suspicion(found)["status"] == "True"
+    assert suspicion(found)["message"] == "31 % repeat another; look at trajectories t1, t2, t3"
+    assert [(event.type, event.reason) for event in found.events] == [("Warning", "RewardHackingSuspected")]
+    assert ready(found)["status"] == "True", "a suspicion does not stop the policy"
+    for later in (signals(figure="33 %"), None):
+        again = decide(world(agents=1, status=dict(found.status), signals=later, now=NOW + timedelta(seconds=60)))
+        assert (again.status, again.events) == (found.status, ()), "the same finding costs no write"
+
+
+def test_a_dry_run_publishes_nothing_and_tells_how_it_compares() -> None:
+    before = decide(world(agents=1)).status
+    other = {"components": [{"name": "c", "type": "success", "weight": 1}]}
+    trial = other | {"dryRun": True}
+    waiting = decide(world(agents=1, spec=trial, status=dict(before)))
+    assert (waiting.calls, waiting.requeue_after is not None, "dryRun" in waiting.status) == ((), True, False)
+    figures = DryRunFigures(trajectories=500, correlation=0.81, sentence="rank correlation 0.81 over 500 episodes")
+    told = decide(world(agents=1, spec=trial, status=dict(before), dry_run=figures))
+    assert told.calls == ()
+    assert told.status["revision"] == before["revision"]
+    assert (told.status["dryRun"]["correlation"], told.status["dryRun"]["trajectories"]) == (0.81, 500)
+    assert ready(told)["message"].endswith(f"over 500 episodes; revision {before['revision']} stays in force")
+    again = decide(world(agents=1, spec=trial, status=dict(told.status)))
+    assert (again.status, again.events, again.requeue_after) == (told.status, (), None)
+    taken = decide(world(agents=1, spec=other, status=dict(told.status)))
+    assert taken.status["revision"] == told.status["dryRun"]["revision"], "what was tried is what is published"
+    assert "dryRun" not in taken.status
+    assert "dryRun" not in taken.calls[0].body
+
+
+def test_a_first_policy_in_dry_run_is_not_ready() -> None:
+    plan = decide(world(spec={"dryRun": True}))
+    assert (ready(plan)["status"], plan.calls) == ("False", ())
+    assert "set dryRun to false" in ready(plan)["message"]
+
+
+def test_a_suspicion_ends_with_the_finding_and_with_the_revision() -> None:
+    found = decide(world(agents=1, status=dict(decide(world()).status), signals=signals()))
+    cleared = decide(world(agents=1, status=dict(found.status), signals=signals(False, "NothingFound")))
+    assert (suspicion(cleared)["status"], cleared.events) == ("False", ())
+    changed = decide(world((0.5, 0.5), agents=1, status=dict(found.status)))
+    assert (suspicion(changed)["status"], suspicion(changed)["reason"]) == ("Unknown", "NotLookedAt")
 
 
 @pytest.mark.parametrize(

@@ -23,7 +23,7 @@ from learnloop_sdk.redact import MASK, redact_text, redact_value
 )
 def test_an_obvious_secret_is_masked(secret: str) -> None:
     text = redact_text(f"before {secret} after")
-    assert MASK in text
+    assert MASK in text or "<EMAIL>" in text
     assert text.startswith("before ")
     assert text.endswith(" after")
     for part in ("abcdefgh", "a1B2", "MIIE", "s3cret", "abcd1234", "someone", "c2lnbmF0dXJl"):

@@ -28,11 +28,13 @@ def by_autograd(network: Network, loss: torch.Tensor) -> torch.Tensor:
     return gradient
 
 
-@pytest.mark.parametrize(("actions", "hidden"), [(2, [8]), (5, [7, 9, 5])])
-def test_ppos_gradient_is_autograds(actions: int, hidden: list[int]) -> None:
+@pytest.mark.parametrize(
+    ("actions", "hidden", "dual_clip"), [(2, [8], None), (5, [7, 9, 5], None), (5, [8], 1.5), (2, [8], 1.0)]
+)
+def test_ppos_gradient_is_autograds(actions: int, hidden: list[int], dual_clip: float | None) -> None:
     random = torch.Generator().manual_seed(1)
     draw = lambda *shape: torch.randn(shape, generator=random)  # noqa: E731
-    parameters = PpoParameters(hidden=hidden)
+    parameters = PpoParameters(hidden=hidden, dual_clip=dual_clip)
     network = shaken(ppo.init(parameters, 4, actions, 0, CPU))
     action, log_prob = torch.arange(COUNT) % actions, draw(COUNT) * 0.5 - np.log(actions)  # most ratios are clipped
     batch = ppo.Batch(draw(COUNT, 4), action, log_prob, draw(COUNT), draw(COUNT))

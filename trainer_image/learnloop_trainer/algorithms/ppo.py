@@ -7,8 +7,12 @@ Schulman, Wolski, Dhariwal, Radford & Klimov (2017), arXiv 1707.06347, equation 
 
 with advantages A_t by GAE(lambda), Schulman et al. (2016), arXiv 1506.02438, equation 16.
 
+Options: dual clip (`dualClip` c, Ye et al., 2020, arXiv 1912.09729, equation 4) puts max(min(...), c A_t) in the place
+of min(...) where A_t < 0, so that one unlucky sample with a huge ratio cannot dominate; `clipEnd` narrows eps over the
+run.
+
 Deviations, all deliberate:
-- The learning rate falls linearly to zero, as in the paper's Atari runs; nothing else is annealed.
+- The learning rate falls linearly to zero, as in the paper's Atari runs (`learningRateSchedule` changes that).
 - Advantages are normalised over the whole batch of all ranks, not per minibatch.
 - Minibatches are drawn from the batch of *all* ranks; each rank sums over its own part of a minibatch and the sums are
   added up. One rank and many ranks therefore compute the same update, up to the order of floating-point additions.
@@ -32,6 +36,7 @@ from learnloop_trainer.environments.base import Observations
 from learnloop_trainer.networks import Floats, Network, dense, forward, forward_numpy, side_by_side
 from learnloop_trainer.numerics import require_finite
 from learnloop_trainer.randomness import Purpose, generator, gumbels
+from learnloop_trainer.schedules import between, decayed
 from learnloop_trainer.stacks import Stack
 
 ACTIVATION = "tanh"
@@ -101,10 +106,15 @@ def loss(leaves: Mapping[str, torch.Tensor], batch: Batch, parameters: PpoParame
     value = forward(leaves, "value", ACTIVATION, batch.observation).squeeze(1)
     ratio = (log_probs.gather(1, batch.action.unsqueeze(1)).squeeze(1) - batch.log_prob).exp()
     clipped = ratio.clamp(1 - parameters.clip, 1 + parameters.clip)
-    objective = torch.minimum(ratio * batch.advantage, clipped * batch.advantage).sum()
+    objective = torch.minimum(ratio * batch.advantage, clipped * batch.advantage)
+    if parameters.dual_clip is not None:
+        floor = torch.maximum(objective, parameters.dual_clip * batch.advantage)
+        objective = torch.where(batch.advantage < 0, floor, objective)
     error = (value - batch.target).square().sum()
     negative_entropy = (log_probs.exp() * log_probs).sum()
-    return 0.5 * parameters.value_coefficient * error + parameters.entropy_coefficient * negative_entropy - objective
+    return (
+        0.5 * parameters.value_coefficient * error + parameters.entropy_coefficient * negative_entropy - objective.sum()
+    )
 
 
 class Gradients:
@@ -117,6 +127,7 @@ class Gradients:
         self._policy = Stack(network, ["policy"], ACTIVATION, range(last, last + 1))
         self._value = Stack(network, ["value"], ACTIVATION, range(last, last + 1))
         self._parameters = parameters
+        self.clip = parameters.clip  # the caller narrows it where a schedule says so
 
     def compute(self, batch: Batch, count: int) -> None:
         """Put the gradient of `loss / count` in the network's flat gradient."""
@@ -132,12 +143,15 @@ class Gradients:
 
     def _by_logits(self, logits: torch.Tensor, batch: Batch, out: torch.Tensor) -> torch.Tensor:
         """With p the probabilities: -r A (onehot(a) - p) where the clip is not active, + c_e p (log p + H)."""
-        clip, action = self._parameters.clip, batch.action.unsqueeze(1)
+        clip, action = self.clip, batch.action.unsqueeze(1)
         log_probs = torch.log_softmax(logits, 1)
         ratio = log_probs.gather(1, action).squeeze(1).sub_(batch.log_prob).exp_()
         gain = ratio * batch.advantage
         clipped = ratio.clamp_(1 - clip, 1 + clip).mul_(batch.advantage)
-        pull = gain.mul_(gain <= clipped).neg_().unsqueeze(1)
+        active = gain <= clipped
+        if self._parameters.dual_clip is not None:
+            active &= (batch.advantage >= 0) | (gain >= self._parameters.dual_clip * batch.advantage)
+        pull = gain.mul_(active).neg_().unsqueeze(1)
         probs = torch.exp(log_probs, out=out)
         negative_entropy = (probs * log_probs).sum(1, keepdim=True)
         log_probs.sub_(negative_entropy).mul_(self._parameters.entropy_coefficient).sub_(pull)
@@ -212,7 +226,9 @@ class Ppo:
         """See Learner.iterate: one rollout and one update."""
         observation, rollout = self._collect(observation)
         require_finite(self.step, observation=rollout.successor, reward=rollout.reward)
-        rate = self.parameters.learning_rate * max(0.0, 1.0 - self.step / self.occasion.total_steps)
+        done = self.step / self.occasion.total_steps
+        rate = decayed(self.parameters.learning_rate, self.parameters.learning_rate_schedule, done)
+        self._gradients.clip = between(self.parameters.clip, self.parameters.clip_end, done)
         with torch.inference_mode():
             batch = prepare(self.network, rollout, self.parameters, self.occasion)
             update(self.network, self._gradients, batch, self.parameters, self.occasion, rate)

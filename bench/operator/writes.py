@@ -1,0 +1,19 @@
+"""What a full rollout in four steps costs the API server, in writes of the operator, events among them."""
+
+import asyncio
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "tests" / "support"))
+
+from crash_sweep import SEQUENTIAL
+from rollout_cost import THRESHOLD, rollout_log
+
+
+def measure(kubeconfig: Path) -> dict[str, float]:
+    """Writes by the sort of check the rollout has to pass; none may be to a spec the user owns."""
+    logs = {
+        "writes_per_rollout": asyncio.run(rollout_log(kubeconfig, THRESHOLD)),
+        "writes_per_sequential_rollout": asyncio.run(rollout_log(kubeconfig, SEQUENTIAL)),
+    }
+    return {name: float(len(log)) for name, log in logs.items()}

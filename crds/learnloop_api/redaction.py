@@ -1,0 +1,170 @@
+"""Takes secrets and personal data out of text: the same rules at the publisher and at the data plane.
+
+It knows shapes: keys, tokens, passwords given by name, e-mail addresses, payment cards (Luhn), bank accounts (IBAN,
+ISO 13616 mod 97). It does not know meaning: a name is not found, and a number that is no string passes. With a key,
+each find becomes `<EMAIL:9f3a1c02>`, the same for the same find, so that learning still sees who is who; HMAC-SHA256
+(RFC 2104) keeps those without the key from trying names. Without one it becomes `<EMAIL>`.
+
+Every pattern is anchored at the start of a run of its own characters, so matching stays linear on hostile input.
+"""
+
+import hmac
+import re
+from functools import partial
+from typing import Any
+
+from learnloop_api.redaction_checks import cards, iban_length
+
+MAX_DEPTH = 64
+_SECRET_NAME = re.compile(
+    r"(?i)^(.*[_. -])?(api[_-]?key|access[_-]?key|secret([_-]?key)?|client[_-]?secret|pass(word|wd|phrase)?|pwd|"
+    r"(access|refresh|auth|id|bearer|session)[_-]?token|token|authorization|cookie|private[_-]?key|credential)s?$"
+)
+_PASS = r"pass(?:word|wd|phrase)|pwd"
+_NAMES = rf"api[_-]?key|access[_-]?key|secret|token|{_PASS}"
+_NO_MARK = r"(?!<[A-Z]{4,6}[:>])"  # what was taken out already
+_BEGIN = re.compile(r"-----BEGIN [A-Z ]{0,32}PRIVATE KEY-----")
+_END = re.compile(r"-----END [A-Z ]{0,32}PRIVATE KEY-----")
+# Kind, pattern, and the group that is taken out; 0 is all of it.
+_RULES: tuple[tuple[str, re.Pattern[str], int], ...] = (
+    ("SECRET", re.compile(r"(?<![\w-])eyJ[\w-]{5,}\.[\w-]{5,}(?:\.[\w-]*)*", re.ASCII), 0),
+    ("SECRET", re.compile(r"(?i)(?<!\w)(?:bearer|basic)\s{1,4}([\w.~+/=-]{8,})", re.ASCII), 1),
+    (
+        "SECRET",
+        re.compile(
+            r"(?<![A-Za-z0-9])(?:[spr]k[-_][\w-]{16,}|(?:AKIA|ASIA)[0-9A-Z]{16}|"
+            r"gh[pousr]_\w{20,}|github_pat_\w{20,}|glpat-[\w-]{16,}|xox[abeprs]-[\w-]{10,}|AIza[\w-]{30,}|"
+            r"hf_[A-Za-z0-9]{20,}|npm_[A-Za-z0-9]{30,})",
+            re.ASCII,
+        ),
+        0,
+    ),
+    ("SECRET", re.compile(rf"://[^/\s:@]{{1,128}}:({_NO_MARK}[^/\s@]{{1,256}})(?=@)"), 1),
+    (
+        "SECRET",
+        re.compile(
+            rf"(?i)(?<![a-z<])(?:{_NAMES})s?(?:\\?[\"'])?\s{{0,4}}[:=]\s{{0,4}}(?:\\?[\"'])?({_NO_MARK}[^\s\"',;&]{{4,}})"
+        ),
+        1,
+    ),
+    ("SECRET", re.compile(rf"(?i)(?<![a-z<])(?:{_PASS})\s{{1,4}}(?:is|was)\s{{1,4}}({_NO_MARK}\S{{4,}})"), 1),
+    ("EMAIL", re.compile(r"(?<![\w.%+-])[\w.%+-]{1,256}@[A-Za-z0-9-]{1,63}(?:\.[A-Za-z0-9-]{1,63})+"), 0),
+)
+_IBAN = re.compile(r"(?i)(?<![a-z0-9])[a-z]{2}\d{2}(?:[ -]?[a-z0-9]){11,30}", re.ASCII)
+_DIGITS = re.compile(r"(?<!\d)(?<!\d\.)\d(?:[ -]?\d){12,}", re.ASCII)
+_HINT = re.compile(
+    r"[@:=]|eyJ|-----|(?i:bearer|basic|pass|pwd)|[spr]k[-_]|A[KS]IA|gh[pousr]_|_pat_|glpat|xox|AIza|hf_|npm_|"
+    r"\d[ -]?\d\d"
+)
+
+
+class Redaction:
+    """The rules, and the key of the pseudonyms.
+
+    Args:
+        key: at least 16 bytes, the same wherever the same find is to be recognised; None: no pseudonyms.
+
+    Raises:
+        ValueError: the key is shorter.
+    """
+
+    def __init__(self, key: bytes | None = None) -> None:
+        if key is not None and len(key) < 16:
+            raise ValueError(f"the key of the pseudonyms has {len(key)} bytes; give at least 16 random ones")
+        self._key = key
+
+    def text(self, value: str) -> str:
+        """The string without what looks like a secret or like personal data; doing it twice changes nothing.
+
+        NUL, which PostgreSQL refuses, and lone surrogates, which no encoding has, become replacement characters.
+        """
+        if "\x00" in value:
+            value = value.replace("\x00", "\ufffd")
+        try:
+            value.encode()
+        except UnicodeEncodeError:
+            value = value.encode("utf-8", "replace").decode()
+        if _HINT.search(value) is None:
+            return value
+        if "-----BEGIN" in value:
+            value = self._private_keys(value)
+        for kind, pattern, group in _RULES:
+            value = pattern.sub(partial(self._cut, kind, group), value)
+        value = self._ibans(value)
+        return _DIGITS.sub(self._cards, value)
+
+    def value(self, value: Any, depth: int = 0) -> Any:
+        """The same JSON value with every string redacted, and whatever stands under a secret's name taken out.
+
+        Whatever is nested deeper than 64 levels is dropped.
+        """
+        if isinstance(value, str):
+            return self.text(value)
+        if isinstance(value, dict):
+            if depth >= MAX_DEPTH:
+                return {}
+            return {self.text(key): self._member(key, item, depth + 1) for key, item in value.items()}
+        if isinstance(value, list):
+            if depth >= MAX_DEPTH:
+                return []
+            if value and isinstance(value[0], float | int) and all(isinstance(item, float | int) for item in value):
+                return value
+            return [self.value(item, depth + 1) for item in value]
+        return value
+
+    def mark(self, kind: str, found: str) -> str:
+        """What stands where `found` stood."""
+        if self._key is None:
+            return f"<{kind}>"
+        message = f"{kind}:{found}".encode("utf-8", "replace")
+        return f"<{kind}:{hmac.digest(self._key, message, 'sha256').hex()[:8]}>"
+
+    def _member(self, key: str, value: Any, depth: int) -> Any:
+        if is_secret_name(key) and value is not None and value != "" and not isinstance(value, bool):
+            return value if isinstance(value, str) and _is_mark(value) else self.mark("SECRET", str(value))
+        return self.value(value, depth)
+
+    def _cut(self, kind: str, group: int, match: re.Match[str]) -> str:
+        whole, start = match[0], match.start()
+        left, right = match.start(group) - start, match.end(group) - start
+        found = whole[left:right]
+        return whole[:left] + self.mark(kind, found.lower() if kind == "EMAIL" else found) + whole[right:]
+
+    def _private_keys(self, value: str) -> str:
+        """PEM keys whole; one without an end takes the rest of the text with it."""
+        parts, position = [], 0
+        while begin := _BEGIN.search(value, position):
+            end = _END.search(value, begin.end())
+            stop = end.end() if end else len(value)
+            parts += [value[position : begin.start()], self.mark("SECRET", value[begin.start() : stop])]
+            position = stop
+        return "".join([*parts, value[position:]])
+
+    def _ibans(self, value: str) -> str:
+        """Each ends where its country says, whatever words follow it."""
+        parts, position, begin = [], 0, 0
+        while match := _IBAN.search(value, begin):
+            length = iban_length(match[0])
+            if length is None:
+                begin = match.start() + 4
+                continue
+            found = re.sub(r"[ -]", "", match[0][:length]).upper()
+            parts += [value[position : match.start()], self.mark("IBAN", found)]
+            position = begin = match.start() + length
+        return "".join([*parts, value[position:]])
+
+    def _cards(self, match: re.Match[str]) -> str:
+        text, position, parts = match[0], 0, []
+        for start, stop in cards(text):
+            parts += [text[position:start], self.mark("CARD", re.sub(r"[ -]", "", text[start:stop]))]
+            position = stop
+        return "".join([*parts, text[position:]])
+
+
+def is_secret_name(key: str) -> bool:
+    """Is this what a secret is called, e.g. db_password? `max_tokens` is not."""
+    return len(key) <= 128 and _SECRET_NAME.match(key) is not None
+
+
+def _is_mark(value: str) -> bool:
+    return re.fullmatch(r"<[A-Z]{4,6}(:[0-9a-f]{8})?>", value) is not None

@@ -1,0 +1,34 @@
+"""Which model serves: told by the operator, published as an event, kept as a record."""
+
+from typing import Annotated
+
+from fastapi import APIRouter, Query, Response
+
+from learnloop_api.wire.deployment import ModelDeployed
+from learnloop_memory.api.common import Caller, NamePath, Svc, answer
+from learnloop_memory.errors import Invalid
+
+router = APIRouter(prefix="/api/v1/models", tags=["models"])
+
+
+@router.put("/{deployment}/deployed")
+async def put_deployed(deployment: NamePath, body: ModelDeployed, service: Svc, caller: Caller) -> Response:
+    """Records that a model serves now, and publishes it; the same again is fine (new: false)."""
+    if body.model_deployment != deployment:
+        raise Invalid(
+            f"the body is about another ModelDeployment than the path ({deployment}); send it there",
+            field="model_deployment",
+            value=body.model_deployment,
+        )
+    new = await service.deployments.put(caller.namespace, body)
+    if new:
+        service.arrived(caller.namespace)
+    return answer({"model_deployment": deployment, "revision": body.revision, "new": new})
+
+
+@router.get("/{deployment}/deployed")
+async def get_deployed(
+    deployment: NamePath, service: Svc, caller: Caller, limit: Annotated[int, Query(ge=1, le=1000)] = 100
+) -> Response:
+    """What served when, newest first, as far back as the retention time."""
+    return answer({"deployed": await service.deployments.history(caller.namespace, deployment, limit)})

@@ -1,0 +1,58 @@
+"""Events that are written with the change they tell of, and published afterwards: a crash between cannot lose one."""
+
+from typing import Any
+
+from learnloop_memory.experience.bus import Bus
+from learnloop_memory.store.database import Database
+
+BATCH = 200
+_PUT = """
+INSERT INTO event_outbox (namespace, message_id, subject, payload, published_at)
+VALUES ($1, $2, $3, $4, CASE WHEN $5::bool THEN NULL ELSE now() END) ON CONFLICT DO NOTHING RETURNING 1
+"""
+_UNPUBLISHED = """
+SELECT message_id, subject, payload FROM event_outbox WHERE namespace = $1 AND published_at IS NULL
+ORDER BY created_at, message_id LIMIT $2
+"""
+_PUBLISHED = "UPDATE event_outbox SET published_at = now() WHERE namespace = $1 AND message_id = ANY($2::text[])"
+
+
+class EventOutbox:
+    """Relays `event_outbox`, at least once; the message id lets the stream drop what it already has.
+
+    Args:
+        bus: None where there is no NATS: events are kept as a record and never published.
+    """
+
+    def __init__(self, db: Database, bus: Bus | None) -> None:
+        self._db = db
+        self._bus = bus
+
+    async def put(self, connection: Any, namespace: str, subject: str, message_id: str, payload: bytes) -> bool:
+        """Writes one event within the caller's transaction; False when it was there already.
+
+        Args:
+            message_id: starts with the namespace, for all namespaces share the stream.
+        """
+        later = self._bus is not None
+        return bool(await connection.fetchval(_PUT, namespace, message_id, subject, payload.decode(), later))
+
+    async def run(self, namespace: str) -> int:
+        """Publishes everything pending in one namespace, oldest first, and returns how many that were.
+
+        Raises:
+            Unavailable: what was not marked will be published again; the message id makes that harmless.
+        """
+        if self._bus is None:
+            return 0
+        done = 0
+        while True:
+            async with self._db.tenant(namespace) as connection:
+                rows = await connection.fetch(_UNPUBLISHED, namespace, BATCH)
+            if not rows:
+                return done
+            for row in rows:
+                await self._bus.publish(row["subject"], row["payload"].encode(), row["message_id"])
+            async with self._db.tenant(namespace) as connection:
+                await connection.execute(_PUBLISHED, namespace, [row["message_id"] for row in rows])
+            done += len(rows)

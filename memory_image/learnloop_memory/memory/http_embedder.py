@@ -1,0 +1,78 @@
+"""An embedder behind an OpenAI-compatible `/embeddings`: vLLM, TEI, Ollama, LiteLLM or a provider."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import httpx
+import numpy as np
+
+from learnloop_memory.errors import Unavailable
+from learnloop_memory.memory.embedder import Vector
+
+TIMEOUT_SECONDS = 10.0
+BATCH = 64
+MAX_DIMENSIONS = 4000  # what PostgreSQL keeps in one page beside the rest of the row
+
+
+class HttpEmbedder:
+    """Sends texts 64 at a time and normalises what comes back.
+
+    Args:
+        url: base of the API, e.g. https://host/v1.
+        model: name the server knows the model by; part of the embedder's name, so a new model re-embeds.
+        dimensions: length of its vectors; an answer of another length is refused.
+        key: bearer token, if the server wants one.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        model: str,
+        dimensions: int,
+        key: str | None = None,
+        transport: httpx.AsyncBaseTransport | None = None,
+    ) -> None:
+        self.name = f"http:{model}:{dimensions}"
+        self.dimensions = dimensions
+        self._url = url.rstrip("/") + "/embeddings"
+        self._model = model
+        headers = {"Authorization": f"Bearer {key}"} if key else {}
+        self._client = httpx.AsyncClient(
+            headers=headers, timeout=TIMEOUT_SECONDS, trust_env=False, follow_redirects=False, transport=transport
+        )
+
+    async def embed(self, texts: Sequence[str]) -> list[Vector]:
+        """See Embedder. A text without anything in it is not sent: its vector is zero.
+
+        Raises:
+            Unavailable: no answer, an error, or an answer that is not as many vectors of the right length.
+        """
+        vectors = [np.zeros(self.dimensions, dtype=np.float32) for _ in texts]
+        asked = [place for place, text in enumerate(texts) if text.strip()]
+        for start in range(0, len(asked), BATCH):
+            places = asked[start : start + BATCH]
+            for place, vector in zip(places, await self._ask([texts[place] for place in places]), strict=True):
+                vectors[place] = vector
+        return vectors
+
+    async def close(self) -> None:
+        """Hangs up."""
+        await self._client.aclose()
+
+    async def _ask(self, texts: list[str]) -> list[Vector]:
+        try:
+            answer = await self._client.post(self._url, json={"model": self._model, "input": texts})
+            answer.raise_for_status()
+            return self._read(answer.json(), len(texts))
+        except (httpx.HTTPError, ValueError, KeyError, TypeError) as error:
+            raise Unavailable(f"the embedder {self._url} ({str(error)[:200] or type(error).__name__})") from error
+
+    def _read(self, body: Any, expected: int) -> list[Vector]:
+        rows = sorted(body["data"], key=lambda row: int(row["index"]))
+        if len(rows) != expected:
+            raise ValueError(f"{len(rows)} vectors for {expected} texts")
+        matrix = np.array([row["embedding"] for row in rows], dtype=np.float32)
+        if matrix.shape != (expected, self.dimensions) or not np.isfinite(matrix).all():
+            raise ValueError(f"vectors of shape {matrix.shape}, expected {(expected, self.dimensions)} finite numbers")
+        lengths = np.linalg.norm(matrix, axis=1, keepdims=True)
+        return list(matrix / np.maximum(lengths, 1e-12))

@@ -1,0 +1,87 @@
+"""What is read from the logged steps of an episode: smoothness of the actions, potentials, division of the reward."""
+
+from collections.abc import Mapping, Sequence
+from itertools import pairwise
+from typing import Any
+
+from learnloop_api.kinds.reward_parts import LARGEST_REWARD, CreditAssignment, PotentialShaping
+
+Log = Sequence[Mapping[str, Any]]
+
+
+def smoothness(log: Log, scale: float) -> float | None:
+    """1 - mean change between consecutive actions / scale, never below 0; None with fewer than two actions.
+
+    The change of two vectors of one length is their mean absolute difference; else 1 unless they are equal.
+    """
+    if len(log) < 2:
+        return None
+    changes = [_change(before.get("action"), after.get("action")) for before, after in pairwise(log)]
+    return max(0.0, 1.0 - sum(changes) / len(changes) / scale)
+
+
+def potential_terms(rule: PotentialShaping, log: Log) -> list[float]:
+    """For each step, discounted to the start: discount^t × (discount × potential(t+1) - potential(t)).
+
+    The potential of the end is 0 where the episode terminated, as it must be to change no optimal policy (Grześ, AAMAS
+    2017). Where it was cut off, the observation after the last step is not known, and that step's term is 0. An
+    observation without that number has potential 0.
+    """
+    potentials = [_potential(rule, step.get("observation")) for step in log]
+    if log and log[-1].get("terminated"):
+        potentials.append(0.0)
+    terms = [
+        rule.discount**index * (rule.discount * after - before)
+        for index, (before, after) in enumerate(pairwise(potentials))
+    ]
+    return terms + [0.0] * (len(log) - len(terms))
+
+
+def potential_sum(rule: PotentialShaping, log: Log) -> float:
+    """The sum of `potential_terms`, which telescopes: only the first and the last observation matter."""
+    if not log:
+        return 0.0
+    last = len(log) - 1
+    end = 0.0 if log[-1].get("terminated") else rule.discount**last * _potential(rule, log[-1].get("observation"))
+    return end - _potential(rule, log[0].get("observation"))
+
+
+def credits(rule: CreditAssignment, reward: float, log: Log) -> list[float]:
+    """The part of each step in the episode's reward; the parts add up to it.
+
+    Args:
+        rule: how to divide.
+        reward: of the whole episode.
+        log: its T steps; with none the answer is empty.
+    """
+    if not log:
+        return []
+    count = len(log)
+    match rule.method:
+        case "final":
+            shares = [0.0] * (count - 1) + [1.0]
+        case "discounted":
+            shares = [rule.discount ** (count - 1 - index) for index in range(count)]
+        case "environment":
+            shares = [abs(float(step.get("reward") or 0.0)) for step in log]
+        case _:
+            shares = [1.0] * count
+    largest = max(shares)
+    if largest <= 0:
+        shares, largest = [1.0] * count, 1.0
+    # Divided by the largest first: a sum of huge rewards must not overflow.
+    shares = [share / largest for share in shares]
+    total = sum(shares)
+    return [reward * (share / total) for share in shares]
+
+
+def _potential(rule: PotentialShaping, observation: Any) -> float:
+    if not isinstance(observation, list) or rule.observation >= len(observation):
+        return 0.0
+    return min(LARGEST_REWARD, max(-LARGEST_REWARD, rule.weight * float(observation[rule.observation])))
+
+
+def _change(before: Any, after: Any) -> float:
+    if isinstance(before, list) and isinstance(after, list) and len(before) == len(after) > 0:
+        return float(sum(abs(x - y) for x, y in zip(before, after, strict=True)) / len(before))
+    return 0.0 if before == after else 1.0

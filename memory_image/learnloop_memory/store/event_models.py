@@ -1,0 +1,60 @@
+"""Tables of events and of the people behind them, as sqlmodel classes."""
+
+from datetime import datetime
+
+from sqlalchemy import Boolean, Double, Index, LargeBinary, Text, text
+from sqlmodel import SQLModel
+
+from learnloop_memory.store.columns import column as _column
+from learnloop_memory.store.columns import time_column as _time
+
+
+class OutboxEvent(SQLModel, table=True):
+    """An event as it is (or, without NATS, would be) published. `published_at` NULL means: still to be."""
+
+    __tablename__ = "event_outbox"
+    __table_args__ = (
+        Index("ix_outbox_unpublished", "namespace", "created_at", postgresql_where=text("published_at IS NULL")),
+        Index("ix_outbox_subject", "namespace", "subject", "created_at"),
+        Index("ix_outbox_created", "namespace", "created_at"),
+    )
+    namespace: str = _column(Text, key=True)
+    message_id: str = _column(Text, key=True)
+    subject: str = _column(Text)
+    payload: str = _column(Text)
+    created_at: datetime = _time(default="clock_timestamp()")
+    published_at: datetime | None = _time(null=True)
+
+
+class UserKey(SQLModel, table=True):
+    """The key of one namespace's user hashes; made once, it never leaves the database and its clients."""
+
+    __tablename__ = "user_keys"
+    namespace: str = _column(Text, key=True)
+    key: bytes = _column(LargeBinary)
+
+
+class UserOptOut(SQLModel, table=True):
+    """A person, by hash, of whom nothing is stored."""
+
+    __tablename__ = "user_opt_outs"
+    namespace: str = _column(Text, key=True)
+    user_hash: str = _column(Text, key=True)
+    opted_out_at: datetime = _time(default="now()")
+
+
+class UserFeedbackRow(SQLModel, table=True):
+    """One person's opinion about one episode, -1 to 1. `joined`: it is part of the episode's outcome values."""
+
+    __tablename__ = "user_feedback"
+    __table_args__ = (
+        Index("ix_feedback_unjoined", "namespace", "trajectory_id", postgresql_where=text("NOT joined")),
+        Index("ix_feedback_user", "namespace", "user_hash"),
+        Index("ix_feedback_given", "namespace", "given_at"),
+    )
+    namespace: str = _column(Text, key=True)
+    trajectory_id: str = _column(Text, key=True)
+    user_hash: str = _column(Text, key=True)
+    value: float = _column(Double)
+    given_at: datetime = _time(default="now()")
+    joined: bool = _column(Boolean, default="false")

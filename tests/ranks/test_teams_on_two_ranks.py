@@ -1,0 +1,37 @@
+"""Team, hierarchical and climbing runs on two ranks: both see the same updates, and one manifest comes out."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from ports import held_port
+
+from learnloop_trainer.store.directory import DirectoryStore
+
+SMALL = {"environments": 4, "hidden": [8], "bufferSize": 1000, "learningStarts": 64, "batchSize": 32}
+DQN = {**SMALL, "curiosity": {"hidden": [8], "features": 4}}
+CLIMB = {"minEpisodes": 4, "window": 4, "promoteAt": 0.1, "demoteBelow": 0, "until": "intermediate"}
+CASES = {
+    "qmix": {"qmix": SMALL, "data": {"environment": "TwoStep-v1"}},
+    "maddpg": {"maddpg": SMALL, "data": {"environment": "Relay-v1"}},
+    "hierarchical-dqn": {"hierarchical-dqn": None, "hierarchicalDqn": SMALL, "data": {"environment": "KeyDoor-v1"}},
+    "dqn": {"dqn": DQN, "data": {"environment": "Exploration-v1"}, "curriculum": CLIMB},
+}
+
+
+@pytest.mark.parametrize("algorithm", CASES)
+def test_two_ranks_stay_equal_and_prove_one_result(
+    launch: Callable[..., Any], small: Callable[..., dict[str, Any]], tmp_path: Path, algorithm: str
+) -> None:
+    order = small(algorithm, 4096, **CASES[algorithm])
+    with held_port() as port:
+        shared = {"WORLD_SIZE": "2", "MASTER_PORT": str(port), "MASTER_ADDR": "127.0.0.1"}
+        both = [launch(order, RANK=str(rank), LEARNLOOP_STORE=f"file://{tmp_path}/s", **shared) for rank in range(2)]
+        ends = [rank.ended() for rank in both]
+    assert [code for code, _ in ends] == [0, 0], ends  # a checkpoint of unequal weights would have ended the group
+    manifest = DirectoryStore(tmp_path / "s", "small-1").manifest()
+    assert manifest is not None
+    assert (manifest.world_size, manifest.algorithm, manifest.parity.passed) == (2, algorithm, True)
+    if "curriculum" in CASES[algorithm]:
+        assert all("up to level intermediate" in output for _, output in ends)

@@ -1,0 +1,77 @@
+"""Rewards of stored episodes: the parts of a policy that need the database."""
+
+import pytest
+
+from .conftest import Api, eventually, trajectory
+
+
+async def _history(api: Api, agent: str, count: int) -> list[dict]:
+    async def check() -> list[dict] | None:
+        rewards = (await api.call("GET", "/api/v1/rewards/history", params={"agent_id": agent}))["rewards"]
+        return rewards[::-1] if len(rewards) == count else None
+
+    return await eventually(check)
+
+
+async def _use(api: Api, agent: str, spec: dict) -> None:
+    await api.call("PUT", f"/api/v1/rewards/policies/{agent}/revisions/r1", json=spec)
+    await api.call("PUT", f"/api/v1/agents/{agent}", json={"reward_policy": agent, "reward_policy_revision": "r1"})
+
+
+async def test_ranks_confidence_and_broken_constraints_are_kept_across_batches(api: Api) -> None:
+    spec = {
+        "components": [
+            {"name": "return", "type": "environment", "weight": 0.8},
+            {"name": "stars", "type": "feedback", "weight": 0.2},
+        ],
+        "normalisation": {"method": "rank"},
+        "constraints": [{"name": "crash", "key": "collisions"}],
+    }
+    await _use(api, "ranked", spec)
+    for index, value in enumerate((1.0, 3.0, 2.0, 9.0)):
+        body = trajectory(f"k{index}", "ranked", value)
+        if index == 3:
+            body["outcome"]["values"] = {"collisions": 1.0, "feedback": 1.0}
+        await api.call("POST", "/api/v1/trajectories", 202, json=body)
+        rewards = await _history(api, "ranked", index + 1)
+    assert [item["reward"] for item in rewards] == [0.5, 0.75, 0.5, -1.0]
+    assert [item["violated"] for item in rewards] == [[], [], [], ["crash"]]
+    assert [item["confidence"] for item in rewards] == pytest.approx([0, 0.8 * (1 - 2**-0.5), 0.8 * (1 - 3**-0.5), 0.5])
+
+
+async def test_a_policy_that_looks_at_steps_gets_them(api: Api) -> None:
+    spec = {
+        "components": [{"name": "calm", "type": "smoothness", "weight": 1}],
+        "shaping": {"observation": 3, "weight": 1, "discount": 1},
+        "normalisation": {"method": "none"},
+    }
+    await _use(api, "calm", spec)
+    await api.call("POST", "/api/v1/trajectories", 202, json=trajectory("calm-1", "calm"))
+    [reward] = await _history(api, "calm", 1)
+    assert (reward["components"], reward["reward"]) == ({"calm": 1.0}, 3.0)  # the fourth number goes from 0 to 2
+
+
+async def test_a_reward_of_no_number_is_refused_with_field_value_and_fix(api: Api) -> None:
+    content = b'{"reward_policy": "x", "result": {"values": {"quality": NaN}}}'
+    headers = {"content-type": "application/json"}
+    refused = await api.call("POST", "/api/v1/rewards/calculate", 422, content=content, headers=headers)
+    assert refused["error"]["field"] == "result.values.quality"
+    assert refused["error"]["value"] == "nan"
+    assert "finite number; correct it" in refused["error"]["message"]
+
+
+async def test_the_credit_of_each_step_adds_up_to_the_reward(api: Api) -> None:
+    spec = {
+        "components": [{"name": "return", "type": "environment", "weight": 1}],
+        "normalisation": {"method": "none", "clip": 100},
+        "credit": {"method": "discounted", "discount": 0.5},
+        "shaping": {"observation": 3, "weight": 2, "discount": 1},
+    }
+    await _use(api, "payee", spec)
+    await api.call("POST", "/api/v1/trajectories", 202, json=trajectory("pay-1", "payee"))
+    [reward] = await _history(api, "payee", 1)
+    found = await api.call("GET", "/api/v1/rewards/credits/pay-1")
+    assert (found["reward"], found["shaping"]) == (reward["reward"], [2.0, 2.0, 0.0]) == (14.0, [2.0, 2.0, 0.0])
+    assert found["credits"] == pytest.approx([2, 4, 8])
+    await api.call("GET", "/api/v1/rewards/credits/pay-2", 404)
+    await api.call("GET", "/api/v1/rewards/credits/pay-1", 404, namespace="team-b")

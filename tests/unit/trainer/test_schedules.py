@@ -1,0 +1,57 @@
+"""Step sizes and clip ranges change over a run as the order says."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+
+from learnloop_api.kinds.algorithms import PpoParameters
+from learnloop_trainer.algorithms import ppo
+from learnloop_trainer.groups import Alone
+from learnloop_trainer.order import Order
+from learnloop_trainer.schedules import between, decayed
+from learnloop_trainer.session import begin
+
+CPU = torch.device("cpu")
+
+
+@pytest.mark.parametrize(("kind", "half"), [("constant", 1.0), ("linear", 0.5), ("cosine", 0.5)])
+def test_a_schedule_starts_at_its_number_and_ends_where_it_says(kind: str, half: float) -> None:
+    assert decayed(1.0, kind, 0.0) == 1.0
+    assert decayed(1.0, kind, 0.5) == pytest.approx(half)
+    assert decayed(1.0, kind, 1.0) == pytest.approx(1.0 if kind == "constant" else 0.0)
+    assert decayed(1.0, kind, 1.5) == decayed(1.0, kind, 1.0), "a run may end a few steps late"
+
+
+def test_a_clip_range_narrows_along_a_line_or_not_at_all() -> None:
+    assert [between(0.2, 0.1, done) for done in (0.0, 0.5, 2.0)] == pytest.approx([0.2, 0.15, 0.1])
+    assert between(0.2, None, 0.7) == 0.2
+
+
+def test_an_order_narrows_ppos_clip_range_and_sets_its_step_size(make_order: Callable[..., Order]) -> None:
+    ends: dict[str, Any] = {}
+    for schedule in ("constant", "linear"):
+        small = {"environments": 8, "horizon": 8, "epochs": 1, "minibatches": 1, "hidden": [16], "clipEnd": 0.1}
+        training = begin(make_order(steps=512, ppo={**small, "learningRateSchedule": schedule}), Alone(), CPU)
+        for _ in range(5):
+            training.observation, _ = training.learner.iterate(training.observation)
+        assert isinstance(training.learner, ppo.Ppo)
+        assert training.learner._gradients.clip == pytest.approx(0.15), "of the fifth update, at half of the run"
+        ends[schedule] = training.learner.network.digest()
+    assert ends["constant"] != ends["linear"]
+
+
+def test_a_huge_ratio_on_a_bad_action_weighs_no_more_than_the_dual_clip() -> None:
+    network = ppo.init(PpoParameters(hidden=[4]), 3, 2, 0, CPU)
+    network.vector.zero_()
+    seen, value = torch.zeros(1, 3), torch.zeros(1)
+    rare = torch.full((1,), -10.0)  # the policy that acted thought this action very unlikely
+    batch = ppo.Batch(seen, torch.tensor([0]), rare, torch.tensor([-1.0]), value)
+
+    def loss(dual_clip: float | None) -> float:
+        parameters = PpoParameters(hidden=[4], dual_clip=dual_clip, entropy_coefficient=0.0)
+        return float(ppo.loss(network.leaves, batch, parameters).detach())
+
+    assert loss(None) > 1000
+    assert loss(3.0) == pytest.approx(3.0)
