@@ -1,5 +1,6 @@
 """RewardPolicy: one immutable revision per content."""
 
+import json
 import random
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -10,11 +11,15 @@ from hypothesis import strategies as st
 
 from learnloop_api.kinds.reward_policy import RewardPolicySpec
 from learnloop_api.wire.reward import DryRunFigures, RewardSignals
+from learnloop_operator.adapters.data_plane import DataPlane
+from learnloop_operator.adapters.kube import KubeClient
 from learnloop_operator.adapters.kube_errors import InvalidSpec
+from learnloop_operator.controllers.reward_policy import RewardPolicyController
+from learnloop_operator.controllers.services import Services
 from learnloop_operator.controllers.specs import read_spec
 from learnloop_operator.core.digests import revision
 from learnloop_operator.core.plan import Plan
-from learnloop_operator.core.reward_policy import REPEAT_SECONDS, RewardWorld, decide
+from learnloop_operator.core.reward_policy import REPEAT_SECONDS, RewardWorld, content_revision, decide
 
 NOW = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)
 
@@ -128,3 +133,53 @@ def test_the_order_of_keys_never_changes_a_revision(content: dict[str, Any], shu
     items = list(content.items())
     shuffle.shuffle(items)
     assert revision(dict(items)) == revision(content)
+
+
+AGENT = {"metadata": {"name": "a", "namespace": "ns"}, "spec": {"rewardPolicyRef": {"name": "rp"}}}
+
+
+def controller(kube: KubeClient, url: str) -> RewardPolicyController:
+    unused: Any = None
+    return RewardPolicyController(Services(kube, DataPlane(url, "/nonexistent"), unused, unused, unused))
+
+
+def policy(spec: dict[str, Any], status: dict[str, Any] | None = None) -> dict[str, Any]:
+    return {"metadata": {"name": "rp", "namespace": "ns", "generation": 1}, "spec": spec, "status": status or {}}
+
+
+async def test_the_signs_of_the_revision_in_force_are_read_for_a_policy_that_is_used(wire: Any, kube: Any) -> None:
+    wire.answer(200, policy({}))
+    wire.answer(200, {"metadata": {}, "items": [AGENT]})
+    wire.answer(200, signals().model_dump())
+    gathered = await controller(kube, wire.url).gather("ns", "rp")
+    assert gathered is not None
+    assert (gathered.agents, gathered.signals) == (1, signals())
+    path = f"/api/v1/rewards/policies/rp/revisions/{content_revision(RewardPolicySpec())}/signals"
+    assert wire.asked[-1][:2] == ("GET", path)
+
+
+async def test_a_dry_run_is_asked_for_once_and_a_busy_data_plane_is_asked_again(wire: Any, kube: Any) -> None:
+    spec = {"dryRun": True}
+    for answer in (
+        (429, {"error": {"message": "another one"}}),
+        (200, {"trajectories": 7, "sentence": "s", "more": 1}),
+    ):
+        wire.answer(200, policy(spec))
+        wire.answer(200, {"metadata": {}, "items": []})
+        wire.answer(*answer)
+    busy = await controller(kube, wire.url).gather("ns", "rp")
+    assert busy is not None
+    assert busy.dry_run is None
+    assert decide(busy).requeue_after
+    tried = await controller(kube, wire.url).gather("ns", "rp")
+    assert tried is not None
+    assert tried.dry_run == DryRunFigures(trajectories=7, sentence="s")
+    method, path, body = wire.asked[-1]
+    assert (method, path) == ("POST", "/api/v1/rewards/dry-run")
+    assert "dryRun" not in json.loads(body)["policy"]
+    asked = len(wire.asked)
+    wire.script.clear()
+    wire.answer(200, policy(spec, dict(decide(tried).status)))
+    wire.answer(200, {"metadata": {}, "items": []})
+    await controller(kube, wire.url).gather("ns", "rp")
+    assert [path for _, path, _ in wire.asked[asked:] if "rewards" in path] == []
