@@ -14,7 +14,7 @@ class ModelDeployed(WireModel):
     revision: str = Field(min_length=1, max_length=64, description="of the model that serves now, e.g. 3f9a2c81")
     uri: str = Field(min_length=1, max_length=2048, description="where its artifact lies")
     sha256: str | None = Field(default=None, pattern=r"^[0-9a-f]{64}$", description="null: not checked")
-    previous_revision: str | None = Field(default=None, max_length=64, description="served before; null: none is known")
+    previous_revision: str | None = Field(default=None, max_length=64, description="stays warm beside it; null: none")
     routing_mode: Literal["service", "gateway"] = Field(default="service", description="who splits the traffic")
     canary_weights: list[Annotated[int, Field(ge=0, le=100)]] = Field(
         default_factory=list,

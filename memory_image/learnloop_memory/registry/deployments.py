@@ -3,8 +3,10 @@
 from learnloop_api import names
 from learnloop_api.wire.deployment import ModelDeployed
 from learnloop_memory.experience.outbox import EventOutbox
+from learnloop_memory.ids import uuid7
 from learnloop_memory.store.database import Database
 
+_LOCK = "SELECT pg_advisory_xact_lock(hashtextextended($1, 0))"
 _HISTORY = """
 SELECT payload FROM event_outbox WHERE namespace = $1 AND subject = $2 ORDER BY created_at DESC, message_id LIMIT $3
 """
@@ -18,16 +20,21 @@ class Deployments:
         self._outbox = outbox
 
     async def put(self, namespace: str, event: ModelDeployed) -> bool:
-        """Keeps one change; False when it is known. A revision that comes to serve again later is a change anew.
+        """Keeps a change; False when that revision is what serves already, as far as is known here.
+
+        So it may be told any number of times, and a revision that comes to serve again later is a change anew.
 
         Raises:
             Unavailable: nothing was written.
         """
-        when = event.deployed_at.isoformat()
-        message_id = f"{namespace}/deployed/{event.model_deployment}/{event.revision}/{when}"
+        subject = _subject(namespace, event)
         async with self._db.tenant(namespace) as connection:
-            body = event.model_dump_json().encode()
-            return await self._outbox.put(connection, namespace, _subject(namespace, event), message_id, body)
+            await connection.execute(_LOCK, subject)
+            rows = await connection.fetch(_HISTORY, namespace, subject, 1)
+            if rows and ModelDeployed.model_validate_json(rows[0]["payload"]).revision == event.revision:
+                return False
+            identity = f"{namespace}/deployed/{uuid7()}"
+            return await self._outbox.put(connection, namespace, subject, identity, event.model_dump_json().encode())
 
     async def history(self, namespace: str, deployment: str, limit: int) -> list[ModelDeployed]:
         """The newest changes of one ModelDeployment, newest first."""

@@ -16,6 +16,7 @@ from learnloop_operator.adapters.kube import KubeClient
 from learnloop_operator.adapters.kube_errors import Conflict, Forbidden, Invalid, KubeError, NotOurs, Stale
 from learnloop_operator.adapters.reads import Reader
 from learnloop_operator.controllers.drafts import Drafts
+from learnloop_operator.controllers.herald import Herald
 from learnloop_operator.core import conditions
 from learnloop_operator.core.owner import controller_uid
 from learnloop_operator.core.plan import Manifest, ObjectRef, Plan
@@ -37,6 +38,8 @@ class Applier:
     """Where children that the snapshot does not hold are looked for; None: always live."""
     drafts: Drafts = field(default_factory=Drafts)
     """Statuses that can wait."""
+    herald: Herald | None = None
+    """Who tells the data plane what serves; None: nobody does."""
 
     async def apply(self, kind: ResourceKind, snapshot: Snapshot, plan: Plan, *, cached: bool = False) -> None:
         """Everything the plan wants.
@@ -70,6 +73,8 @@ class Applier:
         if not plan.status_first:
             await self._status(kind, snapshot, plan.status, manager, exact=cached)
             self._tell(kind, snapshot, plan)
+        if plan.serving is not None and self.herald is not None:
+            self.herald.say(snapshot.namespace, plan.serving)
 
     def _tell(self, kind: ResourceKind, snapshot: Snapshot, plan: Plan) -> None:
         for entry in plan.audit:

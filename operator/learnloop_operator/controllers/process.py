@@ -26,6 +26,7 @@ from learnloop_operator.adapters.settings import Settings
 from learnloop_operator.controllers import wiring
 from learnloop_operator.controllers.apply import Applier
 from learnloop_operator.controllers.fast_lane import FastLane
+from learnloop_operator.controllers.herald import Herald
 from learnloop_operator.controllers.registry import controllers
 from learnloop_operator.controllers.runtime import Runtime
 from learnloop_operator.controllers.services import Services, utc_now
@@ -52,6 +53,7 @@ class Operator:
         self.claims = Claims(self.kube, f"{settings.system_namespace}/{settings.lease_name}")
         self.reads = Reads(self.kube, cache, settings.watch_namespaces)
         self.data_plane = DataPlane(settings.data_url, settings.token_file)
+        self.herald = Herald(self.data_plane)
         self.recorder = Recorder(self.kube, settings.pod_name)
         self.prometheus = Prometheus(settings.prometheus_url)
         self.pods = PodMetrics()
@@ -67,6 +69,7 @@ class Operator:
                 Audit(self.metrics.decisions),
                 self.reads,
                 self.services.drafts,
+                self.herald,
             ),
             self.data_plane,
             self.leadership,
@@ -98,6 +101,7 @@ class Operator:
             "claims": self._claim(),
             "fast lane": self.lane.run(self._breached, lambda: self.leadership.held),
             "events": self.recorder.run(),
+            "herald": self.herald.run(),
             "liveness": self._liveness(),
             "stop": self.stopping.wait(),
         }

@@ -41,6 +41,8 @@ class Plan:
     apply: tuple[Manifest, ...] = ()
     delete: tuple[ObjectRef, ...] = ()
     calls: tuple["Call", ...] = ()
+    serving: "Call | None" = None
+    """What the data plane is to be told when it answers; no pass waits for it."""
     events: tuple[Notice, ...] = ()
     audit: tuple[Manifest, ...] = ()
     """What people decided and what became of it: lines of the audit log."""

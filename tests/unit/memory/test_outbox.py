@@ -46,10 +46,11 @@ async def test_a_promotion_told_while_nats_is_away_is_published_once_when_it_is_
 
 async def test_what_served_when_is_on_record_and_another_namespace_does_not_see_it(api: Api) -> None:
     later = {**EXAMPLE, "revision": "99ffee00", "deployed_at": "2026-02-01T12:00:00Z"}
-    for body in (EXAMPLE, later):
-        await api.call("PUT", PATH, json=body)
+    again = {**EXAMPLE, "deployed_at": "2026-02-02T12:00:00Z"}
+    news = [(await api.call("PUT", PATH, json=body))["new"] for body in (EXAMPLE, again, later, later, again)]
+    assert news == [True, False, True, False, True], "told twice is one change; served again is another"
     told = (await api.call("GET", PATH))["deployed"]
-    assert [item["revision"] for item in told] == ["99ffee00", EXAMPLE["revision"]]
+    assert [item["revision"] for item in told] == [EXAMPLE["revision"], "99ffee00", EXAMPLE["revision"]]
     assert (await api.call("GET", PATH, namespace="team-b"))["deployed"] == []
     refused = await api.call("PUT", "/api/v1/models/other/deployed", 422, json=EXAMPLE)
     assert refused["error"]["field"] == "model_deployment"

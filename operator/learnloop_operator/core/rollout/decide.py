@@ -22,6 +22,7 @@ from learnloop_operator.core.rollout.render import (
     routing,
 )
 from learnloop_operator.core.rollout.report import status
+from learnloop_operator.core.rollout.serving import serving
 from learnloop_operator.core.rollout.state import Arm, State, load, observe
 from learnloop_operator.core.rollout.table import table_for
 from learnloop_operator.core.rollout.transitions import move
@@ -79,6 +80,7 @@ def decide(snapshot: Snapshot) -> Plan:
         status=said,
         apply=(*_routes(snapshot, result.state, table), *_children(snapshot, result.state, wanted)),
         delete=deletes,
+        serving=serving(snapshot, result.state, result.sentence),
         events=(
             *result.events,
             *notices(before.reports, result.state.reports),
