@@ -22,7 +22,7 @@ async def test_a_trajectory_of_a_registered_agent_gets_its_reward(api: Api) -> N
     await api.call("PUT", "/api/v1/agents/walker", json={"reward_policy": "plain", "reward_policy_revision": "r1"})
     for index, value in enumerate((0.0, 10.0, 20.0)):
         answer = await api.call("POST", "/api/v1/trajectories", 202, json=trajectory(f"t{index}", "walker", value))
-        assert answer == {"trajectory_id": f"t{index}", "duplicate": False}
+        assert answer == {"trajectory_id": f"t{index}", "duplicate": False, "stored": True}
     stats = await _rewarded(api, "walker", 3)
     assert stats["trajectories"] == 3
     assert stats["recent_return_mean"] == stats["first_return_mean"] == 10.0
