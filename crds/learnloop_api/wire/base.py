@@ -15,7 +15,10 @@ class WireModel(BaseModel):
 def _aware(value: datetime) -> datetime:
     if value.tzinfo is None:
         raise ValueError("timestamp has no time zone: send RFC 3339 with an offset, e.g. 2026-01-31T12:00:00Z")
-    return value.astimezone(UTC)
+    try:
+        return value.astimezone(UTC)
+    except OverflowError:
+        raise ValueError("timestamp is before the year 1 or after 9999 in UTC: send a time of this era") from None
 
 
 Timestamp = Annotated[datetime, AfterValidator(_aware)]

@@ -132,7 +132,8 @@ def _measured(component: RewardComponent, episode: Episode) -> float | None:
 
 def _outcome(episode: Episode, key: str) -> float | None:
     value = episode.values.get(key)
-    return None if value is None else finite(f"values.{key}", value)
+    # A value stored under a secret's name was redacted and is text now: it counts as missing.
+    return finite(f"values.{key}", value) if isinstance(value, int | float) else None
 
 
 def finite(name: str, value: float) -> float:

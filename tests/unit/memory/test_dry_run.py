@@ -111,6 +111,13 @@ async def test_a_second_dry_run_at_a_time_is_told_to_come_later(api: Api) -> Non
     assert sorted(await asyncio.gather(ask(), ask())) == [200, 429]
 
 
+async def test_a_time_beyond_the_calendar_is_refused_with_the_field(api: Api) -> None:
+    body = {"policy": RETURN, "since": "9999-12-31T23:59:59-14:00"}
+    refused = await api.call("POST", "/api/v1/rewards/dry-run", 422, json=body)
+    assert refused["error"]["field"] == "since"
+    assert "send a time of this era" in refused["error"]["message"]
+
+
 async def test_a_dry_run_of_a_wrong_policy_is_refused_with_the_field(api: Api) -> None:
     wrong = {"components": [{"name": "a", "type": "success", "weight": 0.6}]}
     refused = await api.call("POST", "/api/v1/rewards/dry-run", 422, json={"policy": wrong})

@@ -60,6 +60,19 @@ async def test_a_reward_of_no_number_is_refused_with_field_value_and_fix(api: Ap
     assert "finite number; correct it" in refused["error"]["message"]
 
 
+async def test_a_measurement_under_a_secrets_name_is_missing_and_holds_nothing_up(api: Api) -> None:
+    spec = {
+        "components": [{"name": "odd", "type": "outcome", "key": "password", "weight": 1}],
+        "normalisation": {"method": "none"},
+    }
+    await _use(api, "odd", spec)
+    body = trajectory("odd-1", "odd")
+    body["outcome"]["values"] = {"password": 5.0}
+    await api.call("POST", "/api/v1/trajectories", 202, json=body)
+    [reward] = await _history(api, "odd", 1)
+    assert (reward["reward"], reward["confidence"]) == (0.0, 0.0)
+
+
 async def test_the_credit_of_each_step_adds_up_to_the_reward(api: Api) -> None:
     spec = {
         "components": [{"name": "return", "type": "environment", "weight": 1}],
