@@ -58,7 +58,8 @@ class Service:
         self.bus = Bus(config) if config.nats_url else None
         self.blobs = open_blobs(config.artifacts)
         self.artifacts = Artifacts(self.db, self.blobs)
-        self.runs = Runs(self.db, self.blobs, self.metrics)
+        self._events = EventOutbox(self.db, self.bus)
+        self.runs = Runs(self.db, self.blobs, self.metrics, self._events)
         self.auth = Authenticator(config)
         key = config.embedder_key.get_secret_value() if config.embedder_key else None
         self.embedder: Embedder = open_embedder(config.embedder, config.embedder_dimensions, key)
@@ -71,7 +72,6 @@ class Service:
         self.dry_run = DryRun(self.db)
         self.signals = SignalReader(self.db)
         self._rewards = RewardWorker(self.db, self.metrics, announce=self.bus is not None)
-        self._events = EventOutbox(self.db, self.bus)
         self.users = Users(self.db)
         self.user_feedback = UserFeedback(self.db, self.users, self._events)
         self.deployments = Deployments(self.db, self._events)

@@ -4,12 +4,12 @@ from typing import Annotated
 
 from fastapi import APIRouter, Header, Request, Response
 
-from learnloop_api import names
 from learnloop_api.wire.training import Heartbeat, Manifest, TrainingRun
 from learnloop_memory.api.artifacts import send
 from learnloop_memory.api.common import Caller, DigestHeader, NamePath, Svc, answer
 from learnloop_memory.errors import Invalid
 from learnloop_memory.registry.blobs import spooled
+from learnloop_memory.registry.runs import LAST_PHASES, status_subject
 
 router = APIRouter(prefix="/api/v1/training/runs", tags=["training"])
 MAX_STEP = 2**62
@@ -20,8 +20,10 @@ async def put_heartbeat(job: NamePath, body: Heartbeat, service: Svc, caller: Ca
     """Keeps the newest heartbeat; an older attempt's is ignored (accepted: false)."""
     _same_job(job, body.job)
     accepted = await service.runs.beat(caller.namespace, body)
-    if accepted and service.bus:
-        subject = f"{names.SUBJECT_TRAINING_STATUS}.{caller.namespace}.{job}"
+    if accepted and body.phase in LAST_PHASES:
+        service.arrived(caller.namespace)  # it waits in the outbox
+    elif accepted and service.bus:
+        subject = status_subject(caller.namespace, job)
         service.bus.publish_best_effort(subject, body.model_dump_json().encode())
     return answer({"accepted": accepted})
 

@@ -7,8 +7,10 @@ from uuid import UUID
 
 import orjson
 
+from learnloop_api import names
 from learnloop_api.wire.training import CheckpointInfo, Heartbeat, Manifest, TrainingRun
 from learnloop_memory.errors import ApiError, Unavailable
+from learnloop_memory.experience.outbox import EventOutbox
 from learnloop_memory.ids import uuid7
 from learnloop_memory.metrics import Metrics
 from learnloop_memory.registry.artifacts import Content
@@ -17,6 +19,7 @@ from learnloop_memory.store.database import Database
 
 log = logging.getLogger(__name__)
 KEEP_CHECKPOINTS = 2
+LAST_PHASES = ("done", "failed")
 
 # Monotone: an older incarnation of the gang never overwrites a newer one, nor an older moment of the same one.
 _BEAT = """
@@ -56,16 +59,21 @@ _DELETE = "DELETE FROM training_runs WHERE namespace = $1 AND job = $2"
 class Runs:
     """All runs of one data plane."""
 
-    def __init__(self, db: Database, blobs: BlobStore, metrics: Metrics) -> None:
+    def __init__(self, db: Database, blobs: BlobStore, metrics: Metrics, outbox: EventOutbox) -> None:
         self._db = db
+        self._outbox = outbox
         self._blobs = blobs
         self._metrics = metrics
 
     async def beat(self, namespace: str, beat: Heartbeat) -> bool:
-        """Keeps a heartbeat; False when a newer one is already there."""
+        """Keeps a heartbeat; False when a newer one is already there. The last one of an attempt becomes an event."""
         async with self._db.tenant(namespace) as connection:
             before = await connection.fetchrow(_LOCK, namespace, beat.job)
             kept = await connection.fetchval(_BEAT, namespace, beat.job, beat.attempt, beat.at, beat.model_dump_json())
+            if kept and beat.phase in LAST_PHASES:
+                subject = status_subject(namespace, beat.job)
+                identity = f"{namespace}/status/{beat.job}/{beat.attempt}/{beat.phase}"
+                await self._outbox.put(connection, namespace, subject, identity, beat.model_dump_json().encode())
         if before is None or before["phase"] is None:
             self._metrics.training(namespace, "started")
         if kept and beat.phase == "failed" and (before is None or before["phase"] != "failed"):
@@ -165,6 +173,11 @@ class Runs:
                 await self._blobs.delete(row["checkpoint_path"])
             except Unavailable:
                 log.warning("checkpoint blob %s could not be removed", row["checkpoint_path"])
+
+
+def status_subject(namespace: str, job: str) -> str:
+    """Where the heartbeats of one run are published."""
+    return f"{names.SUBJECT_TRAINING_STATUS}.{namespace}.{job}"
 
 
 def _info(row: Any) -> CheckpointInfo:

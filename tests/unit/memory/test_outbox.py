@@ -1,4 +1,4 @@
-"""model.deployed: written once, published at least once, seen once."""
+"""What goes through the outbox: written once, published at least once, seen once."""
 
 import json
 from collections.abc import Callable
@@ -16,7 +16,7 @@ EXAMPLE = events.EVENTS[names.SUBJECT_MODEL_DEPLOYED][1]
 PATH = "/api/v1/models/walker/deployed"
 
 
-async def test_a_promotion_told_while_nats_is_away_is_published_once_when_it_is_back(
+async def test_what_is_told_while_nats_is_away_is_published_once_when_it_is_back(
     migrated: Callable[[str], str], tmp_path: Path, tmp_path_factory: pytest.TempPathFactory, port: int
 ) -> None:
     server = Nats(tmp_path_factory.mktemp("nats-outbox"), port).start()
@@ -24,6 +24,9 @@ async def test_a_promotion_told_while_nats_is_away_is_published_once_when_it_is_
         server.kill()
         assert (await api.call("PUT", PATH, json=EXAMPLE))["new"] is True
         assert (await api.call("PUT", PATH, json=EXAMPLE))["new"] is False
+        ended = {**events.EVENTS[names.SUBJECT_TRAINING_STATUS][1], "phase": "done"}
+        for _ in range(2):
+            await api.call("PUT", f"/api/v1/training/runs/{ended['job']}/heartbeat", json=ended)
         server.start()
 
         async def published() -> bool:
@@ -39,7 +42,9 @@ async def test_a_promotion_told_while_nats_is_away_is_published_once_when_it_is_
         js = client.jetstream(timeout=START_SECONDS)
         message = await js.get_last_msg("RL_TRAINING", f"{names.SUBJECT_MODEL_DEPLOYED}.team-a.walker")
         assert json.loads(message.data or b"")["revision"] == EXAMPLE["revision"]
-        assert (await js.stream_info("RL_TRAINING")).state.messages == 1
+        last = await js.get_last_msg("RL_TRAINING", f"{names.SUBJECT_TRAINING_STATUS}.team-a.{ended['job']}")
+        assert json.loads(last.data or b"")["phase"] == "done"
+        assert (await js.stream_info("RL_TRAINING")).state.messages == 2
         await client.close()
     server.kill()
 
