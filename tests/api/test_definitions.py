@@ -52,7 +52,7 @@ def test_applying_the_definitions_again_changes_nothing(kube: Any) -> None:
     [
         ("la", "keeps one agent's loop turning"),
         ("tjob.spec.ppo.gaeLambda", "generalised advantage estimation"),
-        ("rp.spec.components.type", "1 when the task succeeded"),
+        ("rp.spec.components.type", "1 when the task was completed"),
         ("mdep.spec.rollout.steps", "One step up."),
         ("mdep.status.blockedRevision", "learnloop.dev/retry"),
         ("memsvc.spec.dsnSecretRef", "vector extension"),
