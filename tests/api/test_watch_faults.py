@@ -5,6 +5,7 @@ import re
 from pathlib import Path
 from typing import Any
 
+from crash_world import revision
 from live_world import live_world
 from stream_proxy import PASSING, StreamProxy
 
@@ -55,13 +56,20 @@ async def test_a_process_whose_watch_is_silent_says_so_ends_and_is_replaced(api_
         await world.wish(1)
         await world.until("a canary", lambda status: bool(status.get("weight")))
         operator.proxy.stall("modeldeployments")
-        # What is in motion is looked at live and goes on; the next wish is heard by nobody.
-        await world.serves(1)
+        # What is in motion is looked at live: another wish is heard without the watch, and answered with a write.
         await world.wish(2)
+        await world.until("the next canary", lambda status: _canary(status) == revision(2))
+        assert operator.codes == []
         await world.until("the end of the process", lambda _: bool(operator.codes))
         operator.proxy.wake()
         assert operator.codes == [1]
         silent = re.findall(r"not awake: the ModelDeployment watch has delivered nothing for (\d+) s", operator.said)
         assert len(silent) == 1
         assert int(silent[0]) <= LIMIT_SECONDS + 5
-        await world.serves(2)
+        assert _canary((await world.object())["status"]) == revision(2)
+        await world.wish(3)
+        await world.until("the next canary", lambda status: _canary(status) == revision(3))
+
+
+def _canary(status: dict[str, Any]) -> str:
+    return str((status.get("canary") or {}).get("revision"))

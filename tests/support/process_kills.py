@@ -2,8 +2,9 @@
 
     python tests/support/process_kills.py [--kubeconfig FILE] [--kills N]
 
-The N kills are spread over the writes of a rollout in four steps, in turns just before the API server sees the write
-and just after it has done it; each time a new process goes on. The end must be the end of an undisturbed run.
+N writes of a rollout in four steps, one after another, each end the process that sends them: in turns just before the
+API server sees the write and just after it has done it. Each time a new process goes on, and the end must be the end of
+an undisturbed run.
 """
 
 import argparse
