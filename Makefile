@@ -5,7 +5,7 @@ VENV := .venv
 PYTHON := $(VENV)/bin/python
 export PATH := $(CURDIR)/$(VENV)/bin:$(PATH)
 
-.PHONY: help demo test lint unit ranks learn api crash-sweep e2e crds lock bench-failover bench-statistics bench-memory bench-rollback bench-operator cluster cluster-down images clean bench-trainer bench-algorithms
+.PHONY: help demo test lint unit service ranks learn api crash-sweep e2e crds lock bench-failover bench-statistics bench-memory bench-rollback bench-operator cluster cluster-down images clean bench-trainer bench-algorithms
 
 help: ## this list
 	@grep -hE '^[a-z][a-z0-9-]*:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -16,7 +16,7 @@ $(VENV)/.ready: requirements/dev.txt pyproject.toml hack/venv
 demo: ## the whole story on a real Kubernetes: made on the spot, or CONTEXT=name for your own
 	@python3 hack/demo
 
-test: lint unit ranks learn api e2e ## everything below, on a real Kubernetes made on the spot
+test: lint unit service ranks learn api e2e ## everything below, on a real Kubernetes made on the spot
 
 lint: $(VENV)/.ready ## ruff, mypy --strict, import contracts, generated files up to date
 	ruff check .
@@ -27,6 +27,9 @@ lint: $(VENV)/.ready ## ruff, mypy --strict, import contracts, generated files u
 
 unit: $(VENV)/.ready ## no cluster, under a minute
 	hack/unit
+
+service: $(VENV)/.ready ## the data plane and the SDK on real PostgreSQL, NATS and S3 servers: no cluster, two minutes
+	env -u PYTHONDONTWRITEBYTECODE pytest tests/service -n "$${SERVICE_PROCESSES:-auto}" --dist loadfile
 
 ranks: $(VENV)/.ready ## two training processes that are killed, stopped and started again: no cluster, a minute
 	pytest tests/ranks

@@ -13,7 +13,9 @@ settings.load_profile("quick")
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
-    """Give each process whole directories: the servers, renderings and models of one are made once, not per process."""
+    """With `--dist loadscope` each process gets whole directories: renderings and models of one are made once."""
+    if config.getvalue("dist") != "loadscope":
+        return None
     from xdist.scheduler import LoadScopeScheduling
 
     class ByDirectory(LoadScopeScheduling):  # type: ignore[misc]

@@ -1,4 +1,4 @@
-"""The events' JSON Schemas: up to date, valid 2020-12, served, and of one mind with the models."""
+"""The events' JSON Schemas: up to date, valid 2020-12, and of one mind with the models."""
 
 import json
 
@@ -6,8 +6,6 @@ import pytest
 from jsonschema import Draft202012Validator
 
 from learnloop_api import events
-
-from .conftest import Api
 
 
 def test_the_files_are_what_the_models_say() -> None:
@@ -25,14 +23,3 @@ def test_a_schema_is_2020_12_described_and_takes_its_own_example(subject: str) -
     assert document["description"]
     first = document["required"][0]
     assert not validator.is_valid({key: value for key, value in example.items() if key != first})
-
-
-async def test_schemas_are_served_under_their_subjects(api: Api) -> None:
-    listed = (await api.call("GET", "/api/v1/schemas"))["schemas"]
-    assert [item["subject"] for item in listed] == list(events.EVENTS)
-    for item in listed:
-        answer = await api.call("GET", item["href"])
-        assert answer.headers["content-type"] == "application/schema+json"
-        assert answer.json() == events.schema(item["subject"])
-    refused = await api.call("GET", "/api/v1/schemas/agent.rl.nothing.v1", 404)
-    assert "agent.rl.trajectory.v1" in refused["error"]["message"]

@@ -1,4 +1,3 @@
-import asyncio
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -18,33 +17,6 @@ async def play(loop: Learnloop, count: int = 1, **metadata: str) -> None:
             episode.record(1, 1.0, terminated=True, observation=[0.0, 1.0])
 
 
-async def test_trajectories_go_to_jetstream_under_their_namespace_and_id(learn: Make, broker: Any) -> None:
-    loop = learn(nats_url=broker.url, namespace="team-a")
-    await play(loop, 20)
-    assert await loop.flush(60) == 0
-    messages = await broker.messages()
-    assert len(messages) == 20
-    for subject, message_id, payload in messages:
-        assert subject == "agent.rl.trajectory.v1.team-a.cart"
-        assert message_id == f"team-a/{Trajectory.model_validate_json(payload).trajectory_id}"
-
-
-async def test_nothing_is_lost_or_doubled_while_nats_is_killed_and_restarted(learn: Make, broker: Any) -> None:
-    loop = learn(nats_url=broker.url)
-    await play(loop, 5)
-    await loop.flush(60)
-    broker.kill()
-    await play(loop, 10)
-    await asyncio.sleep(0.3)
-    assert loop.recorder is not None
-    assert loop.recorder.pending == 10
-    await asyncio.to_thread(broker.start)
-    await play(loop, 5)
-    assert await loop.flush(60) == 0
-    identifiers = [message_id for _, message_id, _ in await broker.messages()]
-    assert len(identifiers) == len(set(identifiers)) == 20
-
-
 async def test_while_nats_is_away_the_data_plane_takes_trajectories(
     learn: Make, data_plane: Any, free_port: int
 ) -> None:
@@ -52,14 +24,6 @@ async def test_while_nats_is_away_the_data_plane_takes_trajectories(
     await play(loop, 3)
     assert await loop.flush(60) == 0
     assert len(data_plane.bodies()) == loop.counters.trajectories_delivered_by_http == 3
-
-
-async def test_a_trajectory_larger_than_nats_takes_goes_by_http(learn: Make, broker: Any, data_plane: Any) -> None:
-    loop = learn(nats_url=broker.url, data_url=data_plane.url)
-    async with loop.episode("t", external=True) as episode:
-        episode.record("a", 0.0, observation="x" * 1_100_000)
-    assert await loop.flush(60) == 0
-    assert len(data_plane.bodies()) == 1
 
 
 async def test_a_busy_data_plane_is_asked_again(learn: Make, data_plane: Any) -> None:

