@@ -79,6 +79,7 @@ class Network:
         self.gradient = torch.zeros_like(self.vector)
         self.mean, self.square = torch.zeros_like(self.vector), torch.zeros_like(self.vector)
         self.updates = 0
+        self.fixed: dict[str, Floats] = {}  # constants that go with the parameters into the exported policy
         self._count = torch.zeros((), device=device)  # the same number, where the fused kernel wants it
         self.leaves = {name: view.detach().requires_grad_() for name, view in self.views(self.vector).items()}
         for name, view in self.views(self.gradient).items():

@@ -32,6 +32,7 @@ from learnloop_trainer.errors import ExportError
 from learnloop_trainer.evaluation import Policy, World, collect, estimate, play
 from learnloop_trainer.export import OnnxPolicy, build, check
 from learnloop_trainer.networks import Network, forward
+from learnloop_trainer.normalising import normalised
 from learnloop_trainer.order import Order
 from learnloop_trainer.randomness import Split
 from learnloop_trainer.reporter import Reporter, say
@@ -64,7 +65,8 @@ def trained(
 
     def outputs(observation: Observations) -> NDArray[np.float32]:
         with torch.no_grad():
-            batch = torch.from_numpy(np.ascontiguousarray(observation)).to(network.vector.device)
+            seen = np.ascontiguousarray(normalised(network.fixed, observation))
+            batch = torch.from_numpy(seen).to(network.vector.device)
             hierarchical = algorithm in CHOOSERS
             result = (
                 hierarchical_dqn.greedy(network.leaves, batch)
@@ -74,7 +76,7 @@ def trained(
             if bounds is None:
                 logits = np.asarray(result.cpu().numpy())
                 return logits if shield is None else shield.mask(observation, logits)
-            action = bounds.scale(np.asarray(torch.tanh(result[:, : len(bounds.low)]).cpu().numpy()))
+            action = bounds.greedy(np.asarray(result.cpu().numpy()))
             return action if shield is None else np.asarray(shield.project(observation, action)[0], dtype=np.float32)
 
     return outputs
@@ -84,7 +86,7 @@ def graph(learner: Learner, algorithm: str, facts: Mapping[str, str], shield: Sh
     """The learner's policy as an ONNX graph with these facts in its metadata."""
     head, activation = HEADS[algorithm]
     bounds, chooser = learner.environment.bounds, CHOOSERS.get(algorithm)
-    return build(learner.network.arrays(), head, activation, facts, bounds, shield, chooser)
+    return build(learner.network.arrays() | learner.network.fixed, head, activation, facts, bounds, shield, chooser)
 
 
 def recorded(order: Order, store: Store, width: int) -> Observations:

@@ -49,6 +49,11 @@ class PpoParameters(Resource):
     entropy_coefficient: float = Field(default=0.01, ge=0, le=1, description="Weight of the entropy bonus.")
     value_coefficient: float = Field(default=0.5, ge=0, le=10, description="Weight of the value loss.")
     max_gradient_norm: float = Field(default=0.5, gt=0, le=100, description="Gradients are clipped to this norm.")
+    normalise_observations: bool = Field(
+        default=False,
+        description="Networks see observations less their running mean, in units of their running deviation; both are "
+        "part of the exported policy.",
+    )
     environments: int = Field(
         default=64, ge=1, le=4096, description="Parallel environments over all ranks together; at least one per rank."
     )

@@ -5,7 +5,8 @@ import pytest
 import torch
 
 from learnloop_api.kinds.algorithms import DqnParameters, PpoParameters
-from learnloop_trainer.algorithms import dqn, ppo
+from learnloop_trainer.algorithms import dqn, heads, ppo
+from learnloop_trainer.environments.base import Bounds
 from learnloop_trainer.networks import Network
 from learnloop_trainer.randomness import Draws, Purpose, generator, words
 from learnloop_trainer.replay import Transitions
@@ -35,13 +36,52 @@ def test_ppos_gradient_is_autograds(actions: int, hidden: list[int], dual_clip: 
     random = torch.Generator().manual_seed(1)
     draw = lambda *shape: torch.randn(shape, generator=random)  # noqa: E731
     parameters = PpoParameters(hidden=hidden, dual_clip=dual_clip)
-    network = shaken(ppo.init(parameters, 4, actions, 0, CPU))
+    head = heads.Categorical(actions)
+    network = shaken(ppo.init(parameters, 4, head, 0, CPU))
     action, log_prob = torch.arange(COUNT) % actions, draw(COUNT) * 0.5 - np.log(actions)  # most ratios are clipped
     batch = ppo.Batch(draw(COUNT, 4), action, log_prob, draw(COUNT), draw(COUNT))
-    expected = by_autograd(network, ppo.loss(network.leaves, batch, parameters))
+    expected = by_autograd(network, ppo.loss(network.leaves, head, batch, parameters))
     with torch.inference_mode():
-        ppo.Gradients(network, parameters).compute(batch, COUNT)
+        ppo.Gradients(network, head, parameters).compute(batch, COUNT)
     assert torch.allclose(network.gradient, expected, atol=1e-6)
+
+
+@pytest.mark.parametrize("choices", [0, 3])
+def test_ppos_gradient_is_autograds_with_numbers_for_actions_and_with_a_choice_beside_them(choices: int) -> None:
+    random = torch.Generator().manual_seed(1)
+    draw = lambda *shape: torch.randn(shape, generator=random)  # noqa: E731
+    ends = np.arange(1, 4 if choices else 3, dtype=np.float32)
+    bounds = Bounds(-ends, ends, choices)
+    head: heads.Head = heads.Hybrid(bounds) if choices else heads.Gaussian(bounds)
+    parameters = PpoParameters(hidden=[9, 7], entropy_coefficient=0.1)
+    network = shaken(ppo.init(parameters, 4, head, 0, CPU))
+    network.views(network.vector)["log_deviation"][0] = heads.MOST + 1  # beyond its limit: gets no gradient
+    action = draw(COUNT, len(ends))
+    if choices:
+        action[:, 0] = torch.arange(COUNT) % choices
+    seen = draw(COUNT, 4)
+    outputs = ppo.forward(network.leaves, "policy", "tanh", seen)
+    log_prob = head.log_prob(network.leaves, outputs, action).detach() + 0.3 * draw(COUNT)
+    batch = ppo.Batch(seen, action, log_prob, draw(COUNT), draw(COUNT))
+    expected = by_autograd(network, ppo.loss(network.leaves, head, batch, parameters))
+    with torch.inference_mode():
+        ppo.Gradients(network, head, parameters).compute(batch, COUNT)
+    assert torch.allclose(network.gradient, expected, atol=1e-5)
+    by_deviation = network.views(network.gradient)["log_deviation"]
+    assert by_deviation[0] == 0
+    assert (by_deviation[1:] != 0).all()
+
+
+def test_densities_are_those_of_torchs_distributions() -> None:
+    bounds = Bounds(-np.ones(3, dtype=np.float32), np.ones(3, dtype=np.float32), 4)
+    head, random = heads.Hybrid(bounds), torch.Generator().manual_seed(1)
+    outputs, numbers = torch.randn((7, 6), generator=random), torch.randn((7, 2), generator=random)
+    leaves, chosen = {"log_deviation": torch.tensor([-0.5, 0.7])}, torch.arange(7) % 4
+    normal = torch.distributions.Normal(outputs[:, 4:], leaves["log_deviation"].exp())
+    choice = torch.distributions.Categorical(logits=outputs[:, :4])
+    expected = normal.log_prob(numbers).sum(1) + choice.log_prob(chosen)
+    assert torch.allclose(head.log_prob(leaves, outputs, torch.cat((chosen[:, None], numbers), 1)), expected)
+    assert torch.allclose(head.entropy(leaves, outputs), normal.entropy().sum(1) + choice.entropy())
 
 
 def test_dqns_gradient_is_autograds_and_importance_weights_multiply_the_squares() -> None:
@@ -64,7 +104,7 @@ def test_dqns_gradient_is_autograds_and_importance_weights_multiply_the_squares(
 
 
 def test_only_parameters_of_one_shape_side_by_side_make_a_stack() -> None:
-    network = ppo.init(PpoParameters(hidden=[8]), 4, 2, 0, CPU)
+    network = ppo.init(PpoParameters(hidden=[8]), 4, heads.Categorical(2), 0, CPU)
     both = neighbours(network, network.vector, ["policy.0.weight", "value.0.weight"])
     assert torch.equal(both[1], network.leaves["value.0.weight"])
     for names in (["value.0.weight", "policy.0.weight"], ["policy.1.weight", "value.1.weight"]):

@@ -9,6 +9,7 @@ import torch
 
 from learnloop_api.kinds.algorithms import DqnParameters, PpoParameters
 from learnloop_trainer.algorithms import Learner, Occasion, dqn, learner, ppo
+from learnloop_trainer.algorithms.heads import Categorical
 from learnloop_trainer.environments import Step, make
 from learnloop_trainer.errors import NumericError
 from learnloop_trainer.evaluation import play
@@ -24,7 +25,7 @@ CPU = torch.device("cpu")
 class Identity:
     """Reward 1 for naming the number seen; episodes of 4 steps."""
 
-    observations, actions = 3, 3
+    observations, actions, bounds = 3, 3, None
 
     def __init__(self, members: range, poison: float = 0.0) -> None:
         self.members, self._random, self._poison = members, np.random.default_rng(0), poison
@@ -108,14 +109,14 @@ def test_the_double_q_target_takes_the_online_networks_action_and_the_target_net
 
 
 def test_the_first_ppo_loss_is_minus_the_advantages_plus_value_and_entropy_terms() -> None:
-    parameters = PpoParameters(hidden=[4])
-    network = ppo.init(parameters, 3, 2, 0, CPU)
+    parameters, head = PpoParameters(hidden=[4]), Categorical(2)
+    network = ppo.init(parameters, 3, head, 0, CPU)
     network.vector.zero_()  # uniform policy, value 0
     half = torch.full((5,), float(np.log(0.5)))
     advantage, target = torch.tensor([1.0, -2, 3, 0, 5]), torch.arange(5.0)
     batch = ppo.Batch(torch.zeros(5, 3), torch.tensor([0, 1, 0, 1, 0]), half, advantage, target)
     expected = -advantage.sum() + 0.25 * target.square().sum() - 0.01 * 5 * np.log(2)
-    assert ppo.loss(network.leaves, batch, parameters).item() == pytest.approx(float(expected), rel=1e-6)
+    assert ppo.loss(network.leaves, head, batch, parameters).item() == pytest.approx(float(expected), rel=1e-6)
 
 
 def test_adam_on_the_flat_vector_is_the_papers_algorithm_1_with_a_clipped_gradient() -> None:

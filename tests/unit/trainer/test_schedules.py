@@ -8,6 +8,7 @@ import torch
 
 from learnloop_api.kinds.algorithms import PpoParameters
 from learnloop_trainer.algorithms import ppo
+from learnloop_trainer.algorithms.heads import Categorical
 from learnloop_trainer.groups import Alone
 from learnloop_trainer.order import Order
 from learnloop_trainer.schedules import between, decayed
@@ -43,7 +44,8 @@ def test_an_order_narrows_ppos_clip_range_and_sets_its_step_size(make_order: Cal
 
 
 def test_a_huge_ratio_on_a_bad_action_weighs_no_more_than_the_dual_clip() -> None:
-    network = ppo.init(PpoParameters(hidden=[4]), 3, 2, 0, CPU)
+    head = Categorical(2)
+    network = ppo.init(PpoParameters(hidden=[4]), 3, head, 0, CPU)
     network.vector.zero_()
     seen, value = torch.zeros(1, 3), torch.zeros(1)
     rare = torch.full((1,), -10.0)  # the policy that acted thought this action very unlikely
@@ -51,7 +53,7 @@ def test_a_huge_ratio_on_a_bad_action_weighs_no_more_than_the_dual_clip() -> Non
 
     def loss(dual_clip: float | None) -> float:
         parameters = PpoParameters(hidden=[4], dual_clip=dual_clip, entropy_coefficient=0.0)
-        return float(ppo.loss(network.leaves, batch, parameters).detach())
+        return float(ppo.loss(network.leaves, head, batch, parameters).detach())
 
     assert loss(None) > 1000
     assert loss(3.0) == pytest.approx(3.0)

@@ -19,11 +19,14 @@ Deviations, all deliberate:
 - A truncated episode bootstraps from the value of its real last observation; only termination means zero.
 - Values and old log-probabilities are computed in one pass after the rollout; the actor itself is numpy.
 - Policy and value function share no layer. No value clipping, no early stop by KL.
+- The policy's distribution follows from the environment's actions (see `heads`): categorical, squashed Gaussian with a
+  deviation that does not depend on the state, or both. A squashed action's density has a factor that cancels in r_t.
 - The gradient is written out by hand (Gradients); the tests compare it with autograd's of the equation above.
 """
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
@@ -31,11 +34,13 @@ from numpy.typing import NDArray
 
 from learnloop_api.kinds.algorithms import PpoParameters
 from learnloop_trainer.algorithms.base import Arrays, Experience, Occasion
+from learnloop_trainer.algorithms.heads import Head, fitting
 from learnloop_trainer.environments import VectorEnvironment
 from learnloop_trainer.environments.base import Observations
 from learnloop_trainer.networks import Floats, Network, dense, forward, forward_numpy, side_by_side
+from learnloop_trainer.normalising import Normaliser
 from learnloop_trainer.numerics import require_finite
-from learnloop_trainer.randomness import Purpose, generator, gumbels
+from learnloop_trainer.randomness import Purpose, generator
 from learnloop_trainer.schedules import between, decayed
 from learnloop_trainer.stacks import Stack
 
@@ -46,9 +51,9 @@ ACTIVATION = "tanh"
 class Rollout:
     """`horizon` steps of this rank's environments; leading axes [horizon, environments]."""
 
-    observation: Observations  # [..., observations]
+    observation: Observations  # [..., observations], as the networks see them
     successor: Observations  # [..., observations], the true next state
-    action: NDArray[np.int64]
+    action: NDArray[Any]  # as the head keeps them
     reward: Floats
     terminated: NDArray[np.bool_]
     truncated: NDArray[np.bool_]
@@ -74,16 +79,16 @@ class Batch:
         return map(Batch, *(getattr(self, field).split(sizes) for field in self.__slots__))
 
 
-def init(parameters: PpoParameters, observations: int, actions: int, seed: int, device: torch.device) -> Network:
-    """Fresh policy and value networks; a nearly uniform first policy."""
+def init(parameters: PpoParameters, observations: int, head: Head, seed: int, device: torch.device) -> Network:
+    """Fresh policy and value networks; a nearly uniform first policy, or one around the middle of its bounds."""
     sizes = [observations, *parameters.hidden]
-    policy, value = dense("policy", [*sizes, actions], 0.01, seed, 0), dense("value", [*sizes, 1], 1.0, seed, 1)
-    return Network(side_by_side(policy, value), device)
+    policy, value = dense("policy", [*sizes, head.outputs], 0.01, seed, 0), dense("value", [*sizes, 1], 1.0, seed, 1)
+    return Network(side_by_side(policy, value) | head.parameters(), device)
 
 
-def act(policy: Mapping[str, Floats], observation: Observations, noise: Floats) -> NDArray[np.int64]:
-    """Sample actions [n] for observations [n, observations] with Gumbel noise [n, actions]."""
-    return np.asarray((forward_numpy(policy, "policy", ACTIVATION, observation) + noise).argmax(axis=1))
+def act(policy: Mapping[str, Floats], head: Head, observation: Observations, noise: Floats) -> NDArray[Any]:
+    """Sample actions, as the head keeps them, for observations [n, observations] with the head's noise."""
+    return head.draw(policy, forward_numpy(policy, "policy", ACTIVATION, observation), noise)
 
 
 def advantages(rollout: Rollout, value: Floats, successor_value: Floats, discount: float, gae_lambda: float) -> Floats:
@@ -97,43 +102,43 @@ def advantages(rollout: Rollout, value: Floats, successor_value: Floats, discoun
     return result
 
 
-def loss(leaves: Mapping[str, torch.Tensor], batch: Batch, parameters: PpoParameters) -> torch.Tensor:
+def loss(leaves: Mapping[str, torch.Tensor], head: Head, batch: Batch, parameters: PpoParameters) -> torch.Tensor:
     """The sum of the loss over the samples (not the mean: ranks add their sums up), as the paper has it.
 
     What `Gradients.compute` differentiates; here for the reader, and for the tests that compare with autograd.
     """
-    log_probs = torch.log_softmax(forward(leaves, "policy", ACTIVATION, batch.observation), dim=1)
+    outputs = forward(leaves, "policy", ACTIVATION, batch.observation)
     value = forward(leaves, "value", ACTIVATION, batch.observation).squeeze(1)
-    ratio = (log_probs.gather(1, batch.action.unsqueeze(1)).squeeze(1) - batch.log_prob).exp()
+    ratio = (head.log_prob(leaves, outputs, batch.action) - batch.log_prob).exp()
     clipped = ratio.clamp(1 - parameters.clip, 1 + parameters.clip)
     objective = torch.minimum(ratio * batch.advantage, clipped * batch.advantage)
     if parameters.dual_clip is not None:
         floor = torch.maximum(objective, parameters.dual_clip * batch.advantage)
         objective = torch.where(batch.advantage < 0, floor, objective)
     error = (value - batch.target).square().sum()
-    negative_entropy = (log_probs.exp() * log_probs).sum()
-    return (
-        0.5 * parameters.value_coefficient * error + parameters.entropy_coefficient * negative_entropy - objective.sum()
-    )
+    entropy = head.entropy(leaves, outputs).sum()
+    return 0.5 * parameters.value_coefficient * error - parameters.entropy_coefficient * entropy - objective.sum()
 
 
 class Gradients:
     """The gradient of `loss`, worked out by hand: policy and value function side by side, no autograd."""
 
-    def __init__(self, network: Network, parameters: PpoParameters) -> None:
+    def __init__(self, network: Network, head: Head, parameters: PpoParameters) -> None:
         """For this network; `parameters` give the weights of the terms."""
         last = len(parameters.hidden)
         self._trunk = Stack(network, ["policy", "value"], ACTIVATION, range(last), squash_last=True)
         self._policy = Stack(network, ["policy"], ACTIVATION, range(last, last + 1))
         self._value = Stack(network, ["value"], ACTIVATION, range(last, last + 1))
-        self._parameters = parameters
+        self._head, self._parameters = head.on(network), parameters
         self.clip = parameters.clip  # the caller narrows it where a schedule says so
 
     def compute(self, batch: Batch, count: int) -> None:
         """Put the gradient of `loss / count` in the network's flat gradient."""
         size, trunk = len(batch.action), self._trunk.forward(batch.observation)
-        logits, value = self._policy.forward(trunk[:1])[0], self._value.forward(trunk[1:])[0]
-        self._by_logits(logits, batch, self._policy.incoming(size)[0]).div_(count)
+        outputs, value = self._policy.forward(trunk[:1])[0], self._value.forward(trunk[1:])[0]
+        log_prob = self._head.evaluate(outputs, batch.action)
+        pull = self._by_log_prob(log_prob, batch).div_(count)
+        self._head.backward(pull, self._parameters.entropy_coefficient / count, self._policy.incoming(size)[0])
         error = torch.sub(value, batch.target.unsqueeze(1), out=self._value.incoming(size)[0])
         error.mul_(self._parameters.value_coefficient / count)
         into = self._trunk.incoming(size)
@@ -141,24 +146,18 @@ class Gradients:
         self._value.backward(size, into=into[1:])
         self._trunk.backward(size)
 
-    def _by_logits(self, logits: torch.Tensor, batch: Batch, out: torch.Tensor) -> torch.Tensor:
-        """With p the probabilities: -r A (onehot(a) - p) where the clip is not active, + c_e p (log p + H)."""
-        clip, action = self.clip, batch.action.unsqueeze(1)
-        log_probs = torch.log_softmax(logits, 1)
-        ratio = log_probs.gather(1, action).squeeze(1).sub_(batch.log_prob).exp_()
+    def _by_log_prob(self, log_prob: torch.Tensor, batch: Batch) -> torch.Tensor:
+        """-r A where the clip is not active, else 0 [n]; overwrites its first argument."""
+        ratio = log_prob.sub_(batch.log_prob).exp_()
         gain = ratio * batch.advantage
-        clipped = ratio.clamp_(1 - clip, 1 + clip).mul_(batch.advantage)
+        clipped = ratio.clamp_(1 - self.clip, 1 + self.clip).mul_(batch.advantage)
         active = gain <= clipped
         if self._parameters.dual_clip is not None:
             active &= (batch.advantage >= 0) | (gain >= self._parameters.dual_clip * batch.advantage)
-        pull = gain.mul_(active).neg_().unsqueeze(1)
-        probs = torch.exp(log_probs, out=out)
-        negative_entropy = (probs * log_probs).sum(1, keepdim=True)
-        log_probs.sub_(negative_entropy).mul_(self._parameters.entropy_coefficient).sub_(pull)
-        return probs.mul_(log_probs).scatter_add_(1, action, pull)
+        return gain.mul_(active).neg_()
 
 
-def prepare(network: Network, rollout: Rollout, parameters: PpoParameters, occasion: Occasion) -> Batch:
+def prepare(network: Network, head: Head, rollout: Rollout, parameters: PpoParameters, occasion: Occasion) -> Batch:
     """Old log-probabilities, normalised advantages and value targets of a rollout; samples in env-major order.
 
     Within torch.inference_mode.
@@ -170,7 +169,7 @@ def prepare(network: Network, rollout: Rollout, parameters: PpoParameters, occas
         return torch.from_numpy(swapped.reshape(-1, *array.shape[2:])).to(device)
 
     observation, action = flat(rollout.observation), flat(rollout.action)
-    log_probs = torch.log_softmax(forward(network.leaves, "policy", ACTIVATION, observation), dim=1)
+    outputs = forward(network.leaves, "policy", ACTIVATION, observation)
     value = forward(network.leaves, "value", ACTIVATION, observation).squeeze(1)
     next_value = forward(network.leaves, "value", ACTIVATION, flat(rollout.successor)).squeeze(1)
     shape = (rollout.reward.shape[1], rollout.reward.shape[0])
@@ -184,7 +183,7 @@ def prepare(network: Network, rollout: Rollout, parameters: PpoParameters, occas
     mean = total / count
     deviation = max(squares / count - mean * mean, 0.0) ** 0.5
     advantage = (advantage - mean) / (deviation + 1e-8)
-    log_prob = log_probs.gather(1, action.unsqueeze(1)).squeeze(1)
+    log_prob = head.log_prob(network.leaves, outputs, action)
     return Batch(observation, action, log_prob, advantage, target)
 
 
@@ -218,19 +217,27 @@ class Ppo:
     ) -> None:
         """A fresh learner at step 0."""
         self.parameters, self.occasion, self.environment = parameters, occasion, environment
-        self.network = init(parameters, environment.observations, environment.actions, occasion.seed, device)
-        self._gradients = Gradients(self.network, parameters)
+        self.head = fitting(environment)
+        self.network = init(parameters, environment.observations, self.head, occasion.seed, device)
+        self._normaliser = Normaliser(environment.observations) if parameters.normalise_observations else None
+        if self._normaliser is not None:
+            self.network.fixed = self._normaliser.arrays()
+        self._gradients = Gradients(self.network, self.head, parameters)
         self.step = 0
 
     def iterate(self, observation: Observations) -> tuple[Observations, list[Experience]]:
         """See Learner.iterate: one rollout and one update."""
         observation, rollout = self._collect(observation)
         require_finite(self.step, observation=rollout.successor, reward=rollout.reward)
+        if self._normaliser is not None:
+            rollout.successor[:] = self._normaliser.apply(rollout.successor)
+            self._normaliser.absorb(self.occasion.group)
+            self.network.fixed = self._normaliser.arrays()
         done = self.step / self.occasion.total_steps
         rate = decayed(self.parameters.learning_rate, self.parameters.learning_rate_schedule, done)
         self._gradients.clip = between(self.parameters.clip, self.parameters.clip_end, done)
         with torch.inference_mode():
-            batch = prepare(self.network, rollout, self.parameters, self.occasion)
+            batch = prepare(self.network, self.head, rollout, self.parameters, self.occasion)
             update(self.network, self._gradients, batch, self.parameters, self.occasion, rate)
         self.step += self.occasion.environments * self.parameters.horizon
         require_finite(self.step, loss=self.network.vector.sum().cpu().numpy())
@@ -239,26 +246,21 @@ class Ppo:
     def _collect(self, observation: Observations) -> tuple[Observations, Rollout]:
         environment, horizon = self.environment, self.parameters.horizon
         shape = (horizon, len(environment.members))
-        noise = gumbels(
-            Purpose.ACTION,
-            self.occasion.seed,
-            self.step // self.occasion.environments + np.arange(horizon)[:, None, None],
-            np.asarray(environment.members)[None, :, None],
-            np.arange(environment.actions)[None, None, :],
-        )
+        steps = self.step // self.occasion.environments + np.arange(horizon)[:, None, None]
+        noise = self.head.noise(self.occasion.seed, steps, np.asarray(environment.members)[None, :, None])
         rollout = Rollout(
             observation=np.empty((*shape, environment.observations), dtype=np.float32),
             successor=np.empty((*shape, environment.observations), dtype=np.float32),
-            action=np.empty(shape, dtype=np.int64),
+            action=self.head.room(shape),
             reward=np.empty(shape, dtype=np.float32),
             terminated=np.empty(shape, dtype=np.bool_),
             truncated=np.empty(shape, dtype=np.bool_),
         )
         policy = self.network.actor()
         for t in range(horizon):
-            rollout.observation[t] = observation
-            rollout.action[t] = action = act(policy, observation, noise[t])
-            step = environment.step(action)
+            rollout.observation[t] = observation if self._normaliser is None else self._normaliser.see(observation)
+            rollout.action[t] = action = act(policy, self.head, rollout.observation[t], noise[t])
+            step = environment.step(self.head.executed(action))
             rollout.successor[t], rollout.reward[t] = step.successor, step.reward
             rollout.terminated[t], rollout.truncated[t] = step.terminated, step.truncated
             observation = step.observation
@@ -266,7 +268,8 @@ class Ppo:
 
     def shared(self) -> Arrays:
         """See Learner.shared."""
-        return self.network.state() | {"step": np.asarray([self.step], dtype=np.int64)}
+        state = self.network.state() | {"step": np.asarray([self.step], dtype=np.int64)}
+        return state | (self._normaliser.state() if self._normaliser is not None else {})
 
     def own(self) -> Arrays:
         """See Learner.own: nothing survives an update."""
@@ -277,3 +280,6 @@ class Ppo:
         del own
         self.network.restore(shared)
         self.step = int(shared["step"][0])
+        if self._normaliser is not None:
+            self._normaliser.restore(shared)
+            self.network.fixed = self._normaliser.arrays()

@@ -23,10 +23,14 @@ class Step:
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """Continuous actions: float32 [dimensions] each, finite, low below high."""
+    """Continuous or hybrid actions: float32 [dimensions] each, finite, low below high.
+
+    Hybrid: the first number is a choice, a whole number from 0 to `choices` - 1; the rest are continuous.
+    """
 
     low: NDArray[np.float32]
     high: NDArray[np.float32]
+    choices: int = 0  # none: all numbers are continuous
 
     @property
     def centre(self) -> NDArray[np.float32]:
@@ -39,8 +43,21 @@ class Bounds:
         return (self.high - self.low) / np.float32(2)
 
     def scale(self, action: NDArray[np.float32]) -> NDArray[np.float32]:
-        """From [-1, 1] to [low, high]; actions [n, dimensions]."""
-        return action * self.reach + self.centre
+        """From [-1, 1] to [low, high], in equal parts to the choices; actions [n, dimensions]."""
+        scaled = action * self.reach + self.centre
+        if self.choices:
+            part = np.floor((action[:, 0] + np.float32(1)) / np.float32(2) * np.float32(self.choices))
+            scaled[:, 0] = np.clip(part, 0, self.choices - 1)
+        return scaled
+
+    def greedy(self, outputs: NDArray[np.float32]) -> NDArray[np.float32]:
+        """The best action for a policy's outputs [n, choices + numbers]: logits first, then means before tanh."""
+        at, numbers = self.choices, len(self.low) - bool(self.choices)
+        squashed = np.tanh(outputs[:, at : at + numbers])
+        if not at:
+            return squashed * self.reach + self.centre
+        best = outputs[:, :at].argmax(axis=1)[:, None].astype(np.float32)
+        return np.concatenate((best, squashed * self.reach[1:] + self.centre[1:]), axis=1)
 
 
 class VectorEnvironment(Protocol):

