@@ -1,4 +1,4 @@
-"""Queue, retries, leadership and the proof of being awake."""
+"""Passes that go wrong, what is said of them, and what they must leave alone."""
 
 import asyncio
 from dataclasses import dataclass, field
@@ -10,16 +10,15 @@ from ports import held_port
 
 from learnloop_operator.adapters.cache import Cache
 from learnloop_operator.adapters.data_plane import DataPlane, DataPlaneRefused, DataPlaneUnavailable
-from learnloop_operator.adapters.echo import LIMIT_SECONDS, Echo
+from learnloop_operator.adapters.echo import Echo
 from learnloop_operator.adapters.events import BURST, Recorder
-from learnloop_operator.adapters.kinds import LEASE, MODEL_DEPLOYMENT, TRAINING_JOB
-from learnloop_operator.adapters.kube_errors import Conflict, Forbidden, KubeError, NotLeading, NotOurs, Unavailable
-from learnloop_operator.adapters.lease import FENCE_SECONDS, LEASE_SECONDS, Leadership
+from learnloop_operator.adapters.kinds import MODEL_DEPLOYMENT, TRAINING_JOB
+from learnloop_operator.adapters.kube_errors import Conflict, Forbidden, KubeError, NotOurs, Unavailable
 from learnloop_operator.adapters.metrics import Metrics
 from learnloop_operator.adapters.reads import CACHED
 from learnloop_operator.adapters.settings import SettingsError, from_environment
 from learnloop_operator.controllers.apply import blamed, check_ownership, told
-from learnloop_operator.controllers.dirty_queue import BACKGROUND_SHARE, DirtyQueue, Key
+from learnloop_operator.controllers.dirty_queue import Key
 from learnloop_operator.controllers.relations import Relations
 from learnloop_operator.controllers.runtime import Runtime
 from learnloop_operator.controllers.wiring import own_handler
@@ -28,63 +27,6 @@ from learnloop_operator.core.snapshot import Snapshot
 
 NOW = datetime(2026, 3, 1, tzinfo=UTC)
 A, B = Key("TrainingJob", "ns", "a"), Key("TrainingJob", "ns", "b")
-
-
-async def test_an_object_marked_many_times_gets_one_pass() -> None:
-    queue = DirtyQueue()
-    for _ in range(5):
-        queue.mark(A)
-    assert len(queue) == 1
-    assert await queue.take() == A
-    queue.done(A)
-    assert len(queue) == 0
-
-
-async def test_what_is_marked_during_a_pass_gets_another_one_after_it() -> None:
-    queue = DirtyQueue()
-    queue.mark(A)
-    await queue.take()
-    queue.mark(A)
-    queue.mark(B)
-    assert await queue.take() == B, "never two passes over one object at a time"
-    queue.done(A)
-    assert await queue.take() == A
-
-
-async def test_an_earlier_timer_wins_and_an_event_overtakes_it() -> None:
-    queue = DirtyQueue()
-    queue.mark_later(A, 0.01)
-    queue.mark_later(A, 60.0)
-    async with asyncio.timeout(50):  # sooner than the later timer, however slow the machine
-        assert await queue.take() == A
-    queue.done(A)
-    queue.mark_later(A, 60.0)
-    queue.mark(A)
-    assert len(queue) == 1
-    queue.close()
-
-
-async def test_one_dirty_object_does_not_wait_for_a_thousand_of_another_namespace() -> None:
-    queue = DirtyQueue()
-    for number in range(1000):
-        queue.mark(Key("TrainingJob", "crowded", f"t-{number}"))
-    quiet = Key("TrainingJob", "quiet", "t")
-    queue.mark(quiet)
-    assert quiet in [await queue.take() for _ in range(2)]
-
-
-async def test_news_goes_before_a_resync_which_still_gets_its_share() -> None:
-    queue = DirtyQueue()
-    for number in range(100):
-        queue.mark(Key("TrainingJob", "ns", f"resync-{number}"), urgent=False)
-    for number in range(100):
-        queue.mark(Key("TrainingJob", "ns", f"news-{number}"))
-    queue.mark(Key("TrainingJob", "ns", "resync-99"))
-    first = [(await queue.take()).name for _ in range(BACKGROUND_SHARE * 5)]
-    assert sum(name.startswith("resync") for name in first) == 5
-    rest = [(await queue.take()).name for _ in range(len(queue))]
-    assert len({*first, *rest}) == 200, "each exactly once"
-    assert "resync-99" in rest[:80], "what became news has left the background"
 
 
 @dataclass
@@ -136,89 +78,6 @@ async def test_one_broken_object_never_stops_the_others() -> None:
     await made.one_pass(A)
     assert A not in made._failures
     made.queue.close()
-
-
-def lease_kube(wire_lease: dict[str, Any]) -> Any:
-    class Fake:
-        async def find(self, *_: Any) -> Any:
-            return wire_lease.get("lease")
-
-        async def get(self, *_: Any) -> Any:
-            return wire_lease["lease"]
-
-        async def create(self, manifest: Any) -> None:
-            wire_lease["lease"] = {**manifest, "metadata": {**manifest["metadata"], "resourceVersion": "1"}}
-
-        async def replace(self, manifest: Any) -> None:
-            if wire_lease.get("broken"):
-                raise Unavailable("no answer")
-            wire_lease["lease"] = manifest
-
-    return Fake()
-
-
-async def test_a_standby_takes_over_only_after_a_whole_lease_of_silence_by_its_own_clock() -> None:
-    store: dict[str, Any] = {}
-    clock = [0.0]
-    first = Leadership(lease_kube(store), "ns", "l", "one", clock=lambda: clock[0])
-    second = Leadership(lease_kube(store), "ns", "l", "two", clock=lambda: clock[0])
-    assert await first.attempt()
-    assert not await second.attempt()
-    clock[0] = LEASE_SECONDS - 0.1
-    assert not await second.attempt()
-    clock[0] = LEASE_SECONDS + 0.1
-    assert await second.attempt()
-    assert not await first.attempt()
-
-
-async def test_who_cannot_renew_stops_writing_before_anyone_else_may_start() -> None:
-    store: dict[str, Any] = {}
-    clock = [0.0]
-    leader = Leadership(lease_kube(store), "ns", "l", "one", clock=lambda: clock[0])
-    await leader.attempt()
-    store["broken"] = True
-    clock[0] = FENCE_SECONDS - 0.1
-    await leader.attempt()
-    leader.guard()
-    clock[0] = FENCE_SECONDS
-    with pytest.raises(NotLeading):
-        leader.guard()
-    assert FENCE_SECONDS < LEASE_SECONDS
-
-
-async def test_a_released_lease_is_taken_at_once() -> None:
-    store: dict[str, Any] = {}
-    first = Leadership(lease_kube(store), "ns", "l", "one")
-    second = Leadership(lease_kube(store), "ns", "l", "two")
-    await first.attempt()
-    await second.attempt()
-    await first.release()
-    assert not first.held
-    assert await second.attempt()
-
-
-def test_a_lease_watch_that_delivers_nothing_is_noticed() -> None:
-    clock = [0.0]
-    echo = Echo(lambda: clock[0])
-    clock[0] = LIMIT_SECONDS + 1
-    assert "lease watch" in (echo.silence() or "")
-    echo.lease_seen()
-    assert echo.silence() is None
-
-
-def test_a_write_that_never_comes_back_is_noticed_and_one_that_came_early_is_not() -> None:
-    clock = [0.0]
-    echo = Echo(lambda: clock[0])
-    echo.seen("TrainingJob", "ns", "early", "12")
-    echo.expect("TrainingJob", "ns", "early", "12")
-    assert "TrainingJob" not in echo.lags()
-    echo.expect("TrainingJob", "ns", "late", "13")
-    echo.seen("TrainingJob", "ns", "late", "11")
-    clock[0] = LIMIT_SECONDS + 1
-    echo.lease_seen()
-    assert "TrainingJob watch" in (echo.silence() or "")
-    echo.seen("TrainingJob", "ns", "late", "13")
-    assert echo.silence() is None
 
 
 async def test_repeated_events_become_one_series_and_failures_fail_nothing() -> None:
@@ -316,10 +175,6 @@ def test_settings_name_the_variable_the_value_and_the_fix() -> None:
         from_environment({"LEARNLOOP_DATA_URL": "ftp://x"})
     with pytest.raises(SettingsError, match="LEARNLOOP_WORKERS is '0'"):
         from_environment({"LEARNLOOP_WORKERS": "0"})
-
-
-def test_the_lease_is_addressed_where_the_api_server_keeps_it() -> None:
-    assert LEASE.path("ns", "x") == "/apis/coordination.k8s.io/v1/namespaces/ns/leases/x"
 
 
 async def test_an_object_is_looked_at_once_whether_the_listing_or_the_watch_tells_of_it_first() -> None:

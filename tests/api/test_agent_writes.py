@@ -1,0 +1,73 @@
+"""A LearningAgent against a real API server: manifests are accepted, a quiet world costs no write."""
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+from two_controllers import SHA, Operator, model
+
+from learnloop_operator.adapters.kinds import (
+    DEPLOYMENT,
+    LEARNING_AGENT,
+    REWARD_POLICY,
+    TRAINING_JOB,
+)
+
+
+@pytest.fixture
+async def operator(api_server: Path, namespace: str) -> AsyncIterator[Operator]:
+    running = Operator(api_server, namespace)
+    yield running
+    await running.kube.close()
+
+
+async def learner(operator: Operator) -> None:
+    reward = {"components": [{"name": "solved", "type": "success", "weight": 1}]}
+    await operator.create("RewardPolicy", "solving", reward)
+    spec = {
+        "rewardPolicyRef": {"name": "solving"},
+        "task": {"observations": 4, "actions": 2, "environment": {"name": "CartPole-v1", "successReturn": 195}},
+        "training": {"triggers": {"episodes": 20}, "template": {"algorithm": "ppo", "totalSteps": 1000}},
+    }
+    await operator.create("LearningAgent", "la", spec)
+
+
+async def test_a_missing_reward_policy_is_a_condition_with_the_field_and_the_fix(operator: Operator) -> None:
+    await learner(operator)
+    await operator.kube.delete(REWARD_POLICY.ref(operator.namespace, "solving"))
+    status = await operator.settle(operator.agent, "la")
+    ready = next(item for item in status["conditions"] if item["type"] == "Ready")
+    assert (ready["status"], ready["reason"]) == ("False", "RewardPolicyMissing")
+    assert ready["message"].startswith("spec.rewardPolicyRef.name: no RewardPolicy 'solving'")
+
+
+async def test_an_agent_registers_trains_at_its_threshold_and_serves_the_proof(operator: Operator) -> None:
+    await learner(operator)
+    await operator.status(REWARD_POLICY, "solving", {"revision": "r1"})
+    status = await operator.settle(operator.agent, "la")
+    assert operator.data.agents == {"la": {"reward_policy": "solving", "reward_policy_revision": "r1"}}
+    assert status["model"]["uri"] == "uniform://discrete/2?observations=4"
+    await operator.settle(operator.rollout, "la")
+    await operator.pods_ready()
+    await operator.settle(operator.rollout, "la")
+    await operator.settle(operator.agent, "la")
+    actor = await operator.kube.get(DEPLOYMENT, operator.namespace, "la-actor")
+    assert actor["spec"]["replicas"] == 1
+
+    operator.data.rewarded = 25
+    status = await operator.settle(operator.agent, "la")
+    assert (status["lastTraining"]["name"], status["lastTraining"]["trigger"]) == ("la-1", "episodes")
+    operator.data.rewarded = 100
+    status = await operator.settle(operator.agent, "la")
+    assert len(await operator.kube.list(TRAINING_JOB, operator.namespace)) == 1
+    operator.writes.clear()
+    await operator.look(operator.agent, "la")
+    assert not operator.writes
+
+    proof = {"phase": "Validated", "finishedAt": "2026-01-01T00:00:00Z", "artifact": model(1)}
+    await operator.status(TRAINING_JOB, "la-1", proof)
+    status = await operator.settle(operator.agent, "la")
+    assert (status["model"]["source"], status["model"]["sha256"]) == ("la-1", SHA)
+    rolled = await operator.settle(operator.rollout, "la")
+    assert rolled["canary"]["uri"] == model(1)["uri"]
+    assert (await operator.kube.get(LEARNING_AGENT, operator.namespace, "la"))["status"]["trainings"] == 2

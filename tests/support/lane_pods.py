@@ -1,0 +1,73 @@
+"""Pods whose counters the fast lane reads, and what it makes of them look by look."""
+
+import math
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from learnloop_api.kinds.analysis import Analysis
+from learnloop_operator.core.rollout.direct import Direct, looked
+from learnloop_operator.core.rollout.gross import breach
+from learnloop_operator.core.rollout.tally import Reading
+from learnloop_operator.core.times import stamp
+
+START = datetime(2026, 1, 1, tzinfo=UTC)
+NOW = START + timedelta(seconds=4)
+METRICS = [
+    {"name": "success", "type": "success", "min": 0.8, "minEpisodes": 3},
+    {"name": "errors", "type": "errors", "max": 0.05, "minEpisodes": 3},
+    {"name": "slow", "type": "latency", "max": 0.1, "minEpisodes": 1},
+    {"name": "return", "type": "return", "min": 50, "returnRange": {"lowest": 0, "highest": 100}, "minEpisodes": 3},
+]
+SPEC: dict[str, Any] = {
+    "model": {"uri": "https://models.example/1.onnx", "sha256": "ab" * 32},
+    "rollout": {"steps": [{"weight": 10}, {"weight": 100}]},
+    "analysis": {"metrics": METRICS},
+}
+ANALYSIS = Analysis.model_validate(SPEC["analysis"])
+NEW = "md-pod"
+
+
+class Pod:
+    """The counters of one process."""
+
+    def __init__(self, process: float = 1.0) -> None:
+        self.process = process
+        episodes = ("ended/success", "ended/failure", "ended/error", "ended/withdrawn", "gain", "loss")
+        requests = ("requests", "failed", "within/0.05", "within/0.1", "within/0.25", "within/inf")
+        self.counters = dict.fromkeys((*episodes, *requests), 0.0)
+
+    def episode(self, outcome: str = "success", value: float = 80.0, seconds: float = 0.01) -> None:
+        self.counters[f"ended/{outcome}"] += 1
+        self.counters["gain"] += value
+        self.request(seconds=seconds)
+
+    def request(self, *, fails: bool = False, seconds: float = 0.01) -> None:
+        self.counters["requests"] += 1
+        self.counters["failed"] += fails
+        for bound in (0.05, 0.1, 0.25, math.inf):
+            self.counters[f"within/{bound!r}"] += seconds <= bound
+
+    def read(self, **damaged: float) -> Reading:
+        return Reading(self.process, {**self.counters, **damaged})
+
+
+def watched(weight: int = 10) -> Direct:
+    return Direct("1" * 8, stamp(START), weight)
+
+
+def look(direct: Direct, *pods: Pod, second: int = 1) -> Direct:
+    readings = {f"{NEW}-{index}": pod.read() for index, pod in enumerate(pods)}
+    return looked(direct, readings, ANALYSIS, START + timedelta(seconds=second), second + 1)
+
+
+def after(pod: Pod, *outcomes: Any, direct: Direct | None = None) -> Direct:
+    """The evidence after looks at `pod`, between each of which one of `outcomes` happens."""
+    direct = look(direct or watched(), pod)
+    for second, happens in enumerate(outcomes, 2):
+        happens()
+        direct = look(direct, pod, second=second)
+    return direct
+
+
+def said(direct: Direct) -> str:
+    return breach(ANALYSIS, direct.alarms, "the canary")

@@ -1,0 +1,145 @@
+"""The controllers of LearningAgent and ModelDeployment on a real API server, pass by pass, in a made-up world."""
+
+from collections import Counter
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+from learnloop_api import names
+from learnloop_api.wire.reward import AgentStats
+from learnloop_operator.adapters import kubeconfig
+from learnloop_operator.adapters.audit import Audit
+from learnloop_operator.adapters.data_plane import DataPlane
+from learnloop_operator.adapters.echo import Echo
+from learnloop_operator.adapters.events import Recorder
+from learnloop_operator.adapters.kinds import (
+    DEPLOYMENT,
+    MODEL_DEPLOYMENT,
+    ResourceKind,
+)
+from learnloop_operator.adapters.kube import KubeClient
+from learnloop_operator.adapters.metrics import Metrics
+from learnloop_operator.adapters.pod_metrics import PodMetrics
+from learnloop_operator.adapters.prometheus import Prometheus, Sample
+from learnloop_operator.adapters.settings import Settings
+from learnloop_operator.controllers.apply import Applier
+from learnloop_operator.controllers.fast_lane import FastLane
+from learnloop_operator.controllers.learning_agent import LearningAgentController
+from learnloop_operator.controllers.model_deployment import ModelDeploymentController
+from learnloop_operator.controllers.services import Services
+from learnloop_operator.core.plan import Call, Plan
+
+MERGE = "application/merge-patch+json"
+SHA = "cd" * 32
+
+
+class Experience(DataPlane):
+    """The data plane's answers, as the agents would have made them."""
+
+    def __init__(self) -> None:
+        super().__init__("http://127.0.0.1:9")
+        self.agents: dict[str, Any] = {}
+        self.rewarded = 0
+
+    async def stats(self, namespace: str, agent: str) -> AgentStats | None:
+        if agent not in self.agents:
+            return None
+        return AgentStats(agent=agent, trajectories=self.rewarded, rewarded=self.rewarded, recent_episodes=0)
+
+    async def call(self, namespace: str, call: Call) -> None:
+        self.agents[call.path.rsplit("/", 1)[1]] = call.body
+
+
+class Returns(Prometheus):
+    """Prometheus' answers for arms of known quality: `episodes` finished episodes each, scraped this moment."""
+
+    def __init__(self, clock: Callable[[], datetime]) -> None:
+        super().__init__("http://127.0.0.1:9")
+        self.arms: dict[str, tuple[int, float]] = {}
+        self.copies: dict[str, float] = {}
+        self.clock = clock
+
+    async def query(self, promql: str) -> list[Sample]:
+        if names.METRIC_SHADOW_COMPARED in promql:
+            return [Sample({"learnloop_signal": signal}, value) for signal, value in self.copies.items()]
+        found = []
+        for revision, (episodes, mean) in self.arms.items():
+            arm = {"revision": revision}
+            found.append(Sample({**arm, "learnloop_signal": "ended", "outcome": "success"}, float(episodes)))
+            found.append(Sample({**arm, "learnloop_signal": "gain"}, episodes * mean))
+            found.append(Sample({**arm, "learnloop_signal": "seen"}, self.clock().timestamp()))
+        return found
+
+
+class Operator:
+    """Both controllers, one object at a time, with a clock that the test turns."""
+
+    def __init__(self, path: Path, namespace: str) -> None:
+        self.namespace, self.writes = namespace, Counter[str]()
+        connection = kubeconfig.from_kubeconfig(path)
+        self.kube = KubeClient(connection, written=lambda verb, kind: self.writes.update([f"{verb} {kind}"]))
+        self.data, self.prometheus, self.shift = Experience(), Returns(self.now), timedelta()
+        lane = FastLane(PodMetrics(), Metrics(), self.now)
+        services = Services(self.kube, self.data, self.prometheus, Settings(), lane, clock=self.now)
+        self.applier = Applier(
+            self.kube,
+            self.data,
+            Recorder(self.kube, "test"),
+            Echo(),
+            Audit(Metrics().decisions),
+            drafts=services.drafts,
+        )
+        self.rollout, self.agent = ModelDeploymentController(services), LearningAgentController(services)
+
+    def now(self) -> datetime:
+        return datetime.now(UTC) + self.shift
+
+    async def look(self, controller: Any, name: str) -> Plan:
+        snapshot = await controller.gather(self.namespace, name)
+        assert snapshot is not None
+        plan: Plan = controller.decide(snapshot)
+        await self.applier.apply(controller.kind, snapshot, plan)
+        return plan
+
+    async def settle(self, controller: Any, name: str) -> dict[str, Any]:
+        for _ in range(12):
+            plan = await self.look(controller, name)
+            if plan.requeue_after != 0.0:
+                break
+        return (await self.kube.get(controller.kind, self.namespace, name))["status"]
+
+    async def status(self, kind: ResourceKind, name: str, status: dict[str, Any]) -> None:
+        path = kind.path(self.namespace, name, "status")
+        await self.kube.http.request("PATCH", path, body={"status": status}, content_type=MERGE)
+
+    async def pods_ready(self) -> None:
+        for item in await self.kube.list(DEPLOYMENT, self.namespace):
+            count = item["spec"]["replicas"]
+            await self.status(DEPLOYMENT, item["metadata"]["name"], {"replicas": count, "readyReplicas": count})
+
+    async def create(self, kind: str, name: str, spec: dict[str, Any]) -> None:
+        metadata = {"name": name, "namespace": self.namespace}
+        await self.kube.create({"apiVersion": names.API_VERSION, "kind": kind, "metadata": metadata, "spec": spec})
+
+
+def model(number: int) -> dict[str, Any]:
+    return {"uri": f"https://models.example/{number}.onnx", "sha256": SHA}
+
+
+async def serve(operator: Operator, name: str = "md", **more: Any) -> dict[str, Any]:
+    steps = [{"weight": 10, "minEpisodes": 6}, {"weight": 100, "minEpisodes": 6}]
+    spec = {"model": model(0), "rollout": {"steps": steps, "keepForSeconds": 30}, **more}
+    await operator.create("ModelDeployment", name, spec)
+    await operator.settle(operator.rollout, name)
+    await operator.pods_ready()
+    return await operator.settle(operator.rollout, name)
+
+
+async def wish(operator: Operator, number: int) -> str:
+    await operator.kube.patch(MODEL_DEPLOYMENT, operator.namespace, "md", {"spec": {"model": model(number)}})
+    await operator.settle(operator.rollout, "md")
+    await operator.pods_ready()
+    status = await operator.settle(operator.rollout, "md")
+    operator.shift += timedelta(seconds=20)
+    return str(status["canary"]["revision"])

@@ -1,0 +1,159 @@
+"""The fast lane's evidence: what its looks at the pods' counters add up to."""
+
+import math
+import random
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from lane_pods import ANALYSIS, NEW, NOW, START, Pod, after, look, said, watched
+
+from learnloop_operator.core.rollout.direct import UNREACHABLE, UNUSABLE, Health, at_weight, looked, missed
+from learnloop_operator.core.rollout.gross import breach
+from learnloop_operator.core.rollout.tally import Reading, between
+
+
+@pytest.mark.parametrize(
+    ("how", "sentence"),
+    [
+        ({"outcome": "error"}, "error rate of the canary 1 over"),
+        ({"outcome": "failure"}, "success rate of the canary 0 over"),
+        ({"value": 0.0}, "return of the canary 0 over"),
+        ({"seconds": 0.2}, "requests to the canary took longer than 0.1 s; bar at most 0.11"),
+    ],
+)
+def test_every_hard_bound_can_be_broken_and_says_its_numbers(how: dict[str, Any], sentence: str) -> None:
+    pod = Pod()
+    assert sentence in said(after(pod, *[lambda: pod.episode(**how)] * 40))
+
+
+def test_failing_requests_need_no_episode_to_end() -> None:
+    pod = Pod()
+    direct = after(pod, *[lambda: pod.request(fails=True)] * 8)
+    assert said(direct).startswith("1 of ")
+    assert "requests to the canary failed; bar at most 0.05; read from its own pods" in said(direct)
+
+
+def test_a_good_arm_breaks_nothing() -> None:
+    pod = Pod()
+    assert said(after(pod, *[pod.episode] * 300)) == ""
+
+
+def test_what_a_process_counted_before_the_first_look_is_not_asked() -> None:
+    pod = Pod()
+    for _ in range(100):
+        pod.episode("error")
+        pod.request(fails=True)
+    assert said(after(pod, pod.episode, pod.episode)) == ""
+
+
+def test_outcomes_at_weight_0_are_an_earlier_rollouts() -> None:
+    pod = Pod()
+    before = after(pod, *[lambda: pod.episode("error")] * 50, direct=watched(0))
+    assert not before.alarms
+    assert said(after(pod, *[pod.episode] * 5, direct=at_weight(before, 10))) == ""
+
+
+def test_the_first_episodes_at_a_weight_do_not_count_for_the_short_ones_end_first() -> None:
+    pod = Pod()
+    direct = after(pod, *[lambda: pod.episode("failure", 80.0)] * 3)
+    assert all(alarm.recent.n == 0 for claim, alarm in direct.alarms.items() if claim.startswith("success"))
+    raised = at_weight(direct, 25)
+    assert (raised.episodes, raised.alarms) == (0.0, direct.alarms)
+
+
+@pytest.mark.parametrize("damage", [{"ended/error": math.nan}, {"failed": math.inf}, {"gain": -1.0}])
+def test_a_number_that_is_none_leaves_the_evidence_as_it_is(damage: dict[str, float]) -> None:
+    pod = Pod()
+    before = after(pod, pod.episode, pod.episode)
+    pod.episode("error")
+    after_it = looked(before, {f"{NEW}-0": pod.read(**damage)}, ANALYSIS, NOW, 5)
+    assert (after_it.alarms, after_it.last, after_it.seen_at) == (before.alarms, before.last, before.seen_at)
+
+
+def test_a_process_that_was_replaced_begins_anew() -> None:
+    old, new = Pod(1.0), Pod(2.0)
+    for _ in range(50):
+        new.request(fails=True)
+    assert between(old.read(), new.read()) == {}
+    assert said(look(look(watched(), old), new)) == ""
+    fell = Reading(1.0, {**old.counters, "requests": 5.0})
+    assert between(fell, old.read()) == {}
+
+
+class Fate:
+    """What may happen to an arm's pods between two looks."""
+
+    def __init__(self, seed: int) -> None:
+        self.source = random.Random(seed)
+        self.pods = [Pod(1.0), Pod(2.0)]
+
+    def pass_second(self) -> None:
+        for pod in self.pods:
+            for _ in range(self.source.randrange(8)):
+                pod.episode("success" if self.source.random() < 0.97 else "failure")
+                pod.request(fails=self.source.random() < 0.01)
+
+    def damage(self, kind: str) -> None:
+        if kind == "restart":
+            self.pods[0] = Pod(self.source.random())
+        elif kind == "born failing":
+            self.pods[0] = Pod(self.source.random())
+            for _ in range(100):
+                self.pods[0].request(fails=True)
+        elif kind == "gone":
+            self.pods = self.pods[1:] or [Pod(self.source.random())]
+        elif kind == "more":
+            self.pods.append(Pod(self.source.random()))
+
+
+@given(
+    seed=st.integers(0, 10**6),
+    kinds=st.lists(st.sampled_from(["quiet", "restart", "born failing", "gone", "more", "missed", "nan"]), max_size=40),
+)
+def test_no_fate_of_the_pods_takes_a_good_model_back(seed: int, kinds: list[str]) -> None:
+    fate, direct = Fate(seed), watched()
+    for second, kind in enumerate(kinds, 1):
+        fate.pass_second()
+        fate.damage(kind)
+        if kind == "missed":
+            direct = missed(direct, UNREACHABLE, START)
+        elif kind == "nan":
+            direct = looked(direct, {f"{NEW}-0": fate.pods[0].read(failed=math.nan)}, ANALYSIS, START, second)
+        else:
+            direct = look(direct, *fate.pods, second=second)
+        assert said(direct) == ""
+
+
+def test_equal_models_are_taken_back_less_often_than_the_budget_allows() -> None:
+    """Arms exactly at two of their bounds, read each second for a minute."""
+    source, rollouts, false = random.Random(3), 60, 0
+    wide = ANALYSIS.model_copy(update={"alpha": 0.2})
+    for _ in range(rollouts):
+        pod, direct = Pod(), watched()
+        for second in range(1, 60):
+            for _ in range(3):
+                pod.episode(source.choices(("success", "failure", "error"), (0.8, 0.15, 0.05))[0])
+            readings = {NEW: pod.read()}
+            direct = looked(direct, readings, wide, START + timedelta(seconds=second), second)
+            if breach(wide, direct.alarms, "the canary"):
+                false += 1
+                break
+    assert false <= 3  # 0.1 * 0.2 * 60 = 1.2 are allowed on average
+
+
+def test_the_lanes_state_changes_after_a_while_and_not_with_every_look() -> None:
+    health, changes = Health(), 0
+    for second in range(300):
+        before = health.problem
+        health = health.after(UNREACHABLE if second % 4 else "", START + timedelta(seconds=second))
+        changes += health.problem != before
+    assert changes == 0
+    for second in range(300, 306):
+        health = health.after(UNUSABLE, START + timedelta(seconds=second))
+    assert health.problem == UNUSABLE
+    for second in range(306, 340):
+        health = health.after("", START + timedelta(seconds=second))
+    assert health.problem == ""

@@ -1,0 +1,97 @@
+"""One leader at a time, and the proof that its watches are awake."""
+
+from typing import Any
+
+import pytest
+
+from learnloop_operator.adapters.echo import LIMIT_SECONDS, Echo
+from learnloop_operator.adapters.kinds import LEASE
+from learnloop_operator.adapters.kube_errors import NotLeading, Unavailable
+from learnloop_operator.adapters.lease import FENCE_SECONDS, LEASE_SECONDS, Leadership
+
+
+def lease_kube(wire_lease: dict[str, Any]) -> Any:
+    class Fake:
+        async def find(self, *_: Any) -> Any:
+            return wire_lease.get("lease")
+
+        async def get(self, *_: Any) -> Any:
+            return wire_lease["lease"]
+
+        async def create(self, manifest: Any) -> None:
+            wire_lease["lease"] = {**manifest, "metadata": {**manifest["metadata"], "resourceVersion": "1"}}
+
+        async def replace(self, manifest: Any) -> None:
+            if wire_lease.get("broken"):
+                raise Unavailable("no answer")
+            wire_lease["lease"] = manifest
+
+    return Fake()
+
+
+async def test_a_standby_takes_over_only_after_a_whole_lease_of_silence_by_its_own_clock() -> None:
+    store: dict[str, Any] = {}
+    clock = [0.0]
+    first = Leadership(lease_kube(store), "ns", "l", "one", clock=lambda: clock[0])
+    second = Leadership(lease_kube(store), "ns", "l", "two", clock=lambda: clock[0])
+    assert await first.attempt()
+    assert not await second.attempt()
+    clock[0] = LEASE_SECONDS - 0.1
+    assert not await second.attempt()
+    clock[0] = LEASE_SECONDS + 0.1
+    assert await second.attempt()
+    assert not await first.attempt()
+
+
+async def test_who_cannot_renew_stops_writing_before_anyone_else_may_start() -> None:
+    store: dict[str, Any] = {}
+    clock = [0.0]
+    leader = Leadership(lease_kube(store), "ns", "l", "one", clock=lambda: clock[0])
+    await leader.attempt()
+    store["broken"] = True
+    clock[0] = FENCE_SECONDS - 0.1
+    await leader.attempt()
+    leader.guard()
+    clock[0] = FENCE_SECONDS
+    with pytest.raises(NotLeading):
+        leader.guard()
+    assert FENCE_SECONDS < LEASE_SECONDS
+
+
+async def test_a_released_lease_is_taken_at_once() -> None:
+    store: dict[str, Any] = {}
+    first = Leadership(lease_kube(store), "ns", "l", "one")
+    second = Leadership(lease_kube(store), "ns", "l", "two")
+    await first.attempt()
+    await second.attempt()
+    await first.release()
+    assert not first.held
+    assert await second.attempt()
+
+
+def test_a_lease_watch_that_delivers_nothing_is_noticed() -> None:
+    clock = [0.0]
+    echo = Echo(lambda: clock[0])
+    clock[0] = LIMIT_SECONDS + 1
+    assert "lease watch" in (echo.silence() or "")
+    echo.lease_seen()
+    assert echo.silence() is None
+
+
+def test_a_write_that_never_comes_back_is_noticed_and_one_that_came_early_is_not() -> None:
+    clock = [0.0]
+    echo = Echo(lambda: clock[0])
+    echo.seen("TrainingJob", "ns", "early", "12")
+    echo.expect("TrainingJob", "ns", "early", "12")
+    assert "TrainingJob" not in echo.lags()
+    echo.expect("TrainingJob", "ns", "late", "13")
+    echo.seen("TrainingJob", "ns", "late", "11")
+    clock[0] = LIMIT_SECONDS + 1
+    echo.lease_seen()
+    assert "TrainingJob watch" in (echo.silence() or "")
+    echo.seen("TrainingJob", "ns", "late", "13")
+    assert echo.silence() is None
+
+
+def test_the_lease_is_addressed_where_the_api_server_keeps_it() -> None:
+    assert LEASE.path("ns", "x") == "/apis/coordination.k8s.io/v1/namespaces/ns/leases/x"
