@@ -20,6 +20,7 @@ from learnloop_trainer.environments import VectorEnvironment
 from learnloop_trainer.environments.base import Observations
 from learnloop_trainer.environments.wrappers import innermost
 from learnloop_trainer.errors import PeerLost, StoreRefused, StoreUnavailable
+from learnloop_trainer.evaluation.suite.milestones import Milestones
 from learnloop_trainer.groups import Group
 from learnloop_trainer.order import Order
 from learnloop_trainer.reporter import RECENT, say
@@ -58,6 +59,7 @@ class Training:
     observation: Observations
     episodes: Episodes
     curriculum: Curriculum | None = None
+    milestones: Milestones | None = None
 
 
 def fingerprint(order: Order) -> str:
@@ -94,6 +96,8 @@ def save(training: Training, order: Order, group: Group) -> bytes | None:
     rest: Arrays = {"recent": recent}
     if training.curriculum is not None:
         rest |= under("curriculum", training.curriculum.state())
+    if training.milestones is not None:
+        rest |= under("milestones", training.milestones.state())
     return pack(under("shared", learner.shared()) | under("each", joined) | rest, metadata)
 
 
@@ -119,6 +123,8 @@ def restore(training: Training, order: Order, group: Group, body: bytes) -> str:
         training.curriculum.restore(part(arrays, "curriculum"))
         innermost(training.environment).level = training.curriculum.level
         note += f"; level {training.curriculum.name}"
+    if training.milestones is not None:
+        training.milestones.restore(part(arrays, "milestones"))
     training.episodes.recent = deque((float(value) for value in arrays["recent"]), maxlen=RECENT)
     if metadata["world_size"] != str(group.place.size):
         note += f"; it was saved by {metadata['world_size']} ranks, {group.place.size} go on"

@@ -96,6 +96,10 @@ class Network:
         """The parameters in numpy: views on the CPU, copies from a GPU."""
         return {name: view.cpu().numpy() for name, view in self.views(self.vector).items()}
 
+    def exported(self) -> dict[str, Floats]:
+        """Parameters and constants: all that the exported policy is made of."""
+        return self.arrays() | self.fixed
+
     def actor(self) -> dict[str, Floats]:
         """What a numpy actor reads; call it after the last update, before acting."""
         if self.vector.device.type != "cpu":

@@ -15,6 +15,7 @@ from learnloop_trainer.groups import Group
 from learnloop_trainer.networks import Floats
 
 LIMIT = 10.0  # deviations; what lies further out is cut off there
+REMEMBERED = 10_000.0  # observations that an exported policy's mean and deviation count for
 MEAN, SCALE = "normaliser.mean", "normaliser.scale"
 _STATE = ("normaliser.centre", "normaliser.squares", "normaliser.count")
 
@@ -24,6 +25,12 @@ def normalised(fixed: Mapping[str, Floats], observation: Observations) -> Observ
     if MEAN not in fixed:
         return observation
     return np.asarray(np.clip((observation - fixed[MEAN]) * fixed[SCALE], -LIMIT, LIMIT), dtype=np.float32)
+
+
+def remembered(mean: NDArray[np.floating], scale: NDArray[np.floating]) -> dict[str, NDArray[np.generic]]:
+    """A Normaliser's state from an exported policy's constants [observations], as if it had seen REMEMBERED rows."""
+    squares = REMEMBERED / np.square(scale.astype(np.float64))
+    return dict(zip(_STATE, (mean.astype(np.float64), squares, np.asarray([REMEMBERED])), strict=True))
 
 
 class Normaliser:

@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from learnloop_api.wire.training import Manifest, Parity, ReturnEstimate
+from learnloop_api.wire.training import Manifest, Parity, ReturnEstimate, SuiteResult
 from learnloop_trainer import baseline
 from learnloop_trainer.algorithms import (
     Learner,
@@ -26,17 +26,17 @@ from learnloop_trainer.algorithms import (
     sac,
     vtrace,
 )
-from learnloop_trainer.environments import Conditions, make
 from learnloop_trainer.environments.base import Bounds, Observations, VectorEnvironment
 from learnloop_trainer.errors import ExportError
-from learnloop_trainer.evaluation import Policy, World, collect, estimate, play
+from learnloop_trainer.evaluation import Policy, collect, estimate, play
+from learnloop_trainer.evaluation.suite import Stage, measure
+from learnloop_trainer.evaluation.worlds import held_out
 from learnloop_trainer.export import OnnxPolicy, build, check
 from learnloop_trainer.networks import Network, forward
 from learnloop_trainer.normalising import normalised
 from learnloop_trainer.order import Order
-from learnloop_trainer.randomness import Split
 from learnloop_trainer.reporter import Reporter, say
-from learnloop_trainer.safety import Shield, Shielded, Trail, shielded
+from learnloop_trainer.safety import Shield, Shielded, Trail
 from learnloop_trainer.store import Store
 from learnloop_trainer.store.base import digest
 
@@ -54,6 +54,8 @@ HEADS = {
     "vtrace": ("policy", vtrace.ACTIVATION),
     "maml": ("actor", maml.ACTIVATION),
 }
+Returns = NDArray[np.float64]
+Weights = Mapping[str, NDArray[np.float32]]
 CHOOSERS = {"hierarchical-dqn": "meta"}  # perceptrons that choose what the head is told beside the observation
 
 
@@ -82,11 +84,12 @@ def trained(
     return outputs
 
 
-def graph(learner: Learner, algorithm: str, facts: Mapping[str, str], shield: Shield | None) -> bytes:
-    """The learner's policy as an ONNX graph with these facts in its metadata."""
+def graph(
+    arrays: Weights, algorithm: str, facts: Mapping[str, str], bounds: Bounds | None, shield: Shield | None
+) -> bytes:
+    """A policy with these weights as an ONNX graph with these facts in its metadata."""
     head, activation = HEADS[algorithm]
-    bounds, chooser = learner.environment.bounds, CHOOSERS.get(algorithm)
-    return build(learner.network.arrays() | learner.network.fixed, head, activation, facts, bounds, shield, chooser)
+    return build(arrays, head, activation, facts, bounds, shield, CHOOSERS.get(algorithm))
 
 
 def recorded(order: Order, store: Store, width: int) -> Observations:
@@ -127,27 +130,10 @@ def verify(
     return parity
 
 
-def held_out(order: Order) -> World:
-    """The run's held-out episodes: nominal physics, plain rewards, and the level the run is to reach.
-
-    The baseline, too, plays behind the shield: it is obeyed even in evaluation.
-    """
-    spec = order.spec
-
-    def opened(members: range) -> VectorEnvironment:
-        level = spec.data.level
-        if spec.curriculum is not None:
-            kind = make(spec.data.environment, Split.HELD_OUT, spec.seed, range(1))
-            level = spec.curriculum.until or list(getattr(kind, "LEVELS", ()))[-1].name
-            kind.close()
-        conditions = Conditions(level)
-        return shielded(make(spec.data.environment, Split.HELD_OUT, spec.seed, members, conditions), spec.safety)
-
-    return opened
-
-
-def measured(order: Order, policy: Policy, reporter: Reporter, what: str) -> tuple[ReturnEstimate, Observations]:
-    """The policy's return on the run's held-out episodes, and observations it met."""
+def measured(
+    order: Order, policy: Policy, reporter: Reporter, what: str
+) -> tuple[ReturnEstimate, Returns, Observations]:
+    """The policy's return on the run's held-out episodes, each of them, and observations it met."""
     episodes = order.spec.evaluation.episodes
     seed = order.spec.seed
     tell = lambda done: reporter.alive(f"{what}: {done}/{episodes} held-out episodes")  # noqa: E731
@@ -156,7 +142,7 @@ def measured(order: Order, policy: Policy, reporter: Reporter, what: str) -> tup
     if result is None:
         raise ExportError("spec.evaluation.episodes is 0: nothing was evaluated")
     say(f"{what}: mean {result.mean:.1f} [{result.ci_low:.1f}, {result.ci_high:.1f}] over {episodes} held-out episodes")
-    return result, met
+    return result, returns, met
 
 
 def prove(
@@ -167,8 +153,12 @@ def prove(
     reporter: Reporter,
     durable: Callable[[], str],
     began: float,
+    milestones: Mapping[int, Weights],
 ) -> Manifest:
-    """Export, evaluate and store; `durable` waits for the final checkpoint. Returns the manifest, already durable."""
+    """Export, evaluate and store; `durable` waits for the final checkpoint. Returns the manifest, already durable.
+
+    `milestones`: weights along training by step, for the evaluation suite.
+    """
     spec, network = order.spec, learner.network
     reporter.phase("exporting", "building the ONNX graph")
     facts = {"learnloop.algorithm": spec.algorithm, "learnloop.job": order.job}
@@ -177,13 +167,26 @@ def prove(
     continuous, shield = bounds is not None, None
     if spec.safety is not None:
         shield = Shield(spec.safety, observations, actions, continuous=continuous)
-    body = graph(learner, spec.algorithm, facts, shield)
+
+    def policy_of(weights: Weights) -> OnnxPolicy:
+        other = graph(weights, spec.algorithm, facts, bounds, shield)
+        return OnnxPolicy(other, observations, actions, continuous=continuous)
+
+    body = graph(network.exported(), spec.algorithm, facts, bounds, shield)
     policy = OnnxPolicy(body, observations, actions, continuous=continuous)
     reporter.phase("evaluating", "playing held-out episodes")
     baseline_policy = baseline.load(order, store, observations, actions, bounds)
-    evaluation, met = measured(order, policy, reporter, "exported policy")
-    before, _ = measured(order, baseline_policy, reporter, "baseline")
+    evaluation, ours, met = measured(order, policy, reporter, "exported policy")
+    before, theirs, _ = measured(order, baseline_policy, reporter, "baseline")
     parity = verify(order, store, network, policy, met, actions, bounds, shield)
+    suite: SuiteResult | None = None
+    if spec.evaluation.suite is not None:
+        weights, device = network.exported(), network.vector.device
+        asked = spec.evaluation.suite
+        stage = Stage(
+            order, asked, policy, baseline_policy, policy_of, weights, milestones, met, device, reporter.alive
+        )
+        suite = measure(stage, ours, theirs)
     reporter.phase("exporting", "storing artifact and manifest")
     checkpoint = durable()
     manifest = Manifest(
@@ -203,6 +206,7 @@ def prove(
         baseline=before,
         evaluation=evaluation,
         parity=parity,
+        suite=suite,
         **_interventions(environment, order, store),
         wall_seconds=max(0.0, time.time() - began),
         versions=versions(),

@@ -97,8 +97,9 @@ def _together(
     training = Session(order, group, store, reporter, saver, stopper).run(device)
     training.environment.close()
     if meeting is None or place.rank == 0:
+        kept = training.milestones.kept if training.milestones is not None else {}
         manifest = prove(
-            order, training.learner, place.size, store, reporter, lambda: saver.require(DURABLE_SECONDS), began
+            order, training.learner, place.size, store, reporter, lambda: saver.require(DURABLE_SECONDS), began, kept
         )
         reporter.finish("done", summary(manifest))
         if meeting is not None:

@@ -14,9 +14,11 @@ from learnloop_trainer.environments.base import agents
 from learnloop_trainer.environments.gymnasium_vector import FIELD
 from learnloop_trainer.environments.wrappers import Counted, Shaped, Wrapper, innermost
 from learnloop_trainer.errors import ConfigError, PeerLost, Terminated
+from learnloop_trainer.evaluation.suite.milestones import Milestones
 from learnloop_trainer.experience import Recording, recorded
 from learnloop_trainer.groups import Group
 from learnloop_trainer.order import Order
+from learnloop_trainer.proof import CHOOSERS, HEADS
 from learnloop_trainer.randomness import Split
 from learnloop_trainer.rendezvous import settled
 from learnloop_trainer.reporter import Reporter, say
@@ -96,6 +98,15 @@ def levels(environment: VectorEnvironment, order: Order) -> Curriculum | None:
     return Curriculum(getattr(world, "LEVELS", ()), getattr(world, "level", 0), order.spec.curriculum)
 
 
+def milestones(order: Order) -> Milestones | None:
+    """Where sample efficiency is to be measured: what keeps the weights along training."""
+    suite, algorithm = order.spec.evaluation.suite, order.spec.algorithm
+    if suite is None or "sample-efficiency" not in suite.dimensions:
+        return None
+    perceptrons = [HEADS[algorithm][0], *filter(None, [CHOOSERS.get(algorithm)])]
+    return Milestones(order.spec.total_steps, perceptrons)
+
+
 def begin(order: Order, group: Group, device: torch.device, store: Store | None = None) -> Training:
     """A training at step 0; raises ConfigError when algorithm and environment do not fit."""
     spec = order.spec
@@ -108,8 +119,8 @@ def begin(order: Order, group: Group, device: torch.device, store: Store | None 
 
     occasion = Occasion(spec.seed, spec.total_steps, order.parameters.environments, group, recording)
     algorithm = learner(order.parameters, environment, occasion, device)
-    curriculum = levels(environment, order)
-    return Training(algorithm, environment, environment.reset(), no_episodes(len(members)), curriculum)
+    curriculum, kept = levels(environment, order), milestones(order)
+    return Training(algorithm, environment, environment.reset(), no_episodes(len(members)), curriculum, kept)
 
 
 def resume(training: Training, order: Order, group: Group, store: Store) -> Training:
@@ -154,7 +165,10 @@ class Session:
         return training
 
     def _iterate(self, training: Training) -> None:
+        before = training.learner.step
         training.observation, experiences = training.learner.iterate(training.observation)
+        if training.milestones is not None:
+            training.milestones.note(before, training.learner.step, training.learner.network)
         for experience in experiences:
             training.episodes.note(experience.reward, experience.ended)
         self._reporter.progress(training.learner.step, training.episodes.recent)

@@ -28,6 +28,7 @@ from learnloop_api.kinds.conditions import Curriculum, LevelName, Randomised, Sh
 from learnloop_api.kinds.more_algorithms import HierarchicalDqnParameters, MamlParameters, VtraceParameters
 from learnloop_api.kinds.rules import Rule, immutable
 from learnloop_api.kinds.safety import Safety
+from learnloop_api.kinds.suite import Suite, SuiteGates, SuiteStatus
 from learnloop_api.kinds.team_algorithms import IndependentDqnParameters, MaddpgParameters, QmixParameters
 
 
@@ -66,6 +67,9 @@ class Evaluation(Resource):
     """Held-out evaluation: episodes on seeds that training never uses."""
 
     episodes: int = Field(default=100, ge=1, le=10000, description="Episodes for each of the two policies compared.")
+    suite: Suite | None = Field(
+        default=None, description="Measures more than the return, for the proof and its gates; left out, nothing."
+    )
 
 
 class Gates(Resource):
@@ -78,6 +82,7 @@ class Gates(Resource):
     significant: bool = Field(
         default=True, description="Lower end of the 95 % interval above the baseline's mean return."
     )
+    suite: SuiteGates | None = Field(default=None, description="What dimensions of evaluation.suite must show.")
 
 
 def _field(algorithm: str) -> str:
@@ -110,6 +115,12 @@ class TrainingTemplate(Resource):
     cel_rules: ClassVar[tuple[Rule, ...]] = (
         *map(_only_with, ALGORITHMS),
         *map(_enough_environments, ALGORITHMS),
+        Rule(
+            "!has(self.gates.suite) || self.gates.suite.all(gate, has(self.evaluation.suite)"
+            " && self.evaluation.suite.dimensions.exists(measured, measured == gate.dimension))",
+            "a gate needs its dimension measured: add it to evaluation.suite.dimensions, or remove the gate",
+            ".gates.suite",
+        ),
     )
 
     algorithm: Literal[
@@ -268,6 +279,7 @@ class TrainingJobStatus(Status):
     return_text: ShortText | None = Field(
         default=None, alias="return", description="Mean return with its 95 % interval, e.g. 487.2 [481.0, 492.1]."
     )
+    suite: SuiteStatus | None = Field(default=None, description="What evaluation.suite found.")
     gates: list[GateResult] | None = Field(default=None, max_length=16, description="The verdict of every gate.")
     artifact: ArtifactStatus | None = None
     py_torch_job: ShortText | None = Field(

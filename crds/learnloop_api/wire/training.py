@@ -7,6 +7,7 @@ from typing import Literal
 
 from pydantic import ConfigDict, Field
 
+from learnloop_api.kinds.suite import Dimension
 from learnloop_api.wire.base import Identifier, Name, Sha256, Timestamp, WireModel
 
 
@@ -29,6 +30,37 @@ class ReturnEstimate(WireModel):
     iqm: float = Field(description="interquartile mean (Agarwal et al., 2021, arXiv 2108.13264)")
     ci_low: float
     ci_high: float
+
+
+class Interval(WireModel):
+    """A figure with its 95 % bootstrap interval."""
+
+    value: float
+    low: float
+    high: float
+
+
+class DimensionResult(WireModel):
+    """One dimension of the evaluation suite: returns under several conditions, the strata of its bootstrap."""
+
+    dimension: Dimension
+    message: str = Field(default="", max_length=1024, description="why it was not measured; empty when it was")
+    conditions: list[str] = Field(default_factory=list, max_length=64)
+    episodes: int = Field(default=0, ge=0, description="of each of the two policies, all conditions together")
+    iqm: Interval | None = Field(default=None, description="interquartile mean return over all conditions")
+    baseline: Interval | None = Field(default=None, description="the same of the serving policy")
+    improvement: Interval | None = Field(default=None, description="probability of improvement, mean over conditions")
+    reference: Interval | None = Field(default=None, description="interquartile mean return of what `compared` says")
+    compared: str = Field(default="", max_length=256, description="what the reference is, e.g. before fine-tuning")
+
+
+class SuiteResult(WireModel):
+    """What the evaluation suite found."""
+
+    improvement: Interval = Field(description="probability of improvement in the held-out evaluation itself")
+    overall: float | None = Field(default=None, description="weighted mean of the measured dimensions' improvement")
+    results: list[DimensionResult] = Field(max_length=5)
+    seconds: float = Field(ge=0)
 
 
 class Heartbeat(WireModel):
@@ -76,6 +108,7 @@ class Manifest(WireModel):
     baseline: ReturnEstimate = Field(description="the serving (or uniform random) policy on the same held-out seeds")
     evaluation: ReturnEstimate = Field(description="the exported policy on held-out seeds, disjoint from training's")
     parity: Parity
+    suite: SuiteResult | None = Field(default=None, description="where spec.evaluation.suite asked for it")
     actions: int | None = Field(
         default=None, ge=0, description="taken in training under a safety shield; null without one"
     )

@@ -4,8 +4,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from training_world import proof, returns
 
+from learnloop_api.kinds.suite import SuiteGate
 from learnloop_api.kinds.training_job import Gates
+from learnloop_api.wire.training import DimensionResult, Interval, SuiteResult
 from learnloop_operator.core.training.gates import evaluate
+from learnloop_operator.core.training.suite import status
 
 NUMBER = st.floats(-1e6, 1e6)
 
@@ -44,3 +47,49 @@ def test_a_passed_gate_always_means_what_it_says(mean: float, baseline: float, b
     assert passed["minReturn"] == (mean >= bar)
     assert passed["minImprovement"] == (mean - baseline >= bar)
     assert passed["significant"] == (mean - 5 > baseline)
+
+
+def suite(**improvement: Interval) -> SuiteResult:
+    results = [
+        DimensionResult(
+            dimension=dimension,  # type: ignore[arg-type]
+            conditions=["noise 0.1"],
+            episodes=64,
+            iqm=Interval(value=400, low=390, high=410),
+            improvement=chance,
+        )
+        for dimension, chance in improvement.items()
+    ]
+    missing = DimensionResult(dimension="coordination", message="CartPole-v1 has one agent")
+    return SuiteResult(
+        improvement=Interval(value=1, low=1, high=1), overall=0.8, results=[*results, missing], seconds=1
+    )
+
+
+@given(low=st.floats(0, 1), bar=st.floats(0, 1))
+def test_a_dimension_passes_when_its_interval_begins_at_the_bar(low: float, bar: float) -> None:
+    gates = Gates(significant=False, suite=[SuiteGate(dimension="robustness", min_improvement=bar)])
+    found = proof(suite=suite(robustness=Interval(value=max(low, 0.5), low=low, high=1)))
+    (verdict,) = evaluate(gates, found)
+    assert verdict.passed == (low >= bar)
+
+
+def test_a_dimension_that_was_not_measured_fails_its_gate_with_the_reason() -> None:
+    wanted = [SuiteGate(dimension="coordination", min_iqm=0), SuiteGate(dimension="adaptability", min_iqm=0)]
+    verdicts = evaluate(Gates(significant=False, suite=wanted), proof(suite=suite()))
+    assert [verdict.passed for verdict in verdicts] == [False, False]
+    assert verdicts[0].message == "not measured: CartPole-v1 has one agent"
+    assert verdicts[1].message == "not measured: the manifest does not have it"
+
+
+def test_the_status_says_the_suite_in_sentences() -> None:
+    found = status(suite(robustness=Interval(value=0.9, low=0.8, high=1)))
+    assert found["overall"] == 0.8
+    assert found["dimensions"][0]["message"] == (
+        "IQM 400.0 [390.0, 410.0], better with probability 0.90 [0.80, 1.00]; noise 0.1"
+    )
+    assert found["dimensions"][1] == {
+        "dimension": "coordination",
+        "measured": False,
+        "message": "CartPole-v1 has one agent",
+    }

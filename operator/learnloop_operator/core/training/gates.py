@@ -2,6 +2,7 @@
 
 from learnloop_api.kinds.training_job import GateResult, Gates
 from learnloop_api.wire.training import Manifest as Proof
+from learnloop_operator.core.training import suite
 
 
 def evaluate(gates: Gates, proof: Proof) -> list[GateResult]:
@@ -13,7 +14,7 @@ def evaluate(gates: Gates, proof: Proof) -> list[GateResult]:
         results.append(min_improvement(gates.min_improvement, proof))
     if gates.significant:
         results.append(significant(proof))
-    return results
+    return results + suite.gates(gates.suite or (), proof.suite)
 
 
 def min_return(bar: float, proof: Proof) -> GateResult:

@@ -7,6 +7,7 @@ from learnloop_api.wire.training import Manifest as Proof
 from learnloop_api.wire.training import ReturnEstimate
 from learnloop_operator.core import conditions, durations, times
 from learnloop_operator.core.plan import Manifest
+from learnloop_operator.core.training import suite
 from learnloop_operator.core.training.world import World
 
 PROGRESS_SECONDS = 2.0
@@ -88,6 +89,7 @@ def proven(proof: Proof) -> dict[str, Any]:
         "baseline": estimate(proof.baseline),
         "return": interval(proof.evaluation),
         "artifact": {"uri": proof.artifact_uri, "sha256": proof.artifact_sha256},
+        "suite": suite.status(proof.suite) if proof.suite else None,
     }
 
 

@@ -1,0 +1,221 @@
+"""The evaluation suite against policies whose answers are known."""
+
+import json
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from numpy.typing import NDArray
+
+from learnloop_api.kinds.suite import DIMENSIONS, Suite
+from learnloop_api.wire.training import Manifest
+from learnloop_trainer.environments import make
+from learnloop_trainer.environments.base import Observations
+from learnloop_trainer.evaluation import Policy, Uniform, collect
+from learnloop_trainer.evaluation.suite import Stage, coordination, generalisation, measure, robustness
+from learnloop_trainer.evaluation.suite.disturbances import Noisy, Sticky
+from learnloop_trainer.evaluation.suite.measure import overall
+from learnloop_trainer.evaluation.suite.milestones import Milestones
+from learnloop_trainer.evaluation.suite.stage import FIRST, NotMeasured
+from learnloop_trainer.groups import Alone
+from learnloop_trainer.order import Order
+from learnloop_trainer.randomness import Split
+from learnloop_trainer.session import begin
+from learnloop_trainer.transfer import warm
+
+Orders = Callable[..., Order]
+CPU = torch.device("cpu")
+
+
+class Sighted:
+    """Pushes the cart to where the pole falls: nearly perfect, as long as it sees well."""
+
+    def act(self, observation: Observations) -> NDArray[Any]:
+        return (observation[:, 2] + 0.5 * observation[:, 3] > 0).astype(np.int64)
+
+
+class Blind:
+    """To and fro, whatever it sees."""
+
+    def __init__(self) -> None:
+        self.asked = 0
+
+    def act(self, observation: Observations) -> NDArray[Any]:
+        self.asked += 1
+        return np.full(len(observation), self.asked % 2, dtype=np.int64)
+
+
+class Always:
+    """The same action always."""
+
+    def __init__(self, action: int) -> None:
+        self.action = action
+
+    def act(self, observation: Observations) -> NDArray[Any]:
+        return np.full(len(observation), self.action, dtype=np.int64)
+
+
+def stage(order: Order, policy: Policy, baseline: Policy | None = None, **suite: Any) -> Stage:
+    world = make(order.spec.data.environment, Split.HELD_OUT, 0, range(1))
+    met = collect(order.spec.data.environment, world.actions, 0, 500, world.bounds)
+    return Stage(
+        order=order,
+        suite=Suite(**{"episodes": 32, "noise": 1.0, **suite}),
+        policy=policy,
+        baseline=baseline or Uniform(world.actions, 0, world.bounds),
+        policy_of=lambda weights: policy,
+        weights={},
+        milestones={},
+        met=met,
+        device=CPU,
+        alive=lambda message: None,
+    )
+
+
+def test_a_policy_that_ignores_noise_keeps_its_return_and_one_that_does_not_loses_it(make_order: Orders) -> None:
+    sighted = robustness.measure(stage(make_order(), Sighted()))
+    blind = robustness.measure(stage(make_order(), Blind()))
+    assert sighted.conditions == ["noise 1", "20% of actions repeated"]
+    assert sighted.reference[0].mean() == 500
+    assert sighted.ours[0].mean() < 300
+    error = blind.ours[0].std() / np.sqrt(32) + blind.reference[0].std() / np.sqrt(32)
+    assert abs(blind.ours[0].mean() - blind.reference[0].mean()) < 4 * error
+
+
+def test_noise_has_the_deviation_asked_for_and_leaves_the_rewards_alone() -> None:
+    def world() -> Any:
+        return make("CartPole-v1", Split.HELD_OUT, 0, range(4096))
+
+    plain, noisy = world(), Noisy(world(), np.array([1.0, 0.0, 2.0, 0.5]), seed=3)
+    difference = noisy.reset() - plain.reset()
+    assert difference.std(axis=0) == pytest.approx([1.0, 0.0, 2.0, 0.5], rel=0.05)
+    actions = np.zeros(4096, dtype=np.int64)
+    assert np.array_equal(noisy.step(actions).reward, plain.step(actions).reward)
+
+
+def test_a_sticky_world_repeats_the_share_of_actions_asked_for_within_an_episode() -> None:
+    executed: list[NDArray[Any]] = []
+    inner = make("TwoStep-v1", Split.HELD_OUT, 0, range(4096))
+    original = inner.step
+    inner.step = lambda actions: executed.append(actions.copy()) or original(actions)  # type: ignore[method-assign]
+    sticky = Sticky(inner, 0.25, seed=0)
+    sticky.reset()
+    for wanted in (0, 1, 0, 1):  # an episode has two steps
+        sticky.step(np.full((4096, 2), wanted, dtype=np.int64))
+    assert (executed[0] == 0).all()
+    assert (executed[1] == 0).mean() == pytest.approx(0.25, abs=0.03)
+    assert (executed[2] == 0).all()  # the first action of a new episode
+
+
+def test_every_condition_has_episodes_that_no_other_has(make_order: Orders) -> None:
+    seen = stage(make_order(), Sighted())
+    numbers = []
+    for dimension in DIMENSIONS:
+        seen.enter(dimension, time.monotonic() + 9)
+        numbers += [seen.fresh() for _ in range(10)]
+    assert min(numbers) >= FIRST > 10_000  # evaluation.episodes is 10,000 at most
+    assert min(np.diff(sorted(numbers))) >= 1000  # evaluation.suite.episodes is 1,000 at most
+
+
+def test_generalisation_plays_every_other_level_and_compares_with_training_seeds(make_order: Orders) -> None:
+    order = make_order(data={"environment": "ResourceAllocation-v1", "level": "advanced"})
+    bounds = make("ResourceAllocation-v1", Split.TRAINING, 0, range(1)).bounds
+    found = generalisation.measure(stage(order, Uniform(12, 1, bounds)))
+    assert found.conditions == ["unseen episodes", "level beginner", "level intermediate", "level expert"]
+    assert found.compared == "episodes with training's seeds"
+    with pytest.raises(NotMeasured, match="CartPole-v1 has one agent"):
+        coordination.measure(stage(make_order(), Sighted()))
+
+
+def test_a_team_is_judged_with_each_member_replaced_by_the_serving_policy(make_order: Orders) -> None:
+    order = make_order(data={"environment": "TwoStep-v1"})
+    ours, serving = Always(1), Always(0)
+    found = coordination.measure(stage(order, ours, serving))
+    assert found.conditions == ["agent 0 follows the serving policy", "agent 1 follows the serving policy"]
+    # Agent 0 chooses the second game by its first 1; both must choose 1 there for the payoff of 8 (else 1 or 0).
+    assert found.reference[0].mean() > max(float(returns.mean()) for returns in found.ours)
+    assert len({returns.mean() for returns in found.theirs}) == 1
+
+
+def test_what_finds_no_time_left_is_reported_and_fails_nothing(make_order: Orders) -> None:
+    hurried = stage(make_order(), Sighted())
+    hurried.suite = hurried.suite.model_copy(update={"max_seconds": 0})
+    result = measure(hurried, np.array([3.0, 4.0]), np.array([1.0, 2.0]))
+    assert [one.message.split(":")[0] for one in result.results[1:3]] == ["no time left"] * 2
+    assert result.improvement.value == 1.0
+    assert result.overall is None
+
+
+def test_the_overall_score_shares_out_the_weight_of_what_was_not_measured(make_order: Orders) -> None:
+    lively = stage(make_order(), Sighted(), dimensions=["robustness", "generalisation", "coordination"])
+    result = measure(lively, np.array([3.0]), np.array([1.0]))
+    chances = [one.improvement.value for one in result.results if one.improvement]
+    assert len(chances) == 2
+    assert overall(result.results) == pytest.approx(np.mean(chances))  # both weigh 0.2
+
+
+def test_milestones_are_kept_at_each_fifth_and_survive_a_restart(make_order: Orders) -> None:
+    training = begin(make_order(steps=1000, evaluation={"suite": {}}), Alone(), CPU)
+    milestones, network = training.milestones, training.learner.network
+    assert milestones is not None
+    for step in range(0, 1200, 64):
+        milestones.note(step, step + 64, network)
+    assert list(milestones.kept) == [256, 448, 640, 832, 1024]
+    assert {name.split(".")[0] for name in milestones.kept[256]} == {"policy"}
+    again = Milestones(1000, ["policy"])
+    again.restore(milestones.state())
+    assert again.kept.keys() == milestones.kept.keys()
+    assert all(np.array_equal(again.kept[256][name], array) for name, array in milestones.kept[256].items())
+
+
+@pytest.mark.parametrize("algorithm", ["ppo", "dqn"])
+def test_a_warm_learner_has_the_weights_given_and_its_targets_too(make_order: Orders, algorithm: str) -> None:
+    giver = begin(make_order(algorithm), Alone(), CPU).learner
+    taker = begin(make_order(algorithm, seed=1), Alone(), CPU).learner
+    assert taker.network.digest() != giver.network.digest()
+    warm(taker, giver.network.arrays())
+    assert taker.network.digest() == giver.network.digest()
+    if algorithm == "dqn":
+        assert torch.equal(taker.target, taker.network.vector)  # type: ignore[attr-defined]
+
+
+def test_a_warm_learner_sees_through_the_glasses_of_the_policy_it_begins_from(make_order: Orders) -> None:
+    normalising = {"environments": 8, "horizon": 8, "minibatches": 1, "hidden": [16], "normaliseObservations": True}
+    order = make_order(ppo=normalising)
+    giver, taker = begin(order, Alone(), CPU), begin(order, Alone(), CPU)
+    for _ in range(3):
+        giver.observation, _ = giver.learner.iterate(giver.observation)
+    warm(taker.learner, giver.learner.network.exported())
+    for name, array in giver.learner.network.fixed.items():
+        assert taker.learner.network.fixed[name] == pytest.approx(array, rel=1e-4)
+    with pytest.raises(ValueError, match="saw normalised observations: set normaliseObservations to true"):
+        warm(begin(make_order(), Alone(), CPU).learner, giver.learner.network.exported())
+
+
+def test_weights_of_another_architecture_are_refused_with_both_shapes(make_order: Orders) -> None:
+    learner = begin(make_order(), Alone(), CPU).learner
+    narrow = {"policy.0.weight": np.zeros((4, 8), dtype=np.float32), "policy.1.weight": np.zeros((8, 2))}
+    with pytest.raises(ValueError, match=r"policy.0.weight has shape \[4, 8\], this network's is \[4, 16\]"):
+        warm(learner, narrow)
+    with pytest.raises(ValueError, match="policy has 1 layers, this network's has 2"):
+        warm(learner, {"policy.0.weight": np.zeros((4, 2), dtype=np.float32)})
+
+
+def test_a_run_that_asks_for_the_suite_has_it_in_its_manifest(
+    launch: Callable[..., Any], small: Callable[..., dict[str, Any]], tmp_path: Path
+) -> None:
+    asked = {"episodes": 8, "adaptationSteps": 256}
+    code, output = launch(small(steps=6400, evaluation={"episodes": 8, "suite": asked})).ended()
+    assert code == 0, output
+    manifest = Manifest.model_validate_json((tmp_path / "store/runs/small-1/manifest.json").read_text())
+    assert manifest.suite is not None
+    found = {one.dimension: one for one in manifest.suite.results}
+    assert [name for name, one in found.items() if one.iqm is None] == ["coordination"]
+    curve = found["sample-efficiency"]
+    assert (len(curve.conditions), curve.episodes, curve.conditions[-1]) == (5, 40, "step 6400")
+    assert found["adaptability"].compared == "before fine-tuning"
+    assert json.loads(manifest.model_dump_json())["suite"]["overall"] > 0

@@ -1,0 +1,16 @@
+"""How soon the policy was good: its held-out return at five points of training, and so the area under that curve."""
+
+from learnloop_trainer.evaluation.suite.stage import Finding, NotMeasured, Stage
+
+
+def measure(stage: Stage) -> Finding:
+    """Conditions are the milestones; the reference is the policy at the end of training."""
+    if not stage.milestones:
+        raise NotMeasured("no weights were kept along training: it went on from a checkpoint made before this field")
+    conditions, ours, theirs = [], [], []
+    for step, weights in sorted(stage.milestones.items()):
+        mine, other = stage.both(policy=stage.policy_of(weights))
+        conditions.append(f"step {step}")
+        ours.append(mine)
+        theirs.append(other)
+    return Finding(conditions, ours, theirs, [stage.play(stage.policy, stage.fresh())], "the policy after training")

@@ -1,0 +1,103 @@
+"""What every dimension plays with: the two policies, episodes of its own, and a clock."""
+
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from learnloop_api.kinds.suite import DIMENSIONS, Dimension, Suite
+from learnloop_trainer.environments import Conditions, VectorEnvironment
+from learnloop_trainer.environments.base import Observations
+from learnloop_trainer.evaluation.play import Policy, play
+from learnloop_trainer.evaluation.worlds import held_out, nominal
+from learnloop_trainer.order import Order
+from learnloop_trainer.randomness import Split
+
+Returns = NDArray[np.float64]
+Weights = Mapping[str, NDArray[np.float32]]
+Disturb = Callable[[VectorEnvironment], VectorEnvironment]
+FIRST = 1_000_000  # far above the numbers of the evaluation itself
+ROOM = 64  # conditions of one dimension at most
+PER_CONDITION = 10_000  # numbers reserved for each
+
+
+class NotMeasured(Exception):
+    """Why a dimension has no figures; the text is for a human."""
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """Returns [episodes] of ours and of the baseline under each condition, and what they are compared with."""
+
+    conditions: list[str]
+    ours: list[Returns]
+    theirs: list[Returns]
+    reference: list[Returns]
+    compared: str
+
+
+@dataclass(slots=True)
+class Stage:
+    """One run's exported policy against its baseline."""
+
+    order: Order
+    suite: Suite
+    policy: Policy
+    baseline: Policy
+    policy_of: Callable[[Weights], Policy]  # the exported graph with other weights
+    weights: Weights  # the trained ones, by name
+    milestones: Mapping[int, Weights]  # step → weights along training
+    met: Observations  # [m, observations], what the policy met in evaluation
+    device: torch.device
+    alive: Callable[[str], None]
+    dimension: Dimension = "robustness"
+    deadline: float = field(default=float("inf"))
+    _used: int = 0
+
+    def enter(self, dimension: Dimension, deadline: float) -> None:
+        """From now on this dimension plays, until `deadline` on the monotonic clock."""
+        self.dimension, self.deadline, self._used = dimension, deadline, 0
+
+    def check(self) -> None:
+        """Raises NotMeasured when the time is up."""
+        if time.monotonic() > self.deadline:
+            raise NotMeasured("no time left: raise evaluation.suite.maxSeconds, or lower episodes")
+
+    def fresh(self) -> int:
+        """The first number of a condition's own episodes: no other condition has them."""
+        if self._used >= ROOM:
+            raise NotMeasured(f"more than {ROOM} conditions")
+        number = FIRST + (DIMENSIONS.index(self.dimension) * ROOM + self._used) * PER_CONDITION
+        self._used += 1
+        return number
+
+    def play(
+        self,
+        policy: Policy,
+        first: int,
+        conditions: Conditions | None = None,
+        disturb: Disturb | None = None,
+        split: Split = Split.HELD_OUT,
+    ) -> Returns:
+        """The policy's returns on the episodes from number `first`; raises NotMeasured when the time is up."""
+        world = held_out(self.order, nominal(self.order) if conditions is None else conditions, first, split)
+        build = world if disturb is None else lambda members: disturb(world(members))
+        episodes = self.suite.episodes
+
+        def told(done: int) -> None:
+            self.alive(f"{self.dimension}: {done}/{episodes} episodes")
+            self.check()
+
+        told(0)
+        return play(build, policy, self.order.spec.seed, episodes, told)[0]
+
+    def both(
+        self, conditions: Conditions | None = None, disturb: Disturb | None = None, policy: Policy | None = None
+    ) -> tuple[Returns, Returns]:
+        """Our returns and the baseline's on the same new episodes; `policy`: in the place of ours."""
+        first = self.fresh()
+        ours = self.play(policy or self.policy, first, conditions, disturb)
+        return ours, self.play(self.baseline, first, conditions, disturb)

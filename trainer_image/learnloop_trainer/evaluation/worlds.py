@@ -1,0 +1,44 @@
+"""The held-out episodes of a run: nominal, or under other conditions."""
+
+from dataclasses import replace
+
+from learnloop_trainer.environments import Conditions, VectorEnvironment, make
+from learnloop_trainer.environments.simulation import Simulation
+from learnloop_trainer.environments.wrappers import innermost
+from learnloop_trainer.evaluation.play import World
+from learnloop_trainer.order import Order
+from learnloop_trainer.randomness import Split
+from learnloop_trainer.safety import shielded
+
+
+def nominal(order: Order) -> Conditions:
+    """What evaluation plays: nominal physics and the level the run is to reach."""
+    level = order.spec.data.level
+    if order.spec.curriculum is not None:
+        level = order.spec.curriculum.until or list(getattr(sample(order), "LEVELS", ()))[-1].name
+    return Conditions(level)
+
+
+def sample(order: Order) -> Simulation | VectorEnvironment:
+    """One environment of the run, already closed: for what it says of itself."""
+    environment = make(order.spec.data.environment, Split.HELD_OUT, order.spec.seed, range(1))
+    environment.close()
+    inner: Simulation | VectorEnvironment = innermost(environment)
+    return inner
+
+
+def held_out(
+    order: Order, conditions: Conditions | None = None, first: int = 0, split: Split = Split.HELD_OUT
+) -> World:
+    """Episodes with plain rewards, behind the shield: it is obeyed even in evaluation, and by the baseline too.
+
+    Numbers of episodes begin at `first`: two worlds whose numbers do not overlap share no seed.
+    """
+    spec = order.spec
+    chosen = replace(nominal(order) if conditions is None else conditions, credit="team")
+
+    def opened(members: range) -> VectorEnvironment:
+        numbers = range(members.start + first, members.stop + first)
+        return shielded(make(spec.data.environment, split, spec.seed, numbers, chosen), spec.safety)
+
+    return opened
