@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from learnloop_api.wire.training import Manifest, Parity, ReturnEstimate, SuiteResult
+from learnloop_api.wire.training import Export, Manifest, ReturnEstimate, SuiteResult
 from learnloop_trainer import baseline
 from learnloop_trainer.algorithms import (
     Learner,
@@ -28,10 +28,10 @@ from learnloop_trainer.algorithms import (
 )
 from learnloop_trainer.environments.base import Bounds, Observations, VectorEnvironment
 from learnloop_trainer.errors import ExportError
-from learnloop_trainer.evaluation import Policy, collect, estimate, play
+from learnloop_trainer.evaluation import Policy, estimate, play
 from learnloop_trainer.evaluation.suite import Stage, measure
 from learnloop_trainer.evaluation.worlds import held_out
-from learnloop_trainer.export import OnnxPolicy, build, check
+from learnloop_trainer.export import OnnxPolicy, build
 from learnloop_trainer.networks import Network, forward
 from learnloop_trainer.normalising import normalised
 from learnloop_trainer.order import Order
@@ -39,9 +39,8 @@ from learnloop_trainer.reporter import Reporter, say
 from learnloop_trainer.safety import Shield, Shielded, Trail
 from learnloop_trainer.store import Store
 from learnloop_trainer.store.base import digest
+from learnloop_trainer.verification import more_formats, verify, witnesses
 
-PARITY_OBSERVATIONS = 2000
-RECORDED_OBSERVATIONS = 10_000
 HEADS = {
     "ppo": ("policy", ppo.ACTIVATION),
     "dqn": ("q", dqn.ACTIVATION),
@@ -92,44 +91,6 @@ def graph(
     return build(arrays, head, activation, facts, bounds, shield, CHOOSERS.get(algorithm))
 
 
-def recorded(order: Order, store: Store, width: int) -> Observations:
-    """What the agent really saw, [m, width]; observations of another width are left out with a note."""
-    agent = order.spec.data.learning_agent_ref
-    rows = store.observations(agent.name, RECORDED_OBSERVATIONS) if agent else []
-    fitting = [row for row in rows if len(row) == width]
-    if len(fitting) < len(rows):
-        say(f"{len(rows) - len(fitting)} recorded observations do not have {width} numbers and are left out")
-    array = np.asarray(fitting, dtype=np.float32).reshape(-1, width)
-    return array[np.isfinite(array).all(axis=1)]
-
-
-def verify(
-    order: Order,
-    store: Store,
-    network: Network,
-    policy: OnnxPolicy,
-    met: Observations,
-    actions: int,
-    bounds: Bounds | None = None,
-    shield: Shield | None = None,
-) -> Parity:
-    """Parity on recorded observations, topped up with evaluation's; raises ExportError when it fails."""
-    real = recorded(order, store, met.shape[1])
-    missing = max(0, PARITY_OBSERVATIONS - len(real))
-    observations = np.concatenate((real, met[:missing]))
-    if len(observations) < PARITY_OBSERVATIONS:
-        more = PARITY_OBSERVATIONS - len(observations)
-        extra = collect(held_out(order), actions, order.spec.seed, more, bounds)
-        observations = np.concatenate((observations, extra))
-    parity = check(trained(network, order.spec.algorithm, bounds, shield), policy, observations, len(real))
-    if not parity.passed:
-        raise ExportError(
-            f"the exported graph differs from the trained network: actions agree on {parity.action_agreement:.2%} of "
-            f"{parity.observations} observations, outputs by up to {parity.max_abs_difference:.3g}; nothing was stored"
-        )
-    return parity
-
-
 def measured(
     order: Order, policy: Policy, reporter: Reporter, what: str
 ) -> tuple[ReturnEstimate, Returns, Observations]:
@@ -178,7 +139,10 @@ def prove(
     baseline_policy = baseline.load(order, store, observations, actions, bounds)
     evaluation, ours, met = measured(order, policy, reporter, "exported policy")
     before, theirs, _ = measured(order, baseline_policy, reporter, "baseline")
-    parity = verify(order, store, network, policy, met, actions, bounds, shield)
+    reporter.phase("exporting", "comparing the exported policy with the trained one")
+    seen, real = witnesses(order, store, met, actions, bounds)
+    judge = trained(network, spec.algorithm, bounds, shield)
+    parity, more = verify(judge, policy, seen, real), more_formats(order, body, policy, judge, seen, real)
     suite: SuiteResult | None = None
     if spec.evaluation.suite is not None:
         weights, device = network.exported(), network.vector.device
@@ -207,6 +171,10 @@ def prove(
         evaluation=evaluation,
         parity=parity,
         suite=suite,
+        exports=[
+            Export(format=kind, uri=store.put_artifact(data), sha256=digest(data), size_bytes=len(data), parity=its)
+            for kind, data, its in more
+        ],
         **_interventions(environment, order, store),
         wall_seconds=max(0.0, time.time() - began),
         versions=versions(),

@@ -72,6 +72,17 @@ class Evaluation(Resource):
     )
 
 
+class Export(Resource):
+    """Formats of the trained policy beside ONNX, which is always exported and is what policy servers load."""
+
+    formats: list[Literal["pt2", "torchscript"]] = Field(
+        default_factory=list,
+        max_length=2,
+        description="pt2: as torch.export saves it; torchscript: for older runtimes, deprecated by PyTorch. Each must "
+        "agree with the trained network on at least 10,000 observations, or the run fails and nothing is stored.",
+    )
+
+
 class Gates(Resource):
     """What the evaluation must show before the model may serve anyone."""
 
@@ -173,6 +184,7 @@ class TrainingTemplate(Resource):
     checkpoint: Checkpointing = Field(default_factory=Checkpointing)
     evaluation: Evaluation = Field(default_factory=Evaluation)
     gates: Gates = Field(default_factory=Gates)
+    export: Export = Field(default_factory=Export)
     curriculum: Curriculum | None = Field(
         default=None, description="Begins at data.level and goes on to harder levels; left out, one level throughout."
     )
@@ -203,6 +215,7 @@ FROZEN = (
     ("checkpoint", False),
     ("evaluation", False),
     ("gates", False),
+    ("export", False),
     ("curriculum", True),
     ("shaping", True),
     ("safety", True),
@@ -252,6 +265,14 @@ class ArtifactStatus(Resource):
     sha256: Digest = Field(description="Digest of the ONNX file.")
 
 
+class ExportStatus(Resource):
+    """The exported policy in a further format."""
+
+    format: ShortText = Field(description="pt2 or torchscript.")
+    uri: Uri = Field(description="Address of the file.")
+    sha256: Digest = Field(description="Digest of the file.")
+
+
 class LineageStatus(Resource):
     """Where a model comes from."""
 
@@ -282,6 +303,9 @@ class TrainingJobStatus(Status):
     suite: SuiteStatus | None = Field(default=None, description="What evaluation.suite found.")
     gates: list[GateResult] | None = Field(default=None, max_length=16, description="The verdict of every gate.")
     artifact: ArtifactStatus | None = None
+    exports: list[ExportStatus] | None = Field(
+        default=None, max_length=8, description="The same policy in the formats that spec.export asks for."
+    )
     py_torch_job: ShortText | None = Field(
         default=None, alias="pytorchJob", description="Name of the PyTorchJob that runs the ranks."
     )

@@ -89,6 +89,16 @@ class Parity(WireModel):
     passed: bool
 
 
+class Export(WireModel):
+    """The policy in a further format, as faithful as the ONNX graph."""
+
+    format: Literal["pt2", "torchscript"]
+    uri: str = Field(max_length=2048)
+    sha256: Sha256
+    size_bytes: int = Field(ge=1)
+    parity: Parity
+
+
 class Manifest(WireModel):
     """The proof of a finished run. Without it a Succeeded PyTorchJob counts for nothing."""
 
@@ -109,6 +119,7 @@ class Manifest(WireModel):
     evaluation: ReturnEstimate = Field(description="the exported policy on held-out seeds, disjoint from training's")
     parity: Parity
     suite: SuiteResult | None = Field(default=None, description="where spec.evaluation.suite asked for it")
+    exports: list[Export] = Field(default_factory=list, max_length=8, description="further formats, where asked for")
     actions: int | None = Field(
         default=None, ge=0, description="taken in training under a safety shield; null without one"
     )

@@ -189,6 +189,20 @@ def test_an_export_that_differs_from_the_network_is_rejected_for_good() -> None:
     assert (made.status["phase"], reason(made)) == ("Failed", "ProofRejected")
 
 
+def test_further_formats_are_part_of_the_proof_and_of_the_status() -> None:
+    chosen, fine = spec(export={"formats": ["pt2"]}), proof().parity
+    export = {"format": "pt2", "uri": "learnloop://ns/" + "c" * 64, "sha256": "c" * 64, "size_bytes": 9, "parity": fine}
+
+    def made(*exports: dict[str, object]) -> Plan:
+        told = run(beat=heartbeat(step=1000), proof=proof(exports=exports))
+        return plan(world({"attempts": 1}, spec=chosen, job=job(), ranks=ranks(), run=told))
+
+    assert made(export).status["exports"] == [{name: export[name] for name in ("format", "uri", "sha256")}]
+    assert condition(made(), "Trained")["status"] == "Unknown", "the format asked for is missing"
+    wrong = fine.model_copy(update={"passed": False})
+    assert reason(made(export | {"parity": wrong})) == "ProofRejected"
+
+
 def test_a_model_that_fails_a_gate_is_trained_but_never_validated() -> None:
     chosen = spec(gates={"minReturn": 490, "minImprovement": 100})
     made = plan(world({"attempts": 1}, spec=chosen, job=job(), run=run(beat=heartbeat(), proof=proof())))

@@ -17,9 +17,10 @@ from learnloop_trainer.evaluation.estimate import interquartile_mean
 from learnloop_trainer.export import OnnxPolicy, build, check
 from learnloop_trainer.networks import Network, dense
 from learnloop_trainer.order import Order
-from learnloop_trainer.proof import recorded, trained, verify
+from learnloop_trainer.proof import trained
 from learnloop_trainer.store.base import digest
 from learnloop_trainer.store.directory import DirectoryStore
+from learnloop_trainer.verification import recorded, verify, witnesses
 
 
 @pytest.fixture
@@ -78,25 +79,24 @@ def test_parity_catches_a_graph_whose_weights_are_not_the_networks(network: Netw
     assert not parity.passed
 
 
-def test_a_graph_that_fails_parity_is_never_stored(
-    network: Network, body: bytes, make_order: Callable[..., Order], tmp_path: Path
-) -> None:
+def test_a_graph_that_fails_parity_is_never_stored(network: Network, body: bytes) -> None:
     policy = OnnxPolicy(corrupted(body, lambda w: -w), 4, 2)
     with pytest.raises(ExportError, match=r"actions agree on .*; nothing was stored"):
-        verify(make_order(), DirectoryStore(tmp_path, "small-1"), network, policy, observations(100), 2)
+        verify(trained(network, "ppo"), policy, observations(100), 2)
 
 
-def test_recorded_observations_come_first_and_are_topped_up(
-    network: Network, body: bytes, make_order: Callable[..., Order], tmp_path: Path
-) -> None:
+def test_recorded_observations_come_first_and_are_topped_up(make_order: Callable[..., Order], tmp_path: Path) -> None:
     (tmp_path / "observations").mkdir()
     rows = [[0.1, 0.2, 0.3, 0.4]] * 30 + [[1.0]]
     (tmp_path / "observations" / "pole.json").write_text(f'{{"observations": {rows}}}')
     data = {"environment": "CartPole-v1", "learningAgentRef": {"name": "pole"}}
     order, store = make_order(data=data), DirectoryStore(tmp_path, "small-1")
     assert recorded(order, store, 4).shape == (30, 4)
-    parity = verify(order, store, network, OnnxPolicy(body, 4, 2), observations(100), 2)
-    assert (parity.recorded, parity.observations) == (30, 2000)
+    met = observations(100)
+    seen, real = witnesses(order, store, met, 2)
+    assert (real, seen.shape) == (30, (10_000, 4))
+    assert (seen[:30] == np.float32([0.1, 0.2, 0.3, 0.4])).all()
+    assert np.array_equal(seen[30:130], met)
 
 
 def test_the_uniform_policys_return_on_cartpole_is_the_known_one() -> None:

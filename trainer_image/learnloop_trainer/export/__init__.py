@@ -1,7 +1,8 @@
-"""From trained weights to an ONNX graph that provably does the same."""
+"""From trained weights to an ONNX graph, and other formats, that provably do the same."""
 
+from learnloop_trainer.export.formats import TorchPolicy, convert
 from learnloop_trainer.export.graph import build
-from learnloop_trainer.export.parity import check
+from learnloop_trainer.export.parity import Exported, check
 from learnloop_trainer.export.runtime import OnnxPolicy
 
-__all__ = ["OnnxPolicy", "build", "check"]
+__all__ = ["Exported", "OnnxPolicy", "TorchPolicy", "build", "check", "convert"]

@@ -1,14 +1,13 @@
-"""Does the exported graph decide as the trained network does?"""
+"""Does the exported policy, in whatever format, decide as the trained network does?"""
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from learnloop_api.wire.training import Parity
 from learnloop_trainer.environments.base import Observations
-from learnloop_trainer.export.runtime import OnnxPolicy
 from learnloop_trainer.safety.shield import MASKED
 
 BATCHES = (1, 3, 17)
@@ -16,9 +15,27 @@ TOLERANCE = 1e-5  # of the largest logit's size, at least 1: a few units in the 
 Logits = NDArray[np.float32]
 
 
+class Exported(Protocol):
+    """A policy as it was written down, loaded again."""
+
+    continuous: bool
+    hybrid: bool  # continuous, and the first number is a choice
+
+    def run(self, observation: Observations) -> tuple[NDArray[Any], Logits]:
+        """Actions [n] and logits [n, actions] for observations [n, observations]; continuous actions stand for both."""
+
+    def logits(self, observation: Observations) -> Logits:
+        """Those of the choices [n, choices]."""
+
+
 def _unmasked(logits: Logits) -> Logits:
     """Logits with those of forbidden actions at 0: they carry no size, and both sides put them in the same places."""
     return np.where(logits <= MASKED, np.float32(0), logits)
+
+
+def _tied(logits: Logits, tolerance: float) -> NDArray[np.bool_]:
+    ordered = np.sort(logits, axis=1)
+    return ordered[:, -1] - ordered[:, -2] <= 2 * tolerance if logits.shape[1] > 1 else np.ones(len(logits), bool)
 
 
 def _near(action: NDArray[Any], expected: Logits, tolerance: float) -> NDArray[np.bool_]:
@@ -26,13 +43,11 @@ def _near(action: NDArray[Any], expected: Logits, tolerance: float) -> NDArray[n
 
 
 def _chosen(action: NDArray[Any], expected: Logits, tolerance: float) -> NDArray[np.bool_]:
-    ordered = np.sort(expected, axis=1)
-    tied = ordered[:, -1] - ordered[:, -2] <= 2 * tolerance if expected.shape[1] > 1 else np.ones(len(expected), bool)
-    return np.asarray((action == expected.argmax(axis=1)) | tied)
+    return np.asarray((action == expected.argmax(axis=1)) | _tied(expected, tolerance))
 
 
 def check(
-    network: Callable[[Observations], Logits], policy: OnnxPolicy, observations: Observations, recorded: int
+    network: Callable[[Observations], Logits], policy: Exported, observations: Observations, recorded: int
 ) -> Parity:
     """Run both on all observations [m, observations] at batch sizes 1, 3 and 17 and compare.
 
@@ -48,8 +63,8 @@ def check(
         action = np.concatenate([piece[0] for piece in pieces])
         outputs = np.concatenate([piece[1] for piece in pieces])
         if policy.hybrid:
-            outputs = np.where(policy.undecided(observations, 2 * tolerance)[:, None], expected, outputs)
-            action = outputs
+            tied = _tied(policy.logits(observations), tolerance)[:, None]
+            action = outputs = np.where(tied, expected, outputs)
         difference = np.abs(outputs - expected).max() if np.isfinite(outputs).all() else np.finfo(np.float32).max
         worst = max(worst, float(difference))
         agreed &= (_near if policy.continuous else _chosen)(action, expected, tolerance)

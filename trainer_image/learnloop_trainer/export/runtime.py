@@ -45,10 +45,9 @@ class OnnxPolicy:
             raise ValueError(f"fails on a batch of {len(observation)} ({str(error)[:200]})") from None
         return np.asarray(results[0]), np.asarray(results[-1])
 
-    def undecided(self, observation: Observations, margin: float) -> NDArray[np.bool_]:
-        """Of a hybrid policy: in which rows [n] the two best choices' logits are within `margin`."""
-        logits = np.sort(self._session.run(["logits"], {"observation": observation})[0], axis=1)
-        return np.asarray(logits[:, -1] - logits[:, -2] <= margin)
+    def logits(self, observation: Observations) -> NDArray[np.float32]:
+        """Those of the choices [n, choices], of discrete and hybrid policies."""
+        return np.asarray(self._session.run(["logits"], {"observation": observation})[0])
 
     def act(self, observation: Observations) -> NDArray[Any]:
         """See Policy."""

@@ -18,12 +18,16 @@ def flaw(world: World, proof: Proof) -> Flaw | None:
         told = f"{proof.algorithm} on {proof.environment}"
         wanted = f"{world.spec.algorithm} on {world.spec.data.environment}"
         return "incomplete", f"the manifest is of {told}, the spec asks for {wanted}"
+    missing = sorted(set(world.spec.export.formats) - {item.format for item in proof.exports})
+    if missing:
+        return "incomplete", f"the manifest has no {missing[0]}, which the spec asks for"
     if not proof.artifact_uri.endswith(proof.artifact_sha256) and proof.artifact_uri.startswith("learnloop://"):
         return "wrong", f"artifact {proof.artifact_uri} does not carry its digest {proof.artifact_sha256[:12]}…"
-    if not proof.parity.passed:
-        parity = proof.parity
+    for what, parity in (("graph", proof.parity), *((item.format, item.parity) for item in proof.exports)):
+        if parity.passed:
+            continue
         return "wrong", (
-            f"the exported graph differs from the trained network: largest difference {parity.max_abs_difference:.2g}, "
+            f"the exported {what} differs from the trained network: largest difference {parity.max_abs_difference:.2g}, "
             f"same action on {100 * parity.action_agreement:.2f} % of {parity.observations} observations"
         )
     return None

@@ -90,6 +90,7 @@ def proven(proof: Proof) -> dict[str, Any]:
         "return": interval(proof.evaluation),
         "artifact": {"uri": proof.artifact_uri, "sha256": proof.artifact_sha256},
         "suite": suite.status(proof.suite) if proof.suite else None,
+        "exports": [{"format": item.format, "uri": item.uri, "sha256": item.sha256} for item in proof.exports] or None,
     }
 
 
