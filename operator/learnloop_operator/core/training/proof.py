@@ -27,7 +27,8 @@ def flaw(world: World, proof: Proof) -> Flaw | None:
         if parity.passed:
             continue
         return "wrong", (
-            f"the exported {what} differs from the trained network: largest difference {parity.max_abs_difference:.2g}, "
-            f"same action on {100 * parity.action_agreement:.2f} % of {parity.observations} observations"
+            f"the exported {what} differs from the trained network: largest difference "
+            f"{parity.max_abs_difference:.2g}, same action on {100 * parity.action_agreement:.2f} % of "
+            f"{parity.observations} observations"
         )
     return None
