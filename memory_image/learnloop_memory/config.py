@@ -5,12 +5,13 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Literal
 
-from pydantic import BaseModel, ConfigDict, Field, SecretStr, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, SecretStr, ValidationError, field_validator
 
+from learnloop_memory.audit.signing import seed_from
 from learnloop_memory.errors import ConfigError
 
 PREFIX = "LEARNLOOP_"
-SECRETS = ("dsn", "nats_password", "embedder_key", "pseudonym_key")
+SECRETS = ("dsn", "nats_password", "embedder_key", "pseudonym_key", "audit_key")
 IN_CLUSTER_JWKS = "https://kubernetes.default.svc/openid/v1/jwks"
 IN_CLUSTER_TOKEN = "/var/run/secrets/kubernetes.io/serviceaccount/token"
 IN_CLUSTER_CA = "/var/run/secrets/kubernetes.io/serviceaccount/ca.crt"
@@ -19,8 +20,8 @@ IN_CLUSTER_CA = "/var/run/secrets/kubernetes.io/serviceaccount/ca.crt"
 class Config(BaseModel):
     """Settings; each field is the environment variable LEARNLOOP_<FIELD IN CAPITALS>.
 
-    `dsn`, `nats_password`, `embedder_key` and `pseudonym_key` may come from a file named by the same variable with
-    the suffix `_FILE`.
+    `dsn`, `nats_password`, `embedder_key`, `pseudonym_key` and `audit_key` may come from a file named by the
+    same variable with the suffix `_FILE`.
     """
 
     model_config = ConfigDict(frozen=True, extra="ignore")
@@ -33,6 +34,12 @@ class Config(BaseModel):
     nats_password: SecretStr | None = None
     pseudonym_key: SecretStr | None = Field(
         default=None, min_length=16, description="16 random characters or more; absent: redaction makes no pseudonyms"
+    )
+    audit_key: SecretStr | None = Field(
+        default=None, description="32 random bytes in Base64; absent: the audit chain is linked, but not signed"
+    )
+    audit_checkpoint_seconds: float = Field(
+        default=60.0, gt=0, le=86_400, description="between two signatures over an audit chain that grows"
     )
     artifacts: str = Field(pattern=r"^(file:///|s3://).+", description="file:///directory or s3://bucket/prefix")
     auth: Literal["jwks", "none"] = "jwks"
@@ -61,6 +68,13 @@ class Config(BaseModel):
     memories_per_agent: int | None = Field(default=None, ge=1, description="above, the least valuable are forgotten")
     index_check_seconds: float = Field(default=60.0, gt=0, le=3600, description="how often large agents are looked for")
     log_level: Literal["DEBUG", "INFO", "WARNING", "ERROR"] = "INFO"
+
+    @field_validator("audit_key")
+    @classmethod
+    def _is_a_key(cls, key: SecretStr | None) -> SecretStr | None:
+        if key is not None:
+            seed_from(key.get_secret_value())
+        return key
 
     @classmethod
     def from_env(cls, env: Mapping[str, str] = os.environ) -> "Config":

@@ -1,5 +1,6 @@
 """Forgets what is older than the retention time, in small transactions that block nobody."""
 
+from learnloop_memory.audit.journal import note
 from learnloop_memory.store.database import Database
 
 BATCH = 500
@@ -56,16 +57,19 @@ class Retention:
         total = 0
         for namespace in await self._db.namespaces():
             for table, (time, scope) in _OLD.items():
-                total += await self._delete_old(namespace, _DELETE_OLD.format(table=table, time=time, scope=scope))
-            total += await self._delete_old(namespace, _PURGE)
+                statement = _DELETE_OLD.format(table=table, time=time, scope=scope)
+                total += await self._delete_old(namespace, table, statement)
+            total += await self._delete_old(namespace, "ended memories", _PURGE)
             await self._trim(namespace)
         return total
 
-    async def _delete_old(self, namespace: str, statement: str) -> int:
+    async def _delete_old(self, namespace: str, what: str, statement: str) -> int:
         total = 0
         while True:
             async with self._db.tenant(namespace) as connection:
                 count = int((await connection.execute(statement, namespace, self._days)).split()[-1])
+                if count:
+                    await note(connection, namespace, "retention.deleted", what, {"count": count, "days": self._days})
             total += count
             if count < BATCH:
                 return total

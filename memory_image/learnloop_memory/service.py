@@ -8,6 +8,8 @@ from contextlib import suppress
 from nats.js.api import ConsumerConfig
 
 from learnloop_api import names
+from learnloop_memory.audit.sealer import Sealer
+from learnloop_memory.audit.signing import Signer, seed_from
 from learnloop_memory.auth import Authenticator
 from learnloop_memory.config import Config
 from learnloop_memory.errors import Unavailable
@@ -58,11 +60,14 @@ class Service:
         self.bus = Bus(config) if config.nats_url else None
         self.blobs = open_blobs(config.artifacts)
         self.artifacts = Artifacts(self.db, self.blobs)
+        key = config.audit_key
+        self.signer = Signer(seed_from(key.get_secret_value())) if key else None
+        self.sealer = Sealer(self.db, self.blobs, self.signer, every=config.audit_checkpoint_seconds)
         self._events = EventOutbox(self.db, self.bus)
         self.runs = Runs(self.db, self.blobs, self.metrics, self._events)
         self.auth = Authenticator(config)
-        key = config.embedder_key.get_secret_value() if config.embedder_key else None
-        self.embedder: Embedder = open_embedder(config.embedder, config.embedder_dimensions, key)
+        embedder_key = config.embedder_key.get_secret_value() if config.embedder_key else None
+        self.embedder: Embedder = open_embedder(config.embedder, config.embedder_dimensions, embedder_key)
         self.distiller: Distiller = CountingDistiller()
         self._indexer = Indexer(self.db, self.embedder)
         self._big = BigAgents(self.db, self.embedder, config.dsn.get_secret_value(), above=config.exact_up_to)
@@ -91,6 +96,7 @@ class Service:
         self._spawn(self._retain(), "retention")
         self._spawn(self._index(), "indexer")
         self._spawn(self._maintain(), "indexes")
+        self._spawn(self._seal(), "audit")
         self._spawn(self.recalls.run(), "recall log")
         if self.bus:
             self.bus.start()
@@ -181,6 +187,15 @@ class Service:
             for namespace in sorted(todo):
                 await self._try(self._indexer.run, namespace)
             await asyncio.sleep(INDEX_SECONDS)
+
+    async def _seal(self) -> None:
+        """Audit records go into their chains, wherever they were left, by this process or another one."""
+        await self.db.ready.wait()
+        while True:
+            with suppress(Unavailable):
+                for namespace in await self.db.namespaces():
+                    await self._try(self.sealer.run, namespace)
+            await asyncio.sleep(self.config.sweep_seconds)
 
     async def _maintain(self) -> None:
         """Indexes of agents that outgrew the exact scan, and the budget of every agent."""

@@ -11,6 +11,7 @@ from learnloop_api.wire.trajectory import Trajectory
 from learnloop_memory.api import (
     agents,
     artifacts,
+    audit,
     deployments,
     errors,
     feedback,
@@ -39,6 +40,7 @@ ROUTERS = (
     training,
     users,
     deployments,
+    audit,
     schemas,
     health,
 )

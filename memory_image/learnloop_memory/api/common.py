@@ -9,6 +9,7 @@ from pydantic_core import to_json
 from learnloop_api import names
 from learnloop_api.wire.base import Name as NameRule
 from learnloop_api.wire.base import Sha256
+from learnloop_memory.audit.journal import actor
 from learnloop_memory.auth import Identity
 from learnloop_memory.errors import ApiError
 from learnloop_memory.service import Service
@@ -39,7 +40,9 @@ async def get_identity(
     asked = x_learnloop_namespace
     if asked is None and service.config.auth == "none":
         asked = namespace
-    return await service.auth.identify(authorization, asked)
+    caller = await service.auth.identify(authorization, asked)
+    actor.set(caller.subject)
+    return caller
 
 
 async def identify(request: Request) -> tuple[Service, Identity]:

@@ -5,6 +5,7 @@ from typing import Any
 import orjson
 
 from learnloop_api.wire.reward import AgentStats
+from learnloop_memory.audit.journal import note
 from learnloop_memory.errors import ApiError
 from learnloop_memory.store.database import Database
 
@@ -41,14 +42,18 @@ async def register(db: Database, namespace: str, agent: str, policy: str | None,
     What arrived before the first registration counts as well; it is rewarded now.
     """
     async with db.tenant(namespace) as connection:
-        await connection.execute(_REGISTER, namespace, agent, policy, revision)
+        changed = await connection.execute(_REGISTER, namespace, agent, policy, revision)
+        if changed != "INSERT 0 0":
+            told = {"reward_policy": policy, "reward_policy_revision": revision}
+            await note(connection, namespace, "agent.registered", f"agent/{agent}", told)
 
 
 async def forget(db: Database, namespace: str, agent: str) -> None:
     """Removes the registration and its totals. Trajectories, rewards and memories stay until their time is over;
     an agent registered later under the same name starts counting from zero."""
     async with db.tenant(namespace) as connection:
-        await connection.execute(_FORGET, namespace, agent)
+        if await connection.execute(_FORGET, namespace, agent) != "DELETE 0":
+            await note(connection, namespace, "agent.deregistered", f"agent/{agent}")
 
 
 async def stats(db: Database, namespace: str, agent: str) -> AgentStats:

@@ -11,6 +11,7 @@ import orjson
 
 from learnloop_api import names
 from learnloop_api.wire.reward import Reward
+from learnloop_memory.audit.journal import note
 from learnloop_memory.errors import ApiError
 from learnloop_memory.experience.outbox import EventOutbox
 from learnloop_memory.experience.users import Users
@@ -86,7 +87,9 @@ class UserFeedback:
                     field="trajectory_id",
                     value=trajectory_id,
                 )
-            await connection.execute(_PUT, namespace, trajectory_id, user, value)
+            if await connection.fetchval(_PUT, namespace, trajectory_id, user, value):
+                said = {"user": user, "value": f"{value:g}"}
+                await note(connection, namespace, "feedback.given", f"trajectory/{trajectory_id}", said)
         return True
 
     async def run(self, namespace: str) -> int:

@@ -12,6 +12,7 @@ from collections.abc import Collection, Mapping
 from typing import Any
 
 from learnloop_api.wire.trajectory import Trajectory
+from learnloop_memory.audit.journal import note
 from learnloop_memory.store.database import Database
 
 METADATA_KEY = "user_id"
@@ -44,12 +45,14 @@ class Users:
             await connection.execute(_OPT_OUT, namespace, user)
             for statement in _FORGET:
                 await connection.execute(statement, namespace, user)
+            await note(connection, namespace, "user.opted-out", f"user/{user}")
 
     async def opt_in(self, namespace: str, user_id: str) -> None:
         """Takes the opt-out back."""
         async with self._db.tenant(namespace) as connection:
             user = (await self.hashes(connection, namespace, [user_id]))[user_id]
             await connection.execute(_OPT_IN, namespace, user)
+            await note(connection, namespace, "user.opted-in", f"user/{user}")
 
     async def shield(self, namespace: str, trajectories: Mapping[int, Trajectory]) -> dict[int, Trajectory | None]:
         """The trajectories with their users hashed; None for those of users who opted out.

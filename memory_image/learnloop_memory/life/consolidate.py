@@ -7,6 +7,7 @@ from uuid import UUID
 
 import orjson
 
+from learnloop_memory.audit.journal import note_memories
 from learnloop_memory.life.distil import Distiller, episode
 from learnloop_memory.life.duplicates import Item, Superfluous, duplicates, echoes
 from learnloop_memory.life.states import retire
@@ -62,6 +63,8 @@ async def consolidate(
         facts = _new_facts(rows, distiller, agent)
         if not dry_run:
             await _apply(connection, namespace, agent, junk)
+            gone = [entry.id for entry in junk]
+            await note_memories(connection, namespace, "memory.consolidated", agent, gone)
             await _replace(connection, namespace, agent, rows, facts)
     kinds = Counter(entry.kind for entry in junk)
     return Consolidated(

@@ -12,6 +12,7 @@ from uuid import UUID
 import numpy as np
 from numpy.typing import NDArray
 
+from learnloop_memory.audit.journal import note_memories
 from learnloop_memory.life.states import retire
 from learnloop_memory.memory.kinds import POLICIES
 from learnloop_memory.store.database import Database
@@ -91,6 +92,7 @@ async def forget(db: Database, namespace: str, agent: str, budget: int, *, dry_r
         ids: Sequence[UUID] = [rows[index]["id"] for index in chosen]
         if not dry_run:
             ids = await retire(connection, namespace, agent, ids, "forgotten")
+            await note_memories(connection, namespace, "memory.forgotten", agent, ids)
     examples = [
         {"id": rows[i]["id"], "value": round(float(values[i]), 6), "text": rows[i]["text"]}
         for i in chosen[:REASONS_SHOWN]

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 from uuid import UUID
 
+from learnloop_memory.audit.journal import note
 from learnloop_memory.life.states import Retired, retire, revive
 from learnloop_memory.store.database import Database
 
@@ -58,6 +59,9 @@ async def act(db: Database, namespace: str, origin: str, action: Action, *, agen
         if not dry_run:
             for name, ids in reached.items():
                 await _apply(connection, namespace, name, ids, action)
+            if rows:
+                counts = {name: len(ids) for name, ids in reached.items()}
+                await note(connection, namespace, f"memory.{action}", f"origin/{origin}", {"memories": counts})
     agents = {name: len(ids) for name, ids in reached.items()}
     return Blast(origin, action, len(rows), agents, recalls, dry_run)
 

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
+from learnloop_memory.audit.journal import note
 from learnloop_memory.errors import ApiError
 from learnloop_memory.ids import uuid7
 from learnloop_memory.life.states import retire, revive
@@ -58,6 +59,8 @@ async def take(db: Database, namespace: str, agent: str, name: str) -> Snapshot:
         if len(await connection.fetch(_LIST, namespace, agent)) >= MOST_SNAPSHOTS:
             raise ApiError(409, "an agent has at most 100 snapshots; delete one first", field="name", value=name)
         taken = await connection.fetchval(_TAKE, namespace, agent, name)
+        if taken is not None:
+            await note(connection, namespace, "memory.snapshot.taken", f"agent/{agent}", {"name": name})
     if taken is None:
         raise ApiError(409, "a snapshot of this agent has this name; choose another", field="name", value=name)
     return Snapshot(name, taken)
@@ -78,6 +81,7 @@ async def drop(db: Database, namespace: str, agent: str, name: str) -> None:
     async with db.tenant(namespace) as connection:
         await _instant(connection, namespace, agent, name)
         await connection.execute(_DROP, namespace, agent, name)
+        await note(connection, namespace, "memory.snapshot.dropped", f"agent/{agent}", {"name": name})
 
 
 async def restore(db: Database, namespace: str, agent: str, name: str) -> dict[str, int]:
@@ -94,7 +98,9 @@ async def restore(db: Database, namespace: str, agent: str, name: str) -> dict[s
         ended = [row["id"] for row in await connection.fetch(_ENDED, namespace, agent, at)]
         removed = await retire(connection, namespace, agent, later, "replaced")
         returned = await revive(connection, namespace, agent, ended)
-    return {"removed": len(removed), "returned": len(returned)}
+        changed = {"removed": len(removed), "returned": len(returned)}
+        await note(connection, namespace, "memory.restored", f"agent/{agent}", {"name": name, **changed})
+    return changed
 
 
 async def fork(db: Database, namespace: str, agent: str, name: str, into: str) -> int:
@@ -112,6 +118,9 @@ async def fork(db: Database, namespace: str, agent: str, name: str, into: str) -
             )
         ids = [row["id"] for row in await connection.fetch(_IDS, namespace, agent, at)]
         await connection.execute(_FORK, namespace, agent, into, ids, [uuid7() for _ in ids])
+        await note(
+            connection, namespace, "memory.forked", f"agent/{into}", {"source": agent, "name": name, "count": len(ids)}
+        )
     return len(ids)
 
 

@@ -8,6 +8,7 @@ from uuid import UUID
 import orjson
 from pydantic_core import to_json
 
+from learnloop_memory.audit.journal import note_memories
 from learnloop_memory.errors import ApiError
 from learnloop_memory.store.database import Database
 
@@ -24,7 +25,12 @@ WHERE m.namespace = $1 AND m.agent_id = $2
     AND ($6::timestamptz IS NULL OR (m.created_at <= $6 AND (m.retired_at IS NULL OR m.retired_at > $6)))
 ORDER BY m.created_at, m.id LIMIT $5
 """
-_DELETE = "DELETE FROM agent_memories WHERE namespace = $1 AND agent_id = $2 AND id = ANY($3::uuid[])"
+# First the queue, as the indexer does: the other way round each could wait for the other.
+_TAKE = """
+SELECT FROM memory_pending WHERE namespace = $1 AND agent_id = $2 AND memory_id = ANY($3::uuid[])
+ORDER BY memory_id FOR UPDATE
+"""
+_DELETE = "DELETE FROM agent_memories WHERE namespace = $1 AND agent_id = $2 AND id = ANY($3::uuid[]) RETURNING id"
 
 
 async def page(
@@ -75,4 +81,7 @@ async def delete(db: Database, namespace: str, agent: str, ids: list[UUID]) -> i
     if not ids:
         raise ApiError(422, "name at least one memory", field="ids")
     async with db.tenant(namespace) as connection:
-        return int((await connection.execute(_DELETE, namespace, agent, ids)).split()[-1])
+        await connection.execute(_TAKE, namespace, agent, ids)
+        gone = [row["id"] for row in await connection.fetch(_DELETE, namespace, agent, ids)]
+        await note_memories(connection, namespace, "memory.deleted", agent, gone)
+    return len(gone)

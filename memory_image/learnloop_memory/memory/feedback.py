@@ -8,6 +8,7 @@ from uuid import UUID
 import numpy as np
 import orjson
 
+from learnloop_memory.audit.journal import note
 from learnloop_memory.errors import ApiError
 from learnloop_memory.memory.log import RecallLog
 from learnloop_memory.memory.ranker import PROOF, Ranker, Shown, credits, learn_from_labels, learn_from_reward, utility
@@ -67,6 +68,10 @@ class Feedback:
         await self._log.flush()
         async with self._db.tenant(namespace) as connection:
             found = await _apply(connection, namespace, retrieval_id, reward, helpful)
+            if found is not None and not found["duplicate"]:
+                await note(
+                    connection, namespace, "recall.feedback", f"recall/{retrieval_id}", {"agent": found["agent_id"]}
+                )
         if found is None:
             raise ApiError(
                 404,

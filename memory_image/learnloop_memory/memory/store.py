@@ -9,6 +9,7 @@ from uuid import UUID
 import orjson
 from pydantic_core import to_json
 
+from learnloop_memory.audit.journal import actor, note_memories
 from learnloop_memory.errors import ApiError
 from learnloop_memory.experience.redact import redact
 from learnloop_memory.ids import uuid7
@@ -30,6 +31,9 @@ WITH stored AS (
         $14::timestamptz, $15::timestamptz, $16::timestamptz, $17::timestamptz
     FROM set_config('app.namespace', $1, true) AS s(namespace)
     ON CONFLICT DO NOTHING RETURNING namespace, agent_id, id
+), noted AS (
+    INSERT INTO audit_pending (namespace, actor, action, subject, detail)
+    SELECT namespace, $18, 'memory.stored', 'agent/' || agent_id, jsonb_build_object('id', id) FROM stored
 )
 INSERT INTO memory_pending SELECT namespace, agent_id, id FROM stored RETURNING memory_id
 """
@@ -103,7 +107,11 @@ async def insert(connection: Any, namespace: str, memories: Sequence[NewMemory])
         return set()
     columns = [list(column) for column in zip(*rows, strict=True)]
     # COPY would take half the time; PostgreSQL does not offer it under row-level security.
-    return {row["memory_id"] for row in await connection.fetch(_MANY, namespace, *columns)}
+    new = {row["memory_id"] for row in await connection.fetch(_MANY, namespace, *columns)}
+    for agent in sorted({memory.agent for memory in memories if memory.id in new}):
+        ids = [memory.id for memory in memories if memory.id in new and memory.agent == agent]
+        await note_memories(connection, namespace, "memory.stored", agent, ids)
+    return new
 
 
 async def store(db: Database, namespace: str, memory: NewMemory) -> tuple[UUID, bool]:
@@ -113,7 +121,7 @@ async def store(db: Database, namespace: str, memory: NewMemory) -> tuple[UUID, 
         ApiError: 409, the key was used for something else.
         Unavailable: nothing was written.
     """
-    if await db.fetch_as(namespace, _ONE, *row_of(memory, datetime.now(UTC))):
+    if await db.fetch_as(namespace, _ONE, *row_of(memory, datetime.now(UTC)), actor.get()):
         return memory.id, False
     async with db.tenant(namespace) as connection:
         known = await _known(connection, namespace, [memory])

@@ -2,6 +2,7 @@
 
 from learnloop_api import names
 from learnloop_api.wire.deployment import ModelDeployed
+from learnloop_memory.audit.journal import note
 from learnloop_memory.experience.outbox import EventOutbox
 from learnloop_memory.ids import uuid7
 from learnloop_memory.store.database import Database
@@ -33,6 +34,13 @@ class Deployments:
             rows = await connection.fetch(_HISTORY, namespace, subject, 1)
             if rows and ModelDeployed.model_validate_json(rows[0]["payload"]).revision == event.revision:
                 return False
+            told = {
+                "revision": event.revision,
+                "previous": event.previous_revision,
+                "sha256": event.sha256,
+                "verdict": event.verdict,
+            }
+            await note(connection, namespace, "model.deployed", f"model-deployment/{event.model_deployment}", told)
             identity = f"{namespace}/deployed/{uuid7()}"
             return await self._outbox.put(connection, namespace, subject, identity, event.model_dump_json().encode())
 

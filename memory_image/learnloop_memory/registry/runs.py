@@ -9,6 +9,7 @@ import orjson
 
 from learnloop_api import names
 from learnloop_api.wire.training import CheckpointInfo, Heartbeat, Manifest, TrainingRun
+from learnloop_memory.audit.journal import note
 from learnloop_memory.errors import ApiError, Unavailable
 from learnloop_memory.experience.outbox import EventOutbox
 from learnloop_memory.ids import uuid7
@@ -73,7 +74,9 @@ class Runs:
             if kept and beat.phase in LAST_PHASES:
                 subject = status_subject(namespace, beat.job)
                 identity = f"{namespace}/status/{beat.job}/{beat.attempt}/{beat.phase}"
-                await self._outbox.put(connection, namespace, subject, identity, beat.model_dump_json().encode())
+                if await self._outbox.put(connection, namespace, subject, identity, beat.model_dump_json().encode()):
+                    told = {"phase": beat.phase, "attempt": beat.attempt, "step": beat.step, "message": beat.message}
+                    await note(connection, namespace, "training.ended", f"training-job/{beat.job}", told)
         if before is None or before["phase"] is None:
             self._metrics.training(namespace, "started")
         if kept and beat.phase == "failed" and (before is None or before["phase"] != "failed"):
@@ -129,6 +132,7 @@ class Runs:
             fresh = row["manifest"] is None
             if fresh:
                 await connection.execute(_MANIFEST, namespace, manifest.job, wanted)
+                await _note(connection, namespace, manifest)
             elif Manifest.model_validate_json(row["manifest"]) != manifest:
                 raise ApiError(
                     409,
@@ -164,6 +168,8 @@ class Runs:
             await connection.fetchrow(_LOCK, namespace, job)
             old = await connection.fetch(_DELETE_CHECKPOINTS, namespace, job)
             deleted = await connection.execute(_DELETE, namespace, job)
+            if deleted != "DELETE 0":
+                await note(connection, namespace, "training.deleted", f"training-job/{job}")
         await self._remove(old)
         return bool(deleted != "DELETE 0")
 
@@ -173,6 +179,16 @@ class Runs:
                 await self._blobs.delete(row["checkpoint_path"])
             except Unavailable:
                 log.warning("checkpoint blob %s could not be removed", row["checkpoint_path"])
+
+
+async def _note(connection: Any, namespace: str, manifest: Manifest) -> None:
+    """What a run proved and, where a shield watched over it, how often that had to step in."""
+    subject = f"training-job/{manifest.job}"
+    told = {"step": manifest.step, "artifact_sha256": manifest.artifact_sha256, "agent": manifest.agent}
+    await note(connection, namespace, "training.manifest", subject, told)
+    if manifest.interventions is not None:
+        shield = {"actions": manifest.actions, "interventions": manifest.interventions, "record": manifest.audit_uri}
+        await note(connection, namespace, "safety.interventions", subject, shield)
 
 
 def status_subject(namespace: str, job: str) -> str:

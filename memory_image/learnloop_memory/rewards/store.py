@@ -1,12 +1,14 @@
 """RewardPolicy revisions, running statistics and reward history in PostgreSQL."""
 
 from dataclasses import dataclass
+from hashlib import sha256
 from typing import Any
 
 import orjson
 
 from learnloop_api.kinds.reward_policy import RewardPolicySpec
 from learnloop_api.wire.reward import Reward
+from learnloop_memory.audit.journal import note
 from learnloop_memory.errors import ApiError
 from learnloop_memory.rewards.normalise import Running
 from learnloop_memory.rewards.steps import credits, potential_terms
@@ -14,6 +16,7 @@ from learnloop_memory.store.database import Database
 
 _PUT = """
 INSERT INTO reward_policy_revisions (namespace, name, revision, spec) VALUES ($1, $2, $3, $4) ON CONFLICT DO NOTHING
+RETURNING 1
 """
 _GET = "SELECT spec FROM reward_policy_revisions WHERE namespace = $1 AND name = $2 AND revision = $3"
 _GET_NEWEST = """
@@ -62,7 +65,10 @@ async def put_policy(db: Database, namespace: str, name: str, revision: str, spe
     """
     wanted = spec.to_kube()
     async with db.tenant(namespace) as connection:
-        await connection.execute(_PUT, namespace, name, revision, orjson.dumps(wanted).decode())
+        if await connection.fetchval(_PUT, namespace, name, revision, orjson.dumps(wanted).decode()):
+            digest = sha256(orjson.dumps(wanted, option=orjson.OPT_SORT_KEYS)).hexdigest()
+            told = {"revision": revision, "spec_sha256": digest}
+            await note(connection, namespace, "reward.policy.published", f"reward-policy/{name}", told)
         stored = RewardPolicySpec.model_validate_json(await connection.fetchval(_GET, namespace, name, revision))
     if stored.to_kube() != wanted:
         raise ApiError(

@@ -65,9 +65,12 @@ def prepare_role(connection: Connection) -> None:
     if not connection.execute(member, {"role": SERVICE_ROLE}).scalar():
         connection.execute(text(f"GRANT {SERVICE_ROLE} TO CURRENT_USER"))
     schema = connection.execute(text("SELECT quote_ident(current_schema())")).scalar()
+    present = "SELECT to_regclass('audit_log') IS NOT NULL"
+    audited = bool(connection.execute(text(present)).scalar())
     for statement in (
         f"GRANT USAGE ON SCHEMA {schema} TO {SERVICE_ROLE}",
         f"GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA {schema} TO {SERVICE_ROLE}",
         f"REVOKE INSERT, UPDATE, DELETE ON alembic_version FROM {SERVICE_ROLE}",
+        *([f"REVOKE UPDATE, DELETE ON audit_log, audit_checkpoints FROM {SERVICE_ROLE}"] if audited else []),
     ):
         connection.execute(text(statement))

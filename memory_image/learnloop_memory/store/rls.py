@@ -7,12 +7,14 @@ role `learnloop_service`, which is neither. A statement without WHERE, or a forg
 from sqlalchemy import DDL, Table, event
 from sqlmodel import SQLModel
 
-from learnloop_memory.store import event_models, memory_models, models
+from learnloop_memory.store import audit_models, event_models, memory_models, models
 from learnloop_memory.store.facts import SETTING
 
-__all__ = ["UNSCOPED", "event_models", "listen", "memory_models", "models", "policy"]
+__all__ = ["APPEND_ONLY", "UNSCOPED", "audit_models", "event_models", "listen", "memory_models", "models", "policy"]
 
 UNSCOPED = ("tenants",)
+# Beside the missing right (see migrate.prepare_role): a trigger refuses the tables' owner too.
+APPEND_ONLY = ("audit_log", "audit_checkpoints")
 
 # What belongs to a memory goes with it. A trigger once a statement, because a foreign key looks up every row that is
 # *inserted*: 10 of the 25 µs a batched store may take. It runs as the caller, under the caller's row-level security.
@@ -32,6 +34,22 @@ FOR EACH STATEMENT EXECUTE FUNCTION forget_with_memory()
 """
 
 
+REFUSE_CHANGE = """
+CREATE OR REPLACE FUNCTION refuse_change() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
+    RAISE EXCEPTION '% is append-only: % is refused', TG_TABLE_NAME, TG_OP USING ERRCODE = 'insufficient_privilege';
+END $$
+"""
+
+
+def append_only(table: str) -> list[str]:
+    """The statements that make a table one that only grows."""
+    return [
+        REFUSE_CHANGE,
+        f"CREATE TRIGGER append_only BEFORE UPDATE OR DELETE OR TRUNCATE ON {table}"
+        " FOR EACH STATEMENT EXECUTE FUNCTION refuse_change()",
+    ]
+
+
 def policy(table: str) -> list[str]:
     """The statements that put one table under the rule."""
     rule = f"namespace = current_setting('{SETTING}', true)"
@@ -48,6 +66,8 @@ def _after_create(table: Table) -> list[str]:
         statements.append("ALTER TABLE memory_vec ALTER COLUMN embedding SET STORAGE PLAIN")
     if table.name == "agent_memories":
         statements += [FORGET_WITH_MEMORY, FORGET_TRIGGER]
+    if table.name in APPEND_ONLY:
+        statements += append_only(table.name)
     return statements
 
 
