@@ -1,9 +1,9 @@
-"""Fills the chart's empty Secret with passwords; runs to its end before the operator itself starts.
+"""Fills the chart's empty Secret with passwords and keys; runs to its end before the operator itself starts.
 
     python -m learnloop_operator.bootstrap
 
-The chart renders the Secret without data, so no password is ever in a manifest. A password that is there is never
-changed: PostgreSQL keeps the one it was born with.
+The chart renders the Secret without data, so no password is ever in a manifest. What is there is never changed:
+PostgreSQL keeps the password it was born with, and what a lost key signed or hashed is not recognised again.
 """
 
 import asyncio
@@ -12,7 +12,7 @@ import os
 import secrets
 import string
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from learnloop_operator.adapters import kubeconfig
@@ -20,7 +20,6 @@ from learnloop_operator.adapters.kinds import SECRET
 from learnloop_operator.adapters.kube_errors import Conflict, KubeError
 from learnloop_operator.adapters.kube_http import KubeHttp
 
-KEYS = ("nats-password", "postgres-password")
 ATTEMPTS = 5
 # Letters alone: nothing to escape in a URL, and NATS would read digits as a number (log2(52) * 40 = 228 bits).
 LENGTH = 40
@@ -37,12 +36,26 @@ def completion(secret: Mapping[str, Any]) -> dict[str, Any] | None:
         return None
     return {
         "metadata": {"resourceVersion": secret["metadata"]["resourceVersion"]},
-        "data": {key: base64.b64encode(_password().encode()).decode() for key in missing},
+        "data": {key: base64.b64encode(MAKERS[key]().encode()).decode() for key in missing},
     }
 
 
 def _password() -> str:
     return "".join(secrets.choice(string.ascii_letters) for _ in range(LENGTH))
+
+
+def _seed() -> str:
+    """An Ed25519 private key (RFC 8032): any 32 random bytes are one."""
+    return base64.b64encode(secrets.token_bytes(32)).decode()
+
+
+MAKERS: Mapping[str, Callable[[], str]] = {
+    "audit-key": _seed,
+    "nats-password": _password,
+    "postgres-password": _password,
+    "pseudonym-key": _password,
+}
+KEYS = tuple(MAKERS)
 
 
 async def fill(http: KubeHttp, namespace: str, name: str) -> bool:

@@ -169,11 +169,6 @@ http://{{ include "learnloop.fullname" . }}-prometheus.{{ .Release.Namespace }}.
 {{ include "learnloop.fullname" . }}-credentials
 {{- end -}}
 
-{{/* Non-empty when something embedded needs a password. */}}
-{{- define "learnloop.needsCredentials" -}}
-{{- if or .Values.postgresql.embedded .Values.nats.embedded -}}yes{{- end -}}
-{{- end -}}
-
 {{/* Mounting the credentials holds a pod back until the operator has filled them in; the variables that read them
      would otherwise be retried by the kubelet only every ten seconds or more. */}}
 {{- define "learnloop.credentialsVolume" -}}

@@ -7,6 +7,7 @@ from urllib.parse import quote
 from hypothesis import given
 from hypothesis import strategies as st
 
+from learnloop_memory.audit.signing import seed_from
 from learnloop_operator.bootstrap import KEYS, LENGTH, completion
 
 CONTENTS = st.none() | st.dictionaries(st.sampled_from([*KEYS, "other"]), st.sampled_from(["", "b2xk"]))
@@ -29,9 +30,10 @@ def test_what_is_missing_is_added_and_what_is_there_never_changes(data: dict[str
 def test_passwords_are_long_different_and_need_no_escaping() -> None:
     patch = completion({"metadata": {"resourceVersion": "1"}})
     assert patch is not None
-    made = [base64.b64decode(value).decode() for value in patch["data"].values()]
-    assert len(set(made)) == len(KEYS)
-    for password in made:
+    made = {name: base64.b64decode(value).decode() for name, value in patch["data"].items()}
+    assert len(set(made.values())) == len(KEYS)
+    assert len(seed_from(made.pop("audit-key"))) == 32, "a key the data plane can sign with"
+    for password in made.values():
         assert len(password) == LENGTH
         assert password.isalpha()
         assert quote(password) == password

@@ -1,5 +1,6 @@
 """The data plane and its stores: embedded, external, kept, and never with a password in a manifest."""
 
+import base64
 import shutil
 import subprocess
 import sys
@@ -43,9 +44,12 @@ def test_the_data_plane_reads_the_environment_it_is_given(render: Render) -> Non
 
 def test_the_data_plane_accepts_that_environment(render: Render, tmp_path: Path) -> None:
     password = tmp_path / "nats-password"
-    password.write_text("letters")
+    password.write_text("lettersAndNoDigits")
     given = {name: value for name, value in render().environment("learnloop-data").items() if isinstance(value, str)}
-    given["LEARNLOOP_NATS_PASSWORD_FILE"] = str(password)
+    given["LEARNLOOP_NATS_PASSWORD_FILE"] = given["LEARNLOOP_PSEUDONYM_KEY_FILE"] = str(password)
+    key = tmp_path / "audit-key"
+    key.write_text(base64.b64encode(bytes(32)).decode())
+    given["LEARNLOOP_AUDIT_KEY_FILE"] = str(key)
     check = "from learnloop_memory.config import Config; print(Config.from_env().auth)"
     answer = subprocess.run(
         [sys.executable, "-c", check], env=given, capture_output=True, text=True, timeout=240, check=True
@@ -55,7 +59,7 @@ def test_the_data_plane_accepts_that_environment(render: Render, tmp_path: Path)
 
 def test_everything_can_be_brought_along(render: Render) -> None:
     release = render(EXTERNAL)
-    assert not release.of("StatefulSet", "PersistentVolumeClaim", "Secret")
+    assert not release.of("StatefulSet", "PersistentVolumeClaim")
     assert {item["metadata"]["name"] for item in release.of("Deployment")} == {"learnloop-data", "learnloop-operator"}
     environment = release.environment("learnloop-data")
     assert environment["LEARNLOOP_DSN"] == secret("pg", "url")
@@ -64,8 +68,6 @@ def test_everything_can_be_brought_along(render: Render) -> None:
     assert environment["LEARNLOOP_ARTIFACTS"] == "s3://models/rl"
     assert environment["AWS_REGION"] == "eu-central-1"
     assert release.environment("learnloop-operator")["LEARNLOOP_PROMETHEUS_URL"] == "http://prometheus.monitoring:9090"
-    operator = release.one("Deployment", "learnloop-operator")["spec"]["template"]["spec"]
-    assert "initContainers" not in operator, "nothing embedded, no password to make"
 
 
 def test_no_password_is_rendered_and_two_renderings_are_the_same(helm: str, render: Render) -> None:
@@ -81,7 +83,7 @@ def test_whoever_reads_a_password_waits_for_it(render: Render) -> None:
     for kind, name, keys in (
         ("StatefulSet", "learnloop-postgres", ["postgres-password"]),
         ("StatefulSet", "learnloop-nats", ["nats-password"]),
-        ("Deployment", "learnloop-data", ["postgres-password", "nats-password"]),
+        ("Deployment", "learnloop-data", ["audit-key", "pseudonym-key", "postgres-password", "nats-password"]),
     ):
         volumes = render().one(kind, name)["spec"]["template"]["spec"]["volumes"]
         mounted = next(volume["secret"] for volume in volumes if volume["name"] == "credentials")
@@ -98,6 +100,14 @@ def test_uninstalling_keeps_data_and_password_together_or_neither(render: Render
     for kind, name in (("PersistentVolumeClaim", "learnloop-artifacts"), ("Secret", "learnloop-credentials")):
         notes = release.one(kind, name)["metadata"].get("annotations", {})
         assert ("helm.sh/resource-policy" in notes) is keep
+
+
+def test_keys_stay_with_a_database_of_ones_own(render: Render) -> None:
+    release = render(EXTERNAL)
+    assert "helm.sh/resource-policy" in release.one("Secret", "learnloop-credentials")["metadata"]["annotations"]
+    pod = release.one("Deployment", "learnloop-data")["spec"]["template"]["spec"]
+    mounted = next(volume["secret"] for volume in pod["volumes"] if volume["name"] == "credentials")
+    assert [item["key"] for item in mounted["items"]] == ["audit-key", "pseudonym-key"]
 
 
 def test_without_persistence_no_volume_is_claimed(render: Render) -> None:

@@ -5,6 +5,8 @@
 - {name: LEARNLOOP_OPERATOR_SUBJECT, value: {{ include "learnloop.operatorSubject" . }}}
 - {name: LEARNLOOP_LOG_LEVEL, value: {{ $options.logLevel | upper }}}
 - {name: LEARNLOOP_RETENTION_DAYS, value: {{ $options.retentionDays | quote }}}
+- {name: LEARNLOOP_AUDIT_KEY_FILE, value: /run/credentials/audit-key}
+- {name: LEARNLOOP_PSEUDONYM_KEY_FILE, value: /run/credentials/pseudonym-key}
 {{- if .Values.postgresql.embedded }}
 - name: POSTGRES_PASSWORD
   valueFrom: {secretKeyRef: {name: {{ include "learnloop.credentials" . }}, key: postgres-password}}
