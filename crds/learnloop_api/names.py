@@ -52,6 +52,10 @@ TOKEN_AUDIENCE = "learnloop"
 TOKEN_DIRECTORY = "/var/run/secrets/learnloop.dev"
 TOKEN_FILE = f"{TOKEN_DIRECTORY}/token"
 
+# A ConfigMap of a TrainingJob's namespace with the user's environment, as the ranks see it.
+ENVIRONMENT_DIRECTORY = "/etc/learnloop/environments"
+ENV_ENVIRONMENT_DIRECTORY = "LEARNLOOP_ENVIRONMENT_DIRECTORY"
+
 ENV_DATA_URL = "LEARNLOOP_DATA_URL"
 ENV_TOKEN_FILE = "LEARNLOOP_TOKEN_FILE"
 ENV_NAMESPACE = "LEARNLOOP_NAMESPACE"

@@ -1,5 +1,6 @@
 """Rank 0, after training: export, evaluate, compare, and write the manifest that proves it."""
 
+import os
 import platform
 import time
 from collections.abc import Callable, Mapping
@@ -26,6 +27,7 @@ from learnloop_trainer.algorithms import (
     sac,
     vtrace,
 )
+from learnloop_trainer.environments import own_code
 from learnloop_trainer.environments.base import Bounds, Observations, VectorEnvironment
 from learnloop_trainer.errors import ExportError
 from learnloop_trainer.evaluation import Policy, estimate, play
@@ -202,4 +204,5 @@ def versions() -> dict[str, str]:
             found[package] = version(package)
         except PackageNotFoundError:  # Debian's packages bring no metadata
             found[package] = "unknown"
-    return found
+    code = own_code.fingerprint(os.environ)
+    return found if code is None else found | {"environment": code}

@@ -7,6 +7,7 @@ import torch
 
 from learnloop_api.wire.training import Manifest
 from learnloop_trainer.checkpoints import Saver
+from learnloop_trainer.environments import own_code
 from learnloop_trainer.errors import PeerLost, Terminated, TrainerError
 from learnloop_trainer.groups import Alone, Group
 from learnloop_trainer.order import Order, Place
@@ -48,6 +49,7 @@ def run(order: Order, place: Place, threads: int) -> None:
     """Return when the manifest is durable; raises TrainerError for every other end."""
     began = float(os.environ.setdefault(BEGAN, str(time.time())))
     store, stopper = choose(os.environ, order.job), Stopper()
+    own_code.use(os.environ)
     stopper.install()
     if already_proven(order, store.manifest()):
         say("this run's manifest is already durable: nothing to do")

@@ -35,8 +35,22 @@ from learnloop_api.kinds.team_algorithms import IndependentDqnParameters, Maddpg
 class TrainingData(Resource):
     """What the run learns from."""
 
+    cel_rules: ClassVar[tuple[Rule, ...]] = (
+        Rule(
+            "!has(self.environmentConfigMap) || self.environment.contains(':')",
+            "environmentConfigMap holds modules: name one of them as environment: module:EntryPoint",
+            ".environment",
+        ),
+    )
+
     environment: Annotated[str, Field(min_length=1, max_length=253)] = Field(
-        description="Environment name known to the trainer image, e.g. CartPole-v1."
+        description="Environment name known to the trainer image, e.g. CartPole-v1, or module:EntryPoint."
+    )
+    environment_config_map: LocalRef | None = Field(
+        default=None,
+        description="ConfigMap in this namespace whose keys are Python files, e.g. worlds.py for environment: "
+        "worlds:Warehouse. Mounted read-only into the ranks, whose code it becomes: nothing else runs it. Make it "
+        "immutable, so that a restart trains on what the run began with; its digest goes into the manifest.",
     )
     level: LevelName | None = Field(
         default=None, description="Level of difficulty, or where a curriculum begins; left out, the easiest."

@@ -22,6 +22,8 @@ CONTAINER = "pytorch"
 ANNOTATION_ATTEMPT = f"{names.GROUP}/attempt"
 ENV_SPEC = "LEARNLOOP_TRAINING_SPEC"
 GRACE_SECONDS = 30
+ENVIRONMENT_VOLUME = "learnloop-environment"
+MOUNT = {"name": ENVIRONMENT_VOLUME, "mountPath": names.ENVIRONMENT_DIRECTORY, "readOnly": True}
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +50,7 @@ class PyTorchJobs:
         )
 
     def _template(self, request: RunRequest) -> dict[str, Any]:
-        settings = self.settings
+        settings, code = self.settings, request.spec.data.environment_config_map
         main = Main(
             name=CONTAINER,
             image=settings.trainer_image,
@@ -59,13 +61,16 @@ class PyTorchJobs:
                 names.ENV_TOKEN_FILE: names.TOKEN_FILE,
                 names.ENV_NAMESPACE: request.job["metadata"]["namespace"],
                 names.ENV_POD_NAME: {"fieldRef": {"fieldPath": "metadata.name"}},
+                **({names.ENV_ENVIRONMENT_DIRECTORY: names.ENVIRONMENT_DIRECTORY} if code else {}),
             },
+            mounts=[MOUNT] if code else [],
         )
         return pod_template(
             main,
             request.spec.pod,
             labels=_labels(request),
             annotations={"sidecar.istio.io/inject": "false"},
+            volumes=[{"name": ENVIRONMENT_VOLUME, "configMap": {"name": code.name}}] if code else [],
             grace_seconds=GRACE_SECONDS,
         )
 

@@ -45,7 +45,10 @@ class _Answer:
         self.data = json.dumps(body)
 
 
-@pytest.mark.parametrize("changes", [{}, {"workers": 0}, {"pod": OPTIONS}])
+OWN = {"environment": "worlds:Warehouse", "environmentConfigMap": {"name": "my-worlds"}}
+
+
+@pytest.mark.parametrize("changes", [{}, {"workers": 0}, {"pod": OPTIONS}, {"data": OWN}])
 def test_kubeflows_models_read_every_field_back(changes: dict[str, Any]) -> None:
     manifest = render(**changes)
     client = ApiClient()
@@ -63,6 +66,22 @@ def test_one_master_and_the_asked_for_workers_in_a_container_named_pytorch() -> 
     assert {item["restartPolicy"] for item in replicas.values()} == {"ExitCode"}
     assert {item["template"]["spec"]["containers"][0]["name"] for item in replicas.values()} == {"pytorch"}
     assert "Worker" not in render(workers=0)["spec"]["pytorchReplicaSpecs"]
+
+
+def test_an_environment_in_a_config_map_is_mounted_read_only_into_every_rank_and_nowhere_else() -> None:
+    replicas = render(data=OWN)["spec"]["pytorchReplicaSpecs"]
+    for role in ("Master", "Worker"):
+        pod = replicas[role]["template"]["spec"]
+        container, (volume,) = pod["containers"][0], [item for item in pod["volumes"] if "configMap" in item]
+        assert volume["configMap"] == {"name": "my-worlds"}
+        (mount,) = [item for item in container["volumeMounts"] if item["name"] == volume["name"]]
+        assert mount["readOnly"]
+        env = {item["name"]: item.get("value") for item in container["env"]}
+        assert env["LEARNLOOP_ENVIRONMENT_DIRECTORY"] == mount["mountPath"]
+        assert not pod["automountServiceAccountToken"], "the code gets no right at the API server"
+    plain = json.dumps(render())
+    assert "configMap" not in plain
+    assert "LEARNLOOP_ENVIRONMENT_DIRECTORY" not in plain
 
 
 def test_what_the_user_sets_on_pods_reaches_them_and_cannot_forge_what_is_ours() -> None:

@@ -74,13 +74,15 @@ def _entry_point(name: str) -> Any:
     if not colon or not attribute.isidentifier():
         return None
     try:
-        return getattr(importlib.import_module(module), attribute)
-    except (ImportError, ValueError) as error:
-        fix = "put the module into the trainer image, or on its PYTHONPATH"
-        raise ConfigError(FIELD, name, f"cannot be imported ({error})", fix) from None
-    except AttributeError:
+        found = importlib.import_module(module)
+    except Exception as error:  # the user's own code runs here and may raise anything
+        fix = "put the module into the trainer image, or into spec.data.environmentConfigMap, and correct it"
+        problem = f"cannot be imported ({type(error).__name__}: {str(error)[:200]})"
+        raise ConfigError(FIELD, name, problem, fix) from None
+    if not hasattr(found, attribute):
         fix = "name a class or function of that module"
-        raise ConfigError(FIELD, name, f"is not there: module {module} has no {attribute}", fix) from None
+        raise ConfigError(FIELD, name, f"is not there: module {module} has no {attribute}", fix)
+    return getattr(found, attribute)
 
 
 def _built(name: str, entry: Any, split: Split, seed: int, members: range) -> VectorEnvironment:

@@ -1,0 +1,81 @@
+"""An environment from a directory, as a ConfigMap is mounted: no vector entry point, no part of the image."""
+
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from learnloop_trainer.environments import own_code
+from learnloop_trainer.errors import ConfigError
+from learnloop_trainer.order import Order, Place
+from learnloop_trainer.run import run
+from learnloop_trainer.store.directory import DirectoryStore
+
+CODE = """
+import gymnasium
+import numpy as np
+
+
+class Guess(gymnasium.Env):
+    observation_space = gymnasium.spaces.Box(0, 1, (2,), np.float32)
+    action_space = gymnasium.spaces.Discrete(2)
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self.told, self.age = int(self.np_random.integers(2)), 0
+        return np.eye(2, dtype=np.float32)[self.told], {}
+
+    def step(self, action):
+        reward, self.told, self.age = float(action == self.told), int(self.np_random.integers(2)), self.age + 1
+        return np.eye(2, dtype=np.float32)[self.told], reward, False, self.age == 8, {}
+"""
+SMALL = {"environments": 4, "horizon": 16, "hidden": [8], "learningRate": 0.02, "epochs": 4, "minibatches": 2}
+
+
+@pytest.fixture
+def directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """As the kubelet lays a ConfigMap out: the files are links into a directory that it swaps."""
+    real, mounted = tmp_path / "mounted" / "..data", tmp_path / "mounted"
+    real.mkdir(parents=True)
+    (real / "own_worlds.py").write_text(CODE)
+    (real / "broken_worlds.py").write_text("def Guess(:")
+    for name in ("own_worlds.py", "broken_worlds.py"):
+        (mounted / name).symlink_to(real / name)
+    monkeypatch.setenv("LEARNLOOP_ENVIRONMENT_DIRECTORY", str(mounted))
+    monkeypatch.setenv("LEARNLOOP_STORE", f"file://{tmp_path}/store")
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    monkeypatch.setattr(sys, "dont_write_bytecode", True)
+    yield mounted
+    sys.modules.pop("own_worlds", None)
+
+
+def test_a_run_learns_an_environment_without_a_vector_entry_point_and_says_which_code_it_was(
+    directory: Path, tmp_path: Path, make_order: Callable[..., Order]
+) -> None:
+    data = {"environment": "own_worlds:Guess", "environmentConfigMap": {"name": "worlds"}}
+    order = make_order("ppo", steps=2000, ppo=SMALL, data=data)
+    run(order, Place(), 1)
+    manifest = DirectoryStore(tmp_path / "store", order.job).manifest()
+    assert manifest is not None
+    assert manifest.evaluation.mean > 7
+    assert manifest.baseline.mean < 6
+    told = manifest.versions["environment"]
+    (directory / "own_worlds.py").write_text(CODE + "# changed")
+    assert own_code.fingerprint({"LEARNLOOP_ENVIRONMENT_DIRECTORY": str(directory)}) != told
+
+
+def test_code_that_cannot_be_imported_ends_the_run_for_good_with_the_reason(
+    directory: Path, make_order: Callable[..., Order]
+) -> None:
+    order = make_order("ppo", steps=64, ppo=SMALL, data={"environment": "broken_worlds:Guess"})
+    with pytest.raises(
+        ConfigError, match=r"'broken_worlds:Guess' cannot be imported \(SyntaxError: .*; put the module"
+    ):
+        run(order, Place(), 1)
+
+
+def test_no_file_of_the_directory_takes_the_place_of_another_module(directory: Path) -> None:
+    own_code.use({"LEARNLOOP_ENVIRONMENT_DIRECTORY": str(directory)})
+    assert sys.path[-1] == str(directory)
+    assert own_code.fingerprint({}) is None
