@@ -11,7 +11,8 @@ from learnloop_memory.audit.signing import seed_from
 from learnloop_memory.errors import ConfigError
 
 PREFIX = "LEARNLOOP_"
-SECRETS = ("dsn", "nats_password", "embedder_key", "pseudonym_key", "audit_key")
+SECRETS = ("dsn", "nats_password", "embedder_key", "pseudonym_key", "audit_key", "warehouse")
+WAREHOUSES = ("clickhouse://", "chdb://")
 IN_CLUSTER_JWKS = "https://kubernetes.default.svc/openid/v1/jwks"
 IN_CLUSTER_TOKEN = "/var/run/secrets/kubernetes.io/serviceaccount/token"
 IN_CLUSTER_CA = "/var/run/secrets/kubernetes.io/serviceaccount/ca.crt"
@@ -20,8 +21,7 @@ IN_CLUSTER_CA = "/var/run/secrets/kubernetes.io/serviceaccount/ca.crt"
 class Config(BaseModel):
     """Settings; each field is the environment variable LEARNLOOP_<FIELD IN CAPITALS>.
 
-    `dsn`, `nats_password`, `embedder_key`, `pseudonym_key` and `audit_key` may come from a file named by the
-    same variable with the suffix `_FILE`.
+    Each of `SECRETS` may come from a file named by the same variable with the suffix `_FILE`.
     """
 
     model_config = ConfigDict(frozen=True, extra="ignore")
@@ -51,6 +51,10 @@ class Config(BaseModel):
         default=None, pattern=r"^system:serviceaccount:[^:]+:[^:]+$", description="may act for any namespace"
     )
     retention_days: int = Field(default=30, ge=1, le=3650)
+    warehouse: SecretStr | None = Field(
+        default=None, description="clickhouse://user:password@host:8123/database; absent: PostgreSQL is all there is"
+    )
+    warehouse_days: int = Field(default=365, ge=1, le=3650, description="how long the warehouse keeps episodes")
     host: str = "0.0.0.0"
     port: int = Field(default=8080, ge=1, le=65535)
     max_artifact_bytes: int = Field(default=512 * 2**20, ge=1)
@@ -93,6 +97,9 @@ class Config(BaseModel):
             raise ConfigError(_explain(error)) from None
         if not config.dsn.get_secret_value().startswith(("postgresql://", "postgres://")):
             raise ConfigError(f"{PREFIX}DSN does not start with postgresql://; give the URL of the database")
+        warehouse = config.warehouse.get_secret_value() if config.warehouse else WAREHOUSES[0]
+        if not warehouse.startswith(WAREHOUSES):
+            raise ConfigError(f"{PREFIX}WAREHOUSE starts with none of {', '.join(WAREHOUSES)}; give such a URL")
         return config
 
 

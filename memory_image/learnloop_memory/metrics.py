@@ -50,6 +50,15 @@ class Metrics:
         self._opted_out = Counter(
             "learnloop_opted_out_total", "Trajectories of users who opted out.", ("namespace",), registry=self.registry
         )
+        self._warehoused = Counter(
+            "learnloop_warehouse_episodes_total",
+            "Episodes the warehouse acknowledged; one with a corrected reward counts again.",
+            ("namespace",),
+            registry=self.registry,
+        )
+        self.warehouse_failures = Counter(
+            "learnloop_warehouse_failures_total", "Passes the warehouse did not answer.", registry=self.registry
+        )
         self.requests = Histogram(
             "learnloop_data_request_duration_seconds",
             "HTTP requests.",
@@ -88,6 +97,10 @@ class Metrics:
         self._jobs.labels(namespace, status).inc()
         if seconds is not None:
             self._durations.labels(namespace).observe(seconds)
+
+    def warehoused(self, namespace: str, episodes: int) -> None:
+        """The warehouse has these episodes."""
+        self._warehoused.labels(namespace).inc(episodes)
 
     def opted_out(self, namespace: str) -> None:
         """A trajectory was not stored because its user opted out."""

@@ -15,6 +15,9 @@ _OLD = {
     "event_outbox": ("created_at", "namespace = $1 AND published_at IS NOT NULL"),
     "user_feedback": ("given_at", "namespace = $1"),
 }
+# With a warehouse the episodes go when they are there; without one nobody is left who could carry out its erasures.
+_WITH_WAREHOUSE = _OLD | {"trajectories": ("received_at", "namespace = $1 AND warehoused")}
+_WITHOUT = _OLD | {"warehouse_erasures": ("asked_at", "namespace = $1")}
 _DELETE_OLD = """
 DELETE FROM {table} WHERE ctid = ANY(ARRAY(
     SELECT ctid FROM {table} WHERE {scope} AND {time} < now() - make_interval(days => $2::int)
@@ -42,11 +45,13 @@ class Retention:
     Args:
         days: how long trajectories, rewards, episode memories, recall logs,
             published events, feedback and ended memories are kept.
+        warehouse: there is one: an episode stays until it is there, however old.
     """
 
-    def __init__(self, db: Database, days: int) -> None:
+    def __init__(self, db: Database, days: int, *, warehouse: bool = False) -> None:
         self._db = db
         self._days = days
+        self._old = _WITH_WAREHOUSE if warehouse else _WITHOUT
 
     async def run(self) -> int:
         """Deletes everything that is due and returns how many rows by age that were.
@@ -56,7 +61,7 @@ class Retention:
         """
         total = 0
         for namespace in await self._db.namespaces():
-            for table, (time, scope) in _OLD.items():
+            for table, (time, scope) in self._old.items():
                 statement = _DELETE_OLD.format(table=table, time=time, scope=scope)
                 total += await self._delete_old(namespace, table, statement)
             total += await self._delete_old(namespace, "ended memories", _PURGE)

@@ -44,9 +44,13 @@ from learnloop_memory.rewards.signal_store import SignalReader
 from learnloop_memory.rewards.worker import RewardWorker
 from learnloop_memory.store.database import Database
 from learnloop_memory.tasks import cancel
+from learnloop_memory.warehouse.clickhouse import ClickHouse
+from learnloop_memory.warehouse.shipper import Shipper
 
 log = logging.getLogger(__name__)
 RETENTION_SECONDS = 3600.0
+SHIP_SECONDS = 1.0
+SHIP_AGAIN_SECONDS = 5.0  # after a failure
 INDEX_SECONDS = 0.02  # between two batches: stores that come together are indexed together
 
 
@@ -74,7 +78,10 @@ class Service:
         self.recalls = RecallLog(self.db)
         self.feedback = Feedback(self.db, self.recalls)
         self.recaller = Recaller(self.db, self.embedder, self.recalls, self._big)
-        self.dry_run = DryRun(self.db)
+        warehouse = config.warehouse.get_secret_value() if config.warehouse else None
+        self.warehouse = ClickHouse(warehouse, days=config.warehouse_days) if warehouse else None
+        self._shipper = Shipper(self.db, self.warehouse, self.metrics.warehoused) if self.warehouse else None
+        self.dry_run = DryRun(self.db, self.warehouse)
         self.signals = SignalReader(self.db)
         self._rewards = RewardWorker(self.db, self.metrics, announce=self.bus is not None)
         self.users = Users(self.db)
@@ -82,7 +89,7 @@ class Service:
         self.deployments = Deployments(self.db, self._events)
         self._episodes = EpisodeMemories(self.db)
         self._outbox = RewardOutbox(self.db, self.bus) if self.bus else None
-        self._retention = Retention(self.db, config.retention_days)
+        self._retention = Retention(self.db, config.retention_days, warehouse=self.warehouse is not None)
         self._dirty: set[str] = set()
         self._nudge = asyncio.Event()
         self._unindexed: set[str] = set()
@@ -98,6 +105,8 @@ class Service:
         self._spawn(self._maintain(), "indexes")
         self._spawn(self._seal(), "audit")
         self._spawn(self.recalls.run(), "recall log")
+        if self._shipper:
+            self._spawn(self._ship(self._shipper), "warehouse")
         if self.bus:
             self.bus.start()
             self._consume(self.bus)
@@ -108,6 +117,8 @@ class Service:
         await self.recalls.flush()
         if self.bus:
             await self.bus.close()
+        if self.warehouse:
+            await self.warehouse.close()
         await self.db.close()
 
     def arrived(self, namespace: str) -> None:
@@ -210,6 +221,22 @@ class Service:
 
     async def _forget(self, namespace: str) -> int:
         return await forget_surplus(self.db, namespace, self.config.memories_per_agent or 0)
+
+    async def _ship(self, shipper: Shipper) -> None:
+        """Beside the other work, so that a warehouse that does not answer delays nothing else."""
+        await self.db.ready.wait()
+        while True:
+            try:
+                for namespace in await self.db.namespaces():
+                    await shipper.run(namespace)
+                delay = SHIP_SECONDS
+            except Unavailable:
+                self.metrics.warehouse_failures.inc()
+                delay = SHIP_AGAIN_SECONDS
+            except Exception:  # the next pass tries again
+                log.exception("shipping to the warehouse failed")
+                delay = SHIP_AGAIN_SECONDS
+            await asyncio.sleep(delay)
 
     async def _retain(self) -> None:
         await self.db.ready.wait()

@@ -38,7 +38,8 @@ WHERE f.namespace = $1 AND NOT f.joined ORDER BY f.trajectory_id LIMIT $2
 _LOCK = "SELECT agent_id FROM trajectories WHERE namespace = $1 AND trajectory_id = $2 FOR UPDATE"
 _JOIN = """
 WITH mean AS (SELECT avg(value)::float8 AS value FROM user_feedback WHERE namespace = $1 AND trajectory_id = $2)
-UPDATE trajectories t SET outcome_values = t.outcome_values || jsonb_build_object('feedback', mean.value)
+UPDATE trajectories t SET warehoused = false,
+    outcome_values = t.outcome_values || jsonb_build_object('feedback', mean.value)
 FROM mean WHERE t.namespace = $1 AND t.trajectory_id = $2
 """
 _JOINED = "UPDATE user_feedback SET joined = true WHERE namespace = $1 AND trajectory_id = $2 AND NOT joined"
@@ -54,7 +55,7 @@ UPDATE reward_history SET components = $5, raw_reward = $6, reward = $7, confide
 WHERE namespace = $1 AND trajectory_id = $2 AND reward_policy = $3 AND reward_policy_revision = $4
 RETURNING clock_timestamp() AS now
 """
-_MARK = "UPDATE trajectories SET reward = $3 WHERE namespace = $1 AND trajectory_id = $2"
+_MARK = "UPDATE trajectories SET reward = $3, warehoused = false WHERE namespace = $1 AND trajectory_id = $2"
 
 
 class UserFeedback:

@@ -29,6 +29,7 @@ _FORGET = (
     "DELETE FROM agent_memories m USING trajectories t WHERE m.namespace = $1 AND t.namespace = $1"
     " AND t.labels ->> 'user_id' = $2 AND m.origin = 'trajectory/' || t.trajectory_id",
     "DELETE FROM trajectories WHERE namespace = $1 AND labels ->> 'user_id' = $2",
+    "INSERT INTO warehouse_erasures (namespace, attribute, value) VALUES ($1, 'user_hash', $2)",
 )
 
 

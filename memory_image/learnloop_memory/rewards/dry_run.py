@@ -17,6 +17,7 @@ from learnloop_memory.rewards.components import LIMIT, Episode, evaluate, needs_
 from learnloop_memory.rewards.dry_run_report import Columns, Report, report
 from learnloop_memory.rewards.worker import LOG, NO_LOG, read_episode
 from learnloop_memory.store.database import Database
+from learnloop_memory.warehouse.clickhouse import ClickHouse
 
 PAGE = 1000
 MAX_TASKS = 10_000
@@ -37,9 +38,22 @@ WHERE t.namespace = $1 AND ($2::text[] IS NULL OR t.agent_id = ANY($2))
 ORDER BY t.received_at DESC, t.trajectory_id DESC LIMIT $6
 """
 _NAMES = """
-SELECT t.trajectory_id FROM unnest($2::text[], $3::bigint[]) WITH ORDINALITY AS w(agent, seq, place)
-JOIN trajectories t ON t.namespace = $1 AND t.agent_id = w.agent AND t.seq = w.seq ORDER BY w.place
+SELECT t.seq, t.trajectory_id FROM unnest($2::text[], $3::bigint[]) AS w(agent, seq)
+JOIN trajectories t ON t.namespace = $1 AND t.agent_id = w.agent AND t.seq = w.seq
 """
+
+_EPISODE = (
+    "trajectory_id",
+    "seq",
+    "received_at",
+    "agent_id",
+    "task",
+    "episode_return",
+    "success",
+    "steps",
+    "outcome_values",
+)
+Position = tuple[datetime, str]  # of the oldest episode seen so far: when it was received, and its id
 
 
 @dataclass(frozen=True)
@@ -53,10 +67,14 @@ class Window:
 
 
 class DryRun:
-    """One at a time in a process: what serves agents keeps its core."""
+    """One at a time in a process: what serves agents keeps its core.
 
-    def __init__(self, db: Database) -> None:
+    PostgreSQL has the newest episodes and each one it has not yet forgotten; what is older comes from the warehouse.
+    """
+
+    def __init__(self, db: Database, warehouse: ClickHouse | None = None) -> None:
         self._db = db
+        self._warehouse = warehouse
         self._lock = asyncio.Lock()
 
     async def run(self, namespace: str, spec: RewardPolicySpec, window: Window) -> Report:
@@ -80,26 +98,52 @@ class DryRun:
         async with self._db.tenant(namespace) as connection:
             rows = await connection.fetch(_IN_FORCE, namespace, agents)
         in_force = {row["name"]: RewardPolicySpec.model_validate_json(row["spec"]) for row in rows}
-        query = _PAGE.format(log=LOG if any(map(needs_log, (spec, *in_force.values()))) else NO_LOG)
-        columns, position, seen = Columns(), (window.until, ""), 0
-        while seen < window.limit:
-            async with self._db.tenant(namespace) as connection:
+        steps = any(map(needs_log, (spec, *in_force.values())))
+        columns, seen = Columns(), 0
+        position: Position = (window.until, "")
+        for source in (self._recent, self._older):
+            while seen < window.limit:
                 size = min(PAGE, window.limit - seen)
-                page = await connection.fetch(query, namespace, agents, window.since, *position, size)
-            await asyncio.to_thread(rank_page, columns, page, spec, in_force)
-            seen += len(page)
-            if len(page) < size:
-                return columns, False
-            position = (page[-1]["received_at"], page[-1]["trajectory_id"])
-        return columns, True
+                page = await source(namespace, agents, window.since, position, size, steps=steps)
+                await asyncio.to_thread(rank_page, columns, page, spec, in_force)
+                seen += len(page)
+                if page:
+                    position = (page[-1]["received_at"], page[-1]["trajectory_id"])
+                if len(page) < size:
+                    break
+            else:
+                return columns, True
+        return columns, False
+
+    async def _recent(
+        self, namespace: str, agents: list[str] | None, since: datetime, position: Position, size: int, *, steps: bool
+    ) -> Sequence[Any]:
+        query = _PAGE.format(log=LOG if steps else NO_LOG)
+        async with self._db.tenant(namespace) as connection:
+            rows: Sequence[Any] = await connection.fetch(query, namespace, agents, since, *position, size)
+        return rows
+
+    async def _older(
+        self, namespace: str, agents: list[str] | None, since: datetime, position: Position, size: int, *, steps: bool
+    ) -> Sequence[Any]:
+        if self._warehouse is None:
+            return []
+        until, before = position
+        wanted = (*_EPISODE, "log") if steps else _EPISODE
+        page = await self._warehouse.page(
+            namespace, wanted, agents=agents, since=since, until=until, before=before, size=size
+        )
+        return [{"log": None, **row} for row in page]
 
     async def _identify(self, namespace: str, columns: Columns, places: list[int]) -> list[str | None]:
         names = list(columns.agents)
         agents, numbers = [names[columns.agent[place]] for place in places], [columns.seq[place] for place in places]
         async with self._db.tenant(namespace) as connection:
             rows = await connection.fetch(_NAMES, namespace, agents, numbers)
-        found: list[str | None] = [row["trajectory_id"] for row in rows]
-        return found + [None] * (len(places) - len(found))
+        known = {row["seq"]: row["trajectory_id"] for row in rows}
+        if self._warehouse and (unknown := sorted(set(numbers) - known.keys())):
+            known |= await self._warehouse.names(namespace, unknown)
+        return [known.get(number) for number in numbers]
 
 
 def rank_page(

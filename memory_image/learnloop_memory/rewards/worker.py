@@ -46,7 +46,7 @@ FROM unnest($6::text[], $7::jsonb[], $8::float8[], $9::float8[], $10::float8[], 
     AS t(trajectory_id, components, raw, reward, confidence, violated)
 """
 _MARK = """
-UPDATE trajectories SET reward = t.reward, reward_policy_revision = $2
+UPDATE trajectories SET reward = t.reward, reward_policy_revision = $2, warehoused = false
 FROM unnest($3::text[], $4::float8[]) AS t(trajectory_id, reward)
 WHERE trajectories.namespace = $1 AND trajectories.trajectory_id = t.trajectory_id
 """

@@ -2,8 +2,8 @@
 
 from datetime import datetime
 
-from sqlalchemy import Boolean, Double, Index, LargeBinary, Text, text
-from sqlmodel import SQLModel
+from sqlalchemy import BigInteger, Boolean, Column, Double, Identity, Index, LargeBinary, Text, text
+from sqlmodel import Field, SQLModel
 
 from learnloop_memory.store.columns import column as _column
 from learnloop_memory.store.columns import time_column as _time
@@ -58,3 +58,15 @@ class UserFeedbackRow(SQLModel, table=True):
     value: float = _column(Double)
     given_at: datetime = _time(default="now()")
     joined: bool = _column(Boolean, default="false")
+
+
+class WarehouseErasure(SQLModel, table=True):
+    """What the warehouse has yet to delete: the episodes with this `user_hash`, `agent_id` or `trajectory_id`."""
+
+    __tablename__ = "warehouse_erasures"
+    namespace: str = _column(Text, key=True)
+    id: int = Field(sa_column=Column(BigInteger, Identity(always=True), primary_key=True))
+    attribute: str = _column(Text)
+    value: str = _column(Text)
+    asked_at: datetime = _time(default="clock_timestamp()")
+    tried_at: datetime | None = _time(null=True)

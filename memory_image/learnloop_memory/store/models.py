@@ -82,6 +82,7 @@ class TrajectoryRow(SQLModel, table=True):
         Index("ix_trajectories_unrewarded", "namespace", "agent_id", "seq", postgresql_where=text("reward IS NULL")),
         Index("ix_trajectories_unremembered", "namespace", "seq", postgresql_where=text("NOT remembered")),
         Index("ix_trajectories_received", "namespace", "received_at"),
+        Index("ix_trajectories_unwarehoused", "namespace", "seq", postgresql_where=text("NOT warehoused")),
         Index(
             "ix_trajectories_uncredited",
             "namespace",
@@ -112,6 +113,7 @@ class TrajectoryRow(SQLModel, table=True):
     reward_policy_revision: str | None = _column(Text, null=True)
     remembered: bool = _column(Boolean, default="false")
     credited: bool = _column(Boolean, default="false")
+    warehoused: bool = _column(Boolean, default="false")
 
 
 class TrainingTransitions(SQLModel, table=True):

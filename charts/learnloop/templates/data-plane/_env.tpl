@@ -7,6 +7,13 @@
 - {name: LEARNLOOP_RETENTION_DAYS, value: {{ $options.retentionDays | quote }}}
 - {name: LEARNLOOP_AUDIT_KEY_FILE, value: /run/credentials/audit-key}
 - {name: LEARNLOOP_PSEUDONYM_KEY_FILE, value: /run/credentials/pseudonym-key}
+{{- with $options.warehouse }}
+{{- if .urlSecret.name }}
+- name: LEARNLOOP_WAREHOUSE
+  valueFrom: {secretKeyRef: {name: {{ .urlSecret.name }}, key: {{ .urlSecret.key }}}}
+- {name: LEARNLOOP_WAREHOUSE_DAYS, value: {{ .retentionDays | quote }}}
+{{- end }}
+{{- end }}
 {{- if .Values.postgresql.embedded }}
 - name: POSTGRES_PASSWORD
   valueFrom: {secretKeyRef: {name: {{ include "learnloop.credentials" . }}, key: postgres-password}}
