@@ -57,6 +57,14 @@ def test_the_data_plane_accepts_that_environment(render: Render, tmp_path: Path)
     assert answer.stdout.strip() == "jwks"
 
 
+def test_a_warehouse_comes_from_a_secret_or_not_at_all(render: Render) -> None:
+    assert "LEARNLOOP_WAREHOUSE" not in render().environment("learnloop-data")
+    values = {"dataPlane": {"warehouse": {"urlSecret": {"name": "clickhouse"}, "retentionDays": 90}}}
+    environment = render(values).environment("learnloop-data")
+    assert environment["LEARNLOOP_WAREHOUSE"] == secret("clickhouse", "url")
+    assert environment["LEARNLOOP_WAREHOUSE_DAYS"] == "90"
+
+
 def test_everything_can_be_brought_along(render: Render) -> None:
     release = render(EXTERNAL)
     assert not release.of("StatefulSet", "PersistentVolumeClaim")
