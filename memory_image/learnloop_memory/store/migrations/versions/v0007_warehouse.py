@@ -11,7 +11,7 @@ depends_on = None
 
 def upgrade() -> None:
     # A constant default is written into the catalogue only: no row is touched.
-    waiting = sa.Column("warehoused", sa.Boolean(), server_default=sa.text("false"), nullable=False)
+    waiting: sa.Column[bool] = sa.Column("warehoused", sa.Boolean(), server_default=sa.text("false"), nullable=False)
     op.add_column("trajectories", waiting)
     unshipped = sa.text("NOT warehoused")
     op.create_index("ix_trajectories_unwarehoused", "trajectories", ["namespace", "seq"], postgresql_where=unshipped)
