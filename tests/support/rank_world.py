@@ -55,6 +55,7 @@ os.dup2(handle, 1)
 os.dup2(handle, 2)
 os.environ.clear()
 os.environ.update(environ)
+sys.path[:0] = environ.get("PYTHONPATH", "").split(os.pathsep)
 from learnloop_trainer.__main__ import main
 code = main()
 sys.stdout.flush()
@@ -79,6 +80,14 @@ class Rank:
         end = time.monotonic() + seconds
         while words not in self.output():
             assert time.monotonic() < end, f"never said {words!r}: {self.output()}"
+            time.sleep(0.01)
+
+    def wait_until(self, happened: Callable[[], object], seconds: float = 120) -> None:
+        """Return when it has happened, while the rank runs."""
+        end = time.monotonic() + seconds
+        while not happened():
+            assert time.monotonic() < end, f"never happened: {self.output()}"
+            assert self.process.is_alive(), self.output()
             time.sleep(0.01)
 
     def ended(self, seconds: float = 240) -> tuple[int | None, str]:

@@ -1,23 +1,17 @@
-"""`python -m learnloop_trainer`: exit 0 when the manifest is durable, 2 never to retry, 128 or more to retry."""
+"""`python -m learnloop_trainer`: one rank. Its exit code says what may be done about its end.
 
-import contextlib
+0: the manifest is durable. 2: never try again. 70: this attempt is lost. 128 or more: a pod like this one may be made
+again, without end and without counting; 70 ends the whole gang, so that the operator counts the attempt.
+"""
+
 import os
 import sys
 import traceback
-from pathlib import Path
 
 from learnloop_trainer import threads
-from learnloop_trainer.errors import EXIT_RETRY, TrainerError
+from learnloop_trainer.endings import testify
+from learnloop_trainer.errors import EXIT_COUNTED, TrainerError
 from learnloop_trainer.order import read_order, read_place
-
-TERMINATION_LOG = "LEARNLOOP_TERMINATION_LOG"
-
-
-def _testify(sentence: str) -> None:
-    """Leave the reason where the kubelet finds it."""
-    with contextlib.suppress(OSError):
-        Path(os.environ.get(TERMINATION_LOG, "/dev/termination-log")).write_text(f"{sentence}\n", encoding="utf-8")
-    print(sentence, file=sys.stderr, flush=True)
 
 
 def main() -> int:
@@ -31,12 +25,12 @@ def main() -> int:
 
         run(order, place, count)
     except TrainerError as error:
-        _testify(str(error))
+        testify(str(error))
         return error.exit_code
     except Exception as error:
         traceback.print_exc()
-        _testify(f"unexpected {type(error).__name__}: {' '.join(str(error).split())[:500]}; please report this")
-        return EXIT_RETRY
+        testify(f"unexpected {type(error).__name__}: {' '.join(str(error).split())[:500]}; please report this")
+        return EXIT_COUNTED
     return 0
 
 

@@ -8,6 +8,7 @@ import json
 import threading
 import time
 from collections import deque
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -77,15 +78,21 @@ def save(training: Training, order: Order, group: Group) -> bytes | None:
     learner = training.learner
     own = under("own", learner.own()) | {"running": training.episodes.running}
     own |= under("environment", training.environment.state() or {})
-    bodies = group.gather(pack(own, {"weights": learner.network.digest()}))
-    if not bodies:
-        return None
-    parts = [unpack(body) for body in bodies]
+    mine = {"weights": learner.network.digest()}
+    if group.place.size == 1:
+        parts = [(own, mine)]  # packed once, below
+    else:
+        bodies = group.gather(pack(own, mine))
+        if not bodies:
+            return None
+        parts = [unpack(body) for body in bodies]
     digests = [metadata["weights"] for _, metadata in parts]
     for rank, weights in enumerate(digests):
         if weights != digests[0]:
             raise PeerLost(f"rank {rank}'s weights differ from rank 0's at step {learner.step}; reloading both")
-    joined: Arrays = {name: np.concatenate([arrays[name] for arrays, _ in parts]) for name in parts[0][0]}
+    joined: Arrays = own
+    if len(parts) > 1:
+        joined = {name: np.concatenate([arrays[name] for arrays, _ in parts]) for name in own}
     recent = np.asarray(training.episodes.recent, dtype=np.float64)
     metadata = {
         "fingerprint": fingerprint(order),
@@ -134,13 +141,14 @@ def restore(training: Training, order: Order, group: Group, body: bytes) -> str:
 class Saver:
     """Makes checkpoints durable in the background; a newer one replaces one that still waits."""
 
-    def __init__(self, store: Store) -> None:
-        """Idle until the first `offer`."""
-        self._store = store
+    def __init__(self, store: Store, tell: Callable[[str], None] = lambda trouble: None) -> None:
+        """Idle until the first `offer`. `tell` hears what is wrong, and an empty text when it is right again."""
+        self._store, self._tell = store, tell
         self._condition = threading.Condition()
         self._waiting: tuple[bytes, int] | None = None
         self._busy = False
         self.durable: tuple[str, int] | None = None  # SHA-256 and step of the newest durable one
+        self.cost = 0.0  # processor seconds that making the newest one durable took, beside the training
         self._problem: StoreUnavailable | StoreRefused | None = None
         self._thread: threading.Thread | None = None
 
@@ -183,11 +191,16 @@ class Saver:
                 body, step = self._waiting
                 self._waiting, self._busy = None, True
             problem: StoreUnavailable | StoreRefused | None = None
+            began = time.thread_time()
             try:
                 self.durable = (self._store.put_checkpoint(body, step), step)
+                self._tell("")
             except (StoreUnavailable, StoreRefused) as error:
                 problem = error
-                say(f"the checkpoint of step {step} was not saved, training goes on: {error}")
+                text = f"the checkpoint of step {step} was not saved, training goes on: {error}"
+                say(text)
+                self._tell(text)
             with self._condition:
+                self.cost = time.thread_time() - began
                 self._busy, self._problem = False, problem
                 self._condition.notify_all()

@@ -1,6 +1,7 @@
 """What can end a run, and the exit code by which the operator tells the cases apart."""
 
 EXIT_NEVER_RETRY = 2
+EXIT_COUNTED = 70  # EX_SOFTWARE: ends the whole attempt, which the operator counts
 EXIT_TERMINATED = 143  # 128 + SIGTERM
 EXIT_RETRY = 203  # 128 + EX_TEMPFAIL
 
@@ -27,6 +28,12 @@ class NumericError(TrainerError):
     """A NaN or an infinity appeared; a deterministic run would meet it again."""
 
     exit_code = EXIT_NEVER_RETRY
+
+
+class EnvironmentFailed(TrainerError):
+    """A user's environment raised or hung: worth another attempt, but not endless ones."""
+
+    exit_code = EXIT_COUNTED
 
 
 class ExportError(TrainerError):

@@ -64,7 +64,7 @@ class Reporter:
         self._order, self._place, self._store = order, place, store
         self._lock, self._stop = threading.Lock(), threading.Event()
         self._phase: Phase = "starting"
-        self._message, self._step, self._rate = "", 0, 0.0
+        self._message, self._trouble, self._step, self._rate = "", "", 0, 0.0
         self._recent: ReturnEstimate | None = None
         self._alive = self._line_at = self._estimated_at = time.monotonic()
         self._speed = Speed()
@@ -89,6 +89,11 @@ class Reporter:
         if message and time.monotonic() - self._line_at >= LINE_SECONDS:
             self._line_at = time.monotonic()
             say(f"rank {self._place.rank}/{self._place.size} {message}")
+
+    def warn(self, trouble: str) -> None:
+        """Show this in every heartbeat until told otherwise; an empty text ends it."""
+        with self._lock:
+            self._trouble = trouble
 
     def progress(self, step: int, returns: deque[float]) -> None:
         """Training has come to `step`; `returns` are those of the latest episodes."""
@@ -129,7 +134,7 @@ class Reporter:
                 steps_per_second=self._rate,
                 eta_seconds=self._eta() if self._phase in {"starting", "training"} else None,
                 recent_return=self._recent,
-                message=self._message[:1024],
+                message=(self._message if self._phase in {"done", "failed"} else self._trouble or self._message)[:1024],
                 at=datetime.now(UTC),
             )
 

@@ -7,6 +7,7 @@ import torch
 
 from learnloop_api.wire.training import Manifest
 from learnloop_trainer.checkpoints import Saver
+from learnloop_trainer.endings import on_abandon
 from learnloop_trainer.environments import own_code
 from learnloop_trainer.errors import PeerLost, Terminated, TrainerError
 from learnloop_trainer.groups import Alone, Group
@@ -15,7 +16,7 @@ from learnloop_trainer.peers import Peers
 from learnloop_trainer.proof import prove
 from learnloop_trainer.rendezvous import Meeting, meet, rejoin, settled
 from learnloop_trainer.reporter import Reporter, say
-from learnloop_trainer.session import Session, Stopper
+from learnloop_trainer.session import FLUSH_SECONDS, Session, Stopper
 from learnloop_trainer.store import Store, choose
 
 BEGAN = "LEARNLOOP_BEGAN"
@@ -54,8 +55,10 @@ def run(order: Order, place: Place, threads: int) -> None:
     if already_proven(order, store.manifest()):
         say("this run's manifest is already durable: nothing to do")
         return
-    saver, reporter = Saver(store), Reporter(order, place, store)
+    reporter = Reporter(order, place, store)
+    saver = Saver(store, reporter.warn)
     reporter.start()
+    on_abandon(lambda sentence: reporter.finish("failed", sentence))
     device = pick_device(place)
     reporter.phase("starting", f"{threads} thread(s), {device}, torch {torch.__version__}")
     try:
@@ -65,9 +68,11 @@ def run(order: Order, place: Place, threads: int) -> None:
             raise Terminated("SIGTERM: leaving, a peer was lost at the same time") from None
         saver.flush(10.0)
         _rejoin(error, reporter)
+    except Terminated:
+        saver.flush(FLUSH_SECONDS)  # SIGTERM after training: the final checkpoint may still be under way
+        raise
     except TrainerError as error:
-        if not isinstance(error, Terminated):
-            reporter.finish("failed", str(error))
+        reporter.finish("failed", str(error))
         raise
 
 

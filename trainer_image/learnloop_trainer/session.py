@@ -13,7 +13,7 @@ from learnloop_trainer.environments import Conditions, VectorEnvironment, make
 from learnloop_trainer.environments.base import agents
 from learnloop_trainer.environments.gymnasium_vector import FIELD
 from learnloop_trainer.environments.wrappers import Counted, Shaped, Wrapper, innermost
-from learnloop_trainer.errors import ConfigError, PeerLost, Terminated
+from learnloop_trainer.errors import ConfigError, PeerLost, StoreRefused, Terminated
 from learnloop_trainer.evaluation.suite.milestones import Milestones
 from learnloop_trainer.experience import Recording, recorded
 from learnloop_trainer.groups import Group
@@ -31,6 +31,8 @@ DISCRETE = {"dqn", "independent-dqn", "qmix", "hierarchical-dqn", "vtrace"}
 HYBRID = {"ppo"}  # learns all kinds of actions
 FLUSH_SECONDS = 20.0  # of the usual 30 s between SIGTERM and SIGKILL
 SETTLED_SECONDS = 30.0
+SETTLED_SAVES = 2  # the second is taken only when the first is no longer under way: the group makes progress
+MOST_OF_TIME = 0.01  # share of the time that checkpoints may take
 
 
 class Stopper:
@@ -125,8 +127,7 @@ def begin(order: Order, group: Group, device: torch.device, store: Store | None 
 
 def resume(training: Training, order: Order, group: Group, store: Store) -> Training:
     """Collective: take up the newest durable checkpoint, if there is one of this specification."""
-    saved = store.checkpoint() if group.place.rank == 0 else None
-    body = group.broadcast(saved.body if saved else None)
+    body = group.broadcast(newest(store) if group.place.rank == 0 else None)
     if not body:
         return training
     try:
@@ -136,6 +137,18 @@ def resume(training: Training, order: Order, group: Group, store: Store) -> Trai
         return begin(order, group, training.learner.network.vector.device, store)
     say(note)
     return training
+
+
+def newest(store: Store) -> bytes | None:
+    """The newest checkpoint that is whole; raises StoreRefused when there are some and all of them are damaged."""
+    try:
+        saved = store.checkpoint()
+    except StoreRefused as damage:
+        say(f"{damage}; going back to the one before")
+        saved = store.checkpoint(back=1)
+        if saved is None:
+            raise
+    return saved.body if saved else None
 
 
 class Session:
@@ -148,6 +161,7 @@ class Session:
         self._order, self._group, self._store = order, group, store
         self._reporter, self._saver, self._stopper = reporter, saver, stopper
         self._begun = self._saved_at = time.monotonic()
+        self._saves, self._pause = 0, 0.0  # how many checkpoints, and processor seconds the last one took of training
         self._chief = group.place.rank == 0
 
     def run(self, device: torch.device) -> Training:
@@ -174,7 +188,7 @@ class Session:
         self._reporter.progress(training.learner.step, training.episodes.recent)
         if training.curriculum is not None:
             self._climb(training, training.curriculum)
-        if time.monotonic() - self._begun > SETTLED_SECONDS:
+        if time.monotonic() - self._begun > SETTLED_SECONDS or self._saves >= SETTLED_SAVES:
             settled()
         leaving, due = self._group.sum([float(self._stopper.requested), float(self._due())])
         if due or leaving:
@@ -200,13 +214,17 @@ class Session:
             )
 
     def _due(self) -> bool:
-        """Only rank 0 decides, so all ranks agree; never while the last checkpoint is still under way."""
-        waited = time.monotonic() - self._saved_at >= self._order.spec.checkpoint.every_seconds
-        return self._chief and waited and self._saver.idle
+        """Only rank 0 decides, so all ranks agree; never while the last checkpoint is still under way.
+
+        A large state is saved less often than asked for, so that saving never takes more than MOST_OF_TIME.
+        """
+        wanted = max(self._order.spec.checkpoint.every_seconds, (self._pause + self._saver.cost) / MOST_OF_TIME)
+        return self._chief and time.monotonic() - self._saved_at >= wanted and self._saver.idle
 
     def _save(self, training: Training) -> None:
+        began = time.thread_time()
         body = save(training, self._order, self._group)
-        self._saved_at = time.monotonic()
+        self._pause, self._saves, self._saved_at = time.thread_time() - began, self._saves + 1, time.monotonic()
         if body is not None:
             self._saver.offer(body, training.learner.step)
 

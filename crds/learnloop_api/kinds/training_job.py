@@ -74,7 +74,12 @@ class TrainingData(Resource):
 class Checkpointing(Resource):
     """How much work a crash may cost."""
 
-    every_seconds: int = Field(default=5, ge=1, le=3600, description="Seconds between two durable checkpoints.")
+    every_seconds: int = Field(
+        default=1,
+        ge=1,
+        le=3600,
+        description="Seconds between two durable checkpoints; more where a large state would take over 1 % of time.",
+    )
 
 
 class Evaluation(Resource):

@@ -2,14 +2,14 @@
 
 from typing import Annotated
 
-from fastapi import APIRouter, Header, Request, Response
+from fastapi import APIRouter, Header, Query, Request, Response
 
 from learnloop_api.wire.training import Heartbeat, Manifest, TrainingRun
 from learnloop_memory.api.artifacts import send
 from learnloop_memory.api.common import Caller, DigestHeader, NamePath, Svc, answer
 from learnloop_memory.errors import Invalid
 from learnloop_memory.registry.blobs import spooled
-from learnloop_memory.registry.runs import LAST_PHASES, status_subject
+from learnloop_memory.registry.runs import KEEP_CHECKPOINTS, LAST_PHASES, status_subject
 
 router = APIRouter(prefix="/api/v1/training/runs", tags=["training"])
 MAX_STEP = 2**62
@@ -44,9 +44,11 @@ async def put_checkpoint(
 
 
 @router.get("/{job}/checkpoint")
-async def get_checkpoint(job: NamePath, service: Svc, caller: Caller) -> Response:
-    """The newest checkpoint; 404 when there is none."""
-    info, content = await service.runs.get_checkpoint(caller.namespace, job)
+async def get_checkpoint(
+    job: NamePath, service: Svc, caller: Caller, back: Annotated[int, Query(ge=0, lt=KEEP_CHECKPOINTS)] = 0
+) -> Response:
+    """The newest checkpoint, or with `back` 1 the one before it; 404 when there is none."""
+    info, content = await service.runs.get_checkpoint(caller.namespace, job, back)
     return send(content, {"x-learnloop-step": str(info.step)})
 
 

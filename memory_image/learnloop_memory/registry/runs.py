@@ -46,7 +46,7 @@ VALUES ($1, $2, $3, $4, $5, $6, $7)
 """
 _NEWEST = """
 SELECT training_iteration, sha256, size_bytes, checkpoint_path, created_at FROM model_checkpoints
-WHERE namespace = $1 AND job = $2 ORDER BY seq DESC LIMIT 1
+WHERE namespace = $1 AND job = $2 ORDER BY seq DESC LIMIT 1 OFFSET $3
 """
 _TRIM = """
 DELETE FROM model_checkpoints WHERE namespace = $1 AND job = $2 AND seq NOT IN
@@ -93,7 +93,7 @@ class Runs:
                 await connection.execute(_OPEN, namespace, job)
                 await connection.fetchrow(_LOCK, namespace, job)
                 await connection.execute(_CHECKPOINT, namespace, identity, job, step, upload.sha256, upload.size, key)
-                newest = await connection.fetchrow(_NEWEST, namespace, job)
+                newest = await connection.fetchrow(_NEWEST, namespace, job, 0)
                 old = await connection.fetch(_TRIM, namespace, job, KEEP_CHECKPOINTS)
         except Unavailable:
             # The commit may have happened although its answer was lost: an orphan is better than a hole.
@@ -102,8 +102,8 @@ class Runs:
         await self._remove(old)
         return _info(newest)
 
-    async def get_checkpoint(self, namespace: str, job: str) -> tuple[CheckpointInfo, Content]:
-        """The newest checkpoint.
+    async def get_checkpoint(self, namespace: str, job: str, back: int = 0) -> tuple[CheckpointInfo, Content]:
+        """The newest checkpoint, or the one `back` before it.
 
         Raises:
             ApiError: 404, there is none.
@@ -111,7 +111,7 @@ class Runs:
         # A newer checkpoint may replace this one between reading the row and opening the blob; then look again.
         for _ in range(3):
             async with self._db.tenant(namespace) as connection:
-                row = await connection.fetchrow(_NEWEST, namespace, job)
+                row = await connection.fetchrow(_NEWEST, namespace, job, back)
             chunks = await self._blobs.open(row["checkpoint_path"]) if row else None
             if row is None:
                 break
@@ -151,7 +151,7 @@ class Runs:
         """
         async with self._db.tenant(namespace) as connection:
             row = await connection.fetchrow(_READ, namespace, job)
-            checkpoint = await connection.fetchrow(_NEWEST, namespace, job)
+            checkpoint = await connection.fetchrow(_NEWEST, namespace, job, 0)
         if row is None:
             raise ApiError(404, "this run has not reported anything yet", field="job", value=job)
         return TrainingRun(

@@ -1,6 +1,7 @@
 """The two stores: a directory, and the data plane's REST interface over real sockets."""
 
 import json
+import resource
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -115,7 +116,8 @@ def test_a_checkpoint_comes_back_only_when_its_digest_is_right(server: Server) -
     with pytest.raises(StoreRefused, match="SHA-256"):
         plane(server).checkpoint()
     server.script = [(404, b"{}")]
-    assert plane(server).checkpoint() is None
+    assert plane(server).checkpoint(back=1) is None
+    assert server.seen[-1][1].endswith("/checkpoint?back=1")
 
 
 def test_an_artifact_answer_must_name_what_was_sent(server: Server) -> None:
@@ -167,16 +169,37 @@ def test_heartbeats_survive_an_outage_and_never_block(
     assert "heartbeats do not get through, training goes on" in said
 
 
-def test_a_directory_never_shows_half_a_checkpoint_and_keeps_only_the_newest(tmp_path: Path) -> None:
+def test_a_directory_keeps_the_two_newest_checkpoints_and_names_the_damaged_one(tmp_path: Path) -> None:
     store = DirectoryStore(tmp_path, "job")
     assert store.checkpoint() is None
-    store.put_checkpoint(b"one", 1)
-    store.put_checkpoint(b"two", 2)
-    assert len(list((tmp_path / "runs/job").glob("*.safetensors"))) == 1
-    path = next((tmp_path / "runs/job").glob("*.safetensors"))
-    path.write_bytes(b"tw")
-    with pytest.raises(StoreRefused, match="damaged"):
+    for step, body in enumerate((b"one", b"two", b"three", b"three"), 1):
+        store.put_checkpoint(body, step)
+    assert len(list((tmp_path / "runs/job").glob("*.safetensors"))) == 2
+    (tmp_path / "runs/job" / f"{digest(b'three')}.safetensors").write_bytes(b"thr")
+    with pytest.raises(StoreRefused, match=r"checkpoint of step 4: SHA-256 .* damaged"):
         store.checkpoint()
+    before = store.checkpoint(back=1)
+    assert before is not None
+    assert (before.body, before.step) == (b"two", 2)
+
+
+def test_a_full_disk_leaves_no_half_file_behind(tmp_path: Path) -> None:
+    store = DirectoryStore(tmp_path, "job")
+    store.put_checkpoint(b"good", 1)
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (4096, hard))  # Python ignores SIGXFSZ, so that the write fails
+    try:
+        with pytest.raises(StoreUnavailable, match="File too large"):
+            store.put_checkpoint(bytes(8192), 2)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    assert {path.name for path in (tmp_path / "runs/job").iterdir()} == {
+        "checkpoint.json",
+        f"{digest(b'good')}.safetensors",
+    }
+    saved = store.checkpoint()
+    assert saved is not None
+    assert saved.body == b"good"
 
 
 def test_a_directory_that_cannot_be_written_is_named_with_the_fix(tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ from learnloop_trainer.environments.base import VectorEnvironment
 from learnloop_trainer.environments.cartpole import CartPole
 from learnloop_trainer.environments.cooperative import Cooperative, CooperativeContinuous
 from learnloop_trainer.environments.exploration import Exploration
+from learnloop_trainer.environments.guarded import guarded
 from learnloop_trainer.environments.gymnasium_vector import FIELD, GymnasiumVector
 from learnloop_trainer.environments.key_door import KeyDoor
 from learnloop_trainer.environments.manipulation import Manipulation
@@ -50,6 +51,13 @@ def make(name: str, split: Split, seed: int, members: range, conditions: Conditi
     """
     if simulation := SIMULATIONS.get(name):
         return simulation(split, seed, members, conditions)
+    if (classic := CLASSICS.get(name)) and conditions == NOMINAL:
+        return classic(split, seed, members)
+    return guarded(name, lambda: _foreign(name, split, seed, members, conditions))
+
+
+def _foreign(name: str, split: Split, seed: int, members: range, conditions: Conditions) -> VectorEnvironment:
+    """What is not built into this image."""
     entry = _entry_point(name)
     if isinstance(entry, type) and issubclass(entry, Simulation):
         return entry(split, seed, members, conditions)
@@ -57,8 +65,6 @@ def make(name: str, split: Split, seed: int, members: range, conditions: Conditi
         known = ", ".join(SIMULATIONS)
         problem = "knows no levels, credit or randomised parameters"
         raise ConfigError(FIELD, name, problem, f"leave them out, or choose one of {known}")
-    if classic := CLASSICS.get(name):
-        return classic(split, seed, members)
     if entry is None:
         return GymnasiumVector(name, split, seed, members)
     if isinstance(entry, type) and issubclass(entry, gymnasium.Env):

@@ -30,8 +30,8 @@ class Store(Protocol):
     def put_checkpoint(self, body: bytes, step: int) -> str:
         """Make this the newest checkpoint; returns its SHA-256 once it is durable."""
 
-    def checkpoint(self) -> SavedCheckpoint | None:
-        """The newest durable checkpoint, its digest checked."""
+    def checkpoint(self, back: int = 0) -> SavedCheckpoint | None:
+        """The newest durable checkpoint, its digest checked; `back` 1: the one before it. StoreRefused: damaged."""
 
     def put_artifact(self, body: bytes) -> str:
         """Store an exported policy by its content; returns its URI once it is durable."""

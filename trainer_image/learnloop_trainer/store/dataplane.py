@@ -53,9 +53,10 @@ class DataPlaneStore:
         self._http.call("PUT", f"{self._run}/checkpoint", content=body, headers=headers)
         return sha256
 
-    def checkpoint(self) -> SavedCheckpoint | None:
+    def checkpoint(self, back: int = 0) -> SavedCheckpoint | None:
         """See Store."""
-        answer = self._http.call("GET", f"{self._run}/checkpoint", limit=MAX_CHECKPOINT)
+        where = {"back": back} if back else None
+        answer = self._http.call("GET", f"{self._run}/checkpoint", params=where, limit=MAX_CHECKPOINT)
         if answer is None:
             return None
         sha256, step = answer.headers.get("x-learnloop-sha256", ""), answer.headers.get("x-learnloop-step", "")

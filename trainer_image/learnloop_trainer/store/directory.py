@@ -5,8 +5,9 @@ import os
 import tempfile
 from pathlib import Path
 
-from pydantic import ValidationError
+from pydantic import BaseModel, TypeAdapter, ValidationError
 
+from learnloop_api.wire.base import Sha256
 from learnloop_api.wire.training import Heartbeat, Manifest
 from learnloop_api.wire.trajectory import Step, Trajectory
 from learnloop_trainer.errors import StoreRefused, StoreUnavailable
@@ -18,11 +19,15 @@ def write(path: Path, body: bytes) -> None:
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-        with os.fdopen(handle, "wb") as file:
-            file.write(body)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(temporary, path)
+        try:
+            with os.fdopen(handle, "wb") as file:
+                file.write(body)
+                file.flush()
+                os.fsync(file.fileno())
+            os.replace(temporary, path)
+        except OSError:
+            Path(temporary).unlink(missing_ok=True)  # what a full disk needs least
+            raise
         directory = os.open(path.parent, os.O_RDONLY)
         os.fsync(directory)
         os.close(directory)
@@ -40,6 +45,14 @@ def read(path: Path) -> bytes | None:
         raise StoreUnavailable(f"{path}: cannot be read ({error.strerror}); fix its rights") from None
 
 
+class _Listed(BaseModel):
+    step: int
+    sha256: Sha256
+
+
+_LIST = TypeAdapter(list[_Listed])
+
+
 class DirectoryStore:
     """`root/artifacts/<sha256>.onnx`, `root/runs/<job>/…`, `root/{observations,trajectories}/<agent>.json[l]`."""
 
@@ -52,27 +65,33 @@ class DirectoryStore:
         write(self._run / "heartbeat.json", beat.model_dump_json().encode())
 
     def put_checkpoint(self, body: bytes, step: int) -> str:
-        """See Store: the body under its digest, then the pointer to it."""
-        sha256 = digest(body)
+        """See Store: the body under its digest, then the list that names it. The one before stays, in case."""
+        sha256, before = digest(body), self._listed()[:1]
         write(self._run / f"{sha256}.safetensors", body)
-        write(self._run / "checkpoint.json", json.dumps({"step": step, "sha256": sha256}).encode())
+        kept = [_Listed(step=step, sha256=sha256), *(entry for entry in before if entry.sha256 != sha256)]
+        write(self._run / "checkpoint.json", json.dumps([entry.model_dump() for entry in kept]).encode())
         for old in self._run.glob("*.safetensors"):
-            if old.stem != sha256:
+            if old.stem not in {entry.sha256 for entry in kept}:
                 old.unlink(missing_ok=True)
         return sha256
 
-    def checkpoint(self) -> SavedCheckpoint | None:
+    def checkpoint(self, back: int = 0) -> SavedCheckpoint | None:
         """See Store."""
-        pointer = read(self._run / "checkpoint.json")
-        if pointer is None:
-            return None
+        for entry in self._listed()[back : back + 1]:
+            body = read(self._run / f"{entry.sha256}.safetensors")
+            if body is None:
+                raise StoreRefused(f"checkpoint of step {entry.step}: {entry.sha256}.safetensors is gone")
+            return SavedCheckpoint(
+                verified(body, entry.sha256, f"checkpoint of step {entry.step}"), **entry.model_dump()
+            )
+        return None
+
+    def _listed(self) -> list[_Listed]:
+        body = read(self._run / "checkpoint.json")
         try:
-            document = json.loads(pointer)
-            step, sha256 = int(document["step"]), str(document["sha256"])
-        except (ValueError, KeyError, TypeError):
-            raise StoreRefused(f"{self._run / 'checkpoint.json'}: is not a pointer; delete it to start anew") from None
-        body = read(self._run / f"{Path(sha256).name}.safetensors")
-        return None if body is None else SavedCheckpoint(verified(body, sha256, "checkpoint"), step, sha256)
+            return [] if body is None else _LIST.validate_json(body)
+        except ValidationError:
+            raise StoreRefused(f"{self._run / 'checkpoint.json'}: is not a list of checkpoints; delete it") from None
 
     def put_artifact(self, body: bytes) -> str:
         """See Store."""

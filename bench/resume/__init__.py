@@ -1,0 +1,1 @@
+"""What an interruption costs a training run: `make bench-resume`."""
