@@ -32,7 +32,7 @@ HYBRID = {"ppo"}  # learns all kinds of actions
 FLUSH_SECONDS = 20.0  # of the usual 30 s between SIGTERM and SIGKILL
 SETTLED_SECONDS = 30.0
 SETTLED_SAVES = 2  # the second is taken only when the first is no longer under way: the group makes progress
-MOST_OF_TIME = 0.01  # share of the time that checkpoints may take
+MOST_OF_TIME = 0.015  # share of the time that checkpoints may take
 
 
 class Stopper:

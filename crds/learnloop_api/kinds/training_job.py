@@ -78,7 +78,7 @@ class Checkpointing(Resource):
         default=1,
         ge=1,
         le=3600,
-        description="Seconds between two durable checkpoints; more where a large state would take over 1 % of time.",
+        description="Seconds between two durable checkpoints; more where a large state would take over 1.5 % of time.",
     )
 
 

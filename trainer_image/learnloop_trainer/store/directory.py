@@ -66,9 +66,10 @@ class DirectoryStore:
 
     def put_checkpoint(self, body: bytes, step: int) -> str:
         """See Store: the body under its digest, then the list that names it. The one before stays, in case."""
-        sha256, before = digest(body), self._listed()[:1]
+        sha256 = digest(body)
         write(self._run / f"{sha256}.safetensors", body)
-        kept = [_Listed(step=step, sha256=sha256), *(entry for entry in before if entry.sha256 != sha256)]
+        before = [entry for entry in self._listed() if entry.sha256 != sha256]
+        kept = [_Listed(step=step, sha256=sha256), *before[:1]]
         write(self._run / "checkpoint.json", json.dumps([entry.model_dump() for entry in kept]).encode())
         for old in self._run.glob("*.safetensors"):
             if old.stem not in {entry.sha256 for entry in kept}:
