@@ -5,7 +5,7 @@ VENV := .venv
 PYTHON := $(VENV)/bin/python
 export PATH := $(CURDIR)/$(VENV)/bin:$(PATH)
 
-.PHONY: help demo test lint unit service ranks learn api crash-sweep e2e crds lock bench-failover bench-statistics bench-memory bench-rollback bench-operator cluster cluster-down images clean bench-trainer bench-algorithms
+.PHONY: help demo test lint unit service ranks learn api crash-sweep e2e crds lock bench-failover bench-statistics bench-memory bench-rollback bench-operator cluster cluster-down images clean bench-trainer bench-algorithms bench-resume
 
 help: ## this list
 	@grep -hE '^[a-z][a-z0-9-]*:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -82,6 +82,9 @@ bench-memory: $(VENV)/.ready ## recall and stores through HTTP beside the usual 
 
 bench-trainer: $(VENV)/.ready ## speed, time to solve and quality of training beside Stable-Baselines3
 	$(PYTHON) bench/trainer/compare.py $(PYTHON) "$$(bench/trainer/peer_venv $(PYTHON))"
+
+bench-resume: $(VENV)/.ready ## 100 kills at random moments, 1 and 2 ranks: nothing changed, little lost (POINTS=20: fewer); ten minutes
+	@$(PYTHON) -m bench.resume --points $${POINTS:-100} $(if $(ONLY),--only $(ONLY))
 
 clean: ## remove the virtual environment and caches of this checkout
 	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

@@ -1,6 +1,7 @@
 """`make bench-resume`: what kill -9 and SIGTERM cost a run; the last line is one JSON object.
 
-usage: python -m bench.resume [--points 100] [--seed 1] [--pairs 12] [--only sweep,overhead,speedup]
+usage: python -m bench.resume [--points 100] [--seed 1] [--pairs 8] [--only sweep,overhead,speedup]
+`overhead_ratio` is the worst case's share of processor time; `speedup_2_ranks` is what it is, below 1 for small nets.
 """
 
 import argparse
@@ -11,6 +12,8 @@ import time
 from pathlib import Path
 from typing import Any
 
+from bench.resume.overhead import overheads
+from bench.resume.speedup import speedups
 from bench.resume.sweep import Tally, figures, sweep
 
 
@@ -19,7 +22,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--points", type=int, default=100, help="signals sent, over all runs")
     parser.add_argument("--seed", type=int, default=1, help="of the moments, the signals and the victims")
-    parser.add_argument("--pairs", type=int, default=12, help="pairs of stretches with and without checkpoints")
+    parser.add_argument("--pairs", type=int, default=8, help="pairs of stretches with and without checkpoints")
     parser.add_argument("--only", default="sweep,overhead,speedup", help="parts, with commas between them")
     asked = parser.parse_args()
     parts, report, began = asked.only.split(","), dict[str, Any](), time.monotonic()
@@ -29,6 +32,12 @@ def main() -> None:
             tally = Tally()
             sweep(asked.points, asked.seed, Path(root), tally)
             report |= figures(tally)
+        if "overhead" in parts:
+            found = overheads(asked.pairs)
+            report["overhead_ratio"] = round(max(case["ratio"] for case in found.values()) - 1, 4)
+            report["overhead"] = found
+        if "speedup" in parts:
+            report["speedup_2_ranks"] = speedups(2 if asked.pairs < 8 else 3, Path(root))
     report |= {"cores": os.cpu_count(), "seconds": round(time.monotonic() - began)}
     print(json.dumps(report))
 

@@ -13,21 +13,21 @@ CASES: dict[str, dict[str, Any]] = {
     "dqn": {
         "algorithm": "dqn",
         "dqn": _DQN,
-        "totalSteps": 12_000,
+        "totalSteps": 20_000,
         "data": {"environment": "Exploration-v1", "level": "beginner"},
         "curriculum": _CLIMB,
     },
     "ppo": {
         "algorithm": "ppo",
         "ppo": _PPO,
-        "totalSteps": 60_000,
+        "totalSteps": 80_000,
         "data": {"environment": "Exploration-v1", "level": "beginner"},
         "curriculum": _CLIMB,
     },
     "sac": {
         "algorithm": "sac",
         "sac": _SAC,
-        "totalSteps": 4_000,
+        "totalSteps": 6_000,
         "data": {
             "environment": "Navigation-v1",
             "level": "beginner",

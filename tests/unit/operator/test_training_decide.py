@@ -113,6 +113,17 @@ def test_the_attempt_budget_is_exact() -> None:
     assert "attempt 4 of 4" in condition(made, "Ready")["message"]
 
 
+def test_an_environment_that_raised_costs_one_attempt_and_its_sentence_is_in_the_status() -> None:
+    sentence = "spec.data.environment: 'w:Plant' raised ZeroDivisionError: no valves in step, call 8"
+    seen = world(
+        {"attempts": 2}, job=job(attempt=1, state="failed"), ranks=(rank(0), rank(1, exit_code=70, message=sentence))
+    )
+    first = plan(seen)
+    assert sentence in condition(first, "Reconciling")["message"]
+    second = plan(after(seen, first))
+    assert plan(after(after(seen, first), second, job=None, ranks=())).status["attempts"] == 3
+
+
 def test_an_attempt_whose_start_was_never_recorded_still_counts() -> None:
     made = plan(world({"attempts": 1}, job=job(attempt=1), ranks=ranks(), run=run(beat=heartbeat(attempt=1))))
     assert made.status["attempts"] == 2
