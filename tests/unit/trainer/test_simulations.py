@@ -19,6 +19,7 @@ from learnloop_trainer.environments.gymnasium_api import Parallel
 from learnloop_trainer.environments.make import SIMULATIONS
 from learnloop_trainer.environments.manipulation import LENGTHS, hand
 from learnloop_trainer.environments.resources import gini
+from learnloop_trainer.environments.wrappers import innermost
 from learnloop_trainer.errors import ConfigError
 from learnloop_trainer.randomness import Split
 
@@ -258,7 +259,7 @@ def test_a_users_team_and_a_users_native_simulation_are_found_too() -> None:
     assert step.truncated.all()
     assert step.reward.shape == (2, 3)
     assert not np.array_equal(step.observation, step.successor)
-    assert isinstance(make("users_world:Native", Split.TRAINING, 0, range(2)), Cooperative)
+    assert isinstance(innermost(make("users_world:Native", Split.TRAINING, 0, range(2))), Cooperative)
 
 
 @pytest.mark.usefixtures("users_module")
