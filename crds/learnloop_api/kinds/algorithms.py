@@ -5,13 +5,14 @@ from typing import ClassVar, Literal
 
 from pydantic import Field
 
-from learnloop_api.kinds.base import Resource, Uri
+from learnloop_api.kinds.base import Uri
 from learnloop_api.kinds.more_algorithms import Curiosity, HierarchicalDqnParameters, MamlParameters, VtraceParameters
+from learnloop_api.kinds.optimising import Optimised
 from learnloop_api.kinds.rules import Rule
 from learnloop_api.kinds.team_algorithms import IndependentDqnParameters, Layers, MaddpgParameters, QmixParameters
 
 
-class PpoParameters(Resource):
+class PpoParameters(Optimised):
     """Proximal policy optimisation (Schulman et al., 2017, arXiv 1707.06347)."""
 
     cel_rules: ClassVar[tuple[Rule, ...]] = (
@@ -31,9 +32,6 @@ class PpoParameters(Resource):
     discount: float = Field(default=0.99, ge=0, le=1, description="Discount of future rewards (gamma).")
     gae_lambda: float = Field(
         default=0.95, ge=0, le=1, description="Lambda of generalised advantage estimation (arXiv 1506.02438)."
-    )
-    learning_rate_schedule: Literal["linear", "cosine", "constant"] = Field(
-        default="linear", description="How the step size falls to 0 over totalSteps; constant: it does not."
     )
     clip: float = Field(default=0.2, gt=0, le=1, description="Clip range of the probability ratio (epsilon).")
     clip_end: float | None = Field(
@@ -67,7 +65,7 @@ class PpoParameters(Resource):
     )
 
 
-class DqnParameters(Resource):
+class DqnParameters(Optimised):
     """Deep Q-learning (Mnih et al., 2015) with double targets (van Hasselt et al., 2016)."""
 
     cel_rules: ClassVar[tuple[Rule, ...]] = (
@@ -87,7 +85,7 @@ class DqnParameters(Resource):
         ),
     )
 
-    learning_rate: float = Field(default=2.3e-3, gt=0, le=1, description="Step size of Adam.")
+    learning_rate: float = Field(default=2.3e-3, gt=0, le=1, description="Step size of Adam at the start.")
     discount: float = Field(default=0.99, ge=0, le=1, description="Discount of future rewards (gamma).")
     environments: int = Field(
         default=16, ge=1, le=4096, description="Parallel environments over all ranks together; at least one per rank."
@@ -131,7 +129,7 @@ class DqnParameters(Resource):
     )
 
 
-class SacParameters(Resource):
+class SacParameters(Optimised):
     """Soft actor-critic with a learned temperature (Haarnoja et al., 2018, arXiv 1812.05905): continuous actions."""
 
     cel_rules: ClassVar[tuple[Rule, ...]] = (
@@ -142,6 +140,12 @@ class SacParameters(Resource):
     )
 
     learning_rate: float = Field(default=1e-3, gt=0, le=1, description="Step size of Adam, for all networks.")
+    learning_rate_schedule: Literal["linear", "cosine", "constant"] = Field(
+        default="constant", description="How the step size falls to 0 over totalSteps; constant: it does not."
+    )
+    max_gradient_norm: float | None = Field(
+        default=None, gt=0, le=1000, description="Gradients of each network are clipped to this norm; left out, not."
+    )
     discount: float = Field(default=0.99, ge=0, le=1, description="Discount of future rewards (gamma).")
     environments: int = Field(
         default=1, ge=1, le=4096, description="Parallel environments over all ranks together; at least one per rank."
@@ -168,7 +172,7 @@ class SacParameters(Resource):
     )
 
 
-class BcParameters(Resource):
+class BcParameters(Optimised):
     """Behaviour cloning: supervised learning of what a recorded agent did; totalSteps counts steps learned from."""
 
     recording: Uri | None = Field(

@@ -5,6 +5,7 @@ from typing import Annotated, ClassVar
 from pydantic import Field
 
 from learnloop_api.kinds.base import Resource, Uri
+from learnloop_api.kinds.optimising import Optimised
 from learnloop_api.kinds.rules import Rule
 from learnloop_api.kinds.team_algorithms import IndependentDqnParameters, Layers
 
@@ -31,7 +32,7 @@ class HierarchicalDqnParameters(IndependentDqnParameters):
     )
 
 
-class VtraceParameters(Resource):
+class VtraceParameters(Optimised):
     """Off-policy actor-critic on recorded trajectories with V-trace (Espeholt et al., 2018, arXiv 1802.01561)."""
 
     recording: Uri | None = Field(
@@ -61,7 +62,7 @@ class VtraceParameters(Resource):
     )
 
 
-class MamlParameters(Resource):
+class MamlParameters(Optimised):
     """Model-agnostic meta-learning (Finn et al., 2017, arXiv 1703.03400) over the tasks in data.randomise."""
 
     cel_rules: ClassVar[tuple[Rule, ...]] = (

@@ -4,13 +4,13 @@ from typing import Annotated, ClassVar
 
 from pydantic import Field
 
-from learnloop_api.kinds.base import Resource
+from learnloop_api.kinds.optimising import Optimised
 from learnloop_api.kinds.rules import Rule
 
 Layers = list[Annotated[int, Field(ge=1, le=8192)]]
 
 
-class TeamParameters(Resource):
+class TeamParameters(Optimised):
     """What all replaying team algorithms share."""
 
     cel_rules: ClassVar[tuple[Rule, ...]] = (

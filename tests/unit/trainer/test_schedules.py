@@ -5,11 +5,14 @@ from typing import Any
 
 import pytest
 import torch
+from pydantic.alias_generators import to_camel
 
 from learnloop_api.kinds.algorithms import PpoParameters
+from learnloop_api.kinds.team_algorithms import MaddpgParameters
 from learnloop_trainer.algorithms import ppo
 from learnloop_trainer.algorithms.heads import Categorical
 from learnloop_trainer.groups import Alone
+from learnloop_trainer.networks import Network
 from learnloop_trainer.order import Order
 from learnloop_trainer.schedules import between, decayed
 from learnloop_trainer.session import begin
@@ -57,3 +60,41 @@ def test_a_huge_ratio_on_a_bad_action_weighs_no_more_than_the_dual_clip() -> Non
 
     assert loss(None) > 1000
     assert loss(3.0) == pytest.approx(3.0)
+
+
+ONE = {"environments": 2, "learningStarts": 64, "bufferSize": 1000, "batchSize": 8, "hidden": [4], "stepsPerUpdate": 8}
+EVERY = {
+    "dqn": (ONE, "CartPole-v1"),
+    "sac": (ONE, "Pendulum-v1"),
+    "independent-dqn": (ONE, "TwoStep-v1"),
+    "qmix": (ONE, "TwoStep-v1"),
+    "maddpg": (ONE, "Relay-v1"),
+    "hierarchical-dqn": (ONE, "KeyDoor-v1"),
+    "ppo": ({"environments": 2, "horizon": 16, "minibatches": 1, "epochs": 1, "hidden": [4]}, "CartPole-v1"),
+}
+
+
+@pytest.mark.parametrize("algorithm", EVERY)
+def test_every_learner_obeys_its_schedule_warm_up_and_clipping(
+    algorithm: str, monkeypatch: pytest.MonkeyPatch, make_order: Callable[..., Order]
+) -> None:
+    base, environment = EVERY[algorithm]
+    chosen = base | {"learningRateSchedule": "cosine", "warmup": 0.5, "learningRate": 0.01, "maxGradientNorm": 0.25}
+    block = to_camel(algorithm.replace("-", "_"))
+    order = make_order(algorithm, steps=512, data={"environment": environment}, **{block: chosen})
+    training, taken = begin(order, Alone(), CPU), list[tuple[float, float, float]]()
+    adam = Network.adam
+
+    def noted(network: Network, rate: float, max_norm: float, *rest: Any) -> None:
+        taken.append((training.learner.step / 512, rate, max_norm))
+        adam(network, rate, max_norm, *rest)
+
+    monkeypatch.setattr(Network, "adam", noted)
+    while training.learner.step < 512:
+        training.observation, _ = training.learner.iterate(training.observation)
+    assert {norm for _, _, norm in taken} == {0.25}
+    scale = order.parameters.actor_learning_rate / 0.01 if isinstance(order.parameters, MaddpgParameters) else 1.0
+    for done, rate, _ in taken:
+        expected = 0.01 * min(1.0, done / 0.5) * decayed(1.0, "cosine", done)
+        assert rate == pytest.approx(expected) or rate == pytest.approx(scale * expected)
+    assert max(rate for _, rate, _ in taken) > 0.003

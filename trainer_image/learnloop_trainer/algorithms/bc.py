@@ -22,6 +22,7 @@ from learnloop_trainer.experience import Recording
 from learnloop_trainer.networks import Network, dense
 from learnloop_trainer.numerics import require_finite
 from learnloop_trainer.randomness import Draws, Purpose
+from learnloop_trainer.schedules import step_size
 from learnloop_trainer.stacks import Stack
 
 ACTIVATION = "tanh"
@@ -86,7 +87,7 @@ class Bc:
         incoming.div_(size)
         self._policy.backward(len(index))
         self.occasion.group.add_up(self.network.gradient)
-        rate = self.parameters.learning_rate * max(0.0, 1.0 - self.step / self.occasion.total_steps)
+        rate = step_size(self.parameters, self.parameters.learning_rate, self.step / self.occasion.total_steps)
         self.network.adam(rate, self.parameters.max_gradient_norm)
 
     def shared(self) -> Arrays:

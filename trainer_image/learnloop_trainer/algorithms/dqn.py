@@ -10,7 +10,8 @@ replay/priorities.py), whose importance weights multiply the squared errors; cur
 
 Deviations, all deliberate:
 - Many environments act at once; one update follows every `steps_per_update` environment steps of all ranks together.
-- The learning rate falls linearly to zero, so that the last policy is not the victim of the last few updates.
+- The learning rate falls linearly to zero, so that the last policy is not the victim of the last few updates
+  (`learningRateSchedule` changes that).
 - Adam instead of RMSProp, and the plain squared error with a clipped gradient norm. With the paper's clipped error the
   many transitions inside an episode outvote the few that end one, and Q-values diverge (measured on CartPole).
 - Each environment owns a ring of the replay buffer. A batch is drawn from the rings of *all* ranks, each rank sums over
@@ -36,6 +37,7 @@ from learnloop_trainer.networks import Floats, Network, dense, forward, forward_
 from learnloop_trainer.numerics import require_finite
 from learnloop_trainer.randomness import Draws, Purpose, uniforms
 from learnloop_trainer.replay import Priorities, Replay, Transitions
+from learnloop_trainer.schedules import step_size
 from learnloop_trainer.stacks import Stack
 
 ACTIVATION = "relu"
@@ -214,7 +216,7 @@ class Dqn:
     def _apply(self) -> None:
         network, parameters = self.network, self.parameters
         self.occasion.group.add_up(network.gradient)
-        rate = parameters.learning_rate * max(0.0, 1.0 - self.step / self.occasion.total_steps)
+        rate = step_size(parameters, parameters.learning_rate, self.step / self.occasion.total_steps)
         network.adam(rate, parameters.max_gradient_norm)
         if network.updates % parameters.target_update == 0:
             self.target.copy_(network.vector)

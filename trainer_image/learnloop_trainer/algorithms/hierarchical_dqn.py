@@ -35,6 +35,7 @@ from learnloop_trainer.networks import Floats, Network, dense, forward, forward_
 from learnloop_trainer.numerics import require_finite
 from learnloop_trainer.randomness import Draws, Purpose, uniforms
 from learnloop_trainer.replay import Replay, Transitions
+from learnloop_trainer.schedules import step_size
 
 ACTIVATION = "relu"
 CHUNK = 32  # vector steps per call of `iterate`
@@ -186,7 +187,7 @@ class HierarchicalDqn:
             error = loss(self.network.leaves, self.network.views(self.target), batch, at, parameters)
             torch.autograd.backward(error / parameters.batch_size)
             occasion.group.add_up(self.network.gradient)
-            rate = parameters.learning_rate * max(0.0, 1.0 - self.step / occasion.total_steps)
+            rate = step_size(parameters, parameters.learning_rate, self.step / occasion.total_steps)
             self.network.adam(rate, parameters.max_gradient_norm)
             if self.network.updates % parameters.target_update == 0:
                 self.target.copy_(self.network.vector)

@@ -31,6 +31,7 @@ from learnloop_trainer.errors import ConfigError
 from learnloop_trainer.networks import Floats, Network, dense
 from learnloop_trainer.numerics import require_finite
 from learnloop_trainer.randomness import Purpose, uniforms
+from learnloop_trainer.schedules import step_size
 
 ACTIVATION = "tanh"
 Weights = Mapping[str, torch.Tensor]
@@ -133,7 +134,7 @@ class Maml:
         batch, experience = self._play(weights, tasks, parameters.adaptation_steps)
         old = {name: weight.detach() for name, weight in weights.items()}
         torch.autograd.backward(surrogate(weights, old, *batch).mean())
-        rate = parameters.learning_rate * max(0.0, 1.0 - self.step / self.occasion.total_steps)
+        rate = step_size(parameters, parameters.learning_rate, self.step / self.occasion.total_steps)
         network.adam(rate, parameters.max_gradient_norm)
         self.step += len(experiences + [experience]) * experience.reward.size
         return [experience]

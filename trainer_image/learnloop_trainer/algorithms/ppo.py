@@ -41,7 +41,7 @@ from learnloop_trainer.networks import Floats, Network, dense, forward, forward_
 from learnloop_trainer.normalising import Normaliser
 from learnloop_trainer.numerics import require_finite
 from learnloop_trainer.randomness import Purpose, generator
-from learnloop_trainer.schedules import between, decayed
+from learnloop_trainer.schedules import between, step_size
 from learnloop_trainer.stacks import Stack
 
 ACTIVATION = "tanh"
@@ -234,7 +234,7 @@ class Ppo:
             self._normaliser.absorb(self.occasion.group)
             self.network.fixed = self._normaliser.arrays()
         done = self.step / self.occasion.total_steps
-        rate = decayed(self.parameters.learning_rate, self.parameters.learning_rate_schedule, done)
+        rate = step_size(self.parameters, self.parameters.learning_rate, done)
         self._gradients.clip = between(self.parameters.clip, self.parameters.clip_end, done)
         with torch.inference_mode():
             batch = prepare(self.network, self.head, rollout, self.parameters, self.occasion)

@@ -32,6 +32,7 @@ from learnloop_trainer.networks import Floats, Network, dense, forward_numpy, si
 from learnloop_trainer.numerics import require_finite
 from learnloop_trainer.randomness import Draws, Purpose, uniforms
 from learnloop_trainer.replay import Replay, Transitions
+from learnloop_trainer.schedules import step_size
 from learnloop_trainer.stacks import Stack
 
 ACTIVATION = "relu"
@@ -128,22 +129,23 @@ class Update:
         self.policy.backward(by_action.sum(0), temperature, count)
         return density
 
-    def run(self, batch: Transitions, noise: torch.Tensor, count: int) -> None:
-        """`batch` and `noise` [2, n, dimensions] are this rank's part of `count` transitions."""
+    def run(self, batch: Transitions, noise: torch.Tensor, count: int, done: float = 0.0) -> None:
+        """`batch` and `noise` [2, n, dimensions] are this rank's part of `count` transitions; `done`: of the run."""
         parameters, (actor, critics, temperature) = self._parameters, self._networks
+        rate = step_size(parameters, parameters.learning_rate, done)
         scale = temperature.vector.exp()
         self.by_critics(batch, self.goal(batch, noise[0], scale), count)
-        self._apply(critics, parameters.learning_rate)
+        self._apply(critics, rate)
         density = self.by_policy(batch, noise[1], scale, count)
-        self._apply(actor, parameters.learning_rate)
+        self._apply(actor, rate)
         wanted = -noise.shape[2] * parameters.target_entropy_scale
         temperature.gradient.copy_(density.add_(wanted).sum().div_(-count))
-        self._apply(temperature, parameters.learning_rate)
+        self._apply(temperature, rate)
         self._target.lerp_(critics.vector, parameters.target_rate)
 
     def _apply(self, network: Network, rate: float) -> None:
         self._occasion.group.add_up(network.gradient)
-        network.adam(rate, UNCLIPPED, EPSILON)
+        network.adam(rate, self._parameters.max_gradient_norm or UNCLIPPED, EPSILON)
 
 
 class Sac:
@@ -212,7 +214,8 @@ class Sac:
             members = (draws[0] * self.occasion.environments).astype(np.int64)
             slots = (draws[1] * self.replay.filled).astype(np.int64)
             noise = self._noise.at(self.network.updates)[:, self.replay.mine(members)].astype(np.float32)
-            self._update.run(self.replay.pick(members, slots, device), torch.from_numpy(noise).to(device), size)
+            batch, normal = self.replay.pick(members, slots, device), torch.from_numpy(noise).to(device)
+            self._update.run(batch, normal, size, self.step / self.occasion.total_steps)
 
     def _due(self, step: int) -> int:
         return max(0, step - self.parameters.learning_starts) // self.parameters.steps_per_update

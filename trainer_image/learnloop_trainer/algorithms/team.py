@@ -17,6 +17,7 @@ from learnloop_trainer.networks import Network
 from learnloop_trainer.numerics import require_finite
 from learnloop_trainer.randomness import Draws, Purpose
 from learnloop_trainer.replay import Replay, Transitions
+from learnloop_trainer.schedules import step_size
 
 CHUNK = 32  # vector steps per call of `iterate`
 
@@ -92,8 +93,8 @@ class Team(ABC):
         return max(0, step - self._common.learning_starts) // self._common.steps_per_update
 
     def rate(self, start: float) -> float:
-        """A learning rate that falls linearly to zero."""
-        return start * max(0.0, 1.0 - self.step / self.occasion.total_steps)
+        """The step size now of what began with `start`."""
+        return step_size(self._common, start, self.step / self.occasion.total_steps)
 
     def seen(self, rows: torch.Tensor) -> torch.Tensor:
         """Rows [n, agents * width] as [n, agents, width]."""

@@ -31,6 +31,7 @@ from learnloop_trainer.experience import Recording
 from learnloop_trainer.networks import Network, dense, forward
 from learnloop_trainer.numerics import require_finite
 from learnloop_trainer.randomness import Draws, Purpose
+from learnloop_trainer.schedules import step_size
 
 ACTIVATION = "tanh"
 UPDATES = 8  # per call of `iterate`
@@ -112,7 +113,7 @@ class Vtrace:
         if rows:
             torch.autograd.backward(self.loss(self._recording, np.concatenate(rows)) / total)
         self.occasion.group.add_up(self.network.gradient)
-        rate = self.parameters.learning_rate * max(0.0, 1.0 - self.step / self.occasion.total_steps)
+        rate = step_size(self.parameters, self.parameters.learning_rate, self.step / self.occasion.total_steps)
         self.network.adam(rate, self.parameters.max_gradient_norm)
         return total
 
