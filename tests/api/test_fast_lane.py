@@ -101,6 +101,11 @@ class Cluster:
         data = self.kube.get(self.object("v1", "ConfigMap", f"{MD}-routing"))["data"]
         return {arm["role"]: arm["weight"] for arm in json.loads(data["routing.json"])["arms"]}
 
+    def arms(self) -> dict[str, int]:
+        """Weights by revision."""
+        data = self.kube.get(self.object("v1", "ConfigMap", f"{MD}-routing"))["data"]
+        return {arm["revision"]: arm["weight"] for arm in json.loads(data["routing.json"])["arms"]}
+
     def condition(self, kind: str) -> tuple[str, str]:
         found = {item["type"]: (item["status"], item["reason"]) for item in self.status.get("conditions") or ()}
         return found.get(kind, ("", ""))
@@ -139,23 +144,35 @@ def until(what: str, look: Callable[[], T], seconds: float = 90.0) -> T:
 def canary(kube: Any, namespace: str, operator: subprocess.Popen[bytes]) -> Iterator[tuple[Cluster, LiveServer]]:
     """A canary at 10 % with a real policy server behind it."""
     cluster = Cluster(kube, namespace)
-    cluster.model("uniform://discrete/2?observations=4")
-    until("the first arm", lambda: kube.get(cluster.object("v1", "ConfigMap", f"{MD}-routing")))
-    first = until("its Deployment", lambda: _first_arm(cluster))
-    cluster.arm_ready(first)
-    until("serving", lambda: cluster.status["phase"] == "Healthy")
+    first = _serve(cluster)
     cluster.model("uniform://discrete/3?observations=4", analysis={"intervalSeconds": 60})
     revision = until("a canary", lambda: str(cluster.status["canary"]["revision"]))
-    source = random.Random(os.getpid())
-    address = f"127.{source.randint(1, 254)}.{source.randint(1, 254)}.{source.randint(2, 254)}"
-    server = LiveServer(revision=revision, policy=Brittle(3, 4), port=names.PORT_SERVING, host=address).start()
-    server.route(table((first, "stable", 90), (revision, "canary", 10)))
-    cluster.pod(revision, address)
+    server = _pod_of(cluster, revision, table((first, "stable", 90), (revision, "canary", 10)))
     until("the canary's Deployment", lambda: kube.get(cluster.object("apps/v1", "Deployment", f"{MD}-{revision}")))
     cluster.arm_ready(revision)
     until("the first step", lambda: cluster.weights().get("canary") == 10)
     yield cluster, server
     server.stop()
+
+
+def _serve(cluster: Cluster) -> str:
+    """The revision of the first model, once it serves."""
+    cluster.model("uniform://discrete/2?observations=4")
+    until("the first arm", lambda: cluster.kube.get(cluster.object("v1", "ConfigMap", f"{MD}-routing")))
+    first = until("its Deployment", lambda: _first_arm(cluster))
+    cluster.arm_ready(first)
+    until("serving", lambda: cluster.status["phase"] == "Healthy")
+    return first
+
+
+def _pod_of(cluster: Cluster, revision: str, routing: Any) -> LiveServer:
+    """A real policy server as the only pod of an arm."""
+    source = random.Random(f"{os.getpid()} {revision}")
+    address = f"127.{source.randint(1, 254)}.{source.randint(1, 254)}.{source.randint(2, 254)}"
+    server = LiveServer(revision=revision, policy=Brittle(3, 4), port=names.PORT_SERVING, host=address).start()
+    server.route(routing)
+    cluster.pod(revision, address)
+    return server
 
 
 def _first_arm(cluster: Cluster) -> str:
@@ -211,3 +228,38 @@ def test_a_canary_that_cannot_be_read_says_so_and_stays(canary: tuple[Cluster, L
     time.sleep(4.0)
     after = cluster.kube.get(cluster.object(names.API_VERSION, "ModelDeployment", MD))["metadata"]["resourceVersion"]
     assert (after, cluster.weights()["canary"]) == (version, 10)
+
+
+def test_with_prometheus_gone_a_failing_arm_of_an_experiment_is_withdrawn_within_seconds(
+    kube: Any, namespace: str, operator: subprocess.Popen[bytes], prometheus: ThreadingHTTPServer
+) -> None:
+    cluster = Cluster(kube, namespace)
+    first = _serve(cluster)
+    arms = [
+        {"name": name, "uri": f"uniform://discrete/{actions}?observations=4", "weight": 30}
+        for name, actions in (("good", 3), ("bad", 4))
+    ]
+    cluster.model("uniform://discrete/2?observations=4", experiment={"arms": arms})
+    until("the arms", lambda: len(cluster.status["experiment"]["arms"]) == 3)
+    good, bad = (arm["revision"] for arm in cluster.status["experiment"]["arms"][1:])
+    routing = table((first, "stable", 40), (good, "canary", 30), (bad, "canary", 30))
+    servers = [_pod_of(cluster, revision, routing) for revision in (good, bad)]
+    try:
+        for revision in (good, bad):
+            until("its Deployment", lambda: kube.get(cluster.object("apps/v1", "Deployment", f"{MD}-{revision}")))  # noqa: B023
+            cluster.arm_ready(revision)
+        until("the split", lambda: cluster.arms() == {first: 40, good: 30, bad: 30})
+        until("the lane", lambda: cluster.condition("FastLane") == ("True", "Reading"))
+        prometheus.shutdown()
+        prometheus.server_close()
+        assert [act(server, 50, 1.0) for server in servers] == [200, 200]
+        time.sleep(2.5)
+        assert act(servers[1], 30, 7.0) == 500
+        began = time.monotonic()
+        until("the other arms alone", lambda: cluster.arms() == {first: 70, good: 30}, 10.0)
+        assert time.monotonic() - began < 5.0
+        said = until("the verdict", lambda: cluster.status["experiment"]["arms"][2]["message"])
+        assert "requests to bad failed; bar at most 0.05; read from its own pods" in said
+    finally:
+        for server in servers:
+            server.stop()

@@ -1,10 +1,12 @@
 """Pods whose counters the fast lane reads, and what it makes of them look by look."""
 
 import math
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from learnloop_api.kinds.analysis import Analysis
+from learnloop_api.kinds.model_deployment import ModelDeploymentSpec
+from learnloop_operator.core.rollout.bounds import of_episodes
 from learnloop_operator.core.rollout.direct import Direct, looked
 from learnloop_operator.core.rollout.gross import breach
 from learnloop_operator.core.rollout.tally import Reading
@@ -23,7 +25,7 @@ SPEC: dict[str, Any] = {
     "rollout": {"steps": [{"weight": 10}, {"weight": 100}]},
     "analysis": {"metrics": METRICS},
 }
-ANALYSIS = Analysis.model_validate(SPEC["analysis"])
+ASKED = of_episodes(ModelDeploymentSpec.model_validate(SPEC), 10)
 NEW = "md-pod"
 
 
@@ -57,7 +59,8 @@ def watched(weight: int = 10) -> Direct:
 
 def look(direct: Direct, *pods: Pod, second: int = 1) -> Direct:
     readings = {f"{NEW}-{index}": pod.read() for index, pod in enumerate(pods)}
-    return looked(direct, readings, ANALYSIS, START + timedelta(seconds=second), second + 1)
+    asked = replace(ASKED, exposed=direct.weight > 0)
+    return looked(direct, readings, asked, START + timedelta(seconds=second), second + 1)
 
 
 def after(pod: Pod, *outcomes: Any, direct: Direct | None = None) -> Direct:
@@ -70,4 +73,4 @@ def after(pod: Pod, *outcomes: Any, direct: Direct | None = None) -> Direct:
 
 
 def said(direct: Direct) -> str:
-    return breach(ANALYSIS, direct.alarms, "the canary")
+    return breach(ASKED, direct.alarms, "the canary")

@@ -1,13 +1,16 @@
 """The simulated cluster with a fast lane: its pods count requests, and the operator reads them when it looks."""
 
 from dataclasses import replace
+from typing import Any
 
+from experiment_cluster import ExperimentCluster
 from rollout_cluster import Cluster
+from shadow_cluster import ShadowCluster
 
 from learnloop_operator.core.rollout.decide import current
 from learnloop_operator.core.rollout.direct import UNREACHABLE, Direct, at_weight, looked, missed
-from learnloop_operator.core.rollout.fast_lane import subject
-from learnloop_operator.core.rollout.tally import Reading
+from learnloop_operator.core.rollout.fast_lane import Subject, subjects
+from learnloop_operator.core.rollout.tally import AGREED, COMPARED, COPIES_FAILED, COPIES_WITHIN, Reading
 from learnloop_operator.core.rollout.world import Snapshot
 from learnloop_operator.core.times import seconds_since
 
@@ -16,16 +19,16 @@ REQUESTS = 5
 
 
 class LanedCluster(Cluster):
-    """`failing`: models whose requests fail; `ever_failing`: those that did at any time."""
+    """`failing`: models whose requests fail; `ever_failing`: those that did at any time. Mixes with other clusters."""
 
-    def __init__(self) -> None:
-        super().__init__()
+    def __init__(self, *args: Any, **more: Any) -> None:
+        super().__init__(*args, **more)
         self.failing: set[str] = set()
         self.ever_failing: set[str] = set()
         self.lane_up = True
         self.processes: dict[str, float] = {}
         self.requests: dict[str, list[float]] = {}
-        self.direct: Direct | None = None
+        self.direct: dict[str, Direct] = {}
 
     def fail(self, model: str) -> None:
         """Every request to this model fails from now on."""
@@ -39,7 +42,7 @@ class LanedCluster(Cluster):
 
     def restart_operator(self) -> None:
         """What the lane knew is gone."""
-        self.direct = None
+        self.direct = {}
 
     def tick(self, seconds: int) -> None:
         """Episodes are made of requests."""
@@ -57,25 +60,55 @@ class LanedCluster(Cluster):
     def snapshot(self) -> Snapshot:
         """With what the pods say now."""
         bare = super().snapshot()
-        state = current(bare)
-        asked = subject(bare, state)
-        if asked is None:
-            self.direct = None
-            return bare
-        if self.direct is None or (self.direct.revision, self.direct.rollout) != (asked.revision, asked.rollout):
-            self.direct = Direct(asked.revision, asked.rollout)
-        self.direct = at_weight(self.direct, asked.weight)
-        moment = 1 + int(seconds_since(asked.rollout, self.now))
-        if self.lane_up:
-            total, failed = self.requests.get(asked.revision, [0.0, 0.0])
-            read = Reading(self.processes.get(asked.revision, 0.0), {"requests": total, "failed": failed})
-            self.direct = looked(self.direct, {"pod": read}, bare.spec.analysis, self.now, moment)
-        else:
-            self.direct = missed(self.direct, UNREACHABLE, self.now)
-        return replace(bare, direct=self.direct)
+        asked = subjects(bare, current(bare))
+        self.direct = {item.revision: self._looked(item) for item in asked}
+        return replace(bare, direct=dict(self.direct))
+
+    def _looked(self, asked: Subject) -> Direct:
+        known = self.direct.get(asked.revision)
+        if known is None or known.rollout != asked.rollout:
+            known = Direct(asked.revision, asked.rollout)
+        known = at_weight(known, asked.weight)
+        if not self.lane_up:
+            return missed(known, UNREACHABLE, self.now)
+        read = Reading(self.processes.get(asked.revision, 0.0), self.counters(asked.revision))
+        return looked(known, {"pod": read}, asked.asked, self.now, 1 + int(seconds_since(asked.rollout, self.now)))
+
+    def counters(self, revision: str) -> dict[str, float]:
+        """Everything the arm's only process has counted."""
+        total, failed = self.requests.get(revision, [0.0, 0.0])
+        return {"requests": total, "failed": failed}
 
     def _status(self, status: dict[str, object]) -> None:
         pinned = status.get("blockedRevision")
         if isinstance(pinned, dict) and pinned["reason"] == "GrossBreach":
             assert pinned["uri"] in self.ever_failing, "a model that never failed was taken back for failing"
         super()._status(status)
+
+
+class LanedExperiment(LanedCluster, ExperimentCluster):
+    """Several arms side by side, all of them read; the operator looks each second."""
+
+    def run(self, seconds: int) -> None:
+        Cluster.run(self, seconds)
+
+    def _status(self, status: dict[str, Any]) -> None:
+        for arm in (status.get("experiment") or {}).get("arms", ()):
+            if "read from its own pods" in arm.get("message", ""):
+                assert arm["uri"] in self.ever_failing, "an arm that never failed was withdrawn for failing"
+        super()._status(status)
+
+
+class LanedShadow(LanedCluster, ShadowCluster):
+    """A canary in shadow, whose pods count the copies they get."""
+
+    def counters(self, revision: str) -> dict[str, float]:
+        copies = [copy for copy in self.copies if copy[1] == revision]
+        fine = [copy for copy in copies if not copy[3]]
+        return super().counters(revision) | {
+            COMPARED: float(len(fine)),
+            AGREED: float(sum(copy[2] for copy in fine)),
+            COPIES_FAILED: float(len(copies) - len(fine)),
+            f"{COPIES_WITHIN}0.02": float(sum(not copy[4] for copy in fine)),
+            f"{COPIES_WITHIN}inf": float(len(fine)),
+        }

@@ -22,7 +22,7 @@ class ShadowCluster(Cluster):
 
     def __init__(self, bars: dict[str, Any] | None = None, steps: list[dict[str, Any]] | None = None) -> None:
         super().__init__(steps or [{"weight": 0, "shadow": bars or BARS}, *STEPS])
-        self.agreement, self.failing, self.slow = 0.9, 0.0, 0.0
+        self.agreement, self.failing_copies, self.slow = 0.9, 0.0, 0.0
         self.copies: list[tuple[datetime, str, bool, bool, bool]] = []
         self.entry: dict[str, str] = {}
 
@@ -79,5 +79,5 @@ class ShadowCluster(Cluster):
             arm = table.mirrored(self.now) if table and self.traffic else None
             for _ in range(8 if arm else 0):
                 assert arm is not None
-                draws = [self.random.random() < share for share in (self.agreement, self.failing, self.slow)]
+                draws = [self.random.random() < share for share in (self.agreement, self.failing_copies, self.slow)]
                 self.copies.append((self.now, arm.revision, draws[0], draws[1], draws[2]))

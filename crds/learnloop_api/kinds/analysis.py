@@ -163,14 +163,14 @@ class MetricThreshold(Resource):
 
 
 class FastLane(Resource):
-    """Direct readings of the canary's own pods, each second, beside Prometheus."""
+    """Direct readings of the own pods of arms on trial, each second, beside Prometheus."""
 
     enabled: bool = Field(
         default=True,
         description=(
-            "Read the metrics of the canary's pods each second, and take it back at once when they break min or max of "
-            "a metric (success, errors, return with returnRange, latency), or maxRequestErrors, beyond doubt. It never "
-            "promotes. Needs a way from the operator to the pods' port 8080; the condition FastLane says whether it is "
+            "Read the metrics of each arm on trial (canary, shadow, experiment, guard) from its pods every second, and "
+            "take it back at once when it breaks min or max of a metric (success, errors, return with returnRange, "
+            "latency), maxRequestErrors or a bar of its shadow step beyond doubt. It never promotes. Needs a way from the operator to the pods' port 8080; the condition FastLane says whether it is "
             "there. Without it Prometheus alone decides."
         ),
     )

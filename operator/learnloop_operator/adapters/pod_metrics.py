@@ -15,7 +15,17 @@ import aiohttp
 
 from learnloop_api import names
 from learnloop_operator.adapters.http_body import TooLarge, read_bounded
-from learnloop_operator.core.rollout.tally import ENDED, FAILED, REQUESTS, WITHIN, Reading
+from learnloop_operator.core.rollout.tally import (
+    AGREED,
+    COMPARED,
+    COPIES_FAILED,
+    COPIES_WITHIN,
+    ENDED,
+    FAILED,
+    REQUESTS,
+    WITHIN,
+    Reading,
+)
 
 LOOK_SECONDS = 0.8
 MAX_ANSWER = 256 * 1024
@@ -23,13 +33,20 @@ AT_ONCE = 64
 """Pods read at the same time, and the most that are read of one arm: a gross breach shows in any 64 of them."""
 
 _ACTING = ("act", "infer")
-_SUMS = {names.METRIC_EPISODE_RETURN_GAIN: "gain", names.METRIC_EPISODE_RETURN_LOSS: "loss"}
+_SUMS = {
+    names.METRIC_EPISODE_RETURN_GAIN: "gain",
+    names.METRIC_EPISODE_RETURN_LOSS: "loss",
+    names.METRIC_SHADOW_COMPARED: COMPARED,
+    names.METRIC_SHADOW_AGREED: AGREED,
+    names.METRIC_SHADOW_ERRORS: COPIES_FAILED,
+}
 _WANTED = (
     names.METRIC_EPISODES_ENDED,
     *_SUMS,
     names.METRIC_REQUEST_ERRORS,
     f"{names.METRIC_REQUEST_SECONDS}_count",
     f"{names.METRIC_REQUEST_SECONDS}_bucket",
+    f"{names.METRIC_SHADOW_SECONDS}_bucket",
     names.METRIC_SERVER_STARTED,
 )
 # Anchored and bounded: no text, however made, costs more than one walk over it.
@@ -146,6 +163,8 @@ def _counter(metric: str, labels: Mapping[str, str]) -> str:
         return ENDED + labels.get("outcome", "")
     if metric in _SUMS:
         return _SUMS[metric]
+    if metric == f"{names.METRIC_SHADOW_SECONDS}_bucket":
+        return f"{COPIES_WITHIN}{_number(labels.get('le', ''), infinite=True)!r}"
     if labels.get("verb") not in _ACTING:
         return ""
     if metric == names.METRIC_REQUEST_ERRORS:

@@ -7,17 +7,16 @@ here is the reading, and to say that a pass is due.
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Coroutine, Iterable
+from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, TypeVar
 
-from learnloop_api.kinds.analysis import Analysis
 from learnloop_operator.adapters.metrics import Metrics
 from learnloop_operator.adapters.pod_metrics import CountersUnusable, PodMetrics, PodUnreachable, Target
 from learnloop_operator.core.rollout.direct import UNREACHABLE, UNUSABLE, Direct, at_weight, looked, missed
 from learnloop_operator.core.rollout.fast_lane import Subject
-from learnloop_operator.core.rollout.gross import breach
+from learnloop_operator.core.rollout.gross import Questions, breach
 from learnloop_operator.core.times import seconds_since
 
 log = logging.getLogger(__name__)
@@ -36,12 +35,19 @@ Name = tuple[str, str]
 class Watched:
     """One arm on trial. `breached`: when a look first showed a breach, by the monotonic clock."""
 
-    pods: tuple[Target, ...]
-    analysis: Analysis
+    asked: Questions
     direct: Direct
+    pods: tuple[Target, ...] = ()
     breached: float | None = None
-    alarm: asyncio.Event = field(default_factory=asyncio.Event)
     reading: asyncio.Lock = field(default_factory=asyncio.Lock)
+
+
+@dataclass(slots=True)
+class OnTrial:
+    """The arms on trial of one ModelDeployment, by revision. `alarm` is set while one of them is in breach."""
+
+    arms: dict[str, Watched] = field(default_factory=dict)
+    alarm: asyncio.Event = field(default_factory=asyncio.Event)
 
 
 class FastLane:
@@ -49,33 +55,35 @@ class FastLane:
 
     def __init__(self, pods: PodMetrics, metrics: Metrics, clock: Callable[[], datetime]) -> None:
         self._pods, self._metrics, self._clock = pods, metrics, clock
-        self._watched: dict[Name, Watched] = {}
+        self._on_trial: dict[Name, OnTrial] = {}
         self._turn = 0
-        metrics.lane_arms.set_function(lambda: float(len(self._watched)))
+        metrics.lane_arms.set_function(lambda: float(sum(len(item.arms) for item in self._on_trial.values())))
 
-    async def follow(self, name: Name, subject: Subject, pods: Iterable[Target], analysis: Analysis) -> Direct:
-        """What is known of the arm on trial; from now on it is read each second. One that is new is read at once, so
-        that the counters' beginning is known before it gets an episode."""
-        watched = self._watched.get(name)
-        if watched is None or (watched.direct.revision, watched.direct.rollout) != (subject.revision, subject.rollout):
-            watched = self._watched[name] = Watched((), analysis, Direct(subject.revision, subject.rollout))
-        fresh, watched.pods, watched.analysis = not watched.pods, tuple(pods), analysis
-        watched.direct = at_weight(watched.direct, subject.weight)
-        if fresh:
-            await self._look(name, watched)
-        return watched.direct
+    async def follow(
+        self, name: Name, subjects: tuple[Subject, ...], pods: Mapping[str, tuple[Target, ...]]
+    ) -> Mapping[str, Direct]:
+        """What is known of the arms on trial, by revision; from now on they are read each second, and no other arm of
+        this object is. One that is new is read at once, so that the counters' beginning is known before it gets an
+        episode. `pods`: those of each arm."""
+        on_trial = self._on_trial.setdefault(name, OnTrial())
+        for revision in on_trial.arms.keys() - {subject.revision for subject in subjects}:
+            self._over(on_trial.arms.pop(revision))
+        fresh = [arm for subject in subjects if (arm := _followed(on_trial, subject, pods.get(subject.revision, ())))]
+        await asyncio.gather(*(self._look(name, arm) for arm in fresh))
+        _raise_alarm(on_trial)
+        return self.known(name)
 
-    def known(self, name: Name) -> Direct | None:
-        """What was read of the arm on trial by now."""
-        watched = self._watched.get(name)
-        return watched.direct if watched else None
+    def known(self, name: Name) -> Mapping[str, Direct]:
+        """What was read of the arms on trial by now."""
+        on_trial = self._on_trial.get(name)
+        return {revision: arm.direct for revision, arm in on_trial.arms.items()} if on_trial else {}
 
     async def unless_breached(self, name: Name, work: Coroutine[Any, Any, T]) -> T | None:
         """What `work` gives; None as soon as a look shows a breach, for nobody waits for a slow Prometheus then."""
-        watched = self._watched.get(name)
-        if watched is None:
+        on_trial = self._on_trial.get(name)
+        if on_trial is None:
             return await work
-        task, alarm = asyncio.create_task(work), asyncio.create_task(watched.alarm.wait())
+        task, alarm = asyncio.create_task(work), asyncio.create_task(on_trial.alarm.wait())
         try:
             await asyncio.wait((task, alarm), return_when=asyncio.FIRST_COMPLETED)
             return task.result() if task.done() else None
@@ -84,67 +92,90 @@ class FastLane:
             alarm.cancel()
 
     def forget(self, name: Name) -> None:
-        """Nothing of this object is on trial any more. A breach that ends so was acted on, and this is how long it
-        took: a little more than until the route was written."""
-        watched = self._watched.pop(name, None)
-        if watched is not None and watched.breached is not None:
-            self._metrics.lane_seconds.observe(time.monotonic() - watched.breached)
+        """Nothing of this object is on trial any more."""
+        on_trial = self._on_trial.pop(name, OnTrial())
+        for arm in on_trial.arms.values():
+            self._over(arm)
 
     async def run(self, mark: Callable[[str, str], None], leading: Callable[[], bool]) -> None:
         """Read for ever, while this process leads; `mark(namespace, name)` asks for a pass."""
         while True:
             began = time.monotonic()
             if leading():
-                await asyncio.gather(*(self._turn_of(name, mark) for name in self._next()))
+                await asyncio.gather(*(self._turn_of(*item, mark) for item in self._next()))
             await asyncio.sleep(max(0.05, EVERY - (time.monotonic() - began)))
 
-    def _next(self) -> list[Name]:
+    def _over(self, arm: Watched) -> None:
+        """An arm is off trial. A breach that ends so was acted on, and this is how long it took: a little more than
+        until the route was written."""
+        if arm.breached is not None:
+            self._metrics.lane_seconds.observe(time.monotonic() - arm.breached)
+
+    def _next(self) -> list[tuple[Name, str]]:
         """The arms of this turn: all of them, or as many as may be read in a second, in rotation."""
-        chosen: list[Name] = []
-        names, pods = list(self._watched), 0
-        for offset in range(len(names)):
-            name = names[(self._turn + offset) % len(names)]
-            pods += len(self._watched[name].pods)
+        chosen: list[tuple[Name, str]] = []
+        arms = [(name, revision) for name, item in self._on_trial.items() for revision in item.arms]
+        pods = 0
+        for offset in range(len(arms)):
+            name, revision = arms[(self._turn + offset) % len(arms)]
+            pods += len(self._on_trial[name].arms[revision].pods)
             if chosen and pods > PODS_PER_TURN:
                 break
-            chosen.append(name)
-        self._turn = (self._turn + len(chosen)) % max(1, len(names))
+            chosen.append((name, revision))
+        self._turn = (self._turn + len(chosen)) % max(1, len(arms))
         return chosen
 
-    async def _turn_of(self, name: Name, mark: Callable[[str, str], None]) -> None:
-        watched = self._watched.get(name)
-        if watched is None:
+    async def _turn_of(self, name: Name, revision: str, mark: Callable[[str, str], None]) -> None:
+        on_trial = self._on_trial.get(name)
+        arm = on_trial.arms.get(revision) if on_trial else None
+        if on_trial is None or arm is None:
             return
-        before = watched.direct.health.problem
-        await self._look(name, watched)
-        found = breach(watched.analysis, watched.direct.alarms, "the arm")
-        if found and watched.breached is None:
-            log.info("ModelDeployment %s/%s: gross breach: %s", *name, found)
-            watched.breached = time.monotonic()
-            watched.alarm.set()
+        before = arm.direct.health.problem
+        await self._look(name, arm)
+        found = breach(arm.asked, arm.direct.alarms, "the arm")
+        if found and arm.breached is None:
+            log.info("ModelDeployment %s/%s: gross breach of %s: %s", *name, revision, found)
+            arm.breached = time.monotonic()
         elif not found:
-            watched.breached = None
-            watched.alarm.clear()
-        if found or watched.direct.health.problem != before:
+            arm.breached = None
+        _raise_alarm(on_trial)
+        if found or arm.direct.health.problem != before:
             mark(*name)
 
-    async def _look(self, name: Name, watched: Watched) -> None:
-        if not watched.pods or watched.reading.locked():
+    async def _look(self, name: Name, arm: Watched) -> None:
+        if not arm.pods or arm.reading.locked():
             return
-        async with watched.reading:
+        async with arm.reading:
             try:
-                readings = await self._pods.read_all(watched.pods, name[1], watched.direct.revision)
+                readings = await self._pods.read_all(arm.pods, name[1], arm.direct.revision)
             except PodUnreachable as error:
-                self._failed(watched, UNREACHABLE, error)
+                self._failed(arm, UNREACHABLE, error)
             except CountersUnusable as error:
-                self._failed(watched, UNUSABLE, error)
+                self._failed(arm, UNUSABLE, error)
             else:
                 now = self._clock()
-                moment = 1 + int(max(0.0, seconds_since(watched.direct.rollout, now)))
-                watched.direct = looked(watched.direct, readings, watched.analysis, now, moment)
+                moment = 1 + int(max(0.0, seconds_since(arm.direct.rollout, now)))
+                arm.direct = looked(arm.direct, readings, arm.asked, now, moment)
                 self._metrics.lane_looks.labels(result="ok").inc()
 
-    def _failed(self, watched: Watched, problem: str, error: Exception) -> None:
+    def _failed(self, arm: Watched, problem: str, error: Exception) -> None:
         log.debug("fast lane: %s", error)
-        watched.direct = missed(watched.direct, problem, self._clock())
+        arm.direct = missed(arm.direct, problem, self._clock())
         self._metrics.lane_looks.labels(result=problem).inc()
+
+
+def _followed(on_trial: OnTrial, subject: Subject, pods: tuple[Target, ...]) -> Watched | None:
+    """Brings what is known of the arm up to date; returns it where its pods have not been read yet."""
+    arm = on_trial.arms.get(subject.revision)
+    if arm is None or arm.direct.rollout != subject.rollout:
+        arm = on_trial.arms[subject.revision] = Watched(subject.asked, Direct(subject.revision, subject.rollout))
+    unread, arm.pods, arm.asked = not arm.pods, pods, subject.asked
+    arm.direct = at_weight(arm.direct, subject.weight)
+    return arm if unread else None
+
+
+def _raise_alarm(on_trial: OnTrial) -> None:
+    if any(arm.breached is not None for arm in on_trial.arms.values()):
+        on_trial.alarm.set()
+    else:
+        on_trial.alarm.clear()

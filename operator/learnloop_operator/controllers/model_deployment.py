@@ -35,7 +35,7 @@ from learnloop_operator.core.plan import Call, Plan
 from learnloop_operator.core.rollout.decide import current, decide
 from learnloop_operator.core.rollout.direct import Direct
 from learnloop_operator.core.rollout.evidence import Evidence
-from learnloop_operator.core.rollout.fast_lane import breached, subject
+from learnloop_operator.core.rollout.fast_lane import breached, subjects
 from learnloop_operator.core.rollout.observe import arms
 from learnloop_operator.core.rollout.render import COMPONENT
 from learnloop_operator.core.rollout.revision import resolve
@@ -94,15 +94,16 @@ class ModelDeploymentController:
         deadline = spec.rollout.progress_deadline_seconds
         return await gather_evidence(*where, windows(snapshot, state), spec.analysis.metrics, deadline)
 
-    async def _direct(self, snapshot: Snapshot, state: State) -> Direct | None:
-        """What the fast lane knows of the arm on trial; the lane follows it as long as this is asked."""
-        key, asked = (snapshot.namespace, snapshot.name), subject(snapshot, state)
-        if asked is None:
+    async def _direct(self, snapshot: Snapshot, state: State) -> Mapping[str, Direct]:
+        """What the fast lane knows of the arms on trial; the lane follows them as long as this is asked."""
+        key, asked = (snapshot.namespace, snapshot.name), subjects(snapshot, state)
+        if not asked:
             self._lane.forget(key)
-            return None
-        arm = f"{names.LABEL_DEPLOYMENT}={snapshot.name},{names.LABEL_REVISION}={asked.revision}"
-        pods = await self._kube.list(POD, snapshot.namespace, labels=f"{arm},{names.LABEL_COMPONENT}={COMPONENT}")
-        return await self._lane.follow(key, asked, targets(pods), snapshot.spec.analysis)
+            return {}
+        mine = f"{names.LABEL_DEPLOYMENT}={snapshot.name},{names.LABEL_COMPONENT}={COMPONENT}"
+        pods = await self._kube.list(POD, snapshot.namespace, labels=mine)
+        arms = {item.revision: [pod for pod in pods if _revision(pod) == item.revision] for item in asked}
+        return await self._lane.follow(key, asked, {revision: targets(own) for revision, own in arms.items()})
 
     async def _world(self, body: Object, spec: ModelDeploymentSpec, status: ModelDeploymentStatus) -> Snapshot:
         namespace, name = body["metadata"]["namespace"], body["metadata"]["name"]
@@ -164,6 +165,10 @@ class ModelDeploymentController:
 def _owned(item: Mapping[str, Any], owner: Mapping[str, Any]) -> bool:
     uid = owner["metadata"]["uid"]
     return any(reference.get("uid") == uid for reference in item["metadata"].get("ownerReferences") or ())
+
+
+def _revision(pod: Mapping[str, Any]) -> str:
+    return str((pod["metadata"].get("labels") or {}).get(names.LABEL_REVISION, ""))
 
 
 def _unready(deployment: Mapping[str, Any]) -> bool:

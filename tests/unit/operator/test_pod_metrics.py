@@ -23,8 +23,11 @@ from learnloop_operator.adapters.pod_metrics import (
 )
 from learnloop_operator.controllers.fast_lane import FastLane
 from learnloop_operator.controllers.services import utc_now
+from learnloop_operator.core.rollout.bounds import of_analysis
 from learnloop_operator.core.rollout.direct import UNREACHABLE
 from learnloop_operator.core.rollout.fast_lane import Subject
+from learnloop_operator.core.rollout.gross import Questions
+from learnloop_operator.core.rollout.tally import AGREED, COMPARED, COPIES_FAILED, COPIES_WITHIN, within
 from learnloop_operator.core.snapshot import rfc3339
 from learnloop_serving.metrics import Metrics as ServerMetrics
 
@@ -133,6 +136,7 @@ async def reader() -> AsyncIterator[PodMetrics]:
 
 HERE = (Target("p-0", "127.0.0.1"),)
 NOWHERE = Target("p-1", "127.255.255.254")
+ASKED = Questions(tuple(of_analysis(Analysis())), 10.0)
 
 
 async def test_all_pods_of_an_arm_are_read_or_none(stranger: Stranger, reader: PodMetrics) -> None:
@@ -161,13 +165,25 @@ async def test_a_pod_that_hangs_redirects_or_talks_without_end_is_given_up(
         assert stranger.asked == 1
 
 
+def test_copies_of_requests_are_read_too() -> None:
+    metrics = ServerMetrics(MD, REVISION)
+    metrics.shadow.compared.inc(3)
+    metrics.shadow.agreed.inc(2)
+    metrics.shadow.errors.inc()
+    metrics.shadow.observe(0.015)
+    counters = parse(metrics.render().decode(), MD, REVISION).counters
+    assert (counters[COMPARED], counters[AGREED], counters[COPIES_FAILED]) == (3.0, 2.0, 1.0)
+    assert within(counters, 0.01, COPIES_WITHIN) == 0.0
+    assert within(counters, 0.02, COPIES_WITHIN) == counters[f"{COPIES_WITHIN}inf"] == 1.0
+
+
 async def test_the_lane_asks_for_a_pass_when_a_bound_is_broken_and_not_before(
     stranger: Stranger, reader: PodMetrics
 ) -> None:
     metrics, marked = Metrics(), asyncio.Event()
     lane = FastLane(reader, metrics, utc_now)
-    subject = Subject(REVISION, rfc3339(utc_now()), 10)
-    await lane.follow((MD, MD), subject, HERE, Analysis())
+    subject = Subject(REVISION, rfc3339(utc_now()), 10, ASKED)
+    await lane.follow((MD, MD), (subject,), {REVISION: HERE})
     leading = True
     running = asyncio.create_task(lane.run(lambda _namespace, _name: marked.set(), lambda: leading))
     try:
@@ -177,7 +193,7 @@ async def test_the_lane_asks_for_a_pass_when_a_bound_is_broken_and_not_before(
             stranger.metrics.observe["act"](0.001)
             stranger.metrics.failed("act")
         await asyncio.wait_for(marked.wait(), 10)
-        assert (await lane.follow((MD, MD), subject, HERE, Analysis())).alarms
+        assert (await lane.follow((MD, MD), (subject,), {REVISION: HERE}))[REVISION].alarms
         lane.forget((MD, MD))
         assert metrics.registry.get_sample_value("learnloop_fast_lane_breach_to_rollback_seconds_count") == 1.0
     finally:
@@ -186,8 +202,8 @@ async def test_the_lane_asks_for_a_pass_when_a_bound_is_broken_and_not_before(
 
 async def test_a_lane_that_cannot_get_through_says_so_in_the_evidence(reader: PodMetrics) -> None:
     lane = FastLane(reader, Metrics(), utc_now)
-    subject = Subject(REVISION, rfc3339(utc_now()), 10)
-    direct = await lane.follow((MD, MD), subject, (NOWHERE,), Analysis())
+    subject = Subject(REVISION, rfc3339(utc_now()), 10, ASKED)
+    direct = (await lane.follow((MD, MD), (subject,), {REVISION: (NOWHERE,)}))[REVISION]
     assert (direct.seen_at, direct.health.problem) == (None, "")
     assert direct.health.doubted_since is not None
     assert direct.health.after(UNREACHABLE, direct.health.doubted_since.replace(year=2100)).problem == UNREACHABLE

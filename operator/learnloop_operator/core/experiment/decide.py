@@ -15,6 +15,7 @@ from learnloop_operator.core.experiment.state import STABLE, Player, Trial, id_o
 from learnloop_operator.core.experiment.told import standings
 from learnloop_operator.core.rollout import reasons
 from learnloop_operator.core.rollout.capacity import hopeless, world
+from learnloop_operator.core.rollout.fast_lane import gross_breach
 from learnloop_operator.core.rollout.move import Move, happened
 from learnloop_operator.core.rollout.state import State
 from learnloop_operator.core.rollout.windows import SHORTEST
@@ -28,7 +29,7 @@ def advance(snapshot: Snapshot, state: State, trial: Trial) -> Move:
     if asked is None or id_of(asked) != trial.id:
         sentence = f"experiment {trial.id} withdrawn with its spec; stable keeps serving"
         return _over(replace(state, experiment=finish(snapshot, trial, sentence)), sentence)
-    trial, left = _departed(snapshot, _adopted(snapshot, trial))
+    trial, left = _departed(snapshot, state, _adopted(snapshot, trial))
     if trial.phase == "Starting":
         return _starting(snapshot, state, trial, left)
     if not snapshot.evidence.unavailable and seconds_since(trial.started_at, snapshot.now) >= SHORTEST:
@@ -124,21 +125,23 @@ def _looked(snapshot: Snapshot, asked: Experiment, trial: Trial) -> tuple[Trial,
     return trial, tuple(said)
 
 
-def _departed(snapshot: Snapshot, trial: Trial) -> tuple[Trial, tuple[str, ...]]:
-    """Arms that lost their pods for good, or that a person takes out."""
+def _departed(snapshot: Snapshot, state: State, trial: Trial) -> tuple[Trial, tuple[str, ...]]:
+    """Arms whose own counters break a bound beyond doubt, and arms that lost their pods for good."""
     said = []
     for index, player in enumerate(trial.players):
         live = world(snapshot, player.model.revision)
         seen = player.observed(live, snapshot.now)
         trial = trial.with_player(index, seen)
-        why = _gone(snapshot, seen) if index and player.standing == "playing" else ""
+        why = _gone(snapshot, state, seen) if index and player.standing == "playing" else ""
         if why:
             trial = trial.with_player(index, seen.out("withdrawn", why, snapshot.now))
             said.append(f"{player.name} withdrawn: {why}")
     return trial, tuple(said)
 
 
-def _gone(snapshot: Snapshot, player: Player) -> str:
+def _gone(snapshot: Snapshot, state: State, player: Player) -> str:
+    if gross := gross_breach(snapshot, state, player.model.revision, player.name):
+        return gross
     live, deadline = world(snapshot, player.model.revision), snapshot.spec.rollout.progress_deadline_seconds
     if hopeless(live):
         return f"its pod gave up after {live.restarts} starts: {live.message}"

@@ -28,7 +28,7 @@ from learnloop_operator.core.times import seconds_since, stamp
 
 def advance(snapshot: Snapshot, state: State, canary: Arm) -> Move:
     """One look at a rollout under way."""
-    if why := gross_breach(snapshot, state, canary, "the canary"):
+    if why := gross_breach(snapshot, state, canary.revision, "the canary"):
         return roll_back(snapshot, state, canary, reasons.GROSS_BREACH, why)
     step = state.step
     if step is None:

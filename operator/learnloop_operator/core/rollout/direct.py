@@ -8,8 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 
-from learnloop_api.kinds.analysis import Analysis
-from learnloop_operator.core.rollout.gross import listened
+from learnloop_operator.core.rollout.gross import Questions, listened
 from learnloop_operator.core.rollout.tally import Reading, between, finished, total
 from learnloop_operator.core.sequential.alarm import Alarm
 
@@ -57,20 +56,20 @@ class Direct:
     health: Health = field(default_factory=Health)
 
 
-def looked(direct: Direct, readings: Mapping[str, Reading], analysis: Analysis, now: datetime, moment: int) -> Direct:
+def looked(direct: Direct, readings: Mapping[str, Reading], asked: Questions, now: datetime, moment: int) -> Direct:
     """The evidence after a look at every pod of the arm. `moment`: 1, 2, … since the rollout's start.
 
     The first reading of a process is a beginning: whatever it counted before, perhaps in an earlier rollout, is not
-    asked. So is everything while the arm gets no episodes.
+    asked. So is everything while the arm gets neither episodes nor copies.
     """
     health = direct.health.after("", now)
     if not all(reading.possible for reading in readings.values()):
         return replace(direct, health=direct.health.after(UNUSABLE, now))
     after = replace(direct, last=dict(readings), seen_at=now, health=health)
     batch = total([between(direct.last.get(pod), reading) for pod, reading in readings.items()])
-    if not direct.weight or not batch:
+    if not asked.exposed or not batch:
         return after
-    alarms = listened(analysis, direct.alarms, batch, direct.episodes, moment)
+    alarms = listened(asked, direct.alarms, batch, direct.episodes, moment)
     return replace(after, alarms=alarms, episodes=direct.episodes + finished(batch))
 
 

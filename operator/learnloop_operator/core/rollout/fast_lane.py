@@ -1,4 +1,4 @@
-"""What the fast lane adds to a decision: whom it watches, the breach it has found, the condition that tells of it."""
+"""What the fast lane adds to a decision: whom it watches, the breaches it has found, the condition that tells of it."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -6,10 +6,12 @@ from typing import Any
 from learnloop_api.names import PORT_SERVING
 from learnloop_operator.core.conditions import FALSE, TRUE, UNKNOWN, condition
 from learnloop_operator.core.rollout import reasons
+from learnloop_operator.core.rollout.bounds import of_copies, of_episodes
 from learnloop_operator.core.rollout.capacity import ready
 from learnloop_operator.core.rollout.direct import FRESH, UNREACHABLE, UNUSABLE
-from learnloop_operator.core.rollout.gross import breach
-from learnloop_operator.core.rollout.state import Arm, State
+from learnloop_operator.core.rollout.gross import Questions, breach
+from learnloop_operator.core.rollout.shadow_step import shadow_of
+from learnloop_operator.core.rollout.state import State
 from learnloop_operator.core.rollout.world import Snapshot
 
 READING, DISABLED, NOT_NEEDED = "Reading", "Disabled", "NotNeeded"
@@ -25,40 +27,54 @@ _SENTENCES = {
 
 @dataclass(frozen=True, slots=True)
 class Subject:
-    """The arm to read, the rollout it is on trial in, and the percent of new episodes it gets."""
+    """An arm to read, the rollout it is on trial in, the percent of new episodes it gets, and what is asked of it."""
 
     revision: str
     rollout: str
     weight: int
+    asked: Questions
 
 
-def subject(snapshot: Snapshot, state: State) -> Subject | None:
-    """The canary once it has pods, or the promoted arm under guard; None where nothing may be taken back."""
-    if not snapshot.spec.analysis.fast_lane.enabled or snapshot.spec.suspend:
-        return None
-    if state.stable is None or state.rollout_started_at is None:
-        return None
+def subjects(snapshot: Snapshot, state: State) -> tuple[Subject, ...]:
+    """The arms that may be taken back: the canary once it has pods, in shadow too, the promoted arm under guard, or the
+    challengers of an experiment that runs."""
+    if not snapshot.spec.analysis.fast_lane.enabled or snapshot.spec.suspend or state.stable is None:
+        return ()
+    trial = state.experiment
+    if trial and trial.running and trial.started_at and not state.canary:
+        arms, began = len(trial.players) - 1, trial.started_at
+        return tuple(
+            Subject(revision, began, share, of_episodes(snapshot.spec, share, arms))
+            for revision, share in trial.shares().items()
+        )
+    if state.rollout_started_at is None:
+        return ()
     if state.canary and (state.step is not None or ready(snapshot, state.canary.revision)):
-        return Subject(state.canary.revision, state.rollout_started_at, state.weight)
+        return (Subject(state.canary.revision, state.rollout_started_at, state.weight, _of_canary(snapshot, state)),)
     if state.previous and not state.canary:
-        return Subject(state.stable.revision, state.rollout_started_at, 100)
-    return None
+        return (Subject(state.stable.revision, state.rollout_started_at, 100, of_episodes(snapshot.spec, 100)),)
+    return ()
 
 
-def gross_breach(snapshot: Snapshot, state: State, arm: Arm, subject_is: str) -> str:
+def gross_breach(snapshot: Snapshot, state: State, revision: str, subject_is: str) -> str:
     """Which hard bounds the arm's own counters break beyond doubt, in one sentence; "" for none, and for old news."""
-    direct, asked = snapshot.direct, subject(snapshot, state)
+    direct = snapshot.direct.get(revision)
+    asked = next((item for item in subjects(snapshot, state) if item.revision == revision), None)
     if direct is None or asked is None or direct.seen_at is None or abs(snapshot.now - direct.seen_at) > FRESH:
         return ""
-    if not direct.revision == asked.revision == arm.revision or direct.rollout != asked.rollout:
+    if direct.revision != revision or direct.rollout != asked.rollout:
         return ""
-    return breach(snapshot.spec.analysis, direct.alarms, subject_is)
+    return breach(asked.asked, direct.alarms, subject_is)
 
 
 def breached(snapshot: Snapshot, state: State) -> bool:
-    """Whether `decide` will take the arm on trial back for what its own counters say: nothing else need be asked."""
-    arm = state.canary or state.stable
-    return arm is not None and bool(gross_breach(snapshot, state, arm, "the arm"))
+    """Whether `decide` will take an arm back for what its own counters say: nothing else need be asked."""
+    return any(gross_breach(snapshot, state, item.revision, "the arm") for item in subjects(snapshot, state))
+
+
+def _of_canary(snapshot: Snapshot, state: State) -> Questions:
+    bars = shadow_of(snapshot, state)
+    return of_copies(snapshot.spec, bars) if bars else of_episodes(snapshot.spec, state.weight)
 
 
 def condition_of(snapshot: Snapshot) -> dict[str, Any]:
@@ -67,8 +83,9 @@ def condition_of(snapshot: Snapshot) -> dict[str, Any]:
     if not snapshot.spec.analysis.fast_lane.enabled:
         said = f"spec.analysis.fastLane.enabled is false: {_ALONE}"
         return condition(name, FALSE, DISABLED, said, generation)
-    if direct is None:
+    if not direct:
         return condition(name, UNKNOWN, NOT_NEEDED, "no arm is on trial", generation)
-    if problem := direct.health.problem:
+    problem = next((known.health.problem for known in direct.values() if known.health.problem), "")
+    if problem:
         return condition(name, FALSE, problem, _SENTENCES[problem], generation)
     return condition(name, TRUE, READING, "the pods of the arm on trial are read each second", generation)

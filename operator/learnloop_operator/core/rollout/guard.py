@@ -14,7 +14,7 @@ from learnloop_operator.core.times import seconds_since
 
 def watch(snapshot: Snapshot, state: State, new: Arm, old: Arm) -> Move:
     """One look at a promoted arm. Missing data neither swaps back nor keeps the old arm longer: it was proven."""
-    if why := gross_breach(snapshot, state, new, "the promoted arm"):
+    if why := gross_breach(snapshot, state, new.revision, "the promoted arm"):
         return swap_back(snapshot, state, new, old, reasons.GROSS_BREACH, why)
     state = observed_promoted(snapshot, state, new, old)
     verdict = judge_promoted(snapshot, new, old)

@@ -12,6 +12,11 @@ REQUESTS, FAILED = "requests", "failed"
 """Requests for an action, and those that failed because of the server or its policy."""
 WITHIN = "within/"
 """+ seconds: requests that took no longer."""
+COMPARED, AGREED, COPIES_FAILED = "shadow/compared", "shadow/agreed", "shadow/failed"
+"""Copies of requests whose answer was compared with stable's, those with the same action, and those the policy failed
+on, which are not compared."""
+COPIES_WITHIN = "shadow/within/"
+"""+ seconds: copies that took no longer."""
 
 _FINISHED = ("success", "failure", "error")
 
@@ -60,8 +65,9 @@ def ended(tally: Tally) -> float:
     return finished(tally) + tally.get(ENDED + "withdrawn", 0.0)
 
 
-def within(tally: Tally, seconds: float) -> float | None:
-    """Requests that certainly took no longer than the first bucket bound from `seconds` on; None beyond the last."""
-    bounds = sorted(float(name.removeprefix(WITHIN)) for name in tally if name.startswith(WITHIN))
+def within(tally: Tally, seconds: float, family: str = WITHIN) -> float | None:
+    """Requests that certainly took no longer than the first bucket bound from `seconds` on; None beyond the last.
+    `family`: WITHIN, or COPIES_WITHIN for copies."""
+    bounds = sorted(float(name.removeprefix(family)) for name in tally if name.startswith(family))
     found = next((bound for bound in bounds if seconds <= bound < math.inf), None)
-    return None if found is None else tally[f"{WITHIN}{found!r}"]
+    return None if found is None else tally[f"{family}{found!r}"]

@@ -77,8 +77,8 @@ class Snapshot(BaseSnapshot):
     arms: Mapping[str, ArmWorld] = field(default_factory=dict)
     routing: RoutingWorld = field(default_factory=RoutingWorld)
     evidence: Evidence = field(default_factory=Evidence)
-    direct: Direct | None = None
-    """What the pods of the arm on trial said themselves; None where nobody asked them."""
+    direct: Mapping[str, Direct] = field(default_factory=dict)
+    """What the pods of each arm on trial said themselves, by revision; empty where nobody asked them."""
     defaults: Defaults
     route_exists: bool = False
     route_problem: str = ""

@@ -44,7 +44,7 @@ def snapshot(direct: Direct | None, *, promoted: bool = False, **more: Any) -> S
         "arms": {revision: ArmWorld(ready=1, replicas=1) for revision in (STABLE, model.revision)},
         "defaults": Defaults("image", "http://data"),
         "evidence": Evidence(unavailable="Prometheus does not answer"),
-        "direct": direct and replace(direct, revision=model.revision),
+        "direct": {model.revision: replace(direct, revision=model.revision)} if direct else {},
     }
     return Snapshot(**{**fields, **more})
 
@@ -99,8 +99,8 @@ def test_without_a_fresh_breach_of_this_rollout_the_canary_holds(direct: Direct 
 
 def test_another_arms_breach_is_none() -> None:
     foreign = snapshot(broken())
-    assert foreign.direct is not None
-    plan = decide(replace(foreign, direct=replace(foreign.direct, revision=STABLE)))
+    (direct,) = foreign.direct.values()
+    plan = decide(replace(foreign, direct={direct.revision: replace(direct, revision=STABLE)}))
     assert plan.status["weight"] == 10
 
 

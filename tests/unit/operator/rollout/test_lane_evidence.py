@@ -8,8 +8,10 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from lane_pods import ANALYSIS, NEW, NOW, START, Pod, after, look, said, watched
+from lane_pods import ASKED, METRICS, NEW, NOW, SPEC, START, Pod, after, look, said, watched
 
+from learnloop_api.kinds.model_deployment import ModelDeploymentSpec
+from learnloop_operator.core.rollout.bounds import of_episodes
 from learnloop_operator.core.rollout.direct import UNREACHABLE, UNUSABLE, Health, at_weight, looked, missed
 from learnloop_operator.core.rollout.gross import breach
 from learnloop_operator.core.rollout.tally import Reading, between
@@ -69,7 +71,7 @@ def test_a_number_that_is_none_leaves_the_evidence_as_it_is(damage: dict[str, fl
     pod = Pod()
     before = after(pod, pod.episode, pod.episode)
     pod.episode("error")
-    after_it = looked(before, {f"{NEW}-0": pod.read(**damage)}, ANALYSIS, NOW, 5)
+    after_it = looked(before, {f"{NEW}-0": pod.read(**damage)}, ASKED, NOW, 5)
     assert (after_it.alarms, after_it.last, after_it.seen_at) == (before.alarms, before.last, before.seen_at)
 
 
@@ -121,7 +123,7 @@ def test_no_fate_of_the_pods_takes_a_good_model_back(seed: int, kinds: list[str]
         if kind == "missed":
             direct = missed(direct, UNREACHABLE, START)
         elif kind == "nan":
-            direct = looked(direct, {f"{NEW}-0": fate.pods[0].read(failed=math.nan)}, ANALYSIS, START, second)
+            direct = looked(direct, {f"{NEW}-0": fate.pods[0].read(failed=math.nan)}, ASKED, START, second)
         else:
             direct = look(direct, *fate.pods, second=second)
         assert said(direct) == ""
@@ -130,7 +132,7 @@ def test_no_fate_of_the_pods_takes_a_good_model_back(seed: int, kinds: list[str]
 def test_equal_models_are_taken_back_less_often_than_the_budget_allows() -> None:
     """Arms exactly at two of their bounds, read each second for a minute."""
     source, rollouts, false = random.Random(3), 60, 0
-    wide = ANALYSIS.model_copy(update={"alpha": 0.2})
+    wide = of_episodes(ModelDeploymentSpec.model_validate({**SPEC, "analysis": {"metrics": METRICS, "alpha": 0.2}}), 10)
     for _ in range(rollouts):
         pod, direct = Pod(), watched()
         for second in range(1, 60):

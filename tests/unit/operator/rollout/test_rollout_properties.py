@@ -109,11 +109,11 @@ class ShadowChaos(Chaos):
 
     @rule(share=st.sampled_from([0.0, 0.9]))
     def fail_in_shadow(self, share: float) -> None:
-        self.shadow.failing = share
+        self.shadow.failing_copies = share
 
     def teardown(self) -> None:
         if hasattr(self, "cluster"):
-            self.shadow.failing = 0.0
+            self.shadow.failing_copies = 0.0
         super().teardown()
 
 

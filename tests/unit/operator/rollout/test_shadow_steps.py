@@ -54,7 +54,7 @@ def test_a_good_model_passes_its_shadow_step_and_climbs(serving: ShadowCluster) 
 @pytest.mark.parametrize(
     ("trouble", "said"),
     [
-        ({"failing": 0.5}, "error rate "),
+        ({"failing_copies": 0.5}, "error rate "),
         ({"slow": 0.5}, "share slower than 0.02 s "),
         ({"agreement": 0.2}, "agreement "),
     ],
