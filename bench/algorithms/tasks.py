@@ -12,6 +12,7 @@ from learnloop_trainer.environments import make
 from learnloop_trainer.evaluation import play
 from learnloop_trainer.export import OnnxPolicy
 from learnloop_trainer.groups import Alone
+from learnloop_trainer.numerics import settle
 from learnloop_trainer.proof import graph
 from learnloop_trainer.randomness import Split
 
@@ -52,7 +53,7 @@ TASKS = {
 
 def train(environment: str, side: Side, steps: int, seed: int) -> Learner:
     """A learner after `steps` environment steps, on one thread."""
-    torch.set_num_threads(1)
+    settle(1)
     parameters = ALGORITHMS[side.algorithm].model_validate(side.parameters)
     members = range(parameters.environments)
     world = make(environment, Split.TRAINING, seed, members)

@@ -15,6 +15,7 @@ from learnloop_trainer.environments import make
 from learnloop_trainer.evaluation import Policy, play
 from learnloop_trainer.export import OnnxPolicy, build
 from learnloop_trainer.groups import Alone
+from learnloop_trainer.numerics import settle
 from learnloop_trainer.proof import HEADS
 from learnloop_trainer.randomness import Split
 
@@ -23,7 +24,7 @@ PARAMETERS: dict[str, Any] = {"ppo": PpoParameters, "dqn": DqnParameters, "sac":
 
 def main(task: dict[str, Any]) -> dict[str, Any]:
     """Train, stop early when the task is solved and asked to, evaluate."""
-    torch.set_num_threads(1)
+    settle(1)
     parameters = PARAMETERS[task["algorithm"]].model_validate(task["ours"])
     members, seed = range(parameters.environments), int(task["seed"])
     environment = make(task["environment"], Split.TRAINING, seed, members)

@@ -1,5 +1,5 @@
 """Learning on one thread: small networks gain nothing from a second one."""
 
-import torch
+from learnloop_trainer.numerics import settle
 
-torch.set_num_threads(1)
+settle(1)

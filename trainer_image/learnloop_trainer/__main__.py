@@ -21,8 +21,10 @@ def main() -> int:
         place = read_place(os.environ, order.parameters.environments)
         count = threads.limit(max(order.parameters.hidden), os.environ)
         os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "FATAL")  # no C++ stack traces while a peer is awaited
-        from learnloop_trainer.run import run  # numpy and torch read the thread variables when they are imported
+        from learnloop_trainer.numerics import settle  # numpy and torch read the thread variables when imported
+        from learnloop_trainer.run import run
 
+        settle(count)
         run(order, place, count)
     except TrainerError as error:
         testify(str(error))

@@ -25,7 +25,6 @@ DURABLE_SECONDS = 330.0
 
 def pick_device(place: Place) -> torch.device:
     """The pod's GPU when there is one, else the CPU; with deterministic kernels either way."""
-    torch.set_num_threads(int(os.environ.get("OMP_NUM_THREADS", "1")))
     torch.backends.cudnn.benchmark = False
     if not torch.cuda.is_available():
         return torch.device("cpu")

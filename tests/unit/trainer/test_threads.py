@@ -4,7 +4,9 @@ import math
 from pathlib import Path
 
 import pytest
+import torch
 
+from learnloop_trainer.numerics import settle
 from learnloop_trainer.threads import VARIABLES, budget, cpu_quota, limit
 
 
@@ -56,3 +58,13 @@ def test_the_variables_of_all_numeric_libraries_are_set() -> None:
     threads = limit(64, environ)
     assert 1 <= threads < 9999
     assert {environ[name] for name in VARIABLES} == {str(threads)}
+
+
+def test_a_rank_computes_without_denormal_numbers() -> None:
+    smallest = torch.full((64,), torch.finfo(torch.float32).tiny)
+    try:
+        settle(1)
+        assert not (smallest * 0.5).any()
+    finally:
+        torch.set_flush_denormal(False)
+    assert (smallest * 0.5).all()
