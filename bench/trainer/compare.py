@@ -1,9 +1,12 @@
-"""learnloop's trainer beside Stable-Baselines3, pair by pair; the last line printed is one JSON object.
+"""learnloop's trainer beside Stable-Baselines3, TorchRL and rlox; the last line printed is one JSON object.
 
-Every run is a process of its own, pinned to one core and one thread; the two sides take turns (A B A B …), so that
-whatever else the machine does hits both. Ratios are formed pair by pair; reported are their medians.
+usage: compare.py PYTHON_OF_THE_PRODUCT PYTHON_OF_THE_PEERS
 
-LEARNLOOP_BENCH_SEEDS (5), LEARNLOOP_BENCH_STEPS (1.0, factor on the steps), LEARNLOOP_BENCH_ONLY (ppo,dqn,sac).
+The sides take turns (see lanes.py). Ratios are formed pair by pair; reported are their medians, the smallest and the
+largest. `steps_ratio` compares wall time, `steps_ratio_cpu_time` the CPU time of the processes.
+
+LEARNLOOP_BENCH_SEEDS (5), LEARNLOOP_BENCH_STEPS (1.0, factor on the steps of work), LEARNLOOP_BENCH_ONLY (ppo,dqn,sac),
+LEARNLOOP_BENCH_PARTS (work,solve,rollout), LEARNLOOP_BENCH_LANES (2, or the number of cores where that is less).
 """
 
 import json
@@ -12,113 +15,128 @@ import platform
 import statistics
 import subprocess
 import sys
-from pathlib import Path
 from typing import Any
 
-from tasks import SOLVE, WORK, Task
+from lanes import Lanes, Outcome, Round
+from statistics_of import quality, ratios
+from tasks import ROLLOUT, SOLVE, WORK, Task
 
-HERE = Path(__file__).resolve().parent
-SECONDS = 600
-Outcome = dict[str, Any]
-
-
-def core() -> int:
-    """The core all runs are pinned to: the last one this process may use."""
-    return max(os.sched_getaffinity(0))
+PROGRAMS = {"ours": "ours.py", "sb3": "sb3.py", "rlox": "rlox_ppo.py"}
+PEERS = ("stable-baselines3", "torchrl", "rlox", "torch", "numpy", "gymnasium")
+Pairs = list[dict[str, Outcome]]
 
 
-def run(python: str, side: str, task: Task) -> Outcome:
-    """One training with `side` in its own process."""
-    environ = os.environ | dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"), "1")
-    environ |= {"CUDA_VISIBLE_DEVICES": ""}
-    command = ["taskset", "-c", str(core()), python, str(HERE / f"{side}.py"), json.dumps(task)]
-    done = subprocess.run(command, env=environ, capture_output=True, text=True, timeout=SECONDS, check=False)
-    if done.returncode:
-        raise SystemExit(f"{side} failed on {task['algorithm']}:\n{done.stderr[-2000:]}")
-    outcome: Outcome = json.loads(done.stdout.strip().splitlines()[-1])
-    return outcome
+def option(name: str, default: str) -> str:
+    """LEARNLOOP_BENCH_<name>."""
+    return os.environ.get(f"LEARNLOOP_BENCH_{name}", default)
 
 
-def iqm(returns: list[float]) -> float:
-    """Interquartile mean (Agarwal et al., 2021, arXiv 2108.13264)."""
-    cut = len(returns) // 4
-    return statistics.fmean(sorted(returns)[cut : len(returns) - cut])
+def of_learning(part: str, name: str, task: Task, seed: int, pythons: dict[str, str]) -> Round:
+    """All sides that this task has hyperparameters for."""
+    job = task | {"seed": seed, "until_solved": part == "solve"}
+    sides = {}
+    for side in (side for side in PROGRAMS if side in task):
+        steps = task["steps"][side] if isinstance(task["steps"], dict) else task["steps"]
+        sides[side] = (pythons["ours" if side == "ours" else "peers"], PROGRAMS[side], job | {"steps": steps})
+    return Round(part, name, seed, sides)
 
 
-def pairs(task: Task, seeds: int, pythons: dict[str, str], *, until_solved: bool) -> list[dict[str, Outcome]]:
-    """Both sides for each seed, taking turns."""
-    results = []
+def of_rollouts(name: str, task: Task, seed: int, pythons: dict[str, str]) -> Round:
+    """The same policy acting on both sides."""
+    job = task | {"seed": seed}
+    sides = {"ours": (pythons["ours"], "rollout.py", job), "torchrl": (pythons["peers"], "torchrl_rollout.py", job)}
+    return Round("rollout", name, seed, sides)
+
+
+def plan(pythons: dict[str, str], seeds: int) -> list[Round]:
+    """Everything asked for, the longest first."""
+    only, parts, factor = option("ONLY", "ppo,dqn,sac"), option("PARTS", "work,solve,rollout"), option("STEPS", "1.0")
+    rounds = []
     for seed in range(seeds):
-        job = task | {"seed": seed, "until_solved": until_solved}
-        steps = task["steps"] if isinstance(task["steps"], dict) else dict.fromkeys(pythons, task["steps"])
-        results.append({side: run(pythons[side], side, job | {"steps": steps[side]}) for side in ("ours", "sb3")})
-        shown = {
-            side: f"{out['steps'] / out['wall_s']:,.0f} steps/s, {out['updates']} updates, "
-            f"solved {out['solved_s'] and round(out['solved_s'], 1)} s, return {iqm(out['returns']):.0f}"
-            for side, out in results[-1].items()
-        }
-        print(f"{task['algorithm']} {'solve' if until_solved else 'work'} seed {seed}: {shown}", flush=True)
-    return results
+        for name in only.split(","):
+            if "solve" in parts and name in SOLVE:
+                rounds.append(of_learning("solve", name, SOLVE[name], seed, pythons))
+            if "work" in parts:
+                task = WORK[name] | {"steps": int(WORK[name]["steps"] * float(factor))}
+                rounds.append(of_learning("work", name, task, seed, pythons))
+            if "rollout" in parts and name == "ppo":
+                rounds += [of_rollouts(size, task, seed, pythons) for size, task in ROLLOUT.items()]
+    return rounds
 
 
-def median_ratio(values: list[float]) -> dict[str, float]:
-    """Median, smallest and largest."""
-    return {"median": statistics.median(values), "low": min(values), "high": max(values)}
+def speeds(pairs: Pairs, side: str, clock: str = "wall_s") -> list[float]:
+    """Steps per second of each pair's `side`."""
+    return [pair[side]["steps"] / pair[side][clock] for pair in pairs]
 
 
-def judge(algorithm: str, seeds: int, factor: float, pythons: dict[str, str]) -> dict[str, Any]:
-    """Speed and final quality at equal work, then time to solve."""
-    task = WORK[algorithm]
-    work = pairs(task | {"steps": int(task["steps"] * factor)}, seeds, pythons, until_solved=False)
-    speed = {side: [p[side]["steps"] / p[side]["wall_s"] for p in work] for side in pythons}
-    cpu = [(p["ours"]["steps"] / p["ours"]["cpu_s"]) / (p["sb3"]["steps"] / p["sb3"]["cpu_s"]) for p in work]
-    steps_ratio = median_ratio([a / b for a, b in zip(speed["ours"], speed["sb3"], strict=True)])
-    report: dict[str, Any] = {
-        "steps_ratio_sb3": round(steps_ratio["median"], 2),
-        "steps_ratio_range": [round(steps_ratio["low"], 2), round(steps_ratio["high"], 2)],
-        "steps_ratio_cpu_time": round(statistics.median(cpu), 2),
-        "steps_per_s": round(statistics.median(speed["ours"])),
-        "steps_per_s_sb3": round(statistics.median(speed["sb3"])),
-        "updates": work[0]["ours"]["updates"],
-        "updates_sb3": work[0]["sb3"]["updates"],
-        "iqm": round(iqm([r for p in work for r in p["ours"]["returns"]]), 1),
-        "iqm_sb3": round(iqm([r for p in work for r in p["sb3"]["returns"]]), 1),
-        "seeds": seeds,
-    }
-    if algorithm in SOLVE:
-        report |= solve(algorithm, seeds, pythons)
+def work_report(pairs: Pairs) -> dict[str, Any]:
+    """Speed and final quality at equal work."""
+    report: dict[str, Any] = {"seeds": len(pairs)}
+    for side in pairs[0]:
+        name = "" if side == "ours" else f"_{side}"
+        report[f"steps_per_s{name}"] = round(statistics.median(speeds(pairs, side)))
+        report[f"updates{name}"] = pairs[0][side]["updates"]
+        if side != "ours":
+            report |= ratios(speeds(pairs, "ours"), speeds(pairs, side), f"steps_ratio_{side}")
+            report |= ratios(
+                speeds(pairs, "ours", "cpu_s"), speeds(pairs, side, "cpu_s"), f"steps_ratio_cpu_time_{side}"
+            )
+            report |= quality(
+                [pair["ours"]["returns"] for pair in pairs], [pair[side]["returns"] for pair in pairs], side
+            )
     return report
 
 
-def solve(algorithm: str, seeds: int, pythons: dict[str, str]) -> dict[str, Any]:
+def solve_report(pairs: Pairs) -> dict[str, Any]:
     """Seconds until the newest training episodes have the wanted mean; a run that never gets there counts whole."""
-    results = pairs(SOLVE[algorithm], seeds, pythons, until_solved=True)
-    took = {side: [p[side]["solved_s"] or p[side]["wall_s"] for p in results] for side in pythons}
-    ratios = [b / a for a, b in zip(took["ours"], took["sb3"], strict=True)]
-    return {
-        "solve_ratio_sb3": round(statistics.median(ratios), 2),
+    took = {side: [pair[side]["solved_s"] or pair[side]["wall_s"] for pair in pairs] for side in pairs[0]}
+    return ratios(took["sb3"], took["ours"], "solve_ratio_sb3") | {
         "solve_s": round(statistics.median(took["ours"]), 2),
         "solve_s_sb3": round(statistics.median(took["sb3"]), 2),
-        "solved": sum(p["ours"]["solved_s"] is not None for p in results),
-        "solved_sb3": sum(p["sb3"]["solved_s"] is not None for p in results),
+        "solved": sum(pair["ours"]["solved_s"] is not None for pair in pairs),
+        "solved_sb3": sum(pair["sb3"]["solved_s"] is not None for pair in pairs),
     }
+
+
+def rollout_report(size: str, pairs: Pairs) -> dict[str, Any]:
+    """Steps collected per second beside TorchRL, for so many environments and steps of each."""
+    report = ratios(speeds(pairs, "ours"), speeds(pairs, "torchrl"), f"rollout_ratio_torchrl_{size}")
+    for side in ("ours", "torchrl"):
+        report[f"rollout_per_s_{size}_{side}"] = round(statistics.median(speeds(pairs, side)))
+    return report
+
+
+def versions(python: str) -> dict[str, str]:
+    """Of the peers and what they stand on."""
+    script = (
+        f"import json; from importlib.metadata import version; print(json.dumps({{n: version(n) for n in {PEERS}}}))"
+    )
+    found: dict[str, str] = json.loads(subprocess.run([python, "-c", script], capture_output=True, check=True).stdout)
+    return found
 
 
 def main() -> None:
     """Compare everything asked for."""
-    product, peer = sys.argv[1:3]
-    seeds = int(os.environ.get("LEARNLOOP_BENCH_SEEDS", "5"))
-    factor = float(os.environ.get("LEARNLOOP_BENCH_STEPS", "1.0"))
-    only = os.environ.get("LEARNLOOP_BENCH_ONLY", ",".join(WORK)).split(",")
-    pythons = {"ours": product, "sb3": peer}
+    pythons = dict(zip(("ours", "peers"), sys.argv[1:3], strict=True))
+    cores = sorted(os.sched_getaffinity(0), reverse=True)[: int(option("LANES", "2"))]
     load = os.getloadavg()[0]
-    report: dict[str, Any] = {algorithm: judge(algorithm, seeds, factor, pythons) for algorithm in only}
+    report: dict[str, Any] = {}
+    for (part, name), pairs in Lanes(cores).run(plan(pythons, int(option("SEEDS", "5")))).items():
+        section = report.setdefault("ppo" if part == "rollout" else name, {})
+        if part == "rollout":
+            section |= rollout_report(name, pairs)
+        else:
+            section |= work_report(pairs) if part == "work" else solve_report(pairs)
+    if "rollout_ratio_torchrl_4x128" in report.get("ppo", {}):  # the size at which all of "work" is compared
+        report["ppo"]["rollout_ratio_torchrl"] = report["ppo"]["rollout_ratio_torchrl_4x128"]
     report["machine"] = {
         "cores": os.cpu_count(),
+        "lanes": len(cores),
         "load_before": round(load, 1),
         "load_after": round(os.getloadavg()[0], 1),
         "python": platform.python_version(),
     }
+    report["peers"] = versions(pythons["peers"])
     print(json.dumps(report))
 
 
