@@ -114,3 +114,30 @@ def episode_seeds(split: Split, seed: int, environment: ArrayLike, episode: Arra
     """The 64-bit seed of each episode. Training seeds have the top bit clear, held-out seeds have it set."""
     bits = words(Purpose.EPISODE, seed, environment, episode) >> np.uint64(1)
     return bits | _TOP if split is Split.HELD_OUT else bits
+
+
+class Starts:
+    """Uniform numbers in (0, 1) that episodes start from, drawn for some episodes of an environment at once.
+
+    A pure function of its arguments: the blocks it remembers are a cache, not a state.
+    """
+
+    BLOCK = 16
+
+    def __init__(self, width: int, split: Split, seed: int, members: range) -> None:
+        """`width` numbers for each episode of the environments `members`."""
+        self._width, self._split, self._seed = width, split, seed
+        self._members = np.asarray(members, dtype=np.uint64)
+        self._drawn = np.full(len(members), -1)  # the number of each environment's block
+        self._draws = np.empty((width, len(members), self.BLOCK))
+
+    def at(self, which: NDArray[np.intp], episodes: NDArray[np.int64]) -> NDArray[np.float64]:
+        """Numbers [width, n] for these episodes [n] of the environments with the indices `which` [n]."""
+        number, index = np.divmod(episodes, self.BLOCK)
+        fresh = which[self._drawn[which] != number]
+        if len(fresh):
+            self._drawn[which] = number
+            block = self._drawn[fresh, None] * self.BLOCK + np.arange(self.BLOCK)
+            seeds = episode_seeds(self._split, self._seed, self._members[fresh, None], block)
+            self._draws[:, fresh] = uniforms(Purpose.START, seeds, np.arange(self._width)[:, None, None])
+        return np.asarray(self._draws[:, which, index])

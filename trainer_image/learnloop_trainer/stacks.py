@@ -77,7 +77,7 @@ class Stack:
         self._transposed = [weight.transpose(1, 2) for weight in self.weights]
         self._activation, self._squash_last = _ACTIVATIONS[activation], squash_last
         self._places: dict[int, _Places] = {}
-        self._input = values.new_empty(0)
+        self._input, self._results = values.new_empty(0), self._at(0).out
 
     def _at(self, count: int) -> _Places:
         if count not in self._places:
@@ -92,7 +92,8 @@ class Stack:
         """Outputs [k, n, out] for inputs [n, in] shared by all, or [k, n, in]."""
         count, last = x.shape[-2], len(self.weights) - 1
         flow = self._input = x if x.dim() == 3 else x.expand(len(self.weights[0]), count, x.shape[-1])
-        for layer, place in enumerate(self._at(count).out):
+        self._results = self._at(count).out
+        for layer, place in enumerate(self._results):
             torch.baddbmm(self._biases[layer], flow, self.weights[layer], out=place)
             flow = self._activation.apply(place) if layer < last or self._squash_last else place
         return flow
@@ -104,21 +105,23 @@ class Stack:
     def backward(
         self, count: int, *, into: torch.Tensor | None = None, parameters: bool = True, columns: slice = slice(None)
     ) -> None:
-        """Gradients of the newest `forward` with `count` inputs, from `incoming`.
+        """Gradients of the first `count` inputs of the newest `forward`, from `incoming`.
 
         Those of the parameters replace what stood in the flat gradient; those of the inputs' `columns`
         go `into` [k, n, columns].
         """
-        places = self._at(count)
+        backs, results, inputs = self._at(count).back, self._results, self._input
+        if inputs.shape[1] > count:
+            results, inputs = [result[:, :count] for result in results], inputs[:, :count]
         for layer in range(len(self.weights) - 1, -1, -1):
-            back = places.back[layer]
+            back = backs[layer]
             if layer < len(self.weights) - 1 or self._squash_last:
-                self._activation.undo(back, places.out[layer])
+                self._activation.undo(back, results[layer])
             if parameters:
-                below = places.out[layer - 1] if layer else self._input
+                below = results[layer - 1] if layer else inputs
                 torch.bmm(below.transpose(1, 2), back, out=self._weight_gradients[layer])
                 torch.sum(back, 1, keepdim=True, out=self._bias_gradients[layer])
             if layer:
-                torch.bmm(back, self._transposed[layer], out=places.back[layer - 1])
+                torch.bmm(back, self._transposed[layer], out=backs[layer - 1])
             elif into is not None:
                 torch.bmm(back, self._transposed[0][:, :, columns], out=into)

@@ -56,12 +56,10 @@ def epsilon(parameters: DqnParameters, step: int, total_steps: int) -> float:
 
 
 def act(
-    q: Mapping[str, Floats], observation: Observations, explore: float, draws: NDArray[np.float64]
+    q: Mapping[str, Floats], observation: Observations, explore: NDArray[np.bool_], random: NDArray[np.int64]
 ) -> NDArray[np.int64]:
-    """Epsilon-greedy actions [n]; draws [2, n] uniform: explore?, and if so which action."""
-    values = forward_numpy(q, "q", ACTIVATION, observation)
-    random = (draws[1] * values.shape[1]).astype(np.int64)
-    return np.asarray(np.where(draws[0] < explore, random, values.argmax(axis=1)), dtype=np.int64)
+    """Greedy actions [n], but `random` ones [n] where `explore` [n] says so."""
+    return np.where(explore, random, forward_numpy(q, "q", ACTIVATION, observation).argmax(axis=1))
 
 
 def loss(
@@ -93,14 +91,15 @@ class Gradients:
 
         `weights` [n] multiply the squared errors. Within torch.inference_mode.
         """
-        best = self._online.forward(batch.successor)[0].argmax(1, keepdim=True)
+        size, action = len(batch.observation), batch.action.unsqueeze(1)
+        values = self._online.forward(torch.cat((batch.observation, batch.successor)))[0]
+        best = values[size:].argmax(1, keepdim=True)
         goal = self._target.forward(batch.successor)[0].gather(1, best).squeeze(1)
         goal.mul_(batch.alive).mul_(self._discount).add_(batch.reward)
-        action = batch.action.unsqueeze(1)
-        error = self._online.forward(batch.observation)[0].gather(1, action).squeeze(1).sub_(goal)
+        error = values[:size].gather(1, action).squeeze(1).sub_(goal)
         slope = (error if weights is None else error * weights).mul(2.0 / count)
-        self._online.incoming(len(error))[0].zero_().scatter_(1, action, slope.unsqueeze(1))
-        self._online.backward(len(error))
+        self._online.incoming(size)[0].zero_().scatter_(1, action, slope.unsqueeze(1))
+        self._online.backward(size)
         return error
 
 
@@ -141,19 +140,12 @@ class Dqn:
     def iterate(self, observation: Observations) -> tuple[Observations, list[Experience]]:
         """See Learner.iterate: CHUNK vector steps with the updates that are due between them."""
         environment = self.environment
-        draws = uniforms(
-            Purpose.EXPLORE,
-            self.occasion.seed,
-            self.step // self.occasion.environments + np.arange(CHUNK)[:, None, None],
-            np.arange(2)[None, :, None],
-            np.asarray(environment.members)[None, None, :],
-        )
+        explore, random = self._exploration()
         rewards = np.empty((CHUNK, len(environment.members)), dtype=np.float32)
         ended = np.empty(rewards.shape, dtype=np.bool_)
         with torch.inference_mode():
             for t in range(CHUNK):
-                explore = epsilon(self.parameters, self.step, self.occasion.total_steps)
-                action = act(self.network.actor(), observation, explore, draws[t])
+                action = act(self.network.actor(), observation, explore[t], random[t])
                 step = environment.step(action)
                 self._store(observation, action, step)
                 rewards[t], ended[t] = step.reward, step.terminated | step.truncated
@@ -163,6 +155,21 @@ class Dqn:
         require_finite(self.step, observation=observation, reward=rewards)
         require_finite(self.step, loss=self.network.vector.sum().cpu().numpy())
         return observation, [Experience(rewards, ended)]
+
+    def _exploration(self) -> tuple[NDArray[np.bool_], NDArray[np.int64]]:
+        """For the next CHUNK vector steps and this rank's environments: explore?, and if so with which action."""
+        environments = self.occasion.environments
+        draws = uniforms(
+            Purpose.EXPLORE,
+            self.occasion.seed,
+            self.step // environments + np.arange(CHUNK)[None, :, None],
+            np.arange(2)[:, None, None],
+            np.asarray(self.environment.members)[None, None, :],
+        )
+        steps = range(self.step, self.step + CHUNK * environments, environments)
+        rates = [epsilon(self.parameters, step, self.occasion.total_steps) for step in steps]
+        explore = draws[0] < np.asarray(rates)[:, None]
+        return explore, (draws[1] * self.environment.actions).astype(np.int64)
 
     def _store(self, observation: Observations, action: NDArray[np.int64], step: Step) -> None:
         if self.priorities is not None:

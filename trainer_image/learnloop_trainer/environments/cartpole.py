@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from learnloop_trainer.environments.base import Bounds, Observations, Step
-from learnloop_trainer.randomness import Purpose, Split, episode_seeds, uniforms
+from learnloop_trainer.randomness import Split, Starts
 
 GRAVITY, POLE_MASS, TOTAL_MASS, HALF_LENGTH, FORCE, SECONDS = 9.8, 0.1, 1.1, 0.5, 10.0, 0.02
 POLE_MOMENT = POLE_MASS * HALF_LENGTH
@@ -30,8 +30,7 @@ class CartPole:
     def __init__(self, split: Split, seed: int, members: range) -> None:
         """Environments `members` of the run with this seed."""
         self.members = members
-        self._split, self._seed = split, seed
-        self._numbers = np.asarray(members, dtype=np.uint64)
+        self._starts = Starts(4, split, seed, members)
         self._rate = np.empty((4, len(members)))
         self._reward = np.ones(len(members), dtype=np.float32)
         self._reward.flags.writeable = False  # every step hands out the same one
@@ -47,9 +46,7 @@ class CartPole:
         return self._observe()
 
     def _begin(self, which: NDArray[np.intp]) -> None:
-        seeds = episode_seeds(self._split, self._seed, self._numbers[which], self._episode[which])
-        draws = uniforms(Purpose.START, seeds, np.arange(4)[:, None])
-        self._body[:, which] = draws * 0.1 - 0.05
+        self._body[:, which] = self._starts.at(which, self._episode[which]) * 0.1 - 0.05
         self._age[which] = 0
 
     def _observe(self) -> Observations:

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from learnloop_trainer.environments.base import Bounds, Observations, Step
-from learnloop_trainer.randomness import Purpose, Split, episode_seeds, uniforms
+from learnloop_trainer.randomness import Split, Starts
 
 GRAVITY, MASS, LENGTH, SECONDS = 10.0, 1.0, 1.0, 0.05
 MAX_SPEED, MAX_TORQUE, MAX_STEPS = 8.0, 2.0, 200
@@ -28,8 +28,7 @@ class Pendulum:
     def __init__(self, split: Split, seed: int, members: range) -> None:
         """Environments `members` of the run with this seed."""
         self.members = members
-        self._split, self._seed = split, seed
-        self._numbers = np.asarray(members, dtype=np.uint64)
+        self._starts = Starts(2, split, seed, members)
         self.reset()
 
     def reset(self) -> Observations:
@@ -42,9 +41,7 @@ class Pendulum:
         return self._observe()
 
     def _begin(self, which: NDArray[np.intp]) -> None:
-        seeds = episode_seeds(self._split, self._seed, self._numbers[which], self._episode[which])
-        draws = uniforms(Purpose.START, seeds, np.arange(2)[:, None])
-        self._body[:, which] = (2 * draws - 1) * [[math.pi], [1.0]]
+        self._body[:, which] = (2 * self._starts.at(which, self._episode[which]) - 1) * [[math.pi], [1.0]]
         self._age[which] = 0
 
     def _observe(self) -> Observations:

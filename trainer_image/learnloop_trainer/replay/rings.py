@@ -47,7 +47,8 @@ class Replay:
         self.members, self.length = members, length
         self.position = self.filled = 0
         self._steps, self._discount, self._discrete = steps, np.float32(discount), not dimensions
-        edges = np.cumsum([0, observations, observations, dimensions or 1, rewards, 1, 1]).tolist()
+        self._widths = [observations, observations, dimensions or 1, rewards, 1, 1]
+        edges = np.cumsum([0, *self._widths]).tolist()
         names = ("observation", "successor", "action", "reward", "alive", "ended")
         self._columns = {name: slice(*edges[i : i + 2]) for i, name in enumerate(names)}
         # float32 throughout: action numbers stay exact up to 2^24.
@@ -85,10 +86,10 @@ class Replay:
         if self._steps > 1:
             self._look_ahead(rows, records, start, slots)
         batch = torch.from_numpy(rows).to(device)
-        field = {name: batch[:, columns] for name, columns in self._columns.items()}
-        action = field["action"].squeeze(1).long() if self._discrete else field["action"]
-        reward = field["reward"] if field["reward"].shape[1] > 1 else field["reward"].squeeze(1)
-        return Transitions(field["observation"], field["successor"], action, reward, field["alive"].squeeze(1))
+        observation, successor, action, reward, alive, _ = batch.split(self._widths, 1)
+        if self._discrete:
+            action = action.squeeze(1).long()
+        return Transitions(observation, successor, action, reward.squeeze(1), alive.squeeze(1))
 
     def _whole(self, members: NDArray[np.int64]) -> bool:
         return not len(members) or bool(members.min() >= self.members.start and members.max() < self.members.stop)
