@@ -13,11 +13,12 @@ from typing import Literal
 
 import numpy as np
 
-from learnloop_api.wire.training import Heartbeat, ReturnEstimate
+from learnloop_api.wire.training import Heartbeat, Manifest, ReturnEstimate
 from learnloop_trainer.errors import TrainerError
 from learnloop_trainer.evaluation.estimate import estimate
 from learnloop_trainer.order import Order, Place
 from learnloop_trainer.store import Store
+from learnloop_trainer.tracking import Tracker
 
 BEAT_SECONDS = 1.0
 LINE_SECONDS = 5.0
@@ -40,6 +41,11 @@ def span(seconds: float) -> str:
     return f"{whole // 60}m{whole % 60:02d}s" if whole >= 60 else f"{whole}s"
 
 
+def curves(what: str, figures: ReturnEstimate) -> dict[str, float]:
+    """An estimate as points of curves."""
+    return {f"{what}/return_{name}": float(getattr(figures, name)) for name in ("mean", "iqm", "ci_low", "ci_high")}
+
+
 class Speed:
     """Steps per second over the last half minute."""
 
@@ -59,9 +65,10 @@ class Speed:
 class Reporter:
     """The voice of one rank; only rank 0 sends heartbeats and progress lines."""
 
-    def __init__(self, order: Order, place: Place, store: Store) -> None:
-        """Silent until `start`."""
+    def __init__(self, order: Order, place: Place, store: Store, tracker: Tracker | None = None) -> None:
+        """Silent until `start`. `tracker`: where rank 0's curves go."""
         self._order, self._place, self._store = order, place, store
+        self._tracker = tracker if tracker is not None and place.rank == 0 else Tracker(())
         self._lock, self._stop = threading.Lock(), threading.Event()
         self._phase: Phase = "starting"
         self._message, self._trouble, self._step, self._rate = "", "", 0, 0.0
@@ -105,6 +112,8 @@ class Reporter:
             recent = estimate(np.asarray(returns), self._order.spec.seed, resamples=200)
             with self._lock:
                 self._recent = recent
+            if recent is not None:
+                self._tracker.note(step, curves("train", recent) | {"train/steps_per_second": self._rate})
         if self._place.rank == 0 and now - self._line_at >= LINE_SECONDS:
             self._line_at = now
             say(self.line())
@@ -157,10 +166,17 @@ class Reporter:
             return str(error)
         return ""
 
+    def proven(self, manifest: Manifest) -> None:
+        """The run's result, as the last points of its curves."""
+        found = {"evaluation": manifest.evaluation, "baseline": manifest.baseline}
+        values = {name: value for what, figures in found.items() for name, value in curves(what, figures).items()}
+        self._tracker.note(manifest.step, values | {"wall_seconds": manifest.wall_seconds})
+
     def finish(self, phase: Literal["done", "failed"], message: str) -> None:
         """Send the last heartbeat, if it goes through at the first attempt."""
         self._stop.set()
         self.phase(phase, message)
+        self._tracker.finish("FINISHED" if phase == "done" else "FAILED")
         if self._place.rank == 0:
             if self._thread.is_alive():
                 self._thread.join(timeout=3)

@@ -5,6 +5,7 @@ import time
 
 import torch
 
+from learnloop_api import names
 from learnloop_api.wire.training import Manifest
 from learnloop_trainer.checkpoints import Saver
 from learnloop_trainer.endings import on_abandon
@@ -18,6 +19,7 @@ from learnloop_trainer.rendezvous import Meeting, meet, rejoin, settled
 from learnloop_trainer.reporter import Reporter, say
 from learnloop_trainer.session import FLUSH_SECONDS, Session, Stopper
 from learnloop_trainer.store import Store, choose
+from learnloop_trainer.tracking import tracker
 
 BEGAN = "LEARNLOOP_BEGAN"
 DURABLE_SECONDS = 330.0
@@ -54,7 +56,7 @@ def run(order: Order, place: Place, threads: int) -> None:
     if already_proven(order, store.manifest()):
         say("this run's manifest is already durable: nothing to do")
         return
-    reporter = Reporter(order, place, store)
+    reporter = Reporter(order, place, store, tracker(order, os.environ, os.environ.get(names.ENV_NAMESPACE, "")))
     saver = Saver(store, reporter.warn)
     reporter.start()
     on_abandon(lambda sentence: reporter.finish("failed", sentence))
@@ -107,6 +109,7 @@ def _together(
         manifest = prove(
             order, training.learner, place.size, store, reporter, lambda: saver.require(DURABLE_SECONDS), began, kept
         )
+        reporter.proven(manifest)
         reporter.finish("done", summary(manifest))
         if meeting is not None:
             meeting.announce()

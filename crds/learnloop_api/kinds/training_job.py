@@ -30,6 +30,7 @@ from learnloop_api.kinds.rules import Rule, immutable
 from learnloop_api.kinds.safety import Safety
 from learnloop_api.kinds.suite import Suite, SuiteGates, SuiteStatus
 from learnloop_api.kinds.team_algorithms import IndependentDqnParameters, MaddpgParameters, QmixParameters
+from learnloop_api.kinds.tracking import Tracking
 
 
 class TrainingData(Resource):
@@ -212,6 +213,9 @@ class TrainingTemplate(Resource):
         default=None,
         description="What the policy must never do, in training, evaluation and serving; left out, nothing.",
     )
+    tracking: Tracking | None = Field(
+        default=None, description="Curves for TensorBoard or MLflow; left out, only heartbeats."
+    )
     max_attempts: int = Field(default=4, ge=1, le=100, description="Starts of the whole gang, the first one included.")
     stall_seconds: int = Field(default=120, ge=10, le=86400, description="No heartbeat for so long: restart the gang.")
     deadline_seconds: int | None = Field(
@@ -238,6 +242,7 @@ FROZEN = (
     ("curriculum", True),
     ("shaping", True),
     ("safety", True),
+    ("tracking", True),
     ("maxAttempts", False),
     ("stallSeconds", False),
     ("deadlineSeconds", True),

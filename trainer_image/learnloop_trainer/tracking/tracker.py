@@ -1,0 +1,123 @@
+"""Points of a run's curves, written from a thread of their own: no backend ever slows training or stops it."""
+
+import hashlib
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Literal, Protocol
+
+from learnloop_trainer.order import Order
+from learnloop_trainer.tracking.board import Board
+from learnloop_trainer.tracking.mlflow import Run
+
+MLFLOW_URI, MLFLOW_EXPERIMENT = "MLFLOW_TRACKING_URI", "MLFLOW_EXPERIMENT_NAME"  # as MLflow's own client reads them
+WRITE_SECONDS = 5.0
+MOST_POINTS = 10_000  # that wait for a backend which is away; then the oldest are left out
+LAST_SECONDS = 10.0
+
+Point = tuple[int, float, Mapping[str, float]]
+Ending = Literal["FINISHED", "FAILED"]
+
+
+class Backend(Protocol):
+    """What takes points."""
+
+    name: str
+
+    def write(self, points: Sequence[Point]) -> None:
+        """Write all of them; raises when it did not, and is given them again."""
+
+    def end(self, ending: str) -> None:
+        """The run has ended."""
+
+
+class _Feed:
+    """The points one backend has not taken yet."""
+
+    def __init__(self, backend: Backend) -> None:
+        self.backend, self._waiting, self.trouble = backend, deque[Point](maxlen=MOST_POINTS), ""
+
+    def add(self, point: Point) -> None:
+        self._waiting.append(point)
+
+    def write(self) -> bool:
+        points = list(self._waiting)
+        if points and not self._try(lambda: self.backend.write(points)):
+            return False
+        for _ in points:
+            self._waiting.popleft()
+        return True
+
+    def end(self, ending: str) -> None:
+        if self.write():
+            self._try(lambda: self.backend.end(ending))
+
+    def _try(self, action: Callable[[], None]) -> bool:
+        try:
+            action()
+        except Exception as error:  # whatever a foreign library or server comes up with: training goes on
+            if not self.trouble:
+                print(f"{self.backend.name} does not take the curves, training goes on: {error}", flush=True)
+            self.trouble = str(error)
+            return False
+        if self.trouble:
+            print(f"{self.backend.name} takes the curves again", flush=True)
+        self.trouble = ""
+        return True
+
+
+class Tracker:
+    """Takes points from the training thread. Without backends it does nothing."""
+
+    def __init__(self, backends: Sequence[Backend]) -> None:
+        """The thread begins with the first point."""
+        self._feeds = [_Feed(backend) for backend in backends]
+        self._lock, self._stop, self._ending = threading.Lock(), threading.Event(), ""
+        self._thread: threading.Thread | None = None
+
+    def note(self, step: int, values: Mapping[str, float]) -> None:
+        """A point of every curve named; returns at once."""
+        if not self._feeds:
+            return
+        with self._lock:
+            for feed in self._feeds:
+                feed.add((step, time.time(), dict(values)))
+            if self._thread is None:
+                self._thread = threading.Thread(target=self._run, name="tracking", daemon=True)
+                self._thread.start()
+
+    def finish(self, ending: Ending) -> None:
+        """Write what waits and end the runs, within LAST_SECONDS. A run that will be gone on with is not finished."""
+        self._ending = ending
+        self._stop.set()
+        if self._thread is not None:
+            self._thread.join(LAST_SECONDS)
+
+    def _run(self) -> None:
+        while not self._stop.wait(WRITE_SECONDS):
+            for feed in self._feeds:
+                feed.write()
+        for feed in self._feeds:
+            feed.end(self._ending)
+
+
+def tracker(order: Order, environ: Mapping[str, str], namespace: str) -> Tracker:
+    """The backends an order asks for; MLFLOW_TRACKING_URI alone asks for MLflow too."""
+    asked, backends = order.spec.tracking, list[Backend]()
+    if asked is not None and asked.tensorboard is not None:
+        backends.append(Board(Path(asked.tensorboard.directory) / order.job))
+    uri, experiment = environ.get(MLFLOW_URI, ""), environ.get(MLFLOW_EXPERIMENT, "learnloop")
+    if asked is not None and asked.mlflow is not None:
+        uri, experiment = asked.mlflow.tracking_uri, asked.mlflow.experiment
+    if uri:
+        recipe = order.spec.model_dump_json(exclude={"tracking", "checkpoint", "suspend", "pod"}, exclude_none=True)
+        job = f"{namespace or 'default'}/{order.job}"
+        tags = {"learnloop.job": job, "learnloop.recipe": hashlib.sha256(recipe.encode()).hexdigest()}
+        parameters = {"algorithm": order.spec.algorithm, "environment": order.spec.data.environment}
+        parameters |= {"seed": str(order.spec.seed), "totalSteps": str(order.spec.total_steps)}
+        own = order.parameters.to_kube()
+        parameters |= {f"{order.spec.algorithm}.{name}": str(value) for name, value in own.items()}
+        backends.append(Run(uri, experiment, order.job, tags, parameters, environ))
+    return Tracker(backends)
