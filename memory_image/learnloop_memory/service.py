@@ -12,6 +12,7 @@ from learnloop_memory.audit.sealer import Sealer
 from learnloop_memory.audit.signing import Signer, seed_from
 from learnloop_memory.auth import Authenticator
 from learnloop_memory.config import Config
+from learnloop_memory.erasure.erase import Erasing
 from learnloop_memory.errors import Unavailable
 from learnloop_memory.experience import requests
 from learnloop_memory.experience.bus import Bus
@@ -86,6 +87,9 @@ class Service:
         self._rewards = RewardWorker(self.db, self.metrics, announce=self.bus is not None)
         self.users = Users(self.db)
         self.user_feedback = UserFeedback(self.db, self.users, self._events)
+        self.erasing = Erasing(
+            self.db, self.bus, self.users, self.user_feedback, self.recalls, self.sealer, self.signer
+        )
         self.deployments = Deployments(self.db, self._events)
         self._episodes = EpisodeMemories(self.db)
         self._outbox = RewardOutbox(self.db, self.bus) if self.bus else None
@@ -133,7 +137,7 @@ class Service:
 
     def _consume(self, bus: Bus) -> None:
         ack_wait = self.config.ack_wait_seconds
-        dead_letters = DeadLetters(bus, self.metrics, ack_wait)
+        dead_letters = DeadLetters(bus, self.users, self.metrics, ack_wait)
         trajectories = TrajectoryConsumer(self.db, bus, self.users, self.metrics, dead_letters, self.arrived, ack_wait)
         asked = requests.RequestConsumer(self.db, dead_letters, ack_wait)
         subject = names.SUBJECT_TRAINING_REQUEST

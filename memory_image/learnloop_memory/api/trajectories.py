@@ -26,7 +26,8 @@ _BODY: dict[str, Any] = {
 async def post_trajectory(request: Request, service: Svc, caller: Caller) -> Response:
     """Accepts one episode. 202 means durable: JetStream acknowledged it, or PostgreSQL committed it.
 
-    stored: false when its `metadata.user_id` opted out; other user ids are hashed before anything keeps them.
+    stored: false when its `metadata.user_id` opted out or it was erased; other user ids are hashed before anything
+    keeps them.
     """
     try:
         trajectory = Trajectory.model_validate_json(await request.body())
@@ -39,11 +40,13 @@ async def post_trajectory(request: Request, service: Svc, caller: Caller) -> Res
     trajectory = shielded
     if service.bus is None:
         row = prepare(trajectory)
-        new = await store(service.db, caller.namespace, [row])
-        if new:
+        stored = await store(service.db, caller.namespace, [row])
+        if stored.refused:
+            return answer({"trajectory_id": trajectory.trajectory_id, "duplicate": False, "stored": False}, 202)
+        if stored.new:
             service.metrics.trajectory(caller.namespace, trajectory.agent)
             service.arrived(caller.namespace)
-        duplicate = not new
+        duplicate = not stored.new
     else:
         subject = f"{names.SUBJECT_TRAJECTORY}.{caller.namespace}.{trajectory.agent}"
         # Two namespaces may use the same id; the stream, which they share, must not take one for the other.

@@ -46,8 +46,8 @@ async def post_feedback(body: Opinion, service: Svc, caller: Caller) -> Response
 
 @router.put("/users/{user_id}/opt-out", status_code=204)
 async def opt_out(user_id: UserPath, service: Svc, caller: Caller) -> Response:
-    """From now on nothing of this person is stored; their feedback and episodes that are there are deleted."""
-    await service.users.opt_out(caller.namespace, user_id)
+    """From now on nothing of this person is stored; what is there of them is erased."""
+    await service.erasing.opt_out(caller.namespace, user_id)
     return Response(status_code=204)
 
 

@@ -16,7 +16,7 @@ from learnloop_memory.errors import Unavailable
 from learnloop_memory.experience.bus import Bus
 from learnloop_memory.experience.dead_letters import DeadLetters, invalid
 from learnloop_memory.experience.patience import keep, kept
-from learnloop_memory.experience.store import prepare, store
+from learnloop_memory.experience.store import Stored, prepare, store
 from learnloop_memory.experience.subjects import Refused, split_subject
 from learnloop_memory.experience.users import Users
 from learnloop_memory.metrics import Metrics
@@ -89,7 +89,7 @@ class TrajectoryConsumer:
             self._stored(namespace)
 
     async def _persist(self, namespace: str, group: list[tuple[Msg, Trajectory]]) -> tuple[set[str], list[Msg]]:
-        """The ids that were new, and the messages of users who opted out.
+        """The ids that were new, and the messages of what was erased or of users who opted out.
 
         Waits for the database as long as it takes, telling NATS meanwhile that the messages are in hand.
         """
@@ -99,8 +99,12 @@ class TrajectoryConsumer:
                 async with kept(messages, self._patience):
                     shielded = await self._users.shield(namespace, dict(enumerate(item for _, item in group)))
                     rows = [prepare(item) for item in shielded.values() if item is not None]
-                    new = await store(self._db, namespace, rows) if rows else set()
-                    return new, [messages[index] for index, item in shielded.items() if item is None]
+                    stored = await store(self._db, namespace, rows) if rows else Stored(set(), set())
+                    return stored.new, [
+                        messages[index]
+                        for index, item in shielded.items()
+                        if item is None or item.trajectory_id in stored.refused
+                    ]
             except Unavailable:
                 await keep(messages)
                 await asyncio.sleep(delay)

@@ -2,7 +2,8 @@
 
 Subject `agent.rl.deadletter.v1.<namespace>.<kind>`, kind being trajectory or training-request. Headers:
 Learnloop-Code (see `subjects.Code`), Learnloop-Reason (a sentence), Learnloop-Subject (where it was published),
-Learnloop-Origin (stream and sequence), and Learnloop-Cut when body or subject could not be kept whole.
+Learnloop-Origin (stream and sequence), Learnloop-User (the pseudonym of the person in it, which the body no longer
+names), and Learnloop-Cut when body or subject could not be kept whole.
 """
 
 import asyncio
@@ -23,7 +24,7 @@ from learnloop_memory.experience.patience import keep
 from learnloop_memory.experience.pull import MAX_DELIVER
 from learnloop_memory.experience.redact import redact, redact_text
 from learnloop_memory.experience.subjects import UNKNOWN, Refused, valid_namespace
-from learnloop_memory.experience.users import METADATA_KEY
+from learnloop_memory.experience.users import METADATA_KEY, Users
 from learnloop_memory.metrics import Metrics
 
 log = logging.getLogger(__name__)
@@ -32,6 +33,7 @@ REASON = "Learnloop-Reason"
 SUBJECT = "Learnloop-Subject"
 ORIGIN = "Learnloop-Origin"
 CUT = "Learnloop-Cut"
+USER = "Learnloop-User"
 ROOM_FOR_HEADERS = 8192
 MAX_SUBJECT = 512
 # Ids stay as they are, as they do in the tables: they make storing idempotent, after a replay too.
@@ -46,8 +48,9 @@ class DeadLetters:
         ack_wait: seconds after which NATS delivers a message again of which it hears nothing.
     """
 
-    def __init__(self, bus: Bus, metrics: Metrics, ack_wait: float) -> None:
+    def __init__(self, bus: Bus, users: Users, metrics: Metrics, ack_wait: float) -> None:
         self._bus = bus
+        self._users = users
         self._metrics = metrics
         self._patience = min(0.5, ack_wait / 4)
 
@@ -80,8 +83,11 @@ class DeadLetters:
             headers[CUT] = str(len(payload))
         subject = f"{names.SUBJECT_DEAD_LETTER}.{refusal.namespace}.{_kind(message.subject)}"
         identity = f"{origin}/{meta.timestamp.timestamp()}"
+        user = _user(message.data) if refusal.namespace != UNKNOWN else None
         while True:
             try:
+                if user is not None and USER not in headers:
+                    headers[USER] = await self._users.hash_of(refusal.namespace, user)
                 await self._bus.publish(subject, payload[:room], identity, headers)
                 break
             except (Unavailable, ApiError) as error:
@@ -115,9 +121,19 @@ def readable(data: bytes) -> bytes:
         return to_json(redact(body))
     safe = redact(body) | {key: body[key] for key in IDS & body.keys() if isinstance(body[key], str)}
     if isinstance(safe.get("metadata"), dict):
-        # Whether this user opted out cannot be looked up while the letter is written, and need not be.
+        # By pseudonym it stands in the headers, where an erasure finds it.
         safe["metadata"].pop(METADATA_KEY, None)
     return to_json(safe)
+
+
+def _user(data: bytes) -> str | None:
+    try:
+        body = orjson.loads(data)
+    except orjson.JSONDecodeError:
+        return None
+    metadata = body.get("metadata") if isinstance(body, dict) else None
+    user = metadata.get(METADATA_KEY) if isinstance(metadata, dict) else None
+    return user if isinstance(user, str) and user else None
 
 
 def _kind(subject: str) -> str:

@@ -12,6 +12,7 @@ import orjson
 from learnloop_api import names
 from learnloop_api.wire.reward import Reward
 from learnloop_memory.audit.journal import note
+from learnloop_memory.erasure.tombstones import is_erased
 from learnloop_memory.errors import ApiError
 from learnloop_memory.experience.outbox import EventOutbox
 from learnloop_memory.experience.users import Users
@@ -39,7 +40,8 @@ _LOCK = "SELECT agent_id FROM trajectories WHERE namespace = $1 AND trajectory_i
 _JOIN = """
 WITH mean AS (SELECT avg(value)::float8 AS value FROM user_feedback WHERE namespace = $1 AND trajectory_id = $2)
 UPDATE trajectories t SET warehoused = false,
-    outcome_values = t.outcome_values || jsonb_build_object('feedback', mean.value)
+    outcome_values = CASE WHEN mean.value IS NULL THEN t.outcome_values - 'feedback'
+    ELSE t.outcome_values || jsonb_build_object('feedback', mean.value) END
 FROM mean WHERE t.namespace = $1 AND t.trajectory_id = $2
 """
 _JOINED = "UPDATE user_feedback SET joined = true WHERE namespace = $1 AND trajectory_id = $2 AND NOT joined"
@@ -67,7 +69,8 @@ class UserFeedback:
         self._outbox = outbox
 
     async def give(self, namespace: str, trajectory_id: str, user_id: str, value: float) -> bool:
-        """Keeps one person's opinion; a later one replaces it. False: the person opted out, nothing was kept.
+        """Keeps one person's opinion; a later one replaces it. False: the person opted out, or the episode was
+        erased; nothing was kept.
 
         Args:
             trajectory_id: may name an episode that is still on its way here.
@@ -80,6 +83,8 @@ class UserFeedback:
         async with self._db.tenant(namespace) as connection:
             user = (await self._users.hashes(connection, namespace, [user_id]))[user_id]
             if await self._users.opted_out(connection, namespace, [user]):
+                return False
+            if await is_erased(connection, namespace, trajectory_id):
                 return False
             if await connection.fetchval(_COUNT, namespace, trajectory_id, user) >= MAX_PEOPLE:
                 raise ApiError(
@@ -103,10 +108,11 @@ class UserFeedback:
             rows = await connection.fetch(_PENDING, namespace, BATCH)
         for row in rows:
             async with self._db.tenant(namespace) as connection:
-                await self._join(connection, namespace, row["trajectory_id"])
+                await self.join(connection, namespace, row["trajectory_id"])
         return len(rows)
 
-    async def _join(self, connection: Any, namespace: str, trajectory_id: str) -> None:
+    async def join(self, connection: Any, namespace: str, trajectory_id: str) -> None:
+        """Makes the mean of what people say now part of one episode, and weighs it again if it was weighed before."""
         if await connection.fetchrow(_LOCK, namespace, trajectory_id) is None:
             return
         await connection.execute(_JOINED, namespace, trajectory_id)

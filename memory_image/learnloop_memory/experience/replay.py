@@ -5,6 +5,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
+import orjson
 from nats.aio.msg import Msg
 from nats.js.api import AckPolicy, ConsumerConfig, DeliverPolicy
 
@@ -12,6 +13,7 @@ from learnloop_api import names
 from learnloop_memory.experience import dead_letters
 from learnloop_memory.experience.bus import Bus
 from learnloop_memory.experience.streams import DEAD_LETTERS
+from learnloop_memory.experience.users import METADATA_KEY
 
 BATCH = 64
 IDLE_SECONDS = 60.0
@@ -93,6 +95,15 @@ async def _one(bus: Bus, letter: Msg, report: Report, dry_run: bool, show: Calla
         report.cut += 1
     elif not dry_run:
         identity = f"replay/{sequence}/{letter.metadata.timestamp.timestamp()}"
-        await bus.publish(headers[dead_letters.SUBJECT], letter.data, identity)
+        await bus.publish(headers[dead_letters.SUBJECT], _whole(letter), identity)
         await bus.js.delete_msg(DEAD_LETTERS, sequence)
         report.replayed += 1
+
+
+def _whole(letter: Msg) -> bytes:
+    """The body, with the person it belongs to by pseudonym: a replay must not lose whose it is."""
+    user = (letter.headers or {}).get(dead_letters.USER)
+    if user is None:
+        return letter.data
+    body = orjson.loads(letter.data)
+    return orjson.dumps(body | {"metadata": {**(body.get("metadata") or {}), METADATA_KEY: user}})

@@ -3,12 +3,15 @@
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Any
 
 from pydantic_core import to_json
 
 from learnloop_api.wire.trajectory import Trajectory
+from learnloop_memory.erasure.tombstones import refused
 from learnloop_memory.experience.redact import redact, redact_text
+from learnloop_memory.experience.users import METADATA_KEY
 from learnloop_memory.store.database import Database
 
 BASELINE_EPISODES = 100
@@ -47,6 +50,8 @@ class Row:
 
     trajectory_id: str
     agent: str
+    user: str | None
+    ended_at: datetime
     episode_return: float
     columns: tuple[Any, ...]
     steps: str
@@ -73,11 +78,20 @@ def prepare(trajectory: Trajectory) -> Row:
         _json(trajectory.retrieval_ids),
         _json(redact(trajectory.metadata)),
     )
-    return Row(trajectory.trajectory_id, trajectory.agent, outcome.episode_return, columns, _json(steps))
+    whose = (trajectory.metadata.get(METADATA_KEY), trajectory.ended_at)
+    return Row(trajectory.trajectory_id, trajectory.agent, *whose, outcome.episode_return, columns, _json(steps))
 
 
-async def store(db: Database, namespace: str, rows: Sequence[Row]) -> set[str]:
-    """Stores the rows in one transaction and returns the ids that were new.
+@dataclass(frozen=True)
+class Stored:
+    """Ids that were new, and ids that may not be stored: erased, or of someone who opted out."""
+
+    new: set[str]
+    refused: set[str]
+
+
+async def store(db: Database, namespace: str, rows: Sequence[Row]) -> Stored:
+    """Stores the rows in one transaction.
 
     Raises:
         Unavailable: nothing was written.
@@ -86,8 +100,12 @@ async def store(db: Database, namespace: str, rows: Sequence[Row]) -> set[str]:
     unique = {row.trajectory_id: row for row in rows}
     # Always in the same order, so that two writers of the same ids wait for one another and never in a circle.
     ordered = [unique[key] for key in sorted(unique)]
-    agents = sorted({row.agent for row in ordered})
     async with db.tenant(namespace) as connection:
+        unwanted = await refused(connection, namespace, ordered)
+        ordered = [row for row in ordered if row.trajectory_id not in unwanted]
+        if not ordered:
+            return Stored(set(), unwanted)
+        agents = sorted({row.agent for row in ordered})
         await connection.execute(_SEE_AGENTS, namespace, agents)
         counted = {r["name"]: r["first_episodes"] for r in await connection.fetch(_READ_AGENTS, namespace, agents)}
         arrays = [list(column) for column in zip(*(row.columns for row in ordered), strict=True)]
@@ -97,7 +115,7 @@ async def store(db: Database, namespace: str, rows: Sequence[Row]) -> set[str]:
             ids, steps = [row.trajectory_id for row in fresh], [row.steps for row in fresh]
             await connection.execute(_INSERT_STEPS, namespace, ids, steps)
             await connection.execute(_COUNT, namespace, *_totals(fresh, counted))
-    return new
+    return Stored(new, unwanted)
 
 
 def _totals(rows: Sequence[Row], counted: dict[str, int]) -> tuple[list[str], list[int], list[int], list[float]]:

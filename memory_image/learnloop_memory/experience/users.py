@@ -22,15 +22,6 @@ _KEY = "SELECT key FROM user_keys WHERE namespace = $1"
 _OPTED_OUT = "SELECT user_hash FROM user_opt_outs WHERE namespace = $1 AND user_hash = ANY($2::text[])"
 _OPT_OUT = "INSERT INTO user_opt_outs (namespace, user_hash) VALUES ($1, $2) ON CONFLICT DO NOTHING"
 _OPT_IN = "DELETE FROM user_opt_outs WHERE namespace = $1 AND user_hash = $2"
-_FORGET = (
-    # Locked first: whoever is making a memory of one of them has then finished, and the next statement sees it.
-    "SELECT FROM trajectories WHERE namespace = $1 AND labels ->> 'user_id' = $2 ORDER BY seq FOR UPDATE",
-    "DELETE FROM user_feedback WHERE namespace = $1 AND user_hash = $2",
-    "DELETE FROM agent_memories m USING trajectories t WHERE m.namespace = $1 AND t.namespace = $1"
-    " AND t.labels ->> 'user_id' = $2 AND m.origin = 'trajectory/' || t.trajectory_id",
-    "DELETE FROM trajectories WHERE namespace = $1 AND labels ->> 'user_id' = $2",
-    "INSERT INTO warehouse_erasures (namespace, attribute, value) VALUES ($1, 'user_hash', $2)",
-)
 
 
 class Users:
@@ -39,14 +30,10 @@ class Users:
     def __init__(self, db: Database) -> None:
         self._db = db
 
-    async def opt_out(self, namespace: str, user_id: str) -> None:
-        """From now on nothing of this user is stored; the feedback, episodes and memories of them go at once."""
-        async with self._db.tenant(namespace) as connection:
-            user = (await self.hashes(connection, namespace, [user_id]))[user_id]
-            await connection.execute(_OPT_OUT, namespace, user)
-            for statement in _FORGET:
-                await connection.execute(statement, namespace, user)
-            await note(connection, namespace, "user.opted-out", f"user/{user}")
+    async def opt_out(self, connection: Any, namespace: str, user: str) -> None:
+        """From now on nothing of the user with this hash is stored; what was is for the caller to erase."""
+        await connection.execute(_OPT_OUT, namespace, user)
+        await note(connection, namespace, "user.opted-out", f"user/{user}")
 
     async def opt_in(self, namespace: str, user_id: str) -> None:
         """Takes the opt-out back."""
@@ -74,9 +61,23 @@ class Users:
 
     async def hashes(self, connection: Any, namespace: str, user_ids: Collection[str]) -> dict[str, str]:
         """`user:` and 128 bits of HMAC-SHA256 for each id; what is such a hash already stays."""
+        key = await self.key(connection, namespace)
+        return {user: pseudonym(key, user) for user in user_ids}
+
+    async def hash_of(self, namespace: str, user_id: str) -> str:
+        """The hash of one id.
+
+        Raises:
+            Unavailable: the namespace's key cannot be read.
+        """
+        async with self._db.tenant(namespace) as connection:
+            return pseudonym(await self.key(connection, namespace), user_id)
+
+    async def key(self, connection: Any, namespace: str) -> bytes:
+        """The namespace's key, made when there is none."""
         await connection.execute(_MAKE_KEY, namespace, os.urandom(32))
         key: bytes = await connection.fetchval(_KEY, namespace)
-        return {user: user if _HASHED.fullmatch(user) else _hash(key, user) for user in user_ids}
+        return key
 
     async def opted_out(self, connection: Any, namespace: str, hashes: Collection[str]) -> set[str]:
         """Those of these hashes that opted out."""
@@ -93,5 +94,8 @@ def _shielded(trajectory: Trajectory, hashes: Mapping[str, str], out: set[str]) 
     return trajectory.model_copy(update={"metadata": {**trajectory.metadata, METADATA_KEY: user}})
 
 
-def _hash(key: bytes, user: str) -> str:
+def pseudonym(key: bytes, user: str) -> str:
+    """`user:` and 128 bits of HMAC-SHA256; what is such a hash already stays."""
+    if _HASHED.fullmatch(user):
+        return user
     return "user:" + hmac.digest(key, user.encode("utf-8", "replace"), "sha256").hex()[:32]

@@ -35,7 +35,7 @@ _PENDING = """
 SELECT t.trajectory_id, t.episode_return, t.success, t.steps, t.outcome_values, {log} AS log
 FROM trajectories t JOIN agents a ON a.namespace = t.namespace AND a.name = t.agent_id
 WHERE t.namespace = $1 AND t.agent_id = $2 AND t.reward IS NULL AND t.received_at >= a.since
-ORDER BY t.seq LIMIT $3
+ORDER BY t.seq LIMIT $3 FOR UPDATE OF t
 """
 _HISTORY = """
 INSERT INTO reward_history (namespace, agent_id, reward_policy, reward_policy_revision, trajectory_id, components,

@@ -7,10 +7,20 @@ role `learnloop_service`, which is neither. A statement without WHERE, or a forg
 from sqlalchemy import DDL, Table, event
 from sqlmodel import SQLModel
 
-from learnloop_memory.store import audit_models, event_models, memory_models, models
+from learnloop_memory.store import audit_models, erasure_models, event_models, memory_models, models
 from learnloop_memory.store.facts import SETTING
 
-__all__ = ["APPEND_ONLY", "UNSCOPED", "audit_models", "event_models", "listen", "memory_models", "models", "policy"]
+__all__ = [
+    "APPEND_ONLY",
+    "UNSCOPED",
+    "audit_models",
+    "erasure_models",
+    "event_models",
+    "listen",
+    "memory_models",
+    "models",
+    "policy",
+]
 
 UNSCOPED = ("tenants",)
 # Beside the missing right (see migrate.prepare_role): a trigger refuses the tables' owner too.

@@ -8,7 +8,7 @@ its corrected reward, is one episode. API: https://clickhouse.com/docs/engines/t
 import asyncio
 import logging
 from collections.abc import Callable, Mapping, Sequence
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Any, TypeVar
 
 from learnloop_memory.errors import Unavailable
@@ -156,8 +156,10 @@ class ClickHouse:
         answer = await self._run(lambda client: client.query(_NAMES, parameters=given))
         return {row["seq"]: row["trajectory_id"] for row in answer.named_results()}
 
-    async def erase(self, namespace: str, column: str, value: str) -> None:
-        """Deletes every episode of a user, of an agent, or one by id. Returns when no query finds it any more.
+    async def erase(self, namespace: str, column: str, value: str, until: datetime | None = None) -> None:
+        """Deletes every episode of a user, of an agent, or one by id, received until then (None: ever).
+
+        Returns when no query finds it any more.
 
         Raises:
             Unavailable: ask again.
@@ -166,7 +168,10 @@ class ClickHouse:
         if column not in ERASABLE:
             raise ValueError(f"column={column}: one of {', '.join(ERASABLE)}")
         statement = _ERASE.replace("{column}", column)
-        given = {"namespace": namespace, "value": value}
+        given: dict[str, Any] = {"namespace": namespace, "value": value}
+        if until is not None:
+            statement += " AND received_at <= {until:DateTime64(6, 'UTC')}"
+            given["until"] = until.astimezone(UTC).strftime("%Y-%m-%d %H:%M:%S.%f")
         await self._run(lambda client: client.command(statement, parameters=given))
 
     async def close(self) -> None:

@@ -34,7 +34,7 @@ ORDER BY t.seq LIMIT $2 FOR UPDATE OF t SKIP LOCKED
 """
 _SHIPPED = "UPDATE trajectories SET warehoused = true WHERE namespace = $1 AND trajectory_id = ANY($2::text[])"
 _ERASURES = """
-SELECT id, attribute, value, asked_at < now() - make_interval(secs => $2) AS last FROM warehouse_erasures
+SELECT id, attribute, value, asked_at, asked_at < now() - make_interval(secs => $2) AS last FROM warehouse_erasures
 WHERE namespace = $1 AND (tried_at IS NULL OR asked_at < now() - make_interval(secs => $2)) ORDER BY id LIMIT 100
 """
 _TRIED = "UPDATE warehouse_erasures SET tried_at = now() WHERE namespace = $1 AND id = $2"
@@ -90,7 +90,7 @@ class Shipper:
         async with self._db.tenant(namespace) as connection:
             due = await connection.fetch(_ERASURES, namespace, AGAIN_SECONDS)
         for item in due:
-            await self._warehouse.erase(namespace, item["attribute"], item["value"])
+            await self._warehouse.erase(namespace, item["attribute"], item["value"], item["asked_at"])
             async with self._db.tenant(namespace) as connection:
                 await connection.execute(_ERASED if item["last"] else _TRIED, namespace, item["id"])
 

@@ -1,0 +1,129 @@
+"""One erasure from request to receipt."""
+
+from dataclasses import asdict, dataclass
+from datetime import datetime
+from typing import Any
+from uuid import UUID
+
+from learnloop_memory.audit.journal import actor
+from learnloop_memory.audit.sealer import Sealer
+from learnloop_memory.audit.signing import Signer
+from learnloop_memory.erasure import tombstones
+from learnloop_memory.erasure.messages import Matcher, erase_messages
+from learnloop_memory.erasure.rows import Erased, Scope, erase
+from learnloop_memory.experience.bus import Bus
+from learnloop_memory.experience.feedback import UserFeedback
+from learnloop_memory.experience.users import Users, pseudonym
+from learnloop_memory.ids import uuid7
+from learnloop_memory.memory.log import RecallLog
+from learnloop_memory.store.database import Database
+
+REMAINS = (
+    "models trained before",
+    "sums over many episodes: normalisation, ranker weights, an agent's totals",
+    "the audit chain, which names people by pseudonym only",
+)
+_DIGESTS = "SELECT digest FROM erased_trajectories WHERE namespace = $1 AND subject = $2"
+
+
+@dataclass(frozen=True)
+class Receipt:
+    """Proof of an erasure. `signature` is by Ed25519 over the canonical JSON of all fields but the last two."""
+
+    erasure_id: UUID
+    namespace: str
+    subject: str
+    erased_at: datetime
+    rows: dict[str, int]
+    messages: dict[str, int]
+    remains: list[str]
+    audit_seq: int
+    audit_hash: str
+    public_key: str | None = None
+    signature: str | None = None
+
+    def signed(self, signer: Signer | None) -> dict[str, Any]:
+        """As it is answered; unsigned where there is no key."""
+        document = {**asdict(self), "erasure_id": str(self.erasure_id)}
+        said = {name: value for name, value in document.items() if name not in ("public_key", "signature")}
+        if signer is None:
+            return document
+        return {**said, "public_key": signer.public_key.hex(), "signature": signer.sign(said).hex()}
+
+
+class Erasing:
+    """Erases rows, then messages, then says so in the audit chain."""
+
+    def __init__(
+        self,
+        db: Database,
+        bus: Bus | None,
+        users: Users,
+        feedback: UserFeedback,
+        recalls: RecallLog,
+        sealer: Sealer,
+        signer: Signer | None,
+    ) -> None:
+        self._db = db
+        self._bus = bus
+        self._users = users
+        self._feedback = feedback
+        self._recalls = recalls
+        self._sealer = sealer
+        self._signer = signer
+
+    async def erase(self, namespace: str, *, user_id: str | None = None, agent: str | None = None) -> dict[str, Any]:
+        """Erases one person, by id or pseudonym, or one agent. Again is fine: it finds what is new or was left.
+
+        Raises:
+            Unavailable: PostgreSQL does not answer; nothing was erased.
+            ApiError: 503, NATS does not: the rows are gone, and asking again erases the messages and gives the receipt.
+        """
+        scope = await self._scope(namespace, user_id, agent)
+        erased, at = await self._rows(namespace, scope)
+        messages = await self._messages(namespace, scope, at)
+        identity = uuid7()
+        detail = {"erasure_id": str(identity), "rows": erased.rows, "messages": messages}
+        action = "user.erased" if scope.user is not None else "agent.erased"
+        link = await self._sealer.append(namespace, action, scope.subject, actor.get(), detail)
+        place = (link.entry.seq, link.hash.hex())
+        receipt = Receipt(identity, namespace, scope.subject, at, erased.rows, messages, list(REMAINS), *place)
+        return receipt.signed(self._signer)
+
+    async def opt_out(self, namespace: str, user_id: str) -> None:
+        """Nothing of this person is stored from now on, and what was is erased.
+
+        Raises:
+            Unavailable, ApiError: as for `erase`; asking again does the rest.
+        """
+        scope = await self._scope(namespace, user_id, None)
+        async with self._db.tenant(namespace) as connection:
+            await tombstones.alone(connection, namespace)
+            await self._users.opt_out(connection, namespace, scope.user or "")
+        _, at = await self._rows(namespace, scope)
+        await self._messages(namespace, scope, at)
+
+    async def _scope(self, namespace: str, user_id: str | None, agent: str | None) -> Scope:
+        if user_id is None:
+            return Scope(agent=agent)
+        async with self._db.tenant(namespace) as connection:
+            return Scope(user=(await self._users.hashes(connection, namespace, [user_id]))[user_id])
+
+    async def _rows(self, namespace: str, scope: Scope) -> tuple[Erased, datetime]:
+        await self._recalls.flush()  # what is logged later could name what is gone
+        async with self._db.tenant(namespace) as connection:
+            await tombstones.alone(connection, namespace)
+            at = await tombstones.mark(connection, namespace, scope.subject)
+            erased = await erase(connection, namespace, scope)
+            for trajectory_id in sorted(erased.touched):
+                await self._feedback.join(connection, namespace, trajectory_id)
+        return erased, at
+
+    async def _messages(self, namespace: str, scope: Scope, at: datetime) -> dict[str, int]:
+        if self._bus is None:
+            return {}
+        async with self._db.tenant(namespace) as connection:
+            digests = [row["digest"] for row in await connection.fetch(_DIGESTS, namespace, scope.subject)]
+            key = await self._users.key(connection, namespace)
+        matcher = Matcher(namespace, scope, digests, at, lambda user: pseudonym(key, user))
+        return await erase_messages(self._bus, namespace, scope, matcher)

@@ -1,0 +1,91 @@
+"""What was erased is known again: by the episode's own id, and by whom it came from and when it ended."""
+
+from collections.abc import Collection, Sequence
+from datetime import datetime
+from hashlib import sha256
+from typing import Any, Protocol
+
+# Writers of episodes hold it together, an erasure holds it alone: an episode on its way is either there to be erased or
+# comes after its tombstone. A statement of its own, so that the one behind it sees what was committed meanwhile.
+_SHARE = "SELECT pg_advisory_xact_lock_shared(hashtextextended('erasure/' || $1, 0))"
+_ALONE = "SELECT pg_advisory_xact_lock(hashtextextended('erasure/' || $1, 0))"
+_REFUSED = """
+SELECT t.trajectory_id
+FROM unnest($2::text[], $3::text[], $4::text[], $5::text[], $6::timestamptz[])
+    AS t(trajectory_id, digest, agent, person, ended_at)
+WHERE EXISTS (SELECT 1 FROM erased_trajectories e WHERE e.namespace = $1 AND e.digest = t.digest)
+    OR EXISTS (SELECT 1 FROM user_opt_outs o WHERE o.namespace = $1 AND 'user/' || o.user_hash = t.person)
+    OR EXISTS (SELECT 1 FROM erasures e
+        WHERE e.namespace = $1 AND e.subject IN (t.agent, t.person) AND t.ended_at <= e.erased_at)
+"""
+_ERASED = "SELECT 1 FROM erased_trajectories WHERE namespace = $1 AND digest = $2"
+_BURY = """
+INSERT INTO erased_trajectories (namespace, digest, subject) SELECT $1, unnest($2::text[]), $3 ON CONFLICT DO NOTHING
+"""
+_MARK = """
+INSERT INTO erasures (namespace, subject) VALUES ($1, $2)
+ON CONFLICT (namespace, subject) DO UPDATE SET erased_at = clock_timestamp() RETURNING erased_at
+"""
+
+
+class Episode(Protocol):
+    """What tells whether an episode was erased."""
+
+    @property
+    def trajectory_id(self) -> str:
+        """Its own id."""
+
+    @property
+    def agent(self) -> str:
+        """Whose episode it is."""
+
+    @property
+    def user(self) -> str | None:
+        """Hash of the person it belongs to."""
+
+    @property
+    def ended_at(self) -> datetime:
+        """By the sender's clock."""
+
+
+def digest_of(namespace: str, trajectory_id: str) -> str:
+    """How an erased episode is remembered."""
+    return sha256(f"{namespace}/{trajectory_id}".encode("utf-8", "replace")).hexdigest()
+
+
+async def refused(connection: Any, namespace: str, episodes: Sequence[Episode]) -> set[str]:
+    """The ids of those that must not be stored: erased, or of someone who opted out. Until the caller's transaction
+    ends, no erasure of this namespace begins."""
+    await connection.execute(_SHARE, namespace)
+    rows = await connection.fetch(
+        _REFUSED,
+        namespace,
+        [item.trajectory_id for item in episodes],
+        [digest_of(namespace, item.trajectory_id) for item in episodes],
+        [f"agent/{item.agent}" for item in episodes],
+        [None if item.user is None else f"user/{item.user}" for item in episodes],
+        [item.ended_at for item in episodes],
+    )
+    return {row["trajectory_id"] for row in rows}
+
+
+async def is_erased(connection: Any, namespace: str, trajectory_id: str) -> bool:
+    """Was this episode erased? Until the caller's transaction ends, no erasure of this namespace begins."""
+    await connection.execute(_SHARE, namespace)
+    return bool(await connection.fetchval(_ERASED, namespace, digest_of(namespace, trajectory_id)))
+
+
+async def alone(connection: Any, namespace: str) -> None:
+    """Waits for every writer of episodes and holds off those that follow, until the transaction ends."""
+    await connection.execute(_ALONE, namespace)
+
+
+async def mark(connection: Any, namespace: str, subject: str) -> datetime:
+    """From now on nothing of this subject that ended before this instant is stored; returns the instant."""
+    at: datetime = await connection.fetchval(_MARK, namespace, subject)
+    return at
+
+
+async def bury(connection: Any, namespace: str, subject: str, trajectory_ids: Collection[str]) -> None:
+    """These episodes never come back."""
+    await connection.execute(_BURY, namespace, [digest_of(namespace, item) for item in trajectory_ids], subject)
