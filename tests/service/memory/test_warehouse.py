@@ -158,8 +158,12 @@ async def test_an_episode_goes_with_its_reward_and_again_when_people_change_it(
             return found is not None and "feedback" in found["outcome_values"]
 
         await eventually(corrected)
-        metrics = (await api.call("GET", "/metrics")).text
-        assert 'learnloop_warehouse_episodes_total{namespace="ship"} 2.0' in metrics
+
+        async def counted() -> bool:
+            metrics = (await api.call("GET", "/metrics")).text
+            return 'learnloop_warehouse_episodes_total{namespace="ship"} 2.0' in metrics
+
+        await eventually(counted)
 
 
 async def test_whoever_opts_out_leaves_the_warehouse_too(dsn: str, tmp_path: Path, engine: str) -> None:
