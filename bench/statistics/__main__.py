@@ -9,13 +9,16 @@ from collections.abc import Callable
 
 import numpy as np
 from bench.statistics.evidence import Bools, Floats
-from bench.statistics.experiments import false_winners, right_winners
-from bench.statistics.exploration import SEQUENTIAL, THRESHOLD, explore, explore_sabotaged
+from bench.statistics.experiments import false_winners, guarded_winners, right_winners
+from bench.statistics.exploration import explore, explore_sabotaged
+from bench.statistics.graph_world import SEQUENTIAL, THRESHOLD
 from bench.statistics.gross import difference as alarm_difference
 from bench.statistics.gross import false_rollbacks, requests_until_right
 from bench.statistics.rollouts import ALPHA, PER_SECOND, Draw, Outcome, agreement, simulate, successes
 from bench.statistics.simulator import walk_on_all_cores, walk_sabotaged
 from bench.statistics.streams import REQUESTS, STEP, TOGETHER, drifting, prompt_requests, returns
+
+from learnloop_api.kinds.experiment import Experiment
 
 Figures = dict[str, object]
 RATES = (0.5, 0.8, 0.9, 0.95, 0.99)
@@ -190,6 +193,27 @@ def experiments() -> Figures:
     return figures
 
 
+def guarded_experiments() -> Figures:
+    """A better arm exactly at its guardrail's edge, which no guardrail may call fine; one that breaks it beside one
+    that keeps it; and what a guardrail costs a better arm that keeps it."""
+    arms = [
+        {"name": f"arm-{size}", "uri": f"uniform://discrete/{size}?observations=4", "weight": 30} for size in (2, 3)
+    ]
+    calm = {"name": "calm", "type": "errors", "maxDrop": 0.05}
+    asked = Experiment.model_validate({"arms": arms, "guardrails": [calm], "alpha": EXPERIMENT_ALPHA})
+    one = asked.model_copy(update={"arms": asked.arms[:1]})
+    edge, _ = guarded_winners([0.7, 0.8], [0.95, 0.90], one, EXPERIMENTS, EXPERIMENT_EPISODES)
+    broken, _ = guarded_winners([0.7, 0.9, 0.8], [0.95, 0.80, 0.95], asked, EXPERIMENTS // 5, EXPERIMENT_EPISODES)
+    kept, median = guarded_winners([0.7, 0.8], [0.95, 0.95], one, EXPERIMENTS // 5, EXPERIMENT_EPISODES)
+    return {
+        "experiment_guarded_wrong_winner_rate_at_the_edge": round(edge[1], 5),
+        "experiment_guarded_arm_that_breaks_it_wins_rate": round(broken[1], 5),
+        "experiment_guarded_next_best_wins_rate": round(broken[2], 5),
+        "experiment_guarded_right_winner_rate": round(kept[1], 5),
+        "experiment_guarded_median_episodes": median,
+    }
+
+
 def _arms(canary: float, stable: float, max_drop: float, seconds: int, draw: Draw = successes) -> Outcome:
     arms = np.full(OTHERS, canary), np.full(OTHERS, stable)
     return simulate(*arms, max_drop=max_drop, seconds=seconds, seed=round(canary * 1000), draw=draw)
@@ -216,6 +240,8 @@ GOALS: tuple[tuple[str, float, float], ...] = (
     ("drop_power", 0.95, 1.0),
     ("experiment_2_arms_false_winner_rate", 0.0, EXPERIMENT_ALPHA),
     ("experiment_4_arms_false_winner_rate", 0.0, EXPERIMENT_ALPHA),
+    ("experiment_guarded_wrong_winner_rate_at_the_edge", 0.0, EXPERIMENT_ALPHA),
+    ("experiment_guarded_arm_that_breaks_it_wins_rate", 0.0, EXPERIMENT_ALPHA),
     ("false_passes", 0.0, 0.0),
     ("explored_broken_promises_sequential", 0.0, 0.0),
     ("explored_broken_promises_threshold", 0.0, 0.0),
@@ -245,6 +271,7 @@ def main() -> int:
         fast_lane,
         other_streams,
         experiments,
+        guarded_experiments,
         simulation,
         exploration,
     )

@@ -35,6 +35,7 @@ class ExperimentCluster(Cluster):
             "onWinner": "promote",
         } | more
         self.errors: dict[str, float] = {}
+        self.success: dict[str, float] = {}
         self.per_second, self.indexed = 20, 0
         self.counted: dict[str, tuple[list[datetime], list[float]]] = {}
 
@@ -61,7 +62,8 @@ class ExperimentCluster(Cluster):
             return ArmEvidence(seen_at=self.now)
         errors = self.errors.get(self.model_of(revision), 0.0)
         mean = (sums[last] - sums[first]) / (last - first)
-        return ArmEvidence(last - first, mean, 1.0, errors, seen_at=self.now)
+        success = self.success.get(self.model_of(revision), 1.0)
+        return ArmEvidence(last - first, mean, success, errors, seen_at=self.now)
 
     def run(self, seconds: int) -> None:
         """Look every five seconds."""
@@ -119,7 +121,8 @@ class ExperimentCluster(Cluster):
         others = [arm for arm in arms if arm["name"] != winner["name"]]
         assert all(arm["standing"] != "playing" for arm in others)
         assert arms[0]["standing"] == "beaten", "stable was never beaten"
-        enough = bar(len(arms), self.experiment.get("alpha", 0.05))
-        assert max(arm["logBetter"][0] for arm in arms[1:]) >= enough
+        alpha = self.experiment.get("alpha", 0.05) / (2 if self.experiment.get("guardrails") else 1)
+        assert max(arm["logBetter"][0] for arm in arms[1:]) >= bar(len(arms), alpha)
+        assert all(item["standing"] == "holds" for item in winner.get("guardrails", ())), "a guardrail was not proven"
         assert winner["episodes"] >= self.experiment["minEpisodes"]
         self.promotions.append(revision)

@@ -11,6 +11,7 @@ from learnloop_api.kinds.rules import Rule
 STABLE_FLOOR = 5
 """Percent of new episodes that stable keeps: it is one of the arms."""
 MOST_ARMS = 7
+MOST_GUARDRAILS = 4
 
 
 class ExperimentArm(Resource):
@@ -50,6 +51,28 @@ class ExperimentMetric(Resource):
     return_range: ReturnRange | None = Field(default=None, description="Where returns lie; required with type return.")
 
 
+class ExperimentGuardrail(ExperimentMetric):
+    """What the winner must not pay with: no arm wins before it is proven not to be worse than stable by maxDrop."""
+
+    cel_rules: ClassVar[tuple[Rule, ...]] = (
+        *ExperimentMetric.cel_rules,
+        Rule(
+            "self.maxDrop < (has(self.returnRange) ? self.returnRange.highest - self.returnRange.lowest : 1.0)",
+            "maxDrop tolerates every loss there can be: make it less than 1, or than the width of returnRange",
+            ".maxDrop",
+        ),
+    )
+
+    name: ObjectName = Field(description="What verdicts call it; unique.")
+    max_drop: float = Field(
+        gt=0,
+        description=(
+            "The loss against stable that would matter: share of episodes for success, rise of that share for errors, "
+            "in its own unit for return. Half of it takes about four times the episodes."
+        ),
+    )
+
+
 class Experiment(Resource):
     """2 to 8 arms, stable among them, with a fixed split; it ends with a winner or without one, but it ends."""
 
@@ -78,12 +101,22 @@ class Experiment(Resource):
         description="The challengers; stable takes part with what their weights leave.",
     )
     metric: ExperimentMetric = Field(default_factory=ExperimentMetric, description="What is compared.")
+    guardrails: list[ExperimentGuardrail] = Field(
+        default_factory=list,
+        max_length=MOST_GUARDRAILS,
+        json_schema_extra={"listType": "map", "listMapKeys": ["name"]},
+        description=(
+            "What must not get worse while metric decides. An arm proven worse than stable by more than maxDrop is "
+            "withdrawn; one that is not proven to be within it beats nobody."
+        ),
+    )
     alpha: float = Field(
         default=0.05,
         ge=1e-6,
         le=0.2,
         description=(
-            "Chance of naming an arm the winner that is not better than all others, over all arms and looks together."
+            "Chance of naming an arm the winner that is not better than all others, or breaks a guardrail, over all "
+            "arms and looks together. With guardrails, half of it is theirs."
         ),
     )
     min_episodes: int = Field(
@@ -102,6 +135,24 @@ class Experiment(Resource):
             "annotation learnloop.dev/promote: <revision>. Either way spec.model stays as it is: set it to the winner "
             "to keep it when the experiment is removed."
         ),
+    )
+
+
+class ExperimentGuardrailStatus(Resource):
+    """What one guardrail has shown of one arm. What decides is in the logarithms; the rest is for people."""
+
+    name: ShortText = Field(description="Its name in spec.experiment.guardrails.")
+    standing: Literal["unproven", "holds", "broken"] = Field(
+        description="holds: proven not worse than stable by maxDrop; broken: proven worse by more; unproven: neither."
+    )
+    mean: float | None = Field(default=None, description="Mean of the metric, in its own unit.")
+    log_fine: float = Field(default=0.0, description="Logarithm of the e-value of `not worse by maxDrop`.")
+    log_worse: float = Field(default=0.0, description="Logarithm of the e-value of `worse by more than maxDrop`.")
+    judged: Annotated[list[float], Field(max_length=2)] | None = Field(
+        default=None, description="Episodes compared and the sum of their values, 0 to 1."
+    )
+    seen: Annotated[list[float], Field(max_length=2)] | None = Field(
+        default=None, description="The same counted by the source at the last look."
     )
 
 
@@ -134,6 +185,12 @@ class ExperimentArmStatus(Resource):
     )
     seen: Annotated[list[float], Field(max_length=2)] | None = Field(
         default=None, description="The same counted by the source at the last look."
+    )
+    guardrails: list[ExperimentGuardrailStatus] | None = Field(
+        default=None,
+        max_length=MOST_GUARDRAILS,
+        json_schema_extra={"listType": "map", "listMapKeys": ["name"]},
+        description="What each guardrail has shown of it; of stable only what the others are compared with.",
     )
 
 

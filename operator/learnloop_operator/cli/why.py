@@ -95,6 +95,9 @@ def _experiment(status: Object) -> str:
         better = f"P(better than stable) {arm['chanceBetter']:.4f}" if arm.get("chanceBetter") is not None else ""
         said = "; ".join(filter(None, [shown, better, arm["standing"], arm.get("message")]))
         lines.append(f"  {arm['name']} {arm['revision']} {arm['weight']} %: {said}")
+        for guardrail in arm.get("guardrails") or () if arm["name"] != "stable" else ():
+            mean = f" at {guardrail['mean']:g}" if guardrail.get("mean") is not None else ""
+            lines.append(f"    guardrail {guardrail['name']}: {guardrail['standing']}{mean}")
     return "\n".join(lines)
 
 

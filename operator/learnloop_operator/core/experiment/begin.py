@@ -4,6 +4,7 @@ from dataclasses import replace
 
 from learnloop_api.kinds.experiment import Experiment
 from learnloop_operator.core.artifacts import foreign
+from learnloop_operator.core.experiment.guardrails import Guard
 from learnloop_operator.core.experiment.race import fresh
 from learnloop_operator.core.experiment.state import STABLE, Player, Trial, id_of
 from learnloop_operator.core.rollout import reasons
@@ -39,7 +40,10 @@ def begin(snapshot: Snapshot, state: State, stable: Arm, asked: Experiment) -> M
     trial = Trial(
         id_of(asked),
         "Starting",
-        tuple(replace(player, tally=tally) for player, tally in zip((first, *players), tallies, strict=True)),
+        tuple(
+            replace(player, tally=tally, guards=(Guard(),) * len(asked.guardrails))
+            for player, tally in zip((first, *players), tallies, strict=True)
+        ),
         started_at=stamp(snapshot.now),
         message=sentence,
     )

@@ -1,18 +1,19 @@
 """One look at an experiment: arms that break their bars or are proven worse leave, the last one in the race has won.
 
-No arm is promoted without evidence against every other one, and every experiment ends: with a winner, with stable left
+No arm is promoted without evidence against every other one that is left, nor before it is proven to keep every
+guardrail, and every experiment ends: with a winner, with stable left
 alone, or at maxEpisodes or maxSeconds without either.
 """
 
 from dataclasses import replace
 
 from learnloop_api.kinds.experiment import Experiment
-from learnloop_operator.core.experiment import race
+from learnloop_operator.core.experiment import guardrails, race
 from learnloop_operator.core.experiment.begin import unready
 from learnloop_operator.core.experiment.finish import finish, promote, won
 from learnloop_operator.core.experiment.measure import breach, counts
 from learnloop_operator.core.experiment.state import STABLE, Player, Trial, id_of
-from learnloop_operator.core.experiment.told import standings
+from learnloop_operator.core.experiment.told import broken_guardrail, standings
 from learnloop_operator.core.rollout import reasons
 from learnloop_operator.core.rollout.capacity import hopeless, world
 from learnloop_operator.core.rollout.fast_lane import gross_breach
@@ -55,8 +56,9 @@ def _starting(snapshot: Snapshot, state: State, trial: Trial, left: tuple[str, .
 def _judged(snapshot: Snapshot, state: State, asked: Experiment, trial: Trial, left: tuple[str, ...]) -> Move:
     if not trial.challengers():
         return _none_left(snapshot, state, trial, left)
+    trial = _back_in_race(asked, trial)
     racing = _racing(trial)
-    if trial.phase == "Won" or len(racing) == 1:
+    if trial.phase == "Won" or (len(racing) == 1 and _fit(asked, trial, next(iter(racing)))):
         best = trial.players[next(iter(racing))]
         trial = trial if trial.phase == "Won" else won(snapshot, asked, trial, best)
         return promote(snapshot, state, asked, trial, best) or _waiting(state, trial, left)
@@ -113,16 +115,54 @@ def _looked(snapshot: Snapshot, asked: Experiment, trial: Trial) -> tuple[Trial,
             said.append(f"{player.name} withdrawn: {why}")
     if trial.phase != "Running":
         return trial, tuple(said)
+    trial, broken = _guarded(snapshot, asked, trial)
+    said += broken
     seen = tuple(counts(snapshot, asked.metric, player) for player in trial.players)
     tallies = race.look(tuple(player.tally for player in trial.players), seen)
     players = [replace(player, tally=tally) for player, tally in zip(trial.players, tallies, strict=True)]
     trial = replace(trial, players=tuple(players))
-    enough = race.bar(len(players), asked.alpha)
-    for loser, winner in race.beaten_by(tallies, _racing(trial), enough, asked.min_episodes).items():
+    enough, fit = _enough(asked, trial), frozenset(index for index in range(len(players)) if _fit(asked, trial, index))
+    for loser, winner in race.beaten_by(tallies, _racing(trial), enough, asked.min_episodes, fit).items():
         why = f"beaten by {players[winner].name}"
         trial = trial.with_player(loser, trial.players[loser].out("beaten", why, snapshot.now))
         said.append(f"{players[loser].name} {why}")
     return trial, tuple(said)
+
+
+def _guarded(snapshot: Snapshot, asked: Experiment, trial: Trial) -> tuple[Trial, list[str]]:
+    """The experiment after its guardrails have taken this look, without the arms that break one."""
+    bar, said = guardrails.bars(asked), []
+    for place, guardrail in enumerate(asked.guardrails):
+        seen = tuple(counts(snapshot, guardrail, player) for player in trial.players)
+        known = tuple(player.guards[place] for player in trial.players)
+        for index, guard in enumerate(guardrails.look(known, seen, guardrails.drop_of(guardrail), bar)):
+            player = trial.players[index]
+            guards = (*player.guards[:place], guard, *player.guards[place + 1 :])
+            trial = trial.with_player(index, replace(player, guards=guards))
+            if index and player.standing == "playing" and guardrails.standing(guard, bar) == "broken":
+                why = broken_guardrail(guardrail, place, trial, index)
+                trial = trial.with_player(index, trial.players[index].out("withdrawn", why, snapshot.now))
+                said.append(f"{player.name} withdrawn: {why}")
+    return trial, said
+
+
+def _fit(asked: Experiment, trial: Trial, index: int) -> bool:
+    """Whether the arm may beat another: stable may, and an arm that is proven to keep every guardrail."""
+    bar = guardrails.bars(asked)
+    return not index or all(guardrails.standing(guard, bar) == "holds" for guard in trial.players[index].guards)
+
+
+def _enough(asked: Experiment, trial: Trial) -> float:
+    return race.bar(len(trial.players), guardrails.share_of_alpha(asked))
+
+
+def _back_in_race(asked: Experiment, trial: Trial) -> Trial:
+    """Stable races again when no arm is left that is proven better: the one that beat it has been withdrawn."""
+    tallies, enough = tuple(player.tally for player in trial.players), _enough(asked, trial)
+    stable, racing = trial.players[0], _racing(trial)
+    if stable.standing != "beaten" or any(race.proven(tallies, index, 0, enough) for index in racing):
+        return trial
+    return trial.with_player(0, replace(stable, standing="playing", message=""))
 
 
 def _departed(snapshot: Snapshot, state: State, trial: Trial) -> tuple[Trial, tuple[str, ...]]:

@@ -11,7 +11,9 @@ to be beaten: 2 (K-1) such claims.
 """
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import Protocol
 
 from learnloop_operator.core.sequential.betting import NONE, Counts, log_e
 from learnloop_operator.core.sequential.comparison import JITTER, Pair, expected
@@ -33,6 +35,20 @@ class Tally:
     """Log e-values of "better than" each arm."""
 
 
+class Known(Protocol):
+    """What batches are taken from: outcomes judged so far, and what the source had counted then."""
+
+    @property
+    def judged(self) -> Counts: ...
+
+    @property
+    def seen(self) -> Counts | None: ...
+
+
+Batch = dict[int, Counts]
+"""New outcomes by arm."""
+
+
 def fresh(arms: int) -> tuple[Tally, ...]:
     """Nothing known of any arm."""
     return tuple(Tally(better=(0.0,) * arms) for _ in range(arms))
@@ -44,41 +60,66 @@ def bar(arms: int, alpha: float) -> float:
 
 
 def look(tallies: tuple[Tally, ...], seen: tuple[Counts | None, ...]) -> tuple[Tally, ...]:
-    """The tallies after a look at counters that now read `seen`; None for arms that are out.
-
-    Impossible counters and too few new episodes leave everything as it is; a counter that fell, or an arm that has not
-    been looked at, is a new beginning for all. Bets are made with what was known before the batch.
-    """
-    here = [index for index, counts in enumerate(seen) if counts is not None]
-    now = {index: counts for index, counts in enumerate(seen) if counts is not None}
-    if any(not counts.possible for counts in now.values()) or len(here) < 2:
+    """The tallies after a look at counters that now read `seen`; None for arms that are out. Bets are made with what
+    was known before the batch."""
+    batch = new_batch(tallies, seen)
+    if batch is None:
         return tallies
-    if any(_begins_anew(tallies[index], now[index]) for index in here):
+    if not batch:
         return tuple(replace(tally, seen=seen[index]) for index, tally in enumerate(tallies))
-    batch = {index: now[index].minus(tallies[index].seen or NONE) for index in here}
-    if any(not counts.possible for counts in batch.values()):
-        return tallies
-    known = sum(tallies[index].judged.n for index in here)
-    if sum(counts.n for counts in batch.values()) < max(BATCH * len(here), GROWTH * known):
-        return tallies
     return tuple(_bet(tallies, batch, index) if index in batch else tally for index, tally in enumerate(tallies))
 
 
-def beaten_by(tallies: tuple[Tally, ...], racing: frozenset[int], enough: float, least: float) -> dict[int, int]:
+def new_batch(known: Sequence[Known], seen: tuple[Counts | None, ...]) -> Batch | None:
+    """What the arms have played since the last look. None: leave everything as it is, for counters are impossible or
+    too little is new. Empty: a counter fell, or an arm has not been looked at, and all begin anew."""
+    now = {index: counts for index, counts in enumerate(seen) if counts is not None}
+    if any(not counts.possible for counts in now.values()) or len(now) < 2:
+        return None
+    if any(_begins_anew(known[index], counts) for index, counts in now.items()):
+        return {}
+    batch = {index: counts.minus(known[index].seen or NONE) for index, counts in now.items()}
+    if any(not counts.possible for counts in batch.values()):
+        return None
+    before = sum(known[index].judged.n for index in now)
+    enough = sum(counts.n for counts in batch.values()) >= max(BATCH * len(now), GROWTH * before)
+    return batch if enough else None
+
+
+def beaten_by(
+    tallies: tuple[Tally, ...],
+    racing: frozenset[int],
+    enough: float,
+    least: float,
+    fit: frozenset[int] | None = None,
+) -> dict[int, int]:
     """Arms of the race that are proven worse, each with the arm that is proven better by most.
 
-    `enough` is the bar, `least` the episodes both arms must have.
+    `enough` is the bar, `least` the episodes both arms must have, `fit` the arms that may beat another, which are all
+    when left out.
     """
     ripe = sorted(index for index in racing if tallies[index].judged.n >= least)
+    able = [index for index in ripe if fit is None or index in fit]
     found: dict[int, int] = {}
     for loser in ripe:
-        stronger = [index for index in ripe if index != loser and tallies[index].better[loser] >= enough]
+        stronger = [index for index in able if index != loser and tallies[index].better[loser] >= enough]
         if stronger:
             found[loser] = max(stronger, key=lambda index: tallies[index].better[loser])
     return found
 
 
-def _bet(tallies: tuple[Tally, ...], batch: dict[int, Counts], mine: int) -> Tally:
+def proven(tallies: tuple[Tally, ...], best: int, worst: int, enough: float) -> bool:
+    """Whether `best` is proven better than `worst`, itself or by way of arms in between."""
+    reached, waiting = {best}, [best]
+    while waiting:
+        here = waiting.pop()
+        onward = {index for index, log in enumerate(tallies[here].better) if log >= enough} - reached
+        reached |= onward
+        waiting.extend(onward)
+    return worst in reached
+
+
+def _bet(tallies: tuple[Tally, ...], batch: Batch, mine: int) -> Tally:
     tally = tallies[mine]
     better = list(tally.better)
     for other, theirs in batch.items():
@@ -89,5 +130,5 @@ def _bet(tallies: tuple[Tally, ...], batch: dict[int, Counts], mine: int) -> Tal
     return Tally(tally.judged.plus(batch[mine]), seen, tuple(better))
 
 
-def _begins_anew(tally: Tally, now: Counts) -> bool:
+def _begins_anew(tally: Known, now: Counts) -> bool:
     return tally.seen is None or now.n < tally.seen.n - JITTER

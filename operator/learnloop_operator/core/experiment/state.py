@@ -2,11 +2,19 @@
 
 import hashlib
 import json
+import math
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Literal
 
-from learnloop_api.kinds.experiment import Experiment, ExperimentArmStatus, ExperimentMetric, ExperimentStatus
+from learnloop_api.kinds.experiment import (
+    Experiment,
+    ExperimentArmStatus,
+    ExperimentGuardrailStatus,
+    ExperimentMetric,
+    ExperimentStatus,
+)
+from learnloop_operator.core.experiment.guardrails import Guard, bars, share_of_alpha, standing
 from learnloop_operator.core.experiment.race import Tally, fresh
 from learnloop_operator.core.rollout.world import ArmWorld, Model
 from learnloop_operator.core.sequential.betting import Counts
@@ -31,6 +39,8 @@ class Player:
     since: str = ""
     message: str = ""
     tally: Tally = field(default_factory=Tally)
+    guards: tuple[Guard, ...] = ()
+    """One for each guardrail, in their order."""
 
     def out(self, standing: Standing, why: str, now: datetime) -> "Player":
         """The same arm, out of the race."""
@@ -78,7 +88,8 @@ class Trial:
 
 def id_of(experiment: Experiment) -> str:
     """First 8 hex digits of the SHA-256 over the canonical JSON of the experiment."""
-    body = json.dumps(experiment.to_kube(), sort_keys=True, separators=(",", ":"))
+    said = {name: value for name, value in experiment.to_kube().items() if value != []}
+    body = json.dumps(said, sort_keys=True, separators=(",", ":"))
     return hashlib.sha256(body.encode()).hexdigest()[:8]
 
 
@@ -104,13 +115,18 @@ def save(trial: Trial | None, experiment: Experiment | None) -> ExperimentStatus
     """The experiment as the status keeps it; one whose spec is gone is forgotten."""
     if trial is None:
         return None
-    metric, alpha = (experiment.metric, experiment.alpha) if experiment else (ExperimentMetric(), 0.05)
+    metric, alpha = (experiment.metric, share_of_alpha(experiment)) if experiment else (ExperimentMetric(), 0.05)
     return ExperimentStatus(
         id=trial.id,
         phase=trial.phase,
         started_at=trial.started_at,
         finished_at=trial.finished_at,
-        arms=[_arm(player, metric, alpha / max(1, len(trial.players))) for player in trial.players],
+        arms=[
+            _arm(player, metric, alpha / max(1, len(trial.players))).model_copy(
+                update={"guardrails": _guards(player, experiment)}
+            )
+            for player in trial.players
+        ],
         winner=trial.winner,
         promoted_over=trial.promoted_over,
         approved_by=trial.approved_by,
@@ -150,13 +166,40 @@ def _arm(player: Player, metric: ExperimentMetric, alpha: float) -> ExperimentAr
     )
 
 
+def _guards(player: Player, experiment: Experiment | None) -> list[ExperimentGuardrailStatus] | None:
+    if experiment is None or not experiment.guardrails:
+        return None
+    bar = bars(experiment)
+    return [
+        ExperimentGuardrailStatus(
+            name=asked.name,
+            standing=standing(guard, bar) if player.name != STABLE else "holds",
+            mean=round(in_unit(asked, guard.judged.total / guard.judged.n), 4) if guard.judged.n > 0.0 else None,
+            log_fine=guard.fine,
+            log_worse=guard.worse,
+            judged=[guard.judged.n, guard.judged.total],
+            seen=[guard.seen.n, guard.seen.total] if guard.seen else None,
+        )
+        for asked, guard in zip(experiment.guardrails, player.guards, strict=False)
+    ]
+
+
+def _guard(status: ExperimentGuardrailStatus) -> Guard:
+    judged = _counts(status.judged)
+    if judged is None or not all(map(math.isfinite, (status.log_fine, status.log_worse))):
+        return Guard()
+    return Guard(judged, _counts(status.seen), status.log_fine, status.log_worse)
+
+
 def _player(arm: ExperimentArmStatus, size: int) -> Player:
     model = Model(arm.revision, arm.uri, arm.sha256)
     judged, seen = _counts(arm.judged), _counts(arm.seen)
     tally = fresh(size)[0]
     if judged and arm.log_better is not None and len(arm.log_better) == size:
         tally = Tally(judged, seen, tuple(arm.log_better))
-    return Player(arm.name, model, arm.weight, arm.standing, arm.ready, arm.since or "", arm.message or "", tally)
+    guards = tuple(_guard(item) for item in arm.guardrails or ())
+    since, message = arm.since or "", arm.message or ""
+    return Player(arm.name, model, arm.weight, arm.standing, arm.ready, since, message, tally, guards)
 
 
 def _counts(numbers: list[float] | None) -> Counts | None:

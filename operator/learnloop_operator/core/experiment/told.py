@@ -1,6 +1,7 @@
 """An experiment in one sentence."""
 
-from learnloop_api.kinds.experiment import Experiment
+from learnloop_api.kinds.experiment import Experiment, ExperimentGuardrail
+from learnloop_operator.core.experiment.guardrails import bars, share_of_alpha, standing
 from learnloop_operator.core.experiment.state import Player, Trial, in_unit
 from learnloop_operator.core.rollout.evidence import number
 from learnloop_operator.core.sequential.interval import mean_interval
@@ -10,9 +11,34 @@ NOUN = {"success": "success rate", "return": "return", "errors": "error rate"}
 
 def standings(asked: Experiment, trial: Trial) -> str:
     """`success rate of b 71 % …`: every arm with its mean and its confidence sequence, the best first."""
-    alpha = asked.alpha / max(1, len(trial.players))
+    alpha = share_of_alpha(asked) / max(1, len(trial.players))
     order = sorted(trial.players, key=lambda player: -_mean(player))
-    return f"{NOUN[asked.metric.type]}: " + ", ".join(_one(asked, player, alpha) for player in order)
+    said = f"{NOUN[asked.metric.type]}: " + ", ".join(_one(asked, player, alpha) for player in order)
+    return f"{said}{_guardrails(asked, trial)}"
+
+
+def broken_guardrail(guardrail: ExperimentGuardrail, place: int, trial: Trial, index: int) -> str:
+    """`guardrail calm: error rate of a 0.2 vs 0.03 of stable over 212 episodes, worse by more than 0.02`."""
+    player, judged, base = trial.players[index], *(trial.players[arm].guards[place].judged for arm in (index, 0))
+    value, other = (in_unit(guardrail, counts.total / counts.n) for counts in (judged, base))
+    numbers = f"{NOUN[guardrail.type]} of {player.name} {number(value)} vs {number(other)} of stable"
+    limit = f"worse by more than {number(guardrail.max_drop)}"
+    return f"guardrail {guardrail.name}: {numbers} over {int(judged.n)} episodes, {limit}"
+
+
+def _guardrails(asked: Experiment, trial: Trial) -> str:
+    """What is not proven yet of the arms that still play; "" without guardrails."""
+    bar, open_ones = bars(asked), []
+    for player in trial.players[1:]:
+        if player.standing == "playing":
+            open_ones += [
+                f"{guardrail.name} of {player.name}"
+                for guardrail, guard in zip(asked.guardrails, player.guards, strict=False)
+                if standing(guard, bar) == "unproven"
+            ]
+    if not asked.guardrails:
+        return ""
+    return f"; guardrails unproven: {', '.join(open_ones)}" if open_ones else "; every guardrail holds"
 
 
 def _one(asked: Experiment, player: Player, alpha: float) -> str:

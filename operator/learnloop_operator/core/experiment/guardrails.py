@@ -1,0 +1,79 @@
+"""Guardrails: is an arm certainly not worse than stable by maxDrop, or is it certainly worse by more?
+
+For each challenger and guardrail two e-processes bet on the same batches (sequential.betting), against "worse than
+stable by maxDrop or more" (`fine`) and against "worse by at most maxDrop" (`worse`). One may be proven, not both.
+
+Error budget: half of the experiment's alpha. A winner that breaks a guardrail must have been proven fine on the very
+one it breaks: with K-1 challengers each proof has alpha / (2 (K-1)), however many guardrails there are
+(intersection-union). An arm that keeps all of its guardrails is withdrawn if one of (K-1) G claims errs: each has
+alpha / (2 (K-1) G), by the union bound. Both hold however often one looks.
+"""
+
+import math
+from dataclasses import dataclass, replace
+
+from learnloop_api.kinds.experiment import Experiment, ExperimentGuardrail
+from learnloop_operator.core.experiment.race import Batch, new_batch
+from learnloop_operator.core.sequential.betting import NONE, Counts, log_e
+from learnloop_operator.core.sequential.comparison import CREDIT, Bars, Pair, expected
+
+
+@dataclass(frozen=True, slots=True)
+class Guard:
+    """What is known of one arm and one guardrail; outcomes lie in 0..1, higher is better."""
+
+    judged: Counts = NONE
+    seen: Counts | None = None
+    """What the source had counted at the last look that took anything over; None: the next look begins anew."""
+    fine: float = 0.0
+    """Log e-value of "not worse than stable by maxDrop"; stable's own stay 0."""
+    worse: float = 0.0
+    """Log e-value of "worse than stable by more"."""
+
+
+def bars(asked: Experiment) -> Bars:
+    """Log e-values at which a guardrail holds and is broken, as the module's head derives them."""
+    challengers, half = len(asked.arms), asked.alpha / 2.0
+    return Bars(math.log(challengers * max(1, len(asked.guardrails)) / half), math.log(challengers / half))
+
+
+def share_of_alpha(asked: Experiment) -> float:
+    """What is left of alpha for the comparison by spec.experiment.metric."""
+    return asked.alpha / 2.0 if asked.guardrails else asked.alpha
+
+
+def drop_of(guardrail: ExperimentGuardrail) -> float:
+    """maxDrop on the scale 0..1."""
+    where = guardrail.return_range
+    return guardrail.max_drop / (where.highest - where.lowest if where else 1.0)
+
+
+def look(guards: tuple[Guard, ...], seen: tuple[Counts | None, ...], drop: float, bar: Bars) -> tuple[Guard, ...]:
+    """All arms' guards, stable's first, after a look at counters that now read `seen`; None for arms that are out.
+
+    Bets are made with what was known before the batch. What speaks for an arm beyond its bar is given away, so that
+    an arm that turns bad late is not covered by its past.
+    """
+    batch = new_batch(guards, seen)
+    if batch is None:
+        return guards
+    if not batch:
+        return tuple(replace(guard, seen=counts) for guard, counts in zip(guards, seen, strict=True))
+    return tuple(_bet(guards, batch, index, drop, bar) if index in batch else g for index, g in enumerate(guards))
+
+
+def _bet(guards: tuple[Guard, ...], batch: Batch, index: int, drop: float, bar: Bars) -> Guard:
+    guard, mine, base = guards[index], batch[index], batch.get(0, NONE)
+    fine, worse = guard.fine, guard.worse
+    if index:
+        arm, stable = expected(Pair(guard.judged, guards[0].judged))
+        fine = min(fine + log_e(mine, base, arm, stable, -drop), bar.fine + CREDIT)
+        worse += log_e(base, mine, stable, arm, drop)
+    return Guard(guard.judged.plus(mine), (guard.seen or NONE).plus(mine), fine, worse)
+
+
+def standing(guard: Guard, bar: Bars) -> str:
+    """`holds`, `broken` or `unproven`."""
+    if guard.worse >= bar.worse:
+        return "broken"
+    return "holds" if guard.fine >= bar.fine else "unproven"
