@@ -69,7 +69,7 @@ def held_out_return(environment: str, side: Side, steps: int, seed: int, episode
     algorithm = train(environment, side, steps, seed)
     world = algorithm.environment
     continuous = world.bounds is not None
-    body = graph(algorithm, side.algorithm, {}, None)
+    body = graph(algorithm.network.exported(), side.algorithm, {}, world.bounds, None)
     policy = OnnxPolicy(body, world.observations, world.actions, continuous=continuous)
     returns, _ = play(environment, policy, seed, episodes, lambda done: None)
     return float(returns.mean())

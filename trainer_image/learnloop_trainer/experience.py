@@ -17,6 +17,7 @@ from learnloop_api.wire.trajectory import Step, Trajectory
 from learnloop_trainer.baseline import fetch
 from learnloop_trainer.containers import pack, unpack
 from learnloop_trainer.environments import VectorEnvironment
+from learnloop_trainer.environments.action_spaces import ActionSpace
 from learnloop_trainer.errors import ConfigError
 from learnloop_trainer.groups import Group
 from learnloop_trainer.order import Order
@@ -88,9 +89,8 @@ def fitting(episodes: Iterable[Sequence[Step]], environment: VectorEnvironment, 
     done = [step.action for step in kept]
     if environment.bounds is None:
         return Recording(observation, np.asarray(done, dtype=np.int64), *rest)
-    bounds = environment.bounds
-    scaled = (np.asarray(done, dtype=np.float32) - bounds.centre) / bounds.reach
-    return Recording(observation, np.clip(scaled, -1.0, 1.0).astype(np.float32), *rest)
+    space = ActionSpace.of(environment)
+    return Recording(observation, space.normalise(space.project(np.asarray(done, dtype=np.float32))), *rest)
 
 
 def _fits(step: Step, environment: VectorEnvironment) -> bool:
@@ -100,7 +100,7 @@ def _fits(step: Step, environment: VectorEnvironment) -> bool:
     if not np.isfinite(np.asarray(seen, dtype=np.float32)).all():
         return False
     if environment.bounds is None:
-        return isinstance(done, int) and 0 <= done < environment.actions
+        return isinstance(done, int) and bool(ActionSpace.of(environment).validate(np.asarray([done]))[0])
     return isinstance(done, list) and len(done) == environment.actions and bool(np.isfinite(done).all())
 
 

@@ -10,8 +10,8 @@ from learnloop_trainer.algorithms import Occasion, learner
 from learnloop_trainer.checkpoints import Saver, Training, no_episodes, restore, save
 from learnloop_trainer.curriculum import Curriculum
 from learnloop_trainer.environments import Conditions, VectorEnvironment, make
+from learnloop_trainer.environments.action_spaces import FIELD
 from learnloop_trainer.environments.base import agents
-from learnloop_trainer.environments.gymnasium_vector import FIELD
 from learnloop_trainer.environments.wrappers import Counted, Shaped, Wrapper, innermost
 from learnloop_trainer.errors import ConfigError, PeerLost, StoreRefused, Terminated
 from learnloop_trainer.evaluation.suite.milestones import Milestones

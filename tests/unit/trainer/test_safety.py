@@ -12,6 +12,7 @@ import torch
 
 from learnloop_api.kinds.safety import Intervention, Safety
 from learnloop_trainer.environments import make
+from learnloop_trainer.environments.action_spaces import MASKED
 from learnloop_trainer.environments.base import Bounds
 from learnloop_trainer.errors import ConfigError
 from learnloop_trainer.export import build
@@ -21,7 +22,6 @@ from learnloop_trainer.order import Order, Place
 from learnloop_trainer.randomness import Split
 from learnloop_trainer.run import run
 from learnloop_trainer.safety import Shield, Shielded, Trail, shielded
-from learnloop_trainer.safety.shield import MASKED
 from learnloop_trainer.session import begin
 
 OBSERVATIONS, DIMENSIONS = 4, 3

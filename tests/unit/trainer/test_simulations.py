@@ -24,7 +24,7 @@ from learnloop_trainer.errors import ConfigError
 from learnloop_trainer.randomness import Split
 
 SINGLE = [name for name in SIMULATIONS if not hasattr(SIMULATIONS[name], "agents")]
-ONE_START = {"KeyDoor-v1", "PointGoals-v1", "TwoStep-v1"}  # every episode begins alike
+ONE_START = {"DeepSea-v1", "KeyDoor-v1", "PointGoals-v1", "TwoStep-v1"}  # every episode begins alike
 TEAMS = [name for name in SIMULATIONS if hasattr(SIMULATIONS[name], "agents")]
 
 

@@ -8,11 +8,12 @@ from typing import Any
 
 import gymnasium
 import numpy as np
-from gymnasium.spaces import Box, Discrete, Space
+from gymnasium.spaces import Box, Space
 from gymnasium.vector import AutoresetMode
 from gymnasium.vector.utils import batch_space
 from numpy.typing import NDArray
 
+from learnloop_trainer.environments.action_spaces import ActionSpace
 from learnloop_trainer.environments.base import Step
 from learnloop_trainer.environments.make import SIMULATIONS
 from learnloop_trainer.environments.simulation import Conditions, Simulation, TeamSimulation
@@ -22,9 +23,15 @@ from learnloop_trainer.randomness import Split
 def _spaces(simulation: type[Simulation]) -> tuple[Box, Space[Any]]:
     """Observation and action of one who acts."""
     seen = Box(-np.inf, np.inf, (simulation.observations,), np.float32)
-    if simulation.bounds is None:
-        return seen, Discrete(simulation.actions)
-    return seen, Box(simulation.bounds.low, simulation.bounds.high, dtype=np.float32)
+    return seen, ActionSpace(simulation.actions, simulation.bounds).gymnasium()
+
+
+def _flat(simulation: type[Simulation], action: Any) -> NDArray[Any]:
+    """Gymnasium's action, or n of them, as the simulation takes it: a choice and its numbers side by side."""
+    if simulation.bounds is None or not simulation.bounds.choices:
+        return np.asarray(action)
+    choice, numbers = action
+    return np.concatenate((np.asarray(choice, dtype=np.float32)[..., None], numbers), axis=-1)
 
 
 def _begin(name: str, level: str | None, seed: int, count: int) -> Simulation:
@@ -55,7 +62,7 @@ class Single(gymnasium.Env[Any, Any]):
         """See gymnasium.Env.step."""
         if self._inner is None:
             raise gymnasium.error.ResetNeeded("call reset before the first step")
-        step = self._inner.step(np.asarray(action)[None])
+        step = self._inner.step(_flat(SIMULATIONS[self._name], action)[None])
         success = step.success is not None and bool(step.success[0])
         ends = bool(step.terminated[0]), bool(step.truncated[0])
         return step.successor[0], float(step.reward[0]), *ends, {"is_success": success}
@@ -90,7 +97,7 @@ class Many(gymnasium.vector.VectorEnv[Any, Any, Any]):
         """See gymnasium.vector.VectorEnv.step; final observations as with AutoresetMode.SAME_STEP."""
         if self._inner is None:
             raise gymnasium.error.ResetNeeded("call reset before the first step")
-        step = self._inner.step(np.asarray(actions))
+        step = self._inner.step(_flat(SIMULATIONS[self._name], actions))
         return step.observation, step.reward, step.terminated, step.truncated, self._final(step)
 
     def _final(self, step: Step) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Any Gymnasium environment with Box observations and Discrete or bounded Box actions, through gymnasium.make_vec.
+"""Any Gymnasium environment with Box observations and Discrete, bounded Box or both actions, through make_vec.
 
 Slower than a native environment, and its inner state cannot be saved: after a restart its episodes begin anew.
 """
@@ -12,11 +12,10 @@ from gymnasium.spaces import Box, Discrete
 from gymnasium.vector import AutoresetMode
 from numpy.typing import NDArray
 
-from learnloop_trainer.environments.base import Bounds, Observations, Step
+from learnloop_trainer.environments.action_spaces import FIELD, ActionSpace, ActionType
+from learnloop_trainer.environments.base import Observations, Step
 from learnloop_trainer.errors import ConfigError
 from learnloop_trainer.randomness import Split, episode_seeds
-
-FIELD = "spec.data.environment"
 
 
 def _open(name: str, count: int, entry: Callable[[], Any] | None) -> Any:
@@ -37,17 +36,6 @@ def _open(name: str, count: int, entry: Callable[[], Any] | None) -> Any:
         raise ConfigError(FIELD, name, f"is unknown to the trainer image ({error})", f"name {known}") from None
 
 
-def action_bounds(name: str, action: Any) -> Bounds | None:
-    """None for Discrete actions; raises ConfigError for actions that are neither that nor a bounded vector."""
-    if isinstance(action, Discrete):
-        return None
-    if isinstance(action, Box) and len(action.shape) == 1 and np.isfinite([action.low, action.high]).all():
-        return Bounds(action.low.astype(np.float32), action.high.astype(np.float32))
-    raise ConfigError(
-        FIELD, name, f"has actions {action}", "choose one with Discrete or bounded one-dimensional actions"
-    )
-
-
 class GymnasiumVector:
     """n copies of one Gymnasium environment; observations are flattened to float32."""
 
@@ -64,9 +52,10 @@ class GymnasiumVector:
             raise ConfigError(FIELD, name, f"has observations {observation}", "choose one with Box observations")
         self.members = members
         self.observations = int(np.prod(observation.shape))
-        self.bounds = action_bounds(name, action)
-        self.actions = int(action.n) if self.bounds is None else len(self.bounds.low)
-        self._first_action = 0 if self.bounds else int(action.start)
+        space = ActionSpace.from_gymnasium(name, action)
+        self.bounds, self.actions = space.bounds, space.actions
+        choice = action[0] if space.type is ActionType.HYBRID else action
+        self._first_action = int(choice.start) if isinstance(choice, Discrete) else 0
         # Gymnasium takes 32 bits here; the upper half belongs to held-out episodes.
         seeds = episode_seeds(split, seed, np.asarray(members, dtype=np.uint64), 0) >> np.uint64(32)
         self._seeds = [int(value) for value in seeds]
@@ -80,7 +69,7 @@ class GymnasiumVector:
 
     def step(self, actions: NDArray[Any]) -> Step:
         """See VectorEnvironment.step."""
-        result = self._inner.step(actions if self.bounds else actions + self._first_action)
+        result = self._inner.step(self._told(actions))
         observation = self._flat(result[0])
         terminated, truncated = np.asarray(result[2], dtype=np.bool_), np.asarray(result[3], dtype=np.bool_)
         successor = observation
@@ -91,6 +80,13 @@ class GymnasiumVector:
         ended = terminated | truncated
         reward = np.asarray(result[1], dtype=np.float32)
         return Step(observation, successor, reward, terminated, truncated, self._success(result[4], ended))
+
+    def _told(self, actions: NDArray[Any]) -> Any:
+        if self.bounds is None:
+            return actions + self._first_action
+        if not self.bounds.choices:
+            return actions
+        return actions[:, 0].astype(np.int64) + self._first_action, np.ascontiguousarray(actions[:, 1:])
 
     def _success(self, info: dict[str, Any], ended: NDArray[np.bool_]) -> NDArray[np.bool_] | None:
         """`is_success` of the episodes that ended, where the environment says it."""

@@ -6,12 +6,15 @@ from typing import Any
 
 import gymnasium
 
+from learnloop_trainer.environments.action_spaces import FIELD
 from learnloop_trainer.environments.base import VectorEnvironment
 from learnloop_trainer.environments.cartpole import CartPole
 from learnloop_trainer.environments.cooperative import Cooperative, CooperativeContinuous
+from learnloop_trainer.environments.courier import Courier
+from learnloop_trainer.environments.deep_sea import DeepSea
 from learnloop_trainer.environments.exploration import Exploration
 from learnloop_trainer.environments.guarded import guarded
-from learnloop_trainer.environments.gymnasium_vector import FIELD, GymnasiumVector
+from learnloop_trainer.environments.gymnasium_vector import GymnasiumVector
 from learnloop_trainer.environments.key_door import KeyDoor
 from learnloop_trainer.environments.manipulation import Manipulation
 from learnloop_trainer.environments.navigation import Navigation
@@ -31,6 +34,8 @@ CLASSICS: dict[str, type[CartPole] | type[Pendulum]] = {"CartPole-v1": CartPole,
 SIMULATIONS: Mapping[str, type[Simulation]] = {
     "Cooperative-v1": Cooperative,
     "CooperativeContinuous-v1": CooperativeContinuous,
+    "Courier-v1": Courier,
+    "DeepSea-v1": DeepSea,
     "Exploration-v1": Exploration,
     "KeyDoor-v1": KeyDoor,
     "Manipulation-v1": Manipulation,

@@ -12,8 +12,8 @@ import numpy as np
 from gymnasium.spaces import Box, Discrete
 from numpy.typing import NDArray
 
+from learnloop_trainer.environments.action_spaces import FIELD, ActionSpace, ActionType
 from learnloop_trainer.environments.base import Observations, Step
-from learnloop_trainer.environments.gymnasium_vector import FIELD, action_bounds
 from learnloop_trainer.errors import ConfigError
 from learnloop_trainer.randomness import Split, episode_seeds
 
@@ -36,8 +36,10 @@ class TeamVector:
             raise ConfigError(FIELD, name, "has agents with different actions", "give all agents equal spaces")
         self._width = int(np.prod(seen[0].shape))
         self.observations = self._width + self.agents
-        self.bounds = action_bounds(name, done[0])
-        self.actions = int(done[0].n) if isinstance(done[0], Discrete) else len(done[0].low)
+        space = ActionSpace.from_gymnasium(name, done[0])
+        if space.type is ActionType.HYBRID:
+            raise ConfigError(FIELD, name, "has a team with hybrid actions", "choose one with Discrete or Box actions")
+        self.bounds, self.actions = space.bounds, space.actions
         self._first_action = int(done[0].start) if isinstance(done[0], Discrete) else 0
         self._seeds = episode_seeds(split, seed, np.asarray(members, dtype=np.uint64), 0) >> np.uint64(32)
 

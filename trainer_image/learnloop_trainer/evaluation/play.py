@@ -7,6 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from learnloop_trainer.environments import make
+from learnloop_trainer.environments.action_spaces import ActionSpace
 from learnloop_trainer.environments.base import Bounds, Observations, VectorEnvironment, team_return
 from learnloop_trainer.numerics import require_finite
 from learnloop_trainer.randomness import Purpose, Split, uniforms
@@ -42,17 +43,15 @@ class Uniform:
 
     def __init__(self, actions: int, seed: int, bounds: Bounds | None = None) -> None:
         """Its draws depend on the seed and on how often it was asked."""
-        self._actions, self._seed, self._bounds, self._asked = actions, seed, bounds, 0
+        self._space, self._seed, self._asked = ActionSpace(actions, bounds), seed, 0
 
     def act(self, observation: Observations) -> NDArray[Any]:
         """See Policy."""
         self._asked += 1
-        if self._bounds is not None:
-            rows = np.arange(len(observation))[:, None]
-            draws = uniforms(Purpose.BASELINE, self._seed, self._asked, rows, np.arange(self._actions))
-            return self._bounds.scale((2.0 * draws - 1.0).astype(np.float32))
-        draws = uniforms(Purpose.BASELINE, self._seed, self._asked, np.arange(len(observation)))
-        return (draws * self._actions).astype(np.int64)
+        rows = np.arange(len(observation))[:, None]
+        return self._space.sample(
+            lambda count: uniforms(Purpose.BASELINE, self._seed, self._asked, rows, np.arange(count))
+        )
 
 
 def play(

@@ -12,11 +12,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from learnloop_api.kinds.safety import Constraint, Safety
+from learnloop_trainer.environments.action_spaces import MASKED, mask
 from learnloop_trainer.environments.base import Observations
 from learnloop_trainer.errors import ConfigError
 
 FIELD = "spec.safety"
-MASKED = np.float32(-1e30)  # stands for the logit of a forbidden action: finite, so that softmax stays defined
 SLACK = np.float32(1e-5)  # relative rounding that a limit forgives
 Flags = NDArray[np.bool_]
 Floats = NDArray[np.float32]
@@ -124,7 +124,7 @@ class Shield:
     def mask(self, observation: Observations, logits: Floats) -> Floats:
         """Logits [n, actions] with those of forbidden actions at MASKED, and the fallback's alone where one is NaN."""
         number = np.isfinite(logits).all(axis=1, keepdims=True)
-        masked = np.where(self.allowed(observation), logits, MASKED)
+        masked = mask(logits, self.allowed(observation))
         return np.asarray(np.where(number, masked, self.only_fallback()), dtype=np.float32)
 
     def only_fallback(self) -> Floats:
