@@ -8,6 +8,7 @@ CATEGORY = "learnloop"
 # Labels on everything the operator creates.
 LABEL_AGENT = f"{GROUP}/learning-agent"
 LABEL_TRAINING_JOB = f"{GROUP}/training-job"
+LABEL_STUDY = f"{GROUP}/study"  # on a trial: the TrainingJob whose study it belongs to
 LABEL_DEPLOYMENT = f"{GROUP}/model-deployment"
 LABEL_MEMORY = f"{GROUP}/memory-service"
 LABEL_REVISION = f"{GROUP}/revision"

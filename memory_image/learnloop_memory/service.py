@@ -44,6 +44,7 @@ from learnloop_memory.rewards.outbox import RewardOutbox
 from learnloop_memory.rewards.signal_store import SignalReader
 from learnloop_memory.rewards.worker import RewardWorker
 from learnloop_memory.store.database import Database
+from learnloop_memory.studies.desk import Desk
 from learnloop_memory.tasks import cancel
 from learnloop_memory.warehouse.clickhouse import ClickHouse
 from learnloop_memory.warehouse.shipper import Shipper
@@ -70,6 +71,7 @@ class Service:
         self.sealer = Sealer(self.db, self.blobs, self.signer, every=config.audit_checkpoint_seconds)
         self._events = EventOutbox(self.db, self.bus)
         self.runs = Runs(self.db, self.blobs, self.metrics, self._events)
+        self.studies = Desk(config.dsn.get_secret_value())
         self.auth = Authenticator(config)
         embedder_key = config.embedder_key.get_secret_value() if config.embedder_key else None
         self.embedder: Embedder = open_embedder(config.embedder, config.embedder_dimensions, embedder_key)
@@ -118,6 +120,7 @@ class Service:
     async def close(self) -> None:
         """Stops everything; unfinished work is found again at the next start."""
         await cancel(self._tasks)
+        self.studies.close()
         await self.recalls.flush()
         if self.bus:
             await self.bus.close()

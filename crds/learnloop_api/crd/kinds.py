@@ -114,6 +114,7 @@ TRAINING_JOB = Kind(
         Column("Workers", ".spec.workers", "integer", wide=True),
         Column("Steps/s", ".status.stepsPerSecond", "number", wide=True),
         Column("Attempts", ".status.attempts", "integer", wide=True),
+        Column("Best", ".status.study.bestTrial", wide=True, description="Best trial of its study."),
         Column("Artifact", ".status.artifact.sha256", wide=True),
         SUSPENDED,
     ),

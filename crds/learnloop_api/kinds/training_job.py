@@ -25,10 +25,12 @@ from learnloop_api.kinds.base import (
     Uri,
 )
 from learnloop_api.kinds.conditions import Curriculum, LevelName, Randomised, Shaping
+from learnloop_api.kinds.evaluation import Evaluation, Gates
 from learnloop_api.kinds.more_algorithms import HierarchicalDqnParameters, MamlParameters, VtraceParameters
 from learnloop_api.kinds.rules import Rule, immutable
 from learnloop_api.kinds.safety import Safety
-from learnloop_api.kinds.suite import Suite, SuiteGates, SuiteStatus
+from learnloop_api.kinds.study import InitialPolicy, Study, StudyStatus
+from learnloop_api.kinds.suite import SuiteStatus
 from learnloop_api.kinds.team_algorithms import IndependentDqnParameters, MaddpgParameters, QmixParameters
 from learnloop_api.kinds.tracking import Tracking
 
@@ -83,15 +85,6 @@ class Checkpointing(Resource):
     )
 
 
-class Evaluation(Resource):
-    """Held-out evaluation: episodes on seeds that training never uses."""
-
-    episodes: int = Field(default=100, ge=1, le=10000, description="Episodes for each of the two policies compared.")
-    suite: Suite | None = Field(
-        default=None, description="Measures more than the return, for the proof and its gates; left out, nothing."
-    )
-
-
 class Export(Resource):
     """Formats of the trained policy beside ONNX, which is always exported and is what policy servers load."""
 
@@ -101,19 +94,6 @@ class Export(Resource):
         description="pt2: as torch.export saves it; torchscript: for older runtimes, deprecated by PyTorch. Each must "
         "agree with the trained network on at least 10,000 observations, or the run fails and nothing is stored.",
     )
-
-
-class Gates(Resource):
-    """What the evaluation must show before the model may serve anyone."""
-
-    min_return: float | None = Field(default=None, description="Held-out mean return at least this.")
-    min_improvement: float | None = Field(
-        default=None, description="Held-out mean return at least this much above the baseline policy's."
-    )
-    significant: bool = Field(
-        default=True, description="Lower end of the 95 % interval above the baseline's mean return."
-    )
-    suite: SuiteGates | None = Field(default=None, description="What dimensions of evaluation.suite must show.")
 
 
 def _field(algorithm: str) -> str:
@@ -216,6 +196,14 @@ class TrainingTemplate(Resource):
     tracking: Tracking | None = Field(
         default=None, description="Curves for TensorBoard or MLflow; left out, only heartbeats."
     )
+    initial_policy: InitialPolicy | None = Field(
+        default=None, description="Begins from the weights of another policy (transfer); left out, from random ones."
+    )
+    study: Study | None = Field(
+        default=None,
+        description="Searches for the best hyperparameters: the trials are TrainingJobs of their own, and the best "
+        "one's artifact becomes this job's; left out, one run.",
+    )
     max_attempts: int = Field(default=4, ge=1, le=100, description="Starts of the whole gang, the first one included.")
     stall_seconds: int = Field(default=120, ge=10, le=86400, description="No heartbeat for so long: restart the gang.")
     deadline_seconds: int | None = Field(
@@ -243,6 +231,8 @@ FROZEN = (
     ("shaping", True),
     ("safety", True),
     ("tracking", True),
+    ("initialPolicy", True),
+    ("study", True),
     ("maxAttempts", False),
     ("stallSeconds", False),
     ("deadlineSeconds", True),
@@ -324,6 +314,10 @@ class TrainingJobStatus(Status):
     return_text: ShortText | None = Field(
         default=None, alias="return", description="Mean return with its 95 % interval, e.g. 487.2 [481.0, 492.1]."
     )
+    validation: ReturnStatus | None = Field(
+        default=None, description="The exported policy on validation seeds, by which a study chooses."
+    )
+    study: StudyStatus | None = Field(default=None, description="How far the search has come.")
     suite: SuiteStatus | None = Field(default=None, description="What evaluation.suite found.")
     gates: list[GateResult] | None = Field(default=None, max_length=16, description="The verdict of every gate.")
     artifact: ArtifactStatus | None = None

@@ -118,6 +118,9 @@ class Manifest(WireModel):
     baseline: ReturnEstimate = Field(description="the serving (or uniform random) policy on the same held-out seeds")
     evaluation: ReturnEstimate = Field(description="the exported policy on held-out seeds, disjoint from training's")
     parity: Parity
+    validation: ReturnEstimate | None = Field(
+        default=None, description="the exported policy on further held-out seeds, where a study chooses by it"
+    )
     suite: SuiteResult | None = Field(default=None, description="where spec.evaluation.suite asked for it")
     exports: list[Export] = Field(default_factory=list, max_length=8, description="further formats, where asked for")
     actions: int | None = Field(

@@ -12,6 +12,7 @@ from pydantic import BaseModel, ValidationError
 
 from learnloop_api import names
 from learnloop_api.wire.reward import AgentStats, DryRunFigures, RewardSignals
+from learnloop_api.wire.study import StudyState
 from learnloop_api.wire.training import TrainingRun
 from learnloop_operator.adapters.http_body import TooLarge, read_bounded
 from learnloop_operator.core.plan import Call
@@ -81,6 +82,14 @@ class DataPlane:
             DataPlaneUnavailable: hold.
         """
         return await self._read(TrainingRun, namespace, f"/api/v1/training/runs/{job}")
+
+    async def study(self, namespace: str, job: str) -> StudyState | None:
+        """The trials of a study; None before it has begun.
+
+        Raises:
+            DataPlaneUnavailable: hold.
+        """
+        return await self._read(StudyState, namespace, f"/api/v1/training/studies/{job}")
 
     async def call(self, namespace: str, call: Call) -> None:
         """Do one write of a plan. Deleting what is not there is a success.

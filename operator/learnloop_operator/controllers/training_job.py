@@ -15,7 +15,11 @@ from learnloop_operator.adapters.kubeflow import CONTAINER, PyTorchJobs, job_of
 from learnloop_operator.adapters.pod_state import rank_of
 from learnloop_operator.controllers.services import Services
 from learnloop_operator.controllers.specs import read_spec
+from learnloop_operator.controllers.studies import StudyReader
 from learnloop_operator.core.plan import Call, Plan
+from learnloop_operator.core.study.decide import decide as decide_study
+from learnloop_operator.core.study.trials import path as study_path
+from learnloop_operator.core.study.world import StudyWorld
 from learnloop_operator.core.training.decide import decide
 from learnloop_operator.core.training.outcomes import run_path
 from learnloop_operator.core.training.world import BackendJob, World
@@ -34,9 +38,10 @@ class TrainingJobController:
     def __init__(self, services: Services) -> None:
         self._services = services
         self._backend = PyTorchJobs(services.settings)
+        self._studies = StudyReader(services)
 
     async def gather(self, namespace: str, name: str) -> World | None:
-        """The job, its PyTorchJob and pods, its run in the data plane, its agent.
+        """The job, its PyTorchJob and pods, its run in the data plane, its agent; with a study, its trials.
 
         A finished job is not asked about in the data plane any more: only its PyTorchJob may still have to go.
         """
@@ -49,6 +54,9 @@ class TrainingJobController:
         agent_name = (live["metadata"].get("labels") or {}).get(names.LABEL_AGENT)
         if agent_name is None and spec.data.learning_agent_ref is not None:
             agent_name = spec.data.learning_agent_ref.name
+        if spec.study is not None:
+            agent = await self._agent(namespace, agent_name, skip=finished)
+            return await self._studies.gather(live, spec, agent, agent_name)
         (job, missing), pods, (run, run_error), agent = await asyncio.gather(
             self._job(namespace, name),
             self._pods(namespace, name, skip=finished),
@@ -72,7 +80,9 @@ class TrainingJobController:
         )
 
     def decide(self, snapshot: World) -> Plan:
-        """See core.training."""
+        """See core.training and core.study."""
+        if isinstance(snapshot, StudyWorld):
+            return decide_study(snapshot)
         return decide(snapshot, self._backend)
 
     def gone(self, namespace: str, name: str) -> tuple[Call, ...]:
@@ -81,7 +91,7 @@ class TrainingJobController:
         No finalizer: a deletion never waits for the data plane. What is missed here (operator and data plane down at
         the wrong moment) is removed before another job of the same name begins.
         """
-        return (Call("DELETE", run_path(name)),)
+        return (Call("DELETE", run_path(name)), Call("DELETE", study_path(name)))
 
     async def _job(self, namespace: str, name: str) -> tuple[Object | None, str | None]:
         try:

@@ -4,8 +4,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from training_world import proof, returns
 
+from learnloop_api.kinds.evaluation import Gates
 from learnloop_api.kinds.suite import SuiteGate
-from learnloop_api.kinds.training_job import Gates
 from learnloop_api.wire.training import DimensionResult, Interval, SuiteResult
 from learnloop_operator.core.training.gates import evaluate
 from learnloop_operator.core.training.suite import status

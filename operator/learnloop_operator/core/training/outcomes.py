@@ -38,11 +38,12 @@ def launch(world: World, backend: Backend, attempt: int, last: str) -> Plan:
     return Plan(status=state, apply=(manifest,), events=(notice,), requeue_after=SOON)
 
 
-def judge(world: World, found: Proof) -> Plan:
-    """The proof stands: the gates decide whether the model may serve."""
+def judge(world: World, found: Proof, note: str = "") -> Plan:
+    """The proof stands: the gates decide whether the model may serve. `note`: where it comes from."""
     results = gates.evaluate(world.spec.gates, found)
     failed = [result for result in results if not result.passed]
     sentence = "; ".join(f"{result.name}: {result.message}" for result in failed or results) or "no gates are set"
+    sentence = f"{sentence} ({note})" if note else sentence
     verdict = Verdict(
         phase="Failed" if failed else "Validated",
         reason="GatesFailed" if failed else "Validated",
@@ -57,7 +58,7 @@ def judge(world: World, found: Proof) -> Plan:
         world,
         verdict,
         **proven(found),
-        attempts=world.attempts,
+        attempts=world.attempts or None,
         gates=[result.to_kube() for result in results],
         finishedAt=world.time,
     )

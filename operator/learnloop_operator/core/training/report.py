@@ -89,6 +89,7 @@ def proven(proof: Proof) -> dict[str, Any]:
         "baseline": estimate(proof.baseline),
         "return": interval(proof.evaluation),
         "artifact": {"uri": proof.artifact_uri, "sha256": proof.artifact_sha256},
+        "validation": estimate(proof.validation) if proof.validation else None,
         "suite": suite.status(proof.suite) if proof.suite else None,
         "exports": [{"format": item.format, "uri": item.uri, "sha256": item.sha256} for item in proof.exports] or None,
     }

@@ -1,0 +1,35 @@
+"""How a policy is proven: held-out evaluation, and the gates it must pass."""
+
+from pydantic import Field
+
+from learnloop_api.kinds.base import Resource
+from learnloop_api.kinds.suite import Suite, SuiteGates
+
+
+class Evaluation(Resource):
+    """Held-out evaluation: episodes on seeds that training never uses."""
+
+    episodes: int = Field(default=100, ge=1, le=10000, description="Episodes for each of the two policies compared.")
+    validation_episodes: int = Field(
+        default=0,
+        ge=0,
+        le=10000,
+        description="Episodes on further held-out seeds, by which a study chooses among its trials, so that the proof "
+        "has no part in the choice; a study plays at least as many as episodes.",
+    )
+    suite: Suite | None = Field(
+        default=None, description="Measures more than the return, for the proof and its gates; left out, nothing."
+    )
+
+
+class Gates(Resource):
+    """What the evaluation must show before the model may serve anyone."""
+
+    min_return: float | None = Field(default=None, description="Held-out mean return at least this.")
+    min_improvement: float | None = Field(
+        default=None, description="Held-out mean return at least this much above the baseline policy's."
+    )
+    significant: bool = Field(
+        default=True, description="Lower end of the 95 % interval above the baseline's mean return."
+    )
+    suite: SuiteGates | None = Field(default=None, description="What dimensions of evaluation.suite must show.")

@@ -1,0 +1,149 @@
+"""Hyperparameter search over trials, and training that begins from another policy."""
+
+from typing import Annotated, ClassVar, Literal
+
+from pydantic import Field
+
+from learnloop_api.kinds.base import URI_FORMS, Digest, Resource, ShortText, Uri
+from learnloop_api.kinds.rules import Rule
+from learnloop_api.kinds.team_algorithms import Layers
+
+Parameter = Annotated[str, Field(min_length=1, max_length=63, pattern=r"^[a-z][A-Za-z0-9]*$")]
+Choice = Annotated[str, Field(min_length=1, max_length=63)]
+
+
+class Range(Resource):
+    """Numbers from low to high."""
+
+    cel_rules: ClassVar[tuple[Rule, ...]] = (
+        Rule("self.low < self.high", "low must be below high: correct the range", ".low"),
+        Rule(
+            "!self.log || self.low > 0.0", "a logarithmic range begins above 0: raise low, or set log to false", ".low"
+        ),
+    )
+
+    low: float = Field(description="Least value.")
+    high: float = Field(description="Largest value.")
+    log: bool = Field(default=False, description="Sample the logarithm uniformly: for what spans orders of magnitude.")
+
+
+class WholeRange(Resource):
+    """Whole numbers from low to high."""
+
+    cel_rules: ClassVar[tuple[Rule, ...]] = (
+        Rule("self.low < self.high", "low must be below high: correct the range", ".low"),
+        Rule("!self.log || self.low > 0", "a logarithmic range begins above 0: raise low, or set log to false", ".low"),
+        Rule("!self.log || self.step == 1", "a logarithmic range has no step: remove step, or log", ".step"),
+    )
+
+    low: int = Field(ge=-(2**31), le=2**31 - 1, description="Least value.")
+    high: int = Field(ge=-(2**31), le=2**31 - 1, description="Largest value.")
+    log: bool = Field(default=False, description="Sample the logarithm uniformly.")
+    step: int = Field(default=1, ge=1, le=2**31 - 1, description="Only low, low + step and so on.")
+
+
+class SearchDimension(Resource):
+    """One hyperparameter that is searched: exactly one of float, int, choices and layers."""
+
+    cel_rules: ClassVar[tuple[Rule, ...]] = (
+        Rule(
+            "(has(self.float) ? 1 : 0) + (has(self.int) ? 1 : 0) + (has(self.choices) ? 1 : 0)"
+            " + (has(self.layers) ? 1 : 0) == 1",
+            "a parameter has one kind of value: set exactly one of float, int, choices and layers",
+        ),
+    )
+
+    parameter: Parameter = Field(
+        description="Field of the algorithm's block, e.g. learningRate; a wrong one is refused with those there are."
+    )
+    float_: Range | None = Field(default=None, alias="float", description="A real number in a range.")
+    int_: WholeRange | None = Field(default=None, alias="int", description="A whole number in a range.")
+    choices: list[Choice] | None = Field(
+        default=None,
+        min_length=2,
+        max_length=32,
+        description='One of these words: for enums, and "true" and "false" for switches.',
+        json_schema_extra={"listType": "set"},
+    )
+    layers: list[Annotated[Layers, Field(min_length=1, max_length=8)]] | None = Field(
+        default=None,
+        min_length=2,
+        max_length=32,
+        description="One of these architectures: widths of hidden layers, input side first.",
+    )
+
+
+class Pruner(Resource):
+    """When a trial that does badly is stopped: trials are compared at each tenth of their steps."""
+
+    type: Literal["median", "successive-halving", "none"] = Field(
+        default="median",
+        description="median: worse than the median of the others at the same point; successive-halving: not among the "
+        "best third at ever more distant points (arXiv 1810.05934); none: never.",
+    )
+    startup_trials: int = Field(
+        default=4, ge=1, le=1000, description="With median: nothing is stopped before so many trials are finished."
+    )
+    warmup: int = Field(default=2, ge=0, le=9, description="With median: tenths of the steps that every trial may do.")
+
+
+class Study(Resource):
+    """Optuna's tree-structured Parzen estimator over child TrainingJobs NAME-t0, NAME-t1 and so on."""
+
+    trials: int = Field(ge=2, le=1000, description="Trials in all; pruned and failed ones count.")
+    parallelism: int = Field(default=1, ge=1, le=100, description="Trials that run at the same time at most.")
+    space: list[SearchDimension] = Field(
+        min_length=1,
+        max_length=32,
+        description="What is searched; every other hyperparameter stays as the job has it.",
+        json_schema_extra={"listType": "map", "listMapKeys": ["parameter"]},
+    )
+    objective: Literal["mean", "iqm"] = Field(
+        default="mean",
+        description="What is sought: this figure of the return on validation seeds, which neither training nor the "
+        "proof uses.",
+    )
+    direction: Literal["maximize", "minimize"] = Field(default="maximize", description="Whether more is better.")
+    startup_trials: int = Field(
+        default=8, ge=1, le=1000, description="Trials drawn at random before the estimator takes over."
+    )
+    seed: int = Field(default=0, ge=0, le=2_147_483_647, description="Seed of the search.")
+    pruner: Pruner = Field(default_factory=Pruner)
+    max_failed_trials: int = Field(
+        default=3, ge=1, le=1000, description="So many failed trials end the study: the recipe itself is wrong."
+    )
+
+
+class InitialPolicy(Resource):
+    """The weights training begins from, instead of random ones: of the same algorithm family and architecture."""
+
+    cel_rules: ClassVar[tuple[Rule, ...]] = (
+        Rule(
+            "has(self.uri) != self.serving",
+            "set either uri, or serving: true for the policy that serves data.learningAgentRef now",
+            ".uri",
+        ),
+        Rule("!has(self.sha256) || has(self.uri)", "sha256 goes with uri only: set uri, or remove sha256", ".sha256"),
+        *URI_FORMS,
+    )
+
+    uri: Uri | None = Field(default=None, description="Exported policy, e.g. another job's status.artifact.uri.")
+    sha256: Digest | None = Field(default=None, description="Its digest; another one is refused.")
+    serving: bool = Field(
+        default=False,
+        description="The policy that serves data.learningAgentRef when the attempt begins; while none does, random "
+        "weights.",
+    )
+
+
+class StudyStatus(Resource):
+    """How far the search has come."""
+
+    trials: int = Field(ge=0, description="Trials begun.")
+    running: int = Field(ge=0, description="Trials at work.")
+    completed: int = Field(ge=0, description="Trials with a result.")
+    pruned: int = Field(ge=0, description="Trials stopped because they did badly.")
+    failed: int = Field(ge=0, description="Trials without a result.")
+    best_trial: ShortText | None = Field(default=None, description="TrainingJob with the best result so far.")
+    best_value: float | None = Field(default=None, description="Its objective, on validation seeds.")
+    best_parameters: ShortText | None = Field(default=None, description="Its hyperparameters.")
