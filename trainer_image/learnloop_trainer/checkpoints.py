@@ -69,7 +69,7 @@ def fingerprint(order: Order) -> str:
     parameters = order.parameters.model_dump_json()
     text = f"{FORMAT} {spec.algorithm} {spec.data.environment} seed={spec.seed} steps={spec.total_steps} {parameters}"
     data = spec.data.model_dump(include={"level", "randomise", "credit"}, exclude_defaults=True)
-    rest = spec.model_dump(include={"curriculum", "shaping", "safety"}, exclude_none=True)
+    rest = spec.model_dump(include={"curriculum", "shaping", "safety", "initial_policy"}, exclude_none=True)
     return text + (f" {json.dumps([data, rest], sort_keys=True)}" if data or rest else "")
 
 

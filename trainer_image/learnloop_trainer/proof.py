@@ -55,6 +55,7 @@ HEADS = {
     "vtrace": ("policy", vtrace.ACTIVATION),
     "maml": ("actor", maml.ACTIVATION),
 }
+VALIDATION = 20_000  # number of the first validation episode: above all of evaluation's, below the suite's
 Returns = NDArray[np.float64]
 Weights = Mapping[str, NDArray[np.float32]]
 CHOOSERS = {"hierarchical-dqn": "meta"}  # perceptrons that choose what the head is told beside the observation
@@ -94,13 +95,12 @@ def graph(
 
 
 def measured(
-    order: Order, policy: Policy, reporter: Reporter, what: str
+    order: Order, policy: Policy, reporter: Reporter, what: str, episodes: int, first: int = 0
 ) -> tuple[ReturnEstimate, Returns, Observations]:
-    """The policy's return on the run's held-out episodes, each of them, and observations it met."""
-    episodes = order.spec.evaluation.episodes
+    """The policy's return on the run's held-out episodes from number `first`, each of them, and observations it met."""
     seed = order.spec.seed
     tell = lambda done: reporter.alive(f"{what}: {done}/{episodes} held-out episodes")  # noqa: E731
-    returns, met = play(held_out(order), policy, seed, episodes, tell)
+    returns, met = play(held_out(order, first=first), policy, seed, episodes, tell)
     result = estimate(returns, seed)
     if result is None:
         raise ExportError("spec.evaluation.episodes is 0: nothing was evaluated")
@@ -139,18 +139,21 @@ def prove(
     policy = OnnxPolicy(body, observations, actions, continuous=continuous)
     reporter.phase("evaluating", "playing held-out episodes")
     baseline_policy = baseline.load(order, store, observations, actions, bounds)
-    evaluation, ours, met = measured(order, policy, reporter, "exported policy")
-    before, theirs, _ = measured(order, baseline_policy, reporter, "baseline")
+    asked = spec.evaluation
+    evaluation, ours, met = measured(order, policy, reporter, "exported policy", asked.episodes)
+    before, theirs, _ = measured(order, baseline_policy, reporter, "baseline", asked.episodes)
+    validation: ReturnEstimate | None = None
+    if asked.validation_episodes:
+        validation, _, _ = measured(order, policy, reporter, "validation", asked.validation_episodes, VALIDATION)
     reporter.phase("exporting", "comparing the exported policy with the trained one")
     seen, real = witnesses(order, store, met, actions, bounds)
     judge = trained(network, spec.algorithm, bounds, shield)
     parity, more = verify(judge, policy, seen, real), more_formats(order, body, policy, judge, seen, real)
     suite: SuiteResult | None = None
-    if spec.evaluation.suite is not None:
+    if asked.suite is not None:
         weights, device = network.exported(), network.vector.device
-        asked = spec.evaluation.suite
         stage = Stage(
-            order, asked, policy, baseline_policy, policy_of, weights, milestones, met, device, reporter.alive
+            order, asked.suite, policy, baseline_policy, policy_of, weights, milestones, met, device, reporter.alive
         )
         suite = measure(stage, ours, theirs)
     reporter.phase("exporting", "storing artifact and manifest")
@@ -172,6 +175,7 @@ def prove(
         baseline=before,
         evaluation=evaluation,
         parity=parity,
+        validation=validation,
         suite=suite,
         exports=[
             Export(format=kind, uri=store.put_artifact(data), sha256=digest(data), size_bytes=len(data), parity=its)

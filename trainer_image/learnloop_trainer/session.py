@@ -17,6 +17,7 @@ from learnloop_trainer.errors import ConfigError, PeerLost, StoreRefused, Termin
 from learnloop_trainer.evaluation.suite.milestones import Milestones
 from learnloop_trainer.experience import Recording, recorded
 from learnloop_trainer.groups import Group
+from learnloop_trainer.initial import begin_from
 from learnloop_trainer.order import Order
 from learnloop_trainer.proof import CHOOSERS, HEADS
 from learnloop_trainer.randomness import Split
@@ -121,6 +122,8 @@ def begin(order: Order, group: Group, device: torch.device, store: Store | None 
 
     occasion = Occasion(spec.seed, spec.total_steps, order.parameters.environments, group, recording)
     algorithm = learner(order.parameters, environment, occasion, device)
+    if store is not None:
+        begin_from(order, algorithm, store)
     curriculum, kept = levels(environment, order), milestones(order)
     return Training(algorithm, environment, environment.reset(), no_episodes(len(members)), curriculum, kept)
 

@@ -23,6 +23,7 @@ from learnloop_trainer.evaluation.suite.milestones import Milestones
 from learnloop_trainer.evaluation.suite.stage import FIRST, NotMeasured
 from learnloop_trainer.groups import Alone
 from learnloop_trainer.order import Order
+from learnloop_trainer.proof import VALIDATION
 from learnloop_trainer.randomness import Split
 from learnloop_trainer.session import begin
 from learnloop_trainer.transfer import warm
@@ -117,7 +118,7 @@ def test_every_condition_has_episodes_that_no_other_has(make_order: Orders) -> N
     for dimension in DIMENSIONS:
         seen.enter(dimension, time.monotonic() + 9)
         numbers += [seen.fresh() for _ in range(10)]
-    assert min(numbers) >= FIRST > 10_000  # evaluation.episodes is 10,000 at most
+    assert min(numbers) >= FIRST > VALIDATION + 10_000  # episodes and validationEpisodes are 10,000 at most
     assert min(np.diff(sorted(numbers))) >= 1000  # evaluation.suite.episodes is 1,000 at most
 
 

@@ -1,0 +1,118 @@
+"""Training that begins from another policy."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from learnloop_api.wire.training import Manifest
+from learnloop_trainer.environments.base import Bounds
+from learnloop_trainer.errors import ConfigError
+from learnloop_trainer.groups import Alone
+from learnloop_trainer.order import Order
+from learnloop_trainer.proof import graph
+from learnloop_trainer.session import begin
+from learnloop_trainer.store.base import digest
+from learnloop_trainer.store.directory import DirectoryStore
+
+Orders = Callable[..., Order]
+CPU = torch.device("cpu")
+
+
+def exported(order: Order, store: DirectoryStore) -> tuple[str, str, Any]:
+    """URI, digest and learner of a policy trained for a moment."""
+    training = begin(order, Alone(), CPU)
+    training.observation, _ = training.learner.iterate(training.observation)
+    learner, algorithm = training.learner, order.spec.algorithm
+    facts = {"learnloop.algorithm": algorithm, "learnloop.job": order.job}
+    body = graph(learner.network.exported(), algorithm, facts, learner.environment.bounds, None)
+    return store.put_artifact(body), digest(body), learner
+
+
+@pytest.mark.parametrize("algorithm", ["ppo", "dqn"])
+def test_a_run_begins_from_the_weights_of_the_policy_it_names(
+    make_order: Orders, algorithm: str, tmp_path: Path
+) -> None:
+    store = DirectoryStore(tmp_path, "small-1")
+    uri, sha256, giver = exported(make_order(algorithm, seed=5), store)
+    warmed = begin(make_order(algorithm, initialPolicy={"uri": uri, "sha256": sha256}), Alone(), CPU, store).learner
+    cold = begin(make_order(algorithm), Alone(), CPU, store).learner
+    name = "policy" if algorithm == "ppo" else "q"
+    given, taken, random = (side.network.arrays() for side in (giver, warmed, cold))
+    heads = [key for key in given if key.startswith(f"{name}.")]
+    assert heads
+    assert all(np.array_equal(given[key], taken[key]) for key in heads)
+    assert not all(np.array_equal(given[key], random[key]) for key in heads)
+    if algorithm == "ppo":
+        assert all(np.array_equal(taken[key], random[key]) for key in taken if key.startswith("value."))
+
+
+def test_the_means_of_a_continuous_policy_are_taken_and_its_deviations_are_not(
+    make_order: Orders, tmp_path: Path
+) -> None:
+    store = DirectoryStore(tmp_path, "small-1")
+    data, sac = {"environment": "Pendulum-v1"}, {"environments": 8, "hidden": [16], "bufferSize": 1000}
+    order = make_order("sac", sac=sac, data=data)
+    uri, _, giver = exported(order, store)
+    seeded = make_order("sac", sac=sac, data=data, seed=1, initialPolicy={"uri": uri})
+    taker = begin(seeded, Alone(), CPU, store).learner
+    given, taken = giver.network.arrays()["actor.1.weight"], taker.network.arrays()["actor.1.weight"]
+    assert np.array_equal(given[:, :1], taken[:, :1])
+    assert not np.array_equal(given[:, 1:], taken[:, 1:])
+    assert isinstance(taker.environment.bounds, Bounds)
+
+
+def test_the_serving_policy_is_begun_from_where_one_serves(
+    make_order: Orders, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    store = DirectoryStore(tmp_path, "small-1")
+    uri, sha256, giver = exported(make_order(seed=5), store)
+    order = make_order(initialPolicy={"serving": True})
+    serving = order.model_copy(update={"baseline_uri": uri, "baseline_sha256": sha256})
+    taken = begin(serving, Alone(), CPU, store).learner.network.arrays()
+    assert np.array_equal(taken["policy.0.weight"], giver.network.arrays()["policy.0.weight"])
+    begin(order, Alone(), CPU, store)
+    assert "no learned policy serves yet: training begins from random weights" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"ppo": {"environments": 8, "hidden": [8]}}, r"does not fit: policy.0.weight has shape \[4, 16\].* \[4, 8\]"),
+        ({"ppo": {"environments": 8, "hidden": [16, 16]}}, "policy has 2 layers, this network's has 3"),
+        ({"algorithm": "dqn", "ppo": None}, "was trained by ppo, whose network differs"),
+        ({"data": {"environment": "TwoStep-v1"}, "algorithm": "qmix", "ppo": None}, "was trained by ppo"),
+    ],
+)
+def test_a_policy_that_does_not_fit_is_refused_with_the_fix(
+    make_order: Orders, tmp_path: Path, changes: dict[str, Any], words: str
+) -> None:
+    store = DirectoryStore(tmp_path, "small-1")
+    uri, _, _ = exported(make_order(), store)
+    with pytest.raises(ConfigError, match=rf"spec.initialPolicy: .*{words}.*leave it out"):
+        begin(make_order(initialPolicy={"uri": uri}, **changes), Alone(), CPU, store)
+
+
+def test_a_policy_with_another_digest_or_none_at_all_is_refused(make_order: Orders, tmp_path: Path) -> None:
+    store = DirectoryStore(tmp_path, "small-1")
+    uri, _, _ = exported(make_order(), store)
+    wrong = {"uri": uri, "sha256": "0" * 64}
+    with pytest.raises(ConfigError, match=r"spec.initialPolicy.sha256: '0+' is not the digest"):
+        begin(make_order(initialPolicy=wrong), Alone(), CPU, store)
+    text = store.put_artifact(b"no graph at all")
+    with pytest.raises(ConfigError, match=r"spec.initialPolicy: .* (is no ONNX file|was trained by)"):
+        begin(make_order(initialPolicy={"uri": text}), Alone(), CPU, store)
+
+
+def test_a_run_with_validation_episodes_reports_them_beside_the_proof(
+    launch: Callable[..., Any], small: Callable[..., dict[str, Any]], tmp_path: Path
+) -> None:
+    code, output = launch(small(steps=512, evaluation={"episodes": 8, "validationEpisodes": 16})).ended()
+    assert code == 0, output
+    manifest = Manifest.model_validate_json((tmp_path / "store/runs/small-1/manifest.json").read_text())
+    assert manifest.validation is not None
+    assert (manifest.evaluation.episodes, manifest.validation.episodes) == (8, 16)
+    assert manifest.validation.mean != manifest.evaluation.mean
