@@ -15,7 +15,7 @@
 - apiGroups: [learnloop.dev]
   resources: [learningagents/finalizers, memoryservices/finalizers, modeldeployments/finalizers, trainingjobs/finalizers]
   verbs: [update]
-# The children of a LearningAgent.
+# The children of a LearningAgent, and the trials of a TrainingJob.
 - apiGroups: [learnloop.dev]
   resources: [modeldeployments, trainingjobs]
   verbs: [create, patch, delete]
