@@ -55,6 +55,9 @@ class Config(BaseModel):
         default=None, description="clickhouse://user:password@host:8123/database; absent: PostgreSQL is all there is"
     )
     warehouse_days: int = Field(default=365, ge=1, le=3650, description="how long the warehouse keeps episodes")
+    artifact_retention_days: int = Field(
+        default=90, ge=1, le=3650, description="of models and checkpoints, counted from when they were last in use"
+    )
     host: str = "0.0.0.0"
     port: int = Field(default=8080, ge=1, le=65535)
     max_artifact_bytes: int = Field(default=512 * 2**20, ge=1)

@@ -37,6 +37,7 @@ from learnloop_memory.metrics import Metrics
 from learnloop_memory.registry.artifacts import Artifacts
 from learnloop_memory.registry.blobs import open_blobs
 from learnloop_memory.registry.deployments import Deployments
+from learnloop_memory.registry.keeping import Keeping
 from learnloop_memory.registry.runs import Runs
 from learnloop_memory.retention import Retention
 from learnloop_memory.rewards.dry_run import DryRun
@@ -66,6 +67,7 @@ class Service:
         self.bus = Bus(config) if config.nats_url else None
         self.blobs = open_blobs(config.artifacts)
         self.artifacts = Artifacts(self.db, self.blobs)
+        self.keeping = Keeping(self.db, self.blobs, config.artifact_retention_days)
         key = config.audit_key
         self.signer = Signer(seed_from(key.get_secret_value())) if key else None
         self.sealer = Sealer(self.db, self.blobs, self.signer, every=config.audit_checkpoint_seconds)

@@ -2,8 +2,11 @@
 
 from fastapi import APIRouter, Request, Response
 from fastapi.responses import StreamingResponse
+from pydantic import Field
 
-from learnloop_memory.api.common import Caller, DigestHeader, DigestPath, Svc, answer
+from learnloop_api.wire.base import Name, Sha256
+from learnloop_memory.api.common import Caller, DigestHeader, DigestPath, Input, Svc, answer
+from learnloop_memory.errors import ApiError
 from learnloop_memory.registry.artifacts import Content
 from learnloop_memory.registry.blobs import spooled
 
@@ -18,6 +21,22 @@ async def put_artifact(request: Request, service: Svc, caller: Caller, x_learnlo
         await service.artifacts.put(caller.namespace, upload)
     uri = f"learnloop://{caller.namespace}/{upload.sha256}"
     return answer({"uri": uri, "sha256": upload.sha256, "size_bytes": upload.size}, 201)
+
+
+class InUse(Input):
+    """What a namespace needs, as far as the operator knows."""
+
+    sha256: list[Sha256] = Field(max_length=20_000, description="artifacts that serve, or may have to serve again")
+    jobs: list[Name] = Field(max_length=20_000, description="training runs that may go on: their checkpoints stay")
+
+
+@router.put("/in-use")
+async def put_in_use(body: InUse, service: Svc, caller: Caller) -> Response:
+    """Keeps what is named, and deletes a batch of what has not been in use for the time of retention. Operator only."""
+    if service.config.auth != "none" and caller.subject != service.config.operator_subject:
+        raise ApiError(403, "only the operator knows what is in use", field="authorization")
+    gone = await service.keeping.run(caller.namespace, body.sha256, body.jobs)
+    return answer({"artifacts_deleted": gone.artifacts, "checkpoints_deleted": gone.checkpoints})
 
 
 @router.get("/{sha256}")

@@ -8,6 +8,7 @@ from learnloop_memory.registry.blobs import BlobStore, Spooled
 from learnloop_memory.store.database import Database
 
 _PUT = "INSERT INTO artifacts (namespace, sha256, size_bytes) VALUES ($1, $2, $3) ON CONFLICT DO NOTHING"
+_TOUCH = "UPDATE artifacts SET used_at = now() WHERE namespace = $1 AND sha256 = $2"
 _GET = "SELECT size_bytes FROM artifacts WHERE namespace = $1 AND sha256 = $2"
 
 
@@ -33,7 +34,10 @@ class Artifacts:
         Raises:
             Unavailable: not kept; sending it again is safe.
         """
-        await self._blobs.put(_key(namespace, upload.sha256), upload.path)
+        # Touched first: what is old and about to be deleted is either safe from here on, or already gone.
+        async with self._db.tenant(namespace) as connection:
+            await connection.execute(_TOUCH, namespace, upload.sha256)
+        await self._blobs.put(artifact_key(namespace, upload.sha256), upload.path)
         async with self._db.tenant(namespace) as connection:
             await connection.execute(_PUT, namespace, upload.sha256, upload.size)
 
@@ -46,7 +50,7 @@ class Artifacts:
         """
         async with self._db.tenant(namespace) as connection:
             size = await connection.fetchval(_GET, namespace, sha256)
-        chunks = None if size is None else await self._blobs.open(_key(namespace, sha256))
+        chunks = None if size is None else await self._blobs.open(artifact_key(namespace, sha256))
         if chunks is None:
             raise ApiError(
                 404, "this namespace has no such artifact; check the URI or upload it", field="sha256", value=sha256
@@ -54,5 +58,6 @@ class Artifacts:
         return Content(sha256, size, chunks)
 
 
-def _key(namespace: str, sha256: str) -> str:
+def artifact_key(namespace: str, sha256: str) -> str:
+    """Where the blob of an artifact lies."""
     return f"{namespace}/artifacts/{sha256[:2]}/{sha256}"

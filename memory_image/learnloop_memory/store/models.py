@@ -180,6 +180,7 @@ class Artifact(SQLModel, table=True):
     sha256: str = _column(Text, key=True)
     size_bytes: int = _column(BigInteger)
     created_at: datetime = _time(default="now()")
+    used_at: datetime | None = _time(null=True)
 
 
 class TrainingRunRow(SQLModel, table=True):

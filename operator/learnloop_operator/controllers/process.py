@@ -27,6 +27,7 @@ from learnloop_operator.controllers import wiring
 from learnloop_operator.controllers.apply import Applier
 from learnloop_operator.controllers.fast_lane import FastLane
 from learnloop_operator.controllers.herald import Herald
+from learnloop_operator.controllers.keeper import Keeper
 from learnloop_operator.controllers.registry import controllers
 from learnloop_operator.controllers.runtime import Runtime
 from learnloop_operator.controllers.services import Services, utc_now
@@ -102,6 +103,7 @@ class Operator:
             "fast lane": self.lane.run(self._breached, lambda: self.leadership.held),
             "events": self.recorder.run(),
             "herald": self.herald.run(),
+            "keeper": Keeper(self.kube, self.data_plane, self._mine).run(),
             "liveness": self._liveness(),
             "stop": self.stopping.wait(),
         }
@@ -133,6 +135,10 @@ class Operator:
         await self.server.stop()
         for client in (self.kube, self.lease_kube, self.data_plane, self.prometheus, self.pods):
             await client.close()
+
+    def _mine(self) -> set[str]:
+        """The namespaces this process looks after now."""
+        return self.runtime.namespaces() - set(self.claims.others()) if self.leadership.held else set()
 
     async def _claim(self) -> None:
         await self.leadership.acquired.wait()
