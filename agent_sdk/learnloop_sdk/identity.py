@@ -27,12 +27,16 @@ class Identity:
     def headers(self) -> dict[str, str]:
         """`authorization` when there is a token; without one the namespace, which only a data plane without
         authentication believes."""
+        if token := self.token():
+            return {"authorization": f"Bearer {token}"}
+        return {names.HEADER_NAMESPACE: self.namespace}
+
+    def token(self) -> str:
+        """The service-account token as it is now; empty without one."""
         try:
             stamp = self._token_file.stat().st_mtime_ns
             if stamp != self._stamp:
                 self._token, self._stamp = self._token_file.read_text(encoding="utf-8").strip(), stamp
         except OSError:
             self._token, self._stamp = "", -1
-        if self._token:
-            return {"authorization": f"Bearer {self._token}"}
-        return {names.HEADER_NAMESPACE: self.namespace}
+        return self._token

@@ -19,7 +19,7 @@ from learnloop_sdk.memory import MemoryClient
 from learnloop_sdk.policy_client import PolicyClient
 from learnloop_sdk.recorder import Recorder
 from learnloop_sdk.redact import Redactor, default_redactor, redact_trajectory
-from learnloop_sdk.sinks import HttpSink, NatsSink, Sink, trajectory_subject
+from learnloop_sdk.sinks import HttpSink, NatsSink, Sink
 from learnloop_sdk.spool import DiskSpool, MemorySpool
 
 log = logging.getLogger(__name__)
@@ -36,7 +36,7 @@ class Learnloop:
         data_url: data plane for trajectories; default $LEARNLOOP_DATA_URL.
         memory_url: the namespace's own memory service; default $LEARNLOOP_MEMORY_URL, else the data plane.
         nats_url: JetStream for trajectories, tried before the data plane; default $LEARNLOOP_NATS_URL.
-        nats_options: credentials and TLS as nats.connect takes them.
+        nats_options: TLS and credentials as nats.connect takes them; default: the service-account token.
         fallback: observation → action, asked when no policy server answers.
         redactor: applied to every string of a trajectory before it leaves the process; default: keys, tokens,
             passwords, e-mail addresses, cards, IBANs.
@@ -75,7 +75,7 @@ class Learnloop:
         self.memory = MemoryClient(self._memories, identity, agent, self.counters)
         sinks: list[Sink] = []
         if address := nats_url or os.environ.get(names.ENV_NATS_URL) or "":
-            sinks.append(NatsSink(address, trajectory_subject(identity.namespace, agent), nats_options))
+            sinks.append(NatsSink(address, agent, identity, nats_options))
         if self._data is not None:
             sinks.append(HttpSink(self._data, identity))
         spool = DiskSpool(spool_directory) if spool_directory else MemorySpool()

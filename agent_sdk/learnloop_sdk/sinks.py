@@ -1,7 +1,9 @@
 """The two ways a trajectory reaches the data plane: JetStream with its PubAck, or HTTP."""
 
+import asyncio
 import logging
 import time
+from collections.abc import Coroutine
 from typing import Any, Protocol
 
 import httpx
@@ -9,6 +11,7 @@ import nats
 import nats.errors
 import nats.js.errors
 from nats.aio.client import Client
+from nats.js.api import PubAck
 from nats.js.client import JetStreamContext
 
 from learnloop_api import names
@@ -21,6 +24,8 @@ ACK_SECONDS = 3.0
 CONNECT_SECONDS = 2.0
 RECONNECT_PAUSE = 1.0
 HEADERS_BYTES = 512
+REFUSED_PAUSE = 60.0  # who may what does not change by asking again
+CREDENTIALS = {"user", "token", "user_jwt_cb", "user_credentials", "nkeys_seed", "nkeys_seed_str"}
 
 
 class Sink(Protocol):
@@ -38,16 +43,21 @@ class Sink(Protocol):
 
 
 class NatsSink:
-    """JetStream. nats-py's own reconnection is off: it would buffer what the spool already keeps safe."""
+    """JetStream. nats-py's own reconnection is off: it would buffer what the spool already keeps safe.
+
+    Without credentials among the options the service-account token is sent, afresh at each connection.
+    """
 
     name = "nats"
 
-    def __init__(self, url: str, subject: str, options: dict[str, Any] | None = None) -> None:
+    def __init__(self, url: str, agent: str, identity: Identity, options: dict[str, Any] | None = None) -> None:
         self._url = url
-        self._subject = subject
-        self._options = options or {}
+        self._subject = trajectory_subject(identity.namespace, agent)
+        self._identity = identity
+        self._options = {"inbox_prefix": names.nats_inbox(identity.namespace), **(options or {})}
         self._client: Client | None = None
         self._stream: JetStreamContext | None = None
+        self._refused: asyncio.Future[str] | None = None
         self._not_before = 0.0
 
     async def send(self, parcel: Parcel) -> None:
@@ -57,8 +67,10 @@ class NatsSink:
         if len(parcel.body) + HEADERS_BYTES > self._client.max_payload:
             raise SinkDown(f"{len(parcel.body)} bytes are more than this NATS server takes")
         try:
-            acknowledged = await stream.publish(
-                self._subject, parcel.body, timeout=ACK_SECONDS, headers={"Nats-Msg-Id": self._message_id(parcel)}
+            acknowledged = await self._unless_refused(
+                stream.publish(
+                    self._subject, parcel.body, timeout=ACK_SECONDS, headers={"Nats-Msg-Id": self._message_id(parcel)}
+                )
             )
         except (nats.errors.Error, OSError, TimeoutError) as error:
             if not isinstance(error, nats.js.errors.Error):
@@ -76,6 +88,25 @@ class NatsSink:
             except (nats.errors.Error, OSError, TimeoutError) as error:
                 log.debug("closing NATS: %s", error)
 
+    async def _unless_refused(self, publishing: Coroutine[Any, Any, PubAck]) -> PubAck:
+        """NATS says "permissions violation" beside the publication, whose acknowledgement never comes.
+
+        Raises:
+            SinkDown: refused; says what the server said.
+        """
+        assert self._refused is not None
+        task = asyncio.ensure_future(publishing)
+        await asyncio.wait({task, self._refused}, return_when=asyncio.FIRST_COMPLETED)
+        if task.done():
+            return task.result()
+        task.cancel()
+        await self.close()
+        self._not_before = time.monotonic() + REFUSED_PAUSE
+        raise SinkDown(
+            f"{self._refused.result()}: a token may publish its own namespace's subjects only; give the agent a "
+            f"service account of namespace {self._identity.namespace}, or nats_options with credentials that may"
+        )
+
     def _message_id(self, parcel: Parcel) -> str:
         namespace = self._subject.removeprefix(f"{names.SUBJECT_TRAJECTORY}.").partition(".")[0]
         return f"{namespace}/{parcel.trajectory_id}"
@@ -87,6 +118,16 @@ class NatsSink:
             raise SinkDown("NATS: not connected")
         self._not_before = time.monotonic() + RECONNECT_PAUSE
         await self.close()
+        self._refused = refused = asyncio.get_running_loop().create_future()
+        options = self._options
+        if (token := self._identity.token()) and not options.keys() & CREDENTIALS:
+            options = {**options, "token": token}
+
+        async def told(error: Exception) -> None:
+            log.debug("NATS: %s", error)
+            if "permissions violation for publish" in str(error).lower() and not refused.done():
+                refused.set_result(f"NATS: {str(error).removeprefix('nats: ')}")
+
         try:
             self._client = await nats.connect(
                 self._url,
@@ -94,19 +135,15 @@ class NatsSink:
                 connect_timeout=int(CONNECT_SECONDS),
                 max_reconnect_attempts=1,
                 reconnect_time_wait=0,
-                error_cb=_quietly,
+                error_cb=told,
                 name="learnloop-sdk",
-                **self._options,
+                **options,
             )
         except (nats.errors.Error, OSError, TimeoutError) as error:
             raise SinkDown(f"NATS: {str(error) or type(error).__name__}") from error
         self._not_before = 0.0
         self._stream = self._client.jetstream()
         return self._stream
-
-
-async def _quietly(error: Exception) -> None:
-    log.debug("NATS: %s", error)
 
 
 class HttpSink:

@@ -99,3 +99,8 @@ METRIC_SHADOW_WEIGHTED_GAIN = "learnloop_shadow_weighted_gain_total"  # sum of w
 METRIC_SHADOW_WEIGHTED_LOSS = "learnloop_shadow_weighted_loss_total"  # sum of weight * |negative return|
 METRIC_SHADOW_GAIN = "learnloop_shadow_gain_total"  # sum of the positive returns of the same episodes
 METRIC_SHADOW_LOSS = "learnloop_shadow_loss_total"
+
+
+def nats_inbox(namespace: str) -> str:
+    """Prefix of the subjects on which clients of a namespace are answered: one that no other namespace may read."""
+    return f"_INBOX_{namespace}"

@@ -11,7 +11,7 @@ from learnloop_memory.audit.signing import seed_from
 from learnloop_memory.errors import ConfigError
 
 PREFIX = "LEARNLOOP_"
-SECRETS = ("dsn", "nats_password", "embedder_key", "pseudonym_key", "audit_key", "warehouse")
+SECRETS = ("dsn", "nats_password", "embedder_key", "pseudonym_key", "audit_key", "nats_issuer_key", "warehouse")
 WAREHOUSES = ("clickhouse://", "chdb://")
 IN_CLUSTER_JWKS = "https://kubernetes.default.svc/openid/v1/jwks"
 IN_CLUSTER_TOKEN = "/var/run/secrets/kubernetes.io/serviceaccount/token"
@@ -32,6 +32,9 @@ class Config(BaseModel):
     )
     nats_user: str | None = None
     nats_password: SecretStr | None = None
+    nats_issuer_key: SecretStr | None = Field(
+        default=None, description="32 random bytes in Base64; absent: NATS does not ask here who may publish what"
+    )
     pseudonym_key: SecretStr | None = Field(
         default=None, min_length=16, description="16 random characters or more; absent: redaction makes no pseudonyms"
     )
@@ -76,7 +79,7 @@ class Config(BaseModel):
     index_check_seconds: float = Field(default=60.0, gt=0, le=3600, description="how often large agents are looked for")
     log_level: Literal["DEBUG", "INFO", "WARNING", "ERROR"] = "INFO"
 
-    @field_validator("audit_key")
+    @field_validator("audit_key", "nats_issuer_key")
     @classmethod
     def _is_a_key(cls, key: SecretStr | None) -> SecretStr | None:
         if key is not None:

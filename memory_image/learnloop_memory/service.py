@@ -16,6 +16,7 @@ from learnloop_memory.erasure.erase import Erasing
 from learnloop_memory.errors import Unavailable
 from learnloop_memory.experience import requests
 from learnloop_memory.experience.bus import Bus
+from learnloop_memory.experience.callout import AuthCallout, Issuer
 from learnloop_memory.experience.consumer import STREAM_DURABLE, TrajectoryConsumer
 from learnloop_memory.experience.dead_letters import DeadLetters
 from learnloop_memory.experience.feedback import UserFeedback
@@ -64,7 +65,10 @@ class Service:
         self.config = config
         self.metrics = Metrics()
         self.db = Database(config.dsn.get_secret_value(), pool_size=config.pool_size)
-        self.bus = Bus(config) if config.nats_url else None
+        self.auth = Authenticator(config)
+        issuer = config.nats_issuer_key
+        callout = AuthCallout(self.auth, Issuer(seed_from(issuer.get_secret_value()))) if issuer else None
+        self.bus = Bus(config, callout) if config.nats_url else None
         self.blobs = open_blobs(config.artifacts)
         self.artifacts = Artifacts(self.db, self.blobs)
         self.keeping = Keeping(self.db, self.blobs, config.artifact_retention_days)
@@ -74,7 +78,6 @@ class Service:
         self._events = EventOutbox(self.db, self.bus)
         self.runs = Runs(self.db, self.blobs, self.metrics, self._events)
         self.studies = Desk(config.dsn.get_secret_value())
-        self.auth = Authenticator(config)
         embedder_key = config.embedder_key.get_secret_value() if config.embedder_key else None
         self.embedder: Embedder = open_embedder(config.embedder, config.embedder_dimensions, embedder_key)
         self.distiller: Distiller = CountingDistiller()

@@ -51,6 +51,7 @@ def _seed() -> str:
 
 MAKERS: Mapping[str, Callable[[], str]] = {
     "audit-key": _seed,
+    "nats-issuer-key": _seed,
     "nats-password": _password,
     "postgres-password": _password,
     "pseudonym-key": _password,

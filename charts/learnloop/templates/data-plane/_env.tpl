@@ -29,6 +29,7 @@
 - {name: LEARNLOOP_NATS_URL, value: {{ printf "nats://%s-nats.%s.svc:4222" (include "learnloop.fullname" .) .Release.Namespace | quote }}}
 - {name: LEARNLOOP_NATS_USER, value: learnloop}
 - {name: LEARNLOOP_NATS_PASSWORD_FILE, value: /run/credentials/nats-password}
+- {name: LEARNLOOP_NATS_ISSUER_KEY_FILE, value: /run/credentials/nats-issuer-key}
 {{- else }}
 - {name: LEARNLOOP_NATS_URL, value: {{ .Values.nats.external.url | quote }}}
 {{- with .Values.nats.external.credentialsSecret }}

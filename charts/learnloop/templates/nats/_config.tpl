@@ -8,8 +8,14 @@ nats.conf: |
   jetstream {
     store_dir: /data
   }
+  # The public half of the issuer's key, written by the init container. Includes are relative to this file.
+  include ../../run/issuer/issuer.conf
   authorization {
-    user: learnloop
-    password: $NATS_PASSWORD
+    users: [{user: learnloop, password: $NATS_PASSWORD}]
+    # Everybody else comes with a service-account token: the data plane says for which namespace it speaks.
+    auth_callout {
+      issuer: $LEARNLOOP_ISSUER
+      auth_users: [learnloop]
+    }
   }
 {{- end -}}

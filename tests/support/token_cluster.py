@@ -1,0 +1,66 @@
+"""A cluster's key set served on loopback, as the API server does, and service-account tokens signed with it."""
+
+import http.server
+import json
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import jwt
+from cryptography.hazmat.primitives.asymmetric import rsa
+
+ISSUER = "https://kubernetes.default.svc.cluster.local"
+
+
+class Cluster:
+    """Its keys, by id."""
+
+    def __init__(self) -> None:
+        self.keys: dict[str, rsa.RSAPrivateKey] = {}
+        self.requests = 0
+        self.add("k1")
+
+    def add(self, kid: str) -> None:
+        self.keys[kid] = rsa.generate_private_key(public_exponent=65537, key_size=2048)
+
+    def jwks(self) -> bytes:
+        self.requests += 1
+        keys = [
+            {**json.loads(jwt.algorithms.RSAAlgorithm.to_jwk(key.public_key())), "kid": kid, "alg": "RS256"}
+            for kid, key in self.keys.items()
+        ]
+        return json.dumps({"keys": keys}).encode()
+
+    def token(self, namespace: str = "red", account: str = "default", kid: str = "k1", **changes: Any) -> str:
+        claims = {
+            "iss": ISSUER,
+            "aud": ["learnloop"],
+            "exp": int(time.time()) + 600,
+            "sub": f"system:serviceaccount:{namespace}:{account}",
+            "kubernetes.io": {"namespace": namespace},
+        }
+        return jwt.encode(claims | changes, self.keys[kid], algorithm="RS256", headers={"kid": kid})
+
+    @contextmanager
+    def served(self) -> Iterator[str]:
+        """The URL of the key set, while the block runs."""
+        cluster = self
+
+        class Handler(http.server.BaseHTTPRequestHandler):
+            def do_GET(self) -> None:
+                self.send_response(200)
+                self.end_headers()
+                self.wfile.write(cluster.jwks())
+
+            def log_message(self, *_: Any) -> None:
+                return None
+
+        server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        try:
+            yield f"http://127.0.0.1:{server.server_port}/openid/v1/jwks"
+        finally:
+            server.shutdown()
+            server.server_close()
