@@ -151,7 +151,7 @@ async def test_without_a_valid_token_there_is_no_connection(
 
 
 async def test_the_data_plane_answers_again_after_nats_came_back(guarded: tuple[Api, Nats], cluster: Cluster) -> None:
-    api, server = guarded
+    _, server = guarded
     server.kill()
     await asyncio.to_thread(server.start)
 
