@@ -95,8 +95,8 @@ class NatsSink:
             SinkDown: refused; says what the server said.
         """
         assert self._refused is not None
-        task = asyncio.ensure_future(publishing)
-        await asyncio.wait({task, self._refused}, return_when=asyncio.FIRST_COMPLETED)
+        waiting: set[asyncio.Future[Any]] = {task := asyncio.ensure_future(publishing), self._refused}
+        await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
         if task.done():
             return task.result()
         task.cancel()
