@@ -136,7 +136,11 @@ def test_nats_has_jetstream_a_login_and_room_for_long_episodes(render: Render) -
 
 
 def test_a_real_nats_server_accepts_its_configuration(render: Render, tmp_path: Path) -> None:
-    file = tmp_path / "nats.conf"
+    file = tmp_path / "etc" / "nats" / "nats.conf"
+    issuer = tmp_path / "run" / "issuer" / "issuer.conf"
+    for path in (file, issuer):
+        path.parent.mkdir(parents=True)
+    issuer.write_text("LEARNLOOP_ISSUER: AA5WUJ54Z23KILLCUOUNAKTPBVZWKMQVO4O6EQ5GHLAERIMLLHNCS47C\n")
     config = render().one("ConfigMap", "learnloop-nats")["data"]["nats.conf"]
     file.write_text(config.replace("/data", str(tmp_path)))
     program = shutil.which("nats-server")
