@@ -32,7 +32,8 @@ def test_passwords_are_long_different_and_need_no_escaping() -> None:
     assert patch is not None
     made = {name: base64.b64decode(value).decode() for name, value in patch["data"].items()}
     assert len(set(made.values())) == len(KEYS)
-    assert len(seed_from(made.pop("audit-key"))) == 32, "a key the data plane can sign with"
+    for key in ("audit-key", "nats-issuer-key"):
+        assert len(seed_from(made.pop(key))) == 32, "a key the data plane can sign with"
     for password in made.values():
         assert len(password) == LENGTH
         assert password.isalpha()
