@@ -1,0 +1,56 @@
+"""An experiment with live traffic: three models side by side, and the best one takes over as it is."""
+
+from players import players
+from world import Json, World, learnloop
+
+
+def _deployment() -> Json:
+    arms = [
+        {"name": name, "uri": f"uniform://discrete/{actions}?observations=4", "weight": 30}
+        for name, actions in (("worse", 3), ("better", 4))
+    ]
+    return learnloop(
+        "ModelDeployment",
+        "policy",
+        {
+            "model": {"uri": "uniform://discrete/2?observations=4"},
+            "rollout": {"keepForSeconds": 0},
+            "analysis": {"intervalSeconds": 1, "metrics": [{"name": "errors", "type": "errors", "max": 0.05}]},
+            "experiment": {
+                "arms": arms,
+                "metric": {"type": "success"},
+                "guardrails": [{"name": "crashes", "type": "errors", "maxDrop": 0.2}],
+                "minEpisodes": 20,
+                "onWinner": "promote",
+            },
+        },
+    )
+
+
+def test_the_better_of_two_challengers_is_proven_and_promoted_and_the_others_go(world: World, namespace: str) -> None:
+    world.apply(namespace, _deployment())
+    running = world.until("the split", lambda: _experiment(world, namespace, "Running"), 120)
+    stable, worse, better = (arm["revision"] for arm in running["arms"])
+    assert world.canary_weight(namespace, "policy") == 60
+    pod, kept = (
+        world.api.pods(namespace, f"learnloop.dev/revision={revision}")[0]["metadata"] for revision in (stable, better)
+    )
+    with players(world, namespace, pod["name"], {stable: 0.4, worse: 0.2, better: 0.95}) as opened:
+        over = world.until("a winner", lambda: _experiment(world, namespace, "Finished"), 90)
+    assert set(opened) == {stable, worse, better}
+    assert over["winner"] == "better"
+    assert over["message"].startswith(f"promoted better ({better}): success rate: better ")
+    assert [item["standing"] for item in over["arms"][2]["guardrails"]] == ["holds"]
+    status = world.phase(namespace, "modeldeployments", "policy", "Healthy", seconds=60)
+    assert status["stable"]["revision"] == better
+    world.until("the other arms' end", lambda: len(_pods(world, namespace)) == 1, 60)
+    assert _pods(world, namespace) == {kept["uid"]}, "the winner's pod was replaced"
+
+
+def _experiment(world: World, namespace: str, phase: str) -> Json | None:
+    found: Json = world.status(namespace, "modeldeployments", "policy").get("experiment") or {}
+    return found if found.get("phase") == phase else None
+
+
+def _pods(world: World, namespace: str) -> set[str]:
+    return {item["metadata"]["uid"] for item in world.api.pods(namespace, "learnloop.dev/model-deployment=policy")}
