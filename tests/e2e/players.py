@@ -45,9 +45,7 @@ def players(
     def play() -> None:
         while not stop.is_set():
             try:
-                out = world.api.run(
-                    "exec", "-n", namespace, pod, "--", "python3", "-c", PLAYER, "3", json.dumps(chances or {})
-                )
+                out = world.api.run("exec", "-n", namespace, pod, "--", "python3", "-c", PLAYER, "3", told)
             except subprocess.CalledProcessError:
                 return  # the pod goes with its arm once another is promoted; before that, the test will miss traffic
             opened.update(json.loads(out.strip().splitlines()[-1]))
