@@ -2,6 +2,7 @@
 
 import json
 import re
+import time
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,10 @@ from stream_proxy import PASSING, StreamProxy
 
 LIMIT_SECONDS = 12.0
 """The echo's limit, shortened: above the Lease's 5 s between two renewals."""
+
+
+RESTART_SECONDS = 30.0
+"""From the end of a process to the next one that leads: two seconds of imports, and a machine with other work."""
 
 
 def statuses(proxy: StreamProxy) -> list[dict[str, Any]]:
@@ -46,6 +51,33 @@ async def test_lost_late_doubled_and_cut_watches_change_neither_the_way_nor_the_
         raised = [weight for weight in weights if weight]
         assert raised == sorted(raised), weights
         assert set(raised) >= {10, 25, 50, 100}, weights
+
+
+async def test_half_a_line_in_mid_canary_costs_seconds_and_nothing_that_was_known(
+    api_server: Path, tmp_path: Path
+) -> None:
+    """Kopf ends on an event it cannot parse. The process then gives its Lease back and exits; the next one goes on."""
+    async with live_world(api_server, tmp_path) as world:
+        operator = await world.operator()
+        await world.serves(0)
+        await world.wish(1)
+        before = await world.until("the second step", lambda status: status.get("weight") == 25)
+        operator.proxy.once["modeldeployments"] = "truncated"
+        await world.until("the end of the process", lambda _: bool(operator.codes))
+        ended, known = time.monotonic(), (await world.object())["status"]
+        assert operator.codes == [1], operator.said[-2000:]
+        await world.until("the next leader", lambda _: operator.said.count("leading as ") == 2)
+        assert time.monotonic() - ended < RESTART_SECONDS
+        assert known["rolloutStartedAt"] == before["rolloutStartedAt"]
+        after = await world.serves(1)
+        assert after["rolloutStartedAt"] == before["rolloutStartedAt"], "the rollout began anew"
+        assert operator.codes == [1]
+        written = [status for status in statuses(operator.proxy) if status["observedGeneration"] == 2]
+        raised = [weight for status in written if (weight := status.get("weight"))]
+        assert raised == sorted(raised), f"a weight fell: {raised}"
+        assert {10, 25, 50, 100} <= set(raised)
+        generations = [table.generation for table in world.tables]
+        assert generations == sorted(set(generations)), "a routing table came back"
 
 
 async def test_a_process_whose_watch_is_silent_says_so_ends_and_is_replaced(api_server: Path, tmp_path: Path) -> None:
