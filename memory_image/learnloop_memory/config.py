@@ -72,6 +72,15 @@ class Config(BaseModel):
     exact_up_to: int = Field(
         default=100_000, ge=1, description="memories of an agent; above, it gets an HNSW of its own"
     )
+    cache_mib: int = Field(
+        default=112,
+        ge=0,
+        le=65_536,
+        description="memory for what agents were asked lately; 0: PostgreSQL scans each time",
+    )
+    recall_wait_ms: int = Field(
+        default=15, ge=1, le=10_000, description="a recall that waited longer for its turn is refused with 429"
+    )
     embedder: str = Field(default="hashing", max_length=1024, description="hashing, onnx:///directory or URL#model")
     embedder_dimensions: int = Field(default=1536, ge=1, le=4000, description="of an HTTP embedder's vectors")
     embedder_key: SecretStr | None = None

@@ -28,6 +28,12 @@ DELETE FROM agent_memories WHERE namespace = $1 AND agent_id = $2 AND source = '
     SELECT created_at FROM agent_memories WHERE namespace = $1 AND agent_id = $2 AND source = 'episode'
     ORDER BY created_at DESC OFFSET $3 LIMIT 1)
 """
+# Copies older than six hours are read again whatever happened, so nobody asks about deletions of yesterday.
+_FORGOTTEN = "DELETE FROM memory_gone WHERE namespace = $1 AND gone_at < now() - interval '1 day'"
+# A database restored from a dump counts its transactions anew: what seems to be of the future is of now.
+_FUTURE = "namespace = $1 AND changed > pg_snapshot_xmax(pg_current_snapshot())"
+_ANY_FUTURE = f"SELECT EXISTS(SELECT 1 FROM memory_vec WHERE {_FUTURE})"
+_MAKE_PRESENT = f"UPDATE memory_vec SET utility = utility WHERE {_FUTURE}"
 # What ended long ago goes for good, unless a snapshot still sees it: it was there when the snapshot was taken.
 _PURGE = """
 DELETE FROM agent_memories WHERE namespace = $1 AND id = ANY(ARRAY(
@@ -66,6 +72,10 @@ class Retention:
                 total += await self._delete_old(namespace, table, statement)
             total += await self._delete_old(namespace, "ended memories", _PURGE)
             await self._trim(namespace)
+            async with self._db.tenant(namespace) as connection:
+                await connection.execute(_FORGOTTEN, namespace)
+                if await connection.fetchval(_ANY_FUTURE, namespace):
+                    await connection.execute(_MAKE_PRESENT, namespace)
         return total
 
     async def _delete_old(self, namespace: str, what: str, statement: str) -> int:

@@ -33,6 +33,7 @@ from learnloop_memory.memory.episodes import EpisodeMemories
 from learnloop_memory.memory.feedback import Feedback
 from learnloop_memory.memory.indexer import Indexer
 from learnloop_memory.memory.log import RecallLog
+from learnloop_memory.memory.reader import Reader
 from learnloop_memory.memory.recall import Recaller
 from learnloop_memory.metrics import Metrics
 from learnloop_memory.registry.artifacts import Artifacts
@@ -48,6 +49,7 @@ from learnloop_memory.rewards.worker import RewardWorker
 from learnloop_memory.store.database import Database
 from learnloop_memory.studies.desk import Desk
 from learnloop_memory.tasks import cancel
+from learnloop_memory.turns import Turns
 from learnloop_memory.warehouse.clickhouse import ClickHouse
 from learnloop_memory.warehouse.shipper import Shipper
 
@@ -55,6 +57,7 @@ log = logging.getLogger(__name__)
 RETENTION_SECONDS = 3600.0
 SHIP_SECONDS = 1.0
 SHIP_AGAIN_SECONDS = 5.0  # after a failure
+RECALLS_AT_ONCE = 12  # enough to keep PostgreSQL busy while this process ranks
 INDEX_SECONDS = 0.02  # between two batches: stores that come together are indexed together
 
 
@@ -85,7 +88,9 @@ class Service:
         self._big = BigAgents(self.db, self.embedder, config.dsn.get_secret_value(), above=config.exact_up_to)
         self.recalls = RecallLog(self.db)
         self.feedback = Feedback(self.db, self.recalls)
-        self.recaller = Recaller(self.db, self.embedder, self.recalls, self._big)
+        self.reader = Reader(self.db, self.embedder, config.cache_mib * 2**20)
+        self.recaller = Recaller(self.db, self.embedder, self.recalls, self._big, self.reader)
+        self.turns = Turns(at_once=RECALLS_AT_ONCE, patience=config.recall_wait_ms / 1000)
         warehouse = config.warehouse.get_secret_value() if config.warehouse else None
         self.warehouse = ClickHouse(warehouse, days=config.warehouse_days) if warehouse else None
         self._shipper = Shipper(self.db, self.warehouse, self.metrics.warehoused) if self.warehouse else None

@@ -6,6 +6,7 @@ from typing import Any
 
 from fastapi import FastAPI
 from fastapi.openapi.utils import get_openapi
+from fastapi.routing import APIRoute
 
 from learnloop_api.wire.trajectory import Trajectory
 from learnloop_memory.api import (
@@ -26,6 +27,7 @@ from learnloop_memory.api import (
     trajectories,
     users,
 )
+from learnloop_memory.api.direct import Direct
 from learnloop_memory.api.limits import Limits
 from learnloop_memory.config import Config
 from learnloop_memory.experience.redact import use_key
@@ -66,6 +68,7 @@ def create_app(config: Config) -> FastAPI:
     errors.install(app)
     for module in ROUTERS:
         app.include_router(module.router)
+    app.add_middleware(Direct, routes=[route for route in memory.router.routes if isinstance(route, APIRoute)])
     app.add_middleware(
         Limits,
         max_body=config.max_body_bytes,

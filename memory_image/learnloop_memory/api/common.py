@@ -2,6 +2,7 @@
 
 from typing import Annotated, Any
 
+import orjson
 from fastapi import Depends, Header, Path, Query, Request, Response
 from pydantic import BaseModel, ConfigDict
 from pydantic_core import to_json
@@ -69,6 +70,11 @@ DigestHeader = Annotated[Sha256, Header(alias="x-learnloop-sha256")]
 def answer(content: Any, status: int = 200) -> Response:
     """JSON without a second validation of what this service itself produced."""
     return Response(to_json(content), status_code=status, media_type="application/json")
+
+
+def quick(content: Any, status: int = 200) -> Response:
+    """The same for the hot routes, several times faster: dataclasses, ids and JSON that is finished already."""
+    return Response(orjson.dumps(content, default=str), status_code=status, media_type="application/json")
 
 
 def not_found(field: str, value: str, message: str) -> ApiError:

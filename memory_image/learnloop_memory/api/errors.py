@@ -8,6 +8,7 @@ from fastapi import FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
 from pydantic_core import to_json
 from starlette.exceptions import HTTPException
+from starlette.types import Scope
 
 from learnloop_memory.errors import ApiError
 from learnloop_memory.experience.redact import redact_text
@@ -43,6 +44,12 @@ def from_validation(errors: list[Any]) -> ApiError:
     return ApiError(422, f"{message}; correct it and send it again{hint}", field=field, value=value)
 
 
+def unexpected(scope: Scope, error: Exception) -> Response:
+    """The answer when something failed that nobody thought of; the log has all of it."""
+    log.error("%s %s failed", scope["method"], scope["path"], exc_info=error)
+    return refusal(ApiError(500, "the data plane made a mistake; its log says more"))
+
+
 def install(app: FastAPI) -> None:
     """Registers the handlers."""
 
@@ -59,6 +66,5 @@ def install(app: FastAPI) -> None:
         return refusal(ApiError(error.status_code, str(error.detail)))
 
     @app.exception_handler(Exception)
-    async def unexpected(request: Request, error: Exception) -> Response:
-        log.error("%s %s failed", request.method, request.url.path, exc_info=error)
-        return refusal(ApiError(500, "the data plane made a mistake; its log says more"))
+    async def mistake(request: Request, error: Exception) -> Response:
+        return unexpected(request.scope, error)

@@ -9,7 +9,7 @@ from fastapi.exceptions import RequestValidationError
 from pydantic import AfterValidator, Field, JsonValue, TypeAdapter, ValidationError, model_validator
 
 from learnloop_api.wire.base import Identifier, Name, Timestamp
-from learnloop_memory.api.common import IDENTITY_PARAMETERS, Input, answer, identify
+from learnloop_memory.api.common import IDENTITY_PARAMETERS, Input, identify, quick
 from learnloop_memory.memory.kinds import ALL_TYPES, MemoryType
 from learnloop_memory.memory.recall import Ask, Recall
 from learnloop_memory.memory.signals import SIGNALS
@@ -153,7 +153,7 @@ async def store_memory(request: Request) -> Response:
     body: StoreMemory = await _read(request, StoreMemory)
     identity, duplicate = await store(service.db, caller.namespace, body.memory())
     service.stored(caller.namespace)
-    return answer({"id": identity, "duplicate": duplicate}, 200 if duplicate else 201)
+    return quick({"id": identity, "duplicate": duplicate}, 200 if duplicate else 201)
 
 
 @router.post("/store/batch", status_code=201, openapi_extra=_body(StoreBatch))
@@ -164,7 +164,7 @@ async def store_batch(request: Request) -> Response:
     stored = await store_many(service.db, caller.namespace, [memory.memory() for memory in body.memories])
     service.stored(caller.namespace)
     duplicates = sum(duplicate for _, duplicate in stored)
-    return answer({"ids": [identity for identity, _ in stored], "duplicates": duplicates}, 201)
+    return quick({"ids": [identity for identity, _ in stored], "duplicates": duplicates}, 201)
 
 
 @router.post("/retrieve", openapi_extra=_body(Retrieve))
@@ -172,7 +172,8 @@ async def retrieve(request: Request) -> Response:
     """The k best memories with the score of every signal."""
     service, caller = await identify(request)
     body: Retrieve = await _read(request, Retrieve)
-    return answer(await _recall(service, caller.namespace, body))
+    async with service.turns:
+        return quick(await _recall(service, caller.namespace, body))
 
 
 @router.post("/retrieve/batch", openapi_extra=_body(RetrieveBatch))
@@ -180,7 +181,8 @@ async def retrieve_batch(request: Request) -> Response:
     """One answer for each query, in their order."""
     service, caller = await identify(request)
     body: RetrieveBatch = await _read(request, RetrieveBatch)
-    return answer({"answers": [await _recall(service, caller.namespace, query) for query in body.queries]})
+    async with service.turns:
+        return quick({"answers": [await _recall(service, caller.namespace, query) for query in body.queries]})
 
 
 async def _recall(service: Service, namespace: str, body: Retrieve) -> Recall:

@@ -11,8 +11,9 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
+import orjson
 
-from learnloop_memory.memory.candidates import Floats
+from learnloop_memory.memory.columns import Floats
 from learnloop_memory.memory.signals import SIGNALS, STATIC, weight_vector
 
 RATE = 0.05
@@ -57,6 +58,11 @@ class Ranker:
         if not state or len(state.get("weights", ())) != len(SIGNALS):
             return cls()
         return cls(**{**state, "weights": tuple(state["weights"])})
+
+    @classmethod
+    def from_text(cls, state: str | None) -> "Ranker | None":
+        """As PostgreSQL hands it out; None for an agent that never got feedback."""
+        return cls.from_state(orjson.loads(state)) if state else None
 
 
 @dataclass(frozen=True)

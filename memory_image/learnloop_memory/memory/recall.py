@@ -1,9 +1,10 @@
-"""Recall: scan, score, rank, fetch. The answer says how it was found and why each memory is in it."""
+"""Recall: find, score, rank, fetch. The answer says how it was found and why each memory is in it."""
 
 import asyncio
 import logging
 import random
-from collections.abc import Mapping
+import time
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
@@ -11,15 +12,19 @@ from uuid import UUID
 
 import numpy as np
 import orjson
+from asyncpg.pgproto.pgproto import UUID as PackedUUID  # an uuid.UUID, made 20 times faster
 
 from learnloop_memory.errors import Unavailable
 from learnloop_memory.ids import uuid7
 from learnloop_memory.memory.big import BigAgents
-from learnloop_memory.memory.candidates import EXACT, Candidates, Floats, Query, pending_texts, unpack
+from learnloop_memory.memory.cache import Kept, View
+from learnloop_memory.memory.candidates import EXACT, Pending, Query, cosines_of, light, light_of_pending, pending_of
+from learnloop_memory.memory.columns import Columns, Floats, Rows
 from learnloop_memory.memory.embedder import Embedder
 from learnloop_memory.memory.kinds import ALL_TYPES, MemoryType
 from learnloop_memory.memory.log import Recalled, RecallLog
 from learnloop_memory.memory.ranker import Ranker, explore
+from learnloop_memory.memory.reader import Reader
 from learnloop_memory.memory.signals import SIGNALS, STATIC, Population, best, signals, weight_vector
 from learnloop_memory.memory.text import words
 from learnloop_memory.store.database import Database
@@ -28,15 +33,6 @@ log = logging.getLogger(__name__)
 NEAR = 20  # hits that came close are logged too: a ranker that learns needs to know what it did not show
 EMBED_SECONDS = 0.5
 MAX_EMBEDDED_ON_THE_WAY = 256
-_FETCH = """
-SELECT m.id, m.memory_type, m.content, m.importance, m.created_at, m.session_id, m.origin, m.pinned
-FROM set_config('app.namespace', $1, true) AS s(namespace),
-LATERAL (SELECT * FROM agent_memories m WHERE m.namespace = s.namespace AND m.agent_id = $2 AND m.id = ANY($3::uuid[])
-         OFFSET 0) m
-"""
-
-
-Found = tuple[str, Candidates, Population | None, Ranker | None]
 
 
 @dataclass(frozen=True)
@@ -57,15 +53,15 @@ class Ask:
     weights: Mapping[str, float] | None = None
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Hit:
-    """One recalled memory with the z-score of each signal and their weighted sum."""
+    """One recalled memory with the z-score of each signal and their weighted sum; `content` is JSON already."""
 
     id: UUID
     memory_type: str
-    content: Any
+    content: orjson.Fragment
     importance: float
-    created_at: str
+    created_at: datetime
     score: float
     signals: dict[str, float]
     session_id: str | None = None
@@ -73,7 +69,7 @@ class Hit:
     pinned: bool = False
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Recall:
     """The answer to one recall. `plan` says how it was found, `ranker` whose weights put it in order."""
 
@@ -85,14 +81,35 @@ class Recall:
     degraded: list[str] = field(default_factory=list)
 
 
+@dataclass(frozen=True, slots=True)
+class Ranked:
+    """Memories in the order they are shown, and those that came close.
+
+    Attributes:
+        ids: at most k + 20.
+        scores: float64 [len(ids)].
+        z: their signals, float64 [len(ids), 6].
+        chances: with which probability each was put where it is.
+    """
+
+    plan: str
+    ranker: str
+    searched: int
+    ids: list[UUID]
+    scores: Floats
+    z: Floats
+    chances: list[float]
+
+
 class Recaller:
     """Answers recalls of all agents."""
 
-    def __init__(self, db: Database, embedder: Embedder, log: RecallLog, big: BigAgents) -> None:
+    def __init__(self, db: Database, embedder: Embedder, log: RecallLog, big: BigAgents, reader: Reader) -> None:
         self._db = db
         self._embedder = embedder
         self._log = log
         self._big = big
+        self._reader = reader
 
     async def recall(self, namespace: str, ask: Ask) -> Recall:
         """The k best memories of one agent for a text.
@@ -100,33 +117,17 @@ class Recaller:
         Raises:
             Unavailable: PostgreSQL does not answer. Without the embedder the answer comes from the words alone.
         """
+        arrived = time.monotonic()
         query = await self._query(ask)
-        plan, found, population, learned = await self._find(namespace, ask, query)
-        now = (ask.at or datetime.now(UTC)).timestamp()
-        z = signals(found, query.hashes(), now, population)
-        ranker, weights = _weights(ask, learned)
-        scores = z @ weights
-        order = best(scores, found.ids, ask.k + NEAR)
-        # Only an agent that gets feedback explores, and never a question about the past or about other weights.
-        exploring = learned is not None and ask.at is None and ask.weights is None
-        draw = random.random() if exploring else 1.0
-        places, chances = explore(len(order), ask.k, draw, random.random())
-        if not exploring:
-            chances = [1.0 if place < ask.k else 0.0 for place in range(len(order))]
-        order = order[places]
-        ids = [found.uuid(index) for index in order]
-        rows = {row["id"]: row for row in await self._db.fetch_as(namespace, _FETCH, ask.agent, ids[: ask.k])}
-        hits = [
-            _hit(rows[identity], scores[index], z[index])
-            for identity, index in zip(ids[: ask.k], order, strict=False)
-            if identity in rows
-        ]
+        if ask.at is not None or self._big.indexed(namespace, ask.agent):
+            ranked, rows = await self._scanned(namespace, ask, query)
+        else:
+            ranked, rows = await self._kept(namespace, ask, query, arrived)
         retrieval_id = uuid7()
         if ask.weights is None and ask.at is None:
-            self._remember(namespace, ask, retrieval_id, ranker, ids, z[order], chances)
+            self._remember(namespace, ask, retrieval_id, ranked)
         degraded = ["embedder"] if query.vector is None else []
-        searched = population.size if population else len(found)
-        return Recall(retrieval_id, plan, ranker, searched, hits, degraded)
+        return Recall(retrieval_id, ranked.plan, ranked.ranker, ranked.searched, _hits(ranked, rows, ask.k), degraded)
 
     async def _query(self, ask: Ask) -> Query:
         vector: Any = None
@@ -137,37 +138,97 @@ class Recaller:
             log.warning("recall goes by words only: %s", error or "the embedder takes too long")
         return Query(ask.text, words(ask.text), vector, self._embedder.name, ask.at, ask.types)
 
-    async def _find(self, namespace: str, ask: Ask, query: Query) -> Found:
-        if self._big.indexed(namespace, ask.agent) and ask.at is None:
-            row, population = await self._big.find(namespace, ask.agent, query)
-            return "hnsw", unpack(row, await self._on_the_way(row, query)), population, _learned(row)
-        [row] = await self._db.fetch_as(namespace, EXACT, *query.arguments(namespace, ask.agent)[1:])
-        return "exact", unpack(row, await self._on_the_way(row, query)), None, _learned(row)
+    async def _kept(self, namespace: str, ask: Ask, query: Query, arrived: float) -> tuple[Ranked, Sequence[Any]]:
+        """Ranks what is kept and asks, together with the texts, whether it was still true; if not, once more."""
+        kept = self._reader.peek(namespace, ask.agent)
+        if kept is not None:
+            view = kept.view(query.kinds(), kept.now())
+            ranked = _rank_kept(kept, view, ask, query)
+            found = await self._reader.check(namespace, ask.agent, kept.snapshot, ranked.ids[: ask.k])
+            current = not found.changed and found.ranker == kept.ranker_state
+            if current and view.since <= found.now < view.until:
+                return ranked, found.rows
+        kept = await self._reader.fresh(namespace, ask.agent, arrived)
+        if kept is None:
+            return await self._scanned(namespace, ask, query)
+        pending = pending_of({"pending": kept.pending}, ask.types)
+        late = await self._on_the_way(pending, query)
+        ranked = _rank_kept(kept, kept.view(query.kinds(), kept.now()), ask, query, pending, late)
+        return ranked, await self._reader.texts(namespace, ask.agent, ranked.ids[: ask.k])
 
-    async def _on_the_way(self, row: Any, query: Query) -> dict[UUID, float]:
-        """Cosines of the newest memories the indexer has not come to yet."""
-        texts = pending_texts(row)[:MAX_EMBEDDED_ON_THE_WAY]
+    async def _scanned(self, namespace: str, ask: Ask, query: Query) -> tuple[Ranked, Sequence[Any]]:
+        """Has PostgreSQL read the memories for this one question."""
+        population: Population | None = None
+        if self._big.indexed(namespace, ask.agent) and ask.at is None:
+            plan = "hnsw"
+            row, population = await self._big.find(namespace, ask.agent, query)
+        else:
+            plan = "exact"
+            [row] = await self._db.fetch_as(namespace, EXACT, *query.arguments(namespace, ask.agent)[1:])
+        pending = pending_of(row, ask.types)
+        columns = light(row).append(light_of_pending(pending))
+        cosines = np.concatenate([cosines_of(row), await self._on_the_way(pending, query)])
+        ranked = _rank(plan, ask, query, columns, cosines, Ranker.from_text(row["ranker"]), population)
+        return ranked, await self._reader.texts(namespace, ask.agent, ranked.ids[: ask.k])
+
+    async def _on_the_way(self, pending: list[Pending], query: Query) -> Floats:
+        """Cosines of the memories the indexer has not come to yet; of the newest of them, NaN for the rest."""
+        cosines = np.full(len(pending), np.nan)
+        texts = [memory.text for memory in pending[:MAX_EMBEDDED_ON_THE_WAY]]
         if not texts or query.vector is None:
-            return {}
+            return cosines
         try:
             async with asyncio.timeout(EMBED_SECONDS):
-                vectors = await self._embedder.embed([text for _, text in texts])
+                vectors = await self._embedder.embed(texts)
         except (Unavailable, TimeoutError):
-            return {}
-        return {identity: float(vector @ query.vector) for (identity, _), vector in zip(texts, vectors, strict=True)}
+            return cosines
+        cosines[: len(texts)] = [float(vector @ query.vector) for vector in vectors]
+        return cosines
 
-    def _remember(
-        self, namespace: str, ask: Ask, retrieval_id: UUID, ranker: str, ids: list[UUID], z: Any, chances: list[float]
-    ) -> None:
-        shown = min(ask.k, len(ids))
-        features = np.ascontiguousarray(z, dtype="<f4").tobytes()
+    def _remember(self, namespace: str, ask: Ask, retrieval_id: UUID, ranked: Ranked) -> None:
+        shown = min(ask.k, len(ranked.ids))
+        features = ranked.z.astype("<f4").tobytes()
         now = datetime.now(UTC)
-        self._log.add(namespace, Recalled(retrieval_id, ask.agent, ranker, shown, ids, features, chances, now))
+        self._log.add(
+            namespace,
+            Recalled(retrieval_id, ask.agent, ranked.ranker, shown, ranked.ids, features, ranked.chances, now),
+        )
 
 
-def _learned(row: Any) -> Ranker | None:
-    """None for an agent that never got feedback."""
-    return Ranker.from_state(orjson.loads(row["ranker"])) if row["ranker"] else None
+def _rank_kept(
+    kept: Kept, view: View, ask: Ask, query: Query, pending: Sequence[Pending] = (), late: Floats | None = None
+) -> Ranked:
+    columns, cosines = view.columns, kept.cosines(view, query.vector)
+    if pending and late is not None:
+        columns = columns.append(light_of_pending(list(pending)))
+        cosines = np.concatenate([cosines, late])
+    return _rank("exact", ask, query, columns, cosines, kept.ranker)
+
+
+def _rank(
+    plan: str,
+    ask: Ask,
+    query: Query,
+    columns: Columns,
+    cosines: Any,
+    learned: Ranker | None,
+    population: Population | None = None,
+) -> Ranked:
+    z = signals(columns, cosines, query.hashes(), population)
+    ranker, weights = _weights(ask, learned)
+    scores = z @ weights
+    order: Rows = best(scores, columns.ids, ask.k + NEAR)
+    # Only an agent that gets feedback explores, and never a question about the past or about other weights.
+    if learned is not None and ask.at is None and ask.weights is None:
+        places, chances = explore(len(order), ask.k, random.random(), random.random())
+        order = order[places]
+    else:
+        shown = min(ask.k, len(order))
+        chances = [1.0] * shown + [0.0] * (len(order) - shown)
+    searched = population.size if population else len(columns)
+    packed = columns.ids[order].tobytes()
+    ids: list[UUID] = [PackedUUID(packed[start : start + 16]) for start in range(0, len(packed), 16)]
+    return Ranked(plan, ranker, searched, ids, scores[order], z[order], chances)
 
 
 def _weights(ask: Ask, learned: Ranker | None) -> tuple[str, Floats]:
@@ -178,16 +239,28 @@ def _weights(ask: Ask, learned: Ranker | None) -> tuple[str, Floats]:
     return "static", weight_vector(STATIC)
 
 
-def _hit(row: Any, score: float, z: Any) -> Hit:
-    return Hit(
-        id=row["id"],
-        memory_type=row["memory_type"],
-        content=orjson.loads(row["content"]),
-        importance=row["importance"],
-        created_at=row["created_at"].isoformat(),
-        score=round(float(score), 6),
-        signals={name: round(value, 6) for name, value in zip(SIGNALS, z.tolist(), strict=True)},
-        session_id=row["session_id"],
-        origin=row["origin"],
-        pinned=row["pinned"],
-    )
+def _hits(ranked: Ranked, rows: Sequence[Any], k: int) -> list[Hit]:
+    """Rows are id, type, content, importance, created, session, origin, pinned; one that is gone by now is left out."""
+    found = {row[0]: row for row in rows}
+    scores, z = np.round(ranked.scores[:k], 6).tolist(), np.round(ranked.z[:k], 6).tolist()
+    hits = []
+    for identity, score, values in zip(ranked.ids[:k], scores, z, strict=True):
+        row = found.get(identity)
+        if row is not None:
+            _, memory_type, content, importance, created, session, origin, pinned = row
+            named = dict(zip(SIGNALS, values, strict=True))
+            hits.append(
+                Hit(
+                    identity,
+                    memory_type,
+                    orjson.Fragment(content),
+                    importance,
+                    created,
+                    score,
+                    named,
+                    session,
+                    origin,
+                    pinned,
+                )
+            )
+    return hits

@@ -4,13 +4,14 @@ Pure functions. On LoCoMo's evidence a z-sum of BM25, its context and vectors ha
 the same parts 0.555, less than BM25 alone (0.610). A signal without spread says nothing: its z is 0.
 """
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
-from learnloop_memory.memory.candidates import Candidates, Floats
+from learnloop_memory.memory.columns import K1, Columns, Floats, Rows, z_scores
 
 SIGNALS = ("vector", "lexical", "context", "recency", "importance", "utility")
 STATIC: Mapping[str, float] = {
@@ -21,8 +22,6 @@ STATIC: Mapping[str, float] = {
     "importance": 0.25,
     "utility": 0.5,
 }
-RECENCY_HALF_LIFE_DAYS = 7.0
-K1, B = 1.2, 0.75  # BM25's usual constants (Robertson & Zaragoza, 2009)
 
 
 @dataclass(frozen=True)
@@ -43,65 +42,62 @@ def weight_vector(weights: Mapping[str, float]) -> Floats:
     return np.array([weights.get(name, 0.0) for name in SIGNALS])
 
 
-def signals(found: Candidates, query: NDArray[np.uint32], now: float, population: Population | None = None) -> Floats:
+def signals(
+    found: Columns, cosines: NDArray[np.floating], query: NDArray[np.uint32], population: Population | None = None
+) -> Floats:
     """The z-scores, float64 [n, 6], columns as in SIGNALS.
 
     Args:
         found: the memories.
+        cosines: of their vectors with the query's, float [n]; NaN where a memory has none of this embedder (yet).
         query: hashes of the query's distinct words, uint32 [q].
-        now: seconds since 1970; recency counts back from here.
         population: given when `found` is only the part worth ranking of a larger memory.
     """
-    words = bm25(found, query, population)
     size = population.size if population else len(found)
-    lexical, vector = _z(words, zeros=max(size - len(found), 0)), _z(found.vector)
-    days = np.maximum(now - found.created, 0.0) / 86_400.0
-    columns = (
-        vector,
-        lexical,
-        _z(neighbours(found, lexical + vector)),
-        _z(np.exp2(-days / RECENCY_HALF_LIFE_DAYS)),
-        _z(found.importance),
-        _z(found.utility),
-    )
-    return np.column_stack(columns)
+    z = np.empty((len(found), len(SIGNALS)))
+    z[:, 0] = z_scores(cosines)
+    z[:, 1] = z_scores(bm25(found, query, population), zeros=max(size - len(found), 0))
+    z[:, 2] = z_scores(neighbours(found, z[:, 0] + z[:, 1])) if found.links is not None else 0.0
+    z[:, 3:] = found.standing
+    return z
 
 
-def bm25(found: Candidates, query: NDArray[np.uint32], population: Population | None = None) -> Floats:
+def bm25(found: Columns, query: NDArray[np.uint32], population: Population | None = None) -> Floats:
     """Okapi BM25 of each memory, float64 [n]: an OR of the words, rare ones counting more.
 
     An AND of the words, which is what `plainto_tsquery` makes, has a recall of 0.09 on questions.
     """
     n = len(found)
-    score = np.zeros(n)
     if not n or not len(query):
-        return score
-    lengths = np.bincount(found.owners, found.counts, n)
-    norm = K1 * (1 - B + B * lengths / max(float(lengths.mean()), 1e-9))
+        return np.zeros(n)
     size = population.size if population else n
-    for index, word in enumerate(query):
-        places = np.flatnonzero(found.terms == word)
-        if not len(places):
-            continue
-        owners, counts = found.owners[places], found.counts[places]
-        frequency = float(population.frequency[index]) if population else float(len(owners))
-        idf = np.log1p(max(size - frequency, 0.0) / (frequency + 0.5) + 0.5 / (frequency + 0.5))
-        # add.at, not +=: two words of one memory may share a hash, and then both count.
-        np.add.at(score, owners, idf * counts * (K1 + 1) / (counts + norm[owners]))
-    return score
+    frequencies = population.frequency.tolist() if population else None
+    owners, counts, rarity, many = [], [], [], []
+    for index, (holders, times) in enumerate(found.postings.find(found, query)):
+        if len(holders):
+            frequency = frequencies[index] if frequencies else float(len(holders))
+            owners.append(holders)
+            counts.append(times)
+            rarity.append(math.log1p((max(size - frequency, 0.0) + 0.5) / (frequency + 0.5)))
+            many.append(len(holders))
+    if not owners:
+        return np.zeros(n)
+    holders, times = np.concatenate(owners), np.concatenate(counts)
+    weights = np.repeat(rarity, many) * times * (K1 + 1) / (times + found.norm[holders])
+    total: Floats = np.bincount(holders, weights, n).astype(np.float64, copy=False)
+    return total
 
 
-def neighbours(found: Candidates, score: Floats) -> Floats:
+def neighbours(found: Columns, score: Floats) -> Floats:
     """For each memory the mean score of the one before and the one after it in its session, float64 [n]; 0 for none.
 
     The turn that answers a question is often next to the one that has its words.
     """
     context = np.zeros(len(found))
-    if not found.threads.any():
+    if found.links is None:
         return context
-    order = np.lexsort((found.created, found.threads))
-    threads, ordered = found.threads[order], score[order]
-    linked = (threads[1:] == threads[:-1]) & (threads[1:] != 0)
+    order, linked = found.links.order, found.links.linked
+    ordered = score[order]
     total, count = np.zeros(len(found)), np.zeros(len(found))
     total[1:] += np.where(linked, ordered[:-1], 0.0)
     total[:-1] += np.where(linked, ordered[1:], 0.0)
@@ -111,7 +107,7 @@ def neighbours(found: Candidates, score: Floats) -> Floats:
     return context
 
 
-def best(scores: Floats, ids: NDArray[np.uint8], k: int) -> NDArray[np.intp]:
+def best(scores: Floats, ids: NDArray[np.uint8], k: int) -> Rows:
     """Indices of the k highest scores, highest first; equal scores in the order of their ids, whoever asks."""
     n = len(scores)
     if n > 4 * k:
@@ -121,19 +117,5 @@ def best(scores: Floats, ids: NDArray[np.uint8], k: int) -> NDArray[np.intp]:
     else:
         chosen = np.arange(n)
     keys = ids[chosen].view("S16").ravel() if len(chosen) else ids[:0].view("S16").ravel()
-    order: NDArray[np.intp] = chosen[np.lexsort((keys, -scores[chosen]))][:k]
+    order: Rows = chosen[np.lexsort((keys, -scores[chosen]))][:k]
     return order
-
-
-def _z(values: Floats, zeros: int = 0) -> Floats:
-    """z-scores; NaN (no value) becomes 0. `zeros` more members of the population are known to be 0."""
-    known = values[~np.isnan(values)] if np.isnan(values).any() else values
-    size = len(known) + zeros
-    if size < 2:
-        return np.zeros(len(values))
-    mean = float(known.sum()) / size
-    spread = float(known @ known) / size - mean * mean
-    if spread <= 1e-12 * max(mean * mean, 1e-6):
-        return np.zeros(len(values))
-    z: Floats = np.nan_to_num((values - mean) / np.sqrt(spread), nan=0.0)
-    return z

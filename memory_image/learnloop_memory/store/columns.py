@@ -3,6 +3,7 @@
 from typing import Any
 
 from sqlalchemy import Column, DateTime, text
+from sqlalchemy.types import UserDefinedType
 from sqlmodel import Field
 
 
@@ -18,3 +19,18 @@ def column(type_: Any, *, null: bool = False, key: bool = False, default: str | 
 def time_column(*, null: bool = False, default: str | None = None) -> Any:
     """A timestamptz column: every time here has a zone."""
     return column(DateTime(timezone=True), null=null, default=default)
+
+
+class Xid8(UserDefinedType[str]):
+    """PostgreSQL's 64-bit transaction id."""
+
+    cache_ok = True
+
+    def get_col_spec(self, **_: Any) -> str:
+        """The type's name in DDL."""
+        return "xid8"
+
+
+def transaction_column(*, key: bool = False) -> Any:
+    """Which transaction wrote the row last."""
+    return column(Xid8(), key=key, default="pg_current_xact_id()")

@@ -14,7 +14,7 @@ from sqlalchemy import REAL, BigInteger, Boolean, Double, Index, LargeBinary, Sm
 from sqlalchemy.dialects.postgresql import ARRAY, JSONB
 from sqlmodel import SQLModel
 
-from learnloop_memory.store.columns import column, time_column
+from learnloop_memory.store.columns import column, time_column, transaction_column
 
 
 class AgentMemory(SQLModel, table=True):
@@ -64,9 +64,11 @@ class MemoryVector(SQLModel, table=True):
 
     `terms` is packed for numpy: little-endian uint32, 24 bits of a word's hash and 8 bits of how often it occurs.
     `embedding` is stored PLAIN (never out of line) and has any number of dimensions; `embedder` says whose it is.
+    `changed` is kept by a trigger: whoever keeps a copy finds by it what was committed after the copy was made.
     """
 
     __tablename__ = "memory_vec"
+    __table_args__ = (Index("ix_memory_vec_changed", "namespace", "agent_id", "changed"),)
     namespace: str = column(Text, key=True)
     agent_id: str = column(Text, key=True)
     memory_id: UUID = column(Uuid, key=True)
@@ -80,6 +82,18 @@ class MemoryVector(SQLModel, table=True):
     visible_to: datetime = time_column(default="'infinity'")
     terms: bytes = column(LargeBinary)
     embedding: list[float] | None = column(HALFVEC(), null=True)
+    changed: str = transaction_column()
+
+
+class MemoryGone(SQLModel, table=True):
+    """Agents some of whose memories were deleted, and by which transaction: copies of these are read again."""
+
+    __tablename__ = "memory_gone"
+    __table_args__ = (Index("ix_memory_gone_at", "namespace", "gone_at"),)
+    namespace: str = column(Text, key=True)
+    agent_id: str = column(Text, key=True)
+    changed: str = transaction_column(key=True)
+    gone_at: datetime = time_column(default="now()")
 
 
 class MemoryPending(SQLModel, table=True):

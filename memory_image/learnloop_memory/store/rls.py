@@ -42,6 +42,26 @@ FORGET_TRIGGER = """
 CREATE TRIGGER forget_with_memory AFTER DELETE ON agent_memories REFERENCING OLD TABLE AS gone
 FOR EACH STATEMENT EXECUTE FUNCTION forget_with_memory()
 """
+# Copies of an agent's memories are kept in other processes; these two tell them what to read again (see `reader`).
+NOTE_CHANGE = """
+CREATE FUNCTION note_change() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
+    NEW.changed := pg_current_xact_id();
+    RETURN NEW;
+END $$
+"""
+NOTE_CHANGE_TRIGGER = """
+CREATE TRIGGER note_change BEFORE UPDATE ON memory_vec FOR EACH ROW EXECUTE FUNCTION note_change()
+"""
+NOTE_GONE = """
+CREATE FUNCTION note_gone() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
+    INSERT INTO memory_gone (namespace, agent_id) SELECT DISTINCT namespace, agent_id FROM gone ON CONFLICT DO NOTHING;
+    RETURN NULL;
+END $$
+"""
+NOTE_GONE_TRIGGER = """
+CREATE TRIGGER note_gone AFTER DELETE ON memory_vec REFERENCING OLD TABLE AS gone
+FOR EACH STATEMENT EXECUTE FUNCTION note_gone()
+"""
 
 
 REFUSE_CHANGE = """
@@ -74,6 +94,7 @@ def _after_create(table: Table) -> list[str]:
     statements = [] if table.name in UNSCOPED else policy(table.name)
     if table.name == "memory_vec":
         statements.append("ALTER TABLE memory_vec ALTER COLUMN embedding SET STORAGE PLAIN")
+        statements += [NOTE_CHANGE, NOTE_CHANGE_TRIGGER, NOTE_GONE, NOTE_GONE_TRIGGER]
     if table.name == "agent_memories":
         statements += [FORGET_WITH_MEMORY, FORGET_TRIGGER]
     if table.name in APPEND_ONLY:

@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from learnloop_memory.memory.candidates import Candidates
+from learnloop_memory.memory.columns import Columns
 from learnloop_memory.memory.embedder import HashingEmbedder
 from learnloop_memory.memory.signals import SIGNALS, best, bm25, neighbours, signals
-from learnloop_memory.memory.text import term_hash, words
+from learnloop_memory.memory.text import pack, term_hash, words
 
 from .conftest import Api, eventually, running, settings
 
@@ -165,19 +165,17 @@ async def test_a_recall_is_logged_with_what_it_showed(api: Api) -> None:
     assert {(str(item[0]), item[1]) for item in used} >= {(memory["id"], 1) for memory in answer["memories"]}
 
 
-def columns(texts: list[str], threads: list[int] | None = None) -> Candidates:
-    """Candidates made of texts, one second apart."""
-    tokens = [words(text) for text in texts]
+def columns(texts: list[str], threads: list[int] | None = None) -> Columns:
+    """Memories made of texts, one second apart."""
     n = len(texts)
-    return Candidates(
+    packed = [np.frombuffer(pack(words(text)), "<u4") for text in texts]
+    return Columns(
         ids=np.array([[index // 256, index % 256] + [1] * 14 for index in range(n)], np.uint8).reshape(n, 16),
-        vector=np.full(n, np.nan),
-        terms=np.array([term_hash(word) for row in tokens for word in row], np.uint32),
-        owners=np.repeat(np.arange(n), [len(row) for row in tokens]),
-        counts=np.ones(sum(len(row) for row in tokens)),
+        words=np.concatenate([np.zeros(0, np.uint32), *packed]),
+        lengths=np.array([len(item) for item in packed], np.int32),
         created=np.arange(float(n)),
-        importance=np.full(n, 0.5),
-        utility=np.zeros(n),
+        importance=np.full(n, 0.5, np.float32),
+        utility=np.zeros(n, np.float32),
         threads=np.array(threads or [0] * n, np.int64),
     )
 
@@ -202,7 +200,7 @@ def test_the_neighbour_of_a_match_gains_only_within_its_session() -> None:
 
 @given(st.lists(st.text(alphabet="ab ", max_size=8), max_size=12), st.text(alphabet="ab ", max_size=6))
 def test_signals_are_finite_whatever_is_stored(texts: list[str], asked: str) -> None:
-    z = signals(columns(texts), query(asked), now=1e9)
+    z = signals(columns(texts), np.full(len(texts), np.nan), query(asked))
     assert z.shape == (len(texts), len(SIGNALS))
     assert np.isfinite(z).all()
     assert np.abs(z.sum(axis=0)).max(initial=0) < 1e-6

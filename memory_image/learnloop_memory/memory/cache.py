@@ -1,0 +1,211 @@
+"""One agent's memories in this process: light columns and half-size vectors, always at a known snapshot.
+
+The vectors are kept as 16-bit fixed point. That is as exact as the `halfvec` they come from for everything a unit
+vector holds, and numpy turns it into float32 six times faster than IEEE halves, for which BLAS has no product.
+"""
+
+import time
+from collections import OrderedDict
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from learnloop_memory.memory.candidates import light, read
+from learnloop_memory.memory.columns import Columns, Rows
+from learnloop_memory.memory.ranker import Ranker
+
+Key = tuple[str, str]
+SCALE = 32767.0
+CHUNK = 256  # rows turned into float32 at a time: they stay in the second-level cache
+ENDED_SHARE = 4  # with more than a quarter ended, everything is read again
+HEADER = 2  # words of halfvec_send before the numbers: dimensions, unused
+
+
+@dataclass(frozen=True)
+class View:
+    """The memories that some recall may see.
+
+    Attributes:
+        columns: theirs.
+        rows: where their vectors are; None when these are all memories.
+        since, until: the instants, in seconds since 1970, between which this holds.
+    """
+
+    columns: Columns
+    rows: Rows | None
+    since: float
+    until: float
+
+
+class Kept:
+    """What is known of one agent as of one snapshot of the database.
+
+    Attributes:
+        snapshot: PostgreSQL's text form of it; what was committed later is found by it.
+        asked: monotonic seconds, just before the question that this answers was sent.
+        pending: the answer's memories that wait for the indexer.
+        ranker_state, ranker: as stored, and parsed; None for an agent that never got feedback.
+    """
+
+    def __init__(self, row: Any, asked: float, dimensions: int) -> None:
+        self._dimensions = dimensions
+        self.columns = light(row)
+        self._kinds = read(row["kinds"], ">i2").astype(np.int16)
+        self._begins = read(row["begins"], ">f8").astype(np.float64)
+        self._ends = read(row["ends"], ">f8").astype(np.float64)
+        self._known, self._matrix = _vectors(row, dimensions)
+        self._views: dict[tuple[int, ...], View] = {}
+        self.loaded = time.monotonic()
+        self._seen(row, asked)
+
+    def __len__(self) -> int:
+        return len(self.columns)
+
+    @property
+    def size(self) -> int:
+        """Bytes, about."""
+        arrays: list[NDArray[Any]] = [
+            self._matrix,
+            self._kinds,
+            self._begins,
+            self._ends,
+            self._known,
+            self.columns.ids,
+        ]
+        return sum(array.nbytes for array in arrays) + 9 * self.columns.words.nbytes // 4 + 64 * len(self) + 4096
+
+    def now(self) -> float:
+        """The database's clock, as far as it is known here."""
+        return self._clock + time.monotonic() - self.asked
+
+    def update(self, row: Any, asked: float) -> bool:
+        """Takes in what changed since the snapshot; False when it is better to read everything again."""
+        if row["gone"]:
+            return False
+        if row["n"]:
+            self._apply(light(row), row)
+            self._views.clear()
+            if int((self._ends <= row["now"]).sum()) * ENDED_SHARE > len(self):
+                return False
+        self._seen(row, asked)
+        return True
+
+    def view(self, kinds: tuple[int, ...], now: float) -> View:
+        """The memories of these types that are visible at this instant."""
+        known = self._views.get(kinds)
+        if known is None or not known.since <= now < known.until:
+            known = self._views[kinds] = self._view(kinds, now)
+        return known
+
+    def cosines(self, view: View, vector: NDArray[np.float32] | None) -> NDArray[np.float32]:
+        """float32 [n] of the view's memories; NaN for those without a vector of this embedder."""
+        n = len(self)
+        out = np.full(n, np.nan, np.float32)
+        if vector is not None:
+            scaled = (vector / SCALE).astype(np.float32)
+            part = np.empty((min(CHUNK, n), self._dimensions), np.float32)
+            for start in range(0, n, CHUNK):
+                rows = self._matrix[start : min(start + CHUNK, n)]
+                np.copyto(part[: len(rows)], rows)
+                np.dot(part[: len(rows)], scaled, out=out[start : start + len(rows)])
+            if not self._known.all():
+                out[~self._known] = np.nan
+        return out if view.rows is None else out[view.rows]
+
+    def _seen(self, row: Any, asked: float) -> None:
+        self.snapshot: str = row["snapshot"]
+        self._clock: float = row["now"]
+        self.asked = asked
+        self.pending: Any = row["pending"]
+        self.ranker_state: str | None = row["ranker"]
+        self.ranker = Ranker.from_text(self.ranker_state)
+
+    def _view(self, kinds: tuple[int, ...], now: float) -> View:
+        of_type = np.isin(self._kinds, kinds)
+        shown = of_type & (self._begins <= now) & (self._ends > now)
+        edges = np.concatenate([self._begins[of_type], self._ends[of_type]])
+        before, after = edges[edges <= now], edges[edges > now]
+        since, until = float(before.max(initial=-np.inf)), float(after.min(initial=np.inf))
+        if shown.all():
+            return View(self.columns, None, since, until)
+        rows = np.flatnonzero(shown)
+        return View(self.columns.take(rows), rows, since, until)
+
+    def _apply(self, changes: Columns, row: Any) -> None:
+        known, matrix = _vectors(row, self._dimensions)
+        kinds = read(row["kinds"], ">i2").astype(np.int16)
+        begins, ends = read(row["begins"], ">f8"), read(row["ends"], ">f8")
+        places = _places(self.columns, changes)
+        old, new = np.flatnonzero(places >= 0), np.flatnonzero(places < 0)
+        at = places[old]
+        self._begins[at], self._ends[at], self._known[at] = begins[old], ends[old], known[old]
+        self._matrix[at] = matrix[old]
+        if len(old):
+            self.columns = self.columns.changed(at, changes.take(old))
+        if len(new):
+            n, m = len(self), len(self) + len(new)
+            if m > len(self._matrix):
+                grown = np.zeros((m + max(m // 16, 16), self._dimensions), np.int16)
+                grown[:n] = self._matrix[:n]
+                self._matrix = grown
+            self._matrix[n:m] = matrix[new]
+            self.columns = self.columns.append(changes.take(new))
+            self._kinds = np.concatenate([self._kinds, kinds[new]])
+            self._begins = np.concatenate([self._begins, begins[new].astype(np.float64)])
+            self._ends = np.concatenate([self._ends, ends[new].astype(np.float64)])
+            self._known = np.concatenate([self._known, known[new]])
+
+
+class Cache:
+    """Agents by how recently they were asked, up to so many bytes."""
+
+    def __init__(self, most_bytes: int) -> None:
+        self.most_bytes = most_bytes
+        self._kept: OrderedDict[Key, Kept] = OrderedDict()
+        self._sizes: dict[Key, int] = {}
+        self._total = 0
+
+    def get(self, key: Key) -> Kept | None:
+        """What is known of this agent; it becomes the last to go."""
+        kept = self._kept.get(key)
+        if kept is not None:
+            self._kept.move_to_end(key)
+        return kept
+
+    def put(self, key: Key, kept: Kept) -> None:
+        """Keeps it (again, with its new size) and lets others go for it."""
+        self.drop(key)
+        size = kept.size
+        if size > self.most_bytes:
+            return
+        self._kept[key], self._sizes[key] = kept, size
+        self._total += size
+        while self._total > self.most_bytes:
+            self.drop(next(iter(self._kept)))
+
+    def drop(self, key: Key) -> None:
+        """Lets one go, if it is there."""
+        if self._kept.pop(key, None) is not None:
+            self._total -= self._sizes.pop(key)
+
+
+def _places(columns: Columns, changes: Columns) -> Rows:
+    """Where each of the changed memories is, -1 for a new one."""
+    tails = np.ascontiguousarray(columns.ids[:, 8:]).view(np.uint64).ravel()
+    likely = np.flatnonzero(np.isin(tails, np.ascontiguousarray(changes.ids[:, 8:]).view(np.uint64).ravel()))
+    mine = {columns.ids[place].tobytes(): place for place in likely}
+    return np.array([mine.get(identity.tobytes(), -1) for identity in changes.ids], np.intp)
+
+
+def _vectors(row: Any, dimensions: int) -> tuple[NDArray[np.bool_], NDArray[np.int16]]:
+    """Which memories have a vector of this embedder, bool [n], and all of them, int16 [n, dimensions]; 0 without."""
+    known = read(row["known"], "u1").astype(bool)
+    halves = read(row["vectors"], ">u2").reshape(-1, HEADER + dimensions)
+    matrix = np.zeros((len(known), dimensions), np.int16)
+    where = np.flatnonzero(known)
+    for start in range(0, len(where), CHUNK):
+        part = halves[start : start + CHUNK, HEADER:].astype("<u2").view(np.float16).astype(np.float32)
+        matrix[where[start : start + CHUNK]] = np.rint(np.clip(part, -1.0, 1.0) * SCALE)
+    return known, matrix

@@ -1,0 +1,182 @@
+"""The light columns of one agent's memories, and the words in them as postings. Pure."""
+
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any
+from uuid import UUID
+
+import numpy as np
+from numpy.typing import NDArray
+
+Floats = NDArray[np.float64]
+Rows = NDArray[np.intp]
+K1, B = 1.2, 0.75  # BM25's usual constants (Robertson & Zaragoza, 2009)
+RECENCY_HALF_LIFE_SECONDS = 7.0 * 86_400.0
+# Words of memories that came after the postings were made are looked for one by one, up to this share of all.
+TAIL_SHARE, TAIL_LEAST = 8, 256
+
+
+@dataclass(frozen=True)
+class Columns:
+    """Columns over the same n memories. What is worked out from them is kept as long as they are.
+
+    Attributes:
+        ids: bytes [n, 16].
+        words: hash << 8 | count of every distinct word, memory by memory, uint32 [m].
+        lengths: how many of `words` each memory has, int32 [n].
+        created: seconds since 1970, float64 [n].
+        importance, utility: float32 [n].
+        threads: int64 [n], 0 where a memory belongs to no session.
+    """
+
+    ids: NDArray[np.uint8]
+    words: NDArray[np.uint32]
+    lengths: NDArray[np.int32]
+    created: Floats
+    importance: NDArray[np.float32]
+    utility: NDArray[np.float32]
+    threads: NDArray[np.int64]
+
+    def __len__(self) -> int:
+        return len(self.created)
+
+    def uuid(self, index: int) -> UUID:
+        """The id of one memory."""
+        return UUID(bytes=self.ids[index].tobytes())
+
+    def take(self, rows: Rows) -> "Columns":
+        """Only these memories, in this order."""
+        starts = np.cumsum(self.lengths) - self.lengths
+        lengths = self.lengths[rows]
+        # For each word its place within its memory, plus where that memory's words begin.
+        within = np.arange(int(lengths.sum())) - np.repeat(np.cumsum(lengths) - lengths, lengths)
+        return Columns(
+            ids=self.ids[rows],
+            words=self.words[np.repeat(starts[rows], lengths) + within],
+            lengths=lengths,
+            created=self.created[rows],
+            importance=self.importance[rows],
+            utility=self.utility[rows],
+            threads=self.threads[rows],
+        )
+
+    def append(self, other: "Columns") -> "Columns":
+        """These memories and then the others. Postings are taken over while few memories came after them."""
+        joined = Columns(
+            **{name: np.concatenate([getattr(self, name), getattr(other, name)]) for name in self.__dataclass_fields__}
+        )
+        known = self.__dict__.get("postings")
+        if known is not None and len(joined) - known.rows <= max(len(joined) // TAIL_SHARE, TAIL_LEAST):
+            joined.__dict__["postings"] = known
+        return joined
+
+    def changed(self, rows: Rows, other: "Columns") -> "Columns":
+        """With the importance and utility that `other` has for these rows; nothing else of a memory ever changes."""
+        importance, utility = self.importance.copy(), self.utility.copy()
+        importance[rows], utility[rows] = other.importance, other.utility
+        new = replace(self, importance=importance, utility=utility)
+        if "postings" in self.__dict__:
+            new.__dict__["postings"] = self.__dict__["postings"]
+        return new
+
+    @cached_property
+    def postings(self) -> "Postings":
+        """Which memories have which word."""
+        hashes = self.words >> 8
+        order = np.argsort(hashes, kind="stable")
+        distinct, first = np.unique(hashes[order], return_index=True)
+        owners = np.repeat(np.arange(len(self), dtype=np.int32), self.lengths)[order]
+        counts = (self.words & 255).astype(np.uint8)[order]
+        return Postings(distinct, np.append(first, len(order)), owners, counts, len(self), len(order))
+
+    @cached_property
+    def norm(self) -> Floats:
+        """What BM25 adds to a word's count for the memory's length against the mean length, float64 [n]."""
+        owners = np.repeat(np.arange(len(self)), self.lengths)
+        tokens = np.bincount(owners, (self.words & 255).astype(np.float64), len(self)).astype(np.float64)
+        norm: Floats = K1 * (1 - B + B * tokens / max(float(tokens.sum()) / max(len(self), 1), 1e-9))
+        return norm
+
+    @cached_property
+    def standing(self) -> Floats:
+        """z-scores of recency, importance and utility, float64 [n, 3]: they do not depend on the question.
+
+        Recency halves every 7 days. What passes since halves everybody's alike, and a z-score does not see a factor.
+        """
+        newest = float(self.created.max()) if len(self) else 0.0
+        recency = np.exp2((self.created - newest) / RECENCY_HALF_LIFE_SECONDS)
+        return np.column_stack([z_scores(recency), z_scores(self.importance), z_scores(self.utility)])
+
+    @cached_property
+    def links(self) -> "Links | None":
+        """Who stands next to whom in a session; None where no memory belongs to one."""
+        if not self.threads.any():
+            return None
+        order = np.lexsort((self.created, self.threads))
+        threads = self.threads[order]
+        return Links(order, (threads[1:] == threads[:-1]) & (threads[1:] != 0))
+
+
+@dataclass(frozen=True)
+class Postings:
+    """Words' hashes in order; the owners and counts of word i are those from first[i] to first[i + 1].
+
+    Attributes:
+        rows, words: how many memories and how many of their words these postings cover.
+    """
+
+    distinct: NDArray[np.uint32]
+    first: Rows
+    owners: NDArray[np.int32]
+    counts: NDArray[np.uint8]
+    rows: int
+    words: int
+
+    def find(self, columns: Columns, query: NDArray[np.uint32]) -> list[tuple[NDArray[np.int32], NDArray[np.uint8]]]:
+        """For each word the memories that have it and how often each does, those behind the postings included."""
+        places = np.minimum(np.searchsorted(self.distinct, query), max(len(self.distinct) - 1, 0))
+        found = []
+        for word, place in zip(query.tolist(), places.tolist(), strict=True):
+            hit = len(self.distinct) > 0 and self.distinct[place] == word
+            part = slice(self.first[place], self.first[place + 1]) if hit else slice(0, 0)
+            found.append((self.owners[part], self.counts[part]))
+        if self.rows == len(columns):
+            return found
+        late = columns.words[self.words :]
+        ends = np.cumsum(columns.lengths[self.rows :])
+        for index, word in enumerate(query.tolist()):
+            places = np.flatnonzero(late >> 8 == word)
+            owners = self.rows + np.searchsorted(ends, places, side="right").astype(np.int32)
+            counts = (late[places] & 255).astype(np.uint8)
+            found[index] = (np.concatenate([found[index][0], owners]), np.concatenate([found[index][1], counts]))
+        return found
+
+
+@dataclass(frozen=True)
+class Links:
+    """Memories in the order of their sessions; linked[i]: are the i-th and the one behind it of one session?"""
+
+    order: Rows
+    linked: NDArray[np.bool_]
+
+
+def z_scores(values: NDArray[Any], zeros: int = 0) -> Floats:
+    """z-scores, float64; NaN (no value) becomes 0, and so does everything where nothing differs.
+
+    Args:
+        zeros: so many more members of the population are known to be 0.
+    """
+    values = values.astype(np.float64, copy=False)
+    missing = np.isnan(values)
+    known = values[~missing] if missing.any() else values
+    size = len(known) + zeros
+    if size < 2:
+        return np.zeros(len(values))
+    mean = float(known.sum()) / size
+    spread = float(known @ known) / size - mean * mean
+    if spread <= 1e-12 * max(mean * mean, 1e-6):
+        return np.zeros(len(values))
+    z: Floats = (values - mean) / np.sqrt(spread)
+    if len(known) < len(values):
+        z[missing] = 0.0
+    return z

@@ -1,0 +1,165 @@
+"""Keeps agents' memories in this process and never answers from what is stale.
+
+Every row of `memory_vec` names the transaction that wrote it last (`changed`). With each recall PostgreSQL is asked,
+in the statement that fetches the answer's texts, whether anything of the agent was committed after the snapshot at
+which it was read. What was acknowledged before a recall was asked, by whichever replica, is therefore in its answer.
+"""
+
+import asyncio
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+from uuid import UUID
+from weakref import WeakValueDictionary
+
+from learnloop_memory.memory.cache import Cache, Kept
+from learnloop_memory.memory.candidates import LIGHT, PENDING, RANKER, SCOPE
+from learnloop_memory.memory.embedder import Embedder
+from learnloop_memory.memory.together import Together
+from learnloop_memory.store.database import Database
+
+MOST_TOGETHER = 32
+LARGE = 4096  # rows above which unpacking leaves the event loop to others
+OLDEST_SECONDS = 6 * 3600.0  # a day before retention forgets which agents had memories deleted
+LIGHT_BYTES = 256  # of a memory without its vector
+
+# A transaction that was not over at the snapshot: the bound is for the index, the function for the exact answer.
+_SINCE = "{table}.changed >= pg_snapshot_xmin({base}) AND NOT pg_visible_in_snapshot({table}.changed, {base})"
+_KEPT = """
+string_agg(int2send(v.memory_type), '') AS kinds,
+string_agg(float8send(extract(epoch FROM v.visible_from)::float8), '') AS begins,
+string_agg(float8send(extract(epoch FROM v.visible_to)::float8), '') AS ends,
+string_agg(CASE WHEN v.embedder = $3 THEN '\\x01'::bytea ELSE '\\x00' END, '') AS known,
+string_agg(CASE WHEN v.embedder = $3 THEN halfvec_send(v.embedding) END, '') AS vectors
+"""
+_HEAD = f"""SELECT x.*, pg_current_snapshot()::text AS snapshot, extract(epoch FROM now())::float8 AS now,
+{RANKER}, {PENDING.format(at="NULL::timestamptz")}"""
+_ALL = f"""{_HEAD}, false AS gone {SCOPE}, LATERAL (SELECT {LIGHT}, {_KEPT} FROM memory_vec v
+WHERE v.namespace = s.namespace AND v.agent_id = $2 AND v.visible_to > now()) x"""
+_CHANGES = f"""{_HEAD}, EXISTS(SELECT 1 FROM memory_gone g WHERE g.namespace = s.namespace AND g.agent_id = $2
+    AND {_SINCE.format(table="g", base="$4::text::pg_snapshot")}) AS gone
+{SCOPE}, LATERAL (SELECT {LIGHT}, {_KEPT} FROM memory_vec v
+WHERE v.namespace = s.namespace AND v.agent_id = $2 AND {_SINCE.format(table="v", base="$4::text::pg_snapshot")}) x"""
+_COUNT = f"""SELECT x.n {SCOPE}, LATERAL (SELECT count(*) AS n FROM (SELECT 1 FROM memory_vec v
+WHERE v.namespace = s.namespace AND v.agent_id = $2 LIMIT $3) few) x"""
+_ROWS = "ROW(m.id, m.memory_type, m.content, m.importance, m.created_at, m.session_id, m.origin, m.pinned)"
+_CHECK = f"""
+SELECT extract(epoch FROM now())::float8 AS now,
+    EXISTS(SELECT 1 FROM memory_vec v WHERE v.namespace = s.namespace AND v.agent_id = q.agent
+        AND {_SINCE.format(table="v", base="q.base")})
+    OR EXISTS(SELECT 1 FROM memory_gone g WHERE g.namespace = s.namespace AND g.agent_id = q.agent
+        AND {_SINCE.format(table="g", base="q.base")})
+    OR EXISTS(SELECT 1 FROM memory_pending p WHERE p.namespace = s.namespace AND p.agent_id = q.agent) AS changed,
+    (SELECT r.state FROM memory_rankers r WHERE r.namespace = s.namespace AND r.agent_id = q.agent) AS ranker,
+    (SELECT array_agg({_ROWS}) FROM agent_memories m
+        WHERE m.namespace = s.namespace AND m.id = ANY(($6::uuid[])[q.low:q.high])) AS rows
+{SCOPE}, LATERAL (SELECT * FROM unnest($2::text[], $3::text[]::pg_snapshot[], $4::int[], $5::int[])
+    WITH ORDINALITY AS u(agent, base, low, high, place) WHERE s.namespace IS NOT NULL) q ORDER BY q.place
+"""
+_TEXTS = f"""
+SELECT (SELECT array_agg({_ROWS}) FROM agent_memories m WHERE m.namespace = s.namespace AND m.agent_id = $2
+    AND m.id = ANY($3::uuid[])) AS rows {SCOPE}
+"""
+
+
+@dataclass(frozen=True)
+class Checked:
+    """Whether an agent's memories are still what they were, by the database's clock and its ranker's state.
+
+    Attributes:
+        rows: of the memories asked for: id, type, content, importance, created, session, origin, pinned.
+    """
+
+    now: float
+    changed: bool
+    ranker: str | None
+    rows: Sequence[Any]
+
+
+class Reader:
+    """Reads agents' memories, keeps them, and finds out what changed.
+
+    Args:
+        most_bytes: how much memory what is kept may take, about.
+    """
+
+    def __init__(self, db: Database, embedder: Embedder, most_bytes: int) -> None:
+        self._db = db
+        self._embedder = embedder
+        self._cache = Cache(most_bytes)
+        self._most = most_bytes // (LIGHT_BYTES + 2 * embedder.dimensions)
+        self._locks: WeakValueDictionary[tuple[str, str], asyncio.Lock] = WeakValueDictionary()
+        self._checks: Together[tuple[str, str, list[UUID]], Checked] = Together(
+            self._check, most=MOST_TOGETHER, at_once=2
+        )
+
+    def peek(self, namespace: str, agent: str) -> Kept | None:
+        """What is kept of this agent, which may be stale; None where there is nothing, or it is known to be."""
+        kept = self._cache.get((namespace, agent))
+        if kept is None or kept.pending or time.monotonic() - kept.loaded > OLDEST_SECONDS:
+            return None
+        return kept
+
+    async def check(self, namespace: str, agent: str, snapshot: str, ids: list[UUID]) -> Checked:
+        """Whether anything of the agent changed since the snapshot, and the texts of these memories.
+
+        Raises:
+            Unavailable: PostgreSQL does not answer.
+        """
+        return await self._checks.do(namespace, (agent, snapshot, ids))
+
+    async def texts(self, namespace: str, agent: str, ids: list[UUID]) -> Sequence[Any]:
+        """The rows of `Checked` alone."""
+        [row] = await self._db.fetch_as(namespace, _TEXTS, agent, ids)
+        return row["rows"] or ()
+
+    async def fresh(self, namespace: str, agent: str, since: float) -> Kept | None:
+        """The agent's memories with everything that was committed before this instant (monotonic seconds); None when
+        they are too many to keep.
+
+        Raises:
+            Unavailable: PostgreSQL does not answer.
+        """
+        key = (namespace, agent)
+        lock = self._locks.setdefault(key, asyncio.Lock())  # gone with the last who holds it or waits for it
+        async with lock:
+            kept = self._cache.get(key)
+            if kept is None or kept.asked < since:
+                kept = await self._refresh(key, kept)
+        return kept
+
+    async def _refresh(self, key: tuple[str, str], kept: Kept | None) -> Kept | None:
+        namespace, agent = key
+        if kept is not None and time.monotonic() - kept.loaded < OLDEST_SECONDS:
+            asked = time.monotonic()
+            [row] = await self._db.fetch_as(namespace, _CHANGES, agent, self._embedder.name, kept.snapshot)
+            if kept.update(row, asked):
+                self._cache.put(key, kept)
+                return kept
+        self._cache.drop(key)
+        [row] = await self._db.fetch_as(namespace, _COUNT, agent, self._most + 1)
+        if row["n"] > self._most:
+            return None
+        large = row["n"] > LARGE
+        asked = time.monotonic()
+        [row] = await self._db.fetch_as(namespace, _ALL, agent, self._embedder.name)
+        arguments = (row, asked, self._embedder.dimensions)
+        new = await asyncio.to_thread(Kept, *arguments) if large else Kept(*arguments)
+        self._cache.put(key, new)
+        return new
+
+    async def _check(self, namespace: str, asked: Sequence[tuple[str, str, list[UUID]]]) -> list[Checked]:
+        agents: list[str] = []
+        bases: list[str] = []
+        lows: list[int] = []
+        highs: list[int] = []
+        ids: list[UUID] = []
+        for agent, base, wanted in asked:
+            agents.append(agent)
+            bases.append(base)
+            lows.append(len(ids) + 1)
+            ids += wanted
+            highs.append(len(ids))
+        rows = await self._db.fetch_as(namespace, _CHECK, agents, bases, lows, highs, ids)
+        return [Checked(row["now"], row["changed"], row["ranker"], row["rows"] or ()) for row in rows]
