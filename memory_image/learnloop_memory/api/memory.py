@@ -88,7 +88,8 @@ class Retrieve(Input):
     agent_id: Name
     context: dict[str, JsonValue] | str = Field(max_length=65_536)
     k: int = Field(default=10, ge=1, le=100)
-    memory_types: list[MemoryType] = Field(default=list(ALL_TYPES), min_length=1, max_length=len(ALL_TYPES))
+    # A tuple: pydantic would copy a list anew for every request.
+    memory_types: tuple[MemoryType, ...] = Field(default=ALL_TYPES, min_length=1, max_length=len(ALL_TYPES))
     as_of: Timestamp | None = Field(default=None, description="answer as the agent would have at this instant")
     weights: Annotated[dict[str, Weight], AfterValidator(_known)] | None = Field(
         default=None,

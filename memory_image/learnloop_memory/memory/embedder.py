@@ -19,10 +19,14 @@ MAX_CACHED_WORDS = 50_000
 
 
 class Embedder(Protocol):
-    """Turns texts into unit vectors. `name` is stored with every row: vectors of two embedders are never compared."""
+    """Turns texts into unit vectors. `name` is stored with every row: vectors of two embedders are never compared.
+
+    `instant` embedders take microseconds and never fail: stores need not put off what they have to do.
+    """
 
     name: str
     dimensions: int
+    instant: bool
 
     async def embed(self, texts: Sequence[str]) -> list[Vector]:
         """One float32 vector of length 1 for each text, or all zero for a text without words.
@@ -39,6 +43,7 @@ class HashingEmbedder:
 
     name = "hashing-384-v2"
     dimensions = 384
+    instant = True
 
     def __init__(self) -> None:
         self._words: dict[str, tuple[NDArray[np.intp], Vector, int]] = {}

@@ -34,6 +34,7 @@ class HttpEmbedder:
     ) -> None:
         self.name = f"http:{model}:{dimensions}"
         self.dimensions = dimensions
+        self.instant = False
         self._url = url.rstrip("/") + "/embeddings"
         self._model = model
         headers = {"Authorization": f"Bearer {key}"} if key else {}

@@ -74,6 +74,7 @@ class OnnxEmbedder:
         self._tokens = WordPiece(pieces)
         self._inputs = {item.name for item in self._session.get_inputs()}
         self.dimensions = len(self._run([""])[0])
+        self.instant = False
         # The content's hash, not the path: another model under the same path embeds everything again.
         self.name = f"onnx:{hashlib.sha256(content).hexdigest()[:12]}:{self.dimensions}"
         self._one = asyncio.Lock()

@@ -50,7 +50,8 @@ SELECT extract(epoch FROM now())::float8 AS now,
         AND {_SINCE.format(table="v", base="q.base")})
     OR EXISTS(SELECT 1 FROM memory_gone g WHERE g.namespace = s.namespace AND g.agent_id = q.agent
         AND {_SINCE.format(table="g", base="q.base")})
-    OR EXISTS(SELECT 1 FROM memory_pending p WHERE p.namespace = s.namespace AND p.agent_id = q.agent) AS changed,
+    OR (SELECT true FROM memory_pending p WHERE p.namespace = s.namespace AND p.agent_id = q.agent LIMIT 1) IS NOT NULL
+        AS changed,
     (SELECT r.state FROM memory_rankers r WHERE r.namespace = s.namespace AND r.agent_id = q.agent) AS ranker,
     (SELECT array_agg({_ROWS}) FROM agent_memories m
         WHERE m.namespace = s.namespace AND m.id = ANY(($6::uuid[])[q.low:q.high])) AS rows

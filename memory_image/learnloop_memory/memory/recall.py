@@ -132,8 +132,11 @@ class Recaller:
     async def _query(self, ask: Ask) -> Query:
         vector: Any = None
         try:
-            async with asyncio.timeout(EMBED_SECONDS):
+            if self._embedder.instant:
                 [vector] = await self._embedder.embed([ask.text])
+            else:
+                async with asyncio.timeout(EMBED_SECONDS):
+                    [vector] = await self._embedder.embed([ask.text])
         except (Unavailable, TimeoutError) as error:
             log.warning("recall goes by words only: %s", error or "the embedder takes too long")
         return Query(ask.text, words(ask.text), vector, self._embedder.name, ask.at, ask.types)

@@ -134,7 +134,12 @@ class Database:
                     init=_prepare,
                     # Every setting is made with SET LOCAL, so a returned connection has nothing to reset.
                     reset=_keep,
-                    server_settings={"application_name": "learnloop-memory", "jit": "off"},
+                    # Planning a hot statement anew takes as long as running it twice, and every plan here goes by keys.
+                    server_settings={
+                        "application_name": "learnloop-memory",
+                        "jit": "off",
+                        "plan_cache_mode": "force_generic_plan",
+                    },
                 )
                 self.ready.set()
                 return

@@ -1,0 +1,169 @@
+"""Memories kept in a process: never stale, whoever changed them; never another tenant's; bounded."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from learnloop_memory.errors import ApiError
+from learnloop_memory.memory.columns import Columns
+from learnloop_memory.memory.signals import bm25, signals
+from learnloop_memory.memory.together import Together
+from learnloop_memory.turns import Turns
+
+from .conftest import Api, running, settings
+from .test_recall import ask, columns, indexed, query, store
+
+
+@pytest.fixture
+async def replica(dsn: str, tmp_path: Path) -> AsyncIterator[Api]:
+    """Another process's worth of service on the same database."""
+    async with running(**settings(dsn, tmp_path)) as started:
+        yield started
+
+
+def texts_of(answer: dict[str, Any]) -> set[str]:
+    return {hit["content"]["text"] for hit in answer["memories"]}
+
+
+async def test_what_one_replica_stored_another_recalls_at_once(api: Api, replica: Api) -> None:
+    await store(api, "pair", ["the first word"])
+    assert texts_of(await ask(replica, "pair", "word")) == {"the first word"}
+    for number in range(30):
+        writer, reader = (api, replica) if number % 2 else (replica, api)
+        [identity] = await store(writer, "pair", [f"word number n{number}"])
+        [best] = (await ask(reader, "pair", f"n{number}", k=1))["memories"]
+        assert best["id"] == identity
+
+
+async def test_what_one_replica_ends_pins_or_deletes_another_stops_recalling(api: Api, replica: Api) -> None:
+    ids = await store(api, "ends", ["fact one", "fact two", "fact three"], origin="web/x")
+    await indexed(api, "ends", 3)
+    assert len((await ask(replica, "ends", "fact"))["memories"]) == 3
+    body = {"agent_id": "ends", "ids": [ids[0]]}
+    await api.call("POST", "/api/v1/memory/delete", json=body)
+    assert texts_of(await ask(replica, "ends", "fact")) == {"fact two", "fact three"}
+    body = {"agent_id": "ends", "origin": "web/x", "action": "quarantine"}
+    await api.call("POST", "/api/v1/memory/origins", json=body)
+    assert texts_of(await ask(replica, "ends", "fact")) == set()
+    await api.call("POST", "/api/v1/memory/origins", json=body | {"action": "release"})
+    assert texts_of(await ask(replica, "ends", "fact")) == {"fact two", "fact three"}
+
+
+async def test_a_transaction_older_than_the_copy_is_seen_when_it_commits(api: Api, replica: Api) -> None:
+    [identity] = await store(api, "slow", ["a slow fact"])
+    await indexed(api, "slow", 1)
+    async with api.service.db.tenant("team-a") as connection:
+        await connection.execute("UPDATE memory_vec SET utility = 0.75 WHERE agent_id = 'slow'")
+        await store(replica, "slow", ["a quick fact"])
+        await ask(replica, "slow", "fact")
+        kept = replica.service.reader.peek("team-a", "slow")
+    await ask(replica, "slow", "fact")
+    assert kept is not None
+    place = [str(kept.columns.uuid(index)) for index in range(len(kept))].index(identity)
+    assert kept.columns.utility[place] == 0.75
+
+
+async def test_copies_of_one_name_in_two_namespaces_are_two(api: Api) -> None:
+    await store(api, "twin", ["ours alone"])
+    assert texts_of(await ask(api, "twin", "alone")) == {"ours alone"}
+    assert texts_of(await ask(api, "twin", "alone", namespace="team-b")) == set()
+    assert texts_of(await ask(api, "twin", "alone")) == {"ours alone"}
+
+
+async def test_a_copy_answers_for_the_types_asked_and_lets_expired_ones_go(api: Api) -> None:
+    await store(api, "mixed", ["how to brew tea"], memory_type="procedural")
+    await store(api, "mixed", ["tea grows on hills"])
+    await store(api, "mixed", ["tea is on the stove"], memory_type="working", ttl_seconds=1)
+    assert len((await ask(api, "mixed", "tea"))["memories"]) == 3
+    assert texts_of(await ask(api, "mixed", "tea", memory_types=["procedural"])) == {"how to brew tea"}
+    await asyncio.sleep(1.1)
+    assert texts_of(await ask(api, "mixed", "tea")) == {"how to brew tea", "tea grows on hills"}
+
+
+async def test_an_agent_too_large_to_keep_is_scanned_by_postgresql(dsn: str, tmp_path: Path) -> None:
+    async with running(**settings(dsn, tmp_path, cache_mib=0)) as api:
+        await store(api, "vast", [f"grain n{index}" for index in range(40)])
+        answer = await ask(api, "vast", "n17", k=1)
+        assert texts_of(answer) == {"grain n17"}
+        assert (answer["plan"], answer["searched"]) == ("exact", 40)
+        assert api.service.reader.peek("team-a", "vast") is None
+
+
+async def test_a_copy_and_a_scan_rank_alike(api: Api) -> None:
+    rng = np.random.default_rng(5)
+    animals = ("heron", "otter", "badger", "lynx", "marten", "ibex")
+    await store(api, "alike", [f"{' '.join(rng.choice(animals, 3))} n{i}" for i in range(80)], session_id="s")
+    await indexed(api, "alike", 80)
+    for context in ("otter and lynx", "heron n7", "nothing of it"):
+        kept = await ask(api, "alike", context)
+        scanned = await ask(api, "alike", context, as_of="2100-01-01T00:00:00Z")
+        assert [hit["id"] for hit in kept["memories"]] == [hit["id"] for hit in scanned["memories"]]
+        scores = [hit["score"] for hit in kept["memories"]]
+        assert scores == pytest.approx([hit["score"] for hit in scanned["memories"]], abs=1e-3)
+
+
+def test_columns_that_grew_score_as_if_they_were_new() -> None:
+    texts = [f"{'fox ' * (index % 4)}dog n{index}" for index in range(300)]
+    whole = columns(texts)
+    assert whole.postings
+    grown = whole.take(np.arange(200))
+    assert grown.postings
+    for start in range(200, 300, 10):
+        grown = grown.append(whole.take(np.arange(start, start + 10)))
+    assert grown.postings.rows == 200, "few came after the postings, so they were not made again"
+    words = query("fox n250 dog n10")
+    assert bm25(grown, words) == pytest.approx(bm25(columns(texts), words))
+
+
+def test_columns_taken_in_another_order_are_the_same_memories() -> None:
+    whole = columns(["a b c", "", "b b", "c"], [1, 1, 0, 2])
+    back: Columns = whole.take(np.array([3, 1, 0, 2])).take(np.array([2, 1, 3, 0]))
+    nan = np.full(4, np.nan)
+    assert np.array_equal(back.words, whole.words)
+    assert signals(back, nan, query("b c")) == pytest.approx(signals(whole, nan, query("b c")))
+
+
+async def test_what_comes_together_is_done_together_and_fails_alone() -> None:
+    batches: list[list[int]] = []
+
+    async def run(_: str, items: Any) -> list[int | Exception]:
+        batches.append(list(items))
+        await asyncio.sleep(0.01)
+        return [ValueError("odd") if item % 2 else item for item in items]
+
+    together: Together[int, int] = Together(run, most=8, at_once=1)
+    results = await asyncio.gather(*(together.do("n", item) for item in range(12)), return_exceptions=True)
+    assert [len(batch) for batch in batches] == [8, 4]
+    assert [isinstance(result, ValueError) for result in results] == [bool(item % 2) for item in range(12)]
+
+
+async def test_a_turn_that_comes_too_late_is_a_refusal_and_a_turn_given_up_is_not_lost() -> None:
+    turns = Turns(at_once=1, patience=0.05, most_waiting=2)
+    order: list[str] = []
+
+    async def work(name: str, seconds: float) -> None:
+        async with turns:
+            await asyncio.sleep(seconds)
+            order.append(name)
+
+    first = asyncio.create_task(work("first", 0.02))
+    await asyncio.sleep(0)
+    gone = asyncio.create_task(work("gone", 0))
+    second = asyncio.create_task(work("second", 0.1))
+    await asyncio.sleep(0)
+    with pytest.raises(ApiError, match="more recalls") as refused:
+        await work("on arrival", 0)
+    assert (refused.value.status, refused.value.retry_after) == (429, 1)
+    gone.cancel()
+    await first
+    await asyncio.sleep(0)
+    late = asyncio.create_task(work("late", 0))
+    await second
+    with pytest.raises(ApiError):
+        await late
+    await work("last", 0)
+    assert order == ["first", "second", "last"]
