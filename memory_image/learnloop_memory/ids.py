@@ -2,7 +2,8 @@
 
 import os
 import time
-from uuid import UUID
+
+from asyncpg.pgproto.pgproto import UUID  # an uuid.UUID, made and sent 20 times faster
 
 
 def uuid7() -> UUID:
@@ -13,4 +14,4 @@ def uuid7() -> UUID:
     value = (time.time_ns() // 1_000_000) << 80 | int.from_bytes(os.urandom(10))
     value = value & ~(0xF000 << 64) | 0x7000 << 64
     value = value & ~(0xC000 << 48) | 0x8000 << 48
-    return UUID(int=value & (1 << 128) - 1)
+    return UUID((value & (1 << 128) - 1).to_bytes(16))

@@ -35,6 +35,7 @@ from learnloop_memory.memory.indexer import Indexer
 from learnloop_memory.memory.log import RecallLog
 from learnloop_memory.memory.reader import Reader
 from learnloop_memory.memory.recall import Recaller
+from learnloop_memory.memory.writer import Writer
 from learnloop_memory.metrics import Metrics
 from learnloop_memory.registry.artifacts import Artifacts
 from learnloop_memory.registry.blobs import open_blobs
@@ -88,6 +89,7 @@ class Service:
         self._big = BigAgents(self.db, self.embedder, config.dsn.get_secret_value(), above=config.exact_up_to)
         self.recalls = RecallLog(self.db)
         self.feedback = Feedback(self.db, self.recalls)
+        self.writer = Writer(self.db, self.embedder, self.stored)
         self.reader = Reader(self.db, self.embedder, config.cache_mib * 2**20)
         self.recaller = Recaller(self.db, self.embedder, self.recalls, self._big, self.reader)
         self.turns = Turns(at_once=RECALLS_AT_ONCE, patience=config.recall_wait_ms / 1000)

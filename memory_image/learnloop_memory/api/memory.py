@@ -13,7 +13,7 @@ from learnloop_memory.api.common import IDENTITY_PARAMETERS, Input, identify, qu
 from learnloop_memory.memory.kinds import ALL_TYPES, MemoryType
 from learnloop_memory.memory.recall import Ask, Recall
 from learnloop_memory.memory.signals import SIGNALS
-from learnloop_memory.memory.store import NewMemory, store, store_many
+from learnloop_memory.memory.store import NewMemory, store_many
 from learnloop_memory.memory.text import text_of
 from learnloop_memory.service import Service
 
@@ -152,8 +152,7 @@ async def store_memory(request: Request) -> Response:
     """Stores a memory; it can be recalled as soon as this answers."""
     service, caller = await identify(request)
     body: StoreMemory = await _read(request, StoreMemory)
-    identity, duplicate = await store(service.db, caller.namespace, body.memory())
-    service.stored(caller.namespace)
+    identity, duplicate = await service.writer.store(caller.namespace, body.memory())
     return quick({"id": identity, "duplicate": duplicate}, 200 if duplicate else 201)
 
 

@@ -4,19 +4,18 @@ import asyncio
 import logging
 import time
 from collections import Counter, defaultdict
-from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from uuid import UUID
 
 from learnloop_memory.errors import Unavailable
+from learnloop_memory.store.arrays import array
 from learnloop_memory.store.database import Database
 
 log = logging.getLogger(__name__)
 FLUSH_SECONDS = 0.25
 MAX_WAITING = 20_000  # recalls; the newest are kept when the database is away for long
 COUNT_SECONDS = 2.0  # popular memories are counted once in this time, not with every recall
-# Arrays within a row go as text: the driver looks at each of their elements for 2 µs, and there are 60 in a recall.
 _INSERT = """
 INSERT INTO recall_log
     (namespace, retrieval_id, agent_id, created_at, ranker, shown, memory_ids, features, propensities)
@@ -109,7 +108,7 @@ class RecallLog:
             try:
                 async with self._db.tenant(namespace) as connection:
                     await connection.execute(
-                        _COUNT, namespace, _array(counts), _array(counts.values()), datetime.now(UTC)
+                        _COUNT, namespace, array(counts), array(counts.values()), datetime.now(UTC)
                     )
             except Unavailable as error:
                 log.info("the uses of %d memories of %s wait to be counted: %s", len(counts), namespace, error)
@@ -118,13 +117,8 @@ class RecallLog:
 
     async def _write(self, namespace: str, recalls: list[Recalled]) -> None:
         records = [
-            (r.retrieval_id, r.agent, r.at, r.ranker, r.shown, _array(r.ids), r.features, _array(r.propensities))
+            (r.retrieval_id, r.agent, r.at, r.ranker, r.shown, array(r.ids), r.features, array(r.propensities))
             for r in recalls
         ]
         async with self._db.tenant(namespace) as connection:
             await connection.execute(_INSERT, namespace, *(list(column) for column in zip(*records, strict=True)))
-
-
-def _array(values: Iterable[object]) -> str:
-    """PostgreSQL's text form of an array of ids or numbers."""
-    return "{" + ",".join(map(str, values)) + "}"

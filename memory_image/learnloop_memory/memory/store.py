@@ -7,45 +7,64 @@ from typing import Any, Literal
 from uuid import UUID
 
 import orjson
+from pgvector import HalfVector
 from pydantic_core import to_json
 
-from learnloop_memory.audit.journal import actor, note_memories
+from learnloop_memory.audit.journal import actor
 from learnloop_memory.errors import ApiError
 from learnloop_memory.experience.redact import redact
 from learnloop_memory.ids import uuid7
-from learnloop_memory.memory.kinds import POLICIES, MemoryType
-from learnloop_memory.memory.text import text_of
+from learnloop_memory.memory.embedder import Embedder
+from learnloop_memory.memory.kinds import CODES, POLICIES, MemoryType
+from learnloop_memory.memory.text import pack, text_of, thread_of, words
+from learnloop_memory.store.arrays import array
 from learnloop_memory.store.database import Database
 
 Source = Literal["api", "episode", "consolidation", "import"]
 FOREVER = datetime.max.replace(tzinfo=UTC)  # asyncpg sends it as 'infinity'
 
+TEXT = 4  # where `row_of` has what is searched
 _COLUMNS = (
     "id, agent_id, memory_type, content, text, importance, source, origin, provenance, session_id, idempotency_key,"
     " pinned, valid_from, valid_to, expires_at, ends_at"
 )
-_ONE = f"""
-WITH stored AS (
+# One record of the audit for each writer and agent, in the form of `audit.journal.note_memories`.
+_ROWS = f"""
+stored AS (
     INSERT INTO agent_memories (namespace, {_COLUMNS})
-    SELECT s.namespace, $2::uuid, $3, $4, $5::jsonb, $6, $7::float8, $8, $9, $10::jsonb, $11, $12, $13::bool,
-        $14::timestamptz, $15::timestamptz, $16::timestamptz, $17::timestamptz
-    FROM set_config('app.namespace', $1, true) AS s(namespace)
-    ON CONFLICT DO NOTHING RETURNING namespace, agent_id, id
+    SELECT s.namespace, {_COLUMNS}
+    FROM set_config('app.namespace', $1, true) AS s(namespace), LATERAL (SELECT * FROM given OFFSET 0) g
+    WHERE s.namespace IS NOT NULL
+    ON CONFLICT DO NOTHING RETURNING namespace, agent_id, id, importance, created_at, valid_from, ends_at
 ), noted AS (
     INSERT INTO audit_pending (namespace, actor, action, subject, detail)
-    SELECT namespace, $18, 'memory.stored', 'agent/' || agent_id, jsonb_build_object('id', id) FROM stored
+    SELECT n.namespace, g.actor, 'memory.stored', 'agent/' || n.agent_id, CASE count(*)
+        WHEN 1 THEN jsonb_build_object('id', (array_agg(n.id))[1])
+        ELSE jsonb_build_object('count', count(*), 'first', (array_agg(n.id ORDER BY g.place))[1],
+            'last', (array_agg(n.id ORDER BY g.place DESC))[1],
+            'ids_sha256', encode(sha256(string_agg(uuid_send(n.id), ''::bytea ORDER BY g.place)), 'hex')) END
+    FROM stored n JOIN given g ON g.id = n.id GROUP BY n.namespace, g.actor, n.agent_id
 )
+"""
+_GIVEN = """unnest($2::text::uuid[], $3::text::text[], $4::text::text[], $5::text::jsonb[], $6::text::text[],
+    $7::text::float8[], $8::text::text[], $9::text::text[], $10::text::jsonb[], $11::text::text[], $12::text::text[],
+    $13::text::bool[], $14::text::timestamptz[], $15::text::timestamptz[], $16::text::timestamptz[],
+    $17::text::timestamptz[], $18::text::text[]"""
+# What waits for the indexer.
+_LATER = f"""
+WITH given AS (SELECT * FROM {_GIVEN}) WITH ORDINALITY AS g({_COLUMNS}, actor, place)), {_ROWS}
 INSERT INTO memory_pending SELECT namespace, agent_id, id FROM stored RETURNING memory_id
 """
-_MANY = f"""
-WITH stored AS (
-    INSERT INTO agent_memories (namespace, {_COLUMNS})
-    SELECT $1, * FROM unnest($2::uuid[], $3::text[], $4::text[], $5::jsonb[], $6::text[], $7::float8[], $8::text[],
-        $9::text[], $10::jsonb[], $11::text[], $12::text[], $13::bool[], $14::timestamptz[], $15::timestamptz[],
-        $16::timestamptz[], $17::timestamptz[])
-    ON CONFLICT DO NOTHING RETURNING namespace, agent_id, id
-)
-INSERT INTO memory_pending SELECT namespace, agent_id, id FROM stored RETURNING memory_id
+# What is indexed in the same statement.
+_AT_ONCE = f"""
+WITH given AS (SELECT * FROM {_GIVEN},
+    $19::text::smallint[], $20::text::bigint[], $21::text::bytea[], $22::halfvec[]) WITH ORDINALITY
+    AS g({_COLUMNS}, actor, kind, thread, terms, embedding, place)), {_ROWS}
+INSERT INTO memory_vec (namespace, agent_id, memory_id, memory_type, embedder, importance, thread, created_at,
+    visible_from, visible_to, terms, embedding)
+SELECT n.namespace, n.agent_id, n.id, g.kind, $23, n.importance, g.thread, n.created_at,
+    greatest(n.created_at, n.valid_from), n.ends_at, g.terms, g.embedding
+FROM stored n JOIN given g ON g.id = n.id RETURNING memory_id
 """
 _BY_KEY = """
 SELECT id, agent_id, idempotency_key, memory_type, content FROM agent_memories
@@ -71,6 +90,9 @@ class NewMemory:
     valid_to: datetime | None = None
     ttl_seconds: int | None = None
     id: UUID = field(default_factory=uuid7)
+
+
+Written = tuple[NewMemory, str]  # and who wrote it, for the audit
 
 
 def row_of(memory: NewMemory, now: datetime) -> tuple[Any, ...]:
@@ -100,32 +122,41 @@ def row_of(memory: NewMemory, now: datetime) -> tuple[Any, ...]:
 
 
 async def insert(connection: Any, namespace: str, memories: Sequence[NewMemory]) -> set[UUID]:
-    """Writes what is not there yet (by id and by idempotency key) and returns the ids that were new."""
-    now = datetime.now(UTC)
-    rows = [row_of(memory, now) for memory in memories]
-    if not rows:
+    """Writes what is not there yet (by id and by idempotency key) for the indexer; returns the ids that were new."""
+    if not memories:
         return set()
-    columns = [list(column) for column in zip(*rows, strict=True)]
     # COPY would take half the time; PostgreSQL does not offer it under row-level security.
-    new = {row["memory_id"] for row in await connection.fetch(_MANY, namespace, *columns)}
-    for agent in sorted({memory.agent for memory in memories if memory.id in new}):
-        ids = [memory.id for memory in memories if memory.id in new and memory.agent == agent]
-        await note_memories(connection, namespace, "memory.stored", agent, ids)
-    return new
+    _, arrays = _given([(memory, actor.get()) for memory in memories])
+    return {row["memory_id"] for row in await connection.fetch(_LATER, namespace, *arrays)}
 
 
-async def store(db: Database, namespace: str, memory: NewMemory) -> tuple[UUID, bool]:
-    """Stores one memory; returns its id and whether it was there already under the same idempotency key.
+async def insert_now(db: Database, namespace: str, written: Sequence[Written], embedder: Embedder) -> set[UUID]:
+    """The same in a transaction of its own, one round trip, and indexed with it where the embedder is instant.
 
     Raises:
-        ApiError: 409, the key was used for something else.
         Unavailable: nothing was written.
     """
-    if await db.fetch_as(namespace, _ONE, *row_of(memory, datetime.now(UTC)), actor.get()):
-        return memory.id, False
-    async with db.tenant(namespace) as connection:
-        known = await _known(connection, namespace, [memory])
-    return known[memory.id], True
+    texts, arrays = _given(written)
+    if not embedder.instant:
+        return {row["memory_id"] for row in await db.fetch_as(namespace, _LATER, *arrays)}
+    found = await db.fetch_as(
+        namespace,
+        _AT_ONCE,
+        *arrays,
+        array(CODES[memory.memory_type] for memory, _ in written),
+        array(thread_of(memory.session_id) for memory, _ in written),
+        array(pack(words(text)) for text in texts),
+        [HalfVector(vector) for vector in await embedder.embed(texts)],
+        embedder.name,
+    )
+    return {row["memory_id"] for row in found}
+
+
+def _given(written: Sequence[Written]) -> tuple[list[str], list[str]]:
+    """What is searched of each memory, and $2 to $18 of the statements."""
+    now = datetime.now(UTC)
+    columns = list(zip(*(row_of(memory, now) for memory, _ in written), strict=True))
+    return list(columns[TEXT]), [*map(array, columns), array(by for _, by in written)]
 
 
 async def store_many(db: Database, namespace: str, memories: Sequence[NewMemory]) -> list[tuple[UUID, bool]]:
@@ -137,12 +168,16 @@ async def store_many(db: Database, namespace: str, memories: Sequence[NewMemory]
     """
     async with db.tenant(namespace) as connection:
         new = await insert(connection, namespace, memories)
-        known = await _known(connection, namespace, [memory for memory in memories if memory.id not in new])
+        known = await known_ids(connection, namespace, [memory for memory in memories if memory.id not in new])
     return [(known.get(memory.id, memory.id), memory.id not in new) for memory in memories]
 
 
-async def _known(connection: Any, namespace: str, memories: Sequence[NewMemory]) -> dict[UUID, UUID]:
-    """The stored id behind each of these memories' keys."""
+async def known_ids(connection: Any, namespace: str, memories: Sequence[NewMemory]) -> dict[UUID, UUID]:
+    """The stored id behind each of these memories' keys.
+
+    Raises:
+        ApiError: 409, the key stands for something else.
+    """
     if not memories:
         return {}
     agents, keys = [memory.agent for memory in memories], [memory.idempotency_key for memory in memories]
