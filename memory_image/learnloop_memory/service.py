@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import time
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 
@@ -59,6 +60,8 @@ RETENTION_SECONDS = 3600.0
 SHIP_SECONDS = 1.0
 SHIP_AGAIN_SECONDS = 5.0  # after a failure
 RECALLS_AT_ONCE = 12  # enough to keep PostgreSQL busy while this process ranks
+BULK_PAUSE_SECONDS = 0.1  # without another batch: then there is time to index
+BULK_SECONDS = 2.0  # and after so long in any case; recall reads what waits from its queue meanwhile
 INDEX_SECONDS = 0.02  # between two batches: stores that come together are indexed together
 
 
@@ -112,6 +115,7 @@ class Service:
         self._nudge = asyncio.Event()
         self._unindexed: set[str] = set()
         self._index_nudge = asyncio.Event()
+        self._bulk = 0.0
         self._tasks: list[asyncio.Task[None]] = []
 
     def start(self) -> None:
@@ -144,6 +148,10 @@ class Service:
         """New work may be waiting in this namespace."""
         self._dirty.add(namespace)
         self._nudge.set()
+
+    def bulk(self) -> None:
+        """A batch of memories is being stored: the indexer lets it and those behind it pass."""
+        self._bulk = time.monotonic()
 
     def stored(self, namespace: str) -> None:
         """Memories of this namespace wait for the indexer."""
@@ -213,6 +221,9 @@ class Service:
         while True:
             await self._index_nudge.wait()
             self._index_nudge.clear()
+            patience = time.monotonic() + BULK_SECONDS
+            while time.monotonic() < min(self._bulk + BULK_PAUSE_SECONDS, patience):
+                await asyncio.sleep(INDEX_SECONDS)
             todo, self._unindexed = self._unindexed, set()
             for namespace in sorted(todo):
                 await self._try(self._indexer.run, namespace)

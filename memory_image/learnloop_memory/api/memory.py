@@ -160,6 +160,7 @@ async def store_memory(request: Request) -> Response:
 async def store_batch(request: Request) -> Response:
     """Stores up to 5,000 memories in one transaction; all can be recalled as soon as this answers."""
     service, caller = await identify(request)
+    service.bulk()
     body: StoreBatch = await _read(request, StoreBatch)
     stored = await store_many(service.db, caller.namespace, [memory.memory() for memory in body.memories])
     service.stored(caller.namespace)

@@ -72,7 +72,7 @@ WHERE namespace = $1 AND (agent_id, idempotency_key) = ANY(SELECT * FROM unnest(
 """
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class NewMemory:
     """A memory to store; `content` is redacted on the way in."""
 

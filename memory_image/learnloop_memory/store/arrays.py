@@ -11,6 +11,9 @@ FOREVER = datetime.max
 
 def array(values: Iterable[object]) -> str:
     """One dimension; None is NULL. Strings may hold anything but NUL."""
+    values = list(values)
+    if values and values.count(values[0]) == len(values):  # as most columns of a batch are
+        return "{" + ",".join([_element(values[0])] * len(values)) + "}"
     return "{" + ",".join(map(_element, values)) + "}"
 
 

@@ -59,6 +59,7 @@ async def test_a_transaction_older_than_the_copy_is_seen_when_it_commits(api: Ap
     async with api.service.db.tenant("team-a") as connection:
         await connection.execute("UPDATE memory_vec SET utility = 0.75 WHERE agent_id = 'slow'")
         await store(replica, "slow", ["a quick fact"])
+        await indexed(replica, "slow", 2)
         await ask(replica, "slow", "fact")
         kept = replica.service.reader.peek("team-a", "slow")
     await ask(replica, "slow", "fact")
