@@ -61,7 +61,7 @@ SHIP_SECONDS = 1.0
 SHIP_AGAIN_SECONDS = 5.0  # after a failure
 RECALLS_AT_ONCE = 12  # enough to keep PostgreSQL busy while this process ranks
 BULK_PAUSE_SECONDS = 0.1  # without another batch: then there is time to index
-BULK_SECONDS = 2.0  # and after so long in any case; recall reads what waits from its queue meanwhile
+BULK_PAUSES = 20  # and after so many in any case; recall reads what waits from its queue meanwhile
 INDEX_SECONDS = 0.02  # between two batches: stores that come together are indexed together
 
 
@@ -221,9 +221,10 @@ class Service:
         while True:
             await self._index_nudge.wait()
             self._index_nudge.clear()
-            patience = time.monotonic() + BULK_SECONDS
-            while time.monotonic() < min(self._bulk + BULK_PAUSE_SECONDS, patience):
-                await asyncio.sleep(INDEX_SECONDS)
+            for _ in range(BULK_PAUSES):
+                if time.monotonic() - self._bulk > BULK_PAUSE_SECONDS:
+                    break
+                await asyncio.sleep(BULK_PAUSE_SECONDS)
             todo, self._unindexed = self._unindexed, set()
             for namespace in sorted(todo):
                 await self._try(self._indexer.run, namespace)

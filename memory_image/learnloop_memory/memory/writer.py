@@ -51,7 +51,9 @@ class Writer:
             return [(await self._write(namespace, [one]))[0] for one in written]
         if new and not self._embedder.instant:
             self._deferred(namespace)
-        return [(memory.id, False) if memory.id in new else await self._known(namespace, memory) for memory, _ in written]
+        return [
+            (memory.id, False) if memory.id in new else await self._known(namespace, memory) for memory, _ in written
+        ]
 
     async def _known(self, namespace: str, memory: NewMemory) -> Stored | Exception:
         connection: Any
