@@ -125,7 +125,6 @@ def test_two_managers_share_a_keyed_list(kube: Any, namespace: str) -> None:
     [
         ({"totalSteps": 5}, "spec.totalSteps"),
         ({"seed": 1}, "spec.seed"),
-        ({"workers": 3}, "spec.workers"),
         ({"dqn": {"batchSize": 64}}, "spec.dqn"),
         ({"dqn": None}, "spec.dqn"),
         ({"deadlineSeconds": 60}, "spec.deadlineSeconds"),
@@ -144,10 +143,10 @@ def test_the_recipe_of_a_training_job_never_changes(
     assert "is immutable: create a new TrainingJob" in message
 
 
-def test_a_training_job_is_suspended_and_given_a_time_to_live(kube: Any, namespace: str) -> None:
+def test_a_training_job_is_suspended_resized_and_given_a_time_to_live(kube: Any, namespace: str) -> None:
     item = kube.apply(placed("TrainingJob", namespace))
-    stored = kube.merge(item, {"spec": {"suspend": True, "ttlSecondsAfterFinished": 60}})
-    assert (stored["spec"]["suspend"], stored["spec"]["ttlSecondsAfterFinished"]) == (True, 60)
+    stored = kube.merge(item, {"spec": {"suspend": True, "workers": 3, "ttlSecondsAfterFinished": 60}})["spec"]
+    assert (stored["suspend"], stored["workers"], stored["ttlSecondsAfterFinished"]) == (True, 3, 60)
 
 
 @pytest.mark.parametrize(

@@ -176,7 +176,10 @@ class TrainingTemplate(Resource):
     total_steps: int = Field(ge=1, le=10_000_000_000, description="Environment steps of all ranks together.")
     seed: int = Field(default=0, ge=0, le=2_147_483_647, description="Seed of everything random in the run.")
     workers: int = Field(
-        default=0, ge=0, le=1024, description="Worker pods beside the one master; ranks = 1 + workers."
+        default=0,
+        ge=0,
+        le=1024,
+        description="Worker pods beside the one master; ranks = 1 + workers. May be changed while the run goes on.",
     )
     backend: Literal["pytorchjob"] = Field(
         default="pytorchjob", description="What runs the ranks. pytorchjob: the Kubeflow training operator."
@@ -221,7 +224,6 @@ FROZEN = (
     *((_field(algorithm), True) for algorithm in ALGORITHMS),
     ("totalSteps", False),
     ("seed", False),
-    ("workers", False),
     ("backend", False),
     ("checkpoint", False),
     ("evaluation", False),
@@ -242,7 +244,7 @@ FROZEN = (
 
 
 class TrainingJobSpec(TrainingTemplate):
-    """One run. Everything but suspend and ttlSecondsAfterFinished is immutable: a result belongs to one recipe."""
+    """One run. All but suspend, workers and ttlSecondsAfterFinished is immutable: a result belongs to one recipe."""
 
     cel_rules: ClassVar[tuple[Rule, ...]] = tuple(
         immutable(field, "create a new TrainingJob", optional=optional) for field, optional in FROZEN

@@ -101,11 +101,17 @@ def job_of(manifest: Manifest) -> BackendJob:
         ref=ref_of({"apiVersion": PYTORCH_JOB.api_version, "kind": PYTORCH_JOB.kind, **manifest}),
         attempt=int(attempt) if attempt.isdecimal() else 0,
         created=created,
+        workers=_workers(manifest),
         state="failed" if "Failed" in ended else "succeeded" if "Succeeded" in ended else "active",
         finished=times.parse(status.get("completionTime") or end.get("lastTransitionTime")),
         message=str(end.get("message") or "")[:512],
         deleting="deletionTimestamp" in metadata,
     )
+
+
+def _workers(manifest: Manifest) -> int | None:
+    replicas = manifest.get("spec", {}).get("pytorchReplicaSpecs")
+    return None if replicas is None else int(replicas.get("Worker", {}).get("replicas", 0))
 
 
 def _labels(request: RunRequest) -> dict[str, str]:

@@ -124,6 +124,24 @@ def test_an_environment_that_raised_costs_one_attempt_and_its_sentence_is_in_the
     assert plan(after(after(seen, first), second, job=None, ranks=())).status["attempts"] == 3
 
 
+def test_another_number_of_workers_restarts_the_gang_from_its_checkpoint_without_costing_an_attempt() -> None:
+    seen = world({"attempts": 2}, job=job(attempt=1, workers=5), ranks=ranks(), run=run(beat=heartbeat(attempt=1)))
+    first = plan(seen)
+    assert (first.delete, reason(first)) == ((), "Resizing")
+    assert "from 6 to 3 ranks" in condition(first, "Ready")["message"]
+    second = plan(after(seen, first))
+    assert [ref.name for ref in second.delete] == ["t"]
+    going = after(after(seen, first), second, job=job(attempt=1, workers=5, deleting=True))
+    third = plan(going)
+    fourth = plan(after(going, third, job=None, ranks=()))
+    assert fourth.apply[0]["metadata"]["annotations"]["learnloop.dev/attempt"] == "1"
+    assert fourth.apply[0]["spec"]["pytorchReplicaSpecs"]["Worker"]["replicas"] == 2
+    assert fourth.status["attempts"] == 2
+    last = plan(after(after(going, third, job=None, ranks=()), fourth, job=job(attempt=1, workers=2), ranks=ranks()))
+    assert not last.delete
+    assert last.status["phase"] == "Training"
+
+
 def test_an_attempt_whose_start_was_never_recorded_still_counts() -> None:
     made = plan(world({"attempts": 1}, job=job(attempt=1), ranks=ranks(), run=run(beat=heartbeat(attempt=1))))
     assert made.status["attempts"] == 2

@@ -115,6 +115,24 @@ def finish_restart(world: World, _: Backend) -> Plan | None:
     return Plan(status=status(world, verdict), delete=delete, requeue_after=SOON / 2)
 
 
+def resize(world: World, _: Backend) -> Plan | None:
+    """Another number of workers is asked for: the gang goes on with it from its checkpoint, free of charge.
+
+    As after a suspension, which is what keeps the attempt from being counted while the old gang goes.
+    """
+    job = world.job
+    if job is None or job.deleting or job.state != "active":
+        return None
+    if job.workers is None or job.workers == world.spec.workers:
+        return None
+    why = f"from {1 + job.workers} to {1 + world.spec.workers} ranks; goes on from the newest checkpoint"
+    verdict = Verdict(phase=RESTARTING, reason="Resizing", message=why, suspended=True)
+    state = status(world, verdict, attempts=world.attempts or None, eta=None)
+    if not world.holds("Suspended"):
+        return Plan(status=state, events=told(world, "Resizing", why), requeue_after=NOW)
+    return Plan(status=state, delete=(job.ref,), requeue_after=SOON / 2)
+
+
 def start(world: World, backend: Backend) -> Plan | None:
     """No gang: begin the first attempt, the next one, or go on where a suspension stopped."""
     if world.job is not None:
@@ -201,6 +219,7 @@ RULES: tuple[Rule, ...] = (
     accept_proof,
     heed_deadline,
     finish_restart,
+    resize,
     start,
     await_removal,
     heed_refusal,

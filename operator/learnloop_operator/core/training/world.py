@@ -23,6 +23,8 @@ class BackendJob:
     attempt: int
     """From 0, as the trainer's heartbeats have it."""
     created: datetime
+    workers: int | None = None
+    """Ranks beside the master it was made with; None: unknown."""
     state: Literal["active", "succeeded", "failed"] = "active"
     finished: datetime | None = None
     message: str = ""
