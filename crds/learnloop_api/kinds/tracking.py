@@ -29,7 +29,7 @@ class MlFlow(Resource):
 
     cel_rules: ClassVar[tuple[Rule, ...]] = (
         Rule(
-            "self.trackingUri.matches('^https?://[^/?#@]+')",
+            "self.trackingUri.matches('^https?://[^/?#@]+(/[^?#@]*)?$')",
             "trackingUri must be an http or https address without user or password: those come from a Secret, "
             "as MLFLOW_TRACKING_TOKEN, or MLFLOW_TRACKING_USERNAME and MLFLOW_TRACKING_PASSWORD, in pod.env",
             ".trackingUri",
