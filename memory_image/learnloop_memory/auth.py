@@ -6,7 +6,7 @@ import re
 import time
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import httpx
 import jwt
@@ -84,11 +84,24 @@ class KeySet:
         return answer.json()
 
 
-class Authenticator:
-    """Turns a request's headers into an Identity."""
+class Reviewer(Protocol):
+    """Whoever knows whether a token that verifies still holds; see token_review."""
 
-    def __init__(self, config: Config) -> None:
+    async def holds(self, token: str) -> bool:
+        """False: its pod or service account is gone. Raises Unavailable."""
+        ...
+
+
+class Authenticator:
+    """Turns a request's headers into an Identity.
+
+    Args:
+        reviewer: asked about every token that verifies; None: a token holds until it expires.
+    """
+
+    def __init__(self, config: Config, reviewer: Reviewer | None = None) -> None:
         self._config = config
+        self._reviewer = reviewer
         self._keys = KeySet(config)
         self._issuer = config.issuer
 
@@ -139,7 +152,10 @@ class Authenticator:
             )
         except (jwt.PyJWTError, ValueError, TypeError) as error:
             raise _unauthorized(f"the token is not valid: {error}") from None
-        return _identity(claims)
+        identity = _identity(claims)
+        if self._reviewer is not None and not await self._reviewer.holds(token):
+            raise _unauthorized("the API server says that the token no longer holds: its pod or account is gone")
+        return identity
 
     def _expected_issuer(self) -> str:
         """As configured, or the issuer of the token the kubelet gave this pod: the same API server signs both."""

@@ -45,10 +45,14 @@ class Config(BaseModel):
         default=60.0, gt=0, le=86_400, description="between two signatures over an audit chain that grows"
     )
     artifacts: str = Field(pattern=r"^(file:///|s3://).+", description="file:///directory or s3://bucket/prefix")
-    auth: Literal["jwks", "none"] = "jwks"
+    auth: Literal["jwks", "tokenreview", "none"] = "jwks"
     jwks_url: str = Field(default=IN_CLUSTER_JWKS, pattern=r"^https?://.+")
     jwks_token_file: str = IN_CLUSTER_TOKEN
     jwks_ca_file: str = IN_CLUSTER_CA
+    kube_url: str = Field(default="https://kubernetes.default.svc", pattern=r"^https?://[^/]+$")
+    training_api: bool = Field(
+        default=False, description="TrainingJobs by REST; the service account needs rights for it"
+    )
     issuer: str | None = Field(default=None, description="absent: the issuer of this pod's own service-account token")
     operator_subject: str | None = Field(
         default=None, pattern=r"^system:serviceaccount:[^:]+:[^:]+$", description="may act for any namespace"

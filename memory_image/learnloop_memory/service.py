@@ -25,6 +25,7 @@ from learnloop_memory.experience.outbox import EventOutbox
 from learnloop_memory.experience.pull import Handler, consumer_config, pull_forever
 from learnloop_memory.experience.streams import TRAINING, TRAJECTORIES
 from learnloop_memory.experience.users import Users
+from learnloop_memory.kube import KubeApi
 from learnloop_memory.life.distil import CountingDistiller, Distiller
 from learnloop_memory.life.forgetting import forget_surplus
 from learnloop_memory.memory.big import BigAgents
@@ -51,6 +52,8 @@ from learnloop_memory.rewards.worker import RewardWorker
 from learnloop_memory.store.database import Database
 from learnloop_memory.studies.desk import Desk
 from learnloop_memory.tasks import cancel
+from learnloop_memory.token_review import TokenReviews
+from learnloop_memory.training.jobs import TrainingJobs
 from learnloop_memory.turns import Turns
 from learnloop_memory.warehouse.clickhouse import ClickHouse
 from learnloop_memory.warehouse.shipper import Shipper
@@ -72,7 +75,10 @@ class Service:
         self.config = config
         self.metrics = Metrics()
         self.db = Database(config.dsn.get_secret_value(), pool_size=config.pool_size)
-        self.auth = Authenticator(config)
+        asks = config.training_api or config.auth == "tokenreview"
+        self.kube = KubeApi(config) if asks else None
+        reviewer = TokenReviews(self.kube) if self.kube and config.auth == "tokenreview" else None
+        self.auth = Authenticator(config, reviewer)
         issuer = config.nats_issuer_key
         callout = AuthCallout(self.auth, Issuer(seed_from(issuer.get_secret_value()))) if issuer else None
         self.bus = Bus(config, callout) if config.nats_url else None
@@ -107,6 +113,7 @@ class Service:
         self.erasing = Erasing(
             self.db, self.bus, self.users, self.user_feedback, self.recalls, self.sealer, self.signer
         )
+        self.training = TrainingJobs(self.db, self.kube if config.training_api else None)
         self.deployments = Deployments(self.db, self._events)
         self._episodes = EpisodeMemories(self.db)
         self._outbox = RewardOutbox(self.db, self.bus) if self.bus else None
@@ -142,6 +149,8 @@ class Service:
             await self.bus.close()
         if self.warehouse:
             await self.warehouse.close()
+        if self.kube:
+            await self.kube.close()
         await self.db.close()
 
     def arrived(self, namespace: str) -> None:

@@ -24,6 +24,7 @@ from learnloop_memory.api import (
     schemas,
     studies,
     training,
+    training_jobs,
     trajectories,
     users,
 )
@@ -43,6 +44,7 @@ ROUTERS = (
     artifacts,
     training,
     studies,
+    training_jobs,
     users,
     erasure,
     deployments,

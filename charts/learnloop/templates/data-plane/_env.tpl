@@ -6,6 +6,9 @@
 - {name: LEARNLOOP_LOG_LEVEL, value: {{ $options.logLevel | upper }}}
 - {name: LEARNLOOP_RETENTION_DAYS, value: {{ $options.retentionDays | quote }}}
 - {name: LEARNLOOP_ARTIFACT_RETENTION_DAYS, value: {{ $options.artifacts.retentionDays | quote }}}
+{{- if $options.trainingApi.enabled }}
+- {name: LEARNLOOP_TRAINING_API, value: "true"}
+{{- end }}
 - {name: LEARNLOOP_AUDIT_KEY_FILE, value: /run/credentials/audit-key}
 - {name: LEARNLOOP_PSEUDONYM_KEY_FILE, value: /run/credentials/pseudonym-key}
 {{- with $options.warehouse }}

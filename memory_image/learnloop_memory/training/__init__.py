@@ -1,0 +1,1 @@
+"""TrainingJobs by REST, for whoever speaks no Kubernetes."""
