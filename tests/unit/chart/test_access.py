@@ -168,3 +168,26 @@ def test_prometheus_sees_pods_and_nothing_else(cluster_wide: Release, namespaced
     roles = [item for item in namespaced.of("Role") if item["metadata"]["name"] == "learnloop-prometheus"]
     assert {item["metadata"]["namespace"] for item in roles} == {"learnloop-system", "team-a", "team-b"}
     assert all(item["rules"] == rules for item in roles)
+
+
+def test_the_data_plane_has_no_right_of_its_own_until_it_is_asked_for(render: Render) -> None:
+    account = "learnloop-data"
+
+    def granted(release: Release) -> list[Object]:
+        bindings = release.of("RoleBinding", "ClusterRoleBinding")
+        mine = [item for item in bindings if item["subjects"][0]["name"] == account]
+        roles = {item["metadata"]["name"]: item for item in release.of("Role", "ClusterRole")}
+        named = [item["roleRef"]["name"] for item in mine]
+        return [roles[name]["rules"] if name in roles else name for name in named]
+
+    assert granted(render()) == []
+    training = {"dataPlane": {"trainingApi": {"enabled": True}}}
+    [rules] = granted(render(training))
+    assert rights(rules) == {
+        ("learnloop.dev", "trainingjobs"): {"get", "list", "create", "patch"},
+        ("authorization.k8s.io", "localsubjectaccessreviews"): {"create"},
+    }
+    bounded = render({**training, "watchNamespaces": ["team-a"]})
+    assert granted(bounded) == [rules]
+    assert not bounded.of("ClusterRole", "ClusterRoleBinding")
+    assert granted(render({"dataPlane": {"auth": {"mode": "tokenreview"}}})) == ["system:auth-delegator"]
