@@ -33,7 +33,7 @@ def main(task: dict[str, Any]) -> dict[str, Any]:
             began, cpu = time.perf_counter(), time.process_time()
             for _ in range(count):
                 observation, rollout = algorithm._collect(observation)
-                prepare(algorithm.network, rollout, parameters, occasion)
+                prepare(algorithm.network, algorithm.head, rollout, parameters, occasion)
                 algorithm.step += batch
             wall, cpu = time.perf_counter() - began, time.process_time() - cpu
     return {"wall_s": wall, "cpu_s": cpu, "steps": count * batch}

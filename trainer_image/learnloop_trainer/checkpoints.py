@@ -27,7 +27,7 @@ from learnloop_trainer.order import Order
 from learnloop_trainer.reporter import RECENT, say
 from learnloop_trainer.store import Store
 
-FORMAT = "learnloop-checkpoint-1"
+FORMAT = "learnloop-checkpoint-2"
 
 
 @dataclass(slots=True)

@@ -44,8 +44,9 @@ def dense(name: str, sizes: Sequence[int], last_gain: float, seed: int, stream: 
 
 def side_by_side(*perceptrons: Mapping[str, Floats]) -> dict[str, Floats]:
     """Perceptrons of as many layers, laid out layer by layer, so that equal shapes become neighbours in one vector."""
-    columns = zip(*(perceptron.items() for perceptron in perceptrons), strict=True)
-    return {name: array for column in columns for name, array in column}
+    items = [list(perceptron.items()) for perceptron in perceptrons]
+    layers = range(0, max(map(len, items)), 2)  # a layer's weights are followed by its biases
+    return dict(pair for layer in layers for perceptron in items for pair in perceptron[layer : layer + 2])
 
 
 def forward(parameters: Mapping[str, torch.Tensor], name: str, activation: str, x: torch.Tensor) -> torch.Tensor:
@@ -112,8 +113,10 @@ class Network:
         One fused kernel, the one behind torch.optim.Adam(fused=True).
         """
         with torch.no_grad():
-            # A tensor, not a Python number: reading it would make a GPU wait. NaN passes through and is found later.
-            excess = torch.linalg.vector_norm(self.gradient).div_(max_norm).clamp_(min=1.0)
+            excess = None
+            if max_norm < math.inf:
+                # A tensor, not a number: reading it would make a GPU wait. NaN passes through and is found later.
+                excess = torch.linalg.vector_norm(self.gradient).div_(max_norm).clamp_(min=1.0)
             self.updates += 1
             torch._fused_adam_(
                 [self.vector],

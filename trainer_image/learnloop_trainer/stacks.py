@@ -3,6 +3,9 @@
 For the small networks of reinforcement learning most of an update is not arithmetic but the bookkeeping of autograd and
 the allocation of its results. Here all k networks go through one batched product per layer, every result has a
 preallocated place, and gradients land in the network's flat gradient. The tests compare with autograd.
+
+Samples are columns: a layer's input is [k, in + 1, n] with a last row of ones, and its parameters lie in the flat
+vector as [k, in + 1, out], the biases as last row. So the product adds the biases, and one gives both gradients.
 """
 
 import math
@@ -31,22 +34,30 @@ _ACTIVATIONS = {
 
 @dataclass(frozen=True, slots=True)
 class _Places:
-    """Results for one batch size: of each layer [k, n, out], and of the gradients that come back."""
+    """Results for one batch size: the input [k, in + 1, n], of each layer [k, out, n], and their gradients."""
 
+    input: torch.Tensor
     out: list[torch.Tensor]
+    columns: list[torch.Tensor]  # the same with the row of ones, where another layer follows
     back: list[torch.Tensor]
 
 
 def neighbours(network: Network, vector: torch.Tensor, names: Sequence[str]) -> torch.Tensor:
-    """Parameters that lie one after another in `vector` as one view [k, ...]; raises ValueError when they do not."""
+    """Layers that lie one after another in `vector`, weights above biases, as one view [k, in + 1, out].
+
+    Raises ValueError when they do not, or differ in shape.
+    """
     sizes = {name: math.prod(shape) for name, shape in network.shapes.items()}
     order = list(sizes)
-    first = order.index(names[0])
-    if order[first : first + len(names)] != list(names) or len({network.shapes[name] for name in names}) > 1:
+    parts = [f"{name}.{kind}" for name in names for kind in ("weight", "bias")]
+    first = order.index(parts[0])
+    rows, columns = network.shapes[parts[0]]
+    unlike = {network.shapes[part] for part in parts[::2]} != {(rows, columns)}
+    if unlike or order[first : first + len(parts)] != parts:
         raise ValueError(f"{', '.join(names)} are not neighbours of one shape")
     start = sum(sizes[name] for name in order[:first])
-    length = sizes[names[0]] * len(names)
-    return vector[start : start + length].view(len(names), *network.shapes[names[0]])
+    shape = (len(names), rows + 1, columns)
+    return vector[start : start + math.prod(shape)].view(shape)
 
 
 class Stack:
@@ -66,62 +77,79 @@ class Stack:
         vector: torch.Tensor | None = None,
     ) -> None:
         """`vector`: other parameters of the same layout, of a target network for one; they get no gradient."""
-        values = network.vector if vector is None else vector
 
-        def views(flat: torch.Tensor, kind: str) -> list[torch.Tensor]:
-            return [neighbours(network, flat, [f"{name}.{layer}.{kind}" for name in names]) for layer in layers]
+        def views(flat: torch.Tensor) -> list[torch.Tensor]:
+            return [neighbours(network, flat, [f"{name}.{layer}" for name in names]) for layer in layers]
 
-        self.weights, self._biases = views(values, "weight"), [bias.unsqueeze(1) for bias in views(values, "bias")]
-        self._weight_gradients = views(network.gradient, "weight")
-        self._bias_gradients = [bias.unsqueeze(1) for bias in views(network.gradient, "bias")]
-        self._transposed = [weight.transpose(1, 2) for weight in self.weights]
+        parameters = views(network.vector if vector is None else vector)
+        self._weights = [layer[:, :-1] for layer in parameters]
+        self._transposed = [layer.transpose(1, 2) for layer in parameters]
+        self._gradients = views(network.gradient)
         self._activation, self._squash_last = _ACTIVATIONS[activation], squash_last
         self._places: dict[int, _Places] = {}
-        self._input, self._results = values.new_empty(0), self._at(0).out
+        self._results = self._at(0)
+        self._input = self._results.input
 
     def _at(self, count: int) -> _Places:
         if count not in self._places:
             if len(self._places) >= MAX_SIZES:
                 self._places.clear()
-            shapes = [(len(weight), count, weight.shape[2]) for weight in self.weights]
-            new = self.weights[0].new_empty
-            self._places[count] = _Places([new(shape) for shape in shapes], [new(shape) for shape in shapes])
+            new = self._weights[0].new_ones
+            shapes = [(len(weight), weight.shape[2] + 1, count) for weight in self._weights]
+            columns = [new(shape) for shape in shapes]
+            inputs = new((len(self._weights[0]), self._weights[0].shape[1] + 1, count))
+            back = [new((nets, rows - 1, count)) for nets, rows, _ in shapes]
+            self._places[count] = _Places(inputs, [place[:, :-1] for place in columns], columns, back)
         return self._places[count]
 
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        """Outputs [k, n, out] for inputs [n, in] shared by all, or [k, n, in]."""
-        count, last = x.shape[-2], len(self.weights) - 1
-        flow = self._input = x if x.dim() == 3 else x.expand(len(self.weights[0]), count, x.shape[-1])
-        self._results = self._at(count).out
-        for layer, place in enumerate(self._results):
-            torch.baddbmm(self._biases[layer], flow, self.weights[layer], out=place)
-            flow = self._activation.apply(place) if layer < last or self._squash_last else place
-        return flow
+    def forward(self, *parts: torch.Tensor) -> torch.Tensor:
+        """Outputs [k, n, out] for inputs [n, in] shared by all, or [k, n, in]; several parts make one batch."""
+        place = self._at(sum(part.shape[-2] for part in parts)).input[:, :-1]
+        start = 0
+        for part in parts:
+            place.narrow(2, start, part.shape[-2]).copy_(part.mT)
+            start += part.shape[-2]
+        return self.through(self._at(start).input)
+
+    def through(self, columns: torch.Tensor) -> torch.Tensor:
+        """The same for inputs [k, in + 1, n] that are columns already, above a row of ones."""
+        self._input, self._results = columns, self._at(columns.shape[2])
+        last = len(self._weights) - 1
+        for layer, place in enumerate(self._results.out):
+            torch.bmm(self._transposed[layer], columns, out=place)
+            if layer < last or self._squash_last:
+                self._activation.apply(place)
+                columns = self._results.columns[layer]
+        return self._results.out[-1].transpose(1, 2)
+
+    @property
+    def columns(self) -> torch.Tensor:
+        """The newest outputs [k, out + 1, n] for another stack's `through`."""
+        return self._results.columns[-1]
 
     def incoming(self, count: int) -> torch.Tensor:
         """Where to put the gradient of the outputs [k, n, out] before `backward`."""
-        return self._at(count).back[-1]
+        return self._at(count).back[-1].transpose(1, 2)
 
     def backward(
-        self, count: int, *, into: torch.Tensor | None = None, parameters: bool = True, columns: slice = slice(None)
+        self, count: int, *, into: torch.Tensor | None = None, parameters: bool = True, rows: slice = slice(None)
     ) -> None:
         """Gradients of the first `count` inputs of the newest `forward`, from `incoming`.
 
-        Those of the parameters replace what stood in the flat gradient; those of the inputs' `columns`
-        go `into` [k, n, columns].
+        Those of the parameters replace what stood in the flat gradient; those of some of the inputs' numbers, `rows`,
+        go `into` [k, n, rows].
         """
-        backs, results, inputs = self._at(count).back, self._results, self._input
-        if inputs.shape[1] > count:
-            results, inputs = [result[:, :count] for result in results], inputs[:, :count]
-        for layer in range(len(self.weights) - 1, -1, -1):
+        backs, results = self._at(count).back, self._results
+        out, columns = results.out, [self._input, *results.columns]
+        if self._input.shape[2] > count:
+            out, columns = [place[..., :count] for place in out], [place[..., :count] for place in columns]
+        for layer in range(len(self._weights) - 1, -1, -1):
             back = backs[layer]
-            if layer < len(self.weights) - 1 or self._squash_last:
-                self._activation.undo(back, results[layer])
+            if layer < len(self._weights) - 1 or self._squash_last:
+                self._activation.undo(back, out[layer])
             if parameters:
-                below = results[layer - 1] if layer else inputs
-                torch.bmm(below.transpose(1, 2), back, out=self._weight_gradients[layer])
-                torch.sum(back, 1, keepdim=True, out=self._bias_gradients[layer])
+                torch.bmm(columns[layer], back.transpose(1, 2), out=self._gradients[layer])
             if layer:
-                torch.bmm(back, self._transposed[layer], out=backs[layer - 1])
+                torch.bmm(self._weights[layer], back, out=backs[layer - 1])
             elif into is not None:
-                torch.bmm(back, self._transposed[0][:, :, columns], out=into)
+                torch.bmm(self._weights[0][:, rows], back, out=into.transpose(1, 2))

@@ -105,9 +105,10 @@ def test_dqns_gradient_is_autograds_and_importance_weights_multiply_the_squares(
 
 def test_only_parameters_of_one_shape_side_by_side_make_a_stack() -> None:
     network = ppo.init(PpoParameters(hidden=[8]), 4, heads.Categorical(2), 0, CPU)
-    both = neighbours(network, network.vector, ["policy.0.weight", "value.0.weight"])
-    assert torch.equal(both[1], network.leaves["value.0.weight"])
-    for names in (["value.0.weight", "policy.0.weight"], ["policy.1.weight", "value.1.weight"]):
+    both = neighbours(network, network.vector, ["policy.0", "value.0"])
+    assert torch.equal(both[1, :-1], network.leaves["value.0.weight"])
+    assert torch.equal(both[1, -1], network.leaves["value.0.bias"])
+    for names in (["value.0", "policy.0"], ["policy.1", "value.1"]):
         with pytest.raises(ValueError, match="not neighbours of one shape"):
             neighbours(network, network.vector, names)
 

@@ -134,8 +134,10 @@ class Gradients:
 
     def compute(self, batch: Batch, count: int) -> None:
         """Put the gradient of `loss / count` in the network's flat gradient."""
-        size, trunk = len(batch.action), self._trunk.forward(batch.observation)
-        outputs, value = self._policy.forward(trunk[:1])[0], self._value.forward(trunk[1:])[0]
+        size = len(batch.action)
+        self._trunk.forward(batch.observation)
+        trunk = self._trunk.columns
+        outputs, value = self._policy.through(trunk[:1])[0], self._value.through(trunk[1:])[0]
         log_prob = self._head.evaluate(outputs, batch.action)
         pull = self._by_log_prob(log_prob, batch).div_(count)
         self._head.backward(pull, self._parameters.entropy_coefficient / count, self._policy.incoming(size)[0])

@@ -124,8 +124,8 @@ class Update:
         incoming = self.critics.incoming(len(action))
         torch.eq(value, value.amin(0, keepdim=True), out=incoming).neg_()
         by_action = action.new_empty((2, *action.shape))
-        columns = slice(batch.observation.shape[1], None)
-        self.critics.backward(len(action), into=by_action, parameters=False, columns=columns)
+        rows = slice(batch.observation.shape[1], None)
+        self.critics.backward(len(action), into=by_action, parameters=False, rows=rows)
         self.policy.backward(by_action.sum(0), temperature, count)
         return density
 

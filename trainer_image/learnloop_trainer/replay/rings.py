@@ -86,7 +86,7 @@ class Replay:
         if self._steps > 1:
             self._look_ahead(rows, records, start, slots)
         batch = torch.from_numpy(rows).to(device)
-        observation, successor, action, reward, alive, _ = torch.split(batch, self._widths, 1)
+        observation, successor, action, reward, alive, _ = torch.split_with_sizes(batch, self._widths, 1)
         if self._discrete:
             action = action.squeeze(1).long()
         return Transitions(observation, successor, action, reward.squeeze(1), alive.squeeze(1))
