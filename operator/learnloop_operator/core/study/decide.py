@@ -90,7 +90,7 @@ def search(world: StudyWorld) -> Plan | None:
     for trial in running:
         tend(world, trial, stopping, orders)
     begun = len(world.state.trials)
-    if stopping is None:
+    if stopping is None and not _too_many_failed(world, orders.ended.count("failed")):
         free = max(0, world.study.parallelism - len(running) + len(orders.ended))
         for number in range(begun, min(world.study.trials, begun + free)):
             orders.calls.append(Call("PUT", f"{path(world.name)}/trials/{number}"))
@@ -151,9 +151,9 @@ def stop_reason(world: StudyWorld) -> str | None:
     return None
 
 
-def _too_many_failed(world: StudyWorld) -> bool:
+def _too_many_failed(world: StudyWorld, more: int = 0) -> bool:
     trials = world.state.trials if world.state else []
-    return sum(trial.state == "failed" for trial in trials) >= world.study.max_failed_trials
+    return more + sum(trial.state == "failed" for trial in trials) >= world.study.max_failed_trials
 
 
 def _with_study(world: StudyWorld, plan: Plan) -> Plan:

@@ -18,8 +18,8 @@ class Orders:
     apply: list[Manifest] = field(default_factory=list)
     calls: list[Call] = field(default_factory=list)
     events: list[Notice] = field(default_factory=list)
-    ended: set[int] = field(default_factory=set)
-    """Trials whose end is told in this pass."""
+    ended: list[str] = field(default_factory=list)
+    """The states of trials whose end is told in this pass."""
 
 
 def path(job: str) -> str:
@@ -74,7 +74,7 @@ def _keep(world: StudyWorld, trial: Trial, job: Job, orders: Orders) -> None:
 def _end(world: StudyWorld, trial: Trial, orders: Orders, state: str, why: str, value: float | None = None) -> None:
     told: dict[str, Any] = {"state": state, "value": value}
     orders.calls.append(Call("PUT", f"{path(world.name)}/trials/{trial.number}/result", told))
-    orders.ended.add(trial.number)
+    orders.ended.append(state)
     name = trial_name(world.name, trial.number)
     reasons = {"complete": ("Normal", "TrialCompleted"), "pruned": ("Normal", "TrialPruned")}
     kind, reason = reasons.get(state, ("Warning", "TrialFailed"))

@@ -1,5 +1,6 @@
 """What a decision about a study may look at: the TrainingJob, its trials, and what the data plane knows of them."""
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -83,4 +84,5 @@ class StudyWorld(World):
         """Why the API server would not have the trial of this name, as the last pass has recorded it; "" if it did."""
         ready: dict[str, Any] = self.condition("Ready")
         message = str(ready.get("message", ""))
-        return message if ready.get("reason") == "Refused" and name in message else ""
+        about = re.search(rf"(?<![\w.-]){re.escape(name)}(?![\w.-])", message)
+        return message if ready.get("reason") == "Refused" and about else ""
