@@ -14,7 +14,7 @@ from typing import Any
 
 from bench.resume.overhead import overheads
 from bench.resume.speedup import speedups
-from bench.resume.sweep import Tally, figures, sweep
+from bench.resume.sweep import figures, sweep
 
 
 def main() -> None:
@@ -29,9 +29,7 @@ def main() -> None:
     report["load_before"] = round(os.getloadavg()[0], 1)
     with tempfile.TemporaryDirectory(prefix="bench-resume-") as root:
         if "sweep" in parts:
-            tally = Tally()
-            sweep(asked.points, asked.seed, Path(root), tally)
-            report |= figures(tally)
+            report |= figures(sweep(asked.points, asked.seed, Path(root)))
         if "overhead" in parts:
             found = overheads(asked.pairs)
             report["overhead_ratio"] = round(max(case["ratio"] for case in found.values()) - 1, 4)

@@ -113,11 +113,6 @@ class Gang:
             process.wait()
         self._port.close()
 
-    def durable_at(self) -> float:
-        """When the newest checkpoint became durable (0.0: none yet)."""
-        pointer = self.directory / "store" / "runs" / JOB / "checkpoint.json"
-        return pointer.stat().st_mtime if pointer.exists() else 0.0
-
 
 @dataclass(frozen=True, slots=True)
 class Result:

@@ -8,9 +8,9 @@ counts for all strikes it took.
 import random
 import signal
 import statistics
-import threading
 import time
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -31,7 +31,6 @@ class Strike:
     number: signal.Signals
     ranks: list[int]
     at: float
-    durable_before: float
     exits: list[float] = field(default_factory=list)  # seconds until the ranks it was sent to had left
 
 
@@ -46,7 +45,6 @@ class Tally:
     back: dict[int, list[float]] = field(default_factory=lambda: {1: [], 2: []})
     signals: Counter[str] = field(default_factory=Counter)
     hit: Counter[str] = field(default_factory=Counter)
-    lock: threading.Lock = field(default_factory=threading.Lock)
 
 
 def moment(notes: list[Note], strike: Strike, previous: float) -> tuple[str, float]:
@@ -86,7 +84,7 @@ def interrupted(case: str, ranks: int, strikes: int, dice: random.Random, direct
                 time.sleep(0.01)
             victims = dice.choice([[0]] if ranks == 1 else [[0], [1], [0, 1]])
             number = dice.choice([signal.SIGKILL, signal.SIGTERM])
-            strike = Strike(number, victims, 0.0, gang.durable_at())
+            strike = Strike(number, victims, 0.0)
             strike.at = gang.strike(victims, number)
             done.append(strike)
             _await_exits(gang, strike, end)
@@ -111,45 +109,44 @@ def note_run(tally: Tally, gang: Gang, strikes: list[Strike], case: str, calm: R
     """Add a finished run."""
     found, notes = result(gang), gang.notes()
     begun = [note.at for note in notes if note.what == BEGUN]
-    with tally.lock:
-        previous = 0.0
-        for strike in strikes:
-            what, lost = moment(notes, strike, previous)
-            tally.hit[what] += 1
-            tally.signals[strike.number.name] += 1
-            if what == "training":
-                tally.lost.append(lost)
-                if strike.number is signal.SIGTERM:
-                    tally.sigterm.append(max(strike.exits))
-                    tally.lost_to_sigterm.append(lost)
-            again = [at for at in begun if at > strike.at]
-            if again:
-                tally.back[gang.size].append(again[0] - strike.at)
-            previous = strike.at
-        same = found == calm
-        run = {"case": case, "ranks": gang.size, "kills": len(strikes), "identical": same, "starts": gang.starts}
-        tally.runs.append(run)
-        print(
-            f"{case}, {gang.size} rank(s): {len(strikes)} strikes, {'identical' if same else 'DIFFERENT'}", flush=True
-        )
-        if not same:
-            print(f"  uninterrupted {calm}\n  interrupted   {found}\n  in {gang.directory}", flush=True)
+    previous = 0.0
+    for strike in strikes:
+        what, lost = moment(notes, strike, previous)
+        tally.hit[what] += 1
+        tally.signals[strike.number.name] += 1
+        if what == "training":
+            tally.lost.append(lost)
+            if strike.number is signal.SIGTERM:
+                tally.sigterm.append(max(strike.exits))
+                tally.lost_to_sigterm.append(lost)
+        again = [at for at in begun if at > strike.at]
+        if again:
+            tally.back[gang.size].append(again[0] - strike.at)
+        previous = strike.at
+    same = found == calm
+    run = {"case": case, "ranks": gang.size, "kills": len(strikes), "identical": same, "starts": gang.starts}
+    tally.runs.append(run)
+    print(f"{case}, {gang.size} rank(s): {len(strikes)} strikes, {'identical' if same else 'DIFFERENT'}", flush=True)
+    if not same:
+        print(f"  uninterrupted {calm}\n  interrupted   {found}\n  in {gang.directory}", flush=True)
 
 
-def sweep(points: int, seed: int, root: Path, tally: Tally) -> None:
-    """Strike until `points` signals were sent, all cases in turn; two cores are kept busy."""
-    calm: dict[tuple[str, int], Result] = {}
-    for case in CASES:
-        for ranks in (1, 2):
-            gang = Gang(order(case, checkpoint={"everySeconds": 1}), ranks, root / f"calm-{case}-{ranks}")
-            try:
-                gang.finish()
-            finally:
-                gang.close()
-            calm[case, ranks] = result(gang)
-            trained = [note.at for note in gang.notes()]
-            print(f"{case}, {ranks} rank(s), undisturbed: {trained[-1] - trained[0]:.1f} s of training", flush=True)
-    places, number, taken = [(case, ranks) for case in CASES for ranks in (1, 2)], 0, 0
+PLACES = tuple((case, ranks) for case in CASES for ranks in (1, 2))
+
+
+def sweep(points: int, seed: int, root: Path, places: Sequence[tuple[str, int]] = PLACES) -> Tally:
+    """Strike until `points` signals were sent, each case with so many ranks in turn, one run at a time."""
+    tally, calm = Tally(), dict[tuple[str, int], Result]()
+    for case, ranks in places:
+        gang = Gang(order(case, checkpoint={"everySeconds": 1}), ranks, root / f"calm-{case}-{ranks}")
+        try:
+            gang.finish()
+        finally:
+            gang.close()
+        calm[case, ranks] = result(gang)
+        trained = [note.at for note in gang.notes()]
+        print(f"{case}, {ranks} rank(s), undisturbed: {trained[-1] - trained[0]:.1f} s of training", flush=True)
+    number = taken = 0
     while taken < points:
         case, ranks = places[number % len(places)]
         dice = random.Random(f"{seed} {number}")
@@ -157,6 +154,7 @@ def sweep(points: int, seed: int, root: Path, tally: Tally) -> None:
         gang, strikes = interrupted(case, ranks, wanted, dice, root / f"run-{number}-{case}-{ranks}")
         note_run(tally, gang, strikes, case, calm[case, ranks])
         taken, number = taken + len(strikes), number + 1
+    return tally
 
 
 def figures(tally: Tally) -> dict[str, Any]:
