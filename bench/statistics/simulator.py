@@ -82,7 +82,8 @@ class World:
 
     def look(self, fault: str) -> Snapshot:
         """The snapshot of this moment."""
-        running = {arm.revision: ArmWorld(1, 1) for arm in self.state.arms()}
+        arms = self.state.arms()
+        running = {arm.revision: RUNNING for arm in arms}
         if fault == "pods gone" and self.state.canary:
             running[self.state.canary.revision] = ArmWorld(0, 1)
         if self.state.stable is None:
@@ -94,25 +95,25 @@ class World:
             before=self.status,
             desired=Desired(self.desired),
             arms=running,
-            evidence=self._evidence(fault),
+            evidence=self._evidence(fault, arms),
             defaults=DEFAULTS,
         )
 
-    def _evidence(self, fault: str) -> Evidence:
+    def _evidence(self, fault: str, players: tuple[Arm, ...]) -> Evidence:
         if fault == "away":
             return Evidence(unavailable="away")
         if fault == "reset":
             self.counters.clear()
-        age = 600 if fault == "stale" else 0
+        scraped = self.now - timedelta(seconds=600) if fault == "stale" else self.now
         arms: dict[str, ArmEvidence] = {}
-        for arm in self.state.arms():
+        for arm in players:
             role = "canary" if arm == self.state.canary else "stable"
             if fault == f"no {role}":
                 continue
             n, good = self.counters.get(arm.revision, (0, 0))
             rate = math.nan if fault == "nan" else good / n if n else None
             errors = None if rate is None else (1.0 - rate) / 4.0
-            arms[arm.revision] = ArmEvidence(n, None, rate, errors, seen_at=self.now - timedelta(seconds=age), lately=n)
+            arms[arm.revision] = ArmEvidence(n, None, rate, errors, seen_at=scraped, lately=n)
         clock = self.now + timedelta(hours=1) if fault == "skewed" else None
         return Evidence(arms, clock=clock)
 
@@ -144,6 +145,7 @@ class World:
 
 
 DEFAULTS = Defaults("image", "http://data")
+RUNNING = ArmWorld(1, 1)
 
 
 def walk(seed: int, seconds: float, sequential: bool) -> Walked:
@@ -209,13 +211,14 @@ def _meddle(world: World, source: random.Random, fault: str) -> None:
 
 
 def _observed(state: State, snapshot: Snapshot) -> State:
-    def seen(arm: Arm | None) -> Arm | None:
-        return observe(arm, snapshot.arms.get(arm.revision), snapshot.now) if arm else None
-
-    stable, canary, previous = seen(state.stable), seen(state.canary), seen(state.previous)
-    if stable is state.stable and canary is state.canary and previous is state.previous:
-        return state
-    return replace(state, stable=stable, canary=canary, previous=previous)
+    """As `decide` does it, for the arms whose readiness has changed."""
+    known = {"stable": state.stable, "canary": state.canary, "previous": state.previous}
+    changed = {
+        role: observe(arm, snapshot.arms.get(arm.revision), snapshot.now)
+        for role, arm in known.items()
+        if arm and arm.was_ready != (arm.revision in snapshot.arms and snapshot.arms[arm.revision].ready > 0)
+    }
+    return replace(state, **changed) if changed else state
 
 
 def _broken(world: World, fault: str, old: State, after: Move) -> list[str]:

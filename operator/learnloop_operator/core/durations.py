@@ -1,5 +1,9 @@
 """Durations for humans."""
 
+import math
+from bisect import bisect_left
+from itertools import pairwise
+
 MINUTE, HOUR, DAY = 60.0, 3_600.0, 86_400.0
 ROUND = (
     *(1.0, 2.0, 5.0, 10.0, 15.0, 20.0, 30.0, 45.0),
@@ -8,12 +12,14 @@ ROUND = (
     *(DAY * count for count in (1, 2, 3, 7, 14, 30, 90, 365)),
 )
 """Seconds that people say when they mean about so long."""
+_BETWEEN = tuple(math.sqrt(lower * upper) for lower, upper in pairwise(ROUND))
+"""What is as far from one as from the next, by ratio."""
 
 
 def rough(seconds: float) -> float:
     """The nearest of the round durations, by ratio: an estimate that changed with every look would be written with
     every look."""
-    return min(ROUND, key=lambda near: max(seconds, 1.0) / near if seconds > near else near / max(seconds, 1.0))
+    return ROUND[bisect_left(_BETWEEN, seconds)]
 
 
 def text(seconds: float) -> str:

@@ -58,7 +58,7 @@ def obeyed(live: Manifest) -> dict[str, str]:
 
 def rfc3339(moment: datetime) -> str:
     """metav1.Time: UTC, whole seconds."""
-    return moment.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    return moment.astimezone(UTC).replace(tzinfo=None, microsecond=0).isoformat() + "Z"
 
 
 def parse_time(text: str) -> datetime:

@@ -59,17 +59,17 @@ def subjects(snapshot: Snapshot, state: State) -> tuple[Subject, ...]:
 def gross_breach(snapshot: Snapshot, state: State, revision: str, subject_is: str) -> str:
     """Which hard bounds the arm's own counters break beyond doubt, in one sentence; "" for none, and for old news."""
     direct = snapshot.direct.get(revision)
-    asked = next((item for item in subjects(snapshot, state) if item.revision == revision), None)
-    if direct is None or asked is None or direct.seen_at is None or abs(snapshot.now - direct.seen_at) > FRESH:
+    if direct is None or direct.seen_at is None or abs(snapshot.now - direct.seen_at) > FRESH:
         return ""
-    if direct.revision != revision or direct.rollout != asked.rollout:
+    asked = next((item for item in subjects(snapshot, state) if item.revision == revision), None)
+    if asked is None or direct.revision != revision or direct.rollout != asked.rollout:
         return ""
     return breach(asked.asked, direct.alarms, subject_is)
 
 
 def breached(snapshot: Snapshot, state: State) -> bool:
     """Whether `decide` will take an arm back for what its own counters say: nothing else need be asked."""
-    return any(gross_breach(snapshot, state, item.revision, "the arm") for item in subjects(snapshot, state))
+    return any(gross_breach(snapshot, state, revision, "the arm") for revision in snapshot.direct)
 
 
 def _of_canary(snapshot: Snapshot, state: State) -> Questions:

@@ -9,6 +9,7 @@ from learnloop_api.names import VERBS, verb_annotation
 
 _REVISION = re.compile(r"[0-9a-f]{8}")
 _STEP = re.compile(r"[1-9][0-9]{0,2}")
+_ANNOTATIONS = tuple((verb, verb_annotation(verb)) for verb in VERBS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,10 +43,12 @@ def read(verb: Verb, value: str) -> Word:
 
 def unanswered(annotations: Mapping[str, str], decisions: Iterable[Decision]) -> list[Word]:
     """The values that were not answered yet, most cautious first."""
+    if not annotations:
+        return []
     answered = {decision.verb: decision.value for decision in decisions}
     found = []
-    for verb in VERBS:
-        value = annotations.get(verb_annotation(verb))
+    for verb, annotation in _ANNOTATIONS:
+        value = annotations.get(annotation)
         if value is not None and value != answered.get(verb):  # type: ignore[call-overload]
             found.append(read(verb, value))  # type: ignore[arg-type]
     return found
