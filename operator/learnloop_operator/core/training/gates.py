@@ -1,7 +1,7 @@
 """What the evaluation must show before a model may serve anyone. Each gate: one function, one sentence, the numbers."""
 
 from learnloop_api.kinds.evaluation import Gates
-from learnloop_api.kinds.training_job import GateResult
+from learnloop_api.kinds.training_status import GateResult
 from learnloop_api.wire.training import Manifest as Proof
 from learnloop_operator.core.training import suite
 
