@@ -5,11 +5,12 @@ list, a watch event, or the answer to one of our own writes. Bodies are kept as 
 parsed objects, and nobody can change them by accident.
 """
 
-import json
 from collections import OrderedDict, defaultdict
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
+
+import orjson
 
 from learnloop_api import names
 from learnloop_operator.adapters.kinds import ResourceKind
@@ -42,22 +43,28 @@ class Cache:
         self._deleted: OrderedDict[tuple[Place, str], int] = OrderedDict()
         self._doubted: defaultdict[Place, set[str]] = defaultdict(set)
         self._complete: set[str] = set()
+        self._unknown: set[str] = set()
 
     def complete(self, kind: ResourceKind) -> bool:
         """The kind was listed: what is not here does not exist, as far as we have heard."""
         return kind.kind in self._complete
 
+    def unknown(self, kind: ResourceKind) -> bool:
+        """When it was last to be listed the API server knew no such kind, and nobody saw an object of it since."""
+        return kind.kind in self._unknown
+
     def put(self, kind: ResourceKind, body: Mapping[str, Any]) -> bool:
         """Someone saw this object; True when that was news."""
         if kind.kind not in self._kinds:
             return True
+        self._unknown.discard(kind.kind)
         metadata = body["metadata"]
         place, name = (kind.kind, metadata["namespace"]), metadata["name"]
         version, known = _number(metadata.get("resourceVersion")), self._places[place].get(name)
         if version <= max(known.version if known else -1, self._deleted.get((place, name), -1)):
             return False
         labels = dict(metadata.get("labels") or {})
-        text = json.dumps({"apiVersion": kind.api_version, "kind": kind.kind, **body}, separators=(",", ":")).encode()
+        text = orjson.dumps({"apiVersion": kind.api_version, "kind": kind.kind, **body})
         self._forget(place, name)
         self._places[place][name] = Entry(version, labels, text)
         for pair in _indexed(labels):
@@ -100,11 +107,17 @@ class Cache:
                 if (place[1], name) not in present and entry.version <= _number(version):
                     self._forget(place, name)
         self._complete.add(kind.kind)
+        self._unknown.discard(kind.kind)
+
+    def unlisted(self, kind: ResourceKind) -> None:
+        """The API server knows no such kind."""
+        self._complete.discard(kind.kind)
+        self._unknown.add(kind.kind)
 
     def get(self, kind: ResourceKind, namespace: str, name: str) -> Object | None:
         """A fresh copy of the object."""
         entry = self._places.get((kind.kind, namespace), {}).get(name)
-        return json.loads(entry.text) if entry else None
+        return orjson.loads(entry.text) if entry else None
 
     def select(self, kind: ResourceKind, namespace: str, labels: Mapping[str, str]) -> list[Object]:
         """Copies of all objects of a namespace that carry these labels."""
@@ -112,7 +125,7 @@ class Cache:
         found = self._places.get(place, {})
         pair = next(iter(_indexed(labels)), None)
         candidates = sorted(found if pair is None else self._labelled.get((place, pair), ()))
-        return [json.loads(found[name].text) for name in candidates if labels.items() <= found[name].labels.items()]
+        return [orjson.loads(found[name].text) for name in candidates if labels.items() <= found[name].labels.items()]
 
     def names(self, kind: ResourceKind) -> list[tuple[str, str]]:
         """Namespace and name of all objects of a kind."""

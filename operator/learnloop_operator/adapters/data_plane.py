@@ -1,13 +1,12 @@
 """Client of the data plane's REST contract: stats, runs, registrations."""
 
-import asyncio
-import json
 import logging
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
 import aiohttp
+import orjson
 from pydantic import BaseModel, ValidationError
 
 from learnloop_api import names
@@ -15,6 +14,7 @@ from learnloop_api.wire.reward import AgentStats, DryRunFigures, RewardSignals
 from learnloop_api.wire.study import StudyState
 from learnloop_api.wire.training import TrainingRun
 from learnloop_operator.adapters.http_body import TooLarge, read_bounded
+from learnloop_operator.adapters.token_file import TokenFile
 from learnloop_operator.core.plan import Call
 
 log = logging.getLogger(__name__)
@@ -37,7 +37,7 @@ class DataPlane:
 
     def __init__(self, url: str, token_file: str = names.TOKEN_FILE, timeout: float = 5.0) -> None:
         self.url = url.rstrip("/")
-        self._token_file = Path(token_file)
+        self._token = TokenFile(Path(token_file))
         self._timeout = aiohttp.ClientTimeout(total=timeout)
         self._session: aiohttp.ClientSession | None = None
 
@@ -124,7 +124,9 @@ class DataPlane:
     async def _request(
         self, method: str, namespace: str, path: str, body: Any, seconds: float | None = None
     ) -> tuple[int, Any]:
-        headers = {names.HEADER_NAMESPACE: namespace, **await asyncio.to_thread(self._authorization)}
+        headers, token = {names.HEADER_NAMESPACE: namespace}, await self._token.token()
+        if token:
+            headers["Authorization"] = f"Bearer {token}"
         if self._session is None:
             self._session = aiohttp.ClientSession(timeout=self._timeout)
         timeout = aiohttp.ClientTimeout(total=seconds) if seconds else self._timeout
@@ -141,17 +143,10 @@ class DataPlane:
             raise DataPlaneUnavailable(f"the data plane answered {method} {path} with {status}: {_message(answer)}")
         return status, answer
 
-    def _authorization(self) -> dict[str, str]:
-        # Read anew each time: the kubelet replaces the token long before it expires.
-        try:
-            return {"Authorization": f"Bearer {self._token_file.read_text().strip()}"}
-        except FileNotFoundError:
-            return {}
-
 
 def _parse(content: bytes) -> Any:
     try:
-        return json.loads(content) if content else None
+        return orjson.loads(content) if content else None
     except ValueError:
         return None
 

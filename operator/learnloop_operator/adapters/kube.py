@@ -2,11 +2,12 @@
 
 import contextlib
 import hashlib
-import json
 import logging
 from collections import OrderedDict
 from collections.abc import AsyncIterator, Callable, Mapping
 from typing import Any
+
+import orjson
 
 from learnloop_operator.adapters.cache import Cache
 from learnloop_operator.adapters.kinds import ResourceKind, kind_of
@@ -217,7 +218,7 @@ class KubeClient:
         async with self.http.stream(kind.path(namespace), query, seconds + 5.0) as lines:
             async for line in lines:
                 try:
-                    event = json.loads(line)
+                    event = orjson.loads(line)
                 except ValueError as error:  # whoever stands between cut the stream inside a line
                     raise Unavailable(f"watch {kind.plural}: {len(line)} bytes that are no event") from error
                 if event.get("type") == "ERROR":
@@ -273,7 +274,7 @@ def _slot(live: Manifest, manager: str, subresource: str) -> tuple[str, str, str
 
 
 def _digest(manifest: Manifest) -> str:
-    return hashlib.sha256(json.dumps(manifest, sort_keys=True, default=str).encode()).hexdigest()
+    return hashlib.sha256(orjson.dumps(manifest, option=orjson.OPT_SORT_KEYS, default=str)).hexdigest()
 
 
 __all__ = ["KubeClient", "KubeError", "NotFound", "without_none"]

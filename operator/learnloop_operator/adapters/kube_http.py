@@ -1,19 +1,19 @@
 """HTTP towards the API server: authentication, time-outs, bounded retries, typed errors."""
 
 import asyncio
-import json
 import logging
 import random
-import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
 import aiohttp
+import orjson
 
 from learnloop_operator.adapters.http_body import TooLarge, read_bounded
 from learnloop_operator.adapters.kube_errors import KubeError, Unavailable, error_for
 from learnloop_operator.adapters.kubeconfig import Connection
+from learnloop_operator.adapters.token_file import TokenFile
 
 log = logging.getLogger(__name__)
 
@@ -22,7 +22,6 @@ BACKOFFS = (0.2, 0.5, 1.0, 2.0)
 MAX_RETRY_AFTER = 10.0
 MAX_ANSWER = 64 * 1024 * 1024
 RETRIED = (429, 500, 502, 503, 504)
-TOKEN_SECONDS = 60.0
 
 
 class KubeHttp:
@@ -32,8 +31,7 @@ class KubeHttp:
         self._connection = connection
         self._timeout = aiohttp.ClientTimeout(total=timeout, connect=min(5.0, timeout))
         self._session: aiohttp.ClientSession | None = None
-        self._token: str | None = connection.token
-        self._token_read = float("-inf")
+        self._token_file = TokenFile(connection.token_file) if connection.token_file is not None else None
 
     async def close(self) -> None:
         """Close the pool."""
@@ -90,7 +88,7 @@ class KubeHttp:
         self, method: str, path: str, body: Any, content_type: str, query: dict[str, str] | None
     ) -> dict[str, Any]:
         session, headers = self._ready(), await self._headers()
-        data = None if body is None else json.dumps(body, separators=(",", ":")).encode()
+        data = None if body is None else orjson.dumps(body)
         if data is not None:
             headers["Content-Type"] = content_type
         try:
@@ -99,7 +97,7 @@ class KubeHttp:
             ) as response:
                 if response.status >= 300:
                     raise await _refusal(response, method, path)
-                answer = json.loads(await read_bounded(response, MAX_ANSWER))
+                answer = orjson.loads(await read_bounded(response, MAX_ANSWER))
         except (aiohttp.ClientError, TimeoutError) as error:
             reason = str(error) or type(error).__name__
             raise Unavailable(f"{method} {path}: no answer from the API server: {reason}") from error
@@ -119,20 +117,17 @@ class KubeHttp:
         return self._connection.server + path
 
     async def _headers(self) -> dict[str, str]:
-        file = self._connection.token_file
-        if file is not None and time.monotonic() - self._token_read > TOKEN_SECONDS:
-            self._token = (await asyncio.to_thread(file.read_text)).strip()
-            self._token_read = time.monotonic()
+        token = await self._token_file.token() if self._token_file is not None else self._connection.token
         headers = {"Accept": "application/json", "User-Agent": "learnloop-operator"}
-        if self._token:
-            headers["Authorization"] = f"Bearer {self._token}"
+        if token:
+            headers["Authorization"] = f"Bearer {token}"
         return headers
 
 
 async def _refusal(response: aiohttp.ClientResponse, method: str, path: str) -> KubeError:
     reason, message = "", response.reason or ""
     try:
-        status = json.loads(await read_bounded(response, 1024 * 1024))
+        status = orjson.loads(await read_bounded(response, 1024 * 1024))
         reason, message = str(status.get("reason", "")), str(status.get("message", "")) or message
     except (ValueError, AttributeError, TooLarge, aiohttp.ClientError):
         pass

@@ -25,7 +25,7 @@ from learnloop_operator.adapters.kinds import (
     ResourceKind,
 )
 from learnloop_operator.adapters.kube import KubeClient
-from learnloop_operator.adapters.kube_errors import KubeError, NotFound
+from learnloop_operator.adapters.kube_errors import KindMissing, KubeError, NotFound
 
 log = logging.getLogger(__name__)
 
@@ -79,6 +79,7 @@ class Reads:
             await self._list_all(kind, labels)
         except NotFound:
             log.debug("%s: no such kind here", kind.kind)
+            self.cache.unlisted(kind)
         except KubeError as error:
             log.warning("%s not listed, the cache may be older than it could be: %s", kind.kind, error)
 
@@ -101,6 +102,8 @@ class Reads:
             NotFound: no such object, or no such kind.
             KubeError: anything else.
         """
+        if self._cached.get() and self.cache.unknown(kind):
+            raise KindMissing(f"the API server knows no {kind.kind} of {kind.api_version}", status=404)
         if self._asks_cache(kind) and name not in self.cache.doubted(kind, namespace):
             found = self.cache.get(kind, namespace, name)
             if found is None:

@@ -43,14 +43,18 @@ class TrainingJobController:
     async def gather(self, namespace: str, name: str) -> World | None:
         """The job, its PyTorchJob and pods, its run in the data plane, its agent; with a study, its trials.
 
-        A finished job is not asked about in the data plane any more: only its PyTorchJob may still have to go.
+        What no rule looks at is not asked for: of a finished job only its PyTorchJob may still have to go, a suspended
+        one has no use for pods and agent, and one that never began has no run of its own.
         """
         live = await self._services.kube.find(TRAINING_JOB, namespace, name)
         if live is None:
             return None
         live = {"apiVersion": TRAINING_JOB.api_version, "kind": TRAINING_JOB.kind, **live}
         spec = read_spec(TrainingJobSpec, live)
-        finished = bool((live.get("status") or {}).get("finishedAt"))
+        status = live.get("status") or {}
+        finished = bool(status.get("finishedAt"))
+        resting = finished or spec.suspend
+        unborn = spec.suspend and not status.get("attempts")
         agent_name = (live["metadata"].get("labels") or {}).get(names.LABEL_AGENT)
         if agent_name is None and spec.data.learning_agent_ref is not None:
             agent_name = spec.data.learning_agent_ref.name
@@ -59,9 +63,9 @@ class TrainingJobController:
             return await self._studies.gather(live, spec, agent, agent_name)
         (job, missing), pods, (run, run_error), agent = await asyncio.gather(
             self._job(namespace, name),
-            self._pods(namespace, name, skip=finished),
-            self._run(namespace, name, skip=finished),
-            self._agent(namespace, agent_name, skip=finished),
+            self._pods(namespace, name, skip=resting),
+            self._run(namespace, name, skip=finished or unborn),
+            self._agent(namespace, agent_name, skip=resting),
         )
         now = self._services.clock()
         pods = await with_events(self._services.kube, namespace, pods, now)
@@ -70,7 +74,7 @@ class TrainingJobController:
             object=live,
             children=(job,) if job else (),
             spec=spec,
-            job=await self._backend_job(namespace, job, len(pods) <= spec.workers and not finished) if job else None,
+            job=await self._backend_job(namespace, job, len(pods) <= spec.workers and not resting) if job else None,
             ranks=tuple(rank for pod in pods if (rank := rank_of(pod, CONTAINER))),
             run=run,
             run_error=run_error,
