@@ -1,13 +1,13 @@
 """A bare aiohttp client of the API server: the floor that any operator's writes stand on."""
 
 import asyncio
-import json
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
 import aiohttp
+import orjson
 
 from learnloop_operator.adapters.kinds import ResourceKind, kind_of
 from learnloop_operator.adapters.kubeconfig import from_kubeconfig
@@ -45,7 +45,7 @@ class Api:
             RuntimeError: the API server refused.
         """
         assert self._session is not None
-        data = None if body is None else json.dumps(body).encode()
+        data = None if body is None else orjson.dumps(body)
         headers = {"Content-Type": content_type} if data else {}
         for _ in range(TRIES):
             async with self._session.request(
@@ -53,7 +53,7 @@ class Api:
             ) as response:
                 text = await response.text()
             if response.status < 300:
-                return json.loads(text) if text.startswith("{") else text
+                return orjson.loads(text) if text.startswith("{") else text
             if response.status != 429:
                 break
             await asyncio.sleep(1.0)  # the storage of a new kind is being initialised
@@ -89,7 +89,7 @@ class Api:
             async for part in response.content.iter_any():
                 *lines, rest = (rest + part).split(b"\n")
                 for line in lines:
-                    event = json.loads(line)
+                    event = orjson.loads(line)
                     if event["type"] == "ERROR":
                         return  # too old a resourceVersion, most likely
                     yield event["type"], event["object"]

@@ -128,7 +128,7 @@ class DataPlane:
         if token:
             headers["Authorization"] = f"Bearer {token}"
         if self._session is None:
-            self._session = aiohttp.ClientSession(timeout=self._timeout)
+            self._session = aiohttp.ClientSession(timeout=self._timeout, cookie_jar=aiohttp.DummyCookieJar())
         timeout = aiohttp.ClientTimeout(total=seconds) if seconds else self._timeout
         try:
             async with self._session.request(

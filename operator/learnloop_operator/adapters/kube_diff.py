@@ -19,6 +19,8 @@ _IDENTITY = ("apiVersion", "kind", "managedFields", "uid", "resourceVersion")
 
 def unchanged(desired: Manifest, live: Manifest, manager: str, subresource: str = "") -> bool:
     """True when `live` already has all of `desired`, and `manager` owns nothing there that `desired` dropped."""
+    if subresource and desired[subresource] == live[subresource]:
+        return True  # nothing is there that could have been dropped
     return covers(desired, live) and not dropped(desired, live, manager, subresource)
 
 

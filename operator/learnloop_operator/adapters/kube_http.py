@@ -110,7 +110,8 @@ class KubeHttp:
     def _ready(self) -> aiohttp.ClientSession:
         if self._session is None:
             connector = aiohttp.TCPConnector(limit=64, ssl=self._connection.ssl or True, keepalive_timeout=60)
-            self._session = aiohttp.ClientSession(connector=connector)
+            # No API server sets cookies, and looking for them costs with each request.
+            self._session = aiohttp.ClientSession(connector=connector, cookie_jar=aiohttp.DummyCookieJar())
         return self._session
 
     def _url(self, path: str) -> str:

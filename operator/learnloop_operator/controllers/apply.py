@@ -3,7 +3,7 @@
 import asyncio
 import contextlib
 import logging
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -85,7 +85,11 @@ class Applier:
 
     async def _children(self, snapshot: Snapshot, plan: Plan, manager: str, cached: bool) -> None:
         live = {ref_of(child): child for child in snapshot.children}
-        found = await asyncio.gather(*(self._present(manifest, live, manager, cached) for manifest in plan.apply))
+        found: Sequence[Manifest | None]
+        if cached:  # it answers at once: a task for each look would cost more than the look
+            found = [await self._present(manifest, live, manager, cached) for manifest in plan.apply]
+        else:
+            found = await asyncio.gather(*(self._present(manifest, live, manager, cached) for manifest in plan.apply))
         if cached and plan.delete:
             raise Stale(f"deleting {plan.delete[0].name} takes a live look")
         for manifest, present in zip(plan.apply, found, strict=True):

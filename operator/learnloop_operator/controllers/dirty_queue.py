@@ -1,7 +1,7 @@
 """Which objects need a pass: each at most once in the queue, each at most in one pass at a time."""
 
 import asyncio
-from collections import OrderedDict
+from collections import OrderedDict, deque
 from dataclasses import dataclass
 
 
@@ -17,37 +17,59 @@ class Key:
         return f"{self.kind} {self.namespace}/{self.name}"
 
 
+Group = tuple[str, str]
+"""Kind and namespace."""
+
 BACKGROUND_SHARE = 8
 """One in so many takes goes to the background while there is news."""
 
 
 class Lane:
-    """Keys in fair order: one kind in one namespace after the other, first come first served within each."""
+    """Keys in fair order: one kind in one namespace after the other, first come first served within each.
+
+    A group that had nothing waiting is served before those that are being worked off, once: then it queues up with
+    them, and keeps its place for one round even when it has nothing more, so that nobody gets ahead by coming back
+    often. This is the order of flow queues in fq_codel (RFC 8290, section 4.2): in a flood, a namespace with a single
+    change waits for the pass that is under way, not for its turn behind all others.
+    """
 
     def __init__(self) -> None:
-        self._groups: OrderedDict[tuple[str, str], OrderedDict[Key, None]] = OrderedDict()
+        self._groups: dict[Group, OrderedDict[Key, None]] = {}
+        self._fresh: deque[Group] = deque()
+        self._turns: deque[Group] = deque()
+        self._size = 0
 
-    def __bool__(self) -> bool:
-        return bool(self._groups)
+    def __len__(self) -> int:
+        return self._size
 
     def add(self, key: Key) -> None:
         """Last of its group."""
-        self._groups.setdefault((key.kind, key.namespace), OrderedDict())[key] = None
+        name = (key.kind, key.namespace)
+        if name not in self._groups:
+            self._groups[name] = OrderedDict()
+            self._fresh.append(name)
+        self._groups[name][key] = None
+        self._size += 1
 
     def remove(self, key: Key) -> None:
-        """Not any more."""
-        group = self._groups[key.kind, key.namespace]
-        del group[key]
-        if not group:
-            del self._groups[key.kind, key.namespace]
+        """Not any more; the group keeps its place."""
+        del self._groups[key.kind, key.namespace][key]
+        self._size -= 1
 
     def pop(self) -> Key:
-        """The first of the group whose turn it is; then it is the next group's."""
-        name, group = self._groups.popitem(last=False)
-        key, _ = group.popitem(last=False)
-        if group:
-            self._groups[name] = group
-        return key
+        """The first of the group whose turn it is.
+
+        Raises:
+            IndexError: nothing waits.
+        """
+        while True:
+            name = (self._fresh or self._turns).popleft()
+            group = self._groups[name]
+            if group:
+                self._turns.append(name)
+                self._size -= 1
+                return group.popitem(last=False)[0]
+            del self._groups[name]
 
 
 class DirtyQueue:

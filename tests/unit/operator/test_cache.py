@@ -1,5 +1,6 @@
 """What a pass may know without asking, and what it may do with that."""
 
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -8,11 +9,13 @@ from learnloop_api import names
 from learnloop_operator.adapters.cache import Cache
 from learnloop_operator.adapters.echo import Echo
 from learnloop_operator.adapters.events import Recorder
-from learnloop_operator.adapters.kinds import CONFIG_MAP, DEPLOYMENT, MODEL_DEPLOYMENT, SECRET
-from learnloop_operator.adapters.kube_errors import NotFound, Stale
+from learnloop_operator.adapters.kinds import CONFIG_MAP, DEPLOYMENT, MODEL_DEPLOYMENT, PYTORCH_JOB, SECRET
+from learnloop_operator.adapters.kube_errors import KindMissing, NotFound, Stale
 from learnloop_operator.adapters.reads import CACHED, Reads
+from learnloop_operator.adapters.settings import Settings
 from learnloop_operator.controllers.apply import Applier
 from learnloop_operator.controllers.rest import at_rest
+from learnloop_operator.controllers.training_job import TrainingJobController
 from learnloop_operator.core.plan import ObjectRef, Plan
 from learnloop_operator.core.snapshot import Snapshot, parse_time
 
@@ -112,6 +115,49 @@ class Kube:
 
     async def delete(self, ref: ObjectRef, **_: Any) -> None:
         self.wrote.append(f"-{ref.name}")
+
+
+async def test_a_kind_the_api_server_does_not_know_is_not_asked_for_again_until_someone_sees_one() -> None:
+    class Without(Kube):
+        async def pages(self, kind: Any, *_: Any, **__: Any) -> Any:
+            if kind is PYTORCH_JOB:
+                raise KindMissing("404", status=404)
+            yield [], "1"
+
+    kube, cache = Without(), Cache(CACHED)
+    reads = Reads(kube, cache)  # type: ignore[arg-type]
+    await reads.refresh()
+    with reads.from_cache():
+        with pytest.raises(KindMissing, match=r"knows no PyTorchJob of kubeflow.org/v1"):
+            await reads.get(PYTORCH_JOB, "ns", "t")
+        assert kube.asked == []
+        cache.put(PYTORCH_JOB, {"metadata": {"namespace": "ns", "name": "other", "resourceVersion": "2"}})
+        assert await reads.find(PYTORCH_JOB, "ns", "t") is None
+        assert kube.asked == ["t"], "not listed yet: ask"
+
+
+async def test_a_suspended_training_job_asks_only_for_what_may_have_to_go() -> None:
+    kube = Kube(training_job(suspend=True))
+    asked: list[str] = []
+
+    class Plane:
+        async def run(self, _: str, job: str) -> None:
+            asked.append(job)
+
+    services = SimpleNamespace(kube=kube, data_plane=Plane(), settings=Settings(), clock=lambda: NOW)
+    controller = TrainingJobController(services)  # type: ignore[arg-type]
+    assert await controller.gather("ns", "t") is not None
+    assert (kube.asked, asked) == (["t", "t"], []), "itself and its PyTorchJob; no pods, no run that never began"
+    kube.objects["TrainingJob", "t"]["status"] = {"attempts": 1}
+    await controller.gather("ns", "t")
+    assert asked == ["t"], "one that ran says from which step it goes on"
+
+
+def training_job(**spec: Any) -> dict[str, Any]:
+    metadata = {"namespace": "ns", "name": "t", "uid": "t", "resourceVersion": "1", "generation": 1}
+    data = {"environment": "CartPole-v1"}
+    body = {"algorithm": "ppo", "totalSteps": 1000, "data": data, "pod": {}, **spec}
+    return {"apiVersion": "learnloop.dev/v1alpha1", "kind": "TrainingJob", "metadata": metadata, "spec": body}
 
 
 async def test_only_inside_from_cache_does_a_listed_kind_cost_no_question() -> None:

@@ -50,6 +50,29 @@ async def test_one_dirty_object_does_not_wait_for_a_thousand_of_another_namespac
     assert quiet in [await queue.take() for _ in range(2)]
 
 
+async def test_in_a_flood_a_namespace_with_one_change_goes_before_all_that_are_being_worked_off() -> None:
+    queue = DirtyQueue()
+    for number in range(20 * 51):
+        queue.mark(Key("TrainingJob", f"team-{number % 51}", f"t-{number}"))
+    for _ in range(100):
+        queue.done(await queue.take())
+    quiet = Key("RewardPolicy", "quiet", "rp")
+    queue.mark(quiet)
+    assert await queue.take() == quiet
+
+
+async def test_coming_back_again_and_again_gets_nobody_ahead_of_a_full_round() -> None:
+    queue = DirtyQueue()
+    for number in range(1000):
+        queue.mark(Key("TrainingJob", f"team-{number % 10}", f"t-{number}"))
+    pushy, taken = Key("TrainingJob", "pushy", "t"), []
+    for _ in range(110):
+        queue.mark(pushy)
+        taken.append(await queue.take())
+        queue.done(taken[-1])
+    assert taken.count(pushy) == 10, "one turn in each round of eleven namespaces"
+
+
 async def test_news_goes_before_a_resync_which_still_gets_its_share() -> None:
     queue = DirtyQueue()
     for number in range(100):

@@ -3,6 +3,7 @@
 import asyncio
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -17,6 +18,7 @@ from learnloop_operator.adapters.kube_errors import Conflict, Forbidden, KubeErr
 from learnloop_operator.adapters.metrics import Metrics
 from learnloop_operator.adapters.reads import CACHED
 from learnloop_operator.adapters.settings import SettingsError, from_environment
+from learnloop_operator.adapters.token_file import TokenFile
 from learnloop_operator.controllers.apply import blamed, check_ownership, told
 from learnloop_operator.controllers.dirty_queue import Key
 from learnloop_operator.controllers.relations import Relations
@@ -156,6 +158,19 @@ async def test_the_data_plane_is_asked_for_the_objects_namespace_and_held_when_d
     await client.close()
     with held_port() as dead, pytest.raises(DataPlaneUnavailable, match="does not answer"):
         await DataPlane(f"http://127.0.0.1:{dead}", "/nonexistent").run("ns", "t")
+
+
+async def test_a_token_is_read_again_after_a_minute_and_none_is_no_error(tmp_path: Path) -> None:
+    now = [0.0]
+    file = TokenFile(tmp_path / "token", lambda: now[0])
+    assert await file.token() is None
+    (tmp_path / "token").write_text("first\n")
+    now[0] = 61.0
+    assert await file.token() == "first"
+    (tmp_path / "token").write_text("second")
+    assert await file.token() == "first"
+    now[0] = 122.0
+    assert await file.token() == "second"
 
 
 def test_agents_are_marked_when_their_policy_changes_and_policies_when_an_agent_joins() -> None:
