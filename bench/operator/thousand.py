@@ -6,6 +6,7 @@ import os
 import random
 import sys
 import time
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import quantiles
@@ -19,10 +20,10 @@ from bench.operator.process import Running, control_plane_cpu_seconds, running
 
 from learnloop_api import names
 from learnloop_operator.adapters.kinds import DEPLOYMENT, MODEL_DEPLOYMENT
+from learnloop_operator.adapters.settings import Settings
 
 PER_NAMESPACE = 50
-RESYNC_SECONDS = "60"
-"""The default is 300: the idle minute is measured with one whole resync in it."""
+RESYNC_SECONDS = Settings().resync_seconds
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +33,10 @@ class Size:
     objects: int = 1000
     edits: int = 300
     creations: int = 100
-    idle_seconds: float = 60.0
+    idle_seconds: float = RESYNC_SECONDS
+    """As long as the default time between two resyncs: whenever it begins, the work of exactly one falls into it."""
+    peer_idle_seconds: float = 30.0
+    """A plain Kopf operator has no resync."""
 
 
 def say(text: str) -> None:
@@ -41,8 +45,10 @@ def say(text: str) -> None:
     print(f"{time.strftime('%H:%M:%S')} (load {load:.1f}) {text}", file=sys.stderr, flush=True)
 
 
-async def measure(side: str, kubeconfig: Path, size: Size) -> dict[str, Any]:
-    """All figures of one side on an empty API server."""
+async def measure(
+    side: str, kubeconfig: Path, size: Size, beside: Callable[[], Awaitable[None]] | None = None
+) -> dict[str, Any]:
+    """All figures of one side on an empty API server; `beside` is done while the operator idles."""
     async with Api(kubeconfig) as api, Observer(api, [MODEL_DEPLOYMENT]) as observer, data_plane() as url:
         figures: dict[str, Any] = {"load_average_before": round(os.getloadavg()[0], 1)}
         teams = max(1, size.objects // PER_NAMESPACE)
@@ -58,7 +64,7 @@ async def measure(side: str, kubeconfig: Path, size: Size) -> dict[str, Any]:
         figures["floor_edits_s"] = await many(lambda item: _edit(api, item, 0), list(observer.generations))
         observer.forget_waits()
         server = control_plane_cpu_seconds(kubeconfig)
-        with running(side, kubeconfig, url, {"LEARNLOOP_RESYNC_SECONDS": RESYNC_SECONDS}) as operator:
+        with running(side, kubeconfig, url) as operator:
             figures["cold_start_s"] = await observer.all_current(size.objects) - operator.started
             figures["cold_start_cpu_s"] = operator.cpu_seconds()
             figures["cold_start_control_plane_cpu_s"] = control_plane_cpu_seconds(kubeconfig) - server
@@ -66,7 +72,12 @@ async def measure(side: str, kubeconfig: Path, size: Size) -> dict[str, Any]:
             figures |= await _latencies(side, api, observer, size, teams)
             await serve(api)
             await _quiet(api)
-            figures |= await _idle(side, api, operator, size)
+            seconds = size.idle_seconds if side == "ours" else size.peer_idle_seconds
+            async with asyncio.TaskGroup() as group:
+                idle = group.create_task(_idle(side, api, operator, seconds))
+                if beside is not None:
+                    group.create_task(beside())
+            figures |= idle.result()
             figures["rss_mib"], figures["rss_peak_mib"] = operator.memory_mib()
             say(f"{side}: RSS {figures['rss_mib']:.0f} MiB (peak {figures['rss_peak_mib']:.0f})")
         return figures
@@ -146,9 +157,9 @@ def spread(name: str, values: list[float]) -> dict[str, float]:
     }
 
 
-async def _idle(side: str, api: Api, operator: Running, size: Size) -> dict[str, float]:
+async def _idle(side: str, api: Api, operator: Running, seconds: float) -> dict[str, float]:
     writes, cpu, started = await api.writes(), operator.cpu_seconds(), time.monotonic()
-    await asyncio.sleep(size.idle_seconds)
+    await asyncio.sleep(seconds)
     elapsed = time.monotonic() - started
     figures = {
         "idle_writes_per_minute": (await api.writes() - writes) * 60.0 / elapsed,
