@@ -1,0 +1,90 @@
+"""HTTPRoutes as the Gateway API's own definition takes them: nothing is refused, pruned or filled in."""
+
+import time
+from collections.abc import Callable
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from cluster import binaries
+from cluster.gateway import CRD_FOLDER, CRD_MODULE
+from learnloop_api import names
+from learnloop_api.kinds.model_deployment import ModelDeploymentSpec, ModelDeploymentStatus
+from learnloop_api.wire.routing import Arm, Mirror, RoutingTable
+from learnloop_operator.core.rollout.http_route import http_route
+from learnloop_operator.core.rollout.world import Defaults, Desired, Snapshot
+
+STABLE, CANARY, OTHER = "0" * 8, "1" * 8, "2" * 8
+
+
+def table(mirror: Mirror | None = None, **weights: int) -> RoutingTable:
+    roles = {STABLE: "stable", CANARY: "canary", OTHER: "canary"}
+    arms = [
+        Arm.model_validate({"revision": revision, "role": roles[revision], "weight": weight, "url": "http://x:8080"})
+        for revision, weight in zip(roles, weights.values(), strict=False)
+    ]
+    return RoutingTable(model_deployment="md", mode="gateway", generation=1, arms=arms, mirror=mirror)
+
+
+TABLES: dict[str, Callable[[], RoutingTable]] = {
+    "one arm": lambda: table(stable=100),
+    "a canary": lambda: table(stable=90, canary=10),
+    "an experiment": lambda: table(stable=40, canary=30, other=30),
+    "every request is copied": lambda: table(Mirror(revision=CANARY, by_gateway=True), stable=100, canary=0),
+    "a fifth is copied": lambda: table(Mirror(revision=CANARY, percent=20, by_gateway=True), stable=100, canary=0),
+}
+
+
+@pytest.fixture(scope="module")
+def routes(api_server: Path, kube: Any) -> None:
+    """The API server knows HTTPRoutes."""
+    folder = binaries.module_folder(binaries.GATEWAY, CRD_MODULE) / CRD_FOLDER
+    definition = yaml.safe_load((folder / "gateway.networking.k8s.io_httproutes.yaml").read_text())
+    kube.apply(definition)
+    deadline = time.monotonic() + 30
+    while not _established(kube.get(definition)):
+        assert time.monotonic() < deadline, "HTTPRoutes are still not served"
+        time.sleep(0.1)
+
+
+def _established(definition: dict[str, Any]) -> bool:
+    conditions = definition.get("status", {}).get("conditions") or []
+    return any(item["type"] == "Established" and item["status"] == "True" for item in conditions)
+
+
+@pytest.mark.usefixtures("routes")
+@pytest.mark.parametrize("made", TABLES.values(), ids=TABLES)
+def test_the_live_route_is_the_manifest_and_applying_it_again_changes_nothing(
+    made: Callable[[], RoutingTable], kube: Any, namespace: str
+) -> None:
+    owner = kube.create(
+        {
+            "apiVersion": names.API_VERSION,
+            "kind": "ModelDeployment",
+            "metadata": {"name": "md", "namespace": namespace},
+            "spec": {
+                "model": {"uri": "uniform://discrete/2?observations=4"},
+                "routing": {
+                    "mode": "gateway",
+                    "gateway": {"name": "edge", "namespace": "infra", "sectionName": "web"},
+                    "hostnames": ["a.example"],
+                },
+            },
+        }
+    )
+    snapshot = Snapshot(
+        now=datetime(2026, 1, 1, tzinfo=UTC),
+        object=owner,
+        spec=ModelDeploymentSpec.model_validate(owner["spec"]),
+        before=ModelDeploymentStatus(),
+        desired=Desired(),
+        defaults=Defaults("image", "http://data"),
+    )
+    manifest = http_route(snapshot, made())
+    assert manifest is not None
+    live = kube.apply(manifest)
+    assert live["spec"] == manifest["spec"]
+    assert kube.apply(manifest)["metadata"]["resourceVersion"] == live["metadata"]["resourceVersion"]
