@@ -54,7 +54,7 @@ def address(store: Store) -> str:
 
 async def load(uri: str, digest: str, **env: str) -> object:
     return await load_policy(
-        settings(LEARNLOOP_MODEL_URI=uri, LEARNLOOP_MODEL_SHA256=digest, LEARNLOOP_LOAD_RETRY_SECONDS="1.5", **env)
+        settings(LEARNLOOP_MODEL_URI=uri, LEARNLOOP_MODEL_SHA256=digest, LEARNLOOP_LOAD_RETRY_SECONDS="20", **env)
     )
 
 
