@@ -1,14 +1,20 @@
-"""The tasks: what is trained, on what, for how long, and beside what. `tests/learning` plays a part of them."""
+"""The tasks: what is trained, on what, for how long, and beside what. `tests/learning` plays a part of them.
+
+Both sides of a task have the same hyperparameters but for what is compared; they were picked with seeds below 1000.
+"""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+import numpy as np
 import torch
 
 from learnloop_api.kinds.algorithms import ALGORITHMS
+from learnloop_api.kinds.more_algorithms import MamlParameters
 from learnloop_trainer.algorithms import Learner, Occasion, learner
-from learnloop_trainer.environments import make
+from learnloop_trainer.algorithms.maml import Maml
+from learnloop_trainer.environments import Conditions, make
 from learnloop_trainer.evaluation import play
 from learnloop_trainer.export import OnnxPolicy
 from learnloop_trainer.groups import Alone
@@ -33,6 +39,7 @@ class Task:
     steps: int
     ours: Side
     baseline: Side
+    adapts: bool = False  # judged by what is reached on new tasks after few episodes of each, as `ours` adapts
 
 
 _GAME = {"environments": 32, "learningStarts": 500, "stepsPerUpdate": 32, "bufferSize": 5000, "hidden": [32]}
@@ -42,13 +49,18 @@ _RELAY = {"stepsPerUpdate": 8, "learningRate": 2e-3, "hidden": [32, 32]}
 _KEY = {"environments": 32, "stepsPerUpdate": 16, "bufferSize": 50_000, "hidden": [64], "learningRate": 1e-3}
 _KEY |= {"batchSize": 128, "targetUpdate": 20, "epsilonEnd": 0.05, "explorationFraction": 0.5, "discount": 0.95}
 
+_FEW = {"hidden": [32, 32]}  # without inner steps, what is learned is one policy for all tasks
+
 TASKS = {
     "qmix": Task("TwoStep-v1", 20_000, Side("qmix", _GAME), Side("independent-dqn", _GAME)),
     "hierarchical-dqn": Task(
         "KeyDoor-v1", 80_000, Side("hierarchical-dqn", _KEY | {"optionSteps": 25}), Side("dqn", _KEY)
     ),
     "maddpg": Task("Relay-v1", 16_000, Side("maddpg", _RELAY), Side("maddpg", _RELAY | {"centralized": False})),
+    "maml": Task("PointGoals-v1", 320_000, Side("maml", _FEW), Side("maml", _FEW | {"adaptationRate": 1e-9}), True),
 }
+GOALS = Conditions(randomise=(("goal_x", -0.5, 0.5), ("goal_y", -0.5, 0.5)))
+NEW_TASKS = 10_000  # occasions from here on are no training tasks
 
 
 def train(environment: str, side: Side, steps: int, seed: int) -> Learner:
@@ -73,3 +85,29 @@ def held_out_return(environment: str, side: Side, steps: int, seed: int, episode
     policy = OnnxPolicy(body, world.observations, world.actions, continuous=continuous)
     returns, _ = play(environment, policy, seed, episodes, lambda done: None)
     return float(returns.mean())
+
+
+def adapted_return(task: Task, side: Side, seed: int) -> float:
+    """Train over the family of goals; the mean return on 100 new goals after the inner steps of `task.ours`."""
+
+    def begun(parameters: MamlParameters, steps: int) -> Maml:
+        world = make(task.environment, Split.TRAINING, seed, range(parameters.environments), GOALS)
+        return Maml(parameters, world, Occasion(seed, steps, parameters.environments, Alone()), torch.device("cpu"))
+
+    settle(1)
+    learner = begun(MamlParameters.model_validate(side.parameters), task.steps + 1)  # never done: it would adapt then
+    observation = learner.environment.reset()
+    while learner.step < task.steps:
+        observation, _ = learner.iterate(observation)
+    judged = begun(MamlParameters.model_validate(task.ours.parameters), 1)
+    judged.network.vector.copy_(learner.network.vector)
+    return float(np.mean([judged.adapted(judged.draw(NEW_TASKS + occasion))[1] for occasion in range(5)]))
+
+
+def result(name: str, ours: bool, seed: int) -> float:
+    """What one side of a task reaches with one seed."""
+    task = TASKS[name]
+    side = task.ours if ours else task.baseline
+    if task.adapts:
+        return adapted_return(task, side, seed)
+    return held_out_return(task.environment, side, task.steps, seed)

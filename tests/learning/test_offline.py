@@ -1,10 +1,12 @@
 """From recorded experience alone, without a step in the environment."""
 
 import math
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import pytest
+from numpy.typing import NDArray
 
 from learnloop_api.wire.trajectory import Outcome, Step, Trajectory
 from learnloop_trainer.environments import make
@@ -16,19 +18,20 @@ from learnloop_trainer.store.directory import DirectoryStore
 WHEN = "2026-01-01T00:00:00Z"
 
 
-def record(file: Path, episodes: int) -> float:
-    """Episodes of CartPole played at random, as an agent would log them; returns their mean return."""
+def record(file: Path, episodes: int, controller: Callable[[NDArray[np.float32]], int] | None = None) -> float:
+    """Episodes of CartPole, played at random or by a controller, as an agent logs them; returns their mean return."""
     environment, random = make("CartPole-v1", Split.TRAINING, 0, range(1)), np.random.default_rng(0)
     seen, lines, steps = environment.reset(), list[str](), list[Step]()
     while len(lines) < episodes:
-        action = int(random.integers(0, 2))
+        action = int(random.integers(0, 2)) if controller is None else controller(seen[0])
         step = environment.step(np.array([action]))
-        terminated = bool(step.terminated[0])
+        terminated, over = bool(step.terminated[0]), bool(step.terminated[0] | step.truncated[0])
+        log_prob = math.log(0.5) if controller is None else 0.0
         steps.append(
-            Step(observation=seen[0].tolist(), action=action, log_prob=math.log(0.5), reward=1.0, terminated=terminated)
+            Step(observation=seen[0].tolist(), action=action, log_prob=log_prob, reward=1.0, terminated=terminated)
         )
         seen = step.observation
-        if terminated:
+        if over:
             lines.append(
                 Trajectory(
                     trajectory_id=f"t{len(lines)}",
@@ -44,6 +47,25 @@ def record(file: Path, episodes: int) -> float:
             steps = []
     file.write_text("\n".join(lines))
     return sum(line.count('"reward"') for line in lines) / episodes
+
+
+def test_from_a_controllers_log_bc_learns_to_balance_as_it_does(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("LEARNLOOP_STORE", f"file://{tmp_path}/store")
+    behaviour = record(tmp_path / "log.jsonl", 20, lambda seen: int(seen[2] + 0.25 * seen[3] > 0))
+    spec = {
+        "algorithm": "bc",
+        "totalSteps": 100_000,
+        "bc": {"recording": (tmp_path / "log.jsonl").as_uri()},
+        "data": {"environment": "CartPole-v1"},
+    }
+    order = Order.model_validate({"job": "log-2", "spec": spec})
+    run(order, Place(), 1)
+    manifest = DirectoryStore(tmp_path / "store", order.job).manifest()
+    assert manifest is not None
+    assert behaviour > 150
+    assert manifest.evaluation.ci_low > 0.9 * behaviour
 
 
 def test_from_a_random_agents_log_vtrace_learns_to_do_far_better(

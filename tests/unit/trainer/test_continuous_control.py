@@ -15,7 +15,6 @@ from learnloop_trainer.containers import unpack
 from learnloop_trainer.environments import Bounds, make
 from learnloop_trainer.environments.pendulum import Pendulum
 from learnloop_trainer.errors import ConfigError
-from learnloop_trainer.evaluation import Uniform, play
 from learnloop_trainer.export import OnnxPolicy, build, check
 from learnloop_trainer.groups import Alone
 from learnloop_trainer.networks import Network, forward
@@ -167,27 +166,6 @@ def test_an_interrupted_sac_run_ends_with_the_same_state_to_the_last_bit(make_or
     advance(second, 1)
     one, two = (unpack(save(end, order, Alone()) or b"")[0] for end in (second, whole))
     assert {name: array.tobytes() for name, array in one.items()} == {name: two[name].tobytes() for name in two}
-
-
-def test_sac_swings_the_pendulum_up_on_episodes_it_never_trained_on() -> None:
-    parameters = SacParameters(
-        environments=4,
-        steps_per_update=4,
-        batch_size=64,
-        hidden=[32, 32],
-        learning_rate=5e-3,
-        learning_starts=400,
-        target_rate=0.02,
-    )
-    environment = make("Pendulum-v1", Split.TRAINING, 1, range(4))
-    learner, observation = sac.Sac(parameters, environment, Occasion(1, 6000, 4, Alone()), CPU), environment.reset()
-    while learner.step < 6000:
-        observation, _ = learner.iterate(observation)
-    policy = OnnxPolicy(build(learner.network.arrays(), "actor", "relu", {}, environment.bounds), 3, 1, continuous=True)
-    returns, _ = play("Pendulum-v1", policy, 1, 20, lambda done: None)
-    random, _ = play("Pendulum-v1", Uniform(1, 0, environment.bounds), 1, 20, lambda done: None)
-    assert random.mean() < -900
-    assert returns.mean() > -300
 
 
 def test_the_graph_squashes_scales_and_never_leaves_the_bounds() -> None:
