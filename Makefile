@@ -28,13 +28,13 @@ lint: $(VENV)/.ready ## ruff, mypy --strict, import contracts, generated files u
 unit: $(VENV)/.ready ## no cluster, under a minute
 	hack/unit
 
-service: $(VENV)/.ready ## the data plane and the SDK on real PostgreSQL, NATS and S3 servers: no cluster, two minutes
+service: $(VENV)/.ready ## the data plane and the SDK on real PostgreSQL, NATS and S3 servers: no cluster, four minutes
 	env -u PYTHONDONTWRITEBYTECODE pytest tests/service -n "$${SERVICE_PROCESSES:-auto}" --dist loadfile
 
 ranks: $(VENV)/.ready ## two training processes that are killed, stopped and started again: no cluster, a minute
 	pytest tests/ranks
 
-learn: $(VENV)/.ready ## every algorithm learns a small task, and beats the simpler one beside it: no cluster, two minutes
+learn: $(VENV)/.ready ## every algorithm learns a small task, and beats the simpler one beside it: no cluster, four minutes
 	pytest tests/learning -n "$${UNIT_PROCESSES:-auto}"
 
 api: $(VENV)/.ready ## against a real etcd and kube-apiserver
@@ -74,7 +74,7 @@ cluster-down: ## stop it and remove what it made
 images: ## build the images whose inputs changed and load them
 	python3 hack/images build
 
-bench-algorithms: $(VENV)/.ready ## each algorithm beside the simpler one it must beat, ten seeds, with intervals
+bench-algorithms: $(VENV)/.ready ## each algorithm beside the simpler one it must beat, ten seeds each, with intervals; six CPU minutes
 	@$(PYTHON) -m bench.algorithms
 
 bench-memory: $(VENV)/.ready ## recall and stores through HTTP beside the usual schemas, on the same PostgreSQL and data
