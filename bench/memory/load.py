@@ -3,14 +3,20 @@
 import asyncio
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 
 @dataclass(frozen=True)
 class Timing:
-    """Latencies of one run in milliseconds, and answers a second. Open loop: from when the request was due."""
+    """Latencies of one run in milliseconds, and answers a second. Open loop: from when the request was due.
+
+    Attributes:
+        count, rps: of answers; a refusal with 429 is none.
+        refused: how often it was 429. A client then waits as long as Retry-After says and sends the request again.
+        p99_with_retries: from the first time a request was sent.
+    """
 
     count: int
     rps: float
@@ -18,10 +24,14 @@ class Timing:
     p90: float
     p99: float
     errors: int
+    refused: int = 0
+    p99_with_retries: float = 0.0
 
 
 class Connection:
     """One kept-alive HTTP/1.1 connection: a client as cheap as it can be, since it runs on the same cores."""
+
+    retry_after = 1.0
 
     async def open(self, port: int) -> "Connection":
         """Connects."""
@@ -33,7 +43,10 @@ class Connection:
         self._writer.write(request)
         head = await self._reader.readuntil(b"\r\n\r\n")
         length = int(head.lower().split(b"content-length: ", 1)[1].split(b"\r\n", 1)[0])
-        return int(head[9:12]), await self._reader.readexactly(length)
+        status = int(head[9:12])
+        if status == 429:
+            self.retry_after = float(head.lower().split(b"retry-after: ", 1)[1].split(b"\r\n", 1)[0])
+        return status, await self._reader.readexactly(length)
 
     def close(self) -> None:
         """Hangs up."""
@@ -49,23 +62,34 @@ def post(path: str, body: bytes) -> bytes:
 async def closed(port: int, requests: Sequence[bytes], clients: int, seconds: float) -> Timing:
     """`clients` connections, each sending its next request when it has the answer to the last."""
     took: list[float] = []
-    errors = 0
+    whole: list[float] = []
+    errors = refused = 0
     started = time.perf_counter()
 
     async def client(number: int) -> None:
-        nonlocal errors
+        nonlocal errors, refused
         connection = await Connection().open(port)
         place = number
+        first = 0.0
         while time.perf_counter() - started < seconds and place < len(requests) + number:
             before = time.perf_counter()
+            first = first or before
             status, _ = await connection.send(requests[place % len(requests)])
-            took.append(time.perf_counter() - before)
+            after = time.perf_counter()
+            if status == 429:
+                refused += 1
+                await asyncio.sleep(connection.retry_after)
+                continue
+            took.append(after - before)
+            whole.append(after - first)
             errors += status >= 300
             place += clients
+            first = 0.0
         connection.close()
 
     await asyncio.gather(*(client(number) for number in range(clients)))
-    return _timing(took, time.perf_counter() - started, errors)
+    timing = _timing(took, time.perf_counter() - started, errors)
+    return replace(timing, refused=refused, p99_with_retries=round(float(np.percentile(whole, 99)) * 1000, 3))
 
 
 async def opened(port: int, requests: Sequence[bytes], rps: float, seconds: float) -> Timing:
@@ -78,7 +102,7 @@ async def opened(port: int, requests: Sequence[bytes], rps: float, seconds: floa
     async def one(due: float, request: bytes) -> None:
         nonlocal errors
         connection = idle.pop() if idle else await Connection().open(port)
-        status, _ = await connection.send(request)
+        status, _ = await connection.send(request)  # a refusal is an error here: nothing may be refused at this rate
         took.append(time.perf_counter() - due)
         errors += status >= 300
         idle.append(connection)

@@ -43,10 +43,11 @@ class Product:
         self._env = os.environ | {f"LEARNLOOP_{name}": value for name, value in values.items()}
         self._process: subprocess.Popen[bytes] | None = None
 
-    def start(self) -> float:
-        """Seconds from the start of the process until /readyz says yes."""
+    def start(self, **settings: str) -> float:
+        """Seconds from the start of the process until /readyz says yes; `settings` are of this start only."""
         started = time.perf_counter()
-        self._process = subprocess.Popen([sys.executable, "-m", "learnloop_memory"], env=self._env)
+        env = self._env | {f"LEARNLOOP_{name}": value for name, value in settings.items()}
+        self._process = subprocess.Popen([sys.executable, "-m", "learnloop_memory"], env=env)
         while time.perf_counter() - started < 60:
             try:
                 with urllib.request.urlopen(f"http://127.0.0.1:{self.port}/readyz", timeout=1):
