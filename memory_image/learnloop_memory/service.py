@@ -100,7 +100,7 @@ class Service:
         self.feedback = Feedback(self.db, self.recalls)
         self.writer = Writer(self.db, self.embedder, self.stored)
         self.reader = Reader(self.db, self.embedder, config.cache_mib * 2**20)
-        self.recaller = Recaller(self.db, self.embedder, self.recalls, self._big, self.reader)
+        self.recaller = Recaller(self.db, self.embedder, self.recalls, self._big, self.reader, self._indexer)
         self.turns = Turns(at_once=RECALLS_AT_ONCE, patience=config.recall_wait_ms / 1000)
         warehouse = config.warehouse.get_secret_value() if config.warehouse else None
         self.warehouse = ClickHouse(warehouse, days=config.warehouse_days) if warehouse else None

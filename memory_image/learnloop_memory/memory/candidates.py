@@ -37,14 +37,16 @@ VISIBLE = """v.namespace = s.namespace AND v.agent_id = $2 AND v.memory_type = A
 # Naming the namespace inside the statement saves the two round trips of a transaction. The LATERAL aggregate depends
 # on the row that set_config returns, so it cannot run before; if it did, row-level security would show it nothing.
 SCOPE = "FROM set_config('app.namespace', $1, true) AS s(namespace)"
-# $2 is the agent; memories that the indexer has not come to yet, newest first.
-PENDING = """
+MOST_PENDING = 2000
+# $2 is the agent; memories that the indexer has not come to yet, newest first. With a place for the instant.
+PENDING = f"""
 (SELECT array_agg(ROW(m.id, m.text, m.created_at, m.importance, m.session_id, m.memory_type)
         ORDER BY m.created_at DESC) FROM (
     SELECT p.memory_id FROM memory_pending p
-    WHERE p.namespace = s.namespace AND p.agent_id = $2 LIMIT 2000) p
+    WHERE p.namespace = s.namespace AND p.agent_id = $2 LIMIT {MOST_PENDING}) p
  JOIN agent_memories m ON m.namespace = s.namespace AND m.id = p.memory_id
- WHERE greatest(m.created_at, m.valid_from) <= coalesce({at}, now()) AND m.ends_at > coalesce({at}, now())) AS pending
+ WHERE greatest(m.created_at, m.valid_from) <= coalesce({{at}}, now())
+    AND m.ends_at > coalesce({{at}}, now())) AS pending
 """
 # What the agent's ranker has learned comes along: a look-up by key costs less than knowing when a copy went stale.
 RANKER = "(SELECT r.state FROM memory_rankers r WHERE r.namespace = s.namespace AND r.agent_id = $2) AS ranker"

@@ -18,9 +18,19 @@ from learnloop_memory.errors import Unavailable
 from learnloop_memory.ids import uuid7
 from learnloop_memory.memory.big import BigAgents
 from learnloop_memory.memory.cache import Kept, View
-from learnloop_memory.memory.candidates import EXACT, Pending, Query, cosines_of, light, light_of_pending, pending_of
+from learnloop_memory.memory.candidates import (
+    EXACT,
+    MOST_PENDING,
+    Pending,
+    Query,
+    cosines_of,
+    light,
+    light_of_pending,
+    pending_of,
+)
 from learnloop_memory.memory.columns import Columns, Floats, Rows
 from learnloop_memory.memory.embedder import Embedder
+from learnloop_memory.memory.indexer import Indexer
 from learnloop_memory.memory.kinds import ALL_TYPES, MemoryType
 from learnloop_memory.memory.log import Recalled, RecallLog
 from learnloop_memory.memory.ranker import Ranker, explore
@@ -104,8 +114,11 @@ class Ranked:
 class Recaller:
     """Answers recalls of all agents."""
 
-    def __init__(self, db: Database, embedder: Embedder, log: RecallLog, big: BigAgents, reader: Reader) -> None:
+    def __init__(
+        self, db: Database, embedder: Embedder, log: RecallLog, big: BigAgents, reader: Reader, indexer: Indexer
+    ) -> None:
         self._db = db
+        self._indexer = indexer
         self._embedder = embedder
         self._log = log
         self._big = big
@@ -152,6 +165,10 @@ class Recaller:
             if current and view.since <= found.now < view.until:
                 return ranked, found.rows
         kept = await self._reader.fresh(namespace, ask.agent, arrived)
+        if kept is not None and len(kept.pending or ()) >= MOST_PENDING // 2:
+            # Just after a large import: indexing them now takes as long as ranking them unindexed a few times.
+            await self._indexer.run(namespace)
+            kept = await self._reader.fresh(namespace, ask.agent, time.monotonic())
         if kept is None:
             return await self._scanned(namespace, ask, query)
         pending = pending_of({"pending": kept.pending}, ask.types)

@@ -7,8 +7,6 @@ from concurrent.futures import ThreadPoolExecutor
 from threading import Lock
 from typing import TYPE_CHECKING, TypeVar
 
-from sqlalchemy.exc import SQLAlchemyError
-
 from learnloop_memory.errors import Unavailable
 from learnloop_memory.studies.storage import open_storage
 
@@ -43,7 +41,11 @@ class Desk:
                 return await loop.run_in_executor(self._threads, lambda: work(self._open()))
         except TimeoutError as error:
             raise Unavailable("PostgreSQL") from error
-        except SQLAlchemyError as error:
+        except Exception as error:
+            from sqlalchemy.exc import SQLAlchemyError  # 0.15 s that only studies cost
+
+            if not isinstance(error, SQLAlchemyError):
+                raise
             log.warning("studies: %s", str(error).splitlines()[0][:300])
             raise Unavailable("PostgreSQL") from error
 

@@ -4,8 +4,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from sqlalchemy import create_engine, text
-
 if TYPE_CHECKING:
     from optuna.storages import RDBStorage
 
@@ -27,6 +25,7 @@ def open_storage(dsn: str) -> "RDBStorage":
     Raises sqlalchemy.exc.SQLAlchemyError when the database does not answer, or the login may not make the schema.
     """
     import optuna
+    from sqlalchemy import create_engine, text
 
     optuna.logging.set_verbosity(optuna.logging.WARNING)
     url = "postgresql+psycopg://" + dsn.split("://", 1)[1]
@@ -47,6 +46,8 @@ def open_storage(dsn: str) -> "RDBStorage":
 @contextmanager
 def exclusive(storage: "RDBStorage", name: str) -> Iterator[None]:
     """One writer to a study at a time, over all replicas; the lock ends with the connection, whatever happens."""
+    from sqlalchemy import text
+
     with storage.engine.begin() as connection:
         connection.execute(text("SELECT pg_advisory_xact_lock(hashtextextended(:name, 1))"), {"name": name})
         yield

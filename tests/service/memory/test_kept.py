@@ -107,6 +107,14 @@ async def test_a_copy_and_a_scan_rank_alike(api: Api) -> None:
         assert scores == pytest.approx([hit["score"] for hit in scanned["memories"]], abs=1e-3)
 
 
+async def test_every_memory_of_a_large_import_is_recalled_at_once(api: Api) -> None:
+    await store(api, "import", ["the first of all"])
+    await ask(api, "import", "first")
+    await store(api, "import", [f"grain number n{index}" for index in range(4000)])
+    answer = await ask(api, "import", "n3210", k=1)
+    assert (answer["searched"], texts_of(answer)) == (4001, {"grain number n3210"})
+
+
 def test_columns_that_grew_score_as_if_they_were_new() -> None:
     texts = [f"{'fox ' * (index % 4)}dog n{index}" for index in range(300)]
     whole = columns(texts)
