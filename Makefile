@@ -5,7 +5,7 @@ VENV := .venv
 PYTHON := $(VENV)/bin/python
 export PATH := $(CURDIR)/$(VENV)/bin:$(PATH)
 
-.PHONY: help demo test lint unit service ranks learn api crash-sweep e2e crds lock bench-failover bench-statistics bench-memory bench-rollback bench-operator cluster cluster-down images clean bench-trainer bench-algorithms bench-resume
+.PHONY: help demo test lint unit service ranks learn api crash-sweep e2e crds lock bench-failover bench-statistics bench-memory bench-pipeline bench-rollback bench-operator cluster cluster-down images clean bench-trainer bench-algorithms bench-resume
 
 help: ## this list
 	@grep -hE '^[a-z][a-z0-9-]*:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -79,6 +79,9 @@ bench-algorithms: $(VENV)/.ready ## each algorithm beside the simpler one it mus
 
 bench-memory: $(VENV)/.ready ## recall and stores through HTTP beside the usual schemas, on the same PostgreSQL and data
 	@$(PYTHON) -m bench.memory
+
+bench-pipeline: $(VENV)/.ready ## experience under load and under fire: latency, overhead, dry-runs, secrets, every process killed
+	@$(PYTHON) -m bench.pipeline
 
 bench-trainer: $(VENV)/.ready ## speed, time to solve and quality of training beside Stable-Baselines3
 	$(PYTHON) bench/trainer/compare.py $(PYTHON) "$$(bench/trainer/peer_venv $(PYTHON))"

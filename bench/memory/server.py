@@ -73,11 +73,10 @@ class Product:
         listed = Path(f"/proc/{postmaster}/task/{postmaster}/children").read_text().split()
         return sum(_cpu_seconds(child) for child in listed)
 
-    def post(self, path: str, body: Any) -> Any:
+    def post(self, path: str, body: Any, method: str = "POST") -> Any:
         """One request, outside of what is timed."""
-        request = urllib.request.Request(
-            f"http://127.0.0.1:{self.port}{path}", json.dumps(body).encode(), {"content-type": "application/json"}
-        )
+        address, sent = f"http://127.0.0.1:{self.port}{path}", json.dumps(body).encode()
+        request = urllib.request.Request(address, sent, {"content-type": "application/json"}, method=method)
         with urllib.request.urlopen(request, timeout=60) as answer:
             return json.load(answer)
 
@@ -92,6 +91,12 @@ class Product:
 
     def __exit__(self, *_: object) -> None:
         self.stop()
+
+    def kill(self) -> None:
+        """By SIGKILL."""
+        if self._process:
+            self._process.kill()
+            self._process.wait()
 
     def stop(self) -> None:
         """As Kubernetes does."""

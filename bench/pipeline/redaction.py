@@ -40,6 +40,7 @@ def run(count: int, seed: int = SEED) -> dict[str, object]:
     return {
         "planted": count,
         "leaked": {side: leaked[side] for side in ("publisher", "consumer", "both")},
+        "leaked_together": leaked["both"],
         "unstable": unstable,
         "kinds": dict(sorted(kinds.items())),
         "redact_16kB_ms": round(_cost(rng, rules), 3),
@@ -58,4 +59,6 @@ def _cost(rng: random.Random, rules: Redaction) -> float:
 
 
 if __name__ == "__main__":
-    print(json.dumps(run(int(sys.argv[1]) if len(sys.argv) > 1 else 100_000)))
+    found = run(int(sys.argv[1]) if len(sys.argv) > 1 else 100_000)
+    print(json.dumps(found))
+    sys.exit(1 if found["leaked_together"] else 0)

@@ -1,0 +1,192 @@
+"""`python -m bench.pipeline.chaos [COUNT]`: every process of the pipeline is killed with -9, in turn, again and again,
+while an agent records COUNT (100,000) episodes; then everything is counted. The last line is one JSON object.
+
+Lost: in the agent's ledger and not in PostgreSQL and in the warehouse. Twice: in PostgreSQL, in the running totals, in
+the history of rewards or in the warehouse more often than once. An episode whose recorder was killed between taking it
+in charge and writing the ledger is there without being in the ledger: at most one for each kill of the agent.
+"""
+
+import asyncio
+import json
+import subprocess
+import sys
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Callable
+from contextlib import ExitStack
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import asyncpg
+from bench.memory.server import Product
+from bench.pipeline.player import AGENTS
+from bench.pipeline.world import pipeline
+
+from learnloop_memory.warehouse.clickhouse import ClickHouse
+
+COUNT = 100_000
+PAUSE_SECONDS = 6.0  # between a process' return and the next kill: time in which much is under way again
+DOWN_SECONDS = 0.5
+SETTLE_SECONDS = 300.0
+POLICY = {
+    "components": [{"name": "return", "type": "environment", "weight": 1}],
+    "normalisation": {"method": "none"},
+}
+_COUNTS = """
+SELECT (SELECT count(*) FROM trajectories) AS rows,
+    (SELECT count(DISTINCT labels ->> 'number') FROM trajectories) AS numbers,
+    (SELECT count(*) FROM training_transitions) AS transitions,
+    (SELECT count(*) FROM trajectories WHERE reward IS NULL) AS unrewarded,
+    (SELECT count(*) FROM trajectories WHERE NOT warehoused) AS unshipped,
+    (SELECT count(*) FROM reward_history) AS rewards,
+    (SELECT sum(trajectories)::bigint FROM agents) AS counted,
+    (SELECT sum(rewarded)::bigint FROM agents) AS counted_rewards
+"""
+
+
+class Player:
+    """The agent's process."""
+
+    def __init__(self, count: int, directory: Path, url: str) -> None:
+        self._command = [sys.executable, "-m", "bench.pipeline.player", str(count), str(directory), url]
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def start(self) -> None:
+        """Goes on where the ledger ends."""
+        self._process = subprocess.Popen(self._command, stderr=subprocess.DEVNULL)
+
+    def kill(self) -> None:
+        """By SIGKILL."""
+        if self._process:
+            self._process.kill()
+            self._process.wait()
+
+    @property
+    def done(self) -> bool:
+        """Everything was acknowledged."""
+        return self._process is not None and self._process.poll() == 0
+
+
+def torment(player: Player, victims: dict[str, Any], show: Callable[[str], None]) -> Counter[str]:
+    """Kills in turn until the player is done; returns how often each was."""
+    kills: Counter[str] = Counter()
+    names = list(victims)
+    while True:
+        name = names[sum(kills.values()) % len(names)]
+        deadline = time.monotonic() + PAUSE_SECONDS
+        while time.monotonic() < deadline:
+            if player.done:
+                return kills
+            time.sleep(0.1)
+        victims[name].kill()
+        kills[name] += 1
+        time.sleep(DOWN_SECONDS)
+        victims[name].start()
+        show(f"{sum(kills.values())} kills ({name})")
+
+
+async def settled(dsn: str) -> dict[str, int]:
+    """What PostgreSQL holds when nothing changes any more."""
+    deadline, before = time.monotonic() + SETTLE_SECONDS, None
+    while True:
+        connection = await asyncpg.connect(dsn)
+        counts = dict(await connection.fetchrow(_COUNTS))
+        await connection.close()
+        waiting = counts["unrewarded"] + counts["unshipped"]
+        if (counts == before and not waiting) or time.monotonic() > deadline:
+            return counts
+        before = counts
+        await asyncio.sleep(2)
+
+
+async def missing(dsn: str, ledger: set[str]) -> int:
+    """How many of the ledger's episodes are not stored."""
+    connection = await asyncpg.connect(dsn)
+    rows = await connection.fetch("SELECT labels ->> 'number' AS number FROM trajectories")
+    await connection.close()
+    return len(ledger - {row["number"] for row in rows})
+
+
+async def warehoused(url: str) -> dict[str, int]:
+    """Episodes of the warehouse, as a query counts them, and how many different ones they are."""
+    warehouse = ClickHouse(url, days=365, timeout=60)
+    everything = {"since": datetime(2000, 1, 1, tzinfo=UTC), "until": datetime(2100, 1, 1, tzinfo=UTC), "before": ""}
+    page = await warehouse.page("default", ["trajectory_id"], agents=None, size=10**7, **everything)
+    await warehouse.close()
+    return {"rows": len(page), "episodes": len({row["trajectory_id"] for row in page})}
+
+
+def register(product: Product) -> None:
+    """One reward policy, and the agents under it."""
+    product.post("/api/v1/rewards/policies/p/revisions/r1", POLICY, "PUT")
+    for number in range(AGENTS):
+        body = {"reward_policy": "p", "reward_policy_revision": "r1"}
+        product.post(f"/api/v1/agents/agent-{number}", body, "PUT")
+
+
+def run(count: int) -> dict[str, Any]:
+    """Everything once; the figures."""
+    started = time.monotonic()
+
+    def show(what: str) -> None:
+        lines = sum(1 for _ in (directory / "ledger").open()) if (directory / "ledger").exists() else 0
+        print(f"[chaos {time.monotonic() - started:5.0f} s] {lines:,} recorded, {what}", file=sys.stderr, flush=True)
+
+    with ExitStack() as stack:
+        directory = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="learnloop-player-")))
+        # ClickHouse's engine inside the data plane's process: what kills the one kills the other in mid-insert.
+        warehouse = f"chdb://{directory}/warehouse"
+        product, nats, database = stack.enter_context(pipeline(WAREHOUSE=warehouse))
+        register(product)
+        player = Player(count, directory, nats.url)
+        player.start()
+        try:
+            victims = {"data plane": product, "nats": nats, "postgres": database, "agent": player}
+            kills = torment(player, victims, show)
+        finally:
+            player.kill()
+        ledger = set((directory / "ledger").read_text().split())
+        counts = asyncio.run(settled(database.dsn))
+        lost = asyncio.run(missing(database.dsn, ledger))
+        product.stop()  # one process holds the engine's directory
+        kept = asyncio.run(warehoused(warehouse))
+    lost += counts["rows"] - kept["episodes"]
+    found = figures(count, kills, ledger, counts, lost)
+    found["counted_twice"] += kept["rows"] - kept["episodes"]
+    return found | {"in_warehouse": kept["rows"], "seconds": round(time.monotonic() - started)}
+
+
+def figures(count: int, kills: Counter[str], ledger: set[str], counts: dict[str, int], lost: int) -> dict[str, Any]:
+    """What the counts say."""
+    rows = counts["rows"]
+    # The agent plays a number again when it was killed before the ledger had it: two episodes, each stored once.
+    again = rows - counts["numbers"]
+    twice = (
+        max(0, again - kills["agent"])
+        + max(0, counts["counted"] - rows)
+        + max(0, counts["rewards"] - rows)
+        + max(0, counts["counted_rewards"] - rows)
+    )
+    lost += max(0, rows - counts["counted"]) + max(0, rows - counts["transitions"]) + counts["unrewarded"]
+    return {
+        "trajectories": count,
+        "recorded": len(ledger),
+        "stored": rows,
+        "kills": dict(kills),
+        "lost": lost,
+        "counted_twice": twice,
+        "played_again_after_a_kill": again,
+    }
+
+
+def main(arguments: list[str]) -> int:
+    """Prints the figures; 1 when something was lost or counted twice."""
+    found = run(int(arguments[0]) if arguments else COUNT)
+    print(json.dumps({"bench": "chaos", **found}))
+    return 1 if found["lost"] or found["counted_twice"] else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,147 @@
+"""`python -m bench.pipeline.latency`: how long a trajectory takes to be durable, and its reward to be computed.
+
+Accepted: POST /api/v1/trajectories at a fixed rate (open loop: a request is late from when it was due), answered after
+JetStream's PubAck; and the SDK's way, a publish straight to NATS until its PubAck. Reward: `POST /rewards/calculate`
+over HTTP, and what the worker spends on each trajectory of its batches, PostgreSQL included. The last line is one JSON
+object; milliseconds.
+"""
+
+import asyncio
+import json
+import sys
+import time
+from collections.abc import Awaitable, Callable
+from datetime import UTC, datetime
+from typing import Any
+
+import nats
+from bench.pipeline.chaos import register
+from bench.pipeline.world import pipeline
+
+from learnloop_memory.metrics import Metrics
+from learnloop_memory.rewards import worker
+from learnloop_memory.store.database import Database
+from learnloop_sdk.http1 import ConnectionPool
+
+RATE, SECONDS = 100, 30
+STEPS = 20
+TARGET_ACCEPTED_MS, TARGET_REWARD_MS = 10.0, 5.0
+
+
+def trajectory(number: int) -> dict[str, Any]:
+    """Twenty steps, 3 kB."""
+    now = datetime.now(UTC).isoformat()
+    step = {"observation": [0.1, 0.2, 0.3, 0.4], "action": 1, "log_prob": -0.69, "reward": 1.0}
+    return {
+        "trajectory_id": f"t-{number}",
+        "agent": f"agent-{number % 10}",
+        "task": "cartpole",
+        "episode_id": f"e-{number}",
+        "policy_revision": "3f9a2c81",
+        "started_at": now,
+        "ended_at": now,
+        "steps": [step] * STEPS,
+        "outcome": {"status": "completed", "episode_return": 20.0, "success": True},
+    }
+
+
+def spread(times: list[float]) -> dict[str, float]:
+    """p50, p99 and how many, in milliseconds."""
+    ordered = sorted(times)
+    return {
+        "p50_ms": round(ordered[len(ordered) // 2] * 1000, 2),
+        "p99_ms": round(ordered[int(len(ordered) * 0.99)] * 1000, 2),
+        "n": len(ordered),
+    }
+
+
+async def open_loop(send: Callable[[int], Awaitable[None]], rate: int, seconds: float) -> list[float]:
+    """Seconds from when each call was due until it was answered."""
+    start, times, tasks = time.perf_counter() + 0.05, [], set()
+
+    async def one(number: int) -> None:
+        await send(number)
+        times.append(time.perf_counter() - (start + number / rate))
+
+    for number in range(int(rate * seconds)):
+        await asyncio.sleep(max(0.0, start + number / rate - time.perf_counter()))
+        tasks.add(task := asyncio.create_task(one(number)))
+        task.add_done_callback(tasks.discard)
+    await asyncio.gather(*tasks)
+    return times
+
+
+async def accepted(port: int, url: str, rate: int, seconds: float) -> dict[str, Any]:
+    """Both ways in."""
+    # Not httpx: at 1.4 ms of processor time a request the client would be most of what is measured.
+    pool, base = ConnectionPool(), f"http://127.0.0.1:{port}"
+
+    async def send(path: str, body: dict[str, Any], status: int) -> None:
+        answer = await pool.post(base, path, json.dumps(body).encode())
+        if answer.status != status:
+            raise SystemExit(f"{path}: HTTP {answer.status} {answer.body[:300]!r}")
+
+    async def post(number: int) -> None:
+        await send("/api/v1/trajectories", trajectory(number), 202)
+
+    async def calculate(number: int) -> None:
+        result = {"episode_return": 20.0, "success": True, "steps": STEPS, "values": {}}
+        body = {"task_id": f"t{number}", "reward_policy": "p", "reward_policy_revision": "r1", "result": result}
+        await send("/api/v1/rewards/calculate", body, 200)
+
+    await open_loop(post, rate, 1)
+    by_http = spread(await open_loop(lambda n: post(n + 10**6), rate, seconds))
+    calculated = spread(await open_loop(calculate, rate, seconds / 3))
+    pool.close()
+    broker = await nats.connect(url)
+    stream = broker.jetstream()
+
+    async def publish(number: int) -> None:
+        body = trajectory(number + 2 * 10**6)
+        subject = f"agent.rl.trajectory.v1.default.{body['agent']}"
+        await stream.publish(subject, json.dumps(body).encode(), headers={"Nats-Msg-Id": body["trajectory_id"]})
+
+    by_nats = spread(await open_loop(publish, rate, seconds))
+    await broker.close()
+    return {"accepted_http": by_http, "accepted_nats": by_nats, "reward_calculate_http": calculated}
+
+
+async def rewarded(dsn: str) -> dict[str, float]:
+    """Seconds a trajectory takes in each batch of the worker, as the trajectories above come: all are scored anew."""
+    db = Database(dsn, pool_size=2)
+    db.start()
+    await asyncio.wait_for(db.ready.wait(), 60)
+    async with db.tenant("default") as connection:
+        await connection.execute("UPDATE trajectories SET reward = NULL")
+        await connection.execute("DELETE FROM reward_history")
+    times: list[float] = []
+
+    class Timed(worker.RewardWorker):
+        async def _batch(self, namespace: str, agent: str) -> int:
+            started = time.perf_counter()
+            count = await super()._batch(namespace, agent)
+            times.extend([(time.perf_counter() - started) / count] * count if count else [])
+            return count
+
+    await Timed(db, Metrics(), announce=True).run("default")
+    await db.close()
+    return spread(times)
+
+
+def main(arguments: list[str]) -> int:
+    """Prints the figures; 1 when one misses its target."""
+    seconds = float(arguments[0]) if arguments else SECONDS
+    with pipeline() as (product, broker, database):
+        register(product)
+        figures = asyncio.run(accepted(product.port, broker.url, RATE, seconds))
+        product.stop()  # it would compute the same rewards first
+        figures["reward_worker"] = asyncio.run(rewarded(database.dsn))
+    met = all(figures[way]["p99_ms"] <= TARGET_ACCEPTED_MS for way in ("accepted_http", "accepted_nats"))
+    met &= figures["reward_worker"]["p99_ms"] <= TARGET_REWARD_MS
+    targets = {"target_accepted_p99_ms": TARGET_ACCEPTED_MS, "target_reward_p99_ms": TARGET_REWARD_MS}
+    print(json.dumps({"bench": "latency", "rate_per_s": RATE, **figures, **targets, "met": met}))
+    return 0 if met else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

