@@ -31,7 +31,7 @@ unit: $(VENV)/.ready ## no cluster, under a minute
 service: $(VENV)/.ready ## the data plane and the SDK on real PostgreSQL, NATS and S3 servers: no cluster, four minutes
 	env -u PYTHONDONTWRITEBYTECODE pytest tests/service -n "$${SERVICE_PROCESSES:-auto}" --dist loadfile
 
-ranks: $(VENV)/.ready ## two training processes that are killed, stopped and started again: no cluster, a minute
+ranks: $(VENV)/.ready ## training processes that are killed, stopped, starved and started again: no cluster, two minutes
 	pytest tests/ranks
 
 learn: $(VENV)/.ready ## every algorithm learns a small task, and beats the simpler one beside it: no cluster, four minutes
