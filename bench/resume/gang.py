@@ -20,7 +20,7 @@ from learnloop_trainer.containers import unpack
 from learnloop_trainer.store.directory import DirectoryStore
 
 WATCH = Path(__file__).parent / "watch"
-ONE_THREAD = dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"), "1")
+THREADS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,9 +35,10 @@ class Note:
 class Gang:
     """All ranks of a run; each that ends with a code that asks for it is started again at once."""
 
-    def __init__(self, order: dict[str, Any], ranks: int, directory: Path) -> None:
-        """Start the ranks; everything they leave lies in `directory`."""
+    def __init__(self, order: dict[str, Any], ranks: int, directory: Path, threads: int = 1) -> None:
+        """Start the ranks with so many threads each; everything they leave lies in `directory`."""
         directory.mkdir(parents=True)
+        self._threads = dict.fromkeys(THREADS, str(threads))
         self.directory, self._order = directory, order
         self._port = socket.socket()  # bound and never listening: nobody else is given this port in the meantime
         self._port.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -48,7 +49,7 @@ class Gang:
 
     def _start(self, rank: int) -> subprocess.Popen[bytes]:
         self.starts, self.started = self.starts + 1, time.time()
-        environ = os.environ | ONE_THREAD
+        environ = os.environ | self._threads
         environ |= {
             "PYTHONPATH": f"{WATCH}{os.pathsep}{os.environ.get('PYTHONPATH', '')}",
             "LEARNLOOP_BENCH_NOTES": str(self.directory / f"notes-{rank}"),
