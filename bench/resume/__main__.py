@@ -1,7 +1,7 @@
 """`make bench-resume`: what kill -9 and SIGTERM cost a run; the last line is one JSON object.
 
 usage: python -m bench.resume [--points 100] [--seed 1] [--pairs 8] [--only sweep,overhead,speedup]
-`overhead_ratio` is the worst case's share of processor time; `speedup` of two ranks over one is what it is, below 1 for small nets.
+`overhead_ratio` is the worst case's share of processor time; `speedup` is over one rank, below 1 for small nets.
 """
 
 import argparse

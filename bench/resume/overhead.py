@@ -70,7 +70,7 @@ class Measured(Session):
     def _count_saving(self) -> None:
         """Add up what the last checkpoint took, once it is durable."""
         if self.fresh:
-            self.found.saving += self._pause + self.drain.cost
+            self.found.saving += self._pause / self._strain + self.drain.cost
         self.fresh = False
 
     def _iterate(self, training: Training) -> None:

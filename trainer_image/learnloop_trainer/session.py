@@ -164,7 +164,8 @@ class Session:
         self._order, self._group, self._store = order, group, store
         self._reporter, self._saver, self._stopper = reporter, saver, stopper
         self._begun = self._saved_at = time.monotonic()
-        self._saves, self._pause = 0, 0.0  # how many checkpoints, and processor seconds the last one took of training
+        self._saves = 0
+        self._pause, self._strain = 0.0, 1.0  # seconds the last checkpoint held training up, per processor second of it
         self._chief = group.place.rank == 0
 
     def run(self, device: torch.device) -> Training:
@@ -219,15 +220,19 @@ class Session:
     def _due(self) -> bool:
         """Only rank 0 decides, so all ranks agree; never while the last checkpoint is still under way.
 
-        A large state is saved less often than asked for, so that saving never takes more than MOST_OF_TIME.
+        A large state is saved less often than asked for, so that saving never takes more than MOST_OF_TIME. Where
+        processors are short, what the saver's thread needs of them costs training that much more.
         """
-        wanted = max(self._order.spec.checkpoint.every_seconds, (self._pause + self._saver.cost) / MOST_OF_TIME)
+        cost = self._pause + self._saver.cost * self._strain
+        wanted = max(self._order.spec.checkpoint.every_seconds, cost / MOST_OF_TIME)
         return self._chief and time.monotonic() - self._saved_at >= wanted and self._saver.idle
 
     def _save(self, training: Training) -> None:
-        began = time.thread_time()
+        began, processor = time.monotonic(), time.thread_time()
         body = save(training, self._order, self._group)
-        self._pause, self._saves, self._saved_at = time.thread_time() - began, self._saves + 1, time.monotonic()
+        self._saved_at, self._saves = time.monotonic(), self._saves + 1
+        self._pause = self._saved_at - began
+        self._strain = max(1.0, self._pause / max(1e-6, time.thread_time() - processor))
         if body is not None:
             self._saver.offer(body, training.learner.step)
 
