@@ -1,0 +1,105 @@
+"""Experiments under any fate: every write keeps its promises, no arm wins without its proofs, every experiment ends.
+
+What must hold between two writes, and what a promotion needs, is checked by the simulated cluster itself.
+"""
+
+from hypothesis import HealthCheck, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
+from laned_cluster import LanedExperiment
+from rollout_cluster import uri
+
+from learnloop_api import names
+
+MODELS = st.sampled_from([uri(1), uri(2)])
+CHANCES = st.sampled_from([0.2, 0.5, 0.6, 0.95])
+CALM = {"name": "calm", "type": "success", "maxDrop": 0.1}
+
+
+class Chaos(RuleBasedStateMachine):
+    """Arms get better, worse, fail and lose their pods; people, Prometheus, lane and operator come and go."""
+
+    @initialize(first=CHANCES, second=CHANCES, guarded=st.booleans(), promote=st.booleans())
+    def begin(self, first: float, second: float, guarded: bool, promote: bool) -> None:
+        more = {"guardrails": [CALM]} if guarded else {}
+        self.cluster = LanedExperiment(
+            (0.5, first, second), maxSeconds=400, onWinner="promote" if promote else "wait", **more
+        )
+        self.cluster.per_second = 12
+        self.cluster.start()
+
+    @rule(seconds=st.integers(1, 30))
+    def run(self, seconds: int) -> None:
+        self.cluster.run(seconds)
+
+    @rule(model=MODELS, chance=CHANCES)
+    def change(self, model: str, chance: float) -> None:
+        self.cluster.quality[model] = chance
+
+    @rule(model=MODELS, share=st.sampled_from([0.5, 0.85, 1.0]))
+    def succeed(self, model: str, share: float) -> None:
+        self.cluster.success[model] = share
+
+    @rule(model=MODELS)
+    def fail(self, model: str) -> None:
+        self.cluster.fail(model)
+
+    @rule()
+    def recover(self) -> None:
+        self.cluster.failing.clear()
+        self.cluster.broken.clear()
+
+    @precondition(lambda self: len(self.cluster.deployments) > 1)
+    @rule(data=st.data())
+    def lose_pods(self, data: st.DataObject) -> None:
+        name = data.draw(st.sampled_from(sorted(self.cluster.deployments)))
+        self.cluster.broken.add(name.removeprefix("md-"))
+
+    @rule(up=st.booleans())
+    def prometheus(self, up: bool) -> None:
+        self.cluster.prometheus = up
+
+    @rule(up=st.booleans())
+    def lane(self, up: bool) -> None:
+        self.cluster.lane_up = up
+
+    @rule(on=st.booleans())
+    def traffic(self, on: bool) -> None:
+        self.cluster.traffic = on
+
+    @rule(writes=st.integers(0, 12))
+    def die(self, writes: int) -> None:
+        self.cluster.reconcile(crash_after=writes)
+        self.cluster.restart_operator()
+
+    @precondition(lambda self: self.cluster.status.get("experiment"))
+    @rule(verb=st.sampled_from([names.ANNOTATION_ABORT, names.ANNOTATION_PROMOTE]), arm=st.sampled_from(["a", "b"]))
+    def order(self, verb: str, arm: str) -> None:
+        self.cluster.annotations[verb] = f"{self.cluster.arm(arm)['revision']} at {self.cluster.now}"
+
+    @rule(present=st.booleans())
+    def edit(self, present: bool) -> None:
+        if present:
+            self.cluster.spec["experiment"] = self.cluster.experiment
+        else:
+            self.cluster.spec.pop("experiment", None)
+
+    def teardown(self) -> None:
+        if not hasattr(self, "cluster"):
+            return
+        cluster = self.cluster
+        cluster.prometheus = cluster.traffic = cluster.lane_up = True
+        cluster.broken.clear()
+        for _ in range(60):
+            cluster.run(15)
+            found = cluster.status.get("experiment") or {"phase": "Finished"}
+            if found["phase"] == "Won":
+                cluster.annotations[names.ANNOTATION_PROMOTE] = cluster.arm(found["winner"])["revision"]
+            if found["phase"] == "Finished" and cluster.status["phase"] in ("Healthy", "RolledBack"):
+                break
+        assert cluster.status["phase"] in ("Healthy", "RolledBack"), cluster.status["verdict"]
+        assert cluster.weights() == {cluster.status["stable"]["uri"]: 100}
+
+
+TestChaos = Chaos.TestCase
+TestChaos.settings = settings(max_examples=4, stateful_step_count=12, suppress_health_check=list(HealthCheck))
