@@ -18,7 +18,7 @@ from bench.algorithms.tasks import TASKS, result
 from learnloop_trainer.evaluation import improvement
 
 SEEDS, FIRST = 10, 1000
-SLOWEST_FIRST = ("hierarchical-dqn", "maddpg", "maml", "qmix")
+DEFAULT = ("hierarchical-dqn", "maddpg", "maml", "qmix")  # the slowest first; curiosity only where it is named
 
 
 def summary(name: str, ours: list[float], baseline: list[float]) -> dict[str, object]:
@@ -39,7 +39,7 @@ def summary(name: str, ours: list[float], baseline: list[float]) -> dict[str, ob
 def main() -> None:
     """Print a line for each training and for each task, then everything as one JSON object."""
     seeds = int(sys.argv[1]) if len(sys.argv) > 1 else SEEDS
-    names = sys.argv[2:] or list(SLOWEST_FIRST)
+    names = sys.argv[2:] or list(DEFAULT)
     began, found = time.perf_counter(), dict[tuple[str, bool, int], float]()
     wanted = [(name, ours, seed) for name in names for seed in range(FIRST, FIRST + seeds) for ours in (True, False)]
     processes = len(os.sched_getaffinity(0))

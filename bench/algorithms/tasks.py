@@ -49,6 +49,8 @@ _RELAY = {"stepsPerUpdate": 8, "learningRate": 2e-3, "hidden": [32, 32]}
 _KEY = {"environments": 32, "stepsPerUpdate": 16, "bufferSize": 50_000, "hidden": [64], "learningRate": 1e-3}
 _KEY |= {"batchSize": 128, "targetUpdate": 20, "epsilonEnd": 0.05, "explorationFraction": 0.5, "discount": 0.95}
 
+_SEA = {"environments": 16, "stepsPerUpdate": 8, "bufferSize": 50_000, "hidden": [64], "learningRate": 1e-3}
+_SEA |= {"batchSize": 128, "targetUpdate": 50, "epsilonEnd": 0.02, "explorationFraction": 0.3}
 _FEW = {"hidden": [32, 32]}  # without inner steps, what is learned is one policy for all tasks
 
 TASKS = {
@@ -57,6 +59,7 @@ TASKS = {
         "KeyDoor-v1", 80_000, Side("hierarchical-dqn", _KEY | {"optionSteps": 25}), Side("dqn", _KEY)
     ),
     "maddpg": Task("Relay-v1", 16_000, Side("maddpg", _RELAY), Side("maddpg", _RELAY | {"centralized": False})),
+    "curiosity": Task("DeepSea-v1", 60_000, Side("dqn", _SEA | {"curiosity": {"scale": 0.05}}), Side("dqn", _SEA)),
     "maml": Task("PointGoals-v1", 320_000, Side("maml", _FEW), Side("maml", _FEW | {"adaptationRate": 1e-9}), True),
 }
 GOALS = Conditions(randomise=(("goal_x", -0.5, 0.5), ("goal_y", -0.5, 0.5)))

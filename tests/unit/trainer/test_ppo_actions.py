@@ -1,12 +1,14 @@
 """PPO with numbers for actions, with a choice beside them, and with normalised observations."""
 
 from collections.abc import Callable
+from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 
 from learnloop_api.kinds.algorithms import PpoParameters
+from learnloop_serving.policy import OnnxPolicy as Served
 from learnloop_trainer.algorithms import heads, ppo
 from learnloop_trainer.checkpoints import Training, restore, save
 from learnloop_trainer.containers import unpack
@@ -70,6 +72,15 @@ def test_the_graph_normalises_chooses_squashes_and_scales_as_training_does(choic
         assert set(action[:, 0]) == {0, 1, 2, 3}
     network.vector.add_(0.01)
     assert not check(trained(network, "ppo", bounds), policy, observations, 0).passed
+
+
+def test_the_policy_server_serves_a_hybrid_policy(tmp_path: Path) -> None:
+    bounds = Bounds(LOW, HIGH, 4)
+    network = ppo.init(PpoParameters(hidden=[8]), 3, heads.Hybrid(bounds), 0, CPU)
+    (tmp_path / "policy.onnx").write_bytes(build(network.arrays(), "policy", "tanh", {}, bounds))
+    served, seen = Served(tmp_path / "policy.onnx"), np.ones((5, 3), dtype=np.float32)
+    assert (served.continuous, served.actions) == (True, 3)
+    assert np.allclose(served.run(seen)[0], trained(network, "ppo", bounds)(seen))
 
 
 def test_a_uniform_hybrid_action_takes_each_choice_as_often() -> None:
