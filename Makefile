@@ -74,7 +74,7 @@ cluster-down: ## stop it and remove what it made
 images: ## build the images whose inputs changed and load them
 	python3 hack/images build
 
-bench-algorithms: $(VENV)/.ready ## each algorithm beside the simpler one it must beat, ten seeds each, with intervals; six CPU minutes
+bench-algorithms: $(VENV)/.ready ## each algorithm beside the simpler one it must beat, ten seeds each, with intervals; ten CPU minutes
 	@$(PYTHON) -m bench.algorithms
 
 bench-memory: $(VENV)/.ready ## recall and stores through HTTP beside the usual schemas, on the same PostgreSQL and data
