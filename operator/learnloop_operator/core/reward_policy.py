@@ -40,7 +40,7 @@ def decide(world: RewardWorld) -> Plan:
     if world.spec.dry_run:
         return _tried(world)
     body = content(world.spec)
-    number = content_revision(world.spec)
+    number = revision(body, REVISION_DIGITS)
     new = world.status.get("revision") != number
     published = world.time if new else world.status.get("publishedAt") or world.time
     call = Call("PUT", f"/api/v1/rewards/policies/{world.name}/revisions/{number}", body)
