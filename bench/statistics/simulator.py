@@ -144,8 +144,7 @@ class World:
             self.status = self.status.model_copy(update={"conditions": [self.data]})
 
 
-DEFAULTS = Defaults("image", "http://data")
-RUNNING = ArmWorld(1, 1)
+DEFAULTS, RUNNING = Defaults("image", "http://data"), ArmWorld(1, 1)
 
 
 def walk(seed: int, seconds: float, sequential: bool) -> Walked:
