@@ -70,9 +70,10 @@ def create_app(config: Config) -> FastAPI:
     errors.install(app)
     for module in ROUTERS:
         app.include_router(module.router)
-    app.add_middleware(Direct, routes=[route for route in memory.router.routes if isinstance(route, APIRoute)])
-    app.add_middleware(
-        Limits,
+    # Around everything, so that the hot routes do without what Starlette and FastAPI put around each request.
+    hot = [route for route in memory.router.routes if isinstance(route, APIRoute)]
+    app.middleware_stack = Limits(
+        Direct(app.build_middleware_stack(), routes=hot),
         max_body=config.max_body_bytes,
         max_upload=config.max_artifact_bytes,
         metrics=service.metrics,

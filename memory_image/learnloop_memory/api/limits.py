@@ -37,7 +37,8 @@ class Limits:
         async def bounded() -> Message:
             nonlocal received
             try:
-                message = await asyncio.wait_for(receive(), READ_SECONDS)
+                async with asyncio.timeout(READ_SECONDS):  # wait_for would start a task for every message
+                    message = await receive()
             except TimeoutError:
                 raise ApiError(408, "the request stalled for 30 s; send it again", field="body") from None
             received += len(message.get("body", b""))

@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 from uuid import UUID
 
 from learnloop_memory.errors import Unavailable
-from learnloop_memory.store.arrays import array
+from learnloop_memory.store.arrays import plain
 from learnloop_memory.store.database import Database
 
 log = logging.getLogger(__name__)
@@ -108,7 +108,7 @@ class RecallLog:
             try:
                 async with self._db.tenant(namespace) as connection:
                     await connection.execute(
-                        _COUNT, namespace, array(counts), array(counts.values()), datetime.now(UTC)
+                        _COUNT, namespace, plain(counts), plain(counts.values()), datetime.now(UTC)
                     )
             except Unavailable as error:
                 log.info("the uses of %d memories of %s wait to be counted: %s", len(counts), namespace, error)
@@ -117,7 +117,7 @@ class RecallLog:
 
     async def _write(self, namespace: str, recalls: list[Recalled]) -> None:
         records = [
-            (r.retrieval_id, r.agent, r.at, r.ranker, r.shown, array(r.ids), r.features, array(r.propensities))
+            (r.retrieval_id, r.agent, r.at, r.ranker, r.shown, plain(r.ids), r.features, plain(r.propensities))
             for r in recalls
         ]
         async with self._db.tenant(namespace) as connection:

@@ -5,6 +5,7 @@ asyncpg's own encoding looks at every element for 2 µs, and a batch of 2,000 me
 
 from collections.abc import Iterable
 from datetime import datetime
+from uuid import UUID
 
 FOREVER = datetime.max
 
@@ -15,6 +16,11 @@ def array(values: Iterable[object]) -> str:
     if values and values.count(values[0]) == len(values):  # as most columns of a batch are
         return "{" + ",".join([_element(values[0])] * len(values)) + "}"
     return "{" + ",".join(map(_element, values)) + "}"
+
+
+def plain(values: Iterable[UUID | float]) -> str:
+    """The same of ids or numbers alone, three times faster."""
+    return "{" + ",".join(map(str, values)) + "}"
 
 
 def _element(value: object) -> str:
