@@ -25,7 +25,7 @@ def warm(learner: Learner, weights: Weights) -> list[str]:
     taken = [name for name in shapes if name in weights]
     _require_as_many_layers(shapes, weights)
     for name in taken:
-        means = learner.environment.bounds is not None and _next_layer(name) not in shapes
+        means = learner.environment.bounds is not None and _last(name, shapes)
         state[prefix + name] = _placed(name, np.asarray(state[prefix + name]), np.asarray(weights[name]), means=means)
     flat = np.concatenate([np.asarray(state[prefix + name]).ravel() for name in shapes])
     for name in COPIES:
@@ -40,9 +40,11 @@ def warm(learner: Learner, weights: Weights) -> list[str]:
     return taken
 
 
-def _next_layer(name: str) -> str:
-    perceptron, layer, kind = name.rsplit(".", 2)
-    return f"{perceptron}.{int(layer) + 1}.{kind}"
+def _last(name: str, shapes: Mapping[str, tuple[int, ...]]) -> bool:
+    """Whether an array belongs to the last layer of its perceptron; some belong to none."""
+    perceptron, _, rest = name.partition(".")
+    layer, _, kind = rest.partition(".")
+    return layer.isdecimal() and f"{perceptron}.{int(layer) + 1}.{kind}" not in shapes
 
 
 def _require_as_many_layers(shapes: Mapping[str, tuple[int, ...]], weights: Weights) -> None:

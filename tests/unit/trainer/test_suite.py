@@ -15,6 +15,7 @@ from learnloop_api.kinds.suite import DIMENSIONS, Suite
 from learnloop_api.wire.training import Manifest
 from learnloop_trainer.environments import make
 from learnloop_trainer.environments.base import Observations
+from learnloop_trainer.errors import NumericError
 from learnloop_trainer.evaluation import Policy, Uniform, collect
 from learnloop_trainer.evaluation.suite import Stage, coordination, generalisation, measure, robustness
 from learnloop_trainer.evaluation.suite.disturbances import Noisy, Sticky
@@ -151,6 +152,15 @@ def test_what_finds_no_time_left_is_reported_and_fails_nothing(make_order: Order
     assert result.overall is None
 
 
+def test_a_world_that_breaks_when_it_is_changed_costs_its_dimension_and_not_the_proof(make_order: Orders) -> None:
+    class Broken:
+        def act(self, observation: Observations) -> NDArray[Any]:
+            raise NumericError("step 3: observation has a NaN")
+
+    result = measure(stage(make_order(), Broken(), dimensions=["robustness"]), np.array([3.0]), np.array([1.0]))
+    assert result.results[0].message == "step 3: observation has a NaN"
+
+
 def test_the_overall_score_shares_out_the_weight_of_what_was_not_measured(make_order: Orders) -> None:
     lively = stage(make_order(), Sighted(), dimensions=["robustness", "generalisation", "coordination"])
     result = measure(lively, np.array([3.0]), np.array([1.0]))
@@ -182,6 +192,14 @@ def test_a_warm_learner_has_the_weights_given_and_its_targets_too(make_order: Or
     assert taker.network.digest() == giver.network.digest()
     if algorithm == "dqn":
         assert torch.equal(taker.target, taker.network.vector)  # type: ignore[attr-defined]
+
+
+def test_a_warm_learner_for_continuous_actions_has_the_deviations_too(make_order: Orders) -> None:
+    data = {"environment": "Navigation-v1"}
+    giver = begin(make_order(data=data, seed=5), Alone(), CPU).learner
+    taker = begin(make_order(data=data), Alone(), CPU).learner
+    assert set(warm(taker, giver.network.exported())) == set(giver.network.shapes)
+    assert taker.network.digest() == giver.network.digest()
 
 
 def test_a_warm_learner_sees_through_the_glasses_of_the_policy_it_begins_from(make_order: Orders) -> None:

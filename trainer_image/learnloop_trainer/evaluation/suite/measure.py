@@ -5,6 +5,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from learnloop_api.kinds.suite import WEIGHTS, Dimension
 from learnloop_api.wire.training import DimensionResult, SuiteResult
+from learnloop_trainer.errors import ConfigError, NumericError
 from learnloop_trainer.evaluation.stratified import interquartile_mean, probability_of_improvement
 from learnloop_trainer.evaluation.suite import (
     adaptability,
@@ -56,7 +57,7 @@ def overall(results: Sequence[DimensionResult]) -> float | None:
 def _result(stage: Stage, dimension: Dimension) -> DimensionResult:
     try:
         found = MEASURES[dimension](stage)
-    except NotMeasured as why:
+    except (NotMeasured, NumericError, ConfigError) as why:  # a world that breaks when it is changed proves nothing
         return DimensionResult(dimension=dimension, message=str(why)[:1024])
     seed = stage.order.spec.seed
     return DimensionResult(
