@@ -17,7 +17,7 @@ from bench.algorithms.tasks import TASKS, result
 
 from learnloop_trainer.evaluation import improvement
 
-SEEDS, FIRST = 10, 1000
+FIRST = 1000
 DEFAULT = ("hierarchical-dqn", "maddpg", "maml", "qmix")  # the slowest first; curiosity only where it is named
 
 
@@ -38,10 +38,12 @@ def summary(name: str, ours: list[float], baseline: list[float]) -> dict[str, ob
 
 def main() -> None:
     """Print a line for each training and for each task, then everything as one JSON object."""
-    seeds = int(sys.argv[1]) if len(sys.argv) > 1 else SEEDS
     names = sys.argv[2:] or list(DEFAULT)
+    seeds = {name: int(sys.argv[1]) if len(sys.argv) > 1 else TASKS[name].seeds for name in names}
     began, found = time.perf_counter(), dict[tuple[str, bool, int], float]()
-    wanted = [(name, ours, seed) for name in names for seed in range(FIRST, FIRST + seeds) for ours in (True, False)]
+    wanted = [
+        (name, ours, seed) for name in names for seed in range(FIRST, FIRST + seeds[name]) for ours in (True, False)
+    ]
     processes = len(os.sched_getaffinity(0))
     with ProcessPoolExecutor(processes, mp_context=multiprocessing.get_context("spawn")) as pool:
         running = {pool.submit(result, *one): one for one in wanted}
@@ -51,7 +53,7 @@ def main() -> None:
             side, passed = "ours" if ours else "baseline", time.perf_counter() - began
             print(f"{len(found)}/{len(wanted)} {passed:.0f}s {name} {side} {seed}: {done.result():.3f}", flush=True)
     results = {
-        name: summary(name, *([found[name, ours, FIRST + n] for n in range(seeds)] for ours in (True, False)))
+        name: summary(name, *([found[name, ours, FIRST + n] for n in range(seeds[name])] for ours in (True, False)))
         for name in names
     }
     for name, told in results.items():

@@ -39,6 +39,7 @@ class Task:
     steps: int
     ours: Side
     baseline: Side
+    seeds: int = 10  # of each side, where the command names no other number
     adapts: bool = False  # judged by what is reached on new tasks after few episodes of each, as `ours` adapts
 
 
@@ -60,7 +61,7 @@ TASKS = {
     ),
     "maddpg": Task("Relay-v1", 16_000, Side("maddpg", _RELAY), Side("maddpg", _RELAY | {"centralized": False})),
     "curiosity": Task("DeepSea-v1", 60_000, Side("dqn", _SEA | {"curiosity": {"scale": 0.05}}), Side("dqn", _SEA)),
-    "maml": Task("PointGoals-v1", 800_000, Side("maml", _FEW), Side("maml", _FEW | {"adaptationRate": 1e-9}), True),
+    "maml": Task("PointGoals-v1", 800_000, Side("maml", _FEW), Side("maml", _FEW | {"adaptationRate": 1e-9}), 5, True),
 }
 GOALS = Conditions(randomise=(("goal_x", -0.5, 0.5), ("goal_y", -0.5, 0.5)))
 NEW_TASKS = 10_000  # occasions from here on are no training tasks
