@@ -3,7 +3,7 @@
 from datetime import UTC, datetime
 from typing import Annotated
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
 
 
 class WireModel(BaseModel):
@@ -21,7 +21,13 @@ def _aware(value: datetime) -> datetime:
         raise ValueError("timestamp is before the year 1 or after 9999 in UTC: send a time of this era") from None
 
 
-Timestamp = Annotated[datetime, AfterValidator(_aware)]
+def _text(value: object) -> object:
+    if isinstance(value, int | float):
+        raise ValueError("a number is no timestamp: send RFC 3339 with an offset, e.g. 2026-01-31T12:00:00Z")
+    return value
+
+
+Timestamp = Annotated[datetime, BeforeValidator(_text), AfterValidator(_aware)]
 Sha256 = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$", description="lower-case hex SHA-256 digest")]
 Name = Annotated[str, Field(min_length=1, max_length=253, pattern=r"^[a-z0-9]([-a-z0-9.]*[a-z0-9])?$")]
 Identifier = Annotated[str, Field(min_length=1, max_length=128, pattern=r"^[A-Za-z0-9][A-Za-z0-9._:-]*$")]

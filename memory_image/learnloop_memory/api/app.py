@@ -5,10 +5,8 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 from fastapi import FastAPI
-from fastapi.openapi.utils import get_openapi
 from fastapi.routing import APIRoute
 
-from learnloop_api.wire.trajectory import Trajectory
 from learnloop_memory.api import (
     agents,
     artifacts,
@@ -20,6 +18,7 @@ from learnloop_memory.api import (
     health,
     life,
     memory,
+    openapi,
     rewards,
     schemas,
     studies,
@@ -83,16 +82,6 @@ def create_app(config: Config) -> FastAPI:
 
 
 def _openapi(app: FastAPI) -> dict[str, Any]:
-    """FastAPI's document plus the schemas of the bodies that are validated by hand on the hot path."""
     if app.openapi_schema is None:
-        document = get_openapi(title=app.title, version=app.version, routes=app.routes)
-        schemas = document.setdefault("components", {}).setdefault("schemas", {})
-        schema = Trajectory.model_json_schema(ref_template="#/components/schemas/{model}")
-        schemas.update(schema.pop("$defs", {}))
-        schemas["Trajectory"] = schema
-        for model in memory.READ_BY_HAND:
-            schema = model.model_json_schema(ref_template="#/components/schemas/{model}")
-            schemas.update(schema.pop("$defs", {}))
-            schemas[model.__name__] = schema
-        app.openapi_schema = document
+        app.openapi_schema = openapi.build(app)
     return app.openapi_schema

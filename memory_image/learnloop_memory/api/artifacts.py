@@ -1,5 +1,7 @@
 """Artifacts: streaming up, streaming down, known by their digest."""
 
+from typing import Any
+
 from fastapi import APIRouter, Request, Response
 from fastapi.responses import StreamingResponse
 from pydantic import Field
@@ -11,6 +13,10 @@ from learnloop_memory.registry.artifacts import Content
 from learnloop_memory.registry.blobs import spooled
 
 router = APIRouter(prefix="/api/v1/artifacts", tags=["artifacts"])
+BYTES: dict[str, Any] = {
+    "description": "The bytes; their SHA-256 is in the header x-learnloop-sha256.",
+    "content": {"application/octet-stream": {"schema": {"type": "string", "format": "binary"}}},
+}
 
 
 @router.put("", status_code=201)
@@ -39,7 +45,7 @@ async def put_in_use(body: InUse, service: Svc, caller: Caller) -> Response:
     return answer({"artifacts_deleted": gone.artifacts, "checkpoints_deleted": gone.checkpoints})
 
 
-@router.get("/{sha256}")
+@router.get("/{sha256}", response_class=StreamingResponse, responses={200: BYTES})
 async def get_artifact(sha256: DigestPath, service: Svc, caller: Caller) -> Response:
     """The bytes; compare their digest."""
     return send(await service.artifacts.get(caller.namespace, sha256))

@@ -8,6 +8,7 @@ from fastapi import FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
 from pydantic_core import to_json
 from starlette.exceptions import HTTPException
+from starlette.routing import Match
 from starlette.types import Scope
 
 from learnloop_memory.errors import ApiError
@@ -50,6 +51,12 @@ def unexpected(scope: Scope, error: Exception) -> Response:
     return refusal(ApiError(500, "the data plane made a mistake; its log says more"))
 
 
+def _methods(app: FastAPI, request: Request) -> set[str]:
+    """Of every route with this path; Starlette names those of the first only."""
+    found = [route for route in app.routes if route.matches(request.scope)[0] != Match.NONE]
+    return {method for route in found for method in getattr(route, "methods", None) or ()}
+
+
 def install(app: FastAPI) -> None:
     """Registers the handlers."""
 
@@ -62,8 +69,11 @@ def install(app: FastAPI) -> None:
         return refusal(from_validation(list(error.errors())))
 
     @app.exception_handler(HTTPException)
-    async def http(_: Request, error: HTTPException) -> Response:
-        return refusal(ApiError(error.status_code, str(error.detail)))
+    async def http(request: Request, error: HTTPException) -> Response:
+        answer = refusal(ApiError(error.status_code, str(error.detail)))
+        if error.status_code == 405:
+            answer.headers["Allow"] = ", ".join(sorted(_methods(app, request)))
+        return answer
 
     @app.exception_handler(Exception)
     async def mistake(request: Request, error: Exception) -> Response:

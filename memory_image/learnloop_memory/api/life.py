@@ -164,7 +164,10 @@ async def post_delete(body: Delete, service: Svc, caller: Caller) -> Response:
     return answer({"deleted": deleted})
 
 
-@router.get("/export")
+_LINES: dict[str, Any] = {"description": "NDJSON", "content": {"application/x-ndjson": {"schema": {"type": "string"}}}}
+
+
+@router.get("/export", response_class=StreamingResponse, responses={200: _LINES})
 async def get_export(
     agent_id: AgentQuery, service: Svc, caller: Caller, as_of: Annotated[Timestamp | None, Query()] = None
 ) -> Response:

@@ -1,6 +1,6 @@
 """The JSON Schemas of the events, for whoever publishes or reads them."""
 
-from typing import Annotated
+from typing import Annotated, Any
 
 from fastapi import APIRouter, Path, Response
 
@@ -8,6 +8,15 @@ from learnloop_api import events
 from learnloop_memory.api.common import answer, not_found
 
 router = APIRouter(prefix="/api/v1/schemas", tags=["schemas"])
+_SCHEMA: dict[str, Any] = {"content": {"application/schema+json": {"schema": {"type": "object"}}}}
+
+
+class SchemaResponse(Response):
+    """A JSON Schema."""
+
+    media_type = "application/schema+json"
+
+
 Subject = Annotated[str, Path(min_length=1, max_length=64)]
 
 
@@ -17,9 +26,9 @@ async def list_schemas() -> Response:
     return answer({"schemas": [{"subject": name, "href": f"/api/v1/schemas/{name}"} for name in events.EVENTS]})
 
 
-@router.get("/{subject}")
+@router.get("/{subject}", response_class=SchemaResponse, responses={200: _SCHEMA})
 async def get_schema(subject: Subject) -> Response:
     """JSON Schema 2020-12 of one event's body."""
     if subject not in events.EVENTS:
         raise not_found("subject", subject, f"no such event; there are {', '.join(events.EVENTS)}")
-    return Response(events.path(subject).read_bytes(), media_type="application/schema+json")
+    return SchemaResponse(events.path(subject).read_bytes())

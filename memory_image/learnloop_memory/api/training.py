@@ -3,9 +3,10 @@
 from typing import Annotated
 
 from fastapi import APIRouter, Header, Query, Request, Response
+from fastapi.responses import StreamingResponse
 
 from learnloop_api.wire.training import Heartbeat, Manifest, TrainingRun
-from learnloop_memory.api.artifacts import send
+from learnloop_memory.api.artifacts import BYTES, send
 from learnloop_memory.api.common import Caller, DigestHeader, NamePath, Svc, answer
 from learnloop_memory.errors import Invalid
 from learnloop_memory.registry.blobs import spooled
@@ -43,7 +44,7 @@ async def put_checkpoint(
         return answer(await service.runs.put_checkpoint(caller.namespace, job, x_learnloop_step, upload))
 
 
-@router.get("/{job}/checkpoint")
+@router.get("/{job}/checkpoint", response_class=StreamingResponse, responses={200: BYTES})
 async def get_checkpoint(
     job: NamePath, service: Svc, caller: Caller, back: Annotated[int, Query(ge=0, lt=KEEP_CHECKPOINTS)] = 0
 ) -> Response:
