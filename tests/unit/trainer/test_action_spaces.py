@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from learnloop_trainer.environments import make
+from learnloop_trainer.environments import action_space, make
 from learnloop_trainer.environments.action_spaces import ActionSpace, ActionType, mask
 from learnloop_trainer.environments.base import Bounds
 from learnloop_trainer.environments.gymnasium_vector import GymnasiumVector
@@ -101,6 +101,20 @@ def test_gymnasium_is_told_the_same_space_and_it_comes_back(kind: ActionType) ->
 def test_a_space_of_another_kind_is_refused_with_field_and_fix(space: Any) -> None:
     with pytest.raises(ConfigError, match=r"spec.data.environment: 'x' has actions .*; choose one with Discrete"):
         ActionSpace.from_gymnasium("x", space)
+
+
+@pytest.mark.parametrize(
+    ("name", "kind", "actions"),
+    [
+        ("Navigation-v1", ActionType.CONTINUOUS, 2),
+        ("Manipulation-v1", ActionType.CONTINUOUS, 7),
+        ("Courier-v1", ActionType.HYBRID, 2),
+        ("Acrobot-v1", ActionType.DISCRETE, 3),
+    ],
+)
+def test_an_environments_name_is_enough_to_know_its_actions(name: str, kind: ActionType, actions: int) -> None:
+    space = action_space(name)
+    assert (space.type, space.actions) == (kind, actions)
 
 
 @pytest.mark.parametrize("name", SIMULATIONS)

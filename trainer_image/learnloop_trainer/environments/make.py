@@ -6,7 +6,7 @@ from typing import Any
 
 import gymnasium
 
-from learnloop_trainer.environments.action_spaces import FIELD
+from learnloop_trainer.environments.action_spaces import FIELD, ActionSpace
 from learnloop_trainer.environments.base import VectorEnvironment
 from learnloop_trainer.environments.cartpole import CartPole
 from learnloop_trainer.environments.cooperative import Cooperative, CooperativeContinuous
@@ -77,6 +77,15 @@ def _foreign(name: str, split: Split, seed: int, members: range, conditions: Con
     if hasattr(entry, "possible_agents") or hasattr(entry, "observation_spaces"):
         return TeamVector(name, split, seed, members, entry)
     return _built(name, entry, split, seed, members)
+
+
+def action_space(name: str) -> ActionSpace:
+    """What may be done in the environment of this name; raises ConfigError as `make` does."""
+    world = make(name, Split.TRAINING, 0, range(1))
+    try:
+        return ActionSpace.of(world)
+    finally:
+        world.close()
 
 
 def _entry_point(name: str) -> Any:
