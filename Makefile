@@ -83,7 +83,7 @@ bench-memory: $(VENV)/.ready ## recall and stores through HTTP beside the usual 
 bench-pipeline: $(VENV)/.ready ## experience under load and under fire: latency, overhead, dry-runs, secrets, every process killed
 	@$(PYTHON) -m bench.pipeline
 
-bench-trainer: $(VENV)/.ready ## speed, time to solve and quality of training beside Stable-Baselines3
+bench-trainer: $(VENV)/.ready ## speed, time to solve and quality of training beside Stable-Baselines3, TorchRL and rlox (12 min)
 	$(PYTHON) bench/trainer/compare.py $(PYTHON) "$$(bench/trainer/peer_venv $(PYTHON))"
 
 bench-resume: $(VENV)/.ready ## 100 kills at random moments, 1 and 2 ranks: nothing changed, little lost (POINTS=20: fewer); ten minutes

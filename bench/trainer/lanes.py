@@ -11,7 +11,7 @@ import subprocess
 import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +19,7 @@ from statistics_of import iqm
 from tasks import Task
 
 HERE = Path(__file__).resolve().parent
+BEGAN = time.monotonic()
 SECONDS = 600
 ONE_THREAD = dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"), "1")
 Outcome = dict[str, Any]
@@ -34,12 +35,11 @@ class Round:
     sides: dict[str, tuple[str, str, Task]]  # python, program, task
 
 
-@dataclass
+@dataclass(frozen=True)
 class Lanes:
     """As many rounds at once as there are cores."""
 
     cores: Sequence[int]
-    began: float = field(default_factory=time.monotonic)
 
     def run(self, rounds: Sequence[Round]) -> dict[tuple[str, str], list[dict[str, Outcome]]]:
         """The outcomes by part and name, in the order of the seeds."""
@@ -64,7 +64,7 @@ class Lanes:
         order = list(one.sides) if one.seed % 2 == 0 else list(reversed(one.sides))
         outcomes = {side: _process(core, *one.sides[side]) for side in order}
         shown = "; ".join(f"{side} {_told(outcomes[side])}" for side in one.sides)
-        minutes, seconds = divmod(int(time.monotonic() - self.began), 60)
+        minutes, seconds = divmod(int(time.monotonic() - BEGAN), 60)
         print(f"{minutes:02d}:{seconds:02d} {one.part} {one.name} seed {one.seed}: {shown}", flush=True)
         return outcomes
 
