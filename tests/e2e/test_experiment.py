@@ -31,7 +31,7 @@ def test_the_better_of_two_challengers_is_proven_and_promoted_and_the_others_go(
     world.apply(namespace, _deployment())
     running = world.until("the split", lambda: _experiment(world, namespace, "Running"), 120)
     stable, worse, better = (arm["revision"] for arm in running["arms"])
-    assert world.canary_weight(namespace, "policy") == 60
+    world.until("its weights", lambda: world.canary_weight(namespace, "policy") == 60, 30)
     pod, kept = (
         world.api.pods(namespace, f"learnloop.dev/revision={revision}")[0]["metadata"] for revision in (stable, better)
     )
