@@ -1,0 +1,40 @@
+"""How often a state is saved: as asked, and never so often that saving takes more than 1.5 % of the time."""
+
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from learnloop_trainer.checkpoints import Saver
+from learnloop_trainer.groups import Alone
+from learnloop_trainer.order import Order, Place
+from learnloop_trainer.reporter import Reporter
+from learnloop_trainer.session import Session, Stopper
+from learnloop_trainer.store.directory import DirectoryStore
+
+
+@pytest.mark.parametrize(
+    ("cost", "strain", "waited", "due"),
+    [
+        (0.0, 1.0, 0.5, False),
+        (0.0, 1.0, 1.1, True),
+        (0.03, 1.0, 1.9, False),  # 30 ms are 1.5 % of 2 s
+        (0.03, 1.0, 2.1, True),
+        (0.03, 4.0, 7.9, False),  # on a busy machine they last four times as long
+        (0.03, 4.0, 8.1, True),
+    ],
+)
+def test_a_large_state_is_saved_less_often(
+    make_order: Callable[..., Order], tmp_path: Path, cost: float, strain: float, waited: float, due: bool
+) -> None:
+    order, store, group = make_order(checkpoint={"everySeconds": 1}), DirectoryStore(tmp_path, "small-1"), Alone()
+    saver = Saver(store)
+    session = Session(order, group, store, Reporter(order, Place(), store), saver, Stopper())
+    saver.cost, session._strain = cost, strain
+    session._saved_at = time.monotonic() - waited
+    assert session._due() is due
+
+
+def test_a_checkpoint_every_second_is_what_a_run_gets_by_default(make_order: Callable[..., Order]) -> None:
+    assert make_order().spec.checkpoint.every_seconds == 1
