@@ -30,6 +30,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory(prefix="bench-resume-") as root:
         if "sweep" in parts:
             report |= figures(sweep(asked.points, asked.seed, Path(root)))
+            print(f"sweep: {json.dumps(report)}", flush=True)
         if "overhead" in parts:
             found = overheads(asked.pairs)
             report["overhead_ratio"] = round(max(case["ratio"] for case in found.values()) - 1, 4)

@@ -99,7 +99,7 @@ class Gang:
             for rank in range(self.size)
         )
 
-    def finish(self, seconds: float = 300) -> None:
+    def finish(self, seconds: float = 1200) -> None:
         """Wait for the end; SystemExit when it does not come."""
         end = time.monotonic() + seconds
         while not self.look():

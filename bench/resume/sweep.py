@@ -67,7 +67,7 @@ def moment(notes: list[Note], strike: Strike, previous: float) -> tuple[str, flo
 def interrupted(case: str, ranks: int, strikes: int, dice: random.Random, directory: Path) -> tuple[Gang, list[Strike]]:
     """A run that takes up to so many strikes on its way to the end."""
     gang, done = Gang(order(case, checkpoint={"everySeconds": 1}), ranks, directory), list[Strike]()
-    end = time.monotonic() + 240
+    end = time.monotonic() + 1200
     try:
         while len(done) < strikes:
             anywhere = dice.random() < ANYWHERE
