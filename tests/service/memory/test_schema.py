@@ -26,6 +26,7 @@ QUERIES = (
     "SELECT tablename, policyname, cmd, qual, with_check FROM pg_policies WHERE schemaname = 'public'",
     "SELECT relname, relrowsecurity, relforcerowsecurity FROM pg_class WHERE relkind = 'r'"
     " AND relnamespace = 'public'::regnamespace",
+    "SELECT tgrelid::regclass::text, tgname, pg_get_triggerdef(oid) FROM pg_trigger WHERE NOT tgisinternal",
     "SELECT attrelid::regclass::text, attname, attstorage, format_type(atttypid, atttypmod) FROM pg_attribute"
     " WHERE attrelid = ANY(SELECT oid FROM pg_class WHERE relnamespace = 'public'::regnamespace AND relkind = 'r')",
 )
