@@ -41,6 +41,7 @@ class Tally:
     runs: list[dict[str, Any]] = field(default_factory=list)
     lost: list[float] = field(default_factory=list)
     lost_to_sigterm: list[float] = field(default_factory=list)
+    lost_to_kill: list[float] = field(default_factory=list)
     sigterm: list[float] = field(default_factory=list)
     back: dict[int, list[float]] = field(default_factory=lambda: {1: [], 2: []})
     signals: Counter[str] = field(default_factory=Counter)
@@ -119,6 +120,8 @@ def note_run(tally: Tally, gang: Gang, strikes: list[Strike], case: str, calm: R
             if strike.number is signal.SIGTERM:
                 tally.sigterm.append(max(strike.exits))
                 tally.lost_to_sigterm.append(lost)
+            else:
+                tally.lost_to_kill.append(lost)
         again = [at for at in begun if at > strike.at]
         if again:
             tally.back[gang.size].append(again[0] - strike.at)
@@ -174,6 +177,7 @@ def figures(tally: Tally) -> dict[str, Any]:
         "hit": dict(tally.hit),
         "lost_work_p50_s": round(statistics.median(tally.lost), 3) if tally.lost else None,
         "lost_work_p50_p90_max_s": spread(tally.lost) if tally.lost else None,
+        "lost_work_kill9_p50_s": round(statistics.median(tally.lost_to_kill), 3) if tally.lost_to_kill else None,
         "lost_work_sigterm_max_s": round(max(tally.lost_to_sigterm), 3) if tally.lost_to_sigterm else None,
         "sigterm_to_exit_p50_p90_max_s": spread(tally.sigterm) if tally.sigterm else None,
         "training_again_p50_p90_max_s": {str(n): spread(times) for n, times in tally.back.items() if times},
