@@ -20,6 +20,8 @@ PARTS: dict[str, tuple[list[str], list[str]]] = {
     "overhead": ([], ["5"]),
     "dry_run": ([], ["20000"]),
     "redaction": ([], ["10000"]),
+    "tenancy": ([], ["--statements", "20000", "--requests", "500"]),
+    "conformance": (["--seconds", "120"], ["--seconds", "30"]),
     "chaos": ([], ["10000"]),
 }
 SECONDS = 1800
@@ -59,6 +61,10 @@ def main() -> int:
         summary["dry_run_stepwise_per_minute_and_core"] = dry_run["stepwise_per_minute_and_core"]
     if redaction := found.get("redaction"):
         summary["secrets_leaked"] = redaction["leaked_together"]
+    if tenancy := found.get("tenancy"):
+        summary |= {"rows_of_another_tenant": tenancy["leaked"], "adversarial_statements": tenancy["statements"]}
+    if conformance := found.get("conformance"):
+        summary["openapi_findings"] = conformance["returncode"]
     if chaos := found.get("chaos"):
         summary |= {name: chaos[name] for name in ("lost", "counted_twice", "kills", "stored")}
     if overhead := found.get("overhead"):
