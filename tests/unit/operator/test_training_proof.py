@@ -1,0 +1,81 @@
+"""What a TrainingJob must prove before its model counts: manifest, parity, gates."""
+
+import dataclasses
+from datetime import timedelta
+
+import pytest
+from training_world import (
+    NOW,
+    condition,
+    heartbeat,
+    job,
+    plan,
+    proof,
+    ranks,
+    reason,
+    run,
+    spec,
+    world,
+)
+
+from learnloop_operator.core.training.decide import MANIFEST_GRACE
+
+
+def test_succeeded_pods_without_a_manifest_are_not_trained() -> None:
+    ended = job(state="succeeded", finished=NOW - timedelta(seconds=MANIFEST_GRACE - 1))
+    patient = plan(world({"attempts": 1}, job=ended, run=run(beat=heartbeat())))
+    assert reason(patient) == "AwaitingProof"
+    late = dataclasses.replace(ended, finished=NOW - timedelta(seconds=MANIFEST_GRACE + 1))
+    made = plan(world({"attempts": 1}, job=late, run=run(beat=heartbeat())))
+    assert made.status["phase"] == "Restarting"
+    assert condition(made, "Trained")["status"] == "Unknown"
+
+
+def test_a_verified_manifest_validates_the_model() -> None:
+    made = plan(world({"attempts": 1}, job=job(), run=run(beat=heartbeat(step=1000), proof=proof())))
+    assert made.status["phase"] == "Validated"
+    assert {item["type"]: item["status"] for item in made.status["conditions"]} == {
+        "Ready": "True",
+        "Reconciling": "False",
+        "Stalled": "False",
+        "Trained": "True",
+        "Validated": "True",
+        "Suspended": "False",
+    }
+    assert made.status["artifact"]["sha256"] == "a" * 64
+    assert made.status["return"] == "480.0 [475.0, 485.0]"
+
+
+@pytest.mark.parametrize("change", [{"step": 999}, {"job": "other"}, {"algorithm": "dqn"}])
+def test_a_manifest_of_something_else_or_half_done_is_no_proof(change: dict[str, object]) -> None:
+    made = plan(world({"attempts": 1}, job=job(), ranks=ranks(), run=run(beat=heartbeat(), proof=proof(**change))))
+    assert condition(made, "Trained")["status"] == "Unknown"
+
+
+def test_an_export_that_differs_from_the_network_is_rejected_for_good() -> None:
+    parity = {"observations": 9, "recorded": 9, "max_abs_difference": 0.5, "action_agreement": 0.8, "passed": False}
+    made = plan(world({"attempts": 1}, job=job(), run=run(beat=heartbeat(), proof=proof(parity=parity))))
+    assert (made.status["phase"], reason(made)) == ("Failed", "ProofRejected")
+
+
+def test_further_formats_are_part_of_the_proof_and_of_the_status() -> None:
+    chosen, fine = spec(export={"formats": ["pt2"]}), proof().parity
+    export = {"format": "pt2", "uri": "learnloop://ns/" + "c" * 64, "sha256": "c" * 64, "size_bytes": 9, "parity": fine}
+
+    def made(*exports: dict[str, object]) -> Plan:
+        told = run(beat=heartbeat(step=1000), proof=proof(exports=exports))
+        return plan(world({"attempts": 1}, spec=chosen, job=job(), ranks=ranks(), run=told))
+
+    assert made(export).status["exports"] == [{name: export[name] for name in ("format", "uri", "sha256")}]
+    assert condition(made(), "Trained")["status"] == "Unknown", "the format asked for is missing"
+    wrong = fine.model_copy(update={"passed": False})
+    assert reason(made(export | {"parity": wrong})) == "ProofRejected"
+
+
+def test_a_model_that_fails_a_gate_is_trained_but_never_validated() -> None:
+    chosen = spec(gates={"minReturn": 490, "minImprovement": 100})
+    made = plan(world({"attempts": 1}, spec=chosen, job=job(), run=run(beat=heartbeat(), proof=proof())))
+    assert (made.status["phase"], reason(made)) == ("Failed", "GatesFailed")
+    assert condition(made, "Trained")["status"] == "True"
+    assert condition(made, "Validated")["status"] == "False"
+    assert "480.0, must be at least 490" in condition(made, "Ready")["message"]
