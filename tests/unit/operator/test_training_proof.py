@@ -18,6 +18,7 @@ from training_world import (
     world,
 )
 
+from learnloop_operator.core.plan import Plan
 from learnloop_operator.core.training.decide import MANIFEST_GRACE
 
 
