@@ -1,4 +1,8 @@
-"""events.k8s.io/v1 recorder: repeats become a series, floods are cut off, and no pass ever fails because of it."""
+"""events.k8s.io/v1 recorder: repeats become a series, floods are cut off, and no pass ever fails because of it.
+
+An event costs the API server a third of what a status costs, and a status says the same. So in a flood of changes
+events of type Normal go slowly and let the passes have the API server; warnings never wait for them.
+"""
 
 import asyncio
 import hashlib
@@ -6,6 +10,7 @@ import logging
 import time
 from collections import OrderedDict
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
@@ -23,6 +28,8 @@ SERIES_SECONDS = 360.0
 BURST, REFILL_SECONDS = 25, 5.0
 """Per object: 25 at once, then one each 5 s."""
 MAX_NOTE = 1024
+AT_ONCE, PER_SECOND = 100, 10.0
+"""Normal events of all objects: 100 without a pause, then ten a second."""
 PENDING = 1000
 REMEMBERED = 5000
 
@@ -34,12 +41,21 @@ class _Series:
     last: float
 
 
+@dataclass(frozen=True, slots=True)
+class _Noted:
+    regarding: Manifest
+    notice: Notice
+    at: str
+
+
 class Recorder:
     """`note` never blocks and never raises; `run` sends in the background."""
 
     def __init__(self, kube: KubeClient, instance: str, clock: Callable[[], float] = time.monotonic) -> None:
         self._kube, self._instance, self._clock = kube, instance, clock
-        self._queue: asyncio.Queue[tuple[Manifest, Notice]] = asyncio.Queue(PENDING)
+        self._warnings: asyncio.Queue[_Noted] = asyncio.Queue(PENDING)
+        self._normal: asyncio.Queue[_Noted] = asyncio.Queue(PENDING)
+        self._hurry = asyncio.Event()
         self._series: OrderedDict[tuple[str, ...], _Series] = OrderedDict()
         self._tokens: OrderedDict[str, tuple[float, float]] = OrderedDict()
 
@@ -48,30 +64,46 @@ class Recorder:
         if not self._allowed(str(regarding["metadata"].get("uid", ""))):
             log.debug("event dropped (rate): %s %s", notice.reason, notice.message)
             return
+        queue = self._warnings if notice.type == "Warning" else self._normal
         try:
-            self._queue.put_nowait((regarding, notice))
+            queue.put_nowait(_Noted(regarding, notice, _micro_time()))
         except asyncio.QueueFull:
-            log.warning("event dropped (%d pending): %s %s", PENDING, notice.reason, notice.message)
+            log.info("event dropped (%d pending): %s %s", PENDING, notice.reason, notice.message)
 
     async def run(self) -> None:
         """Send what is noted, for ever."""
+        await asyncio.gather(self._run(self._warnings, paced=False), self._run(self._normal, paced=True))
+
+    async def _run(self, queue: asyncio.Queue[_Noted], *, paced: bool) -> None:
+        tokens, then = float(AT_ONCE), self._clock()
         while True:
-            regarding, notice = await self._queue.get()
+            noted = await queue.get()
+            now = self._clock()
+            tokens, then = min(float(AT_ONCE), tokens + (now - then) * PER_SECOND) - paced, now
             try:
-                await self._send(regarding, notice)
+                if tokens < 0:
+                    await self._pause(-tokens / PER_SECOND)
+                await self._send(noted)
             except KubeError as error:
                 log.warning("event not recorded: %s", error)
             except Exception:  # events are told, never owed: a pass must not fail for one
                 log.exception("event not recorded")
             finally:
-                self._queue.task_done()
+                queue.task_done()
+
+    async def _pause(self, seconds: float) -> None:
+        with suppress(TimeoutError):
+            await asyncio.wait_for(self._hurry.wait(), seconds)
 
     async def drain(self, seconds: float) -> None:
-        """Wait until everything noted is sent, at most `seconds`."""
+        """Wait until everything noted is sent, without pauses, at most `seconds`."""
+        self._hurry.set()
         try:
-            await asyncio.wait_for(self._queue.join(), seconds)
+            await asyncio.wait_for(asyncio.gather(self._warnings.join(), self._normal.join()), seconds)
         except TimeoutError:
-            log.warning("events left unsent: %d", self._queue.qsize())
+            log.warning("events left unsent: %d", self._warnings.qsize() + self._normal.qsize())
+        finally:
+            self._hurry.clear()
 
     def _allowed(self, uid: str) -> bool:
         now = self._clock()
@@ -83,13 +115,14 @@ class Recorder:
             self._tokens.popitem(last=False)
         return allowed
 
-    async def _send(self, regarding: Manifest, notice: Notice) -> None:
+    async def _send(self, noted: _Noted) -> None:
+        regarding, notice = noted.regarding, noted.notice
         metadata = regarding["metadata"]
         key = (str(metadata.get("uid")), notice.type, notice.reason, notice.message)
         series, now = self._series.get(key), self._clock()
         if series is not None and now - series.last < SERIES_SECONDS:
             series.count, series.last = series.count + 1, now
-            body = {"series": {"count": series.count, "lastObservedTime": _micro_time()}}
+            body = {"series": {"count": series.count, "lastObservedTime": noted.at}}
             try:
                 await self._kube.patch(EVENT, metadata["namespace"], series.name, body)
                 return
@@ -97,19 +130,20 @@ class Recorder:
                 pass  # expired in the API server: begin a new one
         suffix = hashlib.sha256(f"{key}{time.time_ns()}".encode()).hexdigest()[:16]
         name = f"{metadata['name'][:200]}.{suffix}"
-        await self._kube.create(self._event(regarding, notice, name))
+        await self._kube.create(self._event(noted, name))
         self._series[key] = _Series(name, 1, now)
         self._series.move_to_end(key)
         while len(self._series) > REMEMBERED:
             self._series.popitem(last=False)
 
-    def _event(self, regarding: Manifest, notice: Notice, name: str) -> dict[str, Any]:
+    def _event(self, noted: _Noted, name: str) -> dict[str, Any]:
+        regarding, notice = noted.regarding, noted.notice
         metadata = regarding["metadata"]
         return {
             "apiVersion": EVENT.api_version,
             "kind": EVENT.kind,
             "metadata": {"name": name, "namespace": metadata["namespace"]},
-            "eventTime": _micro_time(),
+            "eventTime": noted.at,
             "reportingController": CONTROLLER,
             "reportingInstance": self._instance[:128],
             "action": "Reconcile",

@@ -12,9 +12,8 @@ from ports import held_port
 from learnloop_operator.adapters.cache import Cache
 from learnloop_operator.adapters.data_plane import DataPlane, DataPlaneRefused, DataPlaneUnavailable
 from learnloop_operator.adapters.echo import Echo
-from learnloop_operator.adapters.events import BURST, Recorder
 from learnloop_operator.adapters.kinds import MODEL_DEPLOYMENT, TRAINING_JOB
-from learnloop_operator.adapters.kube_errors import Conflict, Forbidden, KubeError, NotOurs, Unavailable
+from learnloop_operator.adapters.kube_errors import Conflict, Forbidden, NotOurs, Unavailable
 from learnloop_operator.adapters.metrics import Metrics
 from learnloop_operator.adapters.reads import CACHED
 from learnloop_operator.adapters.settings import SettingsError, from_environment
@@ -24,7 +23,7 @@ from learnloop_operator.controllers.dirty_queue import Key
 from learnloop_operator.controllers.relations import Relations
 from learnloop_operator.controllers.runtime import Runtime
 from learnloop_operator.controllers.wiring import own_handler
-from learnloop_operator.core.plan import Call, Notice, Plan
+from learnloop_operator.core.plan import Call, Plan
 from learnloop_operator.core.snapshot import Snapshot
 
 NOW = datetime(2026, 3, 1, tzinfo=UTC)
@@ -80,29 +79,6 @@ async def test_one_broken_object_never_stops_the_others() -> None:
     await made.one_pass(A)
     assert A not in made._failures
     made.queue.close()
-
-
-async def test_repeated_events_become_one_series_and_failures_fail_nothing() -> None:
-    sent: list[tuple[str, Any]] = []
-
-    class Kube:
-        async def create(self, body: Any) -> None:
-            sent.append(("create", body))
-
-        async def patch(self, *args: Any) -> None:
-            sent.append(("patch", args[3]))
-            raise KubeError("refused")
-
-    recorder = Recorder(Kube(), "op")  # type: ignore[arg-type]
-    about = {"apiVersion": "v", "kind": "K", "metadata": {"name": "x", "namespace": "ns", "uid": "u"}}
-    for _ in range(BURST + 10):
-        recorder.note(about, Notice("Normal", "Held", "no data"))
-    task = asyncio.create_task(recorder.run())
-    await recorder.drain(2)
-    task.cancel()
-    assert sum(kind == "create" for kind, _ in sent) == 1
-    assert len(sent) == BURST, "a loud object is cut off"
-    assert sent[-1][1]["series"]["count"] == BURST
 
 
 def test_what_belongs_to_somebody_else_is_never_taken_over() -> None:
