@@ -47,7 +47,9 @@ def players(
             try:
                 out = world.api.run("exec", "-n", namespace, pod, "--", "python3", "-c", PLAYER, "3", told)
             except subprocess.CalledProcessError:
-                return  # the pod goes with its arm once another is promoted; before that, the test will miss traffic
+                # A new Service has no name for a moment, and at the end the pod goes with its arm: agents try again.
+                stop.wait(0.5)
+                continue
             opened.update(json.loads(out.strip().splitlines()[-1]))
 
     thread = threading.Thread(target=play, daemon=True)
