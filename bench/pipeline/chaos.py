@@ -23,6 +23,8 @@ import asyncpg
 from bench.memory.server import Product
 from bench.pipeline.player import AGENTS
 from bench.pipeline.world import pipeline
+from clickhouse_server import ClickHouseServer
+from ports import held_port
 
 from learnloop_memory.warehouse.clickhouse import ClickHouse
 
@@ -136,22 +138,27 @@ def run(count: int) -> dict[str, Any]:
 
     with ExitStack() as stack:
         directory = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="learnloop-player-")))
-        # ClickHouse's engine inside the data plane's process: what kills the one kills the other in mid-insert.
-        warehouse = f"chdb://{directory}/warehouse"
-        product, nats, database = stack.enter_context(pipeline(WAREHOUSE=warehouse))
+        warehouse = ClickHouseServer(directory / "warehouse", stack.enter_context(held_port())).start()
+        stack.callback(warehouse.kill)
+        product, nats, database = stack.enter_context(pipeline(WAREHOUSE=warehouse.dsn))
         register(product)
         player = Player(count, directory, nats.url)
         player.start()
         try:
-            victims = {"data plane": product, "nats": nats, "postgres": database, "agent": player}
+            victims = {
+                "data plane": product,
+                "nats": nats,
+                "warehouse": warehouse,
+                "postgres": database,
+                "agent": player,
+            }
             kills = torment(player, victims, show)
         finally:
             player.kill()
         ledger = set((directory / "ledger").read_text().split())
         counts = asyncio.run(settled(database.dsn))
         lost = asyncio.run(missing(database.dsn, ledger))
-        product.stop()  # one process holds the engine's directory
-        kept = asyncio.run(warehoused(warehouse))
+        kept = asyncio.run(warehoused(warehouse.dsn))
     lost += counts["rows"] - kept["episodes"]
     found = figures(count, kills, ledger, counts, lost)
     found["counted_twice"] += kept["rows"] - kept["episodes"]

@@ -12,7 +12,7 @@ from learnloop_memory.errors import ConfigError
 
 PREFIX = "LEARNLOOP_"
 SECRETS = ("dsn", "nats_password", "embedder_key", "pseudonym_key", "audit_key", "nats_issuer_key", "warehouse")
-WAREHOUSES = ("clickhouse://", "chdb://")
+WAREHOUSE = "clickhouse://"
 IN_CLUSTER_JWKS = "https://kubernetes.default.svc/openid/v1/jwks"
 IN_CLUSTER_TOKEN = "/var/run/secrets/kubernetes.io/serviceaccount/token"
 IN_CLUSTER_CA = "/var/run/secrets/kubernetes.io/serviceaccount/ca.crt"
@@ -116,9 +116,8 @@ class Config(BaseModel):
             raise ConfigError(_explain(error)) from None
         if not config.dsn.get_secret_value().startswith(("postgresql://", "postgres://")):
             raise ConfigError(f"{PREFIX}DSN does not start with postgresql://; give the URL of the database")
-        warehouse = config.warehouse.get_secret_value() if config.warehouse else WAREHOUSES[0]
-        if not warehouse.startswith(WAREHOUSES):
-            raise ConfigError(f"{PREFIX}WAREHOUSE starts with none of {', '.join(WAREHOUSES)}; give such a URL")
+        if config.warehouse and not config.warehouse.get_secret_value().startswith(WAREHOUSE):
+            raise ConfigError(f"{PREFIX}WAREHOUSE does not start with {WAREHOUSE}; give the URL of the warehouse")
         return config
 
 

@@ -14,6 +14,8 @@ from typing import Any, TypeVar
 from learnloop_memory.errors import Unavailable
 
 log = logging.getLogger(__name__)
+for _library in ("urllib3.connectionpool", "clickhouse_connect"):  # what they warn of is raised too, and told here once
+    logging.getLogger(_library).setLevel(logging.ERROR)
 T = TypeVar("T")
 
 TABLE = "learnloop_trajectories"
@@ -75,6 +77,9 @@ CREATE TABLE IF NOT EXISTS {TABLE} (
 PARTITION BY toYYYYMM(received_at)
 ORDER BY (namespace, agent_id, received_at, trajectory_id)
 """
+# ClickHouse answers an insert when the page cache has it. PostgreSQL forgets what was answered, so a server whose
+# machine loses power must not: with these it answers when the disk has the data and the directory that names it.
+_DURABLY = f"ALTER TABLE {TABLE} MODIFY SETTING fsync_after_insert = 1, fsync_part_directory = 1"
 _KEEP = f"ALTER TABLE {TABLE} MODIFY TTL toDateTime(received_at) + toIntervalDay({{days:UInt32}})"
 _PAGE = f"""
 SELECT {{columns}} FROM {TABLE} FINAL
@@ -94,8 +99,7 @@ class ClickHouse:
     """One server, one statement at a time: what is written here waits for nobody.
 
     Args:
-        dsn: `clickhouse://user:password@host:8123/database`, `?secure=true` for TLS; `chdb:///directory` is the engine
-            in this process (tests, laptops).
+        dsn: `clickhouse://user:password@host:8123/database`, `?secure=true` for TLS.
         days: how long an episode is kept.
         timeout: seconds a statement may take.
     """
@@ -204,6 +208,7 @@ class ClickHouse:
                     client_name="learnloop",
                 )
                 client.command(_CREATE)
+                client.command(_DURABLY)
                 client.command(_KEEP.replace("{days:UInt32}", str(self._days)))
                 self._client = client
             return work(self._client)

@@ -1,11 +1,15 @@
-"""The warehouse is ClickHouse's own engine, in this process, behind the client a server is spoken to with."""
+"""The warehouse is ClickHouse's own engine, a process of its own that is spoken to over HTTP, as in production."""
 
 import asyncio
+from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+import clickhouse_connect
 import pytest
+from clickhouse_server import ClickHouseServer
+from ports import held_port
 
 from learnloop_memory.errors import Unavailable
 from learnloop_memory.warehouse.clickhouse import COLUMNS, ClickHouse
@@ -18,9 +22,17 @@ FOREVER = {"since": datetime(2000, 1, 1, tzinfo=UTC), "until": datetime(2100, 1,
 
 
 @pytest.fixture(scope="module")
-def engine(tmp_path_factory: pytest.TempPathFactory) -> str:
-    """One directory for the module: a process can hold one engine."""
-    return f"chdb://{tmp_path_factory.mktemp('warehouse')}/data"
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ClickHouseServer]:
+    with held_port() as port:
+        server = ClickHouseServer(tmp_path_factory.mktemp("warehouse"), port).start()
+        yield server
+        server.kill()
+
+
+@pytest.fixture
+def engine(server: ClickHouseServer) -> str:
+    """Its address."""
+    return server.dsn
 
 
 def row(trajectory_id: str, **other: Any) -> tuple[Any, ...]:
@@ -108,10 +120,27 @@ async def test_what_looks_like_sql_is_a_value(engine: str) -> None:
     await warehouse.close()
 
 
+async def test_what_the_server_acknowledged_is_on_disk(engine: str) -> None:
+    warehouse = ClickHouse(engine, days=3650)
+    await warehouse.insert([row("durable")])
+    client = clickhouse_connect.get_client(dsn=engine)
+    created = client.command("SELECT create_table_query FROM system.tables WHERE name = 'learnloop_trajectories'")
+    assert "fsync_after_insert = 1, fsync_part_directory = 1" in str(created)
+    client.close()
+    await warehouse.close()
+
+
 async def test_a_server_that_is_not_there_is_unavailable_within_its_time() -> None:
     warehouse = ClickHouse("clickhouse://nobody:secret@127.0.0.1:9/none", days=30, timeout=2)
     with pytest.raises(Unavailable):
         await asyncio.wait_for(warehouse.insert([row("lost")]), 15)
+    await warehouse.close()
+
+
+async def test_a_wrong_password_is_unavailable_and_not_an_empty_warehouse(engine: str) -> None:
+    warehouse = ClickHouse(engine.replace("learnloop:", "learnloop:not-"), days=30)
+    with pytest.raises(Unavailable):
+        await ids(warehouse, "team-a")
     await warehouse.close()
 
 
@@ -225,3 +254,38 @@ async def test_old_episodes_stay_until_the_warehouse_has_them_and_dry_runs_find_
         body = {"policy": SUCCESS, "since": "2020-01-01T00:00:00Z"}
         found = await api.call("POST", "/api/v1/rewards/dry-run", namespace="old", json=body)
         assert found["trajectories"] == 2
+
+
+async def test_a_server_killed_again_and_again_under_load_loses_nothing_and_counts_nothing_twice(
+    dsn: str, tmp_path: Path, server: ClickHouseServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("learnloop_memory.service.SHIP_SECONDS", 0.02)
+    monkeypatch.setattr("learnloop_memory.service.SHIP_AGAIN_SECONDS", 0.1)
+    count, kills = 300, 4
+    async with running(**with_warehouse(dsn, tmp_path, server.dsn)) as api:
+        await registered(api, "busy", "fire")
+
+        async def record() -> None:
+            for number in range(count):
+                await stored(api, f"f-{number}", "busy", "fire", episode_return=number / 100)
+
+        recording = asyncio.create_task(record())
+        for _ in range(kills):
+            await asyncio.sleep(0.4)
+            await asyncio.to_thread(server.kill)
+            await asyncio.sleep(0.1)
+            await asyncio.to_thread(server.start)
+        await recording
+
+        async def shipped() -> bool:
+            async with superuser(dsn) as connection:
+                query = "SELECT count(*) FROM trajectories WHERE namespace = 'fire' AND warehoused AND reward >= 0"
+                return bool(await connection.fetchval(query) == count)
+
+        await eventually(shipped)
+        assert api.service.warehouse is not None
+        page = await api.service.warehouse.page(
+            "fire", ["trajectory_id", "reward"], agents=None, size=10_000, **FOREVER
+        )
+        assert sorted(item["trajectory_id"] for item in page) == sorted(f"f-{number}" for number in range(count))
+        assert {item["trajectory_id"]: item["reward"] for item in page} == {f"f-{n}": n / 100 for n in range(count)}
