@@ -158,7 +158,7 @@ GOOD = {"LEARNLOOP_DSN": "postgresql://u:secret@h/d", "LEARNLOOP_ARTIFACTS": "fi
         ({"LEARNLOOP_ARTIFACTS": "data"}, "LEARNLOOP_ARTIFACTS=data"),
         ({"LEARNLOOP_RETENTION_DAYS": "0"}, "LEARNLOOP_RETENTION_DAYS=0"),
         ({"LEARNLOOP_AUTH": "maybe"}, "LEARNLOOP_AUTH=maybe"),
-        ({"LEARNLOOP_WAREHOUSE": "http://u:secret@h/d"}, "LEARNLOOP_WAREHOUSE starts with none of clickhouse://"),
+        ({"LEARNLOOP_WAREHOUSE": "http://u:secret@h/d"}, "LEARNLOOP_WAREHOUSE does not start with clickhouse://"),
         ({"LEARNLOOP_DSN_FILE": "/nowhere/dsn"}, "LEARNLOOP_DSN_FILE=/nowhere/dsn: cannot be read"),
     ],
 )
