@@ -17,7 +17,10 @@ from learnloop_operator.adapters.kubeconfig import Connection
 READS = ("GET", "HEAD")
 HELD_BACK_SECONDS = 0.3
 PASSING = ("dropped", "gone", "twice", "reordered")
-"""Faults of a watch that a client must live with; "truncated" (half a line, then a proper end) is asked for by name."""
+"""Faults of a watch that Kopf lives with by itself."""
+BROKEN = ("truncated", "garbled", "failed")
+"""Half a line and then a proper end; a line that is no event; an error of the server's that is not 410."""
+FAILED = {"kind": "Status", "code": 500, "reason": "InternalError", "message": "etcdserver: leader changed"}
 GONE = {"kind": "Status", "code": 410, "reason": "Expired", "message": "too old resource version"}
 
 Write = Callable[[int, str, str, str], Awaitable[None]]
@@ -148,8 +151,10 @@ class StreamProxy:
             if now == "gone":
                 yield json.dumps({"type": "ERROR", "object": GONE}).encode() + b"\n"
                 return
-            if now == "truncated":
-                yield line[: len(line) // 2]
+            if now in BROKEN:
+                error = json.dumps({"type": "ERROR", "object": FAILED}, separators=(",", ":")).encode()
+                half, page = line[: len(line) // 2], b"<html>502 Bad Gateway</html>"
+                yield {"truncated": half, "garbled": page + b"\n", "failed": error + b"\n"}[now]
                 return
             if now == "reordered":
                 late = asyncio.create_task(_later(response, line))

@@ -38,6 +38,12 @@ class Metrics:
             ["source"],
             registry=self.registry,
         )
+        self.cuts = Counter(
+            "learnloop_watch_cut",
+            "Watches and lists that broke off or failed, and were asked for again",
+            ["resource"],
+            registry=self.registry,
+        )
         self.writes = Counter(
             "learnloop_api_writes", "Writes sent to the API server", ["kind", "verb"], registry=self.registry
         )
@@ -70,6 +76,10 @@ class Metrics:
             buckets=BUCKETS,
             registry=self.registry,
         )
+
+    def cut(self, plural: str) -> None:
+        """Count one answer that broke off."""
+        self.cuts.labels(resource=plural).inc()
 
     def written(self, verb: str, kind: str) -> None:
         """Count one write (the client's callback)."""

@@ -151,7 +151,12 @@ class Operator:
         namespaces = self.settings.watch_namespaces
         await kopf.operator(
             registry=wiring.registry(
-                self.runtime, self.echo, self.reads.cache, namespaced=bool(namespaces), started=self._take_signals_back
+                self.runtime,
+                self.echo,
+                self.reads.cache,
+                namespaced=bool(namespaces),
+                started=self._take_signals_back,
+                cut=self.metrics.cut,
             ),
             standalone=True,
             # Kopf would ask for a user name, which an arbitrary uid in a container does not have.

@@ -20,6 +20,7 @@ from learnloop_operator.adapters.kinds import (
     STATEFUL_SET,
     ResourceKind,
 )
+from learnloop_operator.adapters.watch_session import Cut, session_for
 from learnloop_operator.controllers.dirty_queue import Key
 from learnloop_operator.controllers.relations import Relations, owners
 from learnloop_operator.controllers.runtime import Runtime
@@ -35,9 +36,16 @@ CHILD_SELECTORS: Mapping[ResourceKind, str] = {
 
 
 def registry(
-    runtime: Runtime, echo: Echo, cache: Cache, *, namespaced: bool, started: Callable[[], None] = lambda: None
+    runtime: Runtime,
+    echo: Echo,
+    cache: Cache,
+    *,
+    namespaced: bool,
+    started: Callable[[], None] = lambda: None,
+    cut: Cut = lambda plural: None,
 ) -> kopf.OperatorRegistry:
-    """Handlers bound to one runtime; `started` is called when Kopf has taken its first steps (and the signals)."""
+    """Handlers bound to one runtime; `started` is called when Kopf has taken its first steps (and the signals), `cut`
+    for each answer of the API server that broke off."""
     handlers = kopf.OperatorRegistry()
     relations = Relations()
 
@@ -48,7 +56,8 @@ def registry(
 
     @kopf.on.login(registry=handlers)
     async def login(**kwargs: Any) -> Any:
-        return kopf.login_with_service_account(**kwargs) or kopf.login_with_kubeconfig(**kwargs)
+        found = kopf.login_with_service_account(**kwargs) or kopf.login_with_kubeconfig(**kwargs)
+        return session_for(found, cut) if found else None
 
     for kind in OWN_KINDS:
         kopf.on.event(kind.group, kind.version, kind.plural, registry=handlers, id=kind.plural)(
