@@ -5,13 +5,16 @@ that hit training; those that hit the start or the proof lose none. Identical is
 counts for all strikes it took.
 """
 
+import os
 import random
 import signal
 import statistics
 import time
 from collections import Counter
 from collections.abc import Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field
+from itertools import repeat
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +22,7 @@ from bench.resume.cases import CASES, order
 from bench.resume.gang import Gang, Note, Result, result
 from bench.resume.watch.sitecustomize import BEGUN, CAPTURED
 
-STRIKES_PER_RUN = 6
+STRIKES_PER_RUN = 12  # at most: most runs have finished by then
 ANYWHERE = 0.25  # share of strikes at any moment of a process's life; the others wait until all ranks train
 TRAINED, LIVED = 2.5, 4.0  # seconds: how late a strike may come after training began, or after the last start
 
@@ -38,6 +41,8 @@ class Strike:
 class Tally:
     """Of all runs together."""
 
+    points: int = 0  # signals to be sent
+    began: float = field(default_factory=time.monotonic)
     runs: list[dict[str, Any]] = field(default_factory=list)
     lost: list[float] = field(default_factory=list)
     lost_to_sigterm: list[float] = field(default_factory=list)
@@ -46,6 +51,11 @@ class Tally:
     back: dict[int, list[float]] = field(default_factory=lambda: {1: [], 2: []})
     signals: Counter[str] = field(default_factory=Counter)
     hit: Counter[str] = field(default_factory=Counter)
+
+    @property
+    def sent(self) -> int:
+        """Signals to runs that have finished."""
+        return sum(self.signals.values())
 
 
 def moment(notes: list[Note], strike: Strike, previous: float) -> tuple[str, float]:
@@ -129,7 +139,8 @@ def note_run(tally: Tally, gang: Gang, strikes: list[Strike], case: str, calm: R
     same = found == calm
     run = {"case": case, "ranks": gang.size, "kills": len(strikes), "identical": same, "starts": gang.starts}
     tally.runs.append(run)
-    print(f"{case}, {gang.size} rank(s): {len(strikes)} strikes, {'identical' if same else 'DIFFERENT'}", flush=True)
+    told = f"{case}, {gang.size} rank(s): {len(strikes)} strikes, {'identical' if same else 'DIFFERENT'}"
+    print(f"{tally.sent}/{tally.points} after {time.monotonic() - tally.began:.0f} s: {told}", flush=True)
     if not same:
         print(f"  uninterrupted {calm}\n  interrupted   {found}\n  in {gang.directory}", flush=True)
 
@@ -137,27 +148,52 @@ def note_run(tally: Tally, gang: Gang, strikes: list[Strike], case: str, calm: R
 PLACES = tuple((case, ranks) for case in CASES for ranks in (1, 2))
 
 
+def undisturbed(case: str, ranks: int, directory: Path) -> Result:
+    """What a run that nobody interrupts ends with."""
+    gang = Gang(order(case, checkpoint={"everySeconds": 1}), ranks, directory)
+    try:
+        gang.finish()
+    finally:
+        gang.close()
+    trained = [note.at for note in gang.notes()]
+    print(f"{case}, {ranks} rank(s), undisturbed: {trained[-1] - trained[0]:.1f} s of training", flush=True)
+    return result(gang)
+
+
 def sweep(points: int, seed: int, root: Path, places: Sequence[tuple[str, int]] = PLACES) -> Tally:
-    """Strike until `points` signals were sent, each case with so many ranks in turn, one run at a time."""
-    tally, calm = Tally(), dict[tuple[str, int], Result]()
-    for case, ranks in places:
-        gang = Gang(order(case, checkpoint={"everySeconds": 1}), ranks, root / f"calm-{case}-{ranks}")
-        try:
-            gang.finish()
-        finally:
-            gang.close()
-        calm[case, ranks] = result(gang)
-        trained = [note.at for note in gang.notes()]
-        print(f"{case}, {ranks} rank(s), undisturbed: {trained[-1] - trained[0]:.1f} s of training", flush=True)
-    number = taken = 0
-    while taken < points:
-        case, ranks = places[number % len(places)]
-        dice = random.Random(f"{seed} {number}")
-        wanted = min(STRIKES_PER_RUN, points - taken)
-        gang, strikes = interrupted(case, ranks, wanted, dice, root / f"run-{number}-{case}-{ranks}")
-        note_run(tally, gang, strikes, case, calm[case, ranks])
-        taken, number = taken + len(strikes), number + 1
+    """Strike until `points` signals were sent, spread evenly over the numbers of ranks and their cases in turn.
+
+    A rank has one thread, so as many runs go on at once as the cores have room for ranks.
+    """
+    tally, sizes = Tally(points=points), sorted({ranks for _, ranks in places})
+    for position, ranks in enumerate(sizes):
+        upto = points * (position + 1) // len(sizes)
+        cases = [case for case, size in places if size == ranks]
+        with ThreadPoolExecutor(max(1, (os.cpu_count() or 1) // ranks)) as pool:
+            _strike(tally, upto, cases, ranks, seed, root, pool)
     return tally
+
+
+def _strike(
+    tally: Tally, upto: int, cases: Sequence[str], ranks: int, seed: int, root: Path, pool: ThreadPoolExecutor
+) -> None:
+    """Until `upto` signals were sent altogether, by runs with so many ranks."""
+    folders = [root / f"calm-{case}-{ranks}" for case in cases]
+    calm = dict(zip(cases, pool.map(undisturbed, cases, repeat(ranks), folders), strict=True))
+    running: dict[Future[tuple[Gang, list[Strike]]], tuple[str, int]] = {}
+    number = 0
+    while True:
+        promised = tally.sent + sum(wanted for _, wanted in running.values())
+        while promised < upto and len(running) < max(1, (os.cpu_count() or 1) // ranks):
+            case, wanted = cases[number % len(cases)], min(STRIKES_PER_RUN, upto - promised)
+            folder, dice = root / f"run-{number}-{case}-{ranks}", random.Random(f"{seed} {ranks} {number}")
+            running[pool.submit(interrupted, case, ranks, wanted, dice, folder)] = case, wanted
+            promised, number = promised + wanted, number + 1
+        if not running:
+            return
+        for ended in wait(running, return_when=FIRST_COMPLETED).done:
+            case, _ = running.pop(ended)
+            note_run(tally, *ended.result(), case, calm[case])
 
 
 def figures(tally: Tally) -> dict[str, Any]:
