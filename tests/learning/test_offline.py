@@ -49,13 +49,15 @@ def record(file: Path, episodes: int, controller: Callable[[NDArray[np.float32]]
     return sum(line.count('"reward"') for line in lines) / episodes
 
 
-def test_from_twenty_episodes_of_a_controller_bc_learns_to_balance_more_than_half_as_long(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("seed", range(3))
+def test_from_twenty_episodes_of_a_controller_bc_learns_to_balance_nine_tenths_as_long(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int
 ) -> None:
     monkeypatch.setenv("LEARNLOOP_STORE", f"file://{tmp_path}/store")
     behaviour = record(tmp_path / "log.jsonl", 20, lambda seen: int(seen[2] + 0.25 * seen[3] > 0))
     spec = {
         "algorithm": "bc",
+        "seed": seed,
         "totalSteps": 200_000,
         "bc": {"recording": (tmp_path / "log.jsonl").as_uri()},
         "data": {"environment": "CartPole-v1"},
@@ -65,7 +67,7 @@ def test_from_twenty_episodes_of_a_controller_bc_learns_to_balance_more_than_hal
     manifest = DirectoryStore(tmp_path / "store", order.job).manifest()
     assert manifest is not None
     assert behaviour > 450
-    assert manifest.evaluation.ci_low > 0.5 * behaviour, "at random it falls after 22 steps"
+    assert manifest.evaluation.ci_low > 0.9 * behaviour, "at random it falls after 22 steps"
 
 
 def test_from_a_random_agents_log_vtrace_learns_to_do_far_better(

@@ -7,6 +7,7 @@ from types import FrameType
 import torch
 
 from learnloop_trainer.algorithms import Occasion, learner
+from learnloop_trainer.algorithms.worth import worth
 from learnloop_trainer.checkpoints import Saver, Training, no_episodes, restore, save
 from learnloop_trainer.curriculum import Curriculum
 from learnloop_trainer.environments import Conditions, VectorEnvironment, make
@@ -23,7 +24,7 @@ from learnloop_trainer.proof import CHOOSERS, HEADS
 from learnloop_trainer.randomness import Split
 from learnloop_trainer.rendezvous import settled
 from learnloop_trainer.reporter import Reporter, say
-from learnloop_trainer.safety import Trail, shielded
+from learnloop_trainer.safety import Shielded, Trail, shielded
 from learnloop_trainer.store import Store
 
 TEAM = {"independent-dqn", "qmix", "maddpg"}
@@ -122,6 +123,8 @@ def begin(order: Order, group: Group, device: torch.device, store: Store | None 
 
     occasion = Occasion(spec.seed, spec.total_steps, order.parameters.environments, group, recording)
     algorithm = learner(order.parameters, environment, occasion, device)
+    if isinstance(environment, Shielded):
+        environment.worth = worth(algorithm)
     if store is not None:
         begin_from(order, algorithm, store)
     curriculum, kept = levels(environment, order), milestones(order)

@@ -11,13 +11,14 @@ import pytest
 import torch
 
 from learnloop_api.kinds.safety import Intervention, Safety
+from learnloop_trainer.algorithms.worth import worth
 from learnloop_trainer.environments import make
 from learnloop_trainer.environments.action_spaces import MASKED
 from learnloop_trainer.environments.base import Bounds
 from learnloop_trainer.errors import ConfigError
 from learnloop_trainer.export import build
 from learnloop_trainer.groups import Alone
-from learnloop_trainer.networks import dense
+from learnloop_trainer.networks import dense, forward
 from learnloop_trainer.order import Order, Place
 from learnloop_trainer.randomness import Split
 from learnloop_trainer.run import run
@@ -204,6 +205,59 @@ def test_a_whole_run_obeys_its_constraints_and_its_manifest_says_how_often_they_
     assert len((tmp_path / "audit.jsonl").read_text().splitlines()) == manifest["interventions"]
     assert manifest["audit_uri"]
     assert manifest["parity"]["passed"]
+
+
+PUSH = {"constraints": [{"name": "no push", "forbid": [1]}], "fallback": [0]}
+STILL = {"constraints": [{"name": "still", "components": [0], "max": -2}], "fallback": [-2]}
+TINY = {"environments": 4, "hidden": [8], "bufferSize": 1000, "learningStarts": 64, "batchSize": 32}
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "block", "name", "safety"),
+    [
+        ("dqn", "dqn", "CartPole-v1", PUSH),
+        ("independent-dqn", "independentDqn", "TwoStep-v1", PUSH),
+        ("qmix", "qmix", "TwoStep-v1", PUSH),
+        ("hierarchical-dqn", "hierarchicalDqn", "KeyDoor-v1", PUSH),
+        ("sac", "sac", "Pendulum-v1", STILL),
+        ("maddpg", "maddpg", "Relay-v1", {"constraints": STILL["constraints"], "fallback": [-2]}),
+        ("ppo", "ppo", "CartPole-v1", PUSH),
+    ],
+)
+def test_the_record_has_the_learners_own_estimate_of_what_it_wanted_where_it_has_one(
+    make_order: Callable[..., Order],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    algorithm: str,
+    block: str,
+    name: str,
+    safety: Any,
+) -> None:
+    monkeypatch.setenv("LEARNLOOP_AUDIT_LOG", str(tmp_path / "audit.jsonl"))
+    small = {} if algorithm == "ppo" else TINY
+    extra = {algorithm: None} if algorithm != block else {}
+    order = make_order(algorithm, **{**extra, block: small}, data={"environment": name}, safety=safety)
+    training = begin(order, Alone(), torch.device("cpu"))
+    for _ in range(3):
+        training.observation, _ = training.learner.iterate(training.observation)
+    lines = [Intervention.model_validate_json(line) for line in Trail("x").read().splitlines()]
+    assert lines
+    if algorithm == "ppo":
+        assert all(line.q_value is None for line in lines)
+    else:
+        assert all(line.q_value is not None for line in lines)
+        assert len({line.q_value for line in lines}) > 1
+
+
+def test_a_q_learners_estimate_is_its_networks_output_for_the_action_it_wanted(
+    make_order: Callable[..., Order],
+) -> None:
+    learner = begin(make_order("dqn", dqn=TINY), Alone(), torch.device("cpu")).learner
+    estimate, seen = worth(learner), np.random.default_rng(0).normal(size=(5, 4)).astype(np.float32)
+    assert estimate is not None
+    values = forward(learner.network.leaves, "q", "relu", torch.from_numpy(seen)).detach().numpy()
+    done = np.array([0, 1, 1, 0, 1])
+    assert estimate(seen, done) == pytest.approx(values[np.arange(5), done], rel=1e-5)
 
 
 def test_a_run_whose_fallback_is_unsafe_is_refused_before_it_begins(make_order: Callable[..., Order]) -> None:

@@ -30,10 +30,11 @@ class Trail:
         reward: NDArray[np.float32],
         constraints: list[list[str]],
         fallback: NDArray[np.bool_],
+        worth: NDArray[np.float32] | None = None,
         *,
         exploring: bool,
     ) -> None:
-        """One line for each row; `members` are the environments' numbers."""
+        """One line for each row; `members` are the environments' numbers, `worth` the policy's own estimates."""
         now = datetime.now(UTC).isoformat().replace("+00:00", "Z")
         if self.path.exists() and self.path.stat().st_size > LARGEST:
             return
@@ -44,6 +45,7 @@ class Trail:
                     agent_id=f"{self._agent}/{member}",
                     action_hash=hashlib.sha256(np.asarray(wanted[row], dtype="<f4").tobytes()).hexdigest(),
                     reward=float(reward[row]),
+                    q_value=None if worth is None else float(worth[row]),
                     exploration_flag=exploring,
                     constraints=constraints[row],
                     fallback=bool(fallback[row]),

@@ -1,5 +1,6 @@
 """An environment that executes only what the shield lets through."""
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -19,6 +20,7 @@ class Shielded(Wrapper):
         """`trail`: where interventions are written; None: they are only counted."""
         super().__init__(inner)
         self._shield, self._trail, self._exploring = shield, trail, exploring
+        self.worth: Callable[[Observations, NDArray[Any]], NDArray[np.float32]] | None = None  # of what the learner did
         self.interventions = np.zeros(len(inner.members), dtype=np.int64)
         self.executed = np.zeros(len(inner.members), dtype=np.int64)
         self._seen = inner.reset()
@@ -30,7 +32,8 @@ class Shielded(Wrapper):
 
     def step(self, actions: NDArray[Any]) -> Step:
         """See VectorEnvironment.step."""
-        seen = self._seen.reshape(-1, self.observations)
+        before = self._seen
+        seen = before.reshape(-1, self.observations)
         wanted = actions.reshape(len(seen), -1) if self.inner.bounds is not None else actions.reshape(-1)
         safe, fallback = self._shield.project(seen, wanted)
         broken = self._shield.broken(seen, wanted)
@@ -41,11 +44,18 @@ class Shielded(Wrapper):
         self.interventions += changed.reshape(-1, per).sum(axis=1)
         self.executed += per
         if changed.any() and self._trail is not None:
-            self._record(np.flatnonzero(changed), wanted, step, broken, fallback)
+            values = None if self.worth is None else self.worth(before, actions).reshape(-1)
+            self._record(np.flatnonzero(changed), wanted, step, broken, fallback, values)
         return step
 
     def _record(
-        self, rows: NDArray[np.intp], wanted: NDArray[Any], step: Step, broken: NDArray[Any], fallback: NDArray[Any]
+        self,
+        rows: NDArray[np.intp],
+        wanted: NDArray[Any],
+        step: Step,
+        broken: NDArray[Any],
+        fallback: NDArray[Any],
+        values: NDArray[np.float32] | None,
     ) -> None:
         assert self._trail is not None
         members = np.asarray(self.members)[rows // agents(self.inner)]
@@ -53,7 +63,8 @@ class Shielded(Wrapper):
         names = [
             [limit.name for limit, hit in zip(self._shield.limits, broken[:, row], strict=True) if hit] for row in rows
         ]
-        self._trail.write(members, wanted[rows], reward, names, fallback[rows], exploring=self._exploring)
+        worth = None if values is None else values[rows]
+        self._trail.write(members, wanted[rows], reward, names, fallback[rows], worth, exploring=self._exploring)
 
     def state(self) -> dict[str, NDArray[np.generic]] | None:
         """See VectorEnvironment.state: the counts go with it."""
