@@ -1,10 +1,17 @@
-"""`python -m bench.pipeline.overhead`: what recording costs an agent at each step.
+"""`python -m bench.pipeline.overhead [ROUNDS]`: what recording costs an agent at each step.
 
 Three agents play CartPole-v1 against the same policy server, turn by turn: `bare` speaks the server's protocol over one
 keep-alive connection of the standard library; `acting` uses the SDK and records nothing; `learning` uses the SDK and
-records every episode, redacted, to NATS. The step is observation, request, answer, environment. The last line is one
-JSON object; the overhead is the ratio of step times, formed round by round: wall, and (`cpu`) processor time of the
-agent's own process. The platform that stores and rewards what the agent learns from has the same cores here.
+records every episode, redacted, to NATS. The step is observation, request, answer, environment. Overheads are ratios of
+step times, formed round by round: wall, and (`cpu`) processor time of the agent's own process.
+
+All of it is measured twice. `elsewhere`: agent and policy server on one core, the platform that stores and rewards what
+is learned from (data plane, PostgreSQL, NATS) on the other ones, as in a cluster, where it is on other machines: what
+learning costs the agent. `same_cores`: everybody on all cores, so the platform's work counts as the agent's. The target
+is for `elsewhere`, wall, against both other agents: `acting` is the faster one, as the SDK's client is leaner than the
+standard library's. CartPole's step is about the shortest there is, a request and 20 µs of environment:
+`recording_us_per_step` is the cost in absolute terms (processor time, its share of the episode's end included), and
+`within_target_from_us_per_step` the step length from which it is at most 5 %. The last line is one JSON object.
 """
 
 import asyncio
@@ -87,7 +94,7 @@ def bare(port: int, world: Any, episodes: int) -> Clock:
 
 
 async def with_sdk(loop: Learnloop, world: Any, episodes: int) -> Clock:
-    """Seconds a step takes, what goes on in the background included."""
+    """Seconds a step takes, what goes on in the background included: nothing is left to be delivered at the end."""
     steps, started = 0, clock()
     for seed in range(episodes):
         observation, _ = world.reset(seed=seed)
@@ -98,6 +105,7 @@ async def with_sdk(loop: Learnloop, world: Any, episodes: int) -> Clock:
                 observation, reward, terminated, truncated, _ = world.step(int(action))
                 over, steps = terminated or truncated, steps + 1
                 episode.record(action, float(reward), terminated=terminated, truncated=truncated)
+    await loop.flush(30)
     return per_step(started, steps)
 
 
@@ -109,15 +117,20 @@ async def measure(port: int, nats_url: str, rounds: int, episodes: int) -> dict[
     async with Learnloop("cart", url) as acting, Learnloop("cart", url, nats_url=nats_url) as learning:
         for number in range(-1, rounds):  # the first one warms up
             taken = {
-                "bare": await asyncio.to_thread(bare, port, world, episodes),
+                "bare": bare(port, world, episodes),
                 "acting": await with_sdk(acting, world, episodes),
                 "learning": await with_sdk(learning, world, episodes),
             }
             if number >= 0:
                 for name, value in taken.items():
                     times[name].append(value)
-        delivered = learning.counters
-        left = await learning.flush(30)
+        counters = learning.counters
+    left = counters.trajectories_recorded - counters.trajectories_delivered
+    return summed(times) | {"episodes_delivered": counters.trajectories_delivered, "episodes_left": left}
+
+
+def summed(times: dict[str, list[Clock]]) -> dict[str, Any]:
+    """Medians and quartiles."""
     figures: dict[str, Any] = {}
     for place, kind in enumerate(("", "_cpu")):
         for name, taken in times.items():
@@ -127,26 +140,46 @@ async def measure(port: int, nats_url: str, rounds: int, episodes: int) -> dict[
             low, middle, high = statistics.quantiles([one[place] / other[place] - 1 for one, other in pairs], n=4)
             figures[f"overhead{kind}_over_{base}"] = round(middle, 4)
             figures[f"overhead{kind}_over_{base}_quartiles"] = [round(low, 4), round(high, 4)]
-    figures |= {"episodes_delivered": delivered.trajectories_delivered, "episodes_left": left}
+    pairs = zip(times["learning"], times["acting"], strict=True)
+    cost = statistics.median(one[1] - other[1] for one, other in pairs) * 1e6
+    figures["recording_us_per_step"] = round(cost, 1)
+    figures["within_target_from_us_per_step"] = round(cost / TARGET)
     return figures
 
 
+def placed(rounds: int, agents_cores: set[int], platforms_cores: set[int]) -> dict[str, Any]:
+    """The figures with agent and policy server on those cores, and the platform on these."""
+    everywhere = os.sched_getaffinity(0)
+    try:
+        os.sched_setaffinity(0, platforms_cores)  # children inherit it
+        with pipeline() as (product, broker, _), tempfile.TemporaryDirectory(prefix="learnloop-overhead-") as name:
+            register(product)
+            os.sched_setaffinity(0, agents_cores)
+            port = product.port + 1 if product.port < 65535 else product.port - 1
+            server = served(Path(name), port)
+            try:
+                wait_for_port(port)
+                return asyncio.run(measure(port, broker.url, rounds, EPISODES))
+            finally:
+                server.terminate()
+                server.wait(20)
+    finally:
+        os.sched_setaffinity(0, everywhere)
+
+
 def main(arguments: list[str]) -> int:
-    """Prints the figures; 1 when learning costs more than 5 % of a bare agent's step."""
+    """Prints the figures; 1 when learning costs more than 5 % of a step, the platform being elsewhere."""
     rounds = int(arguments[0]) if arguments else ROUNDS
-    with pipeline() as (product, broker, _), tempfile.TemporaryDirectory(prefix="learnloop-overhead-") as name:
-        register(product)
-        port = product.port + 1 if product.port < 65535 else product.port - 1
-        server = served(Path(name), port)
-        try:
-            wait_for_port(port)
-            figures = asyncio.run(measure(port, broker.url, rounds, EPISODES))
-        finally:
-            server.terminate()
-            server.wait(20)
-    met = figures["overhead_over_bare"] <= TARGET
-    print(json.dumps({"bench": "overhead", "rounds": rounds, **figures, "target": TARGET, "met": met}))
-    return 0 if met else 1
+    first, *others = sorted(os.sched_getaffinity(0))
+    found: dict[str, Any] = {"bench": "overhead", "rounds": rounds, "cores": 1 + len(others), "target": TARGET}
+    if others:
+        found["elsewhere"] = placed(rounds, {first}, set(others))
+        print(f"[overhead] elsewhere: {json.dumps(found['elsewhere'])}", file=sys.stderr, flush=True)
+    found["same_cores"] = placed(rounds, {first, *others}, {first, *others})
+    judged = found.get("elsewhere", found["same_cores"])
+    found["met"] = max(judged["overhead_over_bare"], judged["overhead_over_acting"]) <= TARGET
+    print(json.dumps(found))
+    return 0 if found["met"] else 1
 
 
 if __name__ == "__main__":

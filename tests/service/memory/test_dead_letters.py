@@ -12,6 +12,7 @@ from typing import Any
 
 import nats as nats_client
 import pytest
+from fuzzed_events import fuzzed
 from nats.js.api import AckPolicy, ConsumerConfig, DeliverPolicy
 
 from learnloop_memory.experience.bus import Bus
@@ -56,38 +57,13 @@ async def _stored(dsn: str, namespace: str) -> Counter[str]:
     return Counter(row["trajectory_id"] for row in rows)
 
 
-def _fuzzed(rng: random.Random, number: int) -> bytes:
-    """A trajectory with one thing wrong, or no trajectory at all; never a valid one."""
-    body = trajectory(f"bad{number}", "fuzzed")
-    kind = rng.randrange(8)
-    if kind == 0:
-        return rng.randbytes(rng.randrange(1, 200)) + b"\x00"
-    if kind == 1:
-        return json.dumps(body).encode()[: rng.randrange(1, 200)]
-    if kind == 2:
-        return json.dumps(rng.choice([None, [], 7, "text", {}, [body]])).encode()
-    if kind == 3:
-        del body[rng.choice(["trajectory_id", "agent", "episode_id", "steps", "outcome", "started_at"])]
-    elif kind == 4:
-        body[rng.choice(["steps", "outcome", "metadata", "retrieval_ids", "started_at"])] = rng.choice(
-            [[None], "x", None]
-        )
-    elif kind == 5:
-        body["steps"][rng.randrange(3)]["observation"] = rng.choice([[], [None], None, 3, ["x"]])
-    elif kind == 6:
-        body["agent"] = rng.choice(["somebody-else", "UPPER", "", "a" * 300, 12])
-    else:
-        body[f"field{rng.randrange(9)}"] = "[" * rng.randrange(1, 500)
-    return json.dumps(body).encode()
-
-
 async def test_two_thousand_fuzzed_events_are_explained_and_the_good_ones_between_arrive_once(
     api: Api, nats: Nats, dsn: str
 ) -> None:
     rng = random.Random(7)
     messages = []
     for number in range(FUZZED):
-        messages.append((f"{SUBJECT}.team-f.fuzzed", _fuzzed(rng, number)))
+        messages.append((f"{SUBJECT}.team-f.fuzzed", fuzzed(rng, number)))
         if number % 20 == 0:
             good = json.dumps(trajectory(f"good{number}", "fuzzed")).encode()
             messages += [(f"{SUBJECT}.team-f.fuzzed", good)] * 2

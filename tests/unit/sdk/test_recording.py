@@ -1,3 +1,4 @@
+import asyncio
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -5,7 +6,7 @@ from typing import Any
 import pytest
 
 from learnloop_api.wire.trajectory import Trajectory
-from learnloop_sdk import Learnloop
+from learnloop_sdk import Learnloop, recorder
 from learnloop_sdk.spool import DiskSpool, MemorySpool, Parcel
 
 Make = Callable[..., Learnloop]
@@ -34,6 +35,21 @@ async def test_a_busy_data_plane_is_asked_again(learn: Make, data_plane: Any) ->
     data_plane.answers.clear()
     assert await loop.flush(60) == 0
     assert loop.counters.trajectories_delivered == 1
+
+
+async def test_nobody_waits_for_the_next_batch_who_flushes_or_has_a_batch_full(
+    learn: Make, data_plane: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(recorder, "LINGER_SECONDS", 3600.0)
+    loop = learn(data_url=data_plane.url)
+    await play(loop)
+    assert await loop.flush(60) == 0
+    await play(loop, recorder.BATCH)
+    for _ in range(6000):
+        if len(data_plane.bodies()) == 1 + recorder.BATCH:
+            return
+        await asyncio.sleep(0.01)
+    pytest.fail(f"{len(data_plane.bodies())} delivered after a minute")
 
 
 async def test_a_refused_trajectory_is_counted_and_not_sent_again(learn: Make, data_plane: Any) -> None:

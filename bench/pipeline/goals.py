@@ -1,0 +1,60 @@
+"""The figures that `make bench-pipeline` is judged by, and where each is found in what its parts print."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+
+@dataclass(frozen=True)
+class Goal:
+    """One figure and its bar.
+
+    Args:
+        name: of the figure in the summary.
+        part: whose output has it.
+        path: the keys that lead to it there.
+        bar: "most", "least": a number that must not be passed or missed; "is": what it must be.
+    """
+
+    name: str
+    part: str
+    path: tuple[str, ...]
+    kind: Literal["most", "least", "is"]
+    bar: float
+
+    def of(self, parts: Mapping[str, Any]) -> Any:
+        """The figure, None where its part was not run or did not come to its end."""
+        found: Any = parts.get(self.part)
+        for key in self.path:
+            found = found.get(key) if isinstance(found, Mapping) else None
+        return found
+
+    def met(self, figure: Any) -> bool:
+        """A figure that is missing meets nothing."""
+        if figure is None:
+            return False
+        return bool({"most": figure <= self.bar, "least": figure >= self.bar, "is": figure == self.bar}[self.kind])
+
+
+GOALS = (
+    Goal("accepted_http_p99_ms", "latency", ("accepted_http", "p99_ms"), "most", 10.0),
+    Goal("accepted_nats_p99_ms", "latency", ("accepted_nats", "p99_ms"), "most", 10.0),
+    Goal("reward_p99_ms", "latency", ("reward_worker", "p99_ms"), "most", 5.0),
+    Goal("dry_run_per_minute_and_core", "dry_run", ("summary_per_minute_and_core",), "least", 50_000),
+    Goal("dry_run_stepwise_per_minute_and_core", "dry_run", ("stepwise_per_minute_and_core",), "least", 50_000),
+    Goal("secrets_planted", "redaction", ("planted",), "least", 100_000),
+    Goal("secrets_leaked", "redaction", ("leaked_together",), "is", 0),
+    Goal("trajectories_under_kills", "chaos", ("trajectories",), "least", 100_000),
+    Goal("processes_killed", "chaos", ("processes_killed",), "least", 5),
+    Goal("lost", "chaos", ("lost",), "is", 0),
+    Goal("counted_twice", "chaos", ("counted_twice",), "is", 0),
+    Goal("adversarial_statements", "tenancy", ("statements",), "least", 1_000_000),
+    Goal("rows_of_another_tenant", "tenancy", ("leaked",), "is", 0),
+    Goal("victims_rows_lost", "tenancy", ("victims_rows_lost",), "is", 0),
+    Goal("openapi_findings", "conformance", ("returncode",), "is", 0),
+    Goal("fuzzed_events", "fuzzed", ("events",), "least", 2000),
+    Goal("fuzzed_without_a_reason", "fuzzed", ("without_a_letter_or_reason",), "is", 0),
+    Goal("consumer_alive", "fuzzed", ("consumer_alive",), "is", True),
+    Goal("step_overhead_over_bare", "overhead", ("elsewhere", "overhead_over_bare"), "most", 0.05),
+    Goal("step_overhead_over_acting", "overhead", ("elsewhere", "overhead_over_acting"), "most", 0.05),
+)
