@@ -2,7 +2,7 @@
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -17,6 +17,10 @@ Manifest = Mapping[str, Any]
 MERGE = "application/merge-patch+json"
 PARALLEL = 16
 TRIES = 10
+
+
+class Expired(Exception):
+    """The resourceVersion that a watch was to begin at is too old."""
 
 
 class Api:
@@ -79,11 +83,18 @@ class Api:
         return answer["items"], answer["metadata"]["resourceVersion"]
 
     async def watch(self, kind: ResourceKind, version: str) -> AsyncIterator[tuple[str, dict[str, Any]]]:
-        """Events after `version`, until cancelled."""
+        """Events after `version`, until the API server ends the watch.
+
+        Raises:
+            Expired: `version` is too old.
+        """
         assert self._session is not None
         query = {"watch": "true", "resourceVersion": version, "timeoutSeconds": "3600"}
         timeout = aiohttp.ClientTimeout(total=None)
         async with self._session.get(self._server + kind.path(None), params=query, timeout=timeout) as response:
+            if response.status == 410:
+                raise Expired(await response.text())
+            response.raise_for_status()
             # Lines by hand: aiohttp's own readline has a limit on their length.
             rest = b""
             async for part in response.content.iter_any():
@@ -91,7 +102,7 @@ class Api:
                 for line in lines:
                     event = orjson.loads(line)
                     if event["type"] == "ERROR":
-                        return  # too old a resourceVersion, most likely
+                        raise Expired(str(event["object"].get("message")))
                     yield event["type"], event["object"]
 
     async def writes(self) -> int:
@@ -104,12 +115,15 @@ class Api:
         return int(total)
 
 
-async def many(work: Callable[[T], Awaitable[Any]], items: Iterable[T], parallel: int = PARALLEL) -> float:
-    """`work` on every item, `parallel` at a time; seconds it took."""
-    started, rest = time.monotonic(), iter(items)
+async def many(
+    work: Callable[[T], Awaitable[Any]], items: Sequence[T], parallel: int = PARALLEL, over: float = 0.0
+) -> float:
+    """`work` on every item, at most `parallel` at a time, and evenly over `over` seconds; seconds it took."""
+    started, rest = time.monotonic(), enumerate(items)
 
     async def worker() -> None:
-        for item in rest:
+        for number, item in rest:
+            await asyncio.sleep(max(0.0, started + over * number / len(items) - time.monotonic()))
             await work(item)
 
     async with asyncio.TaskGroup() as group:

@@ -2,12 +2,12 @@
 
 import asyncio
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from typing import Any
 
 import aiohttp
-from bench.operator.api import Api
+from bench.operator.api import Api, Expired
 
 from learnloop_operator.adapters.kinds import ResourceKind
 
@@ -24,11 +24,15 @@ class Observer:
     def __init__(self, api: Api, kinds: Iterable[ResourceKind]) -> None:
         self._api, self._kinds = api, tuple(kinds)
         self._tasks: list[asyncio.Task[None]] = []
+        self.relists = 0
+        """How often the API server gave up on one of our watches, because this process was too slow to read it."""
         self.generations: dict[Name, int] = {}
         self.phases: dict[Name, str] = {}
         self.behind: dict[Name, float] = {}
         self.waits: dict[Name, float] = {}
         """Longest time behind, by object, in seconds."""
+        self.spans: dict[Name, tuple[float, float]] = {}
+        """Its beginning and end (time.monotonic)."""
         self.caught_up: dict[Name, float] = {}
         """When the object was last seen to be current (time.monotonic)."""
 
@@ -44,14 +48,19 @@ class Observer:
             with suppress(asyncio.CancelledError):
                 await task
 
-    async def all_current(self, objects: int, seconds: float = 1800.0) -> float:
+    async def all_current(
+        self, objects: int, alive: Callable[[], None] = lambda: None, seconds: float = 1200.0
+    ) -> float:
         """Wait until `objects` are known and none is behind; the moment the last one caught up.
+
+        `alive` is called all the while and raises when nobody is left to wait for.
 
         Raises:
             TimeoutError: says how many are behind.
         """
         deadline = time.monotonic() + seconds
         while self.behind or len(self.generations) < objects:
+            alive()
             if time.monotonic() > deadline:
                 some = list(self.behind)[:3]
                 known = len(self.generations)
@@ -61,7 +70,7 @@ class Observer:
 
     def forget_waits(self) -> None:
         """Begin a new measurement."""
-        self.waits.clear()
+        self.waits, self.spans = {}, {}
         self.caught_up.clear()
 
     async def _list(self, kind: ResourceKind) -> str:
@@ -75,11 +84,15 @@ class Observer:
 
     async def _follow(self, kind: ResourceKind, version: str) -> None:
         while True:
-            with suppress(aiohttp.ClientError, TimeoutError):
+            try:
                 async for type_, item in self._api.watch(kind, version):
                     self._saw(kind, type_, item)
-            # The API server gives up on a watcher that is slow to read, as on a busy machine: begin again.
-            version = await self._list(kind)
+                    version = item["metadata"]["resourceVersion"]
+            except (aiohttp.ClientError, TimeoutError):
+                await asyncio.sleep(0.1)
+            except Expired:
+                self.relists += 1
+                version = await self._list(kind)
 
     def _saw(self, kind: ResourceKind, type_: str, item: Mapping[str, Any]) -> None:
         metadata, status, now = item["metadata"], item.get("status") or {}, time.monotonic()
@@ -92,7 +105,9 @@ class Observer:
         if (status.get("observedGeneration") or 0) < generation:
             self.behind.setdefault(name, now)
         elif name in self.behind:
-            self.waits[name] = max(self.waits.get(name, 0.0), now - self.behind.pop(name))
+            since = self.behind.pop(name)
+            if now - since > self.waits.get(name, 0.0):
+                self.waits[name], self.spans[name] = now - since, (since, now)
             self.caught_up[name] = now
 
     def _forget(self, name: Name) -> None:

@@ -15,7 +15,12 @@ from pathlib import Path
 import aiohttp
 
 TICKS = os.sysconf("SC_CLK_TCK")
-MODULES = {"ours": "learnloop_operator", "peer": "bench.operator.plain_kopf"}
+MODULES = {
+    "ours": "learnloop_operator",
+    "traced": "bench.operator.traced",
+    "peer": "bench.operator.plain_kopf",
+    "peer_of_all_kinds": "bench.operator.plain_kopf_all",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +37,16 @@ class Running:
         async with aiohttp.ClientSession() as session, session.get(f"http://127.0.0.1:{self.port}/metrics") as answer:
             lines = (await answer.text()).splitlines()
         return sum(float(line.rsplit(" ", 1)[1]) for line in lines if re.match(pattern, line))
+
+    def alive(self) -> None:
+        """Does nothing.
+
+        Raises:
+            RuntimeError: the process has ended; carries the end of its log.
+        """
+        if self.process.poll() is not None:
+            end = self.log.read_text(errors="replace")[-2000:]
+            raise RuntimeError(f"the operator ended by itself with {self.process.returncode}: {end}")
 
     def cpu_seconds(self) -> float:
         """User and system time so far."""
@@ -57,7 +72,7 @@ def cpu_seconds(pid: int) -> float:
 
 @contextmanager
 def running(side: str, kubeconfig: Path, data_url: str, extra: Mapping[str, str] | None = None) -> Iterator[Running]:
-    """`side` (ours or peer) over the whole cluster; stopped with SIGTERM.
+    """`side`, a key of MODULES, over the whole cluster; stopped with SIGTERM.
 
     Raises:
         RuntimeError: it ended by itself; carries the end of its log.
@@ -73,9 +88,9 @@ def running(side: str, kubeconfig: Path, data_url: str, extra: Mapping[str, str]
     with log.open("ab") as file:
         process = subprocess.Popen([sys.executable, "-m", MODULES[side]], env=environment, stderr=file, stdout=file)
     try:
-        yield Running(process, log, started, port)
-        if process.poll() is not None:
-            raise RuntimeError(f"{side} ended with {process.returncode}: {log.read_text()[-2000:]}")
+        operator = Running(process, log, started, port)
+        yield operator
+        operator.alive()
     finally:
         process.send_signal(signal.SIGTERM)
         try:

@@ -15,14 +15,35 @@ EACH_SIDE = {
     "rss_mib",
     "floor_edits_s",
 }
-BURST = {"burst_100_s", "burst_100_longest_wait_s", "burst_100_neighbour_longest_wait_s", "burst_100_floor_s"}
+ROUND = {"s", "longest_wait_s", "neighbour_longest_wait_s"}
+SHARES = {f"{wait}_{share}_s" for wait in ("longest_wait", "neighbour_longest_wait") for share in ("queue", "write")}
+BURST = {f"burst_150_{pace}{name}" for pace in ("", "paced_") for name in ROUND | SHARES} | {"burst_150_least_wait_s"}
+PEER_BURST = {f"peer_burst_150_{pace}{name}" for pace in ("", "paced_") for name in ROUND}
 
 
 def test_the_benchmark_prints_every_figure_of_both_sides_and_an_idle_operator_writes_nothing() -> None:
-    command = [sys.executable, "-m", "bench.operator", "--quick", "--only", "ours", "--only", "peer", "--only", "burst"]
+    parts = [word for part in ("ours", "peer", "burst", "peer_burst") for word in ("--only", part)]
+    command = [sys.executable, "-m", "bench.operator", "--quick", "--burst", "150", *parts]
     done = subprocess.run(command, cwd=REPOSITORY, capture_output=True, text=True, timeout=290)
     assert done.returncode == 0, done.stderr
     figures = json.loads(done.stdout.splitlines()[-1])
-    wanted = EACH_SIDE | {f"peer_{name}" for name in EACH_SIDE} | BURST | {"kubernetes", "kopf", "objects"}
+    wanted = (
+        EACH_SIDE
+        | {f"peer_{name}" for name in EACH_SIDE}
+        | BURST
+        | PEER_BURST
+        | {"kubernetes", "kopf", "objects", "goals_missed"}
+    )
     assert wanted <= figures.keys(), sorted(wanted - figures.keys())
     assert figures["idle_writes_per_minute"] == 0
+    for title in ("burst_150_longest_wait", "burst_150_paced_neighbour_longest_wait"):
+        shares = [figures[f"{title}_{share}_s"] for share in ("told_late", "queue", "pass", "write", "seen_late")]
+        assert abs(sum(shares) - figures[f"{title}_s"]) < 0.01, "the shares add up to the wait"
+
+
+def test_a_burst_of_no_size_is_refused_with_the_sizes_there_are() -> None:
+    for wrong in ("0", "-5", "ten", "19", "1e4"):
+        command = [sys.executable, "-m", "bench.operator", "--only", "burst", f"--burst={wrong}"]
+        done = subprocess.run(command, cwd=REPOSITORY, capture_output=True, text=True, timeout=120)
+        assert done.returncode == 2
+        assert f"'{wrong}' is no whole number from 20 to 50000" in done.stderr

@@ -38,6 +38,8 @@ class Claims:
         self._holders: dict[str, Holder] = {}
         self._tried: dict[str, float] = {}
         self._turns: dict[str, asyncio.Lock] = {}
+        self._refused: set[str] = set()
+        """Namespaces in which a pass was refused since they were last said to be gained."""
 
     async def hold(self, namespace: str) -> None:
         """Return when the namespace is ours, taking it where it is free.
@@ -50,6 +52,7 @@ class Claims:
             if not holder.held and self._age(namespace) > CHECK_SECONDS:
                 await self._try(namespace, holder)
         if not holder.held:
+            self._refused.add(namespace)
             raise ClaimedElsewhere(f"namespace {namespace} belongs to {holder.holder or 'nobody we could read'}")
 
     async def run(self, known: Callable[[], Collection[str]], gained: Callable[[str], None]) -> None:
@@ -67,6 +70,7 @@ class Claims:
             holder = self._holders.pop(namespace)
             self._tried.pop(namespace, None)
             self._turns.pop(namespace, None)
+            self._refused.discard(namespace)
             if holder.held:
                 try:
                     await self._kube.delete(LEASE.ref(namespace, NAME))
@@ -97,12 +101,12 @@ class Claims:
 
     async def _look_after(self, namespace: str, gained: Callable[[str], None]) -> None:
         holder = self._holder(namespace)
-        if holder.held and self._age(namespace) < RENEW_SECONDS:
-            return
-        had = holder.held
-        async with self._turns.setdefault(namespace, asyncio.Lock()):
-            await self._try(namespace, holder)
-        if holder.held and not had:
+        if not holder.held or self._age(namespace) >= RENEW_SECONDS:
+            async with self._turns.setdefault(namespace, asyncio.Lock()):
+                await self._try(namespace, holder)
+        # Whoever took it, we or a later pass: what was refused before is owed a pass.
+        if holder.held and namespace in self._refused:
+            self._refused.discard(namespace)
             gained(namespace)
 
     async def _try(self, namespace: str, holder: Holder) -> None:

@@ -8,7 +8,8 @@ back as an event of that kind through Kopf.
 import asyncio
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from typing import Any
 
 from learnloop_operator.adapters.kinds import LEASE
 from learnloop_operator.adapters.kube import KubeClient
@@ -68,13 +69,16 @@ class Echo:
         return None
 
 
-async def watch_lease(kube: KubeClient, namespace: str, name: str, echo: Echo) -> None:
-    """Report each change of the Lease to `echo`, for ever."""
+async def watch_lease(
+    kube: KubeClient, namespace: str, name: str, echo: Echo, noticed: Callable[[Mapping[str, Any]], None]
+) -> None:
+    """Report each change of the Lease to `echo`, and the Lease itself to `noticed`, for ever."""
     while True:
         try:
-            async for type_, _ in kube.watch(LEASE, namespace, fields=f"metadata.name={name}", seconds=120):
+            async for type_, lease in kube.watch(LEASE, namespace, fields=f"metadata.name={name}", seconds=120):
                 if type_ in ("ADDED", "MODIFIED"):
                     echo.lease_seen()
+                    noticed(lease)
         except KubeError as error:
             log.warning("lease watch: %s", error)
         await asyncio.sleep(1.0)

@@ -9,7 +9,8 @@ import asyncio
 import logging
 import time
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from contextlib import suppress
 from datetime import UTC, datetime
 from typing import Any
 
@@ -19,10 +20,11 @@ from learnloop_operator.adapters.kube_errors import Conflict, KubeError, NotLead
 
 log = logging.getLogger(__name__)
 
-LEASE_SECONDS = 14.0
-FENCE_SECONDS = 10.0
+LEASE_SECONDS = 13.0
+FENCE_SECONDS = 9.5
 """We stop writing this long after the last proven renewal: well before anyone else may take over."""
-RENEW_SECONDS = 5.0
+RENEW_SECONDS = 4.0
+"""Between two renewals, and how long one may take: a single one without an answer leaves time for another."""
 RETRY_SECONDS = 2.0
 
 
@@ -79,6 +81,19 @@ class Holder:
         self._held_until = started + self._fence_seconds if won else float("-inf")
         return won
 
+    def saw(self, lease: Mapping[str, Any]) -> tuple[str, float]:
+        """Its holder ("" for nobody) and how long that is to be respected without a renewal.
+
+        By a watch as well as by our own reads: the holder's silence then begins with its last renewal, and not with our
+        next look at it. An event that comes late can only make us wait longer.
+        """
+        spec = lease.get("spec") or {}
+        seen = (str(spec.get("holderIdentity") or ""), str(spec.get("renewTime")))
+        if seen != self._seen:
+            self._seen, self._seen_at = seen, self._clock()
+        self._seen_duration = float(spec.get("leaseDurationSeconds") or self._lease_seconds)
+        return seen[0], self._seen_duration
+
     async def _take(self, lease: dict[str, Any] | None) -> bool:
         if lease is None:
             manifest = {
@@ -89,16 +104,10 @@ class Holder:
             }
             await self._kube.create(manifest)
             return True
-        spec = lease.get("spec") or {}
-        holder = spec.get("holderIdentity") or ""
-        seen = (holder, str(spec.get("renewTime")))
-        if seen != self._seen:
-            self._seen, self._seen_at = seen, self._clock()
-        duration = float(spec.get("leaseDurationSeconds") or self._lease_seconds)
-        self._seen_duration = duration
+        holder, duration = self.saw(lease)
         if holder not in ("", self.identity) and self._clock() - self._seen_at < duration:
             return False
-        await self._kube.replace({**lease, "spec": self._spec(spec)})
+        await self._kube.replace({**lease, "spec": self._spec(lease.get("spec") or {})})
         return True
 
     def _spec(self, before: dict[str, Any]) -> dict[str, Any]:
@@ -131,6 +140,12 @@ class Leadership(Holder):
         super().__init__(kube, namespace, name, f"{identity}_{uuid.uuid4().hex[:8]}", clock=clock)
         self.acquired = asyncio.Event()
         self.lost = asyncio.Event()
+        self._given_up = asyncio.Event()
+
+    def noticed(self, lease: Mapping[str, Any]) -> None:
+        """A watch delivered the Lease: who waits for it need not find out by its next look that it was given up."""
+        if not self.saw(lease)[0]:
+            self._given_up.set()
 
     def guard(self) -> None:
         """Raise NotLeading unless the Lease is held."""
@@ -141,9 +156,11 @@ class Leadership(Holder):
         """Acquire, then renew for ever; returns (with `lost` set) when the Lease could not be renewed in time."""
         won = False
         while not won:
+            self._given_up.clear()
             won = await self.attempt()
             if not won:
-                await asyncio.sleep(min(RETRY_SECONDS, self._expires_in()))
+                with suppress(TimeoutError):
+                    await asyncio.wait_for(self._given_up.wait(), min(RETRY_SECONDS, self._expires_in()))
         log.info("leading as %s", self.identity)
         self.acquired.set()
         while self.held:

@@ -1,8 +1,9 @@
 """Which objects need a pass: each at most once in the queue, each at most in one pass at a time."""
 
 import asyncio
-from collections import OrderedDict, deque
+from collections import OrderedDict
 from dataclasses import dataclass
+from heapq import heappop, heappush
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -17,59 +18,109 @@ class Key:
         return f"{self.kind} {self.namespace}/{self.name}"
 
 
-Group = tuple[str, str]
-"""Kind and namespace."""
-
 BACKGROUND_SHARE = 8
 """One in so many takes goes to the background while there is news."""
 
 
-class Lane:
-    """Keys in fair order: one kind in one namespace after the other, first come first served within each.
+class Flow:
+    """What waits in one namespace: one kind after the other, first come first served within each."""
 
-    A group that had nothing waiting is served before those that are being worked off, once: then it queues up with
-    them, and keeps its place for one round even when it has nothing more, so that nobody gets ahead by coming back
-    often. This is the order of flow queues in fq_codel (RFC 8290, section 4.2): in a flood, a namespace with a single
-    change waits for the pass that is under way, not for its turn behind all others.
+    def __init__(self) -> None:
+        self._kinds: OrderedDict[str, OrderedDict[Key, None]] = OrderedDict()
+        self.finish = 0
+        """Virtual time at which its last turn ends."""
+        self.in_line = False
+
+    def __bool__(self) -> bool:
+        return bool(self._kinds)
+
+    def add(self, key: Key) -> None:
+        """Last of its kind."""
+        self._kinds.setdefault(key.kind, OrderedDict())[key] = None
+
+    def remove(self, key: Key) -> None:
+        """Not any more."""
+        keys = self._kinds[key.kind]
+        del keys[key]
+        if not keys:
+            del self._kinds[key.kind]
+
+    def pop(self) -> Key:
+        """The first of the kind whose turn it is."""
+        kind, keys = next(iter(self._kinds.items()))
+        key = keys.popitem(last=False)[0]
+        if keys:
+            self._kinds.move_to_end(kind)
+        else:
+            del self._kinds[kind]
+        return key
+
+
+class Lane:
+    """Keys in fair order: one namespace after the other, and in each one kind after the other.
+
+    Start-time fair queueing (Goyal, Vin and Cheng 1996): a turn starts at the virtual time that is now, or where the
+    namespace's last one ended if that is later, and lasts one; the earliest start goes first. So a namespace that asks
+    for less than its share waits for the passes under way and for nobody's backlog, each time and not only the first;
+    and nobody gets ahead by coming back often. The share is of a namespace, not of a kind in it: five kinds in a
+    namespace are no five tenants.
     """
 
     def __init__(self) -> None:
-        self._groups: dict[Group, OrderedDict[Key, None]] = {}
-        self._fresh: deque[Group] = deque()
-        self._turns: deque[Group] = deque()
+        self._flows: dict[str, Flow] = {}
+        self._line: list[tuple[int, bool, int, str]] = []
+        """Heap of start, whether it continues a backlog, order of arrival, namespace."""
+        self._now = 0
+        self._arrivals = 0
         self._size = 0
 
     def __len__(self) -> int:
         return self._size
 
     def add(self, key: Key) -> None:
-        """Last of its group."""
-        name = (key.kind, key.namespace)
-        if name not in self._groups:
-            self._groups[name] = OrderedDict()
-            self._fresh.append(name)
-        self._groups[name][key] = None
+        """Last of its kind in its namespace."""
+        flow = self._flows.setdefault(key.namespace, Flow())
+        flow.add(key)
         self._size += 1
+        if not flow.in_line:
+            self._queue_up(key.namespace, flow, backlog=False)
 
     def remove(self, key: Key) -> None:
-        """Not any more; the group keeps its place."""
-        del self._groups[key.kind, key.namespace][key]
+        """Not any more; the namespace keeps its place."""
+        self._flows[key.namespace].remove(key)
         self._size -= 1
 
     def pop(self) -> Key:
-        """The first of the group whose turn it is.
+        """The first of the namespace whose turn it is.
 
         Raises:
             IndexError: nothing waits.
         """
         while True:
-            name = (self._fresh or self._turns).popleft()
-            group = self._groups[name]
-            if group:
-                self._turns.append(name)
-                self._size -= 1
-                return group.popitem(last=False)[0]
-            del self._groups[name]
+            start, _, _, namespace = heappop(self._line)
+            flow = self._flows[namespace]
+            flow.in_line = False
+            if flow:
+                break
+        key = flow.pop()
+        self._size -= 1
+        self._now, flow.finish = start, start + 1
+        if flow:
+            self._queue_up(namespace, flow, backlog=True)
+        if not self._size:
+            self._forget()
+        return key
+
+    def _queue_up(self, namespace: str, flow: Flow, *, backlog: bool) -> None:
+        self._arrivals += 1
+        heappush(self._line, (max(self._now, flow.finish), backlog, self._arrivals, namespace))
+        flow.in_line = True
+
+    def _forget(self) -> None:
+        # Nobody waits, so nobody is owed anything; nor is a namespace remembered for ever.
+        self._flows.clear()
+        self._line.clear()
+        self._now = 0
 
 
 class DirtyQueue:

@@ -36,6 +36,8 @@ log = logging.getLogger(__name__)
 
 CHECK_SECONDS = 2.0
 DRAIN_SECONDS = 3.0
+EVENTS_SECONDS = 1.0
+"""For the last events: the standby waits for the Lease all the while, and an event is told, never owed."""
 
 
 class Operator:
@@ -96,7 +98,11 @@ class Operator:
             "kopf": self._watch(),
             "lease": self.leadership.run(),
             "lease watch": watch_lease(
-                self.lease_kube, self.settings.system_namespace, self.settings.lease_name, self.echo
+                self.lease_kube,
+                self.settings.system_namespace,
+                self.settings.lease_name,
+                self.echo,
+                self.leadership.noticed,
             ),
             "workers": self.runtime.run(),
             "claims": self._claim(),
@@ -122,7 +128,7 @@ class Operator:
         self.stopping.set()
         tasks["workers"].cancel()
         await asyncio.gather(tasks["workers"], return_exceptions=True)
-        await self.recorder.drain(DRAIN_SECONDS)
+        await self.recorder.drain(EVENTS_SECONDS)
         tasks["lease"].cancel()
         await asyncio.gather(tasks["lease"], return_exceptions=True)
         await self.leadership.release()

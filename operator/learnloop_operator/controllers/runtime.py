@@ -12,7 +12,7 @@ import time
 from collections.abc import Iterable
 from typing import Any, Protocol, TypeVar
 
-from learnloop_operator.adapters.claims import Claims
+from learnloop_operator.adapters.claims import ClaimedElsewhere, Claims
 from learnloop_operator.adapters.data_plane import DataPlane, DataPlaneRefused, DataPlaneUnavailable
 from learnloop_operator.adapters.kinds import ResourceKind
 from learnloop_operator.adapters.kube_errors import InvalidSpec, KubeError, NotLeading
@@ -32,6 +32,7 @@ S = TypeVar("S", bound=Snapshot)
 
 PASS_SECONDS = 60.0
 FIRST_BACKOFF, LAST_BACKOFF = 0.25, 60.0
+LAPSE_SECONDS = 1.0
 GONE_SECONDS = 30.0
 """How long the data plane is told of a deletion before we give up."""
 
@@ -148,8 +149,12 @@ class Runtime:
             async with asyncio.timeout(PASS_SECONDS):
                 result = await self._attempt(key)
             self._failures.pop(key, None)
+        except ClaimedElsewhere:
+            result = "not_leading"  # the claims mark the whole namespace when that has changed
         except NotLeading:
+            # A renewal came late: either the next one is in time, or this process ends.
             result = "not_leading"
+            self.queue.mark_later(key, LAPSE_SECONDS)
         except InvalidSpec as error:
             await self._report(key, error)
         except (KubeError, DataPlaneUnavailable, DataPlaneRefused, TimeoutError) as error:

@@ -77,3 +77,15 @@ async def test_a_namespace_without_objects_is_given_back() -> None:
     await two.first.give_back({"team"})
     assert not two.store.leases
     await two.second.hold("team")
+
+
+async def test_what_was_refused_is_looked_at_again_also_when_a_later_pass_took_the_namespace() -> None:
+    two, gained = Two(), list[str]()
+    await two.first.hold("team")
+    with pytest.raises(ClaimedElsewhere):
+        await two.second.hold("team")
+    two.now += CLAIM_SECONDS + CHECK_SECONDS + 1
+    await two.second.hold("team")
+    await two.second._look_after("team", gained.append)
+    await two.second._look_after("team", gained.append)
+    assert gained == ["team"]

@@ -61,6 +61,41 @@ async def test_in_a_flood_a_namespace_with_one_change_goes_before_all_that_are_b
     assert await queue.take() == quiet
 
 
+async def test_a_namespace_that_asks_for_less_than_its_share_never_waits_for_the_backlog_of_others() -> None:
+    queue, kinds = DirtyQueue(), ("RewardPolicy", "TrainingJob", "ModelDeployment", "LearningAgent", "MemoryService")
+    for number in range(50 * 100):
+        queue.mark(Key(kinds[number % 5], f"team-{number // 5 % 50}", f"o-{number}"))
+    quiet, places = Key("RewardPolicy", "quiet", "rp"), []
+    for _ in range(60):
+        queue.done(await queue.take())
+    for _ in range(30):
+        queue.mark(quiet)
+        taken = [await queue.take() for _ in range(60)]  # a little more than one turn of all 51 namespaces
+        places.append(taken.index(quiet))
+        for key in taken:
+            queue.done(key)
+    assert max(places) == 0
+
+
+async def test_in_one_namespace_a_kind_waits_for_one_pass_of_each_other_kind() -> None:
+    queue = DirtyQueue()
+    for number in range(500):
+        queue.mark(Key("RewardPolicy" if number % 2 else "TrainingJob", "ns", f"o-{number}"))
+    rare = Key("ModelDeployment", "ns", "md")
+    queue.mark(rare)
+    assert rare in [await queue.take() for _ in range(3)]
+
+
+async def test_what_left_the_lane_and_came_back_is_taken_once() -> None:
+    queue = DirtyQueue()
+    for key in (A, B):
+        queue.mark(key, urgent=False)
+        queue.mark(key)  # leaves the background for the news
+    queue.mark(Key("TrainingJob", "other", "c"), urgent=False)
+    assert {(await queue.take()).name for _ in range(3)} == {"a", "b", "c"}
+    assert len(queue) == 0
+
+
 async def test_coming_back_again_and_again_gets_nobody_ahead_of_a_full_round() -> None:
     queue = DirtyQueue()
     for number in range(1000):

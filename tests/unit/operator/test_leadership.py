@@ -1,5 +1,6 @@
 """One leader at a time, and the proof that its watches are awake."""
 
+import asyncio
 from typing import Any
 
 import pytest
@@ -67,6 +68,34 @@ async def test_a_released_lease_is_taken_at_once() -> None:
     await first.release()
     assert not first.held
     assert await second.attempt()
+
+
+async def test_the_silence_of_a_leader_is_counted_from_the_renewal_that_a_watch_showed() -> None:
+    store: dict[str, Any] = {}
+    clock = [0.0]
+    first = Leadership(lease_kube(store), "ns", "l", "one", clock=lambda: clock[0])
+    second = Leadership(lease_kube(store), "ns", "l", "two", clock=lambda: clock[0])
+    await first.attempt()
+    second.noticed(store["lease"])
+    clock[0] = 2.0  # the next look of the standby: it must not begin to count only now
+    assert not await second.attempt()
+    clock[0] = LEASE_SECONDS + 0.1
+    assert await second.attempt()
+
+
+async def test_a_standby_hears_of_a_released_lease_without_looking(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("learnloop_operator.adapters.lease.RETRY_SECONDS", 3600.0)
+    store: dict[str, Any] = {}
+    first, second = Leadership(lease_kube(store), "ns", "l", "one"), Leadership(lease_kube(store), "ns", "l", "two")
+    await first.attempt()
+    waiting = asyncio.create_task(second.run())
+    await asyncio.sleep(0)
+    await first.release()
+    assert not second.acquired.is_set()
+    second.noticed(store["lease"])
+    async with asyncio.timeout(LEASE_SECONDS / 2):
+        await second.acquired.wait()
+    waiting.cancel()
 
 
 def test_a_lease_watch_that_delivers_nothing_is_noticed() -> None:

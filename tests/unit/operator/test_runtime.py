@@ -10,10 +10,11 @@ import pytest
 from ports import held_port
 
 from learnloop_operator.adapters.cache import Cache
+from learnloop_operator.adapters.claims import ClaimedElsewhere
 from learnloop_operator.adapters.data_plane import DataPlane, DataPlaneRefused, DataPlaneUnavailable
 from learnloop_operator.adapters.echo import Echo
 from learnloop_operator.adapters.kinds import MODEL_DEPLOYMENT, TRAINING_JOB
-from learnloop_operator.adapters.kube_errors import Conflict, Forbidden, NotOurs, Unavailable
+from learnloop_operator.adapters.kube_errors import Conflict, Forbidden, NotLeading, NotOurs, Unavailable
 from learnloop_operator.adapters.metrics import Metrics
 from learnloop_operator.adapters.reads import CACHED
 from learnloop_operator.adapters.settings import SettingsError, from_environment
@@ -78,6 +79,14 @@ async def test_one_broken_object_never_stops_the_others() -> None:
     del controller.errors["a"]
     await made.one_pass(A)
     assert A not in made._failures
+    made.queue.close()
+
+
+async def test_a_pass_refused_for_a_late_renewal_is_made_up_for_one_in_anothers_namespace_is_not() -> None:
+    made = runtime(Scripted({"a": NotLeading("late"), "b": ClaimedElsewhere("theirs")}))
+    await made.one_pass(A)
+    await made.one_pass(B)
+    assert set(made.queue._timers) == {A}
     made.queue.close()
 
 

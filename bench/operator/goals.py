@@ -1,0 +1,30 @@
+"""What the figures of `make bench-operator` have to be, by the names they are printed under."""
+
+from collections.abc import Mapping
+from typing import Any
+
+GOALS: Mapping[str, float] = {
+    "cold_start_s": 15.0,
+    "event_to_status_p50_s": 0.05,
+    "event_to_status_p99_s": 0.5,
+    "idle_writes_per_minute": 0.0,
+    "idle_cpu_percent": 5.0,
+    "rss_mib": 250.0,
+    "burst_10000_s": 120.0,
+    "burst_10000_longest_wait_s": 5.0,
+    "burst_10000_neighbour_longest_wait_s": 5.0,
+    "burst_10000_paced_longest_wait_s": 5.0,
+    "burst_10000_paced_neighbour_longest_wait_s": 5.0,
+    "failover_graceful_max_s": 3.0,
+    "failover_killed_max_s": 15.0,
+    "writes_per_rollout": 25.0,
+    "writes_per_sequential_rollout": 25.0,
+}
+"""The highest value that is still good enough: 1,000 ModelDeployments, 10,000 objects in a burst, on 2 cores."""
+
+
+def judged(figures: Mapping[str, Any]) -> dict[str, Any]:
+    """The goals, those that were missed, and those whose figure is not there."""
+    missed = [name for name, bar in GOALS.items() if name in figures and figures[name] > bar]
+    unknown = [name for name in GOALS if name not in figures]
+    return {"goals": dict(GOALS), "goals_missed": missed, "goals_not_measured": unknown}

@@ -1,0 +1,79 @@
+"""The operator as it is, with a note of when each pass that wrote a status was asked for, begun, and answered.
+
+    LEARNLOOP_BENCH_TRACE=FILE python -m bench.operator.traced
+
+FILE gets one JSON array a line, moments as time.monotonic() (CLOCK_MONOTONIC: the same for all processes of a machine):
+[kind, namespace, name, marked, taken, status write sent, status write answered]. It is complete when the process ended.
+"""
+
+import os
+import sys
+import time
+from typing import Any, TextIO
+
+import orjson
+
+from learnloop_operator import __main__ as operator
+from learnloop_operator.adapters.kinds import ResourceKind
+from learnloop_operator.adapters.kube import KubeClient
+from learnloop_operator.controllers import process, runtime
+from learnloop_operator.controllers.dirty_queue import DirtyQueue, Key
+from learnloop_operator.core.plan import Manifest
+
+_marked: dict[Key, float] = {}
+"""Since when an object has waited for a pass."""
+_passes: dict[Key, tuple[float, float]] = {}
+"""Marked and taken, of the pass under way."""
+
+
+class TracedQueue(DirtyQueue):
+    """Remembers when an object was first marked, and when it was taken."""
+
+    def mark(self, key: Key, urgent: bool = True) -> None:
+        """As DirtyQueue."""
+        _marked.setdefault(key, time.monotonic())
+        super().mark(key, urgent)
+
+    async def take(self) -> Key:
+        """As DirtyQueue."""
+        key = await super().take()
+        now = time.monotonic()
+        _passes[key] = (_marked.pop(key, now), now)
+        return key
+
+
+def traced_client(file: TextIO) -> type[KubeClient]:
+    """A KubeClient that notes each status write in `file`."""
+
+    class TracedClient(KubeClient):
+        async def apply_status(
+            self,
+            kind: ResourceKind,
+            namespace: str,
+            name: str,
+            status: Manifest,
+            manager: str,
+            *,
+            live: Manifest,
+            exact: bool = False,
+        ) -> dict[str, Any]:
+            sent = time.monotonic()
+            after = await super().apply_status(kind, namespace, name, status, manager, live=live, exact=exact)
+            if after["metadata"]["resourceVersion"] != live["metadata"]["resourceVersion"]:
+                moments = (*_passes[Key(kind.kind, namespace, name)], sent, time.monotonic())
+                file.write(orjson.dumps([kind.kind, namespace, name, *moments]).decode() + "\n")
+            return after
+
+    return TracedClient
+
+
+def main() -> int:
+    """As the operator's own."""
+    with open(os.environ["LEARNLOOP_BENCH_TRACE"], "w", encoding="utf-8") as file:
+        setattr(runtime, "DirtyQueue", TracedQueue)  # noqa: B010  # by name: modules do not export what they import
+        setattr(process, "KubeClient", traced_client(file))  # noqa: B010
+        return operator.main()
+
+
+if __name__ == "__main__":
+    sys.exit(main())
