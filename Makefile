@@ -65,7 +65,7 @@ bench-rollback: $(VENV)/.ready ## from a breach to weight 0 on a real cluster, b
 bench-operator: $(VENV)/.ready ## 1,000 ModelDeployments and a burst of 10,000 objects on a real API server, beside a plain Kopf operator
 	@$(PYTHON) -m bench.operator
 
-cluster: ## a real Kubernetes on this machine (GATEWAY=1 adds Traefik)
+cluster: ## a real Kubernetes on this machine (GATEWAY=1 adds Contour and Envoy)
 	python3 hack/cluster up
 
 cluster-down: ## stop it and remove what it made

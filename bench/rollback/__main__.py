@@ -21,6 +21,8 @@ from bench.rollback.traffic import Traffic
 from bench.rollback.weights import Weights
 from bench.rollback.world import NAMESPACE, World, enter, run
 
+from cluster.envoy import IMAGE as ENVOY_IMAGE
+from cluster.gateway import CONTOUR_IMAGE
 from cluster.layout import KUBERNETES_VERSION
 from demo import install
 from demo.narrator import Narrator
@@ -119,7 +121,7 @@ def main(arguments: list[str]) -> int:
         "seconds": round(time.monotonic() - began, 1),
         "peer": f"flagger {peer.VERSION}",
         "kubernetes": KUBERNETES_VERSION,
-        "gateway": "traefik v3.6.12",
+        "gateway": f"{CONTOUR_IMAGE.split('/')[-1]}, {ENVOY_IMAGE.split('/')[-1]}",
         "python": platform.python_version(),
         "cores": os.cpu_count(),
     }

@@ -31,7 +31,7 @@ def deployment(world: World, index: int, release: int) -> dict[str, object]:
             "serving": {"pod": {"env": environment}},
             "routing": {
                 "mode": "gateway",
-                "gateway": {"name": "traefik", "namespace": "traefik"},
+                "gateway": {"name": "gateway", "namespace": "gateway"},
                 "hostnames": [f"{name}.example.com"],
             },
             "rollout": {"steps": [{"weight": WEIGHT, "minEpisodes": 1_000_000}, {"weight": 100}]},

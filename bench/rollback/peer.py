@@ -98,7 +98,7 @@ def objects(world: World, index: int) -> list[dict[str, Any]]:
                     "port": 8080,
                     "targetPort": 8080,
                     "hosts": [f"{name}.example.com"],
-                    "gatewayRefs": [{"name": "traefik", "namespace": "traefik"}],
+                    "gatewayRefs": [{"name": "gateway", "namespace": "gateway"}],
                 },
                 "analysis": {
                     "interval": f"{INTERVAL}s",

@@ -1,4 +1,4 @@
-"""The cluster of the bench: learnloop by its chart, Traefik, and what both sides need of it."""
+"""The cluster of the bench: learnloop by its chart, a gateway, and what both sides need of it."""
 
 import hashlib
 import json
@@ -43,7 +43,7 @@ async def enter(kubectl: list[str], kube: KubeClient, model: bytes) -> World:
     """A fresh namespace and the model in the data plane, pushed with a token of that namespace."""
     run([*kubectl, "delete", "namespace", NAMESPACE, "--ignore-not-found", "--wait", "--timeout=120s"])
     run([*kubectl, "create", "namespace", NAMESPACE])
-    gateway = await _address(kube, "traefik", "traefik", 80)
+    gateway = await _address(kube, "gateway", "gateway", 80)
     prometheus = await _address(kube, SYSTEM_NAMESPACE, "learnloop-prometheus", 9090)
     data = await _address(kube, SYSTEM_NAMESPACE, "learnloop-data", 8080)
     token = run([*kubectl, "create", "token", "default", "-n", NAMESPACE, "--audience=learnloop"]).strip()

@@ -63,7 +63,7 @@ KUBE = Module(
 TRAINING_OPERATOR = Module(
     "training-operator", {"training-operator": "github.com/kubeflow/training-operator/cmd/training-operator.v1"}
 )
-GATEWAY = Module("gateway", {"traefik": "github.com/traefik/traefik/v3/cmd/traefik"})
+GATEWAY = Module("gateway", {"contour": "github.com/projectcontour/contour/cmd/contour"})
 
 
 def ensure(module: Module, names: Iterable[str]) -> dict[str, Path]:

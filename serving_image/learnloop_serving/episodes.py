@@ -28,6 +28,7 @@ from learnloop_serving.policy import Observations, Policy
 from learnloop_serving.refusal import Refusal, invalid
 from learnloop_serving.routing import RoutingState
 from learnloop_serving.shadow import Shadow
+from learnloop_serving.stand_in import StandIn
 
 _EPISODE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:-]{0,127}")
 ENDED_REMEMBERED = 65_536
@@ -48,6 +49,7 @@ class Episodes:
         self._metrics = metrics
         self.mirror = Mirror(revision, routing, metrics.shadow)
         self.shadow = Shadow(revision, routing, metrics.shadow)
+        self.stand_in = StandIn(revision, routing)
         self._bank = CreditBank()
         self._random = np.random.default_rng()
         self._ended: OrderedDict[str, None] = OrderedDict()

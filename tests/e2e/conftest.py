@@ -1,15 +1,19 @@
 """A real cluster with learnloop in it, shared by all end-to-end tests."""
 
+import hashlib
+import os
+import re
 import subprocess
 from collections.abc import Iterator
 
 import pytest
+from players import Door
 from world import World
 
 from demo import install, learning
 from demo.api import Api, connect
 from demo.narrator import Narrator
-from demo.settings import SYSTEM_NAMESPACE, Settings
+from demo.settings import ROOT, SYSTEM_NAMESPACE, Settings
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -45,7 +49,8 @@ def world(api: Api) -> World:
 @pytest.fixture
 def namespace(api: Api, request: pytest.FixtureRequest) -> Iterator[str]:
     """A namespace of the test's own, under the restricted pod security standard."""
-    name = "e2e-" + request.node.name.removeprefix("test_").replace("_", "-")[:40].rstrip("-")
+    said = re.sub("[^a-z0-9]+", "-", request.node.name.removeprefix("test_").lower())
+    name = f"e2e-{said[:40].strip('-')}-{hashlib.sha256(said.encode()).hexdigest()[:4]}"
     yield from _namespace(api, name)
 
 
@@ -55,6 +60,25 @@ def _namespace(api: Api, name: str) -> Iterator[str]:
     api.run("label", "namespace", name, "pod-security.kubernetes.io/enforce=restricted")
     yield name
     api.run("delete", "namespace", name, "--wait=false", "--ignore-not-found")
+
+
+@pytest.fixture(scope="session")
+def gateway(api: Api) -> str:
+    """Contour and Envoy, built and started only because a test asked for them; their address inside the cluster."""
+    cluster = ["python3", str(ROOT / "hack" / "cluster"), "up"]
+    subprocess.run(cluster, env={**os.environ, "GATEWAY": "1"}, check=True, timeout=1500)
+    return "http://gateway.gateway.svc"
+
+
+@pytest.fixture(params=["service", pytest.param("gateway", marks=pytest.mark.gateway)])
+def door(request: pytest.FixtureRequest, namespace: str) -> Door:
+    """Where the agents of a test knock: whoever routes must give the same guarantees."""
+    if request.param == "service":
+        return Door()
+    host = f"{namespace}.example.com"
+    reference = {"name": "gateway", "namespace": "gateway", "requestMirror": "supported"}
+    routing = {"mode": "gateway", "gateway": reference, "hostnames": [host]}
+    return Door(request.getfixturevalue("gateway"), host, routing)
 
 
 @pytest.fixture(scope="session")

@@ -1,4 +1,4 @@
-"""Agents with live traffic on a ModelDeployment named policy."""
+"""Agents with live traffic on a ModelDeployment named policy, at its own address or at a gateway's."""
 
 import json
 import subprocess
@@ -6,56 +6,141 @@ import threading
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field
 
-from world import World
+from world import Json, World
 
 PLAYER = """
-import collections, json, random, sys, time, urllib.request
+import collections, json, random, sys, time, urllib.error, urllib.request
 
-def post(url, body):
-    request = urllib.request.Request(url, json.dumps(body).encode(), {"content-type": "application/json"})
-    with urllib.request.urlopen(request, timeout=10) as answer:
-        return json.load(answer)
+said = json.loads(sys.argv[1])
+opened, inferred, failed, slowest, mixed = collections.Counter(), collections.Counter(), 0, 0.0, 0
 
-opened, end, chances = collections.Counter(), time.monotonic() + float(sys.argv[1]), json.loads(sys.argv[2])
-while time.monotonic() < end:
-    episode = post("http://policy:8080/v1/episodes", {})
-    opened[episode["revision"]] += 1
-    at = episode["url"] + "/v1/episodes/" + episode["episode_id"]
-    for _ in range(4):
-        post(at + "/act", {"observation": [0, 0, 0, 0]})
-    won = random.random() < chances.get(episode["revision"], 1.0)
-    post(at + "/end", {"status": "completed", "episode_return": 4.0, "length": 4, "success": won})
-    time.sleep(0.02)
-print(json.dumps(opened))
+def post(url, body, arm=None):
+    global slowest
+    headers = {"content-type": "application/json"}
+    headers |= {"host": said["host"]} if said["host"] else {}
+    headers |= {"x-learnloop-arm": arm} if arm else {}
+    began = time.monotonic()
+    with urllib.request.urlopen(urllib.request.Request(url, json.dumps(body).encode(), headers), timeout=10) as answer:
+        found = json.load(answer)
+    slowest = max(slowest, time.monotonic() - began)
+    return found
+
+def play():
+    global mixed
+    episode = post(said["url"] + "/v1/episodes", {})
+    revision = episode["revision"]
+    opened[revision] += 1
+    at, arm = (episode["url"] or said["url"]) + "/v1/episodes/" + episode["episode_id"], None
+    if episode["mode"] == "gateway":
+        arm = revision
+    for _ in range(said["steps"]):
+        mixed += post(at + "/act", {"observation": [said["number"]] * 4}, arm)["revision"] != revision
+    won = random.random() < said["chances"].get(revision, 1.0)
+    post(at + "/end", {"status": "completed", "episode_return": 4.0, "length": 4, "success": won}, arm)
+
+def infer():
+    tensor = {"name": "observation", "datatype": "FP32", "shape": [1, 4], "data": [said["number"]] * 4}
+    inferred[post(said["url"] + "/v2/models/policy/infer", {"inputs": [tensor]})["model_version"]] += 1
+
+end, played = time.monotonic() + said["seconds"], 0
+while time.monotonic() < end and played < said["episodes"]:
+    played += 1
+    try:
+        play()
+        if said["infers"]:
+            infer()
+    except (OSError, urllib.error.URLError):
+        failed += 1
+    time.sleep(said["rest"])
+print(json.dumps({"opened": opened, "inferred": inferred, "failed": failed, "slowest": slowest, "mixed": mixed}))
 """
+
+
+@dataclass(frozen=True)
+class Door:
+    """Where agents knock: an address inside the cluster, and the host name that a gateway knows the policy by."""
+
+    url: str = "http://policy:8080"
+    host: str = ""
+    routing: Json = field(default_factory=lambda: {"mode": "service"})
+    """spec.routing of a ModelDeployment behind it."""
+
+
+@dataclass
+class Played:
+    """What agents saw: the revisions of their episodes and of their requests that know no episodes, requests that
+    failed, the longest wait for an answer in seconds, and answers by another arm than the episode's."""
+
+    opened: Counter[str] = field(default_factory=Counter)
+    inferred: Counter[str] = field(default_factory=Counter)
+    failed: int = 0
+    slowest: float = 0.0
+    mixed: int = 0
+
+    def add(self, said: Json) -> None:
+        """Another player's report."""
+        self.opened.update(said["opened"])
+        self.inferred.update(said["inferred"])
+        self.failed += said["failed"]
+        self.slowest = max(self.slowest, said["slowest"])
+        self.mixed += said["mixed"]
+
+
+@dataclass(frozen=True)
+class Habits:
+    """How agents play. `chances`: share of an arm's episodes that succeed, by revision; all of them where it is left
+    out. `number`: what every observation consists of. `infers`: also ask without an episode, once after each."""
+
+    chances: Mapping[str, float] = field(default_factory=dict)
+    number: float = 0.0
+    infers: bool = False
+    steps: int = 4
+    rest: float = 0.02
+
+
+def play(
+    world: World,
+    namespace: str,
+    pod: str,
+    door: Door,
+    habits: Habits,
+    *,
+    seconds: float = 60,
+    episodes: int = 1_000_000,
+) -> Played:
+    """One agent's play from a pod of the cluster, until the time or the episodes are over. CalledProcessError when the
+    pod is gone."""
+    told = {**asdict(habits), "url": door.url, "host": door.host, "seconds": seconds, "episodes": episodes}
+    out = world.api.run("exec", "-n", namespace, pod, "--", "python3", "-c", PLAYER, json.dumps(told))
+    played = Played()
+    played.add(json.loads(out.strip().splitlines()[-1]))
+    return played
 
 
 @contextmanager
 def players(
-    world: World, namespace: str, pod: str, chances: Mapping[str, float] | None = None
-) -> Iterator[Counter[str]]:
-    """Agents that play from a pod of the cluster for the time of the block; the revisions their episodes got.
-
-    `chances`: share of an arm's episodes that succeed, by revision; all of them where it is left out."""
-    opened: Counter[str] = Counter()
-    told = json.dumps(chances or {})
+    world: World, namespace: str, pod: str, habits: Habits | None = None, door: Door | None = None
+) -> Iterator[Played]:
+    """Agents that play from a pod of the cluster for the time of the block."""
+    played = Played()
     stop = threading.Event()
 
-    def play() -> None:
+    def again() -> None:
         while not stop.is_set():
             try:
-                out = world.api.run("exec", "-n", namespace, pod, "--", "python3", "-c", PLAYER, "3", told)
+                found = play(world, namespace, pod, door or Door(), habits or Habits(), seconds=3)
             except subprocess.CalledProcessError:
                 # A new Service has no name for a moment, and at the end the pod goes with its arm: agents try again.
                 stop.wait(0.5)
                 continue
-            opened.update(json.loads(out.strip().splitlines()[-1]))
+            played.add(asdict(found))
 
-    thread = threading.Thread(target=play, daemon=True)
+    thread = threading.Thread(target=again, daemon=True)
     thread.start()
     try:
-        yield opened
+        yield played
     finally:
         stop.set()
         thread.join()

@@ -1,6 +1,6 @@
 """An experiment with live traffic: three models side by side, and the best one takes over as it is."""
 
-from players import players
+from players import Habits, players
 from world import Json, World, learnloop
 
 
@@ -35,9 +35,10 @@ def test_the_better_of_two_challengers_is_proven_and_promoted_and_the_others_go(
     pod, kept = (
         world.api.pods(namespace, f"learnloop.dev/revision={revision}")[0]["metadata"] for revision in (stable, better)
     )
-    with players(world, namespace, pod["name"], {stable: 0.4, worse: 0.2, better: 0.95}) as opened:
+    habits = Habits(chances={stable: 0.4, worse: 0.2, better: 0.95})
+    with players(world, namespace, pod["name"], habits) as played:
         over = world.until("a winner", lambda: _experiment(world, namespace, "Finished"), 90)
-    assert set(opened) == {stable, worse, better}
+    assert set(played.opened) == {stable, worse, better}
     assert over["winner"] == "better"
     assert over["message"].startswith(f"promoted better ({better}): success rate: better ")
     assert [item["standing"] for item in over["arms"][2]["guardrails"]] == ["holds"]

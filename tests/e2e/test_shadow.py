@@ -1,19 +1,29 @@
 """A rollout that begins in shadow, with live traffic: nobody meets the canary before its copies have spoken for it."""
 
-from players import players
+import os
+import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from players import Door, Habits, play, players
 from world import Json, World, learnloop
 
 SHADOW = {"minRequests": 100, "minAgreement": 0.9, "minReturnRatio": 0.9, "minEffectiveEpisodes": 10}
+HUNG = Habits(infers=True, rest=0.0)
+FROM_GATEWAY = 'learnloop_shadow_requests_total{model_deployment="policy",revision="%s",source="gateway"}'
 
 
-def _deployment(release: str) -> Json:
-    steps = [{"weight": 0, "shadow": SHADOW}, {"weight": 50, "minEpisodes": 10}, {"weight": 100, "minEpisodes": 10}]
+def _deployment(release: str, door: Door) -> Json:
+    shadow = {"weight": 0, "shadow": SHADOW}
+    steps = [shadow, {"weight": 50, "minEpisodes": 10}, {"weight": 100, "minEpisodes": 10}]
     return learnloop(
         "ModelDeployment",
         "policy",
         {
             "model": {"uri": "uniform://discrete/2?observations=4"},
             "serving": {"pod": {"env": [{"name": "RELEASE", "value": release}]}},
+            "routing": door.routing,
             "rollout": {"steps": steps, "keepForSeconds": 0},
             "analysis": {"intervalSeconds": 1, "metrics": [{"name": "errors", "type": "errors", "max": 0.05}]},
         },
@@ -21,33 +31,71 @@ def _deployment(release: str) -> Json:
 
 
 def test_a_canary_is_compared_in_shadow_before_its_first_episode_and_then_promoted(
-    world: World, namespace: str
+    world: World, namespace: str, door: Door
 ) -> None:
-    world.apply(namespace, _deployment("one"))
+    by_gateway = door.routing["mode"] == "gateway"
+    world.apply(namespace, _deployment("one", door))
     world.phase(namespace, "modeldeployments", "policy", "Healthy", seconds=120)
     stable = world.status(namespace, "modeldeployments", "policy")["stable"]["revision"]
     pod = world.api.pods(namespace, f"learnloop.dev/revision={stable}")[0]["metadata"]["name"]
 
-    world.apply(namespace, _deployment("two"))
+    world.apply(namespace, _deployment("two", door))
     said = world.condition(namespace, "modeldeployments", "policy", "Shadowing", "True", 60)
-    assert said.startswith("MirroredByServers: ")
-    with players(world, namespace, pod) as opened:
+    assert said.startswith("MirroredByGateway: " if by_gateway else "MirroredByServers: ")
+    canary = world.status(namespace, "modeldeployments", "policy")["canary"]["revision"]
+    (shadow_pod,) = world.api.pods(namespace, f"learnloop.dev/revision={canary}")
+    with _hanging(canary):
+        played = play(world, namespace, pod, door, HUNG, seconds=2)
+    assert (played.failed, set(played.opened), set(played.inferred)) == (0, {stable}, {stable})
+    assert played.slowest < 1.0, "somebody waited for a shadow that hangs"
+
+    with players(world, namespace, pod, Habits(infers=by_gateway), door) as played:
         world.until("copies", lambda: world.status(namespace, "modeldeployments", "policy").get("shadow"), 60)
+        seen = set(played.opened) | set(played.inferred)
         if world.canary_weight(namespace, "policy") == 0:
-            assert set(opened) <= {stable}, "somebody met the canary while it was in shadow"
-        canary = world.until("a weight", lambda: _canary(world, namespace), 60)
+            assert seen <= {stable}, "somebody met the canary while it was in shadow"
+        if by_gateway:
+            assert _copies(world, namespace, shadow_pod["metadata"]["name"], canary) > 0, "the gateway copied nothing"
+        world.until("a weight", lambda: world.status(namespace, "modeldeployments", "policy").get("weight"), 60)
     shadow = world.status(namespace, "modeldeployments", "policy")["shadow"]
     assert shadow["requests"] >= SHADOW["minRequests"]
     assert shadow["agreement"] == 1.0
     assert abs(shadow["estimatedReturn"] - 4.0) < 0.01
 
-    with players(world, namespace, pod):
+    with players(world, namespace, pod, door=door):
         world.until("promotion", lambda: _stable(world, namespace) == canary, 60)
+    (promoted,) = world.api.pods(namespace, f"learnloop.dev/revision={canary}")
+    assert promoted["metadata"]["uid"] == shadow_pod["metadata"]["uid"], "promotion replaced the pod"
+    assert not any(item["restartCount"] for item in promoted["status"]["containerStatuses"]), "promotion restarted it"
 
 
-def _canary(world: World, namespace: str) -> str | None:
-    status = world.status(namespace, "modeldeployments", "policy")
-    return str(status["canary"]["revision"]) if status.get("weight") else None
+@contextmanager
+def _hanging(revision: str) -> Iterator[None]:
+    """The arm's processes stand still for the time of the block; the local cluster's containers run on this machine."""
+    wanted = f"LEARNLOOP_REVISION={revision}\0".encode()
+    found = [int(path.parent.name) for path in Path("/proc").glob("[0-9]*/environ") if wanted in _read(path)]
+    assert found, f"no process of revision {revision} runs on this machine"
+    for pid in found:
+        os.kill(pid, signal.SIGSTOP)
+    try:
+        yield
+    finally:
+        for pid in found:
+            os.kill(pid, signal.SIGCONT)
+
+
+def _read(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except OSError:  # it ended while we were looking
+        return b""
+
+
+def _copies(world: World, namespace: str, pod: str, revision: str) -> float:
+    """Requests that the gateway has copied to a pod."""
+    text = world.api.text(f"/api/v1/namespaces/{namespace}/pods/{pod}:8080/proxy/metrics") or ""
+    counted = [line for line in text.splitlines() if line.startswith(FROM_GATEWAY % revision)]
+    return float(counted[0].split()[-1]) if counted else 0.0
 
 
 def _stable(world: World, namespace: str) -> str:

@@ -98,6 +98,14 @@ class World:
         table = json.loads(found.get("data", {}).get("routing.json", '{"arms": []}'))
         return sum(arm["weight"] for arm in table["arms"] if arm["role"] == "canary")
 
+    def expire_routing(self, namespace: str, deployment: str) -> None:
+        """The routing table's time is up, as it is ten minutes after the operator's last sign of life."""
+        name = f"{deployment}-routing"
+        found = self.api.get(f"/api/v1/namespaces/{namespace}/configmaps/{name}")
+        assert found, f"no ConfigMap {name}"
+        table = json.loads(found["data"]["routing.json"]) | {"expires_at": "2020-01-01T00:00:00Z"}
+        self.patch(namespace, "configmap", name, {"data": {"routing.json": json.dumps(table)}})
+
     @contextmanager
     def watching_weights(self, namespace: str, deployment: str) -> Iterator[Seen]:
         """Notes the canary's weight several times a second for the time of the block."""

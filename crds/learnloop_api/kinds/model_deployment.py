@@ -73,6 +73,12 @@ class GatewayRef(Resource):
     section_name: Annotated[str, Field(min_length=1, max_length=253)] | None = Field(
         default=None, description="The listener to attach to; left out, all of them."
     )
+    request_mirror: Literal["detect", "supported", "unsupported"] = Field(
+        default="detect",
+        description="Whether shadow steps may write RequestMirror filters. detect: only when the GatewayClass lists "
+        "HTTPRouteRequestMirror in status.supportedFeatures. supported: for gateways that mirror but list nothing; one "
+        "that cannot mirror answers errors to every user. unsupported: never.",
+    )
 
 
 class Routing(Resource):

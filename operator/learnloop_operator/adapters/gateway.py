@@ -37,12 +37,17 @@ def _first_problem(parent: Mapping[str, Any]) -> str:
 
 
 async def mirror_problem(kube: Reader, namespace: str, reference: GatewayRef | None) -> str:
-    """Why the gateway cannot copy requests; "" when its GatewayClass says that it can.
+    """Why the gateway cannot copy requests; "" when its GatewayClass, or the user who knows it better, says it can.
 
-    Gateway API, GatewayClassStatus.supportedFeatures: what an implementation does not list must not be relied on.
+    Gateway API, GatewayClassStatus.supportedFeatures: what an implementation does not list must not be relied on. Some
+    that mirror list nothing at all (Contour 1.33).
     """
     if reference is None:
         return "spec.routing.gateway names none"
+    if reference.request_mirror == "unsupported":
+        return "spec.routing.gateway.requestMirror says unsupported"
+    if reference.request_mirror == "supported":
+        return ""
     try:
         gateway = await kube.find(GATEWAY, reference.namespace or namespace, reference.name)
         if gateway is None:
@@ -51,7 +56,9 @@ async def mirror_problem(kube: Reader, namespace: str, reference: GatewayRef | N
         found = await kube.find(GATEWAY_CLASS, "", name)
     except KubeError as error:
         return f"what it can do could not be read: {error}"[:500]
-    return "" if _can_mirror(found) else f"GatewayClass {name} does not list {MIRROR_FEATURE} in supportedFeatures"
+    if _can_mirror(found):
+        return ""
+    return f"GatewayClass {name} does not list {MIRROR_FEATURE} in supportedFeatures; if it can, say requestMirror: supported"
 
 
 def _can_mirror(gateway_class: Mapping[str, Any] | None) -> bool:

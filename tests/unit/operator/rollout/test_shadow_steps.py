@@ -218,7 +218,7 @@ def test_a_gateway_that_can_copies_everything_but_the_opening_of_episodes() -> N
 
 
 def test_a_gateway_that_cannot_gets_no_filter_and_the_condition_says_who_copies() -> None:
-    problem = "GatewayClass traefik does not list HTTPRouteRequestMirror in supportedFeatures"
+    problem = "GatewayClass edge does not list HTTPRouteRequestMirror in supportedFeatures"
     seen = in_shadow(problem)
     assert not [rule for rule in manifest(seen, "HTTPRoute")["spec"]["rules"] if rule.get("filters")]
     table = read(manifest(seen, "ConfigMap")).table
