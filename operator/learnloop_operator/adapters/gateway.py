@@ -58,7 +58,8 @@ async def mirror_problem(kube: Reader, namespace: str, reference: GatewayRef | N
         return f"what it can do could not be read: {error}"[:500]
     if _can_mirror(found):
         return ""
-    return f"GatewayClass {name} does not list {MIRROR_FEATURE} in supportedFeatures; if it can, say requestMirror: supported"
+    said = f"GatewayClass {name} does not list {MIRROR_FEATURE} in supportedFeatures"
+    return f"{said}; if it can, say requestMirror: supported"
 
 
 def _can_mirror(gateway_class: Mapping[str, Any] | None) -> bool:

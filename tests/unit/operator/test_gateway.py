@@ -36,7 +36,17 @@ async def test_a_class_that_does_not_list_it_may_not(wire: Any, kube: KubeClient
     wire.answer(200, GATEWAY)
     wire.answer(200, found)
     said = await mirror_problem(kube, "ns", REFERENCE)
-    assert said == "GatewayClass edge does not list HTTPRouteRequestMirror in supportedFeatures"
+    assert said.startswith("GatewayClass edge does not list HTTPRouteRequestMirror in supportedFeatures; ")
+
+
+@pytest.mark.parametrize(("said", "problem"), [("supported", ""), ("unsupported", "requestMirror says unsupported")])
+async def test_the_user_knows_the_gateway_better_and_nothing_is_asked(
+    wire: Any, kube: KubeClient, said: Any, problem: str
+) -> None:
+    reference = REFERENCE.model_copy(update={"request_mirror": said})
+    found = await mirror_problem(kube, "ns", reference)
+    assert found.endswith(problem)
+    assert bool(found) == bool(problem)
 
 
 async def test_what_cannot_be_read_may_not_either_and_is_said(wire: Any, kube: KubeClient) -> None:
