@@ -55,7 +55,8 @@ class RoutingTable(WireModel):
     arms: list[Arm] = Field(max_length=8)
     expires_at: Timestamp | None = Field(
         default=None,
-        description="after this moment all new episodes go to stable and nothing is mirrored: the dead-man switch",
+        description="after this moment all new episodes go to stable, who also answers what knows no episodes, and "
+        "nothing is mirrored: the dead-man switch",
     )
     mirror: Mirror | None = Field(default=None, description="the arm in shadow, if there is one")
 
