@@ -12,6 +12,7 @@ from learnloop_memory.api.app import create_app
 from learnloop_memory.config import Config
 from learnloop_memory.errors import ConfigError
 from learnloop_memory.experience.subjects import CODES
+from learnloop_memory.heap import settle
 
 
 def main(arguments: list[str]) -> int:
@@ -35,6 +36,7 @@ def main(arguments: list[str]) -> int:
     except ConfigError as error:
         print(f"configuration error: {error}", file=sys.stderr)
         return 2
+    settle()
     uvicorn.run(
         app,
         host=config.host,
@@ -42,6 +44,7 @@ def main(arguments: list[str]) -> int:
         loop="uvloop",
         http="httptools",
         access_log=False,
+        proxy_headers=False,  # nobody asks where a request came from, only who sends it
         log_level=config.log_level.lower(),
         timeout_keep_alive=75,
         timeout_graceful_shutdown=10,

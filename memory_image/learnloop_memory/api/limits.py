@@ -3,6 +3,7 @@
 import asyncio
 import time
 
+from prometheus_client import Histogram
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from learnloop_memory.api.errors import refusal
@@ -25,6 +26,7 @@ class Limits:
         self._max_body = max_body
         self._max_upload = max_upload
         self._metrics = metrics
+        self._timers: dict[tuple[str, str, int], Histogram] = {}  # `labels` takes as long as a small route
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serves one request."""
@@ -61,7 +63,11 @@ class Limits:
             await refusal(error)(scope, receive, noting)
         finally:
             route = getattr(scope.get("route"), "path", "-")
-            self._metrics.requests.labels(route, scope["method"], str(status)).observe(time.perf_counter() - started)
+            key = route, scope["method"], status
+            timer = self._timers.get(key)
+            if timer is None:
+                timer = self._timers[key] = self._metrics.requests.labels(route, key[1], str(status))
+            timer.observe(time.perf_counter() - started)
 
 
 def is_upload(scope: Scope) -> bool:

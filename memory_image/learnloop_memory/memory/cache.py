@@ -1,7 +1,9 @@
 """One agent's memories in this process: light columns and half-size vectors, always at a known snapshot.
 
 The vectors are kept as 16-bit fixed point. That is as exact as the `halfvec` they come from for everything a unit
-vector holds, and numpy turns it into float32 six times faster than IEEE halves, for which BLAS has no product.
+vector holds, and numpy turns it into float32 six times faster than IEEE halves, for which BLAS has no product. They lie
+dimension by dimension: a question of a few words has a few dimensions that are not 0 where the embedder hashes, and
+the others need not be looked at.
 """
 
 import time
@@ -18,7 +20,8 @@ from learnloop_memory.memory.ranker import Ranker
 
 Key = tuple[str, str]
 SCALE = 32767.0
-CHUNK = 256  # rows turned into float32 at a time: they stay in the second-level cache
+PART = 2**16  # numbers turned into float32 at a time: they stay in the second-level cache
+CHUNK = 256  # rows unpacked at a time
 ENDED_SHARE = 4  # with more than a quarter ended, everything is read again
 HEADER = 2  # words of halfvec_send before the numbers: dimensions, unused
 
@@ -104,12 +107,13 @@ class Kept:
         n = len(self)
         out = np.full(n, np.nan, np.float32)
         if vector is not None:
-            scaled = (vector / SCALE).astype(np.float32)
-            part = np.empty((min(CHUNK, n), self._dimensions), np.float32)
-            for start in range(0, n, CHUNK):
-                rows = self._matrix[start : min(start + CHUNK, n)]
-                np.copyto(part[: len(rows)], rows)
-                np.dot(part[: len(rows)], scaled, out=out[start : start + len(rows)])
+            filled = np.flatnonzero(vector)
+            scaled = (vector[filled] / SCALE).astype(np.float32)
+            which = slice(None) if len(filled) == self._dimensions else filled
+            step = max(PART // max(len(filled), 1), CHUNK)
+            for start in range(0, n, step):
+                stop = min(start + step, n)
+                np.dot(scaled, self._matrix[which, start:stop].astype(np.float32), out=out[start:stop])
             if not self._known.all():
                 out[~self._known] = np.nan
         return out if view.rows is None else out[view.rows]
@@ -141,16 +145,16 @@ class Kept:
         old, new = np.flatnonzero(places >= 0), np.flatnonzero(places < 0)
         at = places[old]
         self._begins[at], self._ends[at], self._known[at] = begins[old], ends[old], known[old]
-        self._matrix[at] = matrix[old]
+        self._matrix[:, at] = matrix[:, old]
         if len(old):
             self.columns = self.columns.changed(at, changes.take(old))
         if len(new):
             n, m = len(self), len(self) + len(new)
-            if m > len(self._matrix):
-                grown = np.zeros((m + max(m // 16, 16), self._dimensions), np.int16)
-                grown[:n] = self._matrix[:n]
+            if m > self._matrix.shape[1]:
+                grown = np.zeros((self._dimensions, m + max(m // 16, 16)), np.int16)
+                grown[:, :n] = self._matrix[:, :n]
                 self._matrix = grown
-            self._matrix[n:m] = matrix[new]
+            self._matrix[:, n:m] = matrix[:, new]
             self.columns = self.columns.append(changes.take(new))
             self._kinds = np.concatenate([self._kinds, kinds[new]])
             self._begins = np.concatenate([self._begins, begins[new].astype(np.float64)])
@@ -200,12 +204,12 @@ def _places(columns: Columns, changes: Columns) -> Rows:
 
 
 def _vectors(row: Any, dimensions: int) -> tuple[NDArray[np.bool_], NDArray[np.int16]]:
-    """Which memories have a vector of this embedder, bool [n], and all of them, int16 [n, dimensions]; 0 without."""
+    """Which memories have a vector of this embedder, bool [n], and all of them, int16 [dimensions, n]; 0 without."""
     known = read(row["known"], "u1").astype(bool)
     halves = read(row["vectors"], ">u2").reshape(-1, HEADER + dimensions)
-    matrix = np.zeros((len(known), dimensions), np.int16)
+    matrix = np.zeros((dimensions, len(known)), np.int16)
     where = np.flatnonzero(known)
     for start in range(0, len(where), CHUNK):
         part = halves[start : start + CHUNK, HEADER:].astype("<u2").view(np.float16).astype(np.float32)
-        matrix[where[start : start + CHUNK]] = np.rint(np.clip(part, -1.0, 1.0) * SCALE)
+        matrix[:, where[start : start + CHUNK]] = np.rint(np.clip(part, -1.0, 1.0) * SCALE).T
     return known, matrix

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 Floats = NDArray[np.float64]
 Rows = NDArray[np.intp]
 K1, B = 1.2, 0.75  # BM25's usual constants (Robertson & Zaragoza, 2009)
+STANDING = ("recency", "importance", "utility")  # the signals that do not depend on the question
 RECENCY_HALF_LIFE_SECONDS = 7.0 * 86_400.0
 # Words of memories that came after the postings were made are looked for one by one, up to this share of all.
 TAIL_SHARE, TAIL_LEAST = 8, 256
@@ -85,27 +86,37 @@ class Columns:
         hashes = self.words >> 8
         order = np.argsort(hashes, kind="stable")
         distinct, first = np.unique(hashes[order], return_index=True)
-        owners = np.repeat(np.arange(len(self), dtype=np.int32), self.lengths)[order]
+        kind: type[np.integer[Any]] = np.uint16 if len(self) <= 2**16 else np.int32
+        owners = np.repeat(np.arange(len(self), dtype=kind), self.lengths)[order]
         counts = (self.words & 255).astype(np.uint8)[order]
         return Postings(distinct, np.append(first, len(order)), owners, counts, len(self), len(order))
 
     @cached_property
-    def norm(self) -> Floats:
-        """What BM25 adds to a word's count for the memory's length against the mean length, float64 [n]."""
+    def norm(self) -> NDArray[np.float32]:
+        """What BM25 adds to a word's count for the memory's length against the mean length, float32 [n]."""
         owners = np.repeat(np.arange(len(self)), self.lengths)
         tokens = np.bincount(owners, (self.words & 255).astype(np.float64), len(self)).astype(np.float64)
-        norm: Floats = K1 * (1 - B + B * tokens / max(float(tokens.sum()) / max(len(self), 1), 1e-9))
-        return norm
+        norm = K1 * (1 - B + B * tokens / max(float(tokens.sum()) / max(len(self), 1), 1e-9))
+        return norm.astype(np.float32)
 
     @cached_property
-    def standing(self) -> Floats:
-        """z-scores of recency, importance and utility, float64 [n, 3]: they do not depend on the question.
+    def standing(self) -> NDArray[np.float32]:
+        """z-scores of recency, importance and utility, float32 [n, 3]: they do not depend on the question.
 
         Recency halves every 7 days. What passes since halves everybody's alike, and a z-score does not see a factor.
         """
         newest = float(self.created.max()) if len(self) else 0.0
         recency = np.exp2((self.created - newest) / RECENCY_HALF_LIFE_SECONDS)
-        return np.column_stack([z_scores(recency), z_scores(self.importance), z_scores(self.utility)])
+        standing = [z_scores(values).astype(np.float32) for values in (recency, self.importance, self.utility)]
+        return np.column_stack(standing)
+
+    def worth(self, weights: Floats) -> NDArray[np.float32]:
+        """What recency, importance and utility add to the score, float32 [n]; kept for the weights used last."""
+        key = weights.tobytes()
+        kept: tuple[bytes, NDArray[np.float32]] | None = self.__dict__.get("_worth")
+        if kept is None or kept[0] != key:
+            kept = self.__dict__["_worth"] = key, (self.standing @ weights).astype(np.float32)
+        return kept[1]
 
     @cached_property
     def links(self) -> "Links | None":
@@ -127,12 +138,14 @@ class Postings:
 
     distinct: NDArray[np.uint32]
     first: Rows
-    owners: NDArray[np.int32]
+    owners: NDArray[np.integer[Any]]
     counts: NDArray[np.uint8]
     rows: int
     words: int
 
-    def find(self, columns: Columns, query: NDArray[np.uint32]) -> list[tuple[NDArray[np.int32], NDArray[np.uint8]]]:
+    def find(
+        self, columns: Columns, query: NDArray[np.uint32]
+    ) -> list[tuple[NDArray[np.integer[Any]], NDArray[np.uint8]]]:
         """For each word the memories that have it and how often each does, those behind the postings included."""
         places = np.minimum(np.searchsorted(self.distinct, query), max(len(self.distinct) - 1, 0))
         found = []

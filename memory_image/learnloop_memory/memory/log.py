@@ -6,6 +6,7 @@ import time
 from collections import Counter, defaultdict
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import lru_cache
 from uuid import UUID
 
 from learnloop_memory.errors import Unavailable
@@ -37,7 +38,7 @@ class Recalled:
     """One recall as it is logged.
 
     Attributes:
-        ids: the memories in the order of their rank; the first `shown` were answered, the rest came close.
+        ids: 16 bytes for each memory in the order of their rank; the first `shown` were answered, the rest came close.
         features: float32 [len(ids), 6], their z-scores, as bytes.
         propensities: with which probability each of them was put where it was.
     """
@@ -46,9 +47,9 @@ class Recalled:
     agent: str
     ranker: str
     shown: int
-    ids: list[UUID]
+    ids: bytes
     features: bytes
-    propensities: list[float]
+    propensities: tuple[float, ...]
     at: datetime
 
 
@@ -62,13 +63,15 @@ class RecallLog:
         self._db = db
         self._waiting: dict[str, list[Recalled]] = defaultdict(list)
         self._size = 0
-        self._uses: dict[str, Counter[UUID]] = defaultdict(Counter)
+        self._uses: dict[str, Counter[bytes]] = defaultdict(Counter)
         self._counted = time.monotonic()
         self._writing = asyncio.Lock()
 
     def add(self, namespace: str, recalled: Recalled) -> None:
         """One more recall was answered."""
-        self._uses[namespace].update(recalled.ids[: recalled.shown])
+        used = self._uses[namespace]
+        for start in range(0, 16 * recalled.shown, 16):
+            used[recalled.ids[start : start + 16]] += 1
         waiting = self._waiting[namespace]
         waiting.append(recalled)
         self._size += 1
@@ -108,7 +111,7 @@ class RecallLog:
             try:
                 async with self._db.tenant(namespace) as connection:
                     await connection.execute(
-                        _COUNT, namespace, plain(counts), plain(counts.values()), datetime.now(UTC)
+                        _COUNT, namespace, _uuids(b"".join(counts)), plain(counts.values()), datetime.now(UTC)
                     )
             except Unavailable as error:
                 log.info("the uses of %d memories of %s wait to be counted: %s", len(counts), namespace, error)
@@ -117,8 +120,17 @@ class RecallLog:
 
     async def _write(self, namespace: str, recalls: list[Recalled]) -> None:
         records = [
-            (r.retrieval_id, r.agent, r.at, r.ranker, r.shown, plain(r.ids), r.features, plain(r.propensities))
+            (r.retrieval_id, r.agent, r.at, r.ranker, r.shown, _uuids(r.ids), r.features, _numbers(r.propensities))
             for r in recalls
         ]
         async with self._db.tenant(namespace) as connection:
             await connection.execute(_INSERT, namespace, *(list(column) for column in zip(*records, strict=True)))
+
+
+def _uuids(packed: bytes) -> str:
+    """An array of uuid as PostgreSQL reads it, of 16 bytes each."""
+    return "{" + packed.hex(",", 16) + "}"
+
+
+# Nearly all recalls have one of a few: so many shown for certain, so many not.
+_numbers = lru_cache(maxsize=256)(plain)

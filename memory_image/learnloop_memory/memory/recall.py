@@ -96,9 +96,10 @@ class Ranked:
     """Memories in the order they are shown, and those that came close.
 
     Attributes:
-        ids: at most k + 20.
-        scores: float64 [len(ids)].
-        z: their signals, float64 [len(ids), 6].
+        ids: of the at most k that are shown.
+        packed: of all of them, at most k + 20, 16 bytes each.
+        scores: float64 [n].
+        z: their signals, float64 [n, 6].
         chances: with which probability each was put where it is.
     """
 
@@ -106,9 +107,10 @@ class Ranked:
     ranker: str
     searched: int
     ids: list[UUID]
+    packed: bytes
     scores: Floats
     z: Floats
-    chances: list[float]
+    chances: tuple[float, ...]
 
 
 class Recaller:
@@ -160,7 +162,7 @@ class Recaller:
         if kept is not None:
             view = kept.view(query.kinds(), kept.now())
             ranked = _rank_kept(kept, view, ask, query)
-            found = await self._reader.check(namespace, ask.agent, kept.snapshot, ranked.ids[: ask.k])
+            found = await self._reader.check(namespace, ask.agent, kept.snapshot, ranked.ids)
             current = not found.changed and found.ranker == kept.ranker_state
             if current and view.since <= found.now < view.until:
                 return ranked, found.rows
@@ -174,7 +176,7 @@ class Recaller:
         pending = pending_of({"pending": kept.pending}, ask.types)
         late = await self._on_the_way(pending, query)
         ranked = _rank_kept(kept, kept.view(query.kinds(), kept.now()), ask, query, pending, late)
-        return ranked, await self._reader.texts(namespace, ask.agent, ranked.ids[: ask.k])
+        return ranked, await self._reader.texts(namespace, ask.agent, ranked.ids)
 
     async def _scanned(self, namespace: str, ask: Ask, query: Query) -> tuple[Ranked, Sequence[Any]]:
         """Has PostgreSQL read the memories for this one question."""
@@ -189,7 +191,7 @@ class Recaller:
         columns = light(row).append(light_of_pending(pending))
         cosines = np.concatenate([cosines_of(row), await self._on_the_way(pending, query)])
         ranked = _rank(plan, ask, query, columns, cosines, Ranker.from_text(row["ranker"]), population)
-        return ranked, await self._reader.texts(namespace, ask.agent, ranked.ids[: ask.k])
+        return ranked, await self._reader.texts(namespace, ask.agent, ranked.ids)
 
     async def _on_the_way(self, pending: list[Pending], query: Query) -> Floats:
         """Cosines of the memories the indexer has not come to yet; of the newest of them, NaN for the rest."""
@@ -206,13 +208,16 @@ class Recaller:
         return cosines
 
     def _remember(self, namespace: str, ask: Ask, retrieval_id: UUID, ranked: Ranked) -> None:
-        shown = min(ask.k, len(ranked.ids))
         features = ranked.z.astype("<f4").tobytes()
         now = datetime.now(UTC)
+        shown = len(ranked.ids)
         self._log.add(
             namespace,
-            Recalled(retrieval_id, ask.agent, ranked.ranker, shown, ranked.ids, features, ranked.chances, now),
+            Recalled(retrieval_id, ask.agent, ranked.ranker, shown, ranked.packed, features, ranked.chances, now),
         )
+
+
+_STATIC = weight_vector(STATIC)
 
 
 def _rank_kept(
@@ -234,21 +239,21 @@ def _rank(
     learned: Ranker | None,
     population: Population | None = None,
 ) -> Ranked:
-    z = signals(columns, cosines, query.hashes(), population)
+    found = signals(columns, cosines, query.hashes(), population)
     ranker, weights = _weights(ask, learned)
-    scores = z @ weights
+    scores = found.scores(weights)
     order: Rows = best(scores, columns.ids, ask.k + NEAR)
     # Only an agent that gets feedback explores, and never a question about the past or about other weights.
     if learned is not None and ask.at is None and ask.weights is None:
-        places, chances = explore(len(order), ask.k, random.random(), random.random())
-        order = order[places]
+        places, explored = explore(len(order), ask.k, random.random(), random.random())
+        order, chances = order[places], tuple(explored)
     else:
-        shown = min(ask.k, len(order))
-        chances = [1.0] * shown + [0.0] * (len(order) - shown)
+        chances = (1.0,) * min(ask.k, len(order)) + (0.0,) * max(len(order) - ask.k, 0)
     searched = population.size if population else len(columns)
     packed = columns.ids[order].tobytes()
-    ids: list[UUID] = [PackedUUID(packed[start : start + 16]) for start in range(0, len(packed), 16)]
-    return Ranked(plan, ranker, searched, ids, scores[order], z[order], chances)
+    shown = min(ask.k, len(order))
+    ids: list[UUID] = [PackedUUID(packed[start : start + 16]) for start in range(0, 16 * shown, 16)]
+    return Ranked(plan, ranker, searched, ids, packed, scores[order], found.of(order), chances)
 
 
 def _weights(ask: Ask, learned: Ranker | None) -> tuple[str, Floats]:
@@ -256,7 +261,7 @@ def _weights(ask: Ask, learned: Ranker | None) -> tuple[str, Floats]:
         return "request", weight_vector(ask.weights)
     if learned is not None and learned.active:
         return "learned", learned.vector()
-    return "static", weight_vector(STATIC)
+    return "static", _STATIC
 
 
 def _hits(ranked: Ranked, rows: Sequence[Any], k: int) -> list[Hit]:
@@ -264,7 +269,7 @@ def _hits(ranked: Ranked, rows: Sequence[Any], k: int) -> list[Hit]:
     found = {row[0]: row for row in rows}
     scores, z = np.round(ranked.scores[:k], 6).tolist(), np.round(ranked.z[:k], 6).tolist()
     hits = []
-    for identity, score, values in zip(ranked.ids[:k], scores, z, strict=True):
+    for identity, score, values in zip(ranked.ids, scores, z, strict=True):
         row = found.get(identity)
         if row is not None:
             _, memory_type, content, importance, created, session, origin, pinned = row

@@ -11,9 +11,10 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from learnloop_memory.memory.columns import K1, Columns, Floats, Rows, z_scores
+from learnloop_memory.memory.columns import K1, STANDING, Columns, Floats, Rows, z_scores
 
-SIGNALS = ("vector", "lexical", "context", "recency", "importance", "utility")
+SIGNALS = ("vector", "lexical", "context", *STANDING)
+BLOCK = 16  # scores whose highest stands for them while the best are looked for
 STATIC: Mapping[str, float] = {
     "vector": 1.0,
     "lexical": 1.0,
@@ -37,6 +38,44 @@ class Population:
     frequency: Floats
 
 
+@dataclass(frozen=True)
+class Signals:
+    """The z-scores of n memories, signal by signal; side by side only for the few that are shown.
+
+    Attributes:
+        found: the memories; what does not depend on the question is worked out there once.
+        vector, lexical: float64 [n].
+        context: float64 [n]; None where no memory belongs to a session, and all are 0.
+    """
+
+    found: Columns
+    vector: Floats
+    lexical: Floats
+    context: Floats | None
+
+    def scores(self, weights: Floats) -> Floats:
+        """Their weighted sums, float64 [n].
+
+        Args:
+            weights: float64 [6] in the order of SIGNALS.
+        """
+        total: Floats = self.vector * weights[0]
+        total += self.lexical * weights[1]
+        if self.context is not None:
+            total += self.context * weights[2]
+        total += self.found.worth(weights[3:])
+        return total
+
+    def of(self, rows: Rows) -> Floats:
+        """The z-scores of these memories, float64 [len(rows), 6], columns as in SIGNALS."""
+        z = np.zeros((len(rows), len(SIGNALS)))
+        z[:, 0], z[:, 1] = self.vector[rows], self.lexical[rows]
+        if self.context is not None:
+            z[:, 2] = self.context[rows]
+        z[:, 3:] = self.found.standing[rows]
+        return z
+
+
 def weight_vector(weights: Mapping[str, float]) -> Floats:
     """float64 [6] in the order of SIGNALS; a signal that is not named counts nothing."""
     return np.array([weights.get(name, 0.0) for name in SIGNALS])
@@ -44,8 +83,8 @@ def weight_vector(weights: Mapping[str, float]) -> Floats:
 
 def signals(
     found: Columns, cosines: NDArray[np.floating], query: NDArray[np.uint32], population: Population | None = None
-) -> Floats:
-    """The z-scores, float64 [n, 6], columns as in SIGNALS.
+) -> Signals:
+    """The z-scores of all memories for one question.
 
     Args:
         found: the memories.
@@ -54,12 +93,10 @@ def signals(
         population: given when `found` is only the part worth ranking of a larger memory.
     """
     size = population.size if population else len(found)
-    z = np.empty((len(found), len(SIGNALS)))
-    z[:, 0] = z_scores(cosines)
-    z[:, 1] = z_scores(bm25(found, query, population), zeros=max(size - len(found), 0))
-    z[:, 2] = z_scores(neighbours(found, z[:, 0] + z[:, 1])) if found.links is not None else 0.0
-    z[:, 3:] = found.standing
-    return z
+    vector = z_scores(cosines)
+    lexical = z_scores(bm25(found, query, population), zeros=max(size - len(found), 0))
+    context = z_scores(neighbours(found, vector + lexical)) if found.links is not None else None
+    return Signals(found, vector, lexical, context)
 
 
 def bm25(found: Columns, query: NDArray[np.uint32], population: Population | None = None) -> Floats:
@@ -109,13 +146,16 @@ def neighbours(found: Columns, score: Floats) -> Floats:
 
 def best(scores: Floats, ids: NDArray[np.uint8], k: int) -> Rows:
     """Indices of the k highest scores, highest first; equal scores in the order of their ids, whoever asks."""
-    n = len(scores)
-    if n > 4 * k:
-        # Everything that ties with the last place stays in, so that the cut does not depend on the scan's order.
-        edge = np.partition(scores, n - k)[n - k]
-        chosen = np.flatnonzero(scores >= edge)
+    blocks = len(scores) // BLOCK
+    if blocks > 2 * k:
+        # The k-th best block's best is at most the k-th best score. Everything that ties with it stays in, so that the
+        # cut does not depend on the scan's order.
+        tops = scores[: blocks * BLOCK].reshape(BLOCK, blocks).max(axis=0)
+        chosen = np.flatnonzero(scores >= np.partition(tops, blocks - k)[blocks - k])
     else:
-        chosen = np.arange(n)
-    keys = ids[chosen].view("S16").ravel() if len(chosen) else ids[:0].view("S16").ravel()
-    order: Rows = chosen[np.lexsort((keys, -scores[chosen]))][:k]
-    return order
+        chosen = np.arange(len(scores))
+    order: Rows = chosen[np.argsort(-scores[chosen])][: k + 1]
+    ranked = scores[order]
+    if (ranked[1:] == ranked[:-1]).any():
+        order = chosen[np.lexsort((ids[chosen].view("S16").ravel(), -scores[chosen]))]
+    return order[:k]

@@ -1,6 +1,7 @@
 """Memories kept in a process: never stale, whoever changed them; never another tenant's; bounded."""
 
 import asyncio
+import time
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -9,6 +10,7 @@ import numpy as np
 import pytest
 
 from learnloop_memory.errors import ApiError
+from learnloop_memory.memory.cache import Kept
 from learnloop_memory.memory.columns import Columns
 from learnloop_memory.memory.signals import bm25, signals
 from learnloop_memory.memory.together import Together
@@ -133,7 +135,47 @@ def test_columns_taken_in_another_order_are_the_same_memories() -> None:
     back: Columns = whole.take(np.array([3, 1, 0, 2])).take(np.array([2, 1, 3, 0]))
     nan = np.full(4, np.nan)
     assert np.array_equal(back.words, whole.words)
-    assert signals(back, nan, query("b c")) == pytest.approx(signals(whole, nan, query("b c")))
+    rows = np.arange(4)
+    assert signals(back, nan, query("b c")).of(rows) == pytest.approx(signals(whole, nan, query("b c")).of(rows))
+
+
+@pytest.mark.parametrize("memories", [0, 1, 3000])
+@pytest.mark.parametrize("filled", [0, 5, 384])
+def test_cosines_are_those_of_brute_force_however_few_dimensions_are_asked(memories: int, filled: int) -> None:
+    rng = np.random.default_rng(memories + filled)
+    vectors = rng.normal(size=(memories, 384)).astype(np.float32)
+    vectors /= np.linalg.norm(vectors, axis=1, keepdims=True)
+    known = np.arange(memories) % 7 != 3
+    asked = np.zeros(384, np.float32)
+    asked[rng.choice(384, filled, replace=False)] = rng.normal(size=filled)
+    kept = Kept(answer(vectors, known), time.monotonic(), 384)
+    cosines = kept.cosines(kept.view((1,), kept.now()), asked)
+    assert np.isnan(cosines).tolist() == (~known).tolist(), "a memory without a vector of this embedder has none"
+    assert cosines[known] == pytest.approx(vectors[known] @ asked, abs=2e-3)
+
+
+def answer(vectors: Any, known: Any) -> dict[str, Any]:
+    """What PostgreSQL says of memories with these vectors, as the reader asks for it."""
+    n = len(vectors)
+    head = np.full((n, 2), (384, 0), ">u2")
+    halves = np.concatenate([head, vectors.astype(">f2").view(">u2")], axis=1)[known].astype(">u2")
+    return {
+        "ids": np.arange(16 * n, dtype=">u8").astype("u1").tobytes(),
+        "terms": b"",
+        "lengths": np.zeros(n, ">i4").tobytes(),
+        "created": np.zeros(n, ">f8").tobytes(),
+        "worth": np.zeros(2 * n, ">f4").tobytes(),
+        "threads": np.zeros(n, ">i8").tobytes(),
+        "kinds": np.ones(n, ">i2").tobytes(),
+        "begins": np.zeros(n, ">f8").tobytes(),
+        "ends": np.full(n, np.inf, ">f8").tobytes(),
+        "known": known.astype("u1").tobytes(),
+        "vectors": halves.tobytes(),
+        "snapshot": "1:1:",
+        "now": time.time(),
+        "pending": None,
+        "ranker": None,
+    }
 
 
 async def test_what_comes_together_is_done_together_and_fails_alone() -> None:

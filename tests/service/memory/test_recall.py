@@ -200,13 +200,16 @@ def test_the_neighbour_of_a_match_gains_only_within_its_session() -> None:
 
 @given(st.lists(st.text(alphabet="ab ", max_size=8), max_size=12), st.text(alphabet="ab ", max_size=6))
 def test_signals_are_finite_whatever_is_stored(texts: list[str], asked: str) -> None:
-    z = signals(columns(texts), np.full(len(texts), np.nan), query(asked))
+    found = signals(columns(texts), np.full(len(texts), np.nan), query(asked))
+    z = found.of(np.arange(len(texts)))
     assert z.shape == (len(texts), len(SIGNALS))
     assert np.isfinite(z).all()
-    assert np.abs(z.sum(axis=0)).max(initial=0) < 1e-6
+    assert np.abs(z.sum(axis=0)).max(initial=0) < 1e-5
+    weights = np.arange(1.0, 7.0)
+    assert found.scores(weights) == pytest.approx(z @ weights, abs=1e-5), "the sum of what is shown is the score"
 
 
-@given(st.lists(st.sampled_from([0.0, 1.0, 2.0, -1.0]), max_size=60), st.integers(1, 10), st.randoms())
+@given(st.lists(st.sampled_from([0.0, 1.0, 2.0, -1.0]), max_size=200), st.integers(1, 5), st.randoms())
 def test_the_best_do_not_depend_on_the_order_of_the_scan(scores: list[float], k: int, random: Any) -> None:
     ids = columns(["x"] * len(scores)).ids
     shuffled = list(range(len(scores)))
