@@ -18,7 +18,7 @@ from bench.algorithms.tasks import TASKS, result
 from learnloop_trainer.evaluation import improvement
 
 FIRST = 1000
-DEFAULT = ("hierarchical-dqn", "maddpg", "maml", "qmix")  # the slowest first; curiosity only where it is named
+DEFAULT = ("hierarchical-dqn", "maddpg", "maddpg-hybrid", "maml", "qmix")  # the slowest first; others by name
 
 
 def summary(name: str, ours: list[float], baseline: list[float]) -> dict[str, object]:

@@ -27,3 +27,9 @@ def test_central_critics_teach_the_speaker_what_its_own_critic_does_not() -> Non
     assert ours.mean() > -0.2, "an answer without the signal earns -1"
     low, _ = improvement(ours, theirs, 0)
     assert low > 0
+
+
+def test_a_hybrid_team_passes_on_what_to_do_and_how_much_of_it_through_a_central_critic() -> None:
+    task = TASKS["maddpg-hybrid"]
+    ours, theirs = (held_out_return(task.environment, side, task.steps, 0) for side in (task.ours, task.baseline))
+    assert ours > -1.3 > theirs, "an answer without the signal earns -2.3 at best"

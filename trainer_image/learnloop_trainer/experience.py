@@ -81,7 +81,7 @@ def fitting(episodes: Iterable[Sequence[Step]], environment: VectorEnvironment, 
         return None
     rest = (
         np.asarray([step.reward for step in kept], dtype=np.float32),
-        np.asarray([np.nan if step.log_prob is None else step.log_prob for step in kept], dtype=np.float32),
+        np.asarray([_log_prob(step, environment) for step in kept], dtype=np.float32),
         np.asarray(last, dtype=np.bool_),
         np.asarray([step.terminated for step in kept], dtype=np.bool_),
     )
@@ -91,6 +91,16 @@ def fitting(episodes: Iterable[Sequence[Step]], environment: VectorEnvironment, 
         return Recording(observation, np.asarray(done, dtype=np.int64), *rest)
     space = ActionSpace.of(environment)
     return Recording(observation, space.normalise(space.project(np.asarray(done, dtype=np.float32))), *rest)
+
+
+def _log_prob(step: Step, environment: VectorEnvironment) -> float:
+    """NaN where it is unknown: not recorded, above 0 for a choice, or a server's 0 for numbers that it did not draw."""
+    found = step.log_prob
+    if found is None:
+        return np.nan
+    if environment.bounds is None:
+        return found if found <= 0 else np.nan
+    return found if step.exploration or found != 0 else np.nan
 
 
 def _fits(step: Step, environment: VectorEnvironment) -> bool:

@@ -29,8 +29,8 @@ from learnloop_trainer.store import Store
 
 TEAM = {"independent-dqn", "qmix", "maddpg"}
 CONTINUOUS = {"sac", "maddpg", "maml"}
-DISCRETE = {"dqn", "independent-dqn", "qmix", "hierarchical-dqn", "vtrace"}
-HYBRID = {"ppo"}  # learns all kinds of actions
+DISCRETE = {"dqn", "independent-dqn", "qmix", "hierarchical-dqn"}
+HYBRID = {"ppo", "vtrace", "maddpg"}  # the first two learn all kinds of actions
 FLUSH_SECONDS = 20.0  # of the usual 30 s between SIGTERM and SIGKILL
 SETTLED_SECONDS = 30.0
 SETTLED_SAVES = 2  # the second is taken only when the first is no longer under way: the group makes progress
@@ -76,7 +76,7 @@ def _require_fitting_actions(order: Order, environment: VectorEnvironment) -> No
         raise ConfigError(FIELD, name, problem, f"set algorithm to {'maddpg' if team else 'sac or ppo'}")
     if environment.bounds is not None and environment.bounds.choices and algorithm not in HYBRID:
         problem = f"has hybrid actions, a choice and numbers that go with it, which {algorithm} cannot learn"
-        raise ConfigError(FIELD, name, problem, "set algorithm to ppo")
+        raise ConfigError(FIELD, name, problem, f"set algorithm to {'maddpg' if team else 'ppo'}")
 
 
 def training_world(order: Order, members: range) -> VectorEnvironment:

@@ -23,7 +23,10 @@ class Step(WireModel):
     observation: Observation = Field(description="what the agent saw before acting")
     action: Action = Field(description="what it did")
     log_prob: float | None = Field(
-        default=None, le=0, description="natural log of the behaviour policy's probability of the action"
+        default=None,
+        le=10_000,
+        description="natural log of the behaviour policy's probability of the action, at most 0; where numbers are "
+        "drawn, of their density, which may be above 0",
     )
     reward: float = Field(default=0.0, description="the environment's own reward for this step")
     terminated: bool = Field(default=False, description="the environment ended the episode here")

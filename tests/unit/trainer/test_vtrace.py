@@ -7,11 +7,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from learnloop_api.kinds.more_algorithms import VtraceParameters
+from learnloop_api.wire.trajectory import Step
 from learnloop_trainer.algorithms import Occasion, learner
-from learnloop_trainer.algorithms.vtrace import targets
+from learnloop_trainer.algorithms.vtrace import before_squashing, targets
 from learnloop_trainer.environments import make
+from learnloop_trainer.environments.base import Bounds
+from learnloop_trainer.environments.simulation import box
 from learnloop_trainer.errors import ConfigError
-from learnloop_trainer.experience import Recording
+from learnloop_trainer.experience import Recording, fitting
 from learnloop_trainer.groups import Alone
 from learnloop_trainer.randomness import Split
 
@@ -83,3 +86,33 @@ def test_a_recording_that_does_not_say_how_likely_its_actions_were_is_refused() 
     one = learner(VtraceParameters(), world, Occasion(0, 1000, 1, Alone(), lambda: source), CPU)
     with pytest.raises(ConfigError, match=r"without the behaviour policy's log-probability; .* set algorithm to bc"):
         one.iterate(world.reset())
+
+
+def test_numbers_are_judged_where_the_policy_draws_them() -> None:
+    """The ratio of two densities is the same before and after squashing, and 1 for the policy that acted."""
+    world = make("PointGoals-v1", Split.TRAINING, 0, range(1))
+    assert world.bounds is not None
+    bounds = Bounds(world.bounds.low * 3, world.bounds.high * 3)
+    drawn = np.random.default_rng(0).normal(0, 1, (50, 2)).astype(np.float32)
+    before = -0.5 * np.square(drawn).sum(axis=1) - np.log(2 * np.pi)
+    squashed = np.tanh(drawn)
+    density = before - np.log(3 * (1 - np.square(squashed))).sum(axis=1)
+    kept, log_prob = before_squashing(squashed, density.astype(np.float32), bounds)
+    assert kept == pytest.approx(drawn, abs=1e-4)
+    assert log_prob == pytest.approx(before, abs=1e-4)
+
+
+def test_numbers_at_their_bounds_stay_finite() -> None:
+    kept, log_prob = before_squashing(np.asarray([[1.0, -1.0]]), np.zeros(1, np.float32), box(-1, 1, 2))
+    assert np.isfinite(kept).all()
+    assert np.isfinite(log_prob).all()
+
+
+@pytest.mark.parametrize(("number", "name"), [(1, "CartPole-v1"), (0, "PointGoals-v1")])
+def test_what_cannot_be_a_probability_or_a_density_counts_as_unknown(number: float, name: str) -> None:
+    world = make(name, Split.TRAINING, 0, range(1))
+    action: int | list[float] = 1 if world.bounds is None else [0.5, 0.5]
+    step = Step(observation=[0.0] * world.observations, action=action, log_prob=number, terminated=True)
+    found = fitting([[step]], world, 10)
+    assert found is not None
+    assert np.isnan(found.log_prob).all()

@@ -7,9 +7,14 @@ y_i = r_i + gamma (1 - terminated) Q_target_i(x', mu_target(o_1'), ..., mu_targe
 ] grad J_i = E[ grad mu(o_i) grad_{a_i} Q_i(x, a_1, ..., mu(o_i), ..., a_k) ],    the others' actions from the buffer
 
 Deviations, all deliberate: agents share one actor and one critic, which are told which agent is meant; noise on the
-actions is Gaussian and falls linearly; actions are continuous only (the paper's discrete messages are numbers here); no
-policy ensembles and no inferred policies. `centralized: false` gives each critic its agent's part only: independent
-DDPG (Lillicrap et al., 2016, arXiv 1509.02971), the baseline.
+actions is Gaussian and falls linearly; actions are continuous (the paper's discrete messages are numbers here) or
+hybrid; no policy ensembles and no inferred policies. `centralized: false` gives each critic its agent's part only:
+independent DDPG (Lillicrap et al., 2016, arXiv 1509.02971), the baseline.
+
+Hybrid actions, a choice and numbers that go with it: the actor puts out a logit for each choice beside the numbers, and
+critics are told the choice as a one-hot vector. The actor's gradient passes the choice as if it were the softmax of the
+logits (straight-through, Bengio, Leonard & Courville, 2013, arXiv 1308.3432); the paper has Gumbel-softmax there. To
+explore, a choice is drawn at random as often as the numbers' noise is large.
 """
 
 import math
@@ -18,11 +23,12 @@ from collections.abc import Mapping
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from torch.nn.functional import one_hot
 
 from learnloop_api.kinds.team_algorithms import MaddpgParameters
 from learnloop_trainer.algorithms.base import Occasion
 from learnloop_trainer.algorithms.team import Team
-from learnloop_trainer.environments.base import Observations, VectorEnvironment
+from learnloop_trainer.environments.base import Observations, VectorEnvironment, middle
 from learnloop_trainer.networks import Floats, Network, dense, forward, forward_numpy
 from learnloop_trainer.randomness import Purpose, uniforms
 from learnloop_trainer.replay import Transitions
@@ -32,31 +38,69 @@ Leaves = Mapping[str, torch.Tensor]
 
 
 def init(
-    parameters: MaddpgParameters, agents: int, observations: int, dimensions: int, seed: int, device: torch.device
+    parameters: MaddpgParameters,
+    agents: int,
+    observations: int,
+    dimensions: int,
+    seed: int,
+    device: torch.device,
+    choices: int = 0,
 ) -> tuple[Network, Network]:
-    """Fresh actor and critic."""
-    seen = agents * (observations + dimensions + 1) if parameters.centralized else observations + dimensions
-    actor = dense("actor", [observations, *parameters.hidden, dimensions], 0.01, seed, 0)
+    """Fresh actor and critic; of hybrid actions, the first of the `dimensions` is one of so many choices."""
+    width = dimensions - bool(choices) + choices
+    seen = agents * (observations + width + 1) if parameters.centralized else observations + width
+    actor = dense("actor", [observations, *parameters.hidden, width], 0.01, seed, 0)
     return Network(actor, device), Network(dense("critic", [seen, *parameters.hidden, 1], 1.0, seed, 1), device)
 
 
-def act(network: Network, observation: Observations, noise: NDArray[np.float64]) -> Floats:
-    """Actions [n, agents, dimensions] in [-1, 1] for observations [n, agents, observations] and noise alike."""
+def act(
+    network: Network,
+    observation: Observations,
+    noise: NDArray[np.float64],
+    choices: int = 0,
+    random: NDArray[np.float64] | None = None,
+) -> Floats:
+    """Actions [n, agents, dimensions] in [-1, 1] for observations [n, agents, observations] and noise alike.
+
+    Of hybrid ones the noise on the first is left out: `random` [2, n, agents] are two uniform numbers for the choice,
+    whether it is drawn (below 0) and which it then is.
+    """
     rows = np.ascontiguousarray(observation.reshape(-1, observation.shape[-1]))
-    action = np.tanh(forward_numpy(network.actor(), "actor", ACTIVATION, rows)).reshape(noise.shape)
-    return np.clip(action + noise, -1.0, 1.0).astype(np.float32)
+    outputs = forward_numpy(network.actor(), "actor", ACTIVATION, rows)
+    numbers = np.tanh(outputs[:, choices:]).reshape(*noise.shape[:2], -1)
+    if not choices:
+        return np.clip(numbers + noise, -1.0, 1.0).astype(np.float32)
+    best = outputs[:, :choices].argmax(axis=1).reshape(noise.shape[:2])
+    if random is not None:
+        best = np.where(random[0] < 0, np.floor(random[1] * choices), best)
+    chosen = middle(best, choices)[..., None]
+    return np.concatenate((chosen, np.clip(numbers + noise[..., 1:], -1.0, 1.0)), axis=2).astype(np.float32)
 
 
-def policy(leaves: Leaves, observation: torch.Tensor) -> torch.Tensor:
-    """Actions [n, agents, dimensions] in (-1, 1) for observations [n, agents, observations]."""
+def policy(leaves: Leaves, observation: torch.Tensor, choices: int = 0) -> torch.Tensor:
+    """What critics are told [n, agents, choices + numbers] of actions for observations [n, agents, observations]."""
     count, agents, width = observation.shape
-    return torch.tanh(forward(leaves, "actor", ACTIVATION, observation.reshape(-1, width))).view(count, agents, -1)
+    outputs = forward(leaves, "actor", ACTIVATION, observation.reshape(-1, width)).view(count, agents, -1)
+    numbers = torch.tanh(outputs[..., choices:])
+    if not choices:
+        return numbers
+    likely = torch.softmax(outputs[..., :choices], 2)
+    best = one_hot(likely.argmax(2), choices).to(likely.dtype)
+    return torch.cat((best + likely - likely.detach(), numbers), 2)
+
+
+def told(action: torch.Tensor, choices: int) -> torch.Tensor:
+    """What critics are told [n, agents, choices + numbers] of actions [n, agents, dimensions] in [-1, 1]."""
+    if not choices:
+        return action
+    which = ((action[..., 0] + 1) / 2 * choices).long().clamp(0, choices - 1)
+    return torch.cat((one_hot(which, choices).to(action.dtype), action[..., 1:]), 2)
 
 
 def value(leaves: Leaves, observation: torch.Tensor, action: torch.Tensor, *, centralized: bool) -> torch.Tensor:
     """Each agent's value [n, agents].
 
-    `action` is [n, agents, agents, dimensions]: for the value of each agent (axis 1), what everyone does (axis 2).
+    `action` is [n, agents, agents, choices + numbers]: for each agent's value (axis 1), what everyone does (axis 2).
     """
     count, agents, _ = observation.shape
     if centralized:
@@ -89,8 +133,9 @@ class Maddpg(Team):
         """A fresh learner at step 0 with an empty buffer; the environment has continuous actions."""
         super().__init__(parameters, environment, occasion, device)
         self.parameters = parameters
+        self.choices = environment.bounds.choices if environment.bounds is not None else 0
         sizes = (self.agents, environment.observations, environment.actions)
-        self.network, self.critic = init(parameters, *sizes, occasion.seed, device)
+        self.network, self.critic = init(parameters, *sizes, occasion.seed, device, self.choices)
         self._targets = {"": self.network.vector.clone(), "critic": self.critic.vector.clone()}
 
     def choose(self, observation: Observations, vector_step: int) -> NDArray[np.generic]:
@@ -109,22 +154,23 @@ class Maddpg(Team):
         done = min(1.0, self.step / self.occasion.total_steps)
         deviation = self.parameters.noise_start + done * (self.parameters.noise_end - self.parameters.noise_start)
         normal = np.sqrt(-2.0 * np.log(first)) * np.cos(2.0 * math.pi * second)  # Box & Muller (1958)
-        return act(self.network, observation, deviation * normal)
+        random = np.stack((first[..., 0] - deviation, second[..., 0]))
+        return act(self.network, observation, deviation * normal, self.choices, random)
 
     def learn(self, batch: Transitions, count: int) -> None:
         """See Team.learn: critic, then actor, then targets."""
-        parameters, central = self.parameters, self.parameters.centralized
+        parameters, central, choices = self.parameters, self.parameters.centralized, self.choices
         observation, successor = self.seen(batch.observation), self.seen(batch.successor)
-        action, share = self.seen(batch.action), count * self.agents
+        action, share = told(self.seen(batch.action), choices), count * self.agents
         with torch.no_grad():
-            future = policy(self.network.views(self._targets[""]), successor)
+            future = policy(self.network.views(self._targets[""]), successor, choices)
             target = self.critic.views(self._targets["critic"])
             goal = value(target, successor, joint(future), centralized=central)
             goal = batch.reward + parameters.discount * batch.alive.unsqueeze(1) * goal
         error = value(self.critic.leaves, observation, joint(action), centralized=central) - goal
         torch.autograd.backward(error.square().sum() / share)
         self.apply(self.critic, self.rate(parameters.learning_rate))
-        own = replaced(action, policy(self.network.leaves, observation))
+        own = replaced(action, policy(self.network.leaves, observation, choices))
         torch.autograd.backward(-value(self.critic.leaves, observation, own, centralized=central).sum() / share)
         self.critic.gradient.zero_()  # the actor's loss passes through the critic and must not move it
         self.apply(self.network, self.rate(parameters.actor_learning_rate))

@@ -14,9 +14,13 @@ Deviations, all deliberate:
 - `totalSteps` counts recorded steps learned from; the environment is played in evaluation only.
 - A batch is whole episodes, drawn from all of them; each rank sums over its part and the sums are added up.
 - Steps without a log-probability are refused: taking mu for pi would bias the result without a word.
+- Actions may be numbers too, or a choice and numbers: the policy's distribution follows from the environment's actions
+  (see `heads`), and the recorded log-density is that of the numbers as the environment took them.
 - A recorded truncation, or an episode cut off, bootstraps from its last observation's value.
 - The recording becomes part of the checkpoint, as in bc.py. Gradients by autograd.
 """
+
+from typing import Any
 
 import numpy as np
 import torch
@@ -24,8 +28,9 @@ from numpy.typing import NDArray
 
 from learnloop_api.kinds.more_algorithms import VtraceParameters
 from learnloop_trainer.algorithms.base import Arrays, Experience, Occasion
+from learnloop_trainer.algorithms.heads import Head, fitting
 from learnloop_trainer.environments import VectorEnvironment
-from learnloop_trainer.environments.base import Observations
+from learnloop_trainer.environments.base import Bounds, Observations
 from learnloop_trainer.errors import ConfigError
 from learnloop_trainer.experience import Recording
 from learnloop_trainer.networks import Network, dense, forward
@@ -35,12 +40,31 @@ from learnloop_trainer.schedules import step_size
 
 ACTIVATION = "tanh"
 UPDATES = 8  # per call of `iterate`
+EDGE = 1.0 - 1e-6
 
 
-def init(parameters: VtraceParameters, observations: int, actions: int, seed: int, device: torch.device) -> Network:
-    """Fresh policy and value networks; a nearly uniform first policy."""
-    arrays = dense("policy", [observations, *parameters.hidden, actions], 0.01, seed, 0)
-    return Network(arrays | dense("value", [observations, *parameters.hidden, 1], 1.0, seed, 1), device)
+def init(parameters: VtraceParameters, observations: int, head: Head, seed: int, device: torch.device) -> Network:
+    """Fresh policy and value networks; a nearly uniform first policy, or one around the middle of its bounds."""
+    arrays = dense("policy", [observations, *parameters.hidden, head.outputs], 0.01, seed, 0)
+    arrays |= dense("value", [observations, *parameters.hidden, 1], 1.0, seed, 1)
+    return Network(arrays | head.parameters(), device)
+
+
+def before_squashing(
+    action: NDArray[Any], log_prob: NDArray[np.float32], bounds: Bounds | None
+) -> tuple[NDArray[Any], NDArray[np.float32]]:
+    """Recorded actions as the head keeps them, and their log-densities there.
+
+    Numbers a = reach tanh(u) + centre: log mu(u) = log mu(a) + sum log(reach (1 - tanh(u)^2)). A number at its bound
+    has no finite u: it is taken for one a millionth of the reach within.
+    """
+    if bounds is None:
+        return action, log_prob
+    first = int(bool(bounds.choices))
+    squashed = np.clip(action[:, first:].astype(np.float64), -EDGE, EDGE)
+    change = np.log(bounds.reach[first:] * (1.0 - np.square(squashed))).sum(axis=1)
+    kept = np.concatenate((action[:, :first], np.arctanh(squashed)), axis=1).astype(np.float32)
+    return kept, (log_prob + change).astype(np.float32)
 
 
 def targets(
@@ -78,7 +102,8 @@ class Vtrace:
     ) -> None:
         """A fresh learner at step 0; the recording is fetched by the first `iterate`, or restored."""
         self.parameters, self.occasion, self.environment = parameters, occasion, environment
-        self.network = init(parameters, environment.observations, environment.actions, occasion.seed, device)
+        self.head = fitting(environment)
+        self.network = init(parameters, environment.observations, self.head, occasion.seed, device)
         self._draws = Draws((parameters.batch_episodes,), Purpose.REPLAY, occasion.seed)
         self._recording: Recording | None = None
         self.step = 0
@@ -93,12 +118,13 @@ class Vtrace:
         return observation, []
 
     def _take(self, recording: Recording) -> None:
-        if recording.log_prob is None or not np.isfinite(recording.log_prob).all():
-            fix = "record them (the policy server and the SDK do), or set algorithm to bc"
+        if not np.isfinite(recording.log_prob).all():
+            fix = "record it (the policy server and the SDK do where actions are drawn), or set algorithm to bc"
             raise ConfigError(
                 "spec.data", "(recording)", "has steps without the behaviour policy's log-probability", fix
             )
         self._recording = recording
+        self._taken = before_squashing(recording.action, recording.log_prob, self.environment.bounds)
         ends = np.flatnonzero(recording.last) + 1
         self._episodes = list(zip(np.concatenate(([0], ends[:-1])).tolist(), ends.tolist(), strict=True))
 
@@ -119,24 +145,23 @@ class Vtrace:
 
     def loss(self, recording: Recording, rows: NDArray[np.int64]) -> torch.Tensor:
         """The summed loss of these recorded steps: whole episodes, one after another."""
-        assert recording.log_prob is not None
         parameters, device, leaves = self.parameters, self.network.vector.device, self.network.leaves
 
         def field(array: NDArray[np.generic]) -> torch.Tensor:
             return torch.from_numpy(np.ascontiguousarray(array[rows])).to(device)
 
-        observation, action = field(recording.observation), field(recording.action)
-        log_probs = torch.log_softmax(forward(leaves, "policy", ACTIVATION, observation), 1)
-        chosen = log_probs.gather(1, action.unsqueeze(1)).squeeze(1)
+        observation, taken, behaviour = (field(array) for array in (recording.observation, *self._taken))
+        outputs = forward(leaves, "policy", ACTIVATION, observation)
+        chosen = self.head.log_prob(leaves, outputs, taken)
         value = forward(leaves, "value", ACTIVATION, observation).squeeze(1)
         with torch.no_grad():
-            ratio = (chosen - field(recording.log_prob)).exp()
+            ratio = (chosen - behaviour).exp()
             ends = field(recording.last), field(recording.terminated)
             goal, advantage = targets(value, field(recording.reward), ratio, *ends, parameters)
             weight = ratio.clamp(max=parameters.ratio_max) * advantage + parameters.imitation
         error = (goal - value).square().sum() * 0.5 * parameters.value_coefficient
-        negative_entropy = (log_probs.exp() * log_probs).sum() * parameters.entropy_coefficient
-        return error + negative_entropy - (weight * chosen).sum()
+        entropy = self.head.entropy(leaves, outputs).sum() * parameters.entropy_coefficient
+        return error - entropy - (weight * chosen).sum()
 
     def shared(self) -> Arrays:
         """See Learner.shared."""

@@ -15,10 +15,9 @@ from learnloop_trainer.algorithms.base import Learner
 from learnloop_trainer.algorithms.dqn import Dqn
 from learnloop_trainer.algorithms.hierarchical_dqn import HierarchicalDqn
 from learnloop_trainer.algorithms.independent_dqn import IndependentDqn
-from learnloop_trainer.algorithms.maddpg import Maddpg, joint, value
+from learnloop_trainer.algorithms.maddpg import Maddpg, joint, told, value
 from learnloop_trainer.algorithms.qmix import Qmix
 from learnloop_trainer.algorithms.sac import ACTIVATION, Sac
-from learnloop_trainer.environments.action_spaces import ActionSpace
 from learnloop_trainer.environments.base import Observations
 from learnloop_trainer.networks import Floats, forward, forward_numpy
 
@@ -58,8 +57,8 @@ def _on_the_way(learner: HierarchicalDqn, seen: Observations, done: NDArray[Any]
 
 def _normalised(learner: Learner, done: NDArray[Any]) -> Floats:
     """Numbers from the environment's bounds to [-1, 1], in their shape."""
-    space = ActionSpace.of(learner.environment)
-    return np.asarray(space.normalise(done.reshape(-1, done.shape[-1])).reshape(done.shape), dtype=np.float32)
+    assert learner.environment.bounds is not None  # those who ask have continuous actions
+    return learner.environment.bounds.unscale(done.reshape(-1, done.shape[-1])).reshape(done.shape)
 
 
 def _by_critics(learner: Sac, seen: Observations, done: NDArray[Any]) -> Floats:
@@ -75,6 +74,6 @@ def _in_team(learner: Maddpg, seen: Observations, done: NDArray[Any]) -> Floats:
     device = learner.critic.vector.device
     with torch.no_grad():
         observation = torch.from_numpy(seen).to(device)
-        action = joint(torch.from_numpy(_normalised(learner, done)).to(device))
+        action = joint(told(torch.from_numpy(_normalised(learner, done)).to(device), learner.choices))
         found = value(learner.critic.leaves, observation, action, centralized=learner.parameters.centralized)
         return np.asarray(found.cpu().numpy())

@@ -50,6 +50,13 @@ class Bounds:
             scaled[:, 0] = np.clip(part, 0, self.choices - 1)
         return scaled
 
+    def unscale(self, action: NDArray[np.float32]) -> NDArray[np.float32]:
+        """The inverse of `scale`; a choice becomes the middle of its part."""
+        scaled = (action - self.centre) / self.reach
+        if self.choices:
+            scaled[:, 0] = middle(action[:, 0], self.choices)
+        return np.asarray(scaled, dtype=np.float32)
+
     def greedy(self, outputs: NDArray[np.float32]) -> NDArray[np.float32]:
         """The best action for a policy's outputs [n, choices + numbers]: logits first, then means before tanh."""
         at, numbers = self.choices, len(self.low) - bool(self.choices)
@@ -58,6 +65,11 @@ class Bounds:
             return squashed * self.reach + self.centre
         best = outputs[:, :at].argmax(axis=1)[:, None].astype(np.float32)
         return np.concatenate((best, squashed * self.reach[1:] + self.centre[1:]), axis=1)
+
+
+def middle(choice: NDArray[Any], choices: int) -> NDArray[np.float32]:
+    """Choices as numbers in [-1, 1]: where `Bounds.scale` finds each of them again."""
+    return np.asarray((2 * choice + 1) / np.float32(choices) - 1, dtype=np.float32)
 
 
 class VectorEnvironment(Protocol):

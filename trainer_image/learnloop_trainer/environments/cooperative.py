@@ -7,7 +7,8 @@ every place is covered (the specification's cooperation bonus). Credit for it is
 without the agent (Wolpert & Tumer, 2001), which all the others' luck cancels out of.
 
 Controls: `Cooperative` moves by five discrete moves; `CooperativeContinuous` by a velocity and a signal, each in [-1,
-1], that the others hear in the next step. Seen by each: own place and velocity, the places, the others and their
+1], that the others hear in the next step; `CooperativeHybrid` chooses to move, by two numbers, or to stand and signal a
+third one. Seen by each: own place and velocity, the places, the others and their
 signals, and which agent one is.
 """
 
@@ -18,7 +19,7 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from learnloop_trainer.environments.base import Observations
+from learnloop_trainer.environments.base import Bounds, Observations
 from learnloop_trainer.environments.simulation import NOMINAL, Conditions, Floats64, Level, Outcome, TeamSimulation, box
 from learnloop_trainer.errors import ConfigError
 from learnloop_trainer.randomness import Split, Words
@@ -129,3 +130,22 @@ class CooperativeContinuous(Cooperative):
     def direction(self, actions: NDArray[Any]) -> Floats64:
         """See Cooperative.direction: the signal has none."""
         return np.asarray(actions[:, :, :2])
+
+
+MOVE, SPEAK = range(2)
+
+
+class CooperativeHybrid(Cooperative):
+    """n teams that choose between moving, with a velocity, and standing still with a signal."""
+
+    actions = 4
+    bounds = Bounds(np.asarray([0, -1, -1, -1], np.float32), np.asarray([1, 1, 1, 1], np.float32), choices=2)
+
+    def _control(self, actions: NDArray[Any]) -> None:
+        self.body["velocity"] = self.direction(actions)
+        self.body["signal"] = np.where(np.rint(actions[:, :, 0]) == SPEAK, actions[:, :, 3], 0.0)
+
+    def direction(self, actions: NDArray[Any]) -> Floats64:
+        """See Cooperative.direction: who speaks stands still."""
+        moves = np.rint(actions[:, :, 0]) == MOVE
+        return np.asarray(np.where(moves[:, :, None], actions[:, :, 1:3], 0.0), dtype=np.float64)

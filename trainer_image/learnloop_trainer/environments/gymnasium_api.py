@@ -174,7 +174,7 @@ class Parallel:
         """Actions of all agents; observations, rewards, terminations, truncations and infos by agent."""
         if self._inner is None or not self.agents:
             raise RuntimeError("the episode is over: call reset before the next step")
-        step = self._inner.step(np.asarray([actions[agent] for agent in self.agents])[None])
+        step = self._inner.step(np.stack([_flat(self._kind, actions[agent]) for agent in self.agents])[None])
         self._seen = step.successor[0]
         success = step.success is not None and bool(step.success[0])
         over, late = (dict.fromkeys(self.agents, bool(flag[0])) for flag in (step.terminated, step.truncated))

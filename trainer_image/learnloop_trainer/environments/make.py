@@ -9,7 +9,7 @@ import gymnasium
 from learnloop_trainer.environments.action_spaces import FIELD, ActionSpace
 from learnloop_trainer.environments.base import VectorEnvironment
 from learnloop_trainer.environments.cartpole import CartPole
-from learnloop_trainer.environments.cooperative import Cooperative, CooperativeContinuous
+from learnloop_trainer.environments.cooperative import Cooperative, CooperativeContinuous, CooperativeHybrid
 from learnloop_trainer.environments.courier import Courier
 from learnloop_trainer.environments.deep_sea import DeepSea
 from learnloop_trainer.environments.exploration import Exploration
@@ -20,7 +20,7 @@ from learnloop_trainer.environments.manipulation import Manipulation
 from learnloop_trainer.environments.navigation import Navigation
 from learnloop_trainer.environments.pendulum import Pendulum
 from learnloop_trainer.environments.point_goals import PointGoals
-from learnloop_trainer.environments.relay import Relay
+from learnloop_trainer.environments.relay import Relay, RelayHybrid
 from learnloop_trainer.environments.resources import ResourceAllocation
 from learnloop_trainer.environments.simulation import NOMINAL, Conditions, Simulation
 from learnloop_trainer.environments.supply_chain import SupplyChain
@@ -34,6 +34,7 @@ CLASSICS: dict[str, type[CartPole] | type[Pendulum]] = {"CartPole-v1": CartPole,
 SIMULATIONS: Mapping[str, type[Simulation]] = {
     "Cooperative-v1": Cooperative,
     "CooperativeContinuous-v1": CooperativeContinuous,
+    "CooperativeHybrid-v1": CooperativeHybrid,
     "Courier-v1": Courier,
     "DeepSea-v1": DeepSea,
     "Exploration-v1": Exploration,
@@ -42,6 +43,7 @@ SIMULATIONS: Mapping[str, type[Simulation]] = {
     "Navigation-v1": Navigation,
     "PointGoals-v1": PointGoals,
     "Relay-v1": Relay,
+    "RelayHybrid-v1": RelayHybrid,
     "ResourceAllocation-v1": ResourceAllocation,
     "SupplyChain-v1": SupplyChain,
     "Trading-v1": Trading,

@@ -6,6 +6,9 @@ agent sees the number and answers with one of its own. Both earn minus the squar
 step but the first, when nothing has been said yet. A signal's worth depends on what the listener makes of it: a critic
 that sees both can tell, one that sees the speaker alone sees a moving target. Seen: goal (the speaker), signal (the
 listener), whether it is the first step, and which agent one is.
+
+`RelayHybrid`: goal, signal and answer are a kind, one of three, and an amount each. An answer of the wrong kind is as
+far off as 1. Kinds are seen as one-hot vectors.
 """
 
 from collections.abc import Mapping
@@ -14,7 +17,7 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from learnloop_trainer.environments.base import Observations
+from learnloop_trainer.environments.base import Bounds, Observations
 from learnloop_trainer.environments.simulation import Flags, Outcome, TeamSimulation, box
 from learnloop_trainer.randomness import Words
 
@@ -52,4 +55,48 @@ class Relay(TeamSimulation):
         seen = np.zeros((count, self.agents, 3), dtype=np.float32)
         seen[:, 0, 0], seen[:, 1, 1] = self.body["goal"], self.body["signal"]
         seen[:, :, 2] = (self.age == 0)[:, None]
+        return np.concatenate((seen, self._names(count)), axis=2)
+
+
+KINDS = 3
+
+
+class RelayHybrid(TeamSimulation):
+    """n pairs that pass on what kind of answer is wanted, and how much of it."""
+
+    agents = 2
+    observations = 2 * (KINDS + 1) + 1 + 2
+    actions = 2
+    bounds = Bounds(np.asarray([0, -1], np.float32), np.asarray([KINDS - 1, 1], np.float32), choices=KINDS)
+    PARAMETERS: ClassVar[Mapping[str, float]] = {"max_steps": 4}
+
+    def _blank(self, count: int) -> dict[str, NDArray[Any]]:
+        return {name: np.zeros((count, 2)) for name in ("goal", "signal")} | {"distance": np.zeros(count)}
+
+    def _begin(self, which: NDArray[np.intp], seeds: Words) -> None:
+        draws = self._draws(seeds, 2)
+        self.body["goal"][which] = np.stack((np.floor(KINDS * draws[:, 0]), 2.0 * draws[:, 1] - 1.0), axis=1)
+        self.body["signal"][which] = self.body["distance"][which] = 0.0
+
+    def _advance(self, actions: NDArray[Any]) -> Outcome:
+        goal, answer = self.body["goal"], actions[:, 1]
+        amiss = np.where(np.rint(answer[:, 0]) == goal[:, 0], np.abs(answer[:, 1] - goal[:, 1]), 1.0)
+        distance = np.where(self.age > 0, amiss, 0.0)
+        self.body["distance"] = self.body["distance"] + distance
+        self.body["signal"] = np.array(actions[:, 0], dtype=np.float64)
+        nobody = np.zeros(len(distance), dtype=np.bool_)
+        return Outcome(np.repeat(-np.square(distance)[:, None], self.agents, axis=1), nobody, nobody)
+
+    def _succeeded(self, truncated: Flags) -> Flags:
+        return truncated & (self.body["distance"] <= NEAR * (self.parameter["max_steps"] - 1))
+
+    def _observe(self) -> Observations:
+        count, first = len(self.members), self.age == 0
+        seen = np.zeros((count, self.agents, 2 * (KINDS + 1) + 1), dtype=np.float32)
+        for agent, name in enumerate(("goal", "signal")):
+            at = agent * (KINDS + 1)
+            told = np.eye(KINDS)[np.rint(self.body[name][:, 0]).astype(np.int64)]
+            seen[:, agent, at : at + KINDS] = told if name == "goal" else told * ~first[:, None]
+            seen[:, agent, at + KINDS] = self.body[name][:, 1]
+        seen[:, :, -1] = first[:, None]
         return np.concatenate((seen, self._names(count)), axis=2)

@@ -37,10 +37,9 @@ class TeamVector:
         self._width = int(np.prod(seen[0].shape))
         self.observations = self._width + self.agents
         space = ActionSpace.from_gymnasium(name, done[0])
-        if space.type is ActionType.HYBRID:
-            raise ConfigError(FIELD, name, "has a team with hybrid actions", "choose one with Discrete or Box actions")
         self.bounds, self.actions = space.bounds, space.actions
-        self._first_action = int(done[0].start) if isinstance(done[0], Discrete) else 0
+        choice = done[0][0] if space.type is ActionType.HYBRID else done[0]
+        self._first_action = int(choice.start) if isinstance(choice, Discrete) else 0
         self._seeds = episode_seeds(split, seed, np.asarray(members, dtype=np.uint64), 0) >> np.uint64(32)
 
     def _look(self, observation: dict[Any, Any]) -> NDArray[np.float32]:
@@ -76,7 +75,11 @@ class TeamVector:
         return Step(observation, successor, reward, terminated, truncated)
 
     def _action(self, action: Any) -> Any:
-        return action if self.bounds is not None else int(action) + self._first_action
+        if self.bounds is None:
+            return int(action) + self._first_action
+        if not self.bounds.choices:
+            return action
+        return int(action[0]) + self._first_action, np.ascontiguousarray(action[1:])
 
     def state(self) -> None:
         """PettingZoo has no way to save an environment."""

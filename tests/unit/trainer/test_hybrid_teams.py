@@ -1,0 +1,107 @@
+"""Teams whose every action is a choice and numbers that go with it."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from learnloop_api.kinds.team_algorithms import MaddpgParameters
+from learnloop_trainer.algorithms import maddpg
+from learnloop_trainer.environments import make
+from learnloop_trainer.environments.base import Bounds, middle
+from learnloop_trainer.environments.gymnasium_api import Parallel
+from learnloop_trainer.environments.team_vector import TeamVector
+from learnloop_trainer.errors import ConfigError
+from learnloop_trainer.groups import Alone
+from learnloop_trainer.networks import forward
+from learnloop_trainer.order import Order, Place
+from learnloop_trainer.randomness import Split
+from learnloop_trainer.run import run
+from learnloop_trainer.session import begin
+from learnloop_trainer.store.directory import DirectoryStore
+
+CPU = torch.device("cpu")
+SMALL = {"environments": 4, "hidden": [8], "bufferSize": 1000, "learningStarts": 64, "batchSize": 32}
+AMOUNTS = Bounds(np.asarray([0, -3, 0], np.float32), np.asarray([2, 5, 1], np.float32), choices=3)
+
+
+def test_scaling_there_and_back_keeps_choices_and_numbers() -> None:
+    actions = np.asarray([[0, -3, 0.5], [1, 1, 0], [2, 5, 1]], dtype=np.float32)
+    assert AMOUNTS.scale(AMOUNTS.unscale(actions)) == pytest.approx(actions)
+
+
+def test_critics_are_told_the_choice_as_a_one_hot_vector() -> None:
+    chosen = torch.from_numpy(middle(np.asarray([[0, 2]]), 3))
+    told = maddpg.told(torch.cat((chosen[..., None], torch.full((1, 2, 1), 0.25)), 2), 3)
+    assert told.tolist() == [[[1, 0, 0, 0.25], [0, 0, 1, 0.25]]]
+
+
+def test_the_actor_takes_its_best_choice_and_learns_through_its_softmax() -> None:
+    actor, _ = maddpg.init(MaddpgParameters(hidden=[8]), 2, 3, 2, 0, CPU, 3)
+    seen = torch.randn(1, 2, 3, generator=torch.Generator().manual_seed(0))
+    logits = forward(actor.leaves, "actor", "relu", seen.view(2, 3))[:, :3]
+    done = maddpg.policy(actor.leaves, seen, 3)
+    assert torch.equal(done[0, :, :3].argmax(1), logits.argmax(1))
+    weight = torch.tensor([1.0, 2.0, 4.0])
+    leaf = actor.leaves["actor.1.bias"]
+    (slope,) = torch.autograd.grad((done[..., :3] * weight).sum(), leaf, retain_graph=True)
+    (soft,) = torch.autograd.grad((torch.softmax(logits, 1) * weight).sum(), leaf)
+    assert slope.tolist() == pytest.approx(soft.tolist(), abs=1e-6)
+    assert slope[:3].abs().max() > 0
+
+
+def test_a_choice_is_drawn_at_random_as_often_as_the_noise_is_large() -> None:
+    actor, _ = maddpg.init(MaddpgParameters(hidden=[8]), 2, 3, 2, 0, CPU, 3)
+    seen, draws = np.zeros((5000, 2, 3), dtype=np.float32), np.random.default_rng(0).random((2, 5000, 2))
+    draws[0] -= 0.3
+    taken = maddpg.act(actor, seen, np.zeros((5000, 2, 2)), 3, draws)
+    calm = maddpg.act(actor, seen, np.zeros((5000, 2, 2)), 3)
+    assert (taken[..., 0] != calm[..., 0]).mean() == pytest.approx(0.3 * 2 / 3, abs=0.02)
+    assert np.array_equal(taken[..., 1], calm[..., 1])
+
+
+def test_who_speaks_stands_still_and_who_moves_is_silent() -> None:
+    world: Any = make("CooperativeHybrid-v1", Split.TRAINING, 0, range(2))
+    before = world.body["place"].copy()
+    actions = np.zeros((2, 3, 4), dtype=np.float32)
+    actions[..., 1:] = (0.4, 0.2, 0.9)
+    actions[:, 0, 0] = 1  # the first agent speaks
+    world.step(actions)
+    moved = world.body["place"] - before
+    assert (moved[:, 0] == 0).all()
+    assert moved[:, 1:].any(axis=2).all()
+    assert world.body["signal"].tolist() == pytest.approx(np.array([[0.9, 0, 0]] * 2))
+
+
+def test_a_pettingzoo_team_with_hybrid_actions_is_told_its_own_kind_of_action() -> None:
+    names = range(3)
+    native: Any = make("CooperativeHybrid-v1", Split.TRAINING, 0, names)
+    foreign = TeamVector("mine:team", Split.TRAINING, 0, names, lambda: Parallel("CooperativeHybrid-v1"))
+    assert foreign.bounds is not None
+    assert (foreign.bounds.choices, foreign.actions, foreign.agents) == (2, 4, 3)
+    actions = np.concatenate((np.ones((3, 3, 1)), np.full((3, 3, 3), 0.5)), axis=2).astype(np.float32)
+    foreign.reset()
+    heard = foreign.step(actions).successor[..., -8:-6]  # the others' signals, before two one-hot names
+    assert heard.tolist() == native.step(actions).successor[..., -5:-3].tolist()
+    assert (heard == 0.5).all()
+
+
+@pytest.mark.parametrize("name", ["CooperativeHybrid-v1", "RelayHybrid-v1"])
+def test_a_hybrid_teams_run_is_proven_and_exported(
+    make_order: Callable[..., Order], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    monkeypatch.setenv("LEARNLOOP_STORE", f"file://{tmp_path}")
+    order = make_order("maddpg", steps=512, maddpg=SMALL, data={"environment": name}, evaluation={"episodes": 4})
+    run(order, Place(), 1)
+    manifest = DirectoryStore(tmp_path, order.job).manifest()
+    assert manifest is not None
+    assert manifest.parity.passed
+
+
+def test_a_hybrid_team_is_sent_to_the_algorithm_that_learns_it(make_order: Callable[..., Order]) -> None:
+    order = make_order("qmix", qmix=SMALL, data={"environment": "RelayHybrid-v1"})
+    with pytest.raises(ConfigError, match="qmix needs discrete ones; set algorithm to maddpg"):
+        begin(order, Alone(), CPU)
