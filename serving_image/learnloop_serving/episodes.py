@@ -49,7 +49,7 @@ class Episodes:
         self._metrics = metrics
         self.mirror = Mirror(revision, routing, metrics.shadow)
         self.shadow = Shadow(revision, routing, metrics.shadow)
-        self.stand_in = StandIn(revision, routing)
+        self.stand_in = StandIn(revision, routing, self.shadow)
         self._bank = CreditBank()
         self._random = np.random.default_rng()
         self._ended: OrderedDict[str, None] = OrderedDict()

@@ -93,10 +93,10 @@ async def _infer(arm: "Arm", request: Request) -> Response:
     start = time.perf_counter()
     shadow = arm.episodes.shadow
     copy = shadow.is_copy(request.headers.get(names.HEADER_ARM))
-    handed_on = not copy and bool(arm.episodes.stand_in.address)
+    other = None if copy else arm.episodes.stand_in.arm(request)
     try:
-        if handed_on:
-            return await arm.episodes.stand_in.answer(request, await _body(request))
+        if other is not None:
+            return await arm.episodes.stand_in.answer(other, request, await _body(request))
         policy = arm.episodes.loaded() if copy else arm.episodes.serving()
         body = await _body(request)
         arguments = (arm.settings.model_deployment, arm.settings.revision, policy, body)
@@ -118,7 +118,7 @@ async def _infer(arm: "Arm", request: Request) -> Response:
             log.error("policy failed: %s", error)
         return _error(str(error), 500)
     finally:
-        if not copy and not handed_on:
+        if not copy and other is None:
             arm.metrics.observe["infer"](time.perf_counter() - start)
 
 

@@ -1,6 +1,8 @@
-"""After the dead-man switch: requests that know no episodes and still reach a canary are answered by stable.
+"""Requests that know no episodes and reach an arm that may not answer are answered by stable.
 
-Nobody is there to change a route or a Service when the operator is gone, so the arm itself hands them on.
+Routes and Services follow a verdict only after a while, and not at all when the operator is gone: until then a canary
+that was withdrawn, is in shadow, or whose table has expired hands on what its users cannot know to send elsewhere. An
+episode's requests are refused instead, for agents know how to reopen.
 """
 
 from datetime import UTC, datetime
@@ -8,10 +10,13 @@ from datetime import UTC, datetime
 import httpx
 from fastapi import Request, Response
 
+from learnloop_api.names import HEADER_ARM
+from learnloop_api.wire.routing import Arm
 from learnloop_serving.draw import stable_arm
 from learnloop_serving.oip import HEADER_JSON_LENGTH
 from learnloop_serving.refusal import Refusal
 from learnloop_serving.routing import RoutingState
+from learnloop_serving.shadow import Shadow
 
 TIMEOUT_SECONDS = 10.0
 _PASSED = ("content-type", HEADER_JSON_LENGTH)
@@ -20,29 +25,36 @@ _PASSED = ("content-type", HEADER_JSON_LENGTH)
 class StandIn:
     """One server's connection to the stable arm, opened when it is needed first."""
 
-    def __init__(self, revision: str, routing: RoutingState) -> None:
+    def __init__(self, revision: str, routing: RoutingState, shadow: Shadow) -> None:
         self._revision = revision
         self._routing = routing
+        self._shadow = shadow
         self._client: httpx.AsyncClient | None = None
 
-    @property
-    def address(self) -> str:
-        """Base URL of the stable arm when it has to answer in this arm's place; "" when this arm answers."""
-        table = self._routing.table
-        if table is None or not table.expired(datetime.now(UTC)):
-            return ""
-        stable = stable_arm(table)
-        return stable.url if stable is not None and stable.revision != self._revision else ""
+    def arm(self, request: Request) -> Arm | None:
+        """The stable arm when it has to answer `request` in this arm's place; None when this arm answers or refuses.
 
-    async def answer(self, request: Request, body: bytes) -> Response:
-        """Stable's answer to `request`; raises Refusal 503 when it gives none within TIMEOUT_SECONDS."""
+        Who names an arm means it; so does one that hands on, and nothing is handed on twice.
+        """
+        table = self._routing.table
+        if table is None or HEADER_ARM in request.headers:
+            return None
+        serves = self._routing.lists(self._revision) and not self._shadow.on
+        if serves and not table.expired(datetime.now(UTC)):
+            return None
+        stable = stable_arm(table)
+        return stable if stable is not None and stable.revision != self._revision else None
+
+    async def answer(self, arm: Arm, request: Request, body: bytes) -> Response:
+        """What `arm` answers; raises Refusal 503 when it gives no answer within TIMEOUT_SECONDS."""
         if self._client is None:
             self._client = httpx.AsyncClient(timeout=TIMEOUT_SECONDS, trust_env=False)
         headers = {name: request.headers[name] for name in _PASSED if name in request.headers}
+        headers[HEADER_ARM] = arm.revision
         try:
-            answer = await self._client.post(f"{self.address}{request.url.path}", content=body, headers=headers)
+            answer = await self._client.post(f"{arm.url}{request.url.path}", content=body, headers=headers)
         except httpx.HTTPError as error:
-            message = f"the routing table has expired and stable does not answer in this canary's place: {error}"
+            message = f"revision {self._revision} may not answer, and stable does not answer in its place: {error}"
             raise Refusal(503, "NotReady", message[:500]) from error
         kept = {name: answer.headers[name] for name in _PASSED if name in answer.headers}
         return Response(answer.content, answer.status_code, headers=kept)

@@ -108,7 +108,7 @@ def test_a_model_or_version_that_is_not_here_is_not_found(server: LiveServer) ->
 
 def test_a_withdrawn_or_unready_model_does_not_infer(server: LiveServer, start: Callable[..., LiveServer]) -> None:
     server.route(table((OTHER, "stable", 100)))
-    gone = server.post("/v2/models/cart/infer", {"inputs": [tensor()]})
+    gone = server.post("/v2/models/cart/infer", {"inputs": [tensor()]}, **{"x-learnloop-arm": STABLE})
     assert gone.status_code == 410
     assert "withdrawn" in gone.json()["error"]
     young = start(policy=None)

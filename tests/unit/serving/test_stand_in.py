@@ -1,4 +1,4 @@
-"""Once the routing table has expired, stable answers even those that reach a canary and know no episodes."""
+"""Stable answers those that know no episodes and reach a canary that may not answer them."""
 
 from collections.abc import Callable
 from typing import Any
@@ -43,6 +43,24 @@ def test_what_stable_refuses_is_passed_on_as_it_is(arms: Any) -> None:
 def test_a_canary_answers_itself_as_long_as_the_table_is_good(arms: Any) -> None:
     _, canary = arms(expires_at=FUTURE)
     assert canary.post(INFER, BODY).json()["model_version"] == CANARY
+
+
+def test_a_withdrawn_arm_and_one_in_shadow_hand_inference_on(start: Callable[..., LiveServer]) -> None:
+    stable, canary = start(), start(revision=CANARY)
+    canary.route(table((STABLE, "stable", 100, stable.url)))
+    stable.route(table((STABLE, "stable", 100, stable.url)))
+    assert canary.post(INFER, BODY).json()["model_version"] == STABLE
+    both = ((STABLE, "stable", 100, stable.url), (CANARY, "canary", 0, canary.url))
+    canary.route(table(*both, mirror={"revision": CANARY}))
+    assert canary.post(INFER, BODY).json()["model_version"] == STABLE
+
+
+def test_who_names_an_arm_is_never_sent_elsewhere_so_two_arms_never_play_ball(start: Callable[..., LiveServer]) -> None:
+    one, other = start(), start(revision=CANARY)
+    one.route(table((CANARY, "stable", 100, other.url)))
+    other.route(table((STABLE, "stable", 100, one.url)))
+    assert one.post(INFER, BODY).status_code == 410
+    assert one.post(INFER, BODY, **{"x-learnloop-arm": STABLE}).status_code == 410
 
 
 def test_an_expired_canary_without_stable_says_so(start: Callable[..., LiveServer]) -> None:
