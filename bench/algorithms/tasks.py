@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from bench.algorithms.whole_runs import CLIMBING, proven_return
 
 from learnloop_api.kinds.algorithms import ALGORITHMS
 from learnloop_api.kinds.more_algorithms import MamlParameters
@@ -29,6 +30,7 @@ class Side:
 
     algorithm: str
     parameters: Mapping[str, Any] = field(default_factory=dict)
+    spec: Mapping[str, Any] = field(default_factory=dict)  # more fields of a TrainingJob's, for a whole run
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +54,8 @@ _KEY |= {"batchSize": 128, "targetUpdate": 20, "epsilonEnd": 0.05, "explorationF
 
 _SEA = {"environments": 16, "stepsPerUpdate": 8, "bufferSize": 50_000, "hidden": [64], "learningRate": 1e-3}
 _SEA |= {"batchSize": 128, "targetUpdate": 50, "epsilonEnd": 0.02, "explorationFraction": 0.3}
+_CLIMB = {"environments": 32, "horizon": 64, "minibatches": 8, "epochs": 4, "learningRate": 1e-3}
+_CLIMB |= {"normaliseObservations": True}
 _FEW = {"hidden": [32, 32]}  # without inner steps, what is learned is one policy for all tasks
 
 TASKS = {
@@ -66,6 +70,14 @@ TASKS = {
     "curiosity": Task("DeepSea-v1", 60_000, Side("dqn", _SEA | {"curiosity": {"scale": 0.05}}), Side("dqn", _SEA)),
     "maml": Task("PointGoals-v1", 800_000, Side("maml", _FEW), Side("maml", _FEW | {"adaptationRate": 1e-9}), 5, True),
 }
+for _name, _environment, _hardest in (("trading", "Trading-v1", "expert"), ("supply-chain", "SupplyChain-v1", "hard")):
+    TASKS[f"curriculum-{_name}"] = Task(
+        _environment,
+        150_000,
+        Side("ppo", _CLIMB, CLIMBING),
+        Side("ppo", _CLIMB, {"data": {"level": _hardest}}),
+        5,
+    )
 GOALS = Conditions(randomise=(("goal_x", -0.5, 0.5), ("goal_y", -0.5, 0.5)))
 NEW_TASKS = 10_000  # occasions from here on are no training tasks
 
@@ -117,4 +129,6 @@ def result(name: str, ours: bool, seed: int) -> float:
     side = task.ours if ours else task.baseline
     if task.adapts:
         return adapted_return(task, side, seed)
+    if side.spec:
+        return proven_return(task.environment, side.algorithm, side.parameters, task.steps, seed, side.spec)
     return held_out_return(task.environment, side, task.steps, seed)

@@ -209,16 +209,13 @@ class Session:
         while isinstance(counted, Wrapper) and not isinstance(counted, Counted):
             counted = counted.inner
         assert isinstance(counted, Counted)  # training_world has put it there
-        episodes, successes = self._group.sum([float(count) for count in counted.take()])
-        share = curriculum.successes
-        moved = curriculum.note(int(episodes), int(successes))
+        episodes, successes, total = self._group.sum([float(count) for count in counted.take()])
+        moved = curriculum.note(int(episodes), int(successes), total)
         if moved:
             innermost(training.environment).level = curriculum.level
             word = "up" if moved > 0 else "back"
-            self._reporter.phase(
-                "training",
-                f"{word} to level {curriculum.name} at step {training.learner.step}: {share:.0%} of episodes succeeded",
-            )
+            why = f"{word} to level {curriculum.name} at step {training.learner.step}: {curriculum.evidence}"
+            self._reporter.phase("training", why)
 
     def _due(self) -> bool:
         """Only rank 0 decides, so all ranks agree; never while the last checkpoint is still under way.

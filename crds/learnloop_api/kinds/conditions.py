@@ -24,14 +24,36 @@ class Randomised(Resource):
     high: float = Field(description="Largest value.")
 
 
+class ReturnThreshold(Resource):
+    """What the mean return of the newest episodes at a level decides."""
+
+    cel_rules: ClassVar[tuple[Rule, ...]] = (
+        Rule(
+            "!has(self.demoteBelow) || self.demoteBelow < self.promoteAt",
+            "demoteBelow must be below promoteAt, or the level would never rest",
+            ".demoteBelow",
+        ),
+    )
+
+    promote_at: float = Field(description="Mean return of an episode, unshaped, that leads on to the next level.")
+    demote_below: float | None = Field(
+        default=None, description="Below this mean return it goes back a level; left out: never."
+    )
+
+
 class Curriculum(Resource):
-    """From easy to hard by the share of successful episodes; the level is part of the checkpoint."""
+    """From easy to hard by the share of successful episodes, or by their returns; the level is in the checkpoint."""
 
     cel_rules: ClassVar[tuple[Rule, ...]] = (
         Rule(
             "!has(self.promoteAt) || self.demoteBelow < self.promoteAt",
             "demoteBelow must be below promoteAt, or the level would never rest",
             ".demoteBelow",
+        ),
+        Rule(
+            "!has(self.returns) || !has(self.promoteAt)",
+            "returns and promoteAt both decide what leads on: set one of them",
+            ".returns",
         ),
         Rule("self.window <= self.minEpisodes", "window must not be above minEpisodes: raise that one", ".window"),
     )
@@ -45,7 +67,12 @@ class Curriculum(Resource):
     demote_below: float = Field(
         default=0.05, ge=0, lt=1, description="Below this share of successes it goes back a level; 0: never."
     )
-    window: int = Field(default=50, ge=1, le=10_000, description="Newest episodes the share is taken over.")
+    returns: Annotated[list[ReturnThreshold], Field(min_length=1, max_length=16)] | None = Field(
+        default=None,
+        description="Thresholds of each level's mean return, easiest level first, in the place of shares of successes; "
+        "a level beyond the list is not left upwards.",
+    )
+    window: int = Field(default=50, ge=1, le=10_000, description="Newest episodes the evidence is taken over.")
     min_episodes: int = Field(
         default=100, ge=1, le=1_000_000, description="Episodes at a level, of all ranks, before it may change."
     )

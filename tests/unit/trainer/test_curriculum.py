@@ -67,6 +67,49 @@ def test_a_level_that_proves_too_hard_is_left_again() -> None:
     assert curriculum().note(1000, 0) == 0, "there is nothing below the first"
 
 
+def test_thresholds_of_returns_lead_on_and_back_in_the_place_of_successes() -> None:
+    one = curriculum(returns=[{"promoteAt": 75}, {"promoteAt": 60, "demoteBelow": 20}])
+    assert one.note(100, 100, 74 * 100) == 0, "successes do not count"
+    assert one.note(50, 0, 75 * 50) == 1
+    assert (one.name, one.evidence) == ("intermediate", "the mean return was 75.0")
+    assert one.note(100, 100, 30 * 100) == 0
+    assert one.note(50, 50, 19 * 50) == -1
+    assert one.note(100, 0, 80 * 100) == 1
+    assert one.note(100, 0, 60 * 100) == 1
+    assert one.note(100, 0, 1000 * 100) == 0, "the list ends here"
+
+
+def test_returns_are_counted_as_they_are_before_shaping_and_survive_a_restart(
+    make_order: Callable[..., Order],
+) -> None:
+    data, climb = {"environment": "Navigation-v1"}, {"returns": [{"promoteAt": 1000}]}
+    order = make_order(data=data, curriculum=climb, shaping={"potential": True})
+
+    def counted() -> tuple[Any, Any]:
+        world = training_world(order, range(3))
+        return world, world.inner  # type: ignore[attr-defined]
+
+    world, inner = counted()
+    plain, total = make("Navigation-v1", Split.TRAINING, 0, range(3)), 0.0
+    again, inner_again = counted()
+    world.reset(), plain.reset()
+    for age in range(400):
+        action = np.full((3, 2), 0.1 * (age % 7), dtype=np.float32)
+        total += float(plain.step(action).reward.sum())
+        world.step(action)
+        if age == 100:
+            inner_again.take()
+            again.restore(world.state())
+            half = inner.take()[2]
+        if age > 100:
+            again.step(action)
+    episodes, _, returns = inner.take()
+    under_way = float(inner.state()["counted.running"].sum())
+    assert episodes
+    assert half + returns + under_way == pytest.approx(total, rel=1e-4)
+    assert inner_again.take()[2] == pytest.approx(returns)
+
+
 @given(st.lists(st.tuples(st.integers(0, 60), st.floats(0, 1)), max_size=60), st.sampled_from([None, "advanced"]))
 def test_a_level_never_leaves_its_bounds_and_never_moves_without_evidence(
     happened: list[tuple[int, float]], until: str | None

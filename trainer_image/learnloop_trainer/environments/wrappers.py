@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from learnloop_trainer.environments.base import Bounds, Observations, Step, Team, VectorEnvironment
+from learnloop_trainer.environments.base import Bounds, Observations, Step, Team, VectorEnvironment, team_return
 from learnloop_trainer.errors import ConfigError
 
 
@@ -55,27 +55,43 @@ def innermost(environment: VectorEnvironment) -> Any:
 
 
 class Counted(Wrapper):
-    """Counts episodes and successes between two looks."""
+    """Counts episodes, successes and returns between two looks; returns as they are before any shaping."""
 
     def __init__(self, inner: VectorEnvironment) -> None:
         """Nothing counted yet."""
         super().__init__(inner)
         self._episodes = self._successes = 0
+        self._total, self._running = 0.0, np.zeros(len(inner.members))
 
     def step(self, actions: NDArray[Any]) -> Step:
         """See VectorEnvironment.step."""
         step = self.inner.step(actions)
         ended = step.terminated | step.truncated
-        self._episodes += int(ended.sum())
-        if step.success is not None:
-            self._successes += int((step.success & ended).sum())
+        self._running += team_return(step.reward)
+        if ended.any():
+            self._episodes += int(ended.sum())
+            self._total += float(self._running[ended].sum())
+            self._running[ended] = 0.0
+            if step.success is not None:
+                self._successes += int((step.success & ended).sum())
         return step
 
-    def take(self) -> tuple[int, int]:
-        """Episodes and successes since the last call."""
-        counts = self._episodes, self._successes
+    def take(self) -> tuple[int, int, float]:
+        """Episodes, successes and the sum of returns since the last call."""
+        counts = self._episodes, self._successes, self._total
         self._episodes = self._successes = 0
+        self._total = 0.0
         return counts
+
+    def state(self) -> dict[str, NDArray[np.generic]] | None:
+        """See VectorEnvironment.state: the returns of episodes under way go with it."""
+        inner = self.inner.state()
+        return None if inner is None else {**inner, "counted.running": self._running.copy()}
+
+    def restore(self, state: dict[str, NDArray[np.generic]]) -> Observations:
+        """See VectorEnvironment.restore."""
+        self._running = np.array(state["counted.running"], dtype=np.float64)
+        return self.inner.restore({name: array for name, array in state.items() if name != "counted.running"})
 
 
 class Shaped(Wrapper):

@@ -1,20 +1,11 @@
-"""What a little fine-tuning in changed conditions brings: the same algorithm goes on from the trained weights."""
+"""What a little fine-tuning in changed conditions brings."""
 
-import torch
-
-from learnloop_trainer.algorithms import Occasion, learner
-from learnloop_trainer.environments import Conditions, make
+from learnloop_trainer.environments import Conditions
 from learnloop_trainer.evaluation.suite.disturbances import Sticky
+from learnloop_trainer.evaluation.suite.fine_tuning import effort, tuned
 from learnloop_trainer.evaluation.suite.robustness import physics, varied
-from learnloop_trainer.evaluation.suite.stage import Disturb, Finding, NotMeasured, Stage, Weights
+from learnloop_trainer.evaluation.suite.stage import Disturb, Finding, Stage
 from learnloop_trainer.evaluation.worlds import nominal, sample
-from learnloop_trainer.groups import Alone
-from learnloop_trainer.randomness import Split
-from learnloop_trainer.safety import shielded
-from learnloop_trainer.transfer import warm
-
-RECORDED = {"bc", "vtrace"}
-FAMILY = {"maml"}
 
 
 def changed(stage: Stage) -> tuple[str, Conditions, Disturb | None]:
@@ -34,38 +25,10 @@ def changed(stage: Stage) -> tuple[str, Conditions, Disturb | None]:
 
 def measure(stage: Stage) -> Finding:
     """One condition; the reference is the policy before fine-tuning, on the same episodes."""
-    algorithm = stage.order.spec.algorithm
-    if algorithm in RECORDED:
-        raise NotMeasured(f"{algorithm} learns from recorded experience: there is none under changed conditions")
     name, conditions, disturb = changed(stage)
-    tuned = stage.policy_of(_tuned(stage, conditions, disturb))
+    after_tuning = stage.policy_of(tuned(stage, stage.weights, conditions, disturb))
     first = stage.fresh()
-    after = stage.play(tuned, first, conditions, disturb)
+    after = stage.play(after_tuning, first, conditions, disturb)
     theirs = stage.play(stage.baseline, first, conditions, disturb)
     before = stage.play(stage.policy, first, conditions, disturb)
-    condition = f"{name}, {stage.suite.adaptation_steps} steps"
-    return Finding([condition], [after], [theirs], [before], "before fine-tuning")
-
-
-def _tuned(stage: Stage, conditions: Conditions, disturb: Disturb | None) -> Weights:
-    """Weights after fine-tuning on training's seeds; raises NotMeasured when the time is up."""
-    spec, parameters = stage.order.spec, stage.order.parameters
-    if spec.algorithm in FAMILY:
-        raise NotMeasured("maml's export is adapted already: evaluation itself shows what adaptation brings")
-    explored = getattr(parameters, "epsilon_end", None)
-    if explored is not None:
-        parameters = parameters.model_copy(update={"epsilon_start": explored})
-    world = make(spec.data.environment, Split.TRAINING, spec.seed, range(parameters.environments), conditions)
-    world = shielded(world if disturb is None else disturb(world), spec.safety)
-    try:
-        occasion = Occasion(spec.seed, stage.suite.adaptation_steps, parameters.environments, Alone())
-        student = learner(parameters, world, occasion, torch.device(stage.device))
-        warm(student, stage.weights)
-        observation = world.reset()
-        while student.step < stage.suite.adaptation_steps:
-            stage.alive(f"adaptability: step {student.step}/{stage.suite.adaptation_steps}")
-            stage.check()
-            observation, _ = student.iterate(observation)
-        return {name: array.copy() for name, array in student.network.exported().items()}
-    finally:
-        world.close()
+    return Finding([f"{name}, {effort(stage)}"], [after], [theirs], [before], "before fine-tuning")

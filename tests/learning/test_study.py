@@ -1,0 +1,73 @@
+"""The example's search, as its trials train it: PostgreSQL, Optuna, trials two at a time, and the job's own gates."""
+
+import multiprocessing
+import os
+from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from pathlib import Path
+from typing import Any
+
+import yaml
+from own_postgres import own_postgres
+
+from learnloop_api.kinds.training_job import TrainingJobSpec
+from learnloop_api.wire.study import StudyOrder, TrialResult
+from learnloop_api.wire.training import Manifest
+from learnloop_memory.studies.storage import open_storage
+from learnloop_memory.studies.study import Studies
+from learnloop_operator.core.study.space import trial_spec
+from learnloop_operator.core.study.world import trial_name
+from learnloop_operator.core.training import gates
+from learnloop_trainer.numerics import settle
+from learnloop_trainer.order import Order, Place
+from learnloop_trainer.run import run
+from learnloop_trainer.store.directory import DirectoryStore
+
+EXAMPLE = Path(__file__).resolve().parents[2] / "examples/study/study.yaml"
+NAMESPACE = "default"
+
+
+def trained(job: str, spec: dict[str, Any], directory: Path) -> Manifest:
+    """A trial's whole life, in a process of its own."""
+    settle(1)
+    os.environ["LEARNLOOP_STORE"] = f"file://{directory}"
+    run(Order.model_validate({"job": job, "spec": spec}), Place(), 1)
+    manifest = DirectoryStore(directory, job).manifest()
+    assert manifest is not None
+    return manifest
+
+
+def search(studies: Studies, job: str, spec: TrainingJobSpec, directory: Path) -> dict[int, Manifest]:
+    """Every trial trained to its end, as many at a time as the study allows; nothing is stopped early."""
+    assert spec.study is not None
+    proofs, begun, running = dict[int, Manifest](), 0, dict[Future[Manifest], int]()
+    with ProcessPoolExecutor(spec.study.parallelism, multiprocessing.get_context("spawn")) as pool:
+        while len(proofs) < spec.study.trials:
+            while begun < spec.study.trials and len(running) < spec.study.parallelism:
+                trial = studies.ask(NAMESPACE, job, begun)
+                body = trial_spec(spec, trial.parameters)
+                running[pool.submit(trained, trial_name(job, begun), body, directory)] = begun
+                begun += 1
+            for ended in wait(running, return_when=FIRST_COMPLETED).done:
+                number = running.pop(ended)
+                proofs[number] = ended.result()
+                validation = proofs[number].validation
+                assert validation is not None
+                value = getattr(validation, spec.study.objective)
+                studies.result(NAMESPACE, job, number, TrialResult(state="complete", value=value))
+    return proofs
+
+
+def test_the_examples_study_ends_with_a_policy_that_passes_the_jobs_gates(tmp_path: Path) -> None:
+    item = yaml.safe_load(EXAMPLE.read_text())
+    job, spec = item["metadata"]["name"], TrainingJobSpec.model_validate(item["spec"])
+    assert spec.study is not None
+    with own_postgres() as server:
+        studies = Studies(open_storage(server.get_uri("postgres")))
+        study = spec.study.model_dump(include={"trials", "space", "direction", "seed", "startup_trials", "pruner"})
+        studies.put(NAMESPACE, StudyOrder(job=job, owner="uid-1", **study))
+        proofs = search(studies, job, spec, tmp_path)
+        best = studies.get(NAMESPACE, job).best
+    assert best is not None
+    results = gates.evaluate(spec.gates, proofs[best])
+    assert {result.name for result in results} >= {"minReturn"}
+    assert all(result.passed for result in results), [result.message for result in results]

@@ -1,0 +1,89 @@
+"""The evaluation suite of learners that are no students of their own: from recordings, and of families of tasks."""
+
+import math
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from learnloop_api.wire.training import Manifest
+from learnloop_api.wire.trajectory import Outcome, Step, Trajectory
+from learnloop_trainer.environments import make
+from learnloop_trainer.order import Order, Place
+from learnloop_trainer.randomness import Split
+from learnloop_trainer.run import run
+from learnloop_trainer.store.directory import DirectoryStore
+
+WHEN = "2026-01-01T00:00:00Z"
+SUITE = {"episodes": 8, "adaptationSteps": 256}
+FAMILY = [{"parameter": name, "low": -0.5, "high": 0.5} for name in ("goal_x", "goal_y")]
+
+
+def proven(order: Order, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Manifest:
+    monkeypatch.setenv("LEARNLOOP_STORE", f"file://{tmp_path}/store")
+    run(order, Place(), 1)
+    manifest = DirectoryStore(tmp_path / "store", order.job).manifest()
+    assert manifest is not None
+    return manifest
+
+
+def recorded(name: str, file: Path) -> None:
+    """A few hundred steps of one environment, played at random."""
+    world, random = make(name, Split.TRAINING, 0, range(1)), np.random.default_rng(0)
+    seen, steps = world.reset()[0], list[Step]()
+    for _ in range(300):
+        if world.bounds is None:
+            done, told, log_prob = np.array([random.integers(2)]), 0, math.log(0.5)
+            told = int(done[0])
+        else:
+            drawn = random.normal(size=(1, world.actions)).astype(np.float32)
+            done = np.tanh(drawn)
+            told, log_prob = done[0].tolist(), float(-np.square(drawn).sum() / 2 - np.log(1 - done**2).sum())
+        step = world.step(done)
+        over = {"terminated": bool(step.terminated[0]), "truncated": bool(step.truncated[0])}
+        reward = float(step.reward[0])
+        steps.append(
+            Step(observation=seen.tolist(), action=told, log_prob=log_prob, reward=reward, exploration=True, **over)
+        )
+        seen = step.observation[0]
+    names = {"trajectory_id": "t", "agent": "a", "episode_id": "e", "policy_revision": "0" * 8}
+    outcome = Outcome(status="completed", episode_return=0.0)
+    whole = Trajectory(**names, started_at=WHEN, ended_at=WHEN, steps=steps, outcome=outcome)
+    file.write_text(whole.model_dump_json())
+
+
+@pytest.mark.parametrize("algorithm", ["bc", "vtrace"])
+@pytest.mark.parametrize("name", ["CartPole-v1", "PointGoals-v1"])
+def test_what_learned_from_a_recording_is_fine_tuned_by_ppo(
+    make_order: Callable[..., Order], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, algorithm: str, name: str
+) -> None:
+    recorded(name, tmp_path / "log.jsonl")
+    batch = {"batchSize": 32} if algorithm == "bc" else {"batchEpisodes": 1}
+    block = {"recording": (tmp_path / "log.jsonl").as_uri(), "hidden": [16], **batch}
+    changes: dict[str, Any] = {algorithm: block, "data": {"environment": name}}
+    order = make_order(algorithm, steps=20_000, evaluation={"episodes": 8, "suite": SUITE}, **changes)
+    suite = proven(order, tmp_path, monkeypatch).suite
+    assert suite is not None
+    found = {one.dimension: one for one in suite.results}
+    assert [dimension for dimension, one in found.items() if one.iqm is None] == ["coordination"]
+    assert len(found["sample-efficiency"].conditions) == 5
+    assert found["adaptability"].conditions[0].endswith(", 256 steps of ppo")
+
+
+def test_meta_learned_weights_are_adapted_before_they_are_judged_and_adapt_to_what_has_changed(
+    make_order: Callable[..., Order], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    maml = {"environments": 20, "episodes": 10, "hidden": [16]}
+    data = {"environment": "PointGoals-v1", "randomise": FAMILY}
+    order = make_order("maml", steps=4000, maml=maml, data=data, evaluation={"episodes": 8, "suite": SUITE})
+    manifest = proven(order, tmp_path, monkeypatch)
+    assert manifest.suite is not None
+    found = {one.dimension: one for one in manifest.suite.results}
+    assert [dimension for dimension, one in found.items() if one.iqm is None] == ["coordination"]
+    assert found["adaptability"].conditions == ["goal_x 0.6, 1 inner step on 10 episodes"]
+    curve = found["sample-efficiency"]
+    assert curve.conditions[-1] == "step 4000"
+    assert curve.reference is not None
+    assert curve.reference.value == pytest.approx(manifest.evaluation.iqm)

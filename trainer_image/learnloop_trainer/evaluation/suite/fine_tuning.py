@@ -1,0 +1,102 @@
+"""A student that goes on from given weights in changed conditions, and the weights it ends with.
+
+Most algorithms are their own student. What learned from recorded experience has none of the changed conditions: PPO,
+whose policy network is the same, goes on from its weights. What was meta-learned adapts as it was made to: by its inner
+steps on few episodes, from the weights given.
+"""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import torch
+
+from learnloop_api.kinds.algorithms import Parameters, PpoParameters
+from learnloop_trainer.algorithms import Occasion, learner
+from learnloop_trainer.algorithms.maml import Maml
+from learnloop_trainer.environments import Conditions, VectorEnvironment, make
+from learnloop_trainer.environments.simulation import Floats64, Simulation
+from learnloop_trainer.environments.wrappers import innermost
+from learnloop_trainer.evaluation.suite.stage import Disturb, Stage, Weights
+from learnloop_trainer.groups import Alone
+from learnloop_trainer.randomness import Split
+from learnloop_trainer.safety import shielded
+from learnloop_trainer.transfer import warm
+
+RECORDED = {"bc", "vtrace"}
+FAMILY = {"maml"}
+
+
+def effort(stage: Stage) -> str:
+    """What the student spends, in words."""
+    spec, parameters = stage.order.spec, stage.order.parameters
+    if spec.algorithm in FAMILY:
+        steps = getattr(parameters, "adaptation_steps", 1)
+        return f"{steps} inner step{'s' if steps > 1 else ''} on {getattr(parameters, 'episodes', 0)} episodes"
+    return f"{stage.suite.adaptation_steps} steps{' of ppo' if spec.algorithm in RECORDED else ''}"
+
+
+def tuned(stage: Stage, weights: Weights, conditions: Conditions, disturb: Disturb | None = None) -> Weights:
+    """Weights after fine-tuning on training's seeds; raises NotMeasured when the time is up."""
+    if stage.order.spec.algorithm in FAMILY:
+        return _adapted(stage, weights, conditions, disturb)
+    parameters = _student(stage.order.parameters)
+    world = _world(stage, parameters.environments, conditions, disturb)
+    try:
+        student = _warm(stage, parameters, world, weights)
+        observation = world.reset()
+        while student.step < stage.suite.adaptation_steps:
+            stage.alive(f"{stage.dimension}: step {student.step}/{stage.suite.adaptation_steps}")
+            stage.check()
+            observation, _ = student.iterate(observation)
+        return {name: array.copy() for name, array in student.network.exported().items()}
+    finally:
+        world.close()
+
+
+def _student(parameters: Parameters) -> Parameters:
+    """The hyperparameters it goes on with: exploring no more than at the end of training."""
+    hidden = {"hidden": list(parameters.hidden)}
+    if not hasattr(parameters, "discount") or hasattr(parameters, "recording"):
+        return PpoParameters.model_validate(hidden)
+    explored = getattr(parameters, "epsilon_end", None)
+    return parameters if explored is None else parameters.model_copy(update={"epsilon_start": explored})
+
+
+def _world(stage: Stage, count: int, conditions: Conditions, disturb: Disturb | None) -> VectorEnvironment:
+    spec = stage.order.spec
+    world = make(spec.data.environment, Split.TRAINING, spec.seed, range(count), conditions)
+    return shielded(world if disturb is None else disturb(world), spec.safety)
+
+
+def _warm(stage: Stage, parameters: Parameters, world: VectorEnvironment, weights: Weights) -> Any:
+    occasion = Occasion(stage.order.spec.seed, stage.suite.adaptation_steps, parameters.environments, Alone())
+    student = learner(parameters, world, occasion, torch.device(stage.device))
+    warm(student, weights)
+    return student
+
+
+def _adapted(stage: Stage, weights: Weights, conditions: Conditions, disturb: Disturb | None) -> Weights:
+    """The inner steps of meta-learning, for the one task that these conditions are."""
+    parameters, family = stage.order.parameters, stage.order.spec.data.randomise
+    ranges = tuple((item.parameter, item.low, item.high) for item in family)
+    world = _world(stage, parameters.environments, replace(conditions, randomise=ranges), disturb)
+    try:
+        student = _warm(stage, parameters, world, weights)
+        assert isinstance(student, Maml)
+        stage.check()
+        task = _task(innermost(world), dict((name, low) for name, low, _ in conditions.randomise), ranges)
+        found, _ = student.adapted(task)
+        return {name: array.detach().mean(0).cpu().numpy().copy() for name, array in found.items()}
+    finally:
+        world.close()
+
+
+def _task(
+    world: Simulation, changed: Mapping[str, float], ranges: tuple[tuple[str, float, float], ...]
+) -> dict[str, Floats64]:
+    """Parameters of the one task everywhere [n]: nominal but for what is changed."""
+    level = dict(world.LEVELS[world.level].parameters) if world.LEVELS else {}
+    nominal = {name: {**world.PARAMETERS, **level}[name] for name, _, _ in ranges}
+    return {name: np.full(len(world.members), value) for name, value in {**nominal, **changed}.items()}
