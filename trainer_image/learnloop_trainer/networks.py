@@ -8,6 +8,7 @@ checkpoint.
 import hashlib
 import math
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from itertools import pairwise
 
 import numpy as np
@@ -82,6 +83,20 @@ class Network:
         self.updates = 0
         self.fixed: dict[str, Floats] = {}  # constants that go with the parameters into the exported policy
         self._count = torch.zeros((), device=device)  # the same number, where the fused kernel wants it
+        self._adam = partial(
+            torch._fused_adam_,
+            [self.vector],
+            [self.gradient],
+            [self.mean],
+            [self.square],
+            [],
+            [self._count],
+            beta1=0.9,
+            beta2=0.999,
+            weight_decay=0.0,
+            amsgrad=False,
+            maximize=False,
+        )
         self.leaves = {name: view.detach().requires_grad_() for name, view in self.views(self.vector).items()}
         for name, view in self.views(self.gradient).items():
             self.leaves[name].grad = view  # backward then adds into the flat gradient, as DDP's bucket views do
@@ -107,10 +122,11 @@ class Network:
             self._actor = self.arrays()
         return self._actor
 
-    def adam(self, rate: float, max_norm: float, epsilon: float = 1e-5) -> None:
+    def adam(self, rate: float, max_norm: float, epsilon: float = 1e-5, *, clear: bool = True) -> None:
         """One step of Adam (Kingma & Ba, 2015, arXiv 1412.6980) on `gradient`, its norm clipped, then cleared.
 
-        One fused kernel, the one behind torch.optim.Adam(fused=True).
+        One fused kernel, the one behind torch.optim.Adam(fused=True). Without `clear` the gradient stays, for those who
+        write the next one in its place.
         """
         with torch.no_grad():
             excess = None
@@ -118,23 +134,10 @@ class Network:
                 # A tensor, not a number: reading it would make a GPU wait. NaN passes through and is found later.
                 excess = torch.linalg.vector_norm(self.gradient).div_(max_norm).clamp_(min=1.0)
             self.updates += 1
-            torch._fused_adam_(
-                [self.vector],
-                [self.gradient],
-                [self.mean],
-                [self.square],
-                [],
-                [self._count.add_(1)],
-                lr=rate,
-                beta1=0.9,
-                beta2=0.999,
-                weight_decay=0.0,
-                eps=epsilon,
-                amsgrad=False,
-                maximize=False,
-                grad_scale=excess,
-            )
-            self.gradient.zero_()
+            self._count.add_(1)
+            self._adam(lr=rate, eps=epsilon, grad_scale=excess)
+            if clear:
+                self.gradient.zero_()
 
     def digest(self) -> str:
         """SHA-256 of all parameters; equal digests mean bit-equal weights."""

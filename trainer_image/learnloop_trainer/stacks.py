@@ -6,11 +6,15 @@ preallocated place, and gradients land in the network's flat gradient. The tests
 
 Samples are columns: a layer's input is [k, in + 1, n] with a last row of ones, and its parameters lie in the flat
 vector as [k, in + 1, out], the biases as last row. So the product adds the biases, and one gives both gradients.
+
+Because every tensor has its place, the calls of a pass are prepared once for each batch size, with their arguments,
+and then only repeated: cutting the same views again took a quarter of an update of a small network.
 """
 
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import torch
 
@@ -18,17 +22,18 @@ from learnloop_trainer.networks import Network
 
 MAX_SIZES = 64  # batch sizes whose places are kept; ranks see a few different ones per minibatch
 _aten = torch.ops.aten
+Calls = list[Callable[[], object]]
 
 
 @dataclass(frozen=True, slots=True)
 class _Activation:
     apply: Callable[[torch.Tensor], torch.Tensor]  # in place
-    undo: Callable[[torch.Tensor, torch.Tensor], object]  # (gradient, in place; output)
+    undo: Callable[[torch.Tensor, torch.Tensor], Callable[[], object]]  # (gradient, in place; output) prepared
 
 
 _ACTIVATIONS = {
-    "tanh": _Activation(torch.tanh_, lambda d, y: _aten.tanh_backward.grad_input(d, y, grad_input=d)),
-    "relu": _Activation(torch.relu_, lambda d, y: _aten.threshold_backward.grad_input(d, y, 0, grad_input=d)),
+    "tanh": _Activation(torch.tanh_, lambda d, y: partial(_aten.tanh_backward.grad_input, d, y, grad_input=d)),
+    "relu": _Activation(torch.relu_, lambda d, y: partial(_aten.threshold_backward.grad_input, d, y, 0, grad_input=d)),
 }
 
 
@@ -37,9 +42,14 @@ class _Places:
     """Results for one batch size: the input [k, in + 1, n], of each layer [k, out, n], and their gradients."""
 
     input: torch.Tensor
+    enter: torch.Tensor  # the input without the row of ones
     out: list[torch.Tensor]
     columns: list[torch.Tensor]  # the same with the row of ones, where another layer follows
     back: list[torch.Tensor]
+    result: torch.Tensor  # [k, n, out] of the last layer
+    incoming: torch.Tensor  # its gradient
+    ahead: Calls  # the forward pass after the first layer's product
+    behind: dict[tuple[int, bool], Calls]  # the backward pass of the first so many, with or without parameters
 
 
 def neighbours(network: Network, vector: torch.Tensor, names: Sequence[str]) -> torch.Tensor:
@@ -91,36 +101,74 @@ class Stack:
         self._input = self._results.input
 
     def _at(self, count: int) -> _Places:
-        if count not in self._places:
-            if len(self._places) >= MAX_SIZES:
-                self._places.clear()
-            new = self._weights[0].new_ones
-            shapes = [(len(weight), weight.shape[2] + 1, count) for weight in self._weights]
-            columns = [new(shape) for shape in shapes]
-            inputs = new((len(self._weights[0]), self._weights[0].shape[1] + 1, count))
-            back = [new((nets, rows - 1, count)) for nets, rows, _ in shapes]
-            self._places[count] = _Places(inputs, [place[:, :-1] for place in columns], columns, back)
+        if (known := self._places.get(count)) is not None:
+            return known
+        if len(self._places) >= MAX_SIZES:
+            self._places.clear()
+        new = self._weights[0].new_ones
+        shapes = [(len(weight), weight.shape[2] + 1, count) for weight in self._weights]
+        columns = [new(shape) for shape in shapes]
+        inputs = new((len(self._weights[0]), self._weights[0].shape[1] + 1, count))
+        back = [new((nets, rows - 1, count)) for nets, rows, _ in shapes]
+        out = [place[:, :-1] for place in columns]
+        ahead = Calls()
+        for layer, place in enumerate(out):
+            if layer:
+                ahead.append(partial(torch.bmm, self._transposed[layer], columns[layer - 1], out=place))
+            if self._squashed(layer):
+                ahead.append(partial(self._activation.apply, place))
+        ends = (out[-1].transpose(1, 2), back[-1].transpose(1, 2))
+        self._places[count] = _Places(inputs, inputs[:, :-1], out, columns, back, *ends, ahead, {})
         return self._places[count]
+
+    def _squashed(self, layer: int) -> bool:
+        return layer < len(self._weights) - 1 or self._squash_last
+
+    def _behind(self, count: int, parameters: bool) -> Calls:
+        """The backward pass of `count` samples of the newest `forward`, without the first layer's own products."""
+        results, key = self._results, (count, parameters)
+        if key in results.behind:
+            return results.behind[key]
+        places, calls = self._at(count), Calls()
+        for layer in range(len(self._weights) - 1, -1, -1):
+            back = places.back[layer]
+            if self._squashed(layer):
+                calls.append(self._activation.undo(back, results.out[layer][..., :count]))
+            if not layer:
+                break
+            if parameters:
+                columns = results.columns[layer - 1][..., :count]
+                calls.append(partial(torch.bmm, columns, back.transpose(1, 2), out=self._gradients[layer]))
+            calls.append(partial(torch.bmm, self._weights[layer], back, out=places.back[layer - 1]))
+        results.behind[key] = calls
+        return calls
 
     def forward(self, *parts: torch.Tensor) -> torch.Tensor:
         """Outputs [k, n, out] for inputs [n, in] shared by all, or [k, n, in]; several parts make one batch."""
-        place = self._at(sum(part.shape[-2] for part in parts)).input[:, :-1]
+        if len(parts) == 1:
+            places = self._at(parts[0].shape[-2])
+            places.enter.copy_(parts[0].mT)
+            return self.through(places.input)
+        places = self._at(sum(part.shape[-2] for part in parts))
         start = 0
         for part in parts:
-            place.narrow(2, start, part.shape[-2]).copy_(part.mT)
-            start += part.shape[-2]
-        return self.through(self._at(start).input)
+            end = start + part.shape[-2]
+            places.enter[..., start:end].copy_(part.mT)
+            start = end
+        return self.through(places.input)
 
     def through(self, columns: torch.Tensor) -> torch.Tensor:
         """The same for inputs [k, in + 1, n] that are columns already, above a row of ones."""
         self._input, self._results = columns, self._at(columns.shape[2])
-        last = len(self._weights) - 1
-        for layer, place in enumerate(self._results.out):
-            torch.bmm(self._transposed[layer], columns, out=place)
-            if layer < last or self._squash_last:
-                self._activation.apply(place)
-                columns = self._results.columns[layer]
-        return self._results.out[-1].transpose(1, 2)
+        torch.bmm(self._transposed[0], columns, out=self._results.out[0])
+        for call in self._results.ahead:
+            call()
+        return self._results.result
+
+    @property
+    def entered(self) -> torch.Tensor:
+        """The newest inputs [k, in + 1, n] for another stack's `through`."""
+        return self._input
 
     @property
     def columns(self) -> torch.Tensor:
@@ -129,7 +177,7 @@ class Stack:
 
     def incoming(self, count: int) -> torch.Tensor:
         """Where to put the gradient of the outputs [k, n, out] before `backward`."""
-        return self._at(count).back[-1].transpose(1, 2)
+        return self._at(count).incoming
 
     def backward(
         self, count: int, *, into: torch.Tensor | None = None, parameters: bool = True, rows: slice = slice(None)
@@ -139,17 +187,10 @@ class Stack:
         Those of the parameters replace what stood in the flat gradient; those of some of the inputs' numbers, `rows`,
         go `into` [k, n, rows].
         """
-        backs, results = self._at(count).back, self._results
-        out, columns = results.out, [self._input, *results.columns]
-        if self._input.shape[2] > count:
-            out, columns = [place[..., :count] for place in out], [place[..., :count] for place in columns]
-        for layer in range(len(self._weights) - 1, -1, -1):
-            back = backs[layer]
-            if layer < len(self._weights) - 1 or self._squash_last:
-                self._activation.undo(back, out[layer])
-            if parameters:
-                torch.bmm(columns[layer], back.transpose(1, 2), out=self._gradients[layer])
-            if layer:
-                torch.bmm(self._weights[layer], back, out=backs[layer - 1])
-            elif into is not None:
-                torch.bmm(self._weights[0][:, rows], back, out=into.transpose(1, 2))
+        for call in self._behind(count, parameters):
+            call()
+        back = self._at(count).back[0]
+        if parameters:
+            torch.bmm(self._input[..., :count], back.transpose(1, 2), out=self._gradients[0])
+        if into is not None:
+            torch.bmm(self._weights[0][:, rows], back, out=into.transpose(1, 2))

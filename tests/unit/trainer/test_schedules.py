@@ -85,9 +85,9 @@ def test_every_learner_obeys_its_schedule_warm_up_and_clipping(
     training, taken = begin(order, Alone(), CPU), list[tuple[float, float, float]]()
     adam = Network.adam
 
-    def noted(network: Network, rate: float, max_norm: float, *rest: Any) -> None:
+    def noted(network: Network, rate: float, max_norm: float, *rest: Any, **options: Any) -> None:
         taken.append((training.learner.step / 512, rate, max_norm))
-        adam(network, rate, max_norm, *rest)
+        adam(network, rate, max_norm, *rest, **options)
 
     monkeypatch.setattr(Network, "adam", noted)
     while training.learner.step < 512:

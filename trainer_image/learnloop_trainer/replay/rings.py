@@ -1,4 +1,7 @@
-"""A replay buffer: one ring per environment in one preallocated block, sampled with one gather for all fields."""
+"""A replay buffer: one ring per environment in one preallocated block, sampled with one gather for all fields.
+
+Batches have a place, too: of as many samples they are the same tensors again, with the next batch in them.
+"""
 
 from dataclasses import dataclass
 
@@ -8,6 +11,7 @@ from numpy.typing import NDArray
 
 from learnloop_trainer.environments.base import Observations, Step
 
+MAX_ROOMS = 64  # batch sizes whose places are kept; ranks see a few different ones
 
 @dataclass(frozen=True, slots=True)
 class Transitions:
@@ -18,6 +22,16 @@ class Transitions:
     action: torch.Tensor  # int64 [samples], or float32 [samples, dimensions]
     reward: torch.Tensor  # [samples], of teams [samples, agents]
     alive: torch.Tensor  # weight of the future: 1.0 unless the episode terminated here
+
+
+@dataclass(frozen=True, slots=True)
+class _Room:
+    """Where batches of one size are gathered: rows [samples, fields], and on the CPU the batch itself."""
+
+    rows: NDArray[np.float32]
+    tensor: torch.Tensor  # the same memory
+    batch: Transitions  # views of it, but for discrete actions
+    chosen: torch.Tensor  # float32 [samples], where those are read
 
 
 class Replay:
@@ -38,9 +52,11 @@ class Replay:
         rewards: int = 1,
         steps: int = 1,
         discount: float = 1.0,
+        environments: int | None = None,
     ) -> None:
         """Room for `length` transitions of each environment; the oldest are overwritten.
 
+        `environments` of all ranks together: where these are all of them, `pick` need not look for others'.
         `dimensions`: numbers in an action; 0 for discrete actions. `rewards`: numbers in a reward, more than one for a
         team, which goes with steps = 1.
         """
@@ -53,6 +69,8 @@ class Replay:
         self._columns = {name: slice(*edges[i : i + 2]) for i, name in enumerate(names)}
         # float32 throughout: action numbers stay exact up to 2^24.
         self._records = np.zeros((len(members), length, edges[-1]), dtype=np.float32)
+        self._complete = environments == len(members)
+        self._rooms: dict[int, _Room] = {}
 
     def add(self, observation: Observations, action: NDArray[np.generic], step: Step) -> None:
         """Store one vector step."""
@@ -76,17 +94,38 @@ class Replay:
         return np.asarray((members >= self.members.start) & (members < self.members.stop))
 
     def pick(self, members: NDArray[np.int64], slots: NDArray[np.int64], device: torch.device) -> Transitions:
-        """Those of the transitions (member, slot) that these rings hold; the rest belong to other ranks."""
-        if not self._whole(members):
+        """Those of the transitions (member, slot) that these rings hold; the rest belong to other ranks.
+
+        The batch is overwritten by the next one of as many samples.
+        """
+        if not (self._complete or self._whole(members)):
             mine = self.mine(members)
             members, slots = members[mine], slots[mine]
         start = (members - self.members.start) * self.length
-        records = self._records.reshape(-1, self._records.shape[2])
-        rows = records.take(start + slots, axis=0)
+        records, room = self._records.reshape(-1, self._records.shape[2]), self._room(len(members))
+        records.take(start + slots, axis=0, out=room.rows, mode="clip")  # the other modes would copy once more
         if self._steps > 1:
-            self._look_ahead(rows, records, start, slots)
-        batch = torch.from_numpy(rows).to(device)
-        observation, successor, action, reward, alive, _ = torch.split_with_sizes(batch, self._widths, 1)
+            self._look_ahead(room.rows, records, start, slots)
+        if device.type != "cpu":
+            return self._cut(room.tensor.to(device))
+        if self._discrete:
+            room.batch.action.copy_(room.chosen)
+        return room.batch
+
+    def _room(self, count: int) -> _Room:
+        if (known := self._rooms.get(count)) is not None:
+            return known
+        if len(self._rooms) >= MAX_ROOMS:
+            self._rooms.clear()
+        rows = np.empty((count, self._records.shape[2]), dtype=np.float32)
+        with torch.inference_mode(False):  # else autograd could not use them later
+            tensor = torch.from_numpy(rows)
+            chosen = tensor[:, self._columns["action"].start]
+            self._rooms[count] = _Room(rows, tensor, self._cut(tensor), chosen)
+        return self._rooms[count]
+
+    def _cut(self, rows: torch.Tensor) -> Transitions:
+        observation, successor, action, reward, alive, _ = torch.split_with_sizes(rows, self._widths, 1)
         if self._discrete:
             action = action.squeeze(1).long()
         return Transitions(observation, successor, action, reward.squeeze(1), alive.squeeze(1))
