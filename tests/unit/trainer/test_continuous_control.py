@@ -114,11 +114,12 @@ def test_sacs_gradients_are_autograds_of_equations_5_and_9() -> None:
     update = sac.Update([actor, critics, temperature], critics.vector.clone(), parameters, Occasion(0, 1, 1, Alone()))
     alpha = temperature.vector.exp()
     with torch.no_grad():
-        action, density = sampled(actor, data.successor, noise[0])
+        action, density = sampled(actor, data.successor, noise[1])
         future = torch.minimum(*(value(critics, i, data.successor, action) for i in range(2))) - alpha * density
         goal = data.reward + 0.99 * data.alive * future
     with torch.inference_mode():
-        ours = update.goal(data, noise[0], alpha)
+        actions, densities = update.sample(data, noise)
+        ours = update.goal(data, actions[1], densities[1], alpha)
     assert torch.allclose(ours, goal, atol=1e-5)
     loss = sum((0.5 * (value(critics, i, data.observation, data.action) - goal).square()).mean() for i in range(2))
     loss.backward()  # type: ignore[union-attr]
@@ -127,13 +128,13 @@ def test_sacs_gradients_are_autograds_of_equations_5_and_9() -> None:
         update.by_critics(data, ours, COUNT)
     assert torch.allclose(critics.gradient, expected, atol=1e-5)
 
-    action, density = sampled(actor, data.observation, noise[1])
+    action, density = sampled(actor, data.observation, noise[0])
     least = torch.minimum(*(value(critics, i, data.observation, action) for i in range(2)))
     (alpha * density - least).mean().backward()
     expected, untouched = actor.gradient.clone(), critics.gradient.clone()
     with torch.inference_mode():
-        densities = update.by_policy(data, noise[1], alpha, COUNT)
-    assert torch.allclose(densities, density, atol=1e-4)
+        update.by_policy(data, actions[0], alpha, COUNT)
+    assert torch.allclose(densities[0], density, atol=1e-4)
     assert torch.allclose(actor.gradient, expected, atol=1e-5)
     assert torch.equal(critics.gradient, untouched)
 

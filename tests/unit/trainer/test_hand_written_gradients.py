@@ -3,14 +3,16 @@
 import numpy as np
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
 
 from learnloop_api.kinds.algorithms import DqnParameters, PpoParameters
 from learnloop_trainer.algorithms import dqn, heads, ppo
 from learnloop_trainer.environments.base import Bounds
-from learnloop_trainer.networks import Network
+from learnloop_trainer.networks import Network, dense, forward, side_by_side
 from learnloop_trainer.randomness import Draws, Purpose, generator, words
 from learnloop_trainer.replay import Transitions
-from learnloop_trainer.stacks import neighbours
+from learnloop_trainer.stacks import MAX_SIZES, Stack, neighbours
 
 CPU = torch.device("cpu")
 COUNT = 33
@@ -123,3 +125,50 @@ def test_draws_of_an_occasion_do_not_depend_on_what_was_asked_before() -> None:
     forward = [one.at(n).copy() for n in range(130)]
     assert all(np.array_equal(other.at(n), forward[n]) for n in (129, 0, 64, 63))
     assert len(np.unique(forward)) == 130 * 6
+
+
+def test_gradients_stay_autograds_while_batches_of_more_sizes_come_than_places_are_kept() -> None:
+    random = torch.Generator().manual_seed(1)
+    parameters = DqnParameters(hidden=[6])
+    network = shaken(dqn.init(parameters, 4, 3, 0, CPU))
+    target = network.vector.clone()
+    gradients = dqn.Gradients(network, target, parameters.discount, range(2))
+    for size in [*range(1, MAX_SIZES + 3), 7, 1, 2 * MAX_SIZES, 7]:
+        seen, after = torch.randn((2, size, 4), generator=random)
+        batch = Transitions(seen, after, torch.arange(size) % 3, torch.ones(size), torch.ones(size))
+        network.gradient.zero_()
+        expected = by_autograd(network, dqn.loss(network.leaves, network.views(target), batch, parameters.discount))
+        with torch.inference_mode():
+            gradients.compute(batch, COUNT)
+        assert torch.allclose(network.gradient, expected, atol=1e-5), f"with {size} samples"
+
+
+@given(
+    widths=st.lists(st.integers(1, 9), min_size=2, max_size=5),
+    size=st.integers(1, 17),
+    names=st.integers(1, 3),
+    activation=st.sampled_from(["tanh", "relu"]),
+)
+def test_a_stack_of_any_shape_has_autograds_outputs_and_gradients_to_the_last_digits_of_double_precision(
+    widths: list[int], size: int, names: int, activation: str
+) -> None:
+    perceptrons = [dense(f"p{i}", widths, 1.0, 0, i) for i in range(names)]
+    network = shaken(Network(side_by_side(*perceptrons), CPU))
+    for name in ("vector", "gradient"):
+        setattr(network, name, getattr(network, name).double())
+    leaves = {name: view.clone().requires_grad_() for name, view in network.views(network.vector).items()}
+    inputs = torch.randn((size, widths[0]), dtype=torch.float64, requires_grad=True)
+    pull = torch.randn((names, size, widths[-1]), dtype=torch.float64)
+    expected = torch.stack([forward(leaves, f"p{i}", activation, inputs) for i in range(names)])
+    expected.backward(pull)
+    stack = Stack(network, [f"p{i}" for i in range(names)], activation, range(len(widths) - 1))
+    with torch.inference_mode():
+        outputs = stack.forward(inputs)
+        stack.incoming(size).copy_(pull)
+        by_inputs = pull.new_empty((names, size, widths[0]))
+        stack.backward(size, into=by_inputs)
+    close = {"atol": 1e-12, "rtol": 1e-10}
+    assert torch.allclose(outputs, expected, **close)
+    assert torch.allclose(by_inputs.sum(0), inputs.grad, **close)
+    for name, view in network.views(network.gradient).items():
+        assert torch.allclose(view, leaves[name].grad, **close), name

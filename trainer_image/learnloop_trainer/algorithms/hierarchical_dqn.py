@@ -138,7 +138,13 @@ class HierarchicalDqn:
         self.network = init(parameters, *sizes, occasion.seed, device)
         self.target = self.network.vector.clone()
         length = max(1, parameters.buffer_size // occasion.environments)
-        self.replay = Replay(environment.members, length, environment.observations, dimensions=2)
+        self.replay = Replay(
+            environment.members,
+            length,
+            environment.observations,
+            dimensions=2,
+            environments=occasion.environments,
+        )
         self._draws = Draws((2, parameters.batch_size), Purpose.REPLAY, occasion.seed)
         count = len(environment.members)
         self.goal, self.left = np.zeros(count, dtype=np.int64), np.zeros(count, dtype=np.int64)

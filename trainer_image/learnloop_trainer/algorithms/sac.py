@@ -22,7 +22,6 @@ from collections.abc import Mapping
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 
 from learnloop_api.kinds.algorithms import SacParameters
 from learnloop_trainer.algorithms.base import Arrays, Experience, Occasion
@@ -40,6 +39,7 @@ CHUNK = 32  # vector steps per call of `iterate`
 LOG_DEVIATION = (-20.0, 2.0)
 EPSILON = 1e-8  # of Adam, as in the authors' code
 UNCLIPPED = math.inf
+DENSITY_OFFSET = 0.5 * math.log(2.0 * math.pi) + 2.0 * math.log(2.0)  # the constants in log pi, for each number
 
 
 def init(
@@ -53,10 +53,11 @@ def init(
     return [Network(arrays, device) for arrays in (actor, side_by_side(*critics), {"log_temperature": temperature})]
 
 
-def act(policy: Mapping[str, Floats], observation: Observations, normal: NDArray[np.float64]) -> Floats:
+def act(policy: Mapping[str, Floats], observation: Observations, normal: Floats) -> Floats:
     """Sampled actions [n, dimensions] in (-1, 1) with standard normal noise of the same shape."""
-    mean, deviation = np.split(forward_numpy(policy, "actor", ACTIVATION, observation), 2, axis=1)
-    return np.asarray(np.tanh(mean + np.exp(np.clip(deviation, *LOG_DEVIATION)) * normal), dtype=np.float32)
+    outputs, dimensions = forward_numpy(policy, "actor", ACTIVATION, observation), normal.shape[1]
+    deviation = np.minimum(np.maximum(outputs[:, dimensions:], LOG_DEVIATION[0]), LOG_DEVIATION[1])
+    return np.tanh(outputs[:, :dimensions] + np.exp(deviation) * normal)
 
 
 class Policy:
@@ -66,28 +67,30 @@ class Policy:
         """Over the network's perceptron `actor`."""
         self._stack = Stack(network, ["actor"], ACTIVATION, layers)
 
-    def sample(self, observation: torch.Tensor, noise: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        """Actions [n, dimensions] in (-1, 1) and their log-densities [n]."""
-        mean, raw = self._stack.forward(observation)[0].chunk(2, dim=1)
-        clipped = raw.clamp(*LOG_DEVIATION)
-        self._inside, self._spread = raw == clipped, clipped.exp().mul_(noise)
+    def sample(self, noise: torch.Tensor, *observations: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """Actions [n, dimensions] in (-1, 1) and their log-densities [n]; several observations make one batch."""
+        mean, self._raw = self._stack.forward(*observations)[0].chunk(2, dim=1)
+        self._clipped = self._raw.clamp(*LOG_DEVIATION)
+        self._spread = self._clipped.exp().mul_(noise)
         before = mean + self._spread
         self._action = torch.tanh(before)
         # log(1 - tanh(u)^2) = 2 (log 2 - u - softplus(-2u)), which does not round to log 0
-        shrink = torch.nn.functional.softplus(-2.0 * before).add_(before).sub_(math.log(2.0)).mul_(2.0)
-        density = noise.square().mul_(-0.5).sub_(clipped).sub_(0.5 * math.log(2.0 * math.pi)).add_(shrink)
-        return self._action, density.sum(1)
+        shrink = torch.nn.functional.softplus(before.mul(-2.0)).add_(before)
+        density = noise.square().mul_(-0.5).sub_(self._clipped).add_(shrink, alpha=2.0)
+        return self._action, density.sum(1).sub_(noise.shape[1] * DENSITY_OFFSET)
 
     def backward(self, by_action: torch.Tensor, temperature: torch.Tensor, count: int) -> None:
-        """Gradient of sum(temperature * log pi + G(action)) / count, after `sample`; by_action = dG/da [n, dims].
+        """Gradient of sum(temperature * log pi + G(action)) / count by the first samples; by_action = dG/da [n, dims].
 
         d log pi / du = 2 tanh(u), and through the noise du / d log sigma = sigma e.
         """
         size = len(by_action)
+        action, spread = self._action[:size], self._spread[:size]
+        inside = self._raw[:size] == self._clipped[:size]
         by_mean, by_deviation = self._stack.incoming(size)[0].chunk(2, dim=1)
-        by_mean.copy_(self._action.square().neg_().add_(1.0).mul_(by_action))
-        by_mean.add_(self._action.mul_(2.0).mul_(temperature)).div_(count)
-        by_deviation.copy_(self._spread.mul_(by_mean).sub_(temperature / count).mul_(self._inside))
+        by_mean.copy_(action.square().neg_().add_(1.0).mul_(by_action))
+        by_mean.add_((2.0 * temperature) * action).div_(count)
+        by_deviation.copy_(spread.mul(by_mean).sub_(temperature / count).mul_(inside))
         self._stack.backward(size)
 
 
@@ -104,12 +107,20 @@ class Update:
         self.targets = Stack(networks[1], names, ACTIVATION, layers, vector=target)
         self._target = target
 
-    def goal(self, batch: Transitions, noise: torch.Tensor, temperature: torch.Tensor) -> torch.Tensor:
-        """The critics' target y [n]."""
-        action, density = self.policy.sample(batch.successor, noise)
+    def sample(self, batch: Transitions, noise: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """Actions [2, n, dimensions] and log-densities [2, n] of the observations and of their successors, in one go:
+        only the critics change between the two uses.
+        """
+        action, density = self.policy.sample(noise.flatten(0, 1), batch.observation, batch.successor)
+        return action.view(noise.shape), density.view(noise.shape[:2])
+
+    def goal(
+        self, batch: Transitions, action: torch.Tensor, density: torch.Tensor, temperature: torch.Tensor
+    ) -> torch.Tensor:
+        """The critics' target y [n]; actions and log-densities are the successors'."""
         future = self.targets.forward(torch.cat((batch.successor, action), 1)).squeeze(2).amin(0)
-        future.sub_(density.mul_(temperature))
-        return future.mul_(batch.alive).mul_(self._parameters.discount).add_(batch.reward)
+        future.addcmul_(density, temperature, value=-1.0)
+        return torch.addcmul(batch.reward, batch.alive, future, value=self._parameters.discount)
 
     def by_critics(self, batch: Transitions, goal: torch.Tensor, count: int) -> None:
         """Gradient of the critics' loss."""
@@ -117,9 +128,8 @@ class Update:
         torch.sub(value, goal.view(1, -1, 1), out=self.critics.incoming(len(goal))).div_(count)
         self.critics.backward(len(goal))
 
-    def by_policy(self, batch: Transitions, noise: torch.Tensor, temperature: torch.Tensor, count: int) -> torch.Tensor:
-        """Gradient of the policy's loss; returns the log-densities [n]."""
-        action, density = self.policy.sample(batch.observation, noise)
+    def by_policy(self, batch: Transitions, action: torch.Tensor, temperature: torch.Tensor, count: int) -> None:
+        """Gradient of the policy's loss; the actions are the observations', from the newest `sample`."""
         value = self.critics.forward(torch.cat((batch.observation, action), 1))
         incoming = self.critics.incoming(len(action))
         torch.eq(value, value.amin(0, keepdim=True), out=incoming).neg_()
@@ -127,25 +137,26 @@ class Update:
         rows = slice(batch.observation.shape[1], None)
         self.critics.backward(len(action), into=by_action, parameters=False, rows=rows)
         self.policy.backward(by_action.sum(0), temperature, count)
-        return density
 
     def run(self, batch: Transitions, noise: torch.Tensor, count: int, done: float = 0.0) -> None:
         """`batch` and `noise` [2, n, dimensions] are this rank's part of `count` transitions; `done`: of the run."""
         parameters, (actor, critics, temperature) = self._parameters, self._networks
         rate = step_size(parameters, parameters.learning_rate, done)
         scale = temperature.vector.exp()
-        self.by_critics(batch, self.goal(batch, noise[0], scale), count)
+        action, density = self.sample(batch, noise)
+        self.by_critics(batch, self.goal(batch, action[1], density[1], scale), count)
         self._apply(critics, rate)
-        density = self.by_policy(batch, noise[1], scale, count)
+        self.by_policy(batch, action[0], scale, count)
         self._apply(actor, rate)
         wanted = -noise.shape[2] * parameters.target_entropy_scale
-        temperature.gradient.copy_(density.add_(wanted).sum().div_(-count))
+        temperature.gradient.copy_(density[0].add_(wanted).sum().div_(-count))
         self._apply(temperature, rate)
         self._target.lerp_(critics.vector, parameters.target_rate)
 
     def _apply(self, network: Network, rate: float) -> None:
         self._occasion.group.add_up(network.gradient)
-        network.adam(rate, self._parameters.max_gradient_norm or UNCLIPPED, EPSILON)
+        limit = self._parameters.max_gradient_norm or UNCLIPPED
+        network.adam(rate, limit, EPSILON, clear=False)  # the next gradient replaces this one
 
 
 class Sac:
@@ -164,7 +175,13 @@ class Sac:
         self.target = self.critics.vector.clone()
         self._update = Update(networks, self.target, parameters, occasion)
         length = max(1, parameters.buffer_size // occasion.environments)
-        self.replay = Replay(environment.members, length, environment.observations, dimensions=dimensions)
+        self.replay = Replay(
+            environment.members,
+            length,
+            environment.observations,
+            dimensions=dimensions,
+            environments=occasion.environments,
+        )
         size, seed = parameters.batch_size, occasion.seed
         self._draws = Draws((2, size), Purpose.REPLAY, seed)
         self._noise = Draws((2, size, dimensions), Purpose.NOISE, seed, normal=True)
@@ -173,12 +190,13 @@ class Sac:
     def iterate(self, observation: Observations) -> tuple[Observations, list[Experience]]:
         """See Learner.iterate: CHUNK vector steps with the updates that are due between them."""
         environment = self.environment
-        draws = self._exploration()
+        uniform, normal = self._exploration()
         rewards = np.empty((CHUNK, len(environment.members)), dtype=np.float32)
         ended = np.empty(rewards.shape, dtype=np.bool_)
         with torch.inference_mode():
             for t in range(CHUNK):
-                action = self._act(observation, draws[t])
+                random = self.step < self.parameters.learning_starts
+                action = uniform[t] if random else act(self.network.actor(), observation, normal[t])
                 step = environment.step(self._bounds.scale(action))
                 self.replay.add(observation, action, step)
                 rewards[t], ended[t] = step.reward, step.terminated | step.truncated
@@ -189,22 +207,18 @@ class Sac:
         require_finite(self.step, loss=(self.network.vector.sum() + self.critics.vector.sum()).cpu().numpy())
         return observation, [Experience(rewards, ended)]
 
-    def _exploration(self) -> NDArray[np.float64]:
-        """Uniform numbers [CHUNK, 2, n, dimensions] that belong to these steps and environments."""
-        return uniforms(
+    def _exploration(self) -> tuple[Floats, Floats]:
+        """For the next CHUNK vector steps: uniform actions and standard normal noise [CHUNK, n, dimensions]."""
+        first, second = uniforms(
             Purpose.ACTION,
             self.occasion.seed,
-            self.step // self.occasion.environments + np.arange(CHUNK)[:, None, None, None],
-            np.arange(2)[None, :, None, None],
+            self.step // self.occasion.environments + np.arange(CHUNK)[None, :, None, None],
+            np.arange(2)[:, None, None, None],
             np.asarray(self.environment.members)[None, None, :, None],
             np.arange(self.environment.actions)[None, None, None, :],
         )
-
-    def _act(self, observation: Observations, draws: NDArray[np.float64]) -> Floats:
-        if self.step < self.parameters.learning_starts:
-            return np.asarray(2.0 * draws[0] - 1.0, dtype=np.float32)
-        normal = np.sqrt(-2.0 * np.log(draws[0])) * np.cos(2.0 * math.pi * draws[1])  # Box & Muller (1958)
-        return act(self.network.actor(), observation, normal)
+        normal = np.sqrt(-2.0 * np.log(first)) * np.cos(2.0 * math.pi * second)  # Box & Muller (1958)
+        return (2.0 * first - 1.0).astype(np.float32), normal.astype(np.float32)
 
     def _learn(self) -> None:
         size, device = self.parameters.batch_size, self.network.vector.device
@@ -213,9 +227,9 @@ class Sac:
             draws = self._draws.at(self.network.updates)
             members = (draws[0] * self.occasion.environments).astype(np.int64)
             slots = (draws[1] * self.replay.filled).astype(np.int64)
-            noise = self._noise.at(self.network.updates)[:, self.replay.mine(members)].astype(np.float32)
-            batch, normal = self.replay.pick(members, slots, device), torch.from_numpy(noise).to(device)
-            self._update.run(batch, normal, size, self.step / self.occasion.total_steps)
+            mine = self._noise.at(self.network.updates)[:, self.replay.mine(members)].astype(np.float32)
+            batch, noise = self.replay.pick(members, slots, device), torch.from_numpy(mine).to(device)
+            self._update.run(batch, noise, size, self.step / self.occasion.total_steps)
 
     def _due(self, step: int) -> int:
         return max(0, step - self.parameters.learning_starts) // self.parameters.steps_per_update

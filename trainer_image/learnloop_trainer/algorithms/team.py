@@ -42,6 +42,7 @@ class Team(ABC):
             self.agents * environment.observations,
             dimensions=self.agents * numbers,
             rewards=self.agents,
+            environments=occasion.environments,
         )
         self._draws = Draws((2, parameters.batch_size), Purpose.REPLAY, occasion.seed)
         self.step = 0

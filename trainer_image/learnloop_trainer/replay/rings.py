@@ -13,6 +13,7 @@ from learnloop_trainer.environments.base import Observations, Step
 
 MAX_ROOMS = 64  # batch sizes whose places are kept; ranks see a few different ones
 
+
 @dataclass(frozen=True, slots=True)
 class Transitions:
     """A batch for one update; leading axis [samples]."""
