@@ -64,9 +64,7 @@ def test_gymnasiums_bounded_actions_are_taken_as_they_are() -> None:
     environment.close()
 
 
-@pytest.mark.parametrize(
-    ("algorithm", "name"), [("sac", "CartPole-v1"), ("vtrace", "Pendulum-v1"), ("dqn", "Pendulum-v1")]
-)
+@pytest.mark.parametrize(("algorithm", "name"), [("sac", "CartPole-v1"), ("dqn", "Pendulum-v1")])
 def test_actions_that_do_not_fit_the_algorithm_are_refused_with_field_and_fix(
     make_order: Callable[..., Order], algorithm: str, name: str
 ) -> None:
