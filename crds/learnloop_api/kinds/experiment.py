@@ -1,11 +1,11 @@
 """Experiments: several models side by side on live episodes, and which of them is best."""
 
-from typing import Annotated, ClassVar, Literal
+from typing import ClassVar, Literal
 
 from pydantic import Field
 
 from learnloop_api.kinds.analysis import ReturnRange
-from learnloop_api.kinds.base import URI_FORMS, Digest, ObjectName, Resource, Revision, ShortText, Time, Uri
+from learnloop_api.kinds.base import URI_FORMS, Digest, ObjectName, Resource, Uri
 from learnloop_api.kinds.rules import Rule
 
 STABLE_FLOOR = 5
@@ -31,6 +31,13 @@ class ExperimentArm(Resource):
     uri: Uri = Field(description="Address of the model, as in spec.model.uri.")
     sha256: Digest | None = Field(default=None, description="Digest of the ONNX file; required, except for uniform://.")
     weight: int = Field(ge=1, le=95, description="Percent of new episodes; what the arms leave goes to stable.")
+
+
+DIFFERENT_MODELS = Rule(
+    "self.arms.all(a, self.arms.exists_one(b, b.uri == a.uri))",
+    "two arms have the same model: an arm is known by its model, remove one",
+    ".arms",
+)
 
 
 class ExperimentMetric(Resource):
@@ -73,33 +80,9 @@ class ExperimentGuardrail(ExperimentMetric):
     )
 
 
-class Experiment(Resource):
-    """2 to 8 arms, stable among them, with a fixed split; it ends with a winner or without one, but it ends."""
+class ExperimentRules(Resource):
+    """How arms are compared, wherever they play."""
 
-    cel_rules: ClassVar[tuple[Rule, ...]] = (
-        Rule(
-            f"self.arms.map(a, a.weight).sum() <= {100 - STABLE_FLOOR}",
-            f"the arms' weights leave stable less than {STABLE_FLOOR} %: lower some",
-            ".arms",
-        ),
-        Rule(
-            "self.arms.all(a, self.arms.exists_one(b, b.uri == a.uri))",
-            "two arms have the same model: an arm is known by its model, remove one",
-            ".arms",
-        ),
-        Rule(
-            "self.maxEpisodes >= self.minEpisodes * (self.arms.size() + 1)",
-            "maxEpisodes ends the experiment before every arm has minEpisodes: raise it",
-            ".maxEpisodes",
-        ),
-    )
-
-    arms: list[ExperimentArm] = Field(
-        min_length=1,
-        max_length=MOST_ARMS,
-        json_schema_extra={"listType": "map", "listMapKeys": ["name"]},
-        description="The challengers; stable takes part with what their weights leave.",
-    )
     metric: ExperimentMetric = Field(default_factory=ExperimentMetric, description="What is compared.")
     guardrails: list[ExperimentGuardrail] = Field(
         default_factory=list,
@@ -128,6 +111,31 @@ class Experiment(Resource):
     max_seconds: int = Field(
         default=604_800, ge=60, le=31_536_000, description="Seconds after which it ends; a week when left out."
     )
+
+
+class Experiment(ExperimentRules):
+    """2 to 8 arms, stable among them, with a fixed split; it ends with a winner or without one, but it ends."""
+
+    cel_rules: ClassVar[tuple[Rule, ...]] = (
+        Rule(
+            f"self.arms.map(a, a.weight).sum() <= {100 - STABLE_FLOOR}",
+            f"the arms' weights leave stable less than {STABLE_FLOOR} %: lower some",
+            ".arms",
+        ),
+        DIFFERENT_MODELS,
+        Rule(
+            "self.maxEpisodes >= self.minEpisodes * (self.arms.size() + 1)",
+            "maxEpisodes ends the experiment before every arm has minEpisodes: raise it",
+            ".maxEpisodes",
+        ),
+    )
+
+    arms: list[ExperimentArm] = Field(
+        min_length=1,
+        max_length=MOST_ARMS,
+        json_schema_extra={"listType": "map", "listMapKeys": ["name"]},
+        description="The challengers; stable takes part with what their weights leave.",
+    )
     on_winner: Literal["promote", "wait"] = Field(
         default="wait",
         description=(
@@ -137,82 +145,44 @@ class Experiment(Resource):
         ),
     )
 
-
-class ExperimentGuardrailStatus(Resource):
-    """What one guardrail has shown of one arm. What decides is in the logarithms; the rest is for people."""
-
-    name: ShortText = Field(description="Its name in spec.experiment.guardrails.")
-    standing: Literal["unproven", "holds", "broken"] = Field(
-        description="holds: proven not worse than stable by maxDrop; broken: proven worse by more; unproven: neither."
-    )
-    mean: float | None = Field(default=None, description="Mean of the metric, in its own unit.")
-    log_fine: float = Field(default=0.0, description="Logarithm of the e-value of `not worse by maxDrop`.")
-    log_worse: float = Field(default=0.0, description="Logarithm of the e-value of `worse by more than maxDrop`.")
-    judged: Annotated[list[float], Field(max_length=2)] | None = Field(
-        default=None, description="Episodes compared and the sum of their values, 0 to 1."
-    )
-    seen: Annotated[list[float], Field(max_length=2)] | None = Field(
-        default=None, description="The same counted by the source at the last look."
-    )
+    @property
+    def challengers(self) -> int:
+        """How many arms play beside stable."""
+        return len(self.arms)
 
 
-class ExperimentArmStatus(Resource):
-    """One arm of the experiment."""
+class ExperimentStep(ExperimentRules):
+    """An experiment as a step of a rollout: the canary beside stable and up to six more models; who wins goes on."""
 
-    name: ShortText = Field(description="Its name; `stable` for the arm that served before.")
-    revision: Revision = Field(description="Hash of the model and of the pods that serve it.")
-    uri: Uri = Field(description="Address of the model.")
-    sha256: Digest | None = Field(default=None, description="Digest of the model.")
-    weight: int = Field(ge=0, le=100, description="Percent of new episodes it was given.")
-    standing: Literal["playing", "beaten", "withdrawn"] = Field(
-        description="playing: may still win; beaten: another arm is proven better; withdrawn: it did not hold its bars."
-    )
-    ready: bool = Field(default=False, description="Whether it has pods that answer.")
-    since: Time | None = Field(default=None, description="When its standing or its readiness last changed.")
-    message: ShortText | None = Field(default=None, description="Why it is out.")
-    episodes: int | None = Field(default=None, ge=0, description="Finished episodes at the last look.")
-    mean: float | None = Field(default=None, description="Mean of the metric, in its own unit.")
-    low: float | None = Field(default=None, description="Lower end of its confidence sequence, valid at every look.")
-    high: float | None = Field(default=None, description="Upper end of its confidence sequence.")
-    chance_better: float | None = Field(
-        default=None, description="1 minus the always-valid p-value of 'no better than stable'."
-    )
-    log_better: Annotated[list[float], Field(max_length=MOST_ARMS + 1)] | None = Field(
-        default=None, description="Logarithms of the e-values of 'better than' each arm, in the order of the arms."
-    )
-    judged: Annotated[list[float], Field(max_length=2)] | None = Field(
-        default=None, description="Episodes compared and the sum of their values, 0 to 1."
-    )
-    seen: Annotated[list[float], Field(max_length=2)] | None = Field(
-        default=None, description="The same counted by the source at the last look."
-    )
-    guardrails: list[ExperimentGuardrailStatus] | None = Field(
-        default=None,
-        max_length=MOST_GUARDRAILS,
-        json_schema_extra={"listType": "map", "listMapKeys": ["name"]},
-        description="What each guardrail has shown of it; of stable only what the others are compared with.",
+    cel_rules: ClassVar[tuple[Rule, ...]] = (
+        Rule(
+            "self.arms.all(a, a.name != 'canary')",
+            "canary is an arm already, with the weight of the step: choose another name",
+            ".arms",
+        ),
+        DIFFERENT_MODELS,
+        Rule(
+            "self.maxEpisodes >= self.minEpisodes * (self.arms.size() + 2)",
+            "maxEpisodes ends the experiment before every arm has minEpisodes: raise it",
+            ".maxEpisodes",
+        ),
     )
 
-
-class ExperimentStatus(Resource):
-    """Where the experiment stands, and the sentence why."""
-
-    id: Revision = Field(description="Hash of spec.experiment: a changed one is another experiment.")
-    phase: Literal["Starting", "Running", "Won", "Finished"] = Field(
-        description="Starting: pods come up; Running: arms are compared; Won: the winner is not promoted yet; Finished."
-    )
-    started_at: Time | None = Field(default=None, description="When the arms began to play, or to start.")
-    finished_at: Time | None = Field(default=None, description="When it ended.")
-    arms: list[ExperimentArmStatus] = Field(
+    arms: list[ExperimentArm] = Field(
         default_factory=list,
-        max_length=MOST_ARMS + 1,
+        max_length=MOST_ARMS - 1,
         json_schema_extra={"listType": "map", "listMapKeys": ["name"]},
-        description="Stable first.",
+        description=(
+            "More models beside the canary, which plays with the weight of the step, and stable, which plays with what "
+            "is left; empty: the canary against stable. One that is stable or the canary already is left out."
+        ),
     )
-    winner: ShortText | None = Field(default=None, description="Name of the arm proven better than all others.")
-    approved_by: ShortText | None = Field(default=None, description="Who let the winner take over.")
-    promoted_over: Revision | None = Field(
-        default=None,
-        description="What spec.model meant when the winner took over; as long as it does, the winner serves instead.",
-    )
-    message: ShortText | None = Field(default=None, description="The last decision about it in one sentence.")
+
+    @property
+    def challengers(self) -> int:
+        """How many arms play beside stable: the canary is one of them."""
+        return len(self.arms) + 1
+
+
+AnyExperiment = Experiment | ExperimentStep
+"""Either form."""

@@ -19,9 +19,11 @@ from learnloop_api.kinds.base import (
     Uri,
 )
 from learnloop_api.kinds.decision import Decision, Hand, PastModel
-from learnloop_api.kinds.experiment import Experiment, ExperimentStatus
+from learnloop_api.kinds.experiment import Experiment
+from learnloop_api.kinds.experiment_status import ExperimentStatus
+from learnloop_api.kinds.rollout import Rollout
 from learnloop_api.kinds.rules import Rule
-from learnloop_api.kinds.shadow import ShadowCheck, ShadowStatus
+from learnloop_api.kinds.shadow import ShadowStatus
 
 
 class ModelSource(Resource):
@@ -110,79 +112,6 @@ class Routing(Resource):
     )
 
 
-class RolloutStep(Resource):
-    """One step up."""
-
-    cel_rules: ClassVar[tuple[Rule, ...]] = (
-        Rule(
-            "(self.weight == 0) == has(self.shadow)",
-            "weight 0 and shadow go together: a shadow step has `weight: 0, shadow: {}`, any other a weight from 1",
-            ".weight",
-        ),
-    )
-
-    weight: int = Field(ge=0, le=100, description="Percent of new episodes for the canary; 0 for a shadow step.")
-    shadow: ShadowCheck | None = Field(
-        default=None,
-        description=(
-            "The canary gets copies of the requests stable answers, and nobody gets its answers. Shadow steps come "
-            "first; minEpisodes does not apply to them."
-        ),
-    )
-    min_episodes: int = Field(
-        default=20, ge=1, le=10_000_000, description="Finished canary episodes before the next step."
-    )
-    min_seconds: int = Field(default=0, ge=0, le=2_592_000, description="Seconds at this weight before the next step.")
-    pause: bool = Field(
-        default=False,
-        description="Wait here for learnloop.dev/approve: <revision>/<step>, as `kubectl learnloop approve` sets it.",
-    )
-
-
-def _default_steps() -> list[RolloutStep]:
-    return [RolloutStep(weight=weight) for weight in (10, 25, 50, 100)]
-
-
-class Rollout(Resource):
-    """The way to 100 %."""
-
-    cel_rules: ClassVar[tuple[Rule, ...]] = (
-        Rule(
-            "self.steps.map(s, s.weight).isSorted()"
-            " && self.steps.all(s, s.weight == 0 || self.steps.exists_one(t, t.weight == s.weight))",
-            "the weights of the steps must rise from step to step, e.g. 10, 25, 50, 100; shadow steps come first",
-            ".steps",
-        ),
-        Rule(
-            "self.steps.size() == 0 || self.steps[self.steps.size() - 1].weight == 100",
-            "the last step must have weight 100: add `- weight: 100`",
-            ".steps",
-        ),
-    )
-
-    steps: list[RolloutStep] = Field(
-        default_factory=_default_steps,
-        min_length=1,
-        max_length=20,
-        description="Weights that rise from step to step and end at 100.",
-    )
-    keep_for_seconds: int = Field(
-        default=600,
-        ge=0,
-        le=2_592_000,
-        description="How long the old arm stays warm and the new one is watched after 100 %.",
-    )
-    progress_deadline_seconds: int = Field(
-        default=600,
-        ge=10,
-        le=86400,
-        description=(
-            "A canary whose pods are not ready by then is rolled back. A step that has got no evidence for so long "
-            "goes on holding, with the condition Stalled: a healthy model is not taken back for lack of traffic."
-        ),
-    )
-
-
 class DeploymentTemplate(Resource):
     """Everything but the model: what a LearningAgent sets for the ModelDeployment it owns."""
 
@@ -209,6 +138,14 @@ class DeploymentTemplate(Resource):
 
 class ModelDeploymentSpec(DeploymentTemplate):
     """A served policy: which model, how it is served, and how a new one takes over."""
+
+    cel_rules: ClassVar[tuple[Rule, ...]] = (
+        Rule(
+            "!has(self.experiment) || !self.rollout.steps.exists(s, has(s.experiment))",
+            "spec.experiment and a step with an experiment would play at the same time: keep one of them",
+            ".experiment",
+        ),
+    )
 
     model: ModelSource
     experiment: Experiment | None = Field(

@@ -2,11 +2,11 @@
 
 from dataclasses import replace
 
-from learnloop_api.kinds.experiment import Experiment
+from learnloop_api.kinds.experiment import AnyExperiment, Experiment, ExperimentStep
 from learnloop_operator.core.artifacts import foreign
 from learnloop_operator.core.experiment.guardrails import Guard
 from learnloop_operator.core.experiment.race import fresh
-from learnloop_operator.core.experiment.state import STABLE, Player, Trial, id_of
+from learnloop_operator.core.experiment.state import CANARY, STABLE, Player, Trial, id_of
 from learnloop_operator.core.rollout import reasons
 from learnloop_operator.core.rollout.capacity import world
 from learnloop_operator.core.rollout.move import Move, happened
@@ -32,34 +32,70 @@ def begin(snapshot: Snapshot, state: State, stable: Arm, asked: Experiment) -> M
     )
     if problem := _problem(snapshot, stable, players):
         return Move(state, "Degraded", reasons.EXPERIMENT_INVALID, problem, degraded=True)
+    return _begun(snapshot, state, _trial(snapshot, stable, asked, players))
+
+
+def begin_step(
+    snapshot: Snapshot, state: State, arms: tuple[Arm, Arm], step: int, weight: int, asked: ExperimentStep
+) -> Move:
+    """Create the arms of an experiment at a step of a rollout: stable and the canary, which are there, and the guests.
+
+    A guest that is one of the two is left out: an earlier winner may serve by now.
+    """
+    stable, canary = arms
+    first = Player(CANARY, canary.model, weight, ready=canary.was_ready, since=stamp(snapshot.now))
+    guests = (
+        Player(arm.name, _model(snapshot, arm.uri, arm.sha256), arm.weight, since=stamp(snapshot.now))
+        for arm in asked.arms
+    )
+    hosts = {stable.revision, canary.revision}
+    players = (first, *(player for player in guests if player.model.revision not in hosts))
+    trial = replace(_trial(snapshot, stable, asked, players), step=step, promoted_over=snapshot.desired.over)
+    for player in trial.guests():
+        if why := foreign(player.model.uri, snapshot.namespace):
+            problem = f"spec.rollout.steps[{step}].experiment.arms: uri of {player.name}: {why}"
+            interval = float(snapshot.spec.analysis.interval_seconds)
+            return Move(
+                state, "Degraded", reasons.EXPERIMENT_INVALID, problem, again_after=interval, degraded=True, data=""
+            )
+    return _begun(snapshot, state, trial)
+
+
+def _trial(snapshot: Snapshot, stable: Arm, asked: AnyExperiment, players: tuple[Player, ...]) -> Trial:
     left = 100 - sum(player.weight for player in players)
     first = Player(STABLE, stable.model, left, ready=stable.was_ready, since=stamp(snapshot.now))
-    tallies = fresh(len(players) + 1)
     named = ", ".join(f"{player.name} {player.weight} %" for player in players)
-    sentence = f"experiment {id_of(asked)} begins: {named}, stable {left} %; waiting for the arms' pods"
-    trial = Trial(
+    return Trial(
         id_of(asked),
         "Starting",
         tuple(
             replace(player, tally=tally, guards=(Guard(),) * len(asked.guardrails))
-            for player, tally in zip((first, *players), tallies, strict=True)
+            for player, tally in zip((first, *players), fresh(len(players) + 1), strict=True)
         ),
         started_at=stamp(snapshot.now),
-        message=sentence,
+        message=f"experiment {id_of(asked)} begins: {named}, stable {left} %; waiting for the arms' pods",
     )
+
+
+def _begun(snapshot: Snapshot, state: State, trial: Trial) -> Move:
+    said = happened(reasons.EXPERIMENT_STARTED, trial.message)
+    after = replace(state, experiment=trial)
+    # A step's guests may have pods already, or there is none: nothing that happens would tell.
+    soon = 5.0 if trial.guests() else 0.0
     return Move(
-        replace(state, experiment=trial),
+        after,
         "Progressing",
         reasons.EXPERIMENT_STARTED,
-        sentence,
-        happened(reasons.EXPERIMENT_STARTED, sentence),
-        again_after=5.0,
+        trial.message,
+        said,
+        again_after=soon,
+        data=None if trial.step is None else "",
     )
 
 
 def unready(snapshot: Snapshot, trial: Trial) -> list[str]:
-    """Names of the challengers without a ready pod."""
-    return [player.name for player in trial.challengers() if not world(snapshot, player.model.revision).ready]
+    """Names of the guests without a ready pod."""
+    return [player.name for player in trial.guests() if not world(snapshot, player.model.revision).ready]
 
 
 def _model(snapshot: Snapshot, uri: str, sha256: str | None) -> Model:

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 from learnloop_api.kinds.experiment import Experiment
 from learnloop_api.names import ANNOTATION_PROMOTE
-from learnloop_operator.core.experiment.state import Player, Trial, id_of
+from learnloop_operator.core.experiment.state import CANARY, Player, Trial, asked_for
 from learnloop_operator.core.experiment.told import standings
 from learnloop_operator.core.rollout import reasons
 from learnloop_operator.core.rollout.capacity import world
@@ -62,13 +62,19 @@ def promote(snapshot: Snapshot, state: State, asked: Experiment, trial: Trial, b
 def outcome(snapshot: Snapshot) -> Desired:
     """The model to serve: an experiment's winner instead of the model it was promoted over.
 
-    spec.model is the user's and stays as it is. So the outcome holds as long as spec.experiment stands and spec.model
-    means what it meant then; a winner that was taken back is not wanted any more.
+    spec.model is the user's and stays as it is. So the outcome holds as long as the experiment stands in the spec and
+    spec.model means what it meant then. A winner of spec.experiment that was taken back is not wanted any more; one of
+    a rollout's step stays wanted, and blocked: the canary it has beaten would otherwise try again, for ever.
     """
-    wanted, asked, found = snapshot.desired, snapshot.spec.experiment, snapshot.before.experiment
-    if asked is None or found is None or found.id != id_of(asked) or wanted.model is None:
+    wanted, found = snapshot.desired, snapshot.before.experiment
+    if found is None or asked_for(snapshot.spec, found) is None or wanted.model is None:
         return wanted
-    pin, arm = snapshot.before.blocked_revision, next((arm for arm in found.arms if arm.name == found.winner), None)
-    if arm is None or found.promoted_over != wanted.model.revision or (pin and pin.revision == arm.revision):
+    # While an experiment plays at a step, the canary is what is wanted: it may have won at an earlier one.
+    name = CANARY if found.step is not None and (found.phase != "Finished" or not found.winner) else found.winner
+    pin, arm = snapshot.before.blocked_revision, next((arm for arm in found.arms if arm.name == name), None)
+    if arm is None or found.promoted_over != wanted.model.revision:
         return wanted
-    return Desired(replace(wanted.model, revision=arm.revision, uri=arm.uri, sha256=arm.sha256))
+    if found.step is None and pin and pin.revision == arm.revision:
+        return wanted
+    winner = replace(wanted.model, revision=arm.revision, uri=arm.uri, sha256=arm.sha256)
+    return Desired(winner, over=wanted.model.revision)

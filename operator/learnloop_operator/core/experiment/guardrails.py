@@ -12,7 +12,7 @@ alpha / (2 (K-1) G), by the union bound. Both hold however often one looks.
 import math
 from dataclasses import dataclass, replace
 
-from learnloop_api.kinds.experiment import Experiment, ExperimentGuardrail
+from learnloop_api.kinds.experiment import AnyExperiment, ExperimentGuardrail
 from learnloop_operator.core.experiment.race import Batch, new_batch
 from learnloop_operator.core.sequential.betting import NONE, Counts, log_e
 from learnloop_operator.core.sequential.comparison import CREDIT, Bars, Pair, expected
@@ -31,14 +31,14 @@ class Guard:
     """Log e-value of "worse than stable by more"."""
 
 
-def bars(asked: Experiment) -> Bars:
+def bars(asked: AnyExperiment) -> Bars:
     """Log e-values at which a guardrail holds and is broken, as the module's head derives them."""
-    challengers, half = len(asked.arms), asked.alpha / 2.0
+    challengers, half = asked.challengers, asked.alpha / 2.0
     return Bars(math.log(challengers * max(1, len(asked.guardrails)) / half), math.log(challengers / half))
 
 
-def share_of_alpha(asked: Experiment) -> float:
-    """What is left of alpha for the comparison by spec.experiment.metric."""
+def share_of_alpha(asked: AnyExperiment) -> float:
+    """What is left of alpha for the comparison by the experiment's metric."""
     return asked.alpha / 2.0 if asked.guardrails else asked.alpha
 
 

@@ -12,7 +12,7 @@ Answered = tuple[str, Move | None]
 
 
 def take_out(snapshot: Snapshot, state: State, revision: str, by: str) -> Answered | None:
-    """Withdraw one arm; the others go on. None where the revision is no arm with pods."""
+    """Withdraw one arm; the others go on. None where the revision is no guest: a canary is rolled back."""
     trial, index = state.experiment, _place(state.experiment, revision)
     if trial is None or index is None:
         return None
@@ -29,6 +29,8 @@ def let_win(state: State, revision: str, by: str) -> Answered | None:
     if trial is None or index is None:
         return None
     player = trial.players[index]
+    if trial.step is not None:
+        return f"{player.name} ({revision}) goes on when it wins the experiment of step {trial.step + 1}", None
     if trial.phase != "Won":
         problem = (
             f"{player.name} ({revision}) has not won the experiment: set spec.model to roll it out in steps instead"
@@ -41,8 +43,8 @@ def let_win(state: State, revision: str, by: str) -> Answered | None:
 def _place(trial: Trial | None, revision: str) -> int | None:
     if trial is None:
         return None
-    arms = [player.model.revision for player in trial.challengers()]
-    if revision not in arms:
+    guests = [player.model.revision for player in trial.guests()]
+    if revision not in guests:
         return None
     return next(index for index, player in enumerate(trial.players) if index and player.model.revision == revision)
 

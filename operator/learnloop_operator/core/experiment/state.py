@@ -7,13 +7,9 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Literal
 
-from learnloop_api.kinds.experiment import (
-    Experiment,
-    ExperimentArmStatus,
-    ExperimentGuardrailStatus,
-    ExperimentMetric,
-    ExperimentStatus,
-)
+from learnloop_api.kinds.experiment import AnyExperiment, ExperimentMetric
+from learnloop_api.kinds.experiment_status import ExperimentArmStatus, ExperimentGuardrailStatus, ExperimentStatus
+from learnloop_api.kinds.model_deployment import ModelDeploymentSpec
 from learnloop_operator.core.experiment.guardrails import Guard, bars, share_of_alpha, standing
 from learnloop_operator.core.experiment.race import Tally, fresh
 from learnloop_operator.core.rollout.world import ArmWorld, Model
@@ -24,7 +20,7 @@ from learnloop_operator.core.times import stamp
 
 Standing = Literal["playing", "beaten", "withdrawn"]
 Phase = Literal["Starting", "Running", "Won", "Finished"]
-STABLE = "stable"
+STABLE, CANARY = "stable", "canary"
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,28 +61,49 @@ class Trial:
     promoted_over: str | None = None
     approved_by: str | None = None
     message: str = ""
+    step: int | None = None
+    """Index of the rollout step it belongs to; its second player is the canary then. None: spec.experiment."""
 
     @property
     def running(self) -> bool:
         """Arms of it have pods."""
         return self.phase != "Finished"
 
+    @property
+    def hosts(self) -> int:
+        """How many of the players, from the first on, are arms of the rollout, which looks after their pods."""
+        return 1 if self.step is None else 2
+
     def challengers(self) -> tuple[Player, ...]:
-        """The arms beside stable that have pods."""
+        """The arms beside stable that are still in it."""
         return tuple(player for player in self.players[1:] if player.standing == "playing") if self.running else ()
 
+    def guests(self) -> tuple[Player, ...]:
+        """Those of them that have pods because of the experiment alone."""
+        return tuple(player for player in self.challengers() if player not in self.players[: self.hosts])
+
     def shares(self) -> dict[str, int]:
-        """Percent of new episodes by revision of each challenger that is listed; an arm without pods has 0."""
+        """Percent of new episodes by revision of each guest that is listed; an arm without pods has 0."""
         if self.phase not in ("Running", "Won"):
             return {}
-        return {player.model.revision: player.weight if player.ready else 0 for player in self.challengers()}
+        return {player.model.revision: player.weight if player.ready else 0 for player in self.guests()}
 
     def with_player(self, index: int, player: Player) -> "Trial":
         """The same experiment with one arm changed."""
         return replace(self, players=(*self.players[:index], player, *self.players[index + 1 :]))
 
 
-def id_of(experiment: Experiment) -> str:
+def asked_for(spec: ModelDeploymentSpec, trial: "Trial | ExperimentStatus") -> AnyExperiment | None:
+    """The experiment of the spec that this one carries out; None where it is not asked for any more."""
+    if trial.step is None:
+        asked: AnyExperiment | None = spec.experiment
+    else:
+        steps = spec.rollout.steps
+        asked = steps[trial.step].experiment if trial.step < len(steps) else None
+    return asked if asked and id_of(asked) == trial.id else None
+
+
+def id_of(experiment: AnyExperiment) -> str:
     """First 8 hex digits of the SHA-256 over the canonical JSON of the experiment."""
     said = {name: value for name, value in experiment.to_kube().items() if value != []}
     body = json.dumps(said, sort_keys=True, separators=(",", ":"))
@@ -108,16 +125,18 @@ def load(status: ExperimentStatus | None) -> Trial | None:
         status.promoted_over,
         status.approved_by,
         status.message or "",
+        status.step,
     )
 
 
-def save(trial: Trial | None, experiment: Experiment | None) -> ExperimentStatus | None:
+def save(trial: Trial | None, experiment: AnyExperiment | None) -> ExperimentStatus | None:
     """The experiment as the status keeps it; one whose spec is gone is forgotten."""
     if trial is None:
         return None
     metric, alpha = (experiment.metric, share_of_alpha(experiment)) if experiment else (ExperimentMetric(), 0.05)
     return ExperimentStatus(
         id=trial.id,
+        step=trial.step,
         phase=trial.phase,
         started_at=trial.started_at,
         finished_at=trial.finished_at,
@@ -166,7 +185,7 @@ def _arm(player: Player, metric: ExperimentMetric, alpha: float) -> ExperimentAr
     )
 
 
-def _guards(player: Player, experiment: Experiment | None) -> list[ExperimentGuardrailStatus] | None:
+def _guards(player: Player, experiment: AnyExperiment | None) -> list[ExperimentGuardrailStatus] | None:
     if experiment is None or not experiment.guardrails:
         return None
     bar = bars(experiment)

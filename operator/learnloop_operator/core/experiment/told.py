@@ -1,6 +1,6 @@
 """An experiment in one sentence."""
 
-from learnloop_api.kinds.experiment import Experiment, ExperimentGuardrail
+from learnloop_api.kinds.experiment import AnyExperiment, ExperimentGuardrail
 from learnloop_operator.core.experiment.guardrails import bars, share_of_alpha, standing
 from learnloop_operator.core.experiment.state import Player, Trial, in_unit
 from learnloop_operator.core.rollout.evidence import number
@@ -9,7 +9,7 @@ from learnloop_operator.core.sequential.interval import mean_interval
 NOUN = {"success": "success rate", "return": "return", "errors": "error rate"}
 
 
-def standings(asked: Experiment, trial: Trial) -> str:
+def standings(asked: AnyExperiment, trial: Trial) -> str:
     """`success rate of b 71 % …`: every arm with its mean and its confidence sequence, the best first."""
     alpha = share_of_alpha(asked) / max(1, len(trial.players))
     order = sorted(trial.players, key=lambda player: -_mean(player))
@@ -26,7 +26,7 @@ def broken_guardrail(guardrail: ExperimentGuardrail, place: int, trial: Trial, i
     return f"guardrail {guardrail.name}: {numbers} over {int(judged.n)} episodes, {limit}"
 
 
-def _guardrails(asked: Experiment, trial: Trial) -> str:
+def _guardrails(asked: AnyExperiment, trial: Trial) -> str:
     """What is not proven yet of the arms that still play; "" without guardrails."""
     bar, open_ones = bars(asked), []
     for player in trial.players[1:]:
@@ -41,7 +41,7 @@ def _guardrails(asked: Experiment, trial: Trial) -> str:
     return f"; guardrails unproven: {', '.join(open_ones)}" if open_ones else "; every guardrail holds"
 
 
-def _one(asked: Experiment, player: Player, alpha: float) -> str:
+def _one(asked: AnyExperiment, player: Player, alpha: float) -> str:
     judged = player.tally.judged
     if player.standing == "withdrawn":
         return f"{player.name} withdrawn"

@@ -6,22 +6,22 @@ So the table never runs ahead of the status, whenever the operator dies, and the
 
 from dataclasses import replace
 
-from learnloop_api.kinds.model_deployment import RolloutStep
+from learnloop_api.kinds.rollout import RolloutStep
 from learnloop_api.kinds.shadow import ShadowCheck
-from learnloop_api.names import ANNOTATION_APPROVE
 from learnloop_operator.core.rollout import reasons
 from learnloop_operator.core.rollout.by_hand import under_order
 from learnloop_operator.core.rollout.capacity import canary_replicas, hopeless, world
+from learnloop_operator.core.rollout.experiment_step import in_experiment, lost_experiment, watch_arms
 from learnloop_operator.core.rollout.fast_lane import gross_breach
 from learnloop_operator.core.rollout.judge import Judgement, judge_canary, observed, young
 from learnloop_operator.core.rollout.move import Move, happened
+from learnloop_operator.core.rollout.patience import approval, wait, wait_for_time_and_people
 from learnloop_operator.core.rollout.records import noted, who
 from learnloop_operator.core.rollout.shadow_step import judge_shadow
 from learnloop_operator.core.rollout.state import Arm, State, past
 from learnloop_operator.core.rollout.step_base import begun
 from learnloop_operator.core.rollout.waiting import compared_again, evidence_for, overdue, stalled
 from learnloop_operator.core.rollout.withdraw import roll_back
-from learnloop_operator.core.rollout.words import Word, unanswered
 from learnloop_operator.core.rollout.world import Snapshot
 from learnloop_operator.core.times import seconds_since, stamp
 
@@ -30,11 +30,17 @@ def advance(snapshot: Snapshot, state: State, canary: Arm) -> Move:
     """One look at a rollout under way."""
     if why := gross_breach(snapshot, state, canary.revision, "the canary"):
         return roll_back(snapshot, state, canary, reasons.GROSS_BREACH, why)
+    state, told = watch_arms(snapshot, state)
+    moved = _advance(snapshot, state, canary)
+    return replace(moved, events=(*told, *moved.events)) if told else moved
+
+
+def _advance(snapshot: Snapshot, state: State, canary: Arm) -> Move:
     step = state.step
     if step is None:
         return _starting(snapshot, state, canary)
     state = observed(snapshot, state, canary)
-    if world(snapshot, canary.revision).ready == 0:
+    if world(snapshot, canary.revision).ready == 0 and not lost_experiment(state):
         return _lost_pods(snapshot, state, canary)
     return _at_step(snapshot, state, canary, step)
 
@@ -45,7 +51,7 @@ def _starting(snapshot: Snapshot, state: State, canary: Arm) -> Move:
     if arm.ready >= needed:
         state = replace(state, step=0, weight=0, step_started_at=stamp(snapshot.now), step_base=0)
         first = snapshot.spec.rollout.steps[0]
-        if first.weight:
+        if first.weight and not first.experiment:
             return _to_weight(snapshot, state, canary, 0, first)
         sentence = f"canary {canary.revision} is ready with {arm.ready} of {needed} pods"
         ready = happened(reasons.CANARY_READY, sentence)
@@ -101,6 +107,11 @@ def _at_step(snapshot: Snapshot, state: State, canary: Arm, step: int) -> Move:
         if failed:
             return roll_back(snapshot, state, canary, reasons.CHECK_FAILED, failed)
         return under_order(snapshot, state, canary, state.hand)
+    if wanted.experiment is not None:
+        found = in_experiment(snapshot, state, canary, step, wanted, wanted.experiment)
+        if isinstance(found, Move):
+            return found
+        state = found
     if state.weight != wanted.weight:
         return _to_weight(snapshot, state, canary, step, wanted)
     if wanted.shadow is not None:
@@ -118,8 +129,8 @@ def _in_shadow(
     if verdict.hold:
         interval, missing = float(snapshot.spec.analysis.interval_seconds), snapshot.evidence.unavailable
         reason = snapshot.evidence.reason if missing else reasons.NOT_ENOUGH_DATA
-        return _wait(state, reason, f"in shadow: {verdict.hold}", interval, missing or verdict.hold)
-    patience = _wait_for_time_and_people(snapshot, state, canary, step, wanted, f"in shadow: {verdict.passed}")
+        return wait(state, reason, f"in shadow: {verdict.hold}", interval, missing or verdict.hold)
+    patience = wait_for_time_and_people(snapshot, state, canary.revision, step, wanted, f"in shadow: {verdict.passed}")
     return patience or _pass(snapshot, replace(state, step_started_at=stamp(snapshot.now)), canary, step)
 
 
@@ -127,11 +138,11 @@ def _to_weight(snapshot: Snapshot, state: State, canary: Arm, step: int, wanted:
     interval = float(snapshot.spec.analysis.interval_seconds)
     if snapshot.evidence.unavailable and wanted.weight > state.weight:
         sentence = f"holding at {state.weight} %: no evidence: {snapshot.evidence.unavailable}"
-        return _wait(state, snapshot.evidence.reason, sentence, interval, snapshot.evidence.unavailable)
+        return wait(state, snapshot.evidence.reason, sentence, interval, snapshot.evidence.unavailable)
     arm, needed = world(snapshot, canary.revision), canary_replicas(snapshot.spec, step)
     if arm.ready < needed and wanted.weight > state.weight:
         sentence = f"holding at {state.weight} %: {arm.ready} of the {needed} pods for {wanted.weight} % are ready"
-        return _wait(state, reasons.WAITING_FOR_PODS, sentence, interval, "")
+        return wait(state, reasons.WAITING_FOR_PODS, sentence, interval, "")
     up = wanted.weight > state.weight
     sentence = f"step {step + 1}/{len(snapshot.spec.rollout.steps)}: {wanted.weight} % of new episodes to the canary"
     after = replace(
@@ -152,41 +163,29 @@ def _hold(
     waits = evidence_for(snapshot, state, canary, wanted, verdict)
     state, missing = waits.state, waits.missing
     if missing is not None:
-        wait = _wait(
+        holding = wait(
             state, missing.reason, f"{at}: {missing.text}", min(interval, waits.soon or interval), missing.text
         )
         if not overdue(snapshot, state, canary, missing):
-            return wait
+            return holding
         lost = missing.reason == reasons.COMPARISON_LOST and step > 0
-        return compared_again(snapshot, state, step) if lost else stalled(snapshot, wait)
-    return _wait_for_time_and_people(snapshot, state, canary, step, wanted, at)
-
-
-def _wait_for_time_and_people(
-    snapshot: Snapshot, state: State, canary: Arm, step: int, wanted: RolloutStep, at: str
-) -> Move | None:
-    interval = float(snapshot.spec.analysis.interval_seconds)
-    rest = wanted.min_seconds - seconds_since(state.step_started_at, snapshot.now)
-    if rest > 0:
-        return _wait(
-            state, reasons.WAITING_FOR_TIME, f"{at}: the step lasts {wanted.min_seconds} s", min(rest, interval), ""
-        )
-    if wanted.pause and _approval(snapshot, state, canary, step) is None:
-        text = f"{at}: all checks pass; waiting for the annotation {ANNOTATION_APPROVE}={canary.revision}/{step + 1}"
-        return replace(_wait(state, reasons.WAITING_FOR_APPROVAL, text, interval, ""), phase="Paused")
-    return None
+        return compared_again(snapshot, state, step) if lost else stalled(snapshot, holding)
+    return wait_for_time_and_people(snapshot, state, canary.revision, step, wanted, at)
 
 
 def _pass(snapshot: Snapshot, state: State, canary: Arm, step: int) -> Move:
     if snapshot.spec.rollout.steps[step].pause:
-        word = _approval(snapshot, state, canary, step)
+        word = approval(snapshot, state, canary.revision, step)
         assert word is not None, "a pause ends with an approval"
         said = f"step {step + 1} passes at {state.weight} %: approved by {who(snapshot, word)}"
         state = noted(snapshot, state, word, "obeyed", said)
     if step + 1 < len(snapshot.spec.rollout.steps):
-        return _to_weight(
-            snapshot, replace(state, step=step + 1), canary, step + 1, snapshot.spec.rollout.steps[step + 1]
-        )
+        state, wanted = replace(state, step=step + 1), snapshot.spec.rollout.steps[step + 1]
+        if wanted.experiment is not None:
+            found = in_experiment(snapshot, state, canary, step + 1, wanted, wanted.experiment)
+            assert isinstance(found, Move), "an experiment begins with its pods"
+            return found
+        return _to_weight(snapshot, state, canary, step + 1, wanted)
     return _promote(snapshot, state, canary)
 
 
@@ -218,16 +217,3 @@ def _kept(snapshot: Snapshot, state: State) -> str:
     old = state.stable.revision if state.stable else "none"
     seconds = snapshot.spec.rollout.keep_for_seconds
     return f"the old arm {old} stays warm for {seconds} s" if seconds else f"the old arm {old} goes"
-
-
-def _approval(snapshot: Snapshot, state: State, canary: Arm, step: int) -> Word | None:
-    """`REVISION` passes the next pause only, `REVISION/STEP` exactly that one; a used value counts once."""
-    for word in unanswered(snapshot.annotations, state.decisions):
-        fits = word.revision == canary.revision and word.step in (None, step + 1)
-        if word.verb == "approve" and fits and not word.problem:
-            return word
-    return None
-
-
-def _wait(state: State, reason: str, sentence: str, after: float, data: str) -> Move:
-    return Move(state, "Progressing", reason, sentence, again_after=after, data=data)

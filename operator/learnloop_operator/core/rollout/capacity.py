@@ -6,6 +6,8 @@ from learnloop_api.kinds.model_deployment import ModelDeploymentSpec
 from learnloop_operator.core.rollout.state import State
 from learnloop_operator.core.rollout.world import ArmWorld, Snapshot
 
+DRAIN_SECONDS = 5.0
+"""A withdrawn arm lives on so long to answer 410 to the episodes it still had, which then reopen on stable."""
 GIVE_UP_RESTARTS = 3
 """A container that has died this often with a sentence on its lips is not going to start."""
 
@@ -21,10 +23,10 @@ def replicas(snapshot: Snapshot, state: State, revision: str) -> int:
     if state.canary and state.canary.revision == revision:
         return canary_replicas(snapshot.spec, state.step)
     trial, serving = state.experiment, snapshot.spec.serving
-    for player in trial.challengers() if trial else ():
+    for player in trial.guests() if trial else ():
         if player.model.revision == revision:
             # A winner grows before it is promoted: 100 % find a full-grown arm.
-            share = 100 if trial and trial.phase == "Won" else player.weight
+            share = 100 if trial and trial.phase == "Won" and trial.step is None else player.weight
             return max(serving.canary_replicas, math.ceil(serving.replicas * share / 100))
     return serving.replicas
 

@@ -5,11 +5,13 @@ from dataclasses import replace
 from learnloop_api.names import LABEL_REVISION
 from learnloop_api.wire.routing import RoutingTable, arm_name
 from learnloop_operator.core.experiment.finish import outcome
+from learnloop_operator.core.experiment.state import asked_for
 from learnloop_operator.core.owner import controller_uid
 from learnloop_operator.core.plan import Manifest, ObjectRef, Plan
 from learnloop_operator.core.rollout import records
-from learnloop_operator.core.rollout.capacity import replicas
+from learnloop_operator.core.rollout.capacity import DRAIN_SECONDS, replicas
 from learnloop_operator.core.rollout.dry_run import notices
+from learnloop_operator.core.rollout.experiment_step import within_step
 from learnloop_operator.core.rollout.http_route import http_route
 from learnloop_operator.core.rollout.move import Move
 from learnloop_operator.core.rollout.quiet import can_wait
@@ -29,9 +31,6 @@ from learnloop_operator.core.rollout.transitions import move
 from learnloop_operator.core.rollout.world import Snapshot
 from learnloop_operator.core.times import seconds_since, stamp
 
-DRAIN_SECONDS = 5.0
-"""A withdrawn arm lives on so long to answer 410 to the episodes it still had, which then reopen on stable."""
-
 
 def current(snapshot: Snapshot) -> State:
     """The persisted state with the arms' readiness as it is now."""
@@ -43,7 +42,7 @@ def current(snapshot: Snapshot) -> State:
     if state.stable is None:
         state = replace(state, stable=_serving(snapshot))
     trial = state.experiment
-    if trial and not trial.running and snapshot.spec.experiment is None:
+    if trial and not trial.running and asked_for(snapshot.spec, trial) is None:
         drained = seconds_since(trial.finished_at, snapshot.now) >= DRAIN_SECONDS
         state = replace(state, experiment=None) if drained else state
     return replace(state, stable=seen(state.stable), canary=seen(state.canary), previous=seen(state.previous))
@@ -66,7 +65,7 @@ def decide(snapshot: Snapshot) -> Plan:
         return Plan(status=snapshot.status)
     before = current(snapshot)
     snapshot = replace(snapshot, desired=outcome(snapshot))
-    result = move(snapshot, before)
+    result = within_step(snapshot, move(snapshot, before))
     decided = records.fresh(before, result.state)
     table = _table(snapshot, before, result)
     wanted = _arms(snapshot, result.state)

@@ -5,6 +5,7 @@ from typing import Any
 
 from learnloop_api.names import PORT_SERVING
 from learnloop_operator.core.conditions import FALSE, TRUE, UNKNOWN, condition
+from learnloop_operator.core.experiment.state import Trial
 from learnloop_operator.core.rollout import reasons
 from learnloop_operator.core.rollout.bounds import of_copies, of_episodes
 from learnloop_operator.core.rollout.capacity import ready
@@ -41,16 +42,14 @@ def subjects(snapshot: Snapshot, state: State) -> tuple[Subject, ...]:
     if not snapshot.spec.analysis.fast_lane.enabled or snapshot.spec.suspend or state.stable is None:
         return ()
     trial = state.experiment
-    if trial and trial.running and trial.started_at and not state.canary:
-        arms, began = len(trial.players) - 1, trial.started_at
-        return tuple(
-            Subject(revision, began, share, of_episodes(snapshot.spec, share, arms))
-            for revision, share in trial.shares().items()
-        )
+    if trial and trial.running and not state.canary:
+        return _guests(snapshot, trial, len(trial.players) - 1)
     if state.rollout_started_at is None:
         return ()
     if state.canary and (state.step is not None or ready(snapshot, state.canary.revision)):
-        return (Subject(state.canary.revision, state.rollout_started_at, state.weight, _of_canary(snapshot, state)),)
+        began, asked = state.rollout_started_at, _of_canary(snapshot, state)
+        canary = Subject(state.canary.revision, began, state.weight, asked)
+        return (canary, *(_guests(snapshot, trial, _arms(snapshot)) if trial and trial.running else ()))
     if state.previous and not state.canary:
         return (Subject(state.stable.revision, state.rollout_started_at, 100, of_episodes(snapshot.spec, 100)),)
     return ()
@@ -72,9 +71,25 @@ def breached(snapshot: Snapshot, state: State) -> bool:
     return any(gross_breach(snapshot, state, revision, "the arm") for revision in snapshot.direct)
 
 
+def _guests(snapshot: Snapshot, trial: Trial, arms: int) -> tuple[Subject, ...]:
+    """The arms that an experiment has brought along, of so many on trial."""
+    if not trial.started_at:
+        return ()
+    began, spec = trial.started_at, snapshot.spec
+    return tuple(
+        Subject(revision, began, share, of_episodes(spec, share, arms)) for revision, share in trial.shares().items()
+    )
+
+
+def _arms(snapshot: Snapshot) -> int:
+    """How many arms a whole rollout may have on trial: the canary, and the guests of each step."""
+    steps = snapshot.spec.rollout.steps
+    return 1 + sum(len(step.experiment.arms) for step in steps if step.experiment)
+
+
 def _of_canary(snapshot: Snapshot, state: State) -> Questions:
     bars = shadow_of(snapshot, state)
-    return of_copies(snapshot.spec, bars) if bars else of_episodes(snapshot.spec, state.weight)
+    return of_copies(snapshot.spec, bars) if bars else of_episodes(snapshot.spec, state.weight, _arms(snapshot))
 
 
 def condition_of(snapshot: Snapshot) -> dict[str, Any]:

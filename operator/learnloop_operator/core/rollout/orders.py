@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from learnloop_api.kinds.decision import Hand, Verb
 from learnloop_operator.core.experiment.order import let_win, take_out
 from learnloop_operator.core.rollout import reasons
+from learnloop_operator.core.rollout.experiment_step import lost_experiment
 from learnloop_operator.core.rollout.judge import judge_canary, observed, young
 from learnloop_operator.core.rollout.move import Move, happened
 from learnloop_operator.core.rollout.records import Outcome, who
@@ -209,13 +210,16 @@ def _too_bad(snapshot: Snapshot, state: State) -> Answer | None:
     seen = observed(snapshot, state, state.canary)
     shadow = snapshot.spec.rollout.steps[state.step].shadow
     copies = judge_shadow(snapshot, seen, shadow).breach if shadow else ""
-    breach = copies or judge_canary(snapshot, seen, state.canary, state.stable).breach
+    lost = lost_experiment(state)
+    breach = copies or lost or judge_canary(snapshot, seen, state.canary, state.stable).breach
     return Answer("refused", f"a check is breached: {breach}") if breach else None
 
 
 def _approve(snapshot: Snapshot, state: State, word: Word) -> Answer | None:
     """An approval is used where it is waited for; here only those are answered that no pause will ever ask for."""
     model = snapshot.desired.model
+    if state.experiment and word.revision in {player.model.revision for player in state.experiment.guests()}:
+        return None
     if state.canary is None and model is not None and word.revision == model.revision and state.blocked is None:
         return None
     if word.step is not None and state.canary and word.step > (state.step or 0):

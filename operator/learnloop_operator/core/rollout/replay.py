@@ -38,13 +38,14 @@ class Look:
 
 
 class Replay:
-    """One rollout from `stable` to `canary` that began at `began`. Pods are taken to be ready, people to approve."""
+    """One rollout from `stable` to `canary` that began at `began`. Pods are taken to be ready, people to approve, and
+    a step with an experiment is one of its weight alone: its other arms have no past."""
 
     def __init__(
         self, namespace: str, name: str, spec: ModelDeploymentSpec, canary: Model, stable: Model, began: datetime
     ) -> None:
         self._metadata = {"namespace": namespace, "name": name, "uid": "replay", "generation": 1}
-        self._spec, self._canary = spec.model_copy(update={"suspend": False}), canary
+        self._spec, self._canary = _replayable(spec), canary
         serving = ArmStatus(revision=stable.revision, uri=stable.uri, sha256=stable.sha256, ready_replicas=1)
         self._status = ModelDeploymentStatus(
             stable=serving.model_copy(update={"since": stamp(began)}), rollout_started_at=stamp(began)
@@ -108,3 +109,9 @@ class Replay:
             evidence=evidence,
             defaults=Defaults("", ""),
         )
+
+
+def _replayable(spec: ModelDeploymentSpec) -> ModelDeploymentSpec:
+    steps = [step.model_copy(update={"experiment": None}) for step in spec.rollout.steps]
+    rollout = spec.rollout.model_copy(update={"steps": steps})
+    return spec.model_copy(update={"suspend": False, "rollout": rollout})

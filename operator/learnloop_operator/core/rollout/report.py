@@ -5,8 +5,10 @@ from typing import Any
 
 from learnloop_api import names
 from learnloop_api.kinds.base import Condition
-from learnloop_api.kinds.model_deployment import ArmStatus, ModelDeploymentStatus, RolloutStep
+from learnloop_api.kinds.model_deployment import ArmStatus, ModelDeploymentStatus
+from learnloop_api.kinds.rollout import RolloutStep
 from learnloop_operator.core.conditions import FALSE, TRUE, UNKNOWN, condition, merge, ready_triplet
+from learnloop_operator.core.experiment.state import asked_for
 from learnloop_operator.core.experiment.state import save as save_experiment
 from learnloop_operator.core.rollout import fast_lane, reasons
 from learnloop_operator.core.rollout.capacity import replicas, world
@@ -21,7 +23,7 @@ from learnloop_operator.core.times import seconds_since
 
 def status(snapshot: Snapshot, move: Move, routing_generation: int | None) -> dict[str, Any]:
     """Everything of the state, and everything that explains it."""
-    state, steps = move.state, snapshot.spec.rollout.steps
+    state, steps, trial = move.state, snapshot.spec.rollout.steps, move.state.experiment
     sentence, stalled = _sentence(snapshot, move)
     stable = _arm(snapshot, move, state.stable)
     revision = state.stable.revision if state.stable else None
@@ -41,7 +43,7 @@ def status(snapshot: Snapshot, move: Move, routing_generation: int | None) -> di
         promoted_at=state.promoted_at,
         blocked_revision=state.blocked,
         shadow=figures(snapshot, state),
-        experiment=save_experiment(state.experiment, snapshot.spec.experiment),
+        experiment=save_experiment(trial, asked_for(snapshot.spec, trial) if trial else None),
         routing_generation=routing_generation,
         verdict=sentence[:1024],
         replicas=world(snapshot, revision).replicas if revision else 0,
@@ -67,7 +69,8 @@ def _step_text(steps: list[RolloutStep], state: State) -> str | None:
     step = state.step
     if step is None:
         return "experiment" if state.experiment and state.experiment.running else None
-    return f"{step + 1}/{len(steps)}{' shadow' if steps[step].shadow else ''}"
+    kind = " shadow" if steps[step].shadow else " experiment" if steps[step].experiment else ""
+    return f"{step + 1}/{len(steps)}{kind}"
 
 
 def _sentence(snapshot: Snapshot, move: Move) -> tuple[str, bool]:

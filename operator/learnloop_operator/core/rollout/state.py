@@ -4,12 +4,8 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 
 from learnloop_api.kinds.decision import Decision, Hand, PastModel
-from learnloop_api.kinds.model_deployment import (
-    ArmStatus,
-    BlockedRevision,
-    ModelDeploymentStatus,
-    RolloutStep,
-)
+from learnloop_api.kinds.model_deployment import ArmStatus, BlockedRevision, ModelDeploymentStatus
+from learnloop_api.kinds.rollout import RolloutStep
 from learnloop_operator.core.experiment.state import Trial as Experiment
 from learnloop_operator.core.experiment.state import load as load_experiment
 from learnloop_operator.core.rollout import record
@@ -61,7 +57,7 @@ class State:
 
     def arms(self) -> tuple[Arm, ...]:
         """The arms whose pods must exist."""
-        players = self.experiment.challengers() if self.experiment else ()
+        players = self.experiment.guests() if self.experiment else ()
         known = tuple(arm for arm in (self.stable, self.canary, self.previous) if arm)
         return (*known, *(Arm(player.model, player.since, player.ready) for player in players))
 

@@ -48,9 +48,8 @@ def _with_stable(snapshot: Snapshot, state: State, stable: Arm) -> Move:
         if model is not None and model.revision != state.canary.revision:
             return _leave(state, state.canary, stable, model)
         onward = advance(snapshot, state, state.canary)
-        falls = onward.phase == "RolledBack" or (onward.state.canary and onward.state.weight < state.weight)
-        return onward if model is not None or falls else _lost_model(snapshot, state)
-    if state.experiment and state.experiment.running:
+        return onward if model is not None or _falls(state, onward) else _lost_model(snapshot, state)
+    if state.experiment and state.experiment.running and state.experiment.step is None:
         return advance_experiment(snapshot, state, state.experiment)
     if (
         model is not None
@@ -68,6 +67,15 @@ def _with_stable(snapshot: Snapshot, state: State, stable: Arm) -> Move:
     if asked and model is not None and not fresh and ready(snapshot, stable.revision):
         return begin_experiment(snapshot, state, stable, asked)
     return _resting(snapshot, state, stable)
+
+
+def _falls(state: State, onward: Move) -> bool:
+    """Whether the canary, or a guest of its experiment, gets less than before."""
+    canary = onward.state.canary
+    if onward.phase == "RolledBack" or state.canary is None or canary is None:
+        return onward.phase == "RolledBack"
+    before, after = (len(item.experiment.guests()) if item.experiment else 0 for item in (state, onward.state))
+    return onward.state.weight < state.weight or (canary.revision == state.canary.revision and after < before)
 
 
 def _lost_model(snapshot: Snapshot, state: State) -> Move:

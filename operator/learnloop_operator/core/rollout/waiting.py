@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from datetime import timedelta
 
 from learnloop_api.kinds.base import Condition
-from learnloop_api.kinds.model_deployment import RolloutStep
+from learnloop_api.kinds.rollout import RolloutStep
 from learnloop_operator.core.durations import rough
 from learnloop_operator.core.durations import text as duration
 from learnloop_operator.core.rollout import reasons

@@ -28,7 +28,7 @@ def windows(snapshot: Snapshot, state: State) -> tuple[Window, ...]:
     no episodes."""
     if shadow_window(snapshot, state) is not None:
         return ()
-    if state.stable and state.experiment and state.experiment.running:
+    if state.stable and not state.canary and state.experiment and state.experiment.running:
         return _of_experiment(snapshot, state.stable.revision, state.experiment)
     since_rollout = _seconds(state.rollout_started_at, snapshot)
     if state.stable and state.canary:
@@ -38,6 +38,7 @@ def windows(snapshot: Snapshot, state: State) -> tuple[Window, ...]:
         return (
             Window(state.canary.revision, since_rollout, whole, recent),
             Window(state.stable.revision, since_rollout, whole, recent),
+            *_of_guests(snapshot, state.experiment),
         )
     if state.stable and state.previous:
         since_promotion = _seconds(state.promoted_at, snapshot)
@@ -46,6 +47,14 @@ def windows(snapshot: Snapshot, state: State) -> tuple[Window, ...]:
             Window(state.previous.revision, since_rollout),
         )
     return ()
+
+
+def _of_guests(snapshot: Snapshot, trial: Trial | None) -> tuple[Window, ...]:
+    """The other arms of a step's experiment since they began to play."""
+    if trial is None or trial.phase == "Starting":
+        return ()
+    seconds = _seconds(trial.started_at, snapshot)
+    return tuple(Window(player.model.revision, seconds) for player in trial.guests())
 
 
 def _of_experiment(snapshot: Snapshot, stable: str, trial: Trial) -> tuple[Window, ...]:

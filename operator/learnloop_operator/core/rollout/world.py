@@ -28,6 +28,8 @@ class Desired:
 
     model: Model | None = None
     problem: str = ""
+    over: str | None = None
+    """The revision that spec.model means, where the winner of an experiment serves in its place."""
 
 
 @dataclass(frozen=True, slots=True)
