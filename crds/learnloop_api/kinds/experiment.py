@@ -1,6 +1,6 @@
 """Experiments: several models side by side on live episodes, and which of them is best."""
 
-from typing import ClassVar, Literal
+from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field
 
@@ -33,6 +33,11 @@ class ExperimentArm(Resource):
     weight: int = Field(ge=1, le=95, description="Percent of new episodes; what the arms leave goes to stable.")
 
 
+RETURNS_IN_RANGE = Rule(
+    "(self.type == 'return') == has(self.returnRange)",
+    "arms are compared by return within a range: set returnRange with type return, and only then",
+    ".returnRange",
+)
 DIFFERENT_MODELS = Rule(
     "self.arms.all(a, self.arms.exists_one(b, b.uri == a.uri))",
     "two arms have the same model: an arm is known by its model, remove one",
@@ -43,13 +48,7 @@ DIFFERENT_MODELS = Rule(
 class ExperimentMetric(Resource):
     """What makes one arm better than another."""
 
-    cel_rules: ClassVar[tuple[Rule, ...]] = (
-        Rule(
-            "(self.type == 'return') == has(self.returnRange)",
-            "arms are compared by return within a range: set returnRange with type return, and only then",
-            ".returnRange",
-        ),
-    )
+    cel_rules: ClassVar[tuple[Rule, ...]] = (RETURNS_IN_RANGE,)
 
     type: Literal["success", "return", "errors"] = Field(
         default="success",
@@ -58,24 +57,64 @@ class ExperimentMetric(Resource):
     return_range: ReturnRange | None = Field(default=None, description="Where returns lie; required with type return.")
 
 
-class ExperimentGuardrail(ExperimentMetric):
+class ExperimentGuardrail(Resource):
     """What the winner must not pay with: no arm wins before it is proven not to be worse than stable by maxDrop."""
 
     cel_rules: ClassVar[tuple[Rule, ...]] = (
-        *ExperimentMetric.cel_rules,
+        RETURNS_IN_RANGE,
         Rule(
             "self.maxDrop < (has(self.returnRange) ? self.returnRange.highest - self.returnRange.lowest : 1.0)",
             "maxDrop tolerates every loss there can be: make it less than 1, or than the width of returnRange",
             ".maxDrop",
         ),
+        Rule(
+            "(self.type == 'promql') == (has(self.query) && has(self.totalQuery))"
+            " && has(self.query) == has(self.totalQuery)",
+            "set query and totalQuery with type promql, and only then: the good events, and all of them",
+            ".query",
+        ),
+        Rule(
+            "!has(self.query) || !has(self.totalQuery)"
+            " || (self.query.contains('[$window]') && self.totalQuery.contains('[$window]'))",
+            "a guardrail counts events since the arms began: use increase(...[$window]) in both queries",
+            ".query",
+        ),
+        Rule(
+            "!has(self.quantile) || self.type == 'latency'",
+            "quantile goes with type latency only: remove it",
+            ".quantile",
+        ),
     )
 
     name: ObjectName = Field(description="What verdicts call it; unique.")
+    type: Literal["success", "return", "errors", "latency", "promql"] = Field(
+        default="success",
+        description=(
+            "success: share of successful episodes; return: mean return; errors: share of episodes in error; latency: "
+            "share of policy requests slower than stable's quantile; promql: share of the events that totalQuery "
+            "counts and query does not."
+        ),
+    )
+    return_range: ReturnRange | None = Field(default=None, description="Where returns lie; required with type return.")
+    quantile: float | None = Field(
+        default=None, ge=0.5, le=0.999, description="Which quantile of type latency is meant; left out, 0.99."
+    )
+    query: Annotated[str, Field(min_length=1, max_length=4096)] | None = Field(
+        default=None,
+        description=(
+            "PromQL of the number of good events since the arms began, for type promql: increase(...[$window]); "
+            "$revision and $namespace are replaced, too."
+        ),
+    )
+    total_query: Annotated[str, Field(min_length=1, max_length=4096)] | None = Field(
+        default=None, description="PromQL of the number of all events, good and bad; required with type promql."
+    )
     max_drop: float = Field(
         gt=0,
         description=(
             "The loss against stable that would matter: share of episodes for success, rise of that share for errors, "
-            "in its own unit for return. Half of it takes about four times the episodes."
+            "in its own unit for return, share of requests for latency, share of events for promql. Half of it takes "
+            "about four times the episodes."
         ),
     )
 
@@ -186,3 +225,5 @@ class ExperimentStep(ExperimentRules):
 
 AnyExperiment = Experiment | ExperimentStep
 """Either form."""
+AnyMetric = ExperimentMetric | ExperimentGuardrail
+"""What arms are compared by."""

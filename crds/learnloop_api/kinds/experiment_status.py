@@ -16,6 +16,14 @@ class ExperimentGuardrailStatus(Resource):
         description="holds: proven not worse than stable by maxDrop; broken: proven worse by more; unproven: neither."
     )
     mean: float | None = Field(default=None, description="Mean of the metric, in its own unit.")
+    bound_seconds: float | None = Field(
+        default=None, description="latency, of stable: the bound of its quantile, fixed before the comparison began."
+    )
+    block: float | None = Field(
+        default=None,
+        ge=1,
+        description="latency and promql, of stable: so many events count as one, those of one of its episodes.",
+    )
     log_fine: float = Field(default=0.0, description="Logarithm of the e-value of `not worse by maxDrop`.")
     log_worse: float = Field(default=0.0, description="Logarithm of the e-value of `worse by more than maxDrop`.")
     judged: Annotated[list[float], Field(max_length=2)] | None = Field(

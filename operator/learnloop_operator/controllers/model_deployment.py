@@ -31,6 +31,7 @@ from learnloop_operator.adapters.rollout_evidence import gather as gather_eviden
 from learnloop_operator.adapters.shadow_evidence import gather_shadow
 from learnloop_operator.controllers.services import Services
 from learnloop_operator.controllers.specs import read_spec, read_status
+from learnloop_operator.core.experiment.measure import checks
 from learnloop_operator.core.plan import Call, Plan
 from learnloop_operator.core.rollout.decide import current, decide
 from learnloop_operator.core.rollout.direct import Direct
@@ -92,7 +93,8 @@ class ModelDeploymentController:
         if shadowed is not None:
             return await gather_shadow(*where, shadowed)
         deadline = spec.rollout.progress_deadline_seconds
-        return await gather_evidence(*where, windows(snapshot, state), spec.analysis.metrics, deadline)
+        metrics = [*spec.analysis.metrics, *checks(spec, state.experiment)]
+        return await gather_evidence(*where, windows(snapshot, state), metrics, deadline)
 
     async def _direct(self, snapshot: Snapshot, state: State) -> Mapping[str, Direct]:
         """What the fast lane knows of the arms on trial; the lane follows them as long as this is asked."""

@@ -11,6 +11,7 @@ from learnloop_api.kinds.experiment import Experiment
 from learnloop_operator.core.experiment.begin import unready
 from learnloop_operator.core.experiment.finish import finish, promote, won
 from learnloop_operator.core.experiment.look import back_in_race, exhausted, fit, racing, watched
+from learnloop_operator.core.experiment.measure import silences
 from learnloop_operator.core.experiment.state import Trial, id_of
 from learnloop_operator.core.experiment.told import standings
 from learnloop_operator.core.rollout import reasons
@@ -51,7 +52,8 @@ def _judged(snapshot: Snapshot, state: State, asked: Experiment, trial: Trial, l
         return _none_left(snapshot, state, trial, left)
     trial = back_in_race(asked, trial)
     left_in = racing(trial)
-    if trial.phase == "Won" or (len(left_in) == 1 and fit(asked, trial, next(iter(left_in)))):
+    mute = silences(snapshot, asked, trial)
+    if trial.phase == "Won" or (len(left_in) == 1 and not left_in & set(mute) and fit(asked, trial, *left_in)):
         best = trial.players[next(iter(left_in))]
         trial = trial if trial.phase == "Won" else won(snapshot, asked, trial, best)
         return promote(snapshot, state, asked, trial, best) or _waiting(state, trial, left)
@@ -63,8 +65,9 @@ def _judged(snapshot: Snapshot, state: State, asked: Experiment, trial: Trial, l
     if problem:
         sentence = f"experiment: no evidence: {problem}; the split stays as it is"
         return replace(_move(state, trial, snapshot.evidence.reason, sentence, left, interval), data=problem)
-    sentence = f"experiment: {standings(asked, trial)}"
-    return _move(state, trial, reasons.EXPERIMENT_RUNNING, sentence, left, interval)
+    missing = "; ".join(dict.fromkeys(mute.values()))
+    sentence = f"experiment: {standings(asked, trial)}{f'; {missing}' if missing else ''}"
+    return replace(_move(state, trial, reasons.EXPERIMENT_RUNNING, sentence, left, interval), data=missing or None)
 
 
 def _waiting(state: State, trial: Trial, left: tuple[str, ...]) -> Move:

@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 
 from learnloop_api.kinds.experiment import AnyExperiment, ExperimentGuardrail
 from learnloop_operator.core.experiment.race import Batch, new_batch
+from learnloop_operator.core.rollout.measure import Measure
 from learnloop_operator.core.sequential.betting import NONE, Counts, log_e
 from learnloop_operator.core.sequential.comparison import CREDIT, Bars, Pair, expected
 
@@ -29,6 +30,8 @@ class Guard:
     """Log e-value of "not worse than stable by maxDrop"; stable's own stay 0."""
     worse: float = 0.0
     """Log e-value of "worse than stable by more"."""
+    measure: Measure | None = None
+    """Of stable's alone: what was fixed, by what it had shown until then, before the comparison began."""
 
 
 def bars(asked: AnyExperiment) -> Bars:
@@ -49,17 +52,24 @@ def drop_of(guardrail: ExperimentGuardrail) -> float:
 
 
 def look(guards: tuple[Guard, ...], seen: tuple[Counts | None, ...], drop: float, bar: Bars) -> tuple[Guard, ...]:
-    """All arms' guards, stable's first, after a look at counters that now read `seen`; None for arms that are out.
+    """All arms' guards, stable's first, after a look at counters that now read `seen`; None for arms that are out, or
+    of which there is no number: without stable's nothing is compared.
 
     Bets are made with what was known before the batch. What speaks for an arm beyond its bar is given away, so that
     an arm that turns bad late is not covered by its past.
     """
+    if seen[0] is None:
+        return guards
     batch = new_batch(guards, seen)
     if batch is None:
         return guards
     if not batch:
         return tuple(replace(guard, seen=counts) for guard, counts in zip(guards, seen, strict=True))
-    return tuple(_bet(guards, batch, index, drop, bar) if index in batch else g for index, g in enumerate(guards))
+    # An arm that is silent at this look begins anew at its next: stable's episodes of today are no match for them.
+    return tuple(
+        _bet(guards, batch, index, drop, bar) if index in batch else replace(guard, seen=None)
+        for index, guard in enumerate(guards)
+    )
 
 
 def _bet(guards: tuple[Guard, ...], batch: Batch, index: int, drop: float, bar: Bars) -> Guard:
@@ -69,7 +79,8 @@ def _bet(guards: tuple[Guard, ...], batch: Batch, index: int, drop: float, bar: 
         arm, stable = expected(Pair(guard.judged, guards[0].judged))
         fine = min(fine + log_e(mine, base, arm, stable, -drop), bar.fine + CREDIT)
         worse += log_e(base, mine, stable, arm, drop)
-    return Guard(guard.judged.plus(mine), (guard.seen or NONE).plus(mine), fine, worse)
+    judged, seen = guard.judged.plus(mine), (guard.seen or NONE).plus(mine)
+    return replace(guard, judged=judged, seen=seen, fine=fine, worse=worse)
 
 
 def standing(guard: Guard, bar: Bars) -> str:

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from learnloop_api.kinds.experiment import AnyExperiment
 from learnloop_operator.core.experiment import guardrails, race
-from learnloop_operator.core.experiment.measure import breach, counts
+from learnloop_operator.core.experiment.measure import breach, counts, measured, silences
 from learnloop_operator.core.experiment.state import Player, Trial
 from learnloop_operator.core.experiment.told import broken_guardrail
 from learnloop_operator.core.rollout.capacity import hopeless, world
@@ -58,7 +58,8 @@ def _looked(snapshot: Snapshot, asked: AnyExperiment, trial: Trial) -> tuple[Tri
     tallies = race.look(tuple(player.tally for player in trial.players), seen)
     players = [replace(player, tally=tally) for player, tally in zip(trial.players, tallies, strict=True)]
     trial = replace(trial, players=tuple(players))
-    enough, able = _enough(asked, trial), frozenset(index for index in range(len(players)) if fit(asked, trial, index))
+    enough, mute = _enough(asked, trial), silences(snapshot, asked, trial)
+    able = frozenset(index for index in range(len(players)) if index not in mute and fit(asked, trial, index))
     for loser, winner in race.beaten_by(tallies, racing(trial), enough, asked.min_episodes, able).items():
         why = f"beaten by {players[winner].name}"
         trial = trial.with_player(loser, trial.players[loser].out("beaten", why, snapshot.now))
@@ -70,8 +71,12 @@ def _guarded(snapshot: Snapshot, asked: AnyExperiment, trial: Trial) -> tuple[Tr
     """The experiment after its guardrails have taken this look, without the arms that break one."""
     bar, said = guardrails.bars(asked), []
     for place, guardrail in enumerate(asked.guardrails):
-        seen = tuple(counts(snapshot, guardrail, player) for player in trial.players)
-        known = tuple(player.guards[place] for player in trial.players)
+        measure = measured(snapshot, guardrail, trial, place)
+        if measure is None:
+            continue
+        seen = tuple(counts(snapshot, guardrail, player, measure) for player in trial.players)
+        first, *others = (player.guards[place] for player in trial.players)
+        known = (replace(first, measure=measure) if seen[0] is not None else first, *others)
         for index, guard in enumerate(guardrails.look(known, seen, guardrails.drop_of(guardrail), bar)):
             player = trial.players[index]
             guards = (*player.guards[:place], guard, *player.guards[place + 1 :])

@@ -7,11 +7,12 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Literal
 
-from learnloop_api.kinds.experiment import AnyExperiment, ExperimentMetric
+from learnloop_api.kinds.experiment import AnyExperiment, AnyMetric, ExperimentMetric
 from learnloop_api.kinds.experiment_status import ExperimentArmStatus, ExperimentGuardrailStatus, ExperimentStatus
 from learnloop_api.kinds.model_deployment import ModelDeploymentSpec
 from learnloop_operator.core.experiment.guardrails import Guard, bars, share_of_alpha, standing
 from learnloop_operator.core.experiment.race import Tally, fresh
+from learnloop_operator.core.rollout.measure import Measure
 from learnloop_operator.core.rollout.world import ArmWorld, Model
 from learnloop_operator.core.sequential.betting import Counts
 from learnloop_operator.core.sequential.comparison import chance
@@ -153,7 +154,7 @@ def save(trial: Trial | None, experiment: AnyExperiment | None) -> ExperimentSta
     )
 
 
-def in_unit(metric: ExperimentMetric, value: float) -> float:
+def in_unit(metric: AnyMetric, value: float) -> float:
     """A mean of outcomes in 0..1 in the metric's own unit."""
     if metric.type == "errors":
         return 1.0 - value
@@ -194,6 +195,8 @@ def _guards(player: Player, experiment: AnyExperiment | None) -> list[Experiment
             name=asked.name,
             standing=standing(guard, bar) if player.name != STABLE else "holds",
             mean=round(in_unit(asked, guard.judged.total / guard.judged.n), 4) if guard.judged.n > 0.0 else None,
+            bound_seconds=guard.measure.bound if guard.measure else None,
+            block=guard.measure.block if guard.measure and asked.type in ("latency", "promql") else None,
             log_fine=guard.fine,
             log_worse=guard.worse,
             judged=[guard.judged.n, guard.judged.total],
@@ -207,7 +210,9 @@ def _guard(status: ExperimentGuardrailStatus) -> Guard:
     judged = _counts(status.judged)
     if judged is None or not all(map(math.isfinite, (status.log_fine, status.log_worse))):
         return Guard()
-    return Guard(judged, _counts(status.seen), status.log_fine, status.log_worse)
+    # A plain measure is fixed anew: it says nothing.
+    measure = Measure(status.bound_seconds, status.block) if status.block else None
+    return Guard(judged, _counts(status.seen), status.log_fine, status.log_worse, measure)
 
 
 def _player(arm: ExperimentArmStatus, size: int) -> Player:

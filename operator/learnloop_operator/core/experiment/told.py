@@ -21,9 +21,16 @@ def broken_guardrail(guardrail: ExperimentGuardrail, place: int, trial: Trial, i
     """`guardrail calm: error rate of a 0.2 vs 0.03 of stable over 212 episodes, worse by more than 0.02`."""
     player, judged, base = trial.players[index], *(trial.players[arm].guards[place].judged for arm in (index, 0))
     value, other = (in_unit(guardrail, counts.total / counts.n) for counts in (judged, base))
-    numbers = f"{NOUN[guardrail.type]} of {player.name} {number(value)} vs {number(other)} of stable"
+    numbers = f"{_noun(guardrail, trial, place)} of {player.name} {number(value)} vs {number(other)} of stable"
     limit = f"worse by more than {number(guardrail.max_drop)}"
     return f"guardrail {guardrail.name}: {numbers} over {int(judged.n)} episodes, {limit}"
+
+
+def _noun(guardrail: ExperimentGuardrail, trial: Trial, place: int) -> str:
+    measure = trial.players[0].guards[place].measure
+    if guardrail.type == "latency" and measure and measure.bound is not None:
+        return f"share of requests within {number(measure.bound)} s"
+    return NOUN.get(guardrail.type, f"share of good events of {guardrail.name}")
 
 
 def _guardrails(asked: AnyExperiment, trial: Trial) -> str:

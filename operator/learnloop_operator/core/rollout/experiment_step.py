@@ -13,6 +13,7 @@ from learnloop_api.names import ANNOTATION_APPROVE
 from learnloop_operator.core.experiment.begin import begin_step, unready
 from learnloop_operator.core.experiment.finish import finish
 from learnloop_operator.core.experiment.look import back_in_race, exhausted, fit, racing, watched
+from learnloop_operator.core.experiment.measure import silences
 from learnloop_operator.core.experiment.state import CANARY, Player, Trial, asked_for
 from learnloop_operator.core.experiment.told import standings
 from learnloop_operator.core.plan import Notice
@@ -152,7 +153,8 @@ def _judged(
     left, limit = racing(trial), exhausted(snapshot, asked, trial)
     first = next(iter(left), 0)
     interval = float(snapshot.spec.analysis.interval_seconds)
-    if len(left) == 1 and first and fit(asked, trial, first):
+    mute = silences(snapshot, asked, trial)
+    if trial.phase == "Won" or (len(left) == 1 and first and first not in mute and fit(asked, trial, first)):
         best = trial.players[first]
         sentence = f"experiment won by {best.name} ({best.model.revision}): {standings(asked, trial)}"
         state = replace(state, experiment=replace(trial, phase="Won", winner=best.name, message=sentence))
@@ -171,9 +173,10 @@ def _judged(
     if problem := snapshot.evidence.unavailable:
         sentence = f"experiment: no evidence: {problem}; the split stays as it is"
         return wait(state, snapshot.evidence.reason, sentence, interval, problem)
-    sentence = f"experiment: {standings(asked, trial)}"
+    missing = "; ".join(dict.fromkeys(mute.values()))
+    sentence = f"experiment: {standings(asked, trial)}{f'; {missing}' if missing else ''}"
     state = replace(state, experiment=replace(trial, message=sentence))
-    return wait(state, reasons.EXPERIMENT_RUNNING, sentence, interval, "")
+    return wait(state, reasons.EXPERIMENT_RUNNING, sentence, interval, missing)
 
 
 def _chosen(snapshot: Snapshot, state: State, canary: Arm, step: int, trial: Trial, sentence: str) -> Move | State:
