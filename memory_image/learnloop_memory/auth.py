@@ -21,7 +21,7 @@ REFRESH_SECONDS = 10.0
 MAX_AGE_SECONDS = 3600.0
 MAX_JWKS_BYTES = 2**18
 LEEWAY_SECONDS = 30
-_NAMESPACE = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
+NAMESPACE = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
 
 
 @dataclass(frozen=True)
@@ -116,7 +116,7 @@ class Authenticator:
             ApiError: 401 without a valid token; 403 for a namespace that is not the caller's; 400 for a bad name.
             Unavailable: the cluster's keys cannot be had.
         """
-        if asked is not None and not _NAMESPACE.fullmatch(asked):
+        if asked is not None and not NAMESPACE.fullmatch(asked):
             raise ApiError(400, "not the name of a namespace", field=names.HEADER_NAMESPACE, value=asked)
         if self._config.auth == "none":
             return Identity(asked or "default", "anonymous")
@@ -173,7 +173,7 @@ def _identity(claims: dict[str, Any]) -> Identity:
     kubernetes = claims.get("kubernetes.io")
     namespace = kubernetes.get("namespace") if isinstance(kubernetes, dict) else None
     subject = claims["sub"]
-    if not isinstance(namespace, str) or not _NAMESPACE.fullmatch(namespace):
+    if not isinstance(namespace, str) or not NAMESPACE.fullmatch(namespace):
         raise _unauthorized("the token names no namespace; mount a projected service-account token")
     if not str(subject).startswith(f"system:serviceaccount:{namespace}:"):
         raise _unauthorized("the token's subject is not a service account of its namespace")

@@ -3,13 +3,17 @@
 from datetime import UTC, datetime
 from typing import Annotated
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, TypeAdapter, ValidationError
+from pydantic_core import PydanticCustomError
 
 
 class WireModel(BaseModel):
     """A message: unknown fields are refused, NaN and infinities too, and it never changes once read."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False, ser_json_bytes="base64")
+
+
+_READ = TypeAdapter(datetime)
 
 
 def _aware(value: datetime) -> datetime:
@@ -24,6 +28,12 @@ def _aware(value: datetime) -> datetime:
 def _text(value: object) -> object:
     if isinstance(value, int | float):
         raise ValueError("a number is no timestamp: send RFC 3339 with an offset, e.g. 2026-01-31T12:00:00Z")
+    if isinstance(value, str):
+        # Read here: what a validator hands on is no JSON any more, and strict validation takes no text for a timestamp.
+        try:
+            return _READ.validate_python(value)
+        except ValidationError as error:
+            raise PydanticCustomError("datetime_parsing", "{why}", {"why": error.errors()[0]["msg"]}) from None
     return value
 
 

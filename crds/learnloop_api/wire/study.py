@@ -2,7 +2,7 @@
 
 from typing import Annotated, Literal
 
-from pydantic import Field
+from pydantic import ConfigDict, Field
 
 from learnloop_api.kinds.study import Pruner, SearchDimension
 from learnloop_api.wire.base import Identifier, Name, WireModel
@@ -48,6 +48,14 @@ class TrialProgress(WireModel):
 class TrialResult(WireModel):
     """PUT …/trials/{number}/result: the end. The first one counts."""
 
+    model_config = ConfigDict(
+        json_schema_extra={
+            "anyOf": [
+                {"properties": {"state": {"const": "complete"}, "value": {"type": "number"}}, "required": ["value"]},
+                {"properties": {"state": {"enum": ["pruned", "failed"]}}},
+            ]
+        }
+    )
     state: Literal["complete", "pruned", "failed"]
     value: float | None = Field(default=None, description="required with complete")
 

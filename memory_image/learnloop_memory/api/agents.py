@@ -7,6 +7,7 @@ from pydantic import Field
 
 from learnloop_api.wire.base import Name
 from learnloop_api.wire.reward import AgentStats
+from learnloop_memory.api.bodies import json_body
 from learnloop_memory.api.common import Caller, Input, NamePath, Svc, answer
 from learnloop_memory.experience import agents
 
@@ -21,7 +22,9 @@ class Registration(Input):
 
 
 @router.put("/agents/{agent}")
-async def put_agent(agent: NamePath, body: Registration, service: Svc, caller: Caller) -> Response:
+async def put_agent(
+    agent: NamePath, body: Annotated[Registration, json_body(Registration)], service: Svc, caller: Caller
+) -> Response:
     """Registers an agent, or moves it to another policy revision."""
     await agents.register(service.db, caller.namespace, agent, body.reward_policy, body.reward_policy_revision)
     service.arrived(caller.namespace)

@@ -83,5 +83,6 @@ def create_app(config: Config) -> FastAPI:
 
 def _openapi(app: FastAPI) -> dict[str, Any]:
     if app.openapi_schema is None:
-        app.openapi_schema = openapi.build(app)
+        routes = [route for module in ROUTERS for route in module.router.routes if isinstance(route, APIRoute)]
+        app.openapi_schema = openapi.build(app, routes)
     return app.openapi_schema

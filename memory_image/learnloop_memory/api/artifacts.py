@@ -1,12 +1,14 @@
 """Artifacts: streaming up, streaming down, known by their digest."""
 
-from typing import Any
+from typing import Annotated, Any
 
 from fastapi import APIRouter, Request, Response
 from fastapi.responses import StreamingResponse
 from pydantic import Field
+from starlette.convertors import Convertor, register_url_convertor
 
 from learnloop_api.wire.base import Name, Sha256
+from learnloop_memory.api.bodies import json_body
 from learnloop_memory.api.common import Caller, DigestHeader, DigestPath, Input, Svc, answer
 from learnloop_memory.errors import ApiError
 from learnloop_memory.registry.artifacts import Content
@@ -18,8 +20,15 @@ BYTES: dict[str, Any] = {
     "content": {"application/octet-stream": {"schema": {"type": "string", "format": "binary"}}},
 }
 
+RAW_BODY: dict[str, Any] = {
+    "requestBody": {
+        "required": True,
+        "content": {"application/octet-stream": {"schema": {"type": "string", "format": "binary", "minLength": 1}}},
+    }
+}
 
-@router.put("", status_code=201)
+
+@router.put("", status_code=201, openapi_extra=RAW_BODY)
 async def put_artifact(request: Request, service: Svc, caller: Caller, x_learnloop_sha256: DigestHeader) -> Response:
     """Keeps the raw body under its SHA-256."""
     limit = service.config.max_artifact_bytes
@@ -37,7 +46,7 @@ class InUse(Input):
 
 
 @router.put("/in-use")
-async def put_in_use(body: InUse, service: Svc, caller: Caller) -> Response:
+async def put_in_use(body: Annotated[InUse, json_body(InUse)], service: Svc, caller: Caller) -> Response:
     """Keeps what is named, and deletes a batch of what has not been in use for the time of retention. Operator only."""
     if service.config.auth != "none" and caller.subject != service.config.operator_subject:
         raise ApiError(403, "only the operator knows what is in use", field="authorization")
@@ -45,7 +54,22 @@ async def put_in_use(body: InUse, service: Svc, caller: Caller) -> Response:
     return answer({"artifacts_deleted": gone.artifacts, "checkpoints_deleted": gone.checkpoints})
 
 
-@router.get("/{sha256}", response_class=StreamingResponse, responses={200: BYTES})
+class _Digest(Convertor[str]):
+    """What may be a digest. `in-use` is a resource of its own, which cannot be read: GET is answered with 405 there."""
+
+    regex = "(?!in-use$)[^/]+"
+
+    def convert(self, value: str) -> str:
+        return value
+
+    def to_string(self, value: str) -> str:
+        return value
+
+
+register_url_convertor("digest", _Digest())
+
+
+@router.get("/{sha256:digest}", response_class=StreamingResponse, responses={200: BYTES})
 async def get_artifact(sha256: DigestPath, service: Svc, caller: Caller) -> Response:
     """The bytes; compare their digest."""
     return send(await service.artifacts.get(caller.namespace, sha256))

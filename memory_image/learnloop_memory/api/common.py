@@ -11,11 +11,13 @@ from learnloop_api import names
 from learnloop_api.wire.base import Name as NameRule
 from learnloop_api.wire.base import Sha256
 from learnloop_memory.audit.journal import actor
-from learnloop_memory.auth import Identity
+from learnloop_memory.auth import NAMESPACE, Identity
 from learnloop_memory.errors import ApiError, Invalid
 from learnloop_memory.service import Service
 
 MAX_AUTHORIZATION, MAX_NAMESPACE = 16_384, 63
+# Only said here: auth refuses other names, in a sentence of its own.
+_NAMESPACE: dict[str, Any] = {"pattern": "^[a-z0-9]([-a-z0-9]*[a-z0-9])?$", "minLength": 1, "maxLength": MAX_NAMESPACE}
 
 
 class Input(BaseModel):
@@ -34,12 +36,17 @@ async def get_identity(
     request: Request,
     authorization: Annotated[str | None, Header(max_length=MAX_AUTHORIZATION)] = None,
     x_learnloop_namespace: Annotated[
-        str | None, Header(max_length=63, description="honoured only from the operator's own service account")
+        str | None,
+        Header(description="honoured only from the operator's own service account", json_schema_extra=_NAMESPACE),
     ] = None,
-    namespace: Annotated[str | None, Query(max_length=63, description="only where authentication is off")] = None,
+    namespace: Annotated[
+        str | None, Query(description="only where authentication is off", json_schema_extra=_NAMESPACE)
+    ] = None,
 ) -> Identity:
     """The caller; see auth."""
     service = get_service(request)
+    if namespace is not None and not NAMESPACE.fullmatch(namespace):
+        raise ApiError(400, "not the name of a namespace", field="namespace", value=namespace)
     asked = x_learnloop_namespace
     if asked is None and service.config.auth == "none":
         asked = namespace
@@ -67,8 +74,8 @@ async def identify(request: Request) -> tuple[Service, Identity]:
 # What OpenAPI says of the callers of hot routes; FastAPI derives the same from `get_identity` elsewhere.
 IDENTITY_PARAMETERS: list[dict[str, Any]] = [
     {"name": "authorization", "in": "header", "required": False, "schema": {"type": "string", "maxLength": 16_384}},
-    {"name": names.HEADER_NAMESPACE, "in": "header", "required": False, "schema": {"type": "string", "maxLength": 63}},
-    {"name": "namespace", "in": "query", "required": False, "schema": {"type": "string", "maxLength": 63}},
+    {"name": names.HEADER_NAMESPACE, "in": "header", "required": False, "schema": {"type": "string", **_NAMESPACE}},
+    {"name": "namespace", "in": "query", "required": False, "schema": {"type": "string", **_NAMESPACE}},
 ]
 Svc = Annotated[Service, Depends(get_service)]
 Caller = Annotated[Identity, Depends(get_identity)]
@@ -85,6 +92,14 @@ def answer(content: Any, status: int = 200) -> Response:
 def quick(content: Any, status: int = 200) -> Response:
     """The same for the hot routes, several times faster: dataclasses, ids and JSON that is finished already."""
     return Response(orjson.dumps(content, default=str), status_code=status, media_type="application/json")
+
+
+def same(field: str, path: str, body: str) -> None:
+    """Raises a 409 where the body is about something else than the path."""
+    if path != body:
+        raise ApiError(
+            409, f"the body is about another one than the path ({path}); send it there", field=field, value=body
+        )
 
 
 def not_found(field: str, value: str, message: str) -> ApiError:

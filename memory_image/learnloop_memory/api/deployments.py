@@ -5,21 +5,18 @@ from typing import Annotated
 from fastapi import APIRouter, Query, Response
 
 from learnloop_api.wire.deployment import ModelDeployed
-from learnloop_memory.api.common import Caller, NamePath, Svc, answer
-from learnloop_memory.errors import Invalid
+from learnloop_memory.api.bodies import json_body
+from learnloop_memory.api.common import Caller, NamePath, Svc, answer, same
 
 router = APIRouter(prefix="/api/v1/models", tags=["models"])
 
 
 @router.put("/{deployment}/deployed")
-async def put_deployed(deployment: NamePath, body: ModelDeployed, service: Svc, caller: Caller) -> Response:
+async def put_deployed(
+    deployment: NamePath, body: Annotated[ModelDeployed, json_body(ModelDeployed)], service: Svc, caller: Caller
+) -> Response:
     """Records that a model serves now, and publishes it; the same again is fine (new: false)."""
-    if body.model_deployment != deployment:
-        raise Invalid(
-            f"the body is about another ModelDeployment than the path ({deployment}); send it there",
-            field="model_deployment",
-            value=body.model_deployment,
-        )
+    same("model_deployment", deployment, body.model_deployment)
     new = await service.deployments.put(caller.namespace, body)
     if new:
         service.arrived(caller.namespace)

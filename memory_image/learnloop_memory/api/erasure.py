@@ -3,9 +3,10 @@
 from typing import Annotated
 
 from fastapi import APIRouter, Response
-from pydantic import Field, model_validator
+from pydantic import ConfigDict, Field, model_validator
 
 from learnloop_api.wire.base import Name
+from learnloop_memory.api.bodies import alternatives, json_body
 from learnloop_memory.api.common import Caller, Input, Svc, answer
 
 router = APIRouter(prefix="/api/v1", tags=["users"])
@@ -13,6 +14,8 @@ router = APIRouter(prefix="/api/v1", tags=["users"])
 
 class Erase(Input):
     """Whose data: exactly one person, or exactly one agent. There is no way to name all."""
+
+    model_config = ConfigDict(json_schema_extra=alternatives("user_id", "agent_id", at_most_one=True))
 
     user_id: Annotated[str, Field(min_length=1, max_length=256)] | None = Field(
         default=None, description="the person, as the application knows them, or their pseudonym user:<32 hex digits>"
@@ -27,7 +30,7 @@ class Erase(Input):
 
 
 @router.post("/erasure")
-async def post_erasure(body: Erase, service: Svc, caller: Caller) -> Response:
+async def post_erasure(body: Annotated[Erase, json_body(Erase)], service: Svc, caller: Caller) -> Response:
     """Erases all episodes, steps, rewards, feedback, memories, recalls and events of one person or agent, for good:
     replayed events do not bring them back. The answer is a signed receipt; the same again is fine."""
     return answer(await service.erasing.erase(caller.namespace, user_id=body.user_id, agent=body.agent_id))

@@ -4,9 +4,10 @@ from typing import Annotated
 from uuid import UUID
 
 from fastapi import APIRouter, Query, Response
-from pydantic import Field, model_validator
+from pydantic import ConfigDict, Field, model_validator
 
 from learnloop_api.wire.base import Name
+from learnloop_memory.api.bodies import alternatives, json_body
 from learnloop_memory.api.common import Caller, Input, Svc, answer
 
 router = APIRouter(prefix="/api/v1/memory", tags=["memory"])
@@ -14,6 +15,8 @@ router = APIRouter(prefix="/api/v1/memory", tags=["memory"])
 
 class GiveFeedback(Input):
     """How a recall turned out. Episodes that name their recalls need not send this: their reward teaches by itself."""
+
+    model_config = ConfigDict(json_schema_extra=alternatives("reward", "helpful", at_most_one=True))
 
     retrieval_id: UUID
     reward: float | None = Field(default=None, ge=-100, le=100, description="of what the agent did with the answer")
@@ -27,7 +30,9 @@ class GiveFeedback(Input):
 
 
 @router.post("/feedback")
-async def give_feedback(body: GiveFeedback, service: Svc, caller: Caller) -> Response:
+async def give_feedback(
+    body: Annotated[GiveFeedback, json_body(GiveFeedback)], service: Svc, caller: Caller
+) -> Response:
     """Teaches the agent's ranker and its memories' utility; the same recall teaches once."""
     found = await service.feedback.give(caller.namespace, body.retrieval_id, reward=body.reward, helpful=body.helpful)
     return answer(found)

@@ -10,6 +10,7 @@ from fastapi.responses import StreamingResponse
 from pydantic import Field, ValidationError
 
 from learnloop_api.wire.base import Name, Timestamp
+from learnloop_memory.api.bodies import json_body
 from learnloop_memory.api.common import Caller, Input, Svc, answer
 from learnloop_memory.api.memory import MAX_BATCH, StoreMemory
 from learnloop_memory.errors import Invalid
@@ -41,7 +42,7 @@ class Forget(Input):
 class Origin(Input):
     """One origin, or with a trailing * every origin that begins like this."""
 
-    origin: Annotated[str, Field(min_length=2, max_length=256)]
+    origin: Annotated[str, Field(min_length=2, max_length=256, pattern=r"^[^\x00]+$")]
     action: origins.Action
     agent_id: Name | None = Field(default=None, description="left out: every agent of the namespace")
     dry_run: bool = Field(default=False, description="only say how far it reached")
@@ -76,7 +77,9 @@ class Delete(Input):
 
 
 @router.post("/consolidate")
-async def post_consolidate(body: Consolidate, service: Svc, caller: Caller) -> Response:
+async def post_consolidate(
+    body: Annotated[Consolidate, json_body(Consolidate)], service: Svc, caller: Caller
+) -> Response:
     """Ends duplicates and echoes, and distils episodes into facts and procedures."""
     done = await consolidate(service.db, caller.namespace, body.agent_id, service.distiller, dry_run=body.dry_run)
     service.stored(caller.namespace)
@@ -84,14 +87,14 @@ async def post_consolidate(body: Consolidate, service: Svc, caller: Caller) -> R
 
 
 @router.post("/forget")
-async def post_forget(body: Forget, service: Svc, caller: Caller) -> Response:
+async def post_forget(body: Annotated[Forget, json_body(Forget)], service: Svc, caller: Caller) -> Response:
     """Forgets the least valuable memories above the budget; `as_of` still finds them until retention is over."""
     done = await forgetting.forget(service.db, caller.namespace, body.agent_id, body.budget, dry_run=body.dry_run)
     return answer(asdict(done))
 
 
 @router.post("/origins")
-async def post_origin(body: Origin, service: Svc, caller: Caller) -> Response:
+async def post_origin(body: Annotated[Origin, json_body(Origin)], service: Svc, caller: Caller) -> Response:
     """Quarantines, releases or rolls back everything that came from an origin, and what was distilled from it."""
     done = await origins.act(
         service.db, caller.namespace, body.origin, body.action, agent=body.agent_id, dry_run=body.dry_run
@@ -100,7 +103,9 @@ async def post_origin(body: Origin, service: Svc, caller: Caller) -> Response:
 
 
 @router.post("/snapshots", status_code=201)
-async def post_snapshot(body: TakeSnapshot, service: Svc, caller: Caller) -> Response:
+async def post_snapshot(
+    body: Annotated[TakeSnapshot, json_body(TakeSnapshot)], service: Svc, caller: Caller
+) -> Response:
     """Names this instant of the agent's memory."""
     return answer(asdict(await snapshots.take(service.db, caller.namespace, body.agent_id, body.name)), 201)
 
@@ -122,13 +127,15 @@ async def delete_snapshot(
 
 
 @router.post("/snapshots/restore")
-async def post_restore(body: TakeSnapshot, service: Svc, caller: Caller) -> Response:
+async def post_restore(
+    body: Annotated[TakeSnapshot, json_body(TakeSnapshot)], service: Svc, caller: Caller
+) -> Response:
     """Makes the agent's memory what it was then."""
     return answer(await snapshots.restore(service.db, caller.namespace, body.agent_id, body.name))
 
 
 @router.post("/snapshots/fork", status_code=201)
-async def post_fork(body: Fork, service: Svc, caller: Caller) -> Response:
+async def post_fork(body: Annotated[Fork, json_body(Fork)], service: Svc, caller: Caller) -> Response:
     """Gives another agent a copy of the memory as it was then."""
     copied = await snapshots.fork(service.db, caller.namespace, body.agent_id, body.name, body.into)
     service.stored(caller.namespace)
@@ -150,7 +157,7 @@ async def get_entries(
 
 
 @router.put("/entries/{id}/pin", status_code=204)
-async def put_pin(id: UUID, body: Pin, service: Svc, caller: Caller) -> Response:
+async def put_pin(id: UUID, body: Annotated[Pin, json_body(Pin)], service: Svc, caller: Caller) -> Response:
     """Pins a memory, or lets it go the way of the others again."""
     async with service.db.tenant(caller.namespace) as connection:
         await pin(connection, caller.namespace, id, body.pinned)
@@ -158,7 +165,7 @@ async def put_pin(id: UUID, body: Pin, service: Svc, caller: Caller) -> Response
 
 
 @router.post("/delete")
-async def post_delete(body: Delete, service: Svc, caller: Caller) -> Response:
+async def post_delete(body: Annotated[Delete, json_body(Delete)], service: Svc, caller: Caller) -> Response:
     """Deletes the named memories for good."""
     deleted = await transfer.delete(service.db, caller.namespace, body.agent_id, body.ids)
     return answer({"deleted": deleted})

@@ -1,14 +1,13 @@
 """Memories: store and retrieve (specification 000), one at a time or many."""
 
-import json
 import time
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Request, Response
-from fastapi.exceptions import RequestValidationError
-from pydantic import AfterValidator, Field, JsonValue, TypeAdapter, ValidationError, model_validator
+from pydantic import AfterValidator, Field, JsonValue, WithJsonSchema, model_validator
 
 from learnloop_api.wire.base import Identifier, Name, Timestamp
+from learnloop_memory.api.bodies import JsonBody
 from learnloop_memory.api.common import IDENTITY_PARAMETERS, Input, identify, quick
 from learnloop_memory.memory.kinds import ALL_TYPES, MemoryType
 from learnloop_memory.memory.recall import Ask, Recall
@@ -80,6 +79,12 @@ def _known(weights: dict[str, float]) -> dict[str, float]:
 
 
 Weight = Annotated[float, Field(ge=-100, le=100)]
+_WEIGHT = {"type": "number", "minimum": -100, "maximum": 100}
+Weights = Annotated[
+    dict[str, Weight],
+    AfterValidator(_known),
+    WithJsonSchema({"type": "object", "properties": dict.fromkeys(SIGNALS, _WEIGHT), "additionalProperties": False}),
+]
 
 
 class Retrieve(Input):
@@ -91,9 +96,8 @@ class Retrieve(Input):
     # A tuple: pydantic would copy a list anew for every request.
     memory_types: tuple[MemoryType, ...] = Field(default=ALL_TYPES, min_length=1, max_length=len(ALL_TYPES))
     as_of: Timestamp | None = Field(default=None, description="answer as the agent would have at this instant")
-    weights: Annotated[dict[str, Weight], AfterValidator(_known)] | None = Field(
+    weights: Weights | None = Field(
         default=None,
-        max_length=len(SIGNALS),
         description="what would come first with these weights instead of the ranker's; is not logged, teaches nothing",
     )
 
@@ -123,28 +127,11 @@ def _body(model: type[Input]) -> dict[str, Any]:
 
 
 READ_BY_HAND: tuple[type[Input], ...] = (StoreMemory, StoreBatch, Retrieve, RetrieveBatch)
-_ADAPTERS: dict[type[Input], TypeAdapter[Any]] = {model: TypeAdapter(model) for model in READ_BY_HAND}
+_BODIES = {model: JsonBody(model, mends=True) for model in READ_BY_HAND}
 
 
 async def _read(request: Request, model: type[Input]) -> Any:
-    body = await request.body()
-    try:
-        try:
-            return _ADAPTERS[model].validate_json(body)
-        except ValidationError as error:
-            if error.errors(include_url=False)[0]["type"] != "json_invalid":
-                raise
-            # The strict parser refuses lone surrogates, which agents do send (half of an emoji); redaction mends them.
-            return _ADAPTERS[model].validate_python(_lenient(body, error))
-    except ValidationError as error:
-        raise RequestValidationError(error.errors(include_url=False)) from None
-
-
-def _lenient(body: bytes, refusal: ValidationError) -> Any:
-    try:
-        return json.loads(body)
-    except (ValueError, RecursionError):
-        raise refusal from None
+    return _BODIES[model].read(await request.body())
 
 
 @router.post("/store", status_code=201, openapi_extra=_body(StoreMemory))

@@ -1,13 +1,17 @@
 """The OpenAPI document: FastAPI's, plus what FastAPI cannot see."""
 
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 from fastapi import FastAPI
 from fastapi.openapi.utils import get_openapi
+from fastapi.routing import APIRoute
 from pydantic import BaseModel, Field
+from pydantic.json_schema import models_json_schema
 
 from learnloop_api.wire.trajectory import Trajectory
 from learnloop_memory.api import memory
+from learnloop_memory.api.bodies import JsonBody
 
 _TEMPLATE = "#/components/schemas/{model}"
 _FASTAPIS = ("HTTPValidationError", "ValidationError")
@@ -27,23 +31,35 @@ class Refusal(BaseModel):
     error: Problem
 
 
-def build(app: FastAPI) -> dict[str, Any]:
+def build(app: FastAPI, routes: Iterable[APIRoute]) -> dict[str, Any]:
     """The document: bodies that are validated by hand on the hot path have their schemas too, and every operation
     says how it refuses."""
     document = get_openapi(title=app.title, version=app.version, routes=app.routes)
     schemas = document.setdefault("components", {}).setdefault("schemas", {})
-    by_hand: tuple[type[BaseModel], ...] = (Trajectory, *memory.READ_BY_HAND, Refusal)
-    for model in by_hand:
-        schema = model.model_json_schema(ref_template=_TEMPLATE)
-        schemas.update(schema.pop("$defs", {}))
-        schemas[model.__name__] = schema
+    bodies = dict(_bodies(routes))
+    by_hand: tuple[type[BaseModel], ...] = (Trajectory, *memory.READ_BY_HAND, *bodies.values(), Refusal)
+    # All at once: two models of one name in different modules get names of their own.
+    references, found = models_json_schema([(model, "validation") for model in by_hand], ref_template=_TEMPLATE)
+    schemas.update(found["$defs"])
     for name in _FASTAPIS:
         schemas.pop(name, None)
-    for operations in document["paths"].values():
-        for operation in operations.values():
+    for path, operations in document["paths"].items():
+        for method, operation in operations.items():
+            if body := bodies.get((path, method)):
+                schema = references[body, "validation"]
+                operation["requestBody"] = {"required": True, "content": {"application/json": {"schema": schema}}}
             operation["responses"].pop("422", None)
             operation["responses"] |= _refusals()
     return document
+
+
+def _bodies(routes: Iterable[APIRoute]) -> Iterator[tuple[tuple[str, str], type[BaseModel]]]:
+    """What `json_body` reads, by path and method."""
+    for route in routes:
+        for dependency in route.dependant.dependencies:
+            if isinstance(dependency.call, JsonBody):
+                for method in route.methods or ():
+                    yield (route.path_format, method.lower()), dependency.call.model
 
 
 def _refusals() -> dict[str, Any]:

@@ -5,10 +5,11 @@ from datetime import UTC, datetime
 from typing import Annotated
 
 from fastapi import APIRouter, Path, Query, Response
-from pydantic import Field, model_validator
+from pydantic import ConfigDict, Field, model_validator
 
 from learnloop_api.kinds.reward_policy import RewardPolicySpec
 from learnloop_api.wire.base import Identifier, Name, Timestamp
+from learnloop_memory.api.bodies import alternatives, json_body
 from learnloop_memory.api.common import Caller, Input, NamePath, Svc, answer, not_found
 from learnloop_memory.rewards import store
 from learnloop_memory.rewards.components import Episode, evaluate
@@ -30,6 +31,8 @@ class Result(Input):
 
 class Calculate(Input):
     """What would this result be worth? By an agent's policy, or by a named one."""
+
+    model_config = ConfigDict(json_schema_extra=alternatives("agent_id", "reward_policy", at_most_one=False))
 
     task_id: Identifier | None = None
     agent_id: Name | None = None
@@ -56,7 +59,11 @@ class AskDryRun(Input):
 
 @router.put("/policies/{name}/revisions/{revision}")
 async def put_policy(
-    name: NamePath, revision: RevisionPath, body: RewardPolicySpec, service: Svc, caller: Caller
+    name: NamePath,
+    revision: RevisionPath,
+    body: Annotated[RewardPolicySpec, json_body(RewardPolicySpec)],
+    service: Svc,
+    caller: Caller,
 ) -> Response:
     """Publishes an immutable revision; the same again is fine."""
     await store.put_policy(service.db, caller.namespace, name, revision, body)
@@ -74,7 +81,7 @@ async def get_signals(name: NamePath, revision: RevisionPath, service: Svc, call
 
 
 @router.post("/calculate")
-async def calculate(body: Calculate, service: Svc, caller: Caller) -> Response:
+async def calculate(body: Annotated[Calculate, json_body(Calculate)], service: Svc, caller: Caller) -> Response:
     """Computes a reward and keeps nothing; normalised by the agent's history when an agent is named."""
     async with service.db.tenant(caller.namespace) as connection:
         if body.reward_policy is not None:
@@ -125,7 +132,7 @@ async def get_credits(trajectory_id: Annotated[Identifier, Path()], service: Svc
 
 
 @router.post("/dry-run")
-async def dry_run(body: AskDryRun, service: Svc, caller: Caller) -> Response:
+async def dry_run(body: Annotated[AskDryRun, json_body(AskDryRun)], service: Svc, caller: Caller) -> Response:
     """Ranks the logged history by a policy that is not in force and compares; keeps nothing. One at a time."""
     window = Window(body.since, body.until or datetime.now(UTC), body.limit, body.agent_ids)
     found = asdict(await service.dry_run.run(caller.namespace, body.policy, window))

@@ -5,8 +5,8 @@ from typing import Annotated
 from fastapi import APIRouter, Path, Response
 
 from learnloop_api.wire.study import StudyOrder, StudyState, Trial, TrialProgress, TrialResult
-from learnloop_memory.api.common import Caller, NamePath, Svc, answer
-from learnloop_memory.errors import Invalid
+from learnloop_memory.api.bodies import json_body
+from learnloop_memory.api.common import Caller, NamePath, Svc, answer, same
 from learnloop_memory.studies.storage import SCHEMA
 
 router = APIRouter(prefix="/api/v1/training/studies", tags=["training"])
@@ -14,12 +14,11 @@ NumberPath = Annotated[int, Path(ge=0, lt=1000)]
 
 
 @router.put("/{job}", response_model=StudyState)
-async def put_study(job: NamePath, body: StudyOrder, service: Svc, caller: Caller) -> Response:
+async def put_study(
+    job: NamePath, body: Annotated[StudyOrder, json_body(StudyOrder)], service: Svc, caller: Caller
+) -> Response:
     """Begins a study; the same again changes nothing. Another owner's study of the same name is forgotten."""
-    if body.job != job:
-        raise Invalid(
-            f"the body is about another job than the path ({job}); send it there", field="job", value=body.job
-        )
+    same("job", job, body.job)
     return answer(await service.studies.ask(lambda studies: studies.put(caller.namespace, body)))
 
 
@@ -48,13 +47,23 @@ async def put_trial(job: NamePath, number: NumberPath, service: Svc, caller: Cal
 
 @router.put("/{job}/trials/{number}/progress", response_model=Trial)
 async def put_progress(
-    job: NamePath, number: NumberPath, body: TrialProgress, service: Svc, caller: Caller
+    job: NamePath,
+    number: NumberPath,
+    body: Annotated[TrialProgress, json_body(TrialProgress)],
+    service: Svc,
+    caller: Caller,
 ) -> Response:
     """Keeps an intermediate value; the answer says whether the trial is to be stopped."""
     return answer(await service.studies.ask(lambda studies: studies.progress(caller.namespace, job, number, body)))
 
 
 @router.put("/{job}/trials/{number}/result", response_model=Trial)
-async def put_result(job: NamePath, number: NumberPath, body: TrialResult, service: Svc, caller: Caller) -> Response:
+async def put_result(
+    job: NamePath,
+    number: NumberPath,
+    body: Annotated[TrialResult, json_body(TrialResult)],
+    service: Svc,
+    caller: Caller,
+) -> Response:
     """Keeps the end of a trial: the first one that is told."""
     return answer(await service.studies.ask(lambda studies: studies.result(caller.namespace, job, number, body)))

@@ -6,9 +6,9 @@ from fastapi import APIRouter, Header, Query, Request, Response
 from fastapi.responses import StreamingResponse
 
 from learnloop_api.wire.training import Heartbeat, Manifest, TrainingRun
-from learnloop_memory.api.artifacts import BYTES, send
-from learnloop_memory.api.common import Caller, DigestHeader, NamePath, Svc, answer
-from learnloop_memory.errors import Invalid
+from learnloop_memory.api.artifacts import BYTES, RAW_BODY, send
+from learnloop_memory.api.bodies import json_body
+from learnloop_memory.api.common import Caller, DigestHeader, NamePath, Svc, answer, same
 from learnloop_memory.registry.blobs import spooled
 from learnloop_memory.registry.runs import KEEP_CHECKPOINTS, LAST_PHASES, status_subject
 
@@ -17,9 +17,11 @@ MAX_STEP = 2**62
 
 
 @router.put("/{job}/heartbeat")
-async def put_heartbeat(job: NamePath, body: Heartbeat, service: Svc, caller: Caller) -> Response:
+async def put_heartbeat(
+    job: NamePath, body: Annotated[Heartbeat, json_body(Heartbeat)], service: Svc, caller: Caller
+) -> Response:
     """Keeps the newest heartbeat; an older attempt's is ignored (accepted: false)."""
-    _same_job(job, body.job)
+    same("job", job, body.job)
     accepted = await service.runs.beat(caller.namespace, body)
     if accepted and body.phase in LAST_PHASES:
         service.arrived(caller.namespace)  # it waits in the outbox
@@ -29,7 +31,7 @@ async def put_heartbeat(job: NamePath, body: Heartbeat, service: Svc, caller: Ca
     return answer({"accepted": accepted})
 
 
-@router.put("/{job}/checkpoint")
+@router.put("/{job}/checkpoint", openapi_extra=RAW_BODY)
 async def put_checkpoint(
     job: NamePath,
     request: Request,
@@ -54,9 +56,11 @@ async def get_checkpoint(
 
 
 @router.put("/{job}/manifest")
-async def put_manifest(job: NamePath, body: Manifest, service: Svc, caller: Caller) -> Response:
+async def put_manifest(
+    job: NamePath, body: Annotated[Manifest, json_body(Manifest)], service: Svc, caller: Caller
+) -> Response:
     """Writes the proof of a finished run, once."""
-    _same_job(job, body.job)
+    same("job", job, body.job)
     await service.runs.put_manifest(caller.namespace, body)
     return answer({"job": job})
 
@@ -72,8 +76,3 @@ async def delete_run(job: NamePath, service: Svc, caller: Caller) -> Response:
     """Forgets a run and its checkpoints; artifacts stay."""
     await service.runs.delete(caller.namespace, job)
     return Response(status_code=204)
-
-
-def _same_job(path: str, body: str) -> None:
-    if path != body:
-        raise Invalid(f"the body is about another job than the path ({path}); send it there", field="job", value=body)

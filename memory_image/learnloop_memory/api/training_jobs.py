@@ -7,6 +7,7 @@ from pydantic import Field
 
 from learnloop_api.kinds.training_job import TrainingJobSpec
 from learnloop_api.wire.base import Identifier
+from learnloop_memory.api.bodies import json_body
 from learnloop_memory.api.common import Caller, Input, Svc, answer
 from learnloop_memory.training.jobs import described
 
@@ -29,7 +30,7 @@ class Stop(Input):
 
 @router.post("/start", status_code=201)
 async def start(
-    body: Start,
+    body: Annotated[Start, json_body(Start)],
     service: Svc,
     caller: Caller,
     idempotency_key: Annotated[
@@ -42,7 +43,7 @@ async def start(
 
 
 @router.post("/stop")
-async def stop(body: Stop, service: Svc, caller: Caller) -> Response:
+async def stop(body: Annotated[Stop, json_body(Stop)], service: Svc, caller: Caller) -> Response:
     """Suspends a TrainingJob with the caller's rights: the pods end, the newest checkpoint stays."""
     return answer(described(await service.training.stop(caller, body.job)))
 

@@ -3,17 +3,17 @@
 from typing import Any
 
 from fastapi import APIRouter, Request, Response
-from fastapi.exceptions import RequestValidationError
-from pydantic import ValidationError
 from pydantic_core import to_json
 
 from learnloop_api import names
 from learnloop_api.wire.trajectory import Trajectory
+from learnloop_memory.api.bodies import JsonBody
 from learnloop_memory.api.common import Caller, Svc, answer
 from learnloop_memory.experience.redact import redact
 from learnloop_memory.experience.store import prepare, store
 
 router = APIRouter(prefix="/api/v1", tags=["experience"])
+_READ = JsonBody(Trajectory)
 _BODY: dict[str, Any] = {
     "requestBody": {
         "required": True,
@@ -29,10 +29,7 @@ async def post_trajectory(request: Request, service: Svc, caller: Caller) -> Res
     stored: false when its `metadata.user_id` opted out or it was erased; other user ids are hashed before anything
     keeps them.
     """
-    try:
-        trajectory = Trajectory.model_validate_json(await request.body())
-    except ValidationError as error:
-        raise RequestValidationError(error.errors(include_url=False)) from None
+    trajectory: Trajectory = _READ.read(await request.body())
     shielded = (await service.users.shield(caller.namespace, {0: trajectory}))[0]
     if shielded is None:
         service.metrics.opted_out(caller.namespace)

@@ -3,9 +3,10 @@
 from typing import Annotated, Literal
 
 from fastapi import APIRouter, Path, Response
-from pydantic import Field, model_validator
+from pydantic import ConfigDict, Field, model_validator
 
 from learnloop_api.wire.base import Identifier
+from learnloop_memory.api.bodies import alternatives, json_body
 from learnloop_memory.api.common import Caller, Input, Svc, answer
 
 router = APIRouter(prefix="/api/v1", tags=["users"])
@@ -15,6 +16,8 @@ UserPath = Annotated[str, Path(min_length=1, max_length=256)]
 
 class Opinion(Input):
     """One person's opinion about one episode: thumbs or stars. A later one replaces it."""
+
+    model_config = ConfigDict(json_schema_extra=alternatives("thumbs", "stars", at_most_one=True))
 
     trajectory_id: Identifier
     user_id: User
@@ -36,7 +39,7 @@ class Opinion(Input):
 
 
 @router.post("/feedback")
-async def post_feedback(body: Opinion, service: Svc, caller: Caller) -> Response:
+async def post_feedback(body: Annotated[Opinion, json_body(Opinion)], service: Svc, caller: Caller) -> Response:
     """Keeps an opinion; it becomes part of the episode's reward. stored: false when the person opted out."""
     stored = await service.user_feedback.give(caller.namespace, body.trajectory_id, body.user_id, body.value)
     if stored:
