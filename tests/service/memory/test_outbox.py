@@ -57,5 +57,5 @@ async def test_what_served_when_is_on_record_and_another_namespace_does_not_see_
     told = (await api.call("GET", PATH))["deployed"]
     assert [item["revision"] for item in told] == [EXAMPLE["revision"], "99ffee00", EXAMPLE["revision"]]
     assert (await api.call("GET", PATH, namespace="team-b"))["deployed"] == []
-    refused = await api.call("PUT", "/api/v1/models/other/deployed", 422, json=EXAMPLE)
+    refused = await api.call("PUT", "/api/v1/models/other/deployed", 409, json=EXAMPLE)
     assert refused["error"]["field"] == "model_deployment"

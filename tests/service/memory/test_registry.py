@@ -91,7 +91,7 @@ async def test_an_older_attempt_never_overwrites_a_newer_one(api: Api) -> None:
     run = await api.call("GET", "/api/v1/training/runs/runner")
     assert (run["heartbeat"]["attempt"], run["heartbeat"]["step"]) == (1, 10)
     assert 0.05 <= run["heartbeat_age_seconds"] < 600, "the age is by the server's clock"
-    refused = await api.call("PUT", path, 422, json=_beat(job="another"))
+    refused = await api.call("PUT", path, 409, json=_beat(job="another"))
     assert (refused["error"]["field"], refused["error"]["value"]) == ("job", "another")
 
 
