@@ -98,7 +98,7 @@ class _Round:
         """Make all changes over so many seconds (0: at once) and wait for the operator."""
         api, observer, operator = self._api, self._observer, self._operator
         gone, writes, cpu = await self._metric(GONE), await api.writes(), operator.cpu_seconds()
-        server = control_plane_cpu_seconds(self._kubeconfig)
+        starved, server = operator.cpu_wait_seconds(), control_plane_cpu_seconds(self._kubeconfig)
         observer.forget_waits()
         neighbour = asyncio.create_task(_neighbour(api))
         started = time.monotonic()
@@ -123,6 +123,7 @@ class _Round:
             "changes": len(round_.changes),
             "writes": await api.writes() - writes - len(round_.changes),
             "operator_cpu_s": round(operator.cpu_seconds() - cpu, 2),
+            "operator_waited_for_a_core_s": round(operator.cpu_wait_seconds() - starved, 2),
             "control_plane_cpu_s": round(control_plane_cpu_seconds(self._kubeconfig) - server, 2),
         }
         beside = {name: span for name, span in spans.items() if name[1] == QUIET}

@@ -52,6 +52,10 @@ class Running:
         """User and system time so far."""
         return cpu_seconds(self.process.pid)
 
+    def cpu_wait_seconds(self) -> float:
+        """How long its main thread, which does all the work, was ready to run and had no core so far."""
+        return int(Path(f"/proc/{self.process.pid}/schedstat").read_text().split()[1]) / 1e9
+
     def memory_mib(self) -> tuple[float, float]:
         """Resident set now, and at its highest."""
         lines = Path(f"/proc/{self.process.pid}/status").read_text().splitlines()

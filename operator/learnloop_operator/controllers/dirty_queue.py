@@ -1,7 +1,9 @@
 """Which objects need a pass: each at most once in the queue, each at most in one pass at a time."""
 
 import asyncio
+import time
 from collections import OrderedDict
+from collections.abc import Callable
 from dataclasses import dataclass
 from heapq import heappop, heappush
 
@@ -20,6 +22,10 @@ class Key:
 
 BACKGROUND_SHARE = 8
 """One in so many takes goes to the background while there is news."""
+QUIET_SHARE = 4
+"""One in so many takes goes to a quiet namespace while there is one."""
+QUIET_SECONDS = 0.5
+"""Quiet is who had no pass for so long and has one object waiting."""
 
 
 class Flow:
@@ -27,21 +33,27 @@ class Flow:
 
     def __init__(self) -> None:
         self._kinds: OrderedDict[str, OrderedDict[Key, None]] = OrderedDict()
+        self._size = 0
         self.finish = 0
         """Virtual time at which its last turn ends."""
-        self.in_line = False
+        self.served = float("-inf")
+        """When it last had a turn, in seconds."""
+        self.ticket = 0
+        """Its place in the line; 0 for none."""
 
-    def __bool__(self) -> bool:
-        return bool(self._kinds)
+    def __len__(self) -> int:
+        return self._size
 
     def add(self, key: Key) -> None:
         """Last of its kind."""
         self._kinds.setdefault(key.kind, OrderedDict())[key] = None
+        self._size += 1
 
     def remove(self, key: Key) -> None:
         """Not any more."""
         keys = self._kinds[key.kind]
         del keys[key]
+        self._size -= 1
         if not keys:
             del self._kinds[key.kind]
 
@@ -49,6 +61,7 @@ class Flow:
         """The first of the kind whose turn it is."""
         kind, keys = next(iter(self._kinds.items()))
         key = keys.popitem(last=False)[0]
+        self._size -= 1
         if keys:
             self._kinds.move_to_end(kind)
         else:
@@ -64,15 +77,18 @@ class Lane:
     for less than its share waits for the passes under way and for nobody's backlog, each time and not only the first;
     and nobody gets ahead by coming back often. The share is of a namespace, not of a kind in it: five kinds in a
     namespace are no five tenants.
+
+    On a starved machine a round of fifty namespaces may take ten seconds, and one change a second is then more than a
+    share. So one turn in QUIET_SHARE is kept for those who have a single object waiting and had no turn for a while.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
         self._flows: dict[str, Flow] = {}
         self._line: list[tuple[int, bool, int, str]] = []
-        """Heap of start, whether it continues a backlog, order of arrival, namespace."""
-        self._now = 0
-        self._arrivals = 0
-        self._size = 0
+        """Heap of start, whether it continues a backlog, ticket, namespace."""
+        self._quiet: OrderedDict[str, None] = OrderedDict()
+        self._now = self._tickets = self._size = self._turns = 0
 
     def __len__(self) -> int:
         return self._size
@@ -82,13 +98,20 @@ class Lane:
         flow = self._flows.setdefault(key.namespace, Flow())
         flow.add(key)
         self._size += 1
-        if not flow.in_line:
+        if not flow.ticket:
             self._queue_up(key.namespace, flow, backlog=False)
+        if len(flow) == 1 and self._clock() - flow.served >= QUIET_SECONDS:
+            self._quiet[key.namespace] = None
+        else:
+            self._quiet.pop(key.namespace, None)
 
     def remove(self, key: Key) -> None:
         """Not any more; the namespace keeps its place."""
-        self._flows[key.namespace].remove(key)
+        flow = self._flows[key.namespace]
+        flow.remove(key)
         self._size -= 1
+        if not flow:
+            self._quiet.pop(key.namespace, None)
 
     def pop(self) -> Key:
         """The first of the namespace whose turn it is.
@@ -96,25 +119,37 @@ class Lane:
         Raises:
             IndexError: nothing waits.
         """
-        while True:
-            start, _, _, namespace = heappop(self._line)
-            flow = self._flows[namespace]
-            flow.in_line = False
-            if flow:
-                break
+        self._turns += 1
+        namespace = self._first_quiet() if self._turns % QUIET_SHARE == 0 and self._quiet else self._first_in_line()
+        flow = self._flows[namespace]
         key = flow.pop()
         self._size -= 1
-        self._now, flow.finish = start, start + 1
+        self._quiet.pop(namespace, None)
+        flow.finish, flow.served, flow.ticket = max(self._now, flow.finish) + 1, self._clock(), 0
         if flow:
             self._queue_up(namespace, flow, backlog=True)
         if not self._size:
             self._forget()
         return key
 
+    def _first_quiet(self) -> str:
+        return next(iter(self._quiet))  # its ticket is void with its turn
+
+    def _first_in_line(self) -> str:
+        while True:
+            start, _, ticket, namespace = heappop(self._line)
+            flow = self._flows[namespace]
+            if ticket != flow.ticket:
+                continue
+            if flow:
+                self._now = start
+                return namespace
+            flow.ticket = 0
+
     def _queue_up(self, namespace: str, flow: Flow, *, backlog: bool) -> None:
-        self._arrivals += 1
-        heappush(self._line, (max(self._now, flow.finish), backlog, self._arrivals, namespace))
-        flow.in_line = True
+        self._tickets += 1
+        flow.ticket = self._tickets
+        heappush(self._line, (max(self._now, flow.finish), backlog, flow.ticket, namespace))
 
     def _forget(self) -> None:
         # Nobody waits, so nobody is owed anything; nor is a namespace remembered for ever.

@@ -2,7 +2,7 @@
 
 import asyncio
 
-from learnloop_operator.controllers.dirty_queue import BACKGROUND_SHARE, DirtyQueue, Key
+from learnloop_operator.controllers.dirty_queue import BACKGROUND_SHARE, QUIET_SHARE, DirtyQueue, Key, Lane
 
 A, B = Key("TrainingJob", "ns", "a"), Key("TrainingJob", "ns", "b")
 
@@ -75,6 +75,25 @@ async def test_a_namespace_that_asks_for_less_than_its_share_never_waits_for_the
         for key in taken:
             queue.done(key)
     assert max(places) == 0
+
+
+def test_on_a_starved_machine_a_quiet_namespace_waits_for_a_few_passes_and_a_crowd_of_them_for_a_round() -> None:
+    now = [0.0]
+    lane = Lane(lambda: now[0])
+    for number in range(50 * 100):
+        lane.add(Key("TrainingJob", f"team-{number % 50}", f"t-{number}"))
+    quiet, waits = Key("RewardPolicy", "quiet", "rp"), []
+    for _ in range(60):
+        lane.pop()
+    for _ in range(20):  # ten passes a second: a round of all takes five seconds, and it changes each second
+        lane.add(quiet)
+        waits.append([lane.pop() for _ in range(10)].index(quiet))
+        now[0] += 1.0
+    assert max(waits) < QUIET_SHARE
+    for number in range(500):
+        lane.add(Key("RewardPolicy", f"quiet-{number}", "rp"))
+    turns = [lane.pop().namespace for _ in range(551)]
+    assert len(set(turns)) == 550, "each of the 500 and of the 50 that were there before: nobody is starved"
 
 
 async def test_in_one_namespace_a_kind_waits_for_one_pass_of_each_other_kind() -> None:
