@@ -15,6 +15,7 @@ from learnloop_operator.adapters.kube_diff import covers, unchanged
 from learnloop_operator.adapters.kube_errors import Gone, KubeError, NotFound, Unavailable, error_for
 from learnloop_operator.adapters.kube_http import KubeHttp
 from learnloop_operator.adapters.kubeconfig import Connection
+from learnloop_operator.adapters.pace import Pace
 from learnloop_operator.core.plan import Manifest, ObjectRef
 
 log = logging.getLogger(__name__)
@@ -43,8 +44,9 @@ class KubeClient:
         written: Callable[[str, str], None] = lambda _verb, _kind: None,
         cache: Cache | None = None,
         timeout: float = 10.0,
+        pace: Pace | None = None,
     ) -> None:
-        self.http = KubeHttp(connection, timeout)
+        self.http = KubeHttp(connection, timeout, pace)
         self.namespace = connection.namespace
         self.guard = guard
         self.written = written

@@ -13,6 +13,7 @@ import orjson
 from learnloop_operator.adapters.http_body import TooLarge, read_bounded
 from learnloop_operator.adapters.kube_errors import KubeError, Unavailable, error_for
 from learnloop_operator.adapters.kubeconfig import Connection
+from learnloop_operator.adapters.pace import Pace
 from learnloop_operator.adapters.token_file import TokenFile
 
 log = logging.getLogger(__name__)
@@ -25,10 +26,10 @@ RETRIED = (429, 500, 502, 503, 504)
 
 
 class KubeHttp:
-    """One connection pool to one API server."""
+    """One connection pool to one API server; `pace` bounds the requests under way (watches are none)."""
 
-    def __init__(self, connection: Connection, timeout: float = REQUEST_SECONDS) -> None:
-        self._connection = connection
+    def __init__(self, connection: Connection, timeout: float = REQUEST_SECONDS, pace: Pace | None = None) -> None:
+        self._connection, self._pace = connection, pace
         self._timeout = aiohttp.ClientTimeout(total=timeout, connect=min(5.0, timeout))
         self._session: aiohttp.ClientSession | None = None
         self._token_file = TokenFile(connection.token_file) if connection.token_file is not None else None
@@ -58,7 +59,7 @@ class KubeHttp:
         """
         for backoff in (*BACKOFFS, None):
             try:
-                return await self._once(method, path, body, content_type, query)
+                return await self._in_turn(method, path, body, content_type, query)
             except Unavailable as error:
                 if backoff is None:
                     raise
@@ -83,6 +84,18 @@ class KubeHttp:
                 yield response.content
         except (aiohttp.ClientError, TimeoutError) as error:
             raise Unavailable(f"WATCH {path}: {error or type(error).__name__}") from error
+
+    async def _in_turn(
+        self, method: str, path: str, body: Any, content_type: str, query: dict[str, str] | None
+    ) -> dict[str, Any]:
+        if self._pace is None:
+            return await self._once(method, path, body, content_type, query)
+        async with self._pace.turn():
+            try:
+                return await self._once(method, path, body, content_type, query)
+            except Unavailable:
+                self._pace.refused()
+                raise
 
     async def _once(
         self, method: str, path: str, body: Any, content_type: str, query: dict[str, str] | None

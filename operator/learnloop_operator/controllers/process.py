@@ -18,6 +18,7 @@ from learnloop_operator.adapters.kinds import MODEL_DEPLOYMENT
 from learnloop_operator.adapters.kube import KubeClient
 from learnloop_operator.adapters.lease import Leadership
 from learnloop_operator.adapters.metrics import Metrics
+from learnloop_operator.adapters.pace import Pace
 from learnloop_operator.adapters.pod_metrics import PodMetrics
 from learnloop_operator.adapters.prometheus import Prometheus
 from learnloop_operator.adapters.reads import CACHED, Reads
@@ -52,7 +53,11 @@ class Operator:
         self.lease_kube = KubeClient(connection, written=self.metrics.written)
         self.leadership = Leadership(self.lease_kube, settings.system_namespace, settings.lease_name, settings.pod_name)
         cache = Cache(CACHED)
-        self.kube = KubeClient(connection, guard=self.leadership.guard, written=self.metrics.written, cache=cache)
+        pace = Pace()
+        self.metrics.allowed.set_function(lambda: float(pace.allowed))
+        self.kube = KubeClient(
+            connection, guard=self.leadership.guard, written=self.metrics.written, cache=cache, pace=pace
+        )
         self.claims = Claims(self.kube, f"{settings.system_namespace}/{settings.lease_name}")
         self.reads = Reads(self.kube, cache, settings.watch_namespaces)
         self.data_plane = DataPlane(settings.data_url, settings.token_file)
