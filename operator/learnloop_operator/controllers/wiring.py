@@ -100,7 +100,7 @@ def own_handler(kind: ResourceKind, runtime: Runtime, relations: Relations, echo
         metadata = body["metadata"]
         key = Key(kind.kind, metadata["namespace"], metadata["name"])
         echo.seen(key.kind, key.namespace, key.name, str(metadata.get("resourceVersion", "")), deleted=deleted)
-        first, news = key not in runtime.known, learn(cache, kind, event)
+        first, news = key not in runtime.known, learn(cache, kind, event) or behind(body)
         for other in relations.changed(key, body, deleted=deleted):
             if other != key and other in runtime.known:
                 runtime.mark(other.kind, other.namespace, other.name, urgent=news)
@@ -122,6 +122,13 @@ def child_handler(kind: ResourceKind, runtime: Runtime, cache: Cache) -> Any:
                 runtime.mark(key.kind, key.namespace, key.name, urgent=news)
 
     return handle
+
+
+def behind(body: Mapping[str, Any]) -> bool:
+    """Nobody has looked at this generation yet. The event of an edit that came just before a status of ours, for the
+    generation before, is older than what the cache has from our own write, and is no echo all the same."""
+    observed = (body.get("status") or {}).get("observedGeneration") or 0
+    return bool(observed < (body["metadata"].get("generation") or 0))
 
 
 def learn(cache: Cache, kind: ResourceKind, event: Mapping[str, Any]) -> bool:

@@ -193,3 +193,25 @@ async def test_an_object_is_looked_at_once_whether_the_listing_or_the_watch_tell
         await handle({"type": "MODIFIED", "object": body})
         assert len(made.queue) == 1, "the echo of our own write is looked at, in the background"
         made.queue.close()
+
+
+async def test_an_edit_older_than_our_last_status_is_news_and_the_echo_of_that_status_is_none() -> None:
+    made, cache = runtime(Scripted({})), Cache(CACHED)
+    handle = own_handler(TRAINING_JOB, made, Relations(), Echo(), cache)
+
+    def event(version: int, generation: int, observed: int) -> dict[str, Any]:
+        metadata = {"namespace": "ns", "name": "a", "resourceVersion": str(version), "generation": generation}
+        return {"type": "MODIFIED", "object": {"metadata": metadata, "status": {"observedGeneration": observed}}}
+
+    await handle(event(5, 1, 1))
+    await made.queue.take()
+    made.queue.done(A)
+    cache.put(TRAINING_JOB, event(7, 2, 1)["object"])  # the answer to our own write, which came after the edit
+    await handle(event(6, 2, 1))
+    assert made.queue._queued == {A: True}, "before all echoes"
+    await made.queue.take()
+    made.queue.done(A)
+    cache.put(TRAINING_JOB, event(8, 2, 2)["object"])
+    await handle(event(8, 2, 2))
+    assert made.queue._queued == {A: False}
+    made.queue.close()
