@@ -13,7 +13,7 @@ from world import World
 from demo import install, learning
 from demo.api import Api, connect
 from demo.narrator import Narrator
-from demo.settings import ROOT, SYSTEM_NAMESPACE, Settings
+from demo.settings import SYSTEM_NAMESPACE, Settings
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -21,6 +21,12 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     items.sort(key=lambda item: "uninstall" in item.path.name)
     for item in items:
         item.add_marker(pytest.mark.timeout(900))
+
+
+def pytest_collection_finish(session: pytest.Session) -> None:
+    """Contour and Envoy are built and started only when a test of this run needs them, with everything else."""
+    if any(item.get_closest_marker("gateway") for item in session.items):
+        os.environ["GATEWAY"] = "1"
 
 
 @pytest.fixture(scope="session")
@@ -34,9 +40,11 @@ def settings() -> Settings:
 
 
 @pytest.fixture(scope="session")
-def api(settings: Settings, narrator: Narrator) -> Iterator[Api]:
-    """A cluster with learnloop installed from this checkout."""
-    kubectl = install.prepare(settings, narrator)
+def api(settings: Settings, narrator: Narrator, pytestconfig: pytest.Config) -> Iterator[Api]:
+    """A cluster with learnloop installed from this checkout. Whoever waits for a cold build sees its progress."""
+    capture = pytestconfig.pluginmanager.getplugin("capturemanager")
+    with capture.global_and_fixture_disabled():
+        kubectl = install.prepare(settings, narrator)
     with connect(kubectl) as api:
         yield api
 
@@ -62,14 +70,6 @@ def _namespace(api: Api, name: str) -> Iterator[str]:
     api.run("delete", "namespace", name, "--wait=false", "--ignore-not-found")
 
 
-@pytest.fixture(scope="session")
-def gateway(api: Api) -> str:
-    """Contour and Envoy, built and started only because a test asked for them; their address inside the cluster."""
-    cluster = ["python3", str(ROOT / "hack" / "cluster"), "up"]
-    subprocess.run(cluster, env={**os.environ, "GATEWAY": "1"}, check=True, timeout=1500)
-    return "http://gateway.gateway.svc"
-
-
 @pytest.fixture(params=["service", pytest.param("gateway", marks=pytest.mark.gateway)])
 def door(request: pytest.FixtureRequest, namespace: str) -> Door:
     """Where the agents of a test knock: whoever routes must give the same guarantees."""
@@ -78,7 +78,7 @@ def door(request: pytest.FixtureRequest, namespace: str) -> Door:
     host = f"{namespace}.example.com"
     reference = {"name": "gateway", "namespace": "gateway", "requestMirror": "supported"}
     routing = {"mode": "gateway", "gateway": reference, "hostnames": [host]}
-    return Door(request.getfixturevalue("gateway"), host, routing)
+    return Door("http://gateway.gateway.svc", host, routing)
 
 
 @pytest.fixture(scope="session")
