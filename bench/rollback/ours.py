@@ -9,6 +9,8 @@ from bench.rollback.weights import Weights
 from bench.rollback.world import World
 
 WEIGHT = 50
+REQUESTED = {"requests": {"cpu": "50m", "memory": "128Mi"}}
+"""Of every policy server's pod, ours and the peer's."""
 CALM_SECONDS = 3.0
 """A breach begins up to so long after the canary got its weight: any phase of the second that the lane reads in."""
 
@@ -28,7 +30,7 @@ def deployment(world: World, index: int, release: int) -> dict[str, object]:
         "metadata": {"name": name},
         "spec": {
             "model": model,
-            "serving": {"pod": {"env": environment}},
+            "serving": {"pod": {"env": environment, "resources": REQUESTED}},
             "routing": {
                 "mode": "gateway",
                 "gateway": {"name": "gateway", "namespace": "gateway"},

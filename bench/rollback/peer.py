@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from bench.rollback.figures import Breach
+from bench.rollback.ours import REQUESTED
 from bench.rollback.traffic import Traffic
 from bench.rollback.weights import Weights
 from bench.rollback.world import NAMESPACE, World, run
@@ -134,7 +135,7 @@ def server(world: World, index: int, release: int, image: str) -> list[dict[str,
         "env": [{"name": key, "value": value} for key, value in environment.items()],
         "ports": [{"name": "http", "containerPort": 8080}],
         "readinessProbe": {"httpGet": {"path": "/readyz", "port": 8080}, "periodSeconds": 2},
-        "resources": {"requests": {"cpu": "50m", "memory": "128Mi"}},
+        "resources": REQUESTED,
         "volumeMounts": [
             {"name": "token", "mountPath": "/var/run/secrets/learnloop.dev", "readOnly": True},
             {"name": "routing", "mountPath": "/etc/routing"},
