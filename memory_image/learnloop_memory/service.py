@@ -64,7 +64,7 @@ SHIP_SECONDS = 1.0
 SHIP_AGAIN_SECONDS = 5.0  # after a failure
 RECALLS_AT_ONCE = 12  # enough to keep PostgreSQL busy while this process ranks
 BULK_PAUSE_SECONDS = 0.1  # without another batch: then there is time to index
-BULK_PAUSES = 20  # and after so many in any case; recall reads what waits from its queue meanwhile
+BULK_PAUSES = 40  # and after so many in any case; recall reads what waits from its queue meanwhile
 INDEX_SECONDS = 0.02  # between two batches: stores that come together are indexed together
 
 
@@ -212,9 +212,10 @@ class Service:
         steps: list[Callable[[str], Awaitable[int]]] = [self._rewards.run, self.user_feedback.run, self._events.run]
         if self._outbox:
             steps.append(self._outbox.run)
-        steps += [self.feedback.run, self._episodes.run, self._indexer.run, self._indexer.reembed]
+        steps += [self.feedback.run, self._episodes.run, self._indexer.reembed]
         for step in steps:
             await self._try(step, namespace)
+        self.stored(namespace)  # whatever waits for the indexer, whoever left it there
 
     async def _try(self, step: Callable[[str], Awaitable[int]], namespace: str) -> None:
         try:

@@ -6,6 +6,7 @@ import struct
 import zlib
 from collections import Counter
 from collections.abc import Iterator
+from functools import lru_cache
 from itertools import islice
 from typing import Any
 
@@ -45,7 +46,9 @@ def _scalars(value: Any) -> Iterator[str]:
 
 def words(text: str) -> list[str]:
     """Lower-case words of letters and digits, in order, each at most 64 characters."""
-    return [word[:64] for word in _WORD.findall(text.lower())]
+    lower = text.lower()
+    found: list[str] = _WORD.findall(lower)
+    return found if len(lower) <= 64 else [word[:64] for word in found]
 
 
 def pack(tokens: list[str]) -> bytes:
@@ -58,6 +61,7 @@ def pack(tokens: list[str]) -> bytes:
     return struct.pack(f"<{len(packed)}I", *packed)
 
 
+@lru_cache(maxsize=50_000)
 def term_hash(word: str) -> int:
     """24 bits that stand for a word."""
     return zlib.crc32(word.encode()) >> 8

@@ -1,0 +1,66 @@
+"""What is done for many at once is what is done for each: vectors, ids, and what redaction need not look at."""
+
+import os
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from learnloop_api import redaction
+from learnloop_memory.ids import uuid7
+from learnloop_memory.memory.embedder import HashingEmbedder
+from learnloop_memory.memory.text import words
+
+TEXT = st.lists(st.sampled_from(["red", "fox", "a", "Straße", "n17", "", "jumps"]) | st.text(max_size=6), max_size=12)
+
+PARTS = [
+    "@",
+    ":",
+    "=",
+    "-",
+    "_",
+    "eyJ",
+    "bearer",
+    "Basic",
+    "PASS",
+    "pwd",
+    "paſs",
+    "baısic",
+    "sk-",
+    "AKIA",
+    "ASIA",
+    "ghp_",
+    "_pat_",
+    "glpat",
+    "xox",
+    "AIza",
+    "hf_",
+]
+
+
+@given(st.lists(TEXT.map(" ".join), max_size=8))
+def test_vectors_made_together_are_bit_for_bit_those_made_alone(texts: list[str]) -> None:
+    embedder = HashingEmbedder()
+    tokens = [words(text) for text in texts]
+    together = embedder.vectors(tokens)
+    assert together.shape == (len(texts), 384)
+    for vector, alone in zip(together, map(embedder.vector, tokens), strict=True):
+        assert vector.tobytes() == alone.tobytes()
+
+
+@given(st.lists(st.sampled_from(PARTS) | st.text(max_size=5), max_size=6).map("".join))
+def test_what_has_no_part_of_a_hint_has_no_hint(text: str) -> None:
+    assert redaction._may_have_hint(text) or redaction._HINT.search(text) is None
+
+
+def test_ids_are_in_the_order_of_time_and_differ_in_a_forked_process() -> None:
+    ids = [uuid7() for _ in range(2000)]
+    assert len(set(ids)) == 2000
+    assert {identity.version for identity in ids} == {7}
+    reading, writing = os.pipe()
+    if os.fork() == 0:
+        os.write(writing, uuid7().bytes)
+        os._exit(0)
+    os.wait()
+    with open(reading, "rb", buffering=0) as pipe:
+        assert pipe.read(16)[8:] != uuid7().bytes[8:]
+    os.close(writing)
