@@ -77,10 +77,10 @@ class Config(BaseModel):
         default=100_000, ge=1, description="memories of an agent; above, it gets an HNSW of its own"
     )
     cache_mib: int = Field(
-        default=112,
+        default=144,
         ge=0,
         le=65_536,
-        description="memory for what agents were asked lately; 0: PostgreSQL scans each time",
+        description="memory for what agents were asked lately, 1 MiB for 1,000 memories; 0: PostgreSQL scans each time",
     )
     recall_wait_ms: int = Field(
         default=15, ge=1, le=10_000, description="a recall that waited longer for its turn is refused with 429"

@@ -77,7 +77,8 @@ class Kept:
             self._known,
             self.columns.ids,
         ]
-        return sum(array.nbytes for array in arrays) + 9 * self.columns.words.nbytes // 4 + 64 * len(self) + 4096
+        word = 5 + (2 if len(self) <= 2**16 else 4)  # itself, and its place among the postings
+        return sum(array.nbytes for array in arrays) + word * self.columns.words.size + 64 * len(self) + 4096
 
     def now(self) -> float:
         """The database's clock, as far as it is known here."""
