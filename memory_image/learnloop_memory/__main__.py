@@ -13,6 +13,7 @@ from learnloop_memory.config import Config
 from learnloop_memory.errors import ConfigError
 from learnloop_memory.experience.subjects import CODES
 from learnloop_memory.heap import settle
+from learnloop_memory.one_write import Protocol
 
 
 def main(arguments: list[str]) -> int:
@@ -42,7 +43,7 @@ def main(arguments: list[str]) -> int:
         host=config.host,
         port=config.port,
         loop="uvloop",
-        http="httptools",
+        http=Protocol,
         access_log=False,
         proxy_headers=False,  # nobody asks where a request came from, only who sends it
         log_level=config.log_level.lower(),

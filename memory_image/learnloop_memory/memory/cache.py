@@ -212,5 +212,7 @@ def _vectors(row: Any, dimensions: int) -> tuple[NDArray[np.bool_], NDArray[np.i
     where = np.flatnonzero(known)
     for start in range(0, len(where), CHUNK):
         part = halves[start : start + CHUNK, HEADER:].astype("<u2").view(np.float16).astype(np.float32)
-        matrix[:, where[start : start + CHUNK]] = np.rint(np.clip(part, -1.0, 1.0) * SCALE).T
+        # Mostly all have one, and then they lie side by side.
+        to = slice(start, start + CHUNK) if len(where) == len(known) else where[start : start + CHUNK]
+        matrix[:, to] = np.rint(np.clip(part, -1.0, 1.0) * SCALE).T
     return known, matrix

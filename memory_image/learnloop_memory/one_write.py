@@ -1,0 +1,47 @@
+"""uvicorn's protocol, with what it writes for one answer sent in one go.
+
+uvicorn writes head and body apart, and uvloop sends each at once: two system calls for an answer, which together take
+a quarter of the processor time of a recall.
+"""
+
+import asyncio
+from typing import Any
+
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+
+
+class OneWrite:
+    """A transport that sends at the end of the event loop's turn what was written during it; else the one it wraps."""
+
+    def __init__(self, transport: asyncio.Transport, loop: asyncio.AbstractEventLoop) -> None:
+        self._transport = transport
+        self._loop = loop
+        self._parts: list[bytes] = []
+
+    def write(self, data: bytes) -> None:
+        """Takes what is to be sent; a body of many parts is held for one turn of the loop at most."""
+        if not self._parts:
+            self._loop.call_soon(self._send)
+        self._parts.append(data)
+
+    def close(self) -> None:
+        """Sends what is left, and hangs up."""
+        self._send()
+        self._transport.close()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._transport, name)
+
+    def _send(self) -> None:
+        if self._parts:
+            parts, self._parts = self._parts, []
+            self._transport.writelines(parts)
+
+
+class Protocol(HttpToolsProtocol):
+    """HTTP/1.1 by httptools."""
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        """Wraps what answers are written to."""
+        super().connection_made(transport)
+        self.transport = OneWrite(transport, self.loop)  # type: ignore[assignment]
