@@ -28,6 +28,7 @@ DELETE FROM agent_memories WHERE namespace = $1 AND agent_id = $2 AND source = '
     SELECT created_at FROM agent_memories WHERE namespace = $1 AND agent_id = $2 AND source = 'episode'
     ORDER BY created_at DESC OFFSET $3 LIMIT 1)
 """
+_ANSWERED = "DELETE FROM idempotency_keys WHERE namespace = $1 AND claimed_at < now() - interval '1 day'"
 # Copies older than six hours are read again whatever happened, so nobody asks about deletions of yesterday.
 _FORGOTTEN = "DELETE FROM memory_gone WHERE namespace = $1 AND gone_at < now() - interval '1 day'"
 # A database restored from a dump counts its transactions anew: what seems to be of the future is of now.
@@ -74,6 +75,7 @@ class Retention:
             await self._trim(namespace)
             async with self._db.tenant(namespace) as connection:
                 await connection.execute(_FORGOTTEN, namespace)
+                await connection.execute(_ANSWERED, namespace)
                 if await connection.fetchval(_ANY_FUTURE, namespace):
                     await connection.execute(_MAKE_PRESENT, namespace)
         return total

@@ -28,6 +28,7 @@ from learnloop_memory.api import (
     users,
 )
 from learnloop_memory.api.direct import Direct
+from learnloop_memory.api.idempotency import Idempotency
 from learnloop_memory.api.limits import Limits
 from learnloop_memory.config import Config
 from learnloop_memory.experience.redact import use_key
@@ -72,7 +73,7 @@ def create_app(config: Config) -> FastAPI:
     # Around everything, so that the hot routes do without what Starlette and FastAPI put around each request.
     hot = [route for route in memory.router.routes if isinstance(route, APIRoute)]
     app.middleware_stack = Limits(
-        Direct(app.build_middleware_stack(), routes=hot),
+        Idempotency(Direct(app.build_middleware_stack(), routes=hot)),
         max_body=config.max_body_bytes,
         max_upload=config.max_artifact_bytes,
         metrics=service.metrics,

@@ -12,6 +12,7 @@ from pydantic.json_schema import models_json_schema
 from learnloop_api.wire.trajectory import Trajectory
 from learnloop_memory.api import memory
 from learnloop_memory.api.bodies import JsonBody
+from learnloop_memory.api.idempotency import PARAMETER, WITHOUT
 
 _TEMPLATE = "#/components/schemas/{model}"
 _FASTAPIS = ("HTTPValidationError", "ValidationError")
@@ -48,6 +49,8 @@ def build(app: FastAPI, routes: Iterable[APIRoute]) -> dict[str, Any]:
             if body := bodies.get((path, method)):
                 schema = references[body, "validation"]
                 operation["requestBody"] = {"required": True, "content": {"application/json": {"schema": schema}}}
+            if method == "post" and path not in WITHOUT:
+                operation["parameters"] = [*operation.get("parameters", []), PARAMETER]
             operation["responses"].pop("422", None)
             operation["responses"] |= _refusals()
     return document

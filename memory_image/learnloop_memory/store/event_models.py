@@ -2,7 +2,7 @@
 
 from datetime import datetime
 
-from sqlalchemy import BigInteger, Boolean, Column, Double, Identity, Index, LargeBinary, Text, text
+from sqlalchemy import BigInteger, Boolean, Column, Double, Identity, Index, Integer, LargeBinary, Text, text
 from sqlmodel import Field, SQLModel
 
 from learnloop_memory.store.columns import column as _column
@@ -70,3 +70,19 @@ class WarehouseErasure(SQLModel, table=True):
     value: str = _column(Text)
     asked_at: datetime = _time(default="clock_timestamp()")
     tried_at: datetime | None = _time(null=True)
+
+
+class IdempotencyKey(SQLModel, table=True):
+    """What was answered to a request of this key; without a `status` it is being worked on since `claimed_at`.
+
+    `digest` is that of the whole request: the same key with another one is a mistake of the client's.
+    """
+
+    __tablename__ = "idempotency_keys"
+    __table_args__ = (Index("ix_idempotency_claimed", "namespace", "claimed_at"),)
+    namespace: str = _column(Text, key=True)
+    key: str = _column(Text, key=True)
+    digest: str = _column(Text)
+    claimed_at: datetime = _time(default="now()")
+    status: int | None = _column(Integer, null=True)
+    answer: str | None = _column(Text, null=True)
