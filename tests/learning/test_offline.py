@@ -18,6 +18,20 @@ from learnloop_trainer.store.directory import DirectoryStore
 WHEN = "2026-01-01T00:00:00Z"
 
 
+def line(number: int, steps: list[Step]) -> str:
+    """One recorded episode."""
+    return Trajectory(
+        trajectory_id=f"t{number}",
+        agent="logged",
+        episode_id=f"e{number}",
+        policy_revision="00000000",
+        started_at=WHEN,
+        ended_at=WHEN,
+        steps=steps,
+        outcome=Outcome(status="completed", episode_return=sum(step.reward for step in steps)),
+    ).model_dump_json()
+
+
 def record(file: Path, episodes: int, controller: Callable[[NDArray[np.float32]], int] | None = None) -> float:
     """Episodes of CartPole, played at random or by a controller, as an agent logs them; returns their mean return."""
     environment, random = make("CartPole-v1", Split.TRAINING, 0, range(1)), np.random.default_rng(0)
@@ -32,18 +46,7 @@ def record(file: Path, episodes: int, controller: Callable[[NDArray[np.float32]]
         )
         seen = step.observation
         if over:
-            lines.append(
-                Trajectory(
-                    trajectory_id=f"t{len(lines)}",
-                    agent="pole",
-                    episode_id=f"e{len(lines)}",
-                    policy_revision="00000000",
-                    started_at=WHEN,
-                    ended_at=WHEN,
-                    steps=steps,
-                    outcome=Outcome(status="completed", episode_return=float(len(steps))),
-                ).model_dump_json()
-            )
+            lines.append(line(len(lines), steps))
             steps = []
     file.write_text("\n".join(lines))
     return sum(line.count('"reward"') for line in lines) / episodes
@@ -68,6 +71,46 @@ def test_from_twenty_episodes_of_a_controller_bc_learns_to_balance_nine_tenths_a
     assert manifest is not None
     assert behaviour > 450
     assert manifest.evaluation.ci_low > 0.9 * behaviour, "at random it falls after 22 steps"
+
+
+def draw(file: Path, episodes: int) -> float:
+    """Episodes of PointGoals, drawn from a squashed normal distribution that is blind; returns their mean return."""
+    world, random = make("PointGoals-v1", Split.TRAINING, 0, range(episodes)), np.random.default_rng(0)
+    seen, steps, total = world.reset(), [list[Step]() for _ in range(episodes)], np.zeros(episodes)
+    for age in range(20):
+        drawn = random.normal(size=(episodes, 2))
+        done = np.tanh(drawn)
+        normal = -0.5 * np.square(drawn) - 0.5 * math.log(2 * math.pi)
+        density = (normal - np.log(1 - np.square(done))).sum(axis=1)
+        step = world.step(done.astype(np.float32))
+        for number, one in enumerate(steps):
+            facts = {"observation": seen[number].tolist(), "action": done[number].tolist()}
+            facts |= {"log_prob": float(density[number]), "reward": float(step.reward[number])}
+            one.append(Step.model_validate(facts | {"exploration": True, "truncated": age == 19}))
+        total, seen = total + step.reward, step.observation
+    file.write_text("\n".join(line(number, one) for number, one in enumerate(steps)))
+    return float(total.mean())
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_from_numbers_drawn_blindly_vtrace_learns_where_the_goal_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int
+) -> None:
+    monkeypatch.setenv("LEARNLOOP_STORE", f"file://{tmp_path}/store")
+    behaviour = draw(tmp_path / "log.jsonl", 500)
+    spec = {
+        "algorithm": "vtrace",
+        "seed": seed,
+        "totalSteps": 300_000,
+        "vtrace": {"recording": (tmp_path / "log.jsonl").as_uri(), "discount": 0.9},
+        "data": {"environment": "PointGoals-v1"},
+    }
+    order = Order.model_validate({"job": "log-3", "spec": spec})
+    run(order, Place(), 1)
+    manifest = DirectoryStore(tmp_path / "store", order.job).manifest()
+    assert manifest is not None
+    assert behaviour < -14, "as who stands still, 0.7 from the goal"
+    assert manifest.evaluation.ci_low > 0.7 * behaviour
 
 
 def test_from_a_random_agents_log_vtrace_learns_to_do_far_better(

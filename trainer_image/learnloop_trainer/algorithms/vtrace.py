@@ -15,7 +15,9 @@ Deviations, all deliberate:
 - A batch is whole episodes, drawn from all of them; each rank sums over its part and the sums are added up.
 - Steps without a log-probability are refused: taking mu for pi would bias the result without a word.
 - Actions may be numbers too, or a choice and numbers: the policy's distribution follows from the environment's actions
-  (see `heads`), and the recorded log-density is that of the numbers as the environment took them.
+  (see `heads`), and the recorded log-density is that of the numbers as the environment took them. Where there are
+  numbers, only positive advantages count (as in Wang et al., 2020, arXiv 2006.15134): pushing the density of bad
+  numbers down has no end, and drives the policy to where the recording cannot judge it.
 - A recorded truncation, or an episode cut off, bootstraps from its last observation's value.
 - The recording becomes part of the checkpoint, as in bc.py. Gradients by autograd.
 """
@@ -158,6 +160,8 @@ class Vtrace:
             ratio = (chosen - behaviour).exp()
             ends = field(recording.last), field(recording.terminated)
             goal, advantage = targets(value, field(recording.reward), ratio, *ends, parameters)
+            if self.environment.bounds is not None:
+                advantage = advantage.clamp(min=0.0)  # a density can be pushed down without end
             weight = ratio.clamp(max=parameters.ratio_max) * advantage + parameters.imitation
         error = (goal - value).square().sum() * 0.5 * parameters.value_coefficient
         entropy = self.head.entropy(leaves, outputs).sum() * parameters.entropy_coefficient
