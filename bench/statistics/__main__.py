@@ -16,6 +16,7 @@ from bench.statistics.gross import difference as alarm_difference
 from bench.statistics.gross import false_rollbacks, requests_until_right
 from bench.statistics.rollouts import ALPHA, PER_SECOND, Draw, Outcome, agreement, simulate, successes
 from bench.statistics.simulator import walk_on_all_cores, walk_sabotaged
+from bench.statistics.step_exploration import steps
 from bench.statistics.streams import REQUESTS, STEP, TOGETHER, drifting, prompt_requests, returns
 
 from learnloop_api.kinds.experiment import Experiment
@@ -248,6 +249,8 @@ GOALS: tuple[tuple[str, float, float], ...] = (
     ("explored_states_without_an_end_sequential", 0.0, 0.0),
     ("explored_states_without_an_end_threshold", 0.0, 0.0),
     ("simulated_broken_promises", 0.0, 0.0),
+    ("step_false_passes", 0.0, 0.0),
+    ("step_broken_promises", 0.0, 0.0),
 )
 """Name, least and most."""
 
@@ -274,6 +277,7 @@ def main() -> int:
         guarded_experiments,
         simulation,
         exploration,
+        steps,
     )
     for part in parts:
         new = part()

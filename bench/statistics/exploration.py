@@ -9,9 +9,7 @@ everything works.
 """
 
 import math
-from collections import deque
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
 from itertools import product
 from typing import Any
 from unittest.mock import patch
@@ -21,11 +19,9 @@ from bench.statistics.graph_world import (
     BLIND,
     MIN_EPISODES,
     MUTE,
-    PATIENCE,
     SEEN,
     SEQUENTIAL,
     WEIGHTS,
-    Key,
     Node,
     after_time,
     applied,
@@ -37,6 +33,7 @@ from bench.statistics.graph_world import (
     step_of,
     success_ratio,
 )
+from bench.statistics.walk import Found, Graph, walk
 
 from learnloop_api.kinds.model_deployment import ModelDeploymentSpec
 from learnloop_operator.core.rollout import canary
@@ -46,85 +43,26 @@ from learnloop_operator.core.rollout.table import read
 from learnloop_operator.core.times import stamp
 
 
-@dataclass(slots=True)
-class Found:
-    """How far the walk came. `exhausted`: nothing new was left to visit."""
-
-    nodes: int = 0
-    transitions: int = 0
-    passes: int = 0
-    promotions: int = 0
-    rollbacks: int = 0
-    false_passes: list[str] = field(default_factory=list)
-    broken: list[str] = field(default_factory=list)
-    """Other promises that do not hold."""
-    without_end: int = 0
-    """States from which a world that works leads nowhere."""
-    exhausted: bool = False
-
-
 def explore(metric: Mapping[str, Any], most_transitions: int) -> Found:
     """Walk at most so many transitions from a deployment whose second model has just been asked for."""
     spec = spec_with(metric)
+
+    def judge(found: Found, before: Node, seen: str, after: Node) -> None:
+        _judge(found, before, seen, after, metric is SEQUENTIAL)
+        found.broken += _broken(before, seen, after)
+
+    def go_on(node: Node) -> Node:
+        world = after_time(node, "equal", True, 20)
+        return applied(world, decide(snapshot_of(spec, world, "equal")), None)
+
     first = started_node(spec)
-    found, known, waiting = Found(), {state_key(first): first}, deque([first])
-    onward: dict[Key, set[Key]] = {}
-    ends: set[Key] = set()
-    while waiting and found.transitions < most_transitions:
-        node = waiting.popleft()
-        found.nodes += 1
-        here = state_key(node)
-        if _ended(node):
-            ends.add(here)
-        for seen, works, after in _next(spec, node):
-            found.transitions += 1
-            _judge(found, node, seen, after, metric is SEQUENTIAL)
-            found.broken += _broken(node, seen, after)
-            key = state_key(after)
-            if works:
-                onward.setdefault(here, set()).add(key)
-            if key not in known:
-                known[key] = after
-                waiting.append(after)
-    found.exhausted = not waiting
-    found.without_end = _stuck(spec, known, _leading_to(ends, onward)) if found.exhausted else 0
-    return found
+    return walk(Graph(first, lambda node: _next(spec, node), state_key, ended, judge, go_on), most_transitions)
 
 
 def explore_sabotaged(metric: Mapping[str, Any], most_transitions: int) -> Found:
     """The same walk with every check answering yes: the oracle must object, or it sees nothing."""
     with patch.object(canary, "judge_canary", lambda *_: Judgement(passed="yes")):
         return explore(metric, most_transitions)
-
-
-def _leading_to(ends: set[Key], onward: Mapping[Key, set[Key]]) -> set[Key]:
-    """The states from which an end can be reached."""
-    back: dict[Key, set[Key]] = {}
-    for here, nexts in onward.items():
-        for there in nexts:
-            back.setdefault(there, set()).add(here)
-    reached, waiting = set(ends), deque(ends)
-    while waiting:
-        fresh = back.get(waiting.popleft(), set()) - reached
-        reached |= fresh
-        waiting.extend(fresh)
-    return reached
-
-
-def _stuck(spec: ModelDeploymentSpec, known: Mapping[Key, Node], leading: set[Key]) -> int:
-    """States that no end was found for, neither in the graph, whose buckets hide slow progress, nor by going on from
-    them until a state is met that leads to one."""
-    stuck = 0
-    for key, node in known.items():
-        path = [key]
-        while path[-1] not in leading and not _ended(node) and len(path) < PATIENCE:
-            world = after_time(node, "equal", True, 20)
-            node = applied(world, decide(snapshot_of(spec, world, "equal")), None)
-            path.append(state_key(node))
-        if len(path) < PATIENCE:
-            leading.update(path)
-        stuck += len(path) == PATIENCE
-    return stuck
 
 
 def _next(spec: ModelDeploymentSpec, node: Node) -> Iterator[tuple[str, bool, Node]]:
@@ -187,6 +125,7 @@ def _broken(before: Node, seen: str, after: Node) -> list[str]:
     return wrong
 
 
-def _ended(node: Node) -> bool:
+def ended(node: Node) -> bool:
+    """Whether nothing is on trial and nothing is kept warm."""
     status = node.status
     return bool(status.get("stable")) and not status.get("canary") and not status.get("previous")

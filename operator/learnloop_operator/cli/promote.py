@@ -22,7 +22,7 @@ def run(cluster: Cluster, options: argparse.Namespace) -> str:
     stable = (rollout.status.get("stable") or {}).get("revision")
     if options.revision and options.revision == stable and not rollout.canary:
         return f"{stable} is stable already"
-    candidate = rollout.winner() or rollout.trial()["revision"]
+    candidate = (None if rollout.canary else rollout.winner()) or rollout.trial()["revision"]
     revision = options.revision or candidate
     if revision != candidate:
         raise CommandError(

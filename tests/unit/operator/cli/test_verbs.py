@@ -168,6 +168,20 @@ def test_the_winner_of_an_experiment_is_promoted_and_an_arm_is_taken_out_by_name
         abort.run(rollout(**EXPERIMENT), options(arm="a"))
 
 
+def test_a_person_chooses_who_goes_on_after_the_experiment_of_a_step() -> None:
+    arms = [{"name": "canary", "revision": "aaaaaaaa", "standing": "playing"}, *EXPERIMENT["experiment"]["arms"][2:]]
+    found = {"phase": "Running", "step": 1, "arms": arms}
+    waiting = rollout(phase="Paused", **STEP, experiment=found)
+    assert approve.run(waiting, options(arm="b")).startswith("approved b (cccccccc) at step 2/4")
+    assert said(waiting, "approve") == "cccccccc/2 by alice"
+    waiting = rollout(phase="Paused", **STEP, experiment=found)
+    assert approve.run(waiting, options()).startswith("approved aaaaaaaa")
+    won = {**found, "phase": "Won", "winner": "b"}
+    with pytest.raises(CommandError, match=r"name it with --arm \(cccccccc\)"):
+        approve.run(rollout(phase="Paused", **STEP, experiment=won), options())
+    assert promote.run(rollout(**STEP, experiment=won), options(revision=None)).startswith("asked to promote aaaaaaaa")
+
+
 def test_why_tells_of_the_arms_of_an_experiment_and_of_the_copies_in_shadow() -> None:
     arm = {"name": "b", "revision": "cccccccc", "weight": 20, "standing": "playing"}
     shown = {**arm, "mean": 0.81, "low": 0.7, "high": 0.9, "episodes": 120, "chanceBetter": 0.97}

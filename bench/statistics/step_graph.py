@@ -1,0 +1,161 @@
+"""The world that `bench.statistics.step_exploration` walks: a rollout with an experiment of three arms as its step."""
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from bench.statistics.graph_world import DEADLINE, ERRORS, Key, Node, applied, step_of
+
+from learnloop_api import names
+from learnloop_api.kinds.model_deployment import ModelDeploymentSpec, ModelDeploymentStatus
+from learnloop_api.wire.routing import RoutingTable
+from learnloop_operator.core.rollout.decide import decide
+from learnloop_operator.core.rollout.evidence import ArmEvidence, Evidence
+from learnloop_operator.core.rollout.observe import arms
+from learnloop_operator.core.rollout.revision import resolve
+from learnloop_operator.core.rollout.table import read
+from learnloop_operator.core.rollout.world import Defaults, Snapshot
+
+GOOD, POOR = 0.9, 0.6
+BETTER = ("canary", "guest", "stable", "nobody")
+"""Who succeeds more often in the time before a look."""
+BLIND = ("away", "no canary", "no guest", "no stable", "reset")
+SEEN = (*BETTER, *BLIND)
+PER_LOOK = 300.0
+"""Episodes of each arm between two looks, whatever its weight: the graph is about what is decided, not about luck."""
+ALPHA, MIN_EPISODES, MAX_EPISODES, MAX_SECONDS = 0.05, 100, 3_000, 3_600
+BAR = math.log(2.0 * 2 / ALPHA)
+"""Log e-value at which one of three arms is proven better than another."""
+WEIGHTS = (30, 100)
+GUEST_WEIGHT = 20
+
+
+@dataclass(frozen=True, slots=True)
+class StepNode(Node):
+    """A node with episodes and successes by revision."""
+
+    played: Mapping[str, tuple[float, float]] = field(default_factory=dict)
+
+
+def spec() -> ModelDeploymentSpec:
+    """An experiment at 30 % with one guest, then 100 %."""
+    guest = {"name": "a", "uri": "https://models.example/5.onnx", "sha256": "ab" * 32, "weight": GUEST_WEIGHT}
+    limits = {"minEpisodes": MIN_EPISODES, "maxEpisodes": MAX_EPISODES, "maxSeconds": MAX_SECONDS, "alpha": ALPHA}
+    steps: list[dict[str, Any]] = [{"weight": weight, "minEpisodes": 20} for weight in WEIGHTS]
+    steps[0]["experiment"] = {"arms": [guest], **limits}
+    body = {
+        "model": {"uri": "https://models.example/1.onnx", "sha256": "ab" * 32},
+        "rollout": {"steps": steps, "keepForSeconds": 60, "progressDeadlineSeconds": DEADLINE},
+        "analysis": {"intervalSeconds": 1, "metrics": [ERRORS]},
+    }
+    return ModelDeploymentSpec.model_validate(body)
+
+
+def first_node(asked: ModelDeploymentSpec) -> StepNode:
+    """The first model serves; nobody has looked at the second yet."""
+    old = asked.model_copy(update={"model": asked.model.model_copy(update={"uri": "https://models.example/0.onnx"})})
+    node = StepNode(datetime(2026, 1, 1, tzinfo=UTC))
+    for _ in range(3):
+        node = after_time(passed(node, old, "nobody"), "nobody", "", 1)
+    return node
+
+
+def passed(node: StepNode, asked: ModelDeploymentSpec, seen: str, writes: int | None = None) -> StepNode:
+    """The node after one pass, of which so many writes were done."""
+    found = applied(node, decide(snapshot_of(asked, node, seen)), writes)
+    assert isinstance(found, StepNode)
+    return found
+
+
+def table_of(node: Node) -> RoutingTable | None:
+    """The routing table in force."""
+    return read(dict(node.config_map) if node.config_map else None).table
+
+
+def revision_of(node: Node, who: str) -> str:
+    """Of stable, the canary, or the guest; "" where there is none."""
+    if who != "guest":
+        return str((node.status.get(who) or {}).get("revision", ""))
+    found = (node.status.get("experiment") or {}).get("arms") or ()
+    return next((str(arm["revision"]) for arm in found if arm["name"] == "a"), "")
+
+
+def after_time(node: StepNode, seen: str, unready: str, seconds: int) -> StepNode:
+    """Every arm with a weight has played; the pods of `unready` are not ready."""
+    played, best = dict(node.played), revision_of(node, seen) if seen in BETTER else ""
+    table = table_of(node)
+    for arm in table.arms if table else ():
+        if arm.weight:
+            n, good = played.get(arm.revision, (0.0, 0.0))
+            rate = GOOD if arm.revision == best else POOR
+            played[arm.revision] = (n + PER_LOOK, good + PER_LOOK * rate)
+    if seen == "reset":
+        played = {}
+    lost = f"md-{revision_of(node, unready)}" if unready else ""
+    pods = {
+        name: {**item, "status": {"replicas": 1, "readyReplicas": int(name != lost)}}
+        for name, item in node.deployments.items()
+    }
+    return replace(node, now=node.now + timedelta(seconds=seconds), played=played, deployments=pods)
+
+
+def snapshot_of(asked: ModelDeploymentSpec, node: StepNode, seen: str) -> Snapshot:
+    """What one pass sees."""
+    metadata = {"name": "md", "namespace": "ns", "uid": "u", "generation": 1}
+    head = {"apiVersion": names.API_VERSION, "kind": "ModelDeployment"}
+    hidden = revision_of(node, seen.removeprefix("no "))
+    known = {
+        revision: ArmEvidence(int(n), None, good / n if n else None, 0.0 if n else None, seen_at=node.now)
+        for revision, (n, good) in node.played.items()
+        if not (seen.startswith("no ") and revision == hidden)
+    }
+    return Snapshot(
+        now=node.now,
+        object={**head, "metadata": metadata, "status": node.status},
+        spec=asked,
+        before=ModelDeploymentStatus.model_validate(node.status),
+        desired=resolve(asked, None),
+        arms=arms(node.deployments.values(), []),
+        routing=read(dict(node.config_map) if node.config_map else None),
+        defaults=Defaults("image", "http://data"),
+        evidence=Evidence(unavailable="away") if seen == "away" else Evidence(known),
+    )
+
+
+def key_of(node: StepNode) -> Key:
+    """What decisions depend on, ages, episodes and evidence in buckets."""
+    status, table = node.status, table_of(node)
+    found = status.get("experiment") or {}
+    began = found.get("startedAt")
+    age = (node.now - datetime.fromisoformat(began)).total_seconds() if began else 0.0
+    since_step = node.played.get(revision_of(node, "canary"), (0.0, 0.0))[0] - status.get("stepBaseEpisodes", 0)
+    shown = tuple(
+        (
+            arm["name"],
+            arm["standing"],
+            arm["ready"],
+            arm["episodes"] >= MIN_EPISODES,
+            arm.get("seen") is None,
+            tuple((value > 0.0) + (value >= BAR) for value in arm["logBetter"]),
+        )
+        for arm in found.get("arms", ())
+    )
+    played = sum(arm["episodes"] for arm in found.get("arms", ()))
+    return (
+        status.get("phase"),
+        step_of(status),
+        status.get("weight"),
+        *(revision_of(node, who) for who in ("stable", "canary")),
+        (status.get("blockedRevision") or {}).get("revision"),
+        tuple((arm.revision, arm.weight) for arm in table.arms) if table else (),
+        tuple(sorted(node.deployments)),
+        "stepBaseEpisodes" in status,
+        since_step >= 20,
+        found.get("phase"),
+        found.get("winner"),
+        shown,
+        (age >= 15.0) + (age >= MAX_SECONDS),
+        played >= MAX_EPISODES,
+    )

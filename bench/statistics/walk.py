@@ -1,0 +1,98 @@
+"""A walk through the state graph of `decide`, breadth first, whatever the nodes of the graph are.
+
+What a node is, what may follow it and what no step may do is said by the caller; here nodes that count as one are
+found, and those from which a world that works leads to no end.
+"""
+
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Generic, TypeVar
+
+from bench.statistics.graph_world import PATIENCE, Key
+
+N = TypeVar("N")
+
+
+@dataclass(slots=True)
+class Found:
+    """How far the walk came. `exhausted`: nothing new was left to visit."""
+
+    nodes: int = 0
+    transitions: int = 0
+    passes: int = 0
+    promotions: int = 0
+    rollbacks: int = 0
+    false_passes: list[str] = field(default_factory=list)
+    broken: list[str] = field(default_factory=list)
+    """Other promises that do not hold."""
+    without_end: int = 0
+    """States from which a world that works leads nowhere."""
+    exhausted: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Graph(Generic[N]):
+    """One graph: where it begins, what follows a node (what was seen, whether everything worked, the next node), what
+    makes two nodes one, which are ends, what to hold against a step, and what follows where everything works."""
+
+    first: N
+    nexts: Callable[[N], Iterable[tuple[str, bool, N]]]
+    key: Callable[[N], Key]
+    ended: Callable[[N], bool]
+    judge: Callable[[Found, N, str, N], None]
+    go_on: Callable[[N], N]
+
+
+def walk(graph: Graph[N], most_transitions: int) -> Found:
+    """At most so many transitions from the first node."""
+    found, known, waiting = Found(), {graph.key(graph.first): graph.first}, deque([graph.first])
+    onward: dict[Key, set[Key]] = {}
+    ends: set[Key] = set()
+    while waiting and found.transitions < most_transitions:
+        node = waiting.popleft()
+        found.nodes += 1
+        here = graph.key(node)
+        if graph.ended(node):
+            ends.add(here)
+        for seen, works, after in graph.nexts(node):
+            found.transitions += 1
+            graph.judge(found, node, seen, after)
+            key = graph.key(after)
+            if works:
+                onward.setdefault(here, set()).add(key)
+            if key not in known:
+                known[key] = after
+                waiting.append(after)
+    found.exhausted = not waiting
+    found.without_end = _stuck(graph, known, _leading_to(ends, onward)) if found.exhausted else 0
+    return found
+
+
+def _leading_to(ends: set[Key], onward: Mapping[Key, set[Key]]) -> set[Key]:
+    """The states from which an end can be reached."""
+    back: dict[Key, set[Key]] = {}
+    for here, nexts in onward.items():
+        for there in nexts:
+            back.setdefault(there, set()).add(here)
+    reached, waiting = set(ends), deque(ends)
+    while waiting:
+        fresh = back.get(waiting.popleft(), set()) - reached
+        reached |= fresh
+        waiting.extend(fresh)
+    return reached
+
+
+def _stuck(graph: Graph[N], known: Mapping[Key, N], leading: set[Key]) -> int:
+    """States that no end was found for, neither in the graph, whose buckets hide slow progress, nor by going on from
+    them until a state is met that leads to one."""
+    stuck = 0
+    for key, node in known.items():
+        path = [key]
+        while path[-1] not in leading and not graph.ended(node) and len(path) < PATIENCE:
+            node = graph.go_on(node)
+            path.append(graph.key(node))
+        if len(path) < PATIENCE:
+            leading.update(path)
+        stuck += len(path) == PATIENCE
+    return stuck
