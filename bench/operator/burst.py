@@ -4,7 +4,9 @@ of the same sorts of changes paced evenly, 10,000 over 110 s.
 Reconciled: the status has observed the object's generation; for a deletion, the pass that finds the object gone is
 done. The *longest wait* is of any object, from the event that shows its change to the event of its status. A
 *neighbour* is a namespace of its own in which one object changes each second while the burst comes from the others:
-with a plain queue it would wait for everything that came before it.
+with a plain queue it would wait for everything that came before it. Its *longest wait* is how long its object was
+behind at a stretch, its *longest edit wait* how long a single one of its changes was: the two differ when changes come
+faster than they are looked at.
 
 A burst that arrives sooner than any operator could work it off makes somebody wait whatever the order: `least_wait_s`
 is what is left to do when the last change arrives, for a bare client that makes the same number of writes. What our own
@@ -46,12 +48,14 @@ class Flood:
     figures: dict[str, Any]
     others: dict[Name, Span]
     neighbour: dict[Name, Span]
+    neighbours_edits: dict[Name, Span]
 
     def waits(self, trace: Trace | None) -> dict[str, float]:
-        """The two waits that count, and their shares where the operator was traced."""
+        """The waits that count, and their shares where the operator was traced."""
         return {
             **longest(self.others, trace, "longest_wait"),
             **longest(self.neighbour, trace, "neighbour_longest_wait"),
+            **longest(self.neighbours_edits, trace, "neighbour_longest_edit_wait"),
         }
 
 
@@ -127,8 +131,9 @@ class _Round:
             "control_plane_cpu_s": round(control_plane_cpu_seconds(self._kubeconfig) - server, 2),
         }
         beside = {name: span for name, span in spans.items() if name[1] == QUIET}
+        edits = {name: span for name, span in observer.edit_spans.items() if name[1] == QUIET}
         say(f"{self._side}: {json.dumps(figures)}")
-        return Flood(figures, others, beside)
+        return Flood(figures, others, beside, edits)
 
     async def rest(self) -> None:
         """Wait until the operator has nothing in its queue and uses no more than a tenth of a core for a second."""

@@ -2,6 +2,7 @@
 
 import asyncio
 import time
+from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from typing import Any
@@ -33,6 +34,11 @@ class Observer:
         """Longest time behind, by object, in seconds."""
         self.spans: dict[Name, tuple[float, float]] = {}
         """Its beginning and end (time.monotonic)."""
+        self.edit_spans: dict[Name, tuple[float, float]] = {}
+        """Of the change of each object that waited longest: from its own event to that of the first status that has
+        observed it. An object that changes again while it waits may be behind for long, and no change of it."""
+        self._unobserved: dict[Name, deque[tuple[int, float]]] = {}
+        """Generations without a status, each with the moment of its event."""
         self.caught_up: dict[Name, float] = {}
         """When the object was last seen to be current (time.monotonic)."""
 
@@ -70,7 +76,7 @@ class Observer:
 
     def forget_waits(self) -> None:
         """Begin a new measurement."""
-        self.waits, self.spans = {}, {}
+        self.waits, self.spans, self.edit_spans = {}, {}, {}
         self.caught_up.clear()
 
     async def _list(self, kind: ResourceKind) -> str:
@@ -102,7 +108,9 @@ class Observer:
             return
         generation = metadata["generation"]
         self.generations[name], self.phases[name] = generation, status.get("phase", "")
-        if (status.get("observedGeneration") or 0) < generation:
+        observed = status.get("observedGeneration") or 0
+        self._edited(name, generation, observed, now)
+        if observed < generation:
             self.behind.setdefault(name, now)
         elif name in self.behind:
             since = self.behind.pop(name)
@@ -110,6 +118,19 @@ class Observer:
                 self.waits[name], self.spans[name] = now - since, (since, now)
             self.caught_up[name] = now
 
+    def _edited(self, name: Name, generation: int, observed: int, now: float) -> None:
+        line = self._unobserved.setdefault(name, deque())
+        if generation > (line[-1][0] if line else observed):
+            line.append((generation, now))
+        while line and line[0][0] <= observed:
+            since = line.popleft()[1]
+            longest = self.edit_spans.get(name, (0.0, 0.0))
+            if now - since > longest[1] - longest[0]:
+                self.edit_spans[name] = (since, now)
+        if not line:
+            del self._unobserved[name]
+
     def _forget(self, name: Name) -> None:
-        for known in (self.generations, self.phases, self.behind):
+        known: dict[Name, Any]
+        for known in (self.generations, self.phases, self.behind, self._unobserved):
             known.pop(name, None)

@@ -35,8 +35,9 @@ class Trace:
         """Seconds of the wait by where they were spent; they add up to the whole of it.
 
         `told_late`: from the event at our observer until the operator had marked the object (the API server's watch,
-        and Kopf); `queue`: until a worker took it; `pass`: until the status was sent (reads, children, data plane);
-        `write`: until the API server had answered; `seen_late`: until the observer saw that status.
+        and Kopf); `queue`: until a worker took it, the end of a pass already under way over the same object included;
+        `pass`: until the status was sent (reads, children, data plane); `write`: until the API server had answered;
+        `seen_late`: until the observer saw that status.
         """
         since, until = span
         mine = [item for item in self._passes.get(name, ()) if item.sent < until]
