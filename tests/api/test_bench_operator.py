@@ -24,7 +24,7 @@ PEER_BURST = {f"peer_burst_150_{pace}{name}" for pace in ("", "paced_") for name
 def test_the_benchmark_prints_every_figure_of_both_sides_and_an_idle_operator_writes_nothing() -> None:
     parts = [word for part in ("ours", "peer", "burst", "peer_burst") for word in ("--only", part)]
     command = [sys.executable, "-m", "bench.operator", "--quick", "--burst", "150", *parts]
-    done = subprocess.run(command, cwd=REPOSITORY, capture_output=True, text=True, timeout=290)
+    done = subprocess.run(command, cwd=REPOSITORY, capture_output=True, text=True, timeout=580)
     assert done.returncode == 0, done.stderr
     figures = json.loads(done.stdout.splitlines()[-1])
     wanted = (
