@@ -64,6 +64,7 @@ TRAINING_OPERATOR = Module(
     "training-operator", {"training-operator": "github.com/kubeflow/training-operator/cmd/training-operator.v1"}
 )
 GATEWAY = Module("gateway", {"contour": "github.com/projectcontour/contour/cmd/contour"})
+WEAVIATE = Module("weaviate", {"weaviate-server": "github.com/weaviate/weaviate/cmd/weaviate-server"})
 
 
 def ensure(module: Module, names: Iterable[str]) -> dict[str, Path]:

@@ -11,7 +11,16 @@ from learnloop_memory.audit.signing import seed_from
 from learnloop_memory.errors import ConfigError
 
 PREFIX = "LEARNLOOP_"
-SECRETS = ("dsn", "nats_password", "embedder_key", "pseudonym_key", "audit_key", "nats_issuer_key", "warehouse")
+SECRETS = (
+    "dsn",
+    "nats_password",
+    "embedder_key",
+    "pseudonym_key",
+    "audit_key",
+    "nats_issuer_key",
+    "warehouse",
+    "weaviate_key",
+)
 WAREHOUSE = "clickhouse://"
 IN_CLUSTER_JWKS = "https://kubernetes.default.svc/openid/v1/jwks"
 IN_CLUSTER_TOKEN = "/var/run/secrets/kubernetes.io/serviceaccount/token"
@@ -74,8 +83,17 @@ class Config(BaseModel):
     ack_wait_seconds: float = Field(default=15.0, ge=0.5, le=600)
     sweep_seconds: float = Field(default=2.0, gt=0, le=60, description="how often work without a nudge is looked for")
     exact_up_to: int = Field(
-        default=100_000, ge=1, description="memories of an agent; above, it gets an HNSW of its own"
+        default=100_000, ge=1, description="memories of an agent; above, the vector store proposes whom to rank"
     )
+    weaviate_url: str | None = Field(
+        default=None,
+        pattern=r"^https?://[^/@]+$",
+        description="http(s)://host:port of the vector store of such agents; absent: pgvector is it",
+    )
+    weaviate_grpc: str | None = Field(
+        default=None, pattern=r"^[^/@:]+:[0-9]{1,5}$", description="host:port; absent: the URL's host, port 50051"
+    )
+    weaviate_key: SecretStr | None = None
     cache_mib: int = Field(
         default=144,
         ge=0,

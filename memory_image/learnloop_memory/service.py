@@ -55,6 +55,8 @@ from learnloop_memory.tasks import cancel
 from learnloop_memory.token_review import TokenReviews
 from learnloop_memory.training.jobs import TrainingJobs
 from learnloop_memory.turns import Turns
+from learnloop_memory.vectors.opening import open_vectors
+from learnloop_memory.vectors.port import StoreAway
 from learnloop_memory.warehouse.clickhouse import ClickHouse
 from learnloop_memory.warehouse.shipper import Shipper
 
@@ -95,7 +97,8 @@ class Service:
         self.embedder: Embedder = open_embedder(config.embedder, config.embedder_dimensions, embedder_key)
         self.distiller: Distiller = CountingDistiller()
         self._indexer = Indexer(self.db, self.embedder)
-        self._big = BigAgents(self.db, self.embedder, config.dsn.get_secret_value(), above=config.exact_up_to)
+        self.vectors = open_vectors(config, self.db, self.embedder)
+        self._big = BigAgents(self.db, self.vectors, above=config.exact_up_to)
         self.recalls = RecallLog(self.db)
         self.feedback = Feedback(self.db, self.recalls)
         self.writer = Writer(self.db, self.embedder, self.stored)
@@ -110,9 +113,8 @@ class Service:
         self._rewards = RewardWorker(self.db, self.metrics, announce=self.bus is not None)
         self.users = Users(self.db)
         self.user_feedback = UserFeedback(self.db, self.users, self._events)
-        self.erasing = Erasing(
-            self.db, self.bus, self.users, self.user_feedback, self.recalls, self.sealer, self.signer
-        )
+        stores = (self.db, self.bus, self.users, self.user_feedback, self.recalls, self._big)
+        self.erasing = Erasing(*stores, self.sealer, self.signer)
         self.training = TrainingJobs(self.db, self.kube if config.training_api else None)
         self.deployments = Deployments(self.db, self._events)
         self._episodes = EpisodeMemories(self.db)
@@ -131,7 +133,8 @@ class Service:
         self._spawn(self._work(), "rewards")
         self._spawn(self._retain(), "retention")
         self._spawn(self._index(), "indexer")
-        self._spawn(self._maintain(), "indexes")
+        self._spawn(self._maintain(), "budgets")
+        self._spawn(self._follow(), "vectors")
         self._spawn(self._seal(), "audit")
         self._spawn(self.recalls.run(), "recall log")
         if self._shipper:
@@ -151,6 +154,7 @@ class Service:
             await self.warehouse.close()
         if self.kube:
             await self.kube.close()
+        await self.vectors.close()
         await self.db.close()
 
     def arrived(self, namespace: str) -> None:
@@ -220,7 +224,7 @@ class Service:
     async def _try(self, step: Callable[[str], Awaitable[int]], namespace: str) -> None:
         try:
             await step(namespace)
-        except Unavailable as error:
+        except (Unavailable, StoreAway) as error:
             log.info("work on %s waits: %s", namespace, error)
         except Exception:  # one namespace's bad data must not stop the others; the next sweep tries again
             log.exception("work on namespace %s failed", namespace)
@@ -250,7 +254,7 @@ class Service:
             await asyncio.sleep(self.config.sweep_seconds)
 
     async def _maintain(self) -> None:
-        """Indexes of agents that outgrew the exact scan, and the budget of every agent."""
+        """Which agents outgrew the exact scan, and the budget of every agent."""
         await self.db.ready.wait()
         while True:
             with suppress(Unavailable):
@@ -259,6 +263,15 @@ class Service:
                     if self.config.memories_per_agent is not None:
                         await self._try(self._forget, namespace)
             await asyncio.sleep(self.config.index_check_seconds)
+
+    async def _follow(self) -> None:
+        """The vector store, beside the other work: one that is filled or does not answer delays nothing else."""
+        await self.db.ready.wait()
+        while True:
+            with suppress(Unavailable):
+                for namespace in await self.db.namespaces():
+                    await self._try(self._big.follow, namespace)
+            await asyncio.sleep(self.config.sweep_seconds)
 
     async def _forget(self, namespace: str) -> int:
         return await forget_surplus(self.db, namespace, self.config.memories_per_agent or 0)

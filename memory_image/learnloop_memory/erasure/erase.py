@@ -11,12 +11,15 @@ from learnloop_memory.audit.signing import Signer
 from learnloop_memory.erasure import tombstones
 from learnloop_memory.erasure.messages import Matcher, erase_messages
 from learnloop_memory.erasure.rows import Erased, Scope, erase
+from learnloop_memory.errors import ApiError
 from learnloop_memory.experience.bus import Bus
 from learnloop_memory.experience.feedback import UserFeedback
 from learnloop_memory.experience.users import Users, pseudonym
 from learnloop_memory.ids import uuid7
+from learnloop_memory.memory.big import BigAgents
 from learnloop_memory.memory.log import RecallLog
 from learnloop_memory.store.database import Database
+from learnloop_memory.vectors.port import StoreAway
 
 REMAINS = (
     "models trained before",
@@ -61,6 +64,7 @@ class Erasing:
         users: Users,
         feedback: UserFeedback,
         recalls: RecallLog,
+        big: BigAgents,
         sealer: Sealer,
         signer: Signer | None,
     ) -> None:
@@ -69,6 +73,7 @@ class Erasing:
         self._users = users
         self._feedback = feedback
         self._recalls = recalls
+        self._big = big
         self._sealer = sealer
         self._signer = signer
 
@@ -77,10 +82,12 @@ class Erasing:
 
         Raises:
             Unavailable: PostgreSQL does not answer; nothing was erased.
-            ApiError: 503, NATS does not: the rows are gone, and asking again erases the messages and gives the receipt.
+            ApiError: 503, NATS or the vector store does not: the rows are gone, and asking again erases the rest and
+                gives the receipt.
         """
         scope = await self._scope(namespace, user_id, agent)
         erased, at = await self._rows(namespace, scope)
+        await self._vectors(namespace, scope)
         messages = await self._messages(namespace, scope, at)
         identity = uuid7()
         detail = {"erasure_id": str(identity), "rows": erased.rows, "messages": messages}
@@ -101,6 +108,7 @@ class Erasing:
             await tombstones.alone(connection, namespace)
             await self._users.opt_out(connection, namespace, scope.user or "")
         _, at = await self._rows(namespace, scope)
+        await self._vectors(namespace, scope)
         await self._messages(namespace, scope, at)
 
     async def _scope(self, namespace: str, user_id: str | None, agent: str | None) -> Scope:
@@ -118,6 +126,14 @@ class Erasing:
             for trajectory_id in sorted(erased.touched):
                 await self._feedback.join(connection, namespace, trajectory_id)
         return erased, at
+
+    async def _vectors(self, namespace: str, scope: Scope) -> None:
+        try:
+            await self._big.erased(namespace, scope.agent)
+        except StoreAway as error:
+            raise ApiError(
+                503, f"the rows are erased, their vectors are not yet: {error}; ask again", retry_after=5
+            ) from error
 
     async def _messages(self, namespace: str, scope: Scope, at: datetime) -> dict[str, int]:
         if self._bus is None:

@@ -1,43 +1,28 @@
-"""Agents with more memories than an exact scan should read: each gets an HNSW index of its own.
+"""Agents with more memories than a scan should read: a vector store proposes the nearest of them.
 
-Never one index for all agents: filtered afterwards by `WHERE agent_id`, a global HNSW has a recall@10 of 0.04. Above
-100,000 memories the candidates are the nearest by that index, the memories with the query's rare words, and the newest;
-they are ranked as always, with z-scores over the whole memory as far as it is known.
+The candidates are what it proposes, the memories with the query's rare words, and the newest; they are read in
+PostgreSQL and ranked as always, with z-scores over the whole memory as far as it is known.
 """
 
-import hashlib
 import logging
 from typing import Any
 
-import asyncpg
 import numpy as np
-from pgvector import HalfVector
 
 from learnloop_memory.memory.candidates import CHOSEN, Query
-from learnloop_memory.memory.embedder import Embedder
 from learnloop_memory.memory.signals import Population
 from learnloop_memory.store.database import Database
+from learnloop_memory.vectors.pgvector import SETTINGS
+from learnloop_memory.vectors.port import StoreAway, StoreLost, VectorStore
 
 log = logging.getLogger(__name__)
+Key = tuple[str, str]
 # Under row-level security the word look-ups of `find` read every text of the agent (`@@` is not leakproof): 2.8 s with
 # 50,000 memories, where the exact scan needs a fraction of it. Hence the high bar.
 FROM = 100_000
 NEAREST, BY_WORDS, NEWEST = 200, 400, 300
-EF_SEARCH = 600
 RARE = 1_000  # a word in more memories than this chooses nobody
-BUILD_SECONDS = 1800.0
 _LARGE = "SELECT agent_id, count(*) AS n FROM memory_vec WHERE namespace = $1 GROUP BY agent_id HAVING count(*) > $2"
-_INDEXES = """
-SELECT c.relname FROM pg_index i JOIN pg_class c ON c.oid = i.indexrelid
-WHERE i.indrelid = 'memory_vec'::regclass AND i.indisvalid AND c.relname LIKE 'hnsw\\_%'
-"""
-# The predicate is proven only against constants: both settings hold for this transaction.
-_SETTINGS = f"SET LOCAL plan_cache_mode = force_custom_plan; SET LOCAL hnsw.ef_search = {EF_SEARCH}"
-_NEAREST = """
-SELECT memory_id FROM memory_vec WHERE namespace = $1 AND agent_id = $2 AND embedder = $3
-    AND memory_type = ANY($5::smallint[]) AND visible_from <= now() AND visible_to > now()
-ORDER BY (embedding::halfvec({dimensions})) <#> $4::halfvec({dimensions}) LIMIT {limit}
-"""
 _NEWEST = """
 SELECT id FROM agent_memories WHERE namespace = $1 AND agent_id = $2 ORDER BY created_at DESC, id DESC LIMIT $3
 """
@@ -53,98 +38,112 @@ LIMIT $4
 
 
 class BigAgents:
-    """Knows which agents have an index of their own, builds what is missing, and searches with it.
+    """Knows which agents the store proposes for, keeps it up to date, and searches with it."""
 
-    Args:
-        dsn: of the login that owns the tables; the service's own role may not create indexes.
-    """
-
-    def __init__(self, db: Database, embedder: Embedder, dsn: str, *, above: int = FROM) -> None:
+    def __init__(self, db: Database, store: VectorStore, *, above: int = FROM) -> None:
         self._db = db
-        self._embedder = embedder
-        self._dsn = dsn
+        self._store = store
         self._above = above
-        self._sizes: dict[tuple[str, str], int] = {}
+        self._sizes: dict[Key, int] = {}
+        self._held: set[Key] = set()
+        self._troubled: set[Key] = set()
+
+    @property
+    def plan(self) -> str:
+        """What a recall through the store says it did."""
+        return self._store.name
 
     def indexed(self, namespace: str, agent: str) -> bool:
-        """Is there an index for this agent, by this embedder?"""
-        return (namespace, agent) in self._sizes
+        """Does the store hold this agent?"""
+        return (namespace, agent) in self._held
+
+    def troubled(self, namespace: str, agent: str) -> bool:
+        """Should the store hold this agent, but did not answer when it was asked last?"""
+        return (namespace, agent) in self._troubled
 
     async def run(self, namespace: str) -> int:
-        """Builds the indexes that are missing in one namespace and returns how many agents have one.
+        """Finds the large agents of one namespace, has the store forget all others, and returns how many.
 
         Raises:
             Unavailable: PostgreSQL does not answer.
+            StoreAway: the store does not.
         """
         async with self._db.tenant(namespace) as connection:
-            large = {row["agent_id"]: row["n"] for row in await connection.fetch(_LARGE, namespace, self._above)}
-            built = {row["relname"] for row in await connection.fetch(_INDEXES)} if large else set()
-        for agent in large:
-            if index_name(namespace, agent, self._embedder.name) not in built:
-                await self._build(namespace, agent)
-        self._sizes = {key: n for key, n in self._sizes.items() if key[0] != namespace}
-        self._sizes |= {(namespace, agent): n for agent, n in large.items()}
+            rows = await connection.fetch(_LARGE, namespace, self._above)
+        large = {(namespace, row["agent_id"]): row["n"] for row in rows}
+        self._sizes = {key: n for key, n in self._sizes.items() if key[0] != namespace} | large
+        self._held &= self._sizes.keys()
+        self._troubled &= self._sizes.keys()
+        for agent in await self._store.known(namespace):
+            if (namespace, agent) not in large:
+                await self._store.forget(namespace, agent)
         return len(large)
 
-    async def _build(self, namespace: str, agent: str) -> None:
-        """Without blocking writers; an attempt that was cut off leaves an invalid index, which goes first."""
-        name = index_name(namespace, agent, self._embedder.name)
-        scope = f"namespace = {_literal(namespace)} AND agent_id = {_literal(agent)}"
-        dimensions = self._embedder.dimensions
-        connection = await asyncpg.connect(self._dsn, timeout=5, command_timeout=BUILD_SECONDS)
+    async def follow(self, namespace: str) -> int:
+        """Has the store hold every large agent as it is now; returns how many memories had changed.
+
+        Raises: as for `run`; agents the store does not hold are scanned meanwhile.
+        """
+        return sum([await self._follow(*key) for key in sorted(self._sizes) if key[0] == namespace])
+
+    async def _follow(self, namespace: str, agent: str) -> int:
+        key = (namespace, agent)
         try:
-            await connection.execute("SET maintenance_work_mem = '256MB'")  # of 50,000 memories the whole graph fits
-            for index, on in (
-                (
-                    name,
-                    f"memory_vec USING hnsw ((embedding::halfvec({dimensions})) halfvec_ip_ops)"
-                    f" WITH (m = 16, ef_construction = 96)"
-                    f" WHERE {scope} AND embedder = {_literal(self._embedder.name)}",
-                ),
-                (f"words_{name}", f"agent_memories USING gin (to_tsvector('simple', text)) WHERE {scope}"),
-            ):
-                await connection.execute(f"DROP INDEX CONCURRENTLY IF EXISTS {index}")
-                await connection.execute(f"CREATE INDEX CONCURRENTLY {index} ON {on}")
-        finally:
-            await connection.close()
-        log.info("agent %s of %s has more than %d memories and now an index of its own", agent, namespace, self._above)
+            changed = await self._store.follow(namespace, agent)
+        except StoreAway:
+            self._held.discard(key)
+            self._troubled.add(key)
+            raise
+        if key in self._sizes:
+            self._held.add(key)
+            self._troubled.discard(key)
+        return changed
+
+    async def erased(self, namespace: str, agent: str | None) -> None:
+        """Nothing of an erased agent is in the store, nor (None) any other memory that PostgreSQL no longer has.
+
+        Raises: as for `run`; what was asked for is then not certain.
+        """
+        if agent is not None:
+            self._held.discard((namespace, agent))
+            await self._store.forget(namespace, agent)
+            return
+        for known in await self._store.known(namespace):
+            await self._store.follow(namespace, known)
 
     async def find(self, namespace: str, agent: str, query: Query) -> tuple[Any, Population]:
         """The memories worth ranking, packed, and what they were chosen from.
 
         Raises:
             Unavailable: PostgreSQL does not answer.
+            StoreAway: the store does not; scan the agent.
         """
+        near = await self._nearest(namespace, agent, query)
         # Words are letters and digits only, so quoting them makes each one a plain lexeme of a tsquery.
         quoted = [f"'{word}'" for word in list(dict.fromkeys(query.tokens))[:64]]
-        arguments = query.arguments(namespace, agent)
         async with self._db.tenant(namespace) as connection:
-            await connection.execute(_SETTINGS)
+            await connection.execute(SETTINGS)
             rows = await connection.fetch(_NEWEST, namespace, agent, NEWEST)
-            if query.vector is not None:
-                rows += await connection.fetch(
-                    _NEAREST.format(dimensions=self._embedder.dimensions, limit=NEAREST),
-                    namespace,
-                    agent,
-                    query.embedder,
-                    HalfVector(query.vector),
-                    arguments[2],
-                )
             counts = [row["n"] for row in await connection.fetch(_FREQUENCY, namespace, agent, quoted, RARE)]
             rare = [word for word, count in zip(quoted, counts, strict=True) if 0 < count < RARE]
             if rare:
                 rows += await connection.fetch(_BY_WORDS, namespace, agent, " | ".join(rare), BY_WORDS)
-            chosen = list({row[0] for row in rows})
-            row = await connection.fetchrow(CHOSEN, *arguments, chosen)
+            chosen = list({*near, *(row[0] for row in rows)})
+            row = await connection.fetchrow(CHOSEN, *query.arguments(namespace, agent), chosen)
         size = self._sizes.get((namespace, agent), len(chosen))
         return row, Population(size, np.array(counts, dtype=np.float64))
 
-
-def index_name(namespace: str, agent: str, embedder: str) -> str:
-    """One name for one agent and embedder, whatever their names hold."""
-    return "hnsw_" + hashlib.blake2b(f"{namespace}/{agent}/{embedder}".encode(), digest_size=12).hexdigest()
-
-
-def _literal(value: str) -> str:
-    """An SQL string. All three values have validated alphabets; the quotes are doubled all the same."""
-    return "'" + value.replace("'", "''") + "'"
+    async def _nearest(self, namespace: str, agent: str, query: Query) -> list[Any]:
+        if query.vector is None:
+            return []
+        key = (namespace, agent)
+        try:
+            near = await self._store.nearest(namespace, agent, query, NEAREST)
+        except StoreAway as error:
+            log.warning("agent %s of %s is scanned: %s", agent, namespace, error)
+            self._troubled.add(key)
+            if isinstance(error, StoreLost):
+                self._held.discard(key)  # until `follow` has filled it again
+            raise
+        self._troubled.discard(key)
+        return [found.id for found in near]

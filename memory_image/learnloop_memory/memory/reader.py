@@ -25,7 +25,7 @@ OLDEST_SECONDS = 6 * 3600.0  # a day before retention forgets which agents had m
 LIGHT_BYTES = 256  # of a memory without its vector
 
 # A transaction that was not over at the snapshot: the bound is for the index, the function for the exact answer.
-_SINCE = "{table}.changed >= pg_snapshot_xmin({base}) AND NOT pg_visible_in_snapshot({table}.changed, {base})"
+SINCE = "{table}.changed >= pg_snapshot_xmin({base}) AND NOT pg_visible_in_snapshot({table}.changed, {base})"
 _KEPT = """
 string_agg(int2send(v.memory_type), '') AS kinds,
 string_agg(float8send(extract(epoch FROM v.visible_from)::float8), '') AS begins,
@@ -38,18 +38,18 @@ _HEAD = f"""SELECT x.*, pg_current_snapshot()::text AS snapshot, extract(epoch F
 _ALL = f"""{_HEAD}, false AS gone {SCOPE}, LATERAL (SELECT {LIGHT}, {_KEPT} FROM memory_vec v
 WHERE v.namespace = s.namespace AND v.agent_id = $2 AND v.visible_to > now()) x"""
 _CHANGES = f"""{_HEAD}, EXISTS(SELECT 1 FROM memory_gone g WHERE g.namespace = s.namespace AND g.agent_id = $2
-    AND {_SINCE.format(table="g", base="$4::text::pg_snapshot")}) AS gone
+    AND {SINCE.format(table="g", base="$4::text::pg_snapshot")}) AS gone
 {SCOPE}, LATERAL (SELECT {LIGHT}, {_KEPT} FROM memory_vec v
-WHERE v.namespace = s.namespace AND v.agent_id = $2 AND {_SINCE.format(table="v", base="$4::text::pg_snapshot")}) x"""
+WHERE v.namespace = s.namespace AND v.agent_id = $2 AND {SINCE.format(table="v", base="$4::text::pg_snapshot")}) x"""
 _COUNT = f"""SELECT x.n {SCOPE}, LATERAL (SELECT count(*) AS n FROM (SELECT 1 FROM memory_vec v
 WHERE v.namespace = s.namespace AND v.agent_id = $2 LIMIT $3) few) x"""
 _ROWS = "ROW(m.id, m.memory_type, m.content, m.importance, m.created_at, m.session_id, m.origin, m.pinned)"
 _CHECK = f"""
 SELECT extract(epoch FROM now())::float8 AS now,
     EXISTS(SELECT 1 FROM memory_vec v WHERE v.namespace = s.namespace AND v.agent_id = q.agent
-        AND {_SINCE.format(table="v", base="q.base")})
+        AND {SINCE.format(table="v", base="q.base")})
     OR EXISTS(SELECT 1 FROM memory_gone g WHERE g.namespace = s.namespace AND g.agent_id = q.agent
-        AND {_SINCE.format(table="g", base="q.base")})
+        AND {SINCE.format(table="g", base="q.base")})
     OR (SELECT true FROM memory_pending p WHERE p.namespace = s.namespace AND p.agent_id = q.agent LIMIT 1) IS NOT NULL
         AS changed,
     (SELECT r.state FROM memory_rankers r WHERE r.namespace = s.namespace AND r.agent_id = q.agent) AS ranker,

@@ -5,6 +5,7 @@ import logging
 import random
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
@@ -38,6 +39,7 @@ from learnloop_memory.memory.reader import Reader
 from learnloop_memory.memory.signals import SIGNALS, STATIC, Population, best, signals, weight_vector
 from learnloop_memory.memory.text import words
 from learnloop_memory.store.database import Database
+from learnloop_memory.vectors.port import StoreAway
 
 log = logging.getLogger(__name__)
 NEAR = 20  # hits that came close are logged too: a ranker that learns needs to know what it did not show
@@ -141,7 +143,8 @@ class Recaller:
         retrieval_id = uuid7()
         if ask.weights is None and ask.at is None:
             self._remember(namespace, ask, retrieval_id, ranked)
-        degraded = ["embedder"] if query.vector is None else []
+        away = {"embedder": query.vector is None, "vector store": self._big.troubled(namespace, ask.agent)}
+        degraded = [name for name, is_away in away.items() if is_away]
         return Recall(retrieval_id, ranked.plan, ranked.ranker, ranked.searched, _hits(ranked, rows, ask.k), degraded)
 
     async def _query(self, ask: Ask) -> Query:
@@ -180,12 +183,12 @@ class Recaller:
 
     async def _scanned(self, namespace: str, ask: Ask, query: Query) -> tuple[Ranked, Sequence[Any]]:
         """Has PostgreSQL read the memories for this one question."""
-        population: Population | None = None
+        plan, row, population = "exact", None, None
         if self._big.indexed(namespace, ask.agent) and ask.at is None:
-            plan = "hnsw"
-            row, population = await self._big.find(namespace, ask.agent, query)
-        else:
-            plan = "exact"
+            with suppress(StoreAway):  # an answer that is slow, but whole
+                row, population = await self._big.find(namespace, ask.agent, query)
+                plan = self._big.plan
+        if row is None:
             [row] = await self._db.fetch_as(namespace, EXACT, *query.arguments(namespace, ask.agent)[1:])
         pending = pending_of(row, ask.types)
         columns = light(row).append(light_of_pending(pending))

@@ -96,6 +96,17 @@ class MemoryGone(SQLModel, table=True):
     gone_at: datetime = time_column(default="now()")
 
 
+class MemoryCopy(SQLModel, table=True):
+    """Which agents a vector store beside PostgreSQL holds: in which of its collections, and up to which snapshot."""
+
+    __tablename__ = "memory_copies"
+    namespace: str = column(Text, key=True)
+    agent_id: str = column(Text, key=True)
+    collection: str = column(Text)
+    snapshot: str = column(Text)
+    followed_at: datetime = time_column(default="now()")
+
+
 class MemoryPending(SQLModel, table=True):
     """Stored but not yet in `memory_vec`. Recall reads these rows too, so a memory is found as soon as it is stored."""
 

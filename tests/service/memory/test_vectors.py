@@ -1,0 +1,236 @@
+"""Both vector stores keep one contract, each on its real server; and Weaviate may go, come back, and lose its disk."""
+
+import asyncio
+import os
+from collections.abc import AsyncIterator, Callable, Iterator
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+from uuid import UUID
+
+import numpy as np
+import pytest
+from weaviate_server import KEY, Weaviate, own_weaviate
+
+from learnloop_memory.errors import Unavailable
+from learnloop_memory.memory.candidates import Query
+from learnloop_memory.memory.embedder import HashingEmbedder
+from learnloop_memory.memory.kinds import ALL_TYPES
+from learnloop_memory.memory.text import words
+from learnloop_memory.vectors.port import StoreAway, VectorStore
+
+from .conftest import Api, eventually, running, settings
+from .test_recall import PLACES, THINGS, ask, indexed, store
+
+pytestmark = pytest.mark.timeout(1800)  # the first to need Weaviate on a machine builds it
+
+NAMESPACE = "team-a"
+
+
+@pytest.fixture(scope="module")
+def weaviate(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Weaviate]:
+    with own_weaviate(tmp_path_factory.mktemp("weaviate")) as server:
+        yield server
+
+
+def through(weaviate: Weaviate) -> dict[str, Any]:
+    """Settings of a service that uses this server."""
+    return {"weaviate_url": weaviate.url, "weaviate_grpc": weaviate.grpc, "weaviate_key": KEY}
+
+
+@pytest.fixture
+def dsn(migrated: Callable[[str], str], request: pytest.FixtureRequest) -> str:
+    """Each test has agents of its own."""
+    return migrated(f"vectors_{abs(hash(request.node.name))}_{os.getpid()}")
+
+
+@pytest.fixture(params=["pgvector", "weaviate"])
+async def api(request: pytest.FixtureRequest, dsn: str, tmp_path: Path) -> AsyncIterator[Api]:
+    """A service with each of the stores. No agent is large, so that the store holds what a test has it hold."""
+    more = through(request.getfixturevalue("weaviate")) if request.param == "weaviate" else {}
+    async with running(**settings(dsn, tmp_path, index_check_seconds=3600, **more)) as started:
+        yield started
+
+
+def query(text: str, **changes: Any) -> Query:
+    embedder = HashingEmbedder()
+    asked = Query(text, words(text), embedder.vector(words(text)), embedder.name, None, ALL_TYPES)
+    return replace(asked, **changes)
+
+
+def exact(texts: list[str], text: str) -> np.ndarray[Any, Any]:
+    """The cosine of each of these with the text, float64 [n]."""
+    embedder = HashingEmbedder()
+    return np.stack([embedder.vector(words(item)) for item in texts]) @ embedder.vector(words(text))
+
+
+def invented(n: int, seed: int) -> list[str]:
+    rng = np.random.default_rng(seed)
+    return [f"{' '.join(rng.choice(PLACES, 3))} {' '.join(rng.choice(THINGS, 3))} {index}" for index in range(n)]
+
+
+async def held(api: Api, agent: str, texts: list[str], **changes: Any) -> list[UUID]:
+    """Stores these and has the vector store take them in; returns their ids."""
+    vectors: VectorStore = api.service.vectors
+    before = await vectors.count(NAMESPACE, agent)
+    ids = await store(api, agent, texts, **changes)
+    await indexed(api, agent, before + len(ids))
+    await vectors.follow(NAMESPACE, agent)
+    return [UUID(identity) for identity in ids]
+
+
+async def found(api: Api, agent: str, text: str, k: int = 10, **changes: Any) -> list[UUID]:
+    near = await api.service.vectors.nearest(NAMESPACE, agent, query(text, **changes), k)
+    return [item.id for item in near]
+
+
+async def test_the_nearest_come_first_with_their_cosines(api: Api) -> None:
+    texts = invented(1500, seed=1)
+    ids = await held(api, "walker", texts)
+    assert await api.service.vectors.count(NAMESPACE, "walker") == 1500
+    for text in ("violin in the museum", "bridge lamp anchor", "bakery kettle"):
+        wanted = exact(texts, text)
+        near = await api.service.vectors.nearest(NAMESPACE, "walker", query(text), 10)
+        similarities = [item.similarity for item in near]
+        assert len(near) == 10
+        assert similarities == sorted(similarities, reverse=True)
+        assert similarities == pytest.approx(wanted[[ids.index(item.id) for item in near]], abs=2e-3)
+        # Halves round: one within a thousandth of the tenth best may stand in for it.
+        assert min(similarities) >= np.sort(wanted)[-10] - 3e-3
+
+
+async def test_no_other_agent_or_namespace_is_ever_near(api: Api) -> None:
+    mine = await held(api, "mine", ["the vault opens with 4711"])
+    theirs = await held(api, "theirs", ["the vault opens with 4712"])
+    vectors: VectorStore = api.service.vectors
+    assert (await found(api, "mine", "vault"), await found(api, "theirs", "vault")) == (mine, theirs)
+    body = {"agent_id": "mine", "memory_type": "semantic", "content": {"text": "the vault of team b"}}
+    stored = await api.call("POST", "/api/v1/memory/store", 201, namespace="team-b", json=body)
+    await vectors.follow("team-b", "mine")
+    near = await vectors.nearest("team-b", "mine", query("vault"), 10)
+    assert [str(item.id) for item in near] == [stored["id"]]
+    assert (await vectors.known("team-b"), await vectors.known(NAMESPACE)) == (["mine"], ["mine", "theirs"])
+    await vectors.forget(NAMESPACE, "theirs")
+    assert await found(api, "mine", "vault") == mine
+
+
+async def test_only_the_types_and_the_instant_asked_for_are_near(api: Api) -> None:
+    [lamp] = await held(api, "diary", ["the lamp is in the shed"])
+    [old] = await held(api, "diary", ["the lamp was in the attic"], ttl_seconds=3600)
+    [task] = await held(api, "diary", ["mend the lamp"], memory_type="procedural")
+    assert set(await found(api, "diary", "lamp")) == {lamp, old, task}
+    assert await found(api, "diary", "lamp", types=("procedural",)) == [task]
+    assert set(await found(api, "diary", "lamp", at=datetime.now(UTC) + timedelta(hours=2))) == {lamp, task}
+    assert await found(api, "diary", "lamp", at=datetime.now(UTC) - timedelta(hours=1)) == []
+    assert await found(api, "diary", "lamp", k=1, types=("procedural",)) == [task]
+
+
+async def test_what_ended_or_was_deleted_is_near_no_longer(api: Api) -> None:
+    ids = await held(api, "forgetful", invented(40, seed=2))
+    vectors: VectorStore = api.service.vectors
+    gone = ids[:5]
+    body = {"agent_id": "forgetful", "ids": [str(identity) for identity in gone]}
+    await api.call("POST", "/api/v1/memory/delete", json=body)
+    await api.call("POST", "/api/v1/memory/forget", json={"agent_id": "forgetful", "budget": 20})
+    await vectors.follow(NAMESPACE, "forgetful")
+    near = await found(api, "forgetful", "harbour violin", k=40)
+    assert len(near) == 20
+    assert not set(gone) & set(near)
+    assert await vectors.count(NAMESPACE, "forgetful") == 35, "what was forgotten can come back, what was deleted not"
+    assert await vectors.follow(NAMESPACE, "forgetful") == 0, "nothing has changed since"
+
+
+async def test_nothing_of_a_forgotten_agent_is_left(api: Api) -> None:
+    await held(api, "leaver", invented(30, seed=3))
+    vectors: VectorStore = api.service.vectors
+    assert "leaver" in await vectors.known(NAMESPACE)
+    await api.call("POST", "/api/v1/erasure", json={"agent_id": "leaver"})
+    assert await vectors.known(NAMESPACE) == []
+    assert await vectors.count(NAMESPACE, "leaver") == 0
+    await vectors.forget(NAMESPACE, "leaver")
+
+
+async def test_recall_goes_through_the_store_and_ranks_what_postgresql_still_has(
+    weaviate: Weaviate, dsn: str, tmp_path: Path
+) -> None:
+    values = settings(dsn, tmp_path, exact_up_to=500, index_check_seconds=0.2, **through(weaviate))
+    async with running(**values) as api:
+        texts = invented(1200, seed=4)
+        await store(api, "large", texts)
+        await eventually(lambda: _planned(api, "weaviate"))
+        answer = await ask(api, "large", "violin museum mirror", weights={"vector": 1})
+        assert (answer["plan"], answer["searched"], answer["degraded"]) == ("weaviate", 1200, [])
+        wanted = exact(texts, "violin museum mirror")
+        places = [texts.index(memory["content"]["text"]) for memory in answer["memories"]]
+        assert wanted[places].min() >= np.sort(wanted)[-10] - 3e-3
+        first = answer["memories"][0]["id"]
+        async with api.service.db.tenant(NAMESPACE) as connection:  # behind the back of the store
+            await connection.execute("DELETE FROM agent_memories WHERE id = $1", UUID(first))
+        again = await ask(api, "large", "violin museum mirror", weights={"vector": 1})
+        assert first not in [memory["id"] for memory in again["memories"]]
+
+
+async def test_while_weaviate_is_away_nothing_is_lost_and_recall_says_so(
+    weaviate: Weaviate, dsn: str, tmp_path: Path
+) -> None:
+    values = settings(dsn, tmp_path, exact_up_to=500, index_check_seconds=0.2, **through(weaviate))
+    async with running(**values) as api:
+        await store(api, "large", invented(600, seed=5))
+        await eventually(lambda: _planned(api, "weaviate"))
+        weaviate.kill()
+        try:
+            [late] = await store(api, "large", ["the quartz heron sings"])
+            answer = await ask(api, "large", "quartz heron")
+            assert answer["memories"][0]["id"] == late
+            assert (answer["plan"], answer["degraded"]) == ("exact", ["vector store"])
+            with pytest.raises((StoreAway, Unavailable)):
+                await api.service.vectors.forget(NAMESPACE, "large")
+            refused = await api.call("POST", "/api/v1/erasure", 503, json={"agent_id": "large"})
+            assert "ask again" in refused["error"]["message"]
+            await api.call("GET", "/readyz")
+        finally:
+            weaviate.start()
+        await store(api, "other", ["stored after the kill"] + invented(600, seed=6))
+        await eventually(lambda: _planned(api, "weaviate", agent="other"))
+        await eventually(lambda: _erased(api))
+        assert await api.service.vectors.count(NAMESPACE, "large") == 0
+        assert await api.service.vectors.count(NAMESPACE, "other") == 601
+
+
+async def test_a_weaviate_that_lost_its_disk_is_filled_again(weaviate: Weaviate, dsn: str, tmp_path: Path) -> None:
+    values = settings(dsn, tmp_path, exact_up_to=100, index_check_seconds=0.2, **through(weaviate))
+    async with running(**values) as api:
+        await store(api, "large", invented(300, seed=7))
+        await eventually(lambda: _planned(api, "weaviate"))
+        weaviate.lose_disk()
+        weaviate.start()
+        assert len((await ask(api, "large", "harbour lamp"))["memories"]) == 10
+
+        async def filled() -> bool:
+            await ask(api, "large", "harbour lamp")
+            return bool(await api.service.vectors.count(NAMESPACE, "large") == 300)
+
+        await eventually(filled)
+        await eventually(lambda: _planned(api, "weaviate"))
+
+
+async def test_a_wrong_key_is_said_and_recall_goes_on(weaviate: Weaviate, dsn: str, tmp_path: Path) -> None:
+    values = settings(dsn, tmp_path, **through(weaviate)) | {"weaviate_key": "another"}
+    async with running(**values) as api:
+        await store(api, "walker", ["the key is under the mat"])
+        with pytest.raises(StoreAway, match="Weaviate"):
+            await api.service.vectors.follow(NAMESPACE, "walker")
+        assert len((await ask(api, "walker", "key"))["memories"]) == 1
+
+
+async def _planned(api: Api, plan: str, agent: str = "large") -> bool:
+    return bool((await ask(api, agent, "x"))["plan"] == plan)
+
+
+async def _erased(api: Api) -> bool:
+    answer = await api.client.post(
+        "/api/v1/erasure", json={"agent_id": "large"}, headers={"x-learnloop-namespace": NAMESPACE}
+    )
+    await asyncio.sleep(0.2)
+    return answer.status_code == 200
