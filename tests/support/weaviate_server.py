@@ -2,6 +2,7 @@
 
 import os
 import shutil
+import socket
 import subprocess
 import time
 import urllib.request
@@ -15,21 +16,14 @@ from cluster import binaries
 
 KEY = "only-for-tests"
 START_SECONDS = 90.0  # until a server answers, on a machine that has much else to do
-_PORTS = (
-    "http",
-    "GRPC_PORT",
-    "CLUSTER_GOSSIP_BIND_PORT",
-    "CLUSTER_DATA_BIND_PORT",
-    "RAFT_PORT",
-    "RAFT_INTERNAL_RPC_PORT",
-)
+_PORTS = ("http", "GRPC_PORT", "CLUSTER_GOSSIP_BIND_PORT", "CLUSTER_DATA_BIND_PORT")
 
 
 class Weaviate:
     """Started on the same ports and directory however often it was killed.
 
     Args:
-        ports: by the names of `_PORTS`.
+        ports: by the names of `_PORTS`, and both of Raft's.
     """
 
     def __init__(self, binary: Path, directory: Path, ports: dict[str, int]) -> None:
@@ -49,7 +43,6 @@ class Weaviate:
             "CLUSTER_HOSTNAME": "weaviate-0",
             "CLUSTER_ADVERTISE_ADDR": "127.0.0.1",
             "CLUSTER_IN_LOCALHOST": "true",
-            "RAFT_JOIN": f"weaviate-0:{self._ports['RAFT_PORT']}",
             "RAFT_BOOTSTRAP_EXPECT": "1",
             "AUTHENTICATION_ANONYMOUS_ACCESS_ENABLED": "false",
             "AUTHENTICATION_APIKEY_ENABLED": "true",
@@ -94,8 +87,24 @@ def own_weaviate(directory: Path) -> Iterator[Weaviate]:
     binary = binaries.ensure(binaries.WEAVIATE, binaries.WEAVIATE.programs)["weaviate-server"]
     with ExitStack() as held:
         ports = {name: held.enter_context(held_port()) for name in _PORTS}
+        ports["RAFT_PORT"], ports["RAFT_INTERNAL_RPC_PORT"] = held.enter_context(_two_in_a_row())
         server = Weaviate(binary, directory, ports).start()
         try:
             yield server
         finally:
             server.kill()
+
+
+@contextmanager
+def _two_in_a_row() -> Iterator[tuple[int, int]]:
+    """A server alone takes the port after Raft's for its RPC, whatever it was told."""
+    for _ in range(100):
+        with held_port() as first, socket.socket() as holder:
+            holder.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            try:
+                holder.bind(("127.0.0.1", first + 1))
+            except (OSError, OverflowError):
+                continue
+            yield first, first + 1
+            return
+    raise AssertionError("there are no two ports in a row")

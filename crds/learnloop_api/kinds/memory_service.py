@@ -41,6 +41,30 @@ class SecretKeyRef(Resource):
     key: Annotated[str, Field(min_length=1, max_length=253)] = Field(description="The key inside it.")
 
 
+class Weaviate(Resource):
+    """A Weaviate (1.27 or later) that you run: its index can be made anew from PostgreSQL at any time."""
+
+    url: Annotated[
+        str,
+        Field(
+            pattern=r"^https?://[a-zA-Z0-9.-]+(:[0-9]{1,5})?$",
+            max_length=253,
+            json_schema_extra=dict(explained("must be http(s)://host:port, e.g. http://weaviate.vectors.svc:8080")),
+        ),
+    ] = Field(description="Where it answers REST: http(s)://host:port.")
+    grpc: Annotated[
+        str | None,
+        Field(
+            pattern=r"^[a-zA-Z0-9.-]+:[0-9]{1,5}$",
+            max_length=253,
+            json_schema_extra=dict(explained("must be host:port, e.g. weaviate-grpc.vectors.svc:50051")),
+        ),
+    ] = Field(default=None, description="Where it answers gRPC, host:port; left out, the URL's host and port 50051.")
+    api_key_secret_ref: SecretKeyRef | None = Field(
+        default=None, description="Holds an API key that may create collections and tenants; left out, none is sent."
+    )
+
+
 class MemoryServiceSpec(Resource):
     """Either `storage` (learnloop runs PostgreSQL) or `dsnSecretRef` (you do)."""
 
@@ -53,12 +77,19 @@ class MemoryServiceSpec(Resource):
             "has(self.storage) == has(oldSelf.storage)",
             "cannot change between storage and dsnSecretRef, the data would stay behind: create a new MemoryService",
         ),
-        immutable("engine", "the data would stay behind; create a new MemoryService"),
+        Rule(
+            "has(self.weaviate) == (self.engine == 'weaviate')",
+            "set weaviate with engine: weaviate, and only then",
+            ".weaviate",
+        ),
     )
 
-    engine: Literal["postgres"] = Field(
-        default="postgres", description="What keeps memories and experience. Immutable. postgres: with pgvector."
+    engine: Literal["postgres", "weaviate"] = Field(
+        default="postgres",
+        description="What proposes the nearest memories of an agent that has too many to scan: pgvector, or Weaviate, "
+        "with a tenant for each agent. PostgreSQL keeps the memories either way, so this may change at any time.",
     )
+    weaviate: Weaviate | None = Field(default=None, description="Where Weaviate answers; with engine: weaviate.")
     storage: Storage | None = Field(
         default=None, description="learnloop runs PostgreSQL on a volume of this size. `storage: {}` takes defaults."
     )

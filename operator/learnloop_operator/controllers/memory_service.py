@@ -61,12 +61,16 @@ class MemoryServiceController:
         )
         complaint = await self._complaint(namespace, name, server, database)
         problem, version = await self._own_secret(namespace, world.spec.dsn_secret_ref)
+        key = world.spec.weaviate.api_key_secret_ref if world.spec.weaviate else None
+        key_problem, key_version, _ = await self._secret(namespace, "spec.weaviate.apiKeySecretRef", key)
         changes: dict[str, Any] = {
             "children": tuple(item for item in (server, front, database, back, credentials) if item),
             "fresh_password": "" if credentials else secrets.token_urlsafe(32),
             "has_credentials": credentials is not None,
             "dsn_problem": problem,
             "dsn_version": version,
+            "weaviate_problem": key_problem,
+            "weaviate_version": key_version,
             "server": server,
             "database": database,
             "complaint": complaint,
@@ -101,19 +105,25 @@ class MemoryServiceController:
         return await failure_of(kube, namespace, database["metadata"]["uid"]) or None
 
     async def _own_secret(self, namespace: str, ref: SecretKeyRef | None) -> tuple[str | None, str]:
+        problem, version, encoded = await self._secret(namespace, "spec.dsnSecretRef", ref)
+        if ref is None or problem is not None or _is_dsn(encoded):
+            return problem, version
+        where = f"spec.dsnSecretRef: Secret {ref.name}, key {ref.key}"
+        return f"{where}: must hold postgresql://user:password@host:port/database", ""
+
+    async def _secret(self, namespace: str, field: str, ref: SecretKeyRef | None) -> tuple[str | None, str, str]:
+        """Why it cannot be used, its version, and what it holds in Base64, which goes no further than this file."""
         if ref is None:
-            return None, ""
+            return None, "", ""
         secret = await self._services.kube.find(SECRET, namespace, ref.name)
-        where = f"spec.dsnSecretRef: Secret {ref.name}"
+        where = f"{field}: Secret {ref.name}"
         if secret is None:
-            return f"{where} does not exist in namespace {namespace}: create it with key {ref.key}", ""
+            return f"{where} does not exist in namespace {namespace}: create it with key {ref.key}", "", ""
         encoded = (secret.get("data") or {}).get(ref.key)
         if encoded is None:
             present = ", ".join(sorted(secret.get("data") or {})) or "none"
-            return f"{where} has no key {ref.key} (it has: {present})", ""
-        if not _is_dsn(encoded):
-            return f"{where}, key {ref.key}: must hold postgresql://user:password@host:port/database", ""
-        return None, str(secret["metadata"]["resourceVersion"])
+            return f"{where} has no key {ref.key} (it has: {present})", "", ""
+        return None, str(secret["metadata"]["resourceVersion"]), encoded
 
 
 def _has_pods(stateful_set: Object) -> bool:

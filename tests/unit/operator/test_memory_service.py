@@ -89,6 +89,20 @@ def test_an_own_database_needs_only_the_service_and_follows_the_secret() -> None
     assert env["LEARNLOOP_DSN"]["valueFrom"] == {"secretKeyRef": {"name": "db", "key": "dsn"}}
 
 
+def test_weaviate_is_passed_on_and_its_key_stays_in_the_secret() -> None:
+    weaviate = {"url": "https://w.example:443", "grpc": "g.example:443", "apiKeySecretRef": {"name": "w", "key": "k"}}
+    spec = {"storage": {}, "engine": "weaviate", "weaviate": weaviate}
+    plan = decide(world(spec, has_credentials=True, weaviate_version="23"))
+    template = plan.apply[-1]["spec"]["template"]
+    assert template["metadata"]["annotations"]["learnloop.dev/weaviate-key-version"] == "23"
+    env = {item["name"]: item for item in template["spec"]["containers"][0]["env"]}
+    assert env["LEARNLOOP_WEAVIATE_URL"]["value"] == "https://w.example:443"
+    assert env["LEARNLOOP_WEAVIATE_GRPC"]["value"] == "g.example:443"
+    assert env["LEARNLOOP_WEAVIATE_KEY"]["valueFrom"] == {"secretKeyRef": {"name": "w", "key": "k"}}
+    missing = decide(world(spec, weaviate_problem="spec.weaviate.apiKeySecretRef: Secret w does not exist"))
+    assert (missing.apply, ready(missing)["reason"]) == ((), "SecretUnusable")
+
+
 def test_ready_pods_make_it_ready_with_an_address() -> None:
     plan = decide(world(has_credentials=True, server=deployment()))
     assert ready(plan)["status"] == "True"

@@ -3,7 +3,7 @@
 from typing import Any
 
 from learnloop_api import names
-from learnloop_api.kinds.memory_service import Storage
+from learnloop_api.kinds.memory_service import Storage, Weaviate
 from learnloop_operator.core.memory.world import DATABASE, DSN_KEY, PASSWORD_KEY, MemoryWorld
 from learnloop_operator.core.owner import child
 from learnloop_operator.core.plan import Manifest
@@ -14,6 +14,7 @@ POSTGRES_USER_ID = 999  # the image's own user: initdb wants a name for it
 CREDENTIALS_DIRECTORY = "/run/credentials"
 ARTIFACTS_DIRECTORY = "/var/lib/learnloop/artifacts"
 ANNOTATION_DSN = f"{names.GROUP}/dsn-version"
+ANNOTATION_WEAVIATE = f"{names.GROUP}/weaviate-key-version"
 
 
 def credentials(world: MemoryWorld) -> Manifest:
@@ -87,6 +88,7 @@ def _server_pod(world: MemoryWorld) -> dict[str, Any]:
     }
     if world.operator_subject:
         env["LEARNLOOP_OPERATOR_SUBJECT"] = world.operator_subject
+    env |= _weaviate(world.spec.weaviate)
     health: dict[str, Any] = {"httpGet": {"path": "/healthz", "port": "http"}}
     main = Main(
         name="memory",
@@ -105,6 +107,8 @@ def _server_pod(world: MemoryWorld) -> dict[str, Any]:
     annotations = {"prometheus.io/scrape": "true", "prometheus.io/port": str(names.PORT_DATA)}
     if world.dsn_version:
         annotations[ANNOTATION_DSN] = world.dsn_version
+    if world.weaviate_version:
+        annotations[ANNOTATION_WEAVIATE] = world.weaviate_version
     return pod_template(
         main,
         world.spec.pod,
@@ -114,6 +118,19 @@ def _server_pod(world: MemoryWorld) -> dict[str, Any]:
         api_access=True,  # fetches the keys that callers' tokens are checked with
         volumes=[{"name": "artifacts", "emptyDir": {}}],
     )
+
+
+def _weaviate(where: Weaviate | None) -> dict[str, Any]:
+    """The environment that makes it the vector store."""
+    if where is None:
+        return {}
+    env: dict[str, Any] = {"LEARNLOOP_WEAVIATE_URL": where.url}
+    if where.grpc is not None:
+        env["LEARNLOOP_WEAVIATE_GRPC"] = where.grpc
+    if where.api_key_secret_ref is not None:
+        source = {"name": where.api_key_secret_ref.name, "key": where.api_key_secret_ref.key}
+        env["LEARNLOOP_WEAVIATE_KEY"] = {"secretKeyRef": source}
+    return env
 
 
 def _database_pod(world: MemoryWorld, storage: Storage) -> dict[str, Any]:

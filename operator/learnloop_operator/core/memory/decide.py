@@ -17,8 +17,8 @@ def decide(world: MemoryWorld) -> Plan:
     spec = world.spec
     if (spec.storage is None) == (spec.dsn_secret_ref is None):
         return _hold(world, "InvalidSpec", "spec: set exactly one of storage and dsnSecretRef", after=None)
-    if world.dsn_problem is not None:
-        return _hold(world, "SecretUnusable", world.dsn_problem, after=LATER)
+    if problem := world.dsn_problem or world.weaviate_problem:
+        return _hold(world, "SecretUnusable", problem, after=LATER)
     manifests: list[Manifest] = []
     if spec.storage is not None:
         if not world.has_credentials:

@@ -28,6 +28,10 @@ class MemoryWorld(Snapshot):
     """Why the user's secret cannot be used."""
     dsn_version: str = ""
     """Changes when the secret does: the pods then restart with the new address."""
+    weaviate_problem: str | None = None
+    """Why the secret with Weaviate's key cannot be used."""
+    weaviate_version: str = ""
+    """As for the DSN."""
     server: Manifest | None = None
     """Live Deployment."""
     database: Manifest | None = None
