@@ -31,6 +31,7 @@ ALTER TABLE narrow ALTER COLUMN embedding SET STORAGE PLAIN;
 CREATE INDEX ON narrow (agent_id);
 """
 _TOP = "SELECT id FROM {table} WHERE agent_id = $1 ORDER BY embedding {operator} $2 LIMIT 10"
+Ask = Callable[[int, int], Awaitable[list[int]]]  # an agent's and a question's number; the memories' numbers
 _ANYBODY = "SELECT id FROM specified ORDER BY embedding <=> $1 LIMIT 10"
 
 
@@ -72,7 +73,7 @@ async def load(dsn: str, agents: Sequence[Agent]) -> asyncpg.Connection:
 async def measure(connection: asyncpg.Connection, agents: Sequence[Agent], questions: int) -> dict[str, Found]:
     """All arms on the same questions."""
 
-    def ask(table: str, operator: str, kind: Any) -> Callable[[int, int], Awaitable[list[int]]]:
+    def ask(table: str, operator: str, kind: Any) -> Ask:
         statement = _TOP.format(table=table, operator=operator)
 
         async def one(agent: int, question: int) -> list[int]:
@@ -82,18 +83,13 @@ async def measure(connection: asyncpg.Connection, agents: Sequence[Agent], quest
 
         return one
 
-    async def numpy_floor(agent: int, question: int) -> list[int]:
-        score = agents[agent].matrix @ agents[agent].asked[question]
-        top = np.argpartition(-score, 10)[:10]
-        return [int(place) for place in top[np.argsort(-score[top])]]
-
     # Left to itself the planner of the literal schema reads by agent and sorts: exact, and slow for the large agent.
     # What its vector index finds is asked for apart, over everybody, as the specification's own retrieval does.
     return {
-        "specified_schema": await _run(ask("specified", "<=>", Vector), agents, questions),
-        "global_hnsw_where_agent": await _run(ask("everybody", "<=>", Vector), agents, questions),
-        "asyncpg_floor": await _run(ask("narrow", "<#>", HalfVector), agents, questions),
-        "numpy_floor": await _run(numpy_floor, agents, questions),
+        "specified_schema": await serially(ask("specified", "<=>", Vector), agents, questions),
+        "global_hnsw_where_agent": await serially(ask("everybody", "<=>", Vector), agents, questions),
+        "asyncpg_floor": await serially(ask("narrow", "<#>", HalfVector), agents, questions),
+        "numpy_floor": await serially(numpy_floor(agents), agents, questions),
     }
 
 
@@ -111,7 +107,19 @@ async def specified_index_recall(connection: asyncpg.Connection, agents: Sequenc
     return round(float(np.mean(shares)), 4)
 
 
-async def _run(ask: Callable[[int, int], Awaitable[list[int]]], agents: Sequence[Agent], questions: int) -> Found:
+def numpy_floor(agents: Sequence[Agent]) -> Ask:
+    """Brute force in this process."""
+
+    async def ask(agent: int, question: int) -> list[int]:
+        score = agents[agent].matrix @ agents[agent].asked[question]
+        top = np.argpartition(-score, 10)[:10]
+        return [int(place) for place in top[np.argsort(-score[top])]]
+
+    return ask
+
+
+async def serially(ask: Ask, agents: Sequence[Agent], questions: int) -> Found:
+    """One question at a time, every agent by turns."""
     took, recall, large = [], [], []
     for number in range(questions):
         agent = number % len(agents)

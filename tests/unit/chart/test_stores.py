@@ -65,6 +65,15 @@ def test_a_warehouse_comes_from_a_secret_or_not_at_all(render: Render) -> None:
     assert environment["LEARNLOOP_WAREHOUSE_DAYS"] == "90"
 
 
+def test_weaviate_has_an_address_and_its_key_comes_from_a_secret(render: Render) -> None:
+    assert "LEARNLOOP_WEAVIATE_URL" not in render().environment("learnloop-data")
+    values = {"dataPlane": {"weaviate": {"url": "https://w.example", "keySecret": {"name": "weaviate"}}}}
+    environment = render(values).environment("learnloop-data")
+    assert environment["LEARNLOOP_WEAVIATE_URL"] == "https://w.example"
+    assert environment["LEARNLOOP_WEAVIATE_KEY"] == secret("weaviate", "api-key")
+    assert "LEARNLOOP_WEAVIATE_GRPC" not in environment
+
+
 def test_everything_can_be_brought_along(render: Render) -> None:
     release = render(EXTERNAL)
     assert not release.of("StatefulSet", "PersistentVolumeClaim")

@@ -18,6 +18,18 @@
 - {name: LEARNLOOP_WAREHOUSE_DAYS, value: {{ .retentionDays | quote }}}
 {{- end }}
 {{- end }}
+{{- with $options.weaviate }}
+{{- if .url }}
+- {name: LEARNLOOP_WEAVIATE_URL, value: {{ .url | quote }}}
+{{- with .grpc }}
+- {name: LEARNLOOP_WEAVIATE_GRPC, value: {{ . | quote }}}
+{{- end }}
+{{- if .keySecret.name }}
+- name: LEARNLOOP_WEAVIATE_KEY
+  valueFrom: {secretKeyRef: {name: {{ .keySecret.name }}, key: {{ .keySecret.key }}}}
+{{- end }}
+{{- end }}
+{{- end }}
 {{- if .Values.postgresql.embedded }}
 - name: POSTGRES_PASSWORD
   valueFrom: {secretKeyRef: {name: {{ include "learnloop.credentials" . }}, key: postgres-password}}
