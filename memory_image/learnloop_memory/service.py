@@ -256,12 +256,13 @@ class Service:
     async def _maintain(self) -> None:
         """Which agents outgrew the exact scan, and the budget of every agent."""
         await self.db.ready.wait()
+        budget = self.config.memories_per_agent
         while True:
             with suppress(Unavailable):
                 for namespace in await self.db.namespaces():
                     await self._try(self._big.run, namespace)
-                    if self.config.memories_per_agent is not None:
-                        await self._try(self._forget, namespace)
+                    if budget is not None:
+                        await self._try(lambda namespace: forget_surplus(self.db, namespace, budget or 0), namespace)
             await asyncio.sleep(self.config.index_check_seconds)
 
     async def _follow(self) -> None:
@@ -272,9 +273,6 @@ class Service:
                 for namespace in await self.db.namespaces():
                     await self._try(self._big.follow, namespace)
             await asyncio.sleep(self.config.sweep_seconds)
-
-    async def _forget(self, namespace: str) -> int:
-        return await forget_surplus(self.db, namespace, self.config.memories_per_agent or 0)
 
     async def _ship(self, shipper: Shipper) -> None:
         """Beside the other work, so that a warehouse that does not answer delays nothing else."""

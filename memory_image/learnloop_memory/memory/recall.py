@@ -143,8 +143,9 @@ class Recaller:
         retrieval_id = uuid7()
         if ask.weights is None and ask.at is None:
             self._remember(namespace, ask, retrieval_id, ranked)
-        away = {"embedder": query.vector is None, "vector store": self._big.troubled(namespace, ask.agent)}
-        degraded = [name for name, is_away in away.items() if is_away]
+        degraded = ["embedder"] if query.vector is None else []
+        if ask.at is None and self._big.troubled(namespace, ask.agent):
+            degraded.append("vector store")
         return Recall(retrieval_id, ranked.plan, ranked.ranker, ranked.searched, _hits(ranked, rows, ask.k), degraded)
 
     async def _query(self, ask: Ask) -> Query:
