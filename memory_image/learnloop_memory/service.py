@@ -87,8 +87,7 @@ class Service:
         self.blobs = open_blobs(config.artifacts)
         self.artifacts = Artifacts(self.db, self.blobs)
         self.keeping = Keeping(self.db, self.blobs, config.artifact_retention_days)
-        key = config.audit_key
-        self.signer = Signer(seed_from(key.get_secret_value())) if key else None
+        self.signer = Signer(seed_from(config.audit_key.get_secret_value())) if config.audit_key else None
         self.sealer = Sealer(self.db, self.blobs, self.signer, every=config.audit_checkpoint_seconds)
         self._events = EventOutbox(self.db, self.bus)
         self.runs = Runs(self.db, self.blobs, self.metrics, self._events)
