@@ -128,16 +128,15 @@ class Network:
         One fused kernel, the one behind torch.optim.Adam(fused=True). Without `clear` the gradient stays, for those who
         write the next one in its place.
         """
-        with torch.no_grad():
-            excess = None
-            if max_norm < math.inf:
-                # A tensor, not a number: reading it would make a GPU wait. NaN passes through and is found later.
-                excess = torch.linalg.vector_norm(self.gradient).div_(max_norm).clamp_(min=1.0)
-            self.updates += 1
-            self._count.add_(1)
-            self._adam(lr=rate, eps=epsilon, grad_scale=excess)
-            if clear:
-                self.gradient.zero_()
+        excess = None
+        if max_norm < math.inf:
+            # A tensor, not a number: reading it would make a GPU wait. NaN passes through and is found later.
+            excess = torch.linalg.vector_norm(self.gradient).div_(max_norm).clamp_min_(1.0)
+        self.updates += 1
+        self._count.add_(1)
+        self._adam(lr=rate, eps=epsilon, grad_scale=excess)
+        if clear:
+            self.gradient.zero_()
 
     def digest(self) -> str:
         """SHA-256 of all parameters; equal digests mean bit-equal weights."""

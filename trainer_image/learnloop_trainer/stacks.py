@@ -43,6 +43,7 @@ class _Places:
 
     input: torch.Tensor
     enter: torch.Tensor  # the input without the row of ones
+    cuts: dict[tuple[int, ...], Sequence[torch.Tensor]]  # the same in parts of these sizes
     out: list[torch.Tensor]
     columns: list[torch.Tensor]  # the same with the row of ones, where another layer follows
     back: list[torch.Tensor]
@@ -118,7 +119,7 @@ class Stack:
             if self._squashed(layer):
                 ahead.append(partial(self._activation.apply, place))
         ends = (out[-1].transpose(1, 2), back[-1].transpose(1, 2))
-        self._places[count] = _Places(inputs, inputs[:, :-1], out, columns, back, *ends, ahead, {})
+        self._places[count] = _Places(inputs, inputs[:, :-1], {}, out, columns, back, *ends, ahead, {})
         return self._places[count]
 
     def _squashed(self, layer: int) -> bool:
@@ -149,12 +150,12 @@ class Stack:
             places = self._at(parts[0].shape[-2])
             places.enter.copy_(parts[0].mT)
             return self.through(places.input)
-        places = self._at(sum(part.shape[-2] for part in parts))
-        start = 0
-        for part in parts:
-            end = start + part.shape[-2]
-            places.enter[..., start:end].copy_(part.mT)
-            start = end
+        sizes = tuple(part.shape[-2] for part in parts)
+        places = self._at(sum(sizes))
+        if sizes not in places.cuts:
+            places.cuts[sizes] = places.enter.split_with_sizes(sizes, 2)
+        for part, place in zip(parts, places.cuts[sizes], strict=True):
+            place.copy_(part.mT)
         return self.through(places.input)
 
     def through(self, columns: torch.Tensor) -> torch.Tensor:

@@ -92,12 +92,12 @@ class Gradients:
         `weights` [n] multiply the squared errors. Within torch.inference_mode.
         """
         size, action = len(batch.observation), batch.action.unsqueeze(1)
-        values = self._online.forward(batch.observation, batch.successor)[0]
-        best = values[size:].max(1, keepdim=True).indices  # ten times the speed of argmax on columns
+        values, following = self._online.forward(batch.observation, batch.successor)[0].split((size, size))
+        best = following.max(1, keepdim=True).indices  # ten times the speed of argmax on columns
         future = self._target.through(self._online.entered[..., size:])[0].gather(1, best)
         alive, reward = batch.alive.unsqueeze(1), batch.reward.unsqueeze(1)
         goal = torch.addcmul(reward, alive, future, value=self._discount)
-        error = values[:size].gather(1, action).sub_(goal)
+        error = values.gather(1, action).sub_(goal)
         slope = (error if weights is None else error * weights.unsqueeze(1)).mul(2.0 / count)
         self._online.incoming(size)[0].zero_().scatter_(1, action, slope)
         self._online.backward(size)

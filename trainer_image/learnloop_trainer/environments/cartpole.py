@@ -55,9 +55,10 @@ class CartPole:
     def step(self, actions: NDArray[np.int64]) -> Step:
         """See VectorEnvironment.step."""
         body, rate = self._body, self._rate
-        _, rate[0], angle, rate[2] = body  # the rates of position and angle are the speeds before this step
+        rate[::2] = body[1::2]  # the rates of position and angle are the speeds before this step
+        angle, spin = body[2], rate[2]
         sine, cosine = np.sin(angle), np.cos(angle)
-        pull = rate[2] * rate[2]
+        pull = spin * spin
         pull *= sine
         pull *= POLE_MOMENT / TOTAL_MASS
         pull += PULL.take(actions)
@@ -72,7 +73,8 @@ class CartPole:
         np.subtract(pull, cosine, out=rate[1])
         body += SECONDS * rate
         self._age += 1
-        terminated = np.asarray((np.abs(body[::2]) > LIMITS).any(axis=0))
+        beyond = np.abs(body[::2]) > LIMITS
+        terminated = beyond[0] | beyond[1]
         truncated = self._age >= MAX_STEPS
         successor = observation = self._observe()
         ended = terminated | truncated
