@@ -7,7 +7,8 @@ largest. `steps_ratio` compares wall time, `steps_ratio_cpu_time` the CPU time o
 
 LEARNLOOP_BENCH_SEEDS (5), LEARNLOOP_BENCH_STEPS (1.0, factor on the steps of work), LEARNLOOP_BENCH_ONLY (ppo,dqn,sac),
 LEARNLOOP_BENCH_PARTS (work,solve,rollout), LEARNLOOP_BENCH_SOLVE (ppo; "ppo,dqn" takes some seven minutes more),
-LEARNLOOP_BENCH_LANES (2, or the number of cores where that is less).
+LEARNLOOP_BENCH_LANES (2, or the number of cores where that is less), LEARNLOOP_BENCH_PEERS (sb3,rlox: whom to train
+beside). For the quality alone, with more seeds: SEEDS=20 ONLY=ppo,dqn PARTS=work PEERS=sb3.
 """
 
 import json
@@ -37,8 +38,8 @@ def option(name: str, default: str) -> str:
 def of_learning(part: str, name: str, task: Task, seed: int, pythons: dict[str, str]) -> Round:
     """All sides that this task has hyperparameters for."""
     job = task | {"seed": seed, "until_solved": part == "solve"}
-    sides = {}
-    for side in (side for side in PROGRAMS if side in task):
+    sides, wanted = {}, ("ours", *option("PEERS", "sb3,rlox").split(","))
+    for side in (side for side in PROGRAMS if side in task and side in wanted):
         steps = task["steps"][side] if isinstance(task["steps"], dict) else task["steps"]
         sides[side] = (pythons["ours" if side == "ours" else "peers"], PROGRAMS[side], job | {"steps": steps})
     return Round(part, name, seed, sides)

@@ -27,15 +27,20 @@ def interval(values: Sequence[float]) -> list[float]:
 
 
 def quality(ours: Returns, peer: Returns, name: str) -> dict[str, object]:
-    """Both sides' IQM over all episodes of all runs, 95 % intervals, and the interval of their difference."""
+    """Both sides' IQM over all episodes of all runs, 95 % intervals, and of their difference the value, the interval
+    and the share of resamples in which ours is not below.
+    """
     random = np.random.default_rng(0)
     draws = [(resampled(ours, random), resampled(peer, random)) for _ in range(RESAMPLES)]
+    mine, others = (iqm([value for run in side for value in run]) for side in (ours, peer))
     return {
-        "iqm": round(iqm([value for run in ours for value in run]), 1),
+        "iqm": round(mine, 1),
         "iqm_ci": interval([our for our, _ in draws]),
-        f"iqm_{name}": round(iqm([value for run in peer for value in run]), 1),
+        f"iqm_{name}": round(others, 1),
         f"iqm_{name}_ci": interval([other for _, other in draws]),
+        f"iqm_minus_{name}": round(mine - others, 1),
         f"iqm_minus_{name}_ci": interval([our - other for our, other in draws]),
+        f"iqm_not_below_{name}_share": round(sum(our >= other for our, other in draws) / RESAMPLES, 3),
     }
 
 

@@ -92,7 +92,7 @@ class Gradients:
         `weights` [n] multiply the squared errors. Within torch.inference_mode.
         """
         size, action = len(batch.observation), batch.action.unsqueeze(1)
-        values, following = self._online.forward(batch.observation, batch.successor)[0].split((size, size))
+        values, following = self._online.forward(batch.observation, batch.successor)[0].split_with_sizes((size, size))
         best = following.max(1, keepdim=True).indices  # ten times the speed of argmax on columns
         future = self._target.through(self._online.entered[..., size:])[0].gather(1, best)
         alive, reward = batch.alive.unsqueeze(1), batch.reward.unsqueeze(1)
