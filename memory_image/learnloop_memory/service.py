@@ -37,6 +37,7 @@ from learnloop_memory.memory.indexer import Indexer
 from learnloop_memory.memory.log import RecallLog
 from learnloop_memory.memory.reader import Reader
 from learnloop_memory.memory.recall import Recaller
+from learnloop_memory.memory.shown import Shown
 from learnloop_memory.memory.writer import Writer
 from learnloop_memory.metrics import Metrics
 from learnloop_memory.registry.artifacts import Artifacts
@@ -99,10 +100,13 @@ class Service:
         self.vectors = open_vectors(config, self.db, self.embedder)
         self._big = BigAgents(self.db, self.vectors, above=config.exact_up_to)
         self.recalls = RecallLog(self.db)
+        self.shown = Shown()
         self.feedback = Feedback(self.db, self.recalls)
         self.writer = Writer(self.db, self.embedder, self.stored)
         self.reader = Reader(self.db, self.embedder, config.cache_mib * 2**20)
-        self.recaller = Recaller(self.db, self.embedder, self.recalls, self._big, self.reader, self._indexer)
+        self.recaller = Recaller(
+            self.db, self.embedder, self.recalls, self.shown, self._big, self.reader, self._indexer
+        )
         self.turns = Turns(at_once=RECALLS_AT_ONCE, patience=config.recall_wait_ms / 1000)
         warehouse = config.warehouse.get_secret_value() if config.warehouse else None
         self.warehouse = ClickHouse(warehouse, days=config.warehouse_days) if warehouse else None

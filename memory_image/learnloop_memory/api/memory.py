@@ -2,6 +2,7 @@
 
 import time
 from typing import Annotated, Any
+from uuid import UUID
 
 from fastapi import APIRouter, Request, Response
 from pydantic import AfterValidator, Field, JsonValue, WithJsonSchema, model_validator
@@ -9,7 +10,7 @@ from pydantic import AfterValidator, Field, JsonValue, WithJsonSchema, model_val
 from learnloop_api.wire.base import Identifier, Name, Timestamp
 from learnloop_memory.api.bodies import JsonBody
 from learnloop_memory.api.common import IDENTITY_PARAMETERS, Input, identify, quick
-from learnloop_memory.memory.kinds import ALL_TYPES, MemoryType
+from learnloop_memory.memory.kinds import ALL_TYPES, POLICIES, MemoryType
 from learnloop_memory.memory.recall import Ask, Recall
 from learnloop_memory.memory.signals import SIGNALS
 from learnloop_memory.memory.store import NewMemory, store_many
@@ -18,6 +19,9 @@ from learnloop_memory.service import Service
 
 router = APIRouter(prefix="/api/v1/memory", tags=["memory"])
 MAX_BATCH = 5000
+_THERE = """
+SELECT id FROM agent_memories WHERE namespace = $1 AND id = ANY($2::uuid[]) AND state = 'active' AND ends_at > now()
+"""
 MAX_TTL_SECONDS = 10 * 366 * 86_400
 
 
@@ -136,11 +140,15 @@ async def _read(request: Request, model: type[Input]) -> Any:
 
 @router.post("/store", status_code=201, openapi_extra=_body(StoreMemory))
 async def store_memory(request: Request) -> Response:
-    """Stores a memory; it can be recalled as soon as this answers."""
+    """Stores a memory; it can be recalled as soon as this answers. What the agent was shown within the hour is not
+    stored again (echo: true): the id is that of the memory it was recalled from."""
     service, caller = await identify(request)
     body: StoreMemory = await _read(request, StoreMemory)
-    identity, duplicate = await service.writer.store(caller.namespace, body.memory())
-    return quick({"id": identity, "duplicate": duplicate}, 200 if duplicate else 201)
+    memory = body.memory()
+    if memory.id in (echoes := await _echoes(service, caller.namespace, [memory])):
+        return quick({"id": echoes[memory.id], "duplicate": True, "echo": True})
+    identity, duplicate = await service.writer.store(caller.namespace, memory)
+    return quick({"id": identity, "duplicate": duplicate, "echo": False}, 200 if duplicate else 201)
 
 
 @router.post("/store/batch", status_code=201, openapi_extra=_body(StoreBatch))
@@ -149,10 +157,29 @@ async def store_batch(request: Request) -> Response:
     service, caller = await identify(request)
     service.bulk()
     body: StoreBatch = await _read(request, StoreBatch)
-    stored = await store_many(service.db, caller.namespace, [memory.memory() for memory in body.memories])
+    memories = [memory.memory() for memory in body.memories]
+    echoes = await _echoes(service, caller.namespace, memories)
+    stored = await store_many(service.db, caller.namespace, [one for one in memories if one.id not in echoes])
     service.stored(caller.namespace)
     duplicates = sum(duplicate for _, duplicate in stored)
-    return quick({"ids": [identity for identity, _ in stored], "duplicates": duplicates}, 201)
+    identities = iter([identity for identity, _ in stored])
+    ids = [echoes[one.id] if one.id in echoes else next(identities) for one in memories]
+    return quick({"ids": ids, "duplicates": duplicates, "echoes": len(echoes)}, 201)
+
+
+async def _echoes(service: Service, namespace: str, memories: list[NewMemory]) -> dict[UUID, UUID]:
+    """Which of these say what the agent was shown, and the memory that said it, if that is still there."""
+    found = {}
+    for memory in memories:
+        if not memory.pinned and POLICIES[memory.memory_type].consolidates:
+            source = service.shown.source_of(namespace, memory.agent, memory.content)
+            if source is not None:
+                found[memory.id] = source
+    if not found:
+        return {}
+    async with service.db.tenant(namespace) as connection:
+        there = {row["id"] for row in await connection.fetch(_THERE, namespace, list(set(found.values())))}
+    return {identity: source for identity, source in found.items() if source in there}
 
 
 @router.post("/retrieve", openapi_extra=_body(Retrieve))

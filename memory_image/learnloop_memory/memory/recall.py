@@ -36,6 +36,7 @@ from learnloop_memory.memory.kinds import ALL_TYPES, MemoryType
 from learnloop_memory.memory.log import Recalled, RecallLog
 from learnloop_memory.memory.ranker import Ranker, explore
 from learnloop_memory.memory.reader import Reader
+from learnloop_memory.memory.shown import Shown
 from learnloop_memory.memory.signals import SIGNALS, STATIC, Population, best, signals, weight_vector
 from learnloop_memory.memory.text import words
 from learnloop_memory.store.database import Database
@@ -119,9 +120,17 @@ class Recaller:
     """Answers recalls of all agents."""
 
     def __init__(
-        self, db: Database, embedder: Embedder, log: RecallLog, big: BigAgents, reader: Reader, indexer: Indexer
+        self,
+        db: Database,
+        embedder: Embedder,
+        log: RecallLog,
+        shown: Shown,
+        big: BigAgents,
+        reader: Reader,
+        indexer: Indexer,
     ) -> None:
         self._db = db
+        self._shown = shown
         self._indexer = indexer
         self._embedder = embedder
         self._log = log
@@ -143,6 +152,7 @@ class Recaller:
         retrieval_id = uuid7()
         if ask.weights is None and ask.at is None:
             self._remember(namespace, ask, retrieval_id, ranked)
+        self._shown.add(namespace, ask.agent, ((row[0], row[2]) for row in rows))
         degraded = ["embedder"] if query.vector is None else []
         if ask.at is None and self._big.troubled(namespace, ask.agent):
             degraded.append("vector store")
