@@ -6,6 +6,7 @@ from typing import Any
 from experiment_cluster import ExperimentCluster
 from rollout_cluster import Cluster
 from shadow_cluster import ShadowCluster
+from step_cluster import StepCluster
 
 from learnloop_operator.core.rollout.decide import current
 from learnloop_operator.core.rollout.direct import UNREACHABLE, Direct, at_weight, looked, missed
@@ -84,6 +85,13 @@ class LanedCluster(Cluster):
         if isinstance(pinned, dict) and pinned["reason"] == "GrossBreach":
             assert pinned["uri"] in self.ever_failing, "a model that never failed was taken back for failing"
         super()._status(status)
+
+
+class LanedStep(LanedCluster, StepCluster):
+    """An experiment as a step of a rollout, all arms on trial read; the operator looks each second."""
+
+    def run(self, seconds: int) -> None:
+        Cluster.run(self, seconds)
 
 
 class LanedExperiment(LanedCluster, ExperimentCluster):

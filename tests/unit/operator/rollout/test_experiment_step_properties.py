@@ -116,4 +116,4 @@ class Chaos(RuleBasedStateMachine):
 
 
 TestChaos = Chaos.TestCase
-TestChaos.settings = settings(max_examples=6, stateful_step_count=15, suppress_health_check=list(HealthCheck))
+TestChaos.settings = settings(max_examples=4, stateful_step_count=15, suppress_health_check=list(HealthCheck))

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from laned_cluster import LanedExperiment, LanedShadow
+from laned_cluster import LanedExperiment, LanedShadow, LanedStep
 from rollout_cluster import BETTER, uri
 
 from learnloop_operator.core.rollout.decide import current, decide
@@ -153,3 +153,36 @@ def test_the_bounds_of_all_arms_share_one_budget() -> None:
         cluster.run(12)
         bars.append(subjects(cluster.snapshot(), current(cluster.snapshot()))[0].asked.bar)
     assert bars[1] - bars[0] == pytest.approx(1.0986, abs=1e-3), "log 3: each of three arms gets a third"
+
+
+@pytest.fixture
+def at_step() -> LanedStep:
+    """A canary and a guest beside stable, a while after the guest's first episode."""
+    cluster = LanedStep((0.6, 0.6, 0.6), (20,), maxEpisodes=1_000_000)
+    cluster.per_second = 10
+    cluster.start()
+    while len(cluster.weights()) < 3:
+        cluster.run(1)
+    cluster.run(8)
+    return cluster
+
+
+def test_at_a_step_the_canary_and_the_guests_are_read(at_step: LanedStep) -> None:
+    asked = subjects(at_step.snapshot(), current(at_step.snapshot()))
+    assert {at_step.model_of(item.revision): item.weight for item in asked} == {uri(1): 30, uri(5): 20}
+
+
+def test_a_guest_that_fails_leaves_and_the_canary_plays_on(at_step: LanedStep) -> None:
+    at_step.prometheus = False
+    at_step.fail(uri(5))
+    assert seconds_until(lambda: uri(5) not in at_step.weights(), at_step, 20) <= 5
+    assert at_step.weights() == {uri(0): 70, uri(1): 30}
+    assert "read from its own pods" in at_step.arm("a")["message"]
+
+
+def test_a_canary_that_fails_at_its_experiment_is_taken_back_and_everything_ends(at_step: LanedStep) -> None:
+    at_step.prometheus = False
+    at_step.fail(uri(1))
+    assert seconds_until(lambda: uri(1) not in at_step.weights(), at_step, 20) <= 5
+    assert at_step.weights() == {uri(0): 100}
+    assert at_step.status["blockedRevision"]["reason"] == "GrossBreach"
