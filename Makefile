@@ -86,7 +86,7 @@ bench-pipeline: $(VENV)/.ready ## experience under load and under fire: latency,
 bench-trainer: $(VENV)/.ready ## speed, time to solve and quality of training beside Stable-Baselines3, TorchRL and rlox (12 min)
 	$(PYTHON) bench/trainer/compare.py $(PYTHON) "$$(bench/trainer/peer_venv $(PYTHON))"
 
-bench-resume: $(VENV)/.ready ## 100 kills at random moments, 1 and 2 ranks: nothing changed, little lost (POINTS=20: fewer); ten minutes
+bench-resume: $(VENV)/.ready ## 100 kills at random moments, 1 and 2 ranks: nothing changed, little lost (POINTS=20: fewer); ten to twenty minutes
 	@$(PYTHON) -m bench.resume --points $${POINTS:-100} $(if $(ONLY),--only $(ONLY))
 
 clean: ## remove the virtual environment and caches of this checkout

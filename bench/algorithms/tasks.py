@@ -65,7 +65,7 @@ TASKS = {
     ),
     "maddpg": Task("Relay-v1", 16_000, Side("maddpg", _RELAY), Side("maddpg", _RELAY | {"centralized": False})),
     "maddpg-hybrid": Task(
-        "RelayHybrid-v1", 16_000, Side("maddpg", _RELAY), Side("maddpg", _RELAY | {"centralized": False})
+        "RelayHybrid-v1", 30_000, Side("maddpg", _RELAY), Side("maddpg", _RELAY | {"centralized": False})
     ),
     "curiosity": Task("DeepSea-v1", 60_000, Side("dqn", _SEA | {"curiosity": {"scale": 0.05}}), Side("dqn", _SEA)),
     "maml": Task("PointGoals-v1", 800_000, Side("maml", _FEW), Side("maml", _FEW | {"adaptationRate": 1e-9}), 5, True),

@@ -29,7 +29,8 @@ def test_central_critics_teach_the_speaker_what_its_own_critic_does_not() -> Non
     assert low > 0
 
 
-def test_a_hybrid_team_passes_on_what_to_do_and_how_much_of_it_through_a_central_critic() -> None:
+def test_a_hybrid_team_learns_what_to_do_and_passes_on_how_much_of_it() -> None:
     task = TASKS["maddpg-hybrid"]
     ours, theirs = (held_out_return(task.environment, side, task.steps, 0) for side in (task.ours, task.baseline))
-    assert ours > -1.3 > theirs, "an answer without the signal earns -2.3 at best"
+    assert ours > -1, "the right kind, without the signal, earns -1 at best"
+    assert ours > theirs

@@ -16,7 +16,6 @@ from learnloop_trainer.environments.gymnasium_api import Parallel
 from learnloop_trainer.environments.team_vector import TeamVector
 from learnloop_trainer.errors import ConfigError
 from learnloop_trainer.groups import Alone
-from learnloop_trainer.networks import forward
 from learnloop_trainer.order import Order, Place
 from learnloop_trainer.randomness import Split
 from learnloop_trainer.run import run
@@ -39,18 +38,26 @@ def test_critics_are_told_the_choice_as_a_one_hot_vector() -> None:
     assert told.tolist() == [[[1, 0, 0, 0.25], [0, 0, 1, 0.25]]]
 
 
-def test_the_actor_takes_its_best_choice_and_learns_through_its_softmax() -> None:
-    actor, _ = maddpg.init(MaddpgParameters(hidden=[8]), 2, 3, 2, 0, CPU, 3)
-    seen = torch.randn(1, 2, 3, generator=torch.Generator().manual_seed(0))
-    logits = forward(actor.leaves, "actor", "relu", seen.view(2, 3))[:, :3]
-    done = maddpg.policy(actor.leaves, seen, 3)
-    assert torch.equal(done[0, :, :3].argmax(1), logits.argmax(1))
-    weight = torch.tensor([1.0, 2.0, 4.0])
-    leaf = actor.leaves["actor.1.bias"]
-    (slope,) = torch.autograd.grad((done[..., :3] * weight).sum(), leaf, retain_graph=True)
-    (soft,) = torch.autograd.grad((torch.softmax(logits, 1) * weight).sum(), leaf)
-    assert slope.tolist() == pytest.approx(soft.tolist(), abs=1e-6)
-    assert slope[:3].abs().max() > 0
+def test_the_actor_takes_its_best_choice_and_learns_from_the_value_expected_over_all(
+    make_order: Callable[..., Order],
+) -> None:
+    order = make_order("maddpg", maddpg=SMALL, data={"environment": "RelayHybrid-v1"})
+    learner: Any = begin(order, Alone(), CPU).learner
+    seen = torch.from_numpy(learner.environment.reset()[:1])
+    likely, numbers = maddpg.likelihood(learner.network.leaves, seen, 3)
+    best = maddpg.policy(learner.network.leaves, seen, 3)
+    assert likely.sum(2).tolist() == [[pytest.approx(1), pytest.approx(1)]]
+    assert torch.equal(best[..., :3].argmax(2), likely.argmax(2))
+    assert torch.equal(best[..., 3:], numbers)
+    done = maddpg.told(torch.zeros(1, 2, 2), 3)
+    expected = 0.0
+    for agent in range(2):
+        for choice in range(3):
+            action = done.clone()
+            action[0, agent] = torch.cat((torch.eye(3)[choice], numbers[0, agent]))
+            worth = maddpg.value(learner.critic.leaves, seen, maddpg.joint(action), centralized=True)[0, agent]
+            expected += float((likely[0, agent, choice] * worth).detach())
+    assert float(learner._expected(seen, done).detach()) == pytest.approx(expected, rel=1e-4)
 
 
 def test_a_choice_is_drawn_at_random_as_often_as_the_noise_is_large() -> None:

@@ -12,9 +12,9 @@ hybrid; no policy ensembles and no inferred policies. `centralized: false` gives
 independent DDPG (Lillicrap et al., 2016, arXiv 1509.02971), the baseline.
 
 Hybrid actions, a choice and numbers that go with it: the actor puts out a logit for each choice beside the numbers, and
-critics are told the choice as a one-hot vector. The actor's gradient passes the choice as if it were the softmax of the
-logits (straight-through, Bengio, Leonard & Courville, 2013, arXiv 1308.3432); the paper has Gumbel-softmax there. To
-explore, a choice is drawn at random as often as the numbers' noise is large.
+critics are told the choice as a one-hot vector. The actor's gradient is that of the value expected over all choices, by
+the softmax of the logits (exact, where the paper has Gumbel-softmax). To explore, a choice is drawn at random as often
+as the numbers' noise is large.
 """
 
 import math
@@ -77,16 +77,19 @@ def act(
     return np.concatenate((chosen, np.clip(numbers + noise[..., 1:], -1.0, 1.0)), axis=2).astype(np.float32)
 
 
-def policy(leaves: Leaves, observation: torch.Tensor, choices: int = 0) -> torch.Tensor:
-    """What critics are told [n, agents, choices + numbers] of actions for observations [n, agents, observations]."""
+def likelihood(leaves: Leaves, observation: torch.Tensor, choices: int = 0) -> tuple[torch.Tensor, torch.Tensor]:
+    """Of each choice [n, agents, choices], and numbers [n, agents, numbers] in (-1, 1); observations [n, agents, …]."""
     count, agents, width = observation.shape
     outputs = forward(leaves, "actor", ACTIVATION, observation.reshape(-1, width)).view(count, agents, -1)
-    numbers = torch.tanh(outputs[..., choices:])
+    return torch.softmax(outputs[..., :choices], 2), torch.tanh(outputs[..., choices:])
+
+
+def policy(leaves: Leaves, observation: torch.Tensor, choices: int = 0) -> torch.Tensor:
+    """What critics are told [n, agents, choices + numbers] of the best actions for observations [n, agents, …]."""
+    likely, numbers = likelihood(leaves, observation, choices)
     if not choices:
         return numbers
-    likely = torch.softmax(outputs[..., :choices], 2)
-    best = one_hot(likely.argmax(2), choices).to(likely.dtype)
-    return torch.cat((best + likely - likely.detach(), numbers), 2)
+    return torch.cat((one_hot(likely.argmax(2), choices).to(numbers.dtype), numbers), 2)
 
 
 def told(action: torch.Tensor, choices: int) -> torch.Tensor:
@@ -170,13 +173,27 @@ class Maddpg(Team):
         error = value(self.critic.leaves, observation, joint(action), centralized=central) - goal
         torch.autograd.backward(error.square().sum() / share)
         self.apply(self.critic, self.rate(parameters.learning_rate))
-        own = replaced(action, policy(self.network.leaves, observation, choices))
-        torch.autograd.backward(-value(self.critic.leaves, observation, own, centralized=central).sum() / share)
+        torch.autograd.backward(-self._expected(observation, action) / share)
         self.critic.gradient.zero_()  # the actor's loss passes through the critic and must not move it
         self.apply(self.network, self.rate(parameters.actor_learning_rate))
         with torch.no_grad():
             for name, network in self.networks().items():
                 self._targets[name].lerp_(network.vector, parameters.target_rate)
+
+    def _expected(self, observation: torch.Tensor, action: torch.Tensor) -> torch.Tensor:
+        """Sum over all agents of the value of what the actor would do now, of choices over all there are."""
+        likely, numbers = likelihood(self.network.leaves, observation, self.choices)
+        total = numbers.new_zeros(())
+        for choice in range(max(1, self.choices)):
+            told = numbers
+            if self.choices:
+                which = torch.full(numbers.shape[:2], choice, device=numbers.device)
+                told = torch.cat((one_hot(which, self.choices).to(numbers.dtype), numbers), 2)
+            worth = value(
+                self.critic.leaves, observation, replaced(action, told), centralized=self.parameters.centralized
+            )
+            total = total + (worth * likely[..., choice] if self.choices else worth).sum()
+        return total
 
     def networks(self) -> dict[str, Network]:
         """See Team.networks."""

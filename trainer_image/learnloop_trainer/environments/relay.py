@@ -7,8 +7,8 @@ step but the first, when nothing has been said yet. A signal's worth depends on 
 that sees both can tell, one that sees the speaker alone sees a moving target. Seen: goal (the speaker), signal (the
 listener), whether it is the first step, and which agent one is.
 
-`RelayHybrid`: goal, signal and answer are a kind, one of three, and an amount each. An answer of the wrong kind is as
-far off as 1. Kinds are seen as one-hot vectors.
+`RelayHybrid`: a goal is a kind, one of three, and an amount, and so is an answer; one of the wrong kind is as far off
+as 1. Both agents see the kind, as a one-hot vector; only the speaker sees the amount, and its signal's number tells it.
 """
 
 from collections.abc import Mapping
@@ -62,16 +62,16 @@ KINDS = 3
 
 
 class RelayHybrid(TeamSimulation):
-    """n pairs that pass on what kind of answer is wanted, and how much of it."""
+    """n pairs that both know what is wanted; only the speaker knows how much of it."""
 
     agents = 2
-    observations = 2 * (KINDS + 1) + 1 + 2
+    observations = KINDS + 2 + 1 + 2
     actions = 2
     bounds = Bounds(np.asarray([0, -1], np.float32), np.asarray([KINDS - 1, 1], np.float32), choices=KINDS)
     PARAMETERS: ClassVar[Mapping[str, float]] = {"max_steps": 4}
 
     def _blank(self, count: int) -> dict[str, NDArray[Any]]:
-        return {name: np.zeros((count, 2)) for name in ("goal", "signal")} | {"distance": np.zeros(count)}
+        return {"goal": np.zeros((count, 2)), "signal": np.zeros(count), "distance": np.zeros(count)}
 
     def _begin(self, which: NDArray[np.intp], seeds: Words) -> None:
         draws = self._draws(seeds, 2)
@@ -83,7 +83,7 @@ class RelayHybrid(TeamSimulation):
         amiss = np.where(np.rint(answer[:, 0]) == goal[:, 0], np.abs(answer[:, 1] - goal[:, 1]), 1.0)
         distance = np.where(self.age > 0, amiss, 0.0)
         self.body["distance"] = self.body["distance"] + distance
-        self.body["signal"] = np.array(actions[:, 0], dtype=np.float64)
+        self.body["signal"] = actions[:, 0, 1].copy()
         nobody = np.zeros(len(distance), dtype=np.bool_)
         return Outcome(np.repeat(-np.square(distance)[:, None], self.agents, axis=1), nobody, nobody)
 
@@ -91,12 +91,9 @@ class RelayHybrid(TeamSimulation):
         return truncated & (self.body["distance"] <= NEAR * (self.parameter["max_steps"] - 1))
 
     def _observe(self) -> Observations:
-        count, first = len(self.members), self.age == 0
-        seen = np.zeros((count, self.agents, 2 * (KINDS + 1) + 1), dtype=np.float32)
-        for agent, name in enumerate(("goal", "signal")):
-            at = agent * (KINDS + 1)
-            told = np.eye(KINDS)[np.rint(self.body[name][:, 0]).astype(np.int64)]
-            seen[:, agent, at : at + KINDS] = told if name == "goal" else told * ~first[:, None]
-            seen[:, agent, at + KINDS] = self.body[name][:, 1]
-        seen[:, :, -1] = first[:, None]
-        return np.concatenate((seen, self._names(count)), axis=2)
+        kind = np.eye(KINDS)[np.rint(self.body["goal"][:, 0]).astype(np.int64)]
+        seen = np.zeros((len(self.members), self.agents, KINDS + 3), dtype=np.float32)
+        seen[:, :, :KINDS] = kind[:, None]
+        seen[:, 0, KINDS], seen[:, 1, KINDS + 1] = self.body["goal"][:, 1], self.body["signal"]
+        seen[:, :, -1] = (self.age == 0)[:, None]
+        return np.concatenate((seen, self._names(len(self.members))), axis=2)
