@@ -45,7 +45,8 @@ class MemoryClient:
         """Remember `content`; says whether the service took it.
 
         Args:
-            options: session_id, origin, pinned, ttl_seconds, valid_from, valid_to, idempotency_key; see docs/memory.md.
+            options: session_id, user_id, origin, pinned, ttl_seconds, valid_from, valid_to, idempotency_key; see
+                docs/memory.md.
         """
         return (
             await self._post("/api/v1/memory/store", self._memory(content, memory_type, importance, options))

@@ -186,7 +186,7 @@ async def get_export(
 _NDJSON: dict[str, Any] = {
     "requestBody": {"required": True, "content": {"application/x-ndjson": {"schema": {"type": "string"}}}}
 }
-_TAKEN = frozenset(StoreMemory.model_fields) - {"agent_id", "ttl_seconds", "idempotency_key"} | {"id"}
+_TAKEN = frozenset(StoreMemory.model_fields) - {"agent_id", "ttl_seconds", "idempotency_key", "user_id"} | {"id"}
 
 
 @router.post("/import", status_code=201, openapi_extra=_NDJSON)

@@ -45,6 +45,9 @@ class StoreMemory(Input):
     valid_from: Timestamp | None = Field(default=None, description="when it became true; default: when it is stored")
     valid_to: Timestamp | None = Field(default=None, description="when it stopped being true; default: not yet")
     idempotency_key: Identifier | None = Field(default=None, description="the same key stores the same memory once")
+    user_id: Annotated[str, Field(min_length=1, max_length=256)] | None = Field(
+        default=None, description="whom it is about, kept as a pseudonym: an opt-out or erasure of theirs reaches it"
+    )
 
     @model_validator(mode="after")
     def _ends_after_it_begins(self) -> "StoreMemory":
@@ -141,14 +144,18 @@ async def _read(request: Request, model: type[Input]) -> Any:
 @router.post("/store", status_code=201, openapi_extra=_body(StoreMemory))
 async def store_memory(request: Request) -> Response:
     """Stores a memory; it can be recalled as soon as this answers. What the agent was shown within the hour is not
-    stored again (echo: true): the id is that of the memory it was recalled from."""
+    stored again (echo: true): the id is that of the memory it was recalled from. Nothing is stored about a person who
+    opted out (stored: false)."""
     service, caller = await identify(request)
     body: StoreMemory = await _read(request, StoreMemory)
     memory = body.memory()
+    if await _without_opted_out(service, caller.namespace, [(memory, body.user_id)]):
+        return quick({"id": None, "duplicate": False, "echo": False, "stored": False})
     if memory.id in (echoes := await _echoes(service, caller.namespace, [memory])):
-        return quick({"id": echoes[memory.id], "duplicate": True, "echo": True})
+        return quick({"id": echoes[memory.id], "duplicate": True, "echo": True, "stored": True})
     identity, duplicate = await service.writer.store(caller.namespace, memory)
-    return quick({"id": identity, "duplicate": duplicate, "echo": False}, 200 if duplicate else 201)
+    stored = {"id": identity, "duplicate": duplicate, "echo": False, "stored": True}
+    return quick(stored, 200 if duplicate else 201)
 
 
 @router.post("/store/batch", status_code=201, openapi_extra=_body(StoreBatch))
@@ -158,13 +165,30 @@ async def store_batch(request: Request) -> Response:
     service.bulk()
     body: StoreBatch = await _read(request, StoreBatch)
     memories = [memory.memory() for memory in body.memories]
-    echoes = await _echoes(service, caller.namespace, memories)
-    stored = await store_many(service.db, caller.namespace, [one for one in memories if one.id not in echoes])
+    users = [memory.user_id for memory in body.memories]
+    left_out = await _without_opted_out(service, caller.namespace, list(zip(memories, users, strict=True)))
+    echoes = await _echoes(service, caller.namespace, [one for one in memories if one.id not in left_out])
+    ours = [one for one in memories if one.id not in echoes and one.id not in left_out]
+    stored = await store_many(service.db, caller.namespace, ours)
     service.stored(caller.namespace)
     duplicates = sum(duplicate for _, duplicate in stored)
-    identities = iter([identity for identity, _ in stored])
-    ids = [echoes[one.id] if one.id in echoes else next(identities) for one in memories]
-    return quick({"ids": ids, "duplicates": duplicates, "echoes": len(echoes)}, 201)
+    known = echoes | {one.id: identity for one, (identity, _) in zip(ours, stored, strict=True)}
+    ids = [known.get(one.id) for one in memories]
+    return quick({"ids": ids, "duplicates": duplicates, "echoes": len(echoes), "opted_out": len(left_out)}, 201)
+
+
+async def _without_opted_out(service: Service, namespace: str, given: list[tuple[NewMemory, str | None]]) -> set[UUID]:
+    """Marks each memory with the pseudonym of its person; which of them are about people who opted out."""
+    asked = {user for _, user in given if user is not None}
+    if not asked:
+        return set()
+    async with service.db.tenant(namespace) as connection:
+        hashes = await service.users.hashes(connection, namespace, asked)
+        out = await service.users.opted_out(connection, namespace, hashes.values())
+    for memory, user in given:
+        if user is not None:
+            memory.provenance = {"user": hashes[user]}
+    return {memory.id for memory, user in given if user is not None and hashes[user] in out}
 
 
 async def _echoes(service: Service, namespace: str, memories: list[NewMemory]) -> dict[UUID, UUID]:

@@ -19,9 +19,10 @@ SELECT trajectory_id, agent_id, episode_id, retrieval_ids FROM trajectories WHER
 ORDER BY seq FOR UPDATE
 """
 _TOLD = """
-SELECT id FROM agent_memories WHERE namespace = $1 AND (origin = ANY($2::text[]) OR session_id = ANY($3::text[]))
+SELECT id, agent_id FROM agent_memories
+WHERE namespace = $1 AND (origin = ANY($2::text[]) OR session_id = ANY($3::text[]) OR provenance ->> 'user' = $4)
 """
-_OWNED = "SELECT id FROM agent_memories WHERE namespace = $1 AND agent_id = $2"
+_OWNED = "SELECT id, agent_id FROM agent_memories WHERE namespace = $1 AND agent_id = $2"
 # Made out of erased ones, by consolidation or by a fork. One that names a hundred sources may have had more.
 _MADE_OF = """
 SELECT DISTINCT m.id FROM agent_memories m
@@ -131,8 +132,8 @@ async def _memories(connection: Any, namespace: str, scope: Scope, episodes: Seq
     else:
         origins = [f"trajectory/{row['trajectory_id']}" for row in episodes]
         sessions = [row["episode_id"] for row in episodes]
-        rows = await connection.fetch(_TOLD, namespace, origins, sessions, timeout=SECONDS)
-    agents = sorted({row["agent_id"] for row in episodes})
+        rows = await connection.fetch(_TOLD, namespace, origins, sessions, scope.user, timeout=SECONDS)
+    agents = sorted({row["agent_id"] for row in (*episodes, *rows)})
     found = [row["id"] for row in rows]
     last = found
     while last or (agents and last is found):
