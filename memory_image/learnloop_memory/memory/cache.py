@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from learnloop_memory.memory.candidates import light, read
-from learnloop_memory.memory.columns import Columns, Rows
+from learnloop_memory.memory.columns import Columns, Rows, once
 from learnloop_memory.memory.ranker import Ranker
 
 Key = tuple[str, str]
@@ -54,11 +54,13 @@ class Kept:
 
     def __init__(self, row: Any, asked: float, dimensions: int) -> None:
         self._dimensions = dimensions
-        self.columns = light(row)
-        self._kinds = read(row["kinds"], ">i2").astype(np.int16)
-        self._begins = read(row["begins"], ">f8").astype(np.float64)
-        self._ends = read(row["ends"], ">f8").astype(np.float64)
-        self._known, self._matrix = _vectors(row, dimensions)
+        self.columns = light(row).compact()
+        self._kinds = once(read(row["kinds"], ">i2").astype(np.int16))
+        begins = read(row["begins"], ">f8").astype(np.float64)
+        self._begins = self.columns.created if np.array_equal(begins, self.columns.created) else begins
+        self._ends = once(read(row["ends"], ">f8").astype(np.float64))
+        known, self._matrix = _vectors(row, dimensions)
+        self._known = once(known)
         self._views: dict[tuple[int, ...], View] = {}
         self.loaded = time.monotonic()
         self._seen(row, asked)
@@ -145,6 +147,8 @@ class Kept:
         places = _places(self.columns, changes)
         old, new = np.flatnonzero(places >= 0), np.flatnonzero(places < 0)
         at = places[old]
+        # Of what `once` keeps, or `columns` too, only a copy can be changed.
+        self._begins, self._ends, self._known = self._begins.copy(), self._ends.copy(), self._known.copy()
         self._begins[at], self._ends[at], self._known[at] = begins[old], ends[old], known[old]
         self._matrix[:, at] = matrix[:, old]
         if len(old):

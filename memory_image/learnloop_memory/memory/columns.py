@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any
+from typing import Any, TypeVar
 from uuid import UUID
 
 import numpy as np
@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 Floats = NDArray[np.float64]
 Rows = NDArray[np.intp]
+Element = TypeVar("Element", bound=np.generic)
 K1, B = 1.2, 0.75  # BM25's usual constants (Robertson & Zaragoza, 2009)
 STANDING = ("recency", "importance", "utility")  # the signals that do not depend on the question
 RECENCY_HALF_LIFE_SECONDS = 7.0 * 86_400.0
@@ -59,6 +60,15 @@ class Columns:
             importance=self.importance[rows],
             utility=self.utility[rows],
             threads=self.threads[rows],
+        )
+
+    def compact(self) -> "Columns":
+        """The same memories; what is alike in all of them is kept once."""
+        return replace(
+            self,
+            importance=once(self.importance),
+            utility=once(self.utility),
+            threads=once(self.threads),
         )
 
     def append(self, other: "Columns") -> "Columns":
@@ -171,6 +181,13 @@ class Links:
 
     order: Rows
     linked: NDArray[np.bool_]
+
+
+def once(values: NDArray[Element]) -> NDArray[Element]:
+    """The same array, [n], to be read only; where all elements are equal, one of them is all it holds."""
+    if len(values) and (values == values[0]).all():
+        return np.broadcast_to(values[:1].copy(), values.shape)
+    return values
 
 
 def z_scores(values: NDArray[Any], zeros: int = 0) -> Floats:

@@ -7,7 +7,7 @@ import math
 import zlib
 from collections import Counter
 from collections.abc import Sequence
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -47,7 +47,7 @@ class HashingEmbedder:
     instant = True
 
     def __init__(self) -> None:
-        self._words: dict[str, tuple[NDArray[np.intp], Vector, int]] = {}
+        self._words: dict[str, tuple[NDArray[np.int16], Vector, int]] = {}
 
     async def embed(self, texts: Sequence[str]) -> list[Vector]:
         """See Embedder."""
@@ -59,7 +59,8 @@ class HashingEmbedder:
         """The unit vector of these words, in their order."""
         if not tokens:
             return np.zeros(self.dimensions, dtype=np.float32)
-        buckets, weights = [], []
+        buckets: list[NDArray[np.integer[Any]]] = []
+        weights: list[Vector] = []
         known = {word: self._word(word) for word in tokens}
         for word, count in Counter(tokens).items():
             places, values, _ = known[word]
@@ -110,7 +111,7 @@ class HashingEmbedder:
         vectors: NDArray[np.float32] = (total / lengths[:, None]).astype(np.float32)
         return vectors
 
-    def _word(self, word: str) -> tuple[NDArray[np.intp], Vector, int]:
+    def _word(self, word: str) -> tuple[NDArray[np.int16], Vector, int]:
         known = self._words.get(word)
         if known is None:
             if len(self._words) >= MAX_CACHED_WORDS:
@@ -118,13 +119,13 @@ class HashingEmbedder:
             known = self._words[word] = self._features(word)
         return known
 
-    def _features(self, word: str) -> tuple[NDArray[np.intp], Vector, int]:
+    def _features(self, word: str) -> tuple[NDArray[np.int16], Vector, int]:
         padded = f"^{word}$"
         features = [f"w{word}"] + [f"t{padded[i : i + 3]}" for i in range(len(padded) - 2)]
         digests = [zlib.crc32(feature.encode()) for feature in features]
         weights = [_WORD] + [_TRIGRAM] * (len(features) - 1)
         signed = [weight if digest & 0x8000_0000 else -weight for digest, weight in zip(digests, weights, strict=True)]
-        places = np.array([digest % self.dimensions for digest in digests], dtype=np.intp)
+        places = np.array([digest % self.dimensions for digest in digests], dtype=np.int16)
         return places, np.array(signed, dtype=np.float32), digests[0]
 
 

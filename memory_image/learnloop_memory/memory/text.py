@@ -6,7 +6,6 @@ import struct
 import zlib
 from collections import Counter
 from collections.abc import Iterator
-from functools import lru_cache
 from itertools import islice
 from typing import Any
 
@@ -61,7 +60,6 @@ def pack(tokens: list[str]) -> bytes:
     return struct.pack(f"<{len(packed)}I", *packed)
 
 
-@lru_cache(maxsize=50_000)
 def term_hash(word: str) -> int:
     """24 bits that stand for a word."""
     return zlib.crc32(word.encode()) >> 8

@@ -3,6 +3,7 @@
 import asyncio
 import time
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -137,6 +138,23 @@ def test_columns_taken_in_another_order_are_the_same_memories() -> None:
     assert np.array_equal(back.words, whole.words)
     rows = np.arange(4)
     assert signals(back, nan, query("b c")).of(rows) == pytest.approx(signals(whole, nan, query("b c")).of(rows))
+
+
+def test_what_is_alike_in_all_memories_is_kept_once_until_one_differs() -> None:
+    alike = columns(["a b"] * 1000, [7] * 1000).compact()
+    assert (alike.threads.strides, alike.utility.strides) == ((0,), (0,))
+    rows = np.array([3])
+    other = columns(["a b"] * 1000, [7] * 1000)
+    changed = alike.changed(rows, replace(other.take(rows), utility=np.array([0.5], np.float32)))
+    assert changed.utility.sum() == changed.utility[3] == 0.5
+    assert alike.utility.sum() == 0
+    rng = np.random.default_rng(1)
+    kept = Kept(answer(rng.normal(size=(5, 384)).astype(np.float32) / 20, np.ones(5, bool)), time.monotonic(), 384)
+    late = answer(rng.normal(size=(5, 384)).astype(np.float32) / 20, np.ones(5, bool)) | {"n": 5, "gone": False}
+    late["ends"] = np.array([np.inf, 1.0, np.inf, np.inf, np.inf], ">f8").tobytes()
+    assert kept.update(late, time.monotonic())
+    assert len(kept.view((1,), kept.now()).columns) == 4, "the second has ended, and no other"
+    assert kept.columns.created.tolist() == [0.0] * 5
 
 
 @pytest.mark.parametrize("memories", [0, 1, 3000])
