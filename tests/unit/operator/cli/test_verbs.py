@@ -261,3 +261,10 @@ def test_without_a_cluster_the_command_fails_with_one_sentence(
     monkeypatch.delenv("KUBERNETES_SERVICE_HOST", raising=False)
     assert main.main(["--kubeconfig", str(tmp_path / "none"), "status"]) == 1
     assert capsys.readouterr().err.startswith("error: no usable kubeconfig")
+
+
+def test_taking_the_canary_out_of_its_experiment_ends_that_experiment_and_says_so() -> None:
+    arms = [{"name": "canary", "revision": "aaaaaaaa", "standing": "playing"}, *EXPERIMENT["experiment"]["arms"][2:]]
+    compared = rollout(phase="Progressing", **STEP, experiment={"phase": "Running", "step": 1, "arms": arms})
+    assert "its experiment ends with it" in abort.run(compared, options(arm="canary"))
+    assert "the others go on" in abort.run(compared, options(arm="b"))
