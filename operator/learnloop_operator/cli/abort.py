@@ -12,7 +12,9 @@ HELP = "roll the canary, a model still being guarded, or one arm of an experimen
 def arguments(parser: argparse.ArgumentParser) -> None:
     """Which rollout, or which arm of its experiment."""
     parser.add_argument("name", help="a ModelDeployment")
-    parser.add_argument("--arm", help="name of an arm of the experiment; the others go on, unless it is the canary of a step")
+    parser.add_argument(
+        "--arm", help="name of an arm of the experiment; the others go on, unless it is the canary of a step"
+    )
 
 
 def run(cluster: Cluster, options: argparse.Namespace) -> str:
