@@ -37,6 +37,9 @@ def _text(value: object) -> object:
     return value
 
 
+MOST = 2**53 - 1
+"""The largest whole number that every JSON reader has exactly (RFC 8259, section 6)."""
+
 Timestamp = Annotated[datetime, BeforeValidator(_text), AfterValidator(_aware)]
 Sha256 = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$", description="lower-case hex SHA-256 digest")]
 Name = Annotated[str, Field(min_length=1, max_length=253, pattern=r"^[a-z0-9]([-a-z0-9.]*[a-z0-9])?$")]

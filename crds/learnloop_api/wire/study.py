@@ -5,7 +5,7 @@ from typing import Annotated, Literal
 from pydantic import ConfigDict, Field
 
 from learnloop_api.kinds.study import Pruner, SearchDimension
-from learnloop_api.wire.base import Identifier, Name, WireModel
+from learnloop_api.wire.base import MOST, Identifier, Name, WireModel
 
 RUNGS = 10
 """A trial is looked at after each tenth of its steps, so that trials are compared at the same points."""
@@ -22,8 +22,8 @@ class StudyOrder(WireModel):
     trials: int = Field(ge=2, le=1000)
     space: list[SearchDimension] = Field(min_length=1, max_length=32)
     direction: Literal["maximize", "minimize"]
-    seed: int = Field(ge=0)
-    startup_trials: int = Field(ge=1)
+    seed: int = Field(ge=0, le=MOST)
+    startup_trials: int = Field(ge=1, le=1000)
     pruner: Pruner
 
 

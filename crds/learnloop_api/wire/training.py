@@ -8,7 +8,7 @@ from typing import Literal
 from pydantic import ConfigDict, Field
 
 from learnloop_api.kinds.suite import Dimension
-from learnloop_api.wire.base import Identifier, Name, Sha256, Timestamp, WireModel
+from learnloop_api.wire.base import MOST, Identifier, Name, Sha256, Timestamp, WireModel
 
 
 class TrainingRequest(WireModel):
@@ -25,7 +25,7 @@ class TrainingRequest(WireModel):
 class ReturnEstimate(WireModel):
     """An estimate of the mean episode return with a 95 % bootstrap confidence interval."""
 
-    episodes: int = Field(ge=0)
+    episodes: int = Field(ge=0, le=MOST)
     mean: float
     iqm: float = Field(description="interquartile mean (Agarwal et al., 2021, arXiv 2108.13264)")
     ci_low: float
@@ -46,7 +46,7 @@ class DimensionResult(WireModel):
     dimension: Dimension
     message: str = Field(default="", max_length=1024, description="why it was not measured; empty when it was")
     conditions: list[str] = Field(default_factory=list, max_length=64)
-    episodes: int = Field(default=0, ge=0, description="of each of the two policies, all conditions together")
+    episodes: int = Field(default=0, ge=0, le=MOST, description="of each of the two policies, all conditions together")
     iqm: Interval | None = Field(default=None, description="interquartile mean return over all conditions")
     baseline: Interval | None = Field(default=None, description="the same of the serving policy")
     improvement: Interval | None = Field(default=None, description="probability of improvement, mean over conditions")
@@ -67,11 +67,11 @@ class Heartbeat(WireModel):
     """Sent by rank 0 about once a second; the operator reads the newest."""
 
     job: Name
-    attempt: int = Field(ge=0, description="incarnation of the whole gang, counted from 0")
+    attempt: int = Field(ge=0, le=1_000_000, description="incarnation of the whole gang, counted from 0")
     phase: Literal["starting", "training", "evaluating", "exporting", "done", "failed"]
-    step: int = Field(ge=0, description="environment steps done by all ranks together")
-    total_steps: int = Field(ge=1)
-    world_size: int = Field(ge=1)
+    step: int = Field(ge=0, le=MOST, description="environment steps done by all ranks together")
+    total_steps: int = Field(ge=1, le=MOST)
+    world_size: int = Field(ge=1, le=1_000_000)
     steps_per_second: float = Field(ge=0)
     eta_seconds: float | None = Field(default=None, ge=0)
     recent_return: ReturnEstimate | None = None
@@ -82,8 +82,10 @@ class Heartbeat(WireModel):
 class Parity(WireModel):
     """The exported graph against the trained network on recorded observations."""
 
-    observations: int = Field(ge=1)
-    recorded: int = Field(ge=0, description="how many of them an agent really saw; the rest come from evaluation")
+    observations: int = Field(ge=1, le=MOST)
+    recorded: int = Field(
+        ge=0, le=MOST, description="how many of them an agent really saw; the rest come from evaluation"
+    )
     max_abs_difference: float = Field(ge=0, description="largest absolute difference of any output")
     action_agreement: float = Field(ge=0, le=1)
     passed: bool
@@ -95,7 +97,7 @@ class Export(WireModel):
     format: Literal["pt2", "torchscript"]
     uri: str = Field(max_length=2048)
     sha256: Sha256
-    size_bytes: int = Field(ge=1)
+    size_bytes: int = Field(ge=1, le=MOST)
     parity: Parity
 
 
@@ -106,14 +108,14 @@ class Manifest(WireModel):
     agent: Name | None = None
     algorithm: Identifier
     environment: str = Field(max_length=253)
-    seed: int
-    step: int = Field(ge=0)
-    total_steps: int = Field(ge=1)
-    world_size: int = Field(ge=1)
-    attempts: int = Field(ge=1)
+    seed: int = Field(ge=-MOST, le=MOST)
+    step: int = Field(ge=0, le=MOST)
+    total_steps: int = Field(ge=1, le=MOST)
+    world_size: int = Field(ge=1, le=1_000_000)
+    attempts: int = Field(ge=1, le=1_000_000)
     artifact_uri: str = Field(max_length=2048)
     artifact_sha256: Sha256
-    artifact_bytes: int = Field(ge=1)
+    artifact_bytes: int = Field(ge=1, le=MOST)
     checkpoint_sha256: Sha256
     baseline: ReturnEstimate = Field(description="the serving (or uniform random) policy on the same held-out seeds")
     evaluation: ReturnEstimate = Field(description="the exported policy on held-out seeds, disjoint from training's")
@@ -124,9 +126,9 @@ class Manifest(WireModel):
     suite: SuiteResult | None = Field(default=None, description="where spec.evaluation.suite asked for it")
     exports: list[Export] = Field(default_factory=list, max_length=8, description="further formats, where asked for")
     actions: int | None = Field(
-        default=None, ge=0, description="taken in training under a safety shield; null without one"
+        default=None, ge=0, le=MOST, description="taken in training under a safety shield; null without one"
     )
-    interventions: int | None = Field(default=None, ge=0, description="how many of them the shield replaced")
+    interventions: int | None = Field(default=None, ge=0, le=MOST, description="how many of them the shield replaced")
     audit_uri: str | None = Field(
         default=None, max_length=2048, description="rank 0's audit record of them, JSON lines"
     )
@@ -138,9 +140,9 @@ class Manifest(WireModel):
 class CheckpointInfo(WireModel):
     """Pointer to the newest durable checkpoint of a run."""
 
-    step: int = Field(ge=0)
+    step: int = Field(ge=0, le=MOST)
     sha256: Sha256
-    size_bytes: int = Field(ge=1)
+    size_bytes: int = Field(ge=1, le=MOST)
     at: Timestamp
 
 

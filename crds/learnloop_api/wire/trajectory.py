@@ -8,13 +8,18 @@ from typing import Annotated, Literal
 
 from pydantic import Field, JsonValue
 
-from learnloop_api.wire.base import Identifier, Name, Timestamp, WireModel
+from learnloop_api.wire.base import MOST, Identifier, Name, Timestamp, WireModel
 
 MAX_STEPS = 10_000
 MAX_OBSERVATION = 65_536
 
 Observation = Annotated[list[float], Field(min_length=1, max_length=MAX_OBSERVATION)] | dict[str, JsonValue] | str
-Action = int | Annotated[list[float], Field(max_length=4096)] | dict[str, JsonValue] | str
+Action = (
+    Annotated[int, Field(ge=-MOST, le=MOST)]
+    | Annotated[list[float], Field(max_length=4096)]
+    | dict[str, JsonValue]
+    | str
+)
 
 
 class Step(WireModel):

@@ -9,6 +9,8 @@ from learnloop_memory.audit import records
 from learnloop_memory.audit.verify import newest_checkpoint, verify
 
 router = APIRouter(prefix="/api/v1/audit", tags=["audit"])
+_TEXT = r"^[^\x00]*$"
+"""PostgreSQL has no text with a NUL in it."""
 
 
 @router.get("/records")
@@ -17,8 +19,12 @@ async def get_records(
     caller: Caller,
     after: Annotated[int, Query(ge=0, le=2**62, description="`next` of the page before")] = 0,
     limit: Annotated[int, Query(ge=1, le=1000)] = 100,
-    action: Annotated[str | None, Query(max_length=64, description="only these, e.g. memory.deleted")] = None,
-    subject: Annotated[str | None, Query(max_length=512, description="only about this, e.g. agent/walker")] = None,
+    action: Annotated[
+        str | None, Query(max_length=64, pattern=_TEXT, description="only these, e.g. memory.deleted")
+    ] = None,
+    subject: Annotated[
+        str | None, Query(max_length=512, pattern=_TEXT, description="only about this, e.g. agent/walker")
+    ] = None,
 ) -> Response:
     """Records in the order of the chain, page by page, with their hashes."""
     rows = await records.page(service.db, caller.namespace, after, limit, action=action, subject=subject)

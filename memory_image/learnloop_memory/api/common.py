@@ -77,6 +77,13 @@ IDENTITY_PARAMETERS: list[dict[str, Any]] = [
     {"name": names.HEADER_NAMESPACE, "in": "header", "required": False, "schema": {"type": "string", **_NAMESPACE}},
     {"name": "namespace", "in": "query", "required": False, "schema": {"type": "string", **_NAMESPACE}},
 ]
+# Of what answers 201 otherwise.
+NOTHING_NEW: dict[int | str, dict[str, Any]] = {
+    200: {
+        "description": "It was there already, or is not kept; the body says which.",
+        "content": {"application/json": {}},
+    }
+}
 Svc = Annotated[Service, Depends(get_service)]
 Caller = Annotated[Identity, Depends(get_identity)]
 NamePath = Annotated[NameRule, Path()]

@@ -9,7 +9,7 @@ from pydantic import AfterValidator, Field, JsonValue, WithJsonSchema, model_val
 
 from learnloop_api.wire.base import Identifier, Name, Timestamp
 from learnloop_memory.api.bodies import JsonBody
-from learnloop_memory.api.common import IDENTITY_PARAMETERS, Input, identify, quick
+from learnloop_memory.api.common import IDENTITY_PARAMETERS, NOTHING_NEW, Input, identify, quick
 from learnloop_memory.memory.kinds import ALL_TYPES, POLICIES, MemoryType
 from learnloop_memory.memory.recall import Ask, Recall
 from learnloop_memory.memory.signals import SIGNALS
@@ -23,6 +23,8 @@ _THERE = """
 SELECT id FROM agent_memories WHERE namespace = $1 AND id = ANY($2::uuid[]) AND state = 'active' AND ends_at > now()
 """
 MAX_TTL_SECONDS = 10 * 366 * 86_400
+LEAST = 2.0**-126
+"""Memories are ranked in single precision; PostgreSQL refuses what is less than its smallest number and is not 0."""
 
 
 class StoreMemory(Input):
@@ -31,7 +33,9 @@ class StoreMemory(Input):
     agent_id: Name
     memory_type: MemoryType
     content: dict[str, JsonValue] = Field(min_length=1, max_length=256, description="`text` is what is searched")
-    importance: float = Field(default=0.5, ge=0, le=1)
+    importance: Annotated[float, AfterValidator(lambda value: value if value >= LEAST else 0.0)] = Field(
+        default=0.5, ge=0, le=1
+    )
     session_id: Identifier | None = Field(
         default=None, description="conversation or episode it belongs to; its neighbours there are its context"
     )
@@ -141,7 +145,7 @@ async def _read(request: Request, model: type[Input]) -> Any:
     return _BODIES[model].read(await request.body())
 
 
-@router.post("/store", status_code=201, openapi_extra=_body(StoreMemory))
+@router.post("/store", status_code=201, responses=NOTHING_NEW, openapi_extra=_body(StoreMemory))
 async def store_memory(request: Request) -> Response:
     """Stores a memory; it can be recalled as soon as this answers. What the agent was shown within the hour is not
     stored again (echo: true): the id is that of the memory it was recalled from. Nothing is stored about a person who

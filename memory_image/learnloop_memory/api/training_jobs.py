@@ -8,7 +8,7 @@ from pydantic import Field
 from learnloop_api.kinds.training_job import TrainingJobSpec
 from learnloop_api.wire.base import Identifier
 from learnloop_memory.api.bodies import json_body
-from learnloop_memory.api.common import Caller, Input, Svc, answer
+from learnloop_memory.api.common import NOTHING_NEW, Caller, Input, Svc, answer
 from learnloop_memory.training.jobs import described
 
 router = APIRouter(prefix="/api/v1/training", tags=["training"])
@@ -28,7 +28,7 @@ class Stop(Input):
     job: JobName
 
 
-@router.post("/start", status_code=201)
+@router.post("/start", status_code=201, responses=NOTHING_NEW)
 async def start(
     body: Annotated[Start, json_body(Start)],
     service: Svc,

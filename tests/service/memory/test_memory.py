@@ -90,3 +90,9 @@ values = st.recursive(
 @given(values)
 def test_any_json_has_a_bounded_text(value: object) -> None:
     assert len(text_of(value)) <= MAX_TEXT
+
+
+@pytest.mark.parametrize("importance", [0.0, 5e-324, 2.2e-309, 1e-38, 1.0])
+async def test_a_memory_of_hardly_any_importance_is_stored_like_any_other(api: Api, importance: float) -> None:
+    body = {"agent_id": "light", "memory_type": "semantic", "content": {"text": f"worth {importance!r}"}}
+    await api.call("POST", "/api/v1/memory/store", 201, json=body | {"importance": importance})
