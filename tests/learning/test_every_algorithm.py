@@ -1,5 +1,6 @@
 """Every algorithm learns a small task of its own, judged by held-out episodes of the exported policy."""
 
+from statistics import median
 from typing import Any
 
 import pytest
@@ -38,8 +39,10 @@ BESIDE_ANOTHER = {  # what is compared with a simpler one learns its task there
 
 @pytest.mark.parametrize("algorithm", SMALL)
 def test_it_learns(algorithm: str) -> None:
+    """In the median of three seeds: so short a training of SAC fails with one seed in ten."""
     environment, parameters, steps, least = SMALL[algorithm]
-    assert held_out_return(environment, Side(algorithm, parameters), steps, 1, 50) > least
+    returns = [held_out_return(environment, Side(algorithm, parameters), steps, seed, 50) for seed in (1, 2, 3)]
+    assert median(returns) > least, returns
 
 
 def test_no_algorithm_is_left_out() -> None:
