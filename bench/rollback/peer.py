@@ -170,8 +170,12 @@ def server(world: World, index: int, release: int, image: str) -> list[dict[str,
 async def initialized(world: World, indices: range) -> None:
     """Wait until Flagger has made its primaries and routes."""
     for index in indices:
-        wait = ["--for=jsonpath={.status.phase}=Initialized", "--timeout=170s", f"canary/{name_of(index)}"]
-        await asyncio.to_thread(run, [*world.kubectl, "wait", "-n", NAMESPACE, *wait])
+        await _in_phase(world, index, "Initialized")
+
+
+async def _in_phase(world: World, index: int, phase: str) -> None:
+    wait = [f"--for=jsonpath={{.status.phase}}={phase}", "--timeout=170s", f"canary/{name_of(index)}"]
+    await asyncio.to_thread(run, [*world.kubectl, "wait", "-n", NAMESPACE, *wait])
 
 
 async def breaches(
@@ -189,3 +193,6 @@ async def breaches(
         )
         found.append(traffic.over(done))
         print(f"  flagger    {name} release {release}: {found[-1]}", flush=True)
+        # It writes weight 0 first and what it has judged afterwards: a release in between is taken for the one that
+        # failed, and never tried.
+        await _in_phase(world, index, "Failed")
