@@ -3,9 +3,10 @@
 What must hold between two writes, what passes a step and what a promotion needs is checked by the simulated cluster.
 """
 
+from fate import Fate
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
+from hypothesis.stateful import initialize, precondition, rule
 from rollout_cluster import SHA, uri
 from step_cluster import GUESTS, StepCluster, guests_of
 
@@ -17,7 +18,7 @@ CALM = {"name": "calm", "type": "success", "maxDrop": 0.1}
 ARMS = st.sampled_from(["stable", "canary", "a"])
 
 
-class Chaos(RuleBasedStateMachine):
+class Chaos(Fate):
     """Anything people, pods, Prometheus, editors and the operator may do, in any order."""
 
     @initialize(chances=st.tuples(CHANCES, CHANCES, CHANCES), pause=st.booleans(), guarded=st.booleans())
@@ -31,29 +32,9 @@ class Chaos(RuleBasedStateMachine):
     def run(self, seconds: int) -> None:
         self.cluster.run(seconds)
 
-    @rule(seconds=st.integers(0, 40))
-    def sleep(self, seconds: int) -> None:
-        self.cluster.tick(seconds)
-
-    @rule(writes=st.integers(0, 14))
-    def die(self, writes: int) -> None:
-        self.cluster.reconcile(crash_after=writes)
-
-    @rule(up=st.booleans())
-    def prometheus(self, up: bool) -> None:
-        self.cluster.prometheus = up
-
     @rule(seconds=st.sampled_from([-3600, 0, 10, 3600]))
     def clocks_drift_apart(self, seconds: int) -> None:
         self.cluster.skew = seconds
-
-    @rule(flows=st.booleans())
-    def traffic(self, flows: bool) -> None:
-        self.cluster.traffic = flows
-
-    @rule(on=st.booleans())
-    def suspend(self, on: bool) -> None:
-        self.cluster.spec["suspend"] = on
 
     @rule(model=MODELS, share=st.sampled_from([0.0, 0.8]))
     def fail(self, model: int, share: float) -> None:
@@ -84,10 +65,6 @@ class Chaos(RuleBasedStateMachine):
     def lose_pods(self, data: st.DataObject) -> None:
         name = data.draw(st.sampled_from(sorted(self.cluster.deployments)))
         self.cluster.broken.add(name.removeprefix("md-"))
-
-    @rule()
-    def mend(self) -> None:
-        self.cluster.broken.clear()
 
     def teardown(self) -> None:
         if not hasattr(self, "cluster"):

@@ -1,16 +1,17 @@
 """Anything may happen to a rollout, in any order: what must hold between two writes holds, and every run ends."""
 
 from experiment_cluster import ExperimentCluster, arms_of
+from fate import Fate
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
+from hypothesis.stateful import initialize, precondition, rule
 from rollout_cluster import BAD, BETTER, GOOD, SHA, Cluster, uri
 from shadow_cluster import ShadowCluster
 
 from learnloop_api import names
 
 
-class Chaos(RuleBasedStateMachine):
+class Chaos(Fate):
     """Anything people, pods, Prometheus and the operator may do, in any order."""
 
     @initialize()
@@ -32,18 +33,6 @@ class Chaos(RuleBasedStateMachine):
     def run(self, seconds: int) -> None:
         self.cluster.run(seconds)
 
-    @rule(seconds=st.integers(0, 40))
-    def sleep(self, seconds: int) -> None:
-        self.cluster.tick(seconds)
-
-    @rule(writes=st.integers(0, 14))
-    def die(self, writes: int) -> None:
-        self.cluster.reconcile(crash_after=writes)
-
-    @rule(up=st.booleans())
-    def prometheus(self, up: bool) -> None:
-        self.cluster.prometheus = up
-
     @rule(seconds=st.integers(0, 5))
     def scrape_late(self, seconds: int) -> None:
         self.cluster.lag = seconds
@@ -51,14 +40,6 @@ class Chaos(RuleBasedStateMachine):
     @rule(seconds=st.sampled_from([-3600, -10, 0, 10, 3600]))
     def clocks_drift_apart(self, seconds: int) -> None:
         self.cluster.skew = seconds
-
-    @rule(flows=st.booleans())
-    def traffic(self, flows: bool) -> None:
-        self.cluster.traffic = flows
-
-    @rule(on=st.booleans())
-    def suspend(self, on: bool) -> None:
-        self.cluster.spec["suspend"] = on
 
     @rule()
     def retry(self) -> None:
@@ -82,10 +63,6 @@ class Chaos(RuleBasedStateMachine):
     @rule()
     def break_canary(self) -> None:
         self.cluster.broken = {self.cluster.status["canary"]["revision"]}
-
-    @rule()
-    def mend(self) -> None:
-        self.cluster.broken.clear()
 
     def teardown(self) -> None:
         if hasattr(self, "cluster"):
@@ -125,7 +102,7 @@ TestShadowChaos.settings = settings(
 )
 
 
-class ExperimentChaos(RuleBasedStateMachine):
+class ExperimentChaos(Fate):
     """Anything may happen to an experiment: the cluster checks shares, stable's floor and every promotion."""
 
     @initialize(chances=st.lists(st.sampled_from([0.2, 0.5, 0.9]), min_size=3, max_size=4), wait=st.booleans())
@@ -139,29 +116,9 @@ class ExperimentChaos(RuleBasedStateMachine):
     def run(self, seconds: int) -> None:
         self.cluster.run(seconds)
 
-    @rule(seconds=st.integers(0, 40))
-    def sleep(self, seconds: int) -> None:
-        self.cluster.tick(seconds)
-
-    @rule(writes=st.integers(0, 14))
-    def die(self, writes: int) -> None:
-        self.cluster.reconcile(crash_after=writes)
-
-    @rule(up=st.booleans())
-    def prometheus(self, up: bool) -> None:
-        self.cluster.prometheus = up
-
     @rule(seconds=st.sampled_from([-3600, -10, 0, 10, 3600]))
     def clocks_drift_apart(self, seconds: int) -> None:
         self.cluster.skew = seconds
-
-    @rule(flows=st.booleans())
-    def traffic(self, flows: bool) -> None:
-        self.cluster.traffic = flows
-
-    @rule(on=st.booleans())
-    def suspend(self, on: bool) -> None:
-        self.cluster.spec["suspend"] = on
 
     @rule(model=st.integers(1, 3), share=st.sampled_from([0.0, 0.8]))
     def fail(self, model: int, share: float) -> None:
@@ -188,10 +145,6 @@ class ExperimentChaos(RuleBasedStateMachine):
     @rule()
     def break_an_arm(self) -> None:
         self.cluster.broken = {self.cluster.status["experiment"]["arms"][-1]["revision"]}
-
-    @rule()
-    def mend(self) -> None:
-        self.cluster.broken.clear()
 
     def teardown(self) -> None:
         if hasattr(self, "cluster"):
