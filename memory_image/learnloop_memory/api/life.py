@@ -17,7 +17,8 @@ from learnloop_memory.errors import Invalid
 from learnloop_memory.life import forgetting, origins, snapshots, transfer
 from learnloop_memory.life.consolidate import consolidate
 from learnloop_memory.life.states import pin
-from learnloop_memory.memory.store import NewMemory, store_many
+from learnloop_memory.memory.people import name_people, store_many
+from learnloop_memory.memory.store import NewMemory
 
 router = APIRouter(prefix="/api/v1/memory", tags=["memory life"])
 SnapshotName = Annotated[str, Field(min_length=1, max_length=128, pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$")]
@@ -186,26 +187,31 @@ async def get_export(
 _NDJSON: dict[str, Any] = {
     "requestBody": {"required": True, "content": {"application/x-ndjson": {"schema": {"type": "string"}}}}
 }
-_TAKEN = frozenset(StoreMemory.model_fields) - {"agent_id", "ttl_seconds", "idempotency_key", "user_id"} | {"id"}
+_TAKEN = frozenset(StoreMemory.model_fields) - {"agent_id", "ttl_seconds", "idempotency_key"} | {"id"}
 
 
 @router.post("/import", status_code=201, openapi_extra=_NDJSON)
 async def post_import(request: Request, agent_id: AgentQuery, service: Svc, caller: Caller) -> Response:
-    """Stores the lines of an export as this agent's memories, all or none; the same line again is stored once."""
+    """Stores the lines of an export as this agent's memories, all or none; the same line again is stored once, one
+    about a person who opted out of this namespace (`user_id`) not at all."""
     lines = [line for line in (await request.body()).splitlines() if line.strip()]
     if not 1 <= len(lines) <= MAX_BATCH:
         raise Invalid(f"send 1 to {MAX_BATCH} lines at a time", field="body", value=len(lines))
-    memories = [_imported(agent_id, number, line) for number, line in enumerate(lines, 1)]
-    stored = await store_many(service.db, caller.namespace, memories)
+    given = [_imported(agent_id, number, line) for number, line in enumerate(lines, 1)]
+    await name_people(service.db, service.users, caller.namespace, given)
+    stored = await store_many(service.db, service.users, caller.namespace, [memory for memory, _ in given])
     service.stored(caller.namespace)
-    return answer({"imported": sum(not known for _, known in stored), "known": sum(known for _, known in stored)}, 201)
+    known = [done[1] for done in stored if done is not None]
+    counts = {"imported": known.count(False), "known": known.count(True), "opted_out": stored.count(None)}
+    return answer(counts, 201)
 
 
 class _Line(StoreMemory):
     id: UUID
 
 
-def _imported(agent: str, number: int, line: bytes) -> NewMemory:
+def _imported(agent: str, number: int, line: bytes) -> tuple[NewMemory, str | None]:
+    """The memory of one line, and whom it is about."""
     try:
         fields = orjson.loads(line)
         if not isinstance(fields, dict):
@@ -219,7 +225,7 @@ def _imported(agent: str, number: int, line: bytes) -> NewMemory:
     except ValueError as error:
         raise Invalid(f"line {number}: {error}; correct the line and send all again", field="body") from None
     memory = body.memory()
-    return NewMemory(
+    taken = NewMemory(
         agent=memory.agent,
         memory_type=memory.memory_type,
         content=memory.content,
@@ -233,3 +239,4 @@ def _imported(agent: str, number: int, line: bytes) -> NewMemory:
         valid_from=memory.valid_from,
         valid_to=memory.valid_to,
     )
+    return taken, body.user_id

@@ -11,9 +11,10 @@ from learnloop_api.wire.base import Identifier, Name, Timestamp
 from learnloop_memory.api.bodies import JsonBody
 from learnloop_memory.api.common import IDENTITY_PARAMETERS, NOTHING_NEW, Input, identify, quick
 from learnloop_memory.memory.kinds import ALL_TYPES, POLICIES, MemoryType
+from learnloop_memory.memory.people import name_people, store_many
 from learnloop_memory.memory.recall import Ask, Recall
 from learnloop_memory.memory.signals import SIGNALS
-from learnloop_memory.memory.store import NewMemory, store_many
+from learnloop_memory.memory.store import NewMemory
 from learnloop_memory.memory.text import text_of
 from learnloop_memory.service import Service
 
@@ -153,11 +154,12 @@ async def store_memory(request: Request) -> Response:
     service, caller = await identify(request)
     body: StoreMemory = await _read(request, StoreMemory)
     memory = body.memory()
-    if await _without_opted_out(service, caller.namespace, [(memory, body.user_id)]):
-        return quick({"id": None, "duplicate": False, "echo": False, "stored": False})
     if memory.id in (echoes := await _echoes(service, caller.namespace, [memory])):
         return quick({"id": echoes[memory.id], "duplicate": True, "echo": True, "stored": True})
-    identity, duplicate = await service.writer.store(caller.namespace, memory)
+    done = await _store(service, caller.namespace, memory, body.user_id)
+    if done is None:
+        return quick({"id": None, "duplicate": False, "echo": False, "stored": False})
+    identity, duplicate = done
     stored = {"id": identity, "duplicate": duplicate, "echo": False, "stored": True}
     return quick(stored, 200 if duplicate else 201)
 
@@ -170,29 +172,25 @@ async def store_batch(request: Request) -> Response:
     body: StoreBatch = await _read(request, StoreBatch)
     memories = [memory.memory() for memory in body.memories]
     users = [memory.user_id for memory in body.memories]
-    left_out = await _without_opted_out(service, caller.namespace, list(zip(memories, users, strict=True)))
-    echoes = await _echoes(service, caller.namespace, [one for one in memories if one.id not in left_out])
-    ours = [one for one in memories if one.id not in echoes and one.id not in left_out]
-    stored = await store_many(service.db, caller.namespace, ours)
+    await name_people(service.db, service.users, caller.namespace, zip(memories, users, strict=True))
+    echoes = await _echoes(service, caller.namespace, memories)
+    ours = [one for one in memories if one.id not in echoes]
+    stored = await store_many(service.db, service.users, caller.namespace, ours)
     service.stored(caller.namespace)
-    duplicates = sum(duplicate for _, duplicate in stored)
-    known = echoes | {one.id: identity for one, (identity, _) in zip(ours, stored, strict=True)}
+    duplicates = sum(done[1] for done in stored if done is not None)
+    known = echoes | {one.id: done[0] for one, done in zip(ours, stored, strict=True) if done is not None}
     ids = [known.get(one.id) for one in memories]
-    return quick({"ids": ids, "duplicates": duplicates, "echoes": len(echoes), "opted_out": len(left_out)}, 201)
+    return quick({"ids": ids, "duplicates": duplicates, "echoes": len(echoes), "opted_out": stored.count(None)}, 201)
 
 
-async def _without_opted_out(service: Service, namespace: str, given: list[tuple[NewMemory, str | None]]) -> set[UUID]:
-    """Marks each memory with the pseudonym of its person; which of them are about people who opted out."""
-    asked = {user for _, user in given if user is not None}
-    if not asked:
-        return set()
-    async with service.db.tenant(namespace) as connection:
-        hashes = await service.users.hashes(connection, namespace, asked)
-        out = await service.users.opted_out(connection, namespace, hashes.values())
-    for memory, user in given:
-        if user is not None:
-            memory.provenance = {"user": hashes[user]}
-    return {memory.id for memory, user in given if user is not None and hashes[user] in out}
+async def _store(service: Service, namespace: str, memory: NewMemory, user: str | None) -> tuple[UUID, bool] | None:
+    """As `Writer.store`; None when its person opted out."""
+    if user is None:
+        return await service.writer.store(namespace, memory)
+    await name_people(service.db, service.users, namespace, [(memory, user)])
+    [done] = await store_many(service.db, service.users, namespace, [memory])
+    service.stored(namespace)
+    return done
 
 
 async def _echoes(service: Service, namespace: str, memories: list[NewMemory]) -> dict[UUID, UUID]:

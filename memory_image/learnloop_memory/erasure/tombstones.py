@@ -53,10 +53,16 @@ def digest_of(namespace: str, trajectory_id: str) -> str:
     return sha256(f"{namespace}/{trajectory_id}".encode("utf-8", "replace")).hexdigest()
 
 
+async def hold_off(connection: Any, namespace: str) -> None:
+    """Until the caller's transaction ends, no erasure and no opt-out of this namespace begins; what follows in it sees
+    all that were over."""
+    await connection.execute(_SHARE, namespace)
+
+
 async def refused(connection: Any, namespace: str, episodes: Sequence[Episode]) -> set[str]:
     """The ids of those that must not be stored: erased, or of someone who opted out. Until the caller's transaction
     ends, no erasure of this namespace begins."""
-    await connection.execute(_SHARE, namespace)
+    await hold_off(connection, namespace)
     rows = await connection.fetch(
         _REFUSED,
         namespace,
@@ -71,7 +77,7 @@ async def refused(connection: Any, namespace: str, episodes: Sequence[Episode]) 
 
 async def is_erased(connection: Any, namespace: str, trajectory_id: str) -> bool:
     """Was this episode erased? Until the caller's transaction ends, no erasure of this namespace begins."""
-    await connection.execute(_SHARE, namespace)
+    await hold_off(connection, namespace)
     return bool(await connection.fetchval(_ERASED, namespace, digest_of(namespace, trajectory_id)))
 
 

@@ -16,8 +16,11 @@ PAGE = 500
 _PAGE = """
 SELECT m.id, m.agent_id, m.memory_type, m.content, m.importance, m.origin, m.source, m.session_id, m.pinned, m.state,
     m.superseded_by, m.created_at, m.retired_at, m.valid_from, m.valid_to, m.expires_at,
+    coalesce(m.provenance ->> 'user', t.labels ->> 'user_id') AS user_id,
     coalesce(u.access_count, 0) AS access_count, u.last_accessed
 FROM agent_memories m LEFT JOIN memory_use u ON u.namespace = m.namespace AND u.memory_id = m.id
+LEFT JOIN trajectories t ON t.namespace = m.namespace AND t.trajectory_id =
+    CASE WHEN starts_with(m.origin, 'trajectory/') THEN substr(m.origin, 12) END
 WHERE m.namespace = $1 AND m.agent_id = $2
     AND ($3::uuid IS NULL OR (m.created_at, m.id) > (SELECT c.created_at, c.id FROM agent_memories c
         WHERE c.namespace = $1 AND c.agent_id = $2 AND c.id = $3))
@@ -44,6 +47,8 @@ async def page(
     at: datetime | None = None,
 ) -> list[dict[str, Any]]:
     """Up to `limit` memories in the order they were stored, after the one with this id.
+
+    `user_id` is the pseudonym of whom it is about: as it was stored, or as the episode has it that it came from.
 
     Args:
         ended: retired and expired ones too, with why they ended.

@@ -159,19 +159,6 @@ def _given(written: Sequence[Written]) -> tuple[list[str], list[str]]:
     return list(columns[TEXT]), [*map(array, columns), array(by for _, by in written)]
 
 
-async def store_many(db: Database, namespace: str, memories: Sequence[NewMemory]) -> list[tuple[UUID, bool]]:
-    """Stores all of them or none; for each its id and whether it was there already.
-
-    Raises:
-        ApiError: 409, a key was used for something else; nothing was written.
-        Unavailable: nothing was written.
-    """
-    async with db.tenant(namespace) as connection:
-        new = await insert(connection, namespace, memories)
-        known = await known_ids(connection, namespace, [memory for memory in memories if memory.id not in new])
-    return [(known.get(memory.id, memory.id), memory.id not in new) for memory in memories]
-
-
 async def known_ids(connection: Any, namespace: str, memories: Sequence[NewMemory]) -> dict[UUID, UUID]:
     """The stored id behind each of these memories' keys.
 

@@ -1,8 +1,14 @@
 """Memories that say whom they are about go with that person."""
 
+import asyncio
 from typing import Any
 
-from .conftest import Api, superuser
+import orjson
+
+from learnloop_memory.memory.people import name_people, opted_out
+from learnloop_memory.memory.store import NewMemory, insert
+
+from .conftest import Api, superuser, trajectory
 
 
 def memory(text: str, user: str | None, agent: str = "guide") -> dict[str, Any]:
@@ -47,3 +53,62 @@ async def test_an_erasure_reaches_copies_and_no_other_namespace(api: Api) -> Non
     assert receipt["rows"]["agent_memories"] == 2
     assert await texts(api, "here") == set()
     assert await texts(api, "there") == {"prefers tea"}
+
+
+async def test_an_export_says_whom_a_memory_is_about_and_an_import_honours_their_opt_out(api: Api) -> None:
+    async def call(method: str, path: str, status: int = 200, **body: Any) -> Any:
+        return await api.call(method, path, status, namespace="moves", **body)
+
+    for text, user in (("likes tea", "anna"), ("likes rum", "ben"), ("opens at nine", None)):
+        await call("POST", "/api/v1/memory/store", 201, json=memory(text, user))
+    exported = (await call("GET", "/api/v1/memory/export?agent_id=guide")).text
+    lines = [orjson.loads(line) for line in exported.splitlines()]
+    assert [str(line["user_id"])[:5] for line in lines] == ["user:", "user:", "None"]
+    done = await call("POST", "/api/v1/memory/import?agent_id=copy", 201, content=exported)
+    assert done == {"imported": 3, "known": 0, "opted_out": 0}
+    await call("PUT", "/api/v1/users/anna/opt-out", 204)
+    left = await call("GET", "/api/v1/memory/entries?agent_id=copy")
+    assert [item["content"]["text"] for item in left["memories"]] == ["likes rum", "opens at nine"]
+    done = await call("POST", "/api/v1/memory/import?agent_id=again", 201, content=exported)
+    assert done == {"imported": 2, "known": 0, "opted_out": 1}
+    named = orjson.dumps({**lines[1], "user_id": "anna"})
+    assert (await call("POST", "/api/v1/memory/import?agent_id=again", 201, content=named))["opted_out"] == 1
+
+
+async def test_what_was_made_of_an_episode_is_exported_with_the_person_of_the_episode(api: Api) -> None:
+    body = trajectory("of-anna", "guide", metadata={"user_id": "anna"})
+    await api.call("POST", "/api/v1/trajectories", 202, namespace="told", json=body)
+    told = memory("the lift was slow", None) | {"origin": "trajectory/of-anna"}
+    await api.call("POST", "/api/v1/memory/store", 201, namespace="told", json=told)
+    exported = (await api.call("GET", "/api/v1/memory/export?agent_id=guide", namespace="told")).text
+    people = {orjson.loads(line)["user_id"] for line in exported.splitlines()}
+    assert len(people) == 1
+    assert people.pop().startswith("user:")
+
+
+async def test_a_store_that_began_before_an_opt_out_is_erased_by_it(api: Api) -> None:
+    service, late = api.service, NewMemory("guide", "semantic", {"text": "likes rain"})
+    await name_people(service.db, service.users, "race", [(late, "anna")])
+    async with service.db.tenant("race") as connection:
+        assert await opted_out(connection, service.users, "race", [late]) == set()
+        leaving = asyncio.create_task(service.erasing.opt_out("race", "anna"))
+        await asyncio.wait([leaving], timeout=0.3)
+        assert not leaving.done(), "the opt-out waits for who has checked and not yet written"
+        assert await insert(connection, "race", [late]) == {late.id}
+    await leaving
+    assert await texts(api, "race") == set()
+
+
+async def test_a_store_that_began_during_an_opt_out_is_refused(api: Api) -> None:
+    service = api.service
+    await api.call("POST", "/api/v1/memory/store", 201, namespace="rush", json=memory("opens at nine", None))
+    async with service.db.tenant("rush") as connection:
+        await connection.execute("SELECT pg_advisory_xact_lock(hashtextextended('erasure/' || $1, 0))", "rush")
+        about = memory("likes hail", "anna")
+        storing = asyncio.create_task(api.call("POST", "/api/v1/memory/store", 200, namespace="rush", json=about))
+        await asyncio.wait([storing], timeout=0.3)
+        assert not storing.done(), "the store waits for the opt-out that was first"
+        person = (await service.users.hashes(connection, "rush", ["anna"]))["anna"]
+        await service.users.opt_out(connection, "rush", person)
+    assert (await storing)["stored"] is False
+    assert await texts(api, "rush") == {"opens at nine"}
