@@ -1,8 +1,10 @@
-"""`python -m bench.pipeline.fuzzed [COUNT]`: COUNT (2,000) broken events on a trajectory subject, good ones between.
+"""`python -m bench.pipeline.fuzzed [COUNT]`: COUNT (2,000) odd events on a trajectory subject, good ones between.
 
-Each broken one must lie in the dead-letter stream once, with a code and a sentence; each good one, sent twice, must be
-stored once; and the consumer must be alive: an event sent when all is over must be stored too. Real NATS and
-PostgreSQL, the product as its image runs it. The last line is one JSON object.
+Half of them are broken for certain, half have one thing changed at random, after which they may be valid or not. The
+event's JSON Schema (2020-12, formats asserted), read by a validator that shares nothing with the product, says of each
+what must become of it: valid ones are stored once, the others lie in the dead-letter stream once, with a code and a
+sentence. Good ones, sent twice, must be stored once; and the consumer must be alive: an event sent when all is over
+must be stored too. Real NATS and PostgreSQL, the product as its image runs it. The last line is one JSON object.
 """
 
 import asyncio
@@ -14,25 +16,46 @@ from collections import Counter
 from typing import Any
 
 import asyncpg
+import jsonschema_rs
 import nats
+import orjson
 from bench.pipeline.world import pipeline
-from fuzzed_events import AGENT, event, fuzzed
+from fuzzed_events import AGENT, doubtful, event, fuzzed
 from nats.js.api import AckPolicy, ConsumerConfig, DeliverPolicy
 from nats.js.client import JetStreamContext
 
+from learnloop_api import events, names
 from learnloop_memory.experience.consumer import STREAM_DURABLE
 from learnloop_memory.experience.streams import DEAD_LETTERS, TRAJECTORIES
 
 COUNT, EVERY, SEED = 2000, 20, 7
 NAMESPACE = "fuzz"
-SUBJECT = f"agent.rl.trajectory.v1.{NAMESPACE}.{AGENT}"
+SUBJECT = f"{names.SUBJECT_TRAJECTORY}.{NAMESPACE}.{AGENT}"
 SETTLE_SECONDS = 300.0
 
 
-async def publish(stream: JetStreamContext, messages: list[bytes]) -> None:
-    """Returns when all are acknowledged."""
+def judge() -> Any:
+    """bytes → the trajectory's id where the schema takes it on this subject, else None."""
+    schema = jsonschema_rs.Draft202012Validator(events.schema(names.SUBJECT_TRAJECTORY), validate_formats=True)
+
+    def verdict(data: bytes) -> str | None:
+        try:
+            body = orjson.loads(data)
+        except orjson.JSONDecodeError:
+            return None
+        # What no schema can say: the subject names the agent too.
+        return body["trajectory_id"] if schema.is_valid(body) and body["agent"] == AGENT else None
+
+    return verdict
+
+
+async def publish(stream: JetStreamContext, messages: list[bytes]) -> list[str]:
+    """Returns when all are acknowledged: each one's place, as a dead letter names it."""
+    places: list[str] = []
     for start in range(0, len(messages), 200):
-        await asyncio.gather(*(stream.publish(SUBJECT, body, timeout=60) for body in messages[start : start + 200]))
+        sent = (stream.publish(SUBJECT, body, timeout=60) for body in messages[start : start + 200])
+        places += [f"{ack.stream}/{ack.seq}" for ack in await asyncio.gather(*sent)]
+    return places
 
 
 async def settled(stream: JetStreamContext) -> None:
@@ -66,35 +89,56 @@ async def stored(dsn: str) -> Counter[str]:
 
 async def measure(url: str, dsn: str, count: int) -> dict[str, Any]:
     """Sends all of it and counts."""
-    rng, messages = random.Random(SEED), []
-    good = [f"good{number}" for number in range(0, count, EVERY)]
-    for number in range(count):
-        messages.append(fuzzed(rng, number))
-        if number % EVERY == 0:
-            messages += [json.dumps(event(f"good{number}")).encode()] * 2
+    rng, verdict = random.Random(SEED), judge()
+    odd = [fuzzed(rng, number) if number % 2 else doubtful(rng, number) for number in range(count)]
+    good = {f"good{number}": json.dumps(event(f"good{number}")).encode() for number in range(0, count, EVERY)}
     client = await nats.connect(url)
     stream = client.jetstream(timeout=60)
     started = time.perf_counter()
-    await publish(stream, messages)
+    places: list[str] = []
+    for start in range(0, count, EVERY):
+        places += await publish(stream, odd[start : start + EVERY])
+        await publish(stream, [good[f"good{start}"]] * 2)
     await settled(stream)
     seconds = time.perf_counter() - started
     await publish(stream, [json.dumps(event("afterwards")).encode()])
     await settled(stream)
     found = await letters(stream)
     await client.close()
+    valid = {place: name for place, body in zip(places, odd, strict=True) if (name := verdict(body)) is not None}
     kept = await stored(dsn)
-    explained = [one for one in found if one.headers.get("Learnloop-Reason", "-") not in ("", "-")]
     return {
         "events": count,
-        "rejected_with_a_reason": len(explained),
-        "without_a_letter_or_reason": max(0, count - len(explained)),
-        "letters_too_many": max(0, len(found) - count),
+        **verdicts(places, valid, kept, found),
         "codes": dict(sorted(Counter(one.headers["Learnloop-Code"] for one in found).items())),
         "good_sent_twice": len(good),
         "good_not_stored_once": sum(kept[name] != 1 for name in good),
-        "bad_stored": len(set(kept) - set(good) - {"afterwards"}),
+        "bad_stored": len(set(kept) - set(good) - set(valid.values()) - {"afterwards"}),
         "consumer_alive": kept["afterwards"] == 1,
         "seconds": round(seconds, 1),
+    }
+
+
+def verdicts(places: list[str], valid: dict[str, str], kept: Counter[str], found: list[Any]) -> dict[str, int]:
+    """What schema and consumer each said of the odd events.
+
+    Args:
+        places: of all of them; `valid`: of those the schema takes, with their ids.
+        kept: how often each id is stored; `found`: the dead letters.
+    """
+    told = Counter(one.headers["Learnloop-Origin"] for one in found)
+    explained = {
+        one.headers["Learnloop-Origin"] for one in found if one.headers.get("Learnloop-Reason", "-") not in ("", "-")
+    }
+    refused = set(places) - set(valid)
+    return {
+        "valid_by_schema": len(valid),
+        "rejected_with_a_reason": len(explained),
+        "without_a_letter_or_reason": len(refused - explained),
+        "letters_too_many": sum(told.values()) - len(told),
+        "valid_but_rejected": len(set(valid) & set(told)),
+        "valid_but_not_stored_once": sum(kept[name] != 1 for name in valid.values()),
+        "invalid_but_taken": len(refused - set(told)),
     }
 
 
@@ -103,7 +147,9 @@ def main(arguments: list[str]) -> int:
     count = int(arguments[0]) if arguments else COUNT
     with pipeline(LOG_LEVEL="ERROR") as (_, broker, database):
         found = asyncio.run(measure(broker.url, database.dsn, count))
-    wrong = ("without_a_letter_or_reason", "letters_too_many", "good_not_stored_once", "bad_stored")
+    found["disagreements_with_schema"] = found["valid_but_rejected"] + found["invalid_but_taken"]
+    wrong = ("without_a_letter_or_reason", "letters_too_many", "valid_but_not_stored_once", "disagreements_with_schema")
+    wrong += ("good_not_stored_once", "bad_stored")
     met = found["consumer_alive"] and not any(found[name] for name in wrong)
     print(json.dumps({"bench": "fuzzed", **found, "met": met}))
     return 0 if met else 1

@@ -54,6 +54,8 @@ GOALS = (
     Goal("openapi_findings", "conformance", ("returncode",), "is", 0),
     Goal("fuzzed_events", "fuzzed", ("events",), "least", 2000),
     Goal("fuzzed_without_a_reason", "fuzzed", ("without_a_letter_or_reason",), "is", 0),
+    Goal("fuzzed_disagreements_with_schema", "fuzzed", ("disagreements_with_schema",), "is", 0),
+    Goal("fuzzed_valid_not_stored_once", "fuzzed", ("valid_but_not_stored_once",), "is", 0),
     Goal("consumer_alive", "fuzzed", ("consumer_alive",), "is", True),
     Goal("step_overhead_over_bare", "overhead", ("elsewhere", "overhead_over_bare"), "most", 0.05),
     Goal("step_overhead_over_acting", "overhead", ("elsewhere", "overhead_over_acting"), "most", 0.05),

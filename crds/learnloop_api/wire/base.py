@@ -1,5 +1,6 @@
 """Shared base of all wire messages."""
 
+import re
 from datetime import UTC, datetime
 from typing import Annotated
 
@@ -14,6 +15,8 @@ class WireModel(BaseModel):
 
 
 _READ = TypeAdapter(datetime)
+# Every reader of date-times knows this shape (RFC 3339, section 5.6); pydantic reads many more, plain seconds too.
+_RFC_3339 = re.compile(r"\d{4}-\d\d-\d\d[Tt]\d\d:\d\d:\d\d(\.\d+)?([Zz]|[+-]\d\d:\d\d)", re.ASCII)
 
 
 def _aware(value: datetime) -> datetime:
@@ -29,6 +32,9 @@ def _text(value: object) -> object:
     if isinstance(value, int | float):
         raise ValueError("a number is no timestamp: send RFC 3339 with an offset, e.g. 2026-01-31T12:00:00Z")
     if isinstance(value, str):
+        if not _RFC_3339.fullmatch(value):
+            told = "not RFC 3339 with an offset: send e.g. 2026-01-31T12:00:00Z"
+            raise PydanticCustomError("datetime_parsing", "{why}", {"why": told})
         # Read here: what a validator hands on is no JSON any more, and strict validation takes no text for a timestamp.
         try:
             return _READ.validate_python(value)
@@ -39,8 +45,11 @@ def _text(value: object) -> object:
 
 MOST = 2**53 - 1
 """The largest whole number that every JSON reader has exactly (RFC 8259, section 6)."""
+LARGEST = 3.4e38
+"""The largest number of an episode: it fits float32, in which policies compute, and its square fits float64."""
 
 Timestamp = Annotated[datetime, BeforeValidator(_text), AfterValidator(_aware)]
+Real = Annotated[float, Field(ge=-LARGEST, le=LARGEST)]
 Sha256 = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$", description="lower-case hex SHA-256 digest")]
 Name = Annotated[str, Field(min_length=1, max_length=253, pattern=r"^[a-z0-9]([-a-z0-9.]*[a-z0-9])?$")]
 Identifier = Annotated[str, Field(min_length=1, max_length=128, pattern=r"^[A-Za-z0-9][A-Za-z0-9._:-]*$")]

@@ -8,15 +8,15 @@ from typing import Annotated, Literal
 
 from pydantic import Field, JsonValue
 
-from learnloop_api.wire.base import MOST, Identifier, Name, Timestamp, WireModel
+from learnloop_api.wire.base import LARGEST, MOST, Identifier, Name, Real, Timestamp, WireModel
 
 MAX_STEPS = 10_000
 MAX_OBSERVATION = 65_536
 
-Observation = Annotated[list[float], Field(min_length=1, max_length=MAX_OBSERVATION)] | dict[str, JsonValue] | str
+Observation = Annotated[list[Real], Field(min_length=1, max_length=MAX_OBSERVATION)] | dict[str, JsonValue] | str
 Action = (
     Annotated[int, Field(ge=-MOST, le=MOST)]
-    | Annotated[list[float], Field(max_length=4096)]
+    | Annotated[list[Real], Field(max_length=4096)]
     | dict[str, JsonValue]
     | str
 )
@@ -29,11 +29,12 @@ class Step(WireModel):
     action: Action = Field(description="what it did")
     log_prob: float | None = Field(
         default=None,
+        ge=-LARGEST,
         le=10_000,
         description="natural log of the behaviour policy's probability of the action, at most 0; where numbers are "
         "drawn, of their density, which may be above 0",
     )
-    reward: float = Field(default=0.0, description="the environment's own reward for this step")
+    reward: Real = Field(default=0.0, description="the environment's own reward for this step")
     terminated: bool = Field(default=False, description="the environment ended the episode here")
     truncated: bool = Field(default=False, description="a limit ended the episode here")
     exploration: bool = Field(default=False, description="the action was sampled rather than the greedy one")
@@ -45,11 +46,11 @@ class Outcome(WireModel):
     status: Literal["completed", "error", "withdrawn"] = Field(
         description="completed: ran to its end; error: the agent or its tool failed; withdrawn: its arm was taken away"
     )
-    episode_return: float = Field(description="sum of the environment's rewards, undiscounted")
+    episode_return: Real = Field(description="sum of the environment's rewards, undiscounted")
     success: bool | None = Field(
         default=None, description="did the task succeed; null when the task has no such notion"
     )
-    values: dict[str, float] = Field(
+    values: dict[str, Real] = Field(
         default_factory=dict,
         max_length=64,
         description="named measurements a RewardPolicy may use, e.g. tool_errors",

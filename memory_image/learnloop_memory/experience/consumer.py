@@ -14,15 +14,18 @@ from learnloop_api import names
 from learnloop_api.wire.trajectory import Trajectory
 from learnloop_memory.errors import Unavailable
 from learnloop_memory.experience.bus import Bus
-from learnloop_memory.experience.dead_letters import DeadLetters, invalid
+from learnloop_memory.experience.dead_letters import DeadLetters
+from learnloop_memory.experience.faults import invalid
 from learnloop_memory.experience.patience import keep, kept
 from learnloop_memory.experience.store import Stored, prepare, store
 from learnloop_memory.experience.subjects import Refused, split_subject
 from learnloop_memory.experience.users import Users
 from learnloop_memory.metrics import Metrics
 from learnloop_memory.store.database import Database
+from learnloop_memory.strict_json import StrictReader
 
 STREAM_DURABLE = "learnloop-store"
+_READER = StrictReader(Trajectory)
 
 
 class TrajectoryConsumer:
@@ -125,9 +128,10 @@ def read(subject: str, data: bytes) -> tuple[str, Trajectory]:
     """
     namespace, agent = split_subject(subject, names.SUBJECT_TRAJECTORY)
     try:
-        trajectory = Trajectory.model_validate_json(data)
+        trajectory: Trajectory = _READER.read(data)
     except ValidationError as error:
-        raise invalid(namespace, error) from None
+        raise invalid(namespace, names.SUBJECT_TRAJECTORY, error, data) from None
     if trajectory.agent != agent:
-        raise Refused(namespace, "agent", f"agent: the body says {trajectory.agent!r}, the subject says {agent!r}")
+        told = f"agent: the body says {trajectory.agent!r}, the subject says {agent!r}"
+        raise Refused(namespace, "agent", f"{told}; publish it on {names.SUBJECT_TRAJECTORY}.<namespace>.<agent>")
     return namespace, trajectory

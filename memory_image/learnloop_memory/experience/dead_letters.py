@@ -14,7 +14,6 @@ from contextlib import suppress
 import orjson
 from nats.aio.msg import Msg
 from nats.errors import Error as NatsError
-from pydantic import ValidationError
 from pydantic_core import to_json
 
 from learnloop_api import names
@@ -102,13 +101,6 @@ class DeadLetters:
             # The letter has all of it but the secrets, which must not lie in the other stream for a month.
             with suppress(NatsError, Unavailable):
                 await self._bus.js.delete_msg(meta.stream, meta.sequence.stream)
-
-
-def invalid(namespace: str, error: ValidationError) -> Refused:
-    """The refusal that names the first field at fault, without its value."""
-    first = error.errors(include_url=False, include_input=False, include_context=False)[0]
-    where = ".".join(str(part) for part in first["loc"]) or "body"
-    return Refused(namespace, "json" if first["type"] == "json_invalid" else "schema", f"{where}: {first['msg']}")
 
 
 def readable(data: bytes) -> bytes:

@@ -11,12 +11,15 @@ from pydantic import ValidationError
 from learnloop_api import names
 from learnloop_api.wire.training import TrainingRequest
 from learnloop_memory.errors import Unavailable
-from learnloop_memory.experience.dead_letters import DeadLetters, invalid
+from learnloop_memory.experience.dead_letters import DeadLetters
+from learnloop_memory.experience.faults import invalid
 from learnloop_memory.experience.patience import keep
 from learnloop_memory.experience.subjects import Refused, split_subject
 from learnloop_memory.store.database import Database
+from learnloop_memory.strict_json import StrictReader
 
 DURABLE = "learnloop-requests"
+_READER = StrictReader(TrainingRequest)
 # A redelivered older request must not replace a newer one: the stream's own time decides.
 _UPSERT = """
 INSERT INTO agents (namespace, name, training_request, training_requested_at) VALUES ($1, $2, $3, $4)
@@ -50,9 +53,9 @@ class RequestConsumer:
             self._dead_letters.check(message)
             namespace, agent = split_subject(message.subject, names.SUBJECT_TRAINING_REQUEST)
             try:
-                request = TrainingRequest.model_validate_json(message.data)
+                request: TrainingRequest = _READER.read(message.data)
             except ValidationError as error:
-                raise invalid(namespace, error) from None
+                raise invalid(namespace, names.SUBJECT_TRAINING_REQUEST, error, message.data) from None
         except Refused as refusal:
             await self._dead_letters.put(message, refusal)
             return

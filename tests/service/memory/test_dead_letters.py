@@ -107,9 +107,10 @@ async def test_the_letter_says_why_and_where_and_holds_no_secret(api: Api, nats:
         ("-", "trajectory", "subject"),
     }
     agent = told["team-x", "trajectory", "agent"].headers
-    assert agent["Learnloop-Reason"] == "agent: the body says 'somebody-else', the subject says 'liar'"
+    assert agent["Learnloop-Reason"].startswith("agent: the body says 'somebody-else', the subject says 'liar'; ")
     assert agent["Learnloop-Subject"] == f"{SUBJECT}.team-x.liar"
-    assert told["team-x", "training-request", "schema"].headers["Learnloop-Reason"] == "request_id: Field required"
+    request = told["team-x", "training-request", "schema"].headers["Learnloop-Reason"]
+    assert request.startswith("request_id: Field required; add it and publish it under a new Nats-Msg-Id; ")
     everything = b" ".join(letter.data for letter in letters)
     assert b"hunter2" not in everything
     assert b"anna@" not in everything
