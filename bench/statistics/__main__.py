@@ -251,6 +251,10 @@ GOALS: tuple[tuple[str, float, float], ...] = (
     ("simulated_broken_promises", 0.0, 0.0),
     ("step_false_passes", 0.0, 0.0),
     ("step_broken_promises", 0.0, 0.0),
+    ("step_to_the_end", 1.0, 1.0),
+    ("step_states_without_an_end", 0.0, 0.0),
+    ("explored_to_the_end_sequential", 1.0, 1.0),
+    ("explored_to_the_end_threshold", 1.0, 1.0),
 )
 """Name, least and most."""
 

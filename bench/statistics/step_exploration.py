@@ -34,8 +34,8 @@ from learnloop_operator.core.rollout import experiment_step
 from learnloop_operator.core.times import stamp
 
 EXPERIMENT = 0
-MOST_TRANSITIONS = 100_000
-MUTE = ("away", "no canary", "reset")
+MOST_TRANSITIONS = 200_000
+MUTE = ("away", "no canary", "reset", "nan")
 """Nothing is known of the arm that would go on. (No check of this rollout compares outside the experiment.)"""
 FLOOR = 5
 ASKED = spec()
@@ -55,8 +55,8 @@ def explore_sabotaged(most_transitions: int) -> Found:
 
 
 def steps() -> Figures:
-    """The state graph of a rollout with an experiment as a step."""
-    found, blind = explore(MOST_TRANSITIONS), explore_sabotaged(MOST_TRANSITIONS // 20)
+    """The state graph of a rollout with an experiment as a step, to its end."""
+    found, blind = explore(MOST_TRANSITIONS), explore_sabotaged(MOST_TRANSITIONS // 40)
     assert blind.false_passes, "the oracle does not notice a race that everybody wins"
     for sentence in (*found.false_passes[:5], *found.broken[:5]):
         print(sentence, file=sys.stderr)
@@ -137,6 +137,6 @@ def _broken(before: StepNode, seen: str, after: StepNode) -> list[str]:
         wrong.append("the weights of the table do not add up")
     pin = status.get("blockedRevision")
     fresh = pin and not before.status.get("blockedRevision") and pin["at"] == stamp(after.now)
-    if fresh and seen == "away" and pin["reason"] == "CheckFailed":
+    if fresh and seen in ("away", "nan") and pin["reason"] == "CheckFailed":
         wrong.append("taken back by a check that saw nothing")
     return wrong

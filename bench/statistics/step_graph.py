@@ -11,17 +11,19 @@ from bench.statistics.graph_world import DEADLINE, ERRORS, Key, Node, applied, s
 from learnloop_api import names
 from learnloop_api.kinds.model_deployment import ModelDeploymentSpec, ModelDeploymentStatus
 from learnloop_api.wire.routing import RoutingTable
+from learnloop_operator.core.rollout.capacity import DRAIN_SECONDS
 from learnloop_operator.core.rollout.decide import decide
 from learnloop_operator.core.rollout.evidence import ArmEvidence, Evidence
 from learnloop_operator.core.rollout.observe import arms
 from learnloop_operator.core.rollout.revision import resolve
 from learnloop_operator.core.rollout.table import read
+from learnloop_operator.core.rollout.windows import SHORTEST
 from learnloop_operator.core.rollout.world import Defaults, Snapshot
 
 GOOD, POOR = 0.9, 0.6
 BETTER = ("canary", "guest", "stable", "nobody")
 """Who succeeds more often in the time before a look."""
-BLIND = ("away", "no canary", "no guest", "no stable", "reset")
+BLIND = ("away", "no canary", "no guest", "no stable", "reset", "nan")
 SEEN = (*BETTER, *BLIND)
 PER_LOOK = 300.0
 """Episodes of each arm between two looks, whatever its weight: the graph is about what is decided, not about luck."""
@@ -105,9 +107,9 @@ def snapshot_of(asked: ModelDeploymentSpec, node: StepNode, seen: str) -> Snapsh
     """What one pass sees."""
     metadata = {"name": "md", "namespace": "ns", "uid": "u", "generation": 1}
     head = {"apiVersion": names.API_VERSION, "kind": "ModelDeployment"}
-    hidden = revision_of(node, seen.removeprefix("no "))
+    hidden, stable = revision_of(node, seen.removeprefix("no ")), revision_of(node, "stable")
     known = {
-        revision: ArmEvidence(int(n), None, good / n if n else None, 0.0 if n else None, seen_at=node.now)
+        revision: _evidence(node, n, math.nan if seen == "nan" and revision != stable else good)
         for revision, (n, good) in node.played.items()
         if not (seen.startswith("no ") and revision == hidden)
     }
@@ -124,38 +126,49 @@ def snapshot_of(asked: ModelDeploymentSpec, node: StepNode, seen: str) -> Snapsh
     )
 
 
+def _evidence(node: StepNode, n: float, good: float) -> ArmEvidence:
+    return ArmEvidence(int(n), None, good / n if n else None, 0.0 * good if n else None, seen_at=node.now)
+
+
 def key_of(node: StepNode) -> Key:
-    """What decisions depend on, ages, episodes and evidence in buckets."""
+    """What decisions depend on, and no more of it than they ask: of evidence whether it is missing, undecided or
+    proven (a log e-value is only ever compared with its bar), of episodes and ages on which side of a limit they are.
+    An experiment that is over is its winner: its figures are read no more."""
     status, table = node.status, table_of(node)
-    found = status.get("experiment") or {}
-    began = found.get("startedAt")
-    age = (node.now - datetime.fromisoformat(began)).total_seconds() if began else 0.0
     since_step = node.played.get(revision_of(node, "canary"), (0.0, 0.0))[0] - status.get("stepBaseEpisodes", 0)
-    shown = tuple(
+    return (
+        status.get("phase"),
+        step_of(status),
+        status.get("weight"),
+        *(revision_of(node, who) for who in ("stable", "canary")),
+        (status.get("canary") or {}).get("readyReplicas"),
+        (status.get("blockedRevision") or {}).get("revision"),
+        tuple((arm.revision, arm.weight) for arm in table.arms) if table else (),
+        tuple(sorted(node.deployments)),
+        "stepBaseEpisodes" in status,
+        since_step >= 20,
+        *_experiment_key(node, status.get("experiment") or {}),
+    )
+
+
+def _experiment_key(node: StepNode, found: Mapping[str, Any]) -> Key:
+    phase = found.get("phase")
+    if phase in (None, "Finished"):
+        return (phase, found.get("winner"), _age(node, found.get("finishedAt")) >= DRAIN_SECONDS)
+    arms = tuple(
         (
             arm["name"],
             arm["standing"],
             arm["ready"],
             arm["episodes"] >= MIN_EPISODES,
             arm.get("seen") is None,
-            tuple((value > 0.0) + (value >= BAR) for value in arm["logBetter"]),
+            tuple(value >= BAR for value in arm["logBetter"]),
         )
-        for arm in found.get("arms", ())
+        for arm in found["arms"]
     )
-    played = sum(arm["episodes"] for arm in found.get("arms", ()))
-    return (
-        status.get("phase"),
-        step_of(status),
-        status.get("weight"),
-        *(revision_of(node, who) for who in ("stable", "canary")),
-        (status.get("blockedRevision") or {}).get("revision"),
-        tuple((arm.revision, arm.weight) for arm in table.arms) if table else (),
-        tuple(sorted(node.deployments)),
-        "stepBaseEpisodes" in status,
-        since_step >= 20,
-        found.get("phase"),
-        found.get("winner"),
-        shown,
-        (age >= 15.0) + (age >= MAX_SECONDS),
-        played >= MAX_EPISODES,
-    )
+    age, played = _age(node, found.get("startedAt")), sum(arm["episodes"] for arm in found["arms"])
+    return (phase, found.get("winner"), arms, (age >= SHORTEST) + (age >= MAX_SECONDS), played >= MAX_EPISODES)
+
+
+def _age(node: StepNode, since: str | None) -> float:
+    return (node.now - datetime.fromisoformat(since)).total_seconds() if since else 0.0
