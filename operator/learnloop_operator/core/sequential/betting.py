@@ -63,8 +63,9 @@ def nearest(n_a: float, n_b: float, p_a: float, p_b: float, margin: float) -> tu
 
     Both sizes are positive. The derivative along the line rises, so halving finds its only zero.
     """
+    n_a, n_b = n_a / (n_a + n_b), n_b / (n_a + n_b)  # sizes next to nothing would lose the products below
     if margin == 0.0:
-        q = (n_a * p_a + n_b * p_b) / (n_a + n_b)
+        q = n_a * p_a + n_b * p_b
         return q, q
     low, high = max(0.0, -margin), min(1.0, 1.0 - margin)
     for _ in range(BISECTIONS):

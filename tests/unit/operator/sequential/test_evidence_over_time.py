@@ -110,6 +110,12 @@ def test_a_batch_moves_the_evidence_by_a_finite_step_and_wealth_stays_positive(f
     assert 0 <= chance(memory.worse) <= 1
 
 
+@pytest.mark.parametrize("size", [5e-324, 1e-310])
+@pytest.mark.parametrize("margin", [0.0, -0.1])
+def test_a_batch_of_next_to_nothing_gains_nothing(size: float, margin: float) -> None:
+    assert log_e(Counts(size, 0.0), Counts(size, 0.0), 0.4, 0.3, margin) == pytest.approx(0.0)
+
+
 @settings(max_examples=40, deadline=None)
 @given(st.permutations([(4, 3), (4, 1), (2, 2), (6, 5)]))
 def test_the_order_of_episodes_within_a_batch_does_not_matter_and_its_sums_do(order: list[tuple[int, int]]) -> None:
