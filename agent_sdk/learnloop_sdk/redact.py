@@ -9,12 +9,13 @@ from collections.abc import Callable
 from typing import Any
 
 from learnloop_api import names
-from learnloop_api.redaction import Redaction, is_secret_name
+from learnloop_api.redaction import Redaction, is_secret_name, user_as_sent
 from learnloop_sdk.errors import LearnloopError
 
 Redactor = Callable[[str], str]
 MASK = "<SECRET>"
-redact_text: Redactor = Redaction().text
+USER = "user_id"
+redact_text: Redactor = Redaction()
 
 
 def default_redactor() -> Redactor:
@@ -25,13 +26,18 @@ def default_redactor() -> Redactor:
     """
     key = os.environ.get(names.ENV_PSEUDONYM_KEY)
     try:
-        return Redaction(key.encode() if key else None).text
+        return Redaction(key.encode() if key else None)
     except ValueError as error:
         raise LearnloopError(f"{names.ENV_PSEUDONYM_KEY}: {error}") from None
 
 
 def redact_value(value: Any, redactor: Redactor) -> Any:
-    """`value` with `redactor` applied to every string; what stands under a key such as `password` is masked whole."""
+    """`value` with `redactor` applied to every string; what stands under a key such as `password` is masked whole.
+
+    With the rules of the contract everything is as the data plane does it: the same pseudonyms, the same depth.
+    """
+    if isinstance(redactor, Redaction):
+        return redactor.value(value)
     if isinstance(value, str):
         return redactor(value)
     if isinstance(value, dict):
@@ -45,7 +51,10 @@ def redact_value(value: Any, redactor: Redactor) -> Any:
 
 
 def redact_trajectory(trajectory: dict[str, Any], redactor: Redactor) -> dict[str, Any]:
-    """A wire.Trajectory as plain data, its free text redacted. Numeric observations cost nothing."""
+    """A wire.Trajectory as plain data, its free text redacted. Numeric observations cost nothing.
+
+    The id of the person it belongs to stays one: people who opted out are known by it.
+    """
     steps = [
         step
         if isinstance(step["observation"], list) and isinstance(step["action"], (int, list))
@@ -53,8 +62,10 @@ def redact_trajectory(trajectory: dict[str, Any], redactor: Redactor) -> dict[st
         | {"observation": redact_value(step["observation"], redactor), "action": redact_value(step["action"], redactor)}
         for step in trajectory["steps"]
     ]
+    metadata = trajectory["metadata"]
+    person = {USER: user_as_sent(str(metadata[USER]))} if USER in metadata else {}
     return trajectory | {
         "task": redactor(trajectory["task"]),
-        "metadata": redact_value(trajectory["metadata"], redactor),
+        "metadata": redact_value(metadata, redactor) | person,
         "steps": steps,
     }

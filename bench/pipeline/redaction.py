@@ -1,6 +1,7 @@
 """`python -m bench.pipeline.redaction [COUNT]`: plants secrets, redacts as publisher and as consumer, looks for them.
 
-The last line is one JSON object: leaks on either side (each must hold alone), unstable pseudonyms, and what it costs.
+The last line is one JSON object: leaks on either side (each must hold alone), unstable pseudonyms, what it costs, and
+the share of ordinary ids, hashes and numbers that were taken for secrets.
 """
 
 import json
@@ -9,6 +10,7 @@ import sys
 import time
 from collections import Counter
 
+from bench.pipeline.ordinary import KINDS
 from bench.pipeline.planted import WORDS, Planted, planted
 
 from learnloop_api.redaction import Redaction
@@ -20,7 +22,7 @@ KEY = bytes(range(32))
 
 def leaks(item: Planted, rules: Redaction) -> dict[str, bool]:
     """Did it get past the publisher's hook, the consumer's, or both of them in a row?"""
-    hook = redact_value(item.value, rules.text)
+    hook = redact_value(item.value, rules)
     kept = {"publisher": hook, "consumer": rules.value(item.value), "both": rules.value(hook)}
     texts = {side: json.dumps(value, ensure_ascii=False) for side, value in kept.items()}
     return {side: any(core in text for core in item.cores) for side, text in texts.items()}
@@ -43,7 +45,18 @@ def run(count: int, seed: int = SEED) -> dict[str, object]:
         "leaked_together": leaked["both"],
         "unstable": unstable,
         "kinds": dict(sorted(kinds.items())),
+        "taken_for_secrets": {
+            kind: round(share, 6) for kind, share in taken_for_secrets(rng, rules, count // 5).items()
+        },
         "redact_16kB_ms": round(_cost(rng, rules), 3),
+    }
+
+
+def taken_for_secrets(rng: random.Random, rules: Redaction, count: int) -> dict[str, float]:
+    """Of `count` ordinary texts of each kind, the share that does not come out as it went in."""
+    return {
+        kind: sum(rules.text(text) != text for text in (make(rng) for _ in range(count))) / max(1, count)
+        for kind, make in KINDS.items()
     }
 
 

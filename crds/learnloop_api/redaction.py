@@ -8,6 +8,7 @@ each find becomes `<EMAIL:9f3a1c02>`, the same for the same find, so that learni
 Every pattern is anchored at the start of a run of its own characters, so matching stays linear on hostile input.
 """
 
+import hashlib
 import hmac
 import re
 from functools import lru_cache, partial
@@ -23,18 +24,40 @@ _SECRET_NAME = re.compile(
     r"(access|refresh|auth|id|bearer|session)[_-]?token|token|authorization|cookie|private[_-]?key|credential)s?$"
 )
 _PASS = r"pass(?:word|wd|phrase)|pwd"
-_NAMES = rf"api[_-]?key|access[_-]?key|secret|token|{_PASS}"
+_QUOTED = r"(?:\\?[\"'])?"
+# `max_tokens=4096` and `"total_tokens": 812` are counts; one token may well be a number that opens doors.
+_COUNT = rf"s{_QUOTED}\s{{0,4}}[:=]\s{{0,4}}\d{{1,9}}(?![^\s\"',;&)}}\]])"
+_NAMES = rf"api[_-]?key|access[_-]?key|secret|token(?!{_COUNT})|{_PASS}"
+_NOTHING = r"(?!(?:none|null|nil|true|false|undefined)(?!\w))"  # what stands for the absence of a secret
+_CREDENTIAL = r"[\w.~+/=-]"
 _NO_MARK = r"(?!<[A-Z]{4,6}[:>])"  # what was taken out already
 _BEGIN = re.compile(r"-----BEGIN [A-Z ]{0,32}PRIVATE KEY-----")
 _END = re.compile(r"-----END [A-Z ]{0,32}PRIVATE KEY-----")
 # Kind, pattern, and the group that is taken out; 0 is all of it.
 _RULES: tuple[tuple[str, re.Pattern[str], int], ...] = (
     ("SECRET", re.compile(r"(?<![\w-])eyJ[\w-]{5,}\.[\w-]{5,}(?:\.[\w-]*)*", re.ASCII), 0),
-    ("SECRET", re.compile(r"(?i)(?<!\w)(?:bearer|basic)\s{1,4}([\w.~+/=-]{8,})", re.ASCII), 1),
     (
         "SECRET",
         re.compile(
-            r"(?<![A-Za-z0-9])(?:[spr]k[-_][\w-]{16,}|(?:AKIA|ASIA)[0-9A-Z]{16}|"
+            rf"(?i)(?<!\w)authorization{_QUOTED}\s{{0,4}}[:=]\s{{0,4}}{_QUOTED}"
+            rf"(?:bearer|basic|token)\s{{1,4}}({_NO_MARK}{_CREDENTIAL}{{4,}})",
+            re.ASCII,
+        ),
+        1,
+    ),
+    (
+        "SECRET",  # elsewhere "basic information" is two words: no word has digits, inner capitals or twenty letters
+        re.compile(
+            rf"(?<!\w)(?i:bearer|basic)\s{{1,4}}"
+            rf"((?=\S{_CREDENTIAL}{{0,255}}[A-Z0-9=]){_CREDENTIAL}{{8,}}|{_CREDENTIAL}{{20,}})",
+            re.ASCII,
+        ),
+        1,
+    ),
+    (
+        "SECRET",
+        re.compile(
+            r"(?<![A-Za-z0-9])(?:[spr]k[-_](?=[\w-]{0,255}(?:\d|\w{20}))[\w-]{16,}|(?:AKIA|ASIA)[0-9A-Z]{16}|"
             r"gh[pousr]_\w{20,}|github_pat_\w{20,}|glpat-[\w-]{16,}|xox[abeprs]-[\w-]{10,}|AIza[\w-]{30,}|"
             r"hf_[A-Za-z0-9]{20,}|npm_[A-Za-z0-9]{30,})",
             re.ASCII,
@@ -45,15 +68,18 @@ _RULES: tuple[tuple[str, re.Pattern[str], int], ...] = (
     (
         "SECRET",
         re.compile(
-            rf"(?i)(?<![a-z<])(?:{_NAMES})s?(?:\\?[\"'])?\s{{0,4}}[:=]\s{{0,4}}(?:\\?[\"'])?({_NO_MARK}[^\s\"',;&]{{4,}})"
+            rf"(?i)(?<![a-z<])(?:{_NAMES})s?{_QUOTED}\s{{0,4}}[:=]\s{{0,4}}{_QUOTED}"
+            rf"({_NO_MARK}{_NOTHING}[^\s\"',;&]{{4,}})"
         ),
         1,
     ),
     ("SECRET", re.compile(rf"(?i)(?<![a-z<])(?:{_PASS})\s{{1,4}}(?:is|was)\s{{1,4}}({_NO_MARK}\S{{4,}})"), 1),
     ("EMAIL", re.compile(r"(?<![\w.%+-])[\w.%+-]{1,256}@[A-Za-z0-9-]{1,63}(?:\.[A-Za-z0-9-]{1,63})+"), 0),
 )
-_IBAN = re.compile(r"(?i)(?<![a-z0-9])[a-z]{2}\d{2}(?:[ -]?[a-z0-9]){11,30}", re.ASCII)
-_DIGITS = re.compile(r"(?<!\d)(?<!\d\.)\d(?:[ -]?\d){12,}", re.ASCII)
+# Beside hexadecimal letters a run of digits, and after such a group an IBAN's, is part of a hash or a UUID.
+_IBAN = re.compile(r"(?i)(?<![a-z0-9])(?<![0-9a-f]-)[a-z]{2}\d{2}(?:[ -]?[a-z0-9]){11,30}", re.ASCII)
+_DIGITS = re.compile(r"(?<![0-9a-fA-F])(?<!\d\.)\d(?:[ -]?\d){12,}(?![0-9a-fA-F])", re.ASCII)
+_USER_DIGEST = re.compile(r"sha256:[0-9a-f]{64}")
 # Most strings have nothing of this, and then the rules need not look.
 _HINT = re.compile(
     r"[@:=]|eyJ|-----|(?i:bearer|basic|pass|pwd)|[spr]k[-_]|A[KS]IA|gh[pousr]_|_pat_|glpat|xox|AIza|hf_|npm_"
@@ -76,6 +102,10 @@ class Redaction:
             raise ValueError(f"the key of the pseudonyms has {len(key)} bytes; give at least 16 random ones")
         self._key = key
         self._member_name = lru_cache(maxsize=4096)(self.text)  # names come again with every value
+
+    def __call__(self, value: str) -> str:
+        """See `text`."""
+        return self.text(value)
 
     def text(self, value: str) -> str:
         """The string without what looks like a secret or like personal data; doing it twice changes nothing.
@@ -128,7 +158,7 @@ class Redaction:
         return self._member_name(key) if len(key) <= MAX_KEPT else self.text(key)
 
     def _member(self, key: str, value: Any, depth: int) -> Any:
-        if is_secret_name(key) and value is not None and value != "" and not isinstance(value, bool):
+        if is_secret_name(key) and value is not None and value != "" and not _is_count(key, value):
             return value if isinstance(value, str) and _is_mark(value) else self.mark("SECRET", str(value))
         return self.value(value, depth)
 
@@ -186,9 +216,26 @@ def _may_have_hint(value: str) -> bool:
 
 @lru_cache(maxsize=4096)
 def is_secret_name(key: str) -> bool:
-    """Is this what a secret is called, e.g. db_password? `max_tokens` is not."""
+    """Is this what a secret is called, e.g. db_password? A number under `max_tokens` is none all the same."""
     return len(key) <= 128 and _SECRET_NAME.match(key) is not None
+
+
+def user_as_sent(user_id: str) -> str:
+    """How a person's id travels and is known by: as it is, or as its SHA-256 where redaction would change it.
+
+    So an e-mail address as id is not published, and still it is another one than everybody else's.
+    """
+    if _USER_DIGEST.fullmatch(user_id) or _PLAIN.text(user_id) == user_id:
+        return user_id
+    return f"sha256:{hashlib.sha256(user_id.encode('utf-8', 'replace')).hexdigest()}"
+
+
+def _is_count(key: str, value: Any) -> bool:
+    return isinstance(value, bool) or (isinstance(value, int | float) and key.lower().endswith("tokens"))
 
 
 def _is_mark(value: str) -> bool:
     return re.fullmatch(r"<[A-Z]{4,6}(:[0-9a-f]{8})?>", value) is not None
+
+
+_PLAIN = Redaction()

@@ -11,6 +11,7 @@ import re
 from collections.abc import Collection, Mapping
 from typing import Any
 
+from learnloop_api.redaction import user_as_sent
 from learnloop_api.wire.trajectory import Trajectory
 from learnloop_memory.audit.journal import note
 from learnloop_memory.store.database import Database
@@ -95,7 +96,8 @@ def _shielded(trajectory: Trajectory, hashes: Mapping[str, str], out: set[str]) 
 
 
 def pseudonym(key: bytes, user: str) -> str:
-    """`user:` and 128 bits of HMAC-SHA256; what is such a hash already stays."""
+    """`user:` and 128 bits of HMAC-SHA256; what is such a hash already stays. It is the same for an id as the SDK sends
+    it and as an application that asks by REST has it."""
     if _HASHED.fullmatch(user):
         return user
-    return "user:" + hmac.digest(key, user.encode("utf-8", "replace"), "sha256").hex()[:32]
+    return "user:" + hmac.digest(key, user_as_sent(user).encode("utf-8", "replace"), "sha256").hex()[:32]

@@ -8,6 +8,8 @@ from typing import Any
 
 import nats as nats_client
 
+from learnloop_sdk.redact import redact_text, redact_trajectory
+
 from .conftest import START_SECONDS, Api, Nats, eventually, running, settings, superuser, trajectory
 
 POLICY = {
@@ -109,6 +111,16 @@ async def test_who_opted_out_is_nowhere(migrated: Callable[[str], str], tmp_path
         await client.close()
         await api.call("DELETE", f"/api/v1/users/{user}/opt-out", 204)
         assert await _opinion(api, "other", user, thumbs="up") is True
+
+
+async def test_an_opt_out_reaches_a_person_whose_id_is_an_address_too(api: Api) -> None:
+    await api.call("PUT", "/api/v1/users/carla@example.org/opt-out", 204)
+    for user, stored in (("carla@example.org", False), ("dora@example.org", True)):
+        body = trajectory(f"of-{user[:4]}", "post", metadata={"user_id": user})
+        by_sdk = redact_trajectory(body | {"trajectory_id": f"sdk-{user[:4]}"}, redact_text)
+        for sent in (body, by_sdk):
+            answer = await api.call("POST", "/api/v1/trajectories", 202, json=sent)
+            assert answer["stored"] is stored, sent["metadata"]
 
 
 async def _settled(js: Any) -> bool:

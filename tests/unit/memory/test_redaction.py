@@ -1,11 +1,14 @@
 """Redaction at publisher and consumer: what is planted never comes out, ordinary text does, pseudonyms are stable."""
 
+import random
+
 import pytest
-from bench.pipeline.redaction import KEY, run
+from bench.pipeline.ordinary import KINDS, UNDECIDABLE
+from bench.pipeline.redaction import KEY, run, taken_for_secrets
 from hypothesis import given
 from hypothesis import strategies as st
 
-from learnloop_api.redaction import Redaction
+from learnloop_api.redaction import Redaction, user_as_sent
 from learnloop_api.redaction_checks import cards, iban_length, luhn
 
 
@@ -30,6 +33,42 @@ def test_of_ten_thousand_planted_secrets_none_comes_out() -> None:
 )
 def test_check_digits_decide_and_neighbours_stay(text: str, expected: str) -> None:
     assert Redaction().text(text) == expected
+
+
+def test_ids_hashes_numbers_and_talk_of_secrets_stay() -> None:
+    taken = taken_for_secrets(random.Random(7), Redaction(), 4000)
+    assert {kind: share for kind, share in taken.items() if share} == {UNDECIDABLE: taken[UNDECIDABLE]}
+    assert set(taken) == set(KINDS)
+    assert taken[UNDECIDABLE] < 0.06
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "602fc9de-8b96-427a-be48-b23f295874f0",
+        "156 520 793 76 86 794 477 214",
+        "max_tokens=4096, basic information",
+        "c2210321-7862-49d5-a201-041069ab1c7f",
+    ],
+)
+def test_what_only_looks_like_an_account_a_card_or_a_token_stays(text: str) -> None:
+    assert Redaction().text(text) == text
+
+
+def test_counts_of_tokens_are_kept_and_tokens_are_not() -> None:
+    usage = {"prompt_tokens": 812, "total_tokens": 845.0, "token": 482913, "tokens": "abcd", "password": 12345678}
+    assert Redaction().value(usage) == usage | dict.fromkeys(("token", "tokens", "password"), "<SECRET>")
+    assert Redaction().text("token: 482913") == "token: <SECRET>"
+    assert Redaction().text("Authorization: Basic onlyletters") == "Authorization: Basic <SECRET>"
+    assert Redaction().text("bearer abcdefghijklmnopqrstuvwx") == "bearer <SECRET>"
+
+
+def test_a_person_is_known_by_an_id_that_says_nothing_and_is_nobody_elses() -> None:
+    anna, ben = user_as_sent("anna@example.org"), user_as_sent("ben@example.org")
+    assert anna != ben
+    assert "anna" not in anna
+    assert user_as_sent(anna) == anna
+    assert user_as_sent("customer-17") == "customer-17"
 
 
 def test_one_address_has_one_pseudonym_and_another_key_another() -> None:

@@ -2,7 +2,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from learnloop_sdk.redact import MASK, redact_text, redact_value
+from learnloop_api.redaction import Redaction
+from learnloop_sdk.redact import MASK, redact_text, redact_trajectory, redact_value
 
 
 @pytest.mark.parametrize(
@@ -42,9 +43,30 @@ def test_what_stands_under_a_secret_name_is_masked_whole() -> None:
     assert redact_value(value, redact_text) == {
         "user": "x",
         "db_password": MASK,
-        "nested": [{"token": MASK, "max_tokens": MASK}],
+        "nested": [{"token": MASK, "max_tokens": 5}],
         "secret": None,
     }
+
+
+def test_the_agents_own_redactor_is_asked_for_text_and_secret_names_are_masked_all_the_same() -> None:
+    value = {"said": "hello", "api_key": "abcd", "nested": [{"tokens": ["x"]}]}
+    assert redact_value(value, str.upper) == {"said": "HELLO", "api_key": MASK, "nested": [{"tokens": MASK}]}
+
+
+def test_publisher_and_data_plane_take_out_the_same() -> None:
+    rules = Redaction(bytes(range(16)))
+    value = {"config": {"password": "hunter22", "mail": "anna@example.org", "tokens": 12, "has_token": True}}
+    assert redact_value(value, rules) == rules.value(value) == redact_value(redact_value(value, rules), rules)
+
+
+def test_people_with_addresses_as_ids_stay_several() -> None:
+    def sent(user: str) -> str:
+        body = {"task": "", "metadata": {"user_id": user, "note": f"for {user}"}, "steps": []}
+        metadata: dict[str, str] = redact_trajectory(body, redact_text)["metadata"]
+        assert user not in metadata.values()
+        return metadata["user_id"]
+
+    assert len({sent("anna@example.org"), sent("ben@example.org")}) == 2
 
 
 @given(st.text(alphabet=st.characters(max_codepoint=255), max_size=120))

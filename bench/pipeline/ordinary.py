@@ -1,0 +1,39 @@
+"""What agents write all day and no redaction may touch: ids, hashes, numbers, sentences about secrets."""
+
+import random
+import uuid
+from collections.abc import Callable
+
+# A long number that passes the check of a card and begins like one cannot be told from a card; a tenth of them do.
+UNDECIDABLE = "number of 16 digits"
+_SENTENCES = (
+    "the request used tokens: 1523 of max_tokens=4096",
+    '{"prompt_tokens": 812, "completion_tokens": 33, "total_tokens": 845}',
+    "a basic understanding of the bearer is enough",
+    "api_key=None and password: null were passed on",
+    "pip install sk-learn-contrib-extra-pkg",
+    "token per second 5, passed 3 tests",
+)
+
+
+def _hex(rng: random.Random, count: int) -> str:
+    return f"{rng.getrandbits(4 * count):0{count}x}"
+
+
+def _row(rng: random.Random) -> str:
+    return " ".join(str(rng.randrange(1000)) for _ in range(rng.randrange(5, 12)))
+
+
+KINDS: dict[str, Callable[[random.Random], str]] = {
+    "UUID": lambda rng: str(uuid.UUID(int=rng.getrandbits(128), version=4)),
+    "UUID without hyphens": lambda rng: _hex(rng, 32),
+    "SHA-1": lambda rng: _hex(rng, 40),
+    "SHA-256": lambda rng: _hex(rng, 64),
+    "pseudonym": lambda rng: f"user:{_hex(rng, 32)}",
+    "row of numbers": _row,
+    "measurement": lambda rng: repr(rng.random() * 10 ** rng.randrange(-3, 7)),
+    "milliseconds": lambda rng: str(rng.randrange(1_500_000_000_000, 1_900_000_000_000)),
+    "nanoseconds": lambda rng: str(rng.randrange(15 * 10**17, 19 * 10**17)),
+    "sentence": lambda rng: rng.choice(_SENTENCES),
+    UNDECIDABLE: lambda rng: str(rng.randrange(10**15, 10**16)),
+}
