@@ -7,7 +7,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "tests" / "support"))
 
 from crash_sweep import SEQUENTIAL
-from rollout_cost import THRESHOLD, rollout_log
+from rollout_cost import ERRORS, QUICK, STEPS_WITH_EXPERIMENT, THRESHOLD, rollout_log
 
 
 def measure(kubeconfig: Path) -> dict[str, float]:
@@ -15,5 +15,8 @@ def measure(kubeconfig: Path) -> dict[str, float]:
     logs = {
         "writes_per_rollout": asyncio.run(rollout_log(kubeconfig, THRESHOLD)),
         "writes_per_sequential_rollout": asyncio.run(rollout_log(kubeconfig, SEQUENTIAL)),
+        "writes_per_rollout_with_an_experiment_of_3_arms": asyncio.run(
+            rollout_log(kubeconfig, ERRORS, steps=STEPS_WITH_EXPERIMENT, qualities=QUICK)
+        ),
     }
     return {name: float(len(log)) for name, log in logs.items()}

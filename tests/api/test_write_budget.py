@@ -6,12 +6,15 @@ from typing import Any
 import pytest
 from crash_sweep import SEQUENTIAL
 from crash_world import NAME, World, model
-from rollout_cost import THRESHOLD, rollout_log
+from rollout_cost import ERRORS, QUICK, SLOW, STEPS_WITH_EXPERIMENT, THRESHOLD, rollout_log
 
 from learnloop_api import names
 from learnloop_operator.adapters.kinds import MODEL_DEPLOYMENT
 
 MOST_WRITES = 25
+MOST_FOR_EXPERIMENT = 20
+"""More, when one of the steps is an experiment of three arms: the guest's arm made and removed, who left the race and
+who won it, and what a longer step costs (docs/decisions/0013)."""
 
 
 async def applied(world: World) -> None:
@@ -38,3 +41,11 @@ async def test_four_steps_cost_at_most_25_writes_and_none_that_a_gitops_tool_wou
 ) -> None:
     log = await rollout_log(api_server, metric, applied)
     assert len(log) <= MOST_WRITES, log
+
+
+@pytest.mark.parametrize("qualities", [QUICK, SLOW], ids=["decided soon", "decided late"])
+async def test_an_experiment_among_the_steps_costs_what_it_decides_and_not_what_it_counts(
+    api_server: Path, qualities: tuple[float, float, float]
+) -> None:
+    log = await rollout_log(api_server, ERRORS, applied, STEPS_WITH_EXPERIMENT, qualities)
+    assert len(log) <= MOST_WRITES + MOST_FOR_EXPERIMENT, log

@@ -15,12 +15,14 @@ from learnloop_operator.core.times import seconds_since, stamp
 
 FIRST_WAIT = 60.0
 _FIGURES = {"episodes", "meanReturn", "successRate"}
+_FIGURES_OF_EXPERIMENT = {"episodes", "mean", "low", "high", "chanceBetter", "logBetter", "judged", "seen"}
 _TOLD_LATER = {"verdict", "conditions", "evidence", "stepBaseEpisodes", "routingGeneration"}
 _BUSY = {
     reasons.NOT_ENOUGH_DATA,
     reasons.EMPTY_RESULT,
     reasons.WAITING_FOR_TIME,
     reasons.STEPPING,
+    reasons.EXPERIMENT_RUNNING,
     reasons.PROMOTED,
     reasons.GUARDING,
     reasons.GUARD_OVER,
@@ -40,7 +42,7 @@ def can_wait(written: Mapping[str, Any], wanted: Mapping[str, Any], since: datet
         return False
     if since is None:
         return True
-    began = wanted.get("stepStartedAt") or wanted.get("promotedAt")
+    began = wanted.get("stepStartedAt") or _experiment_began(wanted) or wanted.get("promotedAt")
     had_lasted = seconds_since(began, now) - seconds_since(stamp(since), now) if began else 0.0
     return (now - since).total_seconds() < max(FIRST_WAIT, had_lasted)
 
@@ -52,6 +54,8 @@ def _said(status: Mapping[str, Any]) -> dict[str, Any]:
         if role in said:
             said[role] = _arm(said[role], exact=role == "stable")
     said["conditions"] = sorted(_condition(item) for item in status.get("conditions") or ())
+    if "experiment" in said:
+        said["experiment"] = _experiment(said["experiment"])
     said["evidence"] = sorted((item["name"], item["verdict"]) for item in status.get("evidence") or ())
     return said
 
@@ -61,6 +65,19 @@ def _arm(arm: Mapping[str, Any], *, exact: bool) -> dict[str, Any]:
     if not exact:
         kept["readyReplicas"] = bool(kept.get("readyReplicas"))
     return kept
+
+
+def _experiment_began(status: Mapping[str, Any]) -> str | None:
+    found = status.get("experiment") or {}
+    return found.get("startedAt") if found.get("phase") != "Finished" else None
+
+
+def _experiment(found: Mapping[str, Any]) -> dict[str, Any]:
+    """Who is in the race, with pods, and who has won or left it; not by how much."""
+    arms = [{key: value for key, value in arm.items() if key not in _FIGURES_OF_EXPERIMENT} for arm in found["arms"]]
+    for arm in arms:
+        arm["guardrails"] = [(item["name"], item["standing"]) for item in arm.get("guardrails") or ()]
+    return {**found, "message": "", "arms": arms}
 
 
 def _condition(item: Mapping[str, Any]) -> tuple[str, str, str, int]:

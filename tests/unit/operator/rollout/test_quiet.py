@@ -56,3 +56,40 @@ def test_what_was_decided_or_went_wrong_is_told_at_once(change: dict[str, Any]) 
 
 def test_the_first_status_is_told_at_once() -> None:
     assert not can_wait({}, status(), None, NOW)
+
+
+def experiment(**changes: Any) -> dict[str, Any]:
+    guard = {"name": "calm", "standing": "unproven", "logFine": 0.1}
+    arm = {"name": "canary", "standing": "playing", "ready": True, "episodes": 40, "mean": 0.5, "guardrails": [guard]}
+    found = {"id": "aaaaaaaa", "phase": "Running", "startedAt": "2026-01-01T11:55:00Z", "message": "canary 0.5"}
+    return {**found, "arms": [{**arm, **changes.pop("arm", {})}], **changes}
+
+
+def test_the_figures_of_an_experiment_wait_too() -> None:
+    guard = {"name": "calm", "standing": "unproven", "logFine": 0.7, "judged": [60.0, 40.0]}
+    more = experiment(
+        message="canary 0.6", arm={"episodes": 60, "mean": 0.6, "logBetter": [1.0], "guardrails": [guard]}
+    )
+    assert can_wait(status(experiment=experiment()), status(experiment=more), None, NOW)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"phase": "Won"},
+        {"winner": "canary"},
+        {"arm": {"standing": "beaten"}},
+        {"arm": {"ready": False}},
+        {"arm": {"guardrails": [{"name": "calm", "standing": "holds"}]}},
+    ],
+    ids=str,
+)
+def test_what_an_experiment_decided_is_told_at_once(change: dict[str, Any]) -> None:
+    assert not can_wait(status(experiment=experiment()), status(experiment=experiment(**change)), None, NOW)
+
+
+def test_an_experiment_without_a_step_is_told_of_by_its_own_age_and_not_by_that_of_the_last_promotion() -> None:
+    long_ago = {"stepStartedAt": None, "promotedAt": "2025-01-01T00:00:00Z"}
+    more = status(**long_ago, experiment=experiment(message="canary 0.6"))
+    assert can_wait(status(**long_ago, experiment=experiment()), more, NOW, NOW + timedelta(seconds=299))
+    assert not can_wait(status(**long_ago, experiment=experiment()), more, NOW, NOW + timedelta(seconds=301))
