@@ -7,6 +7,8 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field, SecretStr, ValidationError, field_validator
 
+from learnloop_api.wire.base import MOST
+from learnloop_api.wire.memory import MOST_MEMORIES
 from learnloop_memory.audit.signing import seed_from
 from learnloop_memory.errors import ConfigError
 
@@ -106,7 +108,12 @@ class Config(BaseModel):
     embedder: str = Field(default="hashing", max_length=1024, description="hashing, onnx:///directory or URL#model")
     embedder_dimensions: int = Field(default=1536, ge=1, le=4000, description="of an HTTP embedder's vectors")
     embedder_key: SecretStr | None = None
-    memories_per_agent: int | None = Field(default=None, ge=1, description="above, the least valuable are forgotten")
+    memories_per_agent: int | None = Field(
+        default=None, ge=1, le=MOST_MEMORIES, description="of every agent; above, the least valuable are forgotten"
+    )
+    memory_bytes_per_agent: int | None = Field(
+        default=None, ge=1, le=MOST, description="of every agent, content and text; above, the least valuable go"
+    )
     index_check_seconds: float = Field(default=60.0, gt=0, le=3600, description="how often large agents are looked for")
     log_level: Literal["DEBUG", "INFO", "WARNING", "ERROR"] = "INFO"
 

@@ -59,6 +59,13 @@ class Metrics:
         self.warehouse_failures = Counter(
             "learnloop_warehouse_failures_total", "Passes the warehouse did not answer.", registry=self.registry
         )
+        self._held = Gauge("learnloop_memory_held", "Memories of agents with a budget.", pair, registry=self.registry)
+        self._held_bytes = Gauge(
+            "learnloop_memory_held_bytes", "Bytes of memories of agents with a budget.", pair, registry=self.registry
+        )
+        self._forgotten = Counter(
+            "learnloop_memory_forgotten_total", "Memories a budget made go.", pair, registry=self.registry
+        )
         self.requests = Histogram(
             "learnloop_data_request_duration_seconds",
             "HTTP requests.",
@@ -97,6 +104,13 @@ class Metrics:
         self._jobs.labels(namespace, status).inc()
         if seconds is not None:
             self._durations.labels(namespace).observe(seconds)
+
+    def budget(self, namespace: str, agent: str, memories: int, size: int, forgotten: int) -> None:
+        """An agent with a memory budget keeps this much, and this many memories went just now."""
+        pair = self._pair(namespace, agent)
+        self._held.labels(*pair).set(memories)
+        self._held_bytes.labels(*pair).set(size)
+        self._forgotten.labels(*pair).inc(forgotten)
 
     def warehoused(self, namespace: str, episodes: int) -> None:
         """The warehouse has these episodes."""

@@ -9,6 +9,7 @@ from contextlib import suppress
 from nats.js.api import ConsumerConfig
 
 from learnloop_api import names
+from learnloop_api.wire.memory import MemoryBudget
 from learnloop_memory.audit.sealer import Sealer
 from learnloop_memory.audit.signing import Signer, seed_from
 from learnloop_memory.auth import Authenticator
@@ -27,7 +28,7 @@ from learnloop_memory.experience.streams import TRAINING, TRAJECTORIES
 from learnloop_memory.experience.users import Users
 from learnloop_memory.kube import KubeApi
 from learnloop_memory.life.distil import CountingDistiller, Distiller
-from learnloop_memory.life.forgetting import forget_surplus
+from learnloop_memory.life.keeper import BudgetKeeper
 from learnloop_memory.memory.big import BigAgents
 from learnloop_memory.memory.embedder import Embedder
 from learnloop_memory.memory.embedders import open_embedder
@@ -107,6 +108,8 @@ class Service:
         self.recaller = Recaller(
             self.db, self.embedder, self.recalls, self.shown, self._big, self.reader, self._indexer
         )
+        limit = MemoryBudget(memories=config.memories_per_agent, bytes=config.memory_bytes_per_agent)
+        self.budgets = BudgetKeeper(self.db, self.metrics, limit, config.index_check_seconds)
         self.turns = Turns(at_once=RECALLS_AT_ONCE, patience=config.recall_wait_ms / 1000)
         warehouse = config.warehouse.get_secret_value() if config.warehouse else None
         self.warehouse = ClickHouse(warehouse, days=config.warehouse_days) if warehouse else None
@@ -136,7 +139,8 @@ class Service:
         self._spawn(self._work(), "rewards")
         self._spawn(self._retain(), "retention")
         self._spawn(self._index(), "indexer")
-        self._spawn(self._maintain(), "budgets")
+        self._spawn(self._maintain(), "large agents")
+        self._spawn(self.budgets.run(), "budgets")
         self._spawn(self._follow(), "vectors")
         self._spawn(self._seal(), "audit")
         self._spawn(self.recalls.run(), "recall log")
@@ -257,15 +261,12 @@ class Service:
             await asyncio.sleep(self.config.sweep_seconds)
 
     async def _maintain(self) -> None:
-        """Which agents outgrew the exact scan, and the budget of every agent."""
+        """Which agents outgrew the exact scan."""
         await self.db.ready.wait()
-        budget = self.config.memories_per_agent
         while True:
             with suppress(Unavailable):
                 for namespace in await self.db.namespaces():
                     await self._try(self._big.run, namespace)
-                    if budget is not None:
-                        await self._try(lambda namespace: forget_surplus(self.db, namespace, budget or 0), namespace)
             await asyncio.sleep(self.config.index_check_seconds)
 
     async def _follow(self) -> None:

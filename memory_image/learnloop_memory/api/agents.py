@@ -1,4 +1,4 @@
-"""Agents, and what they observed."""
+"""Agents, what they may keep, and what they observed."""
 
 from typing import Annotated
 
@@ -6,10 +6,12 @@ from fastapi import APIRouter, Query, Response
 from pydantic import Field
 
 from learnloop_api.wire.base import Name
+from learnloop_api.wire.memory import MemoryBudget, MemoryUse
 from learnloop_api.wire.reward import AgentStats
 from learnloop_memory.api.bodies import json_body
 from learnloop_memory.api.common import Caller, Input, NamePath, Svc, answer
 from learnloop_memory.experience import agents
+from learnloop_memory.life import budgets
 
 router = APIRouter(prefix="/api/v1", tags=["agents"])
 
@@ -31,9 +33,33 @@ async def put_agent(
     return answer({"agent": agent, **body.model_dump()})
 
 
+@router.put("/agents/{agent}/memory-budget")
+async def put_budget(
+    agent: NamePath, body: Annotated[MemoryBudget, json_body(MemoryBudget)], service: Svc, caller: Caller
+) -> Response:
+    """How much the agent may keep; above, the least valuable memories that are not pinned are forgotten, soon."""
+    await budgets.put(service.db, caller.namespace, agent, body)
+    service.budgets.changed(caller.namespace)
+    return answer({"agent": agent, **body.model_dump()})
+
+
+@router.get("/agents/{agent}/memory-budget", response_model=MemoryUse)
+async def get_budget(agent: NamePath, service: Svc, caller: Caller) -> Response:
+    """The agent's budget, and how much of it is used."""
+    return answer(await budgets.use(service.db, caller.namespace, agent, service.budgets.limit))
+
+
+@router.delete("/agents/{agent}/memory-budget", status_code=204)
+async def delete_budget(agent: NamePath, service: Svc, caller: Caller) -> Response:
+    """Takes the agent's own budget back; the service's limit holds on."""
+    async with service.db.tenant(caller.namespace) as connection:
+        await budgets.drop(connection, caller.namespace, agent)
+    return Response(status_code=204)
+
+
 @router.delete("/agents/{agent}", status_code=204)
 async def delete_agent(agent: NamePath, service: Svc, caller: Caller) -> Response:
-    """Removes the registration; experience stays until its retention ends."""
+    """Removes the registration and the memory budget; experience stays until its retention ends."""
     await agents.forget(service.db, caller.namespace, agent)
     return Response(status_code=204)
 

@@ -10,6 +10,7 @@ from fastapi.responses import StreamingResponse
 from pydantic import Field, ValidationError
 
 from learnloop_api.wire.base import Name, Timestamp
+from learnloop_api.wire.memory import MemoryBudget
 from learnloop_memory.api.bodies import json_body
 from learnloop_memory.api.common import Caller, Input, Svc, answer
 from learnloop_memory.api.memory import MAX_BATCH, StoreMemory
@@ -90,7 +91,8 @@ async def post_consolidate(
 @router.post("/forget")
 async def post_forget(body: Annotated[Forget, json_body(Forget)], service: Svc, caller: Caller) -> Response:
     """Forgets the least valuable memories above the budget; `as_of` still finds them until retention is over."""
-    done = await forgetting.forget(service.db, caller.namespace, body.agent_id, body.budget, dry_run=body.dry_run)
+    budget = MemoryBudget(memories=body.budget)
+    done = await forgetting.forget(service.db, caller.namespace, body.agent_id, budget, dry_run=body.dry_run)
     return answer(asdict(done))
 
 

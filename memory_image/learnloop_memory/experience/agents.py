@@ -7,6 +7,7 @@ import orjson
 from learnloop_api.wire.reward import AgentStats
 from learnloop_memory.audit.journal import note
 from learnloop_memory.errors import ApiError
+from learnloop_memory.life import budgets
 from learnloop_memory.store.database import Database
 
 _REGISTER = """
@@ -49,11 +50,12 @@ async def register(db: Database, namespace: str, agent: str, policy: str | None,
 
 
 async def forget(db: Database, namespace: str, agent: str) -> None:
-    """Removes the registration and its totals. Trajectories, rewards and memories stay until their time is over;
-    an agent registered later under the same name starts counting from zero."""
+    """Removes the registration, its totals and its memory budget. Trajectories, rewards and memories stay until their
+    time is over; an agent registered later under the same name starts counting from zero."""
     async with db.tenant(namespace) as connection:
         if await connection.execute(_FORGET, namespace, agent) != "DELETE 0":
             await note(connection, namespace, "agent.deregistered", f"agent/{agent}")
+        await budgets.drop(connection, namespace, agent)
 
 
 async def stats(db: Database, namespace: str, agent: str) -> AgentStats:

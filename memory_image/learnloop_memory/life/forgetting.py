@@ -4,38 +4,43 @@ value × freshness. On a trace where half of 1,000 memories had to go, forgettin
 what an oracle would have kept, by age alone 52 % (anchors).
 """
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any
 from uuid import UUID
 
 import numpy as np
 from numpy.typing import NDArray
 
+from learnloop_api.wire.memory import MemoryBudget
 from learnloop_memory.audit.journal import note_memories
 from learnloop_memory.life.states import retire
-from learnloop_memory.memory.kinds import POLICIES
+from learnloop_memory.memory.kinds import CODES, POLICIES
 from learnloop_memory.store.database import Database
 
 Floats = NDArray[np.float64]
 REASONS_SHOWN = 50
+BATCH = 2000
+"""Memories that go in one transaction: whoever wants to store or pin one of them waits a moment at most."""
+READ_AT_ONCE = 1000  # rows between two of which requests are answered
+SECONDS = 60.0
 
-_HELD = """
-SELECT m.id, m.memory_type, m.importance, m.pinned, left(m.text, 120) AS text,
+SIZE = "pg_column_size(m.content) + pg_column_size(m.text)"
+"""What the budget counts of a memory: neither is unpacked for it."""
+# Two processes that forgot by the same count would forget twice as many.
+_ALONE = "SELECT pg_advisory_xact_lock(hashtextextended('forget/' || $1 || '/' || $2, 0))"
+_HELD = f"""
+SELECT m.id, m.memory_type, m.importance, m.pinned, {SIZE} AS size,
     coalesce(u.access_count, 0) AS used, coalesce(u.helped, 0) AS helped, coalesce(u.hurt, 0) AS hurt,
     extract(epoch FROM now() - greatest(m.created_at, u.last_accessed))::float8 AS idle_seconds
 FROM agent_memories m LEFT JOIN memory_use u ON u.namespace = m.namespace AND u.memory_id = m.id
 WHERE m.namespace = $1 AND m.agent_id = $2 AND m.state = 'active' AND m.ends_at > now()
 """
-_AGENTS = """
-SELECT agent_id FROM agent_memories WHERE namespace = $1 AND state = 'active' AND ends_at > now()
-GROUP BY agent_id HAVING count(*) > $2
-"""
+_TEXTS = "SELECT id, left(text, 120) AS text FROM agent_memories WHERE namespace = $1 AND id = ANY($2::uuid[])"
 
 
 @dataclass(frozen=True)
 class Worth:
-    """What is known of n memories, as columns float64 [n]; `pinned` bool [n]."""
+    """What is known of n memories, as columns float64 [n]; `pinned` is 1 or 0."""
 
     importance: Floats
     used: Floats
@@ -43,7 +48,7 @@ class Worth:
     hurt: Floats
     idle_days: Floats
     half_life_days: Floats
-    pinned: NDArray[np.bool_]
+    pinned: NDArray[np.bool_] | Floats
 
 
 def value(worth: Worth) -> Floats:
@@ -57,7 +62,7 @@ def value(worth: Worth) -> Floats:
     earned = worth.importance * (1.0 + 0.25 * np.log2(1.0 + worth.used)) + np.maximum(outcome, 0.0)
     earned *= 1.0 + np.minimum(outcome, 0.0) * 0.9
     freshness = 0.1 + 0.9 * np.exp2(-worth.idle_days / worth.half_life_days)
-    return np.where(worth.pinned, np.inf, earned * freshness)
+    return np.where(worth.pinned.astype(bool), np.inf, earned * freshness)
 
 
 def surplus(values: Floats, budget: int) -> NDArray[np.intp]:
@@ -67,60 +72,109 @@ def surplus(values: Floats, budget: int) -> NDArray[np.intp]:
     return chosen
 
 
+def above(values: Floats, sizes: Floats, kinds: NDArray[np.intp], budget: MemoryBudget) -> NDArray[np.intp]:
+    """Indices of what has to go under all limits of a budget, the least valuable first; pinned memories stay.
+
+    Args:
+        values: of n memories, float64 [n], pinned ones infinite.
+        sizes: bytes, float64 [n].
+        kinds: which type each is of, by `kinds.CODES`, [n].
+    """
+    gone = np.zeros(len(values), dtype=bool)
+    for kind, most in budget.per_type.items():
+        mine = np.flatnonzero(kinds == CODES[kind])
+        gone[mine[surplus(values[mine], most)]] = True
+    if budget.memories is not None:
+        left = np.flatnonzero(~gone)
+        gone[left[surplus(values[left], budget.memories)]] = True
+    if budget.bytes is not None and (excess := sizes[~gone].sum() - budget.bytes) > 0:
+        left = np.flatnonzero(~gone & np.isfinite(values))
+        order = left[np.argsort(values[left], kind="stable")]
+        gone[order[: np.searchsorted(np.cumsum(sizes[order]), excess) + 1]] = True
+    chosen = np.flatnonzero(gone)
+    ranked: NDArray[np.intp] = chosen[np.argsort(values[chosen], kind="stable")]
+    return ranked
+
+
 @dataclass(frozen=True)
 class Forgotten:
     """What went, or would go: how many of how many, and the first fifty with their value and text."""
 
     agent_id: str
     held: int
-    budget: int
+    budget: int | None
     forgotten: int
     dry_run: bool
     examples: list[dict[str, Any]]
 
 
-async def forget(db: Database, namespace: str, agent: str, budget: int, *, dry_run: bool) -> Forgotten:
-    """Brings one agent's memory down to `budget` memories.
+async def forget(db: Database, namespace: str, agent: str, budget: MemoryBudget, *, dry_run: bool = False) -> Forgotten:
+    """Brings one agent's memory down to its budget, batch by batch.
 
     Raises:
-        Unavailable: nothing was forgotten.
+        Unavailable: what is above the budget goes the next time.
     """
+    first, forgotten = None, 0
+    while True:
+        looked = await _look(db, namespace, agent, budget, dry_run)
+        first = first or looked
+        forgotten += looked.forgotten
+        if dry_run or not looked.more:
+            return Forgotten(agent, first.held, budget.memories, forgotten, dry_run, first.examples)
+
+
+@dataclass(frozen=True)
+class _Looked:
+    held: int
+    forgotten: int
+    more: bool
+    examples: list[dict[str, Any]]
+
+
+async def _look(db: Database, namespace: str, agent: str, budget: MemoryBudget, dry_run: bool) -> _Looked:
+    """One transaction: what is held, and the end of the least valuable batch above the budget."""
     async with db.tenant(namespace) as connection:
-        rows = await connection.fetch(_HELD, namespace, agent)
-        values = value(_worth(rows))
-        chosen = surplus(values, budget)
-        ids: Sequence[UUID] = [rows[index]["id"] for index in chosen]
+        await connection.execute(_ALONE, namespace, agent, timeout=SECONDS)
+        ids, sizes, kinds, worth = await _held(connection, namespace, agent)
+        values = value(worth)
+        chosen = above(values, sizes, kinds, budget)
+        batch = [ids[index] for index in (chosen if dry_run else chosen[:BATCH])]
+        shown = batch[:REASONS_SHOWN]
+        texts = {row["id"]: row["text"] for row in await connection.fetch(_TEXTS, namespace, shown)}
         if not dry_run:
-            ids = await retire(connection, namespace, agent, ids, "forgotten")
-            await note_memories(connection, namespace, "memory.forgotten", agent, ids)
+            batch = await retire(connection, namespace, agent, batch, "forgotten")
+            await note_memories(connection, namespace, "memory.forgotten", agent, batch)
     examples = [
-        {"id": rows[i]["id"], "value": round(float(values[i]), 6), "text": rows[i]["text"]}
-        for i in chosen[:REASONS_SHOWN]
+        {"id": identity, "value": round(float(values[index]), 6), "text": texts.get(identity, "")}
+        for identity, index in zip(shown, chosen, strict=False)
     ]
-    return Forgotten(agent, len(rows), budget, len(ids), dry_run, examples)
+    return _Looked(len(ids), len(batch), len(chosen) > BATCH, examples)
 
 
-async def forget_surplus(db: Database, namespace: str, budget: int) -> int:
-    """Brings every agent of a namespace down to the budget; returns how many memories went.
+async def _held(connection: Any, namespace: str, agent: str) -> tuple[list[UUID], Floats, NDArray[np.intp], Worth]:
+    """Ids, bytes, types and worth of an agent's memories; requests are answered between two pages of a large one."""
+    ids: list[UUID] = []
+    columns: list[Floats] = []
+    cursor = await connection.cursor(_HELD, namespace, agent, timeout=SECONDS)
+    while rows := await cursor.fetch(READ_AT_ONCE, timeout=SECONDS):
+        ids += [row["id"] for row in rows]
+        columns.append(np.array([_numbers(row) for row in rows], dtype=np.float64).T)
+    sizes, kinds, *known = np.concatenate(columns, axis=1) if columns else np.zeros((9, 0))
+    worth = Worth(**{item.name: column for item, column in zip(fields(Worth), known, strict=True)})
+    return ids, sizes, kinds.astype(np.intp), worth
 
-    Raises:
-        Unavailable: the rest goes the next time.
-    """
-    async with db.tenant(namespace) as connection:
-        agents = [row["agent_id"] for row in await connection.fetch(_AGENTS, namespace, budget)]
-    return sum([(await forget(db, namespace, agent, budget, dry_run=False)).forgotten for agent in agents])
 
-
-def _worth(rows: Sequence[Any]) -> Worth:
-    def column(name: str) -> Floats:
-        return np.array([row[name] for row in rows], dtype=np.float64)
-
-    return Worth(
-        importance=column("importance"),
-        used=column("used"),
-        helped=column("helped"),
-        hurt=column("hurt"),
-        idle_days=np.maximum(column("idle_seconds"), 0.0) / 86_400.0,
-        half_life_days=np.array([POLICIES[row["memory_type"]].half_life_days for row in rows], dtype=np.float64),
-        pinned=np.array([row["pinned"] for row in rows], dtype=np.bool_),
+def _numbers(row: Any) -> tuple[float, ...]:
+    """Size, type, and the columns of `Worth` in their order."""
+    kind = row["memory_type"]
+    return (
+        row["size"],
+        CODES[kind],
+        row["importance"],
+        row["used"],
+        row["helped"],
+        row["hurt"],
+        max(row["idle_seconds"], 0.0) / 86_400.0,
+        POLICIES[kind].half_life_days,
+        row["pinned"],
     )

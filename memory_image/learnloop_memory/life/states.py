@@ -12,7 +12,8 @@ Retired = Literal["forgotten", "duplicate", "echo", "superseded", "quarantined",
 _RETIRE = """
 UPDATE agent_memories m SET state = $3, retired_at = now(), ends_at = least(ends_at, now()), superseded_by = t.by
 FROM unnest($4::uuid[], $5::uuid[]) AS t(id, by)
-WHERE m.namespace = $1 AND m.agent_id = $2 AND m.id = t.id AND m.state = 'active' RETURNING m.id
+WHERE m.namespace = $1 AND m.agent_id = $2 AND m.id = t.id AND m.state = 'active'
+    AND NOT (m.pinned AND $3 = 'forgotten') RETURNING m.id
 """
 _REVIVE = """
 UPDATE agent_memories m SET state = 'active', retired_at = NULL, superseded_by = NULL,
@@ -39,7 +40,8 @@ async def retire(
     state: Retired,
     superseded_by: Sequence[UUID | None] | None = None,
 ) -> list[UUID]:
-    """Ends what is active among these; returns which those were. `superseded_by` names what took each one's place."""
+    """Ends what is active among these; returns which those were. `superseded_by` names what took each one's place.
+    What was pinned meanwhile is not forgotten."""
     rows = await connection.fetch(_RETIRE, namespace, agent, state, list(ids), list(superseded_by or [None] * len(ids)))
     ended = [row["id"] for row in rows]
     await connection.execute(_FOLLOW, namespace, agent, ended)

@@ -169,3 +169,19 @@ class MemorySnapshot(SQLModel, table=True):
     name: str = column(Text, key=True)
     taken_at: datetime = time_column(default="now()")
     created_at: datetime = time_column(default="now()")
+
+
+class MemoryBudgetRow(SQLModel, table=True):
+    """What one agent may keep (`own`, a wire.MemoryBudget; NULL: only the service's limit holds) and what it keeps."""
+
+    __tablename__ = "memory_budgets"
+    namespace: str = column(Text, key=True)
+    agent_id: str = column(Text, key=True)
+    own: dict[str, Any] | None = column(JSONB, null=True)
+    memories: int | None = column(BigInteger, null=True)
+    bytes: int | None = column(BigInteger, null=True)
+    pinned: int | None = column(BigInteger, null=True)
+    pinned_above: list[str] = column(ARRAY(Text), default="'{}'")
+    forgotten: int = column(BigInteger, default="0")
+    last_forgotten: int = column(BigInteger, default="0")
+    last_forgotten_at: datetime | None = time_column(null=True)
