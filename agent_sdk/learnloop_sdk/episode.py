@@ -3,7 +3,7 @@
 import logging
 import math
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from types import TracebackType
@@ -11,8 +11,10 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from learnloop_api.wire.routing import EndEpisode, OpenedEpisode, OpenEpisode
 from learnloop_api.wire.trajectory import MAX_STEPS
-from learnloop_sdk.errors import ArmWithdrawn, InvalidObservation, LearnloopError, PolicyUnavailable
+from learnloop_sdk.errors import ArmWithdrawn, LearnloopError, PolicyUnavailable
 from learnloop_sdk.memory import Recall
+from learnloop_sdk.steps import Decision, Steps
+from learnloop_sdk.values import flat, plain
 
 if TYPE_CHECKING:
     from learnloop_sdk.loop import Learnloop
@@ -24,7 +26,7 @@ MAX_REOPENINGS = 3
 Status = Literal["completed", "error", "withdrawn"]
 
 
-@dataclass
+@dataclass(slots=True)
 class Segment:
     """What one arm (or the fallback) decided."""
 
@@ -32,20 +34,10 @@ class Segment:
     revision: str
     opened: OpenedEpisode | None
     started_at: datetime = field(default_factory=lambda: datetime.now(UTC))
-    steps: list[dict[str, Any]] = field(default_factory=list)
+    steps: Steps = field(default_factory=Steps)
     length: int = 0
     total: float = 0.0
     continues: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class Decision:
-    """The last answer of act: what record needs to know about it."""
-
-    observation: Any
-    action: Any
-    log_prob: float | None
-    exploration: bool
 
 
 class Episode:
@@ -159,16 +151,22 @@ class Episode:
         own, without a log-probability. `observation` is needed only where act was not asked."""
         decision = self._decision
         self._decision = None
-        own = plain(action) if action is not None else None
-        if decision is None or (own is not None and own != decision.action):
-            seen = observation if observation is not None else decision.observation if decision else None
-            if own is None or seen is None:
-                raise LearnloopError("record: give action and observation, or ask act first")
-            decision = Decision(plain(seen), own, None, False)
+        if decision is None or (action is not None and action is not decision.action):
+            decision = self._as_done(decision, plain(action), observation)
         value = float(reward)
         if not math.isfinite(value):
             raise LearnloopError(f"record: reward is {value}, must be finite")
         self._append(decision, value, terminated, truncated)
+
+    @staticmethod
+    def _as_done(decision: Decision | None, own: Any, observation: Any) -> Decision:
+        """The decision as the agent carried it out: act's, or its own."""
+        if decision is None or (own is not None and own != decision.action):
+            seen = observation if observation is not None else decision.observation if decision else None
+            if own is None or seen is None:
+                raise LearnloopError("record: give action and observation, or ask act first")
+            return Decision(plain(seen), own, None, False)
+        return decision
 
     def _append(self, decision: Decision, reward: float, terminated: bool, truncated: bool) -> None:
         segment = self.segment
@@ -180,17 +178,7 @@ class Episode:
             if segment.length == MAX_STEPS + 1:
                 log.warning("episode %s: only its first %d steps are recorded", segment.episode_id, MAX_STEPS)
             return
-        segment.steps.append(
-            {
-                "observation": decision.observation,
-                "action": decision.action,
-                "log_prob": decision.log_prob,
-                "reward": reward,
-                "terminated": bool(terminated),
-                "truncated": bool(truncated),
-                "exploration": decision.exploration,
-            }
-        )
+        segment.steps.append(decision, reward, terminated, truncated)
 
     def outcome(self, success: bool | None = None, **values: float) -> None:
         """Say how the task went: success if it has such a notion, and named measurements for the RewardPolicy."""
@@ -232,7 +220,7 @@ class Episode:
     async def _close(self, segment: Segment, status: Status, success: bool | None) -> None:
         """Report the outcome to the arm and hand the trajectory to the recorder."""
         if segment.steps:
-            await self._loop.publish(self._trajectory(segment, status, success))
+            await self._loop.publish(self._trajectory(segment, status, success), segment.steps)
         if segment.opened is None:
             return
         ending = EndEpisode(status=status, episode_return=segment.total, length=segment.length, success=success)
@@ -243,11 +231,12 @@ class Episode:
             log.warning("outcome of episode %s not reported: %s", segment.episode_id, error)
 
     def _trajectory(self, segment: Segment, status: Status, success: bool | None) -> dict[str, Any]:
+        """wire.Trajectory as plain data, without its steps."""
         metadata = dict(self._metadata)
         if segment.continues:
             metadata["continues"] = segment.continues
         if segment.length > len(segment.steps):
-            segment.steps[-1]["truncated"] = True
+            segment.steps.cut()
             metadata["unrecorded_steps"] = str(segment.length - len(segment.steps))
         return {
             "trajectory_id": uuid.uuid4().hex,
@@ -258,7 +247,6 @@ class Episode:
             "policy_revision": segment.revision,
             "started_at": segment.started_at,
             "ended_at": datetime.now(UTC),
-            "steps": segment.steps,
             "outcome": {
                 "status": status,
                 "episode_return": segment.total,
@@ -268,30 +256,3 @@ class Episode:
             "retrieval_ids": self._retrievals,
             "metadata": metadata,
         }
-
-
-def plain(value: Any) -> Any:
-    """Arrays and array scalars (anything with tolist) as lists and numbers."""
-    if isinstance(value, tuple):
-        return [plain(item) for item in value]
-    return value.tolist() if hasattr(value, "tolist") else value
-
-
-def flat(observation: Any) -> list[float]:
-    """An observation as the flat list of floats a policy takes; raises InvalidObservation."""
-    value = plain(observation)
-    if isinstance(value, list) and all(type(item) is float for item in value):
-        return value
-    numbers: list[float] = []
-    _flatten(value, numbers)
-    return numbers
-
-
-def _flatten(value: Any, into: list[float]) -> None:
-    if isinstance(value, Sequence) and not isinstance(value, (str, bytes)):
-        for item in value:
-            _flatten(plain(item), into)
-    elif isinstance(value, (bool, int, float)):
-        into.append(float(value))
-    else:
-        raise InvalidObservation(f"observation: a policy takes numbers, not {type(value).__name__}")

@@ -11,10 +11,11 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol, runtime_checkable
 
-from learnloop_sdk.episode import Episode, plain
+from learnloop_sdk.episode import Episode
 from learnloop_sdk.errors import LearnloopError
 from learnloop_sdk.loop import Learnloop
 from learnloop_sdk.memory import Recall
+from learnloop_sdk.values import plain
 
 
 @dataclass(frozen=True)

@@ -11,16 +11,16 @@ import httpx
 from pydantic import ValidationError
 
 from learnloop_api import names
-from learnloop_api.wire.trajectory import Trajectory
 from learnloop_sdk.counters import Counters
 from learnloop_sdk.episode import EXTERNAL_REVISION, Episode
 from learnloop_sdk.identity import Identity, namespace_of
 from learnloop_sdk.memory import MemoryClient
 from learnloop_sdk.policy_client import PolicyClient
 from learnloop_sdk.recorder import Recorder
-from learnloop_sdk.redact import Redactor, default_redactor, redact_trajectory
+from learnloop_sdk.redact import Redactor, default_redactor
 from learnloop_sdk.sinks import HttpSink, NatsSink, Sink
 from learnloop_sdk.spool import DiskSpool, MemorySpool
+from learnloop_sdk.steps import Steps, encode
 
 log = logging.getLogger(__name__)
 ENV_ENDPOINT = "LEARNLOOP_ENDPOINT"
@@ -100,13 +100,13 @@ class Learnloop:
         own = (revision or EXTERNAL_REVISION) if external or revision else None
         return Episode(self, task, explore=explore, revision=own, metadata=metadata)
 
-    async def publish(self, trajectory: dict[str, Any]) -> None:
-        """Redact, check and record one trajectory (wire.Trajectory as plain data). Never raises into the agent."""
+    async def publish(self, trajectory: dict[str, Any], steps: Steps) -> None:
+        """Redact, check and record one trajectory (wire.Trajectory as plain data, and its steps). Never raises into
+        the agent."""
         if self.recorder is None:
             return
         try:
-            checked = Trajectory.model_validate(redact_trajectory(trajectory, self._redactor))
-            body = checked.model_dump_json(exclude_none=True).encode()
+            body = encode(trajectory, steps, self._redactor)
         except ValidationError as error:
             self.counters.trajectories_rejected += 1
             log.error("trajectory not recorded: %s", error.errors(include_url=False, include_input=False)[:3])
@@ -114,7 +114,7 @@ class Learnloop:
             self.counters.trajectories_rejected += 1
             log.exception("trajectory not recorded: the redactor failed")
         else:
-            await self.recorder.put(checked.trajectory_id, body)
+            await self.recorder.put(trajectory["trajectory_id"], body)
 
     async def flush(self, patience: float = 10.0) -> int:
         """Wait until all trajectories are acknowledged, at most `patience` seconds; returns how many are not."""

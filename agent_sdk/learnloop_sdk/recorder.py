@@ -6,8 +6,8 @@ import logging
 from collections.abc import Sequence
 
 from learnloop_sdk.counters import Counters
-from learnloop_sdk.errors import SinkDown, TrajectoryRejected
-from learnloop_sdk.sinks import Sink
+from learnloop_sdk.errors import SinkDown
+from learnloop_sdk.sinks import Outcome, Sink
 from learnloop_sdk.spool import DiskSpool, Parcel, Spool
 
 log = logging.getLogger(__name__)
@@ -92,34 +92,41 @@ class Recorder:
                     async with asyncio.timeout(LINGER_SECONDS):
                         await self._hurry.wait()
                 continue
-            done = await asyncio.gather(*(self._deliver(parcel) for parcel in batch))
+            progress = await self._deliver(batch)
             async with self._progress:
                 self._progress.notify_all()
-            if any(done):
+            if progress:
                 pause = FIRST_PAUSE
                 continue
             await asyncio.sleep(pause)
             pause = min(pause * 2, LONGEST_PAUSE)
 
-    async def _deliver(self, parcel: Parcel) -> bool:
-        """Try every sink once; says whether the parcel is off our hands."""
+    async def _deliver(self, batch: list[Parcel]) -> bool:
+        """Try every sink once for all; says whether any parcel is off our hands."""
+        left = batch
         for sink in self._sinks:
-            try:
-                await sink.send(parcel)
-            except SinkDown as error:
-                self._note(str(error))
-                continue
-            except TrajectoryRejected as error:
-                self._counters.trajectories_rejected += 1
-                log.error("trajectory %s refused for good: %s", parcel.trajectory_id, error)
-            else:
-                self._counters.trajectories_delivered += 1
-                self._counters.trajectories_delivered_by_http += sink.name == "http"
-            self._spool.done(parcel.trajectory_id)
-            return True
-        self._counters.delivery_failures += 1
-        self._spool.later(parcel.trajectory_id)
-        return False
+            outcomes = await sink.send(left)
+            left = [one for one, what in zip(left, outcomes, strict=True) if not self._settled(sink, one, what)]
+            if not left:
+                break
+        for parcel in left:
+            self._counters.delivery_failures += 1
+            self._spool.later(parcel.trajectory_id)
+        return len(left) < len(batch)
+
+    def _settled(self, sink: Sink, parcel: Parcel, outcome: Outcome) -> bool:
+        """Is the parcel off our hands?"""
+        if isinstance(outcome, SinkDown):
+            self._note(str(outcome))
+            return False
+        if outcome is None:
+            self._counters.trajectories_delivered += 1
+            self._counters.trajectories_delivered_by_http += sink.name == "http"
+        else:
+            self._counters.trajectories_rejected += 1
+            log.error("trajectory %s refused for good: %s", parcel.trajectory_id, outcome)
+        self._spool.done(parcel.trajectory_id)
+        return True
 
     def _note(self, trouble: str) -> None:
         """Log a trouble when it starts or changes, not at every try."""

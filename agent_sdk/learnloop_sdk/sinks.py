@@ -3,18 +3,16 @@
 import asyncio
 import logging
 import time
-from collections.abc import Coroutine
+from collections.abc import Sequence
 from typing import Any, Protocol
 
 import httpx
 import nats
 import nats.errors
-import nats.js.errors
 from nats.aio.client import Client
-from nats.js.api import PubAck
-from nats.js.client import JetStreamContext
 
 from learnloop_api import names
+from learnloop_sdk.acks import Acknowledgements, Silence
 from learnloop_sdk.errors import SinkDown, TrajectoryRejected
 from learnloop_sdk.identity import Identity
 from learnloop_sdk.spool import Parcel
@@ -28,13 +26,17 @@ REFUSED_PAUSE = 60.0  # who may what does not change by asking again
 CREDENTIALS = {"user", "token", "user_jwt_cb", "user_credentials", "nkeys_seed", "nkeys_seed_str"}
 
 
+# None: it is durable. SinkDown: try later. TrajectoryRejected: never.
+Outcome = SinkDown | TrajectoryRejected | None
+
+
 class Sink(Protocol):
-    """Delivers one trajectory durably."""
+    """Delivers trajectories durably."""
 
     name: str
 
-    async def send(self, parcel: Parcel) -> None:
-        """Return once it is durable; raises SinkDown (try later) or TrajectoryRejected (never)."""
+    async def send(self, parcels: Sequence[Parcel]) -> list[Outcome]:
+        """One outcome for each of them; never raises for the place's sake."""
         ...
 
     async def close(self) -> None:
@@ -56,28 +58,21 @@ class NatsSink:
         self._identity = identity
         self._options = {"inbox_prefix": names.nats_inbox(identity.namespace), **(options or {})}
         self._client: Client | None = None
-        self._stream: JetStreamContext | None = None
-        self._refused: asyncio.Future[str] | None = None
+        self._stream: Acknowledgements | None = None
+        self._ended: asyncio.Future[str] | None = None
         self._not_before = 0.0
 
-    async def send(self, parcel: Parcel) -> None:
-        """Publish and wait for the PubAck. The message id names the namespace too: all tenants share one stream."""
-        stream = await self._connected()
-        assert self._client is not None
-        if len(parcel.body) + HEADERS_BYTES > self._client.max_payload:
-            raise SinkDown(f"{len(parcel.body)} bytes are more than this NATS server takes")
+    async def send(self, parcels: Sequence[Parcel]) -> list[Outcome]:
+        """Publish all, wait for the PubAcks. Message ids name the namespace too: all tenants share one stream."""
         try:
-            acknowledged = await self._unless_refused(
-                stream.publish(
-                    self._subject, parcel.body, timeout=ACK_SECONDS, headers={"Nats-Msg-Id": self._message_id(parcel)}
-                )
-            )
-        except (nats.errors.Error, OSError, TimeoutError) as error:
-            if not isinstance(error, nats.js.errors.Error):
-                await self.close()
-            raise SinkDown(f"NATS: {str(error) or type(error).__name__}") from error
-        if not acknowledged.stream:
-            raise SinkDown("NATS: acknowledged by no stream")
+            stream = await self._connected()
+            assert self._client is not None
+            room = self._client.max_payload - HEADERS_BYTES
+            fitting = [parcel for parcel in parcels if len(parcel.body) <= room]
+            answers = iter(await self._publish(stream, fitting))
+        except SinkDown as error:
+            return [error] * len(parcels)
+        return [next(answers) if len(parcel.body) <= room else _too_large(parcel) for parcel in parcels]
 
     async def close(self) -> None:
         """See Sink.close."""
@@ -88,22 +83,30 @@ class NatsSink:
             except (nats.errors.Error, OSError, TimeoutError) as error:
                 log.debug("closing NATS: %s", error)
 
-    async def _unless_refused(self, publishing: Coroutine[Any, Any, PubAck]) -> PubAck:
-        """NATS says "permissions violation" beside the publication, whose acknowledgement never comes.
+    async def _publish(self, stream: Acknowledgements, parcels: Sequence[Parcel]) -> list[SinkDown | None]:
+        """What came of each.
 
         Raises:
-            SinkDown: refused; says what the server said.
+            SinkDown: nothing is known of any. NATS says "permissions violation" beside the publication, whose
+                acknowledgement never comes; then it says what the server said.
         """
-        assert self._refused is not None
-        waiting: set[asyncio.Future[Any]] = {task := asyncio.ensure_future(publishing), self._refused}
-        await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
-        if task.done():
-            return task.result()
-        task.cancel()
+        assert self._ended is not None
+        ended = self._ended
+        messages = [(parcel.body, {"Nats-Msg-Id": self._message_id(parcel)}) for parcel in parcels]
+        try:
+            answers = await stream.publish(self._subject, messages, ACK_SECONDS, ended)
+        except (nats.errors.Error, OSError, TimeoutError) as error:
+            await self.close()
+            raise SinkDown(f"NATS: {str(error) or type(error).__name__}") from error
+        if not any(isinstance(answer, Silence) for answer in answers):
+            return answers
+        refusal = ended.result() if ended.done() else ""
         await self.close()
+        if not refusal:
+            return answers
         self._not_before = time.monotonic() + REFUSED_PAUSE
         raise SinkDown(
-            f"{self._refused.result()}: a token may publish its own namespace's subjects only; give the agent a "
+            f"{refusal}: a token may publish its own namespace's subjects only; give the agent a "
             f"service account of namespace {self._identity.namespace}, or nats_options with credentials that may"
         )
 
@@ -111,22 +114,26 @@ class NatsSink:
         namespace = self._subject.removeprefix(f"{names.SUBJECT_TRAJECTORY}.").partition(".")[0]
         return f"{namespace}/{parcel.trajectory_id}"
 
-    async def _connected(self) -> JetStreamContext:
+    async def _connected(self) -> Acknowledgements:
         if self._client is not None and self._stream is not None and self._client.is_connected:
             return self._stream
         if time.monotonic() < self._not_before:
             raise SinkDown("NATS: not connected")
         self._not_before = time.monotonic() + RECONNECT_PAUSE
         await self.close()
-        self._refused = refused = asyncio.get_running_loop().create_future()
+        self._ended = ended = asyncio.get_running_loop().create_future()
         options = self._options
         if (token := self._identity.token()) and not options.keys() & CREDENTIALS:
             options = {**options, "token": token}
 
         async def told(error: Exception) -> None:
             log.debug("NATS: %s", error)
-            if "permissions violation for publish" in str(error).lower() and not refused.done():
-                refused.set_result(f"NATS: {str(error).removeprefix('nats: ')}")
+            if "permissions violation for publish" in str(error).lower() and not ended.done():
+                ended.set_result(f"NATS: {str(error).removeprefix('nats: ')}")
+
+        async def closed() -> None:
+            if not ended.done():
+                ended.set_result("")
 
         try:
             self._client = await nats.connect(
@@ -136,13 +143,14 @@ class NatsSink:
                 max_reconnect_attempts=1,
                 reconnect_time_wait=0,
                 error_cb=told,
+                closed_cb=closed,
                 name="learnloop-sdk",
                 **options,
             )
+            self._stream = await Acknowledgements(self._client).listen()
         except (nats.errors.Error, OSError, TimeoutError) as error:
             raise SinkDown(f"NATS: {str(error) or type(error).__name__}") from error
         self._not_before = 0.0
-        self._stream = self._client.jetstream()
         return self._stream
 
 
@@ -155,17 +163,19 @@ class HttpSink:
         self._client = client
         self._identity = identity
 
-    async def send(self, parcel: Parcel) -> None:
+    async def send(self, parcels: Sequence[Parcel]) -> list[Outcome]:
         """See Sink.send."""
         headers = self._identity.headers() | {"content-type": "application/json"}
+        return list(await asyncio.gather(*(self._post(parcel, headers) for parcel in parcels)))
+
+    async def _post(self, parcel: Parcel, headers: dict[str, str]) -> Outcome:
         try:
             response = await self._client.post("/api/v1/trajectories", content=parcel.body, headers=headers)
         except (httpx.HTTPError, OSError) as error:
-            raise SinkDown(f"data plane: {str(error) or type(error).__name__}") from error
+            return SinkDown(f"data plane: {str(error) or type(error).__name__}")
         if response.status_code in (400, 409, 413, 422):
-            raise TrajectoryRejected(f"HTTP {response.status_code}: {response.text[:300]}")
-        if response.status_code >= 300:
-            raise SinkDown(f"data plane: HTTP {response.status_code}")
+            return TrajectoryRejected(f"HTTP {response.status_code}: {response.text[:300]}")
+        return SinkDown(f"data plane: HTTP {response.status_code}") if response.status_code >= 300 else None
 
     async def close(self) -> None:
         """The client belongs to the Learnloop."""
@@ -174,3 +184,7 @@ class HttpSink:
 def trajectory_subject(namespace: str, agent: str) -> str:
     """Where an agent's trajectories are published."""
     return f"{names.SUBJECT_TRAJECTORY}.{namespace}.{agent}"
+
+
+def _too_large(parcel: Parcel) -> SinkDown:
+    return SinkDown(f"{len(parcel.body)} bytes are more than this NATS server takes")
