@@ -6,11 +6,17 @@ from learnloop_memory.store.database import Database
 BATCH = 500
 MAX_EPISODE_MEMORIES = 5000
 
+# A snapshot sees what was there when it was taken.
+_UNSEEN = """NOT EXISTS (SELECT 1 FROM memory_snapshots s
+    WHERE s.namespace = {m}.namespace AND s.agent_id = {m}.agent_id AND s.taken_at >= {m}.created_at
+    AND s.taken_at < coalesce({m}.retired_at, {m}.ends_at))"""
+# Of what the service wrote itself, all that nobody pinned and no snapshot sees.
+_ORDINARY = "source = 'episode' AND NOT pinned AND " + _UNSEEN
 # Each statement deletes at most one batch of one namespace; $2 is the number of days or of rows to keep.
 _OLD = {
     "trajectories": ("received_at", "namespace = $1"),
     "reward_history": ("created_at", "namespace = $1"),
-    "agent_memories": ("created_at", "namespace = $1 AND source = 'episode'"),
+    "agent_memories": ("created_at", f"namespace = $1 AND {_ORDINARY.format(m='agent_memories')}"),
     "recall_log": ("created_at", "namespace = $1"),
     "event_outbox": ("created_at", "namespace = $1 AND published_at IS NOT NULL"),
     "user_feedback": ("given_at", "namespace = $1"),
@@ -23,8 +29,8 @@ DELETE FROM {table} WHERE ctid = ANY(ARRAY(
     SELECT ctid FROM {table} WHERE {scope} AND {time} < now() - make_interval(days => $2::int)
     ORDER BY {time} LIMIT 500))
 """
-_TRIM_EPISODES = """
-DELETE FROM agent_memories WHERE namespace = $1 AND agent_id = $2 AND source = 'episode' AND created_at < (
+_TRIM_EPISODES = f"""
+DELETE FROM agent_memories m WHERE namespace = $1 AND agent_id = $2 AND {_ORDINARY.format(m="m")} AND created_at < (
     SELECT created_at FROM agent_memories WHERE namespace = $1 AND agent_id = $2 AND source = 'episode'
     ORDER BY created_at DESC OFFSET $3 LIMIT 1)
 """
@@ -35,13 +41,11 @@ _FORGOTTEN = "DELETE FROM memory_gone WHERE namespace = $1 AND gone_at < now() -
 _FUTURE = "namespace = $1 AND changed > pg_snapshot_xmax(pg_current_snapshot())"
 _ANY_FUTURE = f"SELECT EXISTS(SELECT 1 FROM memory_vec WHERE {_FUTURE})"
 _MAKE_PRESENT = f"UPDATE memory_vec SET utility = utility WHERE {_FUTURE}"
-# What ended long ago goes for good, unless a snapshot still sees it: it was there when the snapshot was taken.
-_PURGE = """
+# What ended long ago goes for good, unless a snapshot still sees it.
+_PURGE = f"""
 DELETE FROM agent_memories WHERE namespace = $1 AND id = ANY(ARRAY(
     SELECT m.id FROM agent_memories m
-    WHERE m.namespace = $1 AND m.ends_at < now() - make_interval(days => $2::int) AND NOT EXISTS (
-        SELECT 1 FROM memory_snapshots s WHERE s.namespace = $1 AND s.agent_id = m.agent_id
-            AND s.taken_at >= m.created_at AND s.taken_at < coalesce(m.retired_at, m.ends_at))
+    WHERE m.namespace = $1 AND m.ends_at < now() - make_interval(days => $2::int) AND {_UNSEEN.format(m="m")}
     ORDER BY m.ends_at LIMIT 500))
 """
 

@@ -189,7 +189,11 @@ async def get_export(
 _NDJSON: dict[str, Any] = {
     "requestBody": {"required": True, "content": {"application/x-ndjson": {"schema": {"type": "string"}}}}
 }
-_TAKEN = frozenset(StoreMemory.model_fields) - {"agent_id", "ttl_seconds", "idempotency_key"} | {"id"}
+_TAKEN = frozenset(StoreMemory.model_fields) - {"agent_id", "ttl_seconds", "idempotency_key"} | {
+    "id",
+    "created_at",
+    "expires_at",
+}
 
 
 @router.post("/import", status_code=201, openapi_extra=_NDJSON)
@@ -210,6 +214,8 @@ async def post_import(request: Request, agent_id: AgentQuery, service: Svc, call
 
 class _Line(StoreMemory):
     id: UUID
+    created_at: Timestamp | None = None
+    expires_at: Timestamp | None = None
 
 
 def _imported(agent: str, number: int, line: bytes) -> tuple[NewMemory, str | None]:
@@ -238,7 +244,8 @@ def _imported(agent: str, number: int, line: bytes) -> tuple[NewMemory, str | No
         session_id=memory.session_id,
         idempotency_key=f"import:{body.id}",
         pinned=memory.pinned,
-        valid_from=memory.valid_from,
+        valid_from=memory.valid_from or body.created_at,  # stored anew, but true since then, as in a fork
         valid_to=memory.valid_to,
+        expires_at=body.expires_at,
     )
     return taken, body.user_id

@@ -1,6 +1,7 @@
 """Memories: store and retrieve (specification 000), one at a time or many."""
 
 import time
+from datetime import UTC, datetime
 from typing import Annotated, Any
 from uuid import UUID
 
@@ -14,14 +15,16 @@ from learnloop_memory.memory.kinds import ALL_TYPES, POLICIES, MemoryType
 from learnloop_memory.memory.people import name_people, store_many
 from learnloop_memory.memory.recall import Ask, Recall
 from learnloop_memory.memory.signals import SIGNALS
-from learnloop_memory.memory.store import NewMemory
+from learnloop_memory.memory.store import NewMemory, about, life
 from learnloop_memory.memory.text import text_of
 from learnloop_memory.service import Service
 
 router = APIRouter(prefix="/api/v1/memory", tags=["memory"])
 MAX_BATCH = 5000
 _THERE = """
-SELECT id FROM agent_memories WHERE namespace = $1 AND id = ANY($2::uuid[]) AND state = 'active' AND ends_at > now()
+SELECT id, ends_at, coalesce(provenance->>'user', '') AS about FROM agent_memories
+WHERE namespace = $1 AND id = ANY($2::uuid[]) AND state = 'active' AND ends_at > now()
+    AND greatest(created_at, valid_from) <= now()
 """
 MAX_TTL_SECONDS = 10 * 366 * 86_400
 LEAST = 2.0**-126
@@ -194,18 +197,22 @@ async def _store(service: Service, namespace: str, memory: NewMemory, user: str 
 
 
 async def _echoes(service: Service, namespace: str, memories: list[NewMemory]) -> dict[UUID, UUID]:
-    """Which of these say what the agent was shown, and the memory that said it, if that is still there."""
-    found = {}
+    """Which of these say what the agent was shown, and the memory that said it, if that is still there, stays at least
+    as long and is about the same person."""
+    found: list[tuple[NewMemory, UUID]] = []
     for memory in memories:
         if not memory.pinned and POLICIES[memory.memory_type].consolidates:
             source = service.shown.source_of(namespace, memory.agent, memory.content)
             if source is not None:
-                found[memory.id] = source
+                found.append((memory, source))
     if not found:
         return {}
     async with service.db.tenant(namespace) as connection:
-        there = {row["id"] for row in await connection.fetch(_THERE, namespace, list(set(found.values())))}
-    return {identity: source for identity, source in found.items() if source in there}
+        rows = await connection.fetch(_THERE, namespace, list({source for _, source in found}))
+    there = {(row["id"], row["about"]): row["ends_at"] for row in rows}
+    now = datetime.now(UTC)
+    lasting = [(memory, source, there.get((source, about(memory)))) for memory, source in found]
+    return {memory.id: source for memory, source, until in lasting if until and until >= life(memory, now)[1]}
 
 
 @router.post("/retrieve", openapi_extra=_body(Retrieve))

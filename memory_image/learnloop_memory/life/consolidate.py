@@ -1,17 +1,17 @@
 """Consolidation of one agent's memory: duplicates and echoes end, episodes become facts and procedures."""
 
-from collections import Counter
+from collections import Counter, defaultdict
 from dataclasses import dataclass
 from typing import Any
-from uuid import UUID
 
 import orjson
 
 from learnloop_memory.audit.journal import note_memories
 from learnloop_memory.life.distil import Distiller, episode
-from learnloop_memory.life.duplicates import Item, Superfluous, duplicates, echoes
+from learnloop_memory.life.duplicates import Item, Superfluous, Told, duplicates, echoes
 from learnloop_memory.life.states import retire
 from learnloop_memory.memory.kinds import POLICIES
+from learnloop_memory.memory.sameness import details
 from learnloop_memory.memory.store import NewMemory, insert
 from learnloop_memory.store.database import Database
 
@@ -19,16 +19,19 @@ MOST = 20_000  # memories looked at in one pass, the newest
 EXAMPLES = 20
 _HELD = """
 SELECT m.id, m.memory_type, m.text, m.content, m.importance, m.pinned, m.source, m.origin,
-    extract(epoch FROM m.created_at)::float8 AS created, coalesce(u.helped - u.hurt, 0) AS earned
+    extract(epoch FROM m.created_at)::float8 AS created, coalesce(u.helped - u.hurt, 0) AS earned,
+    CASE WHEN m.valid_from > now() THEN extract(epoch FROM m.valid_from)::float8 ELSE 0 END AS begins,
+    extract(epoch FROM m.ends_at)::float8 AS ends, coalesce(m.provenance->>'user', '') AS about
 FROM agent_memories m LEFT JOIN memory_use u ON u.namespace = m.namespace AND u.memory_id = m.id
 WHERE m.namespace = $1 AND m.agent_id = $2 AND m.state = 'active' AND m.ends_at > now()
 ORDER BY m.created_at DESC, m.id DESC LIMIT $3
 """
 _SHOWN = """
-SELECT extract(epoch FROM l.created_at)::float8 AS at, m.id, m.text FROM (
+SELECT extract(epoch FROM l.created_at)::float8 AS at, m.id, m.text, m.content,
+    extract(epoch FROM m.ends_at)::float8 AS ends, coalesce(m.provenance->>'user', '') AS about FROM (
     SELECT created_at, unnest(memory_ids[1:shown]) AS id FROM recall_log
     WHERE namespace = $1 AND agent_id = $2 ORDER BY created_at DESC LIMIT 5000) l
-JOIN agent_memories m ON m.namespace = $1 AND m.id = l.id
+JOIN agent_memories m ON m.namespace = $1 AND m.id = l.id AND m.state = 'active'
 """
 _LOCK = "SELECT pg_advisory_xact_lock(hashtextextended($1 || '/' || $2, 7))"
 
@@ -58,28 +61,30 @@ async def consolidate(
     async with db.tenant(namespace) as connection:
         await connection.execute(_LOCK, namespace, agent)
         rows = await connection.fetch(_HELD, namespace, agent, MOST)
-        shown = [(row["at"], row["id"], row["text"]) for row in await connection.fetch(_SHOWN, namespace, agent)]
+        shown = [_told(row) for row in await connection.fetch(_SHOWN, namespace, agent)]
         junk = superfluous([_item(row) for row in rows], shown)
+        looked_at, gone = len(rows), {entry.id for entry in junk}
+        # What ends now is no evidence either: told again it would count twice, and the next pass would not find it.
+        rows = [row for row in rows if row["id"] not in gone]
         facts = _new_facts(rows, distiller, agent)
         if not dry_run:
             await _apply(connection, namespace, agent, junk)
-            gone = [entry.id for entry in junk]
-            await note_memories(connection, namespace, "memory.consolidated", agent, gone)
+            await note_memories(connection, namespace, "memory.consolidated", agent, [entry.id for entry in junk])
             await _replace(connection, namespace, agent, rows, facts)
     kinds = Counter(entry.kind for entry in junk)
     return Consolidated(
         agent_id=agent,
-        looked_at=len(rows),
+        looked_at=looked_at,
         duplicates=kinds["duplicate"],
         echoes=kinds["echo"],
         distilled=len(facts),
-        junk_ratio=round(len(junk) / max(len(rows), 1), 4),
+        junk_ratio=round(len(junk) / max(looked_at, 1), 4),
         dry_run=dry_run,
         examples=[{"id": entry.id, "says_the_same_as": entry.by, "kind": entry.kind} for entry in junk[:EXAMPLES]],
     )
 
 
-def superfluous(items: list[Item], shown: list[tuple[float, UUID, str]]) -> list[Superfluous]:
+def superfluous(items: list[Item], shown: list[Told]) -> list[Superfluous]:
     """Echoes first: what remains is compared with what is no echo, so nothing ends in favour of junk."""
     junk = echoes([item for item in items if POLICIES[item.memory_type].consolidates], shown)  # type: ignore[index]
     echoed = {entry.id for entry in junk}
@@ -97,14 +102,27 @@ def _item(row: Any) -> Item:
         pinned=row["pinned"],
         # Each episode is an event of its own, however alike two of them read; distilled memories have their own rule.
         distilled=row["source"] in ("consolidation", "episode"),
+        begins=row["begins"],
+        ends=row["ends"],
+        about=row["about"],
+        details=details(orjson.loads(row["content"])),
     )
+
+
+def _told(row: Any) -> Told:
+    said = details(orjson.loads(row["content"]))
+    return Told(row["at"], row["id"], row["text"], row["ends"], row["about"], said)
 
 
 def _new_facts(rows: list[Any], distiller: Distiller, agent: str) -> list[NewMemory]:
     told = [episode(str(row["id"]), orjson.loads(row["content"])) for row in rows if row["memory_type"] == "episodic"]
     facts = distiller.distil(agent, [item for item in told if item is not None])
-    known = {row["origin"]: orjson.loads(row["content"]) for row in rows if row["source"] == "consolidation"}
-    return [fact for fact in facts if known.get(fact.origin) != fact.content]
+    known: dict[str, list[Any]] = defaultdict(list)
+    for row in rows:
+        if row["source"] == "consolidation":
+            known[row["origin"]].append(orjson.loads(row["content"]))
+    # Of one subject there are two where a quarantined one was released: a new one then takes the place of both.
+    return [fact for fact in facts if known[fact.origin] != [fact.content]]
 
 
 async def _apply(connection: Any, namespace: str, agent: str, junk: list[Superfluous]) -> None:

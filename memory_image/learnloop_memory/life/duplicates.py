@@ -4,28 +4,29 @@ Three shapes make up almost all junk of agents left alone for a month: the same 
 other words, and recalled text stored as if it were new.
 """
 
-import re
-from collections import defaultdict
+import math
+from bisect import bisect_left, bisect_right
+from collections import Counter, defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, NamedTuple
 from uuid import UUID
 
+from learnloop_memory.memory.sameness import ECHOED, NEAR, SHORTEST_ECHO, edited, reworded, stems
 from learnloop_memory.memory.text import words
 
 Kind = Literal["duplicate", "echo"]
-NEAR = 0.8  # of their words, two memories share
-ECHOED = 0.8  # of its three-word runs, a memory took from what was recalled just before
-SHORTEST_ECHO = 6
-_TELLING = re.compile(r"\d|^(not|no|never|none|without|nor|cannot|cant|dont|wont|isnt|doesnt|didnt)$")
-_FILLERS = frozenset(
-    "a an and as at be been by for from in is it its of on or our so that the there this to was we with".split()  # noqa: SIM905
-)
 
 
 @dataclass(frozen=True)
 class Item:
-    """One active memory: what comparing needs. `created` orders them; `standing` decides which of two stays."""
+    """One active memory: what comparing needs. `created` orders them; `standing` decides which of two stays.
+
+    Attributes:
+        begins, ends: seconds since 1970 between which it is recalled.
+        about: the pseudonym of its person, empty for nobody.
+        details: what it says beside its text (see `sameness.details`).
+    """
 
     id: UUID
     memory_type: str
@@ -34,10 +35,24 @@ class Item:
     standing: float
     pinned: bool = False
     distilled: bool = False
+    begins: float = 0.0
+    ends: float = math.inf
+    about: str = ""
+    details: frozenset[str] = frozenset()
 
 
-@dataclass(frozen=True)
-class Superfluous:
+class Told(NamedTuple):
+    """What an agent was shown at an instant (seconds since 1970), of a memory that is recalled until it `ends`."""
+
+    at: float
+    id: UUID
+    text: str
+    ends: float = math.inf
+    about: str = ""
+    details: frozenset[str] = frozenset()
+
+
+class Superfluous(NamedTuple):
     """A memory that may go, and the one that says the same."""
 
     id: UUID
@@ -48,67 +63,88 @@ class Superfluous:
 def duplicates(items: Sequence[Item]) -> list[Superfluous]:
     """Exact and near duplicates within a type: all but the one with the best standing (the oldest of equals) go.
 
-    Near: they share four fifths of their words, and what differs is neither a number nor a negation: "gate 4" and
-    "gate 5" are two memories, and so are "is open" and "is not open".
+    Nothing ends in favour of a memory that begins later, ends sooner, is about somebody else or lacks a detail.
     """
     found: list[Superfluous] = []
-    gone: set[UUID] = set()
-    ordered = sorted(items, key=lambda item: (-item.pinned, -item.standing, item.created, item.id.bytes))
-    index: dict[tuple[str, str], list[tuple[Item, frozenset[str]]]] = defaultdict(list)
+    ordered = sorted(
+        items,
+        key=lambda item: (
+            -item.pinned,
+            item.begins,
+            -item.ends,
+            -len(item.details),
+            -item.standing,
+            item.created,
+            item.id.bytes,
+        ),
+    )
+    index: dict[tuple[str, str], list[tuple[Item, list[str]]]] = defaultdict(list)
     for item in ordered:
-        bag = frozenset(word for word in words(item.text) if word not in _FILLERS) or frozenset(words(item.text))
-        twin = _twin(item, bag, index)
+        said = stems(item.text)
+        twin = _twin(item, said, index)
         if twin is not None and not item.pinned and not item.distilled:
             found.append(Superfluous(item.id, twin.id, "duplicate"))
-            gone.add(item.id)
             continue
-        for word in _prefix(bag):
-            index[item.memory_type, word].append((item, bag))
+        for word in _prefix(said):
+            index[item.memory_type, word].append((item, said))
     return found
 
 
-def echoes(
-    items: Sequence[Item], recalled: Sequence[tuple[float, UUID, str]], within: float = 3600.0
-) -> list[Superfluous]:
-    """Memories that are mostly text recalled within the hour before they were stored.
-
-    Args:
-        recalled: (seconds since 1970, id, text) of what the agent was shown.
-        within: seconds.
-    """
-    shown = [(at, identity, _runs(text)) for at, identity, text in recalled]
+def echoes(items: Sequence[Item], recalled: Sequence[Told], within: float = 3600.0) -> list[Superfluous]:
+    """Memories that are mostly text recalled within `within` seconds before they were stored, and change none of it."""
+    shown = {told.id: told for told in recalled}
+    times: dict[UUID, list[float]] = defaultdict(list)
+    for told in sorted(recalled, key=lambda told: told.at):
+        times[told.id].append(told.at)
+    having: dict[tuple[str, str, str], list[UUID]] = defaultdict(list)
+    for told in shown.values():
+        for run in dict.fromkeys(_runs(told.text)):
+            having[run].append(told.id)
     found = []
     for item in items:
-        runs = _runs(item.text)
+        tokens, runs = words(item.text), _runs(item.text)
         if item.pinned or item.distilled or len(runs) + 2 < SHORTEST_ECHO:
             continue
-        sources = [entry for entry in shown if 0 <= item.created - entry[0] <= within and entry[1] != item.id]
-        best = max(sources, key=lambda entry: len(runs & entry[2]), default=None)
-        covered = runs & frozenset().union(*(entry[2] for entry in sources)) if sources else frozenset()
-        if best is not None and len(covered) >= ECHOED * len(runs) and best[2]:
-            found.append(Superfluous(item.id, best[1], "echo"))
+        counts = Counter(identity for run in runs for identity in having.get(run, ()))
+        near = {
+            identity
+            for identity in counts
+            if identity != item.id
+            and _covers(shown[identity], item)
+            and bisect_right(times[identity], item.created) > bisect_left(times[identity], item.created - within)
+        }
+        # A run is credited to the memory that has most of them, so that one is not taken apart into several.
+        sources = [
+            max((one for one in having.get(run, ()) if one in near), key=counts.__getitem__, default=None)
+            for run in runs
+        ]
+        covered = Counter(source for source in sources if source is not None)
+        if near and covered.total() >= ECHOED * len(runs) and not edited(tokens, sources):
+            found.append(Superfluous(item.id, covered.most_common(1)[0][0], "echo"))
     return found
 
 
-def _twin(
-    item: Item, bag: frozenset[str], index: dict[tuple[str, str], list[tuple[Item, frozenset[str]]]]
-) -> Item | None:
-    for word in _prefix(bag):
+def _twin(item: Item, said: list[str], index: dict[tuple[str, str], list[tuple[Item, list[str]]]]) -> Item | None:
+    for word in _prefix(said):
         for other, others in index.get((item.memory_type, word), ()):
-            if min(len(bag), len(others)) < NEAR * max(len(bag), len(others)):
+            if min(len(said), len(others)) < NEAR * max(len(said), len(others)):
                 continue
-            union = len(bag | others)
-            if union and len(bag & others) >= NEAR * union and not any(map(_TELLING.search, bag ^ others)):
+            if other.begins <= item.begins and _covers(other, item) and reworded(said, others):
                 return other
     return None
 
 
-def _prefix(bag: frozenset[str]) -> list[str]:
+def _covers(one: Item | Told, item: Item) -> bool:
+    """Is all that the item says also said there, for as long and about the same person?"""
+    return one.ends >= item.ends and one.about == item.about and one.details >= item.details
+
+
+def _prefix(said: Sequence[str]) -> list[str]:
     """Two bags that share four fifths share a word among these of each (prefix filtering, Chaudhuri et al., 2006)."""
-    ordered = sorted(bag, key=lambda word: (-len(word), word))
-    return ordered[: len(bag) - int(-(-NEAR * len(bag) // 1)) + 1]
+    ordered = sorted(said, key=lambda word: (-len(word), word))
+    return ordered[: len(said) - int(-(-NEAR * len(said) // 1)) + 1]
 
 
-def _runs(text: str) -> frozenset[tuple[str, str, str]]:
+def _runs(text: str) -> list[tuple[str, str, str]]:
     tokens = words(text)
-    return frozenset(zip(tokens, tokens[1:], tokens[2:], strict=False))
+    return list(zip(tokens, tokens[1:], tokens[2:], strict=False))

@@ -8,24 +8,34 @@ from typing import Any, Literal
 from uuid import UUID
 
 from learnloop_memory.audit.journal import note
-from learnloop_memory.life.states import Retired, retire, revive
+from learnloop_memory.life.states import Retired, condemn, retire, revive
 from learnloop_memory.store.database import Database
 
 Action = Literal["quarantine", "release", "rollback"]
 _STATE: dict[Action, Retired] = {"quarantine": "quarantined", "rollback": "rolled-back"}
 
-# A trailing * takes every origin that begins like this. What consolidation made out of the chosen ones follows, in as
-# many steps as it takes.
-_REACHED = """
+# A trailing * takes every origin that begins like this.
+_FROM_IT = "CASE WHEN $4 THEN starts_with(origin, $3) ELSE origin = $3 END"
+# What consolidation made out of the chosen ones follows, in as many steps as it takes. One that had more sources than
+# it names had every episode of its task.
+_REACHED = f"""
 WITH RECURSIVE reached AS (
-    SELECT id, agent_id, state FROM agent_memories
-    WHERE namespace = $1 AND ($2::text IS NULL OR agent_id = $2) AND origin <> ''
-        AND CASE WHEN $4 THEN starts_with(origin, $3) ELSE origin = $3 END
+    SELECT id, agent_id, state, memory_type, created_at, content->>'task' AS task FROM agent_memories
+    WHERE namespace = $1 AND ($2::text IS NULL OR agent_id = $2) AND origin <> '' AND {_FROM_IT}
     UNION
-    SELECT m.id, m.agent_id, m.state FROM agent_memories m JOIN reached r ON m.agent_id = r.agent_id
-    WHERE m.namespace = $1 AND m.source = 'consolidation' AND m.provenance->'from' ? r.id::text
+    SELECT m.id, m.agent_id, m.state, m.memory_type, m.created_at, m.content->>'task'
+    FROM agent_memories m JOIN reached r ON m.agent_id = r.agent_id
+    WHERE m.namespace = $1 AND m.source = 'consolidation' AND (m.provenance->'from' ? r.id::text
+        OR (r.memory_type = 'episodic' AND r.task = m.content->>'task' AND r.created_at <= m.created_at
+            AND CASE jsonb_typeof(m.provenance->'from') WHEN 'array'
+                THEN m.provenance->'episodes' > to_jsonb(jsonb_array_length(m.provenance->'from')) END))
 )
 SELECT id, agent_id, state FROM reached WHERE state = ANY($5::text[]) ORDER BY agent_id, id
+"""
+# What ended because a memory that goes now said the same, and came from somewhere else: that source vouches for it.
+_VOUCHED = f"""
+SELECT id FROM agent_memories WHERE namespace = $1 AND agent_id = $2 AND state = 'duplicate'
+    AND superseded_by = ANY($5::uuid[]) AND origin <> '' AND NOT {_FROM_IT}
 """
 _RECALLS = "SELECT count(*) FROM recall_log WHERE namespace = $1 AND memory_ids[1:shown] && $2::uuid[]"
 
@@ -59,6 +69,10 @@ async def act(db: Database, namespace: str, origin: str, action: Action, *, agen
         if not dry_run:
             for name, ids in reached.items():
                 await _apply(connection, namespace, name, ids, action)
+                if action != "release":
+                    pattern = (origin.removesuffix("*"), prefix)
+                    vouched = [row["id"] for row in await connection.fetch(_VOUCHED, namespace, name, *pattern, ids)]
+                    await revive(connection, namespace, name, vouched)
             if rows:
                 counts = {name: len(ids) for name, ids in reached.items()}
                 await note(connection, namespace, f"memory.{action}", f"origin/{origin}", {"memories": counts})
@@ -67,7 +81,9 @@ async def act(db: Database, namespace: str, origin: str, action: Action, *, agen
 
 
 async def _apply(connection: Any, namespace: str, agent: str, ids: list[UUID], action: Action) -> None:
-    if action != "quarantine":
+    if action == "release":
         await revive(connection, namespace, agent, ids)
-    if action != "release":
-        await retire(connection, namespace, agent, ids, _STATE[action])
+        return
+    await retire(connection, namespace, agent, ids, _STATE[action])
+    if action == "rollback":
+        await condemn(connection, namespace, agent, ids)

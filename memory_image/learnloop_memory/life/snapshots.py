@@ -21,14 +21,23 @@ SELECT name, taken_at FROM memory_snapshots WHERE namespace = $1 AND agent_id = 
 _DROP = "DELETE FROM memory_snapshots WHERE namespace = $1 AND agent_id = $2 AND name = $3"
 # What the agent had at $3: stored by then, and not retired by then.
 _HAD = "namespace = $1 AND agent_id = $2 AND created_at <= $3 AND (retired_at IS NULL OR retired_at > $3)"
+# What was quarantined or rolled back since stays out: naming an instant must not keep a poisoned source alive.
+_CLEAN = """state NOT IN ('quarantined', 'rolled-back') AND origin NOT IN (
+    SELECT origin FROM agent_memories WHERE namespace = $1 AND agent_id = $2
+        AND state IN ('quarantined', 'rolled-back') AND origin <> '' AND source <> 'consolidation')"""
 _LATER = "SELECT id FROM agent_memories WHERE namespace = $1 AND agent_id = $2 AND created_at > $3 AND state = 'active'"
-_ENDED = f"SELECT id FROM agent_memories WHERE {_HAD} AND state <> 'active'"
+_ENDED = f"SELECT id FROM agent_memories WHERE {_HAD} AND state <> 'active' AND {_CLEAN}"
+# What was distilled names the copies of its episodes, so that a rollback of their origin reaches it here, too.
 _FORK = """
 WITH copied AS (
     INSERT INTO agent_memories (namespace, id, agent_id, memory_type, content, text, importance, source, origin,
         provenance, session_id, pinned, valid_from, valid_to, expires_at, ends_at)
     SELECT namespace, t.new_id, $3, memory_type, content, text, importance, source, origin,
-        coalesce(provenance, '{}') || jsonb_build_object('forked_from', $2::text, 'original', id),
+        coalesce(provenance, '{}') || jsonb_build_object('forked_from', $2::text, 'original', id)
+            || CASE jsonb_typeof(provenance->'from') WHEN 'array' THEN jsonb_build_object('from', (
+                SELECT jsonb_agg(coalesce(c.new_id::text, f.id))
+                FROM jsonb_array_elements_text(provenance->'from') f(id)
+                LEFT JOIN unnest($4::uuid[], $5::uuid[]) AS c(old_id, new_id) ON c.old_id::text = f.id)) ELSE '{}' END,
         session_id, pinned, coalesce(valid_from, created_at), valid_to, expires_at,
         coalesce(least(CASE WHEN NOT pinned THEN expires_at END, valid_to), 'infinity')
     FROM agent_memories m JOIN unnest($4::uuid[], $5::uuid[]) AS t(old_id, new_id) ON m.id = t.old_id
@@ -37,7 +46,10 @@ WITH copied AS (
 )
 INSERT INTO memory_pending SELECT namespace, agent_id, id FROM copied
 """
-_IDS = f"SELECT id FROM agent_memories WHERE {_HAD} AND (ends_at > now() OR state <> 'active') ORDER BY created_at, id"
+_IDS = f"""
+SELECT id FROM agent_memories WHERE {_HAD} AND (ends_at > now() OR state <> 'active') AND {_CLEAN}
+ORDER BY created_at, id
+"""
 _HAS_ANY = "SELECT EXISTS(SELECT 1 FROM agent_memories WHERE namespace = $1 AND agent_id = $2)"
 
 
@@ -85,8 +97,8 @@ async def drop(db: Database, namespace: str, agent: str, name: str) -> None:
 
 
 async def restore(db: Database, namespace: str, agent: str, name: str) -> dict[str, int]:
-    """Makes the memory what it was: later memories are retired, retired ones come back. Itself undone by a snapshot
-    taken before it.
+    """Makes the memory what it was: later memories are retired, retired ones come back, but for those of origins
+    that were quarantined or rolled back since. Itself undone by a snapshot taken before it.
 
     Raises:
         ApiError: 404, there is no such snapshot.

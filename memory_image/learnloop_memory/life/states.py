@@ -20,15 +20,20 @@ UPDATE agent_memories m SET state = 'active', retired_at = NULL, superseded_by =
     ends_at = coalesce(least(CASE WHEN NOT pinned THEN expires_at END, valid_to), 'infinity')
 WHERE m.namespace = $1 AND m.agent_id = $2 AND m.id = ANY($3::uuid[]) AND m.state <> 'active' RETURNING m.id
 """
+_CONDEMN = """
+UPDATE agent_memories SET state = 'rolled-back'
+WHERE namespace = $1 AND agent_id = $2 AND id = ANY($3::uuid[]) AND state = 'quarantined'
+"""
 _FOLLOW = """
 UPDATE memory_vec v SET visible_to = m.ends_at FROM agent_memories m
 WHERE v.namespace = $1 AND v.agent_id = $2 AND v.memory_id = ANY($3::uuid[])
     AND m.namespace = v.namespace AND m.id = v.memory_id
 """
+# One that outlived its time while it was pinned ends when it is let go: `as_of` still finds it before that.
 _PIN = """
-UPDATE agent_memories m SET pinned = $3,
-    ends_at = coalesce(least(CASE WHEN NOT $3 THEN expires_at END, valid_to), 'infinity')
-WHERE m.namespace = $1 AND m.id = $2 AND m.state = 'active' RETURNING agent_id
+UPDATE agent_memories m SET pinned = $3, ends_at = CASE WHEN $3 OR m.pinned
+    THEN coalesce(least(CASE WHEN NOT $3 THEN greatest(expires_at, now()) END, valid_to), 'infinity') ELSE ends_at END
+WHERE m.namespace = $1 AND m.id = $2 AND m.state = 'active' AND m.ends_at > now() RETURNING agent_id
 """
 
 
@@ -54,6 +59,11 @@ async def revive(connection: Any, namespace: str, agent: str, ids: Sequence[UUID
     back = [row["id"] for row in rows]
     await connection.execute(_FOLLOW, namespace, agent, back)
     return back
+
+
+async def condemn(connection: Any, namespace: str, agent: str, ids: Sequence[UUID]) -> None:
+    """Quarantined ones of these never come back. When they left recall stays as it was: `as_of` goes by it."""
+    await connection.execute(_CONDEMN, namespace, agent, list(ids))
 
 
 async def pin(connection: Any, namespace: str, identity: UUID, pinned: bool) -> None:

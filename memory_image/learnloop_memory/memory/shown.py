@@ -6,7 +6,7 @@ made when the agent next stores something, so that a recall pays next to nothing
 """
 
 import time
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any
@@ -14,21 +14,22 @@ from uuid import UUID
 
 import orjson
 
+from learnloop_memory.memory.sameness import ECHOED, SHORTEST_ECHO, details, edited
 from learnloop_memory.memory.text import text_of, words
 
 WITHIN_SECONDS = 3600.0
-ECHOED = 0.8  # of its runs, a memory took from what was shown
-SHORTEST = 6  # words; shorter texts repeat by chance
 AGENTS, MEMORIES = 256, 128  # the latest: of a process, and of each of its agents
 
 
 @dataclass(slots=True)
 class _Seen:
-    """One agent's. `fresh`: shown and not taken apart yet; `shown`: when, by id; `runs`: who had them last."""
+    """One agent's. `fresh`: shown and not taken apart yet; `shown`: when, by id; `runs`: who had them last; `details`:
+    what these memories say beside their texts, hashed."""
 
     fresh: dict[UUID, tuple[float, str | bytes]] = field(default_factory=dict)
     shown: dict[UUID, float] = field(default_factory=dict)
     runs: dict[int, UUID] = field(default_factory=dict)
+    details: dict[UUID, frozenset[int]] = field(default_factory=dict)
 
 
 class Shown:
@@ -55,23 +56,30 @@ class Shown:
             self._agents.popitem(last=False)
 
     def source_of(self, namespace: str, agent: str, content: dict[str, Any]) -> UUID | None:
-        """The shown memory that most of this content comes from; None when four fifths of it were not shown."""
+        """The shown memory that most of this content comes from; None when a fifth of it was not shown, or it changes
+        or adds to what was."""
         seen = self._agents.get((namespace, agent))
         if seen is None:
             return None
         _take_apart(seen, self._clock())
-        asked = _runs(text_of(content))
-        if len(asked) + 2 < SHORTEST:
+        tokens = words(text_of(content))
+        if len(tokens) < SHORTEST_ECHO:
             return None
-        sources = [seen.runs[run] for run in asked if run in seen.runs]
-        return max(set(sources), key=sources.count) if len(sources) >= ECHOED * len(asked) else None
+        sources = [seen.runs.get(run) for run in _runs(tokens)]
+        known = Counter(source for source in sources if source is not None)
+        if known.total() < ECHOED * len(sources) or edited(tokens, sources):
+            return None
+        source = known.most_common(1)[0][0]
+        return source if seen.details[source] >= _details(content) else None
 
 
 def _take_apart(seen: _Seen, now: float) -> None:
     """Brings `runs` up to date: what was shown since is in it, what is older than an hour is not."""
     for identity, (at, content) in seen.fresh.items():
         if identity not in seen.shown:
-            seen.runs |= dict.fromkeys(_runs(text_of(orjson.loads(content))), identity)
+            told = orjson.loads(content)
+            seen.runs |= dict.fromkeys(_runs(words(text_of(told))), identity)
+            seen.details[identity] = _details(told)
         seen.shown[identity] = at
     seen.fresh.clear()
     latest = sorted(seen.shown, key=seen.shown.__getitem__)[-MEMORIES:]
@@ -79,8 +87,12 @@ def _take_apart(seen: _Seen, now: float) -> None:
     if len(kept) < len(seen.shown):
         seen.shown = kept
         seen.runs = {run: identity for run, identity in seen.runs.items() if identity in kept}
+        seen.details = {identity: said for identity, said in seen.details.items() if identity in kept}
 
 
-def _runs(text: str) -> set[int]:
-    tokens = words(text)
-    return {hash(run) for run in zip(tokens, tokens[1:], tokens[2:], strict=False)}
+def _runs(tokens: list[str]) -> list[int]:
+    return [hash(run) for run in zip(tokens, tokens[1:], tokens[2:], strict=False)]
+
+
+def _details(content: dict[str, Any]) -> frozenset[int]:
+    return frozenset(map(hash, details(content)))

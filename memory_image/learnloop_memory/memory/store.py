@@ -74,7 +74,7 @@ WHERE namespace = $1 AND (agent_id, idempotency_key) = ANY(SELECT * FROM unnest(
 
 @dataclass(slots=True)
 class NewMemory:
-    """A memory to store; `content` is redacted on the way in."""
+    """A memory to store; `content` is redacted on the way in. `expires_at` goes before `ttl_seconds`."""
 
     agent: str
     memory_type: MemoryType
@@ -89,6 +89,7 @@ class NewMemory:
     valid_from: datetime | None = None
     valid_to: datetime | None = None
     ttl_seconds: int | None = None
+    expires_at: datetime | None = None
     id: UUID = field(default_factory=uuid7)
 
 
@@ -98,9 +99,7 @@ Written = tuple[NewMemory, str]  # and who wrote it, for the audit
 def row_of(memory: NewMemory, now: datetime) -> tuple[Any, ...]:
     """The values of one row of `agent_memories`, after redaction."""
     content = redact(memory.content)
-    ttl = memory.ttl_seconds if memory.ttl_seconds is not None else POLICIES[memory.memory_type].ttl_seconds
-    expires = now + timedelta(seconds=ttl) if ttl is not None and not memory.pinned else None
-    ends = [end for end in (expires, memory.valid_to) if end is not None]
+    expires, ends = life(memory, now)
     return (
         memory.id,
         memory.agent,
@@ -117,8 +116,21 @@ def row_of(memory: NewMemory, now: datetime) -> tuple[Any, ...]:
         memory.valid_from,
         memory.valid_to,
         expires,
-        min(ends) if ends else FOREVER,
+        ends,
     )
+
+
+def life(memory: NewMemory, now: datetime) -> tuple[datetime | None, datetime]:
+    """When it expires, and until when it is recalled: a pinned memory's time to live waits until it is let go."""
+    ttl = memory.ttl_seconds if memory.ttl_seconds is not None else POLICIES[memory.memory_type].ttl_seconds
+    expires = memory.expires_at or (now + timedelta(seconds=ttl) if ttl is not None else None)
+    ends = [end for end in (None if memory.pinned else expires, memory.valid_to) if end is not None]
+    return expires, min(ends, default=FOREVER)
+
+
+def about(memory: NewMemory) -> str:
+    """The pseudonym of the person that it is about; empty for nobody."""
+    return str((memory.provenance or {}).get("user", ""))
 
 
 async def insert(connection: Any, namespace: str, memories: Sequence[NewMemory]) -> set[UUID]:
