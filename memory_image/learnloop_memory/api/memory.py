@@ -12,17 +12,17 @@ from learnloop_api.wire.base import Identifier, Name, Timestamp
 from learnloop_memory.api.bodies import JsonBody
 from learnloop_memory.api.common import IDENTITY_PARAMETERS, NOTHING_NEW, Input, identify, quick
 from learnloop_memory.memory.kinds import ALL_TYPES, POLICIES, MemoryType
-from learnloop_memory.memory.people import name_people, store_many
+from learnloop_memory.memory.people import about, name_people, store_many
 from learnloop_memory.memory.recall import Ask, Recall
 from learnloop_memory.memory.signals import SIGNALS
-from learnloop_memory.memory.store import NewMemory, about, life
+from learnloop_memory.memory.store import NewMemory, life
 from learnloop_memory.memory.text import text_of
 from learnloop_memory.service import Service
 
 router = APIRouter(prefix="/api/v1/memory", tags=["memory"])
 MAX_BATCH = 5000
 _THERE = """
-SELECT id, ends_at, coalesce(provenance->>'user', '') AS about FROM agent_memories
+SELECT id, extract(epoch FROM ends_at)::float8 AS ends, coalesce(provenance->>'user', '') AS about FROM agent_memories
 WHERE namespace = $1 AND id = ANY($2::uuid[]) AND state = 'active' AND ends_at > now()
     AND greatest(created_at, valid_from) <= now()
 """
@@ -157,6 +157,7 @@ async def store_memory(request: Request) -> Response:
     service, caller = await identify(request)
     body: StoreMemory = await _read(request, StoreMemory)
     memory = body.memory()
+    await name_people(service.db, service.users, caller.namespace, [(memory, body.user_id)])
     if memory.id in (echoes := await _echoes(service, caller.namespace, [memory])):
         return quick({"id": echoes[memory.id], "duplicate": True, "echo": True, "stored": True})
     done = await _store(service, caller.namespace, memory, body.user_id)
@@ -190,7 +191,6 @@ async def _store(service: Service, namespace: str, memory: NewMemory, user: str 
     """As `Writer.store`; None when its person opted out."""
     if user is None:
         return await service.writer.store(namespace, memory)
-    await name_people(service.db, service.users, namespace, [(memory, user)])
     [done] = await store_many(service.db, service.users, namespace, [memory])
     service.stored(namespace)
     return done
@@ -209,10 +209,12 @@ async def _echoes(service: Service, namespace: str, memories: list[NewMemory]) -
         return {}
     async with service.db.tenant(namespace) as connection:
         rows = await connection.fetch(_THERE, namespace, list({source for _, source in found}))
-    there = {(row["id"], row["about"]): row["ends_at"] for row in rows}
+    there = {(row["id"], row["about"]): row["ends"] for row in rows}
     now = datetime.now(UTC)
     lasting = [(memory, source, there.get((source, about(memory)))) for memory, source in found]
-    return {memory.id: source for memory, source, until in lasting if until and until >= life(memory, now)[1]}
+    return {
+        memory.id: source for memory, source, until in lasting if until and until >= life(memory, now)[1].timestamp()
+    }
 
 
 @router.post("/retrieve", openapi_extra=_body(Retrieve))

@@ -133,7 +133,9 @@ class Columns:
         """Who stands next to whom in a session; None where no memory belongs to one."""
         if not self.threads.any():
             return None
-        order = np.lexsort((self.created, self.threads))
+        # Turns that were stored together have one instant; their ids are in the order in which they were said.
+        said = np.ascontiguousarray(self.ids[:, :8]).view(">u8").ravel()
+        order = np.lexsort((said, self.created, self.threads))
         threads = self.threads[order]
         return Links(order, (threads[1:] == threads[:-1]) & (threads[1:] != 0))
 

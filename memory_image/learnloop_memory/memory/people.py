@@ -13,6 +13,11 @@ USER = "user"
 """Where a memory's provenance has the pseudonym; erasures look for it there."""
 
 
+def about(memory: NewMemory) -> str:
+    """The pseudonym of the person that it is about; empty for nobody."""
+    return str((memory.provenance or {}).get(USER, ""))
+
+
 async def name_people(
     db: Database, users: Users, namespace: str, given: Iterable[tuple[NewMemory, str | None]]
 ) -> None:

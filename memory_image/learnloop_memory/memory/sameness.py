@@ -20,7 +20,8 @@ _TELLING = re.compile(
     r"\d|^(not|no|never|none|without|nor|neither|cannot|t|except|unless|only|until|if|hardly|rarely|seldom|almost"
     r"|former|formerly|longer|anymore|(can|do|wo|is|did|does|was|are|were|has|have|had|could|would|should|must)nt?)$"
 )
-_FILLERS = frozenset(("a", "an", "the", "is", "it", "its", "be", "that", "there", "this", "so", "and"))
+# Words whose absence changes nothing. Prepositions are none: "from here" is not "to here".
+_FILLERS = frozenset("a an and as be been i is it its our so that the there this we".split())  # noqa: SIM905
 
 
 def stems(text: str) -> list[str]:

@@ -128,11 +128,6 @@ def life(memory: NewMemory, now: datetime) -> tuple[datetime | None, datetime]:
     return expires, min(ends, default=FOREVER)
 
 
-def about(memory: NewMemory) -> str:
-    """The pseudonym of the person that it is about; empty for nobody."""
-    return str((memory.provenance or {}).get("user", ""))
-
-
 async def insert(connection: Any, namespace: str, memories: Sequence[NewMemory]) -> set[UUID]:
     """Writes what is not there yet (by id and by idempotency key) for the indexer; returns the ids that were new."""
     if not memories:

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from learnloop_memory.life.distil import CountingDistiller, Episode, lower_bound
-from learnloop_memory.life.duplicates import Item, duplicates, echoes
+from learnloop_memory.life.duplicates import Item, Told, duplicates, echoes
 from learnloop_memory.life.forgetting import Worth, surplus, value
 from learnloop_memory.retention import Retention
 
@@ -52,7 +52,7 @@ def test_pinned_memories_never_go() -> None:
 
 def test_recalled_text_stored_again_is_an_echo() -> None:
     source = uuid4()
-    recalled = [(100.0, source, "the customer prefers invoices by letter and not by mail")]
+    recalled = [Told(100.0, source, "the customer prefers invoices by letter and not by mail")]
     echo = item("i remember the customer prefers invoices by letter and not by mail", 160.0)
     own = item("the customer called today about a broken lamp in the hall", 170.0)
     later = item("i remember the customer prefers invoices by letter and not by mail", 9000.0)
@@ -152,7 +152,8 @@ async def test_episodes_become_a_fact_that_is_replaced_by_a_newer_one(api: Api) 
     await api.call("POST", f"{BASE}/store/batch", 201, json={"memories": memories})
     assert (await post(api, "consolidate", agent_id="sorter"))["distilled"] == 2
     assert "sorting: approach radix works best, 5 of 8 succeeded" in await texts(api, "sorter")
-    await api.call("POST", f"{BASE}/store/batch", 201, json={"memories": memories[-1:]})
+    ninth = memories[-1] | {"content": told[-1] | {"text": "run 8"}}
+    await api.call("POST", f"{BASE}/store/batch", 201, json={"memories": [ninth, memories[-1]]})
     assert (await post(api, "consolidate", agent_id="sorter"))["distilled"] == 2
     now = await texts(api, "sorter", memory_types=["procedural", "semantic"])
     assert now == {"sorting: 9 episodes, 6 of 9 succeeded", "sorting: approach radix works best, 6 of 9 succeeded"}

@@ -53,8 +53,9 @@ def test_what_has_no_part_of_a_hint_has_no_hint(text: str) -> None:
 
 
 def test_ids_are_in_the_order_of_time_and_differ_in_a_forked_process() -> None:
-    ids = [uuid7() for _ in range(2000)]
-    assert len(set(ids)) == 2000
+    ids = [uuid7() for _ in range(10_000)]
+    assert sorted(ids, key=lambda identity: identity.bytes) == ids
+    assert len(set(ids)) == 10_000
     assert {identity.version for identity in ids} == {7}
     reading, writing = os.pipe()
     if os.fork() == 0:
