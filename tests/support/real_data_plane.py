@@ -7,6 +7,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import httpx
 import uvicorn
@@ -36,9 +37,10 @@ def postgres() -> Iterator[str]:
 
 
 @contextmanager
-def listening(dsn: str, artifacts: Path) -> Iterator[str]:
+def listening(dsn: str, artifacts: Path, **settings: Any) -> Iterator[str]:
     """A data plane without authentication on this database: its URL."""
-    config = Config.model_validate({"dsn": dsn, "artifacts": f"file://{artifacts}", "auth": "none", "pool_size": 4})
+    usual = {"dsn": dsn, "artifacts": f"file://{artifacts}", "auth": "none", "pool_size": 4}
+    config = Config.model_validate(usual | settings)
     with held_port() as port:
         app = create_app(config)
         server = uvicorn.Server(uvicorn.Config(app, host="127.0.0.1", port=port, log_level="warning"))

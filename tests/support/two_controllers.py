@@ -73,18 +73,19 @@ class Returns(Prometheus):
 
 
 class Operator:
-    """Both controllers, one object at a time, with a clock that the test turns."""
+    """Both controllers, one object at a time, with a clock that the test turns; `data`: a data plane that is one."""
 
-    def __init__(self, path: Path, namespace: str) -> None:
+    def __init__(self, path: Path, namespace: str, data: DataPlane | None = None) -> None:
         self.namespace, self.writes = namespace, Counter[str]()
         connection = kubeconfig.from_kubeconfig(path)
         self.kube = KubeClient(connection, written=lambda verb, kind: self.writes.update([f"{verb} {kind}"]))
         self.data, self.prometheus, self.shift = Experience(), Returns(self.now), timedelta()
         lane = FastLane(PodMetrics(), Metrics(), self.now)
-        services = Services(self.kube, self.data, self.prometheus, Settings(), lane, clock=self.now)
+        spoken_to = data or self.data
+        services = Services(self.kube, spoken_to, self.prometheus, Settings(), lane, clock=self.now)
         self.applier = Applier(
             self.kube,
-            self.data,
+            spoken_to,
             Recorder(self.kube, "test"),
             Echo(),
             Audit(Metrics().decisions),

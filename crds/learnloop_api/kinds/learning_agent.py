@@ -16,6 +16,7 @@ from learnloop_api.kinds.base import (
     Time,
     Uri,
 )
+from learnloop_api.kinds.memory_budget import AgentMemoryBudget
 from learnloop_api.kinds.model_deployment import DeploymentTemplate
 from learnloop_api.kinds.rules import Rule, explained
 from learnloop_api.kinds.training_job import TrainingTemplate
@@ -70,13 +71,26 @@ class Task(Resource):
 
 
 class Memory(Resource):
-    """Whether and where the agent remembers."""
+    """Whether and where the agent remembers, and how much."""
+
+    cel_rules: ClassVar[tuple[Rule, ...]] = (
+        Rule(
+            "!has(self.budget) || !has(self.serviceRef)",
+            "a MemoryService limits its agents itself: leave budget out and set spec.agentBudget there",
+            ".budget",
+        ),
+    )
 
     service_ref: LocalRef | None = Field(
         default=None,
         description="A MemoryService of this namespace; left out, the installation's own data plane.",
     )
     recall: int = Field(default=0, ge=0, le=100, description="Memories the actors recall per episode; 0: none.")
+    budget: AgentMemoryBudget | None = Field(
+        default=None,
+        description="How much the agent may remember: above, what is worth least by value and freshness is forgotten, "
+        "within about a minute; pinned memories stay. Left out, as much as the installation allows.",
+    )
 
 
 class Triggers(Resource):
@@ -170,6 +184,18 @@ class LastTraining(Resource):
     rewarded: int | None = Field(default=None, ge=0, description="Rewarded episodes when it was triggered.")
 
 
+class AgentMemory(Resource):
+    """How much of its budget the agent uses; told anew when that has changed by 5 %, or every ten minutes."""
+
+    memories: int = Field(ge=0, description="Memories it keeps.")
+    bytes: int = Field(ge=0, description="What their content and text take.")
+    used: ShortText | None = Field(default=None, description="Of the budget, to the nearest 5 %, e.g. 85%.")
+    forgotten: int = Field(default=0, ge=0, description="Memories the budget made go so far.")
+    last_forgotten: int | None = Field(default=None, ge=0, description="How many the last time.")
+    last_forgotten_at: Time | None = Field(default=None, description="When the last time was.")
+    observed_at: Time = Field(description="When these figures were told.")
+
+
 class LearningAgentStatus(Status):
     """The loop at a glance."""
 
@@ -196,3 +222,4 @@ class LearningAgentStatus(Status):
         default=None, description="Id of the agent.rl.training.request.v1 already obeyed."
     )
     registered: ShortText | None = Field(default=None, description="What the data plane was told last.")
+    memory: AgentMemory | None = Field(default=None, description="Use of the memory budget.")

@@ -5,6 +5,7 @@ from typing import Annotated, ClassVar, Literal
 from pydantic import Field
 
 from learnloop_api.kinds.base import KubeName, PodOptions, Resource, SecretRef, ShortText, Status
+from learnloop_api.kinds.memory_budget import ServiceMemoryLimit
 from learnloop_api.kinds.rules import Rule, explained, immutable
 
 
@@ -101,6 +102,11 @@ class MemoryServiceSpec(Resource):
         default=1, ge=0, le=50, description="Pods of the service in front of the database; the scale subresource."
     )
     retention_days: int = Field(default=30, ge=1, le=3650, description="How long trajectories are kept.")
+    agent_budget: ServiceMemoryLimit | None = Field(
+        default=None,
+        description="How much each agent may remember here: above, what is worth least by value and freshness is "
+        "forgotten, within about a minute; pinned memories stay. Left out, there is no limit.",
+    )
     pod: PodOptions = Field(default_factory=PodOptions, description="The pods of the service.")
     suspend: bool = Field(default=False, description="The operator leaves everything as it is until this is false.")
 

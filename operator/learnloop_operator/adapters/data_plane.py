@@ -10,6 +10,7 @@ import orjson
 from pydantic import BaseModel, ValidationError
 
 from learnloop_api import names
+from learnloop_api.wire.memory import MemoryUse
 from learnloop_api.wire.reward import AgentStats, DryRunFigures, RewardSignals
 from learnloop_api.wire.study import StudyState
 from learnloop_api.wire.training import TrainingRun
@@ -54,6 +55,14 @@ class DataPlane:
             DataPlaneUnavailable: hold.
         """
         return await self._read(AgentStats, namespace, f"/api/v1/agents/{agent}/stats")
+
+    async def memory_use(self, namespace: str, agent: str) -> MemoryUse | None:
+        """The agent's memory budget, and how much of it is used; None when it has none.
+
+        Raises:
+            DataPlaneUnavailable: nothing new is known.
+        """
+        return await self._read(MemoryUse, namespace, f"/api/v1/agents/{agent}/memory-budget")
 
     async def reward_signals(self, namespace: str, policy: str, revision: str) -> RewardSignals | None:
         """Signs of reward hacking under a revision; None when the data plane does not know it.

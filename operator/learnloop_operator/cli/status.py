@@ -33,6 +33,7 @@ def _block(cluster: Cluster, agent: Object) -> str:
         ("why", condition(agent, "Ready").get("message")),
         ("experience", _experience(status)),
         ("return", _returns(status)),
+        ("memory", _memory(status.get("memory"))),
         ("training", _training(training)),
         ("model", f"{model['source']} ({model['uri']})" if model else None),
         ("rollout", _rollout(rollout)),
@@ -51,6 +52,14 @@ def _experience(status: Object) -> str | None:
 def _returns(status: Object) -> str | None:
     recent, first = number(status.get("recentReturn")), number(status.get("baselineReturn"))
     return f"{recent} recently, {first} at first" if recent and first else recent
+
+
+def _memory(held: Object | None) -> str | None:
+    if not held:
+        return None
+    share = f", {held['used']} of the budget" if held.get("used") else ""
+    gone = f", {held['forgotten']} forgotten" if held.get("forgotten") else ""
+    return f"{held['memories']} memories, {held['bytes'] / 2**20:.1f} MiB{share}{gone} (at {held['observedAt']})"
 
 
 def _training(last: Object) -> str | None:

@@ -12,6 +12,7 @@ from learnloop_api.kinds.memory_service import MemoryServiceStatus
 from learnloop_api.kinds.model_deployment import ModelDeploymentStatus
 from learnloop_api.kinds.reward_policy import RewardPolicyStatus
 from learnloop_api.kinds.training_status import TrainingJobStatus
+from learnloop_api.wire.memory import MemoryUse
 from learnloop_api.wire.reward import AgentStats
 from learnloop_operator.adapters.data_plane import DataPlaneUnavailable
 from learnloop_operator.adapters.event_log import with_events
@@ -28,6 +29,7 @@ from learnloop_operator.adapters.kinds import (
 from learnloop_operator.controllers.services import Services
 from learnloop_operator.controllers.specs import read_spec, read_status
 from learnloop_operator.core.agent.decide import decide
+from learnloop_operator.core.agent.memory import CONDITION as BUDGET
 from learnloop_operator.core.agent.models import number_of
 from learnloop_operator.core.agent.render import ACTOR
 from learnloop_operator.core.agent.world import Defaults, Job, MemoryHome, Policy, World
@@ -55,10 +57,10 @@ class LearningAgentController:
         if body is None:
             return None
         spec, before = read_spec(LearningAgentSpec, body), read_status(LearningAgentStatus, body)
-        policy, memory, (stats, problem), jobs, deployment, actors = await asyncio.gather(
+        policy, memory, ((stats, problem), (use, unknown)), jobs, deployment, actors = await asyncio.gather(
             self._kube.find(REWARD_POLICY, namespace, spec.reward_policy_ref.name),
             self._memory(namespace, spec),
-            self._stats(namespace, name),
+            asyncio.gather(self._stats(namespace, name), self._use(namespace, name, spec, before)),
             self._kube.list(TRAINING_JOB, namespace, labels=f"{names.LABEL_AGENT}={name}"),
             self._kube.find(MODEL_DEPLOYMENT, namespace, name),
             self._kube.find(DEPLOYMENT, namespace, f"{name}-actor"),
@@ -76,6 +78,8 @@ class LearningAgentController:
             memory=memory,
             stats=stats,
             stats_problem=problem,
+            memory_use=use,
+            memory_problem=unknown,
             jobs=_jobs(name, uid, jobs),
             deployment=read_status(ModelDeploymentStatus, mine) if mine else None,
             actors=playing.get("status") or {} if playing else None,
@@ -104,6 +108,17 @@ class LearningAgentController:
     async def _stats(self, namespace: str, name: str) -> tuple[AgentStats | None, str]:
         try:
             return await self._data_plane.stats(namespace, name), ""
+        except DataPlaneUnavailable as error:
+            return None, str(error)
+
+    async def _use(
+        self, namespace: str, name: str, spec: LearningAgentSpec, before: LearningAgentStatus
+    ) -> tuple[MemoryUse | None, str]:
+        # One that never had a budget has nothing to ask for, and nothing to take back.
+        if spec.memory.budget is None and not any(item.type == BUDGET for item in before.conditions):
+            return None, ""
+        try:
+            return await self._data_plane.memory_use(namespace, name), ""
         except DataPlaneUnavailable as error:
             return None, str(error)
 

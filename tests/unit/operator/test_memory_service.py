@@ -123,3 +123,16 @@ def test_suspending_scales_everything_to_zero_and_keeps_the_volume() -> None:
     assert scaled == {"StatefulSet": 0, "Deployment": 0}
     stateful = next(item for item in plan.apply if item["kind"] == "StatefulSet")
     assert stateful["spec"]["persistentVolumeClaimRetentionPolicy"]["whenScaled"] == "Retain"
+
+
+def test_the_limit_of_its_agents_goes_to_the_pods() -> None:
+    def limits(spec: dict[str, Any]) -> dict[str, str]:
+        [made] = [item for item in decide(world({"storage": {}, **spec})).apply if item["kind"] == "Deployment"]
+        env = made["spec"]["template"]["spec"]["containers"][0]["env"]
+        return {item["name"]: item["value"] for item in env if "PER_AGENT" in item["name"]}
+
+    assert limits({}) == {}
+    assert limits({"agentBudget": {"memories": 500, "size": "2Mi"}}) == {
+        "LEARNLOOP_MEMORIES_PER_AGENT": "500",
+        "LEARNLOOP_MEMORY_BYTES_PER_AGENT": str(2 * 2**20),
+    }

@@ -4,6 +4,7 @@ from dataclasses import dataclass, replace
 
 from learnloop_api import names
 from learnloop_api.kinds.learning_agent import AgentModel, LastTraining, LearningAgentStatus
+from learnloop_operator.core.agent import memory
 from learnloop_operator.core.agent.models import forgettable, model_to_serve
 from learnloop_operator.core.agent.problems import Problem, first_problem
 from learnloop_operator.core.agent.record import recorded
@@ -41,8 +42,8 @@ def decide(world: World) -> Plan:
         status=status(facts),
         apply=(*jobs, model_deployment(world), *_actors(world, registration.mark)),
         delete=_deletes(world),
-        calls=registration.calls,
-        events=_events(world, model, verdict.fire, after),
+        calls=(*registration.calls, *memory.tell(world)),
+        events=(*_events(world, model, verdict.fire, after), *memory.news(world)),
         requeue_after=_again(world, verdict),
     )
 

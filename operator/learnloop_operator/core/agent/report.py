@@ -5,6 +5,7 @@ from typing import Any
 
 from learnloop_api.kinds.base import Condition
 from learnloop_api.kinds.learning_agent import AgentModel, LearningAgentStatus
+from learnloop_operator.core.agent import memory
 from learnloop_operator.core.agent.problems import Problem
 from learnloop_operator.core.agent.triggers import Verdict, rewarded_since
 from learnloop_operator.core.agent.world import World
@@ -46,6 +47,7 @@ def status(facts: Facts) -> dict[str, Any]:
         observed_train=record.observed_train,
         observed_training_request=record.observed_training_request,
         registered=facts.registered,
+        memory=memory.shown(world),
     ).to_kube()
 
 
@@ -104,6 +106,7 @@ def _conditions(facts: Facts) -> list[dict[str, Any]]:
             generation,
         ),
         _served(facts),
+        *memory.judge(world),
     ]
     return merge([item.to_kube() for item in world.before.conditions], wanted, world.time)
 

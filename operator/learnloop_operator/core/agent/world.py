@@ -6,6 +6,7 @@ from typing import Any
 
 from learnloop_api.kinds.learning_agent import LearningAgentSpec, LearningAgentStatus
 from learnloop_api.kinds.model_deployment import ModelDeploymentStatus
+from learnloop_api.wire.memory import MemoryUse
 from learnloop_api.wire.reward import AgentStats
 from learnloop_operator.core.snapshot import Snapshot, obeyed
 
@@ -64,6 +65,10 @@ class World(Snapshot):
     stats: AgentStats | None = None
     stats_problem: str = ""
     """Why there are no stats: the data plane does not answer."""
+    memory_use: MemoryUse | None = None
+    """What the data plane says of the agent's memory budget; None: it has none there."""
+    memory_problem: str = ""
+    """Why that is not known."""
     jobs: tuple[Job, ...] = ()
     """By number, oldest first."""
     deployment: ModelDeploymentStatus | None = None

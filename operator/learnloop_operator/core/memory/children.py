@@ -3,6 +3,7 @@
 from typing import Any
 
 from learnloop_api import names
+from learnloop_api.kinds.memory_budget import MemoryLimit
 from learnloop_api.kinds.memory_service import Storage, Weaviate
 from learnloop_operator.core.memory.world import DATABASE, DSN_KEY, PASSWORD_KEY, MemoryWorld
 from learnloop_operator.core.owner import child
@@ -88,7 +89,7 @@ def _server_pod(world: MemoryWorld) -> dict[str, Any]:
     }
     if world.operator_subject:
         env["LEARNLOOP_OPERATOR_SUBJECT"] = world.operator_subject
-    env |= _weaviate(world.spec.weaviate)
+    env |= _limit(world.spec.agent_budget) | _weaviate(world.spec.weaviate)
     health: dict[str, Any] = {"httpGet": {"path": "/healthz", "port": "http"}}
     main = Main(
         name="memory",
@@ -118,6 +119,15 @@ def _server_pod(world: MemoryWorld) -> dict[str, Any]:
         api_access=True,  # fetches the keys that callers' tokens are checked with
         volumes=[{"name": "artifacts", "emptyDir": {}}],
     )
+
+
+def _limit(limit: MemoryLimit | None) -> dict[str, Any]:
+    """The environment that limits every agent."""
+    given = {
+        "LEARNLOOP_MEMORIES_PER_AGENT": limit.memories if limit else None,
+        "LEARNLOOP_MEMORY_BYTES_PER_AGENT": limit.bytes if limit else None,
+    }
+    return {name: str(value) for name, value in given.items() if value is not None}
 
 
 def _weaviate(where: Weaviate | None) -> dict[str, Any]:

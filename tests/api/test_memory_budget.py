@@ -1,0 +1,95 @@
+"""A memory budget from the LearningAgent to the real data plane and back into the status, on a real API server."""
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+import real_data_plane
+from two_controllers import MERGE, Operator
+
+from learnloop_api import names
+from learnloop_operator.adapters.data_plane import DataPlane
+from learnloop_operator.adapters.kinds import LEARNING_AGENT, REWARD_POLICY
+
+SECONDS = 30.0
+
+
+@pytest.fixture(scope="module")
+def data_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    with (
+        real_data_plane.postgres() as dsn,
+        real_data_plane.listening(dsn, tmp_path_factory.mktemp("artifacts"), index_check_seconds=0.2) as url,
+    ):
+        yield url
+
+
+@pytest.fixture
+async def operator(api_server: Path, namespace: str, data_url: str) -> AsyncIterator[Operator]:
+    data = DataPlane(data_url)
+    running = Operator(api_server, namespace, data)
+    reward = {"components": [{"name": "solved", "type": "success", "weight": 1}]}
+    await running.create("RewardPolicy", "solving", reward)
+    await running.status(REWARD_POLICY, "solving", {"revision": "r1"})
+    yield running
+    await data.close()
+    await running.kube.close()
+
+
+async def remember(operator: Operator, url: str, texts: list[str], **more: Any) -> None:
+    memories = [{"agent_id": "la", "memory_type": "semantic", "content": {"text": text}, **more} for text in texts]
+    async with httpx.AsyncClient(base_url=url, trust_env=False) as client:
+        headers = {names.HEADER_NAMESPACE: operator.namespace}
+        answer = await client.post("/api/v1/memory/store/batch", json={"memories": memories}, headers=headers)
+    assert answer.status_code == 201, answer.text
+
+
+async def until(operator: Operator, holds: Callable[[dict[str, Any]], bool]) -> dict[str, Any]:
+    end = time.monotonic() + SECONDS
+    while True:
+        status = await operator.settle(operator.agent, "la")
+        if holds(status):
+            return status
+        assert time.monotonic() < end, status
+        await asyncio.sleep(0.2)
+
+
+def condition(status: dict[str, Any]) -> dict[str, Any]:
+    return next((item for item in status["conditions"] if item["type"] == "MemoryBudget"), {})
+
+
+async def test_a_budget_reaches_the_data_plane_and_its_use_the_status(operator: Operator, data_url: str) -> None:
+    spec = {
+        "rewardPolicyRef": {"name": "solving"},
+        "task": {"observations": 4, "actions": 2, "external": {}},
+        "memory": {"budget": {"memories": 20, "size": "1Mi"}},
+    }
+    await operator.create("LearningAgent", "la", spec)
+    await remember(operator, data_url, [f"trifle {index}" for index in range(60)], importance=0.1)
+    await remember(operator, data_url, [f"weighty {index}" for index in range(20)], importance=0.9)
+    status = await until(operator, lambda status: (status.get("memory") or {}).get("forgotten") == 60)
+    assert (status["memory"]["memories"], status["memory"]["used"]) == (20, "100%")
+    assert condition(status)["status"] == "True"
+
+    for _ in range(2):  # what was seen is on record
+        await operator.look(operator.agent, "la")
+    operator.writes.clear()
+    for _ in range(3):
+        await operator.look(operator.agent, "la")
+    assert not operator.writes, "a quiet agent costs no write"
+
+    await remember(operator, data_url, [f"pinned {index}" for index in range(21)], pinned=True)
+    status = await until(operator, lambda status: condition(status).get("reason") == "PinnedAboveBudget")
+    assert condition(status)["message"].startswith("21 pinned memories alone exceed spec.memory.budget.memories")
+
+    path = LEARNING_AGENT.path(operator.namespace, "la")
+    await operator.kube.http.request("PATCH", path, body={"spec": {"memory": {"budget": None}}}, content_type=MERGE)
+    status = await until(operator, lambda status: not condition(status))
+    assert "memory" not in status
+    async with httpx.AsyncClient(base_url=data_url, trust_env=False) as client:
+        headers = {names.HEADER_NAMESPACE: operator.namespace}
+        gone = await client.get("/api/v1/agents/la/memory-budget", headers=headers)
+    assert gone.status_code == 404
