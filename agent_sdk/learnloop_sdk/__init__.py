@@ -1,5 +1,6 @@
 """What an agent imports: act with the served policy, record what came of it, remember."""
 
+from learnloop_sdk.conversation import Conversation
 from learnloop_sdk.counters import Counters
 from learnloop_sdk.episode import Episode
 from learnloop_sdk.errors import (
@@ -12,10 +13,12 @@ from learnloop_sdk.errors import (
 from learnloop_sdk.learning import Environment, EpisodeResult, StepResult, execute_with_learning
 from learnloop_sdk.loop import Learnloop
 from learnloop_sdk.memory import MemoryClient, Recall
+from learnloop_sdk.people import People
 from learnloop_sdk.redact import redact_text
 
 __all__ = [
     "ArmWithdrawn",
+    "Conversation",
     "Counters",
     "Environment",
     "Episode",
@@ -24,6 +27,7 @@ __all__ = [
     "Learnloop",
     "LearnloopError",
     "MemoryClient",
+    "People",
     "PolicyFailed",
     "PolicyUnavailable",
     "Recall",

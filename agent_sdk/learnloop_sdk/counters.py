@@ -23,6 +23,7 @@ class Counters:
     trajectories_dropped: int = 0
     delivery_failures: int = 0
     memory_failures: int = 0
+    posts_kept: int = 0
 
     def snapshot(self) -> dict[str, int]:
         """All counts by name."""

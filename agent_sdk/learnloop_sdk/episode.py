@@ -38,6 +38,7 @@ class Segment:
     length: int = 0
     total: float = 0.0
     continues: str = ""
+    trajectory_id: str = field(default_factory=lambda: uuid.uuid4().hex)
 
 
 class Episode:
@@ -77,6 +78,11 @@ class Episode:
     def episode_id(self) -> str:
         """Id of the part in progress."""
         return self.segment.episode_id
+
+    @property
+    def trajectory_id(self) -> str:
+        """What the part in progress is recorded under: people's feedback goes by it, before it arrives and after."""
+        return self.segment.trajectory_id
 
     @property
     def revision(self) -> str:
@@ -239,7 +245,7 @@ class Episode:
             segment.steps.cut()
             metadata["unrecorded_steps"] = str(segment.length - len(segment.steps))
         return {
-            "trajectory_id": uuid.uuid4().hex,
+            "trajectory_id": segment.trajectory_id,
             "agent": self._loop.agent,
             "task": self.task[:1024],
             "episode_id": segment.episode_id,

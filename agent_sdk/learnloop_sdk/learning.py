@@ -49,9 +49,10 @@ Act = Callable[[Any, list[dict[str, Any]]], Any]
 
 @dataclass(frozen=True)
 class EpisodeResult:
-    """How the episode went."""
+    """How the episode went; people's feedback on it goes by `trajectory_id`."""
 
     episode_id: str
+    trajectory_id: str
     revision: str
     episode_return: float
     length: int
@@ -110,7 +111,13 @@ async def execute_with_learning(
         episode.outcome(success, **result.values)
         played = episode.segment
     return EpisodeResult(
-        played.episode_id, played.revision, episode.episode_return, episode.length, success, len(memories.memories)
+        played.episode_id,
+        played.trajectory_id,
+        played.revision,
+        episode.episode_return,
+        episode.length,
+        success,
+        len(memories.memories),
     )
 
 

@@ -1,5 +1,6 @@
 """Learnloop: the one object an agent holds."""
 
+import asyncio
 import logging
 import os
 from collections.abc import Callable, Mapping
@@ -12,9 +13,11 @@ from pydantic import ValidationError
 
 from learnloop_api import names
 from learnloop_sdk.counters import Counters
+from learnloop_sdk.courier import Courier
 from learnloop_sdk.episode import EXTERNAL_REVISION, Episode
 from learnloop_sdk.identity import Identity, namespace_of
 from learnloop_sdk.memory import MemoryClient
+from learnloop_sdk.people import People
 from learnloop_sdk.policy_client import PolicyClient
 from learnloop_sdk.recorder import Recorder
 from learnloop_sdk.redact import Redactor, default_redactor
@@ -40,7 +43,8 @@ class Learnloop:
         fallback: observation → action, asked when no policy server answers.
         redactor: applied to every string of a trajectory before it leaves the process; default: keys, tokens,
             passwords, e-mail addresses, cards, IBANs.
-        spool_directory: keep unacknowledged trajectories on disk, to outlive the process.
+        spool_directory: keep on disk what is not acknowledged yet (trajectories, memories, opinions of people), to
+            outlive the process; one process to a directory.
         timeout: seconds for one request; retry_seconds: how long an unreachable server is retried.
     """
 
@@ -72,7 +76,12 @@ class Learnloop:
         self._data = httpx.AsyncClient(base_url=data_url, timeout=10.0) if data_url else None
         memory_url = memory_url or os.environ.get(ENV_MEMORY_URL)
         self._memories = httpx.AsyncClient(base_url=memory_url, timeout=10.0) if memory_url else self._data
-        self.memory = MemoryClient(self._memories, identity, agent, self.counters)
+        self._couriers = [
+            Courier(client, identity, self.counters, spool_directory / name if spool_directory else None)
+            for name, client in (("memories", self._memories), ("people", self._data))
+        ]
+        self.memory = MemoryClient(self._couriers[0], agent, self._redactor)
+        self.people = People(self._couriers[1])
         sinks: list[Sink] = []
         if address := nats_url or os.environ.get(names.ENV_NATS_URL) or "":
             sinks.append(NatsSink(address, agent, identity, nats_options))
@@ -121,8 +130,9 @@ class Learnloop:
         return await self.recorder.flush(patience) if self.recorder else 0
 
     async def close(self, patience: float = 10.0) -> int:
-        """Flush and let go of all connections; returns how many trajectories stay behind."""
-        left = await self.recorder.close(patience) if self.recorder else 0
+        """Flush and let go of all connections; returns how many trajectories, memories and opinions stay behind."""
+        parts = [courier.close(patience) for courier in self._couriers]
+        left = sum(await asyncio.gather(*parts, *([self.recorder.close(patience)] if self.recorder else [])))
         self.policy.close()
         for client in (self._data, self._memories):
             if client is not None:
@@ -132,6 +142,8 @@ class Learnloop:
     async def __aenter__(self) -> "Learnloop":
         if self.recorder is not None and self.recorder.pending:
             self.recorder.start()
+        for courier in self._couriers:
+            courier.start()
         return self
 
     async def __aexit__(

@@ -37,12 +37,17 @@ class Recorder:
         return len(self._spool)
 
     async def put(self, trajectory_id: str, body: bytes) -> None:
-        """Take charge of a trajectory. With a disk spool it is durable on return."""
+        """Take charge of a trajectory. With a disk spool it is durable on return, or counted as dropped."""
         parcel = Parcel(trajectory_id, body)
-        if isinstance(self._spool, DiskSpool):
-            dropped = await asyncio.to_thread(self._spool.add, parcel)
-        else:
-            dropped = self._spool.add(parcel)
+        try:
+            if isinstance(self._spool, DiskSpool):
+                dropped = await asyncio.to_thread(self._spool.add, parcel)
+            else:
+                dropped = self._spool.add(parcel)
+        except OSError as error:  # a full disk is no reason for an agent to stop
+            self._counters.trajectories_dropped += 1
+            log.error("%s is lost, it cannot be written to the spool: %s", trajectory_id, error)
+            return
         self._counters.trajectories_recorded += 1
         if dropped:
             self._counters.trajectories_dropped += dropped
@@ -77,7 +82,7 @@ class Recorder:
         for sink in self._sinks:
             await sink.close()
         if left:
-            log.warning("%d trajectories were not delivered: %s", left, self._trouble)
+            log.warning("%d were not delivered: %s", left, self._trouble)
         return left
 
     async def _deliver_forever(self) -> None:
@@ -124,12 +129,12 @@ class Recorder:
             self._counters.trajectories_delivered_by_http += sink.name == "http"
         else:
             self._counters.trajectories_rejected += 1
-            log.error("trajectory %s refused for good: %s", parcel.trajectory_id, outcome)
+            log.error("%s was refused for good: %s", parcel.trajectory_id, outcome)
         self._spool.done(parcel.trajectory_id)
         return True
 
     def _note(self, trouble: str) -> None:
         """Log a trouble when it starts or changes, not at every try."""
         if trouble != self._trouble:
-            log.warning("trajectories wait (%d pending): %s", self.pending, trouble)
+            log.warning("%d wait to be delivered: %s", self.pending, trouble)
         self._trouble = trouble

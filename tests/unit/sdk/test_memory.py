@@ -1,10 +1,14 @@
+import asyncio
+import contextlib
 import json
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
+from posted import DataPlane
 
-from learnloop_sdk import Learnloop, Recall
+from learnloop_sdk import Learnloop, Recall, courier
 
 Make = Callable[..., Learnloop]
 
@@ -17,6 +21,7 @@ async def test_memories_are_stored_and_recalled(learn: Make, data_plane: Any) ->
     recall = await loop.memory.retrieve({"task": "t"}, k=2, memory_types=["episodic"])
     assert recall == Recall(found["memories"], "r-1")  # type: ignore[arg-type]
     stored, asked = (json.loads(body) for _, body, _ in data_plane.posts)
+    assert stored.pop("idempotency_key")
     assert stored == {"agent_id": "cart", "memory_type": "episodic", "content": {"text": "hello"}, "importance": 0.7}
     assert asked == {"agent_id": "cart", "context": {"task": "t"}, "k": 2, "memory_types": ["episodic"]}
 
@@ -37,21 +42,72 @@ async def test_a_confused_memory_service_costs_memories_only(
 ) -> None:
     data_plane.answers["/api/v1/memory/retrieve"] = (status, body)
     loop = learn(data_url=data_plane.url)
-    assert await loop.memory.retrieve({}) == Recall()
+    assert await loop.memory.retrieve({}) == Recall(degraded=["unavailable"])
     assert loop.counters.memory_failures == 1
+
+
+async def test_no_memories_and_no_service_are_two_things(learn: Make, data_plane: Any) -> None:
+    data_plane.answers["/api/v1/memory/retrieve"] = (200, b'{"memories":[],"retrieval_id":"r","degraded":["embedder"]}')
+    assert (await learn(data_url=data_plane.url).memory.retrieve({})).degraded == ["embedder"]
+    assert (await learn().memory.retrieve({})).degraded == ["unavailable"]
 
 
 async def test_a_dead_memory_service_is_not_waited_for_at_every_call(learn: Make, free_port: int) -> None:
     loop = learn(data_url=f"http://127.0.0.1:{free_port}")
     for _ in range(5):
-        assert await loop.memory.retrieve({}) == Recall()
+        assert await loop.memory.retrieve({}) == Recall(degraded=["unavailable"])
     assert not await loop.memory.store({})
     assert loop.counters.memory_failures == 1
 
 
+async def test_what_is_stored_while_the_service_is_away_comes_later_and_once(
+    learn: Make, free_port: int, tmp_path: Path
+) -> None:
+    loop = learn(data_url=f"http://127.0.0.1:{free_port}", spool_directory=tmp_path)
+    assert not await loop.memory.store({"text": "mail anna@example.org"}, user_id="anna@example.org")
+    assert loop.memory.waiting == 1
+    assert await loop.close(0) == 1
+    server = DataPlane(free_port)
+    async with learn(data_url=server.url, spool_directory=tmp_path) as again:
+        assert await again.close(30) == 0
+    (body,) = (json.loads(body) for body in server.bodies("/api/v1/memory/store"))
+    assert body["content"] == {"text": "mail <EMAIL>"}
+    assert body["user_id"].startswith("sha256:")
+    assert body["idempotency_key"]
+    server.shutdown()
+    server.server_close()
+
+
+async def test_a_server_that_dawdles_holds_an_agent_up_for_two_seconds_and_then_not_at_all(learn: Make) -> None:
+    async def drip(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        with contextlib.suppress(OSError):
+            while True:
+                writer.write(b"H")
+                await writer.drain()
+                await asyncio.sleep(0.2)
+
+    server = await asyncio.start_server(drip, "127.0.0.1")
+    loop = learn(data_url=f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(courier, "TIMEOUT", 0.5)
+        async with asyncio.timeout(30):
+            for _ in range(20):
+                assert (await loop.memory.retrieve({})).degraded == ["unavailable"]
+    assert loop.counters.memory_failures <= 3, "the breaker answers"
+    server.close()
+
+
+async def test_what_is_no_json_is_the_agents_mistake_and_does_not_stop_it(learn: Make, data_plane: Any) -> None:
+    loop = learn(data_url=data_plane.url)
+    assert not await loop.memory.store({"value": float("nan")})
+    assert not await loop.memory.store({"value": object()})
+    assert (loop.memory.waiting, data_plane.posts) == (0, [])
+    assert await loop.memory.store({"value": 1.0}), "the breaker is for the service's failures"
+
+
 async def test_odd_answers_are_cut_to_shape(learn: Make, data_plane: Any) -> None:
     data_plane.answers["/api/v1/memory/retrieve"] = (200, b'{"memories":[1,{"a":1},{"b":1}],"retrieval_id":5}')
-    assert await learn(data_url=data_plane.url).memory.retrieve({}, k=1) == Recall([{"a": 1}], None)
+    assert await learn(data_url=data_plane.url).memory.retrieve({}, k=1) == Recall([{"a": 1}])
     data_plane.answers["/api/v1/memory/retrieve"] = (200, b'{"memories":5}')
     assert await learn(data_url=data_plane.url).memory.retrieve({}) == Recall()
 

@@ -1,4 +1,6 @@
 import asyncio
+import json
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -69,7 +71,7 @@ async def test_a_disk_spool_outlives_the_process(learn: Make, data_plane: Any, t
     async with Learnloop("cart", data_url=data_plane.url, spool_directory=tmp_path / "spool") as second:
         assert await second.flush(60) == 0
     assert len({Trajectory.model_validate_json(body).trajectory_id for body in data_plane.bodies()}) == 3
-    assert list((tmp_path / "spool").iterdir()) == []
+    assert [path for path in (tmp_path / "spool").iterdir() if path.is_file()] == []
 
 
 @pytest.mark.parametrize("kind", ["memory", "disk"])
@@ -104,6 +106,23 @@ async def test_secrets_are_gone_before_anything_is_sent(learn: Make, data_plane:
     (body,) = data_plane.bodies()
     for secret in (b"jane.doe", b"hunter22", b"k-1", b"abcdefgh"):
         assert secret not in body
+
+
+async def test_a_person_whose_id_is_an_address_stays_that_person_and_is_not_named(learn: Make, data_plane: Any) -> None:
+    loop = learn(data_url=data_plane.url)
+    for user in ("anna@example.org", "ben@example.org", "anna@example.org"):
+        await play(loop, user_id=user)
+    await loop.flush(60)
+    bodies = data_plane.bodies()
+    assert not [body for body in bodies if b"anna" in body or b"ben@" in body]
+    assert len({json.loads(body)["metadata"]["user_id"] for body in bodies}) == 2
+
+
+async def test_a_full_disk_costs_a_trajectory_and_not_the_agent(learn: Make, data_plane: Any, tmp_path: Path) -> None:
+    loop = learn(data_url=data_plane.url, spool_directory=tmp_path / "spool")
+    shutil.rmtree(tmp_path / "spool")
+    await play(loop)
+    assert loop.counters.trajectories_dropped == 1
 
 
 async def test_what_a_broken_redactor_could_not_clean_never_leaves(learn: Make, data_plane: Any) -> None:

@@ -1,0 +1,48 @@
+import json
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from posted import DataPlane
+
+from learnloop_sdk import Learnloop, LearnloopError, StepResult, execute_with_learning
+
+Make = Callable[..., Learnloop]
+
+
+async def test_people_judge_an_episode_by_the_id_it_is_recorded_under(learn: Make, data_plane: Any) -> None:
+    loop = learn(data_url=data_plane.url)
+    async with loop.episode(external=True) as episode:
+        episode.record(1, observation=[0.0])
+        episode_id = episode.trajectory_id
+        assert await loop.people.feedback(episode_id, "customer-17", thumbs="up"), "before it arrives"
+    played = await execute_with_learning(
+        loop, lambda _: StepResult([0.0], terminated=True), act=lambda *_: 1, revision="own"
+    )
+    assert await loop.people.feedback(played.trajectory_id, "anna@example.org", stars=2)
+    await loop.flush(60)
+    recorded = {json.loads(body)["trajectory_id"] for body in data_plane.bodies()}
+    opinions = [json.loads(body) for body in data_plane.bodies("/api/v1/feedback")]
+    assert {opinion["trajectory_id"] for opinion in opinions} == recorded
+    assert opinions[0] == {"trajectory_id": episode_id, "user_id": "customer-17", "thumbs": "up"}
+    assert opinions[1]["stars"] == 2
+    assert "anna" not in opinions[1]["user_id"]
+
+
+async def test_an_opinion_waits_for_the_data_plane_and_the_last_one_counts(learn: Make, free_port: int) -> None:
+    loop = learn(data_url=f"http://127.0.0.1:{free_port}")
+    for thumbs in ("up", "down"):
+        assert not await loop.people.feedback("t", "anna", thumbs=thumbs)
+    assert loop.people.waiting == 1
+    server = DataPlane(free_port)
+    assert await loop.close(30) == 0
+    assert [json.loads(body)["thumbs"] for body in server.bodies("/api/v1/feedback")] == ["down"]
+    server.shutdown()
+    server.server_close()
+
+
+async def test_an_opinion_needs_one_scale(learn: Make, data_plane: Any) -> None:
+    loop = learn(data_url=data_plane.url)
+    for wrong in ({}, {"thumbs": "up", "stars": 3}, {"stars": 6}):
+        with pytest.raises(LearnloopError):
+            await loop.people.feedback("t", "anna", **wrong)
