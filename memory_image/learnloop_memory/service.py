@@ -2,7 +2,6 @@
 
 import asyncio
 import logging
-import time
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 
@@ -26,6 +25,7 @@ from learnloop_memory.experience.outbox import EventOutbox
 from learnloop_memory.experience.pull import Handler, consumer_config, pull_forever
 from learnloop_memory.experience.streams import TRAINING, TRAJECTORIES
 from learnloop_memory.experience.users import Users
+from learnloop_memory.heap import keep_small
 from learnloop_memory.kube import KubeApi
 from learnloop_memory.life.distil import CountingDistiller, Distiller
 from learnloop_memory.life.keeper import BudgetKeeper
@@ -36,9 +36,11 @@ from learnloop_memory.memory.episodes import EpisodeMemories
 from learnloop_memory.memory.feedback import Feedback
 from learnloop_memory.memory.indexer import Indexer
 from learnloop_memory.memory.log import RecallLog
+from learnloop_memory.memory.pace import IndexPace
 from learnloop_memory.memory.reader import Reader
 from learnloop_memory.memory.recall import Recaller
 from learnloop_memory.memory.shown import Shown
+from learnloop_memory.memory.warm import warm
 from learnloop_memory.memory.writer import Writer
 from learnloop_memory.metrics import Metrics
 from learnloop_memory.registry.artifacts import Artifacts
@@ -67,9 +69,6 @@ RETENTION_SECONDS = 3600.0
 SHIP_SECONDS = 1.0
 SHIP_AGAIN_SECONDS = 5.0  # after a failure
 RECALLS_AT_ONCE = 12  # enough to keep PostgreSQL busy while this process ranks
-BULK_PAUSE_SECONDS = 0.1  # without another batch: then there is time to index
-BULK_PAUSES = 40  # and after so many in any case; recall reads what waits from its queue meanwhile
-INDEX_SECONDS = 0.02  # between two batches: stores that come together are indexed together
 
 
 class Service:
@@ -98,12 +97,13 @@ class Service:
         self.embedder: Embedder = open_embedder(config.embedder, config.embedder_dimensions, embedder_key)
         self.distiller: Distiller = CountingDistiller()
         self._indexer = Indexer(self.db, self.embedder)
+        self.indexing = IndexPace(lambda namespace: self._try(self._indexer.run, namespace))
         self.vectors = open_vectors(config, self.db, self.embedder)
         self._big = BigAgents(self.db, self.vectors, above=config.exact_up_to)
         self.recalls = RecallLog(self.db)
         self.shown = Shown()
         self.feedback = Feedback(self.db, self.recalls)
-        self.writer = Writer(self.db, self.embedder, self.stored)
+        self.writer = Writer(self.db, self.embedder, self.indexing.stored)
         self.reader = Reader(self.db, self.embedder, config.cache_mib * 2**20)
         self.recaller = Recaller(
             self.db, self.embedder, self.recalls, self.shown, self._big, self.reader, self._indexer
@@ -128,9 +128,6 @@ class Service:
         self._retention = Retention(self.db, config.retention_days, warehouse=self.warehouse is not None)
         self._dirty: set[str] = set()
         self._nudge = asyncio.Event()
-        self._unindexed: set[str] = set()
-        self._index_nudge = asyncio.Event()
-        self._bulk = 0.0
         self._tasks: list[asyncio.Task[None]] = []
 
     def start(self) -> None:
@@ -139,6 +136,8 @@ class Service:
         self._spawn(self._work(), "rewards")
         self._spawn(self._retain(), "retention")
         self._spawn(self._index(), "indexer")
+        self._spawn(self._warm(), "warming up")
+        self._spawn(keep_small(), "heap")
         self._spawn(self._maintain(), "large agents")
         self._spawn(self.budgets.run(), "budgets")
         self._spawn(self._follow(), "vectors")
@@ -168,15 +167,6 @@ class Service:
         """New work may be waiting in this namespace."""
         self._dirty.add(namespace)
         self._nudge.set()
-
-    def bulk(self) -> None:
-        """A batch of memories is being stored: the indexer lets it and those behind it pass."""
-        self._bulk = time.monotonic()
-
-    def stored(self, namespace: str) -> None:
-        """Memories of this namespace wait for the indexer."""
-        self._unindexed.add(namespace)
-        self._index_nudge.set()
 
     def _consume(self, bus: Bus) -> None:
         ack_wait = self.config.ack_wait_seconds
@@ -226,7 +216,7 @@ class Service:
         steps += [self.feedback.run, self._episodes.run, self._indexer.reembed]
         for step in steps:
             await self._try(step, namespace)
-        self.stored(namespace)  # whatever waits for the indexer, whoever left it there
+        self.indexing.stored(namespace)  # whatever waits for the indexer, whoever left it there
 
     async def _try(self, step: Callable[[str], Awaitable[int]], namespace: str) -> None:
         try:
@@ -237,19 +227,15 @@ class Service:
             log.exception("work on namespace %s failed", namespace)
 
     async def _index(self) -> None:
-        """Stored memories at once, many at a time; what another replica left behind is found by the sweep."""
         await self.db.ready.wait()
-        while True:
-            await self._index_nudge.wait()
-            self._index_nudge.clear()
-            for _ in range(BULK_PAUSES):
-                if time.monotonic() - self._bulk > BULK_PAUSE_SECONDS:
-                    break
-                await asyncio.sleep(BULK_PAUSE_SECONDS)
-            todo, self._unindexed = self._unindexed, set()
-            for namespace in sorted(todo):
-                await self._try(self._indexer.run, namespace)
-            await asyncio.sleep(INDEX_SECONDS)
+        await self.indexing.run()
+
+    async def _warm(self) -> None:
+        await self.db.ready.wait()
+        try:
+            await warm(self.db, self.reader)
+        except Unavailable as error:
+            log.info("agents' memories are read when they are asked: %s", error)
 
     async def _seal(self) -> None:
         """Audit records go into their chains, wherever they were left, by this process or another one."""

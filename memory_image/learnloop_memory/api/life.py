@@ -84,7 +84,7 @@ async def post_consolidate(
 ) -> Response:
     """Ends duplicates and echoes, and distils episodes into facts and procedures."""
     done = await consolidate(service.db, caller.namespace, body.agent_id, service.distiller, dry_run=body.dry_run)
-    service.stored(caller.namespace)
+    service.indexing.stored(caller.namespace)
     return answer(asdict(done))
 
 
@@ -141,7 +141,7 @@ async def post_restore(
 async def post_fork(body: Annotated[Fork, json_body(Fork)], service: Svc, caller: Caller) -> Response:
     """Gives another agent a copy of the memory as it was then."""
     copied = await snapshots.fork(service.db, caller.namespace, body.agent_id, body.name, body.into)
-    service.stored(caller.namespace)
+    service.indexing.stored(caller.namespace)
     return answer({"copied": copied}, 201)
 
 
@@ -206,7 +206,7 @@ async def post_import(request: Request, agent_id: AgentQuery, service: Svc, call
     given = [_imported(agent_id, number, line) for number, line in enumerate(lines, 1)]
     await name_people(service.db, service.users, caller.namespace, given)
     stored = await store_many(service.db, service.users, caller.namespace, [memory for memory, _ in given])
-    service.stored(caller.namespace)
+    service.indexing.stored(caller.namespace)
     known = [done[1] for done in stored if done is not None]
     counts = {"imported": known.count(False), "known": known.count(True), "opted_out": stored.count(None)}
     return answer(counts, 201)

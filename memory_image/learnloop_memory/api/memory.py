@@ -172,7 +172,7 @@ async def store_memory(request: Request) -> Response:
 async def store_batch(request: Request) -> Response:
     """Stores up to 5,000 memories in one transaction; all can be recalled as soon as this answers."""
     service, caller = await identify(request)
-    service.bulk()
+    service.indexing.bulk()
     body: StoreBatch = await _read(request, StoreBatch)
     memories = [memory.memory() for memory in body.memories]
     users = [memory.user_id for memory in body.memories]
@@ -180,7 +180,7 @@ async def store_batch(request: Request) -> Response:
     echoes = await _echoes(service, caller.namespace, memories)
     ours = [one for one in memories if one.id not in echoes]
     stored = await store_many(service.db, service.users, caller.namespace, ours)
-    service.stored(caller.namespace)
+    service.indexing.stored(caller.namespace)
     duplicates = sum(done[1] for done in stored if done is not None)
     known = echoes | {one.id: done[0] for one, done in zip(ours, stored, strict=True) if done is not None}
     ids = [known.get(one.id) for one in memories]
@@ -192,7 +192,7 @@ async def _store(service: Service, namespace: str, memory: NewMemory, user: str 
     if user is None:
         return await service.writer.store(namespace, memory)
     [done] = await store_many(service.db, service.users, namespace, [memory])
-    service.stored(namespace)
+    service.indexing.stored(namespace)
     return done
 
 

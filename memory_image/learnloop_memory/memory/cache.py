@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from learnloop_memory.memory.candidates import light, read
-from learnloop_memory.memory.columns import Columns, Rows, once
+from learnloop_memory.memory.columns import Columns, Floats, Rows, once
 from learnloop_memory.memory.ranker import Ranker
 
 Key = tuple[str, str]
@@ -24,6 +24,7 @@ PART = 2**16  # numbers turned into float32 at a time: they stay in the second-l
 CHUNK = 256  # rows unpacked at a time
 ENDED_SHARE = 4  # with more than a quarter ended, everything is read again
 HEADER = 2  # words of halfvec_send before the numbers: dimensions, unused
+KEPT = (("kinds", ">i2"), ("begins", ">f8"), ("ends", ">f8"))
 
 
 @dataclass(frozen=True)
@@ -49,20 +50,20 @@ class Kept:
         snapshot: PostgreSQL's text form of it; what was committed later is found by it.
         asked: monotonic seconds, just before the question that this answers was sent.
         pending: the answer's memories that wait for the indexer.
+        loaded: monotonic seconds.
         ranker_state, ranker: as stored, and parsed; None for an agent that never got feedback.
     """
 
-    def __init__(self, row: Any, asked: float, dimensions: int) -> None:
+    def __init__(self, row: Any, asked: float, dimensions: int, room: int = 0) -> None:
+        part = _Part.of(row, dimensions)
         self._dimensions = dimensions
-        self.columns = light(row).compact()
-        self._kinds = once(read(row["kinds"], ">i2").astype(np.int16))
-        begins = read(row["begins"], ">f8").astype(np.float64)
-        self._begins = self.columns.created if np.array_equal(begins, self.columns.created) else begins
-        self._ends = once(read(row["ends"], ">f8").astype(np.float64))
-        known, self._matrix = _vectors(row, dimensions)
-        self._known = once(known)
+        self.columns = part.columns
+        self._kinds, self._begins, self._ends, self._known = part.kinds, part.begins, part.ends, part.known
+        self._matrix = part.matrix
         self._views: dict[tuple[int, ...], View] = {}
         self.loaded = time.monotonic()
+        self._reserve(room)
+        self._compact()
         self._seen(row, asked)
 
     def __len__(self) -> int:
@@ -91,12 +92,22 @@ class Kept:
         if row["gone"]:
             return False
         if row["n"]:
-            self._apply(light(row), row)
+            self._apply(_Part.of(row, self._dimensions))
             self._views.clear()
             if int((self._ends <= row["now"]).sum()) * ENDED_SHARE > len(self):
                 return False
         self._seen(row, asked)
         return True
+
+    def add(self, row: Any) -> None:
+        """Takes in memories that were left out so far."""
+        self._append(_Part.of(row, self._dimensions))
+
+    def prepare(self) -> None:
+        """Works out now what the first question would have to wait for."""
+        self._compact()
+        for known in ("postings", "norm", "standing"):
+            getattr(self.columns, known)
 
     def view(self, kinds: tuple[int, ...], now: float) -> View:
         """The memories of these types that are visible at this instant."""
@@ -140,31 +151,79 @@ class Kept:
         rows = np.flatnonzero(shown)
         return View(self.columns.take(rows), rows, since, until)
 
-    def _apply(self, changes: Columns, row: Any) -> None:
-        known, matrix = _vectors(row, self._dimensions)
-        kinds = read(row["kinds"], ">i2").astype(np.int16)
-        begins, ends = read(row["begins"], ">f8"), read(row["ends"], ">f8")
-        places = _places(self.columns, changes)
+    def _apply(self, changes: "_Part") -> None:
+        places = _places(self.columns, changes.columns)
         old, new = np.flatnonzero(places >= 0), np.flatnonzero(places < 0)
-        at = places[old]
+        if len(old):
+            self._replace(places[old], changes.take(old))
+        if len(new):
+            self._append(changes.take(new))
+
+    def _replace(self, at: Rows, part: "_Part") -> None:
         # Of what `once` keeps, or `columns` too, only a copy can be changed.
         self._begins, self._ends, self._known = self._begins.copy(), self._ends.copy(), self._known.copy()
-        self._begins[at], self._ends[at], self._known[at] = begins[old], ends[old], known[old]
-        self._matrix[:, at] = matrix[:, old]
-        if len(old):
-            self.columns = self.columns.changed(at, changes.take(old))
-        if len(new):
-            n, m = len(self), len(self) + len(new)
-            if m > self._matrix.shape[1]:
-                grown = np.zeros((self._dimensions, m + max(m // 16, 16)), np.int16)
-                grown[:, :n] = self._matrix[:, :n]
-                self._matrix = grown
-            self._matrix[:, n:m] = matrix[:, new]
-            self.columns = self.columns.append(changes.take(new))
-            self._kinds = np.concatenate([self._kinds, kinds[new]])
-            self._begins = np.concatenate([self._begins, begins[new].astype(np.float64)])
-            self._ends = np.concatenate([self._ends, ends[new].astype(np.float64)])
-            self._known = np.concatenate([self._known, known[new]])
+        self._begins[at], self._ends[at], self._known[at] = part.begins, part.ends, part.known
+        self._matrix[:, at] = part.matrix
+        self.columns = self.columns.changed(at, part.columns)
+
+    def _append(self, part: "_Part") -> None:
+        n, m = len(self), len(self) + len(part.columns)
+        if m > self._matrix.shape[1]:
+            self._reserve(m + max(m // 16, 16))
+        self._matrix[:, n:m] = part.matrix
+        self.columns = self.columns.append(part.columns)
+        self._kinds = np.concatenate([self._kinds, part.kinds])
+        self._begins = np.concatenate([self._begins, part.begins])
+        self._ends = np.concatenate([self._ends, part.ends])
+        self._known = np.concatenate([self._known, part.known])
+
+    def _reserve(self, room: int) -> None:
+        """Has place for so many vectors."""
+        n = len(self)
+        if room > self._matrix.shape[1]:
+            grown = np.zeros((self._dimensions, room), np.int16)
+            grown[:, :n] = self._matrix[:, :n]
+            self._matrix = grown
+
+    def _compact(self) -> None:
+        """Keeps once what is alike in all memories."""
+        self.columns = self.columns.compact()
+        if np.array_equal(self._begins, self.columns.created):
+            self._begins = self.columns.created
+        self._kinds, self._ends, self._known = once(self._kinds), once(self._ends), once(self._known)
+
+
+@dataclass(frozen=True)
+class _Part:
+    """Memories of one answer.
+
+    Attributes:
+        kinds: codes of their types, int16 [n].
+        begins, ends: seconds since 1970, float64 [n].
+        known: have they a vector of this embedder?
+        matrix: int16 [dimensions, n], 0 where not.
+    """
+
+    columns: Columns
+    kinds: NDArray[np.int16]
+    begins: Floats
+    ends: Floats
+    known: NDArray[np.bool_]
+    matrix: NDArray[np.int16]
+
+    @classmethod
+    def of(cls, row: Any, dimensions: int) -> "_Part":
+        """An answer to one of the statements of `reading`."""
+        kinds, begins, ends = (read(row[name], kind) for name, kind in KEPT)
+        known, matrix = _vectors(row, dimensions)
+        return cls(
+            light(row), kinds.astype(np.int16), begins.astype(np.float64), ends.astype(np.float64), known, matrix
+        )
+
+    def take(self, rows: Rows) -> "_Part":
+        """Only these memories."""
+        columns, matrix = self.columns.take(rows), self.matrix[:, rows]
+        return _Part(columns, self.kinds[rows], self.begins[rows], self.ends[rows], self.known[rows], matrix)
 
 
 class Cache:
@@ -175,6 +234,11 @@ class Cache:
         self._kept: OrderedDict[Key, Kept] = OrderedDict()
         self._sizes: dict[Key, int] = {}
         self._total = 0
+
+    @property
+    def room(self) -> int:
+        """Bytes that could be kept without letting anyone go."""
+        return self.most_bytes - self._total
 
     def get(self, key: Key) -> Kept | None:
         """What is known of this agent; it becomes the last to go."""
@@ -211,12 +275,22 @@ def _places(columns: Columns, changes: Columns) -> Rows:
 def _vectors(row: Any, dimensions: int) -> tuple[NDArray[np.bool_], NDArray[np.int16]]:
     """Which memories have a vector of this embedder, bool [n], and all of them, int16 [dimensions, n]; 0 without."""
     known = read(row["known"], "u1").astype(bool)
-    halves = read(row["vectors"], ">u2").reshape(-1, HEADER + dimensions)
+    halves = read(row["vectors"], "<u2").reshape(-1, HEADER + dimensions)
     matrix = np.zeros((dimensions, len(known)), np.int16)
     where = np.flatnonzero(known)
     for start in range(0, len(where), CHUNK):
-        part = halves[start : start + CHUNK, HEADER:].astype("<u2").view(np.float16).astype(np.float32)
+        part = _FIXED.take(np.ascontiguousarray(halves[start : start + CHUNK, HEADER:].T))
         # Mostly all have one, and then they lie side by side.
         to = slice(start, start + CHUNK) if len(where) == len(known) else where[start : start + CHUNK]
-        matrix[:, to] = np.rint(np.clip(part, -1.0, 1.0) * SCALE).T
+        matrix[:, to] = part
     return known, matrix
+
+
+def _fixed() -> NDArray[np.int16]:
+    """What each of the 65,536 big-endian halves is as fixed point, by its two bytes read as little-endian."""
+    halves = np.arange(2**16, dtype="<u2").byteswap().view(np.float16).astype(np.float32)
+    fixed: NDArray[np.int16] = np.rint(np.clip(np.nan_to_num(halves), -1.0, 1.0) * SCALE).astype(np.int16)
+    return fixed
+
+
+_FIXED = _fixed()

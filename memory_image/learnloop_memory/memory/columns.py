@@ -93,12 +93,14 @@ class Columns:
     @cached_property
     def postings(self) -> "Postings":
         """Which memories have which word."""
-        hashes = self.words >> 8
+        hashes: NDArray[Any] = self.words >> 8
         order = np.argsort(hashes, kind="stable")
-        distinct, first = np.unique(hashes[order], return_index=True)
+        hashes = hashes[order]
+        first = np.flatnonzero(np.concatenate([[True], hashes[1:] != hashes[:-1]])[: len(hashes)])
         kind: type[np.integer[Any]] = np.uint16 if len(self) <= 2**16 else np.int32
         owners = np.repeat(np.arange(len(self), dtype=kind), self.lengths)[order]
         counts = (self.words & 255).astype(np.uint8)[order]
+        distinct: NDArray[np.uint32] = hashes[first]
         return Postings(distinct, np.append(first, len(order)), owners, counts, len(self), len(order))
 
     @cached_property

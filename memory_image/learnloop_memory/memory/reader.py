@@ -14,35 +14,17 @@ from uuid import UUID
 from weakref import WeakValueDictionary
 
 from learnloop_memory.memory.cache import Cache, Kept
-from learnloop_memory.memory.candidates import LIGHT, PENDING, RANKER, SCOPE
+from learnloop_memory.memory.candidates import SCOPE
 from learnloop_memory.memory.embedder import Embedder
+from learnloop_memory.memory.reading import SINCE, Reading
 from learnloop_memory.memory.together import Together
 from learnloop_memory.store.database import Database
 
 MOST_TOGETHER = 32
-LARGE = 4096  # rows above which unpacking leaves the event loop to others
 OLDEST_SECONDS = 6 * 3600.0  # a day before retention forgets which agents had memories deleted
 LIGHT_BYTES = 256  # of a memory without its vector
+FULL_SHARE = 16  # with less than a sixteenth left
 
-# A transaction that was not over at the snapshot: the bound is for the index, the function for the exact answer.
-SINCE = "{table}.changed >= pg_snapshot_xmin({base}) AND NOT pg_visible_in_snapshot({table}.changed, {base})"
-_KEPT = """
-string_agg(int2send(v.memory_type), '') AS kinds,
-string_agg(float8send(extract(epoch FROM v.visible_from)::float8), '') AS begins,
-string_agg(float8send(extract(epoch FROM v.visible_to)::float8), '') AS ends,
-string_agg(CASE WHEN v.embedder = $3 THEN '\\x01'::bytea ELSE '\\x00' END, '') AS known,
-string_agg(CASE WHEN v.embedder = $3 THEN halfvec_send(v.embedding) END, '') AS vectors
-"""
-_HEAD = f"""SELECT x.*, pg_current_snapshot()::text AS snapshot, extract(epoch FROM now())::float8 AS now,
-{RANKER}, {PENDING.format(at="NULL::timestamptz")}"""
-_ALL = f"""{_HEAD}, false AS gone {SCOPE}, LATERAL (SELECT {LIGHT}, {_KEPT} FROM memory_vec v
-WHERE v.namespace = s.namespace AND v.agent_id = $2 AND v.visible_to > now()) x"""
-_CHANGES = f"""{_HEAD}, EXISTS(SELECT 1 FROM memory_gone g WHERE g.namespace = s.namespace AND g.agent_id = $2
-    AND {SINCE.format(table="g", base="$4::text::pg_snapshot")}) AS gone
-{SCOPE}, LATERAL (SELECT {LIGHT}, {_KEPT} FROM memory_vec v
-WHERE v.namespace = s.namespace AND v.agent_id = $2 AND {SINCE.format(table="v", base="$4::text::pg_snapshot")}) x"""
-_COUNT = f"""SELECT x.n {SCOPE}, LATERAL (SELECT count(*) AS n FROM (SELECT 1 FROM memory_vec v
-WHERE v.namespace = s.namespace AND v.agent_id = $2 LIMIT $3) few) x"""
 _ROWS = "ROW(m.id, m.memory_type, m.content, m.importance, m.created_at, m.session_id, m.origin, m.pinned)"
 _CHECK = f"""
 SELECT extract(epoch FROM now())::float8 AS now,
@@ -87,9 +69,10 @@ class Reader:
 
     def __init__(self, db: Database, embedder: Embedder, most_bytes: int) -> None:
         self._db = db
-        self._embedder = embedder
+        self._reading = Reading(db, embedder)
         self._cache = Cache(most_bytes)
-        self._most = most_bytes // (LIGHT_BYTES + 2 * embedder.dimensions)
+        self._bytes_each = LIGHT_BYTES + 2 * embedder.dimensions
+        self._most = most_bytes // self._bytes_each
         self._locks: WeakValueDictionary[tuple[str, str], asyncio.Lock] = WeakValueDictionary()
         self._checks: Together[tuple[str, str, list[UUID]], Checked] = Together(
             self._check, most=MOST_TOGETHER, at_once=2
@@ -130,23 +113,37 @@ class Reader:
                 kept = await self._refresh(key, kept)
         return kept
 
+    @property
+    def full(self) -> bool:
+        """Would nearly every agent that is read now put another one out?"""
+        return self._cache.room * FULL_SHARE < self._cache.most_bytes
+
+    async def warm(self, namespace: str, agent: str) -> bool:
+        """Reads an agent that nobody has asked for yet, unless others would have to go for it; did it?
+
+        Raises:
+            Unavailable: PostgreSQL does not answer.
+        """
+        key = (namespace, agent)
+        async with self._locks.setdefault(key, asyncio.Lock()):
+            most = self._cache.room // self._bytes_each
+            if self._cache.get(key) is not None or await self._reading.count(*key, most + 1) > most:
+                return False
+            return await self._read(key) is not None
+
     async def _refresh(self, key: tuple[str, str], kept: Kept | None) -> Kept | None:
-        namespace, agent = key
-        if kept is not None and time.monotonic() - kept.loaded < OLDEST_SECONDS:
-            asked = time.monotonic()
-            [row] = await self._db.fetch_as(namespace, _CHANGES, agent, self._embedder.name, kept.snapshot)
-            if kept.update(row, asked):
-                self._cache.put(key, kept)
-                return kept
+        young = kept is not None and time.monotonic() - kept.loaded < OLDEST_SECONDS
+        if kept is not None and young and await self._reading.update(*key, kept):
+            self._cache.put(key, kept)
+            return kept
+        return await self._read(key)
+
+    async def _read(self, key: tuple[str, str]) -> Kept | None:
         self._cache.drop(key)
-        [row] = await self._db.fetch_as(namespace, _COUNT, agent, self._most + 1)
-        if row["n"] > self._most:
+        count = await self._reading.count(*key, self._most + 1)
+        if count > self._most:
             return None
-        large = row["n"] > LARGE
-        asked = time.monotonic()
-        [row] = await self._db.fetch_as(namespace, _ALL, agent, self._embedder.name)
-        arguments = (row, asked, self._embedder.dimensions)
-        new = await asyncio.to_thread(Kept, *arguments) if large else Kept(*arguments)
+        new = await self._reading.all(*key, count)
         self._cache.put(key, new)
         return new
 

@@ -14,7 +14,7 @@ import numpy as np
 
 from learnloop_memory.memory.candidates import Query
 from learnloop_memory.memory.embedder import Embedder
-from learnloop_memory.memory.reader import SINCE
+from learnloop_memory.memory.reading import SINCE
 from learnloop_memory.store.database import Database
 from learnloop_memory.vectors.port import Near, StoreAway, StoreLost
 from learnloop_memory.vectors.tenants import Item, Tenants, collection_of, tenant_of

@@ -13,8 +13,11 @@ import pytest
 from learnloop_memory.errors import ApiError
 from learnloop_memory.memory.cache import Kept
 from learnloop_memory.memory.columns import Columns
+from learnloop_memory.memory.reader import Reader
+from learnloop_memory.memory.reading import Reading
 from learnloop_memory.memory.signals import bm25, signals
 from learnloop_memory.memory.together import Together
+from learnloop_memory.memory.warm import warm
 from learnloop_memory.turns import Turns
 
 from .conftest import Api, running, settings
@@ -236,3 +239,47 @@ async def test_a_turn_that_comes_too_late_is_a_refusal_and_a_turn_given_up_is_no
         await late
     await work("last", 0)
     assert order == ["first", "second", "last"]
+
+
+async def test_a_large_agent_read_in_parts_is_whole_though_others_write_meanwhile(
+    api: Api, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("learnloop_memory.memory.reading.LARGE", 20)
+    monkeypatch.setattr("learnloop_memory.memory.reading.PART", 16)
+    ids = await store(api, "parts", [f"pebble n{index}" for index in range(100)])
+    await indexed(api, "parts", 100)
+    reading, after_each = Reading(api.service.db, api.service.embedder), [0]
+    fetch = api.service.db.fetch_as
+
+    async def meanwhile(namespace: str, statement: str, *arguments: Any) -> Any:
+        rows = await fetch(namespace, statement, *arguments)
+        if "LIMIT $5" in statement and not after_each[0]:
+            after_each[0] = 1
+            await api.call("POST", "/api/v1/memory/delete", json={"agent_id": "parts", "ids": ids[90:]})
+            await store(api, "parts", ["pebble late"])
+            await indexed(api, "parts", 91)
+        return rows
+
+    monkeypatch.setattr(api.service.db, "fetch_as", meanwhile)
+    kept = await reading.all("team-a", "parts", 100)
+    assert after_each == [1]
+    found = {str(kept.columns.uuid(index)) for index in range(len(kept))}
+    assert (len(kept), len(found), found & set(ids[90:])) == (91, 91, set())
+    assert kept.columns.postings.rows == 91
+
+
+async def test_after_a_restart_the_agents_asked_lately_are_read_while_there_is_room(api: Api) -> None:
+    for agent in ("warm-a", "warm-b", "warm-c"):
+        await store(api, agent, [f"{agent} knows number n{index}" for index in range(40)])
+        await indexed(api, agent, 40)
+    for agent in ("warm-b", "warm-a"):
+        await ask(api, agent, "number")
+    await api.service.recalls.flush()
+    db, embedder = api.service.db, api.service.embedder
+    reader = Reader(db, embedder, 2**20)
+    assert await warm(db, reader) >= 2
+    assert reader.peek("team-a", "warm-a") is not None
+    assert reader.peek("team-a", "warm-c") is None, "nobody asked for it"
+    small = Reader(db, embedder, 60_000)  # one of them
+    await warm(db, small)
+    assert (small.peek("team-a", "warm-a") is None, small.peek("team-a", "warm-b") is None) == (False, True)
