@@ -1,19 +1,21 @@
 """What the operator last knew of the objects it works on: compact, and never older than its own last write.
 
 An entry only ever moves to a newer resourceVersion (the API server's are ordered within a kind), whoever brings it: a
-list, a watch event, or the answer to one of our own writes. Bodies are kept as JSON text: a tenth of the memory of
-parsed objects, and nobody can change them by accident.
+list, a watch event, or the answer to one of our own writes. Bodies are kept as packed JSON text (see packing.py): a
+hundredth of the memory of parsed objects, and nobody can change them by accident.
 """
 
 from collections import OrderedDict, defaultdict
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
+from sys import intern
 from typing import Any
 
 import orjson
 
 from learnloop_api import names
 from learnloop_operator.adapters.kinds import ResourceKind
+from learnloop_operator.adapters.packing import Packer
 
 Object = dict[str, Any]
 Place = tuple[str, str]
@@ -21,7 +23,14 @@ Place = tuple[str, str]
 
 REMEMBERED = 20_000
 """Deletions remembered, so that a late answer does not bring an object back."""
-_PREFIX = f"{names.GROUP}/"
+_OWNERS = (
+    names.LABEL_DEPLOYMENT,
+    names.LABEL_TRAINING_JOB,
+    names.LABEL_AGENT,
+    names.LABEL_STUDY,
+    names.LABEL_MEMORY,
+)
+"""Labels that everybody selects by: they name an owner, so few objects share one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,8 +38,9 @@ class Entry:
     """One object."""
 
     version: int
-    labels: Mapping[str, str]
-    text: bytes
+    labels: tuple[str, ...]
+    """`key=value`; interned, for the children of an object all carry the same."""
+    packed: bytes
 
 
 class Cache:
@@ -38,8 +48,10 @@ class Cache:
 
     def __init__(self, kinds: Iterable[ResourceKind]) -> None:
         self._kinds = frozenset(kind.kind for kind in kinds)
+        self._packers = {kind: Packer() for kind in self._kinds}
         self._places: defaultdict[Place, dict[str, Entry]] = defaultdict(dict)
-        self._labelled: defaultdict[tuple[Place, str], set[str]] = defaultdict(set)
+        self._labelled: defaultdict[Place, dict[str, tuple[str, ...]]] = defaultdict(dict)
+        """Names by place and label."""
         self._deleted: OrderedDict[tuple[Place, str], int] = OrderedDict()
         self._doubted: defaultdict[Place, set[str]] = defaultdict(set)
         self._complete: set[str] = set()
@@ -59,16 +71,16 @@ class Cache:
             return True
         self._unknown.discard(kind.kind)
         metadata = body["metadata"]
-        place, name = (kind.kind, metadata["namespace"]), metadata["name"]
+        place, name = (kind.kind, metadata["namespace"]), intern(metadata["name"])
         version, known = _number(metadata.get("resourceVersion")), self._places[place].get(name)
         if version <= max(known.version if known else -1, self._deleted.get((place, name), -1)):
             return False
-        labels = dict(metadata.get("labels") or {})
+        labels = _pairs(metadata.get("labels") or {})
         text = orjson.dumps({"apiVersion": kind.api_version, "kind": kind.kind, **body})
-        self._forget(place, name)
-        self._places[place][name] = Entry(version, labels, text)
-        for pair in _indexed(labels):
-            self._labelled[place, pair].add(name)
+        if known is None or known.labels != labels:
+            self._forget(place, name)
+            self._index(place, name, labels)
+        self._places[place][name] = Entry(version, labels, self._packers[kind.kind].pack(text))
         return True
 
     def remove(self, kind: ResourceKind, body: Mapping[str, Any]) -> None:
@@ -117,28 +129,47 @@ class Cache:
     def get(self, kind: ResourceKind, namespace: str, name: str) -> Object | None:
         """A fresh copy of the object."""
         entry = self._places.get((kind.kind, namespace), {}).get(name)
-        return orjson.loads(entry.text) if entry else None
+        return self._read(kind, entry) if entry else None
 
     def select(self, kind: ResourceKind, namespace: str, labels: Mapping[str, str]) -> list[Object]:
         """Copies of all objects of a namespace that carry these labels."""
         place = (kind.kind, namespace)
         found = self._places.get(place, {})
-        pair = next(iter(_indexed(labels)), None)
-        candidates = sorted(found if pair is None else self._labelled.get((place, pair), ()))
-        return [orjson.loads(found[name].text) for name in candidates if labels.items() <= found[name].labels.items()]
+        pairs = _pairs(labels)
+        owner = next(filter(_of_owner, pairs), None)
+        candidates = sorted(found if owner is None else self._labelled.get(place, {}).get(owner, ()))
+        return [
+            self._read(kind, found[name]) for name in candidates if all(pair in found[name].labels for pair in pairs)
+        ]
 
     def names(self, kind: ResourceKind) -> list[tuple[str, str]]:
         """Namespace and name of all objects of a kind."""
         return [(place[1], name) for place, found in self._places.items() if place[0] == kind.kind for name in found]
 
+    def _read(self, kind: ResourceKind, entry: Entry) -> Object:
+        body: Object = orjson.loads(self._packers[kind.kind].unpack(entry.packed))
+        return body
+
+    def _index(self, place: Place, name: str, labels: tuple[str, ...]) -> None:
+        index = self._labelled[place]
+        for pair in filter(_of_owner, labels):
+            index[pair] = (*index.get(pair, ()), name)
+
     def _forget(self, place: Place, name: str) -> None:
         entry = self._places[place].pop(name, None)
-        for pair in _indexed(entry.labels) if entry else ():
-            self._labelled[place, pair].discard(name)
+        index = self._labelled[place]
+        for pair in filter(_of_owner, entry.labels if entry else ()):
+            rest = tuple(other for other in index.pop(pair) if other != name)
+            if rest:
+                index[pair] = rest
 
 
-def _indexed(labels: Mapping[str, str]) -> Iterable[str]:
-    return (f"{key}={value}" for key, value in labels.items() if key.startswith(_PREFIX))
+def _pairs(labels: Mapping[str, str]) -> tuple[str, ...]:
+    return tuple(intern(f"{key}={value}") for key, value in labels.items())
+
+
+def _of_owner(pair: str) -> bool:
+    return pair.partition("=")[0] in _OWNERS
 
 
 def _number(version: Any) -> int:

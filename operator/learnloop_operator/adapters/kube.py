@@ -22,7 +22,9 @@ log = logging.getLogger(__name__)
 
 APPLY = "application/apply-patch+yaml"  # JSON is YAML
 MERGE = "application/merge-patch+json"
-PAGE = 500
+PAGE = 100
+"""Objects in one answer of a listing. Parsed, a Deployment takes 50 KiB: five hundred of each kind at once would be the
+most that the operator ever holds."""
 REMEMBERED = 20_000
 RESTARTS = 4
 
@@ -51,7 +53,8 @@ class KubeClient:
         self.guard = guard
         self.written = written
         self._cache = cache
-        self._last: OrderedDict[tuple[str, str, str, str, str], tuple[str, str, str, int]] = OrderedDict()
+        self._last: OrderedDict[bytes, tuple[bytes, str, int]] = OrderedDict()
+        """Digest, resourceVersion and generation of our last writes, by slot."""
 
     async def close(self) -> None:
         """Close the connections."""
@@ -236,11 +239,11 @@ class KubeClient:
         # nobody touched since is what we want, whatever it looks like now.
         metadata = live["metadata"]
         last = self._last.get(_slot(live, manager, subresource))
-        if last is None or last[0] != _digest(manifest) or last[1] != metadata.get("uid"):
+        if last is None or last[0] != _digest(manifest):
             return False
-        if last[2] == metadata.get("resourceVersion"):
+        if last[1] == metadata.get("resourceVersion"):
             return True
-        untouched = not subresource and bool(last[3]) and last[3] == metadata.get("generation")
+        untouched = not subresource and bool(last[2]) and last[2] == metadata.get("generation")
         return untouched and covers(manifest["metadata"], metadata)
 
     async def _write_apply(
@@ -255,8 +258,8 @@ class KubeClient:
             self._cache.put(kind, result)
         metadata = result["metadata"]
         digest = _digest({"status": manifest["status"]} if subresource else manifest)
-        slot = _slot({"apiVersion": kind.api_version, "kind": kind.kind, **result}, manager, subresource)
-        self._last[slot] = (digest, metadata["uid"], metadata["resourceVersion"], metadata.get("generation", 0))
+        slot = _slot(result, manager, subresource)
+        self._last[slot] = (digest, metadata["resourceVersion"], metadata.get("generation", 0))
         self._last.move_to_end(slot)
         while len(self._last) > REMEMBERED:
             self._last.popitem(last=False)
@@ -270,13 +273,16 @@ def without_none(value: Any) -> Any:
     return [without_none(item) for item in value] if isinstance(value, list | tuple) else value
 
 
-def _slot(live: Manifest, manager: str, subresource: str) -> tuple[str, str, str, str, str]:
+def _slot(live: Manifest, manager: str, subresource: str) -> bytes:
+    """One incarnation of an object (its uid), as written by one manager."""
     metadata = live["metadata"]
-    return str(metadata.get("uid", "")), metadata["namespace"], metadata["name"], manager, subresource
+    return _digest([metadata.get("uid", ""), metadata["namespace"], metadata["name"], manager, subresource])
 
 
-def _digest(manifest: Manifest) -> str:
-    return hashlib.sha256(orjson.dumps(manifest, option=orjson.OPT_SORT_KEYS, default=str)).hexdigest()
+def _digest(content: Any) -> bytes:
+    """16 bytes for any JSON: there may be tens of thousands of them."""
+    text = orjson.dumps(content, option=orjson.OPT_SORT_KEYS, default=str)
+    return hashlib.blake2b(text, digest_size=16).digest()
 
 
 __all__ = ["KubeClient", "KubeError", "NotFound", "without_none"]

@@ -38,6 +38,9 @@ CACHED: Mapping[ResourceKind, str] = {
 }
 """Kinds that are kept, with the label selector of those that matter. No Secrets: nothing that is kept can leak."""
 
+LISTINGS = 4
+"""Kinds listed at once: nothing is gained by more of them, and what each answers has to be held."""
+
 
 class Reader(Protocol):
     """What a controller asks; raises as KubeClient does."""
@@ -72,11 +75,13 @@ class Reads:
 
     async def refresh(self) -> None:
         """List every kind anew. A kind that cannot be listed stays as it was: unlisted ones are read live."""
-        await asyncio.gather(*(self._refresh(kind, labels) for kind, labels in CACHED.items()))
+        turns = asyncio.Semaphore(LISTINGS)
+        await asyncio.gather(*(self._refresh(kind, labels, turns) for kind, labels in CACHED.items()))
 
-    async def _refresh(self, kind: ResourceKind, labels: str) -> None:
+    async def _refresh(self, kind: ResourceKind, labels: str, turns: asyncio.Semaphore) -> None:
         try:
-            await self._list_all(kind, labels)
+            async with turns:
+                await self._list_all(kind, labels)
         except NotFound:
             log.debug("%s: no such kind here", kind.kind)
             self.cache.unlisted(kind)

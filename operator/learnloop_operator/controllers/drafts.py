@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
+from learnloop_operator.adapters.kube import without_none
 from learnloop_operator.core.plan import Manifest
 
 REMEMBERED = 20_000
@@ -32,7 +33,10 @@ class Drafts:
         return draft if draft is not None and draft.written == live.get("status") else None
 
     def keep(self, live: Manifest, status: Manifest, now: datetime) -> None:
-        """Remember a status that was not written."""
+        """Remember a status that was not written; one that says what is written is none."""
+        if without_none(status) == live.get("status"):
+            self.drop(live)
+            return
         before = self.of(live)
         uid = live["metadata"]["uid"]
         self._kept[uid] = Draft(dict(status), before.since if before else now, live.get("status"))

@@ -32,6 +32,7 @@ from learnloop_operator.controllers.keeper import Keeper
 from learnloop_operator.controllers.registry import controllers
 from learnloop_operator.controllers.runtime import Runtime
 from learnloop_operator.controllers.services import Services, utc_now
+from learnloop_operator.controllers.stateless import NoMemories
 
 log = logging.getLogger(__name__)
 
@@ -170,6 +171,7 @@ class Operator:
                 cut=self.metrics.cut,
             ),
             standalone=True,
+            memories=NoMemories(),
             # Kopf would ask for a user name, which an arbitrary uid in a container does not have.
             identity=self.leadership.identity,  # type: ignore[arg-type]  # a private NewType of str
             clusterwide=not namespaces,
