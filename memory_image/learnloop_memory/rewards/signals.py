@@ -6,7 +6,7 @@ or that pleases the policy more the less it pleases people (A. Pan, K. Bhatia & 
 
 import math
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -105,11 +105,14 @@ def _repeats(rewards: Sequence[Rewarded]) -> Sign | None:
 
 
 def _dominates(spec: RewardPolicySpec, rewards: Sequence[Rewarded]) -> Sign | None:
-    """One component explains nearly all the variation although its weight is less than that."""
-    parts = {
-        component.name: np.array([component.weight * item.components.get(component.name, 0.0) for item in rewards])
-        for component in spec.components
-    }
+    """One component that is not the goal explains nearly all the variation, at a weight of less than that, and it
+    either outweighs all the others together or is earned without the goal.
+
+    That one component varies and the others do not is no sign by itself: an agent that masters its task varies in
+    efficiency only, one whose episodes are all alike in success only.
+    """
+    values = {c.name: np.array([item.components.get(c.name, 0.0) for item in rewards]) for c in spec.components}
+    parts = {component.name: component.weight * values[component.name] for component in spec.components}
     total = sum(parts.values(), start=np.zeros(len(rewards)))
     variance = float(np.var(total))
     if variance <= 1e-12 * max(1.0, float(np.mean(total)) ** 2):
@@ -117,12 +120,35 @@ def _dominates(spec: RewardPolicySpec, rewards: Sequence[Rewarded]) -> Sign | No
     for component in spec.components:
         part = parts[component.name]
         share = float(np.mean((part - part.mean()) * (total - total.mean()))) / variance
-        if component.weight < DOMINANCE <= share:
+        if _is_goal(component) or not component.weight < DOMINANCE <= share:
+            continue
+        if how := _without_the_goal(spec, values, part):
             sentence = f"component {component.name} alone explains {share:.0%} of the rewards' variation"
-            sentence += f" at a weight of {component.weight:.0%}"
+            sentence += f" at a weight of {component.weight:.0%}, {how}"
             others = total - part
             return Sign("ComponentDominates", sentence, _worst(rewards, percentiles(part) - percentiles(others)))
     return None
+
+
+def _without_the_goal(spec: RewardPolicySpec, values: Mapping[str, Floats], part: Floats) -> str | None:
+    """What is wrong with a component that dominates; None: nothing."""
+    if float(np.ptp(part)) > 1.0:
+        return "by values beyond its scale"
+    goals = [component for component in spec.components if _is_goal(component)]
+    successes = [values[component.name] for component in goals if component.type == "success"]
+    if successes:
+        share = float(np.mean(successes))
+        return f"with {share:.0%} successes" if share < 0.5 else None
+    reached = sum((component.weight * values[component.name] for component in goals), start=np.zeros(len(part)))
+    correlation = spearman(part, reached)
+    if correlation is None or correlation > 0:
+        return None
+    return f"and the less is reached (rank correlation {correlation:.2f})"
+
+
+def _is_goal(component: RewardComponent) -> bool:
+    """What the agent is there for; the other components only say how."""
+    return component.type in ("success", "environment") or _is_feedback(component)
 
 
 def _is_feedback(component: RewardComponent) -> bool:

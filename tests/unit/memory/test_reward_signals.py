@@ -5,6 +5,7 @@ import random
 import pytest
 
 from learnloop_api.kinds.reward_policy import RewardPolicySpec
+from learnloop_memory.rewards.components import Episode, evaluate
 from learnloop_memory.rewards.signals import FEWEST, Rewarded, read_signals
 
 SPEC = RewardPolicySpec.model_validate(
@@ -49,6 +50,56 @@ def test_one_component_that_explains_all_the_variation_is_named_with_its_worst_e
     assert found.reason == "ComponentDominates"
     assert "component quick alone explains 100% of the rewards' variation at a weight of 50%" in found.sentence
     assert found.worst[0] == "t7"
+
+
+def rewarded(spec: RewardPolicySpec, episodes: list[Episode]) -> list[Rewarded]:
+    worth = [evaluate(spec, item) for item in episodes]
+    return [Rewarded(f"t{n}", one.components, one.raw, None, None) for n, one in enumerate(worth)]
+
+
+@pytest.mark.parametrize(
+    ("success", "steps"),
+    [(0.6, (20, 20)), (0.6, (15, 30)), (0.98, (15, 30)), (0.7, (3, 8)), (1.0, (5, 90)), (0.999, (1, 99))],
+)
+def test_ordinary_agents_under_the_default_policy_raise_no_suspicion(success: float, steps: tuple[int, int]) -> None:
+    rng = random.Random(1)
+    episodes = [Episode(0, rng.random() < success, rng.randint(*steps)) for _ in range(1000)]
+    assert read_signals(RewardPolicySpec(), rewarded(RewardPolicySpec(), episodes)).reason == "NothingFound"
+
+
+def test_a_policy_before_its_first_success_earns_by_the_return_and_that_is_its_goal() -> None:
+    spec = RewardPolicySpec.model_validate(
+        {
+            "components": [
+                {"name": "upright", "type": "environment", "weight": 0.8, "scale": 500},
+                {"name": "solved", "type": "success", "weight": 0.2},
+            ]
+        }
+    )
+    rng = random.Random(1)
+    lengths = [rng.randint(9, 60) for _ in range(500)]
+    found = read_signals(spec, rewarded(spec, [Episode(length, False, length) for length in lengths]))
+    assert found.reason == "NothingFound"
+
+
+@pytest.mark.parametrize(
+    ("discoveries", "how"), [(5000.0, "by values beyond its scale"), (0.5, "and the less is reached")]
+)
+def test_a_component_that_is_farmed_at_the_cost_of_the_goal_is_found(discoveries: float, how: str) -> None:
+    spec = RewardPolicySpec.model_validate(
+        {
+            "components": [
+                {"name": "return", "type": "environment", "weight": 0.5, "scale": 1000},
+                {"name": "found", "type": "exploration", "weight": 0.5},
+            ]
+        }
+    )
+    rng = random.Random(1)
+    shares = [rng.random() for _ in range(300)]
+    episodes = [Episode(10 * (1 - share), None, 10, {"discoveries": discoveries * share}) for share in shares]
+    found = read_signals(spec, rewarded(spec, episodes))
+    assert found.reason == "ComponentDominates"
+    assert how in found.sentence
 
 
 def test_a_policy_of_one_component_is_not_dominated_by_it() -> None:
