@@ -44,14 +44,14 @@ def _password() -> str:
     return "".join(secrets.choice(string.ascii_letters) for _ in range(LENGTH))
 
 
-def _seed() -> str:
-    """An Ed25519 private key (RFC 8032): any 32 random bytes are one."""
+def seed() -> str:
+    """An Ed25519 private key (RFC 8032) in Base64: any 32 random bytes are one."""
     return base64.b64encode(secrets.token_bytes(32)).decode()
 
 
 MAKERS: Mapping[str, Callable[[], str]] = {
-    "audit-key": _seed,
-    "nats-issuer-key": _seed,
+    "audit-key": seed,
+    "nats-issuer-key": seed,
     "nats-password": _password,
     "postgres-password": _password,
     "pseudonym-key": _password,

@@ -82,7 +82,7 @@ class Operator:
         self.data, self.prometheus, self.shift = Experience(), Returns(self.now), timedelta()
         lane = FastLane(PodMetrics(), Metrics(), self.now)
         spoken_to = data or self.data
-        services = Services(self.kube, spoken_to, self.prometheus, Settings(), lane, clock=self.now)
+        services = self.services = Services(self.kube, spoken_to, self.prometheus, Settings(), lane, clock=self.now)
         self.applier = Applier(
             self.kube,
             spoken_to,

@@ -21,12 +21,15 @@ from learnloop_operator.adapters.kinds import (
 )
 from learnloop_operator.adapters.kube import Object
 from learnloop_operator.adapters.pod_state import complaint_of
+from learnloop_operator.bootstrap import seed
 from learnloop_operator.controllers.services import Services
 from learnloop_operator.controllers.specs import read_spec
 from learnloop_operator.core.memory.decide import decide
-from learnloop_operator.core.memory.world import MemoryWorld
+from learnloop_operator.core.memory.world import AUDIT_KEY, MemoryWorld
 from learnloop_operator.core.plan import Call, Plan
 from learnloop_operator.core.pod_trouble import creation_trouble
+
+SEED_IS = "32 random bytes in Base64; make one with: head -c 32 /dev/urandom | base64"
 
 
 class MemoryServiceController:
@@ -52,21 +55,25 @@ class MemoryServiceController:
             pull_policy=settings.image_pull_policy,
             operator_subject=settings.operator_subject,
         )
-        server, front, database, back, credentials = await asyncio.gather(
+        server, front, database, back, credentials, (audit, audit_problem) = await asyncio.gather(
             self._child(DEPLOYMENT, namespace, world.server_name),
             self._child(SERVICE, namespace, world.server_name),
             self._child(STATEFUL_SET, namespace, world.database_name),
             self._child(SERVICE, namespace, world.database_name),
             self._child(SECRET, namespace, world.credentials_name),
+            self._audit_key(namespace, world.audit_name),
         )
         complaint = await self._complaint(namespace, name, server, database)
         problem, version = await self._own_secret(namespace, world.spec.dsn_secret_ref)
         key = world.spec.weaviate.api_key_secret_ref if world.spec.weaviate else None
         key_problem, key_version, _ = await self._secret(namespace, "spec.weaviate.apiKeySecretRef", key)
         changes: dict[str, Any] = {
-            "children": tuple(item for item in (server, front, database, back, credentials) if item),
+            "children": tuple(item for item in (server, front, database, back, credentials, audit) if item),
             "fresh_password": "" if credentials else secrets.token_urlsafe(32),
             "has_credentials": credentials is not None,
+            "fresh_audit_key": "" if audit else seed(),
+            "has_audit_key": audit is not None,
+            "audit_problem": audit_problem,
             "dsn_problem": problem,
             "dsn_version": version,
             "weaviate_problem": key_problem,
@@ -104,6 +111,15 @@ class MemoryServiceController:
         # A StatefulSet has no condition for what keeps it from making its pod.
         return await failure_of(kube, namespace, database["metadata"]["uid"]) or None
 
+    async def _audit_key(self, namespace: str, name: str) -> tuple[Object | None, str | None]:
+        """The Secret without what is in it, and why it cannot be used: somebody may have put it there before us."""
+        secret = await self._services.kube.find(SECRET, namespace, name)
+        if secret is None:
+            return None, None
+        encoded = (secret.pop("data", None) or {}).get(AUDIT_KEY, "")
+        problem = None if _is_seed(encoded) else f"Secret {name}, key {AUDIT_KEY}: must hold {SEED_IS}"
+        return {"apiVersion": SECRET.api_version, "kind": SECRET.kind, **secret}, problem
+
     async def _own_secret(self, namespace: str, ref: SecretKeyRef | None) -> tuple[str | None, str]:
         problem, version, encoded = await self._secret(namespace, "spec.dsnSecretRef", ref)
         if ref is None or problem is not None or _is_dsn(encoded):
@@ -129,6 +145,14 @@ class MemoryServiceController:
 def _has_pods(stateful_set: Object) -> bool:
     wanted = (stateful_set.get("spec") or {}).get("replicas", 1)
     return bool(((stateful_set.get("status") or {}).get("replicas") or 0) >= wanted)
+
+
+def _is_seed(encoded: str) -> bool:
+    try:
+        inside = base64.b64decode(encoded, validate=True).strip()
+        return len(base64.b64decode(inside, validate=True)) == 32
+    except binascii.Error:
+        return False
 
 
 def _is_dsn(encoded: str) -> bool:

@@ -5,12 +5,15 @@ from datetime import UTC, datetime
 from typing import Any
 
 from learnloop_api.kinds.memory_service import MemoryServiceSpec
+from learnloop_memory.audit.signing import Signer, seed_from
+from learnloop_operator.bootstrap import seed
 from learnloop_operator.core.memory.decide import decide
 from learnloop_operator.core.memory.world import MemoryWorld
 from learnloop_operator.core.plan import Plan
 
 NOW = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)
 PASSWORD = "correct-horse"
+AUDIT = seed()
 
 
 def world(spec: dict[str, Any] | None = None, **changes: Any) -> MemoryWorld:
@@ -27,6 +30,7 @@ def world(spec: dict[str, Any] | None = None, **changes: Any) -> MemoryWorld:
         "images": ("memory:1", "postgres:17"),
         "pull_policy": "IfNotPresent",
         "fresh_password": PASSWORD,
+        "fresh_audit_key": AUDIT,
     }
     return MemoryWorld(**(chosen | changes))
 
@@ -54,16 +58,17 @@ def deployment(ready_replicas: int = 1) -> dict[str, Any]:
 
 def test_with_storage_it_runs_postgresql_with_credentials_made_once() -> None:
     first = decide(world())
-    assert kinds(first) == ["Secret", "Service", "StatefulSet", "Service", "Deployment"]
-    later = decide(world(has_credentials=True, database={"metadata": {}}))
+    assert kinds(first) == ["Secret", "Service", "StatefulSet", "Secret", "Service", "Deployment"]
+    later = decide(world(has_credentials=True, has_audit_key=True, database={"metadata": {}}))
     assert "Secret" not in kinds(later)
 
 
 def test_the_password_is_in_the_secret_and_nowhere_else() -> None:
     plan = decide(world())
     others = [manifest for manifest in plan.apply if manifest["kind"] != "Secret"]
-    assert PASSWORD not in json.dumps([others, plan.status])
-    assert PASSWORD not in " ".join(notice.message for notice in plan.events)
+    for secret in (PASSWORD, AUDIT):
+        assert secret not in json.dumps([others, plan.status])
+        assert secret not in " ".join(notice.message for notice in plan.events)
 
 
 def test_lost_credentials_are_never_silently_replaced() -> None:
@@ -81,7 +86,7 @@ def test_a_missing_dsn_secret_is_named_and_nothing_is_started() -> None:
 
 
 def test_an_own_database_needs_only_the_service_and_follows_the_secret() -> None:
-    plan = decide(world({"dsnSecretRef": {"name": "db", "key": "dsn"}}, dsn_version="17"))
+    plan = decide(world({"dsnSecretRef": {"name": "db", "key": "dsn"}}, dsn_version="17", has_audit_key=True))
     assert kinds(plan) == ["Service", "Deployment"]
     template = plan.apply[1]["spec"]["template"]
     assert template["metadata"]["annotations"]["learnloop.dev/dsn-version"] == "17"
@@ -118,7 +123,7 @@ def test_until_then_the_pods_own_complaint_is_shown() -> None:
 
 
 def test_suspending_scales_everything_to_zero_and_keeps_the_volume() -> None:
-    plan = decide(world({"storage": {}, "suspend": True}, has_credentials=True))
+    plan = decide(world({"storage": {}, "suspend": True}, has_credentials=True, has_audit_key=True))
     scaled = {item["kind"]: item["spec"]["replicas"] for item in plan.apply if "replicas" in item["spec"]}
     assert scaled == {"StatefulSet": 0, "Deployment": 0}
     stateful = next(item for item in plan.apply if item["kind"] == "StatefulSet")
@@ -136,3 +141,20 @@ def test_the_limit_of_its_agents_goes_to_the_pods() -> None:
         "LEARNLOOP_MEMORIES_PER_AGENT": "500",
         "LEARNLOOP_MEMORY_BYTES_PER_AGENT": str(2 * 2**20),
     }
+
+
+def test_its_audit_chain_is_signed_with_a_key_made_once_whoever_runs_the_database() -> None:
+    for spec in ({"storage": {}}, {"dsnSecretRef": {"name": "db", "key": "dsn"}}):
+        plan = decide(world(spec, dsn_version="1" if "dsnSecretRef" in spec else ""))
+        [made] = [item for item in plan.apply if item["metadata"]["name"] == "mem-audit"]
+        assert Signer(seed_from(made["stringData"]["audit-key"])), "what the service reads"
+        [server] = [item for item in plan.apply if item["kind"] == "Deployment"]
+        env = {item["name"]: item for item in server["spec"]["template"]["spec"]["containers"][0]["env"]}
+        assert env["LEARNLOOP_AUDIT_KEY"]["valueFrom"] == {"secretKeyRef": {"name": "mem-audit", "key": "audit-key"}}
+        assert plan.status["auditKey"] == {"name": "mem-audit"}
+
+
+def test_an_audit_key_that_is_none_is_named_and_nothing_is_started() -> None:
+    plan = decide(world(has_audit_key=True, audit_problem="Secret mem-audit, key audit-key: must hold 32 random bytes"))
+    assert plan.apply == ()
+    assert ready(plan)["message"].startswith("Secret mem-audit, key audit-key")

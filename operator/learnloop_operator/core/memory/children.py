@@ -5,7 +5,7 @@ from typing import Any
 from learnloop_api import names
 from learnloop_api.kinds.memory_budget import MemoryLimit
 from learnloop_api.kinds.memory_service import Storage, Weaviate
-from learnloop_operator.core.memory.world import DATABASE, DSN_KEY, PASSWORD_KEY, MemoryWorld
+from learnloop_operator.core.memory.world import AUDIT_KEY, DATABASE, DSN_KEY, PASSWORD_KEY, MemoryWorld
 from learnloop_operator.core.owner import child
 from learnloop_operator.core.plan import Manifest
 from learnloop_operator.core.pods import Main, pod_template
@@ -34,6 +34,19 @@ def credentials(world: MemoryWorld) -> Manifest:
         labels=labels,
         type="Opaque",
         stringData=data,
+    )
+
+
+def audit_key(world: MemoryWorld) -> Manifest:
+    """The Secret with what signs the audit chain, made once: a new key would vouch for nothing from before."""
+    return child(
+        world.object,
+        api_version="v1",
+        kind="Secret",
+        name=world.audit_name,
+        labels=world.labels(SERVER),
+        type="Opaque",
+        stringData={AUDIT_KEY: world.fresh_audit_key},
     )
 
 
@@ -86,6 +99,7 @@ def _server_pod(world: MemoryWorld) -> dict[str, Any]:
         "LEARNLOOP_DSN": {"secretKeyRef": source},
         "LEARNLOOP_ARTIFACTS": f"file://{ARTIFACTS_DIRECTORY}",
         "LEARNLOOP_RETENTION_DAYS": str(world.spec.retention_days),
+        "LEARNLOOP_AUDIT_KEY": {"secretKeyRef": {"name": world.audit_name, "key": AUDIT_KEY}},
     }
     if world.operator_subject:
         env["LEARNLOOP_OPERATOR_SUBJECT"] = world.operator_subject

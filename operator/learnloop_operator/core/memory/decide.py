@@ -17,7 +17,7 @@ def decide(world: MemoryWorld) -> Plan:
     spec = world.spec
     if (spec.storage is None) == (spec.dsn_secret_ref is None):
         return _hold(world, "InvalidSpec", "spec: set exactly one of storage and dsnSecretRef", after=None)
-    if problem := world.dsn_problem or world.weaviate_problem:
+    if problem := world.dsn_problem or world.weaviate_problem or world.audit_problem:
         return _hold(world, "SecretUnusable", problem, after=LATER)
     manifests: list[Manifest] = []
     if spec.storage is not None:
@@ -26,6 +26,8 @@ def decide(world: MemoryWorld) -> Plan:
                 return _hold(world, "CredentialsLost", _lost(world), after=LATER)
             manifests.append(children.credentials(world))
         manifests += children.database(world, spec.storage)
+    if not world.has_audit_key:
+        manifests.append(children.audit_key(world))
     manifests += children.server(world)
     return _report(world, tuple(manifests))
 
@@ -33,7 +35,7 @@ def decide(world: MemoryWorld) -> Plan:
 def _report(world: MemoryWorld, manifests: tuple[Manifest, ...]) -> Plan:
     ready = _ready(world.server)
     credentials = {"name": world.credentials_name} if world.spec.storage is not None else None
-    fields: dict[str, Any] = {"url": world.url, "credentials": credentials}
+    fields: dict[str, Any] = {"url": world.url, "credentials": credentials, "auditKey": {"name": world.audit_name}}
     if world.spec.suspend:
         state = _status(
             world, "Suspended", "suspended: no pods, the data stays", ready=False, progressing=False, **fields

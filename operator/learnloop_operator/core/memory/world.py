@@ -8,13 +8,13 @@ from learnloop_operator.core.owner import standard_labels
 from learnloop_operator.core.plan import Manifest
 from learnloop_operator.core.snapshot import Snapshot
 
-PASSWORD_KEY, DSN_KEY = "postgres-password", "dsn"
+PASSWORD_KEY, DSN_KEY, AUDIT_KEY = "postgres-password", "dsn", "audit-key"
 DATABASE = "learnloop"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemoryWorld(Snapshot):
-    """A MemoryService and its children. No secret's content is ever in here, except one that is not in use yet."""
+    """A MemoryService and its children. No secret's content is ever in here, except what is not in use yet."""
 
     spec: MemoryServiceSpec
     images: tuple[str, str]
@@ -24,6 +24,11 @@ class MemoryWorld(Snapshot):
     fresh_password: str = ""
     """Newly drawn by gather when there are no credentials yet; never the password in use."""
     has_credentials: bool = False
+    fresh_audit_key: str = ""
+    """As the password: newly drawn while there is none."""
+    has_audit_key: bool = False
+    audit_problem: str | None = None
+    """Why the secret with the audit key cannot be used."""
     dsn_problem: str | None = None
     """Why the user's secret cannot be used."""
     dsn_version: str = ""
@@ -53,6 +58,11 @@ class MemoryWorld(Snapshot):
     def credentials_name(self) -> str:
         """Secret made once by us."""
         return f"{self.name}-postgres"
+
+    @property
+    def audit_name(self) -> str:
+        """Secret with the key that signs the audit chain: made once by us, unless somebody put one there before."""
+        return f"{self.name}-audit"
 
     @property
     def url(self) -> str:
