@@ -59,4 +59,6 @@ GOALS = (
     Goal("consumer_alive", "fuzzed", ("consumer_alive",), "is", True),
     Goal("step_overhead_over_bare", "overhead", ("elsewhere", "overhead_over_bare"), "most", 0.05),
     Goal("step_overhead_over_acting", "overhead", ("elsewhere", "overhead_over_acting"), "most", 0.05),
+    Goal("step_overhead_1_ms", "overhead", ("elsewhere", "steps_of_1_ms", "overhead_over_acting"), "most", 0.05),
+    Goal("step_overhead_10_ms", "overhead", ("elsewhere", "steps_of_10_ms", "overhead_over_acting"), "most", 0.05),
 )

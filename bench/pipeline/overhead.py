@@ -11,7 +11,8 @@ learning costs the agent. `same_cores`: everybody on all cores, so the platform'
 is for `elsewhere`, wall, against both other agents: `acting` is the faster one, as the SDK's client is leaner than the
 standard library's. CartPole's step is about the shortest there is, a request and 20 µs of environment:
 `recording_us_per_step` is the cost in absolute terms (processor time, its share of the episode's end included), and
-`within_target_from_us_per_step` the step length from which it is at most 5 %. The last line is one JSON object.
+`within_target_from_us_per_step` the step length from which it is at most 5 %. `steps_of_1_ms` and `steps_of_10_ms` are
+the same agents in an environment that computes so much longer, as real ones do. The last line is one JSON object.
 """
 
 import asyncio
@@ -34,6 +35,8 @@ from learnloop_api.wire.routing import Arm, RoutingTable
 from learnloop_sdk import Learnloop
 
 ROUNDS, EPISODES = 15, 40
+# Milliseconds an agent computes by itself at each step, with how many rounds and episodes that is measured.
+LONGER_STEPS = ((1.0, 7, 16), (10.0, 5, 4))
 REVISION = "00000001"
 TARGET = 0.05
 
@@ -69,6 +72,21 @@ def per_step(started: Clock, steps: int) -> Clock:
     """What one of `steps` steps took since then."""
     wall, processor = clock()
     return (wall - started[0]) / steps, (processor - started[1]) / steps
+
+
+class Longer(gymnasium.Wrapper[Any, Any, Any, Any]):
+    """An environment whose steps compute so many milliseconds more."""
+
+    def __init__(self, world: Any, milliseconds: float) -> None:
+        super().__init__(world)
+        self._seconds = milliseconds / 1000
+
+    def step(self, action: Any) -> Any:
+        """See gymnasium.Env."""
+        until = time.perf_counter() + self._seconds
+        while time.perf_counter() < until:
+            pass
+        return self.env.step(action)
 
 
 def bare(port: int, world: Any, episodes: int) -> Clock:
@@ -109,24 +127,32 @@ async def with_sdk(loop: Learnloop, world: Any, episodes: int) -> Clock:
     return per_step(started, steps)
 
 
-async def measure(port: int, nats_url: str, rounds: int, episodes: int) -> dict[str, Any]:
-    """All three in turn, `rounds` times."""
+async def measure(port: int, nats_url: str, rounds: int) -> dict[str, Any]:
+    """All three in turn, `rounds` times; then with longer steps."""
     world = gymnasium.make("CartPole-v1")
     url = f"http://127.0.0.1:{port}"
-    times: dict[str, list[Clock]] = {"bare": [], "acting": [], "learning": []}
     async with Learnloop("cart", url) as acting, Learnloop("cart", url, nats_url=nats_url) as learning:
-        for number in range(-1, rounds):  # the first one warms up
-            taken = {
-                "bare": bare(port, world, episodes),
-                "acting": await with_sdk(acting, world, episodes),
-                "learning": await with_sdk(learning, world, episodes),
-            }
-            if number >= 0:
-                for name, value in taken.items():
-                    times[name].append(value)
+
+        async def played(world: Any, rounds: int, episodes: int) -> dict[str, Any]:
+            times: dict[str, list[Clock]] = {"bare": [], "acting": [], "learning": []}
+            for number in range(-1, rounds):  # the first one warms up
+                taken = {
+                    "bare": bare(port, world, episodes),
+                    "acting": await with_sdk(acting, world, episodes),
+                    "learning": await with_sdk(learning, world, episodes),
+                }
+                if number >= 0:
+                    for name, value in taken.items():
+                        times[name].append(value)
+            return summed(times)
+
+        figures = await played(world, rounds, EPISODES)
+        for milliseconds, some, episodes in LONGER_STEPS:
+            some = min(rounds, some)
+            figures[f"steps_of_{milliseconds:g}_ms"] = await played(Longer(world, milliseconds), some, episodes)
         counters = learning.counters
     left = counters.trajectories_recorded - counters.trajectories_delivered
-    return summed(times) | {"episodes_delivered": counters.trajectories_delivered, "episodes_left": left}
+    return figures | {"episodes_delivered": counters.trajectories_delivered, "episodes_left": left}
 
 
 def summed(times: dict[str, list[Clock]]) -> dict[str, Any]:
@@ -159,7 +185,7 @@ def placed(rounds: int, agents_cores: set[int], platforms_cores: set[int]) -> di
             server = served(Path(name), port)
             try:
                 wait_for_port(port)
-                return asyncio.run(measure(port, broker.url, rounds, EPISODES))
+                return asyncio.run(measure(port, broker.url, rounds))
             finally:
                 server.terminate()
                 server.wait(20)
