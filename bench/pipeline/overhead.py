@@ -12,7 +12,7 @@ is for `elsewhere`, wall, against both other agents: `acting` is the faster one,
 standard library's. CartPole's step is about the shortest there is, a request and 20 µs of environment:
 `recording_us_per_step` is the cost in absolute terms (processor time, its share of the episode's end included), and
 `within_target_from_us_per_step` the step length from which it is at most 5 %. `steps_of_1_ms` and `steps_of_10_ms` are
-the same agents in an environment that computes so much longer, as real ones do. The last line is one JSON object.
+the same agents in an environment that takes so much longer, as most do. The last line is one JSON object.
 """
 
 import asyncio
@@ -35,7 +35,7 @@ from learnloop_api.wire.routing import Arm, RoutingTable
 from learnloop_sdk import Learnloop
 
 ROUNDS, EPISODES = 15, 40
-# Milliseconds an agent computes by itself at each step, with how many rounds and episodes that is measured.
+# Milliseconds more that a step takes, with how many rounds and episodes that is measured.
 LONGER_STEPS = ((1.0, 7, 16), (10.0, 5, 4))
 REVISION = "00000001"
 TARGET = 0.05
@@ -75,7 +75,7 @@ def per_step(started: Clock, steps: int) -> Clock:
 
 
 class Longer(gymnasium.Wrapper[Any, Any, Any, Any]):
-    """An environment whose steps compute so many milliseconds more."""
+    """An environment whose steps take so many milliseconds more, in a simulator or a tool that is waited for."""
 
     def __init__(self, world: Any, milliseconds: float) -> None:
         super().__init__(world)
@@ -83,9 +83,7 @@ class Longer(gymnasium.Wrapper[Any, Any, Any, Any]):
 
     def step(self, action: Any) -> Any:
         """See gymnasium.Env."""
-        until = time.perf_counter() + self._seconds
-        while time.perf_counter() < until:
-            pass
+        time.sleep(self._seconds)
         return self.env.step(action)
 
 
