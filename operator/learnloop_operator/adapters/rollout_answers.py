@@ -40,7 +40,7 @@ def arm_evidence(samples: Sequence[Sample]) -> dict[str, ArmEvidence]:
 
 def clock_of(samples: Iterable[Sample]) -> datetime | None:
     """Prometheus' own clock in the answer to `counters_query`."""
-    return next((_moment(item.value) for item in samples if item.labels.get(SIGNAL) == "clock"), None)
+    return next((moment(item.value) for item in samples if item.labels.get(SIGNAL) == "clock"), None)
 
 
 def histograms(samples: Iterable[Sample], signal: str) -> dict[str, Histogram]:
@@ -71,7 +71,7 @@ def _add(sums: _Sums, sample: Sample) -> None:
     elif signal in ("gain", "loss"):
         sums.gained = (sums.gained or 0.0) + (value if signal == "gain" else -value)
     elif signal == "seen":
-        sums.seen_at = _moment(value)
+        sums.seen_at = moment(value)
     elif signal == "lately":
         sums.lately = value
 
@@ -93,7 +93,8 @@ def _arm(sums: _Sums) -> ArmEvidence:
     )
 
 
-def _moment(value: float) -> datetime | None:
+def moment(value: float) -> datetime | None:
+    """Unix time as a moment; None where it is none."""
     try:
         return datetime.fromtimestamp(value, UTC)
     except (ValueError, OverflowError, OSError):

@@ -5,12 +5,13 @@ from collections.abc import Sequence
 
 from learnloop_api import names
 from learnloop_operator.adapters.prometheus import Prometheus, PrometheusError, Sample
+from learnloop_operator.adapters.rollout_answers import clock_of, moment
 from learnloop_operator.adapters.rollout_evidence import reason_of
+from learnloop_operator.adapters.rollout_queries import SIGNAL
 from learnloop_operator.core.rollout.evidence import Evidence
 from learnloop_operator.core.rollout.shadow_evidence import ShadowEvidence
 from learnloop_operator.core.rollout.windows import Window
 
-_SIGNAL = "learnloop_signal"
 _COUNTERS = {
     "compared": names.METRIC_SHADOW_COMPARED,
     "agreed": names.METRIC_SHADOW_AGREED,
@@ -31,7 +32,7 @@ async def gather_shadow(prometheus: Prometheus, namespace: str, name: str, windo
         samples = await prometheus.query(shadow_query(namespace, name, window))
     except PrometheusError as error:
         return Evidence(unavailable=str(error), reason=reason_of(error))
-    return Evidence(shadow=shadow_evidence(samples))
+    return Evidence(shadow=shadow_evidence(samples), clock=clock_of(samples))
 
 
 def shadow_query(namespace: str, name: str, window: Window) -> str:
@@ -46,11 +47,15 @@ def shadow_query(namespace: str, name: str, window: Window) -> str:
         series = f"{metric}{{{select}}}"
         born = f"last_over_time({series}[{seconds}s]) unless {series} offset {seconds}s"
         total = f"sum by ({by}) (({born}) or increase({series}[{seconds}s]))"
-        return f'label_replace({total}, "{_SIGNAL}", "{signal}", "", "")'
+        return f'label_replace({total}, "{SIGNAL}", "{signal}", "", "")'
 
     parts = [part(signal, metric) for signal, metric in _COUNTERS.items()]
     parts.append(part("episodes", names.METRIC_SHADOW_EPISODES, ', use="counted"'))
     parts.append(part("within", f"{names.METRIC_SHADOW_SECONDS}_bucket", by="revision, le"))
+    compared = f'{names.METRIC_SHADOW_COMPARED}{{namespace="{namespace}", model_deployment="{name}", '
+    seen = f'min by (revision) (timestamp({compared}revision="{window.revision}"}}))'
+    parts.append(f'label_replace({seen}, "{SIGNAL}", "seen", "", "")')
+    parts.append(f'label_replace(vector(time()), "{SIGNAL}", "clock", "", "")')
     return " or ".join(parts)
 
 
@@ -58,12 +63,19 @@ def shadow_evidence(samples: Sequence[Sample]) -> ShadowEvidence | None:
     """The answer to `shadow_query`; None when the arm has reported nothing at all."""
     sums: dict[str, float] = {}
     within: dict[float, float] = {}
+    seen_at, broken = None, ""
     for sample in samples:
-        signal = sample.labels.get(_SIGNAL, "")
-        if signal == "within":
+        signal = sample.labels.get(SIGNAL, "")
+        if signal in ("seen", "clock"):
+            seen_at = moment(sample.value) if signal == "seen" else seen_at
+        elif not math.isfinite(sample.value):
+            broken = f"Prometheus answers {sample.value} for its {signal} counter"
+        elif signal == "within":
             within[_bound(sample.labels.get("le", ""))] = max(0.0, sample.value)
         else:
             sums[signal] = max(0.0, sample.value)
+    if broken:
+        return ShadowEvidence(seen_at=seen_at, broken=broken)
     if "compared" not in sums:
         return None
     return ShadowEvidence(
@@ -77,6 +89,7 @@ def shadow_evidence(samples: Sequence[Sample]) -> ShadowEvidence | None:
         squares=sums.get("squares", 0.0),
         weighted_return=sums.get("weighted_gain", 0.0) - sums.get("weighted_loss", 0.0),
         stable_return=sums.get("gain", 0.0) - sums.get("loss", 0.0),
+        seen_at=seen_at,
     )
 
 

@@ -11,7 +11,7 @@ from learnloop_api.kinds.experiment import Experiment
 from learnloop_operator.core.experiment.begin import unready
 from learnloop_operator.core.experiment.finish import finish, promote, won
 from learnloop_operator.core.experiment.look import back_in_race, exhausted, fit, racing, watched
-from learnloop_operator.core.experiment.measure import silences
+from learnloop_operator.core.experiment.measure import lacking, silences
 from learnloop_operator.core.experiment.state import Trial, id_of
 from learnloop_operator.core.experiment.told import standings
 from learnloop_operator.core.rollout import reasons
@@ -65,9 +65,10 @@ def _judged(snapshot: Snapshot, state: State, asked: Experiment, trial: Trial, l
     if problem:
         sentence = f"experiment: no evidence: {problem}; the split stays as it is"
         return replace(_move(state, trial, snapshot.evidence.reason, sentence, left, interval), data=problem)
-    missing = "; ".join(dict.fromkeys(mute.values()))
-    sentence = f"experiment: {standings(asked, trial)}{f'; {missing}' if missing else ''}"
-    return replace(_move(state, trial, reasons.EXPERIMENT_RUNNING, sentence, left, interval), data=missing or None)
+    missing = lacking(snapshot, asked, trial)
+    sentence = f"experiment: {standings(asked, trial)}{f'; {missing.text}' if missing else ''}"
+    going_on = _move(state, trial, reasons.EXPERIMENT_RUNNING, sentence, left, interval)
+    return replace(going_on, data=missing.text if missing else "", data_reason=missing.reason if missing else "")
 
 
 def _waiting(state: State, trial: Trial, left: tuple[str, ...]) -> Move:

@@ -31,7 +31,9 @@ def watched(snapshot: Snapshot, state: State, asked: AnyExperiment, trial: Trial
 
 
 def exhausted(snapshot: Snapshot, asked: AnyExperiment, trial: Trial) -> str:
-    """Which of its limits the experiment has reached; "" for none."""
+    """Which of its limits the experiment has reached; "" for none, and while nobody can tell who is better."""
+    if snapshot.evidence.unavailable:
+        return ""
     if sum(player.tally.judged.n for player in trial.players) >= asked.max_episodes:
         return f"{asked.max_episodes} episodes"
     over = seconds_since(trial.started_at, snapshot.now) >= asked.max_seconds

@@ -1,13 +1,16 @@
 """What the evidence says of one arm of an experiment: its outcomes, and whether it breaks a hard bar."""
 
 import math
+from collections.abc import Iterator
 
 from learnloop_api.kinds.analysis import MetricThreshold
 from learnloop_api.kinds.experiment import AnyExperiment, AnyMetric, ExperimentGuardrail
 from learnloop_api.kinds.model_deployment import ModelDeploymentSpec
 from learnloop_operator.core.experiment.state import STABLE, Player, Trial, asked_for
-from learnloop_operator.core.rollout.evidence import Verdict, check
+from learnloop_operator.core.rollout import reasons
+from learnloop_operator.core.rollout.evidence import Missing, Verdict, check
 from learnloop_operator.core.rollout.measure import PLAIN, Measure, measure_of, outcomes
+from learnloop_operator.core.rollout.timely import untimely
 from learnloop_operator.core.rollout.world import Snapshot
 from learnloop_operator.core.sequential.betting import NONE, Counts
 
@@ -49,33 +52,60 @@ def measured(snapshot: Snapshot, guardrail: ExperimentGuardrail, trial: Trial, p
     return fixed or (measure_of(check_of(guardrail), arm) if arm else None)
 
 
-def silences(snapshot: Snapshot, asked: AnyExperiment, trial: Trial) -> dict[int, str]:
-    """By index, why arms have no number of a guardrail at this look: what was proven of them waits, and so do they.
-
-    When stable's is missing, nobody can be compared.
+def silences(snapshot: Snapshot, asked: AnyExperiment, trial: Trial) -> dict[int, Missing]:
+    """By index, why arms have no number of now of the metric or of a guardrail: what was proven of them waits, and so
+    do they. When stable's is missing, nobody can be compared.
     """
-    evidence, found = snapshot.evidence, dict[int, str]()
+    evidence, everybody, found = snapshot.evidence, range(len(trial.players)), dict[int, Missing]()
     if evidence.unavailable:
-        return {index: f"no evidence: {evidence.unavailable}" for index in range(len(trial.players))}
-    for place, guardrail in enumerate(asked.guardrails):
-        measure = measured(snapshot, guardrail, trial, place)
-        for index, player in enumerate(trial.players):
-            if player.standing != "playing" and player.name != STABLE:
-                continue
-            if measure is not None and counts(snapshot, guardrail, player, measure) is not None:
-                continue
-            said = f"{guardrail.name}: no number for {player.name}: {_why(snapshot, guardrail, player)}"
-            for mute in range(len(trial.players)) if player.name == STABLE else (index,):
-                found.setdefault(mute, said)
+        return dict.fromkeys(everybody, Missing(evidence.reason, f"no evidence: {evidence.unavailable}"))
+    measures: list[tuple[AnyMetric, Measure | None]] = [(asked.metric, PLAIN)]
+    measures += [(rail, measured(snapshot, rail, trial, place)) for place, rail in enumerate(asked.guardrails)]
+    for index, player in enumerate(trial.players):
+        if player.standing != "playing" and player.name != STABLE:
+            continue
+        for missing in (_of_another_time(snapshot, player), *_mute(snapshot, measures, player)):
+            for mute in everybody if player.name == STABLE and missing else (index,):
+                if missing is not None:
+                    found.setdefault(mute, missing)
     return found
 
 
-def _why(snapshot: Snapshot, guardrail: ExperimentGuardrail, player: Player) -> str:
+def lacking(snapshot: Snapshot, asked: AnyExperiment, trial: Trial) -> Missing | None:
+    """Everything that keeps an experiment from its numbers, in one sentence: silences first, then too few episodes."""
+    mute = list(dict.fromkeys(silences(snapshot, asked, trial).values()))
+    if mute:
+        return Missing(mute[0].reason, "; ".join(item.text for item in mute))
+    short = [item for item in trial.players if item.standing == "playing" and item.tally.judged.n < asked.min_episodes]
+    said = ", ".join(f"{item.name} {int(item.tally.judged.n)}" for item in short)
+    text = f"episodes compared so far: {said}; each arm needs {asked.min_episodes}"
+    return Missing(reasons.NOT_ENOUGH_DATA, text) if short else None
+
+
+def _of_another_time(snapshot: Snapshot, player: Player) -> Missing | None:
+    arm = snapshot.evidence.arms.get(player.model.revision)
+    return untimely(snapshot.evidence.clock, arm.seen_at if arm else None, snapshot.now, player.name)
+
+
+def _mute(snapshot: Snapshot, measures: list[tuple[AnyMetric, Measure | None]], player: Player) -> Iterator[Missing]:
+    for metric, measure in measures:
+        if measure is None or counts(snapshot, metric, player, measure) is None:
+            why, what = _why(snapshot, metric, player), getattr(metric, "name", metric.type)
+            yield Missing(why.reason, f"{what}: no number for {player.name}: {why.text}")
+
+
+def _why(snapshot: Snapshot, metric: AnyMetric, player: Player) -> Missing:
     arm = snapshot.evidence.arms.get(player.model.revision)
     if arm is None:
-        return "Prometheus has no series of it"
-    problem = arm.problems.get(check_of(guardrail).name) or arm.problems.get("")
-    return problem.text if problem else "nothing was counted"
+        return Missing(reasons.EMPTY_RESULT, "Prometheus has no series of it")
+    asked = check_of(metric)
+    problem = arm.problems.get(asked.name) or arm.problems.get("")
+    if problem is not None:
+        return problem
+    found = outcomes(asked, arm)
+    if found is not None and not math.isfinite(found.total):
+        return Missing(reasons.NOT_A_NUMBER, "it is none")
+    return Missing(reasons.EMPTY_RESULT, "nothing was counted")
 
 
 def breach(snapshot: Snapshot, player: Player) -> str:

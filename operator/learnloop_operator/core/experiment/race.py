@@ -67,7 +67,11 @@ def look(tallies: tuple[Tally, ...], seen: tuple[Counts | None, ...]) -> tuple[T
         return tallies
     if not batch:
         return tuple(replace(tally, seen=seen[index]) for index, tally in enumerate(tallies))
-    return tuple(_bet(tallies, batch, index) if index in batch else tally for index, tally in enumerate(tallies))
+    # An arm that is silent at this look begins anew at its next: what it plays meanwhile meets nobody at the same time.
+    return tuple(
+        _bet(tallies, batch, index) if index in batch else replace(tally, seen=None)
+        for index, tally in enumerate(tallies)
+    )
 
 
 def new_batch(known: Sequence[Known], seen: tuple[Counts | None, ...]) -> Batch | None:

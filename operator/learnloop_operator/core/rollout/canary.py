@@ -20,7 +20,7 @@ from learnloop_operator.core.rollout.records import noted, who
 from learnloop_operator.core.rollout.shadow_step import judge_shadow
 from learnloop_operator.core.rollout.state import Arm, State, past
 from learnloop_operator.core.rollout.step_base import begun
-from learnloop_operator.core.rollout.waiting import compared_again, evidence_for, overdue, stalled
+from learnloop_operator.core.rollout.waiting import compared_again, evidence_for, overdue, seen_from_afar, stalled
 from learnloop_operator.core.rollout.withdraw import roll_back
 from learnloop_operator.core.rollout.world import Snapshot
 from learnloop_operator.core.times import seconds_since, stamp
@@ -31,7 +31,7 @@ def advance(snapshot: Snapshot, state: State, canary: Arm) -> Move:
     if why := gross_breach(snapshot, state, canary.revision, "the canary"):
         return roll_back(snapshot, state, canary, reasons.GROSS_BREACH, why)
     state, told = watch_arms(snapshot, state)
-    moved = _advance(snapshot, state, canary)
+    moved = seen_from_afar(snapshot, canary, _advance(snapshot, state, canary))
     return replace(moved, events=(*told, *moved.events)) if told else moved
 
 
@@ -127,9 +127,9 @@ def _in_shadow(
     if verdict.breach:
         return roll_back(snapshot, state, canary, reasons.CHECK_FAILED, verdict.breach)
     if verdict.hold:
-        interval, missing = float(snapshot.spec.analysis.interval_seconds), snapshot.evidence.unavailable
-        reason = snapshot.evidence.reason if missing else reasons.NOT_ENOUGH_DATA
-        return wait(state, reason, f"in shadow: {verdict.hold}", interval, missing or verdict.hold)
+        interval = float(snapshot.spec.analysis.interval_seconds)
+        missing = snapshot.evidence.unavailable or verdict.hold
+        return wait(state, verdict.hold_reason, f"in shadow: {verdict.hold}", interval, missing)
     patience = wait_for_time_and_people(snapshot, state, canary.revision, step, wanted, f"in shadow: {verdict.passed}")
     return patience or _pass(snapshot, replace(state, step_started_at=stamp(snapshot.now)), canary, step)
 

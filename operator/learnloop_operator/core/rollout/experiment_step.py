@@ -13,7 +13,7 @@ from learnloop_api.names import ANNOTATION_APPROVE
 from learnloop_operator.core.experiment.begin import begin_step, unready
 from learnloop_operator.core.experiment.finish import finish
 from learnloop_operator.core.experiment.look import back_in_race, exhausted, fit, racing, watched
-from learnloop_operator.core.experiment.measure import silences
+from learnloop_operator.core.experiment.measure import lacking, silences
 from learnloop_operator.core.experiment.state import CANARY, Player, Trial, asked_for
 from learnloop_operator.core.experiment.told import standings
 from learnloop_operator.core.plan import Notice
@@ -173,10 +173,11 @@ def _judged(
     if problem := snapshot.evidence.unavailable:
         sentence = f"experiment: no evidence: {problem}; the split stays as it is"
         return wait(state, snapshot.evidence.reason, sentence, interval, problem)
-    missing = "; ".join(dict.fromkeys(mute.values()))
-    sentence = f"experiment: {standings(asked, trial)}{f'; {missing}' if missing else ''}"
+    missing = lacking(snapshot, asked, trial)
+    sentence = f"experiment: {standings(asked, trial)}{f'; {missing.text}' if missing else ''}"
     state = replace(state, experiment=replace(trial, message=sentence))
-    return wait(state, reasons.EXPERIMENT_RUNNING, sentence, interval, missing)
+    going_on = wait(state, reasons.EXPERIMENT_RUNNING, sentence, interval, missing.text if missing else "")
+    return replace(going_on, data_reason=missing.reason if missing else "")
 
 
 def _chosen(snapshot: Snapshot, state: State, canary: Arm, step: int, trial: Trial, sentence: str) -> Move | State:

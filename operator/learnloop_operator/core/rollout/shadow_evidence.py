@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from datetime import datetime
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,6 +22,10 @@ class ShadowEvidence:
     squares: float = 0.0
     weighted_return: float = 0.0
     stable_return: float = 0.0
+    seen_at: datetime | None = None
+    """When the pod that was scraped longest ago was scraped, by Prometheus' clock."""
+    broken: str = ""
+    """Which of the counters is no number, in half a sentence: then none of them speaks."""
 
     @property
     def effective(self) -> float:

@@ -2,11 +2,13 @@
 
 from learnloop_api.kinds.shadow import ShadowCheck, ShadowStatus
 from learnloop_api.wire.routing import Mirror
+from learnloop_operator.core.rollout import reasons
 from learnloop_operator.core.rollout.evidence import Verdict
 from learnloop_operator.core.rollout.judge import Judgement
 from learnloop_operator.core.rollout.shadow_bars import checks, summary
 from learnloop_operator.core.rollout.shadow_evidence import ShadowEvidence
 from learnloop_operator.core.rollout.state import State
+from learnloop_operator.core.rollout.timely import untimely
 from learnloop_operator.core.rollout.windows import SHORTEST
 from learnloop_operator.core.rollout.world import Snapshot
 from learnloop_operator.core.times import seconds_since
@@ -46,18 +48,24 @@ def only_stable_answers(snapshot: Snapshot, state: State) -> bool:
 def judge_shadow(snapshot: Snapshot, state: State, bars: ShadowCheck) -> Judgement:
     """Weigh what the copies have shown. Missing data holds."""
     if snapshot.evidence.unavailable:
-        return Judgement(hold=f"no evidence: {snapshot.evidence.unavailable}")
+        return Judgement(hold=f"no evidence: {snapshot.evidence.unavailable}", hold_reason=snapshot.evidence.reason)
     if seconds_since(state.step_started_at, snapshot.now) < SHORTEST:
         return Judgement(hold=f"evidence counts from {SHORTEST:.0f} s after the step's start on")
     seen = snapshot.evidence.shadow or ShadowEvidence()
+    if seen.broken:
+        return Judgement(hold=seen.broken, hold_reason=reasons.NOT_A_NUMBER)
     found = checks(bars, seen, snapshot.spec.analysis.alpha)
     breach = "; ".join(item.sentence for item in found if item.verdict is Verdict.BREACH)
+    if late := untimely(snapshot.evidence.clock, seen.seen_at, snapshot.now, "the canary"):
+        return Judgement(breach=breach, hold=late.text, hold_reason=late.reason)
     missing = [item.sentence for item in found if item.verdict is Verdict.HOLD]
     if seen.compared < bars.min_requests:
         missing.insert(0, f"{bars.min_requests} compared requests")
     told = figures(snapshot, state)
     said = told.message if told else ""
-    return Judgement(breach=breach, hold=f"{said}; waiting for {', '.join(missing)}" if missing else "", passed=said)
+    hold = f"{said}; waiting for {', '.join(missing)}" if missing else ""
+    reason = reasons.NOT_ENOUGH_DATA if snapshot.evidence.shadow else reasons.EMPTY_RESULT
+    return Judgement(breach=breach, hold=hold, passed=said, hold_reason=reason)
 
 
 def figures(snapshot: Snapshot, state: State) -> ShadowStatus | None:
@@ -65,7 +73,7 @@ def figures(snapshot: Snapshot, state: State) -> ShadowStatus | None:
     before, seen = snapshot.before, snapshot.evidence.shadow
     old = before.shadow if before.rollout_started_at == state.rollout_started_at else None
     bars = _looked_at(snapshot)
-    if bars is None or seen is None or snapshot.evidence.unavailable:
+    if bars is None or seen is None or seen.broken or snapshot.evidence.unavailable:
         return old
     if seconds_since(before.step_started_at, snapshot.now) < SHORTEST:
         return old

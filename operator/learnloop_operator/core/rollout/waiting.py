@@ -5,7 +5,6 @@ when nothing has come for progressDeadlineSeconds, it is Stalled.
 """
 
 from dataclasses import dataclass, replace
-from datetime import timedelta
 
 from learnloop_api.kinds.base import Condition
 from learnloop_api.kinds.rollout import RolloutStep
@@ -17,16 +16,12 @@ from learnloop_operator.core.rollout.judge import Judgement, episodes, young
 from learnloop_operator.core.rollout.move import Move, happened
 from learnloop_operator.core.rollout.state import Arm, State
 from learnloop_operator.core.rollout.step_base import SOON, settled
+from learnloop_operator.core.rollout.timely import untimely
 from learnloop_operator.core.rollout.trial import bars_of, claim_text, sequential
 from learnloop_operator.core.rollout.windows import SHORTEST
 from learnloop_operator.core.rollout.world import Snapshot
 from learnloop_operator.core.sequential.comparison import Claim, Memory, claim
 from learnloop_operator.core.times import parse, seconds_since, stamp
-
-SKEW = timedelta(seconds=30)
-"""Clocks that differ by more cannot say which episode ended in which step."""
-STALE = timedelta(seconds=150)
-"""Two scrapes at the longest usual interval, a minute, and some."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,9 +40,10 @@ def evidence_for(snapshot: Snapshot, state: State, canary: Arm, wanted: RolloutS
     if young(snapshot, state):
         text = f"evidence counts from {SHORTEST:.0f} s after the rollout's start on"
         return Wait(state, Missing(reasons.NOT_ENOUGH_DATA, text), SHORTEST)
-    if problem := untimely(snapshot, canary):
-        return Wait(state, problem)
     seen = snapshot.evidence.arms.get(canary.revision)
+    problem = untimely(snapshot.evidence.clock, seen.seen_at if seen else None, snapshot.now, "the canary")
+    if problem:
+        return Wait(state, problem)
     if seen is None:
         text = f"Prometheus has no series of the canary {canary.revision}: does it scrape the pods of this namespace?"
         return Wait(state, Missing(reasons.EMPTY_RESULT, text))
@@ -74,34 +70,9 @@ def cannot_compare(snapshot: Snapshot, state: State) -> bool:
     return any(found is not Claim.FINE for found in claims)
 
 
-def untimely(snapshot: Snapshot, canary: Arm) -> Missing | None:
-    """Samples that tell of another time than now: clocks that differ, or pods that are not scraped any more.
-
-    What they tell against a canary still counts, for it was seen; they pass no step.
-    """
-    clock, seen = snapshot.evidence.clock, snapshot.evidence.arms.get(canary.revision)
-    if clock is not None and abs(clock - snapshot.now) > SKEW:
-        ahead = (clock - snapshot.now).total_seconds()
-        text = (
-            f"Prometheus' clock is about {duration(rough(abs(ahead)))} {'ahead of' if ahead > 0 else 'behind'} "
-            "the operator's: synchronise the clocks of their nodes"
-        )
-        return Missing(reasons.CLOCK_SKEW, text)
-    if seen is None or seen.seen_at is None:
-        return None
-    age = (clock or snapshot.now) - seen.seen_at
-    if age < -SKEW:
-        text = f"the canary's last sample is about {duration(rough(-age.total_seconds()))} in the future"
-        return Missing(reasons.CLOCK_SKEW, text)
-    if age > STALE:
-        text = f"a pod of the canary was last scraped about {duration(rough(age.total_seconds()))} ago"
-        return Missing(reasons.STALE_SAMPLES, text)
-    return None
-
-
 def overdue(snapshot: Snapshot, state: State, canary: Arm, missing: Missing) -> bool:
     """Whether the step has held for lack of evidence for progressDeadlineSeconds, and none is on its way."""
-    held = min(seconds_since(state.step_started_at, snapshot.now), _mute_for(snapshot))
+    held = min(seconds_since(state.step_started_at, snapshot.now), _mute_for(snapshot, missing))
     if held < snapshot.spec.rollout.progress_deadline_seconds:
         return False
     arm = snapshot.evidence.arms.get(canary.revision)
@@ -125,6 +96,15 @@ def compared_again(snapshot: Snapshot, state: State, step: int) -> Move:
     )
 
 
+def seen_from_afar(snapshot: Snapshot, canary: Arm, move: Move) -> Move:
+    """The move, stalled where it is a hold without any number for too long: in shadow, in an experiment, or before a
+    weight is raised. Where numbers come and are too few, the step itself tells whether more are on their way."""
+    missing = Missing(move.data_reason or move.reason, move.data or "")
+    if not move.data or move.degraded or move.phase != "Progressing" or missing.reason == reasons.NOT_ENOUGH_DATA:
+        return move
+    return stalled(snapshot, move) if overdue(snapshot, move.state, canary, missing) else move
+
+
 def stalled(snapshot: Snapshot, move: Move) -> Move:
     """The same hold, visible from afar: condition Stalled, and one event."""
     deadline = snapshot.spec.rollout.progress_deadline_seconds
@@ -133,7 +113,7 @@ def stalled(snapshot: Snapshot, move: Move) -> Move:
     return replace(
         move,
         reason=reasons.EVIDENCE_OVERDUE,
-        data_reason=move.reason,
+        data_reason=move.data_reason or move.reason,
         sentence=sentence,
         degraded=True,
         events=() if known else happened(reasons.EVIDENCE_OVERDUE, sentence, warning=True),
@@ -145,13 +125,12 @@ def _conditions(snapshot: Snapshot) -> list[Condition]:
     return list(snapshot.before.conditions)
 
 
-def _mute_for(snapshot: Snapshot) -> float:
+def _mute_for(snapshot: Snapshot, missing: Missing) -> float:
     """Seconds since the condition DataAvailable was last true, or last known; 0 where it is true now."""
     found = next((item for item in _conditions(snapshot) if item.type == reasons.DATA_AVAILABLE), None)
     if found is None or found.status == "True" or parse(found.last_transition_time) is None:
         return 0.0
-    unknown = found.status == "Unknown"
-    if unknown != bool(snapshot.evidence.unavailable):
+    if (found.status == "Unknown") != (missing.reason in reasons.PROVIDER):
         return 0.0
     return seconds_since(found.last_transition_time, snapshot.now)
 

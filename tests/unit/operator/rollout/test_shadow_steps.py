@@ -162,7 +162,7 @@ def test_prometheus_answer_becomes_evidence() -> None:
     assert seen.within == {0.02: 8, math.inf: 10}
     assert shadow_evidence([]) is None
     query = shadow_query("ns", "md", Window("aaaaaaaa", 60))
-    assert query.count('revision="aaaaaaaa"') == 12 * 3
+    assert query.count('revision="aaaaaaaa"') == 12 * 3 + 1
 
 
 def in_shadow(problem: str) -> Snapshot:
