@@ -17,7 +17,8 @@ from learnloop_operator import __main__ as operator
 from learnloop_operator.adapters.kinds import ResourceKind
 from learnloop_operator.adapters.kube import KubeClient
 from learnloop_operator.controllers import process, runtime
-from learnloop_operator.controllers.dirty_queue import DirtyQueue, Key
+from learnloop_operator.controllers.dirty_queue import DirtyQueue
+from learnloop_operator.controllers.key import Key
 from learnloop_operator.core.plan import Manifest
 
 _marked: dict[Key, float] = {}

@@ -28,8 +28,9 @@ from learnloop_operator.adapters.pod_metrics import PodMetrics
 from learnloop_operator.adapters.prometheus import Prometheus
 from learnloop_operator.adapters.settings import Settings
 from learnloop_operator.controllers.apply import Applier
-from learnloop_operator.controllers.dirty_queue import DirtyQueue, Key
+from learnloop_operator.controllers.dirty_queue import DirtyQueue
 from learnloop_operator.controllers.fast_lane import FastLane
+from learnloop_operator.controllers.key import Key
 from learnloop_operator.controllers.model_deployment import ModelDeploymentController
 from learnloop_operator.controllers.runtime import Runtime
 from learnloop_operator.controllers.services import Services

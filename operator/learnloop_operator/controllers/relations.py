@@ -6,7 +6,7 @@ from typing import Any
 
 from learnloop_api import names
 from learnloop_operator.adapters.kinds import OWN_KINDS
-from learnloop_operator.controllers.dirty_queue import Key
+from learnloop_operator.controllers.key import Key
 
 OWN_NAMES = frozenset(kind.kind for kind in OWN_KINDS)
 LABELLED = {

@@ -20,7 +20,8 @@ from learnloop_operator.adapters.lease import Leadership
 from learnloop_operator.adapters.metrics import Metrics
 from learnloop_operator.adapters.reads import Reads
 from learnloop_operator.controllers.apply import Applier
-from learnloop_operator.controllers.dirty_queue import DirtyQueue, Key
+from learnloop_operator.controllers.dirty_queue import DirtyQueue
+from learnloop_operator.controllers.key import Key
 from learnloop_operator.controllers.rest import at_rest
 from learnloop_operator.controllers.services import utc_now
 from learnloop_operator.core.plan import Call, Plan

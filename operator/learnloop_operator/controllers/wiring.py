@@ -22,7 +22,7 @@ from learnloop_operator.adapters.kinds import (
 )
 from learnloop_operator.adapters.kube import PAGE
 from learnloop_operator.adapters.watch_session import Cut, session_for
-from learnloop_operator.controllers.dirty_queue import Key
+from learnloop_operator.controllers.key import Key
 from learnloop_operator.controllers.relations import Relations, owners
 from learnloop_operator.controllers.runtime import Runtime
 from learnloop_operator.controllers.stateless import NoDifferences, NoProgress

@@ -20,7 +20,7 @@ from learnloop_operator.adapters.reads import CACHED
 from learnloop_operator.adapters.settings import SettingsError, from_environment
 from learnloop_operator.adapters.token_file import TokenFile
 from learnloop_operator.controllers.apply import blamed, check_ownership, told
-from learnloop_operator.controllers.dirty_queue import Key
+from learnloop_operator.controllers.key import Key
 from learnloop_operator.controllers.relations import Relations
 from learnloop_operator.controllers.runtime import Runtime
 from learnloop_operator.controllers.wiring import own_handler
