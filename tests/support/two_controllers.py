@@ -27,6 +27,7 @@ from learnloop_operator.controllers.apply import Applier
 from learnloop_operator.controllers.fast_lane import FastLane
 from learnloop_operator.controllers.learning_agent import LearningAgentController
 from learnloop_operator.controllers.model_deployment import ModelDeploymentController
+from learnloop_operator.controllers.reward_policy import RewardPolicyController
 from learnloop_operator.controllers.services import Services
 from learnloop_operator.core.plan import Call, Plan
 
@@ -92,6 +93,7 @@ class Operator:
             drafts=services.drafts,
         )
         self.rollout, self.agent = ModelDeploymentController(services), LearningAgentController(services)
+        self.rewards = RewardPolicyController(services)
 
     def now(self) -> datetime:
         return datetime.now(UTC) + self.shift

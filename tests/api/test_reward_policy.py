@@ -1,0 +1,125 @@
+"""A RewardPolicy from its manifest to the rewards, and what they say of it back in its status: a real API server and a
+real data plane."""
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+import real_data_plane
+from two_controllers import MERGE, Operator
+
+from learnloop_api import names
+from learnloop_operator.adapters.data_plane import DataPlane
+from learnloop_operator.adapters.kinds import REWARD_POLICY
+from learnloop_sdk import Learnloop
+
+SECONDS = 60.0
+EPISODES = 120
+SUSPECTED = "RewardHackingSuspected"
+
+
+@pytest.fixture(scope="module")
+def data_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    with (
+        real_data_plane.postgres() as dsn,
+        real_data_plane.listening(dsn, tmp_path_factory.mktemp("artifacts"), sweep_seconds=0.2) as url,
+    ):
+        yield url
+
+
+@pytest.fixture
+async def operator(api_server: Path, namespace: str, data_url: str) -> AsyncIterator[Operator]:
+    data = DataPlane(data_url)
+    running = Operator(api_server, namespace, data)
+    yield running
+    await data.close()
+    await running.kube.close()
+
+
+def suspicion(status: dict[str, Any]) -> dict[str, Any]:
+    return next((item for item in status.get("conditions", ()) if item["type"] == SUSPECTED), {})
+
+
+async def until(operator: Operator, holds: Callable[[dict[str, Any]], bool]) -> dict[str, Any]:
+    end = time.monotonic() + SECONDS
+    while True:
+        status = await operator.settle(operator.rewards, "paying")
+        if holds(status):
+            return status
+        assert time.monotonic() < end, status
+        await asyncio.sleep(0.2)
+
+
+async def play(operator: Operator, url: str, count: int, first: int = 0) -> list[str]:
+    """Episodes of an agent that found out that one and the same move pays, again and again; their ids."""
+    ids = []
+    async with Learnloop("mover", data_url=url, namespace=operator.namespace) as loop:
+        for number in range(first, first + count):
+            async with loop.episode("move", external=True) as episode:
+                episode.record(1, 1.0, terminated=True, observation=[0.0 if number % 2 else float(number)])
+                episode.outcome(True)
+                ids.append(episode.trajectory_id)
+        assert await loop.flush(SECONDS) == 0
+    return ids
+
+
+async def rewarded(operator: Operator, url: str) -> list[dict[str, Any]]:
+    async with httpx.AsyncClient(base_url=url, trust_env=False) as client:
+        headers = {names.HEADER_NAMESPACE: operator.namespace}
+        answer = await client.get("/api/v1/rewards/history?agent_id=mover&limit=1000", headers=headers)
+    found: list[dict[str, Any]] = answer.json()["rewards"]
+    return found
+
+
+async def test_rewards_of_a_published_policy_and_the_suspicion_they_raise_with_the_three_worst_reach_the_status(
+    operator: Operator, data_url: str
+) -> None:
+    await operator.create("RewardPolicy", "paying", {})
+    published = await operator.settle(operator.rewards, "paying")
+    task = {"observations": 1, "actions": 2, "external": {}}
+    await operator.create("LearningAgent", "mover", {"rewardPolicyRef": {"name": "paying"}, "task": task})
+    await operator.settle(operator.agent, "mover")
+    ids = await play(operator, data_url, EPISODES)
+
+    status = await until(operator, lambda status: suspicion(status).get("status") == "True")
+    found = suspicion(status)
+    assert (status["agents"], found["reason"]) == (1, "DuplicateTrajectories")
+    worst = found["message"].partition("look at trajectories ")[2].split(", ")
+    assert len(worst) == 3
+    assert set(worst) <= set(ids)
+    rewards = await rewarded(operator, data_url)
+    assert {item["reward_policy_revision"] for item in rewards} == {published["revision"]}
+    assert set(rewards[0]["components"]) == {"completion", "efficiency", "quality", "feedback"}
+
+    for _ in range(2):
+        await operator.look(operator.rewards, "paying")
+    operator.writes.clear()
+    for _ in range(3):
+        await operator.look(operator.rewards, "paying")
+    assert not operator.writes, "a suspicion that stays costs no write"
+
+
+async def test_a_dry_run_tells_in_the_status_what_a_change_would_do_and_publishes_nothing(
+    operator: Operator, data_url: str
+) -> None:
+    await operator.create("RewardPolicy", "paying", {})
+    published = await operator.settle(operator.rewards, "paying")
+    task = {"observations": 1, "actions": 2, "external": {}}
+    await operator.create("LearningAgent", "mover", {"rewardPolicyRef": {"name": "paying"}, "task": task})
+    await operator.settle(operator.agent, "mover")
+    await play(operator, data_url, 20)
+    for _ in range(int(SECONDS / 0.2)):
+        if len(await rewarded(operator, data_url)) == 20:
+            break
+        await asyncio.sleep(0.2)
+    change = {"dryRun": True, "components": [{"name": "quick", "type": "efficiency", "weight": 1, "scale": 10}]}
+    path = REWARD_POLICY.path(operator.namespace, "paying")
+    await operator.kube.http.request("PATCH", path, body={"spec": change}, content_type=MERGE)
+    status = await until(operator, lambda status: "dryRun" in status)
+    assert status["dryRun"]["trajectories"] == 20
+    assert status["dryRun"]["message"].startswith("over 20 episodes one of the policies gives all the same reward")
+    assert status["revision"] == published["revision"]
