@@ -6,8 +6,8 @@ kubeconfig and the right to `get` on `services/proxy`.
 
 import asyncio
 import json
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -27,12 +27,14 @@ SECONDS = 10.0
 
 @dataclass(frozen=True, slots=True)
 class Recorded:
-    """One rollout the record knows of: `canary` got episodes beside `stable` from `began` to `ended`."""
+    """One rollout the record knows of: `canary` got episodes beside `stable` from `began` to `ended`; so did `guests`,
+    the other arms of an experiment."""
 
     canary: str
     stable: str
     began: datetime
     ended: datetime
+    guests: frozenset[str] = frozenset()
 
 
 class History(Prometheus):
@@ -95,6 +97,19 @@ def found(series: Mapping[str, Sequence[float]], step: float) -> list[Recorded]:
             began = datetime.fromtimestamp(first - step, UTC)
             rollouts.append(Recorded(revision, min(others)[2], began, datetime.fromtimestamp(last, UTC)))
     return rollouts
+
+
+def with_guests(rollouts: Sequence[Recorded], known: Collection[str]) -> list[Recorded]:
+    """The rollouts with their guests: of the revisions `known` to be some, those that came while a canary was there. A
+    rollout lasts as long as any of its arms."""
+    result: list[Recorded] = []
+    for one in rollouts:
+        last = result[-1] if result else None
+        if last and one.canary in known and one.canary != last.canary and one.began <= last.ended:
+            result[-1] = replace(last, ended=max(last.ended, one.ended), guests=last.guests | {one.canary})
+        else:
+            result.append(one)
+    return result
 
 
 def _spells(times: Sequence[float], step: float) -> list[tuple[float, float]]:

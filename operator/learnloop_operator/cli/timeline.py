@@ -8,9 +8,9 @@ from learnloop_api.kinds.model_deployment import ModelDeploymentSpec
 from learnloop_operator.adapters.prometheus import PrometheusError
 from learnloop_operator.adapters.rollout_evidence import gather
 from learnloop_operator.cli.cluster import Cluster, Object
-from learnloop_operator.cli.history import History, Recorded
+from learnloop_operator.cli.history import History, Recorded, with_guests
 from learnloop_operator.cli.output import status as status_of
-from learnloop_operator.core.rollout.replay import Look, Replay
+from learnloop_operator.core.rollout.replay import Look, Replay, guests_of
 from learnloop_operator.core.rollout.world import Model
 
 UNKNOWN = "https://unknown.invalid/"
@@ -29,10 +29,16 @@ def timelines(cluster: Cluster, history: History, body: Object, spec: ModelDeplo
     if not rollouts:
         return f"no rollout of {namespace}/{name} is on record in the last {last}: Prometheus may keep less than that"
     live = cluster.find("modeldeployments", name)
+    rollouts = with_guests(rollouts, {model.revision for model in guests_of(spec).values()})
     blocks = [
         asyncio.run(_block(history, namespace, name, spec, past, _fate(past, status_of(live or {}))))
         for past in rollouts
     ]
+    if any(step.experiment for step in spec.rollout.steps):
+        blocks.append(
+            "Experiments are replayed by the episodes that were really played, whatever the split was then. No record "
+            "holds the fast lane's readings, the readiness of pods, or whom a person would choose."
+        )
     if any(step.shadow for step in spec.rollout.steps):
         blocks.append("Shadow steps compare copies of requests, which no record holds: the replay waits in them.")
     return "\n\n".join(blocks)
@@ -41,9 +47,17 @@ def timelines(cluster: Cluster, history: History, body: Object, spec: ModelDeplo
 async def _block(
     history: History, namespace: str, name: str, spec: ModelDeploymentSpec, past: Recorded, fate: str
 ) -> str:
-    replay = Replay(namespace, name, spec, _model(past.canary), _model(past.stable), past.began)
+    models = _model(past.canary), _model(past.stable)
+    replay = Replay(namespace, name, spec, *models, past.began, past.guests)
     interval = timedelta(seconds=spec.analysis.interval_seconds)
     lines = [f"{past.began:%Y-%m-%d %H:%M:%S}  {past.canary} beside {past.stable}"]
+    absent = [
+        f"{label} ({model.revision})" for label, model in guests_of(spec).items() if model.revision not in past.guests
+    ]
+    if absent:
+        lines.append(
+            f"  without {', '.join(absent)}: not on record beside the canary; with fewer arms less proof is asked"
+        )
     told: Look | None = None
     end = past.ended + interval
     for number in range(LOOKS):
@@ -52,9 +66,10 @@ async def _block(
             break
         deadline = spec.rollout.progress_deadline_seconds
         asked = replay.asked(history.at)
-        evidence = await gather(history, namespace, name, asked, spec.analysis.metrics, deadline)
+        evidence = await gather(history, namespace, name, asked, replay.metrics, deadline)
         look = replay.look(history.at, evidence)
         if look.differs(told):
+            lines += [f"  {look.at:%H:%M:%S}  {said}" for said in look.raced]
             lines.append(_line(look, await _really(history, namespace, name, past)))
         told = look
     if told is not None and not replay.over:

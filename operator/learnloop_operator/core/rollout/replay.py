@@ -1,23 +1,29 @@
 """A rollout of the past, decided again: recorded evidence through the very same `decide`, with another specification.
 
-Only episodes that were really played can be judged: where the record gave the canary fewer than the specification would
-have, the replay waits longer than the rollout would have.
+Only episodes that were really played can be judged: where the record gave an arm fewer than the specification would
+have, the replay waits longer than the rollout would have. The other arms of an experiment are replayed where they
+played beside the canary then; one that did not has no past, and the experiment is replayed without it.
 """
 
+from collections.abc import Collection
 from dataclasses import dataclass, replace
 from datetime import datetime
 
+from learnloop_api.kinds.analysis import MetricThreshold
 from learnloop_api.kinds.model_deployment import ArmStatus, ModelDeploymentSpec, ModelDeploymentStatus
 from learnloop_api.names import ANNOTATION_APPROVE, API_VERSION
 from learnloop_api.wire.routing import RoutingTable
+from learnloop_operator.core.experiment.measure import checks
 from learnloop_operator.core.rollout import reasons
 from learnloop_operator.core.rollout.decide import current, decide
 from learnloop_operator.core.rollout.evidence import Evidence
+from learnloop_operator.core.rollout.revision import revision_of
 from learnloop_operator.core.rollout.table import read
 from learnloop_operator.core.rollout.windows import Window, windows
 from learnloop_operator.core.rollout.world import ArmWorld, Defaults, Desired, Model, RoutingWorld, Snapshot
 from learnloop_operator.core.times import stamp
 
+RACED = (reasons.EXPERIMENT_WON, reasons.EXPERIMENT_OVER, reasons.ARM_WITHDRAWN, reasons.SUPERSEDED)
 PASSES = 50
 """More than any look takes to come to rest: two for each of at most 20 steps."""
 
@@ -31,31 +37,56 @@ class Look:
     weight: int
     reason: str
     sentence: str
+    raced: tuple[str, ...] = ()
+    """What came of an experiment on the way to it."""
 
     def differs(self, other: "Look | None") -> bool:
         """Whether a reader learns something new."""
-        return other is None or (self.phase, self.weight, self.reason) != (other.phase, other.weight, other.reason)
+        return (
+            bool(self.raced)
+            or other is None
+            or (self.phase, self.weight, self.reason) != (other.phase, other.weight, other.reason)
+        )
 
 
 class Replay:
-    """One rollout from `stable` to `canary` that began at `began`. Pods are taken to be ready, people to approve, and
-    a step with an experiment is one of its weight alone: its other arms have no past."""
+    """One rollout from `stable` to `canary` that began at `began`. Pods are taken to be ready and people to approve
+    what they are asked to; whom they would choose where nobody has won is not guessed: there the replay ends.
+
+    `recorded`: revisions of the other arms that played then.
+    """
 
     def __init__(
-        self, namespace: str, name: str, spec: ModelDeploymentSpec, canary: Model, stable: Model, began: datetime
+        self,
+        namespace: str,
+        name: str,
+        spec: ModelDeploymentSpec,
+        canary: Model,
+        stable: Model,
+        began: datetime,
+        recorded: Collection[str] = (),
     ) -> None:
         self._metadata = {"namespace": namespace, "name": name, "uid": "replay", "generation": 1}
-        self._spec, self._canary = _replayable(spec), canary
+        self._spec, self._canary, self._stable = _replayable(spec, recorded), canary, stable
+        self._chosen_by_people = False
         serving = ArmStatus(revision=stable.revision, uri=stable.uri, sha256=stable.sha256, ready_replicas=1)
         self._status = ModelDeploymentStatus(
             stable=serving.model_copy(update={"since": stamp(began)}), rollout_started_at=stamp(began)
         )
+        self._began = began
         self._table: RoutingTable | None = None
         self._annotations: dict[str, str] = {}
         pods = max(1, spec.serving.replicas, spec.serving.canary_replicas)
         self._arms = {
-            model.revision: ArmWorld(pods, pods, pod=spec.serving.pod, model=model) for model in (canary, stable)
+            model.revision: ArmWorld(pods, pods, pod=spec.serving.pod, model=model)
+            for model in (canary, stable, *guests_of(self._spec).values())
         }
+
+    @property
+    def metrics(self) -> list[MetricThreshold]:
+        """What the evidence of the next look has to answer."""
+        state = current(self._snapshot(self._began, Evidence()))
+        return [*self._spec.analysis.metrics, *checks(self._spec, state.experiment)]
 
     def asked(self, now: datetime) -> tuple[Window, ...]:
         """What the evidence of the next look has to cover."""
@@ -64,32 +95,53 @@ class Replay:
 
     def look(self, now: datetime, evidence: Evidence) -> Look:
         """Decide until nothing more follows at this moment."""
+        raced: list[str] = []
         for _ in range(PASSES):
             plan = decide(self._snapshot(now, evidence))
             self._status = ModelDeploymentStatus.model_validate(plan.status)
             tables = (read(dict(item)).table for item in plan.apply if item["kind"] == "ConfigMap")
             self._table = next(tables, self._table)
+            raced += [notice.message for notice in plan.events if notice.reason in RACED]
             if plan.requeue_after != 0.0:
                 break
-        seen = self._seen(now)
-        if seen.reason == reasons.WAITING_FOR_APPROVAL:
-            self._annotations[ANNOTATION_APPROVE] = f"{self._canary.revision}/{(self._status.step or 0) + 1}"
-            return replace(seen, sentence=f"{seen.sentence} (the replay approves)")
-        return seen
+        seen = replace(self._seen(now), raced=tuple(raced))
+        if seen.reason != reasons.WAITING_FOR_APPROVAL:
+            return seen
+        winner = self._waits_for()
+        if winner is None:
+            self._chosen_by_people = True
+            return replace(seen, sentence=f"{seen.sentence} (whom a person would choose is not on record)")
+        self._annotations[ANNOTATION_APPROVE] = f"{winner}/{(self._status.step or 0) + 1}"
+        return replace(seen, sentence=f"{seen.sentence} (the replay approves)")
+
+    def _waits_for(self) -> str | None:
+        """The revision that a person is asked about; None where a person has to choose among several."""
+        found = self._status.experiment
+        if found is None or found.step != self._status.step or found.phase == "Finished":
+            return self._canary.revision if self._status.canary is None else self._status.canary.revision
+        return next((arm.revision for arm in found.arms if arm.name == found.winner), None)
 
     @property
     def over(self) -> bool:
-        """Taken back, or promoted and no longer guarded."""
+        """Taken back, or promoted and no longer guarded, or left to a person's choice."""
         stable, pinned = self._status.stable, self._status.blocked_revision
-        through = stable is not None and stable.revision == self._canary.revision and self._status.previous is None
-        return through or pinned is not None
+        through = stable is not None and stable.revision != self._stable.revision and self._status.previous is None
+        return through or pinned is not None or self._chosen_by_people
 
     def _seen(self, now: datetime) -> Look:
         status = self._status
         arms = self._table.arms if self._table else []
-        weight = sum(arm.weight for arm in arms if arm.revision == self._canary.revision)
+        weight = sum(arm.weight for arm in arms if arm.revision == self._on_trial())
         ready = next(item for item in status.conditions if item.type == "Ready")
         return Look(now, status.phase or "", weight, ready.reason, status.verdict or "")
+
+    def _on_trial(self) -> str:
+        """The canary, the winner of an experiment in its place, or what was promoted."""
+        status = self._status
+        if status.canary is not None:
+            return status.canary.revision
+        promoted = status.stable if status.stable and status.stable.revision != self._stable.revision else None
+        return promoted.revision if promoted else self._canary.revision
 
     def _snapshot(self, now: datetime, evidence: Evidence) -> Snapshot:
         body = {
@@ -111,7 +163,20 @@ class Replay:
         )
 
 
-def _replayable(spec: ModelDeploymentSpec) -> ModelDeploymentSpec:
-    steps = [step.model_copy(update={"experiment": None}) for step in spec.rollout.steps]
+def guests_of(spec: ModelDeploymentSpec) -> dict[str, Model]:
+    """The arms that experiments among the steps would bring along, by name."""
+    asked = (arm for step in spec.rollout.steps if step.experiment for arm in step.experiment.arms)
+    return {arm.name: Model(revision_of(arm.uri, arm.sha256, spec.serving.pod), arm.uri, arm.sha256) for arm in asked}
+
+
+def _replayable(spec: ModelDeploymentSpec, recorded: Collection[str]) -> ModelDeploymentSpec:
+    """The specification without what would stop the replay: a suspension, and arms that have no past."""
+    known = {name for name, model in guests_of(spec).items() if model.revision in recorded}
+    steps = []
+    for step in spec.rollout.steps:
+        if step.experiment is not None:
+            arms = [arm for arm in step.experiment.arms if arm.name in known]
+            step = step.model_copy(update={"experiment": step.experiment.model_copy(update={"arms": arms})})
+        steps.append(step)
     rollout = spec.rollout.model_copy(update={"steps": steps})
     return spec.model_copy(update={"suspend": False, "rollout": rollout})

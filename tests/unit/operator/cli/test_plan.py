@@ -12,7 +12,7 @@ import pytest
 from learnloop_api.kinds.model_deployment import ModelDeploymentSpec
 from learnloop_operator.cli import plan
 from learnloop_operator.cli.errors import CommandError
-from learnloop_operator.cli.history import History, found
+from learnloop_operator.cli.history import History, found, with_guests
 from learnloop_operator.cli.timeline import timelines
 
 SPEC: dict[str, Any] = {"model": {"uri": "https://m/1", "sha256": "ab" * 32}}
@@ -124,6 +124,20 @@ def test_every_spell_of_a_revision_beside_another_is_a_rollout_of_its_own() -> N
     rollouts = found(series, 5.0)
     told = [(item.canary, item.stable, item.began.timestamp(), item.ended.timestamp()) for item in rollouts]
     assert told == [("bad", "old", 95, 200), ("bad", "old", 495, 600), ("new", "old", 795, 2000)]
+
+
+def test_the_guests_of_an_experiment_are_no_rollouts_of_their_own_and_may_outlast_the_canary() -> None:
+    def spell(first: int, last: int) -> list[float]:
+        return [float(moment) for moment in range(first, last + 1, 5)]
+
+    series = {"old": spell(0, 1000), "new": spell(100, 300), "guest": spell(150, 400), "later": spell(600, 700)}
+    told = with_guests(found(series, 5.0), {"guest", "unseen"})
+    assert [(item.canary, item.guests, item.ended.timestamp()) for item in told] == [
+        ("new", frozenset({"guest"}), 400),
+        ("later", frozenset(), 700),
+    ]
+    alone = with_guests(found({"old": spell(0, 1000), "guest": spell(150, 400)}, 5.0), {"guest"})
+    assert [item.canary for item in alone] == ["guest"], "it was rolled out by itself then"
 
 
 def test_what_is_no_prometheus_is_named() -> None:

@@ -5,9 +5,11 @@ from typing import Any
 
 from rollout_cluster import BAD, BETTER, STEPS, Cluster
 
+from learnloop_api.kinds.base import PodOptions
 from learnloop_api.kinds.model_deployment import ModelDeploymentSpec
 from learnloop_operator.core.rollout.evidence import ArmEvidence, Evidence
 from learnloop_operator.core.rollout.replay import Look, Replay
+from learnloop_operator.core.rollout.revision import revision_of
 from learnloop_operator.core.rollout.world import Model
 
 OLD, NEW = Model("bbbbbbbb", "https://m/0"), Model("aaaaaaaa", "https://m/1")
@@ -27,7 +29,8 @@ def replayed(episodes: list[tuple[float, str, float]], seconds: int = 600, **spe
         "rollout": {"steps": spec.get("steps", STEPS), "keepForSeconds": 10},
         "analysis": {"intervalSeconds": 5},
     }
-    replay = Replay("ns", "md", ModelDeploymentSpec.model_validate(wanted), NEW, OLD, began)
+    asked = ModelDeploymentSpec.model_validate(wanted)
+    replay = Replay("ns", "md", asked, NEW, OLD, began, {arm for _, arm, _ in episodes})
     told: list[Look] = []
     for second in range(0, seconds, 5):
         now = began + timedelta(seconds=second)
@@ -78,6 +81,55 @@ def test_a_pause_is_told_and_approved() -> None:
     told = replayed(record(BETTER), steps=[{**step, "pause": step["weight"] == 25} for step in STEPS])
     assert any("(the replay approves)" in look.sentence and look.weight == 25 for look in told)
     assert told[-1].weight == 100
+
+
+GUEST = {"name": "other", "uri": "https://m/2", "sha256": "cd" * 32, "weight": 20}
+OTHER = revision_of(GUEST["uri"], GUEST["sha256"], PodOptions())
+RETURNS = {"type": "return", "returnRange": {"lowest": 0.0, "highest": 500.0}}
+
+
+def raced(canary: float, guest: float | None, seconds: int = 1_500, **step: Any) -> list[Look]:
+    """A history in which all arms played an episode a second, through an experiment at the second step."""
+    means = {OLD.revision: 300.0, NEW.revision: canary} | ({} if guest is None else {OTHER: guest})
+    episodes = [(float(second), arm, mean) for second in range(seconds) for arm, mean in means.items()]
+    asked = {"arms": [GUEST], "metric": RETURNS, "minEpisodes": 50, "maxEpisodes": 2_000}
+    steps = [STEPS[0], {"weight": 30, "minEpisodes": 6, "experiment": asked, **step}, *STEPS[2:]]
+    return replayed(episodes, seconds, steps=steps)
+
+
+def test_an_experiment_of_the_past_is_raced_again_and_its_winner_takes_over() -> None:
+    told = raced(310.0, 450.0)
+    said = " ".join(text for look in told for text in look.raced)
+    assert f"experiment won by other ({OTHER}): return: other 450 [" in said
+    assert f"other goes on in place of {NEW.revision}" in said
+    assert told[-1].weight == 100
+    assert told[-1].sentence == f"{OTHER} serves every episode"
+
+
+def test_an_experiment_of_the_past_may_take_the_canary_back() -> None:
+    told = raced(290.0, 150.0)
+    assert told[-1].phase == "RolledBack"
+    assert "the experiment is over" in told[-1].sentence or "without a winner" in told[-1].sentence
+
+
+def test_a_guest_without_a_past_is_left_out_of_the_race() -> None:
+    told = raced(450.0, None)
+    (won,) = (text for look in told for text in look.raced if text.startswith("experiment won by canary"))
+    assert "other" not in won
+    assert told[-1].weight == 100
+
+
+def test_the_replay_ends_where_a_person_would_have_to_choose() -> None:
+    told = raced(300.0, 300.0, pause=True)
+    assert told[-1].sentence.endswith("(whom a person would choose is not on record)")
+    assert told[-1].weight == 30
+
+
+def test_a_winner_that_waits_for_approval_is_approved_and_not_the_canary() -> None:
+    told = raced(310.0, 450.0, pause=True)
+    approved = next(look for look in told if look.sentence.endswith("(the replay approves)"))
+    assert f"{OTHER}/2" in approved.sentence
+    assert told[-1].sentence == f"{OTHER} serves every episode"
 
 
 def test_what_the_replay_says_of_a_simulated_rollout_is_what_happened_in_it() -> None:
