@@ -96,7 +96,7 @@ class Applier:
             if manifest["kind"] == SECRET.kind:
                 # Secrets are made once and never changed: a credential must not rotate because of a race.
                 await self._create_once(manifest, present)
-            else:
+            elif present is None or not cached:  # a cached look has already found the present ones as they should be
                 await self.kube.apply(manifest, manager, live=present)
         for ref in plan.delete:
             known = live.get(ref)
