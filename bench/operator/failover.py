@@ -22,6 +22,7 @@ from typing import Any
 
 import aiohttp
 from bench.operator.control_plane import control_plane
+from bench.operator.process import AS_IN_IMAGE, MODULES
 
 from learnloop_api import names
 from learnloop_operator.adapters import kubeconfig
@@ -48,7 +49,7 @@ class Process:
             "LEARNLOOP_PORT": str(self.port),
             "LEARNLOOP_LOG_LEVEL": "ERROR",
         }
-        self.process = subprocess.Popen([sys.executable, "-m", "learnloop_operator"], env=environment)
+        self.process = subprocess.Popen([*AS_IN_IMAGE, MODULES["ours"]], env=environment)
 
     async def works(self) -> bool:
         """It leads and has decided something."""

@@ -15,6 +15,7 @@ from pathlib import Path
 import aiohttp
 
 TICKS = os.sysconf("SC_CLK_TCK")
+AS_IN_IMAGE = (sys.executable, "-m", "bench.operator.as_in_image")
 MODULES = {
     "ours": "learnloop_operator",
     "traced": "bench.operator.traced",
@@ -90,7 +91,7 @@ def running(side: str, kubeconfig: Path, data_url: str, extra: Mapping[str, str]
     environment |= {"LEARNLOOP_LOG_LEVEL": "WARNING"}
     started = time.monotonic()
     with log.open("ab") as file:
-        process = subprocess.Popen([sys.executable, "-m", MODULES[side]], env=environment, stderr=file, stdout=file)
+        process = subprocess.Popen([*AS_IN_IMAGE, MODULES[side]], env=environment, stderr=file, stdout=file)
     try:
         operator = Running(process, log, started, port)
         yield operator
