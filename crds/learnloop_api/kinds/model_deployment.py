@@ -78,8 +78,9 @@ class GatewayRef(Resource):
     request_mirror: Literal["detect", "supported", "unsupported"] = Field(
         default="detect",
         description="Whether shadow steps may write RequestMirror filters. detect: only when the GatewayClass lists "
-        "HTTPRouteRequestMirror in status.supportedFeatures. supported: for gateways that mirror but list nothing; one "
-        "that cannot mirror answers errors to every user. unsupported: never.",
+        "HTTPRouteRequestMirror in status.supportedFeatures, and for a percent below 100 "
+        "HTTPRouteRequestPercentageMirror too. supported: for gateways that mirror but list nothing; one that cannot "
+        "mirror answers errors to every user, and some copy every request whatever percent says. unsupported: never.",
     )
 
 

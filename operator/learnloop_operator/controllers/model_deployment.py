@@ -12,7 +12,7 @@ from learnloop_api.kinds.learning_agent import LearningAgentStatus
 from learnloop_api.kinds.model_deployment import ModelDeploymentSpec, ModelDeploymentStatus
 from learnloop_api.wire.routing import routing_config_map
 from learnloop_operator.adapters.event_log import with_events
-from learnloop_operator.adapters.gateway import mirror_problem, route_problem
+from learnloop_operator.adapters.gateway import Mirroring, mirroring, route_problem
 from learnloop_operator.adapters.kinds import (
     CONFIG_MAP,
     DEPLOYMENT,
@@ -121,6 +121,7 @@ class ModelDeploymentController:
         pods = await with_events(self._kube, namespace, pods, self._clock())
         routing = read_table(table)
         by_gateway = spec.routing.mode == "gateway" or (routing.table is not None and routing.table.mode == "gateway")
+        mirror = await self._mirroring(namespace, spec)
         route = await self._kube.find(HTTP_ROUTE, namespace, name) if by_gateway else None
         return Snapshot(
             now=self._clock(),
@@ -134,14 +135,15 @@ class ModelDeploymentController:
             defaults=self._defaults,
             route_exists=route is not None and _owned(route, body),
             route_problem=route_problem(route) if spec.routing.mode == "gateway" else "",
-            mirror_problem=await self._mirror_problem(namespace, spec),
+            mirror_problem=mirror.problem,
+            percent_problem=mirror.percent_problem,
         )
 
-    async def _mirror_problem(self, namespace: str, spec: ModelDeploymentSpec) -> str:
+    async def _mirroring(self, namespace: str, spec: ModelDeploymentSpec) -> Mirroring:
         shadows = any(step.shadow for step in spec.rollout.steps)
         if spec.routing.mode != "gateway" or not shadows:
-            return ""
-        return await mirror_problem(self._kube, namespace, spec.routing.gateway)
+            return Mirroring()
+        return await mirroring(self._kube, namespace, spec.routing.gateway)
 
     async def _agent(self, namespace: str, spec: ModelDeploymentSpec) -> LearningAgentStatus | None:
         if spec.model.learning_agent_ref is None:

@@ -15,7 +15,7 @@ from learnloop_operator.core.rollout.capacity import replicas, world
 from learnloop_operator.core.rollout.dry_run import remark
 from learnloop_operator.core.rollout.move import Move
 from learnloop_operator.core.rollout.record import Pace, save
-from learnloop_operator.core.rollout.shadow_step import figures, mirror_for
+from learnloop_operator.core.rollout.shadow_step import figures, gateway_problem, mirror_for
 from learnloop_operator.core.rollout.state import Arm, State
 from learnloop_operator.core.rollout.world import Snapshot
 from learnloop_operator.core.times import seconds_since
@@ -77,7 +77,7 @@ def _sentence(snapshot: Snapshot, move: Move) -> tuple[str, bool]:
     said = f"{move.sentence}{remark(move.state.reports)}"
     if not snapshot.route_problem:
         return said, move.degraded
-    return f"the HTTPRoute carries no traffic: {snapshot.route_problem}; {said}", True
+    return f"the HTTPRoute is not in force as it stands: {snapshot.route_problem}; {said}", True
 
 
 def _selector(snapshot: Snapshot, revision: str | None) -> str:
@@ -175,8 +175,21 @@ def _shadowing(snapshot: Snapshot, move: Move, generation: int) -> list[dict[str
     if mirror is None:
         return [condition(reasons.SHADOWING, FALSE, "NotInShadow", "no canary is at a shadow step", generation)]
     text = f"the policy servers of stable copy {mirror.percent} % of its episodes to {mirror.revision}"
-    if mirror.by_gateway:
-        said = f"{text}, and the gateway every request"
+    problem = gateway_problem(snapshot, mirror.percent)
+    if mirror.by_gateway and not snapshot.route_problem:
+        said = f"{text}, and the gateway {_of_requests(snapshot, mirror.percent)}"
         return [condition(reasons.SHADOWING, TRUE, "MirroredByGateway", said, generation)]
-    said = f"{text}; the gateway does not: {snapshot.mirror_problem}" if snapshot.mirror_problem else text
+    if mirror.by_gateway:
+        problem = f"the HTTPRoute is not in force as it stands: {snapshot.route_problem}"
+    said = f"{text}; the gateway does not: {problem}" if problem else text
     return [condition(reasons.SHADOWING, TRUE, "MirroredByServers", said, generation)]
+
+
+def _of_requests(snapshot: Snapshot, percent: int) -> str:
+    """What the gateway copies, as far as it has said what it can do."""
+    but = "requests but the opening of episodes"
+    if percent == 100:
+        return f"all {but}"
+    if snapshot.percent_problem:
+        return f"is asked for {percent} % of the {but} and may copy all of them: {snapshot.percent_problem}"
+    return f"{percent} % of the {but}"

@@ -84,9 +84,11 @@ class Snapshot(BaseSnapshot):
     defaults: Defaults
     route_exists: bool = False
     route_problem: str = ""
-    """gateway mode: why the HTTPRoute carries no traffic, in the words of its controller."""
+    """gateway mode: why the HTTPRoute is not in force as it stands, in the words of its controller."""
     mirror_problem: str = ""
     """gateway mode with shadow steps: why the gateway cannot copy requests; "" when it can."""
+    percent_problem: str = ""
+    """gateway mode with shadow steps: why the gateway may copy every request where a share is asked."""
 
     @property
     def annotations(self) -> Mapping[str, str]:

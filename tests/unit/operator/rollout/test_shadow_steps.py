@@ -165,7 +165,7 @@ def test_prometheus_answer_becomes_evidence() -> None:
     assert query.count('revision="aaaaaaaa"') == 12 * 3 + 1
 
 
-def in_shadow(problem: str) -> Snapshot:
+def in_shadow(problem: str, percent: int = 20, mirror: str = "detect", **more: str) -> Snapshot:
     revision = revision_of(uri(1), SHA, PodOptions())
     status = {
         "stable": {"revision": "11111111", "uri": "uniform://discrete/2?observations=4", "readyReplicas": 1},
@@ -175,11 +175,11 @@ def in_shadow(problem: str) -> Snapshot:
         "rolloutStartedAt": "2025-12-31T23:59:00Z",
         "stepStartedAt": "2025-12-31T23:59:30Z",
     }
-    steps = [{"weight": 0, "shadow": {"percent": 20}}, {"weight": 100}]
+    steps = [{"weight": 0, "shadow": {"percent": percent}}, {"weight": 100}]
     spec = ModelDeploymentSpec.model_validate(
         {
             "model": {"uri": uri(1), "sha256": SHA},
-            "routing": {"mode": "gateway", "gateway": {"name": "gw"}},
+            "routing": {"mode": "gateway", "gateway": {"name": "gw", "requestMirror": mirror}},
             "rollout": {"steps": steps},
         }
     )
@@ -192,6 +192,7 @@ def in_shadow(problem: str) -> Snapshot:
         defaults=Defaults("serving:1", "http://data:8080"),
         arms={"11111111": ArmWorld(ready=1), revision: ArmWorld(ready=1)},
         mirror_problem=problem,
+        **more,
     )
 
 
@@ -228,3 +229,47 @@ def test_a_gateway_that_cannot_gets_no_filter_and_the_condition_says_who_copies(
     condition = next(item for item in decide(seen).status["conditions"] if item["type"] == "Shadowing")
     assert condition["reason"] == "MirroredByServers"
     assert problem in condition["message"]
+
+
+NO_PERCENT = "GatewayClass edge does not list HTTPRouteRequestPercentageMirror in supportedFeatures"
+
+
+@pytest.mark.parametrize(
+    ("percent", "mirror", "more", "copies", "said"),
+    [
+        (20, "detect", {}, True, ", and the gateway 20 % of the requests but the opening of episodes"),
+        (100, "detect", {}, True, ", and the gateway all requests but the opening of episodes"),
+        (100, "detect", {"percent_problem": NO_PERCENT}, True, ", and the gateway all requests but the opening"),
+        (
+            20,
+            "detect",
+            {"percent_problem": NO_PERCENT},
+            False,
+            f"; the gateway does not: it might copy every request where 20 % are asked: {NO_PERCENT}",
+        ),
+        (
+            20,
+            "supported",
+            {"percent_problem": "nobody knows"},
+            True,
+            ", and the gateway is asked for 20 % of the requests but the opening of episodes and may copy all of them",
+        ),
+        (
+            20,
+            "detect",
+            {"route_problem": "NotAllowedByListeners: no"},
+            True,
+            "; the gateway does not: the HTTPRoute is not in force as it stands: NotAllowedByListeners: no",
+        ),
+    ],
+)
+def test_the_condition_claims_of_the_gateway_what_it_has_said_it_does(
+    percent: int, mirror: str, more: dict[str, str], copies: bool, said: str
+) -> None:
+    seen = in_shadow("", percent, mirror, **more)
+    filters = [rule for rule in manifest(seen, "HTTPRoute")["spec"]["rules"] if rule.get("filters")]
+    assert bool(filters) == copies
+    condition = next(item for item in decide(seen).status["conditions"] if item["type"] == "Shadowing")
+    assert said in condition["message"]
+    by_gateway = copies and "route_problem" not in more
+    assert condition["reason"] == ("MirroredByGateway" if by_gateway else "MirroredByServers")
