@@ -77,8 +77,8 @@ images: ## build the images whose inputs changed and load them
 bench-algorithms: $(VENV)/.ready ## each algorithm beside the simpler one it must beat, ten seeds each, with intervals; ten CPU minutes
 	@$(PYTHON) -m bench.algorithms
 
-bench-memory: $(VENV)/.ready ## recall and stores through HTTP beside the usual schemas, on the same PostgreSQL and data
-	@$(PYTHON) -m bench.memory
+bench-memory: $(VENV)/.ready ## recall and stores through HTTP beside the usual schemas and a Weaviate, on the same data
+	@PYTHONPATH=.:tests/support:hack $(PYTHON) -m bench.memory
 
 bench-pipeline: $(VENV)/.ready ## experience under load and under fire: latency, overhead, dry-runs, secrets, every process killed
 	@$(PYTHON) -m bench.pipeline

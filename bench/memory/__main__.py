@@ -8,7 +8,6 @@ import asyncio
 import json
 import os
 import platform
-import sys
 import tempfile
 import time
 from collections.abc import Sequence
@@ -19,10 +18,11 @@ from typing import Any
 import asyncpg
 import numpy as np
 import uvloop
-from bench.memory import arms, quality
+from bench.memory import arms, quality, weaviate_arm
 from bench.memory.data import Agent, generate
+from bench.memory.filling import fill, recall_at_10, say, wait_indexed
 from bench.memory.server import Product, postgres
-from bench.memory.speed import BATCH, RETRIEVE, large_agent, memory_of, speed, stores
+from bench.memory.speed import large_agent, speed, stores
 
 QUESTIONS = 20
 SERIAL = 1010
@@ -49,6 +49,8 @@ TARGETS = {
     "clients100_p99_ms": ("<=", 25.0),
     "recall_at_10_small": (">=", 0.999),
     "recall_at_10_large": (">=", 0.999),
+    "weaviate_recall_at_10_small": (">=", 0.999),
+    "weaviate_recall_at_10_large": (">=", 0.999),
     "cold_start_s": ("<=", 1.0),
     "rss_mib": ("<=", 250.0),
     "stores_per_s_single": (">=", 3000.0),
@@ -59,49 +61,6 @@ TARGETS = {
     "forgetting_keeps_of_oracle": (">=", 0.95),
     "junk_ratio_after": ("<=", 0.05),
 }
-
-
-def say(text: str) -> None:
-    """Progress, for people."""
-    print(text, file=sys.stderr, flush=True)
-
-
-async def fill(product: Product, agents: Sequence[Agent]) -> dict[str, list[str]]:
-    """Stores everything through the API; for each agent the memories' ids in the order of its texts."""
-    ids: dict[str, list[str]] = {}
-    for number, agent in enumerate(agents):
-        if number % 20 == 0:
-            say(f"  agent {number + 1} of {len(agents)}")
-        ids[agent.name] = []
-        for start in range(0, len(agent.texts), 1000):
-            memories = [memory_of(agent.name, text) for text in agent.texts[start : start + 1000]]
-            ids[agent.name] += product.post(BATCH, {"memories": memories})["ids"]
-    return ids
-
-
-async def wait_indexed(connection: Any, memories: int, index: bool) -> float:
-    """Seconds until everything is indexed and the large agent has its own index."""
-    started = time.perf_counter()
-    wanted = "SELECT count(*) FROM memory_vec WHERE embedding IS NOT NULL"
-    built = "SELECT 1 FROM pg_index WHERE indisvalid AND indexrelid::regclass::text LIKE 'hnsw%'"
-    while True:
-        if await connection.fetchval(wanted) >= memories and (not index or await connection.fetchval(built)):
-            break
-        await asyncio.sleep(0.2)
-    return time.perf_counter() - started
-
-
-def recall_at_10(product: Product, agent: Agent, ids: list[str]) -> tuple[float, str]:
-    """Ours by vectors alone against brute force in float32; a tie within half precision is no miss."""
-    place = {identity: index for index, identity in enumerate(ids)}
-    shares = []
-    for number, question in enumerate(agent.questions):
-        body = {"agent_id": agent.name, "context": question, "k": 10, "weights": {"vector": 1}}
-        answer = product.post(RETRIEVE, body)
-        score = agent.matrix @ agent.asked[number]
-        bar = score[agent.nearest(number)[-1]] - 5e-4
-        shares.append(sum(score[place[hit["id"]]] >= bar for hit in answer["memories"]) / 10)
-    return float(np.mean(shares)), answer["plan"]
 
 
 async def measure(size: Size) -> dict[str, Any]:
@@ -130,7 +89,7 @@ async def compare(server: Any, product: Product, agents: Sequence[Agent], size: 
     ids = await fill(product, agents)
     figures["filled_per_s_one_writer"] = round(total / (time.perf_counter() - started), 1)
     watcher = await asyncpg.connect(server.get_uri("ours"))
-    figures["indexed_after_last_ack_s"] = round(await wait_indexed(watcher, total, False), 2)
+    figures["indexed_after_last_ack_s"] = round(await wait_indexed(watcher, total), 2)
     for table in ("memory_vec", "agent_memories"):
         await watcher.execute(f"VACUUM ANALYZE {table}")
     say("loading the other arms …")
@@ -157,6 +116,7 @@ async def compare(server: Any, product: Product, agents: Sequence[Agent], size: 
     for part in (quality.precision, quality.learning, quality.junk):
         figures |= part(product)
     figures |= quality.forgetting()
+    figures |= await weaviate_arm.beside(product, server.get_uri("ours"), agents, ids)
     await other.close()
     await watcher.close()
     return figures

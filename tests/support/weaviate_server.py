@@ -68,6 +68,12 @@ class Weaviate:
                 time.sleep(0.1)
         raise AssertionError(f"Weaviate did not start:\n{log.read_text()[-2000:]}")
 
+    def rss_mib(self) -> float:
+        """Resident memory of the server."""
+        assert self._process
+        pages = int(Path(f"/proc/{self._process.pid}/statm").read_text().split()[1])
+        return pages * os.sysconf("SC_PAGE_SIZE") / 2**20
+
     def kill(self) -> None:
         """By SIGKILL. Does nothing when it is dead already."""
         if self._process is not None:
