@@ -2,8 +2,8 @@
 
 Memories are stored through the service, then pgvector (the large agent's own HNSW; small agents are scanned) and
 Weaviate (a tenant for each agent) take them in and answer the same questions through the port the service uses, and
-Weaviate once more behind the service's HTTP. Its server is built from its Go module the first time, which takes minutes.
-The last line is a JSON object; `weaviate_` stands before what is Weaviate's, `pgvector_` before what is pgvector's.
+Weaviate once more behind the service's HTTP. Its server is built from its Go module the first time, which takes
+minutes. The last line is a JSON object; `weaviate_` and `pgvector_` stand before what is of each.
 """
 
 import argparse

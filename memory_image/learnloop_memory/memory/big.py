@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from learnloop_memory.memory.candidates import CHOSEN, Query
+from learnloop_memory.memory.rare_words import RARE, RareWords, frequencies, having
 from learnloop_memory.memory.signals import Population
 from learnloop_memory.store.database import Database
 from learnloop_memory.vectors.pgvector import SETTINGS
@@ -17,23 +18,12 @@ from learnloop_memory.vectors.port import StoreAway, StoreLost, VectorStore
 
 log = logging.getLogger(__name__)
 Key = tuple[str, str]
-# Under row-level security the word look-ups of `find` read every text of the agent (`@@` is not leakproof): 2.8 s with
-# 50,000 memories, where the exact scan needs a fraction of it. Hence the high bar.
+# What fits into this process is ranked there, exactly and faster than any store answers: hence the high bar.
 FROM = 100_000
 NEAREST, BY_WORDS, NEWEST = 200, 400, 300
-RARE = 1_000  # a word in more memories than this chooses nobody
 _LARGE = "SELECT agent_id, count(*) AS n FROM memory_vec WHERE namespace = $1 GROUP BY agent_id HAVING count(*) > $2"
 _NEWEST = """
 SELECT id FROM agent_memories WHERE namespace = $1 AND agent_id = $2 ORDER BY created_at DESC, id DESC LIMIT $3
-"""
-_FREQUENCY = """
-SELECT (SELECT count(*) FROM (SELECT 1 FROM agent_memories WHERE namespace = $1 AND agent_id = $2
-    AND to_tsvector('simple', text) @@ q.word::tsquery LIMIT $4) few) AS n
-FROM unnest($3::text[]) WITH ORDINALITY AS q(word, place) ORDER BY q.place
-"""
-_BY_WORDS = """
-SELECT id FROM agent_memories WHERE namespace = $1 AND agent_id = $2 AND to_tsvector('simple', text) @@ $3::tsquery
-LIMIT $4
 """
 
 
@@ -47,6 +37,7 @@ class BigAgents:
         self._sizes: dict[Key, int] = {}
         self._held: set[Key] = set()
         self._troubled: set[Key] = set()
+        self._words = RareWords(db)
 
     @property
     def plan(self) -> str:
@@ -76,6 +67,7 @@ class BigAgents:
         self._troubled &= self._sizes.keys()
         for agent in await self._store.known(namespace):
             if (namespace, agent) not in large:
+                await self._words.forget(namespace, agent)
                 await self._store.forget(namespace, agent)
         return len(large)
 
@@ -89,6 +81,7 @@ class BigAgents:
     async def _follow(self, namespace: str, agent: str) -> int:
         key = (namespace, agent)
         try:
+            await self._words.follow(namespace, agent)
             changed = await self._store.follow(namespace, agent)
         except StoreAway:
             self._held.discard(key)
@@ -106,6 +99,7 @@ class BigAgents:
         """
         if agent is not None:
             self._held.discard((namespace, agent))
+            await self._words.forget(namespace, agent)
             await self._store.forget(namespace, agent)
             return
         for known in await self._store.known(namespace):
@@ -119,16 +113,14 @@ class BigAgents:
             StoreAway: the store does not; scan the agent.
         """
         near = await self._nearest(namespace, agent, query)
-        # Words are letters and digits only, so quoting them makes each one a plain lexeme of a tsquery.
-        quoted = [f"'{word}'" for word in list(dict.fromkeys(query.tokens))[:64]]
+        words: list[int] = query.hashes().tolist()
         async with self._db.tenant(namespace) as connection:
             await connection.execute(SETTINGS)
             rows = await connection.fetch(_NEWEST, namespace, agent, NEWEST)
-            counts = [row["n"] for row in await connection.fetch(_FREQUENCY, namespace, agent, quoted, RARE)]
-            rare = [word for word, count in zip(quoted, counts, strict=True) if 0 < count < RARE]
-            if rare:
-                rows += await connection.fetch(_BY_WORDS, namespace, agent, " | ".join(rare), BY_WORDS)
-            chosen = list({*near, *(row[0] for row in rows)})
+            counts = await frequencies(connection, namespace, agent, words)
+            rare = [word for word, count in zip(words, counts, strict=True) if 0 < count < RARE]
+            spoken = await having(connection, namespace, agent, rare, BY_WORDS) if rare else []
+            chosen = list({*near, *spoken, *(row[0] for row in rows)})
             row = await connection.fetchrow(CHOSEN, *query.arguments(namespace, agent), chosen)
         size = self._sizes.get((namespace, agent), len(chosen))
         return row, Population(size, np.array(counts, dtype=np.float64))

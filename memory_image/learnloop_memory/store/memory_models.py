@@ -10,7 +10,7 @@ from typing import Any
 from uuid import UUID
 
 from pgvector.sqlalchemy import HALFVEC
-from sqlalchemy import REAL, BigInteger, Boolean, Double, Index, LargeBinary, SmallInteger, Text, Uuid, text
+from sqlalchemy import REAL, BigInteger, Boolean, Double, Index, Integer, LargeBinary, SmallInteger, Text, Uuid, text
 from sqlalchemy.dialects.postgresql import ARRAY, JSONB
 from sqlmodel import SQLModel
 
@@ -105,6 +105,18 @@ class MemoryCopy(SQLModel, table=True):
     collection: str = column(Text)
     snapshot: str = column(Text)
     followed_at: datetime = time_column(default="now()")
+
+
+class MemoryWord(SQLModel, table=True):
+    """Which memories of a large agent have which word (24 bits of its hash). Equality alone finds them, which an index
+    may answer before row-level security looks at a row; a text search may not, and reads every text of the agent."""
+
+    __tablename__ = "memory_words"
+    __table_args__ = (Index("ix_memory_words", "namespace", "agent_id", "word"),)
+    namespace: str = column(Text, key=True)
+    agent_id: str = column(Text, key=True)
+    memory_id: UUID = column(Uuid, key=True)
+    word: int = column(Integer, key=True)
 
 
 class MemoryPending(SQLModel, table=True):

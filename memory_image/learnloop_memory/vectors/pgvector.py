@@ -59,9 +59,8 @@ class PgVectors:
     async def follow(self, namespace: str, agent: str) -> int:
         """Builds the agent's index if it has none by this embedder; PostgreSQL itself keeps it up to date."""
         name = index_name(namespace, agent, self._embedder.name)
-        names = [name, f"words_{name}"]
         async with self._db.tenant(namespace) as connection:
-            if len(await connection.fetch(_VALID, names)) == len(names):
+            if await connection.fetch(_VALID, [name]):
                 return 0
         await self._build(namespace, agent, name)
         return await self.count(namespace, agent)
@@ -104,15 +103,14 @@ class PgVectors:
             f"memory_vec USING hnsw ((embedding::halfvec({self._embedder.dimensions})) halfvec_ip_ops)"
             f" WITH (m = 16, ef_construction = 96) WHERE {scope} AND embedder = {_literal(self._embedder.name)}"
         )
-        texts = f"agent_memories USING gin (to_tsvector('simple', text)) WHERE {scope}"
-        statements = ["SET maintenance_work_mem = '256MB'"]  # of 50,000 memories the whole graph fits
-        for index, on in ((name, vectors), (f"words_{name}", texts)):
-            statements += [
-                f"DROP INDEX CONCURRENTLY IF EXISTS {index}",
-                f"CREATE INDEX CONCURRENTLY {index} ON {on}",
-                f"COMMENT ON INDEX {index} IS {_literal(f'{namespace}/{agent}')}",
+        await self._alone(
+            [
+                "SET maintenance_work_mem = '256MB'",  # of 50,000 memories the whole graph fits
+                f"DROP INDEX CONCURRENTLY IF EXISTS {name}",
+                f"CREATE INDEX CONCURRENTLY {name} ON {vectors}",
+                f"COMMENT ON INDEX {name} IS {_literal(f'{namespace}/{agent}')}",
             ]
-        await self._alone(statements)
+        )
         log.info("agent %s of %s has an index of its own now", agent, namespace)
 
     async def _alone(self, statements: list[str]) -> None:
