@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
@@ -89,6 +89,32 @@ class Bus:
         except (NatsError, TimeoutError, OSError) as error:
             log.warning("NATS: publish to %s failed: %s", subject, _short(error))
             raise Unavailable("NATS") from error
+
+    async def publish_all(self, events: Sequence[tuple[str, bytes, str]]) -> None:
+        """Publishes many and waits once, for all of their acknowledgements: a round trip, not one for each.
+
+        Args:
+            events: subject, payload and message id of each.
+
+        Raises:
+            Unavailable: some were not acknowledged; sending all of them again with the same ids is safe.
+        """
+        js, waiting = self.js, []
+        try:
+            for subject, payload, message_id in events:
+                headers = {"Nats-Msg-Id": message_id}
+                waiting.append(await js.publish_async(subject, payload, PUBLISH_TIMEOUT, headers=headers))
+            async with asyncio.timeout(PUBLISH_TIMEOUT):
+                await asyncio.gather(*waiting)
+        except (NatsError, TimeoutError, OSError) as error:
+            log.warning("NATS: %d events were not all acknowledged: %s", len(events), _short(error))
+            raise Unavailable("NATS") from error
+        finally:
+            for one in waiting:  # what nobody waits for any more must not stay among nats-py's unanswered ones
+                if not one.done():
+                    one.cancel()
+                elif not one.cancelled():
+                    one.exception()
 
     def publish_best_effort(self, subject: str, payload: bytes) -> None:
         """Publishes without waiting; drops when too much is already under way."""

@@ -51,8 +51,7 @@ class EventOutbox:
                 rows = await connection.fetch(_UNPUBLISHED, namespace, BATCH)
             if not rows:
                 return done
-            for row in rows:
-                await self._bus.publish(row["subject"], row["payload"].encode(), row["message_id"])
+            await self._bus.publish_all([(row["subject"], row["payload"].encode(), row["message_id"]) for row in rows])
             async with self._db.tenant(namespace) as connection:
                 await connection.execute(_PUBLISHED, namespace, [row["message_id"] for row in rows])
             done += len(rows)

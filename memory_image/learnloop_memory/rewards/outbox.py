@@ -1,6 +1,7 @@
 """Publishes rewards that are committed but not yet announced: a crash in between cannot lose one."""
 
 from learnloop_api import names
+from learnloop_api.wire.reward import Reward
 from learnloop_memory.experience.bus import Bus
 from learnloop_memory.rewards.store import as_reward
 from learnloop_memory.store.database import Database
@@ -38,16 +39,16 @@ class RewardOutbox:
                 rows = await connection.fetch(_UNPUBLISHED, namespace, BATCH)
             if not rows:
                 return done
-            for row in rows:
-                reward = as_reward(row)
-                message_id = (
-                    f"{namespace}/{reward.trajectory_id}:{reward.reward_policy}:{reward.reward_policy_revision}"
-                )
-                subject = f"{names.SUBJECT_REWARD}.{namespace}.{reward.agent}"
-                await self._bus.publish(subject, reward.model_dump_json().encode(), message_id)
+            await self._bus.publish_all([_event(namespace, as_reward(row)) for row in rows])
             keys = [
                 [row[column] for row in rows] for column in ("trajectory_id", "reward_policy", "reward_policy_revision")
             ]
             async with self._db.tenant(namespace) as connection:
                 await connection.execute(_PUBLISHED, namespace, *keys)
             done += len(rows)
+
+
+def _event(namespace: str, reward: Reward) -> tuple[str, bytes, str]:
+    """Subject, payload and message id."""
+    message_id = f"{namespace}/{reward.trajectory_id}:{reward.reward_policy}:{reward.reward_policy_revision}"
+    return f"{names.SUBJECT_REWARD}.{namespace}.{reward.agent}", reward.model_dump_json().encode(), message_id
