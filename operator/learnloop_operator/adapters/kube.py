@@ -233,10 +233,12 @@ class KubeClient:
 
     def same(self, manifest: Manifest, live: Manifest, manager: str, subresource: str = "") -> bool:
         """Applying `manifest` to `live` would change nothing."""
-        if unchanged(manifest, live, manager, subresource):
-            return True
-        # The API server may store our words differently (a quantity, a default inside a list). What we wrote last and
-        # nobody touched since is what we want, whatever it looks like now.
+        # The memory first: it knows most of what is looked at, and costs a tenth of the comparison field by field.
+        return self._as_written(manifest, live, manager, subresource) or unchanged(manifest, live, manager, subresource)
+
+    def _as_written(self, manifest: Manifest, live: Manifest, manager: str, subresource: str) -> bool:
+        """What we wrote last and nobody touched since is what we want, however the API server stores our words (a
+        quantity, a default inside a list)."""
         metadata = live["metadata"]
         last = self._last.get(_slot(live, manager, subresource))
         if last is None or last[0] != _digest(manifest):
@@ -268,6 +270,8 @@ class KubeClient:
 
 def without_none(value: Any) -> Any:
     """The same without keys whose value is None, at any depth: null has no place in a structural schema."""
+    if isinstance(value, str | int | float):  # most of them: asking whether a text is a Mapping takes longer
+        return value
     if isinstance(value, Mapping):
         return {key: without_none(item) for key, item in value.items() if item is not None}
     return [without_none(item) for item in value] if isinstance(value, list | tuple) else value
