@@ -253,7 +253,8 @@ class KubeClient:
     ) -> Object:
         self.guard()
         self.written("apply_status" if subresource else "apply", kind.kind)
-        query = {"fieldManager": manager, "force": "true"}
+        # Without `Ignore` the API server parses the body a second time, for warnings that nobody would read.
+        query = {"fieldManager": manager, "force": "true", "fieldValidation": "Ignore"}
         path = kind.path(namespace, name, subresource or None)
         result = await self.http.request("PATCH", path, body=manifest, content_type=APPLY, query=query)
         if self._cache is not None:
