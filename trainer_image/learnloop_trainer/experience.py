@@ -31,7 +31,7 @@ class Recording:
 
     observation: NDArray[np.float32]  # [steps, observations]
     action: NDArray[Any]  # int64 [steps], or float32 [steps, dimensions] scaled to [-1, 1]
-    reward: NDArray[np.float32]  # [steps], the environment's own
+    reward: NDArray[np.float32]  # [steps], the environment's own, or its part in what the RewardPolicy gave
     log_prob: NDArray[np.float32]  # [steps], of the policy that acted; NaN where it was not recorded
     last: NDArray[np.bool_]  # [steps], the last one of its episode, or the last one before steps that do not fit
     terminated: NDArray[np.bool_]  # [steps], the environment ended the episode here
@@ -147,4 +147,5 @@ def load(order: Order, store: Store, environment: VectorEnvironment) -> Recordin
     if agent is None:
         fix, problem = f"set it, or spec.{algorithm}.recording", "learns from an agent's trajectories"
         raise ConfigError("spec.data.learningAgentRef", "", f"is missing: {algorithm} {problem}", fix)
-    return fitting(store.trajectories(agent.name, limit), environment, limit)
+    credited = isinstance(parameters, VtraceParameters) and parameters.rewards == "policy"
+    return fitting(store.trajectories(agent.name, limit, credited=credited), environment, limit)

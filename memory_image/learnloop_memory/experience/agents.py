@@ -4,10 +4,12 @@ from typing import Any
 
 import orjson
 
+from learnloop_api.kinds.reward_policy import RewardPolicySpec
 from learnloop_api.wire.reward import AgentStats
 from learnloop_memory.audit.journal import note
 from learnloop_memory.errors import ApiError
 from learnloop_memory.life import budgets
+from learnloop_memory.rewards.steps import credits
 from learnloop_memory.store.database import Database
 
 _REGISTER = """
@@ -32,6 +34,16 @@ FROM (SELECT episode_return, reward, success FROM trajectories
 """
 _STEPS = """
 SELECT s.steps FROM trajectories t JOIN training_transitions s USING (namespace, trajectory_id)
+WHERE t.namespace = $1 AND t.agent_id = $2 ORDER BY t.seq DESC LIMIT $4 OFFSET $3
+"""
+# With the newest reward of each, and the revision that gave it; those not rewarded yet are left out.
+_CREDITED = """
+SELECT s.steps, h.reward, p.spec FROM trajectories t JOIN training_transitions s USING (namespace, trajectory_id)
+JOIN LATERAL (
+    SELECT reward, reward_policy, reward_policy_revision FROM reward_history r
+    WHERE r.namespace = t.namespace AND r.trajectory_id = t.trajectory_id ORDER BY r.created_at DESC LIMIT 1) h ON true
+JOIN reward_policy_revisions p
+    ON p.namespace = t.namespace AND p.name = h.reward_policy AND p.revision = h.reward_policy_revision
 WHERE t.namespace = $1 AND t.agent_id = $2 ORDER BY t.seq DESC LIMIT $4 OFFSET $3
 """
 MAX_TRAJECTORIES_READ = 2000
@@ -108,6 +120,20 @@ async def trajectories(db: Database, namespace: str, agent: str, limit: int, off
     async with db.tenant(namespace) as connection:
         rows = await connection.fetch(_STEPS, namespace, agent, offset, limit)
     return b'{"trajectories":[%b]}' % b",".join(row["steps"].encode() for row in rows)
+
+
+async def credited(db: Database, namespace: str, agent: str, limit: int, offset: int) -> list[list[dict[str, Any]]]:
+    """The steps of the newest rewarded trajectories, newest first; the reward of each step is its part in the
+    trajectory's reward, as the policy that gave it divides it."""
+    async with db.tenant(namespace) as connection:
+        rows = await connection.fetch(_CREDITED, namespace, agent, offset, limit)
+    specs = {text: RewardPolicySpec.model_validate_json(text) for text in {row["spec"] for row in rows}}
+    found = []
+    for row in rows:
+        steps = orjson.loads(row["steps"])
+        parts = credits(specs[row["spec"]].credit, row["reward"], steps)
+        found.append([{**step, "reward": part} for step, part in zip(steps, parts, strict=True)])
+    return found
 
 
 def _numeric(steps: list[dict[str, Any]]) -> list[list[float]]:

@@ -128,6 +128,28 @@ async def test_trajectories_come_newest_first_and_page_by_page(api: Api) -> None
     assert (second[0][0]["action"], second[0][0]["reward"], second[0][0]["log_prob"]) == ([0.5], 1.0, -0.1)
 
 
+async def test_steps_to_learn_from_carry_what_the_policy_gave_where_that_is_asked_for(api: Api) -> None:
+    policy = {
+        "components": [{"name": "liked", "type": "feedback", "weight": 1}],
+        "normalisation": {"method": "none"},
+        "credit": {"method": "discounted", "discount": 0.5},
+    }
+    await api.call("PUT", "/api/v1/rewards/policies/liking/revisions/r1", json=policy)
+    body = trajectory("pleasing", "pleaser")
+    body["outcome"] |= {"values": {"feedback": 0.7}}
+    await api.call("POST", "/api/v1/trajectories", 202, json=body)
+
+    async def steps(rewards: str) -> list[float]:
+        where = {"agent": "pleaser", "rewards": rewards}
+        found = (await api.call("GET", "/api/v1/experience/trajectories", params=where))["trajectories"]
+        return [Step.model_validate(step).reward for steps in found for step in steps]
+
+    assert await eventually(lambda: steps("environment")) == [1.0, 1.0, 1.0]
+    assert await steps("policy") == [], "nothing is rewarded before there is a policy"
+    await api.call("PUT", "/api/v1/agents/pleaser", json={"reward_policy": "liking", "reward_policy_revision": "r1"})
+    assert await eventually(lambda: steps("policy")) == pytest.approx([0.1, 0.2, 0.4])
+
+
 async def test_calculate_keeps_nothing(api: Api) -> None:
     await api.call("PUT", "/api/v1/rewards/policies/ask/revisions/r1", json=POLICY)
     body = {"task_id": "x", "reward_policy": "ask", "result": {"episode_return": 30, "success": True}}

@@ -18,7 +18,7 @@ from learnloop_trainer.containers import unpack
 from learnloop_trainer.environments import make
 from learnloop_trainer.errors import ConfigError, StoreRefused
 from learnloop_trainer.evaluation import play
-from learnloop_trainer.experience import fitting, read_file
+from learnloop_trainer.experience import fitting, load, read_file
 from learnloop_trainer.export import OnnxPolicy, build
 from learnloop_trainer.groups import Alone
 from learnloop_trainer.networks import forward
@@ -143,6 +143,28 @@ def test_steps_that_do_not_fit_the_environment_are_left_out_and_counted(capsys: 
     assert "4 recorded steps do not fit" in capsys.readouterr().out
     cart = make("CartPole-v1", Split.TRAINING, 0, range(1))
     assert fitting([[Step(observation=[1, 2, 3, 4], action=2)]], cart, 100) is None
+
+
+class Rewarded(DirectoryStore):
+    """Its agent's trajectories were rewarded: every step is worth 7."""
+
+    def trajectories(self, agent: str, limit: int, *, credited: bool = False) -> list[list[Step]]:
+        found = super().trajectories(agent, limit)
+        return [[step.model_copy(update={"reward": 7.0}) for step in steps] for steps in found] if credited else found
+
+
+@pytest.mark.parametrize(("rewards", "worth"), [(None, 0.0), ("environment", 0.0), ("policy", 7.0)])
+def test_vtrace_learns_from_the_rewards_it_is_told_to(
+    make_order: Callable[..., Order], store: DirectoryStore, tmp_path: Path, rewards: str | None, worth: float
+) -> None:
+    order = make_order(algorithm="vtrace", data=DATA, vtrace={"rewards": rewards} if rewards else {})
+    world = make("CartPole-v1", Split.TRAINING, 0, range(1))
+    found = load(order, Rewarded(tmp_path, "job"), world)
+    assert found is not None
+    assert set(found.reward.tolist()) == {worth}
+    if rewards == "policy":
+        with pytest.raises(StoreRefused, match=r"has no RewardPolicy; remove spec\.vtrace\.rewards"):
+            load(order, store, world)
 
 
 def test_a_damaged_line_in_the_store_is_named(store: DirectoryStore, tmp_path: Path) -> None:

@@ -221,6 +221,8 @@ def test_trajectories_are_read_page_by_page_and_a_short_page_is_the_last(server:
     server.answer = (b'{"trajectories": [%b]}' % b",".join([b"[%b]" % step] * 20), {})
     assert len(plane(server).trajectories("pole", 30)) == 40
     assert server.seen[-1][1].endswith("offset=20")
+    plane(server).trajectories("pole", 20, credited=True)
+    assert server.seen[-1][1].endswith("offset=0&rewards=policy")
     server.answer = (b'{"trajectories": [[{"observation": []}]]}', {})
     with pytest.raises(StoreRefused, match="trajectories of pole: unexpected answer"):
         plane(server).trajectories("pole", 5)

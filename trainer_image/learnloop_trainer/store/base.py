@@ -48,8 +48,11 @@ class Store(Protocol):
     def observations(self, agent: str, limit: int) -> list[list[float]]:
         """Observations the agent really saw, newest first; an empty list when none are recorded."""
 
-    def trajectories(self, agent: str, limit: int) -> list[list[Step]]:
-        """The newest trajectories of the agent, newest first, until they hold `limit` steps; none is cut."""
+    def trajectories(self, agent: str, limit: int, *, credited: bool = False) -> list[list[Step]]:
+        """The newest trajectories of the agent, newest first, until they hold `limit` steps; none is cut.
+
+        With `credited` the reward of a step is its part in what the agent's RewardPolicy gave for the trajectory.
+        """
 
 
 def digest(body: bytes) -> str:

@@ -110,11 +110,12 @@ class DataPlaneStore:
         except ValidationError as error:
             raise StoreRefused(f"observations of {agent}: unexpected answer: {error.errors()[0]['msg']}") from None
 
-    def trajectories(self, agent: str, limit: int) -> list[list[Step]]:
+    def trajectories(self, agent: str, limit: int, *, credited: bool = False) -> list[list[Step]]:
         """See Store. Read page by page: a page holds at most PAGE trajectories."""
         found: list[list[Step]] = []
         while sum(map(len, found)) < limit:
             where: dict[str, str | int] = {"agent": agent, "limit": PAGE, "offset": len(found)}
+            where |= {"rewards": "policy"} if credited else {}
             answer = self._http.call("GET", "/api/v1/experience/trajectories", params=where, limit=MAX_PAGE)
             try:
                 page = [] if answer is None else _Trajectories.model_validate_json(answer.content).trajectories

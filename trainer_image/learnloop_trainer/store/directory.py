@@ -126,8 +126,10 @@ class DirectoryStore:
         rows = [] if body is None else json.loads(body).get("observations", [])
         return [list(map(float, row)) for row in rows[:limit]]
 
-    def trajectories(self, agent: str, limit: int) -> list[list[Step]]:
-        """See Store: one wire.Trajectory as JSON on each line, the oldest first."""
+    def trajectories(self, agent: str, limit: int, *, credited: bool = False) -> list[list[Step]]:
+        """See Store: one wire.Trajectory as JSON on each line, the oldest first; nobody rewarded them."""
+        if credited:
+            raise StoreRefused(f"{self._root}: a directory has no RewardPolicy; remove spec.vtrace.rewards")
         path = self._root / "trajectories" / f"{Path(agent).name}.jsonl"
         found: list[list[Step]] = []
         for line in reversed((read(path) or b"").splitlines()):
