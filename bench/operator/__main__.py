@@ -3,11 +3,13 @@
 The operator's own figures (`cold_start_s`, `event_to_status_p50_s`, `burst_10000_s`, …), the same of a plain Kopf
 operator (`peer_…`), and what a bare client needs for the same number of writes (`floor_…`); then what a rollout costs
 in writes, and how long nobody leads when the leader goes. Each part gets a fresh API server and etcd on this machine,
-so that none pays for the objects of another. About 25 minutes; `--only` leaves parts out:
+so that none pays for the objects of another, and a limit (limits.py): what is not done by then is in `failed`, and the
+others go on. About 20 minutes on two quiet cores; `--only` leaves parts out:
 
     burst       10,000 mixed changes of all kinds, as fast as they can be sent and paced over 110 s
     peer_burst  the same for the plain Kopf operator
     ours        1,000 ModelDeployments: from nothing, cold start, event to status, idle for one default resync, memory
+                (`rss_empty_mib` with none, `rss_mib` with 1,000; `burst_10000_rss_mib` with 10,000 of all kinds)
     peer        the same for the plain Kopf operator
     writes      API writes of a rollout in four steps
     failover    the leader is stopped, or killed: seconds until another one has decided something
@@ -33,6 +35,7 @@ from typing import Any
 from bench.operator import burst, failover, thousand, writes
 from bench.operator.control_plane import control_plane, version
 from bench.operator.goals import judged
+from bench.operator.limits import OutOfTime, limited
 from bench.operator.thousand import Size, say
 
 FULL = Size()
@@ -50,33 +53,82 @@ def main() -> int:
     """Exit code 0 when everything asked for could be measured; figures are judged in `goals_missed`, not here."""
     options = _options()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that the API server is stopped, too
-    wanted = options.only or PARTS
-    size = QUICK if options.quick else FULL
-    flood = options.burst or (QUICK_BURST if options.quick else BURST)
-    failovers = QUICK_FAILOVERS if options.quick else FAILOVERS
-    figures: Figures = {"objects": size.objects, "edits": size.edits, "creations": size.creations}
-    figures |= {"idle_seconds": size.idle_seconds, "idle_resync_seconds": thousand.RESYNC_SECONDS}
-    figures["peer_idle_seconds"] = size.peer_idle_seconds
-    beside = Beside([part for part in BESIDE if part in wanted and "ours" in wanted], options.quick)
-    failed: dict[str, str] = {}
-    parts = [part for part in PARTS if part in wanted and part not in beside.parts]
-    for number, part in enumerate(parts, 1):
-        say(f"part {number} of {len(parts)}: {part}{_and(beside.parts) if part == 'ours' else ''}")
+    bench = Bench(options)
+    stopped = bench.run()
+    figures = bench.figures | {name: importlib.metadata.version(name) for name in ("kopf", "aiohttp")}
+    figures |= {"python": platform.python_version(), "cores": os.cpu_count(), "load_average": os.getloadavg()[0]}
+    figures |= {**judged(figures), "failed": bench.failed}
+    print(json.dumps({key: round(value, 4) if isinstance(value, float) else value for key, value in figures.items()}))
+    return stopped or int(bool(bench.failed))
+
+
+class Bench:
+    """The parts that were asked for, one after the other, and what they have found so far."""
+
+    def __init__(self, options: argparse.Namespace) -> None:
+        wanted = options.only or PARTS
+        self._patience, self._size = options.patience, QUICK if options.quick else FULL
+        self._flood = options.burst or (QUICK_BURST if options.quick else BURST)
+        self._failovers = QUICK_FAILOVERS if options.quick else FAILOVERS
+        self._beside = Beside([part for part in BESIDE if part in wanted and "ours" in wanted], options)
+        self._parts = [part for part in PARTS if part in wanted and part not in self._beside.parts]
+        size = self._size
+        self.figures: Figures = {"objects": size.objects, "edits": size.edits, "creations": size.creations}
+        self.figures |= {"idle_seconds": size.idle_seconds, "idle_resync_seconds": thousand.RESYNC_SECONDS}
+        self.figures["peer_idle_seconds"] = size.peer_idle_seconds
+        self.failed: dict[str, str] = {}
+
+    def run(self) -> int:
+        """0, or the exit code after the signal that ended it early; what was measured until then is kept."""
+        for number, part in enumerate(self._parts, 1):  # the list may grow
+            beside = f", with {', '.join(self._beside.parts)} while it idles" if self._runs_beside(part) else ""
+            say(f"part {number} of {len(self._parts)}: {part}{beside}")
+            try:
+                self._part(part)
+            except (SystemExit, KeyboardInterrupt) as error:
+                self.failed[part] = "stopped by a signal"
+                return error.code if isinstance(error, SystemExit) and isinstance(error.code, int) else 130
+        return 0
+
+    def _part(self, part: str) -> None:
         started = time.monotonic()
         try:
-            with control_plane() as kubeconfig:
-                figures["kubernetes"] = version(kubeconfig)
-                figures |= _measure(part, kubeconfig, size, flood, failovers, beside)
-        except Exception as error:  # the other parts are worth having all the same
-            failed[part] = f"{type(error).__name__}: {error}"[:1000]
-            say(f"{part} could not be measured: {failed[part]}")
-        figures[f"part_{part}_seconds"] = round(time.monotonic() - started)
-    figures |= {name: value for name, value in beside.figures.items() if name not in figures}
-    figures |= {name: importlib.metadata.version(name) for name in ("kopf", "aiohttp")}
-    figures |= {"python": platform.python_version(), "cores": os.cpu_count(), "load_average": os.getloadavg()[0]}
-    figures |= {**judged(figures), "failed": failed | beside.figures.get("failed", {})}
-    print(json.dumps({key: round(value, 4) if isinstance(value, float) else value for key, value in figures.items()}))
-    return int(bool(figures["failed"]))
+            with limited(part, self._patience), control_plane() as kubeconfig:
+                self.figures["kubernetes"] = version(kubeconfig)
+                self.figures |= self._measure(part, kubeconfig)
+        except (Exception, OutOfTime) as error:  # the other parts are worth having all the same
+            self.failed[part] = f"{type(error).__name__}: {error}"[:1000]
+            say(f"{part} could not be measured: {self.failed[part]}")
+        if self._runs_beside(part):
+            self._take_over()
+        seconds = self.figures[f"part_{part}_seconds"] = round(time.monotonic() - started)
+        missed = ", ".join(judged(self.figures)["goals_missed"]) or "none"
+        say(f"{part}: {seconds} s; goals missed so far: {missed}")
+
+    def _runs_beside(self, part: str) -> bool:
+        return part == "ours" and bool(self._beside.parts)
+
+    def _take_over(self) -> None:
+        found = self._beside.figures
+        self.figures |= {name: value for name, value in found.items() if name not in self.figures and name != "failed"}
+        self.failed |= found.get("failed", {})
+        if not found:  # it never came to idle
+            self._parts += self._beside.parts
+
+    def _measure(self, part: str, kubeconfig: Path) -> Figures:
+        if part == "writes":
+            return writes.measure(kubeconfig)
+        if part == "failover":
+            return failover.figures(asyncio.run(failover.measure(kubeconfig, self._failovers)))
+        side, prefix = ("peer", "peer_") if part.startswith("peer") else ("ours", "")
+        if part.endswith("burst"):
+            found = asyncio.run(burst.measure(side, kubeconfig, self._flood))
+            return {f"{prefix}burst_{self._flood}_{key}": value for key, value in found.items()}
+        beside = self._beside.run if self._runs_beside(part) else None
+        return {
+            prefix + key: value
+            for key, value in asyncio.run(thousand.measure(part, kubeconfig, self._size, beside)).items()
+        }
 
 
 def _options() -> argparse.Namespace:
@@ -87,6 +139,9 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--only", choices=PARTS, action="append", help="this part alone (may be repeated)")
     sizes = f"from {burst.SMALLEST} to {burst.LARGEST:,}"
     parser.add_argument("--burst", type=_burst, metavar="N", help=f"changes of the burst, {sizes}; 10,000 if left out")
+    parser.add_argument(
+        "--patience", type=float, default=1.0, metavar="F", help="give each part F times as long: for a busy machine"
+    )
     return parser.parse_args()
 
 
@@ -98,15 +153,11 @@ def _burst(text: str) -> int:
     )
 
 
-def _and(parts: Sequence[str]) -> str:
-    return f", with {', '.join(parts)} while it idles" if parts else ""
-
-
 class Beside:
     """Other parts of this benchmark in a process of their own, so that both can be stopped in an orderly way."""
 
-    def __init__(self, parts: Sequence[str], quick: bool) -> None:
-        self.parts, self._quick = parts, quick
+    def __init__(self, parts: Sequence[str], options: argparse.Namespace) -> None:
+        self.parts, self._options = parts, options
         self.figures: Figures = {}
 
     async def run(self) -> None:
@@ -114,7 +165,8 @@ class Beside:
         if not self.parts:
             return
         only = [word for part in self.parts for word in ("--only", part)]
-        command = [sys.executable, "-m", "bench.operator", *(["--quick"] if self._quick else []), *only]
+        same = [*(["--quick"] if self._options.quick else []), "--patience", str(self._options.patience)]
+        command = [sys.executable, "-m", "bench.operator", *same, *only]
         process = await asyncio.create_subprocess_exec(*command, stdout=asyncio.subprocess.PIPE)
         try:
             output, _ = await process.communicate()
@@ -125,19 +177,6 @@ class Beside:
         lines = output.splitlines()
         ended = {"failed": {", ".join(self.parts): f"{' '.join(command)}: ended with {process.returncode}"}}
         self.figures = json.loads(lines[-1]) if lines else ended
-
-
-def _measure(part: str, kubeconfig: Path, size: Size, flood: int, failovers: int, beside: Beside) -> Figures:
-    if part == "writes":
-        return writes.measure(kubeconfig)
-    if part == "failover":
-        return failover.figures(asyncio.run(failover.measure(kubeconfig, failovers)))
-    side, prefix = ("peer", "peer_") if part.startswith("peer") else ("ours", "")
-    if part.endswith("burst"):
-        found = asyncio.run(burst.measure(side, kubeconfig, flood))
-        return {f"{prefix}burst_{flood}_{key}": value for key, value in found.items()}
-    found = asyncio.run(thousand.measure(part, kubeconfig, size, beside.run if part == "ours" else None))
-    return {prefix + key: value for key, value in found.items()}
 
 
 if __name__ == "__main__":

@@ -23,6 +23,8 @@ from learnloop_operator.adapters.kinds import DEPLOYMENT, MODEL_DEPLOYMENT
 from learnloop_operator.adapters.settings import Settings
 
 PER_NAMESPACE = 50
+EMPTY_SECONDS = 5.0
+"""For an operator with nothing to do to start up."""
 RESYNC_SECONDS = Settings().resync_seconds
 
 
@@ -51,6 +53,9 @@ async def measure(
     """All figures of one side on an empty API server; `beside` is done while the operator idles."""
     async with Api(kubeconfig) as api, Observer(api, [MODEL_DEPLOYMENT]) as observer, data_plane() as url:
         figures: dict[str, Any] = {"load_average_before": round(os.getloadavg()[0], 1)}
+        with running(side, kubeconfig, url) as operator:
+            await asyncio.sleep(EMPTY_SECONDS)
+            figures["rss_empty_mib"] = operator.memory_mib()[0]
         teams = max(1, size.objects // PER_NAMESPACE)
         await many(api.create, world.namespaces(teams))
         spec = world.model_deployment()

@@ -1,0 +1,40 @@
+"""No part of the benchmark may keep the others waiting for ever."""
+
+import signal
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+
+SECONDS: Mapping[str, int] = {
+    "burst": 480,
+    "peer_burst": 420,
+    "ours": 720,
+    "peer": 300,
+    "writes": 120,
+    "failover": 300,
+}
+"""What a part may take, starting and stopping its API server included: twice what it takes on two quiet cores."""
+
+
+class OutOfTime(SystemExit):
+    """A part took too long. An exit, for these alone end an event loop from whichever of its tasks they come up in."""
+
+
+@contextmanager
+def limited(part: str, factor: float = 1.0) -> Iterator[None]:
+    """The body may take `factor` times the seconds of its part.
+
+    Raises:
+        OutOfTime: it took longer. What the body has opened is closed on the way out, as after SIGTERM.
+    """
+    seconds = round(SECONDS[part] * factor)
+
+    def late(*_: object) -> None:
+        raise OutOfTime(f"not done after {seconds} s")
+
+    before = signal.signal(signal.SIGALRM, late)
+    signal.alarm(seconds)
+    try:
+        yield
+    finally:
+        signal.alarm(0)
+        signal.signal(signal.SIGALRM, before)
