@@ -65,6 +65,7 @@ ENV_PSEUDONYM_KEY = "LEARNLOOP_PSEUDONYM_KEY"  # the same at publishers and data
 ENV_POD_NAME = "POD_NAME"
 
 HEADER_ARM = "x-learnloop-arm"
+HEADER_TOKEN = "x-learnloop-token"  # the token where a proxy keeps Authorization for itself, as the API server's does
 HEADER_NAMESPACE = "x-learnloop-namespace"  # honoured only from the operator's own service account
 
 # NATS subjects (specification 001). Publishers append `.<namespace>.<name>` so that rights and filters go by subject.

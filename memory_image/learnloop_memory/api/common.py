@@ -35,6 +35,10 @@ def get_service(request: Request) -> Service:
 async def get_identity(
     request: Request,
     authorization: Annotated[str | None, Header(max_length=MAX_AUTHORIZATION)] = None,
+    x_learnloop_token: Annotated[
+        str | None,
+        Header(max_length=MAX_AUTHORIZATION, description="the token alone, where a proxy takes Authorization away"),
+    ] = None,
     x_learnloop_namespace: Annotated[
         str | None,
         Header(description="honoured only from the operator's own service account", json_schema_extra=_NAMESPACE),
@@ -47,6 +51,8 @@ async def get_identity(
     service = get_service(request)
     if namespace is not None and not NAMESPACE.fullmatch(namespace):
         raise ApiError(400, "not the name of a namespace", field="namespace", value=namespace)
+    if authorization is None and x_learnloop_token is not None:
+        authorization = f"Bearer {x_learnloop_token}"
     asked = x_learnloop_namespace
     if asked is None and service.config.auth == "none":
         asked = namespace
@@ -59,21 +65,24 @@ async def identify(request: Request) -> tuple[Service, Identity]:
     """The service and the caller of a hot route, without FastAPI's resolving of dependencies (0.2 ms a request)."""
     headers = request.headers
     authorization, named = headers.get("authorization"), headers.get(names.HEADER_NAMESPACE)
+    token = headers.get(names.HEADER_TOKEN) if authorization is None else None
     asked = request.query_params.get("namespace") if request.scope["query_string"] else None
     for field, value, most in (
         ("authorization", authorization, MAX_AUTHORIZATION),
+        (names.HEADER_TOKEN, token, MAX_AUTHORIZATION),
         (names.HEADER_NAMESPACE, named, MAX_NAMESPACE),
         ("namespace", asked, MAX_NAMESPACE),
     ):
         if value is not None and len(value) > most:
             raise Invalid(f"longer than {most} characters; send a valid one", field=field)
-    caller = await get_identity(request, authorization, named, asked)
+    caller = await get_identity(request, authorization, token, named, asked)
     return get_service(request), caller
 
 
 # What OpenAPI says of the callers of hot routes; FastAPI derives the same from `get_identity` elsewhere.
 IDENTITY_PARAMETERS: list[dict[str, Any]] = [
     {"name": "authorization", "in": "header", "required": False, "schema": {"type": "string", "maxLength": 16_384}},
+    {"name": names.HEADER_TOKEN, "in": "header", "required": False, "schema": {"type": "string", "maxLength": 16_384}},
     {"name": names.HEADER_NAMESPACE, "in": "header", "required": False, "schema": {"type": "string", **_NAMESPACE}},
     {"name": "namespace", "in": "query", "required": False, "schema": {"type": "string", **_NAMESPACE}},
 ]

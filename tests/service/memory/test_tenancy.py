@@ -90,6 +90,21 @@ async def test_the_token_decides_the_namespace(guarded: Api, cluster: Cluster) -
     assert await _status(guarded, cluster.token("red"), **{"x-learnloop-namespace": "blue"}) == 403
 
 
+async def test_a_token_behind_a_proxy_that_takes_authorization_away_counts_the_same(
+    guarded: Api, cluster: Cluster
+) -> None:
+    for path, status in (("/api/v1/training/runs/none", 404), ("/api/v1/memory/retrieve", 405)):
+        found = await guarded.client.get(path, headers={"x-learnloop-token": cluster.token("red")})
+        assert found.status_code == status
+    ask = {"agent_id": "walker", "context": "x"}
+    for token, status in ((cluster.token("red"), 200), ("nonsense", 401), ("x" * 20_000, 422)):
+        headers = {"x-learnloop-token": token}
+        found = await guarded.client.post("/api/v1/memory/retrieve", json=ask, headers=headers)
+        assert found.status_code == status
+    both = {"x-learnloop-token": cluster.token("red"), "Authorization": f"Bearer {Cluster().token('red')}"}
+    assert await _status(guarded, None, **both) == 401, "what the caller says openly decides"
+
+
 async def test_only_the_operator_acts_for_other_namespaces(guarded: Api, cluster: Cluster) -> None:
     operator = cluster.token("learnloop-system", "learnloop-operator")
     assert await _status(guarded, operator, **{"x-learnloop-namespace": "blue"}) == 404
