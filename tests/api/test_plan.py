@@ -1,9 +1,7 @@
 """`kubectl learnloop plan` before a real API server: its validation is the answer, and nothing is stored."""
 
 import json
-import socket
 import threading
-import time
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -11,6 +9,7 @@ from typing import Any, ClassVar
 from urllib.parse import parse_qs
 
 import pytest
+from proxied import behind_service, own_address
 
 from learnloop_operator.cli import main
 
@@ -86,41 +85,13 @@ class Record(BaseHTTPRequestHandler):
         """Nothing on standard error."""
 
 
-def reached(kube: Any, path: str) -> None:
-    """The API server learns of endpoints by a watch of its own."""
-    for _ in range(100):
-        try:
-            kube.call("GET", path)
-            return
-        except kube.Refused as error:
-            said = error
-        time.sleep(0.1)
-    raise said
-
-
 @pytest.fixture
 def prometheus(kube: Any, namespace: str) -> Iterator[str]:
     """NAMESPACE/NAME:PORT of a Service whose one endpoint is a server of the test's own."""
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
-        # No packet is sent: this is only the address other processes of this machine reach us at.
-        probe.connect(("192.0.2.1", 9))
-        address = probe.getsockname()[0]
+    address = own_address()
     server = ThreadingHTTPServer((address, 0), Record)
     threading.Thread(target=server.serve_forever, daemon=True).start()
-    port, metadata = server.server_address[1], {"name": "prometheus", "namespace": namespace}
-    ports = [{"name": "http", "port": port}]
-    kube.create({"apiVersion": "v1", "kind": "Service", "metadata": metadata, "spec": {"ports": ports}})
-    # The proxy goes to addresses of pods only: one that has this address, on a node that nobody runs.
-    kube.create({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {**metadata, "name": "default"}})
-    spec = {"nodeName": "none", "containers": [{"name": "prometheus", "image": "none"}]}
-    pod = {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}
-    uid = kube.create(pod)["metadata"]["uid"]
-    kube.merge(pod, {"status": {"phase": "Running", "podIP": address, "podIPs": [{"ip": address}]}}, "status")
-    target = {"kind": "Pod", "name": "prometheus", "namespace": namespace, "uid": uid}
-    subsets = [{"addresses": [{"ip": address, "targetRef": target}], "ports": ports}]
-    kube.create({"apiVersion": "v1", "kind": "Endpoints", "metadata": metadata, "subsets": subsets})
-    reached(kube, f"/api/v1/namespaces/{namespace}/services/prometheus:http/proxy/ready")
-    yield f"{namespace}/prometheus:http"
+    yield behind_service(kube, namespace, "prometheus", address, server.server_address[1], "/ready")
     server.shutdown()
 
 

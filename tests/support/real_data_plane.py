@@ -37,16 +37,16 @@ def postgres() -> Iterator[str]:
 
 
 @contextmanager
-def listening(dsn: str, artifacts: Path, **settings: Any) -> Iterator[str]:
-    """A data plane without authentication on this database: its URL."""
+def listening(dsn: str, artifacts: Path, host: str = "127.0.0.1", **settings: Any) -> Iterator[str]:
+    """A data plane on this database, without authentication unless `settings` say so: its URL."""
     usual = {"dsn": dsn, "artifacts": f"file://{artifacts}", "auth": "none", "pool_size": 4}
     config = Config.model_validate(usual | settings)
     with held_port() as port:
         app = create_app(config)
-        server = uvicorn.Server(uvicorn.Config(app, host="127.0.0.1", port=port, log_level="warning"))
+        server = uvicorn.Server(uvicorn.Config(app, host=host, port=port, log_level="warning"))
         thread = threading.Thread(target=server.run, name="data plane", daemon=True)
         thread.start()
-        url = f"http://127.0.0.1:{port}"
+        url = f"http://{host}:{port}"
         try:
             _until_ready(url)
             yield url

@@ -1,6 +1,5 @@
 """What the commands need of a cluster, on the official Kubernetes client."""
 
-import json
 import os
 from collections.abc import Callable, Iterator, Mapping
 from datetime import UTC, datetime
@@ -12,10 +11,13 @@ from urllib3.exceptions import HTTPError
 
 from learnloop_api.names import GROUP, VERSION
 from learnloop_operator.cli.errors import CommandError
+from learnloop_operator.cli.forward import Send, refused, through, unreachable
 
 Object = dict[str, Any]
 SECONDS = 10
 WATCH_SECONDS = 240
+TOKEN_SECONDS = 600
+"""The shortest life the API server gives a token."""
 KINDS = {
     "learningagents": "LearningAgent",
     "trainingjobs": "TrainingJob",
@@ -50,6 +52,10 @@ class Cluster(Protocol):
 
     def proxy(self, service: str) -> Callable[[str, Mapping[str, str]], tuple[int, str]]: ...
 
+    def forward(self, service: str) -> Send: ...
+
+    def token(self, account: str, audience: str) -> str: ...
+
 
 class KubernetesCluster:
     """One context of a kubeconfig, or the pod's own account; every request at most ten seconds."""
@@ -64,7 +70,7 @@ class KubernetesCluster:
             raise CommandError(f"no usable kubeconfig: {error}; set KUBECONFIG, --kubeconfig or --context") from error
         self.namespace = namespace or _current_namespace(kubeconfig, context)
         self._objects, self._events = client.CustomObjectsApi(), client.EventsV1Api()
-        self._identity = client.AuthenticationV1Api()
+        self._identity, self._accounts = client.AuthenticationV1Api(), client.CoreV1Api()
 
     def user(self) -> str:
         """The caller's name as the API server knows it; empty where it does not say (before Kubernetes 1.28)."""
@@ -73,7 +79,7 @@ class KubernetesCluster:
         except ApiException:
             return ""
         except HTTPError as error:
-            raise _unreachable(error) from error
+            raise unreachable(error) from error
         return str(review.status.user_info.username or "")
 
     def get(self, plural: str, name: str) -> Object:
@@ -95,9 +101,9 @@ class KubernetesCluster:
         except ApiException as error:
             if error.status == 404:
                 return None
-            raise _refused(error) from error
+            raise refused(error) from error
         except HTTPError as error:
-            raise _unreachable(error) from error
+            raise unreachable(error) from error
         return cast(Object, found)
 
     def every(self, plural: str) -> list[Object]:
@@ -113,9 +119,9 @@ class KubernetesCluster:
         except ApiException as error:
             if error.status == 404:
                 raise CommandError(f"the cluster does not know {plural}.{GROUP}: install learnloop's CRDs") from error
-            raise _refused(error) from error
+            raise refused(error) from error
         except HTTPError as error:
-            raise _unreachable(error) from error
+            raise unreachable(error) from error
         items = cast(list[Object], found["items"])
         return str(found["metadata"]["resourceVersion"]), {item["metadata"]["name"]: item for item in items}
 
@@ -139,9 +145,9 @@ class KubernetesCluster:
                 yield event["type"], cast(Object, event["object"])
         except ApiException as error:
             if error.status != 410:
-                raise _refused(error) from error
+                raise refused(error) from error
         except HTTPError as error:
-            raise _unreachable(error) from error
+            raise unreachable(error) from error
 
     def annotate(self, plural: str, name: str, values: Mapping[str, str | None]) -> None:
         """Set annotations; None removes one."""
@@ -151,9 +157,9 @@ class KubernetesCluster:
                 GROUP, VERSION, self.namespace, plural, name, body, _request_timeout=SECONDS
             )
         except ApiException as error:
-            raise _refused(error) from error
+            raise refused(error) from error
         except HTTPError as error:
-            raise _unreachable(error) from error
+            raise unreachable(error) from error
 
     def dry_run(self, plural: str, body: Object) -> Object:
         """The object as it would be stored: checked, with its defaults, and not written."""
@@ -174,9 +180,9 @@ class KubernetesCluster:
                 _request_timeout=SECONDS,
             )
         except ApiException as error:
-            raise _refused(error) from error
+            raise refused(error) from error
         except HTTPError as error:
-            raise _unreachable(error) from error
+            raise unreachable(error) from error
         return cast(Object, found)
 
     def proxy(self, service: str) -> Callable[[str, Mapping[str, str]], tuple[int, str]]:
@@ -196,15 +202,32 @@ class KubernetesCluster:
                     _request_timeout=SECONDS,
                 )
             except ApiException as error:
-                said = f"Service {service} through the API server: {_refused(error)}"
+                said = f"Service {service} through the API server: {refused(error)}"
                 raise CommandError(
                     f"{said}; name another with --prometheus-service, or use --prometheus URL"
                 ) from error
             except HTTPError as error:
-                raise _unreachable(error) from error
+                raise unreachable(error) from error
             return int(answer.status), answer.data.decode("utf-8", "replace")
 
         return ask
+
+    def forward(self, service: str) -> Send:
+        """Requests to `NAMESPACE/NAME:PORT` through the API server."""
+        return through(self._objects.api_client, service)
+
+    def token(self, account: str, audience: str) -> str:
+        """A token of a service account of the namespace, for ten minutes."""
+        wish = {"spec": {"audiences": [audience], "expirationSeconds": TOKEN_SECONDS}}
+        try:
+            granted = self._accounts.create_namespaced_service_account_token(
+                account, self.namespace, wish, _request_timeout=SECONDS
+            )
+        except ApiException as error:
+            raise refused(error) from error
+        except HTTPError as error:
+            raise unreachable(error) from error
+        return str(granted.status.token)
 
     def events(self, body: Object) -> list[Object]:
         """Events about the object, oldest first; none where events may not be read."""
@@ -215,7 +238,7 @@ class KubernetesCluster:
         except ApiException:
             return []
         except HTTPError as error:
-            raise _unreachable(error) from error
+            raise unreachable(error) from error
         oldest = datetime.min.replace(tzinfo=UTC)
 
         def moment(item: Any) -> datetime:
@@ -236,15 +259,3 @@ def _current_namespace(kubeconfig: str | None, context: str | None) -> str:
         return "default"
     chosen = next((item for item in contexts if item["name"] == context), active) if context else active
     return str(chosen.get("context", {}).get("namespace") or "default")
-
-
-def _refused(error: ApiException) -> CommandError:
-    try:
-        message = json.loads(error.body)["message"]
-    except (ValueError, KeyError, TypeError):
-        message = error.reason
-    return CommandError(f"the API server refuses ({error.status}): {message}")
-
-
-def _unreachable(error: HTTPError) -> CommandError:
-    return CommandError(f"the API server does not answer: {error}")

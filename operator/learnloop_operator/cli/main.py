@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from learnloop_operator.cli import (
     abort,
     approve,
+    audit,
     get,
     pause,
     plan,
@@ -27,7 +28,7 @@ from learnloop_operator.cli.errors import CommandError
 from learnloop_operator.cli.verb import Verb
 
 VERBS: tuple[Verb, ...] = (
-    status, get, trace, why, plan, train,
+    status, get, trace, why, plan, train, audit,
     approve, reject, pause, resume, skip, promote, restart, retry, abort, undo,
 )  # fmt: skip
 
