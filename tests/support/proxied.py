@@ -13,7 +13,7 @@ def own_address() -> str:
 
 
 def behind_service(kube: Any, namespace: str, name: str, address: str, port: int, ready: str) -> str:
-    """A Service whose one endpoint is this server; NAMESPACE/NAME:PORT as soon as the proxy gets an answer at `ready`."""
+    """A Service whose one endpoint is this server: NAMESPACE/NAME:PORT, once the proxy gets an answer at `ready`."""
     metadata, ports = {"name": name, "namespace": namespace}, [{"name": "http", "port": port}]
     kube.create({"apiVersion": "v1", "kind": "Service", "metadata": metadata, "spec": {"ports": ports}})
     # The proxy goes to addresses of pods only: one that has this address, on a node that nobody runs.

@@ -1,0 +1,108 @@
+"""`kubectl learnloop audit`: what it asks the data plane, and what it refuses before it asks."""
+
+import argparse
+import io
+import json
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+
+from learnloop_operator.cli import audit
+from learnloop_operator.cli.errors import CommandError
+
+RECEIPT = {"rows": {"agent_memories": 2}, "audit_seq": 7, "signature": "ab"}
+
+
+class Proxy:
+    """A cluster whose data plane gives the answers it was given."""
+
+    namespace = "team-a"
+
+    def __init__(self, *answers: Any, status: int = 200) -> None:
+        self.answers, self.status = list(answers), status
+        self.asked: list[tuple[str, str, dict[str, str], Any]] = []
+        self.services: list[str] = []
+        self.tokens = 0
+
+    def token(self, account: str, audience: str) -> str:
+        self.tokens += 1
+        return f"{account}/{audience}"
+
+    def forward(self, service: str) -> Any:
+        self.services.append(service)
+
+        def send(
+            method: str, path: str, query: Mapping[str, str], headers: Mapping[str, str], body: Any, seconds: float
+        ) -> tuple[int, str]:
+            assert headers == {"x-learnloop-token": "default/learnloop", "x-learnloop-namespace": "team-a"}
+            self.asked.append((method, path, dict(query), body))
+            return self.status, json.dumps(self.answers.pop(0))
+
+        return send
+
+
+def audited(cluster: Proxy, *arguments: str) -> str:
+    parser = argparse.ArgumentParser()
+    audit.arguments(parser)
+    return audit.run(cluster, parser.parse_args(arguments))  # type: ignore[arg-type]
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+def test_an_export_goes_on_to_the_last_page_with_one_token(capsys: pytest.CaptureFixture[str]) -> None:
+    pages = [{"records": [{"seq": 8}, {"seq": 9}], "next": 9}, {"records": [{"seq": 10}], "next": None}]
+    cluster = Proxy(*pages)
+    audited(cluster, "export", "--after", "7", "--action", "memory.deleted")
+    assert capsys.readouterr().out == '{"seq":8}\n{"seq":9}\n{"seq":10}\n'
+    assert [query["after"] for _, _, query, _ in cluster.asked] == ["7", "9"]
+    assert {query["action"] for _, _, query, _ in cluster.asked} == {"memory.deleted"}
+    assert cluster.tokens == 1
+
+
+def test_a_memory_service_has_a_chain_of_its_own() -> None:
+    report = {"records": 0, "checkpoints": 0, "signed_up_to": 0, "pending": 2, "head": "", "problem": None}
+    cluster = Proxy(report)
+    said = audited(cluster, "verify", "--memory-service", "mem")
+    assert cluster.services == ["team-a/mem-memory:http"]
+    assert "not yet: wait a minute, or set an audit key" in said
+    assert "2 records are committed and not in the chain yet" in said
+
+
+@pytest.mark.parametrize(
+    ("arguments", "fix"),
+    [
+        (("verify", "--user", "anna"), "--user belongs to `audit erase`"),
+        (("erase", "--user", "anna", "--action", "x"), "--action belongs to `audit export`"),
+        (("erase", "--yes"), "exactly one of --user and --agent"),
+        (("erase", "--yes", "--user", "anna", "--agent", "walker"), "exactly one of --user and --agent"),
+        (("verify", "-o", "x"), "--output belongs to"),
+    ],
+)
+def test_what_makes_no_sense_is_refused_before_anything_is_asked(arguments: tuple[str, ...], fix: str) -> None:
+    cluster = Proxy()
+    with pytest.raises(CommandError, match=fix):
+        audited(cluster, *arguments)
+    assert cluster.asked == []
+
+
+def test_an_erasure_wants_the_name_again(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    for typed in ("y\n", ""):
+        cluster = Proxy(RECEIPT)
+        monkeypatch.setattr("sys.stdin", Terminal(typed))
+        with pytest.raises(CommandError, match="nothing was erased"):
+            audited(cluster, "erase", "--user", "anna")
+        assert cluster.asked == []
+    monkeypatch.setattr("sys.stdin", Terminal("anna\n"))
+    audited(cluster, "erase", "--user", "anna")
+    assert cluster.asked == [("POST", "/api/v1/erasure", {}, {"user_id": "anna"})]
+    assert json.loads(capsys.readouterr().out) == RECEIPT
+
+
+def test_the_data_planes_own_sentence_is_the_error() -> None:
+    refused = {"error": {"field": "authorization", "message": "the token is not valid"}}
+    with pytest.raises(CommandError, match="with 401: authorization: the token is not valid"):
+        audited(Proxy(refused, status=401), "verify")
