@@ -54,6 +54,7 @@ from learnloop_memory.rewards.outbox import RewardOutbox
 from learnloop_memory.rewards.signal_store import SignalReader
 from learnloop_memory.rewards.worker import RewardWorker
 from learnloop_memory.store.database import Database
+from learnloop_memory.store.statistics import Statistics
 from learnloop_memory.studies.desk import Desk
 from learnloop_memory.tasks import cancel
 from learnloop_memory.token_review import TokenReviews
@@ -78,6 +79,7 @@ class Service:
         self.config = config
         self.metrics = Metrics()
         self.db = Database(config.dsn.get_secret_value(), pool_size=config.pool_size)
+        self._statistics = Statistics(self.db, config.dsn.get_secret_value())
         asks = config.training_api or config.auth == "tokenreview"
         self.kube = KubeApi(config) if asks else None
         reviewer = TokenReviews(self.kube) if self.kube and config.auth == "tokenreview" else None
@@ -133,6 +135,7 @@ class Service:
     def start(self) -> None:
         """Begins everything."""
         self.db.start()
+        self._spawn(self._statistics.run(), "statistics")
         self._spawn(self._work(), "rewards")
         self._spawn(self._retain(), "retention")
         self._spawn(self._index(), "indexer")
