@@ -7,6 +7,7 @@ from fastapi import APIRouter, Query, Response
 from learnloop_api.wire.deployment import ModelDeployed
 from learnloop_memory.api.bodies import json_body
 from learnloop_memory.api.common import Caller, NamePath, Svc, answer, same
+from learnloop_memory.api.pages import After, begins_after, following
 
 router = APIRouter(prefix="/api/v1/models", tags=["models"])
 
@@ -25,7 +26,12 @@ async def put_deployed(
 
 @router.get("/{deployment}/deployed")
 async def get_deployed(
-    deployment: NamePath, service: Svc, caller: Caller, limit: Annotated[int, Query(ge=1, le=1000)] = 100
+    deployment: NamePath,
+    service: Svc,
+    caller: Caller,
+    limit: Annotated[int, Query(ge=1, le=1000)] = 100,
+    after: After = None,
 ) -> Response:
-    """What served when, newest first, as far back as the retention time."""
-    return answer({"deployed": await service.deployments.history(caller.namespace, deployment, limit)})
+    """What served when, newest first, page by page, as far back as the retention time."""
+    found, more = await service.deployments.history(caller.namespace, deployment, limit, begins_after(after, 1))
+    return answer({"deployed": found, "next": following(*more) if more else None})

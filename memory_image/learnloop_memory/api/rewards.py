@@ -5,16 +5,18 @@ from datetime import UTC, datetime
 from typing import Annotated
 
 from fastapi import APIRouter, Path, Query, Response
-from pydantic import ConfigDict, Field, model_validator
+from pydantic import Field
 
+from learnloop_api.kinds.reward_parts import Normalisation
 from learnloop_api.kinds.reward_policy import RewardPolicySpec
 from learnloop_api.wire.base import Identifier, Name, Timestamp
-from learnloop_memory.api.bodies import alternatives, json_body
+from learnloop_memory.api.bodies import json_body
 from learnloop_memory.api.common import Caller, Input, NamePath, Svc, answer, not_found
+from learnloop_memory.api.pages import After, begins_after, following
 from learnloop_memory.rewards import store
-from learnloop_memory.rewards.components import Episode, evaluate
+from learnloop_memory.rewards.components import Episode, Worth, evaluate
 from learnloop_memory.rewards.dry_run import Window
-from learnloop_memory.rewards.normalise import confidence, settle
+from learnloop_memory.rewards.normalise import Running, confidence, settle
 
 router = APIRouter(prefix="/api/v1/rewards", tags=["rewards"])
 RevisionPath = Annotated[str, Path(min_length=1, max_length=64, pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$")]
@@ -28,23 +30,19 @@ class Result(Input):
     steps: int = Field(default=1, ge=0, le=10_000_000)
     values: dict[str, float] = Field(default_factory=dict, max_length=64)
 
+    def episode(self) -> Episode:
+        """As the components read it."""
+        return Episode(self.episode_return, self.success, self.steps, self.values)
+
 
 class Calculate(Input):
-    """What would this result be worth? By an agent's policy, or by a named one."""
-
-    model_config = ConfigDict(json_schema_extra=alternatives("agent_id", "reward_policy", at_most_one=False))
+    """What would this result be worth? By an agent's policy, by a named one, or by the default components."""
 
     task_id: Identifier | None = None
     agent_id: Name | None = None
     reward_policy: Name | None = None
     reward_policy_revision: str | None = Field(default=None, max_length=64)
     result: Result
-
-    @model_validator(mode="after")
-    def _one_policy(self) -> "Calculate":
-        if self.agent_id is None and self.reward_policy is None:
-            raise ValueError("name an agent_id or a reward_policy")
-        return self
 
 
 class AskDryRun(Input):
@@ -82,7 +80,13 @@ async def get_signals(name: NamePath, revision: RevisionPath, service: Svc, call
 
 @router.post("/calculate")
 async def calculate(body: Annotated[Calculate, json_body(Calculate)], service: Svc, caller: Caller) -> Response:
-    """Computes a reward and keeps nothing; normalised by the agent's history when an agent is named."""
+    """Computes a reward and keeps nothing; normalised by the agent's history when an agent is named.
+
+    Without an agent and a policy: the default components, not normalised, for there is no history to do it by.
+    """
+    if body.agent_id is None and body.reward_policy is None:
+        spec = RewardPolicySpec(normalisation=Normalisation(method="none"))
+        return _calculated(body, spec, evaluate(spec, body.result.episode()), Running(), None)
     async with service.db.tenant(caller.namespace) as connection:
         if body.reward_policy is not None:
             policy = await store.get_policy(
@@ -93,19 +97,24 @@ async def calculate(body: Annotated[Calculate, json_body(Calculate)], service: S
         if policy is None:
             field = "reward_policy" if body.reward_policy is not None else "agent_id"
             raise not_found(field, body.reward_policy or body.agent_id or "", "no published reward policy; publish it")
-        episode = Episode(body.result.episode_return, body.result.success, body.result.steps, body.result.values)
-        worth = evaluate(policy.spec, episode)
+        worth = evaluate(policy.spec, body.result.episode())
         running = await store.statistics(connection, caller.namespace, body.agent_id or "", policy)
-    reward, running = settle(policy.spec, worth, running)
+    return _calculated(body, policy.spec, worth, running, policy)
+
+
+def _calculated(
+    body: Calculate, spec: RewardPolicySpec, worth: Worth, running: Running, policy: store.Policy | None
+) -> Response:
+    reward, running = settle(spec, worth, running)
     return answer(
         {
             "task_id": body.task_id,
-            "reward_policy": policy.name,
-            "reward_policy_revision": policy.revision,
+            "reward_policy": policy.name if policy else None,
+            "reward_policy_revision": policy.revision if policy else None,
             "components": worth.components,
             "raw_reward": worth.raw,
             "reward": reward,
-            "confidence": confidence(policy.spec, worth, running),
+            "confidence": confidence(spec, worth, running),
             "violated": worth.broken,
         }
     )
@@ -117,9 +126,13 @@ async def get_history(
     service: Svc,
     caller: Caller,
     limit: Annotated[int, Query(ge=1, le=1000)] = 100,
+    after: After = None,
 ) -> Response:
-    """The newest rewards of an agent, newest first."""
-    return answer({"rewards": await store.history(service.db, caller.namespace, agent_id, limit)})
+    """The newest rewards of an agent, newest first, page by page."""
+    found = await store.history(service.db, caller.namespace, agent_id, limit, begins_after(after, 3))
+    last = found[-1] if len(found) == limit else None
+    key = (last.trajectory_id, last.reward_policy, last.reward_policy_revision) if last else ()
+    return answer({"rewards": found, "next": following(last.computed_at, *key) if last else None})
 
 
 @router.get("/credits/{trajectory_id}")

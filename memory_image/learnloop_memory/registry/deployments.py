@@ -1,5 +1,8 @@
 """Which model serves, as the operator tells it: a record of every change, and an event for each."""
 
+from datetime import UTC, datetime
+from typing import Any
+
 from learnloop_api import names
 from learnloop_api.wire.deployment import ModelDeployed
 from learnloop_memory.audit.journal import note
@@ -9,8 +12,11 @@ from learnloop_memory.store.database import Database
 
 _LOCK = "SELECT pg_advisory_xact_lock(hashtextextended($1, 0))"
 _HISTORY = """
-SELECT payload FROM event_outbox WHERE namespace = $1 AND subject = $2 ORDER BY created_at DESC, message_id LIMIT $3
+SELECT payload, created_at, message_id FROM event_outbox
+WHERE namespace = $1 AND subject = $2 AND (created_at, message_id) < ($4, $5)
+ORDER BY created_at DESC, message_id DESC LIMIT $3
 """
+_NEWEST = (datetime(9999, 12, 31, tzinfo=UTC), "")
 
 
 class Deployments:
@@ -31,7 +37,7 @@ class Deployments:
         subject = _subject(namespace, event)
         async with self._db.tenant(namespace) as connection:
             await connection.execute(_LOCK, subject)
-            rows = await connection.fetch(_HISTORY, namespace, subject, 1)
+            rows = await connection.fetch(_HISTORY, namespace, subject, 1, *_NEWEST)
             if rows and ModelDeployed.model_validate_json(rows[0]["payload"]).revision == event.revision:
                 return False
             told = {
@@ -44,12 +50,16 @@ class Deployments:
             identity = f"{namespace}/deployed/{uuid7()}"
             return await self._outbox.put(connection, namespace, subject, identity, event.model_dump_json().encode())
 
-    async def history(self, namespace: str, deployment: str, limit: int) -> list[ModelDeployed]:
-        """The newest changes of one ModelDeployment, newest first."""
+    async def history(
+        self, namespace: str, deployment: str, limit: int, before: tuple[Any, ...] | None = None
+    ) -> tuple[list[ModelDeployed], tuple[datetime, str] | None]:
+        """The newest changes of one ModelDeployment, newest first, those before a time and message; and the time and
+        message of the last one where there may be more."""
         subject = f"{names.SUBJECT_MODEL_DEPLOYED}.{namespace}.{deployment}"
         async with self._db.tenant(namespace) as connection:
-            rows = await connection.fetch(_HISTORY, namespace, subject, limit)
-        return [ModelDeployed.model_validate_json(row["payload"]) for row in rows]
+            rows = await connection.fetch(_HISTORY, namespace, subject, limit, *(before or _NEWEST))
+        more = (rows[-1]["created_at"], rows[-1]["message_id"]) if len(rows) == limit else None
+        return [ModelDeployed.model_validate_json(row["payload"]) for row in rows], more
 
 
 def _subject(namespace: str, event: ModelDeployed) -> str:

@@ -1,6 +1,7 @@
 """RewardPolicy revisions, running statistics and reward history in PostgreSQL."""
 
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from hashlib import sha256
 from typing import Any
 
@@ -34,8 +35,11 @@ WHERE namespace = $1 AND agent_id = $2 AND reward_policy = $3 AND reward_policy_
 _HISTORY = """
 SELECT trajectory_id, agent_id AS agent, reward_policy, reward_policy_revision, components, raw_reward, reward,
     confidence, violated, created_at AS computed_at
-FROM reward_history WHERE namespace = $1 AND agent_id = $2 ORDER BY created_at DESC, trajectory_id LIMIT $3
+FROM reward_history WHERE namespace = $1 AND agent_id = $2
+    AND (created_at, trajectory_id, reward_policy, reward_policy_revision) < ($4, $5, $6, $7)
+ORDER BY created_at DESC, trajectory_id DESC, reward_policy DESC, reward_policy_revision DESC LIMIT $3
 """
+_NEWEST = (datetime(9999, 12, 31, tzinfo=UTC), "", "", "")
 
 _CREDITED = """
 SELECT h.agent_id AS agent, h.reward_policy, h.reward_policy_revision, h.reward, p.spec, s.steps
@@ -123,10 +127,13 @@ async def step_credits(db: Database, namespace: str, trajectory_id: str) -> dict
     }
 
 
-async def history(db: Database, namespace: str, agent: str, limit: int) -> list[Reward]:
-    """The newest rewards of an agent, newest first."""
+async def history(
+    db: Database, namespace: str, agent: str, limit: int, before: tuple[Any, ...] | None = None
+) -> list[Reward]:
+    """The newest rewards of an agent, newest first; those older than the one with this time, trajectory, policy and
+    revision."""
     async with db.tenant(namespace) as connection:
-        rows = await connection.fetch(_HISTORY, namespace, agent, limit)
+        rows = await connection.fetch(_HISTORY, namespace, agent, limit, *(before or _NEWEST))
     return [as_reward(row) for row in rows]
 
 

@@ -150,6 +150,41 @@ async def test_steps_to_learn_from_carry_what_the_policy_gave_where_that_is_aske
     assert await eventually(lambda: steps("policy")) == pytest.approx([0.1, 0.2, 0.4])
 
 
+async def test_the_specifications_own_request_is_answered_by_the_default_components(api: Api) -> None:
+    result = {"success": True, "steps": 20, "values": {"quality": 1.0, "feedback": -1.0}}
+    answer = await api.call("POST", "/api/v1/rewards/calculate", json={"task_id": "x", "result": result})
+    assert answer["components"] == {"completion": 1.0, "efficiency": 0.8, "quality": 1.0, "feedback": -1.0}
+    assert answer["reward"] == answer["raw_reward"] == pytest.approx(0.4 + 0.2 * 0.8 + 0.15 - 0.25)
+    assert (answer["task_id"], answer["reward_policy"]) == ("x", None)
+
+
+async def test_rewards_come_page_by_page_each_once(api: Api) -> None:
+    await api.call("PUT", "/api/v1/rewards/policies/paged/revisions/r1", json=POLICY)
+    await api.call("PUT", "/api/v1/agents/earner", json={"reward_policy": "paged", "reward_policy_revision": "r1"})
+    for index in range(5):
+        await api.call("POST", "/api/v1/trajectories", 202, json=trajectory(f"earned{index}", "earner"))
+
+    async def page(limit: int, after: str | None = None) -> Any:
+        where = {"agent_id": "earner", "limit": limit, **({"after": after} if after else {})}
+        return await api.call("GET", "/api/v1/rewards/history", params=where)
+
+    async def all_there() -> bool:
+        return len((await page(10))["rewards"]) == 5
+
+    await eventually(all_there)
+    seen, after = [], None
+    for _ in range(3):
+        found = await page(2, after)
+        seen += [reward["trajectory_id"] for reward in found["rewards"]]
+        after = found["next"]
+    assert (sorted(seen), after) == ([f"earned{index}" for index in range(5)], None)
+    assert seen == [reward["trajectory_id"] for reward in (await page(10))["rewards"]]
+    for wrong in ("x", "W10", "eyJhIjoxfQ", "WyIyMDI2LTAxLTAxIl0", "ä"):
+        where = {"agent_id": "earner", "after": wrong}
+        refused = await api.call("GET", "/api/v1/rewards/history", 422, params=where)
+        assert (refused["error"]["field"], refused["error"]["value"]) == ("after", wrong)
+
+
 async def test_calculate_keeps_nothing(api: Api) -> None:
     await api.call("PUT", "/api/v1/rewards/policies/ask/revisions/r1", json=POLICY)
     body = {"task_id": "x", "reward_policy": "ask", "result": {"episode_return": 30, "success": True}}

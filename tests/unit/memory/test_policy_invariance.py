@@ -1,0 +1,84 @@
+"""Shaping changes no optimal policy: any small world solved with and without it (Ng, Harada & Russell, 1999)."""
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from learnloop_api.kinds.reward_parts import PotentialShaping
+from learnloop_memory.rewards.steps import potential_sum, potential_terms
+
+STATES, ACTIONS, ROUNDS = 5, 3, 400
+Bonus = Callable[[int, int | None], float]
+
+
+class World:
+    """Deterministic; some actions end the episode. `potentials`: what the observation of each state shows."""
+
+    def __init__(self, seed: int, discount: float, weight: float) -> None:
+        rng = np.random.default_rng(seed)
+        self.goes = rng.integers(0, STATES + 1, (STATES, ACTIONS))  # STATES: the end
+        self.goes[0, 0] = STATES
+        self.rewards = rng.normal(0, 1, (STATES, ACTIONS))
+        self.potentials = rng.normal(0, 3, STATES)
+        self.rule = PotentialShaping(observation=1, weight=weight, discount=discount)
+
+    def step(self, state: int, *, ends: bool = False) -> dict[str, Any]:
+        return {"observation": [0.0, float(self.potentials[state])], "action": 0, "terminated": ends}
+
+    def bonus(self, state: int, following: int | None) -> float:
+        """What the product adds to a step from one state to the next, None the end."""
+        if following is None:
+            return potential_terms(self.rule, [self.step(state, ends=True)])[0]
+        return potential_terms(self.rule, [self.step(state), self.step(following)])[0]
+
+    def worth(self, bonus: Bonus) -> Any:
+        """Value of each action in each state, by value iteration."""
+        q = np.zeros((STATES, ACTIONS))
+        for _ in range(ROUNDS):
+            best = np.append(q.max(axis=1), 0.0)
+            q = self.rewards + self.added(bonus) + self.rule.discount * best[self.goes]
+        return q
+
+    def added(self, bonus: Bonus) -> Any:
+        return np.array(
+            [
+                [bonus(state, None if following == STATES else int(following)) for following in row]
+                for state, row in enumerate(self.goes)
+            ]
+        )
+
+
+worlds = st.builds(World, st.integers(0, 2**31), st.sampled_from([0.5, 0.8, 0.9]), st.floats(-5, 5))
+
+
+@settings(max_examples=10, deadline=None)
+@given(worlds)
+def test_every_action_loses_the_potential_of_its_state_and_nothing_else(world: World) -> None:
+    plain, shaped = world.worth(lambda *_: 0.0), world.worth(world.bonus)
+    expected = plain - world.rule.weight * world.potentials[:, None]
+    assert shaped == pytest.approx(expected, abs=1e-6)
+
+
+@settings(max_examples=10, deadline=None)
+@given(worlds, st.integers(0, 2**31))
+def test_what_is_between_the_ends_of_an_episode_cannot_be_gamed(world: World, seed: int) -> None:
+    """A detour, however often it passes through states of high potential, changes the sum by nothing."""
+    rng = np.random.default_rng(seed)
+    rule = world.rule.model_copy(update={"discount": 1.0})
+    direct = [world.step(1), world.step(0, ends=True)]
+    around = [world.step(1), *(world.step(int(state)) for state in rng.integers(0, STATES, 50)), direct[-1]]
+    assert potential_sum(rule, around) == pytest.approx(potential_sum(rule, direct), abs=1e-6)
+
+
+def test_a_bonus_for_states_that_is_no_difference_of_potentials_does_change_what_is_best() -> None:
+    """So that the test above can fail: the naive bonus is what potential-based shaping is there to replace."""
+    changed = 0
+    for seed in range(20):
+        world = World(seed, 0.9, 3.0)
+        naive = world.worth(lambda state, _, world=world: world.rule.weight * float(world.potentials[state]))  # type: ignore[misc]
+        changed += bool((naive.argmax(axis=1) != world.worth(lambda *_: 0.0).argmax(axis=1)).any())
+    assert changed > 10
