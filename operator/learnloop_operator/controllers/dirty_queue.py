@@ -9,8 +9,9 @@ from learnloop_operator.controllers.lane import Lane
 
 BACKGROUND_SHARE = 8
 """One in so many takes goes to the background while there is news."""
-PATIENCE_SECONDS = 30.0
-"""Who has waited so long in the background is news."""
+PATIENCE_SECONDS = 120.0
+"""Who has waited so long in the background is news. Longer than most floods: their own echoes, which hardly ever show
+anything, would go before changes that nobody has looked at yet."""
 
 
 class DirtyQueue:
