@@ -46,6 +46,11 @@ class ShadowMetrics:
             counter(names.METRIC_SHADOW_WEIGHTED_GAIN, "Sum of weight times positive return"),
             counter(names.METRIC_SHADOW_WEIGHTED_LOSS, "Sum of weight times |negative return|"),
         )
+        self._spread = (
+            counter(names.METRIC_SHADOW_SQUARES_GAIN, "Sum of squared weight times positive return"),
+            counter(names.METRIC_SHADOW_SQUARES_LOSS, "Sum of squared weight times |negative return|"),
+        )
+        self._square = counter(names.METRIC_SHADOW_SQUARES_SQUARES, "Sum of squared weight times squared return")
         self._plain = (
             counter(names.METRIC_SHADOW_GAIN, "Sum of positive returns of the counted episodes"),
             counter(names.METRIC_SHADOW_LOSS, "Sum of |negative returns| of the counted episodes"),
@@ -66,6 +71,8 @@ class ShadowMetrics:
         self._squares.inc(weight * weight)
         side = 0 if episode_return >= 0 else 1
         self._weighted[side].inc(weight * abs(episode_return))
+        self._spread[side].inc(weight * weight * abs(episode_return))
+        self._square.inc((weight * episode_return) ** 2)
         self._plain[side].inc(abs(episode_return))
 
     def lost(self, revision: str, reason: str, count: int) -> None:

@@ -73,6 +73,11 @@ class ShadowStatus(Resource):
         default=None,
         description="Estimate of the canary's mean return by importance sampling; absent while it is too unsure.",
     )
+    estimated_low: float | None = Field(
+        default=None,
+        description="Lower end of its interval of 95 %, asymptotic and of this look alone: it decides nothing.",
+    )
+    estimated_high: float | None = Field(default=None, description="Upper end of that interval.")
     stable_return: float | None = Field(default=None, description="Mean return of stable in the same episodes.")
     effective_episodes: float | None = Field(
         default=None, ge=0, description="Effective sample size of the estimate, in episodes."

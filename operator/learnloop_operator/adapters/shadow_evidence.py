@@ -21,6 +21,9 @@ _COUNTERS = {
     "squares": names.METRIC_SHADOW_WEIGHT_SQUARES,
     "weighted_gain": names.METRIC_SHADOW_WEIGHTED_GAIN,
     "weighted_loss": names.METRIC_SHADOW_WEIGHTED_LOSS,
+    "squares_gain": names.METRIC_SHADOW_SQUARES_GAIN,
+    "squares_loss": names.METRIC_SHADOW_SQUARES_LOSS,
+    "squares_squares": names.METRIC_SHADOW_SQUARES_SQUARES,
     "gain": names.METRIC_SHADOW_GAIN,
     "loss": names.METRIC_SHADOW_LOSS,
 }
@@ -88,6 +91,8 @@ def shadow_evidence(samples: Sequence[Sample]) -> ShadowEvidence | None:
         weight=sums.get("weight", 0.0),
         squares=sums.get("squares", 0.0),
         weighted_return=sums.get("weighted_gain", 0.0) - sums.get("weighted_loss", 0.0),
+        squares_return=sums.get("squares_gain", 0.0) - sums.get("squares_loss", 0.0),
+        squares_squares=sums.get("squares_squares"),
         stable_return=sums.get("gain", 0.0) - sums.get("loss", 0.0),
         seen_at=seen_at,
     )

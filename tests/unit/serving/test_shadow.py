@@ -74,6 +74,9 @@ def test_an_equal_policy_in_shadow_agrees_on_every_request_and_is_worth_what_sta
     weight = shadow(canary, names.METRIC_SHADOW_WEIGHT)
     assert weight == pytest.approx(6.0), "equal policies give every episode weight 1"
     assert shadow(canary, names.METRIC_SHADOW_WEIGHTED_GAIN) / weight == pytest.approx(10.0)
+    squares = shadow(canary, names.METRIC_SHADOW_WEIGHT_SQUARES)
+    assert shadow(canary, names.METRIC_SHADOW_SQUARES_GAIN) / squares == pytest.approx(10.0)
+    assert shadow(canary, names.METRIC_SHADOW_SQUARES_SQUARES) / squares == pytest.approx(100.0)
     assert canary.metric(names.METRIC_EPISODES_ENDED, outcome="success") == 0, "the arm in shadow played nothing itself"
 
 

@@ -38,12 +38,15 @@ def summary(bars: ShadowCheck, seen: ShadowEvidence) -> ShadowStatus:
     answered = seen.compared + seen.errors
     slow = _slow(bars, seen)
     speaks = seen.episodes > 0.0 and seen.effective >= bars.min_effective_episodes
+    around = seen.interval() if speaks else None
     found = ShadowStatus(
         requests=int(seen.compared + 1e-6),
         agreement=_share(seen.agreed, seen.compared),
         error_rate=_share(seen.errors, answered),
         slow_rate=_share(slow.total, slow.n) if slow else None,
         estimated_return=_round(seen.weighted_return / seen.weight) if speaks else None,
+        estimated_low=_round(around[0]) if around else None,
+        estimated_high=_round(around[1]) if around else None,
         stable_return=_round(seen.stable_return / seen.episodes) if speaks else None,
         effective_episodes=round(seen.effective, 1),
         message="",
@@ -64,7 +67,9 @@ def _sentence(bars: ShadowCheck, seen: ShadowEvidence, found: ShadowStatus) -> s
     size = f"effective sample size {number(seen.effective)}"
     if found.estimated_return is not None and found.stable_return is not None:
         value, base = number(found.estimated_return), number(found.stable_return)
-        parts.append(f"estimated return {value} vs {base} of stable ({size} of {int(seen.episodes)} episodes)")
+        low, high = found.estimated_low, found.estimated_high
+        around = f" [{number(low)}, {number(high)}]" if low is not None and high is not None else ""
+        parts.append(f"estimated return {value}{around} vs {base} of stable ({size} of {int(seen.episodes)} episodes)")
     else:
         parts.append(f"no estimate of its return ({size}, needs {bars.min_effective_episodes})")
     return ", ".join(parts)

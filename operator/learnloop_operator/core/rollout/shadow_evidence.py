@@ -1,8 +1,11 @@
 """What is known of an arm in shadow."""
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
+
+NORMAL_95 = 1.96
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,11 +24,24 @@ class ShadowEvidence:
     weight: float = 0.0
     squares: float = 0.0
     weighted_return: float = 0.0
+    squares_return: float = 0.0
+    """Sum of squared weight times return; and times its square, None where the servers do not count it yet."""
+    squares_squares: float | None = None
     stable_return: float = 0.0
     seen_at: datetime | None = None
     """When the pod that was scraped longest ago was scraped, by Prometheus' clock."""
     broken: str = ""
     """Which of the counters is no number, in half a sentence: then none of them speaks."""
+
+    def interval(self) -> tuple[float, float] | None:
+        """The estimate's interval of 95 % by the delta method, value ± 1.96 sqrt(Σ w²(r - value)²) / Σ w
+        (Owen, Monte Carlo theory, ch. 9). Asymptotic, and of one look; None where it cannot be told."""
+        if self.squares_squares is None or self.weight <= 0.0:
+            return None
+        value = self.weighted_return / self.weight
+        spread = self.squares_squares - 2.0 * value * self.squares_return + value**2 * self.squares
+        half = NORMAL_95 * math.sqrt(max(0.0, spread)) / self.weight
+        return value - half, value + half
 
     @property
     def effective(self) -> float:

@@ -4,6 +4,7 @@ import math
 from datetime import UTC, datetime
 from typing import Any
 
+import numpy as np
 import pytest
 from rollout_cluster import BAD, BETTER, SHA, STEPS, uri
 from shadow_cluster import BARS, ShadowCluster
@@ -143,6 +144,30 @@ def test_an_estimate_that_speaks_passes_or_holds_and_never_takes_back() -> None:
     assert verdicts == [Verdict.PASS, Verdict.HOLD]
     said = summary(bars(), good)
     assert "estimated return 9.5 vs 10 of stable (effective sample size 50 of 100 episodes)" in said.message
+    assert (said.estimated_low, said.estimated_high) == (None, None), "these servers do not count what it takes"
+
+
+def test_the_estimate_has_an_interval_that_covers_what_it_estimates() -> None:
+    source, covered = np.random.default_rng(3), 0
+    for _ in range(300):
+        weights, returns = source.exponential(1.0, 400), source.normal(5.0, 2.0, 400)
+        seen = ShadowEvidence(
+            compared=400,
+            agreed=400,
+            episodes=400,
+            weight=float(weights.sum()),
+            squares=float((weights**2).sum()),
+            weighted_return=float((weights * returns).sum()),
+            squares_return=float((weights**2 * returns).sum()),
+            squares_squares=float((weights**2 * returns**2).sum()),
+            stable_return=float(returns.sum()),
+        )
+        said = summary(bars(), seen)
+        assert said.estimated_low is not None
+        assert said.estimated_high is not None
+        assert f"estimated return {said.estimated_return:.3g} [{said.estimated_low:.3g}, " in said.message
+        covered += said.estimated_low <= 5.0 <= said.estimated_high
+    assert 0.90 <= covered / 300 <= 0.99
 
 
 def test_an_unlucky_start_neither_passes_nor_takes_back() -> None:
@@ -162,7 +187,7 @@ def test_prometheus_answer_becomes_evidence() -> None:
     assert seen.within == {0.02: 8, math.inf: 10}
     assert shadow_evidence([]) is None
     query = shadow_query("ns", "md", Window("aaaaaaaa", 60))
-    assert query.count('revision="aaaaaaaa"') == 12 * 3 + 1
+    assert query.count('revision="aaaaaaaa"') == 15 * 3 + 1
 
 
 def in_shadow(problem: str, percent: int = 20, mirror: str = "detect", **more: str) -> Snapshot:
