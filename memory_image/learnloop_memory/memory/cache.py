@@ -80,8 +80,9 @@ class Kept:
             self._known,
             self.columns.ids,
         ]
-        word = 5 + (2 if len(self) <= 2**16 else 4)  # itself, and its place among the postings
-        return sum(array.nbytes for array in arrays) + word * self.columns.words.size + 64 * len(self) + 4096
+        word = 4 if len(self) <= 2**16 else 5  # by memory until somebody asks, then by word
+        words = word * int(self.columns.lengths.sum())
+        return sum(array.nbytes for array in arrays) + words + 64 * len(self) + 4096
 
     def now(self) -> float:
         """The database's clock, as far as it is known here."""
@@ -106,7 +107,8 @@ class Kept:
     def prepare(self) -> None:
         """Works out now what the first question would have to wait for."""
         self._compact()
-        for known in ("postings", "norm", "standing"):
+        self.columns = self.columns.by_word()
+        for known in ("norm", "standing"):
             getattr(self.columns, known)
 
     def view(self, kinds: tuple[int, ...], now: float) -> View:
@@ -147,9 +149,10 @@ class Kept:
         before, after = edges[edges <= now], edges[edges > now]
         since, until = float(before.max(initial=-np.inf)), float(after.min(initial=np.inf))
         if shown.all():
+            self.columns = self.columns if self.columns.indexed else self.columns.by_word()
             return View(self.columns, None, since, until)
         rows = np.flatnonzero(shown)
-        return View(self.columns.take(rows), rows, since, until)
+        return View(self.columns.take(rows).by_word(), rows, since, until)
 
     def _apply(self, changes: "_Part") -> None:
         places = _places(self.columns, changes.columns)

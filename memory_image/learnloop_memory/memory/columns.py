@@ -1,4 +1,4 @@
-"""The light columns of one agent's memories, and the words in them as postings. Pure."""
+"""The light columns of one agent's memories. Pure."""
 
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -8,12 +8,15 @@ from uuid import UUID
 import numpy as np
 from numpy.typing import NDArray
 
+from learnloop_memory.memory.postings import Holders, Postings, find_late
+
 Floats = NDArray[np.float64]
 Rows = NDArray[np.intp]
 Element = TypeVar("Element", bound=np.generic)
 K1, B = 1.2, 0.75  # BM25's usual constants (Robertson & Zaragoza, 2009)
 STANDING = ("recency", "importance", "utility")  # the signals that do not depend on the question
 RECENCY_HALF_LIFE_SECONDS = 7.0 * 86_400.0
+EACH = ("ids", "lengths", "created", "importance", "utility", "threads")  # columns of one element for each memory
 # Words of memories that came after the postings were made are looked for one by one, up to this share of all.
 TAIL_SHARE, TAIL_LEAST = 8, 256
 
@@ -24,11 +27,12 @@ class Columns:
 
     Attributes:
         ids: bytes [n, 16].
-        words: hash << 8 | count of every distinct word, memory by memory, uint32 [m].
-        lengths: how many of `words` each memory has, int32 [n].
+        words: hash << 8 | count of every distinct word, memory by memory, uint32 [m]; without those in `indexed`.
+        lengths: how many distinct words each memory has, int32 [n].
         created: seconds since 1970, float64 [n].
         importance, utility: float32 [n].
         threads: int64 [n], 0 where a memory belongs to no session.
+        indexed: the words of the first memories, instead of in `words`.
     """
 
     ids: NDArray[np.uint8]
@@ -38,6 +42,7 @@ class Columns:
     importance: NDArray[np.float32]
     utility: NDArray[np.float32]
     threads: NDArray[np.int64]
+    indexed: Postings | None = None
 
     def __len__(self) -> int:
         return len(self.created)
@@ -54,7 +59,7 @@ class Columns:
         within = np.arange(int(lengths.sum())) - np.repeat(np.cumsum(lengths) - lengths, lengths)
         return Columns(
             ids=self.ids[rows],
-            words=self.words[np.repeat(starts[rows], lengths) + within],
+            words=self.all_words()[np.repeat(starts[rows], lengths) + within],
             lengths=lengths,
             created=self.created[rows],
             importance=self.importance[rows],
@@ -71,43 +76,56 @@ class Columns:
             threads=once(self.threads),
         )
 
+    def all_words(self) -> NDArray[np.uint32]:
+        """The words of all memories, in the form of `words`, uint32 [sum of lengths]."""
+        return self.words if self.indexed is None else np.concatenate([self.indexed.words(), self.words])
+
+    def by_word(self) -> "Columns":
+        """The same memories; their words are kept as postings alone."""
+        if self.indexed is not None and self.indexed.rows == len(self):
+            return self
+        postings = self.postings if self.indexed is None else Postings.of(self.all_words(), self.lengths)
+        return replace(self, words=self.words[:0], indexed=postings)
+
     def append(self, other: "Columns") -> "Columns":
         """These memories and then the others. Postings are taken over while few memories came after them."""
-        joined = Columns(
-            **{name: np.concatenate([getattr(self, name), getattr(other, name)]) for name in self.__dataclass_fields__}
-        )
-        known = self.__dict__.get("postings")
-        if known is not None and len(joined) - known.rows <= max(len(joined) // TAIL_SHARE, TAIL_LEAST):
-            joined.__dict__["postings"] = known
-        return joined
+        known = self.__dict__.get("postings", self.indexed)
+        total = len(self) + len(other)
+        if known is not None and total - known.rows <= max(total // TAIL_SHARE, TAIL_LEAST):
+            late = self.words if self.indexed is not None else self.words[:0]
+        else:
+            known, late = None, self.all_words()
+        joined = {name: np.concatenate([getattr(self, name), getattr(other, name)]) for name in EACH}
+        return Columns(words=np.concatenate([late, other.all_words()]), indexed=known, **joined)
 
     def changed(self, rows: Rows, other: "Columns") -> "Columns":
         """With the importance and utility that `other` has for these rows; nothing else of a memory ever changes."""
         importance, utility = self.importance.copy(), self.utility.copy()
         importance[rows], utility[rows] = other.importance, other.utility
-        new = replace(self, importance=importance, utility=utility)
-        if "postings" in self.__dict__:
-            new.__dict__["postings"] = self.__dict__["postings"]
-        return new
+        return replace(self.by_word(), importance=importance, utility=utility)
 
     @cached_property
-    def postings(self) -> "Postings":
-        """Which memories have which word."""
-        hashes: NDArray[Any] = self.words >> 8
-        order = np.argsort(hashes, kind="stable")
-        hashes = hashes[order]
-        first = np.flatnonzero(np.concatenate([[True], hashes[1:] != hashes[:-1]])[: len(hashes)])
-        kind: type[np.integer[Any]] = np.uint16 if len(self) <= 2**16 else np.int32
-        owners = np.repeat(np.arange(len(self), dtype=kind), self.lengths)[order]
-        counts = (self.words & 255).astype(np.uint8)[order]
-        distinct: NDArray[np.uint32] = hashes[first]
-        return Postings(distinct, np.append(first, len(order)), owners, counts, len(self), len(order))
+    def postings(self) -> Postings:
+        """Which memories have which word, those behind `indexed` left out."""
+        return self.indexed or Postings.of(self.words, self.lengths)
+
+    def find(self, query: NDArray[np.uint32]) -> list[Holders]:
+        """For each word the memories that have it and how often each does."""
+        found, rows = self.postings.find(query), self.postings.rows
+        if rows == len(self):
+            return found
+        late = find_late(self.words, self.lengths[rows:], rows, query)
+        pairs = zip(found, late, strict=True)
+        return [(np.concatenate([a[0], b[0]]), np.concatenate([a[1], b[1]])) for a, b in pairs]
 
     @cached_property
     def norm(self) -> NDArray[np.float32]:
         """What BM25 adds to a word's count for the memory's length against the mean length, float32 [n]."""
-        owners = np.repeat(np.arange(len(self)), self.lengths)
-        tokens = np.bincount(owners, (self.words & 255).astype(np.float64), len(self)).astype(np.float64)
+        tokens, rows = self.postings.tokens(), self.postings.rows
+        if rows < len(self):
+            owners = np.repeat(np.arange(len(self) - rows), self.lengths[rows:])
+            late = np.bincount(owners, (self.words & 255).astype(np.float64), len(self) - rows)
+            tokens = np.concatenate([tokens, late])
         norm = K1 * (1 - B + B * tokens / max(float(tokens.sum()) / max(len(self), 1), 1e-9))
         return norm.astype(np.float32)
 
@@ -140,43 +158,6 @@ class Columns:
         order = np.lexsort((said, self.created, self.threads))
         threads = self.threads[order]
         return Links(order, (threads[1:] == threads[:-1]) & (threads[1:] != 0))
-
-
-@dataclass(frozen=True)
-class Postings:
-    """Words' hashes in order; the owners and counts of word i are those from first[i] to first[i + 1].
-
-    Attributes:
-        rows, words: how many memories and how many of their words these postings cover.
-    """
-
-    distinct: NDArray[np.uint32]
-    first: Rows
-    owners: NDArray[np.integer[Any]]
-    counts: NDArray[np.uint8]
-    rows: int
-    words: int
-
-    def find(
-        self, columns: Columns, query: NDArray[np.uint32]
-    ) -> list[tuple[NDArray[np.integer[Any]], NDArray[np.uint8]]]:
-        """For each word the memories that have it and how often each does, those behind the postings included."""
-        places = np.minimum(np.searchsorted(self.distinct, query), max(len(self.distinct) - 1, 0))
-        found = []
-        for word, place in zip(query.tolist(), places.tolist(), strict=True):
-            hit = len(self.distinct) > 0 and self.distinct[place] == word
-            part = slice(self.first[place], self.first[place + 1]) if hit else slice(0, 0)
-            found.append((self.owners[part], self.counts[part]))
-        if self.rows == len(columns):
-            return found
-        late = columns.words[self.words :]
-        ends = np.cumsum(columns.lengths[self.rows :])
-        for index, word in enumerate(query.tolist()):
-            places = np.flatnonzero(late >> 8 == word)
-            owners = self.rows + np.searchsorted(ends, places, side="right").astype(np.int32)
-            counts = (late[places] & 255).astype(np.uint8)
-            found[index] = (np.concatenate([found[index][0], owners]), np.concatenate([found[index][1], counts]))
-        return found
 
 
 @dataclass(frozen=True)

@@ -110,7 +110,7 @@ def bm25(found: Columns, query: NDArray[np.uint32], population: Population | Non
     size = population.size if population else n
     frequencies = population.frequency.tolist() if population else None
     owners, counts, rarity, many = [], [], [], []
-    for index, (holders, times) in enumerate(found.postings.find(found, query)):
+    for index, (holders, times) in enumerate(found.find(query)):
         if len(holders):
             frequency = frequencies[index] if frequencies else float(len(holders))
             owners.append(holders)

@@ -253,7 +253,7 @@ async def test_a_large_agent_read_in_parts_is_whole_though_others_write_meanwhil
 
     async def meanwhile(namespace: str, statement: str, *arguments: Any) -> Any:
         rows = await fetch(namespace, statement, *arguments)
-        if "LIMIT $5" in statement and not after_each[0]:
+        if "LIMIT $5" in statement and arguments[0] == "parts" and not after_each[0]:
             after_each[0] = 1
             await api.call("POST", "/api/v1/memory/delete", json={"agent_id": "parts", "ids": ids[90:]})
             await store(api, "parts", ["pebble late"])
@@ -283,3 +283,19 @@ async def test_after_a_restart_the_agents_asked_lately_are_read_while_there_is_r
     small = Reader(db, embedder, 60_000)  # one of them
     await warm(db, small)
     assert (small.peek("team-a", "warm-a") is None, small.peek("team-a", "warm-b") is None) == (False, True)
+
+
+def test_words_kept_by_word_are_those_of_each_memory_and_grow() -> None:
+    whole = columns([f"{'fox ' * (index % 4)}dog n{index}" for index in range(400)])
+    slim = whole.by_word()
+    assert not len(slim.words)
+    later = columns(["dog new", "cat"])
+    for grown in (slim.append(later), slim.append(later.by_word()), slim.append(later).by_word()):
+        assert len(grown) == 402
+        for asked in ("fox n250 dog", "cat new"):
+            plain = whole.append(later)
+            assert bm25(grown, query(asked)) == pytest.approx(bm25(plain, query(asked)))
+    rows = np.array([399, 3, 77])
+    taken, plain = slim.take(rows), whole.take(rows)
+    assert bm25(taken, query("fox n77")) == pytest.approx(bm25(plain, query("fox n77")))
+    assert sorted(taken.words.tolist()) == sorted(plain.words.tolist())
