@@ -1,7 +1,8 @@
-"""The real PostgreSQL with its defaults, and the product as its image runs it: one process, one port."""
+"""The real PostgreSQL with its defaults, and the product as its image runs it: one process, one port, its packages."""
 
 import json
 import os
+import re
 import shutil
 import socket
 import subprocess
@@ -11,8 +12,13 @@ import time
 import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import cache
+from importlib.metadata import packages_distributions
 from pathlib import Path
 from typing import Any
+
+IMAGE = Path(__file__).parent / "image"
+REQUIREMENTS = Path(__file__).parents[2] / "requirements" / "memory.txt"
 
 
 @contextmanager
@@ -41,6 +47,8 @@ class Product:
         values = {"DSN": dsn, "ARTIFACTS": f"file://{directory}", "AUTH": "none", "HOST": "127.0.0.1"}
         values |= {"PORT": str(self.port), "LOG_LEVEL": "WARNING"} | settings
         self._env = os.environ | {f"LEARNLOOP_{name}": value for name, value in values.items()}
+        self._env |= {"BENCH_ABSENT": " ".join(not_in_the_image())}
+        self._env["PYTHONPATH"] = os.pathsep.join([str(IMAGE), *filter(None, [os.environ.get("PYTHONPATH")])])
         self._process: subprocess.Popen[bytes] | None = None
 
     def start(self, **settings: str) -> float:
@@ -104,6 +112,19 @@ class Product:
             self._process.terminate()
             self._process.wait(20)
             self._process = None
+
+
+@cache
+def not_in_the_image() -> list[str]:
+    """Top-level packages that are installed here, but not by the memory image's requirements."""
+    locked = re.findall(r"^([A-Za-z0-9._-]+)==", REQUIREMENTS.read_text(), re.MULTILINE)
+    there = {_normal(name) for name in [*locked, "learnloop"]}
+    owners = packages_distributions()
+    return sorted(package for package, names in owners.items() if not there & {_normal(name) for name in names})
+
+
+def _normal(name: str) -> str:
+    return re.sub(r"[-_.]+", "-", name).lower()
 
 
 def _cpu_seconds(process: str) -> float:

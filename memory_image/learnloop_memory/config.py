@@ -97,7 +97,7 @@ class Config(BaseModel):
     )
     weaviate_key: SecretStr | None = None
     cache_mib: int = Field(
-        default=144,
+        default=136,
         ge=0,
         le=65_536,
         description="memory for what agents were asked lately, 1 MiB for 1,000 memories; 0: PostgreSQL scans each time",

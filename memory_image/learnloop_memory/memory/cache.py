@@ -1,10 +1,4 @@
-"""One agent's memories in this process: light columns and half-size vectors, always at a known snapshot.
-
-The vectors are kept as 16-bit fixed point. That is as exact as the `halfvec` they come from for everything a unit
-vector holds, and numpy turns it into float32 six times faster than IEEE halves, for which BLAS has no product. They lie
-dimension by dimension: a question of a few words has a few dimensions that are not 0 where the embedder hashes, and
-the others need not be looked at.
-"""
+"""One agent's memories in this process: light columns and half-size vectors, always at a known snapshot."""
 
 import time
 from collections import OrderedDict
@@ -15,15 +9,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from learnloop_memory.memory.candidates import light, read
-from learnloop_memory.memory.columns import Columns, Floats, Rows, once
+from learnloop_memory.memory.columns import Columns, Floats, once
+from learnloop_memory.memory.fixed import Fixed
+from learnloop_memory.memory.postings import Rows
 from learnloop_memory.memory.ranker import Ranker
 
 Key = tuple[str, str]
-SCALE = 32767.0
-PART = 2**16  # numbers turned into float32 at a time: they stay in the second-level cache
-CHUNK = 256  # rows unpacked at a time
+AGENT_BYTES = 4096  # of an agent, however few memories it has
 ENDED_SHARE = 4  # with more than a quarter ended, everything is read again
-HEADER = 2  # words of halfvec_send before the numbers: dimensions, unused
 KEPT = (("kinds", ">i2"), ("begins", ">f8"), ("ends", ">f8"))
 
 
@@ -59,7 +52,7 @@ class Kept:
         self._dimensions = dimensions
         self.columns = part.columns
         self._kinds, self._begins, self._ends, self._known = part.kinds, part.begins, part.ends, part.known
-        self._matrix = part.matrix
+        self._vectors = part.vectors
         self._views: dict[tuple[int, ...], View] = {}
         self.loaded = time.monotonic()
         self._reserve(room)
@@ -73,7 +66,6 @@ class Kept:
     def size(self) -> int:
         """Bytes, about."""
         arrays: list[NDArray[Any]] = [
-            self._matrix,
             self._kinds,
             self._begins,
             self._ends,
@@ -82,7 +74,7 @@ class Kept:
         ]
         word = 4 if len(self) <= 2**16 else 5  # by memory until somebody asks, then by word
         words = word * int(self.columns.lengths.sum())
-        return sum(array.nbytes for array in arrays) + words + 64 * len(self) + 4096
+        return sum(array.nbytes for array in arrays) + self._vectors.nbytes + words + 48 * len(self) + AGENT_BYTES
 
     def now(self) -> float:
         """The database's clock, as far as it is known here."""
@@ -108,8 +100,7 @@ class Kept:
         """Works out now what the first question would have to wait for."""
         self._compact()
         self.columns = self.columns.by_word()
-        for known in ("norm", "standing"):
-            getattr(self.columns, known)
+        _ = self.columns.norm
 
     def view(self, kinds: tuple[int, ...], now: float) -> View:
         """The memories of these types that are visible at this instant."""
@@ -120,18 +111,11 @@ class Kept:
 
     def cosines(self, view: View, vector: NDArray[np.float32] | None) -> NDArray[np.float32]:
         """float32 [n] of the view's memories; NaN for those without a vector of this embedder."""
-        n = len(self)
-        out = np.full(n, np.nan, np.float32)
-        if vector is not None:
-            filled = np.flatnonzero(vector)
-            scaled = (vector[filled] / SCALE).astype(np.float32)
-            which = slice(None) if len(filled) == self._dimensions else filled
-            step = max(PART // max(len(filled), 1), CHUNK)
-            for start in range(0, n, step):
-                stop = min(start + step, n)
-                np.dot(scaled, self._matrix[which, start:stop].astype(np.float32), out=out[start:stop])
-            if not self._known.all():
-                out[~self._known] = np.nan
+        if vector is None:
+            return np.full(len(view.columns), np.nan, np.float32)
+        out = self._vectors.dot(vector, len(self))
+        if not self._known.all():
+            out[~self._known] = np.nan
         return out if view.rows is None else out[view.rows]
 
     def _seen(self, row: Any, asked: float) -> None:
@@ -166,14 +150,14 @@ class Kept:
         # Of what `once` keeps, or `columns` too, only a copy can be changed.
         self._begins, self._ends, self._known = self._begins.copy(), self._ends.copy(), self._known.copy()
         self._begins[at], self._ends[at], self._known[at] = part.begins, part.ends, part.known
-        self._matrix[:, at] = part.matrix
+        self._vectors.put(at, part.vectors)
         self.columns = self.columns.changed(at, part.columns)
 
     def _append(self, part: "_Part") -> None:
         n, m = len(self), len(self) + len(part.columns)
-        if m > self._matrix.shape[1]:
+        if m > self._vectors.room:
             self._reserve(m + max(m // 16, 16))
-        self._matrix[:, n:m] = part.matrix
+        self._vectors.put(slice(n, m), part.vectors)
         self.columns = self.columns.append(part.columns)
         self._kinds = np.concatenate([self._kinds, part.kinds])
         self._begins = np.concatenate([self._begins, part.begins])
@@ -182,11 +166,8 @@ class Kept:
 
     def _reserve(self, room: int) -> None:
         """Has place for so many vectors."""
-        n = len(self)
-        if room > self._matrix.shape[1]:
-            grown = np.zeros((self._dimensions, room), np.int16)
-            grown[:, :n] = self._matrix[:, :n]
-            self._matrix = grown
+        if room > self._vectors.room:
+            self._vectors = self._vectors.with_room(room)
 
     def _compact(self) -> None:
         """Keeps once what is alike in all memories."""
@@ -204,7 +185,7 @@ class _Part:
         kinds: codes of their types, int16 [n].
         begins, ends: seconds since 1970, float64 [n].
         known: have they a vector of this embedder?
-        matrix: int16 [dimensions, n], 0 where not.
+        vectors: theirs.
     """
 
     columns: Columns
@@ -212,21 +193,22 @@ class _Part:
     begins: Floats
     ends: Floats
     known: NDArray[np.bool_]
-    matrix: NDArray[np.int16]
+    vectors: Fixed
 
     @classmethod
     def of(cls, row: Any, dimensions: int) -> "_Part":
         """An answer to one of the statements of `reading`."""
         kinds, begins, ends = (read(row[name], kind) for name, kind in KEPT)
-        known, matrix = _vectors(row, dimensions)
+        known = read(row["known"], "u1").astype(bool)
+        vectors = Fixed.of(row["vectors"], known, dimensions)
         return cls(
-            light(row), kinds.astype(np.int16), begins.astype(np.float64), ends.astype(np.float64), known, matrix
+            light(row), kinds.astype(np.int16), begins.astype(np.float64), ends.astype(np.float64), known, vectors
         )
 
     def take(self, rows: Rows) -> "_Part":
         """Only these memories."""
-        columns, matrix = self.columns.take(rows), self.matrix[:, rows]
-        return _Part(columns, self.kinds[rows], self.begins[rows], self.ends[rows], self.known[rows], matrix)
+        columns, vectors = self.columns.take(rows), self.vectors.take(rows)
+        return _Part(columns, self.kinds[rows], self.begins[rows], self.ends[rows], self.known[rows], vectors)
 
 
 class Cache:
@@ -273,27 +255,3 @@ def _places(columns: Columns, changes: Columns) -> Rows:
     likely = np.flatnonzero(np.isin(tails, np.ascontiguousarray(changes.ids[:, 8:]).view(np.uint64).ravel()))
     mine = {columns.ids[place].tobytes(): place for place in likely}
     return np.array([mine.get(identity.tobytes(), -1) for identity in changes.ids], np.intp)
-
-
-def _vectors(row: Any, dimensions: int) -> tuple[NDArray[np.bool_], NDArray[np.int16]]:
-    """Which memories have a vector of this embedder, bool [n], and all of them, int16 [dimensions, n]; 0 without."""
-    known = read(row["known"], "u1").astype(bool)
-    halves = read(row["vectors"], "<u2").reshape(-1, HEADER + dimensions)
-    matrix = np.zeros((dimensions, len(known)), np.int16)
-    where = np.flatnonzero(known)
-    for start in range(0, len(where), CHUNK):
-        part = _FIXED.take(np.ascontiguousarray(halves[start : start + CHUNK, HEADER:].T))
-        # Mostly all have one, and then they lie side by side.
-        to = slice(start, start + CHUNK) if len(where) == len(known) else where[start : start + CHUNK]
-        matrix[:, to] = part
-    return known, matrix
-
-
-def _fixed() -> NDArray[np.int16]:
-    """What each of the 65,536 big-endian halves is as fixed point, by its two bytes read as little-endian."""
-    halves = np.arange(2**16, dtype="<u2").byteswap().view(np.float16).astype(np.float32)
-    fixed: NDArray[np.int16] = np.rint(np.clip(np.nan_to_num(halves), -1.0, 1.0) * SCALE).astype(np.int16)
-    return fixed
-
-
-_FIXED = _fixed()

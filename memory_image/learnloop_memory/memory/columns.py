@@ -1,5 +1,6 @@
 """The light columns of one agent's memories. Pure."""
 
+import math
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, TypeVar
@@ -8,10 +9,9 @@ from uuid import UUID
 import numpy as np
 from numpy.typing import NDArray
 
-from learnloop_memory.memory.postings import Holders, Postings, find_late
+from learnloop_memory.memory.postings import Holders, Postings, Rows, find_late
 
 Floats = NDArray[np.float64]
-Rows = NDArray[np.intp]
 Element = TypeVar("Element", bound=np.generic)
 K1, B = 1.2, 0.75  # BM25's usual constants (Robertson & Zaragoza, 2009)
 STANDING = ("recency", "importance", "utility")  # the signals that do not depend on the question
@@ -130,22 +130,28 @@ class Columns:
         return norm.astype(np.float32)
 
     @cached_property
-    def standing(self) -> NDArray[np.float32]:
-        """z-scores of recency, importance and utility, float32 [n, 3]: they do not depend on the question.
+    def _moments(self) -> tuple[tuple[float, float], ...]:
+        """Mean and deviation of each of STANDING; kept instead of the z-scores, which are made anew in no time."""
+        return tuple(moments(values) for values in self._standing(slice(None)))
 
-        Recency halves every 7 days. What passes since halves everybody's alike, and a z-score does not see a factor.
-        """
+    def _standing(self, rows: Rows | slice) -> tuple[NDArray[Any], ...]:
+        """Recency halves every 7 days. What passes since halves everybody's alike; a z-score does not see a factor."""
         newest = float(self.created.max()) if len(self) else 0.0
-        recency = np.exp2((self.created - newest) / RECENCY_HALF_LIFE_SECONDS)
-        standing = [z_scores(values).astype(np.float32) for values in (recency, self.importance, self.utility)]
-        return np.column_stack(standing)
+        recency = np.exp2((self.created[rows] - newest) / RECENCY_HALF_LIFE_SECONDS)
+        return recency, self.importance[rows], self.utility[rows]
+
+    def standing(self, rows: Rows | slice = slice(None)) -> Floats:
+        """z-scores of recency, importance and utility of these memories among all, float64 [rows, 3]: they do not
+        depend on the question."""
+        values = zip(self._standing(rows), self._moments, strict=True)
+        return np.column_stack([(column - mean) / deviation for column, (mean, deviation) in values])
 
     def worth(self, weights: Floats) -> NDArray[np.float32]:
         """What recency, importance and utility add to the score, float32 [n]; kept for the weights used last."""
         key = weights.tobytes()
         kept: tuple[bytes, NDArray[np.float32]] | None = self.__dict__.get("_worth")
         if kept is None or kept[0] != key:
-            kept = self.__dict__["_worth"] = key, (self.standing @ weights).astype(np.float32)
+            kept = self.__dict__["_worth"] = key, (self.standing() @ weights).astype(np.float32)
         return kept[1]
 
     @cached_property
@@ -175,23 +181,29 @@ def once(values: NDArray[Element]) -> NDArray[Element]:
     return values
 
 
-def z_scores(values: NDArray[Any], zeros: int = 0) -> Floats:
-    """z-scores, float64; NaN (no value) becomes 0, and so does everything where nothing differs.
+def moments(values: NDArray[Any], zeros: int = 0) -> tuple[float, float]:
+    """Mean and standard deviation; infinite where nothing differs, so that every z-score is 0.
 
     Args:
+        values: without NaN.
         zeros: so many more members of the population are known to be 0.
     """
     values = values.astype(np.float64, copy=False)
-    missing = np.isnan(values)
-    known = values[~missing] if missing.any() else values
-    size = len(known) + zeros
+    size = len(values) + zeros
     if size < 2:
-        return np.zeros(len(values))
-    mean = float(known.sum()) / size
-    spread = float(known @ known) / size - mean * mean
-    if spread <= 1e-12 * max(mean * mean, 1e-6):
-        return np.zeros(len(values))
-    z: Floats = (values - mean) / np.sqrt(spread)
-    if len(known) < len(values):
+        return 0.0, np.inf
+    mean = float(values.sum()) / size
+    spread = float(values @ values) / size - mean * mean
+    return mean, math.sqrt(spread) if spread > 1e-12 * max(mean * mean, 1e-6) else np.inf
+
+
+def z_scores(values: NDArray[Any], zeros: int = 0) -> Floats:
+    """z-scores, float64; NaN (no value) becomes 0, and so does everything where nothing differs. Args: see moments."""
+    values = values.astype(np.float64, copy=False)
+    missing = np.isnan(values)
+    some = bool(missing.any())
+    mean, deviation = moments(values[~missing] if some else values, zeros)
+    z: Floats = (values - mean) / deviation
+    if some:
         z[missing] = 0.0
     return z

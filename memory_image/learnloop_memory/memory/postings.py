@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+Rows = NDArray[np.intp]
 Holders = tuple[NDArray[np.integer[Any]], NDArray[np.uint8]]  # who has a word, and how often each
 
 
@@ -18,7 +19,7 @@ class Postings:
     """
 
     distinct: NDArray[np.uint32]
-    first: NDArray[np.intp]
+    first: Rows
     owners: NDArray[np.integer[Any]]
     counts: NDArray[np.uint8]
     rows: int

@@ -13,7 +13,7 @@ from typing import Any
 from uuid import UUID
 from weakref import WeakValueDictionary
 
-from learnloop_memory.memory.cache import Cache, Kept
+from learnloop_memory.memory.cache import AGENT_BYTES, Cache, Kept
 from learnloop_memory.memory.candidates import SCOPE
 from learnloop_memory.memory.embedder import Embedder
 from learnloop_memory.memory.reading import SINCE, Reading
@@ -126,7 +126,7 @@ class Reader:
         """
         key = (namespace, agent)
         async with self._locks.setdefault(key, asyncio.Lock()):
-            most = self._cache.room // self._bytes_each
+            most = (self._cache.room - AGENT_BYTES) // self._bytes_each
             if self._cache.get(key) is not None or await self._reading.count(*key, most + 1) > most:
                 return False
             return await self._read(key) is not None

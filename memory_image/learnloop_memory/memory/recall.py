@@ -29,11 +29,12 @@ from learnloop_memory.memory.candidates import (
     light_of_pending,
     pending_of,
 )
-from learnloop_memory.memory.columns import Columns, Floats, Rows
+from learnloop_memory.memory.columns import Columns, Floats
 from learnloop_memory.memory.embedder import Embedder
 from learnloop_memory.memory.indexer import Indexer
 from learnloop_memory.memory.kinds import ALL_TYPES, MemoryType
 from learnloop_memory.memory.log import Recalled, RecallLog
+from learnloop_memory.memory.postings import Rows
 from learnloop_memory.memory.ranker import Ranker, explore
 from learnloop_memory.memory.reader import Reader
 from learnloop_memory.memory.shown import Shown

@@ -19,6 +19,7 @@ from learnloop_memory.memory.text import text_of, words
 
 WITHIN_SECONDS = 3600.0
 AGENTS, MEMORIES = 256, 128  # the latest: of a process, and of each of its agents
+MOST_BYTES = 4 * 2**20  # of texts that were not taken apart yet; agents that were answered last keep theirs
 
 
 @dataclass(slots=True)
@@ -27,6 +28,7 @@ class _Seen:
     what these memories say beside their texts, hashed."""
 
     fresh: dict[UUID, tuple[float, str | bytes]] = field(default_factory=dict)
+    size: int = 0
     shown: dict[UUID, float] = field(default_factory=dict)
     runs: dict[int, UUID] = field(default_factory=dict)
     details: dict[UUID, frozenset[int]] = field(default_factory=dict)
@@ -42,18 +44,23 @@ class Shown:
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
         self._agents: OrderedDict[tuple[str, str], _Seen] = OrderedDict()
+        self._size = 0  # of all of theirs
 
     def add(self, namespace: str, agent: str, memories: Iterable[tuple[UUID, str | bytes]]) -> None:
         """These memories (id and content as JSON) were shown to the agent just now."""
         seen = self._agents.setdefault((namespace, agent), _Seen())
         self._agents.move_to_end((namespace, agent))
         now = self._clock()
+        before = seen.size
         for identity, content in memories:
+            if identity not in seen.fresh:
+                seen.size += len(content)
             seen.fresh[identity] = now, content
         while len(seen.fresh) > MEMORIES:
-            del seen.fresh[next(iter(seen.fresh))]
-        if len(self._agents) > AGENTS:
-            self._agents.popitem(last=False)
+            seen.size -= len(seen.fresh.pop(next(iter(seen.fresh)))[1])
+        self._size += seen.size - before
+        while len(self._agents) > AGENTS or (self._size > MOST_BYTES and len(self._agents) > 1):
+            self._size -= self._agents.popitem(last=False)[1].size
 
     def source_of(self, namespace: str, agent: str, content: dict[str, Any]) -> UUID | None:
         """The shown memory that most of this content comes from; None when a fifth of it was not shown, or it changes
@@ -61,6 +68,7 @@ class Shown:
         seen = self._agents.get((namespace, agent))
         if seen is None:
             return None
+        self._size -= seen.size
         _take_apart(seen, self._clock())
         tokens = words(text_of(content))
         if len(tokens) < SHORTEST_ECHO:
@@ -82,6 +90,7 @@ def _take_apart(seen: _Seen, now: float) -> None:
             seen.details[identity] = _details(told)
         seen.shown[identity] = at
     seen.fresh.clear()
+    seen.size = 0
     latest = sorted(seen.shown, key=seen.shown.__getitem__)[-MEMORIES:]
     kept = {identity: seen.shown[identity] for identity in latest if now - seen.shown[identity] <= WITHIN_SECONDS}
     if len(kept) < len(seen.shown):

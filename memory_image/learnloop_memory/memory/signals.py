@@ -11,7 +11,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from learnloop_memory.memory.columns import K1, STANDING, Columns, Floats, Rows, z_scores
+from learnloop_memory.memory.columns import K1, STANDING, Columns, Floats, z_scores
+from learnloop_memory.memory.postings import Rows
 
 SIGNALS = ("vector", "lexical", "context", *STANDING)
 BLOCK = 16  # scores whose highest stands for them while the best are looked for
@@ -72,7 +73,7 @@ class Signals:
         z[:, 0], z[:, 1] = self.vector[rows], self.lexical[rows]
         if self.context is not None:
             z[:, 2] = self.context[rows]
-        z[:, 3:] = self.found.standing[rows]
+        z[:, 3:] = self.found.standing(rows)
         return z
 
 

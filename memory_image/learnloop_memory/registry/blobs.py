@@ -7,7 +7,6 @@ step, under its final key. Nobody ever sees half a blob, and a crash leaves at m
 import asyncio
 import hashlib
 import os
-import shutil
 import tempfile
 import time
 from collections.abc import AsyncIterator
@@ -15,10 +14,6 @@ from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
-
-import obstore
-from obstore.exceptions import NotFoundError
-from obstore.store import S3Store
 
 from learnloop_memory.errors import ApiError, Invalid, Unavailable
 
@@ -173,46 +168,6 @@ async def _chunks(file: Any) -> AsyncIterator[bytes]:
         file.close()
 
 
-class S3Blobs:
-    """Blobs as objects; credentials, region and endpoint come from the usual AWS_* variables."""
-
-    def __init__(self, url: str) -> None:
-        self._store = S3Store.from_url(url, retry_config={"max_retries": 3})
-        self.spool = Path(tempfile.gettempdir()) / "learnloop-spool"
-        shutil.rmtree(self.spool, ignore_errors=True)
-        self.spool.mkdir(parents=True, exist_ok=True)
-
-    async def put(self, key: str, file: Path) -> None:
-        """See BlobStore. An object appears only when its upload, in parts when it is large, is complete."""
-        await self._call(obstore.put_async(self._store, key, file))
-
-    async def open(self, key: str) -> AsyncIterator[bytes] | None:
-        """See BlobStore."""
-        try:
-            result = await self._call(obstore.get_async(self._store, key))
-        except NotFoundError:
-            return None
-        return _bytes(result.stream(min_chunk_size=CHUNK))
-
-    async def delete(self, key: str) -> None:
-        """See BlobStore."""
-        with suppress(NotFoundError):
-            await self._call(obstore.delete_async(self._store, key))
-
-    async def _call(self, operation: Any) -> Any:
-        try:
-            return await operation
-        except NotFoundError:
-            raise
-        except (obstore.exceptions.BaseError, OSError) as error:
-            raise Unavailable(f"the S3 bucket ({type(error).__name__})", retry_after=5) from error
-
-
-async def _bytes(stream: Any) -> AsyncIterator[bytes]:
-    async for chunk in stream:
-        yield bytes(chunk)
-
-
 def open_blobs(url: str) -> BlobStore:
     """The store for LEARNLOOP_ARTIFACTS.
 
@@ -221,4 +176,6 @@ def open_blobs(url: str) -> BlobStore:
     """
     if url.startswith("file://"):
         return FileBlobs(Path(url.removeprefix("file://")))
+    from learnloop_memory.registry.s3 import S3Blobs  # 4 MiB of a process that keeps files does without
+
     return S3Blobs(url)

@@ -6,7 +6,7 @@ import orjson
 from hypothesis import given
 from hypothesis import strategies as st
 
-from learnloop_memory.memory.shown import AGENTS, MEMORIES, WITHIN_SECONDS, Shown
+from learnloop_memory.memory.shown import AGENTS, MEMORIES, MOST_BYTES, WITHIN_SECONDS, Shown
 
 TEXT = "one two three four five six seven eight nine ten"
 
@@ -45,3 +45,13 @@ def test_what_is_kept_is_bounded(recalls: list[tuple[int, int]]) -> None:
         shown.source_of("ns", str(agent), {"text": TEXT})
     assert len(shown._agents) <= AGENTS
     assert all(len(seen.shown) <= MEMORIES and len(seen.fresh) <= MEMORIES for seen in shown._agents.values())
+
+
+def test_long_texts_push_out_the_agents_answered_longest_ago() -> None:
+    shown = Shown()
+    long = " ".join(["word"] * (MOST_BYTES // 20))
+    shown.add("ns", "early", [(UUID(int=1), content(TEXT))])
+    for agent in range(8):
+        shown.add("ns", f"agent-{agent}", [(UUID(int=2), content(long))])
+    assert shown.source_of("ns", "early", {"text": TEXT}) is None
+    assert len(shown._agents) == 3, "a quarter of the bound each, and all are within it"
