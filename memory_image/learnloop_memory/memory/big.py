@@ -118,7 +118,8 @@ class BigAgents:
             await connection.execute(SETTINGS)
             rows = await connection.fetch(_NEWEST, namespace, agent, NEWEST)
             counts = await frequencies(connection, namespace, agent, words)
-            rare = [word for word, count in zip(words, counts, strict=True) if 0 < count < RARE]
+            # The rarest first: more common ones would leave no place for the one memory that has them.
+            rare = [word for count, word in sorted(zip(counts, words, strict=True)) if 0 < count < RARE]
             spoken = await having(connection, namespace, agent, rare, BY_WORDS) if rare else []
             chosen = list({*near, *spoken, *(row[0] for row in rows)})
             row = await connection.fetchrow(CHOSEN, *query.arguments(namespace, agent), chosen)

@@ -14,7 +14,7 @@ from learnloop_memory.store.database import Database
 PAGE = 2000
 RARE = 1_000  # a word in more memories than this chooses nobody
 _FIRST = UUID(int=0)
-# A term is a little-endian uint32: 8 bits of how often, 24 of the word's hash.
+# A term is a little-endian uint32: 8 bits of how often, 24 of the word's hash. `|` and `<<` bind alike in PostgreSQL.
 _TAKE_IN = """
 WITH page AS MATERIALIZED (
     SELECT memory_id, terms FROM memory_vec v WHERE namespace = $1 AND agent_id = $2 AND memory_id > $3 AND {chosen}
@@ -22,7 +22,7 @@ WITH page AS MATERIALIZED (
 ), taken AS (
     INSERT INTO memory_words (namespace, agent_id, memory_id, word)
     SELECT $1, $2, p.memory_id, w.word FROM page p, LATERAL (
-        SELECT get_byte(p.terms, 4 * i + 1) | get_byte(p.terms, 4 * i + 2) << 8 | get_byte(p.terms, 4 * i + 3) << 16
+        SELECT get_byte(p.terms, 4 * i + 1) | (get_byte(p.terms, 4 * i + 2) << 8) | (get_byte(p.terms, 4 * i + 3) << 16)
         FROM generate_series(0, length(p.terms) / 4 - 1) AS i) AS w(word)
     ON CONFLICT DO NOTHING
 )
@@ -37,7 +37,10 @@ SELECT (SELECT count(*) FROM (SELECT 1 FROM memory_words
     WHERE namespace = $1 AND agent_id = $2 AND word = q.word LIMIT $4) few) AS n
 FROM unnest($3::int[]) WITH ORDINALITY AS q(word, place) ORDER BY q.place
 """
-_HAVING = "SELECT memory_id FROM memory_words WHERE namespace = $1 AND agent_id = $2 AND word = ANY($3::int[]) LIMIT $4"
+_HAVING = """
+SELECT memory_id FROM memory_words WHERE namespace = $1 AND agent_id = $2 AND word = ANY($3::int[])
+ORDER BY array_position($3::int[], word) LIMIT $4
+"""
 _FORGET = "DELETE FROM memory_words WHERE namespace = $1 AND agent_id = $2"
 
 
@@ -77,5 +80,5 @@ async def frequencies(connection: Any, namespace: str, agent: str, words: Sequen
 
 
 async def having(connection: Any, namespace: str, agent: str, words: Sequence[int], most: int) -> list[UUID]:
-    """At most `most` memories with any of these words."""
+    """At most `most` memories with any of these words, those with the first of them first."""
     return [row["memory_id"] for row in await connection.fetch(_HAVING, namespace, agent, words, most)]
