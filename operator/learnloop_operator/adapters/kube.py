@@ -54,7 +54,7 @@ class KubeClient:
         self.written = written
         self._cache = cache
         self._last: OrderedDict[bytes, tuple[bytes, str, int]] = OrderedDict()
-        """Digest, resourceVersion and generation of our last writes, by slot."""
+        """Digest, resourceVersion and generation of what we last wrote, or found to be as we want it, by slot."""
 
     async def close(self) -> None:
         """Close the connections."""
@@ -233,20 +233,24 @@ class KubeClient:
 
     def same(self, manifest: Manifest, live: Manifest, manager: str, subresource: str = "") -> bool:
         """Applying `manifest` to `live` would change nothing."""
-        # The memory first: it knows most of what is looked at, and costs a tenth of the comparison field by field.
-        return self._as_written(manifest, live, manager, subresource) or unchanged(manifest, live, manager, subresource)
-
-    def _as_written(self, manifest: Manifest, live: Manifest, manager: str, subresource: str) -> bool:
-        """What we wrote last and nobody touched since is what we want, however the API server stores our words (a
-        quantity, a default inside a list)."""
-        metadata = live["metadata"]
-        last = self._last.get(_slot(live, manager, subresource))
-        if last is None or last[0] != _digest(manifest):
-            return False
-        if last[1] == metadata.get("resourceVersion"):
+        metadata, slot, digest = live["metadata"], _slot(live, manager, subresource), _digest(manifest)
+        last = self._last.get(slot)
+        if last is not None and last[:2] == (digest, metadata.get("resourceVersion")):
+            return True  # written by us, or compared before
+        if unchanged(manifest, live, manager, subresource):
+            self._remember(slot, digest, metadata)
             return True
-        untouched = not subresource and bool(last[2]) and last[2] == metadata.get("generation")
-        return untouched and covers(manifest["metadata"], metadata)
+        # The API server may store our words differently (a quantity, a default inside a list). What we wrote last and
+        # nobody touched since is what we want, whatever it looks like now.
+        if last is None or last[0] != digest or subresource or last[2] != metadata.get("generation"):
+            return False
+        return last[2] > 0 and covers(manifest["metadata"], metadata)
+
+    def _remember(self, slot: bytes, digest: bytes, metadata: Manifest) -> None:
+        self._last[slot] = (digest, str(metadata.get("resourceVersion", "")), metadata.get("generation") or 0)
+        self._last.move_to_end(slot)
+        while len(self._last) > REMEMBERED:
+            self._last.popitem(last=False)
 
     async def _write_apply(
         self, kind: ResourceKind, namespace: str, name: str, subresource: str, manifest: Manifest, manager: str
@@ -259,13 +263,8 @@ class KubeClient:
         result = await self.http.request("PATCH", path, body=manifest, content_type=APPLY, query=query)
         if self._cache is not None:
             self._cache.put(kind, result)
-        metadata = result["metadata"]
         digest = _digest({"status": manifest["status"]} if subresource else manifest)
-        slot = _slot(result, manager, subresource)
-        self._last[slot] = (digest, metadata["resourceVersion"], metadata.get("generation", 0))
-        self._last.move_to_end(slot)
-        while len(self._last) > REMEMBERED:
-            self._last.popitem(last=False)
+        self._remember(_slot(result, manager, subresource), digest, result["metadata"])
         return result
 
 
