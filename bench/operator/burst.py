@@ -10,7 +10,8 @@ faster than they are looked at.
 
 A burst that arrives sooner than any operator could work it off makes somebody wait whatever the order: `least_wait_s`
 is what is left to do when the last change arrives, for a bare client that makes the same number of writes. What our own
-order adds to that is told by the neighbour, and by the paced burst, which a machine of this size can follow.
+order adds to that is told by the neighbour, and by the paced burst, which a machine of this size can follow. `starved`
+counts the objects that waited for more than five seconds.
 """
 
 import asyncio
@@ -37,6 +38,9 @@ PACE = 10_000 / 110.0
 """Changes a second in the paced burst: all 10,000 arrive within the 120 s they may take."""
 SMALLEST, LARGEST = 20, 50_000
 FLOOR_WRITES = 2000
+STARVED_SECONDS = 5.0
+"""Who waits longer is counted in `starved`."""
+PASSES = "learnloop_reconcile_total"
 GONE = r'learnloop_reconcile_total\{kind="[^"]*",result="gone"\}'
 DEPTH = "learnloop_queue_depth"
 
@@ -101,7 +105,8 @@ class _Round:
     async def run(self, round_: Changes, known: int, over: float) -> Flood:
         """Make all changes over so many seconds (0: at once) and wait for the operator."""
         api, observer, operator = self._api, self._observer, self._operator
-        gone, writes, cpu = await self._metric(GONE), await api.writes(), operator.cpu_seconds()
+        gone, passes = await self._metric(GONE), await self._metric(PASSES)
+        writes, cpu = await api.writes(), operator.cpu_seconds()
         starved, server = operator.cpu_wait_seconds(), control_plane_cpu_seconds(self._kubeconfig)
         observer.forget_waits()
         neighbour = asyncio.create_task(_neighbour(api))
@@ -119,17 +124,23 @@ class _Round:
             ended = time.monotonic()
         spans = dict(observer.spans)
         others = {name: span for name, span in spans.items() if name[1] != QUIET}
+        waits = [end - begin for begin, end in others.values()]
         figures = {
             "s": round(ended - started, 2),
             "sending_s": round(sending, 2),
             "behind_when_sent": behind,
-            **spread("wait", [end - begin for begin, end in others.values()]),
+            **spread("wait", waits),
+            "starved": sum(wait > STARVED_SECONDS for wait in waits),
             "changes": len(round_.changes),
             "writes": await api.writes() - writes - len(round_.changes),
             "operator_cpu_s": round(operator.cpu_seconds() - cpu, 2),
             "operator_waited_for_a_core_s": round(operator.cpu_wait_seconds() - starved, 2),
             "control_plane_cpu_s": round(control_plane_cpu_seconds(self._kubeconfig) - server, 2),
         }
+        figures["writes_per_change"] = round(figures["writes"] / len(round_.changes), 3)
+        if self._side == "ours":
+            figures["passes"] = round(await self._metric(PASSES) - passes)
+            figures["passes_per_change"] = round(figures["passes"] / len(round_.changes), 3)
         beside = {name: span for name, span in spans.items() if name[1] == QUIET}
         edits = {name: span for name, span in observer.edit_spans.items() if name[1] == QUIET}
         say(f"{self._side}: {json.dumps(figures)}")
