@@ -64,7 +64,7 @@ class Steps:
         self._truncated[-1] = True
 
     def plain(self) -> list[dict[str, Any]]:
-        """wire.Step as plain data, for each; a log-probability that is not known is left out."""
+        """wire.Step as plain data, for each."""
         columns = (
             self.observations,
             self.actions,
@@ -78,7 +78,7 @@ class Steps:
             {
                 "observation": observation,
                 "action": action,
-                **({} if log_prob is None else {"log_prob": log_prob}),
+                "log_prob": log_prob,
                 "reward": reward,
                 "terminated": bool(terminated),
                 "truncated": bool(truncated),
