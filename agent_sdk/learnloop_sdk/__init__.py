@@ -15,6 +15,7 @@ from learnloop_sdk.loop import Learnloop
 from learnloop_sdk.memory import MemoryClient, Recall
 from learnloop_sdk.people import People
 from learnloop_sdk.redact import redact_text
+from learnloop_sdk.teams import difference
 
 __all__ = [
     "ArmWithdrawn",
@@ -32,6 +33,7 @@ __all__ = [
     "PolicyUnavailable",
     "Recall",
     "StepResult",
+    "difference",
     "execute_with_learning",
     "redact_text",
 ]

@@ -60,6 +60,22 @@ async def test_a_reward_of_no_number_is_refused_with_field_value_and_fix(api: Ap
     assert "finite number; correct it" in refused["error"]["message"]
 
 
+async def test_a_count_of_tokens_is_a_measurement_and_no_secret(api: Api) -> None:
+    spec = {
+        "components": [{"name": "short", "type": "outcome", "key": "output_tokens", "weight": 1, "scale": 1000}],
+        "normalisation": {"method": "none"},
+        "constraints": [{"name": "no-rambling", "key": "output_tokens", "maximum": 4000, "rewardAtMost": -1}],
+    }
+    await _use(api, "talker", spec)
+    for identity, tokens in (("brief", 500), ("rambling", 5000)):
+        body = trajectory(identity, "talker")
+        body["outcome"] |= {"values": {"output_tokens": tokens}}
+        await api.call("POST", "/api/v1/trajectories", 202, json=body)
+    rewards = {reward["trajectory_id"]: reward for reward in await _history(api, "talker", 2)}
+    assert rewards["brief"]["components"] == {"short": 0.5}
+    assert (rewards["rambling"]["reward"], rewards["rambling"]["violated"]) == (-1, ["no-rambling"])
+
+
 async def test_a_measurement_under_a_secrets_name_is_missing_and_holds_nothing_up(api: Api) -> None:
     spec = {
         "components": [{"name": "odd", "type": "outcome", "key": "password", "weight": 1}],
