@@ -4,12 +4,14 @@ import asyncio
 from collections.abc import Callable
 from typing import Any
 
+import nats
+import pytest
 from nats_server import Nats
 
 from learnloop_api.wire.trajectory import Trajectory
 from learnloop_sdk import Learnloop
 
-from .conftest import stored
+from .conftest import STREAM, stored
 
 Make = Callable[..., Learnloop]
 
@@ -53,3 +55,28 @@ async def test_a_trajectory_larger_than_nats_takes_goes_by_http(learn: Make, bro
         episode.record("a", 0.0, observation="x" * 1_100_000)
     assert await loop.flush(60) == 0
     assert len(data_plane.bodies()) == 1
+
+
+async def test_a_large_trajectory_keeps_none_of_its_batch_from_jetstream(
+    learn: Make, broker: Nats, data_plane: Any
+) -> None:
+    loop = learn(nats_url=broker.url, data_url=data_plane.url)
+    for length in (1, 1_100_000, 1, 1):
+        async with loop.episode("t", external=True) as episode:
+            episode.record("a", 0.0, observation="x" * length)
+    assert await loop.flush(60) == 0
+    assert len(await stored(broker)) == 3
+    assert len(data_plane.bodies()) == loop.counters.trajectories_delivered_by_http == 1
+    assert loop.counters.trajectories_delivered == 4
+
+
+async def test_a_subject_no_stream_takes_is_said_and_the_trajectories_wait(
+    learn: Make, broker: Nats, caplog: pytest.LogCaptureFixture
+) -> None:
+    client = await nats.connect(broker.url)
+    await client.jetstream().delete_stream(STREAM)
+    await client.close()
+    loop = learn(nats_url=broker.url)
+    await play(loop, 3)
+    assert await loop.flush(0.5) == 3
+    assert "3 wait to be delivered: NATS: acknowledged by no stream" in caplog.text
