@@ -247,10 +247,13 @@ def test_why_tells_verdict_arms_and_log() -> None:
 
 def test_status_shows_every_agents_loop() -> None:
     agent = {"status": {"phase": "Collecting", "trajectories": 9, "rewarded": 8, "recentReturn": 20.0}}
+    held = {"memories": 950, "bytes": 3 * 2**19, "used": "95%", "forgotten": 40, "observedAt": "2026-01-01T00:00:00Z"}
+    agent["status"]["memory"] = held
     cluster = Objects(learningagents={"a": agent, "b": {}}, modeldeployments={"a": {"status": {"stable": ARM}}})
     said = status.run(cluster, options(None))
     assert "a: Collecting" in said
     assert "9 episodes, 8 rewarded, 0 since the last run" in said
+    assert "950 memories, 1.5 MiB, 95% of the budget, 40 forgotten (at 2026-01-01T00:00:00Z)" in said
     assert "b: not yet seen by the operator" in said
     assert status.run(Objects(), options(None)) == "no LearningAgent in namespace 'ns'"
 
