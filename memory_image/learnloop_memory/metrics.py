@@ -80,6 +80,18 @@ class Metrics:
             registry=self.registry,
         )
 
+        self.vectors_up = Gauge(
+            "learnloop_vector_store_up",
+            "1 while the vector store takes what it is given, 0 while large agents are scanned.",
+            registry=self.registry,
+        )
+        self._vectors_lag = Gauge(
+            "learnloop_vector_store_lag_seconds",
+            "For how long the vector store has lacked something of a namespace; nothing is lost, it takes it in later.",
+            ("namespace",),
+            registry=self.registry,
+        )
+
     def render(self) -> bytes:
         """The text exposition format."""
         return generate_latest(self.registry)
@@ -111,6 +123,10 @@ class Metrics:
         self._held.labels(*pair).set(memories)
         self._held_bytes.labels(*pair).set(size)
         self._forgotten.labels(*pair).inc(forgotten)
+
+    def vector_lag(self, namespace: str, lag: float) -> None:
+        """For so many seconds the vector store has lacked something of this namespace."""
+        self._vectors_lag.labels(self._pair(namespace, "")[0]).set(lag)
 
     def warehoused(self, namespace: str, episodes: int) -> None:
         """The warehouse has these episodes."""

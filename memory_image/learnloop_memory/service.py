@@ -60,6 +60,7 @@ from learnloop_memory.tasks import cancel
 from learnloop_memory.token_review import TokenReviews
 from learnloop_memory.training.jobs import TrainingJobs
 from learnloop_memory.turns import Turns
+from learnloop_memory.vectors.following import Following
 from learnloop_memory.vectors.opening import open_vectors
 from learnloop_memory.vectors.port import StoreAway
 from learnloop_memory.warehouse.clickhouse import ClickHouse
@@ -102,6 +103,7 @@ class Service:
         self.indexing = IndexPace(lambda namespace: self._try(self._indexer.run, namespace))
         self.vectors = open_vectors(config, self.db, self.embedder)
         self._big = BigAgents(self.db, self.vectors, above=config.exact_up_to)
+        self.following = Following(self._big, self.vectors, self.metrics)
         self.recalls = RecallLog(self.db)
         self.shown = Shown()
         self.feedback = Feedback(self.db, self.recalls)
@@ -262,9 +264,10 @@ class Service:
         """The vector store, beside the other work: one that is filled or does not answer delays nothing else."""
         await self.db.ready.wait()
         while True:
+            await self.following.look()
             with suppress(Unavailable):
                 for namespace in await self.db.namespaces():
-                    await self._try(self._big.follow, namespace)
+                    await self._try(self.following.run, namespace)
             await asyncio.sleep(self.config.sweep_seconds)
 
     async def _ship(self, shipper: Shipper) -> None:

@@ -16,7 +16,7 @@ async def healthz() -> Response:
 
 @router.get("/readyz")
 async def readyz(service: Svc) -> Response:
-    """PostgreSQL and, where configured, NATS answer."""
+    """PostgreSQL and, where configured, NATS answer. What is `degraded` is slower, and no reason to send nothing."""
     problems: dict[str, str] = {}
     try:
         await service.db.ping()
@@ -30,7 +30,8 @@ async def readyz(service: Svc) -> Response:
     if problems:
         field, message = next(iter(problems.items()))
         return answer({"error": {"field": field, "value": None, "message": message}, "problems": problems}, 503)
-    return answer({"status": "ok"})
+    degraded = {"vector store": service.following.problem[:500]} if service.following.problem else {}
+    return answer({"status": "ok", "degraded": degraded})
 
 
 @router.get("/metrics")

@@ -100,6 +100,19 @@ class DataPlane:
         """
         return await self._read(StudyState, namespace, f"/api/v1/training/studies/{job}")
 
+    async def degraded(self, url: str) -> Mapping[str, str] | None:
+        """What a namespace's own memory service at this URL does without, and why; None when it does not say.
+
+        No token goes there: who may change that namespace's Services could read it.
+        """
+        try:
+            async with self._open().get(f"{url}/readyz") as response:
+                body = _parse(await read_bounded(response, MAX_ANSWER))
+        except (aiohttp.ClientError, TimeoutError, TooLarge):
+            return None
+        found = body.get("degraded") if isinstance(body, dict) else None
+        return {str(key): str(value) for key, value in found.items()} if isinstance(found, dict) else None
+
     async def call(self, namespace: str, call: Call) -> None:
         """Do one write of a plan. Deleting what is not there is a success.
 
@@ -130,17 +143,20 @@ class DataPlane:
                 f"the data plane's answer to {method} {path} breaks the contract at {where}: {first['msg']}"
             ) from None
 
+    def _open(self) -> aiohttp.ClientSession:
+        if self._session is None:
+            self._session = aiohttp.ClientSession(timeout=self._timeout, cookie_jar=aiohttp.DummyCookieJar())
+        return self._session
+
     async def _request(
         self, method: str, namespace: str, path: str, body: Any, seconds: float | None = None
     ) -> tuple[int, Any]:
         headers, token = {names.HEADER_NAMESPACE: namespace}, await self._token.token()
         if token:
             headers["Authorization"] = f"Bearer {token}"
-        if self._session is None:
-            self._session = aiohttp.ClientSession(timeout=self._timeout, cookie_jar=aiohttp.DummyCookieJar())
         timeout = aiohttp.ClientTimeout(total=seconds) if seconds else self._timeout
         try:
-            async with self._session.request(
+            async with self._open().request(
                 method, self.url + path, json=body, headers=headers, timeout=timeout
             ) as response:
                 answer = _parse(await read_bounded(response, MAX_ANSWER))

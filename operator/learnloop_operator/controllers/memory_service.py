@@ -67,7 +67,9 @@ class MemoryServiceController:
         problem, version = await self._own_secret(namespace, world.spec.dsn_secret_ref)
         key = world.spec.weaviate.api_key_secret_ref if world.spec.weaviate else None
         key_problem, key_version, _ = await self._secret(namespace, "spec.weaviate.apiKeySecretRef", key)
+        asked = world.spec.weaviate is not None and ((server or {}).get("status") or {}).get("readyReplicas")
         changes: dict[str, Any] = {
+            "degraded": await self._services.data_plane.degraded(world.url) if asked else None,
             "children": tuple(item for item in (server, front, database, back, credentials, audit) if item),
             "fresh_password": "" if credentials else secrets.token_urlsafe(32),
             "has_credentials": credentials is not None,

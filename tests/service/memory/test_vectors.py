@@ -188,12 +188,19 @@ async def test_while_weaviate_is_away_nothing_is_lost_and_recall_says_so(
                 await api.service.vectors.forget(NAMESPACE, "large")
             refused = await api.call("POST", "/api/v1/erasure", 503, json={"agent_id": "large"})
             assert "ask again" in refused["error"]["message"]
-            await api.call("GET", "/readyz")
+            await eventually(lambda: _degraded(api, "Weaviate"))
+            said = (await api.call("GET", "/metrics")).text
+            assert "learnloop_vector_store_up 0.0" in said
+            [lag] = [line for line in said.splitlines() if line.startswith("learnloop_vector_store_lag_seconds{")]
+            assert lag.split("{")[1].startswith('namespace="team-a"')
+            assert 0 < float(lag.split()[-1]) < 600
         finally:
             weaviate.start()
         await store(api, "other", ["stored after the kill"] + invented(600, seed=6))
         await eventually(lambda: _planned(api, "weaviate", agent="other"))
         await eventually(lambda: _erased(api))
+        await eventually(lambda: _degraded(api, None))
+        assert "learnloop_vector_store_up 1.0" in (await api.call("GET", "/metrics")).text
         assert await api.service.vectors.count(NAMESPACE, "large") == 0
         assert await api.service.vectors.count(NAMESPACE, "other") == 601
 
@@ -226,6 +233,12 @@ async def test_a_wrong_key_is_said_and_recall_goes_on(weaviate: Weaviate, dsn: s
 
 async def _planned(api: Api, plan: str, agent: str = "large") -> bool:
     return bool((await ask(api, agent, "x"))["plan"] == plan)
+
+
+async def _degraded(api: Api, said: str | None) -> bool:
+    """Does the readiness probe, which must succeed all the while, say this of the vector store?"""
+    degraded = (await api.call("GET", "/readyz"))["degraded"]
+    return said in degraded.get("vector store", "") if said else degraded == {}
 
 
 async def _erased(api: Api) -> bool:

@@ -4,10 +4,11 @@ from typing import Any
 
 from learnloop_operator.core import conditions
 from learnloop_operator.core.memory import children
+from learnloop_operator.core.memory.vectors import vector_news, vector_store
 from learnloop_operator.core.memory.world import MemoryWorld
 from learnloop_operator.core.plan import Manifest, Notice, Plan
 
-SOON, LATER = 3.0, 15.0
+SOON, LATER, NOW_AND_THEN = 3.0, 15.0, 30.0
 
 
 def decide(world: MemoryWorld) -> Plan:
@@ -44,7 +45,10 @@ def _report(world: MemoryWorld, manifests: tuple[Manifest, ...]) -> Plan:
     if ready >= world.replicas and _settled(world.server):
         message = f"{ready} of {world.replicas} pods are ready at {world.url}"
         state = _status(world, "Ready", message, ready=True, progressing=False, **fields)
-        return Plan(status=state, apply=manifests, events=_news(world, "Ready", message))
+        events = (*_news(world, "Ready", message), *vector_news(world, vector_store(world)))
+        # Nothing in the cluster changes when a Weaviate goes: only asking tells.
+        after = NOW_AND_THEN if world.spec.weaviate else None
+        return Plan(status=state, apply=manifests, events=events, requeue_after=after)
     message = f"{ready} of {world.replicas} pods are ready"
     if world.complaint:
         message = f"{message}; {world.complaint}"
@@ -91,7 +95,9 @@ def _status(
         "replicas": int(((world.server or {}).get("status") or {}).get("replicas") or 0),
         "readyReplicas": _ready(world.server),
         "selector": selector,
-        "conditions": conditions.merge(world.status.get("conditions") or (), triplet, world.time),
+        "conditions": conditions.merge(
+            world.status.get("conditions") or (), [*triplet, *vector_store(world)], world.time
+        ),
     }
     return {key: value for key, value in state.items() if value is not None}
 

@@ -1,5 +1,6 @@
 """What a decision about a MemoryService may look at, and what its children are called."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from learnloop_api import names
@@ -37,6 +38,8 @@ class MemoryWorld(Snapshot):
     """Why the secret with Weaviate's key cannot be used."""
     weaviate_version: str = ""
     """As for the DSN."""
+    degraded: Mapping[str, str] | None = None
+    """What the running service does without, and why; None when nobody could ask it."""
     server: Manifest | None = None
     """Live Deployment."""
     database: Manifest | None = None
