@@ -13,7 +13,7 @@ from learnloop_memory.api.bodies import JsonBody
 from learnloop_memory.api.common import IDENTITY_PARAMETERS, NOTHING_NEW, Input, identify, quick
 from learnloop_memory.memory.kinds import ALL_TYPES, POLICIES, MemoryType
 from learnloop_memory.memory.people import about, name_people, store_many
-from learnloop_memory.memory.recall import Ask, Recall
+from learnloop_memory.memory.rank import Ask, Recall
 from learnloop_memory.memory.signals import SIGNALS
 from learnloop_memory.memory.store import NewMemory, life
 from learnloop_memory.memory.text import text_of

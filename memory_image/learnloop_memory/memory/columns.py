@@ -130,28 +130,39 @@ class Columns:
         return norm.astype(np.float32)
 
     @cached_property
+    def _newest(self) -> float:
+        return float(self.created.max()) if len(self) else 0.0
+
+    @cached_property
     def _moments(self) -> tuple[tuple[float, float], ...]:
         """Mean and deviation of each of STANDING; kept instead of the z-scores, which are made anew in no time."""
-        return tuple(moments(values) for values in self._standing(slice(None)))
+        return tuple(moments(self._standing(signal, slice(None))) for signal in range(len(STANDING)))
 
-    def _standing(self, rows: Rows | slice) -> tuple[NDArray[Any], ...]:
-        """Recency halves every 7 days. What passes since halves everybody's alike; a z-score does not see a factor."""
-        newest = float(self.created.max()) if len(self) else 0.0
-        recency = np.exp2((self.created[rows] - newest) / RECENCY_HALF_LIFE_SECONDS)
-        return recency, self.importance[rows], self.utility[rows]
+    def _standing(self, signal: int, rows: Rows | slice) -> NDArray[Any]:
+        if signal:
+            return (self.importance, self.utility)[signal - 1][rows]
+        # It halves every 7 days. What passes since halves everybody's alike, and a z-score does not see a factor.
+        return np.exp2((self.created[rows] - self._newest) / RECENCY_HALF_LIFE_SECONDS)
 
-    def standing(self, rows: Rows | slice = slice(None)) -> Floats:
+    def standing(self, rows: Rows) -> Floats:
         """z-scores of recency, importance and utility of these memories among all, float64 [rows, 3]: they do not
         depend on the question."""
-        values = zip(self._standing(rows), self._moments, strict=True)
-        return np.column_stack([(column - mean) / deviation for column, (mean, deviation) in values])
+        z = np.zeros((len(rows), len(STANDING)))
+        for signal, (mean, deviation) in enumerate(self._moments):
+            if deviation < np.inf:
+                z[:, signal] = (self._standing(signal, rows) - mean) / deviation
+        return z
 
     def worth(self, weights: Floats) -> NDArray[np.float32]:
         """What recency, importance and utility add to the score, float32 [n]; kept for the weights used last."""
         key = weights.tobytes()
         kept: tuple[bytes, NDArray[np.float32]] | None = self.__dict__.get("_worth")
         if kept is None or kept[0] != key:
-            kept = self.__dict__["_worth"] = key, (self.standing() @ weights).astype(np.float32)
+            total = np.zeros(len(self))
+            for signal, (mean, deviation) in enumerate(self._moments):
+                if deviation < np.inf:
+                    total += (self._standing(signal, slice(None)) - mean) * (weights[signal] / deviation)
+            kept = self.__dict__["_worth"] = key, total.astype(np.float32)
         return kept[1]
 
     @cached_property
