@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from learnloop_memory.memory.text import words
 
 Vector = NDArray[np.float32]
-MAX_CACHED_WORDS = 5000  # half a KiB each
+MAX_CACHED_WORDS = 8000  # half a KiB each
 FEW = 4  # texts that are quicker one by one
 
 

@@ -19,7 +19,7 @@ class Postings:
     """
 
     distinct: NDArray[np.uint32]
-    first: Rows
+    first: NDArray[np.int32]
     owners: NDArray[np.integer[Any]]
     counts: NDArray[np.uint8]
     rows: int
@@ -35,7 +35,7 @@ class Postings:
         kind: type[np.integer[Any]] = np.uint16 if len(lengths) <= 2**16 else np.int32
         owners = np.repeat(np.arange(len(lengths), dtype=kind), lengths)[order]
         counts = (words & 255).astype(np.uint8)[order]
-        return cls(distinct, np.append(first, len(order)), owners, counts, len(lengths))
+        return cls(distinct, np.append(first, len(order)).astype(np.int32), owners, counts, len(lengths))
 
     def words(self) -> NDArray[np.uint32]:
         """The words memory by memory again, those of one memory in the order of their hashes."""
