@@ -34,7 +34,7 @@ from learnloop_operator.core.rollout import experiment_step
 from learnloop_operator.core.times import stamp
 
 EXPERIMENT = 0
-MOST_TRANSITIONS = 200_000
+MOST_TRANSITIONS, SABOTAGED = 200_000, 15_000
 MUTE = ("away", "no canary", "reset", "nan")
 """Nothing is known of the arm that would go on. (No check of this rollout compares outside the experiment.)"""
 FLOOR = 5
@@ -56,7 +56,7 @@ def explore_sabotaged(most_transitions: int) -> Found:
 
 def steps() -> Figures:
     """The state graph of a rollout with an experiment as a step, to its end."""
-    found, blind = explore(MOST_TRANSITIONS), explore_sabotaged(MOST_TRANSITIONS // 40)
+    found, blind = explore(MOST_TRANSITIONS), explore_sabotaged(SABOTAGED)
     assert blind.false_passes, "the oracle does not notice a race that everybody wins"
     for sentence in (*found.false_passes[:5], *found.broken[:5]):
         print(sentence, file=sys.stderr)
