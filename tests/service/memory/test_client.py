@@ -3,14 +3,16 @@
 import httpx
 
 from learnloop_sdk.counters import Counters
+from learnloop_sdk.courier import Courier
 from learnloop_sdk.identity import Identity
 from learnloop_sdk.memory import MemoryClient, Recall
+from learnloop_sdk.redact import redact_text
 
 from .conftest import Api
 
 
 def client(api: Api) -> MemoryClient:
-    return MemoryClient(api.client, Identity(namespace="team-a"), "sdk-agent", Counters())
+    return MemoryClient(Courier(api.client, Identity(namespace="team-a"), Counters()), "sdk-agent", redact_text)
 
 
 async def test_what_is_stored_comes_back_and_feedback_on_it_is_taken(api: Api) -> None:
@@ -26,5 +28,15 @@ async def test_what_is_stored_comes_back_and_feedback_on_it_is_taken(api: Api) -
 
 async def test_a_refusal_costs_the_memory_and_nothing_else(api: Api) -> None:
     assert not await client(api).store({"text": "x"}, memory_type="dream")
-    gone = MemoryClient(httpx.AsyncClient(base_url="http://127.0.0.1:9"), Identity(namespace="a"), "x", Counters())
-    assert await gone.retrieve({"q": "x"}) == Recall()
+    away = Courier(httpx.AsyncClient(base_url="http://127.0.0.1:9"), Identity(namespace="a"), Counters())
+    assert await MemoryClient(away, "x", redact_text).retrieve({"q": "x"}) == Recall(degraded=["unavailable"])
+
+
+async def test_what_is_stored_again_because_nobody_knew_it_was_stored_is_there_once(api: Api) -> None:
+    """As after a time-out: the service had it, the client did not hear of it, and the outbox sends it again."""
+    courier = Courier(api.client, Identity(namespace="team-a"), Counters())
+    sent = {"agent_id": "twice", "memory_type": "semantic", "content": {"text": "a buoy"}, "idempotency_key": "k-1"}
+    for _ in range(2):
+        assert await courier.hand_over("/api/v1/memory/store", sent)
+    entries = await api.call("GET", "/api/v1/memory/entries?agent_id=twice")
+    assert [entry["content"]["text"] for entry in entries["memories"]] == ["a buoy"]
