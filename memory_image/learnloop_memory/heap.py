@@ -14,7 +14,7 @@ a pause of tens of milliseconds for all who wait. Requests make no cycles, and w
 _M_MMAP_THRESHOLD, _M_TRIM_THRESHOLD, _M_ARENA_MAX = -3, -1, -8  # malloc.h
 LARGE_BYTES = 256 * 1024
 LOOK_SECONDS = 2.0
-GROWN_BYTES = 4 * 2**20
+GROWN_BYTES = 2 * 2**20
 
 
 def settle() -> None:
@@ -37,7 +37,7 @@ def settle() -> None:
 
 
 async def keep_small() -> None:
-    """Has glibc give freed pages back each time the process has grown by 4 MiB, until cancelled.
+    """Has glibc give freed pages back each time the process has grown by 2 MiB, until cancelled.
 
     By itself it gives back what is free at the top of the heap only; what many answers of PostgreSQL were put together
     from lies below what is kept of them: 28 MiB after 100 agents. A trim takes a millisecond, in a thread of its own.
