@@ -279,3 +279,52 @@ async def test_a_large_agent_finds_rare_words_by_look_up_and_keeps_no_word_of_wh
         await api.service._big.run(NAMESPACE)
         async with api.service.db.tenant(NAMESPACE) as connection:
             assert await connection.fetchval("SELECT count(*) FROM memory_words") == 0
+
+
+async def test_a_weaviate_killed_under_load_costs_nobody_an_answer_and_has_everything_afterwards(
+    weaviate: Weaviate, dsn: str, tmp_path: Path
+) -> None:
+    values = settings(dsn, tmp_path, exact_up_to=100, index_check_seconds=0.2, **through(weaviate))
+    async with running(**values) as api:
+        await store(api, "busy", invented(200, seed=10))
+        await eventually(lambda: _planned(api, "weaviate", agent="busy"))
+        over = asyncio.Event()
+        stored: list[str] = []
+        plans: set[str] = set()
+
+        async def writes() -> None:
+            while not over.is_set():
+                number = len(stored)
+                texts = [f"{text} late{number}" for text in invented(5, seed=1000 + number)]
+                stored.extend(await store(api, "busy", texts))
+
+        async def reads() -> None:
+            while not over.is_set():
+                answer = await ask(api, "busy", "violin museum mirror")
+                plans.add(answer["plan"])
+                assert len(answer["memories"]) == 10
+                if stored:
+                    newest = f"late{(len(stored) // 5 - 1) * 5}"
+                    found = await ask(api, "busy", newest, weights={"lexical": 1})
+                    assert newest in found["memories"][0]["content"]["text"], "what was acknowledged is found"
+
+        load = [asyncio.create_task(work()) for work in (writes, reads)]
+        for _ in range(2):
+            await asyncio.sleep(0.5)
+            weaviate.kill()
+            await eventually(lambda: _degraded(api, "Weaviate"))
+            await asyncio.to_thread(weaviate.start)
+            await eventually(lambda: _degraded(api, None))
+        over.set()
+        await asyncio.gather(*load)
+        assert plans >= {"exact"}
+        vectors = api.service.vectors
+
+        async def whole() -> bool:
+            return bool(await vectors.count(NAMESPACE, "busy") == 200 + len(stored))
+
+        await eventually(whole)
+        async with api.service.db.tenant(NAMESPACE) as connection:
+            rows = await connection.fetchval("SELECT count(*) FROM agent_memories WHERE agent_id = 'busy'")
+        assert rows == 200 + len(stored)
+        await eventually(lambda: _planned(api, "weaviate", agent="busy"))

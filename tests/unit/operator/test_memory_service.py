@@ -117,6 +117,7 @@ def test_a_weaviate_that_is_away_is_said_once_and_the_service_stays_ready() -> N
         plan = decide(world(spec, degraded=degraded, status=status, **more))
         status = plan.status
         found = next(item for item in status["conditions"] if item["type"] == "VectorStoreAvailable")
+        assert ("Weaviate does not answer" in ready(plan)["message"]) is bool(degraded)
         told.append((found["status"], found["message"], [n.reason for n in plan.events if "Vector" in n.reason]))
         assert (ready(plan)["status"], plan.requeue_after) == ("True", 30.0)
     assert [status for status, _, _ in told] == ["True", "False", "False", "True"]

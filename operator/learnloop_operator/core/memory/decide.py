@@ -44,6 +44,8 @@ def _report(world: MemoryWorld, manifests: tuple[Manifest, ...]) -> Plan:
         return Plan(status=state, apply=manifests, events=_news(world, "Suspended", "scaled to 0"))
     if ready >= world.replicas and _settled(world.server):
         message = f"{ready} of {world.replicas} pods are ready at {world.url}"
+        if any(item["status"] == conditions.FALSE for item in vector_store(world)):
+            message += "; Weaviate does not answer, large agents are scanned"
         state = _status(world, "Ready", message, ready=True, progressing=False, **fields)
         events = (*_news(world, "Ready", message), *vector_news(world, vector_store(world)))
         # Nothing in the cluster changes when a Weaviate goes: only asking tells.
