@@ -46,8 +46,8 @@ async def gather(
     try:
         counted = await _counters(prometheus, namespace, name, windows, lately)
         arms = {revision: arm for samples in counted for revision, arm in arm_evidence(samples).items()}
-        if any(metric.type == "latency" for metric in metrics):
-            arms = await _with_latency(prometheus, namespace, name, windows, arms)
+        if latencies := [metric.name for metric in metrics if metric.type == "latency"]:
+            arms = await _with_latency(prometheus, namespace, name, windows, arms, latencies)
         if any(metric.type == "drift" for metric in metrics):
             arms = await _with_drift(prometheus, namespace, name, windows, arms)
         arms = await _with_custom(prometheus, namespace, windows, metrics, arms)
@@ -72,13 +72,27 @@ async def _counters(
 
 
 async def _with_latency(
-    prometheus: Prometheus, namespace: str, name: str, windows: Sequence[Window], arms: Mapping[str, ArmEvidence]
+    prometheus: Prometheus,
+    namespace: str,
+    name: str,
+    windows: Sequence[Window],
+    arms: Mapping[str, ArmEvidence],
+    metrics: Sequence[str],
 ) -> dict[str, ArmEvidence]:
+    """`arms` with their histograms. Buckets that are no number are left out; `metrics` that lack them say why."""
     asked = _by_seconds(windows).items()
     queries = (latency_query(namespace, name, revisions, seconds) for seconds, revisions in asked)
     found = await asyncio.gather(*map(prometheus.query, queries))
     known = {revision: one for samples in found for revision, one in histograms(samples, "latency").items()}
-    return {revision: replace(arm, latency=known.get(revision, {})) for revision, arm in arms.items()}
+    broken = {one.labels.get("revision"): one.value for rows in found for one in rows if not math.isfinite(one.value)}
+    result = {}
+    for revision, arm in arms.items():
+        problems = dict(arm.problems)
+        if revision in broken:
+            text = f"Prometheus answers {broken[revision]} for its latency counter"
+            problems |= dict.fromkeys(metrics, Missing(reasons.NOT_A_NUMBER, text))
+        result[revision] = replace(arm, latency=known.get(revision, {}), problems=problems)
+    return result
 
 
 async def _with_drift(

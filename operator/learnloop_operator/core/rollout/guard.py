@@ -23,7 +23,9 @@ def watch(snapshot: Snapshot, state: State, new: Arm, old: Arm) -> Move:
     keep = snapshot.spec.rollout.keep_for_seconds
     left = keep - seconds_since(state.promoted_at, snapshot.now)
     if left <= 0:
-        sentence = f"{new.revision} held for {keep} s after its promotion; the old arm {old.revision} goes"
+        # Nobody is told that it held who could not see it: an arm that was proven keeps nothing warm for that.
+        seen = f"was not seen to break a check, {verdict.hold}" if verdict.hold else "held"
+        sentence = f"{new.revision} {seen}, for {keep} s after its promotion; the old arm {old.revision} goes"
         after = replace(state, previous=None, reports=())
         return Move(
             after, "Healthy", reasons.GUARD_OVER, sentence, happened(reasons.GUARD_OVER, sentence), again_after=0.0

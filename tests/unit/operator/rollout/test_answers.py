@@ -10,7 +10,7 @@ from learnloop_operator.adapters.prometheus import Prometheus, PrometheusRefused
 from learnloop_operator.adapters.rollout_answers import arm_evidence, clock_of, drifts, histograms
 from learnloop_operator.adapters.rollout_evidence import gather
 from learnloop_operator.core.rollout import reasons
-from learnloop_operator.core.rollout.evidence import Drift, Missing
+from learnloop_operator.core.rollout.evidence import Drift, Missing, Verdict, check
 from learnloop_operator.core.rollout.windows import Window
 from learnloop_operator.core.sequential.betting import Counts
 
@@ -92,3 +92,25 @@ async def test_a_rate_is_its_events_and_their_share() -> None:
     found = (await gather(answers, "ns", "md", [Window("aaaaaaaa", 30)], [OWN])).arms["aaaaaaaa"]
     assert found.events == {"own": Counts(100.0, 90.0)}
     assert found.custom == {"own": 0.9}
+
+
+class Buckets(Prometheus):
+    """Nine episodes, and a histogram of latencies whose count of all requests is `all_of_them`."""
+
+    def __init__(self, all_of_them: float) -> None:
+        super().__init__("http://127.0.0.1:9")
+        self.all_of_them = all_of_them
+
+    async def query(self, promql: str) -> list[Sample]:
+        if "_bucket" in promql:
+            return [of("latency", 80.0, le="0.1"), of("latency", self.all_of_them, le="+Inf")]
+        return [of("ended", 9.0, outcome="success")]
+
+
+async def test_a_latency_that_is_no_number_holds_and_says_that_it_is_none() -> None:
+    slow = MetricThreshold.model_validate({"name": "slow", "type": "latency", "max": 1.0, "minEpisodes": 5})
+    for count, verdict, reason in ((nan, Verdict.HOLD, reasons.NOT_A_NUMBER), (90.0, Verdict.PASS, "")):
+        arm = (await gather(Buckets(count), "ns", "md", [Window("aaaaaaaa", 30)], [slow])).arms["aaaaaaaa"]
+        found = check(slow, arm, None)
+        assert found.verdict is verdict
+        assert not reason or (found.reason, "answers nan for its latency counter" in found.sentence) == (reason, True)

@@ -117,6 +117,23 @@ def test_a_promoted_model_that_turns_bad_is_swapped_back_by_one_routing_write() 
     assert cluster.weight(uri(0)) == 100
 
 
+@pytest.mark.parametrize(
+    ("seen", "said"), [(True, " held, for 30 s"), (False, " was not seen to break a check, no evidence:")]
+)
+def test_a_guard_that_saw_nothing_does_not_say_that_the_model_held(seen: bool, said: str) -> None:
+    cluster = Cluster(keep=30)
+    cluster.run(10)
+    cluster.wish(1, BETTER)
+    while not cluster.promotions:
+        cluster.run(1)
+    cluster.prometheus, told = seen, list[str]()
+    while cluster.status.get("previous"):
+        told += [event.message for event in cluster.reconcile().events if event.reason == "GuardOver"]
+        cluster.tick(1)
+    assert said in told[-1]
+    assert cluster.status["stable"]["uri"] == uri(1)
+
+
 def test_a_pause_waits_for_its_approval_and_an_approval_counts_once() -> None:
     steps = [{**step, "pause": step["weight"] in (10, 50)} for step in STEPS]
     cluster = Cluster(steps)
