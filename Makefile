@@ -28,7 +28,7 @@ lint: $(VENV)/.ready ## ruff, mypy --strict, import contracts, generated files u
 unit: $(VENV)/.ready ## no cluster, under a minute
 	hack/unit
 
-service: $(VENV)/.ready ## the data plane and the SDK on real PostgreSQL, NATS, Weaviate (built once, 3 minutes) and S3 servers: no cluster, five minutes
+service: $(VENV)/.ready ## the data plane, the SDK and policy servers as processes, on real PostgreSQL, NATS, Weaviate (built once, 3 minutes) and S3 servers: no cluster, five minutes
 	env -u PYTHONDONTWRITEBYTECODE pytest tests/service -n "$${SERVICE_PROCESSES:-auto}" --dist loadfile
 
 ranks: $(VENV)/.ready ## training processes that are killed, stopped, starved and started again: no cluster, two minutes

@@ -12,8 +12,6 @@ import pytest
 from policy_world import STABLE, clean_environment, table, write_policy
 from ports import held_port
 
-from learnloop_serving.settings import ConfigurationError, read_settings
-
 
 def environment(tmp_path: Path, uri: str, digest: str = "", **extra: str) -> dict[str, str]:
     (tmp_path / "routing.json").write_text(table((STABLE, "stable", 100)))
@@ -79,23 +77,3 @@ def test_a_model_that_cannot_be_loaded_leaves_one_sentence_and_exit_status_1(tmp
     sentence = (tmp_path / "termination-log").read_text()
     assert re.fullmatch(r"sha256: file://\S+ has [0-9a-f]{64}, expected 0{64}\n", sentence)
     assert b"Traceback" not in done.stderr
-
-
-@pytest.mark.parametrize(
-    ("variable", "value"),
-    [
-        ("LEARNLOOP_REVISION", "xyz"),
-        ("LEARNLOOP_MODEL_URI", "model.onnx"),
-        ("LEARNLOOP_MODEL_SHA256", "abc"),
-        ("LEARNLOOP_ROUTING_MODE", "mesh"),
-        ("LEARNLOOP_MODEL_DEPLOYMENT", ""),
-        ("LEARNLOOP_DRAIN_SECONDS", "-1"),
-        ("LEARNLOOP_PORT", "http"),
-        ("LEARNLOOP_ROUTING_FILE", ""),
-    ],
-)
-def test_a_wrong_variable_is_named(tmp_path: Path, variable: str, value: str) -> None:
-    env = environment(tmp_path, "uniform://discrete/2") | {variable: value}
-    env.pop("KUBERNETES_SERVICE_HOST", None)
-    with pytest.raises(ConfigurationError, match=variable):
-        read_settings(env)

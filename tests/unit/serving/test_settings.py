@@ -1,0 +1,34 @@
+"""What the environment of a policy server has to say."""
+
+from pathlib import Path
+
+import pytest
+from policy_world import STABLE, clean_environment
+
+from learnloop_serving.settings import ConfigurationError, read_settings
+
+
+@pytest.mark.parametrize(
+    ("variable", "value"),
+    [
+        ("LEARNLOOP_REVISION", "xyz"),
+        ("LEARNLOOP_MODEL_URI", "model.onnx"),
+        ("LEARNLOOP_MODEL_SHA256", "abc"),
+        ("LEARNLOOP_ROUTING_MODE", "mesh"),
+        ("LEARNLOOP_MODEL_DEPLOYMENT", ""),
+        ("LEARNLOOP_DRAIN_SECONDS", "-1"),
+        ("LEARNLOOP_PORT", "http"),
+        ("LEARNLOOP_ROUTING_FILE", ""),
+    ],
+)
+def test_a_wrong_variable_is_named(tmp_path: Path, variable: str, value: str) -> None:
+    right = clean_environment(
+        LEARNLOOP_MODEL_DEPLOYMENT="cart",
+        LEARNLOOP_REVISION=STABLE,
+        LEARNLOOP_MODEL_URI="uniform://discrete/2",
+        LEARNLOOP_ROUTING_FILE=str(tmp_path / "routing.json"),
+    )
+    env = right | {variable: value}
+    env.pop("KUBERNETES_SERVICE_HOST", None)
+    with pytest.raises(ConfigurationError, match=variable):
+        read_settings(env)
