@@ -8,7 +8,6 @@ Measured: the foreign key of `training_transitions`, checked through (namespace,
 
 import asyncio
 import logging
-from contextlib import suppress
 
 import asyncpg
 
@@ -17,20 +16,21 @@ from learnloop_memory.store.database import TRANSIENT, Database
 
 log = logging.getLogger(__name__)
 LOOK_SECONDS = 1.0
+AGAIN_SECONDS = 10.0  # after a failure
 ANALYZE_SECONDS = 60.0
 # Anew each time a table has doubled; a few pages are read at once whatever the plan.
 _GROWN = """
 SELECT quote_ident(relname) FROM pg_class
-WHERE relkind = 'r' AND relnamespace = 'public'::regnamespace
+WHERE relkind = 'r' AND relnamespace = 'public'::regnamespace AND pg_has_role(session_user, relowner, 'USAGE')
     AND pg_relation_size(oid) > (2 * relpages + 8) * current_setting('block_size')::bigint ORDER BY 1
 """
 
 
 class Statistics:
-    """Analyzes what has doubled.
+    """Analyzes what has doubled, of the tables that belong to the login of the DSN.
 
     Args:
-        dsn: of the login that owns the tables; the role the service works under may not analyze them.
+        dsn: the role the service works under may not analyze.
     """
 
     def __init__(self, db: Database, dsn: str) -> None:
@@ -41,9 +41,12 @@ class Statistics:
         """Looks once a second, until cancelled."""
         await self._db.ready.wait()
         while True:
-            with suppress(Unavailable):
+            pause = LOOK_SECONDS
+            try:
                 await self.refresh()
-            await asyncio.sleep(LOOK_SECONDS)
+            except Unavailable:
+                pause = AGAIN_SECONDS
+            await asyncio.sleep(pause)
 
     async def refresh(self) -> list[str]:
         """Analyzes the tables that are twice as large as when they were analyzed last; returns their names.
