@@ -64,7 +64,7 @@ class Steps:
         self._truncated[-1] = True
 
     def plain(self) -> list[dict[str, Any]]:
-        """wire.Step as plain data, for each."""
+        """wire.Step as plain data, for each; what is false by default is left out where it is false."""
         columns = (
             self.observations,
             self.actions,
@@ -74,18 +74,17 @@ class Steps:
             self._truncated,
             self.explorations,
         )
-        return [
-            {
-                "observation": observation,
-                "action": action,
-                "log_prob": log_prob,
-                "reward": reward,
-                "terminated": bool(terminated),
-                "truncated": bool(truncated),
-                "exploration": exploration,
-            }
-            for observation, action, log_prob, reward, terminated, truncated, exploration in zip(*columns, strict=True)
-        ]
+        found = []
+        for observation, action, log_prob, reward, terminated, truncated, exploration in zip(*columns, strict=True):
+            step = {"observation": observation, "action": action, "log_prob": log_prob, "reward": reward}
+            if terminated:
+                step["terminated"] = True
+            if truncated:
+                step["truncated"] = True
+            if exploration:
+                step["exploration"] = True
+            found.append(step)
+        return found
 
     def are_numbers(self) -> bool:
         """Would the schema take all of them, and is there no text in them that a redactor should see?
