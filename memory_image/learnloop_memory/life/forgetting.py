@@ -4,6 +4,8 @@ value × freshness. On a trace where half of 1,000 memories had to go, forgettin
 what an oracle would have kept, by age alone 52 % (anchors).
 """
 
+import asyncio
+from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from typing import Any
 from uuid import UUID
@@ -19,8 +21,10 @@ from learnloop_memory.store.database import Database
 
 Floats = NDArray[np.float64]
 REASONS_SHOWN = 50
-BATCH = 2000
-"""Memories that go in one transaction: whoever wants to store or pin one of them waits a moment at most."""
+BATCH = 500
+"""Memories of one transaction. Whoever keeps a copy of the agent's memories takes these in at its next recall."""
+PAUSE_SECONDS = 0.05
+"""Between two of them: recalls come first."""
 READ_AT_ONCE = 1000  # rows between two of which requests are answered
 SECONDS = 60.0
 
@@ -114,41 +118,32 @@ async def forget(db: Database, namespace: str, agent: str, budget: MemoryBudget,
     Raises:
         Unavailable: what is above the budget goes the next time.
     """
-    first, forgotten = None, 0
-    while True:
-        looked = await _look(db, namespace, agent, budget, dry_run)
-        first = first or looked
-        forgotten += looked.forgotten
-        if dry_run or not looked.more:
-            return Forgotten(agent, first.held, budget.memories, forgotten, dry_run, first.examples)
-
-
-@dataclass(frozen=True)
-class _Looked:
-    held: int
-    forgotten: int
-    more: bool
-    examples: list[dict[str, Any]]
-
-
-async def _look(db: Database, namespace: str, agent: str, budget: MemoryBudget, dry_run: bool) -> _Looked:
-    """One transaction: what is held, and the end of the least valuable batch above the budget."""
+    forgotten = 0
     async with db.tenant(namespace) as connection:
         await connection.execute(_ALONE, namespace, agent, timeout=SECONDS)
         ids, sizes, kinds, worth = await _held(connection, namespace, agent)
         values = value(worth)
         chosen = above(values, sizes, kinds, budget)
-        batch = [ids[index] for index in (chosen if dry_run else chosen[:BATCH])]
-        shown = batch[:REASONS_SHOWN]
+        shown = [ids[index] for index in chosen[:REASONS_SHOWN]]
         texts = {row["id"]: row["text"] for row in await connection.fetch(_TEXTS, namespace, shown)}
-        if not dry_run:
-            batch = await retire(connection, namespace, agent, batch, "forgotten")
-            await note_memories(connection, namespace, "memory.forgotten", agent, batch)
+        for start in range(0, 0 if dry_run else len(chosen), BATCH):
+            batch = [ids[index] for index in chosen[start : start + BATCH]]
+            forgotten += await _retire(db, namespace, agent, batch)
+            await asyncio.sleep(PAUSE_SECONDS)
     examples = [
-        {"id": identity, "value": round(float(values[index]), 6), "text": texts.get(identity, "")}
-        for identity, index in zip(shown, chosen, strict=False)
+        {"id": ids[index], "value": round(float(values[index]), 6), "text": texts.get(ids[index], "")}
+        for index in chosen[:REASONS_SHOWN]
     ]
-    return _Looked(len(ids), len(batch), len(chosen) > BATCH, examples)
+    gone = len(chosen) if dry_run else forgotten
+    return Forgotten(agent, len(ids), budget.memories, gone, dry_run, examples)
+
+
+async def _retire(db: Database, namespace: str, agent: str, batch: Sequence[UUID]) -> int:
+    """In a transaction of its own, beside the one that keeps other processes away from this agent."""
+    async with db.tenant(namespace) as connection:
+        gone = await retire(connection, namespace, agent, batch, "forgotten")
+        await note_memories(connection, namespace, "memory.forgotten", agent, gone)
+    return len(gone)
 
 
 async def _held(connection: Any, namespace: str, agent: str) -> tuple[list[UUID], Floats, NDArray[np.intp], Worth]:

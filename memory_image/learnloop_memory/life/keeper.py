@@ -17,7 +17,7 @@ PAUSE_SECONDS = 1.0
 
 
 class BudgetKeeper:
-    """One agent after the other, each in transactions of at most 2,000 memories.
+    """One agent after the other, each in transactions of at most 500 memories.
 
     Args:
         limit: what every agent keeps within, whatever its own budget says.
