@@ -5,6 +5,7 @@ what an oracle would have kept, by age alone 52 % (anchors).
 """
 
 import asyncio
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from typing import Any
@@ -23,8 +24,8 @@ Floats = NDArray[np.float64]
 REASONS_SHOWN = 50
 BATCH = 500
 """Memories of one transaction. Whoever keeps a copy of the agent's memories takes these in at its next recall."""
-PAUSE_SECONDS = 0.05
-"""Between two of them: recalls come first."""
+REST, LONGEST_REST_SECONDS = 4.0, 2.0
+"""After each of them, as often as long as it took: the busier the database, the longer recalls are left alone."""
 READ_AT_ONCE = 1000  # rows between two of which requests are answered
 SECONDS = 60.0
 
@@ -127,9 +128,9 @@ async def forget(db: Database, namespace: str, agent: str, budget: MemoryBudget,
         shown = [ids[index] for index in chosen[:REASONS_SHOWN]]
         texts = {row["id"]: row["text"] for row in await connection.fetch(_TEXTS, namespace, shown)}
         for start in range(0, 0 if dry_run else len(chosen), BATCH):
-            batch = [ids[index] for index in chosen[start : start + BATCH]]
+            batch, began = [ids[index] for index in chosen[start : start + BATCH]], time.monotonic()
             forgotten += await _retire(db, namespace, agent, batch)
-            await asyncio.sleep(PAUSE_SECONDS)
+            await asyncio.sleep(min(REST * (time.monotonic() - began), LONGEST_REST_SECONDS))
     examples = [
         {"id": ids[index], "value": round(float(values[index]), 6), "text": texts.get(ids[index], "")}
         for index in chosen[:REASONS_SHOWN]
