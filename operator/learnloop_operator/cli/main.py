@@ -16,6 +16,7 @@ from learnloop_operator.cli import (
     restart,
     resume,
     retry,
+    rewards,
     skip,
     status,
     trace,
@@ -28,7 +29,7 @@ from learnloop_operator.cli.errors import CommandError
 from learnloop_operator.cli.verb import Verb
 
 VERBS: tuple[Verb, ...] = (
-    status, get, trace, why, plan, train, audit,
+    status, get, trace, why, plan, train, rewards, audit,
     approve, reject, pause, resume, skip, promote, restart, retry, abort, undo,
 )  # fmt: skip
 

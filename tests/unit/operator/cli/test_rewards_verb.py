@@ -1,0 +1,76 @@
+"""`kubectl learnloop rewards`: one table of what episodes were worth, under what is suspected of their policy."""
+
+import argparse
+import json
+from typing import Any
+
+import pytest
+
+from learnloop_operator.cli import rewards
+from learnloop_operator.cli.errors import CommandError
+
+REWARD = {
+    "trajectory_id": "t1",
+    "computed_at": "2026-03-01T12:00:00.123Z",
+    "reward": 0.51,
+    "raw_reward": 0.8,
+    "confidence": 0.75,
+    "components": {"done": 1.0, "quick": 0.25},
+    "violated": [],
+}
+OLDER = {**REWARD, "trajectory_id": "t0", "components": {"done": 0.0}, "violated": ["no-leak"], "reward": -5.0}
+POLICY = {
+    "metadata": {"name": "paying"},
+    "status": {
+        "revision": "abc",
+        "conditions": [{"type": "RewardHackingSuspected", "status": "True", "message": "28% repeat; look at t1"}],
+    },
+}
+
+
+class World:
+    """A cluster with one agent, its policy, and a data plane."""
+
+    namespace = "team-a"
+
+    def __init__(self, *found: Any) -> None:
+        self.found, self.asked = list(found), list[dict[str, str]]()
+
+    def get(self, plural: str, name: str) -> Any:
+        agent = {"spec": {"rewardPolicyRef": {"name": "paying"}}}
+        return {("learningagents", "walker"): agent, ("rewardpolicies", "paying"): POLICY}[plural, name]
+
+    def token(self, account: str, audience: str) -> str:
+        return "token"
+
+    def forward(self, service: str) -> Any:
+        def send(method: str, path: str, query: Any, headers: Any, body: Any, seconds: float) -> tuple[int, str]:
+            assert (method, path) == ("GET", "/api/v1/rewards/history")
+            self.asked.append(dict(query))
+            return 200, json.dumps({"rewards": self.found, "next": None})
+
+        return send
+
+
+def told(world: World, *arguments: str) -> str:
+    parser = argparse.ArgumentParser()
+    rewards.arguments(parser)
+    return rewards.run(world, parser.parse_args(["walker", *arguments]))  # type: ignore[arg-type]
+
+
+def test_the_suspicion_stands_above_the_rewards_and_a_missing_component_is_blank() -> None:
+    world = World(REWARD, OLDER)
+    head, table = told(world, "--limit", "2").split("\n\n")
+    assert head.splitlines() == ["policy     paying, revision abc", "suspicion  28% repeat; look at t1"]
+    assert [line.split() for line in table.splitlines()] == [
+        ["TIME", "TRAJECTORY", "REWARD", "RAW", "SURE", "DONE", "QUICK", "BROKEN"],
+        ["2026-03-01", "12:00:00", "t1", "0.510", "0.800", "75%", "1", "0.25"],
+        ["2026-03-01", "12:00:00", "t0", "-5.000", "0.800", "75%", "0", "no-leak"],
+    ]
+    assert world.asked == [{"agent_id": "walker", "limit": "2"}]
+
+
+def test_an_agent_without_rewards_is_told_so_and_a_limit_out_of_bounds_is_refused() -> None:
+    assert told(World()).endswith("no episode is rewarded yet")
+    with pytest.raises(CommandError, match="--limit 0: give 1 to 1000"):
+        told(World(), "--limit", "0")
