@@ -41,7 +41,7 @@ from bench.operator.thousand import Size, say
 FULL = Size()
 QUICK = Size(objects=20, edits=10, creations=3, idle_seconds=2.0, peer_idle_seconds=2.0)
 BURST, PEER_BURST, QUICK_BURST = 10_000, 5_000, 100
-"""The plain operator takes two to three times as long for each change: half as many say so within a quarter of an hour."""
+"""The plain operator takes two to three times as long for each change: half as many show as much in half the time."""
 FAILOVERS, QUICK_FAILOVERS = 5, 1
 PARTS = ("burst", "peer_burst", "ours", "peer", "writes", "failover")
 BESIDE = ("peer", "writes", "failover")
