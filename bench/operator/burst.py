@@ -143,8 +143,9 @@ class _Round:
             figures["passes_per_change"] = round(figures["passes"] / len(round_.changes), 3)
         beside = {name: span for name, span in spans.items() if name[1] == QUIET}
         edits = {name: span for name, span in observer.edit_spans.items() if name[1] == QUIET}
-        say(f"{self._side}: {json.dumps(figures)}")
-        return Flood(figures, others, beside, edits)
+        flood = Flood(figures, others, beside, edits)
+        say(f"{self._side}: {json.dumps(figures | flood.waits(None))}")
+        return flood
 
     async def rest(self) -> None:
         """Wait until the operator has nothing in its queue and uses no more than a tenth of a core for a second."""
