@@ -86,6 +86,7 @@ async def beside(product: Product, dsn: str, agents: Sequence[Agent], ids: dict[
     """
     questions = [_asked(agent, ids[agent.name], number) for number in range(QUESTIONS) for agent in agents]
     figures: dict[str, Any] = {}
+    product.stop()  # it has the store forget every agent that it scans itself, and these are such
     with tempfile.TemporaryDirectory() as directory, own_weaviate(Path(directory)) as server:
         embedder, db = HashingEmbedder(), Database(dsn)
         db.start()
