@@ -1,5 +1,6 @@
 """An embedder behind an OpenAI-compatible `/embeddings`: vLLM, TEI, Ollama, LiteLLM or a provider."""
 
+import logging
 from collections.abc import Sequence
 from typing import Any
 
@@ -9,7 +10,10 @@ import numpy as np
 from learnloop_memory.errors import Unavailable
 from learnloop_memory.memory.embedder import Vector
 
+log = logging.getLogger(__name__)
 TIMEOUT_SECONDS = 10.0
+REFUSED = frozenset({400, 413, 422})  # how servers answer a text that is too long for their model
+PROBE = "ok"  # a text that every model takes
 BATCH = 64
 MAX_DIMENSIONS = 4000  # what PostgreSQL keeps in one page beside the rest of the row
 
@@ -63,10 +67,26 @@ class HttpEmbedder:
     async def _ask(self, texts: list[str]) -> list[Vector]:
         try:
             answer = await self._client.post(self._url, json={"model": self._model, "input": texts})
+            if answer.status_code in REFUSED:
+                return await self._ask_apart(texts, answer.status_code)
             answer.raise_for_status()
             return self._read(answer.json(), len(texts))
         except (httpx.HTTPError, ValueError, KeyError, TypeError) as error:
             raise Unavailable(f"the embedder {self._url} ({str(error)[:200] or type(error).__name__})") from error
+
+    async def _ask_apart(self, texts: list[str], status: int) -> list[Vector]:
+        """One text that the server does not take must not keep the others from theirs. Alone it gets no direction: it
+        is found by its words, and not asked again.
+
+        Raises:
+            httpx.HTTPStatusError: the server takes no text at all; a wrong model name looks like this.
+        """
+        if len(texts) == 1:
+            (await self._client.post(self._url, json={"model": self._model, "input": [PROBE]})).raise_for_status()
+            log.warning("the embedder %s refuses a text of %d characters with %d", self._url, len(texts[0]), status)
+            return [np.zeros(self.dimensions, dtype=np.float32)]
+        middle = len(texts) // 2
+        return [*await self._ask(texts[:middle]), *await self._ask(texts[middle:])]
 
     def _read(self, body: Any, expected: int) -> list[Vector]:
         rows = sorted(body["data"], key=lambda row: int(row["index"]))

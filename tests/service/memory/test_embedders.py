@@ -74,7 +74,7 @@ class Server(http.server.BaseHTTPRequestHandler):
             for index, text in enumerate(body["input"])
         ]
         content = json.dumps({"data": rows[::-1]}).encode()
-        self.send_response(self.status)
+        self.send_response(400 if "too long" in body["input"] else self.status)
         self.send_header("content-length", str(len(content)))
         self.end_headers()
         self.wfile.write(content)
@@ -106,6 +106,22 @@ async def test_a_server_embeds_in_order_with_its_key_and_bad_answers_are_refused
         Server.status = 500
         with pytest.raises(Unavailable):
             await embedder.embed(["abc"])
+        Server.status = 200
+        await embedder.close()
+
+
+async def test_a_text_that_the_server_refuses_costs_the_others_nothing() -> None:
+    with serving() as url:
+        embedder = HttpEmbedder(url, "m", 8)
+        texts = [f"text {number}" for number in range(9)]
+        texts[4] = "too long"
+        vectors = await embedder.embed(texts)
+        assert [bool(vector.any()) for vector in vectors] == [text != "too long" for text in texts]
+        [alone] = await embedder.embed(["text 8"])
+        assert np.allclose(vectors[8], alone)
+        Server.status = 400
+        with pytest.raises(Unavailable, match="400"):  # a wrong model name is no reason to leave all texts without one
+            await embedder.embed(["text 1", "text 2"])
         Server.status = 200
         await embedder.close()
 
