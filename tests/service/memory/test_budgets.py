@@ -58,7 +58,7 @@ async def test_half_of_the_memories_go_and_most_of_their_value_stays(swift: Api,
     left = await swift.call("GET", "/api/v1/memory/entries?agent_id=hoarder&limit=500")
     kept = {item["id"] for item in left["memories"]}
     value = sum(value for identity, value in zip(ids, worth, strict=True) if identity in kept)
-    assert value >= 0.9 * np.sort(worth)[200:].sum(), "an oracle would have kept the rest, too"
+    assert value >= 0.95 * np.sort(worth)[200:].sum(), "an oracle would have kept the rest, too"
     [record] = await records(swift, "memory.budget.set")
     assert (record["subject"], record["detail"]) == ("agent/hoarder", {"memories": 200, "per_type": {}})
 
