@@ -3,7 +3,8 @@
     LEARNLOOP_BENCH_TRACE=FILE python -m bench.operator.traced
 
 FILE gets one JSON array a line, moments as time.monotonic() (CLOCK_MONOTONIC: the same for all processes of a machine):
-[kind, namespace, name, marked, taken, status write sent, status write answered]. It is complete when the process ended.
+[kind, namespace, name, marked, free, taken, status write sent, status write answered], where `free` is the end of the
+pass before, if that is later than `marked`. It is complete when the process ended.
 """
 
 import os
@@ -23,8 +24,10 @@ from learnloop_operator.core.plan import Manifest
 
 _marked: dict[Key, float] = {}
 """Since when an object has waited for a pass."""
-_passes: dict[Key, tuple[float, float]] = {}
-"""Marked and taken, of the pass under way."""
+_ended: dict[Key, float] = {}
+"""When its last pass was over."""
+_passes: dict[Key, tuple[float, float, float]] = {}
+"""Marked, free and taken, of the pass under way."""
 
 
 class TracedQueue(DirtyQueue):
@@ -39,8 +42,14 @@ class TracedQueue(DirtyQueue):
         """As DirtyQueue."""
         key = await super().take()
         now = time.monotonic()
-        _passes[key] = (_marked.pop(key, now), now)
+        marked = _marked.pop(key, now)
+        _passes[key] = (marked, max(marked, _ended.pop(key, marked)), now)
         return key
+
+    def done(self, key: Key) -> None:
+        """As DirtyQueue."""
+        _ended[key] = time.monotonic()
+        super().done(key)
 
 
 def traced_client(file: TextIO) -> type[KubeClient]:

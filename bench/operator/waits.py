@@ -17,6 +17,8 @@ class Pass:
     """One pass that wrote a status; moments by time.monotonic()."""
 
     marked: float
+    free: float
+    """When the pass before, over the same object, was over; `marked` where none was under way."""
     taken: float
     sent: float
     answered: float
@@ -32,12 +34,12 @@ class Trace:
             self._passes[kind, namespace, name].append(Pass(*moments))
 
     def shares(self, name: Name, span: Span) -> dict[str, float]:
-        """Seconds of the wait by where they were spent; they add up to the whole of it.
+        """Seconds of the wait by where they were spent; all but `queue_own_pass` add up to the whole of it.
 
         `told_late`: from the event at our observer until the operator had marked the object (the API server's watch,
-        and Kopf); `queue`: until a worker took it, the end of a pass already under way over the same object included;
-        `pass`: until the status was sent (reads, children, data plane); `write`: until the API server had answered;
-        `seen_late`: until the observer saw that status.
+        and Kopf); `queue`: until a worker took it; `queue_own_pass`: the part of that in which a pass over the same
+        object was still under way, which no order can shorten; `pass`: until the status was sent (reads, children,
+        data plane); `write`: until the API server had answered; `seen_late`: until the observer saw that status.
         """
         since, until = span
         mine = [item for item in self._passes.get(name, ()) if item.sent < until]
@@ -48,7 +50,8 @@ class Trace:
         for moment in (last.marked, last.taken, last.sent, last.answered, until):
             edges.append(min(max(moment, edges[-1]), until))
         words = ("told_late", "queue", "pass", "write", "seen_late")
-        return {word: round(edges[i + 1] - edges[i], 3) for i, word in enumerate(words)}
+        shares = {word: round(edges[i + 1] - edges[i], 3) for i, word in enumerate(words)}
+        return {**shares, "queue_own_pass": round(min(max(last.free, edges[1]), edges[2]) - edges[1], 3)}
 
 
 def longest(spans: Mapping[Name, Span], trace: Trace | None, title: str) -> dict[str, float]:
