@@ -27,7 +27,7 @@ async def test_embedding_again_goes_on_where_a_kill_cut_it_off(dsn: str, tmp_pat
     with Product(dsn, tmp_path, tmp_path, **slow) as product:
         ids = product.post("/api/v1/memory/store/batch", {"memories": memories})["ids"]
         async with superuser(dsn) as watcher:
-            while not {row["n"] for row in await watcher.fetch(COUNTS)} == {MEMORIES}:
+            while {row["n"] for row in await watcher.fetch(COUNTS)} != {MEMORIES}:
                 recalled(product)
     onnx = f"onnx://{model(tmp_path / 'model')}"
     async with superuser(dsn) as watcher:
