@@ -87,7 +87,6 @@ async def beside(product: Product, dsn: str, agents: Sequence[Agent], ids: dict[
     questions = [_asked(agent, ids[agent.name], number) for number in range(QUESTIONS) for agent in agents]
     figures: dict[str, Any] = {}
     product.stop()  # it has the store forget every agent that it scans itself, and these are such
-    product.stop()  # to it no agent is large: it would drop the index that is measured
     with tempfile.TemporaryDirectory() as directory, own_weaviate(Path(directory)) as server:
         embedder, db = HashingEmbedder(), Database(dsn)
         db.start()
