@@ -49,8 +49,9 @@ TARGETS = {
     "clients100_p99_ms": ("<=", 25.0),
     "recall_at_10_small": (">=", 0.999),
     "recall_at_10_large": (">=", 0.999),
-    "weaviate_recall_at_10_small": (">=", 0.999),
-    "weaviate_recall_at_10_large": (">=", 0.999),
+    # As the service asks: 200 of the store, ranked again by the exact vectors. The bare ten stand beside it.
+    "weaviate_http_recall_at_10_small": (">=", 0.999),
+    "weaviate_http_recall_at_10_large": (">=", 0.999),
     "cold_start_s": ("<=", 1.0),
     "rss_mb": ("<=", 250.0),
     "stores_per_s_single": (">=", 3000.0),
