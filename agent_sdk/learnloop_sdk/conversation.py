@@ -13,7 +13,7 @@ _USAGE = {"input_tokens": ("prompt_tokens", "input_tokens"), "output_tokens": ("
 class Conversation:
     """Records each call of a model within an episode.
 
-        async with loop.episode(task, external=True, revision="claude-4") as episode:
+        async with loop.episode(task, external=True, revision="assistant-7") as episode:
             conversation = Conversation(episode)
             reply = await model(messages)
             conversation.turn(messages, reply.message, usage=reply.usage)

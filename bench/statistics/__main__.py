@@ -11,6 +11,7 @@ import numpy as np
 from bench.statistics.evidence import Bools, Floats
 from bench.statistics.experiments import false_winners, guarded_winners, right_winners
 from bench.statistics.exploration import explore, explore_sabotaged
+from bench.statistics.goals import EXPERIMENT_ALPHA, judged
 from bench.statistics.graph_world import SEQUENTIAL, THRESHOLD
 from bench.statistics.gross import difference as alarm_difference
 from bench.statistics.gross import false_rollbacks, requests_until_right
@@ -32,7 +33,6 @@ MAX_DROP = 0.05
 SECONDS = 1_800
 LANE_SECONDS = 300
 MOST_TRANSITIONS = 1_000_000
-EXPERIMENT_ALPHA = 0.05
 EXPERIMENTS = 500
 EXPERIMENT_EPISODES = 10_000
 
@@ -229,45 +229,6 @@ def _quantile(values: Floats, share: float) -> float | None:
     return found if np.isfinite(found) else None
 
 
-GOALS: tuple[tuple[str, float, float], ...] = (
-    ("false_rollback_rate", 0.0, 0.01),
-    ("false_rollback_rate_held_at_first_step", 0.0, 0.01),
-    ("return_false_rollback_rate", 0.0, 0.01),
-    ("latency_p90_false_rollback_rate", 0.0, 0.01),
-    ("latency_p99_false_rollback_rate", 0.0, 0.01),
-    ("drift_false_rollback_rate", 0.0, 0.01),
-    ("fast_lane_false_rollback_rate_at_the_bar", 0.0, 0.001),
-    ("drop_median_episodes", 0.0, 300.0),
-    ("drop_power", 0.95, 1.0),
-    ("experiment_2_arms_false_winner_rate", 0.0, EXPERIMENT_ALPHA),
-    ("experiment_4_arms_false_winner_rate", 0.0, EXPERIMENT_ALPHA),
-    ("experiment_guarded_wrong_winner_rate_at_the_edge", 0.0, EXPERIMENT_ALPHA),
-    ("experiment_guarded_arm_that_breaks_it_wins_rate", 0.0, EXPERIMENT_ALPHA),
-    ("false_passes", 0.0, 0.0),
-    ("explored_broken_promises_sequential", 0.0, 0.0),
-    ("explored_broken_promises_threshold", 0.0, 0.0),
-    ("explored_states_without_an_end_sequential", 0.0, 0.0),
-    ("explored_states_without_an_end_threshold", 0.0, 0.0),
-    ("simulated_broken_promises", 0.0, 0.0),
-    ("step_false_passes", 0.0, 0.0),
-    ("step_broken_promises", 0.0, 0.0),
-    ("step_to_the_end", 1.0, 1.0),
-    ("step_states_without_an_end", 0.0, 0.0),
-    ("explored_to_the_end_sequential", 1.0, 1.0),
-    ("explored_to_the_end_threshold", 1.0, 1.0),
-)
-"""Name, least and most."""
-
-
-def _missed(figures: Figures) -> list[str]:
-    """The goals that were not met, each with its figure."""
-    return [
-        f"{name}: {value}, goal {least:g} to {most:g}"
-        for name, least, most in GOALS
-        if not isinstance(value := figures[name], int | float) or not least <= value <= most
-    ]
-
-
 def main() -> int:
     """Every figure; 1 when one misses its goal."""
     began = time.perf_counter()
@@ -288,7 +249,7 @@ def main() -> int:
         figures |= new
         for name, value in new.items():
             print(f"{name:48} {value}", file=sys.stderr)
-    missed = _missed(figures)
+    missed = judged(figures)
     figures |= {
         "goals_missed": missed,
         "seconds": round(time.perf_counter() - began, 1),

@@ -26,6 +26,11 @@ ORDER BY (embedding::halfvec(384)) <#> (SELECT embedding FROM memory_vec LIMIT 1
 THINGS = ("lamp", "ticket", "ladder", "violin", "kettle", "saddle", "anchor", "mirror", "compass", "basket")
 
 
+def invented(n: int, seed: int) -> list[str]:
+    rng = np.random.default_rng(seed)
+    return [f"{' '.join(rng.choice(PLACES, 3))} {' '.join(rng.choice(THINGS, 3))} {index}" for index in range(n)]
+
+
 async def store(api: Api, agent: str, texts: list[str], **changes: Any) -> list[str]:
     memories = [{"agent_id": agent, "memory_type": "semantic", "content": {"text": text}} | changes for text in texts]
     return (await api.call("POST", "/api/v1/memory/store/batch", 201, json={"memories": memories}))["ids"]

@@ -1,0 +1,44 @@
+"""The figures that `make bench-statistics` is judged by."""
+
+from collections.abc import Mapping
+
+EXPERIMENT_ALPHA = 0.05
+"""How often an experiment of equal arms may name a winner."""
+
+GOALS: tuple[tuple[str, float, float], ...] = (
+    ("false_rollback_rate", 0.0, 0.01),
+    ("false_rollback_rate_held_at_first_step", 0.0, 0.01),
+    ("return_false_rollback_rate", 0.0, 0.01),
+    ("latency_p90_false_rollback_rate", 0.0, 0.01),
+    ("latency_p99_false_rollback_rate", 0.0, 0.01),
+    ("drift_false_rollback_rate", 0.0, 0.01),
+    ("fast_lane_false_rollback_rate_at_the_bar", 0.0, 0.001),
+    ("drop_median_episodes", 0.0, 300.0),
+    ("drop_power", 0.95, 1.0),
+    ("experiment_2_arms_false_winner_rate", 0.0, EXPERIMENT_ALPHA),
+    ("experiment_4_arms_false_winner_rate", 0.0, EXPERIMENT_ALPHA),
+    ("experiment_guarded_wrong_winner_rate_at_the_edge", 0.0, EXPERIMENT_ALPHA),
+    ("experiment_guarded_arm_that_breaks_it_wins_rate", 0.0, EXPERIMENT_ALPHA),
+    ("false_passes", 0.0, 0.0),
+    ("explored_broken_promises_sequential", 0.0, 0.0),
+    ("explored_broken_promises_threshold", 0.0, 0.0),
+    ("explored_states_without_an_end_sequential", 0.0, 0.0),
+    ("explored_states_without_an_end_threshold", 0.0, 0.0),
+    ("simulated_broken_promises", 0.0, 0.0),
+    ("step_false_passes", 0.0, 0.0),
+    ("step_broken_promises", 0.0, 0.0),
+    ("step_to_the_end", 1.0, 1.0),
+    ("step_states_without_an_end", 0.0, 0.0),
+    ("explored_to_the_end_sequential", 1.0, 1.0),
+    ("explored_to_the_end_threshold", 1.0, 1.0),
+)
+"""Name, least and most."""
+
+
+def judged(figures: Mapping[str, object]) -> list[str]:
+    """The goals that were not met, each with its figure."""
+    return [
+        f"{name}: {value}, goal {least:g} to {most:g}"
+        for name, least, most in GOALS
+        if not isinstance(value := figures[name], int | float) or not least <= value <= most
+    ]
