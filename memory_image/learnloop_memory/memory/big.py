@@ -1,7 +1,7 @@
 """Agents with more memories than a scan should read: a vector store proposes the nearest of them.
 
-The candidates are what it proposes, the memories with the query's rare words, and the newest; they are read in
-PostgreSQL and ranked as always, with z-scores over the whole memory as far as it is known.
+The candidates are what it proposes, the memories with the query's rare words, those that came too late for either, and
+the newest; they are read in PostgreSQL and ranked as always, with z-scores over the whole memory as far as it is known.
 """
 
 import logging
@@ -21,6 +21,7 @@ Key = tuple[str, str]
 # What fits into this process is ranked there, exactly and faster than any store answers: hence the high bar.
 FROM = 100_000
 NEAREST, BY_WORDS, NEWEST = 200, 400, 300
+LATE = 2_000  # more that the words do not know yet, and a scan is the surer way
 _LARGE = "SELECT agent_id, count(*) AS n FROM memory_vec WHERE namespace = $1 GROUP BY agent_id HAVING count(*) > $2"
 _NEWEST = """
 SELECT id FROM agent_memories WHERE namespace = $1 AND agent_id = $2 ORDER BY created_at DESC, id DESC LIMIT $3
@@ -110,18 +111,21 @@ class BigAgents:
 
         Raises:
             Unavailable: PostgreSQL does not answer.
-            StoreAway: the store does not; scan the agent.
+            StoreAway: the store does not, or is far behind what was stored; scan the agent.
         """
         near = await self._nearest(namespace, agent, query)
         words: list[int] = query.hashes().tolist()
         async with self._db.tenant(namespace) as connection:
             await connection.execute(SETTINGS)
+            late = await self._words.late(connection, namespace, agent, LATE)
+            if late is None:
+                raise StoreAway(f"more than {LATE} memories of agent {agent} of {namespace} are not taken in yet")
             rows = await connection.fetch(_NEWEST, namespace, agent, NEWEST)
             counts = await frequencies(connection, namespace, agent, words)
             # The rarest first: more common ones would leave no place for the one memory that has them.
             rare = [word for count, word in sorted(zip(counts, words, strict=True)) if 0 < count < RARE]
             spoken = await having(connection, namespace, agent, rare, BY_WORDS) if rare else []
-            chosen = list({*near, *spoken, *(row[0] for row in rows)})
+            chosen = list({*near, *spoken, *late, *(row[0] for row in rows)})
             row = await connection.fetchrow(CHOSEN, *query.arguments(namespace, agent), chosen)
         size = self._sizes.get((namespace, agent), len(chosen))
         return row, Population(size, np.array(counts, dtype=np.float64))

@@ -1,14 +1,14 @@
 """Which memories of a large agent have a word: a look-up instead of a scan of all its texts.
 
-An index that follows from the rows of `memory_vec`, kept for the agents that a vector store proposes for. A memory
-that is not in it yet is among the newest, which are ranked in any case.
+An index that follows from the rows of `memory_vec`, kept for the agents that a vector store proposes for. What changed
+since it was brought up to date is told by `late`.
 """
 
 from collections.abc import Sequence
 from typing import Any
 from uuid import UUID
 
-from learnloop_memory.memory.reading import SINCE
+from learnloop_memory.memory.reading import END, SINCE
 from learnloop_memory.store.database import Database
 
 PAGE = 2000
@@ -17,7 +17,8 @@ _FIRST = UUID(int=0)
 # A term is a little-endian uint32: 8 bits of how often, 24 of the word's hash. `|` and `<<` bind alike in PostgreSQL.
 _TAKE_IN = """
 WITH page AS MATERIALIZED (
-    SELECT memory_id, terms FROM memory_vec v WHERE namespace = $1 AND agent_id = $2 AND memory_id > $3 AND {chosen}
+    SELECT memory_id, terms FROM memory_vec v
+    WHERE namespace = $1 AND agent_id = $2 AND memory_id > $3 AND memory_id <= $4 AND {chosen}
     ORDER BY memory_id LIMIT {page}
 ), taken AS (
     INSERT INTO memory_words (namespace, agent_id, memory_id, word)
@@ -31,7 +32,11 @@ SELECT memory_id FROM page ORDER BY memory_id DESC LIMIT 1
 _MISSING = """NOT EXISTS (SELECT 1 FROM memory_words w
     WHERE w.namespace = v.namespace AND w.agent_id = v.agent_id AND w.memory_id = v.memory_id)"""
 _ALL = _TAKE_IN.format(chosen=_MISSING, page=PAGE)
-_CHANGED = _TAKE_IN.format(chosen=SINCE.format(table="v", base="$4::text::pg_snapshot"), page=PAGE)
+_CHANGED = _TAKE_IN.format(chosen=SINCE.format(table="v", base="$5::text::pg_snapshot"), page=PAGE)
+_LATE = f"""
+SELECT memory_id FROM memory_vec v
+WHERE namespace = $1 AND agent_id = $2 AND {SINCE.format(table="v", base="$3::text::pg_snapshot")} LIMIT $4
+"""
 _FREQUENCY = """
 SELECT (SELECT count(*) FROM (SELECT 1 FROM memory_words
     WHERE namespace = $1 AND agent_id = $2 AND word = q.word LIMIT $4) few) AS n
@@ -61,11 +66,24 @@ class RareWords:
         statement, more = (_ALL, ()) if known is None else (_CHANGED, (known,))
         async with self._db.tenant(namespace) as connection:
             snapshot = await connection.fetchval("SELECT pg_current_snapshot()::text")
-        last: UUID | None = _FIRST
+            end: UUID | None = await connection.fetchval(END, namespace, agent)
+        last = _FIRST if end is not None else None
         while last is not None:
             async with self._db.tenant(namespace) as connection:
-                last = await connection.fetchval(statement, namespace, agent, last, *more)
+                last = await connection.fetchval(statement, namespace, agent, last, end, *more)
         self._snapshots[namespace, agent] = snapshot
+
+    async def late(self, connection: Any, namespace: str, agent: str, most: int) -> list[UUID] | None:
+        """The memories that changed since `follow` took them in; None where they are more than `most`, or it never did.
+
+        Args:
+            connection: of the transaction that asks `having`, before it does.
+        """
+        known = self._snapshots.get((namespace, agent))
+        if known is None:
+            return None
+        rows = await connection.fetch(_LATE, namespace, agent, known, most + 1)
+        return [row["memory_id"] for row in rows] if len(rows) <= most else None
 
     async def forget(self, namespace: str, agent: str) -> None:
         """Nothing of this agent is in the index."""

@@ -16,6 +16,10 @@ PART = 8192  # memories: 7 MB of an answer at a time, not 45
 
 # A transaction that was not over at the snapshot: the bound is for the index, the function for the exact answer.
 SINCE = "{table}.changed >= pg_snapshot_xmin({base}) AND NOT pg_visible_in_snapshot({table}.changed, {base})"
+# The last of an agent's memories now: whoever reads page by page ends there, however fast others store meanwhile.
+END = """
+SELECT memory_id FROM memory_vec WHERE namespace = $1 AND agent_id = $2 ORDER BY memory_id DESC LIMIT 1
+"""
 _KEPT = """
 string_agg(int2send(v.memory_type), '') AS kinds,
 string_agg(float8send(extract(epoch FROM v.visible_from)::float8), '') AS begins,

@@ -32,6 +32,7 @@ from learnloop_memory.memory.rank import Ask, Ranked, Recall, hits_of, rank, ran
 from learnloop_memory.memory.ranker import Ranker
 from learnloop_memory.memory.reader import Reader
 from learnloop_memory.memory.shown import Shown
+from learnloop_memory.memory.signals import Population
 from learnloop_memory.memory.text import words
 from learnloop_memory.store.database import Database
 from learnloop_memory.vectors.port import StoreAway
@@ -119,18 +120,24 @@ class Recaller:
 
     async def _scanned(self, namespace: str, ask: Ask, query: Query) -> tuple[Ranked, Sequence[Any]]:
         """Has PostgreSQL read the memories for this one question."""
-        plan, row, population = "exact", None, None
-        if self._big.indexed(namespace, ask.agent) and ask.at is None:
-            with suppress(StoreAway):  # an answer that is slow, but whole
-                row, population = await self._big.find(namespace, ask.agent, query)
-                plan = self._big.plan
-        if row is None:
-            [row] = await self._db.fetch_as(namespace, EXACT, *query.arguments(namespace, ask.agent)[1:])
+        plan, row, population = await self._found(namespace, ask, query)
+        if len(row["pending"] or ()) >= MOST_PENDING // 2:  # as in `_kept`; besides, there may be more than were read
+            await self._indexer.run(namespace)
+            plan, row, population = await self._found(namespace, ask, query)
         pending = pending_of(row, ask.types)
         columns = light(row).append(light_of_pending(pending))
         cosines = np.concatenate([cosines_of(row), await self._on_the_way(pending, query)])
         ranked = rank(plan, ask, query, columns, cosines, Ranker.from_text(row["ranker"]), population)
         return ranked, await self._reader.texts(namespace, ask.agent, ranked.ids)
+
+    async def _found(self, namespace: str, ask: Ask, query: Query) -> tuple[str, Any, Population | None]:
+        """The plan, what it found, and what that was chosen from; None for everything."""
+        if self._big.indexed(namespace, ask.agent) and ask.at is None:
+            with suppress(StoreAway):  # an answer that is slow, but whole
+                row, population = await self._big.find(namespace, ask.agent, query)
+                return self._big.plan, row, population
+        [row] = await self._db.fetch_as(namespace, EXACT, *query.arguments(namespace, ask.agent)[1:])
+        return "exact", row, None
 
     async def _on_the_way(self, pending: list[Pending], query: Query) -> Floats:
         """Cosines of the memories the indexer has not come to yet; of the newest of them, NaN for the rest."""

@@ -7,6 +7,7 @@ is a shard of its own, so a search of one agent never has to be filtered out of 
 import asyncio
 import hashlib
 import logging
+import time
 from collections.abc import AsyncIterator, Iterable, Sequence
 from contextlib import asynccontextmanager
 from typing import Any, NamedTuple
@@ -27,6 +28,8 @@ from learnloop_memory.vectors.port import Near, StoreAway, StoreLost
 log = logging.getLogger(__name__)
 PREFIX = "LearnloopMemory"
 CONNECT_SECONDS, ASK_SECONDS, WRITE_SECONDS = 5, 5, 60
+GIVE_UP_SECONDS = 15.0  # of a request and the client's own repetitions, which go on for a minute
+ANEW_SECONDS = 3.0  # between two connections
 PAGE = 1000
 FOREVER = 1e12  # seconds since 1970: what has no end; JSON has no infinity
 _MISSING = ("tenant not found", "could not find class", "class not found", "collection not found")
@@ -72,6 +75,8 @@ class Tenants:
             skip_init_checks=True,  # they ask a package registry which version of the client is the newest
         )
         self._connecting = asyncio.Lock()
+        self._broken = False
+        self._connected = 0.0
         self._made: set[str] = set()
 
     async def ping(self) -> None:
@@ -100,8 +105,9 @@ class Tenants:
 
     async def delete(self, collection: str, tenant: str, ids: Sequence[UUID]) -> None:
         """Deletes these; those that are not there are no error."""
-        async with self._asked():
+        async with self._asked() as limit:
             for start in range(0, len(ids), PAGE):
+                _again(limit)
                 chosen = Filter.by_id().contains_any(list(ids[start : start + PAGE]))
                 answer = await self._of(collection, tenant).data.delete_many(chosen)
                 if answer.failed:
@@ -109,10 +115,11 @@ class Tenants:
 
     async def ids(self, collection: str, tenant: str) -> set[UUID]:
         """All that the tenant holds."""
-        async with self._asked():
+        async with self._asked() as limit:
             found: set[UUID] = set()
             after: UUID | None = None
             while True:
+                _again(limit)
                 page = await self._of(collection, tenant).query.fetch_objects(
                     limit=PAGE, after=after, return_properties=[]
                 )
@@ -190,18 +197,33 @@ class Tenants:
         self._made.add(collection)
 
     @asynccontextmanager
-    async def _asked(self) -> AsyncIterator[None]:
+    async def _asked(self) -> AsyncIterator[asyncio.Timeout]:
+        """Yields what ends it after GIVE_UP_SECONDS: whoever makes several requests has it begin anew with each."""
         try:
-            async with self._connecting:
-                if not self._client.is_connected():
-                    await self._client.connect()
-            yield
+            async with asyncio.timeout(GIVE_UP_SECONDS) as limit:
+                await self._connect()
+                yield limit
         except _TRANSIENT as error:
             said = f"{type(error).__name__}: {error}".splitlines()[0][:300]
             if any(text in str(error).lower() for text in _MISSING):
                 self._made.clear()
                 raise StoreLost(f"Weaviate: {said}") from error
+            self._broken = True
             raise StoreAway(f"Weaviate: {said}") from error
+
+    async def _connect(self) -> None:
+        """Anew after a failure: a channel that could not connect a few times waits up to two minutes before it tries
+        again, however soon Weaviate is back."""
+        async with self._connecting:
+            if self._broken and time.monotonic() - self._connected > ANEW_SECONDS and self._client.is_connected():
+                await self._client.close()
+            if not self._client.is_connected():
+                await self._client.connect()
+                self._broken, self._connected = False, time.monotonic()
+
+
+def _again(limit: asyncio.Timeout) -> None:
+    limit.reschedule(asyncio.get_running_loop().time() + GIVE_UP_SECONDS)
 
 
 def collection_of(embedder: str) -> str:

@@ -14,7 +14,7 @@ import numpy as np
 
 from learnloop_memory.memory.candidates import Query
 from learnloop_memory.memory.embedder import Embedder
-from learnloop_memory.memory.reading import SINCE
+from learnloop_memory.memory.reading import END, SINCE
 from learnloop_memory.store.database import Database
 from learnloop_memory.vectors.port import Near, StoreAway, StoreLost
 from learnloop_memory.vectors.tenants import Item, Tenants, collection_of, tenant_of
@@ -37,11 +37,11 @@ FROM memory_copies c WHERE namespace = $1 AND agent_id = $2
 _COLUMNS = """
 SELECT memory_id, memory_type, extract(epoch FROM visible_from)::float8 AS begins,
     extract(epoch FROM visible_to)::float8 AS ends, embedding
-FROM memory_vec v WHERE namespace = $1 AND agent_id = $2 AND embedder = $3 AND memory_id > $4
+FROM memory_vec v WHERE namespace = $1 AND agent_id = $2 AND embedder = $3 AND memory_id > $4 AND memory_id <= $5
 """
 _ALL = f"{_COLUMNS} ORDER BY memory_id LIMIT {PAGE}"
-_CHANGED = f"{_COLUMNS} AND {SINCE.format(table='v', base='$5::text::pg_snapshot')} ORDER BY memory_id LIMIT {PAGE}"
-_CHOSEN = f"{_COLUMNS} AND memory_id = ANY($5::uuid[]) ORDER BY memory_id LIMIT {PAGE}"
+_CHANGED = f"{_COLUMNS} AND {SINCE.format(table='v', base='$6::text::pg_snapshot')} ORDER BY memory_id LIMIT {PAGE}"
+_CHOSEN = f"{_COLUMNS} AND memory_id = ANY($6::uuid[]) ORDER BY memory_id LIMIT {PAGE}"
 _IDS = "SELECT memory_id FROM memory_vec WHERE namespace = $1 AND agent_id = $2 AND embedder = $3"
 _SAVE = """
 INSERT INTO memory_copies (namespace, agent_id, collection, snapshot) VALUES ($1, $2, $3, $4)
@@ -151,8 +151,8 @@ class WeaviateVectors:
         return len(held ^ wanted)
 
     async def _write(self, connection: Any, namespace: str, agent: str, statement: str, *more: Any) -> int:
-        written, last = 0, _FIRST
-        while rows := await connection.fetch(statement, namespace, agent, self._embedder.name, last, *more):
+        written, last, end = 0, _FIRST, await connection.fetchval(END, namespace, agent)
+        while rows := await connection.fetch(statement, namespace, agent, self._embedder.name, last, end, *more):
             items = [Item(row[0], row[1], row[2], row[3], row[4].to_numpy().astype(np.float32)) for row in rows]
             await self._tenants.upsert(self._collection, tenant_of(namespace, agent), items)
             written, last = written + len(rows), rows[-1][0]

@@ -260,6 +260,7 @@ async def test_a_weaviate_killed_under_load_costs_nobody_an_answer_and_has_every
                 number = len(stored)
                 texts = [f"{text} late{number}" for text in invented(5, seed=1000 + number)]
                 stored.extend(await store(api, "busy", texts))
+                await asyncio.sleep(0.02)  # some hundred a second; faster than Weaviate takes them it never catches up
 
         async def reads() -> None:
             while not over.is_set():
