@@ -7,7 +7,7 @@ from fastapi import APIRouter, Query, Response
 from learnloop_api.wire.deployment import ModelDeployed
 from learnloop_memory.api.bodies import json_body
 from learnloop_memory.api.common import Caller, NamePath, Svc, answer, same
-from learnloop_memory.api.pages import After, begins_after, following
+from learnloop_memory.api.pages import begins_after, following, page_mark
 
 router = APIRouter(prefix="/api/v1/models", tags=["models"])
 
@@ -30,8 +30,8 @@ async def get_deployed(
     service: Svc,
     caller: Caller,
     limit: Annotated[int, Query(ge=1, le=1000)] = 100,
-    after: After = None,
+    after: Annotated[str | None, page_mark(1)] = None,
 ) -> Response:
     """What served when, newest first, page by page, as far back as the retention time."""
-    found, more = await service.deployments.history(caller.namespace, deployment, limit, begins_after(after, 1))
+    found, more = await service.deployments.history(caller.namespace, deployment, limit, begins_after(after))
     return answer({"deployed": found, "next": following(*more) if more else None})

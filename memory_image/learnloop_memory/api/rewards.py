@@ -12,7 +12,7 @@ from learnloop_api.kinds.reward_policy import RewardPolicySpec
 from learnloop_api.wire.base import Identifier, Name, Timestamp
 from learnloop_memory.api.bodies import json_body
 from learnloop_memory.api.common import Caller, Input, NamePath, Svc, answer, not_found
-from learnloop_memory.api.pages import After, begins_after, following
+from learnloop_memory.api.pages import begins_after, following, page_mark
 from learnloop_memory.rewards import store
 from learnloop_memory.rewards.components import Episode, Worth, evaluate
 from learnloop_memory.rewards.dry_run import Window
@@ -126,10 +126,10 @@ async def get_history(
     service: Svc,
     caller: Caller,
     limit: Annotated[int, Query(ge=1, le=1000)] = 100,
-    after: After = None,
+    after: Annotated[str | None, page_mark(3)] = None,
 ) -> Response:
     """The newest rewards of an agent, newest first, page by page."""
-    found = await store.history(service.db, caller.namespace, agent_id, limit, begins_after(after, 3))
+    found = await store.history(service.db, caller.namespace, agent_id, limit, begins_after(after))
     last = found[-1] if len(found) == limit else None
     key = (last.trajectory_id, last.reward_policy, last.reward_policy_revision) if last else ()
     return answer({"rewards": found, "next": following(last.computed_at, *key) if last else None})
