@@ -3,6 +3,7 @@
 import hashlib
 import os
 import re
+import secrets
 import subprocess
 from collections.abc import Iterator
 
@@ -84,7 +85,9 @@ def door(request: pytest.FixtureRequest, namespace: str) -> Door:
 @pytest.fixture(scope="session")
 def learned(api: Api, narrator: Narrator) -> Iterator[tuple[Settings, learning.Learned]]:
     """The quickstart, followed until its trained policy serves everyone."""
-    settings = Settings(context=None, namespace="e2e-quickstart", values=(), keep=False)
+    # A name of its own each time: experience outlives its namespace, and an agent of the same name would go on with it.
+    name = f"e2e-quickstart-{secrets.token_hex(3)}"
+    settings = Settings(context=None, namespace=name, values=(), keep=False)
     for _ in _namespace(api, settings.namespace):
         yield settings, learning.watch_it_learn(api, settings, narrator)
 
