@@ -1,8 +1,6 @@
 """A memory budget from the LearningAgent to the real data plane and back into the status, on a real API server."""
 
-import asyncio
-import time
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -47,16 +45,6 @@ async def remember(operator: Operator, url: str, texts: list[str], **more: Any) 
     assert answer.status_code == 201, answer.text
 
 
-async def until(operator: Operator, holds: Callable[[dict[str, Any]], bool]) -> dict[str, Any]:
-    end = time.monotonic() + SECONDS
-    while True:
-        status = await operator.settle(operator.agent, "la")
-        if holds(status):
-            return status
-        assert time.monotonic() < end, status
-        await asyncio.sleep(0.2)
-
-
 def condition(status: dict[str, Any]) -> dict[str, Any]:
     return next((item for item in status["conditions"] if item["type"] == "MemoryBudget"), {})
 
@@ -70,7 +58,9 @@ async def test_a_budget_reaches_the_data_plane_and_its_use_the_status(operator: 
     await operator.create("LearningAgent", "la", spec)
     await remember(operator, data_url, [f"trifle {index}" for index in range(60)], importance=0.1)
     await remember(operator, data_url, [f"weighty {index}" for index in range(20)], importance=0.9)
-    status = await until(operator, lambda status: (status.get("memory") or {}).get("forgotten") == 60)
+    status = await operator.until(
+        operator.agent, "la", lambda status: (status.get("memory") or {}).get("forgotten") == 60, SECONDS
+    )
     assert (status["memory"]["memories"], status["memory"]["used"]) == (20, "100%")
     assert condition(status)["status"] == "True"
 
@@ -82,12 +72,14 @@ async def test_a_budget_reaches_the_data_plane_and_its_use_the_status(operator: 
     assert not operator.writes, "a quiet agent costs no write"
 
     await remember(operator, data_url, [f"pinned {index}" for index in range(21)], pinned=True)
-    status = await until(operator, lambda status: condition(status).get("reason") == "PinnedAboveBudget")
+    status = await operator.until(
+        operator.agent, "la", lambda status: condition(status).get("reason") == "PinnedAboveBudget", SECONDS
+    )
     assert condition(status)["message"].startswith("21 pinned memories alone exceed spec.memory.budget.memories")
 
     path = LEARNING_AGENT.path(operator.namespace, "la")
     await operator.kube.http.request("PATCH", path, body={"spec": {"memory": {"budget": None}}}, content_type=MERGE)
-    status = await until(operator, lambda status: not condition(status))
+    status = await operator.until(operator.agent, "la", lambda status: not condition(status), SECONDS)
     assert "memory" not in status
     async with httpx.AsyncClient(base_url=data_url, trust_env=False) as client:
         headers = {names.HEADER_NAMESPACE: operator.namespace}

@@ -1,9 +1,7 @@
 """A MemoryService with engine weaviate: refused without its key, its service follows a real Weaviate, and the status
 tells when that is away."""
 
-import asyncio
 import base64
-import time
 from collections.abc import AsyncIterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -58,14 +56,13 @@ async def env_of(operator: Operator) -> dict[str, str]:
     return found
 
 
-async def until(operator: Operator, controller: MemoryServiceController, status: str) -> dict[str, Any]:
-    end = time.monotonic() + SECONDS
-    while True:
-        found = condition(await operator.settle(controller, "mem"), "VectorStoreAvailable")
-        if found["status"] == status:
-            return found
-        assert time.monotonic() < end, found
-        await asyncio.sleep(0.5)
+async def until(operator: Operator, controller: MemoryServiceController, wanted: str) -> dict[str, Any]:
+    def available(status: dict[str, Any]) -> dict[str, Any]:
+        return condition(status, "VectorStoreAvailable")
+
+    return available(
+        await operator.until(controller, "mem", lambda found: available(found)["status"] == wanted, SECONDS)
+    )
 
 
 async def test_the_service_follows_the_weaviate_it_names_and_the_status_says_when_that_is_away(

@@ -2,8 +2,7 @@
 real data plane."""
 
 import asyncio
-import time
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -44,14 +43,14 @@ def suspicion(status: dict[str, Any]) -> dict[str, Any]:
     return next((item for item in status.get("conditions", ()) if item["type"] == SUSPECTED), {})
 
 
-async def until(operator: Operator, holds: Callable[[dict[str, Any]], bool]) -> dict[str, Any]:
-    end = time.monotonic() + SECONDS
-    while True:
-        status = await operator.settle(operator.rewards, "paying")
-        if holds(status):
-            return status
-        assert time.monotonic() < end, status
-        await asyncio.sleep(0.2)
+async def pay(operator: Operator) -> dict[str, Any]:
+    """An agent under a policy of defaults; the published policy's status."""
+    await operator.create("RewardPolicy", "paying", {})
+    published = await operator.settle(operator.rewards, "paying")
+    task = {"observations": 1, "actions": 2, "external": {}}
+    await operator.create("LearningAgent", "mover", {"rewardPolicyRef": {"name": "paying"}, "task": task})
+    await operator.settle(operator.agent, "mover")
+    return published
 
 
 async def play(operator: Operator, url: str, count: int, first: int = 0) -> list[str]:
@@ -78,14 +77,12 @@ async def rewarded(operator: Operator, url: str) -> list[dict[str, Any]]:
 async def test_rewards_of_a_published_policy_and_the_suspicion_they_raise_with_the_three_worst_reach_the_status(
     operator: Operator, data_url: str
 ) -> None:
-    await operator.create("RewardPolicy", "paying", {})
-    published = await operator.settle(operator.rewards, "paying")
-    task = {"observations": 1, "actions": 2, "external": {}}
-    await operator.create("LearningAgent", "mover", {"rewardPolicyRef": {"name": "paying"}, "task": task})
-    await operator.settle(operator.agent, "mover")
+    published = await pay(operator)
     ids = await play(operator, data_url, EPISODES)
 
-    status = await until(operator, lambda status: suspicion(status).get("status") == "True")
+    status = await operator.until(
+        operator.rewards, "paying", lambda status: suspicion(status).get("status") == "True", SECONDS
+    )
     found = suspicion(status)
     assert (status["agents"], found["reason"]) == (1, "DuplicateTrajectories")
     worst = found["message"].partition("look at trajectories ")[2].split(", ")
@@ -106,11 +103,7 @@ async def test_rewards_of_a_published_policy_and_the_suspicion_they_raise_with_t
 async def test_a_dry_run_tells_in_the_status_what_a_change_would_do_and_publishes_nothing(
     operator: Operator, data_url: str
 ) -> None:
-    await operator.create("RewardPolicy", "paying", {})
-    published = await operator.settle(operator.rewards, "paying")
-    task = {"observations": 1, "actions": 2, "external": {}}
-    await operator.create("LearningAgent", "mover", {"rewardPolicyRef": {"name": "paying"}, "task": task})
-    await operator.settle(operator.agent, "mover")
+    published = await pay(operator)
     await play(operator, data_url, 20)
     for _ in range(int(SECONDS / 0.2)):
         if len(await rewarded(operator, data_url)) == 20:
@@ -119,7 +112,7 @@ async def test_a_dry_run_tells_in_the_status_what_a_change_would_do_and_publishe
     change = {"dryRun": True, "components": [{"name": "quick", "type": "efficiency", "weight": 1, "scale": 10}]}
     path = REWARD_POLICY.path(operator.namespace, "paying")
     await operator.kube.http.request("PATCH", path, body={"spec": change}, content_type=MERGE)
-    status = await until(operator, lambda status: "dryRun" in status)
+    status = await operator.until(operator.rewards, "paying", lambda status: "dryRun" in status, SECONDS)
     assert status["dryRun"]["trajectories"] == 20
     assert status["dryRun"]["message"].startswith("over 20 episodes one of the policies gives all the same reward")
     assert status["revision"] == published["revision"]

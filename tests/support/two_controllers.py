@@ -1,5 +1,7 @@
 """The controllers of LearningAgent and ModelDeployment on a real API server, pass by pass, in a made-up world."""
 
+import asyncio
+import time
 from collections import Counter
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
@@ -111,6 +113,18 @@ class Operator:
             if plan.requeue_after != 0.0:
                 break
         return (await self.kube.get(controller.kind, self.namespace, name))["status"]
+
+    async def until(
+        self, controller: Any, name: str, holds: Callable[[dict[str, Any]], bool], seconds: float
+    ) -> dict[str, Any]:
+        """Settles again and again; the first status of which it holds."""
+        end = time.monotonic() + seconds
+        while True:
+            status = await self.settle(controller, name)
+            if holds(status):
+                return status
+            assert time.monotonic() < end, status
+            await asyncio.sleep(0.2)
 
     async def status(self, kind: ResourceKind, name: str, status: dict[str, Any]) -> None:
         path = kind.path(self.namespace, name, "status")

@@ -27,7 +27,7 @@ from learnloop_memory.vectors.port import Near, StoreAway, StoreLost
 
 log = logging.getLogger(__name__)
 PREFIX = "LearnloopMemory"
-CONNECT_SECONDS, ASK_SECONDS, WRITE_SECONDS = 5, 5, 60
+CONNECT_SECONDS, ASK_SECONDS = 5, 5
 GIVE_UP_SECONDS = 15.0  # of a request and the client's own repetitions, which go on for a minute
 ANEW_SECONDS = 3.0  # between two connections
 PAGE = 1000
@@ -70,7 +70,7 @@ class Tenants:
             grpc_secure=address.secure,
             auth_credentials=Auth.api_key(key) if key else None,
             additional_config=AdditionalConfig(
-                timeout=Timeout(init=CONNECT_SECONDS, query=ASK_SECONDS, insert=WRITE_SECONDS), trust_env=False
+                timeout=Timeout(init=CONNECT_SECONDS, query=ASK_SECONDS, insert=GIVE_UP_SECONDS), trust_env=False
             ),
             skip_init_checks=True,  # they ask a package registry which version of the client is the newest
         )
