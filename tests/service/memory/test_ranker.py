@@ -19,7 +19,9 @@ async def test_what_helped_comes_to_the_top(api: Api) -> None:
     for _ in range(12):
         answer = await ask(api, "tutor", "maze hint", k=30)
         await give(api, retrieval_id=answer["retrieval_id"], helpful=[wanted])
-    top = {memory["id"]: memory for memory in (await ask(api, "tutor", "maze hint", k=3))["memories"]}
+    # Of an answer's places only the last may be given to an explored memory: the first three of ten never are.
+    first = (await ask(api, "tutor", "maze hint", k=10))["memories"][:3]
+    top = {memory["id"]: memory for memory in first}
     assert top[wanted]["signals"]["utility"] > 3
     state = await api.call("GET", "/api/v1/memory/ranker?agent_id=tutor")
     assert state["feedbacks"] == 12
