@@ -3,14 +3,18 @@
 Requests in flight beyond what the API server can work on only wait there, in front of everybody's watches and writes,
 our own among them. So their number follows what comes back (additive increase, multiplicative decrease: Chiu and Jain
 1989): each answer in good time earns a part of a place, a late one, a 429 or none at all costs places.
+
+Who waits for a place waits behind at most one request of each other namespace (round robin: Nagle, RFC 970), so
+that a pass that asks for dozens of objects at once does not hold up everybody else's.
 """
 
 import asyncio
 import math
 import time
-from collections import deque
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager, suppress
+from collections import OrderedDict, deque
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from contextvars import ContextVar
 
 FEWEST, MOST = 4, 32
 """Requests at once. The fewest are enough to keep two cores of an API server busy."""
@@ -22,15 +26,29 @@ EASE, REFUSED = 0.8, 0.5
 """What is left of the places after a late answer, and after a refusal."""
 MEMORY_SECONDS = 60.0
 
+_served: ContextVar[str] = ContextVar("served", default="")
+
+
+@contextmanager
+def on_behalf_of(namespace: str) -> Iterator[None]:
+    """Requests made inside, and by tasks begun inside, take turns with those made for other namespaces. What is made
+    outside of any counts as one namespace more."""
+    before = _served.set(namespace)
+    try:
+        yield
+    finally:
+        _served.reset(before)
+
 
 class Pace:
-    """Places for requests; those who wait for one are served in order."""
+    """Places for requests; namespaces take turns at them, and the requests of one are served in order."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
         self._allowed = float(MOST)
         self._busy = 0
-        self._waiting: deque[asyncio.Future[None]] = deque()
+        self._waiting: OrderedDict[str, deque[asyncio.Future[None]]] = OrderedDict()
+        """By namespace, the next to have its turn first; none is empty."""
         self._best = self._best_before = math.inf
         """Quickest answer of this MEMORY_SECONDS and of the ones before."""
         self._began = self._eased = clock()
@@ -76,22 +94,31 @@ class Pace:
         if self._busy < self.allowed and not self._waiting:
             self._busy += 1
             return
-        place = asyncio.get_running_loop().create_future()
-        self._waiting.append(place)
+        place, namespace = asyncio.get_running_loop().create_future(), _served.get()
+        self._waiting.setdefault(namespace, deque()).append(place)
         try:
             await place
         except asyncio.CancelledError:
             if place.done() and not place.cancelled():
                 self._leave()  # it was ours already
             else:
-                with suppress(ValueError):  # it may have been passed over already
-                    self._waiting.remove(place)
+                self._forget(namespace, place)
             raise
 
     def _leave(self) -> None:
         self._busy -= 1
         while self._waiting and self._busy < self.allowed:
-            place = self._waiting.popleft()
+            namespace, places = self._waiting.popitem(last=False)
+            place = places.popleft()
+            if places:
+                self._waiting[namespace] = places  # at the end of the round
             if not place.done():
                 self._busy += 1
                 place.set_result(None)
+
+    def _forget(self, namespace: str, place: asyncio.Future[None]) -> None:
+        places = self._waiting.get(namespace, deque())
+        if place in places:  # it may have been passed over already
+            places.remove(place)
+            if not places:
+                del self._waiting[namespace]

@@ -18,6 +18,7 @@ from learnloop_operator.adapters.kinds import ResourceKind
 from learnloop_operator.adapters.kube_errors import InvalidSpec, KubeError, NotLeading
 from learnloop_operator.adapters.lease import Leadership
 from learnloop_operator.adapters.metrics import Metrics
+from learnloop_operator.adapters.pace import on_behalf_of
 from learnloop_operator.adapters.reads import Reads
 from learnloop_operator.controllers.apply import Applier
 from learnloop_operator.controllers.dirty_queue import DirtyQueue
@@ -147,8 +148,9 @@ class Runtime:
         started = time.monotonic()
         result = "error"
         try:
-            async with asyncio.timeout(PASS_SECONDS):
-                result = await self._attempt(key)
+            with on_behalf_of(key.namespace):
+                async with asyncio.timeout(PASS_SECONDS):
+                    result = await self._attempt(key)
             self._failures.pop(key, None)
         except ClaimedElsewhere:
             result = "not_leading"  # the claims mark the whole namespace when that has changed

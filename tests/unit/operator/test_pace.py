@@ -1,9 +1,13 @@
 """How many requests go to the API server at once."""
 
 import asyncio
+from collections.abc import Sequence
 from contextlib import suppress
 
-from learnloop_operator.adapters.pace import FEWEST, LATE_SECONDS, MOST, Pace
+from hypothesis import given
+from hypothesis import strategies as st
+
+from learnloop_operator.adapters.pace import FEWEST, LATE_SECONDS, MOST, Pace, on_behalf_of
 
 
 class Server:
@@ -96,3 +100,58 @@ async def test_no_more_are_under_way_than_allowed_and_a_cancelled_one_takes_no_p
         await full.wait()
     over.set()
     await asyncio.gather(*again)
+
+
+async def order_of(asked: Sequence[str], given_up: Sequence[int] = ()) -> list[str]:
+    """Who is served when, one by one, where all these namespaces asked while every place was taken."""
+    pace, over, served = Pace(), asyncio.Event(), list[str]()
+
+    async def hold() -> None:
+        async with pace.turn():
+            await over.wait()
+
+    async def ask(namespace: str) -> None:
+        with on_behalf_of(namespace):
+            # Begun inside, as by asyncio.gather: it is still on behalf of the namespace.
+            await asyncio.create_task(one(namespace))
+
+    async def one(namespace: str) -> None:
+        async with pace.turn():
+            served.append(namespace)
+            await asyncio.sleep(0)
+
+    for _ in range(5):
+        pace.refused()
+    places = [asyncio.create_task(hold()) for _ in range(FEWEST)]
+    await asyncio.sleep(0)
+    waiting = [asyncio.create_task(ask(namespace)) for namespace in asked]
+    for _ in range(3):
+        await asyncio.sleep(0)
+    for index in given_up:
+        waiting[index].cancel()
+    await asyncio.sleep(0)
+    places[0].cancel()  # one place only: the order shows
+    await asyncio.gather(*waiting, return_exceptions=True)
+    over.set()
+    await asyncio.gather(*places, return_exceptions=True)
+    return served
+
+
+async def test_one_request_does_not_wait_behind_the_dozens_of_another_namespace() -> None:
+    assert await order_of(["busy"] * 30 + ["quiet"]) == ["busy", "quiet", *["busy"] * 29]
+
+
+ASKED = st.lists(st.sampled_from("abcd"), min_size=1, max_size=30)
+
+
+@given(ASKED, st.data())
+def test_each_request_waits_behind_as_many_of_any_other_namespace_as_its_own_has_before_it(
+    asked: list[str], data: st.DataObject
+) -> None:
+    given_up = data.draw(st.sets(st.sampled_from(range(len(asked)))))
+    served = asyncio.run(order_of(asked, sorted(given_up)))
+    left = [namespace for index, namespace in enumerate(asked) if index not in given_up]
+    assert sorted(served) == sorted(left)
+    for index, namespace in enumerate(served):
+        mine = served[: index + 1].count(namespace)
+        assert all(served[:index].count(other) <= mine for other in set(left) - {namespace})

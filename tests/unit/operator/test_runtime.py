@@ -16,6 +16,7 @@ from learnloop_operator.adapters.echo import Echo
 from learnloop_operator.adapters.kinds import MODEL_DEPLOYMENT, TRAINING_JOB
 from learnloop_operator.adapters.kube_errors import Conflict, Forbidden, NotLeading, NotOurs, Unavailable
 from learnloop_operator.adapters.metrics import Metrics
+from learnloop_operator.adapters.pace import FEWEST, Pace
 from learnloop_operator.adapters.reads import CACHED
 from learnloop_operator.adapters.settings import SettingsError, from_environment
 from learnloop_operator.adapters.token_file import TokenFile
@@ -79,6 +80,37 @@ async def test_one_broken_object_never_stops_the_others() -> None:
     del controller.errors["a"]
     await made.one_pass(A)
     assert A not in made._failures
+    made.queue.close()
+
+
+class Asking(Scripted):
+    """A controller whose passes make as many requests as told, in tasks of their own, one at a time being answered."""
+
+    def __init__(self, requests: dict[str, int]) -> None:
+        super().__init__({})
+        self.requests, self.pace, self.began = requests, Pace(), asyncio.Event()
+        for _ in range(5):
+            self.pace.refused()
+
+    async def gather(self, namespace: str, name: str) -> Snapshot | None:
+        await asyncio.gather(*(self._request(namespace) for _ in range(self.requests[namespace])))
+        return await super().gather(namespace, name)
+
+    async def _request(self, namespace: str) -> None:
+        async with self.pace.turn():
+            self.seen.append(namespace)
+            self.began.set()
+            await asyncio.sleep(0)
+
+
+async def test_a_pass_with_many_requests_does_not_hold_up_one_in_another_namespace() -> None:
+    controller = Asking({"busy": 10 * FEWEST, "quiet": 1})
+    made = runtime(controller)
+    busy = asyncio.create_task(made.one_pass(Key("TrainingJob", "busy", "a")))
+    await controller.began.wait()
+    await made.one_pass(Key("TrainingJob", "quiet", "a"))
+    assert controller.seen.count("busy") < controller.requests["busy"] // 2
+    await busy
     made.queue.close()
 
 
