@@ -1,13 +1,12 @@
 """How many requests go to the API server at once."""
 
 import asyncio
-from collections.abc import Sequence
 from contextlib import suppress
 
 from hypothesis import given
 from hypothesis import strategies as st
 
-from learnloop_operator.adapters.pace import FEWEST, LATE_SECONDS, MOST, Pace, on_behalf_of
+from learnloop_operator.adapters.pace import FEWEST, LATE_SECONDS, MOST, OLDEST_EACH, Pace, on_behalf_of
 
 
 class Server:
@@ -102,56 +101,114 @@ async def test_no_more_are_under_way_than_allowed_and_a_cancelled_one_takes_no_p
     await asyncio.gather(*again)
 
 
-async def order_of(asked: Sequence[str], given_up: Sequence[int] = ()) -> list[str]:
-    """Who is served when, one by one, where all these namespaces asked while every place was taken."""
-    pace, over, served = Pace(), asyncio.Event(), list[str]()
+class OnePlace:
+    """All places but one are taken for good; that one changes hands when told."""
 
-    async def hold() -> None:
-        async with pace.turn():
+    def __init__(self) -> None:
+        self._pace, self._forever, self._over = Pace(lambda: 0.0), asyncio.Event(), asyncio.Event()
+        self.served: list[int] = []
+        """Numbers of the requests, in the order in which they got the place."""
+        self.tasks: list[asyncio.Task[None]] = []
+
+    async def __aenter__(self) -> "OnePlace":
+        for _ in range(5):
+            self._pace.refused()
+        self._holders = [asyncio.create_task(self._hold(self._forever)) for _ in range(FEWEST - 1)]
+        self._holders.append(asyncio.create_task(self._hold(self._over)))
+        await settled()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        self._forever.set()
+        while any(not task.done() for task in self.tasks):
+            await self.pass_on()
+        await asyncio.gather(*self._holders)
+
+    async def ask(self, namespace: str) -> int:
+        """The number of a request that waits from now on."""
+        number = len(self.tasks)
+        self.tasks.append(asyncio.create_task(self._pass_of(namespace, number)))
+        await settled()
+        return number
+
+    async def pass_on(self) -> None:
+        """Whoever has the place gives it up."""
+        self._over.set()
+        self._over = asyncio.Event()
+        await settled()
+
+    async def _hold(self, over: asyncio.Event) -> None:
+        async with self._pace.turn():
             await over.wait()
 
-    async def ask(namespace: str) -> None:
+    async def _pass_of(self, namespace: str, number: int) -> None:
         with on_behalf_of(namespace):
-            # Begun inside, as by asyncio.gather: it is still on behalf of the namespace.
-            await asyncio.create_task(one(namespace))
+            await asyncio.gather(self._request(number))  # a task begun inside is on behalf of the namespace, too
 
-    async def one(namespace: str) -> None:
-        async with pace.turn():
-            served.append(namespace)
-            await asyncio.sleep(0)
+    async def _request(self, number: int) -> None:
+        async with self._pace.turn():
+            self.served.append(number)
+            await self._over.wait()
 
-    for _ in range(5):
-        pace.refused()
-    places = [asyncio.create_task(hold()) for _ in range(FEWEST)]
-    await asyncio.sleep(0)
-    waiting = [asyncio.create_task(ask(namespace)) for namespace in asked]
-    for _ in range(3):
+
+async def settled() -> None:
+    """Every task has gone as far as it can."""
+    for _ in range(6):
         await asyncio.sleep(0)
-    for index in given_up:
-        waiting[index].cancel()
-    await asyncio.sleep(0)
-    places[0].cancel()  # one place only: the order shows
-    await asyncio.gather(*waiting, return_exceptions=True)
-    over.set()
-    await asyncio.gather(*places, return_exceptions=True)
-    return served
 
 
 async def test_one_request_does_not_wait_behind_the_dozens_of_another_namespace() -> None:
-    assert await order_of(["busy"] * 30 + ["quiet"]) == ["busy", "quiet", *["busy"] * 29]
+    async with OnePlace() as line:
+        for _ in range(30):
+            await line.ask("busy")
+        for _ in range(5):
+            await line.pass_on()
+        quiet = await line.ask("quiet")
+        await line.pass_on()
+        await line.pass_on()
+        assert quiet in line.served
 
 
-ASKED = st.lists(st.sampled_from("abcd"), min_size=1, max_size=30)
+async def test_who_asks_now_and_then_goes_before_fifty_that_never_stop() -> None:
+    async with OnePlace() as line:
+        for _ in range(3):
+            for team in range(50):
+                await line.ask(f"team-{team}")
+        for _ in range(100):
+            await line.pass_on()
+        for _ in range(2):  # two requests of a pass, the second once the first is answered
+            quiet = await line.ask("quiet")
+            await line.pass_on()
+            await line.pass_on()
+            assert quiet in line.served
 
 
-@given(ASKED, st.data())
-def test_each_request_waits_behind_as_many_of_any_other_namespace_as_its_own_has_before_it(
-    asked: list[str], data: st.DataObject
+ARRIVALS = st.lists(st.lists(st.sampled_from("aaaabcd"), max_size=6), min_size=1, max_size=12)
+
+
+@given(ARRIVALS, st.sets(st.integers(0, 30)))
+def test_a_request_waits_for_four_times_as_many_as_there_were_before_it_at_most(
+    arrivals: list[list[str]], given_up: set[int]
 ) -> None:
-    given_up = data.draw(st.sets(st.sampled_from(range(len(asked)))))
-    served = asyncio.run(order_of(asked, sorted(given_up)))
-    left = [namespace for index, namespace in enumerate(asked) if index not in given_up]
-    assert sorted(served) == sorted(left)
-    for index, namespace in enumerate(served):
-        mine = served[: index + 1].count(namespace)
-        assert all(served[:index].count(other) <= mine for other in set(left) - {namespace})
+    asyncio.run(all_are_served_in_time(arrivals, given_up))
+
+
+async def all_are_served_in_time(arrivals: list[list[str]], given_up: set[int]) -> None:
+    before: dict[int, tuple[int, int]] = {}
+    whose: list[str] = []
+    async with OnePlace() as line:
+        for together in arrivals:
+            for namespace in together:
+                waiting = sum(not task.done() for task in line.tasks)
+                before[await line.ask(namespace)] = len(line.served), waiting
+                whose.append(namespace)
+            for number in given_up & set(range(len(line.tasks))):
+                line.tasks[number].cancel()
+            await line.pass_on()
+    for place, number in enumerate(line.served):
+        served, waiting = before[number]
+        assert place - served <= OLDEST_EACH * (waiting + 1)
+    assert set(line.served) | given_up >= set(range(len(whose)))
+    for namespace in set(whose):
+        mine = [number for number in line.served if whose[number] == namespace]
+        assert mine == sorted(mine)
