@@ -1,6 +1,7 @@
 """The data plane and its stores: embedded, external, kept, and never with a password in a manifest."""
 
 import base64
+import re
 import shutil
 import subprocess
 import sys
@@ -133,7 +134,7 @@ def test_keys_stay_with_a_database_of_ones_own(render: Render) -> None:
 
 def test_without_persistence_no_volume_is_claimed(render: Render) -> None:
     off = {"persistence": {"enabled": False}}
-    release = render({"postgresql": off, "nats": off, "dataPlane": {"artifacts": off}})
+    release = render({"postgresql": off, "nats": off, "prometheus": off, "dataPlane": {"artifacts": off}})
     assert not release.of("PersistentVolumeClaim")
     assert not any("volumeClaimTemplates" in item["spec"] for item in release.of("StatefulSet"))
 
@@ -171,6 +172,33 @@ def test_prometheus_scrapes_labelled_pods_and_trusts_none_of_them(render: Render
     bounded = render({"watchNamespaces": ["team-a"]}).one("ConfigMap", "learnloop-prometheus")
     (job,) = yaml.safe_load(bounded["data"]["prometheus.yml"])["scrape_configs"]
     assert job["kubernetes_sd_configs"][0]["namespaces"]["names"] == ["learnloop-system", "team-a"]
+
+
+def prometheus(release: Any) -> tuple[dict[str, str], dict[str, Any]]:
+    """Its arguments and the volume of its samples."""
+    pod = release.one("Deployment", "learnloop-prometheus")["spec"]["template"]["spec"]
+    words = (word.removeprefix("--").partition("=") for word in pod["containers"][0]["command"][1:])
+    return {name: value for name, _, value in words}, next(one for one in pod["volumes"] if one["name"] == "data")
+
+
+def test_a_week_of_rollouts_can_be_replayed_and_fits_the_volume(render: Render) -> None:
+    release = render()
+    options, volume = prometheus(release)
+    days = re.fullmatch(r"(\d+)d", options["storage.tsdb.retention.time"])
+    assert days
+    assert int(days[1]) >= 8
+    claim = release.one("PersistentVolumeClaim", volume["persistentVolumeClaim"]["claimName"])
+    assert claim["spec"]["resources"]["requests"]["storage"] == "8Gi"
+    assert options["storage.tsdb.retention.size"] == "6144MB"
+
+
+@pytest.mark.parametrize(("size", "room"), [("500Mi", "375MB"), ("1Gi", "768MB"), ("2Ti", "1572864MB")])
+def test_samples_leave_a_quarter_of_their_volume_free_or_of_their_pods_disk(
+    render: Render, size: str, room: str
+) -> None:
+    options, volume = prometheus(render({"prometheus": {"persistence": {"enabled": False, "size": size}}}))
+    assert options["storage.tsdb.retention.size"] == room
+    assert volume["emptyDir"] == {"sizeLimit": size}
 
 
 def test_a_change_of_configuration_restarts_what_reads_it(render: Render) -> None:

@@ -52,3 +52,11 @@ prometheus.yml: |
         - source_labels: [__meta_kubernetes_pod_label_app_kubernetes_io_component]
           target_label: component
 {{- end -}}
+
+{{/* Three quarters of a volume's size, as Prometheus writes it (its MB are MiB): the log of the last hours and the next
+compaction need room too. */}}
+{{- define "learnloop.prometheus.room" -}}
+{{- $mebibytes := dict "Mi" 1 "Gi" 1024 "Ti" 1048576 -}}
+{{- $number := regexFind "^[0-9]+" . | int64 -}}
+{{- printf "%dMB" (div (mul $number (get $mebibytes (regexFind "[A-Z]i$" .)) 3) 4) -}}
+{{- end -}}
