@@ -2,7 +2,7 @@
 
 from typing import Literal
 
-from pydantic import Field
+from pydantic import Field, JsonValue
 
 from learnloop_api.wire.base import Identifier, Name, Timestamp, WireModel
 
@@ -22,6 +22,19 @@ class Reward(WireModel):
     )
     violated: list[str] = Field(default_factory=list, max_length=16, description="safety constraints that were broken")
     computed_at: Timestamp
+
+
+class KeptReward(Reward):
+    """A reward as its history has it: GET /api/v1/rewards/history."""
+
+    task_id: str | None = Field(
+        max_length=1024, description="the trajectory's task; null where the reward is older than this column"
+    )
+    credit_assigned: float | None = Field(description="this agent's part of its task's reward; null as above")
+    metadata: dict[str, JsonValue] = Field(
+        description="episode_id, policy_revision, and `credit`: how the reward was divided among the steps, kept "
+        "when they are gone (method, steps, last, largest, largest_step)"
+    )
 
 
 class RewardSignals(WireModel):

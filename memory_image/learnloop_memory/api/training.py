@@ -5,6 +5,7 @@ from typing import Annotated
 from fastapi import APIRouter, Header, Query, Request, Response
 from fastapi.responses import StreamingResponse
 
+from learnloop_api.wire.base import Name
 from learnloop_api.wire.training import Heartbeat, Manifest, TrainingRun
 from learnloop_memory.api.artifacts import BYTES, RAW_BODY, send
 from learnloop_memory.api.bodies import json_body
@@ -39,11 +40,13 @@ async def put_checkpoint(
     caller: Caller,
     x_learnloop_sha256: DigestHeader,
     x_learnloop_step: Annotated[int, Header(ge=0, le=MAX_STEP)],
+    x_learnloop_agent: Annotated[Name | None, Header()] = None,
 ) -> Response:
-    """Replaces the run's checkpoint in one step."""
+    """Replaces the run's checkpoint in one step; `x-learnloop-agent` says whom the run trains."""
     limit = service.config.max_artifact_bytes
     async with spooled(request.stream(), service.blobs, sha256=x_learnloop_sha256, max_bytes=limit) as upload:
-        return answer(await service.runs.put_checkpoint(caller.namespace, job, x_learnloop_step, upload))
+        step, agent = x_learnloop_step, x_learnloop_agent
+        return answer(await service.runs.put_checkpoint(caller.namespace, job, step, upload, agent))
 
 
 @router.get("/{job}/checkpoint", response_class=StreamingResponse, responses={200: BYTES})

@@ -20,7 +20,7 @@ from learnloop_memory.ids import uuid7
 from learnloop_memory.rewards.components import evaluate
 from learnloop_memory.rewards.normalise import confidence, settle
 from learnloop_memory.rewards.store import get_policy, statistics
-from learnloop_memory.rewards.worker import LOG, read_episode
+from learnloop_memory.rewards.worker import LOG, metadata, read_episode
 from learnloop_memory.store.database import Database
 
 OUTCOME = "feedback"
@@ -47,13 +47,14 @@ FROM mean WHERE t.namespace = $1 AND t.trajectory_id = $2
 _JOINED = "UPDATE user_feedback SET joined = true WHERE namespace = $1 AND trajectory_id = $2 AND NOT joined"
 _REWARDED = f"""
 SELECT t.trajectory_id, t.agent_id, t.episode_return, t.success, t.steps, t.outcome_values, {LOG} AS log,
-    h.reward_policy, h.reward_policy_revision
+    t.episode_id, t.policy_revision, h.reward_policy, h.reward_policy_revision
 FROM trajectories t JOIN reward_history h USING (namespace, trajectory_id)
 WHERE t.namespace = $1 AND t.trajectory_id = $2 AND t.reward IS NOT NULL
     AND h.reward_policy_revision = t.reward_policy_revision
 """
 _CORRECT = """
-UPDATE reward_history SET components = $5, raw_reward = $6, reward = $7, confidence = $8, violated = $9
+UPDATE reward_history SET components = $5, raw_reward = $6, reward = $7, confidence = $8, violated = $9,
+    credit_assigned = $7, metadata = $10
 WHERE namespace = $1 AND trajectory_id = $2 AND reward_policy = $3 AND reward_policy_revision = $4
 RETURNING clock_timestamp() AS now
 """
@@ -123,13 +124,15 @@ class UserFeedback:
         policy = await get_policy(connection, namespace, row["reward_policy"], row["reward_policy_revision"])
         if policy is None:
             return
-        worth = evaluate(policy.spec, read_episode(row))
+        episode = read_episode(row)
+        worth = evaluate(policy.spec, episode)
         running = await statistics(connection, namespace, row["agent_id"], policy)
         reward, _ = settle(policy.spec, worth, running)
         sure = confidence(policy.spec, worth, running)
         components, violated = orjson.dumps(worth.components).decode(), orjson.dumps(worth.broken).decode()
         key = (namespace, trajectory_id, policy.name, policy.revision)
-        now = await connection.fetchval(_CORRECT, *key, components, worth.raw, reward, sure, violated)
+        told = metadata(policy, reward, episode, row)
+        now = await connection.fetchval(_CORRECT, *key, components, worth.raw, reward, sure, violated, told)
         await connection.execute(_MARK, namespace, trajectory_id, reward)
         event = Reward(
             trajectory_id=trajectory_id,

@@ -41,8 +41,11 @@ SELECT heartbeat, manifest, extract(epoch FROM clock_timestamp() - received_at):
 FROM training_runs WHERE namespace = $1 AND job = $2
 """
 _CHECKPOINT = """
-INSERT INTO model_checkpoints (namespace, id, job, training_iteration, sha256, size_bytes, checkpoint_path)
-VALUES ($1, $2, $3, $4, $5, $6, $7)
+INSERT INTO model_checkpoints (namespace, id, job, training_iteration, sha256, size_bytes, checkpoint_path, agent_id,
+    performance_metrics)
+SELECT $1, $2, job, $4, $5, $6, $7, $8, jsonb_strip_nulls(jsonb_build_object('step', heartbeat -> 'step',
+    'steps_per_second', heartbeat -> 'steps_per_second', 'recent_return', heartbeat -> 'recent_return'))
+FROM training_runs WHERE namespace = $1 AND job = $3
 """
 _NEWEST = """
 SELECT training_iteration, sha256, size_bytes, checkpoint_path, created_at FROM model_checkpoints
@@ -83,8 +86,15 @@ class Runs:
             self._metrics.training(namespace, "failed")
         return bool(kept)
 
-    async def put_checkpoint(self, namespace: str, job: str, step: int, upload: Spooled) -> CheckpointInfo:
-        """Makes an upload the newest checkpoint of a run. The older blobs go only after the commit."""
+    async def put_checkpoint(
+        self, namespace: str, job: str, step: int, upload: Spooled, agent: str | None = None
+    ) -> CheckpointInfo:
+        """Makes an upload the newest checkpoint of a run, with what its last heartbeat said. The older blobs go only
+        after the commit.
+
+        Args:
+            agent: whom the run trains; None for a run by hand.
+        """
         identity = uuid7()
         key = _key(namespace, job, identity)
         await self._blobs.put(key, upload.path)
@@ -92,7 +102,8 @@ class Runs:
             async with self._db.tenant(namespace) as connection:
                 await connection.execute(_OPEN, namespace, job)
                 await connection.fetchrow(_LOCK, namespace, job)
-                await connection.execute(_CHECKPOINT, namespace, identity, job, step, upload.sha256, upload.size, key)
+                blob = (upload.sha256, upload.size, key)
+                await connection.execute(_CHECKPOINT, namespace, identity, job, step, *blob, agent)
                 newest = await connection.fetchrow(_NEWEST, namespace, job, 0)
                 old = await connection.fetch(_TRIM, namespace, job, KEEP_CHECKPOINTS)
         except Unavailable:

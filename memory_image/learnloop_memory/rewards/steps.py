@@ -75,6 +75,21 @@ def credits(rule: CreditAssignment, reward: float, log: Log) -> list[float]:
     return [reward * (share / total) for share in shares]
 
 
+def division(rule: CreditAssignment, reward: float, steps: int, log: Log) -> dict[str, Any]:
+    """What stays to say of `credits` when the steps are gone: of how many, which got the most, and how much.
+
+    Args:
+        steps: length of the episode.
+        log: its steps; only the method environment reads them, and without them it divides as uniform does.
+    """
+    parts = credits(rule, reward, log if rule.method == "environment" and log else [{}] * steps)
+    found: dict[str, Any] = {"method": rule.method, "steps": steps}
+    if not parts:
+        return found
+    most = max(range(len(parts)), key=lambda index: abs(parts[index]))
+    return found | {"last": parts[-1], "largest": parts[most], "largest_step": most}
+
+
 def _potential(rule: PotentialShaping, observation: Any) -> float:
     if not isinstance(observation, list) or rule.observation >= len(observation):
         return 0.0

@@ -8,7 +8,7 @@ from typing import Any
 import orjson
 
 from learnloop_api.kinds.reward_policy import RewardPolicySpec
-from learnloop_api.wire.reward import Reward
+from learnloop_api.wire.reward import KeptReward, Reward
 from learnloop_memory.audit.journal import note
 from learnloop_memory.errors import ApiError
 from learnloop_memory.rewards.normalise import Running
@@ -34,7 +34,7 @@ WHERE namespace = $1 AND agent_id = $2 AND reward_policy = $3 AND reward_policy_
 """
 _HISTORY = """
 SELECT trajectory_id, agent_id AS agent, reward_policy, reward_policy_revision, components, raw_reward, reward,
-    confidence, violated, created_at AS computed_at
+    confidence, violated, created_at AS computed_at, task_id, credit_assigned, metadata
 FROM reward_history WHERE namespace = $1 AND agent_id = $2
     AND (created_at, trajectory_id, reward_policy, reward_policy_revision) < ($4, $5, $6, $7)
 ORDER BY created_at DESC, trajectory_id DESC, reward_policy DESC, reward_policy_revision DESC LIMIT $3
@@ -129,15 +129,22 @@ async def step_credits(db: Database, namespace: str, trajectory_id: str) -> dict
 
 async def history(
     db: Database, namespace: str, agent: str, limit: int, before: tuple[Any, ...] | None = None
-) -> list[Reward]:
+) -> list[KeptReward]:
     """The newest rewards of an agent, newest first; those older than the one with this time, trajectory, policy and
     revision."""
     async with db.tenant(namespace) as connection:
         rows = await connection.fetch(_HISTORY, namespace, agent, limit, *(before or _NEWEST))
-    return [as_reward(row) for row in rows]
+    return [_kept(row) for row in rows]
 
 
 def as_reward(row: Any) -> Reward:
-    """A row of `reward_history` as it is announced and answered."""
-    parsed = {"components": orjson.loads(row["components"]), "violated": orjson.loads(row["violated"])}
-    return Reward.model_validate({**row, **parsed})
+    """A row of `reward_history` as it is announced."""
+    return Reward.model_validate({**row, **_parsed(row, "components", "violated")})
+
+
+def _kept(row: Any) -> KeptReward:
+    return KeptReward.model_validate({**row, **_parsed(row, "components", "violated", "metadata")})
+
+
+def _parsed(row: Any, *names: str) -> dict[str, Any]:
+    return {name: orjson.loads(row[name]) for name in names}

@@ -8,6 +8,7 @@ import orjson
 from learnloop_memory.metrics import Metrics
 from learnloop_memory.rewards.components import Episode, evaluate, needs_log
 from learnloop_memory.rewards.normalise import Running, confidence, settle
+from learnloop_memory.rewards.steps import division
 from learnloop_memory.rewards.store import Policy, find_policy, statistics
 from learnloop_memory.store.database import Database
 
@@ -32,18 +33,19 @@ INSERT INTO reward_statistics (namespace, agent_id, reward_policy, reward_policy
 ON CONFLICT DO NOTHING
 """
 _PENDING = """
-SELECT t.trajectory_id, t.episode_return, t.success, t.steps, t.outcome_values, {log} AS log
+SELECT t.trajectory_id, t.episode_return, t.success, t.steps, t.outcome_values, t.task, t.episode_id, t.policy_revision,
+    {log} AS log
 FROM trajectories t JOIN agents a ON a.namespace = t.namespace AND a.name = t.agent_id
 WHERE t.namespace = $1 AND t.agent_id = $2 AND t.reward IS NULL AND t.received_at >= a.since
 ORDER BY t.seq LIMIT $3 FOR UPDATE OF t
 """
 _HISTORY = """
 INSERT INTO reward_history (namespace, agent_id, reward_policy, reward_policy_revision, trajectory_id, components,
-    raw_reward, reward, confidence, violated, created_at, published_at)
+    raw_reward, reward, confidence, violated, created_at, published_at, task_id, credit_assigned, metadata)
 SELECT $1, $2, $3, $4, t.trajectory_id, t.components, t.raw, t.reward, t.confidence, t.violated, clock_timestamp(),
-    CASE WHEN $5::bool THEN NULL ELSE now() END
-FROM unnest($6::text[], $7::jsonb[], $8::float8[], $9::float8[], $10::float8[], $11::jsonb[])
-    AS t(trajectory_id, components, raw, reward, confidence, violated)
+    CASE WHEN $5::bool THEN NULL ELSE now() END, t.task, t.reward, t.metadata
+FROM unnest($6::text[], $7::jsonb[], $8::float8[], $9::float8[], $10::float8[], $11::jsonb[], $12::text[], $13::jsonb[])
+    AS t(trajectory_id, components, raw, reward, confidence, violated, task, metadata)
 """
 _MARK = """
 UPDATE trajectories SET reward = t.reward, reward_policy_revision = $2, warehoused = false
@@ -98,7 +100,8 @@ class RewardWorker:
             await connection.execute(_OPEN_STATISTICS, *key)
             # The lock lets one replica at a time reward this agent: the order of the scores is the order of arrival.
             running = await statistics(connection, namespace, agent, policy, lock=True)
-            pending = _PENDING.format(log=LOG if needs_log(policy.spec) else NO_LOG)
+            by_steps = needs_log(policy.spec) or policy.spec.credit.method == "environment"
+            pending = _PENDING.format(log=LOG if by_steps else NO_LOG)
             rows = await connection.fetch(pending, namespace, agent, BATCH)
             if not rows:
                 return 0
@@ -115,18 +118,20 @@ class RewardWorker:
         return len(rows)
 
 
-Columns = tuple[list[str], list[str], list[float], list[float], list[float], list[str]]
+Columns = tuple[list[str], list[str], list[float], list[float], list[float], list[str], list[str], list[str]]
 
 
 def compute(policy: Policy, running: Running, rows: list[Any]) -> tuple[Columns, Running]:
     """Rewards of consecutive episodes, and the statistics after them.
 
     Returns:
-        Columns (ids, components as JSON, raw, reward, confidence, broken constraints as JSON), each as long as `rows`.
+        Columns (ids, components as JSON, raw, reward, confidence, broken constraints as JSON, tasks, metadata as JSON),
+        each as long as `rows`.
     """
-    columns: Columns = ([], [], [], [], [], [])
+    columns: Columns = ([], [], [], [], [], [], [], [])
     for row in rows:
-        worth = evaluate(policy.spec, read_episode(row))
+        episode = read_episode(row)
+        worth = evaluate(policy.spec, episode)
         reward, running = settle(policy.spec, worth, running)
         columns[0].append(row["trajectory_id"])
         columns[1].append(orjson.dumps(worth.components).decode())
@@ -134,7 +139,17 @@ def compute(policy: Policy, running: Running, rows: list[Any]) -> tuple[Columns,
         columns[3].append(reward)
         columns[4].append(confidence(policy.spec, worth, running))
         columns[5].append(orjson.dumps(worth.broken).decode())
+        columns[6].append(row["task"])
+        columns[7].append(metadata(policy, reward, episode, row))
     return columns, running
+
+
+def metadata(policy: Policy, reward: float, episode: Episode, row: Any) -> str:
+    """What a reward says of its episode when that is forgotten, as JSON: which one it was, and how the reward was
+    divided among its steps."""
+    told = {"episode_id": row["episode_id"], "policy_revision": row["policy_revision"]}
+    told["credit"] = division(policy.spec.credit, reward, episode.steps, episode.log)
+    return orjson.dumps(told).decode()
 
 
 def read_episode(row: Any) -> Episode:

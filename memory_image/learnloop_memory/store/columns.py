@@ -7,11 +7,13 @@ from sqlalchemy.types import UserDefinedType
 from sqlmodel import Field
 
 
-def column(type_: Any, *, null: bool = False, key: bool = False, default: str | None = None) -> Any:
-    """A column of this SQL type; `default` is an SQL expression the server evaluates."""
+def column(
+    type_: Any, *, null: bool = False, key: bool = False, default: str | None = None, name: str | None = None
+) -> Any:
+    """A column of this SQL type; `default` is an SQL expression, `name` another than the field's."""
     return Field(
         sa_column=Column(
-            type_, nullable=null, primary_key=key, server_default=text(default) if default is not None else None
+            name, type_, nullable=null, primary_key=key, server_default=text(default) if default is not None else None
         )
     )
 

@@ -6,8 +6,16 @@ Decisions that differ from the specification's literal schema:
 - All times are timestamptz; agents and jobs are known by their Kubernetes names, so their ids are text.
 - `training_transitions` holds one row per *trajectory* with the steps as one document, not one row per step: an
   episode is always read whole, its next_state is the next step's state (storing both doubles the volume), and 500
-  index entries per CartPole episode buy nothing. `trajectories` beside it is the narrow row that gets counted.
-- `reward_history.reward` is the shaped, credited reward of the specification; `components` says how it came about.
+  index entries per CartPole episode buy nothing. `trajectories` beside it is the narrow row that gets counted, and
+  has the columns that are the same in every step: its `agent_id` is the steps' agent_id. `done` is `terminated` or
+  `truncated` of the last step; a learner needs to know which of the two. There is no `batch_id`: learners read
+  episodes by agent and time and draw their own batches.
+- `reward_history.reward` is `shaped_reward`, of one trajectory of one agent; `components` says how it came about.
+  `task_id` is the trajectory's `task`, which its publisher names. `credit_assigned` is the agent's part of its task's
+  reward: what a team did without it is taken off by the components already, so it is `reward`. How that was divided
+  among the steps is computed from them when asked; what is left when retention took them is in `metadata`.
+- `model_checkpoints.agent_id` and `performance_metrics` are of the upload: who was trained, and the figures of the
+  newest heartbeat until then. A run by hand trains no agent: NULL.
 - No foreign key points to `agents`: experience may arrive before its agent is registered and outlives it.
 """
 
@@ -170,6 +178,10 @@ class RewardHistory(SQLModel, table=True):
     violated: list[str] = _column(JSONB, default="'[]'")
     created_at: datetime = _time(default="now()")
     published_at: datetime | None = _time(null=True)
+    task_id: str | None = _column(Text, null=True)
+    credit_assigned: float | None = _column(Double, null=True)
+    # "metadata" is taken by SQLAlchemy's declarative classes.
+    told: dict[str, Any] = _column(JSONB, default="'{}'", name="metadata")
 
 
 class Artifact(SQLModel, table=True):
@@ -219,3 +231,5 @@ class ModelCheckpoint(SQLModel, table=True):
     size_bytes: int = _column(BigInteger)
     checkpoint_path: str = _column(Text)
     created_at: datetime = _time(default="now()")
+    agent_id: str | None = _column(Text, null=True)
+    performance_metrics: dict[str, Any] = _column(JSONB, default="'{}'")

@@ -2,6 +2,7 @@
 
 import asyncio
 import hashlib
+import json
 import os
 from pathlib import Path
 from typing import Any
@@ -73,6 +74,24 @@ async def test_a_checkpoint_replaces_the_last_and_two_are_kept(api: Api, tmp_pat
     await api.call("DELETE", "/api/v1/training/runs/job", 204)
     await api.call("GET", "/api/v1/training/runs/job", 404)
     assert [file for file in (tmp_path / "team-a").rglob("*") if file.is_file()] == []
+
+
+async def test_a_checkpoint_says_of_whom_it_is_and_how_good_it_was(api: Api) -> None:
+    recent = {"episodes": 10, "mean": 21.0, "iqm": 20.0, "ci_low": 15.0, "ci_high": 25.0}
+    await api.call("PUT", "/api/v1/training/runs/told/heartbeat", json=_beat(job="told", step=90, recent_return=recent))
+    named, bad = {"x-learnloop-agent": "runner"}, {"x-learnloop-agent": "no name"}
+    for job, agent in (("told", named), ("by-hand", {})):
+        headers = _head(b"x", **{"x-learnloop-step": "100"}, **agent)
+        await api.call("PUT", f"/api/v1/training/runs/{job}/checkpoint", content=b"x", headers=headers)
+    headers = _head(b"x", **{"x-learnloop-step": "100"}, **bad)
+    refused = await api.call("PUT", "/api/v1/training/runs/told/checkpoint", 422, content=b"x", headers=headers)
+    assert refused["error"]["field"] == "x-learnloop-agent"
+    async with api.service.db.tenant("team-a") as connection:
+        rows = await connection.fetch("SELECT job, agent_id, performance_metrics FROM model_checkpoints")
+    assert {row["job"]: (row["agent_id"], json.loads(row["performance_metrics"])) for row in rows} == {
+        "told": ("runner", {"step": 90, "steps_per_second": 50.0, "recent_return": recent}),
+        "by-hand": (None, {}),
+    }
 
 
 def _beat(**changes: Any) -> dict[str, Any]:

@@ -51,6 +51,30 @@ async def test_a_policy_that_looks_at_steps_gets_them(api: Api) -> None:
     assert (reward["components"], reward["reward"]) == ({"calm": 1.0}, 3.0)  # the fourth number goes from 0 to 2
 
 
+@pytest.mark.parametrize(
+    ("method", "last", "largest", "step"),
+    [("final", 4.0, 4.0, 1), ("uniform", 2.0, 2.0, 0), ("environment", 1.0, 3.0, 0)],
+)
+async def test_how_a_reward_was_divided_stays_when_its_steps_are_gone(
+    api: Api, method: str, last: float, largest: float, step: int
+) -> None:
+    agent = f"divided-{method}"
+    spec = {"components": [{"name": "return", "type": "environment", "weight": 1}], "credit": {"method": method}}
+    await _use(api, agent, spec | {"normalisation": {"method": "none"}})
+    body = trajectory(agent, agent, 4.0)
+    body["steps"] = [body["steps"][0] | {"reward": reward} for reward in (3.0, 1.0)]
+    await api.call("POST", "/api/v1/trajectories", 202, json=body | {"task": "cross the room"})
+    await _history(api, agent, 1)
+    async with api.service.db.tenant("team-a") as connection:
+        await connection.execute("DELETE FROM trajectories WHERE agent_id = $1", agent)
+    [kept] = await _history(api, agent, 1)
+    assert (kept["task_id"], kept["credit_assigned"]) == ("cross the room", 4.0)
+    assert kept["metadata"]["episode_id"] == body["episode_id"]
+    told = {"method": method, "steps": 2, "last": last, "largest": largest, "largest_step": step}
+    assert kept["metadata"]["credit"] == told
+    await api.call("GET", f"/api/v1/rewards/credits/{agent}", 404)
+
+
 async def test_a_reward_of_no_number_is_refused_with_field_value_and_fix(api: Api) -> None:
     content = b'{"reward_policy": "x", "result": {"values": {"quality": NaN}}}'
     headers = {"content-type": "application/json"}

@@ -46,6 +46,8 @@ async def test_opinions_become_the_feedback_component_also_when_they_come_late(a
 
     await eventually(lambda: joined(0.5))
     assert (await _reward(api, "liked", "late"))["raw_reward"] == 0.5 * 1.0 + 0.5 * 0.5
+    corrected = await _reward(api, "liked", "late")
+    assert corrected["credit_assigned"] == corrected["metadata"]["credit"]["last"] == corrected["reward"]
     await _opinion(api, "late", "anna", thumbs="down")
     await eventually(lambda: joined(-0.5))
     stats = await api.call("GET", "/api/v1/agents/liked/stats")

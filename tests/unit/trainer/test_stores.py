@@ -69,8 +69,10 @@ def server() -> Iterator[Server]:
     thread.join()
 
 
-def plane(server: Server, token: Path = Path("/nowhere"), patience: float = 60) -> DataPlaneStore:
-    return DataPlaneStore(Http(server.url, token, "", patience), "job-1")
+def plane(
+    server: Server, token: Path = Path("/nowhere"), patience: float = 60, agent: str | None = None
+) -> DataPlaneStore:
+    return DataPlaneStore(Http(server.url, token, "", patience), "job-1", agent)
 
 
 def test_a_checkpoint_is_sent_with_digest_and_step_and_retried_while_the_data_plane_is_away(server: Server) -> None:
@@ -80,6 +82,12 @@ def test_a_checkpoint_is_sent_with_digest_and_step_and_retried_while_the_data_pl
     method, path, headers, body = server.seen[-1]
     assert (method, path, body) == ("PUT", "/api/v1/training/runs/job-1/checkpoint", b"state")
     assert (headers["x-learnloop-sha256"], headers["x-learnloop-step"]) == (digest(b"state"), "7")
+
+
+def test_a_checkpoint_says_whom_the_run_trains_and_nothing_of_a_run_by_hand(server: Server) -> None:
+    plane(server, agent="runner").put_checkpoint(b"state", 7)
+    plane(server).put_checkpoint(b"state", 7)
+    assert [headers.get("x-learnloop-agent") for _, _, headers, _ in server.seen] == ["runner", None]
 
 
 def test_the_token_is_read_anew_for_each_request(server: Server, tmp_path: Path) -> None:

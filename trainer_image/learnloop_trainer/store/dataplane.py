@@ -34,9 +34,9 @@ class _Trajectories(BaseModel):
 class DataPlaneStore:
     """One run in the data plane; the namespace is the token's."""
 
-    def __init__(self, http: Http, job: str) -> None:
-        """The view of `job`."""
-        self._http, self._run = http, f"/api/v1/training/runs/{quote(job, safe='')}"
+    def __init__(self, http: Http, job: str, agent: str | None = None) -> None:
+        """The view of `job`, which trains `agent`, if any."""
+        self._http, self._run, self._agent = http, f"/api/v1/training/runs/{quote(job, safe='')}", agent
 
     def heartbeat(self, beat: Heartbeat) -> None:
         """See Store."""
@@ -50,6 +50,8 @@ class DataPlaneStore:
             "x-learnloop-step": str(step),
             "content-type": "application/octet-stream",
         }
+        if self._agent:
+            headers["x-learnloop-agent"] = self._agent
         self._http.call("PUT", f"{self._run}/checkpoint", content=body, headers=headers)
         return sha256
 
