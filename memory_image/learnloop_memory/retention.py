@@ -1,9 +1,13 @@
 """Forgets what is older than the retention time, in small transactions that block nobody."""
 
+from typing import Any
+
 from learnloop_memory.audit.journal import note
+from learnloop_memory.erasure.naming import name_people
 from learnloop_memory.store.database import Database
 
 BATCH = 500
+EPISODES = "trajectories"
 MAX_EPISODE_MEMORIES = 5000
 
 # A snapshot sees what was there when it was taken.
@@ -14,7 +18,7 @@ _UNSEEN = """NOT EXISTS (SELECT 1 FROM memory_snapshots s
 _ORDINARY = "source = 'episode' AND NOT pinned AND " + _UNSEEN
 # Each statement deletes at most one batch of one namespace; $2 is the number of days or of rows to keep.
 _OLD = {
-    "trajectories": ("received_at", "namespace = $1"),
+    EPISODES: ("received_at", "namespace = $1"),
     "reward_history": ("created_at", "namespace = $1"),
     "agent_memories": ("created_at", f"namespace = $1 AND {_ORDINARY.format(m='agent_memories')}"),
     "recall_log": ("created_at", "namespace = $1"),
@@ -22,13 +26,19 @@ _OLD = {
     "user_feedback": ("given_at", "namespace = $1"),
 }
 # With a warehouse the episodes go when they are there; without one nobody is left who could carry out its erasures.
-_WITH_WAREHOUSE = _OLD | {"trajectories": ("received_at", "namespace = $1 AND warehoused")}
+_WITH_WAREHOUSE = _OLD | {EPISODES: ("received_at", "namespace = $1 AND warehoused")}
 _WITHOUT = _OLD | {"warehouse_erasures": ("asked_at", "namespace = $1")}
 _DELETE_OLD = """
 DELETE FROM {table} WHERE ctid = ANY(ARRAY(
     SELECT ctid FROM {table} WHERE {scope} AND {time} < now() - make_interval(days => $2::int)
     ORDER BY {time} LIMIT 500))
 """
+# Episodes go by their ids, after what they told was written down. One that is being erased or shipped waits.
+_OLD_EPISODES = """
+SELECT trajectory_id, episode_id, labels ->> 'user_id' AS person FROM trajectories
+WHERE {scope} AND {time} < now() - make_interval(days => $2::int) ORDER BY {time} LIMIT 500 FOR UPDATE SKIP LOCKED
+"""
+_DELETE_EPISODES = "DELETE FROM trajectories WHERE namespace = $1 AND trajectory_id = ANY($2::text[])"
 _TRIM_EPISODES = f"""
 DELETE FROM agent_memories m WHERE namespace = $1 AND agent_id = $2 AND {_ORDINARY.format(m="m")} AND created_at < (
     SELECT created_at FROM agent_memories WHERE namespace = $1 AND agent_id = $2 AND source = 'episode'
@@ -73,7 +83,8 @@ class Retention:
         total = 0
         for namespace in await self._db.namespaces():
             for table, (time, scope) in self._old.items():
-                statement = _DELETE_OLD.format(table=table, time=time, scope=scope)
+                statement = _OLD_EPISODES if table == EPISODES else _DELETE_OLD
+                statement = statement.format(table=table, time=time, scope=scope)
                 total += await self._delete_old(namespace, table, statement)
             total += await self._delete_old(namespace, "ended memories", _PURGE)
             await self._trim(namespace)
@@ -88,12 +99,20 @@ class Retention:
         total = 0
         while True:
             async with self._db.tenant(namespace) as connection:
-                count = int((await connection.execute(statement, namespace, self._days)).split()[-1])
+                count = await self._delete_batch(connection, namespace, what, statement)
                 if count:
                     await note(connection, namespace, "retention.deleted", what, {"count": count, "days": self._days})
             total += count
             if count < BATCH:
                 return total
+
+    async def _delete_batch(self, connection: Any, namespace: str, what: str, statement: str) -> int:
+        if what != EPISODES:
+            return int((await connection.execute(statement, namespace, self._days)).split()[-1])
+        episodes = await connection.fetch(statement, namespace, self._days)
+        await name_people(connection, namespace, [row for row in episodes if row["person"]])
+        await connection.execute(_DELETE_EPISODES, namespace, [row["trajectory_id"] for row in episodes])
+        return len(episodes)
 
     async def _trim(self, namespace: str) -> None:
         """Thousands of near-identical episodes are no better a memory than the newest five thousand."""

@@ -199,7 +199,7 @@ async def _store(service: Service, namespace: str, memory: NewMemory, user: str 
 
 async def _echoes(service: Service, namespace: str, memories: list[NewMemory]) -> dict[UUID, UUID]:
     """Which of these say what the agent was shown, and the memory that said it, if that is still there, stays at least
-    as long and is about the same person."""
+    as long and is about the same person. An echo that names nobody is about whom the shown memory is about."""
     found: list[tuple[NewMemory, UUID]] = []
     for memory in memories:
         if not memory.pinned and POLICIES[memory.memory_type].consolidates:
@@ -210,11 +210,14 @@ async def _echoes(service: Service, namespace: str, memories: list[NewMemory]) -
         return {}
     async with service.db.tenant(namespace) as connection:
         rows = await connection.fetch(_THERE, namespace, list({source for _, source in found}))
-    there = {(row["id"], row["about"]): row["ends"] for row in rows}
+    there = {row["id"]: row for row in rows}
     now = datetime.now(UTC)
-    lasting = [(memory, source, there.get((source, about(memory)))) for memory, source in found]
     return {
-        memory.id: source for memory, source, until in lasting if until and until >= life(memory, now)[1].timestamp()
+        memory.id: source
+        for memory, source in found
+        if (row := there.get(source)) is not None
+        and about(memory) in ("", row["about"])
+        and row["ends"] >= life(memory, now)[1].timestamp()
     }
 
 

@@ -9,7 +9,7 @@ import orjson
 
 from learnloop_api import names
 from learnloop_memory.erasure.tombstones import bury
-from learnloop_memory.life.distil import MAX_SOURCES
+from learnloop_memory.life.distil import MAX_PEOPLE, MAX_SOURCES
 
 SECONDS = 300.0  # a large agent is scanned more than once
 _OF_USER, _OF_AGENT = "labels ->> 'user_id' = $2", "agent_id = $2"
@@ -18,9 +18,13 @@ _EPISODES = """
 SELECT trajectory_id, agent_id, episode_id, retrieval_ids FROM trajectories WHERE namespace = $1 AND {whose}
 ORDER BY seq FOR UPDATE
 """
+# The episodes may be gone by age; whom a memory came from it says itself then. One that names a thousand people may
+# have had more.
 _TOLD = """
 SELECT id, agent_id FROM agent_memories
-WHERE namespace = $1 AND (origin = ANY($2::text[]) OR session_id = ANY($3::text[]) OR provenance ->> 'user' = $4)
+WHERE namespace = $1 AND (origin = ANY($2::text[]) OR session_id = ANY($3::text[]) OR provenance ->> 'user' = $4
+    OR provenance -> 'people' ? $4 OR jsonb_array_length(CASE jsonb_typeof(provenance -> 'people')
+        WHEN 'array' THEN provenance -> 'people' ELSE '[]' END) >= $5)
 """
 _OWNED = "SELECT id, agent_id FROM agent_memories WHERE namespace = $1 AND agent_id = $2"
 # Made out of erased ones, by consolidation or by a fork. One that names a hundred sources may have had more.
@@ -132,7 +136,7 @@ async def _memories(connection: Any, namespace: str, scope: Scope, episodes: Seq
     else:
         origins = [f"trajectory/{row['trajectory_id']}" for row in episodes]
         sessions = [row["episode_id"] for row in episodes]
-        rows = await connection.fetch(_TOLD, namespace, origins, sessions, scope.user, timeout=SECONDS)
+        rows = await connection.fetch(_TOLD, namespace, origins, sessions, scope.user, MAX_PEOPLE, timeout=SECONDS)
     agents = sorted({row["agent_id"] for row in (*episodes, *rows)})
     found = [row["id"] for row in rows]
     last = found

@@ -115,7 +115,11 @@ def _told(row: Any) -> Told:
 
 
 def _new_facts(rows: list[Any], distiller: Distiller, agent: str) -> list[NewMemory]:
-    told = [episode(str(row["id"]), orjson.loads(row["content"])) for row in rows if row["memory_type"] == "episodic"]
+    told = [
+        episode(str(row["id"]), orjson.loads(row["content"]), row["about"])
+        for row in rows
+        if row["memory_type"] == "episodic"
+    ]
     facts = distiller.distil(agent, [item for item in told if item is not None])
     known: dict[str, list[Any]] = defaultdict(list)
     for row in rows:

@@ -14,28 +14,33 @@ from learnloop_memory.memory.store import NewMemory
 FEWEST = 5
 WAYS = ("approach", "strategy", "action", "policy_revision")  # what an episode may say about how it was done
 MAX_SOURCES = 100
+MAX_PEOPLE = 1000
+PEOPLE = "people"
+"""Where a distilled memory's provenance has the pseudonyms of those whose episodes it counts; erasures look there."""
 
 
 @dataclass(frozen=True)
 class Episode:
-    """One episodic memory about a task: id, how it went, and how it was done when it says so."""
+    """One episodic memory about a task: id, how it went, how it was done when it says so, and the pseudonym of the
+    person that it is about, empty for nobody."""
 
     id: str
     task: str
     success: bool | None
     returned: float | None
     way: tuple[str, str] | None
+    person: str = ""
 
 
 class Distiller(Protocol):
-    """Turns the episodes of one agent into memories; each names its episodes in `provenance`."""
+    """Turns the episodes of one agent into memories; each names its episodes and their people in `provenance`."""
 
     def distil(self, agent: str, episodes: Sequence[Episode]) -> list[NewMemory]:
         """New semantic and procedural memories. `origin` must be the same for the same subject: it replaces the old."""
         ...
 
 
-def episode(identity: str, content: dict[str, Any]) -> Episode | None:
+def episode(identity: str, content: dict[str, Any], person: str = "") -> Episode | None:
     """What an episodic memory's content says about a task; None when it names none."""
     task = content.get("task")
     if not isinstance(task, str) or not task:
@@ -46,7 +51,7 @@ def episode(identity: str, content: dict[str, Any]) -> Episode | None:
     returned = content.get("return", content.get("reward"))
     way = next(((name, str(content[name])[:200]) for name in WAYS if content.get(name)), None)
     number = float(returned) if isinstance(returned, int | float) and not isinstance(returned, bool) else None
-    return Episode(identity, task, success, number, way)
+    return Episode(identity, task, success, number, way, person)
 
 
 class CountingDistiller:
@@ -109,6 +114,7 @@ def lower_bound(successes: int, trials: int, z: float = 1.645) -> float:
 
 
 def _memory(agent: str, kind: Any, task: str, content: dict[str, Any], items: list[Episode]) -> NewMemory:
+    people = sorted({item.person for item in items if item.person})
     return NewMemory(
         agent,
         kind,
@@ -116,5 +122,9 @@ def _memory(agent: str, kind: Any, task: str, content: dict[str, Any], items: li
         importance=0.7,
         source="consolidation",
         origin=f"distilled/{kind}/{task}"[:256],
-        provenance={"episodes": len(items), "from": [item.id for item in items[:MAX_SOURCES]]},
+        provenance={
+            "episodes": len(items),
+            "from": [item.id for item in items[:MAX_SOURCES]],
+            PEOPLE: people[:MAX_PEOPLE],
+        },
     )

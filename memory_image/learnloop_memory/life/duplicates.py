@@ -8,7 +8,7 @@ import math
 from bisect import bisect_left, bisect_right
 from collections import Counter, defaultdict
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal, NamedTuple
 from uuid import UUID
 
@@ -91,7 +91,10 @@ def duplicates(items: Sequence[Item]) -> list[Superfluous]:
 
 
 def echoes(items: Sequence[Item], recalled: Sequence[Told], within: float = 3600.0) -> list[Superfluous]:
-    """Memories that are mostly text recalled within `within` seconds before they were stored, and change none of it."""
+    """Memories that are mostly text recalled within `within` seconds before they were stored, and change none of it.
+
+    One that names nobody is about whom the recalled one is about: stored, it would outlive that person's erasure.
+    """
     shown = {told.id: told for told in recalled}
     times: dict[UUID, list[float]] = defaultdict(list)
     for told in sorted(recalled, key=lambda told: told.at):
@@ -110,7 +113,7 @@ def echoes(items: Sequence[Item], recalled: Sequence[Told], within: float = 3600
             identity
             for identity in counts
             if identity != item.id
-            and _covers(shown[identity], item)
+            and _covers(shown[identity], item if item.about else replace(item, about=shown[identity].about))
             and bisect_right(times[identity], item.created) > bisect_left(times[identity], item.created - within)
         }
         # A run is credited to the memory that has most of them, so that one is not taken apart into several.

@@ -3,13 +3,15 @@
 from typing import Any
 from uuid import NAMESPACE_OID, uuid5
 
+from learnloop_memory.memory.people import USER
 from learnloop_memory.memory.store import NewMemory, insert
 from learnloop_memory.store.database import Database
 
 BATCH = 200
 _PENDING = """
-SELECT trajectory_id, agent_id, task, status, success, episode_return, steps, policy_revision FROM trajectories
-WHERE namespace = $1 AND NOT remembered ORDER BY seq LIMIT $2 FOR UPDATE SKIP LOCKED
+SELECT trajectory_id, agent_id, task, status, success, episode_return, steps, policy_revision,
+    labels ->> 'user_id' AS person
+FROM trajectories WHERE namespace = $1 AND NOT remembered ORDER BY seq LIMIT $2 FOR UPDATE SKIP LOCKED
 """
 _MARK = "UPDATE trajectories SET remembered = true WHERE namespace = $1 AND trajectory_id = ANY($2::text[])"
 
@@ -40,7 +42,10 @@ class EpisodeMemories:
 
 
 def describe(namespace: str, row: Any) -> NewMemory:
-    """The memory of one episode; importance grows from 0.3 (failed) to 0.6 (succeeded)."""
+    """The memory of one episode; importance grows from 0.3 (failed) to 0.6 (succeeded).
+
+    It names the episode's person (a pseudonym) itself: it may outlive the episode.
+    """
     how = {True: "succeeded", False: "failed", None: row["status"]}[row["success"]]
     task = row["task"] or "unnamed task"
     text = f"{task}: {how} with return {row['episode_return']:g} after {row['steps']} steps"
@@ -60,5 +65,6 @@ def describe(namespace: str, row: Any) -> NewMemory:
         importance={True: 0.6, False: 0.3, None: 0.4}[row["success"]],
         source="episode",
         origin=f"trajectory/{row['trajectory_id']}",
+        provenance={USER: row["person"]} if row["person"] else None,
         id=uuid5(NAMESPACE_OID, f"{namespace}/{row['trajectory_id']}"),
     )

@@ -51,3 +51,11 @@ async def test_an_echo_of_what_is_gone_is_stored(api: Api) -> None:
     gone = {"agent_id": "parrot", "ids": [original["id"]]}
     await api.call("POST", "/api/v1/memory/delete", json=gone)
     assert (await store(api, text))["echo"] is False
+
+
+async def test_an_echo_that_names_nobody_is_of_the_person_of_the_memory_that_was_shown(api: Api) -> None:
+    text = "the guest of room seven asked for a quiet table by the window and for oat milk with the coffee"
+    await store(api, text, user_id="anna")
+    await recall(api, "guest of room seven")
+    assert (await store(api, text, 200))["echo"] is True
+    assert (await store(api, text, user_id="ben"))["echo"] is False

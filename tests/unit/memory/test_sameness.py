@@ -91,5 +91,9 @@ def test_an_echo_ends_only_for_what_stays_as_long_and_says_all_of_it(shown: dict
     echo = item(f"as noted {SAID}", 160.0, about=str(shown.get("about", "")))
     kept = echoes([echo], [Told(100.0, uuid4(), SAID, **shown)])
     assert len(kept) == (0 if shown.get("ends") == 3600.0 else 1)
+    of_nobody = item(f"as noted {SAID}", 160.0)
+    assert len(echoes([of_nobody], [Told(100.0, uuid4(), SAID, **shown)])) == len(kept), "of whom the shown one is"
+    of_another = item(f"as noted {SAID}", 160.0, about="person-2")
+    assert echoes([of_another], [Told(100.0, uuid4(), SAID, **shown)]) == []
     richer = item(f"as noted {SAID}", 160.0, details=frozenset({"y"}))
     assert echoes([richer], [Told(100.0, uuid4(), SAID, **shown)]) == []
