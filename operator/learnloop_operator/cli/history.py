@@ -6,7 +6,7 @@ kubeconfig and the right to `get` on `services/proxy`.
 
 import asyncio
 import json
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -14,14 +14,17 @@ from typing import Any
 from urllib3 import PoolManager
 from urllib3.exceptions import HTTPError
 
-from learnloop_api.names import METRIC_EPISODES_OPENED
+from learnloop_api.names import METRIC_EPISODES_OPENED, METRIC_SHADOW_COMPARED
 from learnloop_operator.adapters.prometheus import Prometheus, PrometheusUnreachable
 from learnloop_operator.cli.errors import CommandError
 
 Ask = Callable[[str, Mapping[str, str]], tuple[int, str]]
 """One GET: the path behind /api/v1/ and its parameters → status and body. Raises CommandError."""
 POINTS = 10_000
-"""Prometheus answers at most 11,000 points of a series."""
+"""Prometheus answers at most 11,000 points of a series; longer times are asked for in pieces."""
+PIECES = 100
+STEP = 5.0
+"""Seconds between two moments asked for: nothing is decided in less (windows.SHORTEST)."""
 SECONDS = 10.0
 
 
@@ -61,21 +64,29 @@ class History(Prometheus):
         Raises:
             CommandError: Prometheus refuses or does not answer.
         """
-        end, step = self.at, max(5.0, last.total_seconds() / POINTS)
+        step, series = resolution(last), dict[str, list[float]]()
         opened = f'sum by (revision) ({METRIC_EPISODES_OPENED}{{namespace="{namespace}", model_deployment="{name}"}})'
-        form = {
-            "query": opened,
-            "start": f"{(end - last).timestamp():.3f}",
-            "end": f"{end.timestamp():.3f}",
-            "step": f"{step:.3f}",
-        }
-        status, body = self._ask("query_range", form)
-        try:
-            rows = json.loads(body)["data"]["result"]
-            series = {str(row["metric"]["revision"]): [float(point[0]) for point in row["values"]] for row in rows}
-        except (ValueError, KeyError, TypeError, IndexError) as error:
-            raise CommandError(f"Prometheus answers {status}: {body[:300]}") from error
+        for start, end in pieces(self.at.timestamp(), last.total_seconds(), step):
+            form = {"query": opened, "start": f"{start:.3f}", "end": f"{end:.3f}", "step": f"{step:.3f}"}
+            status, body = self._ask("query_range", form)
+            try:
+                for row in json.loads(body)["data"]["result"]:
+                    moments = [float(point[0]) for point in row["values"]]
+                    series.setdefault(str(row["metric"]["revision"]), []).extend(moments)
+            except (ValueError, KeyError, TypeError, IndexError) as error:
+                raise CommandError(f"Prometheus answers {status}: {body[:300]}") from error
         return found(series, step)
+
+    async def copied(self, namespace: str, name: str, past: Recorded) -> bool:
+        """Whether the canary got copies of requests in shadow.
+
+        Raises:
+            PrometheusError: Prometheus refuses or does not answer.
+        """
+        self.at, seconds = past.ended, int((past.ended - past.began).total_seconds()) + 1
+        arm = f'namespace="{namespace}", model_deployment="{name}", revision="{past.canary}"'
+        samples = await self.query(f"max(max_over_time({METRIC_SHADOW_COMPARED}{{{arm}}}[{seconds}s]))")
+        return any(sample.value > 0.0 for sample in samples)
 
     async def share(self, namespace: str, name: str, revision: str) -> float | None:
         """The revision's share of the episodes opened in the minute before, 0 to 1; None without episodes."""
@@ -84,6 +95,20 @@ class History(Prometheus):
         total = sum(sample.value for sample in samples)
         mine = sum(sample.value for sample in samples if sample.labels.get("revision") == revision)
         return mine / total if total > 0 else None
+
+
+def resolution(last: timedelta) -> float:
+    """Seconds between the moments that a time of this length is looked through at."""
+    return max(STEP, last.total_seconds() / (POINTS * PIECES))
+
+
+def pieces(end: float, seconds: float, step: float) -> Iterator[tuple[float, float]]:
+    """First and last moment of each request for the `seconds` before `end`, oldest first, `step` apart."""
+    first = end - seconds
+    while first <= end:
+        last = min(end, first + (POINTS - 1) * step)
+        yield first, last
+        first += POINTS * step
 
 
 def found(series: Mapping[str, Sequence[float]], step: float) -> list[Recorded]:

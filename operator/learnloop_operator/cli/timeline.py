@@ -2,20 +2,25 @@
 
 import asyncio
 import re
-from datetime import timedelta
+from collections.abc import Iterator
+from datetime import datetime, timedelta
 
 from learnloop_api.kinds.model_deployment import ModelDeploymentSpec
 from learnloop_operator.adapters.prometheus import PrometheusError
 from learnloop_operator.adapters.rollout_evidence import gather
+from learnloop_operator.adapters.shadow_evidence import gather_shadow
 from learnloop_operator.cli.cluster import Cluster, Object
-from learnloop_operator.cli.history import History, Recorded, with_guests
+from learnloop_operator.cli.errors import CommandError
+from learnloop_operator.cli.history import STEP, History, Recorded, resolution, with_guests
 from learnloop_operator.cli.output import status as status_of
+from learnloop_operator.core.rollout.evidence import Evidence
 from learnloop_operator.core.rollout.replay import Look, Replay, guests_of
 from learnloop_operator.core.rollout.world import Model
 
 UNKNOWN = "https://unknown.invalid/"
-LOOKS = 2000
-"""Looks at one rollout; a few queries each."""
+LOOKS = 250
+"""Looks, a few queries each, before they are spread twice as far: a rollout of days is seen to its end, every moment of
+it to within 1/250 of its age."""
 
 
 def timelines(cluster: Cluster, history: History, body: Object, spec: ModelDeploymentSpec, last: timedelta) -> str:
@@ -40,17 +45,65 @@ def timelines(cluster: Cluster, history: History, body: Object, spec: ModelDeplo
             "holds the fast lane's readings, the readiness of pods, or whom a person would choose."
         )
     if any(step.shadow for step in spec.rollout.steps):
-        blocks.append("Shadow steps compare copies of requests, which no record holds: the replay waits in them.")
+        blocks.append(
+            "Shadow steps are replayed by the copies that were really made, compared by the maxDistance in force then; "
+            "of a rollout without copies on record they are left out."
+        )
+    if (step := resolution(last)) > STEP:
+        blocks.append(f"{last} were looked through each {step:.0f} s: rollouts shorter than that may be missing.")
     return "\n\n".join(blocks)
 
 
 async def _block(
     history: History, namespace: str, name: str, spec: ModelDeploymentSpec, past: Recorded, fate: str
 ) -> str:
+    try:
+        copied = any(step.shadow for step in spec.rollout.steps) and await history.copied(namespace, name, past)
+    except PrometheusError as error:
+        raise CommandError(f"the copies of {past.canary} in shadow: {error}") from error
     models = _model(past.canary), _model(past.stable)
-    replay = Replay(namespace, name, spec, *models, past.began, past.guests)
-    interval = timedelta(seconds=spec.analysis.interval_seconds)
-    lines = [f"{past.began:%Y-%m-%d %H:%M:%S}  {past.canary} beside {past.stable}"]
+    replay = Replay(namespace, name, spec, *models, past.began, past.guests, copied)
+    lines = [f"{past.began:%Y-%m-%d %H:%M:%S}  {past.canary} beside {past.stable}", *_left_out(spec, past, copied)]
+    told: Look | None = None
+    widest = interval = timedelta(seconds=spec.analysis.interval_seconds)
+    for at, spread in moments(past.began, past.ended + interval, interval):
+        history.at, widest = at, spread
+        look = replay.look(at, await _evidence(history, namespace, name, spec, replay))
+        if look.differs(told):
+            lines += [f"  {look.at:%H:%M:%S}  {said}" for said in look.raced]
+            lines.append(_line(look, await _really(history, namespace, name, past)))
+        told = look
+        if replay.over:
+            break
+    if told is not None and not replay.over:
+        lines.append(f"  {'the record ends':<19}  {told.sentence}")
+    if widest > interval:
+        seen = f"each {interval.total_seconds():g} s at first, each {widest.total_seconds():g} s in the end"
+        lines.append(f"  looked at {seen}: changes may be told that much late")
+    return "\n".join([*lines, f"  really: {fate}"])
+
+
+def moments(began: datetime, end: datetime, interval: timedelta) -> Iterator[tuple[datetime, timedelta]]:
+    """When to look, and how far apart: at the operator's interval, and twice as far after each `LOOKS` looks."""
+    at, number = began, 0
+    while at <= end:
+        spread = interval * 2 ** (number // LOOKS)
+        yield at, spread
+        at, number = at + spread, number + 1
+
+
+async def _evidence(history: History, namespace: str, name: str, spec: ModelDeploymentSpec, replay: Replay) -> Evidence:
+    """As the operator gathers it: of the copies in a shadow step, of the arms' episodes otherwise."""
+    shadowed = replay.shadowed(history.at)
+    if shadowed is not None:
+        return await gather_shadow(history, namespace, name, shadowed)
+    deadline = spec.rollout.progress_deadline_seconds
+    return await gather(history, namespace, name, replay.asked(history.at), replay.metrics, deadline)
+
+
+def _left_out(spec: ModelDeploymentSpec, past: Recorded, copied: bool) -> list[str]:
+    """What of the specification this rollout has no record for."""
+    lines = []
     absent = [
         f"{label} ({model.revision})" for label, model in guests_of(spec).items() if model.revision not in past.guests
     ]
@@ -58,24 +111,9 @@ async def _block(
         lines.append(
             f"  without {', '.join(absent)}: not on record beside the canary; with fewer arms less proof is asked"
         )
-    told: Look | None = None
-    end = past.ended + interval
-    for number in range(LOOKS):
-        history.at = past.began + number * interval
-        if history.at > end or replay.over:
-            break
-        deadline = spec.rollout.progress_deadline_seconds
-        asked = replay.asked(history.at)
-        evidence = await gather(history, namespace, name, asked, replay.metrics, deadline)
-        look = replay.look(history.at, evidence)
-        if look.differs(told):
-            lines += [f"  {look.at:%H:%M:%S}  {said}" for said in look.raced]
-            lines.append(_line(look, await _really(history, namespace, name, past)))
-        told = look
-    if told is not None and not replay.over:
-        stop = "the record ends" if history.at > end else f"after {LOOKS} looks"
-        lines.append(f"  {stop:<19}  {told.sentence}")
-    return "\n".join([*lines, f"  really: {fate}"])
+    if not copied and any(step.shadow for step in spec.rollout.steps):
+        lines.append(f"  without its shadow steps: no copies to {past.canary} are on record")
+    return lines
 
 
 async def _really(history: History, namespace: str, name: str, past: Recorded) -> str:

@@ -2,7 +2,8 @@
 
 Only episodes that were really played can be judged: where the record gave an arm fewer than the specification would
 have, the replay waits longer than the rollout would have. The other arms of an experiment are replayed where they
-played beside the canary then; one that did not has no past, and the experiment is replayed without it.
+played beside the canary then; one that did not has no past, and the experiment is replayed without it. Shadow steps
+are replayed where the canary got copies then, and left out where it got none.
 """
 
 from collections.abc import Collection
@@ -19,7 +20,7 @@ from learnloop_operator.core.rollout.decide import current, decide
 from learnloop_operator.core.rollout.evidence import Evidence
 from learnloop_operator.core.rollout.revision import revision_of
 from learnloop_operator.core.rollout.table import read
-from learnloop_operator.core.rollout.windows import Window, windows
+from learnloop_operator.core.rollout.windows import Window, shadow_window, windows
 from learnloop_operator.core.rollout.world import ArmWorld, Defaults, Desired, Model, RoutingWorld, Snapshot
 from learnloop_operator.core.times import stamp
 
@@ -53,7 +54,7 @@ class Replay:
     """One rollout from `stable` to `canary` that began at `began`. Pods are taken to be ready and people to approve
     what they are asked to; whom they would choose where nobody has won is not guessed: there the replay ends.
 
-    `recorded`: revisions of the other arms that played then.
+    `recorded`: revisions of the other arms that played then. `copied`: the canary was in shadow then.
     """
 
     def __init__(
@@ -65,9 +66,10 @@ class Replay:
         stable: Model,
         began: datetime,
         recorded: Collection[str] = (),
+        copied: bool = False,
     ) -> None:
         self._metadata = {"namespace": namespace, "name": name, "uid": "replay", "generation": 1}
-        self._spec, self._canary, self._stable = _replayable(spec, recorded), canary, stable
+        self._spec, self._canary, self._stable = _replayable(spec, recorded, copied), canary, stable
         self._chosen_by_people = False
         serving = ArmStatus(revision=stable.revision, uri=stable.uri, sha256=stable.sha256, ready_replicas=1)
         self._status = ModelDeploymentStatus(
@@ -92,6 +94,11 @@ class Replay:
         """What the evidence of the next look has to cover."""
         snapshot = self._snapshot(now, Evidence())
         return windows(snapshot, current(snapshot))
+
+    def shadowed(self, now: datetime) -> Window | None:
+        """Whose copies the evidence of the next look has to count instead, in a shadow step."""
+        snapshot = self._snapshot(now, Evidence())
+        return shadow_window(snapshot, current(snapshot))
 
     def look(self, now: datetime, evidence: Evidence) -> Look:
         """Decide until nothing more follows at this moment."""
@@ -169,11 +176,13 @@ def guests_of(spec: ModelDeploymentSpec) -> dict[str, Model]:
     return {arm.name: Model(revision_of(arm.uri, arm.sha256, spec.serving.pod), arm.uri, arm.sha256) for arm in asked}
 
 
-def _replayable(spec: ModelDeploymentSpec, recorded: Collection[str]) -> ModelDeploymentSpec:
-    """The specification without what would stop the replay: a suspension, and arms that have no past."""
+def _replayable(spec: ModelDeploymentSpec, recorded: Collection[str], copied: bool) -> ModelDeploymentSpec:
+    """The specification without what would stop the replay: a suspension, and arms and copies that have no past."""
     known = {name for name, model in guests_of(spec).items() if model.revision in recorded}
     steps = []
     for step in spec.rollout.steps:
+        if step.shadow is not None and not copied:
+            continue
         if step.experiment is not None:
             arms = [arm for arm in step.experiment.arms if arm.name in known]
             step = step.model_copy(update={"experiment": step.experiment.model_copy(update={"arms": arms})})

@@ -12,8 +12,8 @@ import pytest
 from learnloop_api.kinds.model_deployment import ModelDeploymentSpec
 from learnloop_operator.cli import plan
 from learnloop_operator.cli.errors import CommandError
-from learnloop_operator.cli.history import History, found, with_guests
-from learnloop_operator.cli.timeline import timelines
+from learnloop_operator.cli.history import History, found, pieces, resolution, with_guests
+from learnloop_operator.cli.timeline import LOOKS, moments, timelines
 
 SPEC: dict[str, Any] = {"model": {"uri": "https://m/1", "sha256": "ab" * 32}}
 FILE = "apiVersion: learnloop.dev/v1alpha1\nkind: ModelDeployment\nmetadata: {name: x}\nspec: {}\n"
@@ -107,7 +107,7 @@ def test_a_file_that_is_no_model_deployment_is_refused(file: Path, text: str, re
 def test_the_record_is_asked_through_the_api_server_and_an_empty_one_says_so(file: Path) -> None:
     server = Server()
     assert "no rollout of ns/x is on record in the last 7 days" in run(server, file, "7d")
-    assert server.asked == [("sys/prom:http", "query_range")]
+    assert set(server.asked) == {("sys/prom:http", "query_range")}
 
 
 @pytest.mark.parametrize("text", ["7", "0d", "7 days", "-1h", "1y"])
@@ -140,6 +140,54 @@ def test_the_guests_of_an_experiment_are_no_rollouts_of_their_own_and_may_outlas
     assert [item.canary for item in alone] == ["guest"], "it was rolled out by itself then"
 
 
+def test_a_week_is_asked_for_in_pieces_that_prometheus_answers_and_none_is_seen_twice() -> None:
+    end, week = 1_800_000_000.0, timedelta(days=7)
+    step = resolution(week)
+    assert step == 5.0
+    asked = [
+        first + number * step
+        for first, last in pieces(end, week.total_seconds(), step)
+        for number in range(int((last - first) // step) + 1)
+    ]
+    assert asked == [end - 604_800 + 5 * number for number in range(120_961)]
+    assert all((last - first) / step < 11_000 for first, last in pieces(end, week.total_seconds(), step))
+
+
+def test_a_year_is_asked_for_in_no_more_than_a_hundred_pieces() -> None:
+    year = timedelta(days=365)
+    assert len(list(pieces(1_800_000_000.0, year.total_seconds(), resolution(year)))) <= 101
+
+
+def test_a_rollout_of_twenty_seconds_is_found_in_a_week() -> None:
+    end = 1_800_000_000
+    spells = {"old": (end - 604_800, end), "short": (end - 300_010, end - 299_990)}
+
+    def ask(path: str, form: Mapping[str, str]) -> tuple[int, str]:
+        first, last, step = (int(float(form[name])) for name in ("start", "end", "step"))
+        rows = [
+            {"metric": {"revision": arm}, "values": [[at, "1"] for at in range(first, last + 1, step) if a <= at <= b]}
+            for arm, (a, b) in spells.items()
+        ]
+        found = [row for row in rows if row["values"]]
+        return 200, json.dumps({"status": "success", "data": {"resultType": "matrix", "result": found}})
+
+    history = History(ask)
+    history.at = datetime.fromtimestamp(end, UTC)
+    (rollout,) = history.rollouts("ns", "x", timedelta(days=7))
+    assert (rollout.canary, rollout.stable) == ("short", "old")
+    assert rollout.ended - rollout.began == timedelta(seconds=25)
+
+
+@pytest.mark.parametrize("lasts", [timedelta(minutes=5), timedelta(hours=3), timedelta(days=7)])
+def test_a_long_rollout_is_looked_at_less_and_less_often_but_to_its_end(lasts: timedelta) -> None:
+    began, interval = datetime(2026, 1, 1, tzinfo=UTC), timedelta(seconds=5)
+    looks = list(moments(began, began + lasts, interval))
+    assert [at for at, _ in looks[:3]] == [began, began + interval, began + 2 * interval]
+    assert began + lasts - looks[-1][0] < looks[-1][1]
+    assert all(spread <= max(interval, (at - began) / LOOKS * 2) for at, spread in looks)
+    assert len(looks) <= 10 * LOOKS
+
+
 def test_what_is_no_prometheus_is_named() -> None:
     history = History(lambda path, form: (502, "<html>"))
     history.at = datetime(2026, 1, 1, tzinfo=UTC)
@@ -147,39 +195,87 @@ def test_what_is_no_prometheus_is_named() -> None:
         history.rollouts("ns", "x", timedelta(hours=1))
 
 
-def test_a_bad_canary_on_record_would_have_been_taken_back_beside_what_really_happened(file: Path) -> None:
-    base, bad, good = 1_800_000_000.0, "aaaaaaaa", "bbbbbbbb"
-    began = base + 600
+BASE, BAD, GOOD = 1_800_000_000.0, "aaaaaaaa", "bbbbbbbb"
+BEGAN = BASE + 600
+
+
+def record(lasts: float = 300.0, returns: float = 9.0, copies: bool = False) -> History:
+    """A Prometheus that remembers half an hour, or as much as it takes, in which BAD got an episode every other second
+    beside GOOD; with `copies` it was in shadow then."""
+    end = max(BASE + 1800, BEGAN + lasts)
 
     def ask(path: str, form: Mapping[str, str]) -> tuple[int, str]:
         if path == "query_range":
-            spells = {good: (base, base + 1800), bad: (began, began + 300)}
+            first, last, spells = (
+                float(form["start"]),
+                float(form["end"]),
+                {GOOD: (BASE, end), BAD: (BEGAN, BEGAN + lasts)},
+            )
             found = [
-                {"metric": {"revision": arm}, "values": [[at, "1"] for at in range(int(first), int(last), 5)]}
-                for arm, (first, last) in spells.items()
+                {
+                    "metric": {"revision": arm},
+                    "values": [[at, "1"] for at in range(int(a), int(b), 5) if first <= at <= last],
+                }
+                for arm, (a, b) in spells.items()
             ]
             return 200, json.dumps({"status": "success", "data": {"resultType": "matrix", "result": found}})
         now = float(form["time"])
-        played = {good: 60.0, bad: max(0.0, min(now, began + 300) - began) / 2}
-        rows = []
-        for arm, count in played.items():
-            if form["query"].startswith("sum by (revision) (increase"):
-                rows.append(({"revision": arm}, count))
-                continue
-            rows.append(({"revision": arm, "learnloop_signal": "ended", "outcome": "success"}, count))
-            rows.append(({"revision": arm, "learnloop_signal": "gain"}, count * (9.0 if arm == bad else 300.0)))
-            rows.append(({"revision": arm, "learnloop_signal": "seen"}, now))
+        played = {GOOD: 60.0, BAD: max(0.0, min(now, BEGAN + lasts) - BEGAN) / 2}
+        rows: list[tuple[dict[str, str], float]] = []
+        if form["query"].startswith("max(max_over_time"):
+            rows.append(({}, 100.0 if copies else 0.0))
+        elif form["query"].startswith("sum by (revision) (increase"):
+            rows += [({"revision": arm}, count) for arm, count in played.items()]
+        elif "learnloop_shadow" in form["query"]:
+            mine = {"revision": BAD}
+            rows += [({**mine, "learnloop_signal": signal}, played[BAD]) for signal in ("compared", "errors")]
+            rows.append(({**mine, "learnloop_signal": "seen"}, now))
+        else:
+            for arm, count in played.items():
+                rows.append(({"revision": arm, "learnloop_signal": "ended", "outcome": "success"}, count))
+                rows.append(({"revision": arm, "learnloop_signal": "gain"}, count * (returns if arm == BAD else 300.0)))
+                rows.append(({"revision": arm, "learnloop_signal": "seen"}, now))
         vector = [{"metric": labels, "value": [now, str(value)]} for labels, value in rows]
         return 200, json.dumps({"status": "success", "data": {"resultType": "vector", "result": vector}})
 
-    pinned = {"revision": bad, "message": "RolledBack at 10 %: too bad", "at": "2027-01-15T08:15:00Z"}
     history = History(ask)
-    history.at = datetime.fromtimestamp(base + 1800, UTC)
+    history.at = datetime.fromtimestamp(end, UTC)
+    return history
+
+
+def told(history: History, last: timedelta = timedelta(hours=1), **spec: Any) -> list[str]:
+    pinned = {"revision": BAD, "message": "RolledBack at 10 %: too bad", "at": "2027-01-15T08:15:00Z"}
     body = {"metadata": {"name": "x", "namespace": "ns"}}
-    server = Server({"blockedRevision": pinned})
-    said = timelines(server, history, body, ModelDeploymentSpec.model_validate(SPEC), timedelta(hours=1))  # type: ignore[arg-type]
-    lines = said.splitlines()
+    asked = ModelDeploymentSpec.model_validate({**SPEC, **spec})
+    return timelines(Server({"blockedRevision": pinned}), history, body, asked, last).splitlines()  # type: ignore[arg-type]
+
+
+def test_a_bad_canary_on_record_would_have_been_taken_back_beside_what_really_happened() -> None:
+    lines = told(record())
     assert lines[0].endswith("aaaaaaaa beside bbbbbbbb")
     assert "would be  10 %" in lines[2]
     assert "RolledBack: RolledBack at 10 %: return of the canary 9 vs 300 of stable" in lines[-2]
     assert lines[-1] == "  really: RolledBack at 10 %: too bad (2027-01-15T08:15:00Z)"
+
+
+def test_a_rollout_of_five_hours_is_replayed_to_its_end_and_says_how_often_it_was_looked_at() -> None:
+    steps = [{"weight": 10, "minEpisodes": 8_000}, {"weight": 100}]
+    lines = told(record(18_000.0, 300.0), timedelta(hours=6), rollout={"steps": steps, "keepForSeconds": 60})
+    assert any("would be 100 %" in line for line in lines)
+    (said,) = (line for line in lines if line.startswith("  looked at"))
+    assert said == "  looked at each 5 s at first, each 40 s in the end: changes may be told that much late"
+
+
+SHADOW = {"steps": [{"weight": 0, "shadow": {"minRequests": 50}}, {"weight": 10}, {"weight": 100}]}
+
+
+def test_a_shadow_step_is_replayed_by_the_copies_on_record() -> None:
+    lines = told(record(copies=True), rollout=SHADOW)
+    assert any("RolledBack before its first episode: error rate " in line for line in lines)
+    assert not any("without its shadow steps" in line for line in lines)
+
+
+def test_a_shadow_step_without_copies_on_record_is_left_out_and_said_to_be() -> None:
+    lines = told(record(), rollout=SHADOW)
+    assert lines[1] == "  without its shadow steps: no copies to aaaaaaaa are on record"
+    assert any("RolledBack at 10 %: return of the canary" in line for line in lines)
