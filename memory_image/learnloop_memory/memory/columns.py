@@ -85,7 +85,8 @@ class Columns:
         if self.indexed is not None and self.indexed.rows == len(self):
             return self
         postings = self.postings if self.indexed is None else Postings.of(self.all_words(), self.lengths)
-        return replace(self, words=self.words[:0], indexed=postings)
+        # Not a slice: that would keep all of them.
+        return replace(self, words=np.zeros(0, np.uint32), indexed=postings)
 
     def append(self, other: "Columns") -> "Columns":
         """These memories and then the others. Postings are taken over while few memories came after them."""

@@ -35,6 +35,7 @@ def test_words_kept_by_word_are_those_of_each_memory_and_grow() -> None:
     whole = columns([f"{'fox ' * (index % 4)}dog n{index}" for index in range(400)])
     slim = whole.by_word()
     assert not len(slim.words)
+    assert slim.words.base is None, "a slice of them would keep all of them"
     later = columns(["dog new", "cat"])
     for grown in (slim.append(later), slim.append(later.by_word()), slim.append(later).by_word()):
         assert len(grown) == 402
