@@ -175,7 +175,7 @@ class Service:
 
     def _consume(self, bus: Bus) -> None:
         ack_wait = self.config.ack_wait_seconds
-        dead_letters = DeadLetters(bus, self.users, self.metrics, ack_wait)
+        dead_letters = DeadLetters(self.db, bus, self.users, self.metrics, ack_wait)
         trajectories = TrajectoryConsumer(self.db, bus, self.users, self.metrics, dead_letters, self.arrived, ack_wait)
         asked = requests.RequestConsumer(self.db, dead_letters, ack_wait)
         subject = names.SUBJECT_TRAINING_REQUEST

@@ -10,6 +10,9 @@ import asyncio
 import logging
 import re
 from contextlib import suppress
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
 
 import orjson
 from nats.aio.msg import Msg
@@ -17,6 +20,7 @@ from nats.errors import Error as NatsError
 from pydantic_core import to_json
 
 from learnloop_api import names
+from learnloop_memory.erasure.tombstones import refused
 from learnloop_memory.errors import ApiError, Unavailable
 from learnloop_memory.experience.bus import Bus
 from learnloop_memory.experience.patience import keep
@@ -25,6 +29,7 @@ from learnloop_memory.experience.redact import redact, redact_text
 from learnloop_memory.experience.subjects import UNKNOWN, Refused, valid_namespace
 from learnloop_memory.experience.users import METADATA_KEY, Users
 from learnloop_memory.metrics import Metrics
+from learnloop_memory.store.database import Database
 
 log = logging.getLogger(__name__)
 CODE = "Learnloop-Code"
@@ -35,6 +40,7 @@ CUT = "Learnloop-Cut"
 USER = "Learnloop-User"
 ROOM_FOR_HEADERS = 8192
 MAX_SUBJECT = 512
+PEOPLE_AT_ONCE = 2  # letters that hold a connection to PostgreSQL until they are posted
 # Ids stay as they are, as they do in the tables: they make storing idempotent, after a replay too.
 IDS = frozenset({"trajectory_id", "episode_id", "agent", "request_id", "model_deployment"})
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]+")
@@ -47,11 +53,13 @@ class DeadLetters:
         ack_wait: seconds after which NATS delivers a message again of which it hears nothing.
     """
 
-    def __init__(self, bus: Bus, users: Users, metrics: Metrics, ack_wait: float) -> None:
+    def __init__(self, db: Database, bus: Bus, users: Users, metrics: Metrics, ack_wait: float) -> None:
+        self._db = db
         self._bus = bus
         self._users = users
         self._metrics = metrics
         self._patience = min(0.5, ack_wait / 4)
+        self._people = asyncio.Semaphore(PEOPLE_AT_ONCE)
 
     def check(self, message: Msg) -> None:
         """Refuses the last delivery unread.
@@ -66,7 +74,8 @@ class DeadLetters:
     async def put(self, message: Msg, refusal: Refused) -> None:
         """Returns when the stream has the letter and the message is settled; until then the message stays in hand.
 
-        The same delivery twice gives one letter: its id is the message's place in its stream.
+        The same delivery twice gives one letter: its id is the message's place in its stream. There is no letter of
+        somebody who opted out, nor of an episode that was erased.
         """
         meta = message.metadata
         origin = f"{meta.stream}/{meta.sequence.stream}"
@@ -82,12 +91,14 @@ class DeadLetters:
             headers[CUT] = str(len(payload))
         subject = f"{names.SUBJECT_DEAD_LETTER}.{refusal.namespace}.{_kind(message.subject)}"
         identity = f"{origin}/{meta.timestamp.timestamp()}"
-        user = _user(message.data) if refusal.namespace != UNKNOWN else None
+        person = _person(message) if refusal.namespace != UNKNOWN else None
         while True:
             try:
-                if user is not None and USER not in headers:
-                    headers[USER] = await self._users.hash_of(refusal.namespace, user)
-                await self._bus.publish(subject, payload[:room], identity, headers)
+                if person is None:
+                    await self._bus.publish(subject, payload[:room], identity, headers)
+                elif not await self._post(refusal.namespace, person, (subject, payload[:room], identity), headers):
+                    await self._drop(message, refusal.namespace)
+                    return
                 break
             except (Unavailable, ApiError) as error:
                 log.warning("the dead letter of %s waits: %s", origin, error)
@@ -101,6 +112,35 @@ class DeadLetters:
             # The letter has all of it but the secrets, which must not lie in the other stream for a month.
             with suppress(NatsError, Unavailable):
                 await self._bus.js.delete_msg(meta.stream, meta.sequence.stream)
+
+    async def _post(
+        self, namespace: str, person: "_Person", letter: tuple[str, bytes, str], headers: dict[str, str]
+    ) -> bool:
+        """False: nothing of this person, or of this episode, may be kept. No erasure begins between the question and
+        the letter: one that comes later finds it in the stream."""
+        async with self._people, self._db.tenant(namespace) as connection:
+            person.user = (await self._users.hashes(connection, namespace, [person.user]))[person.user]
+            if await refused(connection, namespace, [person]):
+                return False
+            await self._bus.publish(*letter, headers | {USER: person.user})
+        return True
+
+    async def _drop(self, message: Msg, namespace: str) -> None:
+        self._metrics.opted_out(namespace)
+        with suppress(NatsError):
+            await message.term()
+        with suppress(NatsError, Unavailable):
+            await self._bus.js.delete_msg(message.metadata.stream, message.metadata.sequence.stream)
+
+
+@dataclass
+class _Person:
+    """Whose a message is and which episode it tells of, as far as it can be read; `user` becomes the pseudonym."""
+
+    trajectory_id: str
+    agent: str
+    user: str
+    ended_at: datetime
 
 
 def readable(data: bytes) -> bytes:
@@ -118,14 +158,27 @@ def readable(data: bytes) -> bytes:
     return to_json(safe)
 
 
-def _user(data: bytes) -> str | None:
+def _person(message: Msg) -> _Person | None:
     try:
-        body = orjson.loads(data)
+        body = orjson.loads(message.data)
     except orjson.JSONDecodeError:
         return None
     metadata = body.get("metadata") if isinstance(body, dict) else None
     user = metadata.get(METADATA_KEY) if isinstance(metadata, dict) else None
-    return user if isinstance(user, str) and user else None
+    if user in (None, "") or not isinstance(user, str | int):
+        return None
+    identity = str(body.get("trajectory_id")).replace("\x00", "")
+    agent = message.subject.rpartition(".")[2]
+    return _Person(identity, agent, str(user), _ended(body, message.metadata.timestamp))
+
+
+def _ended(body: dict[str, Any], published: datetime) -> datetime:
+    """When the episode was over: by its own word where that is a time, else it was when it was published."""
+    try:
+        at = datetime.fromisoformat(str(body.get("ended_at")))
+        return published if at.tzinfo is None else at.astimezone(UTC)
+    except (ValueError, OverflowError):
+        return published
 
 
 def _kind(subject: str) -> str:

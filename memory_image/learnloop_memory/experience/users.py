@@ -65,15 +65,6 @@ class Users:
         key = await self.key(connection, namespace)
         return {user: pseudonym(key, user) for user in user_ids}
 
-    async def hash_of(self, namespace: str, user_id: str) -> str:
-        """The hash of one id.
-
-        Raises:
-            Unavailable: the namespace's key cannot be read.
-        """
-        async with self._db.tenant(namespace) as connection:
-            return pseudonym(await self.key(connection, namespace), user_id)
-
     async def key(self, connection: Any, namespace: str) -> bytes:
         """The namespace's key, made when there is none."""
         await connection.execute(_MAKE_KEY, namespace, os.urandom(32))

@@ -81,9 +81,9 @@ async def _traces(dsn: str, texts: list[str]) -> list[str]:
     return [row for row in rows if any(text in row for text in texts)]
 
 
-async def _in_streams(js: Any, text: bytes) -> list[bytes]:
+async def _in_streams(js: Any, text: bytes, *streams: str) -> list[bytes]:
     found = []
-    for stream in ("RL_TRAJECTORIES", "RL_REWARDS", "RL_DEAD_LETTERS"):
+    for stream in streams or ("RL_TRAJECTORIES", "RL_REWARDS", "RL_DEAD_LETTERS"):
         state = (await js.stream_info(stream)).state
         for sequence in range(max(1, state.first_seq), state.last_seq + 1):
             try:
@@ -110,7 +110,7 @@ async def test_a_person_is_erased_everywhere_and_nobody_else_is(wired: Api, dsn:
     js = await _jetstream(nats)
     broken = {**episode("e-broken", ANNA), "surplus": 1}
     await js.publish(SUBJECT, json.dumps(broken).encode())
-    await eventually(lambda: _in_streams(js, b"e-broken"))
+    await eventually(lambda: _in_streams(js, b"e-broken", "RL_DEAD_LETTERS"))
     await eventually(lambda: _settled(js))
     async with wired.service.db.tenant("team-a") as connection:
         pseudonym = (await wired.service.users.hashes(connection, "team-a", [ANNA]))[ANNA]
@@ -159,6 +159,7 @@ async def test_what_is_sent_again_does_not_come_back_and_what_is_new_does(wired:
         episode("r-a1", ANNA),  # again, past the stream's window of duplicates
         episode("r-a1", None, ended_at=later),  # its id alone
         episode("r-a9", ANNA),  # was still with its sender
+        episode("r-a8", ANNA, surplus=1),  # the same, and no consumer takes it
     ]
     for number, body in enumerate(sent):
         await js.publish(SUBJECT, json.dumps(body).encode(), headers={"Nats-Msg-Id": f"again-{number}"})
@@ -172,8 +173,10 @@ async def test_what_is_sent_again_does_not_come_back_and_what_is_new_does(wired:
     await eventually(stored)
     await eventually(lambda: _settled(js))
     assert await stored() == ["r-new"], "an erasure is about the past; an opt-out is about the future"
-    for text in (b"r-a1", b"r-a9"):
+    for text in (b"r-a1", b"r-a9", b"r-a8"):
         assert not await _in_streams(js, text)
+    await js.publish(SUBJECT, json.dumps(episode("r-odd", ANNA, ended_at=later, surplus=1)).encode())
+    await eventually(lambda: _in_streams(js, b"r-odd", "RL_DEAD_LETTERS"))
     opinion = {"trajectory_id": "r-a1", "user_id": "ben", "thumbs": "up"}
     assert (await wired.call("POST", "/api/v1/feedback", json=opinion))["stored"] is False
 

@@ -96,6 +96,7 @@ async def test_who_opted_out_is_nowhere(migrated: Callable[[str], str], tmp_path
         subject = "agent.rl.trajectory.v1.team-a.listener"
         await js.publish(subject, json.dumps({**body, "trajectory_id": "direct"}).encode())
         await js.publish(subject, json.dumps({**body, "surplus": 1}).encode())
+        await js.publish(subject, json.dumps({**body, "ended_at": "soon"}).encode())
         await js.publish(subject, json.dumps(trajectory("other", "listener", metadata={"user_id": "ben"})).encode())
         await eventually(stored)
         await eventually(lambda: _settled(js))
@@ -110,6 +111,7 @@ async def test_who_opted_out_is_nowhere(migrated: Callable[[str], str], tmp_path
             assert labels.startswith("user:")
         for stream in ("RL_TRAJECTORIES", "RL_DEAD_LETTERS"):
             assert not [message async for message in _messages(js, stream) if user.encode() in message], stream
+        assert [message async for message in _messages(js, "RL_DEAD_LETTERS")] == [], "a letter would tell of them"
         await client.close()
         await api.call("DELETE", f"/api/v1/users/{user}/opt-out", 204)
         assert await _opinion(api, "other", user, thumbs="up") is True
@@ -132,7 +134,7 @@ async def _settled(js: Any) -> bool:
 
 async def _messages(js: Any, stream: str) -> Any:
     state = (await js.stream_info(stream)).state
-    for sequence in range(state.first_seq, state.last_seq + 1):
+    for sequence in range(max(1, state.first_seq), state.last_seq + 1):
         try:
             yield (await js.get_msg(stream, sequence)).data or b""
         except nats_client.js.errors.NotFoundError:
