@@ -59,6 +59,12 @@ class Metrics:
         self.warehouse_failures = Counter(
             "learnloop_warehouse_failures_total", "Passes the warehouse did not answer.", registry=self.registry
         )
+        self.background_failures = Counter(
+            "learnloop_background_failures_total",
+            "Passes of background work that failed; each is tried again. A store that is away is not counted.",
+            ("work",),
+            registry=self.registry,
+        )
         self._held = Gauge("learnloop_memory_held", "Memories of agents with a budget.", pair, registry=self.registry)
         self._held_bytes = Gauge(
             "learnloop_memory_held_bytes", "Bytes of memories of agents with a budget.", pair, registry=self.registry

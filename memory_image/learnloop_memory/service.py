@@ -1,9 +1,7 @@
 """Puts the parts together and keeps the background work going."""
 
-import asyncio
 import logging
 from collections.abc import Awaitable, Callable
-from contextlib import suppress
 
 from nats.js.api import ConsumerConfig
 
@@ -12,6 +10,7 @@ from learnloop_api.wire.memory import MemoryBudget
 from learnloop_memory.audit.sealer import Sealer
 from learnloop_memory.audit.signing import Signer, seed_from
 from learnloop_memory.auth import Authenticator
+from learnloop_memory.background import Background
 from learnloop_memory.config import Config
 from learnloop_memory.erasure.erase import Erasing
 from learnloop_memory.errors import Unavailable
@@ -28,14 +27,14 @@ from learnloop_memory.experience.users import Users
 from learnloop_memory.heap import keep_small
 from learnloop_memory.kube import KubeApi
 from learnloop_memory.life.distil import CountingDistiller, Distiller
-from learnloop_memory.life.keeper import BudgetKeeper
+from learnloop_memory.life.keeper import PAUSE_SECONDS, BudgetKeeper
 from learnloop_memory.memory.big import BigAgents
 from learnloop_memory.memory.embedder import Embedder
 from learnloop_memory.memory.embedders import open_embedder
 from learnloop_memory.memory.episodes import EpisodeMemories
 from learnloop_memory.memory.feedback import Feedback
 from learnloop_memory.memory.indexer import Indexer
-from learnloop_memory.memory.log import RecallLog
+from learnloop_memory.memory.log import FLUSH_SECONDS, RecallLog
 from learnloop_memory.memory.pace import IndexPace
 from learnloop_memory.memory.reader import Reader
 from learnloop_memory.memory.recall import Recaller
@@ -53,23 +52,21 @@ from learnloop_memory.rewards.dry_run import DryRun
 from learnloop_memory.rewards.outbox import RewardOutbox
 from learnloop_memory.rewards.signal_store import SignalReader
 from learnloop_memory.rewards.worker import RewardWorker
+from learnloop_memory.rounds import Rounds
 from learnloop_memory.store.database import Database
-from learnloop_memory.store.statistics import Statistics
+from learnloop_memory.store.statistics import LOOK_SECONDS, Statistics
 from learnloop_memory.studies.desk import Desk
-from learnloop_memory.tasks import cancel
 from learnloop_memory.token_review import TokenReviews
 from learnloop_memory.training.jobs import TrainingJobs
 from learnloop_memory.turns import Turns
 from learnloop_memory.vectors.following import Following
 from learnloop_memory.vectors.opening import open_vectors
-from learnloop_memory.vectors.port import StoreAway
 from learnloop_memory.warehouse.clickhouse import ClickHouse
 from learnloop_memory.warehouse.shipper import Shipper
 
 log = logging.getLogger(__name__)
 RETENTION_SECONDS = 3600.0
 SHIP_SECONDS = 1.0
-SHIP_AGAIN_SECONDS = 5.0  # after a failure
 RECALLS_AT_ONCE = 12  # enough to keep PostgreSQL busy while this process ranks
 
 
@@ -80,6 +77,7 @@ class Service:
         self.config = config
         self.metrics = Metrics()
         self.db = Database(config.dsn.get_secret_value(), pool_size=config.pool_size)
+        self.background = Background(self.metrics, self.db.ready)
         self._statistics = Statistics(self.db, config.dsn.get_secret_value())
         asks = config.training_api or config.auth == "tokenreview"
         self.kube = KubeApi(config) if asks else None
@@ -100,7 +98,7 @@ class Service:
         self.embedder: Embedder = open_embedder(config.embedder, config.embedder_dimensions, embedder_key)
         self.distiller: Distiller = CountingDistiller()
         self._indexer = Indexer(self.db, self.embedder)
-        self.indexing = IndexPace(lambda namespace: self._try(self._indexer.run, namespace))
+        self.indexing = IndexPace(lambda namespace: self.background.attempt(self._indexer.run, namespace))
         self.vectors = open_vectors(config, self.db, self.embedder)
         self._big = BigAgents(self.db, self.vectors, above=config.exact_up_to)
         self.following = Following(self._big, self.vectors, self.metrics)
@@ -113,7 +111,7 @@ class Service:
             self.db, self.embedder, self.recalls, self.shown, self._big, self.reader, self._indexer
         )
         limit = MemoryBudget(memories=config.memories_per_agent, bytes=config.memory_bytes_per_agent)
-        self.budgets = BudgetKeeper(self.db, self.metrics, limit, config.index_check_seconds)
+        self.budgets = BudgetKeeper(self.db, self.metrics, limit, config.index_check_seconds, self.background)
         self.turns = Turns(at_once=RECALLS_AT_ONCE, patience=config.recall_wait_ms / 1000)
         warehouse = config.warehouse.get_secret_value() if config.warehouse else None
         self.warehouse = ClickHouse(warehouse, days=config.warehouse_days) if warehouse else None
@@ -130,33 +128,33 @@ class Service:
         self._episodes = EpisodeMemories(self.db)
         self._outbox = RewardOutbox(self.db, self.bus) if self.bus else None
         self._retention = Retention(self.db, config.retention_days, warehouse=self.warehouse is not None)
-        self._dirty: set[str] = set()
-        self._nudge = asyncio.Event()
-        self._tasks: list[asyncio.Task[None]] = []
+        self._work = Rounds(self.db.namespaces, config.sweep_seconds)
 
     def start(self) -> None:
         """Begins everything."""
         self.db.start()
-        self._spawn(self._statistics.run(), "statistics")
-        self._spawn(self._work(), "rewards")
-        self._spawn(self._retain(), "retention")
-        self._spawn(self._index(), "indexer")
-        self._spawn(self._warm(), "warming up")
-        self._spawn(keep_small(), "heap")
-        self._spawn(self._maintain(), "large agents")
-        self._spawn(self.budgets.run(), "budgets")
-        self._spawn(self._follow(), "vectors")
-        self._spawn(self._seal(), "audit")
-        self._spawn(self.recalls.run(), "recall log")
-        if self._shipper:
-            self._spawn(self._ship(self._shipper), "warehouse")
+        again, sweep, check = self.background.repeat, self.config.sweep_seconds, self.config.index_check_seconds
+        again(self._statistics.refresh, "statistics", pause=LOOK_SECONDS)
+        again(self._look, "rewards")
+        again(self._retention.run, "retention", pause=RETENTION_SECONDS)
+        again(self.indexing.run, "indexer")
+        again(keep_small, "heap", pause=RETENTION_SECONDS)
+        again(lambda: self._everywhere(self._big.run), "large agents", pause=check)
+        again(self.budgets.look, "budgets", pause=min(PAUSE_SECONDS, check))
+        again(self._follow, "vectors", pause=sweep)
+        # Audit records go into their chains, wherever they were left, by this process or another one.
+        again(lambda: self._everywhere(self.sealer.run), "audit", pause=sweep)
+        again(self.recalls.write, "recall log", pause=FLUSH_SECONDS)
+        self.background.once(self._warm(), "warming up")
+        if shipper := self._shipper:
+            again(lambda: self._ship(shipper), "warehouse", pause=SHIP_SECONDS)
         if self.bus:
             self.bus.start()
             self._consume(self.bus)
 
     async def close(self) -> None:
         """Stops everything; unfinished work is found again at the next start."""
-        await cancel(self._tasks)
+        await self.background.close()
         self.studies.close()
         await self.recalls.flush()
         if self.bus:
@@ -170,8 +168,7 @@ class Service:
 
     def arrived(self, namespace: str) -> None:
         """New work may be waiting in this namespace."""
-        self._dirty.add(namespace)
-        self._nudge.set()
+        self._work.changed(namespace)
 
     def _consume(self, bus: Bus) -> None:
         ack_wait = self.config.ack_wait_seconds
@@ -184,35 +181,17 @@ class Service:
             (TRAINING, consumer_config(requests.DURABLE, [subject, f"{subject}.>"], ack_wait), asked.handle),
         )
         for stream, config, handle in readers:
-            self._spawn(self._read(bus, stream, config, handle), stream)
+            self.background.once(self._read(bus, stream, config, handle), stream)
 
     async def _read(self, bus: Bus, stream: str, config: ConsumerConfig, handle: Handler) -> None:
         # A message in hand is a delivery used up: none is taken before it can be stored.
         await self.db.ready.wait()
         await pull_forever(bus, stream, config, handle)
 
-    def _spawn(self, work: Awaitable[None], name: str) -> None:
-        self._tasks.append(asyncio.ensure_future(work))
-        self._tasks[-1].set_name(name)
-
-    async def _work(self) -> None:
+    async def _look(self) -> None:
         """Rewards, announcements and episode memories: at once where something arrived, everywhere now and then."""
-        await self.db.ready.wait()
-        while True:
-            with suppress(TimeoutError):
-                async with asyncio.timeout(self.config.sweep_seconds):
-                    await self._nudge.wait()
-            nudged = self._nudge.is_set()
-            self._nudge.clear()
-            todo, self._dirty = self._dirty, set()
-            try:
-                namespaces = sorted(todo) if nudged else await self.db.namespaces()
-            except Unavailable:
-                self._dirty |= todo
-                await asyncio.sleep(1)
-                continue
-            for namespace in namespaces:
-                await self._work_on(namespace)
+        for namespace in await self._work.next():
+            await self._work_on(namespace)
 
     async def _work_on(self, namespace: str) -> None:
         steps: list[Callable[[str], Awaitable[int]]] = [self._rewards.run, self.user_feedback.run, self._events.run]
@@ -220,20 +199,12 @@ class Service:
             steps.append(self._outbox.run)
         steps += [self.feedback.run, self._episodes.run, self._indexer.reembed]
         for step in steps:
-            await self._try(step, namespace)
+            await self.background.attempt(step, namespace)
         self.indexing.stored(namespace)  # whatever waits for the indexer, whoever left it there
 
-    async def _try(self, step: Callable[[str], Awaitable[int]], namespace: str) -> None:
-        try:
-            await step(namespace)
-        except (Unavailable, StoreAway) as error:
-            log.info("work on %s waits: %s", namespace, error)
-        except Exception:  # one namespace's bad data must not stop the others; the next sweep tries again
-            log.exception("work on namespace %s failed", namespace)
-
-    async def _index(self) -> None:
-        await self.db.ready.wait()
-        await self.indexing.run()
+    async def _everywhere(self, step: Callable[[str], Awaitable[int]]) -> None:
+        for namespace in await self.db.namespaces():
+            await self.background.attempt(step, namespace)
 
     async def _warm(self) -> None:
         await self.db.ready.wait()
@@ -242,57 +213,16 @@ class Service:
         except Unavailable as error:
             log.info("agents' memories are read when they are asked: %s", error)
 
-    async def _seal(self) -> None:
-        """Audit records go into their chains, wherever they were left, by this process or another one."""
-        await self.db.ready.wait()
-        while True:
-            with suppress(Unavailable):
-                for namespace in await self.db.namespaces():
-                    await self._try(self.sealer.run, namespace)
-            await asyncio.sleep(self.config.sweep_seconds)
-
-    async def _maintain(self) -> None:
-        """Which agents outgrew the exact scan."""
-        await self.db.ready.wait()
-        while True:
-            with suppress(Unavailable):
-                for namespace in await self.db.namespaces():
-                    await self._try(self._big.run, namespace)
-            await asyncio.sleep(self.config.index_check_seconds)
-
     async def _follow(self) -> None:
         """The vector store, beside the other work: one that is filled or does not answer delays nothing else."""
-        await self.db.ready.wait()
-        while True:
-            await self.following.look()
-            with suppress(Unavailable):
-                for namespace in await self.db.namespaces():
-                    await self._try(self.following.run, namespace)
-            await asyncio.sleep(self.config.sweep_seconds)
+        await self.following.look()
+        await self._everywhere(self.following.run)
 
     async def _ship(self, shipper: Shipper) -> None:
         """Beside the other work, so that a warehouse that does not answer delays nothing else."""
-        await self.db.ready.wait()
-        while True:
-            try:
-                for namespace in await self.db.namespaces():
-                    await shipper.run(namespace)
-                delay = SHIP_SECONDS
-            except Unavailable:
-                self.metrics.warehouse_failures.inc()
-                delay = SHIP_AGAIN_SECONDS
-            except Exception:  # the next pass tries again
-                log.exception("shipping to the warehouse failed")
-                delay = SHIP_AGAIN_SECONDS
-            await asyncio.sleep(delay)
-
-    async def _retain(self) -> None:
-        await self.db.ready.wait()
-        while True:
-            try:
-                await self._retention.run()
-            except Unavailable as error:
-                log.info("retention waits: %s", error)
-            except Exception:  # the next hour tries again
-                log.exception("retention failed")
-            await asyncio.sleep(RETENTION_SECONDS)
+        try:
+            for namespace in await self.db.namespaces():
+                await shipper.run(namespace)
+        except Unavailable:
+            self.metrics.warehouse_failures.inc()
+            raise

@@ -30,7 +30,12 @@ async def readyz(service: Svc) -> Response:
     if problems:
         field, message = next(iter(problems.items()))
         return answer({"error": {"field": field, "value": None, "message": message}, "problems": problems}, 503)
-    degraded = {"vector store": service.following.problem[:500]} if service.following.problem else {}
+    degraded = {
+        work: f"the last pass failed ({error}) and is tried again; the log has the whole error"
+        for work, error in service.background.failing.items()
+    }
+    if service.following.problem:
+        degraded["vector store"] = service.following.problem[:500]
     return answer({"status": "ok", "degraded": degraded})
 
 

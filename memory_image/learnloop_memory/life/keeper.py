@@ -1,17 +1,13 @@
 """Holds every agent to its memory budget, behind the stores: no store and no recall ever waits for it."""
 
-import asyncio
-import logging
-from contextlib import suppress
-
 from learnloop_api.wire.memory import MemoryBudget
-from learnloop_memory.errors import Unavailable
+from learnloop_memory.background import Background
 from learnloop_memory.life.budgets import Held, budgets, held, measured
 from learnloop_memory.life.forgetting import forget
 from learnloop_memory.metrics import Metrics
+from learnloop_memory.rounds import Rounds
 from learnloop_memory.store.database import Database
 
-log = logging.getLogger(__name__)
 PAUSE_SECONDS = 1.0
 """Between two passes, however many budgets are put meanwhile."""
 
@@ -22,42 +18,30 @@ class BudgetKeeper:
     Args:
         limit: what every agent keeps within, whatever its own budget says.
         every: seconds between two passes over everything; a new budget is seen to at once.
+        background: logs and counts what goes wrong in one namespace, so that it stops no other.
     """
 
-    def __init__(self, db: Database, metrics: Metrics, limit: MemoryBudget, every: float) -> None:
+    def __init__(
+        self, db: Database, metrics: Metrics, limit: MemoryBudget, every: float, background: Background
+    ) -> None:
         self._db = db
         self._metrics = metrics
         self.limit = limit
-        self._every = every
-        self._new: set[str] = set()
-        self._nudge = asyncio.Event()
+        self._background = background
+        self._rounds = Rounds(db.namespaces, every)
 
     def changed(self, namespace: str) -> None:
-        """A budget of this namespace is new."""
-        self._new.add(namespace)
-        self._nudge.set()
+        """A budget of this namespace is new, or its agents keep much more than before."""
+        self._rounds.changed(namespace)
 
-    async def run(self) -> None:
-        """For ever."""
-        await self._db.ready.wait()
-        while True:
-            todo, self._new = self._new, set()
-            with suppress(Unavailable):
-                for namespace in sorted(todo) or await self._db.namespaces():
-                    await self._try(namespace)
-            await asyncio.sleep(min(PAUSE_SECONDS, self._every))
-            self._nudge.clear()
-            with suppress(TimeoutError):
-                async with asyncio.timeout(0 if self._new else self._every):
-                    await self._nudge.wait()
+    async def look(self) -> None:
+        """One pass over the namespaces whose turn it is, as soon as there are any.
 
-    async def _try(self, namespace: str) -> None:
-        try:
-            await self.keep(namespace)
-        except Unavailable as error:
-            log.info("the memory budgets of %s wait: %s", namespace, error)
-        except Exception:  # one namespace's bad data must not stop the others; the next pass tries again
-            log.exception("the memory budgets of namespace %s could not be kept", namespace)
+        Raises:
+            Unavailable: PostgreSQL does not answer; nothing is left out the next time.
+        """
+        for namespace in await self._rounds.next():
+            await self._background.attempt(self.keep, namespace)
 
     async def keep(self, namespace: str) -> int:
         """One pass over a namespace; returns how many memories went.

@@ -9,15 +9,18 @@ from datetime import UTC, datetime
 from functools import lru_cache
 from uuid import UUID
 
+import asyncpg
+
 from learnloop_memory.errors import Unavailable
 from learnloop_memory.store.arrays import plain
 from learnloop_memory.store.database import Database
 
 log = logging.getLogger(__name__)
 FLUSH_SECONDS = 0.25
-MAX_WAITING = 20_000  # recalls; the newest are kept when the database is away for long
+MAX_WAITING = 20_000  # recalls of all namespaces while the database is away for long
 TOGETHER = 64  # recalls written at a time: recalls that are answered meanwhile wait a millisecond, not ten
 COUNT_SECONDS = 2.0  # popular memories are counted once in this time, not with every recall
+# What was committed when the connection broke is written again.
 _INSERT = """
 INSERT INTO recall_log
     (namespace, retrieval_id, agent_id, created_at, ranker, shown, memory_ids, features, propensities)
@@ -26,6 +29,7 @@ FROM set_config('app.namespace', $1, true) AS s(namespace), LATERAL (SELECT * FR
     $4::timestamptz[], $5::text[], $6::smallint[], $7::text[], $8::bytea[], $9::text[]) OFFSET 0)
     AS u(id, agent, at, ranker, shown, ids, features, chances)
 WHERE s.namespace IS NOT NULL
+ON CONFLICT DO NOTHING
 """
 # In the order of the ids, so that two replicas wait for one another and never in a circle.
 _COUNT = """
@@ -75,24 +79,27 @@ class RecallLog:
         used = self._uses[namespace]
         for start in range(0, 16 * recalled.shown, 16):
             used[recalled.ids[start : start + 16]] += 1
-        waiting = self._waiting[namespace]
-        waiting.append(recalled)
+        self._waiting[namespace].append(recalled)
         self._size += 1
-        if self._size > MAX_WAITING:
-            del waiting[0]
-            self._size -= 1
+        self._drop_surplus()
 
-    async def run(self) -> None:
-        """Writes until cancelled."""
-        while True:
-            await asyncio.sleep(FLUSH_SECONDS)
-            async with self._writing:
-                await self._flush()
-                if time.monotonic() - self._counted >= COUNT_SECONDS:
-                    await self._count()
+    async def write(self) -> None:
+        """Writes the recalls that have collected, and what was used when it is time.
+
+        Raises:
+            Exception: whatever PostgreSQL said to some of them; they wait for the next time, as many as there is room.
+        """
+        async with self._writing:
+            await self._flush()
+            if time.monotonic() - self._counted >= COUNT_SECONDS:
+                await self._count()
 
     async def flush(self) -> None:
-        """Writes what has collected; what the database does not take now waits for the next time."""
+        """Writes what has collected; what the database does not take now waits for the next time.
+
+        Raises:
+            Exception: as for `write`, unless the database was only away.
+        """
         # Whoever waits for the lock finds everything written that was added before it asked.
         async with self._writing:
             await self._flush()
@@ -100,28 +107,75 @@ class RecallLog:
 
     async def _flush(self) -> None:
         waiting, self._waiting, self._size = self._waiting, defaultdict(list), 0
-        for namespace, recalls in waiting.items():
-            for start in range(0, len(recalls), TOGETHER):
-                part = recalls[start : start + TOGETHER]
-                try:
-                    await self._write(namespace, part)
-                except Unavailable as error:
-                    log.info("%d recalls of %s wait to be logged: %s", len(part), namespace, error)
-                    for recalled in part:
-                        self.add(namespace, recalled)
+        failed: Exception | None = None
+        try:
+            for namespace, recalls in waiting.items():
+                while recalls:
+                    part = recalls[:TOGETHER]
+                    try:
+                        await self._store(namespace, part)
+                    except Unavailable as error:
+                        log.info("%d recalls of %s wait to be logged: %s", len(recalls), namespace, error)
+                        break
+                    except Exception as error:  # another namespace's may well be written
+                        failed = error
+                        break
+                    del recalls[:TOGETHER]
+        finally:  # also when the task ends in the middle: `close` flushes once more
+            self._keep(waiting)
+        if failed:
+            raise failed
+
+    async def _store(self, namespace: str, recalls: list[Recalled]) -> None:
+        try:
+            await self._write(namespace, recalls)
+        except (asyncpg.DataError, asyncpg.IntegrityConstraintViolationError) as error:
+            if len(recalls) == 1:  # no other time is better, and all behind it wait
+                log.error("recall %s of %s is not logged: %s", recalls[0].retrieval_id, namespace, error)
+                return
+            half = len(recalls) // 2
+            await self._store(namespace, recalls[:half])
+            await self._store(namespace, recalls[half:])
+
+    def _keep(self, unwritten: dict[str, list[Recalled]]) -> None:
+        """Puts what was not written back before what came since."""
+        for namespace, recalls in unwritten.items():
+            self._waiting[namespace] = recalls + self._waiting[namespace]
+            self._size += len(recalls)
+        self._drop_surplus()
+
+    def _drop_surplus(self) -> None:
+        """Beyond the limit the oldest go, of the namespace that has the most: nobody's log costs another's."""
+        while self._size > MAX_WAITING:
+            longest = max(self._waiting.values(), key=len)
+            surplus = min(self._size - MAX_WAITING, len(longest))
+            del longest[:surplus]
+            self._size -= surplus
 
     async def _count(self) -> None:
         uses, self._uses, self._counted = self._uses, defaultdict(Counter), time.monotonic()
-        for namespace, counts in uses.items():
-            try:
-                async with self._db.tenant(namespace) as connection:
-                    await connection.execute(
-                        _COUNT, namespace, _uuids(b"".join(counts)), plain(counts.values()), datetime.now(UTC)
-                    )
-            except Unavailable as error:
-                log.info("the uses of %d memories of %s wait to be counted: %s", len(counts), namespace, error)
+        failed: Exception | None = None
+        try:
+            for namespace in list(uses):
+                try:
+                    await self._add(namespace, uses[namespace])
+                except Unavailable as error:
+                    log.info("the uses of %d memories of %s wait: %s", len(uses[namespace]), namespace, error)
+                except Exception as error:
+                    failed = error
+                else:
+                    del uses[namespace]
+        finally:
+            for namespace, counts in uses.items():
                 if len(self._uses[namespace]) < MAX_WAITING:
                     self._uses[namespace].update(counts)
+        if failed:
+            raise failed
+
+    async def _add(self, namespace: str, counts: Counter[bytes]) -> None:
+        now = datetime.now(UTC)
+        async with self._db.tenant(namespace) as connection:
+            await connection.execute(_COUNT, namespace, _uuids(b"".join(counts)), plain(counts.values()), now)
 
     async def _write(self, namespace: str, recalls: list[Recalled]) -> None:
         records = [

@@ -6,7 +6,6 @@ Measured: the foreign key of `training_transitions`, checked through (namespace,
 3,000 episodes and twice as much after 6,000.
 """
 
-import asyncio
 import logging
 
 import asyncpg
@@ -16,7 +15,6 @@ from learnloop_memory.store.database import TRANSIENT, Database
 
 log = logging.getLogger(__name__)
 LOOK_SECONDS = 1.0
-AGAIN_SECONDS = 10.0  # after a failure
 ANALYZE_SECONDS = 60.0
 # Anew each time a table has doubled; a few pages are read at once whatever the plan.
 _GROWN = """
@@ -36,17 +34,6 @@ class Statistics:
     def __init__(self, db: Database, dsn: str) -> None:
         self._db = db
         self._dsn = dsn
-
-    async def run(self) -> None:
-        """Looks once a second, until cancelled."""
-        await self._db.ready.wait()
-        while True:
-            pause = LOOK_SECONDS
-            try:
-                await self.refresh()
-            except Unavailable:
-                pause = AGAIN_SECONDS
-            await asyncio.sleep(pause)
 
     async def refresh(self) -> list[str]:
         """Analyzes the tables that are twice as large as when they were analyzed last; returns their names.
