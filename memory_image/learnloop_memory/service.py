@@ -122,7 +122,7 @@ class Service:
         self.users = Users(self.db)
         self.user_feedback = UserFeedback(self.db, self.users, self._events)
         stores = (self.db, self.bus, self.users, self.user_feedback, self.recalls, self._big)
-        self.erasing = Erasing(*stores, self.sealer, self.signer)
+        self.erasing = Erasing(*stores, self.warehouse, self.sealer, self.signer)
         self.training = TrainingJobs(self.db, self.kube if config.training_api else None)
         self.deployments = Deployments(self.db, self._events)
         self._episodes = EpisodeMemories(self.db)

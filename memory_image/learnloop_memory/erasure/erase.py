@@ -2,7 +2,7 @@
 
 from dataclasses import asdict, dataclass
 from datetime import datetime
-from typing import Any
+from typing import Any, Literal
 from uuid import UUID
 
 from learnloop_memory.audit.journal import actor
@@ -11,7 +11,7 @@ from learnloop_memory.audit.signing import Signer
 from learnloop_memory.erasure import tombstones
 from learnloop_memory.erasure.messages import Matcher, erase_messages
 from learnloop_memory.erasure.rows import Erased, Scope, erase
-from learnloop_memory.errors import ApiError
+from learnloop_memory.errors import ApiError, Unavailable
 from learnloop_memory.experience.bus import Bus
 from learnloop_memory.experience.feedback import UserFeedback
 from learnloop_memory.experience.users import Users, pseudonym
@@ -20,6 +20,7 @@ from learnloop_memory.memory.big import BigAgents
 from learnloop_memory.memory.log import RecallLog
 from learnloop_memory.store.database import Database
 from learnloop_memory.vectors.port import StoreAway
+from learnloop_memory.warehouse.clickhouse import ClickHouse
 
 REMAINS = (
     "models trained before",
@@ -31,7 +32,10 @@ _DIGESTS = "SELECT digest FROM erased_trajectories WHERE namespace = $1 AND subj
 
 @dataclass(frozen=True)
 class Receipt:
-    """Proof of an erasure. `signature` is by Ed25519 over the canonical JSON of all fields but the last two."""
+    """Proof of an erasure. `signature` is by Ed25519 over the canonical JSON of all fields but the last two.
+
+    `warehouse`: no query finds anything of the subject there any more, or there is none.
+    """
 
     erasure_id: UUID
     namespace: str
@@ -39,6 +43,7 @@ class Receipt:
     erased_at: datetime
     rows: dict[str, int]
     messages: dict[str, int]
+    warehouse: Literal["erased", "none"]
     remains: list[str]
     audit_seq: int
     audit_hash: str
@@ -55,7 +60,7 @@ class Receipt:
 
 
 class Erasing:
-    """Erases rows, then messages, then says so in the audit chain."""
+    """Erases rows, vectors, what the warehouse has and messages, and then says so in the audit chain."""
 
     def __init__(
         self,
@@ -65,6 +70,7 @@ class Erasing:
         feedback: UserFeedback,
         recalls: RecallLog,
         big: BigAgents,
+        warehouse: ClickHouse | None,
         sealer: Sealer,
         signer: Signer | None,
     ) -> None:
@@ -74,6 +80,7 @@ class Erasing:
         self._feedback = feedback
         self._recalls = recalls
         self._big = big
+        self._store = warehouse
         self._sealer = sealer
         self._signer = signer
 
@@ -82,19 +89,22 @@ class Erasing:
 
         Raises:
             Unavailable: PostgreSQL does not answer; nothing was erased.
-            ApiError: 503, NATS or the vector store does not: the rows are gone, and asking again erases the rest and
-                gives the receipt.
+            ApiError: 503, NATS, the vector store or the warehouse does not: the rows are gone, and asking again erases
+                the rest and gives the receipt.
         """
         scope = await self._scope(namespace, user_id, agent)
         erased, at = await self._rows(namespace, scope)
         await self._vectors(namespace, scope)
+        warehouse = await self._warehouse(namespace, scope, at)
         messages = await self._messages(namespace, scope, at)
         identity = uuid7()
-        detail = {"erasure_id": str(identity), "rows": erased.rows, "messages": messages}
+        detail = {"erasure_id": str(identity), "rows": erased.rows, "messages": messages, "warehouse": warehouse}
         action = "user.erased" if scope.user is not None else "agent.erased"
         link = await self._sealer.append(namespace, action, scope.subject, actor.get(), detail)
         place = (link.entry.seq, link.hash.hex())
-        receipt = Receipt(identity, namespace, scope.subject, at, erased.rows, messages, list(REMAINS), *place)
+        receipt = Receipt(
+            identity, namespace, scope.subject, at, erased.rows, messages, warehouse, list(REMAINS), *place
+        )
         return receipt.signed(self._signer)
 
     async def opt_out(self, namespace: str, user_id: str) -> None:
@@ -109,6 +119,7 @@ class Erasing:
             await self._users.opt_out(connection, namespace, scope.user or "")
         _, at = await self._rows(namespace, scope)
         await self._vectors(namespace, scope)
+        await self._warehouse(namespace, scope, at)
         await self._messages(namespace, scope, at)
 
     async def _scope(self, namespace: str, user_id: str | None, agent: str | None) -> Scope:
@@ -134,6 +145,19 @@ class Erasing:
             raise ApiError(
                 503, f"the rows are erased, their vectors are not yet: {error}; ask again", retry_after=5
             ) from error
+
+    async def _warehouse(self, namespace: str, scope: Scope, at: datetime) -> Literal["erased", "none"]:
+        """At once, beside the pass of the shipper, which does it again for what was under way there."""
+        if self._store is None:
+            return "none"
+        column, value = scope.attribute
+        try:
+            await self._store.erase(namespace, column, value, at)
+        except Unavailable as error:
+            raise ApiError(
+                503, f"the rows are erased, the warehouse's are not yet: {error}; ask again", retry_after=5
+            ) from error
+        return "erased"
 
     async def _messages(self, namespace: str, scope: Scope, at: datetime) -> dict[str, int]:
         if self._bus is None:

@@ -76,6 +76,11 @@ class Scope:
         """As records and tombstones name it."""
         return f"user/{self.user}" if self.user is not None else f"agent/{self.agent}"
 
+    @property
+    def attribute(self) -> tuple[str, str]:
+        """As the warehouse's table has it: column and value."""
+        return ("user_hash", self.user) if self.user is not None else ("agent_id", self.agent or "")
+
 
 @dataclass
 class Erased:
@@ -119,8 +124,7 @@ async def erase(connection: Any, namespace: str, scope: Scope) -> Erased:
     erased.count("event_outbox", tag)
     erased.count("training_transitions", await connection.execute(_STEPS, namespace, ids, timeout=SECONDS))
     erased.count("trajectories", await connection.execute(_TRAJECTORIES, namespace, ids, timeout=SECONDS))
-    attribute = "user_hash" if scope.user is not None else "agent_id"
-    await connection.execute(_WAREHOUSE, namespace, attribute, scope.user or scope.agent)
+    await connection.execute(_WAREHOUSE, namespace, *scope.attribute)
     if scope.agent is not None:
         for table in _AGENTS_OWN:
             statement = f"DELETE FROM {table} WHERE namespace = $1 AND agent_id = $2"
