@@ -13,11 +13,21 @@ _SENTENCES = (
     "api_key=None and password: null were passed on",
     "pip install sk-learn-contrib-extra-pkg",
     "token per second 5, passed 3 tests",
+    "the token is invalid, the secret was rotated 3 days ago and the api key is read from the vault",
+    "a password is required; the password was changed",
+    "the secret is base64-encoded and the access key is 32-byte",
+    "he said: 'the key is to begin early' and `secret` was \"kept\"",
+    "pypi-mirror and glusterfs-client-xlators are packages; a bare @ and a:b@ stay",
+    "see https://example.org:8443/a?b=c and redis://cache:6379/0",
 )
 
 
 def _hex(rng: random.Random, count: int) -> str:
     return f"{rng.getrandbits(4 * count):0{count}x}"
+
+
+def _point(rng: random.Random) -> str:
+    return f"{rng.randrange(10**4)}.{rng.randrange(10**4):04d}"
 
 
 def _row(rng: random.Random) -> str:
@@ -31,6 +41,11 @@ KINDS: dict[str, Callable[[random.Random], str]] = {
     "SHA-256": lambda rng: _hex(rng, 64),
     "pseudonym": lambda rng: f"user:{_hex(rng, 32)}",
     "row of numbers": _row,
+    "row of points": lambda rng: " ".join(_point(rng) for _ in range(rng.randrange(2, 9))),
+    "decimal fraction": lambda rng: f"{rng.randrange(10**8)}.{rng.randrange(10**8, 10**9)}",
+    "network address": lambda rng: ".".join(str(rng.randrange(256)) for _ in range(4)),
+    "version": lambda rng: f"{rng.randrange(9)}.{rng.randrange(40)}.{rng.randrange(10**4)}.{rng.randrange(10**8)}",
+    "date and time": lambda rng: f"{rng.randrange(2020, 2030)}.{rng.randrange(10, 13)}.21 10.15.{rng.randrange(10**6)}",
     "measurement": lambda rng: repr(rng.random() * 10 ** rng.randrange(-3, 7)),
     "milliseconds": lambda rng: str(rng.randrange(1_500_000_000_000, 1_900_000_000_000)),
     "nanoseconds": lambda rng: str(rng.randrange(15 * 10**17, 19 * 10**17)),

@@ -8,10 +8,15 @@ from dataclasses import dataclass
 from typing import Any
 
 from learnloop_api.redaction_checks import IBAN_LENGTHS, luhn
+from learnloop_api.redaction_rules import SEPARATORS
 
 _ALNUM = string.ascii_letters + string.digits
+_SCRIPTS = "aeinrtäöüßéñøžжщλ中日한"
 TALK = "the agent went to a page and read that all was well before it wrote its answer down again"
-NAMES = ("password", "api_key", "passwd", "client_secret", "token", "db_password", "Api-Key", "passphrase")
+NAMES = (
+    *("password", "api_key", "passwd", "client_secret", "token", "db_password", "Api-Key", "passphrase"),
+    *("accessToken", "SECRET_KEY", "api key", "AWS_SECRET_ACCESS_KEY"),
+)
 WORDS = TALK.split(" ")
 
 
@@ -51,12 +56,15 @@ def _iban(rng: random.Random) -> str:
 
 
 def _grouped(rng: random.Random, compact: str) -> str:
-    separator = rng.choice(("", " ", "-"))
+    separator = rng.choice(("", *SEPARATORS))
     return separator.join(compact[i : i + 4] for i in range(0, len(compact), 4))
 
 
 def _email(rng: random.Random) -> str:
-    return f"{_some(rng, 9)}{rng.choice(('', '+tag', '.x'))}@{_some(rng, 6, string.ascii_lowercase)}.example.org"
+    letters = rng.choice((string.ascii_lowercase, _SCRIPTS))
+    local = _some(rng, 9, rng.choice((_ALNUM, letters)))
+    at = rng.choice(("@", "@", "%40"))
+    return f"{local}{rng.choice(('', '+tag', '.x'))}{at}{_some(rng, 6, letters)}.example.org"
 
 
 def _pem(rng: random.Random) -> tuple[str, str]:
@@ -73,16 +81,53 @@ def _token(rng: random.Random) -> str:
         "aws": lambda: f"AKIA{_some(rng, 16, string.ascii_uppercase + string.digits)}",
         "github": lambda: f"gh{rng.choice('pousr')}_{_some(rng, 36)}",
         "gitlab": lambda: f"glpat-{_some(rng, 20)}",
-        "slack": lambda: f"xoxb-{_some(rng, 12, string.digits)}-{_some(rng, 24)}",
+        "slack": lambda: f"xox{rng.choice('bps')}-{_some(rng, 12, string.digits)}-{_some(rng, 24)}",
+        "slack app": lambda: (
+            f"xapp-1-{_some(rng, 11, string.ascii_uppercase)}-{_some(rng, 64, string.hexdigits.lower())}"
+        ),
         "google": lambda: f"AIza{_some(rng, 35)}",
+        "google oauth": lambda: f"ya29.{_some(rng, 60)}-{_some(rng, 40)}",
+        "anthropic": lambda: f"sk-ant-api03-{_some(rng, 90)}",
+        "aws session": lambda: f"ASIA{_some(rng, 16, string.ascii_uppercase + string.digits)}",
+        "github fine": lambda: f"github_pat_{_some(rng, 22)}_{_some(rng, 59)}",
+        "sendgrid": lambda: f"SG.{_some(rng, 22)}.{_some(rng, 43)}",
+        "pypi": lambda: f"pypi-AgEIcHlwaS5vcmc{_some(rng, 100)}",
+        "npm": lambda: f"npm_{_some(rng, 36)}",
+        "digitalocean": lambda: f"dop_v1_{_some(rng, 64, '0123456789abcdef')}",
         "hugging": lambda: f"hf_{_some(rng, 34)}",
         "jwt": lambda: f"eyJ{_some(rng, 20)}.eyJ{_some(rng, 40)}.{_some(rng, 43)}",
     }
     return rng.choice(list(made.values()))()
 
 
+def _named(rng: random.Random, name: str, core: str) -> str:
+    """A secret with its name, as it stands in settings, in code, and in what people write."""
+    forms = (
+        f"{name}={core}",
+        f"{name}: '{core}'",
+        json.dumps({name: core}),
+        f"{name} = {core}",
+        f"my {name} {rng.choice(('is', 'was', 'is:'))} {core}",
+        f"**{name}:** `{core}`",
+    )
+    return rng.choice(forms)
+
+
+def _phrase(rng: random.Random, name: str, words: tuple[str, ...]) -> str:
+    """A secret of several words: only its quotes say where it ends."""
+    said = " ".join(words)
+    forms = (
+        f'{name} = "{said}"',
+        f"{name}: '{said}'",
+        repr({name: said}),
+        json.dumps(json.dumps({"a": 1, name: said, "b": 2})),
+        f'the {name} is "{said}"',
+    )
+    return rng.choice(forms)
+
+
 def _make(rng: random.Random) -> tuple[str, tuple[str, ...], Any]:
-    kind = rng.choice(("token", "password", "named", "url", "email", "card", "iban", "pem", "bearer"))
+    kind = rng.choice(("token", "password", "phrase", "named", "url", "email", "card", "iban", "pem", "bearer"))
     if kind == "pem":
         core, text = _pem(rng)
         return kind, (core,), text
@@ -90,17 +135,19 @@ def _make(rng: random.Random) -> tuple[str, tuple[str, ...], Any]:
         compact = _card(rng) if kind == "card" else _iban(rng)
         shown = _grouped(rng, compact)
         return kind, (compact, shown), shown
+    name = rng.choice(NAMES)
+    if kind == "phrase":
+        words = tuple(_some(rng, rng.randrange(5, 9)) for _ in range(rng.randrange(2, 6)))
+        return kind, words, _phrase(rng, name, words)
     core = {"token": _token, "email": _email}.get(kind, _password)(rng)
-    name = rng.choice(
-        ("password", "api_key", "passwd", "client_secret", "token", "db_password", "Api-Key", "passphrase")
-    )
     form: dict[str, Callable[[], Any]] = {
-        "password": lambda: rng.choice(
-            (f"{name}={core}", f"{name}: '{core}'", json.dumps({name: core}), f"{name} = {core}")
-        ),
+        "password": lambda: _named(rng, name, core),
         "named": lambda: {rng.choice(("login", "config")): {name: core}},
-        "url": lambda: f"postgres://{_some(rng, 5)}:{core.replace('/', 'x')}@db.example.org/app",
-        "bearer": lambda: f"Authorization: Bearer {_some(rng, 24)}{core.translate(str.maketrans('', '', '!$%*^'))}",
+        "url": lambda: f"postgres://{rng.choice((_some(rng, 5), ''))}:{core}@db.example.org/app",
+        "bearer": lambda: (
+            f"Authorization: {rng.choice(('Bearer', 'Basic'))} "
+            f"{_some(rng, 24)}{core.translate(str.maketrans('', '', '!$%*^'))}"
+        ),
     }
     value = form.get(kind, lambda: core)()
     return kind, (core,) if kind != "bearer" else (value.rsplit(" ", 1)[1],), value

@@ -1,5 +1,7 @@
 """Check digits: is this run of digits a payment card, is that run of letters and digits a bank account?"""
 
+from learnloop_api.redaction_rules import SEPARATORS
+
 CARD_DIGITS = range(13, 20)  # ISO/IEC 7812-1
 # How the digits stand on a card where not by fours: American Express, Diners Club, Maestro, UATP, old Visa.
 _LAYOUTS = {(4, 6, 5), (4, 6, 4), (4, 4, 5), (4, 5, 6), (4, 3, 3, 3), (8, 8)}
@@ -11,7 +13,6 @@ _IBAN_LENGTHS = (
     "TL23 TN24 TR26 UA29 VA22 VG24 XK20 YE30"
 )
 IBAN_LENGTHS = {entry[:2]: int(entry[2:]) for entry in _IBAN_LENGTHS.split()}  # the registry of ISO 13616
-_SEPARATORS = " -"
 
 
 def luhn(digits: str) -> bool:
@@ -24,7 +25,7 @@ def luhn(digits: str) -> bool:
 
 
 def cards(text: str) -> list[tuple[int, int]]:
-    """Where payment cards stand in a run of digits, spaces and hyphens, left to right, without overlap.
+    """Where payment cards stand in a run of digits and separators, left to right, without overlap.
 
     A card begins and ends where a group of digits does: what else stands in the run (a date, a check code) does not
     hide it. Its groups are as on a card: a tenth of all numbers pass the check, and so would a tenth of all rows of
@@ -45,20 +46,24 @@ def cards(text: str) -> list[tuple[int, int]]:
 
 def _card_from(text: str, groups: list[tuple[int, int]], first: int) -> int | None:
     """The index after the last group of a card that begins with this group; the longest one."""
-    if text[groups[first][0]] not in "23456":
-        return None
+    start = groups[first][0]
+    if text[start] not in "23456" or text[max(0, start - 1) : start] == ".":
+        return None  # after a point the digits are a fraction's
     digits, best = "", None
     for index in range(first, len(groups)):
         digits += text[groups[index][0] : groups[index][1]]
         if len(digits) > CARD_DIGITS[-1]:
             break
-        if len(digits) in CARD_DIGITS and _as_on_a_card(groups[first : index + 1]) and luhn(digits):
+        if len(digits) in CARD_DIGITS and _as_on_a_card(text, groups[first : index + 1]) and luhn(digits):
             best = index + 1
     return best
 
 
-def _as_on_a_card(groups: list[tuple[int, int]]) -> bool:
+def _as_on_a_card(text: str, groups: list[tuple[int, int]]) -> bool:
     sizes = tuple(stop - start for start, stop in groups)
+    between = {text[stop] for _, stop in groups[:-1]}
+    if "." in between and (len(between) > 1 or len(sizes) < 3):
+        return False  # decimal fractions, and rows of them
     by_fours = all(size == 4 for size in sizes[:-1]) and sizes[-1] <= 4
     return len(sizes) == 1 or by_fours or sizes in _LAYOUTS
 
@@ -66,7 +71,7 @@ def _as_on_a_card(groups: list[tuple[int, int]]) -> bool:
 def _groups(text: str) -> list[tuple[int, int]]:
     groups, start = [], 0
     for index, character in enumerate(text + " "):
-        if character in _SEPARATORS:
+        if character in SEPARATORS:
             if index > start:
                 groups.append((start, index))
             start = index + 1
@@ -81,9 +86,9 @@ def iban_length(text: str) -> int | None:
         return None
     compact, stop = "", 0
     for index, character in enumerate(text):
-        if character == "-" and index % 5 != 4:
-            return None  # hyphens stand between fours; those of a UUID do not
-        if character not in _SEPARATORS:
+        if character in "-." and index % 5 != 4:
+            return None  # hyphens and points stand between fours; those of a UUID and the end of a sentence do not
+        if character not in SEPARATORS:
             compact += character.upper()
             stop = index + 1
         if len(compact) == wanted:

@@ -5,7 +5,7 @@ import os
 from hypothesis import given
 from hypothesis import strategies as st
 
-from learnloop_api import redaction
+from learnloop_api.redaction_rules import RULES, rules_for
 from learnloop_memory.ids import uuid7
 from learnloop_memory.memory.embedder import HashingEmbedder
 from learnloop_memory.memory.text import words
@@ -34,6 +34,19 @@ PARTS = [
     "xox",
     "AIza",
     "hf_",
+    "SG.",
+    "ya29.",
+    "xapp-",
+    "pypi-",
+    "dop_v1_",
+    "://",
+    ".example",
+    "%40",
+    "authorization",
+    "Authorı",
+    "to\u212aen is ",
+    "\u017fecret: '",
+    "a1B2" * 16,
 ]
 
 
@@ -48,8 +61,9 @@ def test_vectors_made_together_are_bit_for_bit_those_made_alone(texts: list[str]
 
 
 @given(st.lists(st.sampled_from(PARTS) | st.text(max_size=5), max_size=6).map("".join))
-def test_what_has_no_part_of_a_hint_has_no_hint(text: str) -> None:
-    assert redaction._may_have_hint(text) or redaction._HINT.search(text) is None
+def test_a_rule_that_is_passed_over_would_have_matched_nowhere(text: str) -> None:
+    passed_over = [rule for rule in RULES if rule not in rules_for(text)]
+    assert [rule for rule in passed_over if rule.pattern.search(text)] == []
 
 
 def test_ids_are_in_the_order_of_time_and_differ_in_a_forked_process() -> None:
