@@ -14,6 +14,8 @@ from learnloop_operator.adapters.kinds import DEPLOYMENT, MODEL_DEPLOYMENT, SERV
 from learnloop_operator.adapters.kubeconfig import Connection
 
 MERGE = "application/merge-patch+json"
+MOST_ROLLOUTS = 3
+"""One meets every kind of fault in general; a short one that does not is played again through the same proxy."""
 
 
 @pytest.fixture
@@ -31,18 +33,21 @@ def connection(api_server: Path) -> Connection:
 
 @pytest.mark.parametrize("seed", [1, 2])
 @pytest.mark.parametrize("name", ["promoted", "rolled back"])
-async def test_a_server_that_fails_every_tenth_request_changes_nothing_about_the_end(
+async def test_a_server_that_fails_in_each_way_changes_nothing_about_the_end(
     connection: Connection, provider: Provider, seed: int, name: str
 ) -> None:
     scenario = sweep_of(name)
     undisturbed = await run(connection, provider, scenario)
-    proxy = FaultProxy(connection, seed, rate=0.1)
+    proxy = FaultProxy(connection, seed)
     await proxy.start()
-    found = await run(connection, provider, scenario, through=proxy.connection)
+    for _ in range(MOST_ROLLOUTS):
+        found = await run(connection, provider, scenario, through=proxy.connection)
+        assert not found.violations
+        assert found.state == undisturbed.state
+        if not proxy.missing:
+            break
     await proxy.stop()
-    assert sum(proxy.met.values()) >= 10, proxy.met
-    assert not found.violations
-    assert found.state == undisturbed.state
+    assert not proxy.missing, f"no request met {proxy.missing}; those met: {dict(proxy.met)}"
 
 
 async def meddle(world: World, turn: int) -> None:

@@ -1,4 +1,4 @@
-"""A reverse proxy before an API server that answers wrongly, late, or not at all, by a fixed seed."""
+"""A reverse proxy before an API server that answers wrongly, late, or not at all, in an order fixed by a seed."""
 
 import asyncio
 import random
@@ -18,18 +18,30 @@ REFUSALS = {
 }
 FAULTS = (*REFUSALS, "reset before", "reset after", "truncated", "slow")
 """Refusals, and connections that break before the request arrives, after it was done, or in the answer."""
+OF_WRITES, OF_READS = ("conflict",), ("gone",)
+"""Answers that an API server gives to nothing else."""
+APART = (5, 15)
+"""Requests from one fault to the next."""
 SLOW_SECONDS = 0.3
 
 
 class FaultProxy:
-    """Forwards to `behind`; each request meets a fault with probability `rate`. `met` counts them."""
+    """Forwards to `behind`; of ten requests about one meets a fault. The kinds are dealt like cards, each once before
+    any comes again, so that few faults hold all of them. `met` counts them."""
 
-    def __init__(self, behind: Connection, seed: int, rate: float) -> None:
-        self._behind, self._random, self._rate = behind, random.Random(seed), rate
+    def __init__(self, behind: Connection, seed: int) -> None:
+        self._behind, self._random = behind, random.Random(seed)
+        self._deck: list[str] = []
+        self._next = self._random.randint(*APART)
         self.met: Counter[str] = Counter()
         self.connection = behind
         self._session: aiohttp.ClientSession | None = None
         self._runner: web.AppRunner | None = None
+
+    @property
+    def missing(self) -> list[str]:
+        """Kinds that no request has met yet."""
+        return [kind for kind in FAULTS if not self.met[kind]]
 
     async def start(self) -> None:
         """Listen on the loopback; `connection` leads there."""
@@ -49,8 +61,7 @@ class FaultProxy:
             await self._session.close()
 
     async def _handle(self, request: web.Request) -> web.StreamResponse:
-        fault = self._random.choice(FAULTS) if self._random.random() < self._rate else ""
-        self.met.update([fault] if fault else [])
+        fault = self._dealt(request.method != "GET")
         if fault in REFUSALS:
             code, reason, headers = REFUSALS[fault]
             status = {"kind": "Status", "code": code, "reason": reason, "message": f"injected {fault}"}
@@ -63,6 +74,20 @@ class FaultProxy:
         if fault == "reset after":
             return _broken(request)
         return web.Response(status=code, body=body[: len(body) // 2] if fault == "truncated" else body)
+
+    def _dealt(self, writes: bool) -> str:
+        """The kind of fault that this request meets, or ""."""
+        self._next -= 1
+        if self._next > 0:
+            return ""
+        if not self._deck:
+            self._deck = self._random.sample(FAULTS, len(FAULTS))
+        fault = self._deck[-1]
+        if (fault in OF_WRITES and not writes) or (fault in OF_READS and writes):
+            return ""  # the next one that can meet it will
+        self._next = self._random.randint(*APART)
+        self.met.update([self._deck.pop()])
+        return fault
 
     async def _forward(self, request: web.Request) -> tuple[int, bytes]:
         assert self._session is not None, "start() comes first"
