@@ -75,8 +75,7 @@ class ExperimentCluster(Cluster):
 
     def weights(self) -> dict[str, int]:
         """Percent of new episodes by model."""
-        table = read(self.config_map).table
-        return {self.model_of(arm.revision): arm.weight for arm in table.arms} if table else {}
+        return {self.model_of(revision): share for revision, share in self.shares().items()}
 
     def arm(self, name: str) -> dict[str, Any]:
         """What the status says of an arm."""
@@ -96,17 +95,16 @@ class ExperimentCluster(Cluster):
         table = read(self.config_map).table
         if table is None or not table.arms:
             return
-        assert sum(arm.weight for arm in table.arms) == 100
+        shares = self.shares()
         for arm in table.arms:
             assert f"md-{arm.revision}" in self.deployments, "a table names an arm without pods"
+            share = shares.get(arm.revision, 0)
             if arm.role == "stable":
-                assert arm.weight >= FLOOR
+                assert share >= FLOOR
                 continue
             known = self.status.get("experiment", {}).get("arms", [])
             asked = max((item["weight"] for item in known if item["revision"] == arm.revision), default=100)
-            assert arm.weight <= asked, "an arm got more than its share"
-        if any(arm.role == "canary" and arm.weight for arm in table.arms):
-            assert table.expires_at, "a split without a dead man's switch"
+            assert share <= asked, "an arm got more than its share"
 
     def _status(self, status: dict[str, Any]) -> None:
         self.coming = status

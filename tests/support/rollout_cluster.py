@@ -1,24 +1,28 @@
 """A simulated cluster for whole rollouts: every write is checked against what must hold between any two of them."""
 
 import random
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
-from typing import Any
+from typing import Any, Self
 
 from learnloop_api import names
 from learnloop_api.kinds.model_deployment import ModelDeploymentSpec, ModelDeploymentStatus
 from learnloop_operator.core.plan import Plan
 from learnloop_operator.core.rollout.decide import current, decide
 from learnloop_operator.core.rollout.evidence import ArmEvidence, Evidence
+from learnloop_operator.core.rollout.http_route import read_route
 from learnloop_operator.core.rollout.observe import arms
 from learnloop_operator.core.rollout.revision import resolve
 from learnloop_operator.core.rollout.table import read
 from learnloop_operator.core.rollout.windows import windows
-from learnloop_operator.core.rollout.world import Defaults, Snapshot
+from learnloop_operator.core.rollout.world import Defaults, RoutingWorld, Snapshot
 
 GOOD, BETTER, BAD = 300.0, 480.0, 9.0
 STEPS = [{"weight": weight, "minEpisodes": 6} for weight in (10, 25, 50, 100)]
 SHA = "ab" * 32
 DEADLINE = timedelta(seconds=60)
+MODES = ("service", "gateway")
+GATEWAY = {"mode": "gateway", "gateway": {"name": "edge"}}
 
 
 def uri(number: int) -> str:
@@ -38,6 +42,9 @@ class Cluster:
         self.annotations: dict[str, str] = {}
         self.status: dict[str, Any] = {}
         self.config_map: dict[str, Any] | None = None
+        self.route: dict[str, Any] | None = None
+        self.condemned: dict[str, str] = {}
+        """Revisions that a route or a table in force had a verdict on, and when it was given."""
         self.deployments: dict[str, dict[str, Any]] = {}
         self.services: set[str] = set()
         self.quality = {uri(0): GOOD}
@@ -52,6 +59,30 @@ class Cluster:
         self.promotions: list[str] = []
         self.random = random.Random(7)
 
+    def by(self, mode: str) -> Self:
+        """The same with this routing mode."""
+        if mode == "gateway":
+            self.spec["routing"] = GATEWAY
+        return self
+
+    def routing(self) -> RoutingWorld:
+        """What the operator reads of it."""
+        return replace(read(self.config_map), route=read_route(self.route, "md"))
+
+    def shares(self) -> dict[str, int]:
+        """Percent of new episodes by revision, as users get them. In gateway mode the route draws; a server that the
+        table does not list refuses, and the agent opens its episode on stable instead."""
+        routing = self.routing()
+        if routing.table is None or not routing.table.arms:
+            return {}
+        listed = {arm.revision: arm.weight for arm in routing.table.arms}
+        drawn = listed if routing.route is None else routing.route.weights
+        stable = next(arm.revision for arm in routing.table.arms if arm.role == "stable")
+        others = {revision: share for revision, share in drawn.items() if revision in listed and revision != stable}
+        if routing.table.expired(self.now):
+            others = dict.fromkeys(others, 0)
+        return {stable: 100 - sum(others.values()), **others}
+
     def snapshot(self) -> Snapshot:
         metadata = {"name": "md", "namespace": "ns", "uid": "u", "generation": 1, "annotations": self.annotations}
         body = {"apiVersion": names.API_VERSION, "kind": "ModelDeployment", "metadata": metadata, "status": self.status}
@@ -63,7 +94,7 @@ class Cluster:
             before=ModelDeploymentStatus.model_validate(self.status),
             desired=resolve(spec, None),
             arms=arms(self.deployments.values(), []),
-            routing=read(self.config_map),
+            routing=self.routing(),
             defaults=Defaults("image", "http://data"),
         )
         asked = {window.revision: window.seconds for window in windows(bare, current(bare))}
@@ -94,6 +125,7 @@ class Cluster:
         for verb, item in writes[:crash_after]:
             getattr(self, f"_{verb}")(item)
             self.check()
+            self.check_verdicts()
         if crash_after is None or crash_after >= len(writes):
             self.events += [event.reason for event in plan.events]
         return plan
@@ -111,6 +143,8 @@ class Cluster:
             assert new is not None
             assert old is None or new == old or new.generation > old.generation, "a changed table needs a generation"
             self.config_map = manifest
+        elif manifest["kind"] == "HTTPRoute":
+            self.route = manifest
         elif manifest["kind"] == "Deployment":
             status = self.deployments.get(name, {}).get("status", {})
             self.deployments[name] = {**manifest, "status": status}
@@ -120,6 +154,8 @@ class Cluster:
     def _delete(self, ref: Any) -> None:
         if ref.kind == "Deployment":
             self.deployments.pop(ref.name, None)
+        elif ref.kind == "HTTPRoute":
+            self.route = None
 
     def _status(self, status: dict[str, Any]) -> None:
         before, after = self.status.get("stable"), status.get("stable")
@@ -159,17 +195,41 @@ class Cluster:
         if table is None or not table.arms:
             assert not self.status.get("stable"), "stable was lost from the table"
             return
-        assert [arm.role for arm in table.arms].count("stable") == 1
+        stables = [arm.revision for arm in table.arms if arm.role == "stable"]
+        assert len(stables) == 1
         for arm in table.arms:
             assert f"md-{arm.revision}" in self.deployments, "a table names an arm without pods"
-            if arm.role == "canary" and arm.weight:
-                assert (self.status.get("canary") or self.status["stable"])["revision"] == arm.revision
+        for revision, share in self.shares().items():
+            if revision not in stables and share and revision != self._warm():
+                assert (self.status.get("canary") or self.status["stable"])["revision"] == revision
                 if self.status.get("canary"):
                     highest = self.spec["rollout"]["steps"][self.status["step"]]["weight"]
-                    assert arm.weight <= highest, "the table ran ahead of the step"
+                    assert share <= highest, "the canary's share ran ahead of the step"
         pinned = self.status.get("blockedRevision")
         canary = self.status.get("canary")
         assert not (pinned and canary and pinned["revision"] == canary["revision"]), "a blocked revision is back"
+
+    def check_verdicts(self) -> None:
+        """No arm beside stable plays without a dead man's switch; none that was condemned ever plays again, unless
+        a later rollout tries it anew. The route leads to no arm that its servers would refuse for."""
+        routing, began = self.routing(), self.status.get("rolloutStartedAt", "")
+        if routing.table is None or not routing.table.arms:
+            return
+        stable = next(arm.revision for arm in routing.table.arms if arm.role == "stable")
+        for pin in routing.verdicts():
+            self.condemned[pin.revision] = pin.at
+        playing = {revision for revision, share in self.shares().items() if share}
+        for revision in playing:
+            assert self.condemned.get(revision, "") <= began, f"{revision} was condemned and plays again"
+        assert not playing - {stable, self._warm()} or routing.table.expires_at, "a split without a dead man's switch"
+        if routing.route is not None:
+            drawn = {revision for revision, share in routing.route.weights.items() if share}
+            assert drawn <= {arm.revision for arm in routing.table.arms}, "the route leads to an arm that refuses"
+
+    def _warm(self) -> str | None:
+        """The arm that served before, and is trusted with everything."""
+        previous = self.status.get("previous")
+        return previous["revision"] if previous else None
 
     def tick(self, seconds: int) -> None:
         """Time passes: pods start, agents play episodes by the table in force."""
@@ -179,11 +239,10 @@ class Cluster:
                 broken = deployment["metadata"]["labels"][names.LABEL_REVISION] in self.broken
                 replicas = deployment["spec"]["replicas"]
                 deployment["status"] = {"replicas": replicas, "readyReplicas": 0 if broken else replicas}
-            table = read(self.config_map).table
-            for _ in range(self.per_second if self.traffic and table and table.arms else 0):
-                assert table is not None
-                arm = self.random.choices(table.arms, [arm.weight for arm in table.arms])[0]
-                self.episodes.append((self.now, arm.revision, self.outcome(arm.revision)))
+            shares = self.shares()
+            for _ in range(self.per_second if self.traffic and shares else 0):
+                revision = self.random.choices(list(shares), list(shares.values()))[0]
+                self.episodes.append((self.now, revision, self.outcome(revision)))
 
     def outcome(self, revision: str) -> float:
         """Return of the arm's next episode."""
@@ -195,8 +254,7 @@ class Cluster:
         return found.uri
 
     def weight(self, model: str) -> int:
-        table = read(self.config_map).table
-        return sum(arm.weight for arm in table.arms if self.model_of(arm.revision) == model) if table else 0
+        return sum(share for revision, share in self.shares().items() if self.model_of(revision) == model)
 
     def wish(self, number: int, quality: float) -> None:
         self.quality[uri(number)] = quality

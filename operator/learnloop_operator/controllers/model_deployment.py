@@ -37,6 +37,7 @@ from learnloop_operator.core.rollout.decide import current, decide
 from learnloop_operator.core.rollout.direct import Direct
 from learnloop_operator.core.rollout.evidence import Evidence
 from learnloop_operator.core.rollout.fast_lane import breached, subjects
+from learnloop_operator.core.rollout.http_route import read_route
 from learnloop_operator.core.rollout.observe import arms
 from learnloop_operator.core.rollout.render import COMPONENT
 from learnloop_operator.core.rollout.revision import resolve
@@ -131,9 +132,8 @@ class ModelDeploymentController:
             before=status,
             desired=resolve(spec, agent, namespace),
             arms=arms(own, pods),
-            routing=routing,
+            routing=replace(routing, route=read_route(route if route and _owned(route, body) else None, name)),
             defaults=self._defaults,
-            route_exists=route is not None and _owned(route, body),
             route_problem=route_problem(route) if spec.routing.mode == "gateway" else "",
             mirror_problem=mirror.problem,
             percent_problem=mirror.percent_problem,

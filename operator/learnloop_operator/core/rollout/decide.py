@@ -26,7 +26,7 @@ from learnloop_operator.core.rollout.render import (
 from learnloop_operator.core.rollout.report import status
 from learnloop_operator.core.rollout.serving import serving
 from learnloop_operator.core.rollout.state import Arm, State, load, observe
-from learnloop_operator.core.rollout.table import table_for
+from learnloop_operator.core.rollout.table import lowers, table_for
 from learnloop_operator.core.rollout.transitions import move
 from learnloop_operator.core.rollout.world import Snapshot
 from learnloop_operator.core.times import seconds_since, stamp
@@ -70,7 +70,7 @@ def decide(snapshot: Snapshot) -> Plan:
     table = _table(snapshot, before, result)
     wanted = _arms(snapshot, result.state)
     deletes, again = _orphans(snapshot, result, wanted)
-    if snapshot.route_exists and snapshot.spec.routing.mode == "service":
+    if snapshot.routing.route is not None and snapshot.spec.routing.mode == "service":
         # The table says gateway until the route is gone, so that no later pass forgets to look for it.
         route = ObjectRef("gateway.networking.k8s.io/v1", "HTTPRoute", snapshot.namespace, snapshot.name)
         deletes, again = (*deletes, route), 0.0
@@ -95,7 +95,7 @@ def decide(snapshot: Snapshot) -> Plan:
 
 
 def _table(snapshot: Snapshot, before: State, result: Move) -> RoutingTable:
-    leaving = snapshot.route_exists and snapshot.spec.routing.mode == "service"
+    leaving = snapshot.routing.route is not None and snapshot.spec.routing.mode == "service"
     if (result.keep_table or leaving) and snapshot.routing.table is not None:
         return snapshot.routing.table
     return table_for(snapshot, before if result.keep_table else result.state)
@@ -110,9 +110,13 @@ def _arms(snapshot: Snapshot, state: State) -> tuple[Arm, ...]:
 
 
 def _routes(snapshot: Snapshot, state: State, table: RoutingTable) -> tuple[Manifest, ...]:
-    route = http_route(snapshot, table) if snapshot.spec.routing.mode == "gateway" else None
+    route = http_route(snapshot, table, state.blocked) if snapshot.spec.routing.mode == "gateway" else None
     config_map = routing(snapshot, state, table)
-    return (route, config_map) if route else (config_map,)
+    if route is None:
+        return (config_map,)
+    # Servers that the table does not list refuse, and its `expires_at` ends a raise that nobody looks after: so it
+    # comes before a route that gives more. A route that gives less comes first, for it is what users feel.
+    return (route, config_map) if lowers(snapshot.routing.table, table) else (config_map, route)
 
 
 def _children(snapshot: Snapshot, state: State, wanted: tuple[Arm, ...]) -> tuple[Manifest, ...]:

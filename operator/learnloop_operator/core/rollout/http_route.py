@@ -4,19 +4,22 @@ The last rule draws the arm of a new episode by weight; the rules before it brin
 `x-learnloop-arm` to that arm. A withdrawn arm has neither.
 """
 
+from collections.abc import Mapping
 from typing import Any
 
+from learnloop_api.kinds.model_deployment import BlockedRevision
 from learnloop_api.names import HEADER_ARM, PORT_SERVING
 from learnloop_api.wire.routing import RoutingTable, arm_name
 from learnloop_operator.core.owner import child
 from learnloop_operator.core.rollout.render import labels
-from learnloop_operator.core.rollout.world import Snapshot
+from learnloop_operator.core.rollout.table import read_blocked, write_blocked
+from learnloop_operator.core.rollout.world import RouteWorld, Snapshot
 
 _ANY_PATH = {"path": {"type": "PathPrefix", "value": "/"}}
 
 
-def http_route(snapshot: Snapshot, table: RoutingTable) -> dict[str, Any] | None:
-    """The route; None while no arm serves, for a route without a backend would answer 500.
+def http_route(snapshot: Snapshot, table: RoutingTable, pin: BlockedRevision | None = None) -> dict[str, Any] | None:
+    """The route and the verdict that goes with it; None while no arm serves, for without a backend it would answer 500.
 
     Defaults of the Gateway API are spelt out, so that the live object equals the manifest.
     """
@@ -63,8 +66,23 @@ def http_route(snapshot: Snapshot, table: RoutingTable) -> dict[str, Any] | None
         kind="HTTPRoute",
         name=snapshot.name,
         labels=labels(snapshot),
+        annotations=write_blocked(pin),
         spec=spec,
     )
+
+
+def read_route(route: Mapping[str, Any] | None, name: str) -> RouteWorld | None:
+    """What the live route of the ModelDeployment `name` says, as far as it was written by us."""
+    if route is None:
+        return None
+    weights: dict[str, int] = {}
+    rules = (route.get("spec") or {}).get("rules") or []
+    for rule in rules:  # the last one is the draw; an arm that only the others name has weight 0
+        for item in rule.get("backendRefs") or ():
+            weights[str(item.get("name"))] = int(item.get("weight", 1)) if rule is rules[-1] else 0
+    prefix = arm_name(name, "")
+    arms = {backend.removeprefix(prefix): weight for backend, weight in weights.items() if backend.startswith(prefix)}
+    return RouteWorld(arms, read_blocked(route.get("metadata")))
 
 
 def _copies(snapshot: Snapshot, table: RoutingTable) -> list[dict[str, Any]]:

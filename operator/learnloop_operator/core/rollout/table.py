@@ -11,7 +11,7 @@ from learnloop_operator.core.rollout.state import State
 from learnloop_operator.core.rollout.world import RoutingWorld, Snapshot
 
 ANNOTATION_BLOCKED = f"{GROUP}/blocked-revision"
-"""On the ConfigMap: the verdict that goes with the table. One write carries both."""
+"""On the ConfigMap and the HTTPRoute: the verdict that goes with them. One write carries both."""
 
 HORIZON = timedelta(minutes=10)
 RENEW_BELOW = timedelta(minutes=5)
@@ -36,6 +36,12 @@ def table_for(snapshot: Snapshot, state: State) -> RoutingTable:
         expires_at=expires,
         mirror=mirror,
     )
+
+
+def lowers(live: RoutingTable | None, wanted: RoutingTable) -> bool:
+    """Whether an arm other than the one that is to be stable leaves the table, or gets less by `wanted`."""
+    left = {arm.revision: 100 if arm.role == "stable" else arm.weight for arm in wanted.arms}
+    return live is not None and any(left.get(arm.revision, -1) < arm.weight for arm in live.arms)
 
 
 def _arms(snapshot: Snapshot, state: State) -> list[Arm]:
@@ -70,13 +76,18 @@ def read(config_map: dict[str, object] | None) -> RoutingWorld:
         return RoutingWorld()
     data, metadata = config_map.get("data"), config_map.get("metadata")
     text = data.get(ROUTING_KEY) if isinstance(data, dict) else None
+    return RoutingWorld(_table(text), read_blocked(metadata))
+
+
+def read_blocked(metadata: object) -> BlockedRevision | None:
+    """The verdict in an object's metadata; one that is none counts as none."""
     notes = metadata.get("annotations") if isinstance(metadata, dict) else None
     note = notes.get(ANNOTATION_BLOCKED) if isinstance(notes, dict) else None
-    return RoutingWorld(_table(text), _blocked(note))
+    return _blocked(note)
 
 
 def write_blocked(pin: BlockedRevision | None) -> dict[str, str]:
-    """Annotations of the ConfigMap."""
+    """Annotations of what carries the verdict."""
     return {ANNOTATION_BLOCKED: json.dumps(pin.to_kube(), sort_keys=True)} if pin else {}
 
 

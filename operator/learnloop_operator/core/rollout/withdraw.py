@@ -46,12 +46,13 @@ def drop_canary(state: State, reason: str, sentence: str) -> Move:
 
 
 def adopt(snapshot: Snapshot, state: State) -> Move | None:
-    """Finish a rollback whose routing table was written and whose status was not: the table carries its verdict."""
-    pin = snapshot.routing.blocked
-    if pin is None or state.blocked == pin or not _is_of_this_rollout(pin, state):
-        return None
-    listed = {arm.revision for arm in snapshot.routing.table.arms} if snapshot.routing.table else set()
-    if pin.revision in listed:
+    """Finish a rollback whose route or routing table was written and whose status was not: both carry its verdict."""
+    moves = (_adopted(snapshot, state, pin) for pin in snapshot.routing.verdicts())
+    return next((move for move in moves if move), None)
+
+
+def _adopted(snapshot: Snapshot, state: State, pin: BlockedRevision) -> Move | None:
+    if state.blocked == pin or not _is_of_this_rollout(pin, state):
         return None
     if state.canary and state.canary.revision == pin.revision:
         return blocked(snapshot, state.without_canary(), pin, reasons.ROLLED_BACK)

@@ -48,11 +48,34 @@ class ArmWorld:
 
 
 @dataclass(frozen=True, slots=True)
+class RouteWorld:
+    """gateway mode: our HTTPRoute as it stands."""
+
+    weights: Mapping[str, int] = field(default_factory=dict)
+    """Percent of new episodes by revision; a revision that is not in it has no rule at all."""
+    blocked: BlockedRevision | None = None
+    """The verdict written with it."""
+
+
+@dataclass(frozen=True, slots=True)
 class RoutingWorld:
-    """The routing ConfigMap: the table in force and the verdict written with it."""
+    """The routing ConfigMap: the table in force and the verdict written with it; in gateway mode the route, too."""
 
     table: RoutingTable | None = None
     blocked: BlockedRevision | None = None
+    route: RouteWorld | None = None
+    """None: there is none, or it belongs to somebody else."""
+
+    def verdicts(self) -> tuple[BlockedRevision, ...]:
+        """Verdicts in force: what carries one of them no longer names its revision.
+
+        The HTTPRoute and the ConfigMap are two writes, and whichever was the last one before an operator died has it.
+        """
+        listed = {arm.revision for arm in self.table.arms} if self.table else set()
+        said = [(self.blocked, listed)]
+        if self.route is not None:
+            said.append((self.route.blocked, set(self.route.weights)))
+        return tuple(pin for pin, named in said if pin is not None and pin.revision not in named)
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +105,6 @@ class Snapshot(BaseSnapshot):
     direct: Mapping[str, Direct] = field(default_factory=dict)
     """What the pods of each arm on trial said themselves, by revision; empty where nobody asked them."""
     defaults: Defaults
-    route_exists: bool = False
     route_problem: str = ""
     """gateway mode: why the HTTPRoute is not in force as it stands, in the words of its controller."""
     mirror_problem: str = ""

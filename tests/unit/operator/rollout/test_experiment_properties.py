@@ -7,7 +7,7 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
 from laned_cluster import LanedExperiment
-from rollout_cluster import uri
+from rollout_cluster import MODES, uri
 
 from learnloop_api import names
 
@@ -19,14 +19,16 @@ CALM = {"name": "calm", "type": "success", "maxDrop": 0.1}
 class Chaos(RuleBasedStateMachine):
     """Arms get better, worse, fail and lose their pods; people, Prometheus, lane and operator come and go."""
 
-    @initialize(first=CHANCES, second=CHANCES, guarded=st.booleans(), promote=st.booleans())
-    def begin(self, first: float, second: float, guarded: bool, promote: bool) -> None:
+    @initialize(
+        first=CHANCES, second=CHANCES, guarded=st.booleans(), promote=st.booleans(), mode=st.sampled_from(MODES)
+    )
+    def begin(self, first: float, second: float, guarded: bool, promote: bool, mode: str) -> None:
         more = {"guardrails": [CALM]} if guarded else {}
         self.cluster = LanedExperiment(
             (0.5, first, second), maxSeconds=400, onWinner="promote" if promote else "wait", **more
         )
         self.cluster.per_second = 12
-        self.cluster.start()
+        self.cluster.by(mode).start()
 
     @rule(seconds=st.integers(1, 30))
     def run(self, seconds: int) -> None:

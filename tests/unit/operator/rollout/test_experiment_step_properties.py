@@ -7,7 +7,7 @@ from fate import Fate
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import initialize, precondition, rule
-from rollout_cluster import SHA, uri
+from rollout_cluster import MODES, SHA, uri
 from step_cluster import GUESTS, StepCluster, guests_of
 
 from learnloop_api import names
@@ -21,12 +21,17 @@ ARMS = st.sampled_from(["stable", "canary", "a"])
 class Chaos(Fate):
     """Anything people, pods, Prometheus, editors and the operator may do, in any order."""
 
-    @initialize(chances=st.tuples(CHANCES, CHANCES, CHANCES), pause=st.booleans(), guarded=st.booleans())
-    def begin(self, chances: tuple[float, float, float], pause: bool, guarded: bool) -> None:
+    @initialize(
+        chances=st.tuples(CHANCES, CHANCES, CHANCES),
+        pause=st.booleans(),
+        guarded=st.booleans(),
+        mode=st.sampled_from(MODES),
+    )
+    def begin(self, chances: tuple[float, float, float], pause: bool, guarded: bool, mode: str) -> None:
         more = {"guardrails": [CALM]} if guarded else {}
         self.cluster = StepCluster(chances, (20,), pause=pause, maxEpisodes=3_000, maxSeconds=600, **more)
         self.cluster.per_second = 12
-        self.cluster.start()
+        self.cluster.by(mode).start()
 
     @rule(seconds=st.integers(5, 60))
     def run(self, seconds: int) -> None:

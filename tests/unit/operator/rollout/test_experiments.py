@@ -254,10 +254,10 @@ def test_impossible_and_reset_counters_change_no_evidence() -> None:
 
 
 def test_in_gateway_mode_the_route_splits_among_all_arms_and_leads_each_episode_back_to_its_own() -> None:
-    cluster = ExperimentCluster((0.5, 0.5, 0.5), (30, 20))
-    cluster.spec["routing"] = {"mode": "gateway", "gateway": {"name": "edge"}}
+    cluster = ExperimentCluster((0.5, 0.5, 0.5), (30, 20)).by("gateway")
     cluster.start().run(30)
-    *by_header, by_weight = decide(cluster.snapshot()).apply[0]["spec"]["rules"]
+    assert cluster.route is not None
+    *by_header, by_weight = cluster.route["spec"]["rules"]
     assert [item["weight"] for item in by_weight["backendRefs"]] == [50, 30, 20]
     named = {rule["matches"][0]["headers"][0]["value"]: rule["backendRefs"][0]["name"] for rule in by_header}
     assert named == {arm["revision"]: f"md-{arm['revision']}" for arm in cluster.status["experiment"]["arms"]}

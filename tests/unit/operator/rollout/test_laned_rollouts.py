@@ -5,7 +5,7 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
 from laned_cluster import LanedCluster
-from rollout_cluster import BETTER, uri
+from rollout_cluster import BETTER, MODES, uri
 
 from learnloop_api import names
 
@@ -67,9 +67,9 @@ def test_without_a_lane_the_rollout_goes_on_and_says_so_with_one_write(rising: L
 class Chaos(RuleBasedStateMachine):
     """Pods restart, models fail and recover, the lane and the operator come and go."""
 
-    @initialize()
-    def begin(self) -> None:
-        self.cluster = LanedCluster()
+    @initialize(mode=st.sampled_from(MODES))
+    def begin(self, mode: str) -> None:
+        self.cluster = LanedCluster().by(mode)
         self.models = 0
 
     @rule()

@@ -14,7 +14,7 @@ from learnloop_operator.core.rollout.decide import decide
 from learnloop_operator.core.rollout.observe import arms
 from learnloop_operator.core.rollout.revision import resolve, revision_of
 from learnloop_operator.core.rollout.table import read
-from learnloop_operator.core.rollout.world import ArmWorld, Defaults, Snapshot
+from learnloop_operator.core.rollout.world import ArmWorld, Defaults, RouteWorld, RoutingWorld, Snapshot
 
 SHA = "ab" * 32
 URI = "https://models.example/1.onnx"
@@ -93,7 +93,7 @@ def test_an_old_arm_keeps_the_pod_options_it_was_made_with() -> None:
 GATEWAY = {"routing": {"mode": "gateway", "gateway": {"name": "gw"}, "hostnames": ["a.example"]}}
 
 
-def test_gateway_mode_writes_the_route_first_with_weights_and_arm_headers() -> None:
+def test_in_gateway_mode_the_route_has_weights_and_arm_headers() -> None:
     revision = revision_of(URI, SHA, PodOptions())
     status = {
         "stable": {"revision": "11111111", "uri": "uniform://discrete/2?observations=4", "readyReplicas": 1},
@@ -104,21 +104,19 @@ def test_gateway_mode_writes_the_route_first_with_weights_and_arm_headers() -> N
         "stepStartedAt": "2025-12-31T23:59:30Z",
     }
     seen = snapshot(GATEWAY, status, arms={"11111111": ArmWorld(ready=1), revision: ArmWorld(ready=1)})
-    plan = decide(seen)
-    assert [item["kind"] for item in plan.apply[:2]] == ["HTTPRoute", "ConfigMap"]
-    rules = plan.apply[0]["spec"]["rules"]
+    rules = manifest(seen, "HTTPRoute")["spec"]["rules"]
     weights = {item["name"]: item["weight"] for item in rules[-1]["backendRefs"]}
     assert weights == {"md-11111111": 90, f"md-{revision}": 10}
     assert rules[1]["matches"][0]["headers"] == [{"type": "Exact", "name": "x-learnloop-arm", "value": revision}]
     past = manifest(seen, "Service", "md")
     assert past["spec"]["selector"][names.LABEL_REVISION] == "11111111"
-    table = read(plan.apply[1]).table
+    table = read(manifest(seen, "ConfigMap")).table
     assert table is not None
     assert table.mode == "gateway"
 
 
 def test_leaving_gateway_mode_removes_the_route_before_the_table_forgets_it() -> None:
-    gone = decide(snapshot(route_exists=True)).delete
+    gone = decide(snapshot(routing=RoutingWorld(route=RouteWorld()))).delete
     assert [(ref.kind, ref.name) for ref in gone] == [("HTTPRoute", "md")]
 
 

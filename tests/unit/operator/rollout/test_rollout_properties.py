@@ -5,7 +5,7 @@ from fate import Fate
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import initialize, precondition, rule
-from rollout_cluster import BAD, BETTER, GOOD, SHA, Cluster, uri
+from rollout_cluster import BAD, BETTER, GOOD, MODES, SHA, Cluster, uri
 from shadow_cluster import ShadowCluster
 
 from learnloop_api import names
@@ -14,9 +14,9 @@ from learnloop_api import names
 class Chaos(Fate):
     """Anything people, pods, Prometheus and the operator may do, in any order."""
 
-    @initialize()
-    def begin(self) -> None:
-        self.cluster = Cluster()
+    @initialize(mode=st.sampled_from(MODES))
+    def begin(self, mode: str) -> None:
+        self.cluster = Cluster().by(mode)
         self.models = 0
 
     @rule(quality=st.sampled_from([GOOD, BETTER, BAD]))
@@ -79,9 +79,9 @@ TestChaos.settings = settings(
 class ShadowChaos(Chaos):
     """The same for a rollout that begins in shadow, where the canary may fail on copies, too."""
 
-    @initialize()
-    def begin(self) -> None:
-        self.shadow = ShadowCluster()
+    @initialize(mode=st.sampled_from(MODES))
+    def begin(self, mode: str) -> None:
+        self.shadow = ShadowCluster().by(mode)
         self.cluster, self.models = self.shadow, 0
 
     @rule(share=st.sampled_from([0.0, 0.9]))
@@ -105,12 +105,17 @@ TestShadowChaos.settings = settings(
 class ExperimentChaos(Fate):
     """Anything may happen to an experiment: the cluster checks shares, stable's floor and every promotion."""
 
-    @initialize(chances=st.lists(st.sampled_from([0.2, 0.5, 0.9]), min_size=3, max_size=4), wait=st.booleans())
-    def begin(self, chances: list[float], wait: bool) -> None:
+    @initialize(
+        chances=st.lists(st.sampled_from([0.2, 0.5, 0.9]), min_size=3, max_size=4),
+        wait=st.booleans(),
+        mode=st.sampled_from(MODES),
+    )
+    def begin(self, chances: list[float], wait: bool, mode: str) -> None:
         weights = (20,) * (len(chances) - 1)
         self.cluster = ExperimentCluster(
             tuple(chances), weights, onWinner="wait" if wait else "promote", maxEpisodes=3_000, maxSeconds=900
-        ).start()
+        )
+        self.cluster.by(mode).start()
 
     @rule(seconds=st.integers(5, 60))
     def run(self, seconds: int) -> None:

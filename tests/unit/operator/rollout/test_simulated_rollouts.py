@@ -1,20 +1,31 @@
 """Whole rollouts against a simulated cluster, case by case; the operator dies wherever it likes."""
 
 import pytest
-from rollout_cluster import BAD, BETTER, GOOD, STEPS, Cluster, uri
+from rollout_cluster import BAD, BETTER, GOOD, MODES, STEPS, Cluster, uri
 
 from learnloop_api import names
 from learnloop_operator.core.rollout.decide import decide
 from learnloop_operator.core.rollout.table import read
 
 
-@pytest.fixture
-def serving() -> Cluster:
+def served(mode: str) -> Cluster:
     """A cluster that serves its first model."""
-    cluster = Cluster()
+    cluster = Cluster().by(mode)
     cluster.run(10)
     assert cluster.status["phase"] == "Healthy"
     return cluster
+
+
+@pytest.fixture
+def serving() -> Cluster:
+    """In service mode: what does not touch the routing, or touches it as another test here does."""
+    return served("service")
+
+
+@pytest.fixture(params=MODES)
+def either(request: pytest.FixtureRequest) -> Cluster:
+    """In each mode."""
+    return served(request.param)
 
 
 def test_the_first_model_serves_every_episode_without_a_canary(serving: Cluster) -> None:
@@ -22,20 +33,20 @@ def test_the_first_model_serves_every_episode_without_a_canary(serving: Cluster)
     assert serving.weight(uri(0)) == 100
 
 
-def test_a_better_model_climbs_step_by_step_and_the_old_arm_goes_after_keep_for(serving: Cluster) -> None:
-    serving.wish(1, BETTER)
+def test_a_better_model_climbs_step_by_step_and_the_old_arm_goes_after_keep_for(either: Cluster) -> None:
+    either.wish(1, BETTER)
     seen = []
     for _ in range(400):
-        serving.run(1)
-        if serving.weight(uri(1)) not in seen:
-            seen.append(serving.weight(uri(1)))
-        if serving.status["phase"] == "Healthy" and serving.promotions:
+        either.run(1)
+        if either.weight(uri(1)) not in seen:
+            seen.append(either.weight(uri(1)))
+        if either.status["phase"] == "Healthy" and either.promotions:
             break
     assert seen == [0, 10, 25, 50, 100]
-    assert serving.status["stable"]["uri"] == uri(1)
-    assert serving.status["stable"]["meanReturn"] == BETTER
-    serving.run(3)
-    assert len(serving.deployments) == 1
+    assert either.status["stable"]["uri"] == uri(1)
+    assert either.status["stable"]["meanReturn"] == BETTER
+    either.run(3)
+    assert len(either.deployments) == 1
 
 
 @pytest.mark.parametrize("lag", [1, 2, 5])
@@ -58,16 +69,16 @@ def test_promotion_changes_nothing_but_replicas_on_any_deployment(serving: Clust
         assert {name: item["spec"]["template"] for name, item in serving.deployments.items()} == templates
 
 
-def test_a_bad_model_is_taken_back_at_its_first_step_with_numbers_in_the_sentence(serving: Cluster) -> None:
-    serving.wish(1, BAD)
-    serving.run(90)
-    pinned = serving.status["blockedRevision"]
+def test_a_bad_model_is_taken_back_at_its_first_step_with_numbers_in_the_sentence(either: Cluster) -> None:
+    either.wish(1, BAD)
+    either.run(90)
+    pinned = either.status["blockedRevision"]
     assert pinned["message"].startswith("RolledBack at 10 %: return of the canary 9 vs 300 of stable over ")
     assert pinned["message"].endswith("episodes; bar 0.8×")
-    assert serving.status["phase"] == "RolledBack"
-    assert serving.weight(uri(0)) == 100
-    assert len(serving.deployments) == 1
-    assert serving.events.count("RolledBack") == 1
+    assert either.status["phase"] == "RolledBack"
+    assert either.weight(uri(0)) == 100
+    assert len(either.deployments) == 1
+    assert either.events.count("RolledBack") == 1
 
 
 def test_without_prometheus_nothing_is_promoted_and_nothing_is_rolled_back(serving: Cluster) -> None:
@@ -149,14 +160,14 @@ def test_a_pause_waits_for_its_approval_and_an_approval_counts_once() -> None:
     assert cluster.settle() == "Healthy"
 
 
-def test_an_abort_takes_the_canary_back_at_once(serving: Cluster) -> None:
-    serving.wish(1, BETTER)
-    while serving.weight(uri(1)) != 10:
-        serving.run(1)
-    serving.annotations[names.ANNOTATION_ABORT] = serving.status["canary"]["revision"]
-    serving.run(1)
-    assert serving.weight(uri(1)) == 0
-    assert serving.status["blockedRevision"]["reason"] == "Aborted"
+def test_an_abort_takes_the_canary_back_at_once(either: Cluster) -> None:
+    either.wish(1, BETTER)
+    while either.weight(uri(1)) != 10:
+        either.run(1)
+    either.annotations[names.ANNOTATION_ABORT] = either.status["canary"]["revision"]
+    either.run(1)
+    assert either.weight(uri(1)) == 0
+    assert either.status["blockedRevision"]["reason"] == "Aborted"
 
 
 def test_suspend_freezes_the_weights_and_renews_the_dead_mans_switch_sparingly(serving: Cluster) -> None:
@@ -186,16 +197,16 @@ def test_going_back_to_the_stable_model_withdraws_the_canary_without_blocking_it
     assert "blockedRevision" not in serving.status
 
 
-def test_a_third_model_replaces_the_canary_and_starts_at_the_bottom(serving: Cluster) -> None:
-    serving.wish(1, BETTER)
-    while serving.weight(uri(1)) != 25:
-        serving.run(1)
-    serving.wish(2, BETTER)
-    serving.run(1)
-    assert serving.weight(uri(1)) == 0
-    assert "Superseded" in serving.events
-    assert serving.settle() == "Healthy"
-    assert serving.status["stable"]["uri"] == uri(2)
+def test_a_third_model_replaces_the_canary_and_starts_at_the_bottom(either: Cluster) -> None:
+    either.wish(1, BETTER)
+    while either.weight(uri(1)) != 25:
+        either.run(1)
+    either.wish(2, BETTER)
+    either.run(1)
+    assert either.weight(uri(1)) == 0
+    assert "Superseded" in either.events
+    assert either.settle() == "Healthy"
+    assert either.status["stable"]["uri"] == uri(2)
 
 
 def test_a_canary_that_never_gets_ready_is_rolled_back_at_its_deadline(serving: Cluster) -> None:
@@ -207,13 +218,13 @@ def test_a_canary_that_never_gets_ready_is_rolled_back_at_its_deadline(serving: 
     assert "before its first episode" in serving.status["verdict"]
 
 
-def test_a_quiet_world_costs_no_write(serving: Cluster) -> None:
-    serving.run(5)
-    config_map, status = serving.config_map, serving.status
-    plan = serving.reconcile()
-    assert (plan.apply[0], plan.status, plan.events, plan.delete) == (config_map, status, (), ())
-    serving.tick(3600)
-    assert serving.reconcile().status == status
+def test_a_quiet_world_costs_no_write(either: Cluster) -> None:
+    either.run(5)
+    routes, status = [item for item in (either.config_map, either.route) if item], either.status
+    plan = either.reconcile()
+    assert ([*plan.apply[: len(routes)]], plan.status, plan.events, plan.delete) == (routes, status, (), ())
+    either.tick(3600)
+    assert either.reconcile().status == status
 
 
 def test_a_lost_status_does_not_lose_the_arm_that_serves(serving: Cluster) -> None:
@@ -225,10 +236,10 @@ def test_a_lost_status_does_not_lose_the_arm_that_serves(serving: Cluster) -> No
 
 
 @pytest.mark.parametrize("quality", [BETTER, BAD])
-@pytest.mark.parametrize("writes", range(13))
+@pytest.mark.parametrize("writes", range(14))
 def test_dying_after_any_write_of_every_pass_ends_in_the_same_place(quality: float, writes: int) -> None:
-    cluster = Cluster()
-    cluster.run(10)
+    # Each number of writes in one mode for a good model and in the other for a bad one.
+    cluster = served(MODES[(writes + (quality == BAD)) % 2])
     cluster.wish(1, quality)
     for number in range(150):
         cluster.reconcile(crash_after=writes if number % 2 else None)
@@ -238,16 +249,55 @@ def test_dying_after_any_write_of_every_pass_ends_in_the_same_place(quality: flo
     assert cluster.weight(cluster.status["stable"]["uri"]) == 100
 
 
-def test_a_rollback_whose_status_was_lost_is_finished_even_when_the_evidence_is_gone(serving: Cluster) -> None:
-    serving.wish(1, BAD)
-    while not (serving.weight(uri(1)) == 10 and serving.snapshot().evidence.arms):
-        serving.run(1)
-    while "blockedRevision" not in decide(serving.snapshot()).status:
-        serving.reconcile()
-        serving.tick(1)
-    serving.reconcile(crash_after=1)
-    assert "blockedRevision" not in serving.status
-    serving.prometheus = False
-    serving.run(10)
-    assert serving.status["blockedRevision"]["uri"] == uri(1)
-    assert serving.weight(uri(1)) == 0
+def test_a_rollback_whose_status_was_lost_is_finished_even_when_the_evidence_is_gone(either: Cluster) -> None:
+    either.wish(1, BAD)
+    while not (either.weight(uri(1)) == 10 and either.snapshot().evidence.arms):
+        either.run(1)
+    while "blockedRevision" not in decide(either.snapshot()).status:
+        either.reconcile()
+        either.tick(1)
+    either.reconcile(crash_after=1)
+    assert "blockedRevision" not in either.status
+    assert either.weight(uri(1)) == 0
+    either.prometheus = False
+    for _ in range(10):
+        either.reconcile()
+        assert either.weight(uri(1)) == 0
+        either.tick(1)
+    assert either.status["blockedRevision"]["uri"] == uri(1)
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_a_swap_back_whose_status_was_lost_is_finished_even_when_the_evidence_is_gone(mode: str) -> None:
+    cluster = Cluster(keep=600).by(mode)
+    cluster.run(10)
+    cluster.wish(1, BETTER)
+    while not cluster.promotions:
+        cluster.run(1)
+    cluster.run(20)
+    cluster.quality[uri(1)] = BAD
+    while "blockedRevision" not in decide(cluster.snapshot()).status:
+        cluster.reconcile()
+        cluster.tick(1)
+    cluster.reconcile(crash_after=1)
+    assert "blockedRevision" not in cluster.status
+    cluster.prometheus = False
+    for _ in range(10):
+        cluster.reconcile()
+        assert cluster.weight(uri(0)) == 100
+        cluster.tick(1)
+    assert cluster.status["blockedRevision"]["uri"] == uri(1)
+
+
+@pytest.mark.parametrize("quality", [BETTER, BAD])
+def test_in_gateway_mode_a_rise_writes_the_table_first_and_a_rollback_the_route(quality: float) -> None:
+    cluster = served("gateway")
+    cluster.wish(1, quality)
+    first = []
+    while cluster.status["phase"] not in ("Guarding", "RolledBack"):
+        before, plan = cluster.weight(uri(1)), cluster.reconcile()
+        if cluster.weight(uri(1)) != before:
+            first.append((cluster.weight(uri(1)), plan.apply[0]["kind"]))
+        cluster.tick(1)
+    rises = [(10, "ConfigMap")] if quality == BAD else [(weight, "ConfigMap") for weight in (10, 25, 50, 100)]
+    assert first == rises + ([(0, "HTTPRoute")] if quality == BAD else [])
