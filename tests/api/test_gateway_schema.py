@@ -1,19 +1,19 @@
 """HTTPRoutes as the Gateway API's own definition takes them: nothing is refused, pruned or filled in."""
 
-import time
+import asyncio
 from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
+from gateway_api import install
 
-from cluster import binaries
-from cluster.gateway import CRD_FOLDER, CRD_MODULE
 from learnloop_api import names
 from learnloop_api.kinds.model_deployment import ModelDeploymentSpec, ModelDeploymentStatus
 from learnloop_api.wire.routing import Arm, Mirror, RoutingTable
+from learnloop_operator.adapters import kubeconfig
+from learnloop_operator.adapters.kube import KubeClient
 from learnloop_operator.core.rollout.http_route import http_route
 from learnloop_operator.core.rollout.world import Defaults, Desired, Snapshot
 
@@ -39,20 +39,15 @@ TABLES: dict[str, Callable[[], RoutingTable]] = {
 
 
 @pytest.fixture(scope="module")
-def routes(api_server: Path, kube: Any) -> None:
+def routes(api_server: Path) -> None:
     """The API server knows HTTPRoutes."""
-    folder = binaries.module_folder(binaries.GATEWAY, CRD_MODULE) / CRD_FOLDER
-    definition = yaml.safe_load((folder / "gateway.networking.k8s.io_httproutes.yaml").read_text())
-    kube.apply(definition)
-    deadline = time.monotonic() + 30
-    while not _established(kube.get(definition)):
-        assert time.monotonic() < deadline, "HTTPRoutes are still not served"
-        time.sleep(0.1)
 
+    async def installed() -> None:
+        user = KubeClient(kubeconfig.from_kubeconfig(api_server))
+        await install(user)
+        await user.close()
 
-def _established(definition: dict[str, Any]) -> bool:
-    conditions = definition.get("status", {}).get("conditions") or []
-    return any(item["type"] == "Established" and item["status"] == "True" for item in conditions)
+    asyncio.run(installed())
 
 
 @pytest.mark.usefixtures("routes")

@@ -5,20 +5,28 @@ import contextlib
 import re
 import uuid
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
+from gateway_api import ROUTING, accept_routes, install
 from served_traffic import Provider, Traffic
 from write_ledger import Killed, Ledger, TappedHttp
 
 from learnloop_api import names
 from learnloop_api.kinds.base import PodOptions
 from learnloop_api.kinds.model_deployment import ModelDeploymentSpec
-from learnloop_api.wire.routing import ROUTING_KEY, RoutingTable
 from learnloop_operator.adapters.audit import Audit
 from learnloop_operator.adapters.data_plane import DataPlane
 from learnloop_operator.adapters.echo import Echo
 from learnloop_operator.adapters.events import Recorder
-from learnloop_operator.adapters.kinds import CONFIG_MAP, DEPLOYMENT, MODEL_DEPLOYMENT, SERVICE
+from learnloop_operator.adapters.kinds import (
+    CONFIG_MAP,
+    DEPLOYMENT,
+    HTTP_ROUTE,
+    MODEL_DEPLOYMENT,
+    SERVICE,
+    ResourceKind,
+)
 from learnloop_operator.adapters.kube import KubeClient
 from learnloop_operator.adapters.kube_errors import NotFound
 from learnloop_operator.adapters.kubeconfig import Connection
@@ -34,7 +42,9 @@ from learnloop_operator.controllers.key import Key
 from learnloop_operator.controllers.model_deployment import ModelDeploymentController
 from learnloop_operator.controllers.runtime import Runtime
 from learnloop_operator.controllers.services import Services
+from learnloop_operator.core.rollout.http_route import read_route
 from learnloop_operator.core.rollout.revision import revision_of
+from learnloop_operator.core.rollout.table import read
 
 NAME = "md"
 SHA = "cd" * 32
@@ -54,15 +64,15 @@ def revision(number: int) -> str:
     return revision_of(model(number)["uri"], SHA, PodOptions())
 
 
-def full_spec(**changes: Any) -> dict[str, Any]:
-    """The spec of a rollout in four steps, short enough to watch."""
+def full_spec(mode: str = "service", **changes: Any) -> dict[str, Any]:
+    """The spec of a rollout in four steps, short enough to watch, in this routing mode."""
     spec: dict[str, Any] = {
         "model": model(0),
         "serving": {"replicas": 2, "canaryReplicas": 1},
         "rollout": {"steps": STEPS, "keepForSeconds": 30},
         "analysis": {"intervalSeconds": 5, "metrics": [{"name": "success", "type": "success", "minRatio": 0.9}]},
     }
-    return {**spec, **changes}
+    return {**spec, **({"routing": ROUTING} if mode == "gateway" else {}), **changes}
 
 
 class Leading(Leadership):
@@ -139,17 +149,18 @@ class World:
         self.asked, self._connection, self._provider = spec, through or connection, provider
         self.user = KubeClient(connection, timeout=60.0)
         self.traffic = provider.traffic[self.namespace] = Traffic()
-        self.ledger = Ledger(self.spec, self._table_written)
+        self.by_gateway = self.spec["routing"]["mode"] == "gateway"
+        self.ledger = Ledger(NAME, self.spec, self.traffic.clock)
+        self.traffic.shares = self.ledger.shares
         self.process = Process(self._connection, self, provider)
         self.deaths = 0
-
-    def _table_written(self, table: Any) -> None:
-        self.traffic.table = table
 
     async def begin(self) -> None:
         """The namespace, and what the user applies."""
         namespace = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": self.namespace}}
         await self.user.http.request("POST", "/api/v1/namespaces", body=namespace)
+        if self.by_gateway:
+            await install(self.user)
         metadata = {"name": NAME, "namespace": self.namespace}
         body = {"apiVersion": names.API_VERSION, "kind": "ModelDeployment", "metadata": metadata, "spec": self.asked}
         await self.user.create(body)
@@ -191,8 +202,8 @@ class World:
             item["metadata"]["name"]: item["spec"]["replicas"]
             for item in await self.user.list(DEPLOYMENT, self.namespace)
         }
-        if table is not None:
-            self.ledger.table = self.traffic.table = RoutingTable.model_validate_json(table["data"][ROUTING_KEY])
+        route = await self.user.find(HTTP_ROUTE, self.namespace, NAME) if self.by_gateway else None
+        self.ledger.routing = replace(read(table), route=read_route(route, NAME))
         await self.kubelet()
 
     async def restart(self) -> None:
@@ -202,12 +213,14 @@ class World:
         self.process = Process(self._connection, self, self._provider)
 
     async def kubelet(self) -> None:
-        """Every pod that is wanted is ready."""
+        """Every pod that is wanted is ready; and the gateway has taken the route."""
         await start_pods(self.user, self.namespace)
+        if self.by_gateway:
+            await accept_routes(self.user, self.namespace)
 
     async def end_state(self) -> dict[str, Any]:
         """All there is, without what depends on when it was made."""
-        return await state_of(self.user, self.namespace)
+        return await state_of(self.user, self.namespace, *([HTTP_ROUTE] if self.by_gateway else []))
 
 
 async def start_pods(user: KubeClient, namespace: str) -> None:
@@ -221,10 +234,10 @@ async def start_pods(user: KubeClient, namespace: str) -> None:
                 await user.http.request("PATCH", path, body=status, content_type="application/merge-patch+json")
 
 
-async def state_of(user: KubeClient, namespace: str) -> dict[str, Any]:
+async def state_of(user: KubeClient, namespace: str, *more: ResourceKind) -> dict[str, Any]:
     """All there is in the namespace, without what depends on when it was made."""
     found: dict[str, Any] = {}
-    for kind in (MODEL_DEPLOYMENT, DEPLOYMENT, SERVICE, CONFIG_MAP):
+    for kind in (MODEL_DEPLOYMENT, DEPLOYMENT, SERVICE, CONFIG_MAP, *more):
         for item in await user.list(kind, namespace):
             if item["metadata"]["name"] != "kube-root-ca.crt":
                 found[f"{kind.kind}/{item['metadata']['name']}"] = _timeless(item, namespace)

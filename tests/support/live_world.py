@@ -16,6 +16,7 @@ import uuid
 from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -227,7 +228,8 @@ class LiveWorld:
                 found = RoutingTable.model_validate_json(table["data"][ROUTING_KEY])
                 if not self.tables or self.tables[-1] != found:
                     self.tables.append(found)
-                self.traffic.table = found
+                weights = {arm.revision: arm.weight for arm in found.arms}
+                self.traffic.shares = partial(dict, weights)
             await start_pods(self.user, self.namespace)
             now = time.monotonic()
             self.traffic.pass_time(now - last)

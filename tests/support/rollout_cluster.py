@@ -5,6 +5,8 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any, Self
 
+from users import Users, shares
+
 from learnloop_api import names
 from learnloop_api.kinds.model_deployment import ModelDeploymentSpec, ModelDeploymentStatus
 from learnloop_operator.core.plan import Plan
@@ -43,8 +45,7 @@ class Cluster:
         self.status: dict[str, Any] = {}
         self.config_map: dict[str, Any] | None = None
         self.route: dict[str, Any] | None = None
-        self.condemned: dict[str, str] = {}
-        """Revisions that a route or a table in force had a verdict on, and when it was given."""
+        self.users = Users()
         self.deployments: dict[str, dict[str, Any]] = {}
         self.services: set[str] = set()
         self.quality = {uri(0): GOOD}
@@ -70,18 +71,8 @@ class Cluster:
         return replace(read(self.config_map), route=read_route(self.route, "md"))
 
     def shares(self) -> dict[str, int]:
-        """Percent of new episodes by revision, as users get them. In gateway mode the route draws; a server that the
-        table does not list refuses, and the agent opens its episode on stable instead."""
-        routing = self.routing()
-        if routing.table is None or not routing.table.arms:
-            return {}
-        listed = {arm.revision: arm.weight for arm in routing.table.arms}
-        drawn = listed if routing.route is None else routing.route.weights
-        stable = next(arm.revision for arm in routing.table.arms if arm.role == "stable")
-        others = {revision: share for revision, share in drawn.items() if revision in listed and revision != stable}
-        if routing.table.expired(self.now):
-            others = dict.fromkeys(others, 0)
-        return {stable: 100 - sum(others.values()), **others}
+        """Percent of new episodes by revision, as users get them."""
+        return shares(self.routing(), self.now)
 
     def snapshot(self) -> Snapshot:
         metadata = {"name": "md", "namespace": "ns", "uid": "u", "generation": 1, "annotations": self.annotations}
@@ -125,7 +116,7 @@ class Cluster:
         for verb, item in writes[:crash_after]:
             getattr(self, f"_{verb}")(item)
             self.check()
-            self.check_verdicts()
+            assert not (wrong := self.users.wronged(self.routing(), self.status, self.now)), wrong
         if crash_after is None or crash_after >= len(writes):
             self.events += [event.reason for event in plan.events]
         return plan
@@ -208,23 +199,6 @@ class Cluster:
         pinned = self.status.get("blockedRevision")
         canary = self.status.get("canary")
         assert not (pinned and canary and pinned["revision"] == canary["revision"]), "a blocked revision is back"
-
-    def check_verdicts(self) -> None:
-        """No arm beside stable plays without a dead man's switch; none that was condemned ever plays again, unless
-        a later rollout tries it anew. The route leads to no arm that its servers would refuse for."""
-        routing, began = self.routing(), self.status.get("rolloutStartedAt", "")
-        if routing.table is None or not routing.table.arms:
-            return
-        stable = next(arm.revision for arm in routing.table.arms if arm.role == "stable")
-        for pin in routing.verdicts():
-            self.condemned[pin.revision] = pin.at
-        playing = {revision for revision, share in self.shares().items() if share}
-        for revision in playing:
-            assert self.condemned.get(revision, "") <= began, f"{revision} was condemned and plays again"
-        assert not playing - {stable, self._warm()} or routing.table.expires_at, "a split without a dead man's switch"
-        if routing.route is not None:
-            drawn = {revision for revision, share in routing.route.weights.items() if share}
-            assert drawn <= {arm.revision for arm in routing.table.arms}, "the route leads to an arm that refuses"
 
     def _warm(self) -> str | None:
         """The arm that served before, and is trusted with everything."""

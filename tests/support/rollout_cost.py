@@ -34,6 +34,7 @@ async def rollout_log(
     at_each_weight: Watcher = nobody,
     steps: list[dict[str, Any]] = STEPS,
     qualities: tuple[float, float, float] = (1.0, 1.0, 1.0),
+    mode: str = "service",
 ) -> list[str]:
     """All writes of the operator from the new model's arrival until it serves alone, events among them.
 
@@ -45,7 +46,7 @@ async def rollout_log(
     provider = Provider()
     await provider.start()
     analysis = {"intervalSeconds": 5, "metrics": [metric]}
-    spec = full_spec(serving={"replicas": 1}, analysis=analysis, rollout={"steps": steps, "keepForSeconds": 30})
+    spec = full_spec(mode, serving={"replicas": 1}, analysis=analysis, rollout={"steps": steps, "keepForSeconds": 30})
     world = World(kubeconfig.from_kubeconfig(api_server), provider, spec)
     world.traffic.quality |= {revision(0): qualities[0], revision(2): qualities[2]}
     await world.begin()

@@ -2,14 +2,12 @@
 
 import re
 from bisect import bisect_right
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from aiohttp import web
-
-from learnloop_api.wire.routing import RoutingTable
 
 START = datetime(2030, 1, 1, tzinfo=UTC)
 EPISODES_PER_SECOND = 8.0
@@ -20,10 +18,11 @@ _WINDOW = re.compile(r"\[(\d+)s\]")
 
 @dataclass(slots=True)
 class Traffic:
-    """What all arms of one ModelDeployment did, second by second. `quality`: success rate by revision, 0 to 1."""
+    """What all arms of one ModelDeployment did, second by second. `quality`: success rate by revision, 0 to 1;
+    `shares`: percent of new episodes by revision, as users get them now."""
 
     now: datetime = START
-    table: RoutingTable | None = None
+    shares: Callable[[], Mapping[str, int]] = dict
     quality: dict[str, float] = field(default_factory=dict)
     per_second: float = EPISODES_PER_SECOND
     _times: list[datetime] = field(default_factory=list)
@@ -41,9 +40,9 @@ class Traffic:
             self.now += step
             before = self._played[-1] if self._played else {}
             played = dict(before)
-            for arm in self.table.arms if self.table else ():
-                share = self.per_second * step.total_seconds() * arm.weight / 100.0
-                played[arm.revision] = played.get(arm.revision, 0.0) + share
+            for revision, percent in self.shares().items():
+                count = self.per_second * step.total_seconds() * percent / 100.0
+                played[revision] = played.get(revision, 0.0) + count
             self._times.append(self.now)
             self._played.append(played)
 

@@ -2,12 +2,17 @@
 
 from collections import Counter
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from datetime import datetime
 from typing import Any
 
-from learnloop_api.wire.routing import ROUTING_KEY, RoutingTable
+from users import Users, shares, stable_of
+
 from learnloop_operator.adapters.kube_http import KubeHttp
 from learnloop_operator.adapters.kubeconfig import Connection
+from learnloop_operator.core.rollout.http_route import read_route
+from learnloop_operator.core.rollout.table import read
+from learnloop_operator.core.rollout.world import RoutingWorld
 
 READS = ("GET",)
 OWN = ("learningagents", "modeldeployments", "trainingjobs", "rewardpolicies", "memoryservices")
@@ -21,22 +26,28 @@ class Killed(BaseException):
 class Ledger:
     """What was written, by whomever; `kill` is armed with the number of a write and the side it dies on."""
 
+    name: str
     spec: Mapping[str, Any]
-    table_written: Callable[[RoutingTable], None]
+    clock: Callable[[], datetime]
     kill: tuple[int, str] | None = None
     writes: Counter[str] = field(default_factory=Counter)
     log: list[str] = field(default_factory=list)
     violations: list[str] = field(default_factory=list)
     status: dict[str, Any] = field(default_factory=dict)
-    table: RoutingTable | None = None
+    routing: RoutingWorld = field(default_factory=RoutingWorld)
+    users: Users = field(default_factory=Users)
     replicas: dict[str, int] = field(default_factory=dict)
     unstarted: bool = False
-    """A Deployment was written, and no kubelet has looked at it since."""
+    """A Deployment or a route was written, and neither kubelet nor gateway has looked since."""
 
     @property
     def total(self) -> int:
         """Writes so far."""
         return len(self.log)
+
+    def shares(self) -> dict[str, int]:
+        """Percent of new episodes by revision, as users get them."""
+        return shares(self.routing, self.clock())
 
     def before(self, method: str, path: str) -> None:
         """A write is about to be sent."""
@@ -60,8 +71,10 @@ class Ledger:
         if "modeldeployments" in parts and parts[-1] == "status":
             self.status = dict(answer.get("status") or {})
         elif "configmaps" in parts and method != "DELETE":
-            self.table = RoutingTable.model_validate_json(answer["data"][ROUTING_KEY])
-            self.table_written(self.table)
+            self.routing = replace(read(dict(answer)), route=self.routing.route)
+        elif "httproutes" in parts:
+            self.routing = replace(self.routing, route=read_route(None if method == "DELETE" else answer, self.name))
+            self.unstarted = True
         elif "deployments" in parts:
             if method == "DELETE":
                 self.replicas.pop(parts[-1], None)
@@ -73,19 +86,23 @@ class Ledger:
         parts = path.split("/")
         if any(kind in parts for kind in OWN) and parts[-1] != "status":
             self._violated(f"{method} {path}: the user's object was written")
-        for arm in self.table.arms if self.table else ():
-            name = f"{self.table.model_deployment}-{arm.revision}" if self.table else ""
-            if arm.weight and not self.replicas.get(name):
-                self._violated(f"{method} {path}: the table gives {arm.weight} % to {arm.revision}, which has no pods")
-            if arm.role == "stable" and self.replicas.get(name, 0) < self.spec["serving"]["replicas"]:
-                self._violated(f"{method} {path}: stable {arm.revision} has {self.replicas.get(name, 0)} pods")
-            if arm.role == "canary" and arm.weight:
-                self._canary(arm.revision, arm.weight, f"{method} {path}")
+        stable = stable_of(self.routing)
+        for revision, weight in self.shares().items():
+            replicas = self.replicas.get(f"{self.name}-{revision}", 0)
+            if weight and not replicas:
+                self._violated(f"{method} {path}: users get {weight} % of {revision}, which has no pods")
+            if revision == stable and replicas < self.spec["serving"]["replicas"]:
+                self._violated(f"{method} {path}: stable {revision} has {replicas} pods")
+            if revision != stable and weight:
+                self._canary(revision, weight, f"{method} {path}")
+        if wrong := self.users.wronged(self.routing, self.status, self.clock()):
+            self._violated(f"{method} {path}: {wrong}")
 
     def _canary(self, revision: str, weight: int, where: str) -> None:
         canary, step = self.status.get("canary"), self.status.get("step")
         if canary is None:
-            if self.status["stable"]["revision"] != revision and weight and "configmaps" in where:
+            trusted = [(self.status.get(role) or {}).get("revision") for role in ("stable", "previous")]
+            if revision not in trusted and ("configmaps" in where or "httproutes" in where):
                 self._violated(f"{where}: {weight} % to {revision}, which is neither stable nor canary")
             return
         allowed = self.spec["rollout"]["steps"][step]["weight"] if step is not None else 0
