@@ -24,9 +24,11 @@ from learnloop_memory.store.database import Database
 HEADER = "idempotency-key"
 CLAIM_SECONDS = 60
 MAX_ANSWER = 1_048_576
-# These only read, and /training/start makes the TrainingJob's name of its key: the cluster remembers it longer.
+# These only read; /training/start makes the TrainingJob's name of its key: the cluster remembers it longer. /forget
+# does nothing more when it is asked again, and its answer has texts, which must not outlive the memories by a day.
 WITHOUT = frozenset(
     {
+        "/api/v1/memory/forget",
         "/api/v1/memory/retrieve",
         "/api/v1/memory/retrieve/batch",
         "/api/v1/rewards/dry-run",

@@ -53,6 +53,10 @@ _EVENTS = """
 DELETE FROM event_outbox WHERE namespace = $1 AND starts_with(subject, $2)
     AND (payload::jsonb ->> 'trajectory_id' = ANY($3::text[]) OR payload::jsonb ->> 'agent' = $4)
 """
+# Whoever sends such a request again is told that the episode is not stored.
+_ANSWERS = """
+DELETE FROM idempotency_keys WHERE namespace = $1 AND substring(answer FROM '"trajectory_id":"([^"]*)"') = ANY($2::text[])
+"""
 _STEPS = "DELETE FROM training_transitions WHERE namespace = $1 AND trajectory_id = ANY($2::text[])"
 _TRAJECTORIES = "DELETE FROM trajectories WHERE namespace = $1 AND trajectory_id = ANY($2::text[])"
 # The warehouse has what retention took from here long ago, so it erases by the attribute and not by these ids.
@@ -122,6 +126,7 @@ async def erase(connection: Any, namespace: str, scope: Scope) -> Erased:
     prefix = f"{names.SUBJECT_REWARD}.{namespace}."
     tag = await connection.execute(_EVENTS, namespace, prefix, ids, scope.agent, timeout=SECONDS)
     erased.count("event_outbox", tag)
+    erased.count("idempotency_keys", await connection.execute(_ANSWERS, namespace, ids, timeout=SECONDS))
     erased.count("training_transitions", await connection.execute(_STEPS, namespace, ids, timeout=SECONDS))
     erased.count("trajectories", await connection.execute(_TRAJECTORIES, namespace, ids, timeout=SECONDS))
     await connection.execute(_WAREHOUSE, namespace, *scope.attribute)

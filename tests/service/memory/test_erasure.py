@@ -55,7 +55,8 @@ async def _lived(api: Api, dsn: str, prefix: str, users: dict[str, str]) -> None
     found = await api.call("POST", "/api/v1/memory/retrieve", json={"agent_id": "helper", "context": "cartpole"})
     for identity, user in users.items():
         body = episode(f"{prefix}{identity}", user, retrieval_ids=[found["retrieval_id"]] if user == ANNA else [])
-        await api.call("POST", "/api/v1/trajectories", 202, json=body)
+        key = {"idempotency-key": f"{prefix}{identity}"}
+        await api.call("POST", "/api/v1/trajectories", 202, json=body, headers=key)
         opinion = {"trajectory_id": f"{prefix}{identity}", "user_id": user, "thumbs": "up"}
         await api.call("POST", "/api/v1/feedback", json=opinion)
 
@@ -116,7 +117,13 @@ async def test_a_person_is_erased_everywhere_and_nobody_else_is(wired: Api, dsn:
         pseudonym = (await wired.service.users.hashes(connection, "team-a", [ANNA]))[ANNA]
     receipt = await wired.call("POST", "/api/v1/erasure", json={"user_id": ANNA})
     assert (receipt["subject"], receipt["warehouse"]) == (f"user/{pseudonym}", "none")
-    expected = {"trajectories": 2, "training_transitions": 2, "reward_history": 2, "user_feedback": 2}
+    expected = {
+        "trajectories": 2,
+        "training_transitions": 2,
+        "reward_history": 2,
+        "user_feedback": 2,
+        "idempotency_keys": 2,
+    }
     assert {name: receipt["rows"][name] for name in expected} == expected
     assert receipt["rows"]["agent_memories"] >= 2
     assert receipt["rows"]["recall_log"] == 1

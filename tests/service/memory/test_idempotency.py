@@ -92,3 +92,13 @@ async def test_a_claim_whose_process_died_is_free_after_a_minute_and_a_key_is_fo
     await api.service._retention.run()
     async with superuser(dsn) as connection:
         assert await connection.fetchval("SELECT count(*) FROM idempotency_keys WHERE namespace = 'dead'") == 0
+
+
+async def test_the_texts_that_forgetting_answers_are_kept_under_no_key(api: Api, dsn: str) -> None:
+    await api.call("POST", "/api/v1/memory/store", 201, namespace="texts", json=STORE)
+    forget = {"agent_id": "a", "budget": 0}
+    for forgotten in (1, 0):
+        done = await api.call("POST", "/api/v1/memory/forget", namespace="texts", json=forget, headers=keyed("f"))
+        assert done["forgotten"] == forgotten
+    async with superuser(dsn) as connection:
+        assert await connection.fetchval("SELECT count(*) FROM idempotency_keys WHERE namespace = 'texts'") == 0
