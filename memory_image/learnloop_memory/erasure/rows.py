@@ -55,7 +55,8 @@ DELETE FROM event_outbox WHERE namespace = $1 AND starts_with(subject, $2)
 """
 # Whoever sends such a request again is told that the episode is not stored.
 _ANSWERS = """
-DELETE FROM idempotency_keys WHERE namespace = $1 AND substring(answer FROM '"trajectory_id":"([^"]*)"') = ANY($2::text[])
+DELETE FROM idempotency_keys WHERE namespace = $1
+    AND substring(answer FROM '"trajectory_id":"([^"]*)"') = ANY($2::text[])
 """
 _STEPS = "DELETE FROM training_transitions WHERE namespace = $1 AND trajectory_id = ANY($2::text[])"
 _TRAJECTORIES = "DELETE FROM trajectories WHERE namespace = $1 AND trajectory_id = ANY($2::text[])"
