@@ -97,8 +97,10 @@ class MemoryClient:
     async def retrieve(
         self, context: Mapping[str, Any], k: int = 5, memory_types: Sequence[str] | None = None
     ) -> Recall:
-        """At most `k` memories relevant to `context`; a Recall that is empty and degraded when nobody answers."""
-        body: dict[str, Any] = {"agent_id": self._agent, "context": dict(context), "k": k}
+        """At most `k` memories relevant to `context`, which leaves the process redacted, as what is stored does; a
+        Recall that is empty and degraded when nobody answers."""
+        redacted = redact_value(dict(context), self._redactor)
+        body: dict[str, Any] = {"agent_id": self._agent, "context": redacted, "k": k}
         if memory_types is not None:
             body["memory_types"] = list(memory_types)
         answer = await self._courier.ask("/api/v1/memory/retrieve", body)

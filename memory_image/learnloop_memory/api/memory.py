@@ -11,6 +11,7 @@ from pydantic import AfterValidator, Field, JsonValue, WithJsonSchema, model_val
 from learnloop_api.wire.base import Identifier, Name, Timestamp
 from learnloop_memory.api.bodies import JsonBody
 from learnloop_memory.api.common import IDENTITY_PARAMETERS, NOTHING_NEW, Input, identify, quick
+from learnloop_memory.experience.redact import redact
 from learnloop_memory.memory.kinds import ALL_TYPES, POLICIES, MemoryType
 from learnloop_memory.memory.people import about, name_people, store_many
 from learnloop_memory.memory.rank import Ask, Recall
@@ -117,10 +118,11 @@ class Retrieve(Input):
     )
 
     def ask(self) -> Ask:
-        """As it goes to recall."""
+        """As it goes to recall: redacted as memories are, or an address in the question is not the `<EMAIL:…>` that is
+        stored, and an embedder elsewhere gets to see it."""
         return Ask(
             self.agent_id,
-            text_of(self.context),
+            text_of(redact(self.context)),
             self.k,
             tuple(dict.fromkeys(self.memory_types)),
             self.as_of,

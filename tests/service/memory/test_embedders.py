@@ -14,6 +14,7 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 from learnloop_memory.errors import ConfigError, Unavailable
+from learnloop_memory.experience.redact import use_key
 from learnloop_memory.memory.embedders import open_embedder
 from learnloop_memory.memory.http_embedder import HttpEmbedder
 from learnloop_memory.memory.onnx_embedder import OnnxEmbedder, WordPiece
@@ -153,6 +154,28 @@ async def test_recall_goes_on_by_words_while_the_embedder_is_away(dsn: str, tmp_
         answer = await ask(api, "patient", "lighthouse")
         assert answer["degraded"] == ["embedder"]
         assert answer["memories"][0]["content"]["text"] == "the lighthouse is white"
+
+
+@pytest.fixture
+def pseudonyms() -> Iterator[str]:
+    """The key of a service; what redacts is the process's, which serves other tests without one."""
+    yield "0123456789abcdef"
+    use_key(None)
+
+
+async def test_a_question_is_redacted_as_memories_are(dsn: str, tmp_path: Path, pseudonyms: str) -> None:
+    with serving() as url:
+        values = settings(dsn, tmp_path, embedder=f"{url}#m", embedder_dimensions=8, pseudonym_key=pseudonyms)
+        async with running(**values) as api:
+            await store(api, "clerk", ["anna@example.org wants letters", "ben@example.org wants calls"])
+            seen = len(Server.seen)
+            for context in ("what does Ben@Example.org want", {"about": "ben@example.org", "password": "abc"}):
+                answer = await ask(api, "clerk", context, k=2)
+                assert "wants calls" in answer["memories"][0]["content"]["text"]
+            asked = str(Server.seen[seen:])
+    assert "<EMAIL:" in asked
+    assert "@" not in asked
+    assert "abc" not in asked
 
 
 @pytest.mark.parametrize("bad", ["https://host/v1", "magic", "onnx:///nowhere"])

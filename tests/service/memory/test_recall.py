@@ -36,7 +36,9 @@ async def store(api: Api, agent: str, texts: list[str], **changes: Any) -> list[
     return (await api.call("POST", "/api/v1/memory/store/batch", 201, json={"memories": memories}))["ids"]
 
 
-async def ask(api: Api, agent: str, context: str, namespace: str = "team-a", **changes: Any) -> dict[str, Any]:
+async def ask(
+    api: Api, agent: str, context: str | dict[str, Any], namespace: str = "team-a", **changes: Any
+) -> dict[str, Any]:
     body = {"agent_id": agent, "context": context} | changes
     return await api.call("POST", "/api/v1/memory/retrieve", namespace=namespace, json=body)
 

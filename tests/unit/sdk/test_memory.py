@@ -26,6 +26,13 @@ async def test_memories_are_stored_and_recalled(learn: Make, data_plane: Any) ->
     assert asked == {"agent_id": "cart", "context": {"task": "t"}, "k": 2, "memory_types": ["episodic"]}
 
 
+async def test_a_question_leaves_the_process_redacted(learn: Make, data_plane: Any) -> None:
+    loop = learn(data_url=data_plane.url)
+    await loop.memory.retrieve({"task": "mail anna@example.org", "login": {"password": "abc"}})
+    [asked] = (json.loads(body) for _, body, _ in data_plane.posts)
+    assert asked["context"] == {"task": "mail <EMAIL>", "login": {"password": "<SECRET>"}}
+
+
 async def test_a_recall_goes_with_the_trajectory(learn: Make, data_plane: Any) -> None:
     data_plane.answers["/api/v1/memory/retrieve"] = (200, b'{"memories":[],"retrieval_id":"r-9"}')
     loop = learn(data_url=data_plane.url)
