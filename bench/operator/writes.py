@@ -6,7 +6,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "tests" / "support"))
 
-from crash_sweep import SEQUENTIAL
+from crash_scenarios import SEQUENTIAL
 from rollout_cost import ERRORS, QUICK, STEPS_WITH_EXPERIMENT, THRESHOLD, rollout_log
 
 

@@ -4,7 +4,8 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
-from crash_sweep import MOST_TURNS, phase, run, serves, sweep_of
+from crash_scenarios import phase, scenario, serves
+from crash_sweep import MOST_TURNS, run
 from crash_world import NAME, World, full_spec
 from fault_proxy import FaultProxy
 from served_traffic import Provider
@@ -31,17 +32,19 @@ def connection(api_server: Path) -> Connection:
     return kubeconfig.from_kubeconfig(api_server)
 
 
-@pytest.mark.parametrize("seed", [1, 2])
-@pytest.mark.parametrize("name", ["promoted", "rolled back"])
+@pytest.mark.parametrize(
+    ("name", "seed"),
+    [("promoted", 1), ("rolled back", 2), ("by a gateway, promoted", 2), ("by a gateway, rolled back", 1)],
+)
 async def test_a_server_that_fails_in_each_way_changes_nothing_about_the_end(
-    connection: Connection, provider: Provider, seed: int, name: str
+    connection: Connection, provider: Provider, name: str, seed: int
 ) -> None:
-    scenario = sweep_of(name)
-    undisturbed = await run(connection, provider, scenario)
+    story = scenario(name)
+    undisturbed = await run(connection, provider, story)
     proxy = FaultProxy(connection, seed)
     await proxy.start()
     for _ in range(MOST_ROLLOUTS):
-        found = await run(connection, provider, scenario, through=proxy.connection)
+        found = await run(connection, provider, story, through=proxy.connection)
         assert not found.violations
         assert found.state == undisturbed.state
         if not proxy.missing:

@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from crash_sweep import SEQUENTIAL
+from crash_scenarios import SEQUENTIAL
 from crash_world import NAME, World, model
 from rollout_cost import ERRORS, QUICK, SLOW, STEPS_WITH_EXPERIMENT, THRESHOLD, rollout_log
 

@@ -11,35 +11,24 @@ import asyncio
 import json
 import sys
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from crash_world import NAME, World, full_spec, model
+from crash_scenarios import SCENARIOS, Scenario
+from crash_world import World
 from own_api_server import api_server
 from served_traffic import Provider
 
 from learnloop_operator.adapters import kubeconfig
-from learnloop_operator.adapters.kinds import MODEL_DEPLOYMENT
 from learnloop_operator.adapters.kubeconfig import Connection
 
 MOST_TURNS = 400
+FEWEST = 150
+"""Points of a sweep that leaves out none."""
 AT_ONCE = 12
-SEQUENTIAL = {"name": "success", "type": "success", "test": "sequential", "maxDrop": 0.3}
-
-Act = Callable[[World], Awaitable[None]]
-Seen = Callable[[World], bool]
-
-
-@dataclass(frozen=True, slots=True)
-class Scenario:
-    """What the user does, each after the status shows that what was before is done."""
-
-    name: str
-    chapters: tuple[tuple[Act, Seen], ...]
-    spec: dict[str, Any] = field(default_factory=full_spec)
 
 
 @dataclass(slots=True)
@@ -51,67 +40,8 @@ class Outcome:
     log: list[str]
     violations: list[str]
     deaths: int
-
-
-def serves(number: int) -> Seen:
-    """That model serves everybody, and nothing else is left."""
-    return lambda world: (
-        world.ledger.status.get("phase") == "Healthy"
-        and world.ledger.status["stable"]["uri"] == model(number)["uri"]
-        and len(world.ledger.replicas) == 1
-    )
-
-
-def phase(name: str, arms: int = 0) -> Seen:
-    """The status says this phase; with `arms`, so many Deployments are left."""
-    return lambda world: world.ledger.status.get("phase") == name and (not arms or len(world.ledger.replicas) == arms)
-
-
-def weight(percent: int) -> Seen:
-    """The canary has this weight."""
-    return lambda world: world.ledger.status.get("weight") == percent
-
-
-def wishes(number: int, quality: float) -> Act:
-    """The user asks for a model that is so good."""
-    return lambda world: world.wish(number, quality)
-
-
-async def nothing(_: World) -> None:
-    """The user has applied the object, and waits."""
-
-
-async def turns_bad(world: World) -> None:
-    """The model that was just promoted fails from now on."""
-    world.traffic.quality[world.ledger.status["stable"]["revision"]] = 0.0
-
-
-async def aborts(world: World) -> None:
-    """A person takes the canary back."""
-    revision = world.ledger.status["canary"]["revision"]
-    change = {"metadata": {"annotations": {"learnloop.dev/abort": revision}}}
-    await world.user.patch(MODEL_DEPLOYMENT, world.namespace, NAME, change)
-
-
-FIRST = (nothing, phase("Healthy"))
-SCENARIOS = (
-    Scenario("promoted", (FIRST, (wishes(1, 1.0), serves(1)))),
-    Scenario("rolled back", (FIRST, (wishes(1, 0.2), phase("RolledBack", 1)))),
-    Scenario(
-        "promoted by a sequential test",
-        (FIRST, (wishes(1, 1.0), serves(1))),
-        full_spec(analysis={"intervalSeconds": 5, "metrics": [SEQUENTIAL]}),
-    ),
-    Scenario(
-        "swapped back while guarding", (FIRST, (wishes(1, 1.0), phase("Guarding")), (turns_bad, phase("RolledBack", 1)))
-    ),
-    Scenario("superseded", (FIRST, (wishes(1, 1.0), weight(25)), (wishes(2, 1.0), serves(2)))),
-    Scenario("aborted", (FIRST, (wishes(1, 1.0), weight(50)), (aborts, phase("RolledBack", 1)))),
-)
-
-
-USUAL = ("promoted", "rolled back", "swapped back while guarding")
-"""What a sweep takes unless told otherwise: all ways a rollout may end by itself."""
+    contested: int
+    """Routing tables that had the generation of another one."""
 
 
 async def run(
@@ -138,39 +68,45 @@ async def run(
         if not await world.turn() and through is None:
             break
     ledger = world.ledger
-    found = Outcome(await world.end_state(), ledger.total, ledger.log, ledger.violations, world.deaths)
+    found = Outcome(
+        await world.end_state(), ledger.total, ledger.log, ledger.violations, world.deaths, ledger.contested
+    )
     await world.end()
     return found
 
 
-def sweep_of(name: str) -> Scenario:
-    """The scenario of that name."""
-    return next(scenario for scenario in SCENARIOS if scenario.name == name)
-
-
 @dataclass(slots=True)
 class Sweep:
-    """All runs of all scenarios."""
+    """All runs of all scenarios. `points`: deaths that happened; `missed`: those that were wanted and did not."""
 
     points: int = 0
     converged: int = 0
+    contested: int = 0
     violations: list[str] = field(default_factory=list)
     different: list[str] = field(default_factory=list)
+    missed: list[str] = field(default_factory=list)
     writes: dict[str, int] = field(default_factory=dict)
 
+    @property
+    def good(self) -> bool:
+        """Each death happened, and nothing came of it."""
+        return not (self.missed or self.different or self.violations or self.contested)
 
-async def sweep(path: Path, every: int = 1, names: tuple[str, ...] = ()) -> Sweep:
-    """Kill at each `every`-th point of each scenario (the usual ones, or those named)."""
+
+async def sweep(path: Path, every: int = 1, names: Sequence[str] = ()) -> Sweep:
+    """Kill at each `every`-th point of each scenario (all, or those named), in each from another point on."""
     connection, provider, result = kubeconfig.from_kubeconfig(path), Provider(), Sweep()
     await provider.start()
-    for scenario in SCENARIOS:
-        if scenario.name in (names or USUAL):
-            await _sweep_one(connection, provider, scenario, every, result)
+    for number, item in enumerate(SCENARIOS):
+        if not names or item.name in names:
+            await _sweep_one(connection, provider, item, slice(number % every, None, every), result)
     await provider.stop()
     return result
 
 
-async def _sweep_one(connection: Connection, provider: Provider, scenario: Scenario, every: int, result: Sweep) -> None:
+async def _sweep_one(
+    connection: Connection, provider: Provider, scenario: Scenario, taken: slice, result: Sweep
+) -> None:
     undisturbed = await run(connection, provider, scenario)
     result.writes[scenario.name] = undisturbed.writes
     result.violations += [f"{scenario.name}, undisturbed: {text}" for text in undisturbed.violations]
@@ -181,14 +117,18 @@ async def _sweep_one(connection: Connection, provider: Provider, scenario: Scena
         async with turn:
             found = await run(connection, provider, scenario, point)
         where = f"{scenario.name}, killed {point[1]} write {point[0]} ({undisturbed.log[point[0] - 1]})"
-        result.points += found.deaths
+        if found.deaths != 1:
+            result.missed.append(f"{where}: it died {found.deaths} times")
+            return
+        result.points += 1
+        result.contested += found.contested
         result.violations += [f"{where}: {text}" for text in found.violations]
         if found.state == undisturbed.state:
-            result.converged += found.deaths
+            result.converged += 1
         else:
             result.different.append(f"{where}: {difference(undisturbed.state, found.state)}")
 
-    await asyncio.gather(*(one(point) for point in points[::every]))
+    await asyncio.gather(*(one(point) for point in points[taken]))
 
 
 def difference(wanted: Any, found: Any, path: str = "") -> str:
@@ -205,26 +145,32 @@ def difference(wanted: Any, found: Any, path: str = "") -> str:
 
 
 def main() -> int:
-    """Exit code 1 when a run did not converge or a write broke a promise."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    """Exit code 1 when a death that was wanted did not happen, a run did not converge or a write broke a promise;
+    and when everything was to be taken and that were fewer than FEWEST points."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--kubeconfig", type=Path, help="an API server with the CRDs; left out, one is made")
     parser.add_argument("--every", type=int, default=1, help="take each so many-th point only")
-    parser.add_argument("--only", action="append", default=[], help="name of a scenario; may be repeated")
+    choices = [item.name for item in SCENARIOS]
+    parser.add_argument("--only", action="append", default=[], choices=choices, help="may be repeated")
     asked = parser.parse_args()
     with nullcontext(asked.kubeconfig) if asked.kubeconfig else api_server() as kubeconfig_file:
         began = time.monotonic()
-        found = asyncio.run(sweep(kubeconfig_file, asked.every, tuple(asked.only)))
-    for text in (*found.violations, *found.different):
+        found = asyncio.run(sweep(kubeconfig_file, asked.every, asked.only))
+    for text in (*found.violations, *found.different, *found.missed):
         print(text, file=sys.stderr)
     figures = {
-        "points": found.points,
-        "converged": found.converged,
+        "crash_points": found.points,
+        "crash_points_wanted_at_least": 0 if asked.only or asked.every > 1 else FEWEST,
+        "crash_points_never_reached": len(found.missed),
+        "crash_converged_share": round(found.converged / found.points, 4) if found.points else 0.0,
+        "two_decisions_for_one_generation": found.contested,
         "violations": len(found.violations),
         "writes_per_scenario": found.writes,
         "seconds": round(time.monotonic() - began, 1),
     }
     print(json.dumps(figures))
-    return 0 if found.converged == found.points and not found.violations else 1
+    enough = 0 < found.points >= figures["crash_points_wanted_at_least"]
+    return 0 if enough and found.good else 1
 
 
 if __name__ == "__main__":

@@ -244,13 +244,26 @@ async def state_of(user: KubeClient, namespace: str, *more: ResourceKind) -> dic
     return found
 
 
-_TIMES = {"since", "lastTransitionTime", "stepStartedAt", "rolloutStartedAt", "promotedAt", "at", "expires_at"}
+_TIMES = {
+    "since",
+    "startedAt",
+    "finishedAt",
+    "lastTransitionTime",
+    "stepStartedAt",
+    "rolloutStartedAt",
+    "promotedAt",
+    "at",
+    "expires_at",
+}
 _COUNTS = {"episodes", "routingGeneration", "generation", "observedGeneration", "stepBaseEpisodes"}
+_FIGURES = {"mean", "low", "high", "chanceBetter", "logBetter", "judged", "seen", "requests"}
 _OF_THE_SERVER = {"uid", "resourceVersion", "creationTimestamp", "managedFields", "clusterIP", "clusterIPs", "nodePort"}
-_LEFT_OUT = _TIMES | _COUNTS | _OF_THE_SERVER | {"message", "verdict"}
+_LEFT_OUT = _TIMES | _COUNTS | _FIGURES | _OF_THE_SERVER | {"message", "verdict"}
 
 
 def _timeless(item: Any, namespace: str) -> Any:
+    if item in ("beaten", "withdrawn"):
+        return "out"  # an arm that was beaten just before the operator died is on record as withdrawn, and says so
     if isinstance(item, Mapping):
         return {key: _timeless(value, namespace) for key, value in sorted(item.items()) if key not in _LEFT_OUT}
     if isinstance(item, list):

@@ -4,8 +4,9 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
-from crash_sweep import MOST_TURNS, serves
-from crash_world import STEPS, World, full_spec, model, revision
+from crash_scenarios import GUEST, serves
+from crash_sweep import MOST_TURNS
+from crash_world import STEPS, World, full_spec, revision
 from served_traffic import Provider
 
 from learnloop_operator.adapters import kubeconfig
@@ -18,7 +19,6 @@ QUICK, SLOW = (0.6, 0.95, 0.6), (0.6, 0.7, 0.65)
 THRESHOLD = {"name": "success", "type": "success", "minRatio": 0.9}
 
 
-GUEST = {"name": "other", "weight": 20, **model(2)}
 _EXPERIMENT = {"experiment": {"arms": [GUEST], "minEpisodes": 50, "maxEpisodes": 100_000}}
 STEPS_WITH_EXPERIMENT: list[dict[str, Any]] = [STEPS[0], {**STEPS[1], **_EXPERIMENT}, *STEPS[2:]]
 """The second of the four steps is an experiment of three arms."""

@@ -9,10 +9,13 @@ from typing import Any
 
 from aiohttp import web
 
+from learnloop_api import names
+
 START = datetime(2030, 1, 1, tzinfo=UTC)
 EPISODES_PER_SECOND = 8.0
 _NAMESPACE = re.compile(r'namespace="([^"]+)"')
 _REVISIONS = re.compile(r'revision=~"([^"]+)"')
+_REVISION = re.compile(r'revision="([^"]+)"')
 _WINDOW = re.compile(r"\[(\d+)s\]")
 
 
@@ -91,6 +94,8 @@ class Provider:
 def _rows(traffic: Traffic, promql: str) -> list[dict[str, Any]]:
     """The vector that `counters_query` asks for; buckets are not kept here."""
     revisions, spans = _REVISIONS.search(promql), [int(item) for item in _WINDOW.findall(promql)]
+    if names.METRIC_SHADOW_COMPARED in promql:
+        return _copies(traffic, promql, spans[0])
     if revisions is None or not spans or "_bucket" in promql:
         return []
     now = traffic.now.timestamp()
@@ -109,6 +114,17 @@ def _rows(traffic: Traffic, promql: str) -> list[dict[str, Any]]:
             _row({**arm, "learnloop_signal": "lately"}, now, traffic.growth(revision, spans[-1])),
         ]
     return rows
+
+
+def _copies(traffic: Traffic, promql: str, seconds: int) -> list[dict[str, Any]]:
+    """What an arm in shadow says: as many copies as stable has episodes, in which it agrees as often as it is good."""
+    asked, now = _REVISION.search(promql), traffic.now.timestamp()
+    stable = max(traffic.shares().items(), key=lambda item: item[1], default=("", 0))[0]
+    if asked is None or not (count := traffic.growth(stable, seconds)):
+        return []
+    agreed = count * traffic.quality.get(asked[1], 1.0)
+    said = {"compared": count, "agreed": agreed, "errors": 0.0, "seen": now, "clock": now}
+    return [_row({"revision": asked[1], "learnloop_signal": signal}, now, value) for signal, value in said.items()]
 
 
 def _row(labels: Mapping[str, str], now: float, value: float) -> dict[str, Any]:

@@ -36,6 +36,10 @@ class Ledger:
     status: dict[str, Any] = field(default_factory=dict)
     routing: RoutingWorld = field(default_factory=RoutingWorld)
     users: Users = field(default_factory=Users)
+    decisions: dict[int, str] = field(default_factory=dict)
+    """The first routing table of each generation."""
+    contested: int = 0
+    """Tables that differ from the first of their generation."""
     replicas: dict[str, int] = field(default_factory=dict)
     unstarted: bool = False
     """A Deployment or a route was written, and neither kubelet nor gateway has looked since."""
@@ -72,6 +76,7 @@ class Ledger:
             self.status = dict(answer.get("status") or {})
         elif "configmaps" in parts and method != "DELETE":
             self.routing = replace(read(dict(answer)), route=self.routing.route)
+            self._decided()
         elif "httproutes" in parts:
             self.routing = replace(self.routing, route=read_route(None if method == "DELETE" else answer, self.name))
             self.unstarted = True
@@ -81,6 +86,11 @@ class Ledger:
             else:
                 self.replicas[parts[-1]] = int(answer["spec"]["replicas"])
                 self.unstarted = True
+
+    def _decided(self) -> None:
+        table = self.routing.table
+        if table is not None and self.decisions.setdefault(table.generation, table.to_json()) != table.to_json():
+            self.contested += 1
 
     def _check(self, method: str, path: str) -> None:
         parts = path.split("/")
