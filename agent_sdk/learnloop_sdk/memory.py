@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from learnloop_api.redaction import user_as_sent
+from learnloop_api.redaction_fields import safe_origin
 from learnloop_sdk.courier import Courier
 from learnloop_sdk.redact import Redactor, redact_value
 
@@ -55,8 +56,8 @@ class MemoryClient:
         """Remember `content`, redacted; True when the service has it, False when it waits or was refused.
 
         Args:
-            options: session_id, user_id, origin, pinned, ttl_seconds, valid_from, valid_to, idempotency_key; see
-                docs/memory.md.
+            options: session_id, user_id, origin (redacted as well), pinned, ttl_seconds, valid_from, valid_to,
+                idempotency_key; see docs/memory.md.
         """
         memory = self._memory(content, memory_type, importance, options)
         return await self._courier.hand_over("/api/v1/memory/store", memory)
@@ -92,7 +93,8 @@ class MemoryClient:
         }
         body |= {} if importance is None else {"importance": importance}
         person = {"user_id": user_as_sent(str(options["user_id"]))} if options.get("user_id") is not None else {}
-        return body | dict(options) | person
+        origin = {"origin": safe_origin(str(options["origin"]), self._redactor)} if options.get("origin") else {}
+        return body | dict(options) | person | origin
 
     async def retrieve(
         self, context: Mapping[str, Any], k: int = 5, memory_types: Sequence[str] | None = None

@@ -6,7 +6,9 @@ from typing import Any
 
 import orjson
 
+from learnloop_api.redaction_fields import safe_origin
 from learnloop_memory.audit.journal import note_memories
+from learnloop_memory.experience.redact import redact_text
 from learnloop_memory.life.distil import Distiller, episode
 from learnloop_memory.life.duplicates import Item, Superfluous, Told, duplicates, echoes
 from learnloop_memory.life.states import retire
@@ -121,6 +123,8 @@ def _new_facts(rows: list[Any], distiller: Distiller, agent: str) -> list[NewMem
         if row["memory_type"] == "episodic"
     ]
     facts = distiller.distil(agent, [item for item in told if item is not None])
+    for fact in facts:
+        fact.origin = safe_origin(fact.origin, redact_text)  # as it is stored: by it the old version is found
     known: dict[str, list[Any]] = defaultdict(list)
     for row in rows:
         if row["source"] == "consolidation":

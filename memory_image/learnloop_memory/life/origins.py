@@ -7,15 +7,18 @@ from dataclasses import dataclass
 from typing import Any, Literal
 from uuid import UUID
 
+from learnloop_api.redaction_fields import safe_origin
 from learnloop_memory.audit.journal import note
+from learnloop_memory.experience.redact import redact_text
 from learnloop_memory.life.states import Retired, condemn, retire, revive
 from learnloop_memory.store.database import Database
 
 Action = Literal["quarantine", "release", "rollback"]
 _STATE: dict[Action, Retired] = {"quarantine": "quarantined", "rollback": "rolled-back"}
 
-# A trailing * takes every origin that begins like this.
-_FROM_IT = "CASE WHEN $4 THEN starts_with(origin, $3) ELSE origin = $3 END"
+# A trailing * takes every origin that begins like this. $3: as it is stored, and as it was stored before origins were
+# redacted.
+_FROM_IT = "CASE WHEN $4 THEN origin ^@ ANY($3::text[]) ELSE origin = ANY($3::text[]) END"
 # What consolidation made out of the chosen ones follows, in as many steps as it takes. One that had more sources than
 # it names had every episode of its task.
 _REACHED = f"""
@@ -55,13 +58,18 @@ class Blast:
 async def act(db: Database, namespace: str, origin: str, action: Action, *, agent: str | None, dry_run: bool) -> Blast:
     """Quarantines an origin, releases it again, or rolls it back. A rollback takes what is quarantined with it.
 
+    The origin is redacted as stored ones are, so one with an address finds its memories and is named nowhere.
+
     Raises:
         Unavailable: nothing was changed.
     """
     states = {"quarantine": ["active"], "release": ["quarantined"], "rollback": ["active", "quarantined"]}[action]
     prefix = origin.endswith("*")
+    safe = safe_origin(origin.removesuffix("*"), redact_text)
+    pattern = ([safe, origin.removesuffix("*")], prefix)
+    named = safe + "*" * prefix
     async with db.tenant(namespace) as connection:
-        rows = await connection.fetch(_REACHED, namespace, agent, origin.removesuffix("*"), prefix, states)
+        rows = await connection.fetch(_REACHED, namespace, agent, *pattern, states)
         reached: dict[str, list[UUID]] = {}
         for row in rows:
             reached.setdefault(row["agent_id"], []).append(row["id"])
@@ -70,14 +78,13 @@ async def act(db: Database, namespace: str, origin: str, action: Action, *, agen
             for name, ids in reached.items():
                 await _apply(connection, namespace, name, ids, action)
                 if action != "release":
-                    pattern = (origin.removesuffix("*"), prefix)
                     vouched = [row["id"] for row in await connection.fetch(_VOUCHED, namespace, name, *pattern, ids)]
                     await revive(connection, namespace, name, vouched)
             if rows:
                 counts = {name: len(ids) for name, ids in reached.items()}
-                await note(connection, namespace, f"memory.{action}", f"origin/{origin}", {"memories": counts})
+                await note(connection, namespace, f"memory.{action}", f"origin/{named}", {"memories": counts})
     agents = {name: len(ids) for name, ids in reached.items()}
-    return Blast(origin, action, len(rows), agents, recalls, dry_run)
+    return Blast(named, action, len(rows), agents, recalls, dry_run)
 
 
 async def _apply(connection: Any, namespace: str, agent: str, ids: list[UUID], action: Action) -> None:

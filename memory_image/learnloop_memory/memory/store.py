@@ -10,9 +10,10 @@ import orjson
 from pgvector import HalfVector
 from pydantic_core import to_json
 
+from learnloop_api.redaction_fields import safe_origin
 from learnloop_memory.audit.journal import actor
 from learnloop_memory.errors import ApiError
-from learnloop_memory.experience.redact import redact
+from learnloop_memory.experience.redact import redact, redact_text
 from learnloop_memory.ids import uuid7
 from learnloop_memory.memory.embedder import Embedder
 from learnloop_memory.memory.kinds import CODES, POLICIES, MemoryType
@@ -74,7 +75,7 @@ WHERE namespace = $1 AND (agent_id, idempotency_key) = ANY(SELECT * FROM unnest(
 
 @dataclass(slots=True)
 class NewMemory:
-    """A memory to store; `content` is redacted on the way in. `expires_at` goes before `ttl_seconds`."""
+    """A memory to store; `content` and `origin` are redacted on the way in. `expires_at` goes before `ttl_seconds`."""
 
     agent: str
     memory_type: MemoryType
@@ -108,7 +109,7 @@ def row_of(memory: NewMemory, now: datetime) -> tuple[Any, ...]:
         text_of(content),
         memory.importance,
         memory.source,
-        memory.origin,
+        safe_origin(memory.origin, redact_text),
         to_json(redact(memory.provenance), inf_nan_mode="null").decode() if memory.provenance else None,
         memory.session_id,
         memory.idempotency_key,

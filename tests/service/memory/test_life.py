@@ -13,7 +13,7 @@ from learnloop_memory.life.duplicates import Item, Told, duplicates, echoes
 from learnloop_memory.life.forgetting import Worth, surplus, value
 from learnloop_memory.retention import Retention
 
-from .conftest import Api
+from .conftest import Api, superuser
 from .test_recall import ask, store
 
 BASE = "/api/v1/memory"
@@ -173,6 +173,27 @@ async def test_an_origin_is_quarantined_released_and_rolled_back_whole(api: Api)
     await post(api, "origins", origin="web/hoax.example/1", action="rollback")
     assert (await post(api, "origins", origin="web/hoax.example/1", action="release"))["memories"] == 0
     assert await texts(api, "reader") == {"the moon is rock"}
+
+
+async def test_an_origin_with_an_address_is_found_by_it_and_stored_and_audited_without(api: Api, dsn: str) -> None:
+    await store(api, "postman", ["the invoice is overdue"], origin="mail/eve@phish.example/7")
+    await store(api, "postman", ["an episode said so"], origin="trajectory/e-7")
+    for origin in ("mail/eve@phish.example/7", "mail/eve@phish.example*"):
+        far = await post(api, "origins", origin=origin, action="quarantine", dry_run=True)
+        assert (far["origin"].startswith("mail/<EMAIL"), far["memories"]) == (True, 1)
+    await post(api, "origins", origin="mail/eve@phish.example/*", action="rollback")
+    await post(api, "origins", origin="trajectory/e-7", action="quarantine")
+    assert await texts(api, "postman") == set()
+    async with superuser(dsn) as connection:
+        for table in ("agent_memories", "audit_pending", "audit_log"):
+            rows = await connection.fetch(f"SELECT t::text FROM {table} t")
+            assert not [row for row in rows if "eve@" in row["t"]], table
+        old = (
+            "UPDATE agent_memories SET origin = 'mail/eve@phish.example/8', state = 'active' WHERE agent_id = 'postman'"
+        )
+        await connection.execute(old)
+    again = await post(api, "origins", origin="mail/eve@phish.example/8", action="quarantine", dry_run=True)
+    assert again["memories"] == 2, "what was stored before origins were redacted is found, too"
 
 
 async def test_what_was_distilled_from_an_origin_goes_with_it(api: Api) -> None:

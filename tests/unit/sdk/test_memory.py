@@ -17,12 +17,18 @@ async def test_memories_are_stored_and_recalled(learn: Make, data_plane: Any) ->
     found = {"memories": [{"content": {"a": 1}}, {"content": {"b": 2}}], "retrieval_id": "r-1", "plan": {}}
     data_plane.answers["/api/v1/memory/retrieve"] = (200, json.dumps(found).encode())
     loop = learn(data_url=data_plane.url)
-    assert await loop.memory.store({"text": "hello"}, importance=0.7)
+    assert await loop.memory.store({"text": "hello"}, importance=0.7, origin="mail/anna@example.org")
     recall = await loop.memory.retrieve({"task": "t"}, k=2, memory_types=["episodic"])
     assert recall == Recall(found["memories"], "r-1")  # type: ignore[arg-type]
     stored, asked = (json.loads(body) for _, body, _ in data_plane.posts)
     assert stored.pop("idempotency_key")
-    assert stored == {"agent_id": "cart", "memory_type": "episodic", "content": {"text": "hello"}, "importance": 0.7}
+    assert stored == {
+        "agent_id": "cart",
+        "memory_type": "episodic",
+        "content": {"text": "hello"},
+        "importance": 0.7,
+        "origin": "mail/<EMAIL>",
+    }
     assert asked == {"agent_id": "cart", "context": {"task": "t"}, "k": 2, "memory_types": ["episodic"]}
 
 
