@@ -10,6 +10,8 @@ from typing import Any
 
 from learnloop_api import names
 from learnloop_api.redaction import Redaction, is_secret_name, user_as_sent
+from learnloop_api.redaction_fields import safe_measurements
+from learnloop_api.wire.trajectory import MAX_REVISION, MAX_TASK
 from learnloop_sdk.errors import LearnloopError
 
 Redactor = Callable[[str], str]
@@ -62,10 +64,15 @@ def redact_trajectory(trajectory: dict[str, Any], redactor: Redactor) -> dict[st
         | {"observation": redact_value(step["observation"], redactor), "action": redact_value(step["action"], redactor)}
         for step in trajectory["steps"]
     ]
-    metadata = trajectory["metadata"]
+    metadata, outcome = trajectory["metadata"], trajectory["outcome"]
     person = {USER: user_as_sent(str(metadata[USER]))} if USER in metadata else {}
-    return trajectory | {
-        "task": redactor(trajectory["task"]),
-        "metadata": redact_value(metadata, redactor) | person,
-        "steps": steps,
-    }
+    return (
+        trajectory
+        | {
+            "task": redactor(trajectory["task"])[:MAX_TASK],  # a mark may be longer than what it stands for
+            "policy_revision": redactor(trajectory["policy_revision"])[:MAX_REVISION],
+            "outcome": outcome | {"values": safe_measurements(outcome.get("values", {}), redactor)},
+            "metadata": redact_value(metadata, redactor) | person,
+            "steps": steps,
+        }
+    )

@@ -12,6 +12,8 @@ from learnloop_api.wire.base import LARGEST, MOST, Identifier, Name, Real, Times
 
 MAX_STEPS = 10_000
 MAX_OBSERVATION = 65_536
+MAX_TASK = 1024
+MAX_REVISION = 64
 
 Observation = Annotated[list[Real], Field(min_length=1, max_length=MAX_OBSERVATION)] | dict[str, JsonValue] | str
 Action = (
@@ -62,10 +64,12 @@ class Trajectory(WireModel):
 
     trajectory_id: Identifier
     agent: Name = Field(description="name of the LearningAgent, in the publisher's namespace")
-    task: str = Field(default="", max_length=1024)
+    task: str = Field(default="", max_length=MAX_TASK)
     episode_id: Identifier
     model_deployment: Name | None = None
-    policy_revision: str = Field(max_length=64, description="revision of the policy that acted, e.g. 3f9a2c81")
+    policy_revision: str = Field(
+        max_length=MAX_REVISION, description="revision of the policy that acted, e.g. 3f9a2c81"
+    )
     started_at: Timestamp
     ended_at: Timestamp
     steps: list[Step] = Field(min_length=1, max_length=MAX_STEPS)

@@ -6,10 +6,11 @@ from fastapi import APIRouter, Request, Response
 from pydantic_core import to_json
 
 from learnloop_api import names
-from learnloop_api.wire.trajectory import Trajectory
+from learnloop_api.redaction_fields import safe_measurements
+from learnloop_api.wire.trajectory import MAX_REVISION, MAX_TASK, Trajectory
 from learnloop_memory.api.bodies import JsonBody
 from learnloop_memory.api.common import Caller, Svc, answer
-from learnloop_memory.experience.redact import redact
+from learnloop_memory.experience.redact import redact, redact_text
 from learnloop_memory.experience.store import prepare, store
 
 router = APIRouter(prefix="/api/v1", tags=["experience"])
@@ -56,6 +57,9 @@ async def post_trajectory(request: Request, service: Svc, caller: Caller) -> Res
 def redacted(trajectory: Trajectory) -> bytes:
     """The message as it may lie in the stream for a month."""
     body = trajectory.model_dump()
-    for field in ("task", "metadata", "steps"):
+    for field in ("metadata", "steps"):
         body[field] = redact(body[field])
+    body["task"] = redact_text(trajectory.task)[:MAX_TASK]  # a mark may be longer than what it stands for
+    body["policy_revision"] = redact_text(trajectory.policy_revision)[:MAX_REVISION]
+    body["outcome"]["values"] = safe_measurements(trajectory.outcome.values, redact_text)
     return to_json(body)

@@ -8,6 +8,7 @@ from typing import Any
 
 from pydantic_core import to_json
 
+from learnloop_api.redaction_fields import safe_measurements
 from learnloop_api.wire.trajectory import Trajectory
 from learnloop_memory.erasure.tombstones import refused
 from learnloop_memory.experience.redact import redact, redact_text
@@ -74,7 +75,7 @@ def prepare(trajectory: Trajectory) -> Row:
         outcome.status,
         outcome.episode_return,
         outcome.success,
-        _json(redact(outcome.values)),
+        _json(safe_measurements(outcome.values, redact_text)),
         _json(trajectory.retrieval_ids),
         _json(redact(trajectory.metadata)),
     )

@@ -85,18 +85,20 @@ async def test_a_training_request_reaches_the_stats(api: Api, nats: Nats) -> Non
 
 async def test_secrets_do_not_reach_the_tables(api: Api, nats: Nats, dsn: str) -> None:
     body = trajectory("leaky", "leaky", task="write to anna@example.org")
+    body["policy_revision"], body["outcome"]["values"] = "of anna@example.org", {"to anna@example.org": 1.0}
     body["steps"][0]["observation"] = {"page": "key sk-abcdefghijklmnop1234 and \u0000", "password": "hunter2"}
     await _publish(nats.url, f"{SUBJECT}.team-a.leaky", body)
 
     async def row() -> Any:
         async with superuser(dsn) as connection:
             return await connection.fetchrow(
-                "SELECT task, s.steps::text FROM trajectories t JOIN training_transitions s USING (namespace,"
-                " trajectory_id) WHERE trajectory_id = 'leaky'"
+                "SELECT task, policy_revision, outcome_values::text, s.steps::text FROM trajectories t"
+                " JOIN training_transitions s USING (namespace, trajectory_id) WHERE trajectory_id = 'leaky'"
             )
 
     stored = await eventually(row)
     assert stored["task"] == "write to <EMAIL>"
+    assert (stored["policy_revision"], stored["outcome_values"]) == ("of <EMAIL>", '{"to <EMAIL>": 1.0}')
     assert "sk-abc" not in stored["steps"]
     assert "hunter2" not in stored["steps"]
 

@@ -61,7 +61,8 @@ def test_publisher_and_data_plane_take_out_the_same() -> None:
 
 def test_people_with_addresses_as_ids_stay_several() -> None:
     def sent(user: str) -> str:
-        body = {"task": "", "metadata": {"user_id": user, "note": f"for {user}"}, "steps": []}
+        body = {"task": "", "policy_revision": "", "outcome": {}, "steps": []}
+        body["metadata"] = {"user_id": user, "note": f"for {user}"}
         metadata: dict[str, str] = redact_trajectory(body, redact_text)["metadata"]
         assert user not in metadata.values()
         return metadata["user_id"]
