@@ -40,7 +40,7 @@ class Pod:
 
     def episode(self, outcome: str = "success", value: float = 80.0, seconds: float = 0.01) -> None:
         self.counters[f"ended/{outcome}"] += 1
-        self.counters["gain"] += value
+        self.counters["gain" if value >= 0.0 else "loss"] += abs(value)
         self.request(seconds=seconds)
 
     def request(self, *, fails: bool = False, seconds: float = 0.01) -> None:

@@ -157,7 +157,8 @@ class MetricThreshold(Resource):
         default=None,
         description=(
             "Where returns lie; required with type return and test: sequential, and for the fast lane to ask min "
-            "and max."
+            "and max. A mean outside it holds (OutOfRange); a canary's below it, beside a stable arm's within it, "
+            "takes the canary back."
         ),
     )
 

@@ -8,8 +8,9 @@ from learnloop_api.kinds.experiment import AnyExperiment, AnyMetric, ExperimentG
 from learnloop_api.kinds.model_deployment import ModelDeploymentSpec
 from learnloop_operator.core.experiment.state import STABLE, Player, Trial, asked_for
 from learnloop_operator.core.rollout import reasons
-from learnloop_operator.core.rollout.evidence import Missing, Verdict, check
+from learnloop_operator.core.rollout.evidence import Missing, Verdict, check, number
 from learnloop_operator.core.rollout.measure import PLAIN, Measure, measure_of, outcomes
+from learnloop_operator.core.rollout.out_of_range import Side, fitted, side
 from learnloop_operator.core.rollout.timely import untimely
 from learnloop_operator.core.rollout.world import Snapshot
 from learnloop_operator.core.sequential.betting import NONE, Counts
@@ -33,7 +34,11 @@ def checks(spec: ModelDeploymentSpec, trial: Trial | None) -> list[MetricThresho
 
 def counts(snapshot: Snapshot, metric: AnyMetric, player: Player, measure: Measure = PLAIN) -> Counts | None:
     """Outcomes and the sum of their values, 0 for the worst and 1 for the best; None for an arm that gets no episodes,
-    or of which nothing is known."""
+    or of which nothing is known.
+
+    A challenger whose mean return lies below the range counts as one that always returns the lowest: it may lose by
+    that and cannot win. Stable below it, and anybody above it, show that the range is wrong: no number.
+    """
     arm = snapshot.evidence.arms.get(player.model.revision)
     if arm is None or (player.standing != "playing" and player.name != STABLE):
         return None
@@ -41,6 +46,9 @@ def counts(snapshot: Snapshot, metric: AnyMetric, player: Player, measure: Measu
         return NONE
     found = outcomes(check_of(metric), arm, measure)
     if found is None or not math.isfinite(found.n) or not math.isfinite(found.total):
+        return None
+    found, strays = fitted(found), side(found)
+    if strays and (strays is Side.ABOVE or player.name == STABLE):
         return None
     return Counts(found.n, min(found.n, max(0.0, found.total)))
 
@@ -105,6 +113,11 @@ def _why(snapshot: Snapshot, metric: AnyMetric, player: Player) -> Missing:
     found = outcomes(asked, arm)
     if found is not None and not math.isfinite(found.total):
         return Missing(reasons.NOT_A_NUMBER, "it is none")
+    where = metric.return_range
+    if found is not None and where is not None and side(found):
+        mean = number(arm.mean_return or 0.0)
+        text = f"its mean {mean} lies outside returnRange {where.lowest:g}..{where.highest:g}: correct that range"
+        return Missing(reasons.OUT_OF_RANGE, text)
     return Missing(reasons.EMPTY_RESULT, "nothing was counted")
 
 

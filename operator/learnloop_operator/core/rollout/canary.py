@@ -100,7 +100,7 @@ def _at_step(snapshot: Snapshot, state: State, canary: Arm, step: int) -> Move:
     assert state.stable is not None, "a canary needs a stable arm"
     verdict = judge_canary(snapshot, state, canary, state.stable)
     if state.weight and verdict.breach and not young(snapshot, state):
-        return roll_back(snapshot, state, canary, reasons.CHECK_FAILED, verdict.breach)
+        return roll_back(snapshot, state, canary, verdict.breach_reason, verdict.breach)
     wanted = snapshot.spec.rollout.steps[step]
     if state.hand:
         failed = judge_shadow(snapshot, state, wanted.shadow).breach if wanted.shadow else ""

@@ -3,6 +3,7 @@
 Each bound (bounds.py has them) is an alarm (sequential/alarm.py), so that reading every second costs no false rollback.
 """
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
@@ -25,6 +26,8 @@ from learnloop_operator.core.sequential.alarm import Alarm, heard
 from learnloop_operator.core.sequential.betting import Counts
 
 Kind = Literal["success", "errors", "return", "latency", "requests", "copies failed", "copies latency", "agreement"]
+ROUNDING = 1.0 + 1e-6
+"""Sums of many returns may differ in their last bits."""
 OF_COPIES = ("copies failed", "copies latency", "agreement")
 
 
@@ -60,7 +63,7 @@ class Bound:
             case "copies latency":
                 return _slow(within(tally, self.limit, COPIES_WITHIN), tally.get(f"{COPIES_WITHIN}inf", 0.0))
         n, total = _outcomes(self.kind, tally, self.scale)
-        return Counts(n, n - total if self.low else total)
+        return _within_scale(Counts(n, n - total if self.low else total))
 
     def sentence(self, alarm: Alarm, subject_is: str) -> str:
         """The verdict with its numbers, in the metric's own unit."""
@@ -74,10 +77,16 @@ class Bound:
         if self.kind == "agreement":
             agreed = f"{subject_is} agrees with stable on {number(1.0 - bad / n)} of {n:.0f} {what}"
             return f"{agreed}; bar at least {number(self.limit)}"
+        if self.kind == "return" and bad == n:
+            most = f"at {'most' if self.low else 'least'} {number(self.scale[0] if self.low else self.scale[1])}"
+            return f"{NOUN[self.kind]} of {subject_is} {most} over at least {count(round(n))}; bar {self._bar}"
         share = (n - bad if self.low else bad) / n
         value = self.scale[0] + share * (self.scale[1] - self.scale[0])
-        bar = f"bar at {'least' if self.low else 'most'} {number(self.limit)}"
-        return f"{NOUN[self.kind]} of {subject_is} {number(value)} over {count(round(n))}; {bar}"
+        return f"{NOUN[self.kind]} of {subject_is} {number(value)} over {count(round(n))}; bar {self._bar}"
+
+    @property
+    def _bar(self) -> str:
+        return f"at {'least' if self.low else 'most'} {number(self.limit)}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,6 +125,20 @@ def breach(asked: Questions, alarms: Mapping[str, Alarm], subject_is: str) -> st
 
 def _slow(prompt: float | None, all_of_them: float) -> Counts | None:
     return None if prompt is None else Counts(all_of_them, all_of_them - prompt)
+
+
+def _within_scale(bad: Counts) -> Counts:
+    """The same for returns that leave their scale, which only their sum tells.
+
+    A sum that is worse than n worst returns proves one such return; how the others were nobody can tell, and a single
+    one of -1000 must not count for all that ended in the same second. So a look of that kind counts for one outcome,
+    as bad as can be: its mean, which is worse than that. A sum better than n best ones counts as n best.
+    """
+    if not (math.isfinite(bad.n) and math.isfinite(bad.total)) or bad.n <= 0.0:
+        return bad
+    if bad.total > bad.n * ROUNDING:
+        return Counts(min(1.0, bad.n), min(1.0, bad.n))
+    return Counts(bad.n, min(bad.n, max(0.0, bad.total)))
 
 
 def _outcomes(kind: Kind, tally: Tally, scale: tuple[float, float]) -> tuple[float, float]:

@@ -19,7 +19,7 @@ def watch(snapshot: Snapshot, state: State, new: Arm, old: Arm) -> Move:
     state = observed_promoted(snapshot, state, new, old)
     verdict = judge_promoted(snapshot, new, old)
     if verdict.breach:
-        return swap_back(snapshot, state, new, old, reasons.CHECK_FAILED, verdict.breach)
+        return swap_back(snapshot, state, new, old, verdict.breach_reason, verdict.breach)
     keep = snapshot.spec.rollout.keep_for_seconds
     left = keep - seconds_since(state.promoted_at, snapshot.now)
     if left <= 0:

@@ -9,12 +9,15 @@ from learnloop_operator.core.rollout import reasons
 from learnloop_operator.core.rollout.drift import drift
 from learnloop_operator.core.rollout.dry_run import bounds_text, report
 from learnloop_operator.core.rollout.evidence import ArmEvidence, Check, Verdict, check, hold
-from learnloop_operator.core.rollout.measure import outcomes
+from learnloop_operator.core.rollout.measure import PLAIN, outcomes
+from learnloop_operator.core.rollout.out_of_range import out_of_range
 from learnloop_operator.core.rollout.state import Arm, State
 from learnloop_operator.core.rollout.trial import bars_of, claim_text, looked
 from learnloop_operator.core.rollout.verdict import after_promotion, weigh
 from learnloop_operator.core.rollout.windows import SHORTEST, at_first_weight
 from learnloop_operator.core.rollout.world import Snapshot
+from learnloop_operator.core.sequential.betting import NONE
+from learnloop_operator.core.sequential.comparison import Pair
 from learnloop_operator.core.times import seconds_since
 
 Tested = Callable[[MetricThreshold, Check], Check]
@@ -29,6 +32,8 @@ class Judgement:
     passed: str = ""
     hold_reason: str = reasons.NOT_ENOUGH_DATA
     """Why it holds, if it does: the first reason that is more than a lack of episodes."""
+    breach_reason: str = reasons.CHECK_FAILED
+    """Why an arm is taken back, if it is."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,6 +111,9 @@ def _against_stable(snapshot: Snapshot, state: State, canary: Arm, stable: Arm) 
         found = trials.get((metric.name, claim_text(metric)))
         if plain.verdict is not Verdict.PASS:
             return plain
+        stray = out_of_range(metric, _pair(snapshot, metric, canary, stable), found.memory.seen if found else None)
+        if stray:
+            return stray
         if found is None or not found.begun:
             return hold(f"{metric.name}: no look at both arms yet")
         if outcomes(metric, snapshot.evidence.arms.get(stable.revision), found.measure) is None:
@@ -122,9 +130,19 @@ def _against_old(snapshot: Snapshot, new: Arm, old: Arm) -> Tested:
     def tested(metric: MetricThreshold, plain: Check) -> Check:
         if plain.verdict is not Verdict.PASS:
             return plain
+        stray = out_of_range(metric, _pair(snapshot, metric, new, old), None, "the promoted arm", "the old arm")
+        if stray:
+            return stray
         return after_promotion(metric, arms.get(new.revision), arms.get(old.revision), analysis) or plain
 
     return tested
+
+
+def _pair(snapshot: Snapshot, metric: MetricThreshold, subject: Arm, reference: Arm) -> Pair:
+    """What both arms have counted, as far as it is known."""
+    arms = snapshot.evidence.arms
+    one, other = (outcomes(metric, arms.get(arm.revision), PLAIN) for arm in (subject, reference))
+    return Pair(one or NONE, other or NONE)
 
 
 def _judge(snapshot: Snapshot, pairing: Pairing, tested: Tested) -> Judgement:
@@ -135,11 +153,13 @@ def _judge(snapshot: Snapshot, pairing: Pairing, tested: Tested) -> Judgement:
     acting = [item for item in snapshot.spec.analysis.metrics if not item.dry_run]
     checks = [_check(snapshot, metric, pairing, tested) for metric in acting]
     why = [item.reason for item in checks if item.verdict is Verdict.HOLD and item.reason != reasons.NOT_ENOUGH_DATA]
+    broken = [item.reason for item in checks if item.verdict is Verdict.BREACH]
     return Judgement(
         breach="; ".join(item.sentence for item in checks if item.verdict is Verdict.BREACH),
         hold="; ".join(item.sentence for item in checks if item.verdict is Verdict.HOLD),
         passed="; ".join(item.sentence for item in checks if item.verdict is Verdict.PASS),
         hold_reason=why[0] if why else reasons.NOT_ENOUGH_DATA,
+        breach_reason=reasons.OUT_OF_RANGE if broken[:1] == [reasons.OUT_OF_RANGE] else reasons.CHECK_FAILED,
     )
 
 

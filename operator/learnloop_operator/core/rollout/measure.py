@@ -4,6 +4,7 @@ from dataclasses import dataclass
 
 from learnloop_api.kinds.analysis import MetricThreshold
 from learnloop_operator.core.rollout.evidence import P99, ArmEvidence
+from learnloop_operator.core.rollout.out_of_range import fitted
 from learnloop_operator.core.sequential.betting import Counts
 from learnloop_operator.core.sequential.latency import bound_of, prompt, total
 
@@ -35,7 +36,9 @@ def measure_of(metric: MetricThreshold, stable: ArmEvidence) -> Measure | None:
 
 
 def outcomes(metric: MetricThreshold, arm: ArmEvidence | None, measure: Measure = PLAIN) -> Counts | None:
-    """The arm's outcomes and the sum of their values, 0 for the worst and 1 for the best; None where none is known."""
+    """The arm's outcomes and the sum of their values, 0 for the worst and 1 for the best; None where none is known.
+
+    Returns outside their range give a sum that no outcomes can have; out_of_range.py says what follows."""
     if arm is None:
         return None
     match metric.type:
@@ -44,7 +47,8 @@ def outcomes(metric: MetricThreshold, arm: ArmEvidence | None, measure: Measure 
         case "errors":
             return _rate(arm, None if arm.error_rate is None else 1.0 - arm.error_rate)
         case "return":
-            return _rate(arm, _share_of_range(metric, arm.mean_return))
+            found = _rate(arm, _share_of_range(metric, arm.mean_return))
+            return fitted(found) if found else None
         case "latency":
             found = prompt(arm.latency, measure.bound) if measure.bound is not None else None
         case _:

@@ -22,7 +22,9 @@ from learnloop_operator.core.rollout.tally import Reading, between
     [
         ({"outcome": "error"}, "error rate of the canary 1 over"),
         ({"outcome": "failure"}, "success rate of the canary 0 over"),
-        ({"value": 0.0}, "return of the canary 0 over"),
+        ({"value": 0.0}, "return of the canary at most 0 over at least"),
+        ({"value": 2.0}, "return of the canary 2 over"),
+        ({"value": -500.0}, "return of the canary at most 0 over at least"),
         ({"seconds": 0.2}, "requests to the canary took longer than 0.1 s; bar at most 0.11"),
     ],
 )
@@ -41,6 +43,16 @@ def test_failing_requests_need_no_episode_to_end() -> None:
 def test_a_good_arm_breaks_nothing() -> None:
     pod = Pod()
     assert said(after(pod, *[pod.episode] * 300)) == ""
+
+
+def test_one_return_far_below_its_range_is_one_bad_outcome_and_not_all_that_ended_with_it() -> None:
+    pod = Pod()
+
+    def busy_second(worst: float) -> None:
+        for value in (*[80.0] * 39, worst):
+            pod.episode(value=value)
+
+    assert said(after(pod, *[lambda: busy_second(80.0)] * 5, lambda: busy_second(-1e6), pod.episode)) == ""
 
 
 def test_what_a_process_counted_before_the_first_look_is_not_asked() -> None:
