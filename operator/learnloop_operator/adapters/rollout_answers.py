@@ -22,6 +22,7 @@ class _Sums:
     gained: float | None = None
     seen_at: datetime | None = None
     lately: float | None = None
+    gap: float = 0.0
     broken: str = ""
 
 
@@ -74,12 +75,14 @@ def _add(sums: _Sums, sample: Sample) -> None:
         sums.seen_at = moment(value)
     elif signal == "lately":
         sums.lately = value
+    elif signal == "gap":
+        sums.gap = value
 
 
 def _arm(sums: _Sums) -> ArmEvidence:
     finished = sum(sums.ended.get(outcome, 0.0) for outcome in _FINISHED)
     lately = None if sums.lately is None else round(sums.lately)
-    bare = ArmEvidence(seen_at=sums.seen_at, lately=lately)
+    bare = ArmEvidence(seen_at=sums.seen_at, lately=lately, gap=round(sums.gap))
     if finished <= 0:
         return bare
     counted = replace(bare, episodes=int(finished + 1e-6))

@@ -6,6 +6,10 @@ from learnloop_api import names
 from learnloop_api.kinds.analysis import MetricThreshold
 
 SIGNAL = "learnloop_signal"
+GRACE = 150
+"""Seconds: a process that began so shortly before a window may not have been scraped before it, and played little."""
+LOOKBACK = 300
+"""Seconds before a window in which a series that was there must have a sample: one scrape that failed is no absence."""
 
 
 def counters_query(namespace: str, name: str, revisions: Sequence[str], seconds: int, lately: int = 0) -> str:
@@ -14,32 +18,33 @@ def counters_query(namespace: str, name: str, revisions: Sequence[str], seconds:
     `lately`: the episodes that ended in so many seconds too, where it is not 0. The series without a revision is
     Prometheus' own clock.
     """
-    select = _select(namespace, name, revisions)
+    select = arms_of(namespace, name, revisions)
     seen = f"min by (revision) (timestamp({names.METRIC_EPISODES_ENDED}{{{select}}}))"
     parts = [
-        _part("ended", "revision, outcome", names.METRIC_EPISODES_ENDED, select, seconds),
-        _part("gain", "revision", names.METRIC_EPISODE_RETURN_GAIN, select, seconds),
-        _part("loss", "revision", names.METRIC_EPISODE_RETURN_LOSS, select, seconds),
+        grown("ended", "revision, outcome", names.METRIC_EPISODES_ENDED, select, seconds),
+        grown("gain", "revision", names.METRIC_EPISODE_RETURN_GAIN, select, seconds),
+        grown("loss", "revision", names.METRIC_EPISODE_RETURN_LOSS, select, seconds),
+        gap(select, seconds),
         f'label_replace({seen}, "{SIGNAL}", "seen", "", "")',
         f'label_replace(vector(time()), "{SIGNAL}", "clock", "", "")',
     ]
     if lately:
-        finished = f'{select}, outcome!="withdrawn"'
-        parts.append(_part("lately", "revision", names.METRIC_EPISODES_ENDED, finished, lately))
+        ended = names.METRIC_EPISODES_ENDED
+        parts.append(grown("lately", "revision", ended, select, lately, ', outcome!="withdrawn"'))
     return " or ".join(parts)
 
 
 def latency_query(namespace: str, name: str, revisions: Sequence[str], seconds: int) -> str:
     """Requests of policies by revision and bucket; acting only, which is what users wait for."""
-    select = _select(namespace, name, revisions) + ', verb=~"act|infer"'
-    return _part("latency", "revision, le", f"{names.METRIC_REQUEST_SECONDS}_bucket", select, seconds)
+    select, buckets = arms_of(namespace, name, revisions), f"{names.METRIC_REQUEST_SECONDS}_bucket"
+    return grown("latency", "revision, le", buckets, select, seconds, ', verb=~"act|infer"')
 
 
 def returns_query(namespace: str, name: str, revisions: Sequence[str], whole: int, recent: int) -> str:
     """Returns of ended episodes by revision and bucket, in all of a time and in its recent part."""
-    select, buckets = _select(namespace, name, revisions), f"{names.METRIC_EPISODE_RETURN}_bucket"
+    select, buckets = arms_of(namespace, name, revisions), f"{names.METRIC_EPISODE_RETURN}_bucket"
     spans = (("whole", whole), ("recent", recent))
-    return " or ".join(_part(signal, "revision, le", buckets, select, seconds) for signal, seconds in spans)
+    return " or ".join(grown(signal, "revision, le", buckets, select, seconds) for signal, seconds in spans)
 
 
 def custom_query(query: str | None, namespace: str, revision: str, seconds: int) -> str:
@@ -54,19 +59,43 @@ def custom_queries(metric: MetricThreshold, namespace: str, revision: str, secon
     return tuple(custom_query(query, namespace, revision, seconds) for query in asked)
 
 
-def _part(signal: str, by: str, metric: str, select: str, seconds: int) -> str:
-    """A counter's growth over the window.
+def grown(signal: str, by: str, metric: str, arms: str, seconds: int, more: str = "") -> str:
+    """A counter's growth over the window, of the series of `arms` that `more` labels choose.
 
     `increase` copes with pods that restart (counter resets) and extrapolates by at most one scrape, but it takes the
-    first sample for the beginning. A pod that was born in the window has begun at 0, and may well have finished a
-    dozen episodes before its first scrape: its counters count as they stand.
+    first sample for the beginning. A process that was born in the window has begun at 0, and may well have finished a
+    dozen episodes before its first scrape: its counters count as they stand. That there is no sample from before the
+    window is not enough to be born in it, for Prometheus may have lost them: the process itself says when it began.
     """
-    series = f"{metric}{{{select}}}"
-    born = f"last_over_time({series}[{seconds}s]) unless {series} offset {seconds}s"
-    total = f"sum by ({by}) (({born}) or increase({series}[{seconds}s]))"
-    return f'label_replace({total}, "{SIGNAL}", "{signal}", "", "")'
+    series = f"{metric}{{{arms}{more}}}"
+    fresh = f"last_over_time({series}[{seconds}s]) unless {_before(series, seconds)}"
+    born = f"{fresh} and on (instance, pod) ({_started(arms, seconds)} >= time() - {seconds + GRACE})"
+    return labelled(signal, f"sum by ({by}) (({born}) or increase({series}[{seconds}s]))")
 
 
-def _select(namespace: str, name: str, revisions: Sequence[str]) -> str:
+def gap(arms: str, seconds: int) -> str:
+    """By revision, how many processes began before the window and have no sample from then: what they counted until
+    their first sample in it cannot be told from what they counted since the window began."""
+    old = f"{_started(arms, seconds)} < time() - {seconds + GRACE}"
+    before = _before(f"{names.METRIC_SERVER_STARTED}{{{arms}}}", seconds)
+    return labelled("gap", f"count by (revision) (({old}) unless {before})")
+
+
+def labelled(signal: str, query: str) -> str:
+    """The query's answers under the name `signal`."""
+    return f'label_replace({query}, "{SIGNAL}", "{signal}", "", "")'
+
+
+def arms_of(namespace: str, name: str, revisions: Sequence[str]) -> str:
+    """Labels that choose the series of the arms."""
     arms = "|".join(sorted(set(revisions)))
     return f'namespace="{namespace}", model_deployment="{name}", revision=~"{arms}"'
+
+
+def _before(series: str, seconds: int) -> str:
+    return f"last_over_time({series}[{LOOKBACK}s] offset {seconds}s)"
+
+
+def _started(arms: str, seconds: int) -> str:
+    """When the processes began that were seen in the window, those that are gone by now too."""
+    return f"last_over_time({names.METRIC_SERVER_STARTED}{{{arms}}}[{seconds}s])"

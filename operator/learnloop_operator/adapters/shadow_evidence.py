@@ -7,7 +7,7 @@ from learnloop_api import names
 from learnloop_operator.adapters.prometheus import Prometheus, PrometheusError, Sample
 from learnloop_operator.adapters.rollout_answers import clock_of, moment
 from learnloop_operator.adapters.rollout_evidence import reason_of
-from learnloop_operator.adapters.rollout_queries import SIGNAL
+from learnloop_operator.adapters.rollout_queries import SIGNAL, arms_of, gap, grown, labelled
 from learnloop_operator.core.rollout.evidence import Evidence
 from learnloop_operator.core.rollout.shadow_evidence import ShadowEvidence
 from learnloop_operator.core.rollout.windows import Window
@@ -16,7 +16,6 @@ _COUNTERS = {
     "compared": names.METRIC_SHADOW_COMPARED,
     "agreed": names.METRIC_SHADOW_AGREED,
     "errors": names.METRIC_SHADOW_ERRORS,
-    "lost": names.METRIC_SHADOW_LOST,
     "weight": names.METRIC_SHADOW_WEIGHT,
     "squares": names.METRIC_SHADOW_WEIGHT_SQUARES,
     "weighted_gain": names.METRIC_SHADOW_WEIGHTED_GAIN,
@@ -41,24 +40,22 @@ async def gather_shadow(prometheus: Prometheus, namespace: str, name: str, windo
 def shadow_query(namespace: str, name: str, window: Window) -> str:
     """All counters of the arm over the window in one vector, told apart by the label `learnloop_signal`.
 
-    As for episodes, the counters of a pod that was born in the window count as they stand.
+    As for episodes, the counters of a pod that was born in the window count as they stand. Lost copies are counted by
+    stable's pods, under the revision that never got them: a series that is new to them began in the window.
     """
-    seconds = window.seconds
-
-    def part(signal: str, metric: str, more: str = "", by: str = "revision") -> str:
-        select = f'namespace="{namespace}", model_deployment="{name}", revision="{window.revision}"{more}'
-        series = f"{metric}{{{select}}}"
-        born = f"last_over_time({series}[{seconds}s]) unless {series} offset {seconds}s"
-        total = f"sum by ({by}) (({born}) or increase({series}[{seconds}s]))"
-        return f'label_replace({total}, "{SIGNAL}", "{signal}", "", "")'
-
-    parts = [part(signal, metric) for signal, metric in _COUNTERS.items()]
-    parts.append(part("episodes", names.METRIC_SHADOW_EPISODES, ', use="counted"'))
-    parts.append(part("within", f"{names.METRIC_SHADOW_SECONDS}_bucket", by="revision, le"))
-    compared = f'{names.METRIC_SHADOW_COMPARED}{{namespace="{namespace}", model_deployment="{name}", '
-    seen = f'min by (revision) (timestamp({compared}revision="{window.revision}"}}))'
-    parts.append(f'label_replace({seen}, "{SIGNAL}", "seen", "", "")')
-    parts.append(f'label_replace(vector(time()), "{SIGNAL}", "clock", "", "")')
+    seconds, arm = window.seconds, arms_of(namespace, name, [window.revision])
+    lost = f"{names.METRIC_SHADOW_LOST}{{{arm}}}"
+    new = f"last_over_time({lost}[{seconds}s]) unless {lost} offset {seconds}s"
+    buckets = f"{names.METRIC_SHADOW_SECONDS}_bucket"
+    parts = [
+        *(grown(signal, "revision", metric, arm, seconds) for signal, metric in _COUNTERS.items()),
+        labelled("lost", f"sum by (revision) (({new}) or increase({lost}[{seconds}s]))"),
+        grown("episodes", "revision", names.METRIC_SHADOW_EPISODES, arm, seconds, ', use="counted"'),
+        grown("within", "revision, le", buckets, arm, seconds),
+        gap(arm, seconds),
+        labelled("seen", f"min by (revision) (timestamp({names.METRIC_SHADOW_COMPARED}{{{arm}}}))"),
+        labelled("clock", "vector(time())"),
+    ]
     return " or ".join(parts)
 
 
@@ -95,6 +92,7 @@ def shadow_evidence(samples: Sequence[Sample]) -> ShadowEvidence | None:
         squares_squares=sums.get("squares_squares"),
         stable_return=sums.get("gain", 0.0) - sums.get("loss", 0.0),
         seen_at=seen_at,
+        gap=round(sums.get("gap", 0.0)),
     )
 
 

@@ -8,7 +8,7 @@ from learnloop_api.kinds.experiment import AnyExperiment, AnyMetric, ExperimentG
 from learnloop_api.kinds.model_deployment import ModelDeploymentSpec
 from learnloop_operator.core.experiment.state import STABLE, Player, Trial, asked_for
 from learnloop_operator.core.rollout import reasons
-from learnloop_operator.core.rollout.evidence import Missing, Verdict, check, number
+from learnloop_operator.core.rollout.evidence import Missing, Verdict, check, lost, number
 from learnloop_operator.core.rollout.measure import PLAIN, Measure, measure_of, outcomes
 from learnloop_operator.core.rollout.out_of_range import Side, fitted, side
 from learnloop_operator.core.rollout.timely import untimely
@@ -41,6 +41,8 @@ def counts(snapshot: Snapshot, metric: AnyMetric, player: Player, measure: Measu
     """
     arm = snapshot.evidence.arms.get(player.model.revision)
     if arm is None or (player.standing != "playing" and player.name != STABLE):
+        return None
+    if arm.gap:
         return None
     if arm.episodes <= 0:
         return NONE
@@ -106,6 +108,8 @@ def _why(snapshot: Snapshot, metric: AnyMetric, player: Player) -> Missing:
     arm = snapshot.evidence.arms.get(player.model.revision)
     if arm is None:
         return Missing(reasons.EMPTY_RESULT, "Prometheus has no series of it")
+    if torn := lost(arm.gap, player.name):
+        return torn
     asked = check_of(metric)
     problem = arm.problems.get(asked.name) or arm.problems.get("")
     if problem is not None:

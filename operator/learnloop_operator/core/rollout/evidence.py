@@ -49,6 +49,8 @@ class ArmEvidence:
     """When the pod that was scraped longest ago was scraped, by Prometheus' clock."""
     lately: int | None = None
     """Episodes that ended within the last progressDeadlineSeconds; None where nobody asked."""
+    gap: int = 0
+    """Pods that counted before the window began and of which there is no sample from then."""
     drift: Drift | None = None
     """Set where a drift check asks for it."""
     custom: Mapping[str, float] = field(default_factory=dict)
@@ -89,6 +91,19 @@ class Check:
     sentence: str
     reason: str = reasons.NOT_ENOUGH_DATA
     """Why it holds, if it does."""
+
+
+def lost(pods: int, whose: str) -> Missing | None:
+    """Why an arm's numbers are not those of its window; None where they are. What such an arm breaks by itself it has
+    broken since its first sample; it is not compared, and passes nothing."""
+    if not pods:
+        return None
+    text = (
+        f"Prometheus has no samples from when this comparison began of {pods} pod{'' if pods == 1 else 's'} of {whose} "
+        "that ran then: it was restarted without its data, did not scrape, or keeps less than the rollout lasts; "
+        "`kubectl learnloop restart` compares anew"
+    )
+    return Missing(reasons.EVIDENCE_GAP, text)
 
 
 def noun_of(metric: MetricThreshold) -> str:
@@ -134,6 +149,8 @@ def check(
                 Verdict.BREACH,
                 f"{noun} of {subject_is} {number(value)} over {count(episodes)}; bar {text} {number(bar)}",
             )
+    if gap := lost(subject.gap, subject_is):
+        return hold(f"{noun}: {gap.text}", gap.reason)
     if metric.min_ratio is None and metric.max_ratio is None:
         return Check(Verdict.PASS, f"{noun} of {subject_is} {number(value)}")
     return _against(metric, noun, value, subject, reference, subject_is, reference_is)
@@ -155,6 +172,8 @@ def _against(
     base = _value(metric, reference)
     if base is None:
         return _mute(metric, noun, reference, reference_is)
+    if gap := lost(reference.gap, reference_is):
+        return hold(f"{noun}: {gap.text}", gap.reason)
     numbers = f"{noun} of {subject_is} {number(value)} vs {number(base)} of {reference_is}"
     for ratio, low in ((metric.min_ratio, True), (metric.max_ratio, False)):
         if ratio is None:

@@ -8,7 +8,7 @@ from learnloop_api.kinds.analysis import MetricThreshold
 from learnloop_operator.core.rollout import reasons
 from learnloop_operator.core.rollout.drift import drift
 from learnloop_operator.core.rollout.dry_run import bounds_text, report
-from learnloop_operator.core.rollout.evidence import ArmEvidence, Check, Verdict, check, hold
+from learnloop_operator.core.rollout.evidence import ArmEvidence, Check, Verdict, check, hold, lost
 from learnloop_operator.core.rollout.measure import PLAIN, outcomes
 from learnloop_operator.core.rollout.out_of_range import out_of_range
 from learnloop_operator.core.rollout.state import Arm, State
@@ -114,9 +114,12 @@ def _against_stable(snapshot: Snapshot, state: State, canary: Arm, stable: Arm) 
         stray = out_of_range(metric, _pair(snapshot, metric, canary, stable), found.memory.seen if found else None)
         if stray:
             return stray
+        seen = snapshot.evidence.arms.get(stable.revision)
+        if torn := lost(seen.gap if seen else 0, "stable"):
+            return hold(f"{metric.name}: {torn.text}", torn.reason)
         if found is None or not found.begun:
             return hold(f"{metric.name}: no look at both arms yet")
-        if outcomes(metric, snapshot.evidence.arms.get(stable.revision), found.measure) is None:
+        if outcomes(metric, seen, found.measure) is None:
             text = f"{metric.name}: no number for stable at this look, what is known waits"
             return hold(text, reasons.EMPTY_RESULT)
         return weigh(metric, found, analysis, state.weight / 100.0, rate)
@@ -133,6 +136,9 @@ def _against_old(snapshot: Snapshot, new: Arm, old: Arm) -> Tested:
         stray = out_of_range(metric, _pair(snapshot, metric, new, old), None, "the promoted arm", "the old arm")
         if stray:
             return stray
+        seen = arms.get(old.revision)
+        if torn := lost(seen.gap if seen else 0, "the old arm"):
+            return hold(f"{metric.name}: {torn.text}", torn.reason)
         return after_promotion(metric, arms.get(new.revision), arms.get(old.revision), analysis) or plain
 
     return tested
@@ -196,6 +202,9 @@ def _drift(
     """Each step and the guard is a comparison of its own and gets its part of the metric's budget."""
     if pairing.first_step:
         return Check(Verdict.PASS, f"{metric.name}: the first step has no earlier one to compare with")
+    for arm, whose in ((subject, pairing.subject_is), (reference, pairing.reference_is)):
+        if torn := lost(arm.gap if arm else 0, whose):
+            return hold(f"{metric.name}: {torn.text}", torn.reason)
     parts = len(snapshot.spec.rollout.steps)
     alpha = math.exp(-bars_of(snapshot.spec.analysis).worse) / parts
     return drift(metric, subject, reference, alpha, pairing.subject_is)

@@ -30,6 +30,8 @@ class ShadowEvidence:
     stable_return: float = 0.0
     seen_at: datetime | None = None
     """When the pod that was scraped longest ago was scraped, by Prometheus' clock."""
+    gap: int = 0
+    """Pods that ran before the step and of which there is no sample from then."""
     broken: str = ""
     """Which of the counters is no number, in half a sentence: then none of them speaks."""
 

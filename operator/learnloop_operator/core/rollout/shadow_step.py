@@ -3,7 +3,7 @@
 from learnloop_api.kinds.shadow import ShadowCheck, ShadowStatus
 from learnloop_api.wire.routing import Mirror
 from learnloop_operator.core.rollout import reasons
-from learnloop_operator.core.rollout.evidence import Verdict
+from learnloop_operator.core.rollout.evidence import Verdict, lost
 from learnloop_operator.core.rollout.judge import Judgement
 from learnloop_operator.core.rollout.shadow_bars import checks, summary
 from learnloop_operator.core.rollout.shadow_evidence import ShadowEvidence
@@ -71,6 +71,8 @@ def judge_shadow(snapshot: Snapshot, state: State, bars: ShadowCheck) -> Judgeme
     breach = "; ".join(item.sentence for item in found if item.verdict is Verdict.BREACH)
     if late := untimely(snapshot.evidence.clock, seen.seen_at, snapshot.now, "the canary"):
         return Judgement(breach=breach, hold=late.text, hold_reason=late.reason)
+    if torn := lost(seen.gap, "the canary"):
+        return Judgement(breach=breach, hold=torn.text, hold_reason=torn.reason)
     missing = [item.sentence for item in found if item.verdict is Verdict.HOLD]
     if seen.compared < bars.min_requests:
         missing.insert(0, f"{bars.min_requests} compared requests")

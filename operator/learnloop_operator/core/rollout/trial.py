@@ -45,14 +45,16 @@ def looked(
     """Every sequential metric's trial after one look. Missing evidence leaves all of them as they are.
 
     The comparison begins when the canary has played `minEpisodes`: of the first episodes the short ones end first.
+    Where samples are lost that it needs, it begins anew when they are no longer needed.
     """
     known = {(trial.name, trial.claim): trial for trial in before}
     bar, after = bars_of(analysis), []
     canary, stable = evidence.arms.get(subject), evidence.arms.get(reference)
+    torn = any(arm is not None and arm.gap for arm in (canary, stable))
     for metric in sequential(analysis):
         text = claim_text(metric)
         trial = known.get((metric.name, text), Trial(metric.name, text, Memory()))
-        if not concurrent:
+        if not concurrent or torn:
             if trial.memory.seen is not None:
                 trial = replace(trial, memory=replace(trial.memory, seen=None))
         elif canary and stable and canary.episodes >= metric.min_episodes:

@@ -96,7 +96,7 @@ def test_one_query_asks_for_all_counters_of_both_arms() -> None:
     query = counters_query("ns", "md", ["bbbbbbbb", "aaaaaaaa"], 42)
     select = '{namespace="ns", model_deployment="md", revision=~"aaaaaaaa|bbbbbbbb"}'
     assert query.count(f"increase({names.METRIC_EPISODES_ENDED}{select}[42s])") == 1
-    assert query.count(f"unless {names.METRIC_EPISODES_ENDED}{select} offset 42s") == 1
+    assert query.count(f"unless last_over_time({names.METRIC_EPISODES_ENDED}{select}[300s] offset 42s)") == 1
     assert query.count(" or increase(") == 3
 
 

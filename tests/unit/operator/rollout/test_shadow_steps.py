@@ -187,7 +187,7 @@ def test_prometheus_answer_becomes_evidence() -> None:
     assert seen.within == {0.02: 8, math.inf: 10}
     assert shadow_evidence([]) is None
     query = shadow_query("ns", "md", Window("aaaaaaaa", 60))
-    assert query.count('revision="aaaaaaaa"') == 15 * 3 + 1
+    assert query.count('revision=~"aaaaaaaa"') == 14 * 4 + 3 + 2 + 1
 
 
 def in_shadow(problem: str, percent: int = 20, mirror: str = "detect", **more: str) -> Snapshot:
