@@ -195,6 +195,15 @@ class ModelDeploymentStatus(Status):
     previous: ArmStatus | None = Field(default=None, description="The old arm, warm until keepForSeconds is over.")
     weight: int | None = Field(default=None, ge=0, le=100, description="Percent of new episodes for the canary.")
     step: int | None = Field(default=None, ge=0, le=20, description="Index of the current step, from 0.")
+    step_weight: int | None = Field(
+        default=None,
+        ge=0,
+        le=100,
+        description=(
+            "The weight that spec.rollout.steps gave the current step when it was reached. Where it no longer does, "
+            "the rollout goes on at the last step that asks for no more than `weight`, or at the first."
+        ),
+    )
     step_text: ShortText | None = Field(default=None, description="The current step for humans, e.g. 2/4.")
     step_started_at: Time | None = Field(default=None, description="When the current step began.")
     step_base_episodes: int | None = Field(

@@ -77,15 +77,15 @@ class State:
 
 
 def load(status: ModelDeploymentStatus, steps: list[RolloutStep]) -> State:
-    """The persisted state. A step beyond a since shortened list is its last; a status without the needed times,
-    edited by hand, starts the canary over."""
+    """The persisted state, at the step that the steps of now make of it; a status without the needed times, edited by
+    hand, starts the canary over."""
     canary = _arm(status.canary)
     step = status.step if canary and status.step is not None else None
     return State(
         stable=_arm(status.stable),
         canary=canary,
         previous=_arm(status.previous),
-        step=None if step is None else max(0, min(step, len(steps) - 1)),
+        step=None if step is None else _step(step, status.step_weight, status.weight or 0, steps),
         weight=(status.weight or 0) if step is not None else 0,
         step_started_at=status.step_started_at if canary else None,
         step_base=status.step_base_episodes if canary else 0,
@@ -110,6 +110,21 @@ def observe(arm: Arm, world: ArmWorld | None, now: datetime) -> Arm:
     """The arm with `since` moved when its readiness has changed."""
     ready = world is not None and world.ready > 0
     return arm if ready == arm.was_ready else replace(arm, was_ready=ready, since=stamp(now))
+
+
+def _step(step: int, reached: int | None, weight: int, steps: list[RolloutStep]) -> int:
+    """Where a canary at `weight` stands whose step asked for `reached` percent when it was reached.
+
+    Steps that were edited since may ask for another weight at the same index: what was proven at this weight earns
+    none above it, so the canary goes on at the last step that asks for no more. Of several that ask for as much it is
+    the first, for the others may wait for a person; where all ask for more it begins with the first step, as a new one.
+    """
+    found = max(0, min(step, len(steps) - 1))
+    asked = steps[found].weight
+    if asked == reached or (reached is None and (found == step or asked <= weight)):
+        return found
+    earned = max((item.weight for item in steps if item.weight <= weight), default=None)
+    return next((index for index, item in enumerate(steps) if item.weight == earned), 0)
 
 
 def _arm(status: ArmStatus | None) -> Arm | None:

@@ -1,0 +1,85 @@
+"""Steps that are edited while a canary climbs them: what was proven at one weight earns none above it."""
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from rollout_world import World
+
+from learnloop_api.kinds.model_deployment import ModelDeploymentStatus
+from learnloop_api.kinds.rollout import RolloutStep
+from learnloop_operator.core.rollout.state import load
+
+
+def climbing(to: int) -> World:
+    """A canary as good as stable, at the weight `to` of 10, 25, 50, 100, which it has just got."""
+    world = World(1, 0.9)
+    while world.status.get("weight") != to:
+        assert world.run(1) == "Progressing"
+    return world
+
+
+def edit(world: World, *weights: int) -> None:
+    world.spec["rollout"]["steps"] = [{"weight": weight, "minEpisodes": 4000} for weight in weights]
+
+
+@pytest.mark.parametrize(
+    ("at", "steps", "after"),
+    [
+        (50, (1, 100), 1),
+        (50, (25, 50, 100), 50),
+        (50, (10, 20, 30, 40, 100), 40),
+        (25, (10, 60, 100), 10),
+        (25, (5, 25, 100), 25),
+        (50, (100,), 100),
+        (10, (10, 100), 10),
+    ],
+)
+def test_an_edited_rollout_goes_on_at_the_last_step_that_asks_for_no_more(
+    at: int, steps: tuple[int, ...], after: int
+) -> None:
+    world = climbing(at)
+    edit(world, *steps)
+    world.run(4)
+    assert world.status["weight"] == after
+    assert world.status["stepWeight"] == after
+    assert world.status["phase"] == "Progressing"
+
+
+def test_a_weight_that_was_earned_and_waits_for_its_pods_is_given_after_an_edit_below_it() -> None:
+    steps = [RolloutStep(weight=weight) for weight in (5, 25, 50, 100)]
+    assert load(status(step=1, weight=10, stepWeight=25), steps).step == 1
+
+
+def status(**said: Any) -> ModelDeploymentStatus:
+    canary = {"revision": "a" * 8, "uri": "uniform://discrete/2?observations=4"}
+    return ModelDeploymentStatus.model_validate({"canary": canary, **said})
+
+
+rising = st.lists(st.integers(1, 99), max_size=6, unique=True).map(lambda found: [*sorted(found), 100])
+
+
+@given(rising, rising, st.data())
+def test_no_edit_takes_a_canary_to_a_step_above_its_weight_but_the_first(
+    old: list[int], new: list[int], data: st.DataObject
+) -> None:
+    step = data.draw(st.integers(0, len(old) - 1))
+    weight = data.draw(st.sampled_from([0, old[step], old[step - 1] if step else 0]))
+    found = load(status(step=step, weight=weight, stepWeight=old[step]), [RolloutStep(weight=item) for item in new])
+    assert found.weight == weight
+    assert found.step is not None
+    assert found.step == 0 or new[found.step] <= max(weight, old[step])
+    if weight == old[step]:
+        assert found.step == 0 or new[found.step] <= weight
+    if new == old:
+        assert found.step == step
+
+
+@given(rising, st.integers(0, 20), st.integers(0, 100))
+def test_a_status_of_an_earlier_version_is_taken_no_higher_by_shorter_steps(
+    new: list[int], step: int, weight: int
+) -> None:
+    found = load(status(step=step, weight=weight), [RolloutStep(weight=item) for item in new]).step
+    assert found is not None
+    assert found in (0, step) or new[found] <= weight
