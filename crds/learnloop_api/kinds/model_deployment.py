@@ -157,7 +157,11 @@ class ModelDeploymentSpec(DeploymentTemplate):
         ),
     )
     suspend: bool = Field(
-        default=False, description="The operator leaves weights, arms and evidence as they are until this is false."
+        default=False,
+        description=(
+            "Nothing goes up or on until this is false: no step, no promotion, no new canary, no winner. What takes an "
+            "arm back still does: the checks, the fast lane, lost pods, and the orders abort and reject."
+        ),
     )
 
 

@@ -19,7 +19,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(cluster: Cluster, options: argparse.Namespace) -> str:
     """Name the arm that has to go."""
-    rollout = look(cluster, options.name)
+    rollout = look(cluster, options.name, to_take_back=True)
     status = rollout.status
     if options.arm:
         revision = rollout.challenger(options.arm)

@@ -16,7 +16,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(cluster: Cluster, options: argparse.Namespace) -> str:
     """Refuse exactly the revision and the step that are shown now."""
-    rollout = look(cluster, options.name)
+    rollout = look(cluster, options.name, to_take_back=True)
     if rollout.status.get("phase") != "Paused" or not rollout.canary:
         raise rollout.refusal("waits for nobody; `kubectl learnloop abort` takes a canary back at any time")
     rollout.order(NAME, rollout.at_step())

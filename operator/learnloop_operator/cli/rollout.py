@@ -82,15 +82,16 @@ class Rollout:
         self.cluster.annotate("modeldeployments", self.name, {verb_annotation(verb): signed(self.cluster, what)})
 
 
-def look(cluster: Cluster, name: str) -> Rollout:
-    """The rollout to steer.
+def look(cluster: Cluster, name: str, *, to_take_back: bool = False) -> Rollout:
+    """The rollout to steer. `to_take_back`: by an order that is obeyed while it is suspended, too.
 
     Raises:
-        CommandError: there is none, or the operator was told to leave it alone.
+        CommandError: there is none, or it is suspended and the order would wait.
     """
     body = cluster.get("modeldeployments", name)
-    if (body.get("spec") or {}).get("suspend"):
+    if (body.get("spec") or {}).get("suspend") and not to_take_back:
         raise CommandError(
-            f"spec.suspend of ModelDeployment {name!r} is true: the operator leaves it as it is; set it to false first"
+            f"spec.suspend of ModelDeployment {name!r} is true: set it to false first; until then only abort and "
+            "reject are obeyed"
         )
     return Rollout(cluster, name, status_of(body))

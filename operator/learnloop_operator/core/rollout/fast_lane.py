@@ -39,7 +39,7 @@ class Subject:
 def subjects(snapshot: Snapshot, state: State) -> tuple[Subject, ...]:
     """The arms that may be taken back: the canary once it has pods, in shadow too, the promoted arm under guard, or the
     challengers of an experiment that runs."""
-    if not snapshot.spec.analysis.fast_lane.enabled or snapshot.spec.suspend or state.stable is None:
+    if not snapshot.spec.analysis.fast_lane.enabled or state.stable is None:
         return ()
     trial = state.experiment
     if trial and trial.running and not state.canary:

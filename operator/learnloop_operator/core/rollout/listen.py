@@ -10,10 +10,13 @@ from learnloop_operator.core.rollout.words import Word, unanswered
 from learnloop_operator.core.rollout.world import Snapshot
 
 
-def listen(snapshot: Snapshot, state: State) -> tuple[State, Move | None]:
-    """The state with its answers on record, and the move of the order that is obeyed, if there is one."""
+def listen(snapshot: Snapshot, state: State, to: frozenset[str] | None = None) -> tuple[State, Move | None]:
+    """The state with its answers on record, and the move of the order that is obeyed, if there is one. `to`: the verbs
+    that are heard at present, all when left out; the others stay unanswered."""
     order: tuple[Word, Answer] | None = None
     for word in unanswered(snapshot.annotations, state.decisions):
+        if to is not None and word.verb not in to:
+            continue
         found = answer(snapshot, state, word)
         if found is None:
             continue

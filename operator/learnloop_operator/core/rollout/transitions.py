@@ -12,6 +12,7 @@ from learnloop_operator.core.rollout.guard import revert, watch
 from learnloop_operator.core.rollout.listen import listen
 from learnloop_operator.core.rollout.move import Move, happened
 from learnloop_operator.core.rollout.state import Arm, State
+from learnloop_operator.core.rollout.suspended import suspended
 from learnloop_operator.core.rollout.withdraw import adopt, drop_canary
 from learnloop_operator.core.rollout.world import Model, Snapshot
 from learnloop_operator.core.times import stamp
@@ -26,9 +27,7 @@ def move(snapshot: Snapshot, state: State) -> Move:
     if adopted:
         return adopted
     if snapshot.spec.suspend:
-        return Move(
-            state, "Suspended", reasons.SUSPENDED, "suspended: weights and arms stay as they are", again_after=60.0
-        )
+        return suspended(snapshot, state)
     state, order = listen(snapshot, state)
     if order:
         return order

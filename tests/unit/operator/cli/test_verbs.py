@@ -137,10 +137,14 @@ def test_a_second_pause_or_promotion_changes_nothing() -> None:
     assert not cluster.annotations
 
 
-def test_a_suspended_rollout_obeys_nobody() -> None:
+def test_a_suspended_rollout_obeys_abort_and_nothing_that_leads_up() -> None:
     cluster = Objects(modeldeployments={"x": {"spec": {"suspend": True}, "status": STEP}})
-    with pytest.raises(CommandError, match=r"spec.suspend of ModelDeployment 'x' is true"):
-        abort.run(cluster, options())
+    for verb in (approve, promote, skip, restart, retry, undo, pause, resume):
+        with pytest.raises(CommandError, match=r"spec.suspend of ModelDeployment 'x' is true: set it to false first"):
+            verb.run(cluster, options())
+    assert not cluster.annotations
+    abort.run(cluster, options())
+    assert verb_annotation("abort") in cluster.annotations
 
 
 def test_only_an_arm_on_trial_is_promoted() -> None:

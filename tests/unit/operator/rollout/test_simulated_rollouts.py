@@ -170,7 +170,7 @@ def test_an_abort_takes_the_canary_back_at_once(either: Cluster) -> None:
     assert either.status["blockedRevision"]["reason"] == "Aborted"
 
 
-def test_suspend_freezes_the_weights_and_renews_the_dead_mans_switch_sparingly(serving: Cluster) -> None:
+def test_suspend_raises_no_weight_and_renews_the_dead_mans_switch_sparingly(serving: Cluster) -> None:
     serving.wish(1, BETTER)
     while serving.weight(uri(1)) != 10:
         serving.run(1)

@@ -13,7 +13,7 @@ end
 -- While the promoted model is guarded the old arm is still warm, so that too can be aborted.
 local guarding = status.previous ~= nil and status.stable ~= nil
 local earlier = status.previous ~= nil or status.lastStable ~= nil
--- The operator leaves a suspended rollout as it is, whatever people say.
+-- While a rollout is suspended nothing leads up; what takes an arm back is obeyed at any time.
 local free = canary ~= nil and not suspended
 
 local function action(offered, name)
@@ -21,13 +21,13 @@ local function action(offered, name)
 end
 local actions = {}
 actions["approve"] = action(waiting and not suspended, "Approve this step")
-actions["reject"] = action((waiting or held) and not suspended, "Reject this step")
+actions["reject"] = action(waiting or held, "Reject this step")
 actions["pause"] = action(free and hand == nil, "Hold the canary at its weight")
 actions["resume"] = action(suspended or held, "Resume")
 actions["skip"] = action(free and hand == nil and status.step ~= nil, "Skip this step's evidence")
 actions["promote"] = action(free and hand == nil, "Promote without the remaining evidence")
 actions["restart"] = action(free and hand ~= "undo", "Start the rollout over")
-actions["abort"] = action((canary ~= nil or guarding) and not suspended, "Roll back")
+actions["abort"] = action(canary ~= nil or guarding, "Roll back")
 actions["undo"] = action(canary == nil and earlier and not suspended, "Back to the model before")
 actions["retry"] = action(status.blockedRevision ~= nil and not suspended, "Try the blocked model again")
 actions["suspend"] = action(not suspended, "Suspend")
