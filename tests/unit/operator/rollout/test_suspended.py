@@ -2,7 +2,7 @@
 
 import pytest
 from experiment_cluster import ExperimentCluster
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from laned_cluster import LanedCluster
 from rollout_cluster import BAD, BETTER, GOOD, Cluster, uri
@@ -22,7 +22,7 @@ def at_weight(cluster: Cluster, weight: int, quality: float = BETTER) -> Cluster
 
 def test_no_step_goes_up_and_the_way_goes_on_afterwards() -> None:
     cluster = at_weight(Cluster(), 10)
-    cluster.run(300)
+    cluster.run(60)
     assert (cluster.weight(uri(1)), cluster.status["phase"]) == (10, "Suspended")
     assert cluster.status["verdict"].startswith("suspended at 10 %: no step goes up; the checks go on")
     cluster.spec["suspend"] = False
@@ -88,10 +88,10 @@ def test_a_promoted_arm_that_turns_bad_is_swapped_back_and_its_guard_does_not_en
     while not cluster.promotions:
         cluster.run(1)
     cluster.spec["suspend"] = True
-    cluster.run(200)
+    cluster.run(80)
     assert "previous" in cluster.status, "the old arm went while suspended"
     cluster.quality[uri(1)] = BAD
-    cluster.run(400)
+    cluster.run(120)
     assert cluster.status["stable"]["uri"] == uri(0)
 
 
@@ -100,7 +100,7 @@ def test_an_experiment_promotes_nobody_and_loses_an_arm_that_breaks_a_bar() -> N
     cluster.run(20)
     assert cluster.weights()[uri(1)] == 40
     cluster.spec["suspend"] = True
-    cluster.run(600)
+    cluster.run(200)
     assert (cluster.weights()[uri(1)], cluster.promotions) == (40, [])
     cluster.spec["analysis"]["metrics"] = [{"name": "errors", "type": "errors", "max": 0.1}]
     cluster.errors[uri(1)] = 0.8
@@ -118,7 +118,8 @@ def test_the_fast_lane_reads_on() -> None:
     assert cluster.status["blockedRevision"]["reason"] == "GrossBreach"
 
 
-@given(st.lists(st.tuples(st.booleans(), st.integers(1, 30), st.sampled_from([BAD, GOOD, BETTER])), max_size=8))
+@given(st.lists(st.tuples(st.booleans(), st.integers(1, 12), st.sampled_from([BAD, GOOD, BETTER])), max_size=6))
+@settings(max_examples=max(10, settings().max_examples // 6))
 def test_no_arm_gets_more_while_suspended(fates: list[tuple[bool, int, float]]) -> None:
     cluster = Cluster()
     cluster.run(10)
