@@ -27,6 +27,10 @@ from learnloop_operator.core.sequential.betting import Counts
 
 ROUNDING = 1.0 + 1e-6
 """Sums of extrapolated parts may differ in their last bits."""
+AT_ONCE = 8
+"""Queries of one object's own checks that Prometheus works on at the same time."""
+TOGETHER = 8.0
+"""Seconds that all of them may take."""
 
 
 async def gather(
@@ -115,27 +119,47 @@ async def _with_custom(
     metrics: Sequence[MetricThreshold],
     arms: Mapping[str, ArmEvidence],
 ) -> dict[str, ArmEvidence]:
-    """`arms` with the answers to the user's own queries; one that fails holds its own check only."""
+    """`arms` with the answers to the user's own queries; one that fails, or is late, holds its own check only."""
+    asked = [
+        (metric, window.revision, custom_queries(metric, namespace, window.revision, window.seconds))
+        for metric in metrics
+        for window in windows
+        if metric.type == "promql" and window.revision in arms
+    ]
+    answers = await _answers(prometheus, {query for _, _, queries in asked for query in queries})
     result = dict(arms)
-    for metric in metrics:
-        if metric.type != "promql":
-            continue
-        for window in windows:
-            arm = result.get(window.revision)
-            if arm is not None:
-                result[window.revision] = await _with_answer(prometheus, namespace, window, metric, arm)
+    for metric, revision, queries in asked:
+        result[revision] = _with_answer(metric, [answers[query] for query in queries], result[revision])
     return result
 
 
-async def _with_answer(
-    prometheus: Prometheus, namespace: str, window: Window, metric: MetricThreshold, arm: ArmEvidence
-) -> ArmEvidence:
+async def _answers(prometheus: Prometheus, queries: Iterable[str]) -> dict[str, float | Missing]:
+    """Each query's one number. However many there are and however slow Prometheus is, a pass waits for them no longer
+    than TOGETHER: it holds one of the operator's few workers."""
+    places = asyncio.Semaphore(AT_ONCE)
+
+    async def ask(query: str) -> float | Missing:
+        async with places:
+            return await _one_number(prometheus, query)
+
+    asked = {query: asyncio.create_task(ask(query)) for query in queries}
+    late = Missing(reasons.PROVIDER_DOWN, f"Prometheus did not answer all queries of the checks within {TOGETHER:g} s")
+    try:
+        if asked:
+            await asyncio.wait(asked.values(), timeout=TOGETHER)
+        return {query: task.result() if task.done() else late for query, task in asked.items()}
+    finally:
+        for task in asked.values():
+            task.cancel()
+
+
+def _with_answer(metric: MetricThreshold, found: Sequence[float | Missing], arm: ArmEvidence) -> ArmEvidence:
+    """The arm with the answers to one metric's queries."""
     numbers = []
-    for query in custom_queries(metric, namespace, window.revision, window.seconds):
-        found = await _one_number(prometheus, query)
-        if isinstance(found, Missing):
-            return replace(arm, problems={**arm.problems, metric.name: found})
-        numbers.append(found)
+    for answer in found:
+        if isinstance(answer, Missing):
+            return replace(arm, problems={**arm.problems, metric.name: answer})
+        numbers.append(answer)
     if len(numbers) == 1:
         return replace(arm, custom={**arm.custom, metric.name: numbers[0]})
     good, events = numbers

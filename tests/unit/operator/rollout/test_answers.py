@@ -1,11 +1,14 @@
 """What is read out of Prometheus' answers: histograms, clocks, rates, and numbers that are none."""
 
+import asyncio
 from collections.abc import Mapping
 from math import inf, nan
 
 import pytest
 
+from learnloop_api import names
 from learnloop_api.kinds.analysis import MetricThreshold
+from learnloop_operator.adapters import rollout_evidence
 from learnloop_operator.adapters.prometheus import Prometheus, PrometheusRefused, Sample
 from learnloop_operator.adapters.rollout_answers import arm_evidence, clock_of, drifts, histograms
 from learnloop_operator.adapters.rollout_evidence import gather
@@ -114,3 +117,44 @@ async def test_a_latency_that_is_no_number_holds_and_says_that_it_is_none() -> N
         found = check(slow, arm, None)
         assert found.verdict is verdict
         assert not reason or (found.reason, "answers nan for its latency counter" in found.sentence) == (reason, True)
+
+
+class Crowd(Prometheus):
+    """Counts how many of the user's queries are asked at once; those that begin with `slow` are never answered."""
+
+    def __init__(self) -> None:
+        super().__init__("http://127.0.0.1:9")
+        self.now = self.most = self.asked = 0
+
+    async def query(self, promql: str) -> list[Sample]:
+        if names.METRIC_EPISODES_ENDED in promql:
+            return [of("ended", 9.0, outcome="success")]
+        self.now, self.asked = self.now + 1, self.asked + 1
+        self.most = max(self.most, self.now)
+        try:
+            await (asyncio.Event().wait() if promql.startswith("slow") else asyncio.sleep(0))
+        finally:
+            self.now -= 1
+        return [Sample({}, 1.0)]
+
+
+async def test_many_queries_are_asked_side_by_side_and_each_once() -> None:
+    crowd, window = Crowd(), Window("aaaaaaaa", 30)
+    asked = [MetricThreshold(name=f"m{index}", type="promql", query=f"q{index % 16}", min=0) for index in range(20)]
+    found = (await gather(crowd, "ns", "md", [window], asked)).arms["aaaaaaaa"]
+    assert found.custom == {metric.name: 1.0 for metric in asked}
+    assert (crowd.asked, crowd.most) == (16, rollout_evidence.AT_ONCE)
+
+
+async def test_queries_that_are_late_hold_their_own_checks_and_no_worker(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rollout_evidence, "TOGETHER", 0.05)
+    crowd = Crowd()
+    asked = [MetricThreshold(name=query, type="promql", query=query, min=0) for query in ("quick", "slow", "slower")]
+    found = (await gather(crowd, "ns", "md", [Window("aaaaaaaa", 30)], asked)).arms["aaaaaaaa"]
+    assert found.custom == {"quick": 1.0}
+    assert {name: missing.reason for name, missing in found.problems.items()} == dict.fromkeys(
+        ("slow", "slower"), reasons.PROVIDER_DOWN
+    )
+    for _ in range(5):
+        await asyncio.sleep(0)
+    assert crowd.now == 0, "a query that is late goes on"
