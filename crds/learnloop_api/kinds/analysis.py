@@ -172,8 +172,8 @@ class FastLane(Resource):
             "Read the metrics of each arm on trial (canary, shadow, experiment, guard) from its pods every second, and "
             "take it back at once when it breaks min or max of a metric (success, errors, return with returnRange, "
             "latency), maxRequestErrors or a bar of its shadow step beyond doubt. It never promotes. Needs a way from "
-            "the operator to the pods' port 8080; the condition FastLane says whether it is there. Without it "
-            "Prometheus alone decides."
+            "the operator to the pods' port 8080; the condition FastLane says whether it is there, and how often they "
+            "are read where more than 250 pods are on trial. Without it Prometheus alone decides."
         ),
     )
     max_request_errors: float = Field(

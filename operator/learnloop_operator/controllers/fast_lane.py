@@ -7,8 +7,8 @@ here is the reading, and to say that a pass is due.
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Coroutine, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Coroutine, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any, TypeVar
 
@@ -27,6 +27,7 @@ EVERY = 1.0
 PODS_PER_TURN = 250
 """Pods read in one second: with more of them on trial each is read less often, and the operator stays awake."""
 
+PERIODS = (1, 2, 5, 10, 20, 30, 60)
 Name = tuple[str, str]
 """Namespace and name of a ModelDeployment."""
 
@@ -57,6 +58,8 @@ class FastLane:
         self._pods, self._metrics, self._clock = pods, metrics, clock
         self._on_trial: dict[Name, OnTrial] = {}
         self._turn = 0
+        self._every = 1
+        """Seconds in which all arms are read once."""
         metrics.lane_arms.set_function(lambda: float(sum(len(item.arms) for item in self._on_trial.values())))
 
     async def follow(
@@ -76,7 +79,8 @@ class FastLane:
     def known(self, name: Name) -> Mapping[str, Direct]:
         """What was read of the arms on trial by now."""
         on_trial = self._on_trial.get(name)
-        return {revision: arm.direct for revision, arm in on_trial.arms.items()} if on_trial else {}
+        arms = on_trial.arms.items() if on_trial else ()
+        return {revision: replace(arm.direct, every=self._every) for revision, arm in arms}
 
     async def unless_breached(self, name: Name, work: Coroutine[Any, Any, T]) -> T | None:
         """What `work` gives; None as soon as a look shows a breach, for nobody waits for a slow Prometheus then."""
@@ -102,6 +106,7 @@ class FastLane:
         while True:
             began = time.monotonic()
             if leading():
+                self._every = period([len(arm.pods) for item in self._on_trial.values() for arm in item.arms.values()])
                 await asyncio.gather(*(self._turn_of(*item, mark) for item in self._next()))
             await asyncio.sleep(max(0.05, EVERY - (time.monotonic() - began)))
 
@@ -162,6 +167,17 @@ class FastLane:
         log.debug("fast lane: %s", error)
         arm.direct = missed(arm.direct, problem, self._clock())
         self._metrics.lane_looks.labels(result=problem).inc()
+
+
+def period(pods: Sequence[int]) -> int:
+    """Seconds in which arms with so many pods each are read once, rounded up to one of PERIODS: a figure that moves
+    with every pod of the cluster would be written with every pod."""
+    turns, room = 1, PODS_PER_TURN
+    for mine in pods:
+        if mine > room and room < PODS_PER_TURN:
+            turns, room = turns + 1, PODS_PER_TURN
+        room -= mine
+    return next((seconds for seconds in PERIODS if turns <= seconds), turns)
 
 
 def _followed(on_trial: OnTrial, subject: Subject, pods: tuple[Target, ...]) -> Watched | None:

@@ -21,7 +21,7 @@ from learnloop_operator.adapters.pod_metrics import (
     parse,
     targets,
 )
-from learnloop_operator.controllers.fast_lane import FastLane
+from learnloop_operator.controllers.fast_lane import FastLane, period
 from learnloop_operator.controllers.services import utc_now
 from learnloop_operator.core.rollout.bounds import of_analysis
 from learnloop_operator.core.rollout.direct import UNREACHABLE
@@ -207,3 +207,29 @@ async def test_a_lane_that_cannot_get_through_says_so_in_the_evidence(reader: Po
     assert (direct.seen_at, direct.health.problem) == (None, "")
     assert direct.health.doubted_since is not None
     assert direct.health.after(UNREACHABLE, direct.health.doubted_since.replace(year=2100)).problem == UNREACHABLE
+
+
+@pytest.mark.parametrize(
+    ("pods", "seconds"),
+    [([], 1), ([1], 1), ([125, 125], 1), ([250, 1], 2), ([400], 1), ([200] * 4, 5), ([1] * 2500, 10), ([250] * 90, 90)],
+)
+def test_the_period_is_that_of_the_turns_in_which_all_pods_are_read(pods: list[int], seconds: int) -> None:
+    assert period(pods) == seconds
+
+
+async def test_a_lane_with_more_pods_than_it_reads_in_a_second_says_how_often_it_does(reader: PodMetrics) -> None:
+    lane, started, turned = FastLane(reader, Metrics(), utc_now), rfc3339(utc_now()), asyncio.Event()
+    subject = Subject(REVISION, started, 10, ASKED)
+    for name in ("one", "other", "third"):
+        assert (await lane.follow((MD, name), (subject,), {REVISION: (NOWHERE,) * 200}))[REVISION].every == 1
+
+    def leading() -> bool:
+        turned.set()
+        return True
+
+    running = asyncio.create_task(lane.run(lambda _namespace, _name: None, leading))
+    try:
+        await turned.wait()
+        assert lane.known((MD, "one"))[REVISION].every == 5
+    finally:
+        running.cancel()

@@ -54,6 +54,8 @@ class Direct:
     seen_at: datetime | None = None
     """When every pod was read last."""
     health: Health = field(default_factory=Health)
+    every: int = 1
+    """Seconds between two looks; more than 1 where more pods are on trial than can be read in a second."""
 
 
 def looked(direct: Direct, readings: Mapping[str, Reading], asked: Questions, now: datetime, moment: int) -> Direct:

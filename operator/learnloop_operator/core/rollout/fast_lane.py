@@ -103,4 +103,10 @@ def condition_of(snapshot: Snapshot) -> dict[str, Any]:
     problem = next((known.health.problem for known in direct.values() if known.health.problem), "")
     if problem:
         return condition(name, FALSE, problem, _SENTENCES[problem], generation)
-    return condition(name, TRUE, READING, "the pods of the arm on trial are read each second", generation)
+    return condition(name, TRUE, READING, _period(max(known.every for known in direct.values())), generation)
+
+
+def _period(seconds: int) -> str:
+    if seconds <= 1:
+        return "the pods of the arm on trial are read each second"
+    return f"the pods of the arm on trial are read every {seconds} s: more are on trial than are read in one second"

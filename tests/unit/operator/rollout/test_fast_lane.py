@@ -113,6 +113,9 @@ def test_a_lane_that_is_turned_off_says_so_and_takes_nothing_back() -> None:
 def test_the_condition_tells_whether_the_pods_can_be_read() -> None:
     assert lane(decide(snapshot(watched()))) == ("True", "Reading")
     assert lane(decide(snapshot(None))) == ("Unknown", "NotNeeded")
+    for every, said in ((1, "read each second"), (5, "read every 5 s: more are on trial than are read in one second")):
+        plan = decide(snapshot(replace(watched(), every=every)))
+        assert next(item["message"] for item in plan.status["conditions"] if item["type"] == "FastLane").endswith(said)
     degraded = replace(watched(), health=Health(UNREACHABLE))
     plan = decide(snapshot(degraded))
     assert lane(plan) == ("False", "PodsUnreachable")
