@@ -1,12 +1,16 @@
 """Returns that leave returnRange: the worst canary of all is taken back, and a wrong range holds and says so."""
 
+from collections.abc import Mapping
 from dataclasses import replace
 from datetime import timedelta
+from types import MappingProxyType
 from typing import Any
 
 import pytest
+from experiment_cluster import ExperimentCluster
 from hypothesis import given
 from hypothesis import strategies as st
+from rollout_cluster import uri
 from rollout_world import RETURN, SUCCESS, World
 
 from learnloop_api.kinds.analysis import Analysis, MetricThreshold
@@ -118,3 +122,30 @@ def test_only_a_canary_below_beside_stable_within_is_a_breach_and_nothing_outsid
     trials = looked(ANALYSIS, (), Evidence(arms), "c", "s", concurrent=True)
     if found is not None:
         assert not any(trial.begun for trial in trials)
+
+
+class OffScale(ExperimentCluster):
+    """An experiment on the scale 0..1 in which the models of `returns` return something else."""
+
+    returns: Mapping[str, float] = MappingProxyType({})
+
+    def outcome(self, revision: str) -> float:
+        return self.returns.get(self.model_of(revision), super().outcome(revision))
+
+
+def test_an_arm_of_an_experiment_below_the_range_loses_and_the_other_wins() -> None:
+    cluster = OffScale((0.5, 0.9, 0.5), (25, 25))
+    cluster.returns = {uri(2): -5.0}
+    cluster.start().finish()
+    assert cluster.status["experiment"]["winner"] == "a"
+
+
+@pytest.mark.parametrize("returns", [{uri(0): -5.0}, {uri(1): 7.0}])
+def test_nobody_wins_an_experiment_whose_range_is_wrong_and_the_sentence_says_so(returns: dict[str, float]) -> None:
+    cluster = OffScale((0.5, 0.9), (40,))
+    cluster.returns = returns
+    cluster.start().run(200)
+    assert (cluster.promotions, cluster.weights()) == ([], {uri(0): 60, uri(1): 40})
+    told = next(item for item in cluster.status["conditions"] if item["type"] == "DataAvailable")
+    assert (told["status"], told["reason"]) == ("False", "OutOfRange")
+    assert "lies outside returnRange 0..1: correct that range" in cluster.status["verdict"]
