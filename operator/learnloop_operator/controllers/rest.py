@@ -11,7 +11,8 @@ def at_rest(body: Mapping[str, Any]) -> bool:
     """False while users' traffic or an attempt at training depends on the next decision: then only live reads do."""
     status, spec = body.get("status") or {}, body.get("spec") or {}
     if body["kind"] == "ModelDeployment":
-        moving = status.get("canary") or status.get("previous")
+        playing = (status.get("experiment") or {}).get("phase", "Finished") != "Finished"
+        moving = status.get("canary") or status.get("previous") or playing
         return not moving and status.get("phase", "") in _QUIET
     if body["kind"] == "TrainingJob":
         return bool(spec.get("suspend") or status.get("finishedAt"))

@@ -248,6 +248,8 @@ async def test_a_child_the_cache_knows_nothing_of_is_not_overwritten() -> None:
         ("TrainingJob", {"phase": "Running"}, False),
         ("TrainingJob", {"finishedAt": "2026-01-01T00:00:00Z"}, True),
         ("RewardPolicy", {}, True),
+        ("ModelDeployment", {"phase": "Suspended", "experiment": {"phase": "Running"}}, False),
+        ("ModelDeployment", {"phase": "Suspended", "experiment": {"phase": "Finished"}}, True),
     ],
 )
 def test_what_is_under_way_is_never_decided_from_the_cache(kind: str, status: dict[str, Any], quiet: bool) -> None:
