@@ -4,6 +4,7 @@ from typing import Any
 
 from learnloop_memory.audit.journal import note
 from learnloop_memory.erasure.naming import name_people
+from learnloop_memory.store.absences import away
 from learnloop_memory.store.database import Database
 
 BATCH = 500
@@ -11,9 +12,10 @@ EPISODES = "trajectories"
 MAX_EPISODE_MEMORIES = 5000
 
 # A snapshot sees what was there when it was taken.
-_UNSEEN = """NOT EXISTS (SELECT 1 FROM memory_snapshots s
-    WHERE s.namespace = {m}.namespace AND s.agent_id = {m}.agent_id AND s.taken_at >= {m}.created_at
-    AND s.taken_at < coalesce({m}.retired_at, {m}.ends_at))"""
+_UNSEEN = f"""NOT EXISTS (SELECT 1 FROM memory_snapshots s
+    WHERE s.namespace = {{m}}.namespace AND s.agent_id = {{m}}.agent_id AND s.taken_at >= {{m}}.created_at
+    AND s.taken_at < coalesce({{m}}.retired_at, {{m}}.ends_at)
+    AND NOT {away("{m}.namespace", "{m}.id", "s.taken_at")})"""
 # Of what the service wrote itself, all that nobody pinned and no snapshot sees.
 _ORDINARY = "source = 'episode' AND NOT pinned AND " + _UNSEEN
 # Each statement deletes at most one batch of one namespace; $2 is the number of days or of rows to keep.

@@ -8,6 +8,7 @@ from learnloop_memory.audit.journal import note
 from learnloop_memory.errors import ApiError
 from learnloop_memory.ids import uuid7
 from learnloop_memory.life.states import retire, revive
+from learnloop_memory.store.absences import away
 from learnloop_memory.store.database import Database
 
 MOST_SNAPSHOTS = 100
@@ -19,13 +20,17 @@ _LIST = """
 SELECT name, taken_at FROM memory_snapshots WHERE namespace = $1 AND agent_id = $2 ORDER BY taken_at DESC, name
 """
 _DROP = "DELETE FROM memory_snapshots WHERE namespace = $1 AND agent_id = $2 AND name = $3"
-# What the agent had at $3: stored by then, and not retired by then.
-_HAD = "namespace = $1 AND agent_id = $2 AND created_at <= $3 AND (retired_at IS NULL OR retired_at > $3)"
+_OWN = "namespace = $1 AND agent_id = $2"
+# What the agent had at $3: stored by then, not retired by then, and not away then to come back later.
+_HAD = (
+    f"{_OWN} AND created_at <= $3 AND (retired_at IS NULL OR retired_at > $3)"
+    f" AND NOT {away('$1', 'agent_memories.id', '$3')}"
+)
 # What was quarantined or rolled back since stays out: naming an instant must not keep a poisoned source alive.
 _CLEAN = """state NOT IN ('quarantined', 'rolled-back') AND origin NOT IN (
     SELECT origin FROM agent_memories WHERE namespace = $1 AND agent_id = $2
         AND state IN ('quarantined', 'rolled-back') AND origin <> '' AND source <> 'consolidation')"""
-_LATER = "SELECT id FROM agent_memories WHERE namespace = $1 AND agent_id = $2 AND created_at > $3 AND state = 'active'"
+_OTHERS = f"SELECT id FROM agent_memories WHERE {_OWN} AND state = 'active' AND NOT ({_HAD})"
 _ENDED = f"SELECT id FROM agent_memories WHERE {_HAD} AND state <> 'active' AND {_CLEAN}"
 # What was distilled names the copies of its episodes, so that a rollback of their origin reaches it here, too.
 _FORK = """
@@ -97,8 +102,8 @@ async def drop(db: Database, namespace: str, agent: str, name: str) -> None:
 
 
 async def restore(db: Database, namespace: str, agent: str, name: str) -> dict[str, int]:
-    """Makes the memory what it was: later memories are retired, retired ones come back, but for those of origins
-    that were quarantined or rolled back since. Itself undone by a snapshot taken before it.
+    """Makes the memory what it was: what the agent did not have then is retired, what it had comes back, but for what
+    is of origins that were quarantined or rolled back since. Itself undone by a snapshot taken before it.
 
     Raises:
         ApiError: 404, there is no such snapshot.
@@ -106,9 +111,9 @@ async def restore(db: Database, namespace: str, agent: str, name: str) -> dict[s
     """
     async with db.tenant(namespace) as connection:
         at = await _instant(connection, namespace, agent, name)
-        later = [row["id"] for row in await connection.fetch(_LATER, namespace, agent, at)]
+        others = [row["id"] for row in await connection.fetch(_OTHERS, namespace, agent, at)]
         ended = [row["id"] for row in await connection.fetch(_ENDED, namespace, agent, at)]
-        removed = await retire(connection, namespace, agent, later, "replaced")
+        removed = await retire(connection, namespace, agent, others, "replaced")
         returned = await revive(connection, namespace, agent, ended)
         changed = {"removed": len(removed), "returned": len(returned)}
         await note(connection, namespace, "memory.restored", f"agent/{agent}", {"name": name, **changed})

@@ -15,10 +15,19 @@ FROM unnest($4::uuid[], $5::uuid[]) AS t(id, by)
 WHERE m.namespace = $1 AND m.agent_id = $2 AND m.id = t.id AND m.state = 'active'
     AND NOT (m.pinned AND $3 = 'forgotten') RETURNING m.id
 """
+# When it was away is written down before it is wiped.
 _REVIVE = """
+WITH away AS (
+    SELECT id, retired_at FROM agent_memories
+    WHERE namespace = $1 AND agent_id = $2 AND id = ANY($3::uuid[]) AND state <> 'active' FOR UPDATE
+), noted AS (
+    INSERT INTO memory_absences (namespace, memory_id, since, until)
+    SELECT $1, id, retired_at, now() FROM away WHERE retired_at < now()
+    ON CONFLICT (namespace, memory_id, since) DO UPDATE SET until = greatest(memory_absences.until, excluded.until)
+)
 UPDATE agent_memories m SET state = 'active', retired_at = NULL, superseded_by = NULL,
     ends_at = coalesce(least(CASE WHEN NOT pinned THEN expires_at END, valid_to), 'infinity')
-WHERE m.namespace = $1 AND m.agent_id = $2 AND m.id = ANY($3::uuid[]) AND m.state <> 'active' RETURNING m.id
+FROM away WHERE m.namespace = $1 AND m.agent_id = $2 AND m.id = away.id RETURNING m.id
 """
 _CONDEMN = """
 UPDATE agent_memories SET state = 'rolled-back'

@@ -10,10 +10,11 @@ from pydantic_core import to_json
 
 from learnloop_memory.audit.journal import note_memories
 from learnloop_memory.errors import ApiError
+from learnloop_memory.store.absences import away
 from learnloop_memory.store.database import Database
 
 PAGE = 500
-_PAGE = """
+_PAGE = f"""
 SELECT m.id, m.agent_id, m.memory_type, m.content, m.importance, m.origin, m.source, m.session_id, m.pinned, m.state,
     m.superseded_by, m.created_at, m.retired_at, m.valid_from, m.valid_to, m.expires_at,
     coalesce(m.provenance ->> 'user', t.labels ->> 'user_id') AS user_id,
@@ -25,7 +26,8 @@ WHERE m.namespace = $1 AND m.agent_id = $2
     AND ($3::uuid IS NULL OR (m.created_at, m.id) > (SELECT c.created_at, c.id FROM agent_memories c
         WHERE c.namespace = $1 AND c.agent_id = $2 AND c.id = $3))
     AND ($4 OR (m.state = 'active' AND m.ends_at > now()))
-    AND ($6::timestamptz IS NULL OR (m.created_at <= $6 AND (m.retired_at IS NULL OR m.retired_at > $6)))
+    AND ($6::timestamptz IS NULL OR (m.created_at <= $6 AND (m.retired_at IS NULL OR m.retired_at > $6)
+        AND NOT {away("$1", "m.id", "$6")}))
 ORDER BY m.created_at, m.id LIMIT $5
 """
 # First the queue, as the indexer does: the other way round each could wait for the other.

@@ -16,6 +16,7 @@ from pgvector import HalfVector
 from learnloop_memory.memory.columns import Columns, Floats
 from learnloop_memory.memory.kinds import CODES, MemoryType
 from learnloop_memory.memory.text import pack, term_hash, thread_of, words
+from learnloop_memory.store.absences import away
 
 LIGHT = """
 count(*)::int AS n,
@@ -46,12 +47,16 @@ PENDING = f"""
     WHERE p.namespace = s.namespace AND p.agent_id = $2 LIMIT {MOST_PENDING}) p
  JOIN agent_memories m ON m.namespace = s.namespace AND m.id = p.memory_id
  WHERE greatest(m.created_at, m.valid_from) <= coalesce({{at}}, now())
-    AND m.ends_at > coalesce({{at}}, now())) AS pending
+    AND m.ends_at > coalesce({{at}}, now()){{here}}) AS pending
 """
 # What the agent's ranker has learned comes along: a look-up by key costs less than knowing when a copy went stale.
 RANKER = "(SELECT r.state FROM memory_rankers r WHERE r.namespace = s.namespace AND r.agent_id = $2) AS ranker"
-_REST = f"{RANKER}, {PENDING.format(at='$6')}"
+_REST = f"{RANKER}, {PENDING.format(at='$6', here='')}"
 EXACT = f"SELECT x.*, {_REST} {SCOPE}, LATERAL (SELECT {LIGHT}, {_COSINES} FROM memory_vec v WHERE {VISIBLE}) x"
+# Of an instant in the past: what was away then and came back is not among it.
+_REST_THEN = f"{RANKER}, {PENDING.format(at='$6', here=' AND NOT ' + away('s.namespace', 'm.id', '$6'))}"
+EXACT_THEN = f"""SELECT x.*, {_REST_THEN} {SCOPE}, LATERAL (SELECT {LIGHT}, {_COSINES} FROM memory_vec v
+WHERE {VISIBLE} AND NOT {away("s.namespace", "v.memory_id", "$6")}) x"""
 CHOSEN = f"""SELECT x.*, {_REST} {SCOPE},
 LATERAL (SELECT {LIGHT}, {_COSINES} FROM memory_vec v WHERE {VISIBLE} AND v.memory_id = ANY($7::uuid[])) x"""
 
@@ -135,7 +140,7 @@ def light_of_pending(pending: list[Pending]) -> Columns:
 
 
 def cosines_of(row: Any) -> Floats:
-    """Cosines with the query, NaN for rows without a vector of its embedder, from an answer to EXACT or CHOSEN."""
+    """Cosines with the query, NaN for rows without a vector of its embedder, from an answer to these statements."""
     return read(row["vector"], ">f4").astype(np.float64)
 
 

@@ -28,7 +28,7 @@ string_agg(CASE WHEN v.embedder = $3 THEN '\\x01'::bytea ELSE '\\x00' END, '') A
 string_agg(CASE WHEN v.embedder = $3 THEN halfvec_send(v.embedding) END, '') AS vectors
 """
 _AS_OF = "SELECT x.*, pg_current_snapshot()::text AS snapshot, extract(epoch FROM now())::float8 AS now"
-_REST = f"{RANKER}, {PENDING.format(at='NULL::timestamptz')}"
+_REST = f"{RANKER}, {PENDING.format(at='NULL::timestamptz', here='')}"
 _ALL = f"""{_AS_OF}, {_REST} {SCOPE}, LATERAL (SELECT {LIGHT}, {_KEPT} FROM memory_vec v
 WHERE v.namespace = s.namespace AND v.agent_id = $2 AND v.visible_to > now()) x"""
 _SOME = f"""{_AS_OF}, NULL AS ranker, NULL AS pending {SCOPE}, LATERAL (SELECT {LIGHT}, {_KEPT} FROM (

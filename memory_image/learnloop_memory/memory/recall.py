@@ -16,6 +16,7 @@ from learnloop_memory.ids import uuid7
 from learnloop_memory.memory.big import BigAgents
 from learnloop_memory.memory.candidates import (
     EXACT,
+    EXACT_THEN,
     MOST_PENDING,
     Pending,
     Query,
@@ -136,7 +137,8 @@ class Recaller:
             with suppress(StoreAway):  # an answer that is slow, but whole
                 row, population = await self._big.find(namespace, ask.agent, query)
                 return self._big.plan, row, population
-        [row] = await self._db.fetch_as(namespace, EXACT, *query.arguments(namespace, ask.agent)[1:])
+        statement = EXACT if ask.at is None else EXACT_THEN
+        [row] = await self._db.fetch_as(namespace, statement, *query.arguments(namespace, ask.agent)[1:])
         return "exact", row, None
 
     async def _on_the_way(self, pending: list[Pending], query: Query) -> Floats:

@@ -18,9 +18,9 @@ def column(
     )
 
 
-def time_column(*, null: bool = False, default: str | None = None) -> Any:
+def time_column(*, null: bool = False, key: bool = False, default: str | None = None) -> Any:
     """A timestamptz column: every time here has a zone."""
-    return column(DateTime(timezone=True), null=null, default=default)
+    return column(DateTime(timezone=True), null=null, key=key, default=default)
 
 
 class Xid8(UserDefinedType[str]):

@@ -1,8 +1,9 @@
 """The tables of the memories, as sqlmodel classes.
 
 `agent_memories` holds a memory as it was stored, with both of its times: `created_at`..`retired_at` is when the agent
-had it (transaction time), `valid_from`..`valid_to` when it was true of the world. Nothing is overwritten, so `as_of`,
-snapshots and rollbacks are only other instants to look at. `memory_vec` is what recall reads.
+had it (transaction time; when it was away in between is in `memory_absences`), `valid_from`..`valid_to` when it was
+true of the world. Nothing is overwritten, so `as_of`, snapshots and rollbacks are only other instants to look at.
+`memory_vec` is what recall reads.
 """
 
 from datetime import datetime
@@ -138,6 +139,17 @@ class MemoryUse(SQLModel, table=True):
     last_accessed: datetime | None = time_column(null=True)
     helped: float = column(Double, default="0")
     hurt: float = column(Double, default="0")
+
+
+class MemoryAbsence(SQLModel, table=True):
+    """A time in which an agent did not have a memory that came back: from `since` up to, but not at, `until`. While one
+    lasts, `agent_memories.retired_at` is where it began."""
+
+    __tablename__ = "memory_absences"
+    namespace: str = column(Text, key=True)
+    memory_id: UUID = column(Uuid, key=True)
+    since: datetime = time_column(key=True)
+    until: datetime = time_column()
 
 
 class RecallLog(SQLModel, table=True):

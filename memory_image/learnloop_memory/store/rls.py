@@ -37,6 +37,7 @@ CREATE FUNCTION forget_with_memory() RETURNS trigger LANGUAGE plpgsql AS $$ BEGI
     DELETE FROM memory_use u USING gone g WHERE u.namespace = g.namespace AND u.memory_id = g.id;
     DELETE FROM memory_words w USING gone g
         WHERE w.namespace = g.namespace AND w.agent_id = g.agent_id AND w.memory_id = g.id;
+    DELETE FROM memory_absences a USING gone g WHERE a.namespace = g.namespace AND a.memory_id = g.id;
     RETURN NULL;
 END $$
 """

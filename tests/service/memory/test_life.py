@@ -224,6 +224,60 @@ async def test_a_snapshot_restores_and_forks(api: Api) -> None:
     assert await api.call("GET", f"{BASE}/snapshots?agent_id=wise") == {"snapshots": []}
 
 
+async def test_a_snapshot_is_what_the_agent_had_then_whatever_came_and_went_since(api: Api) -> None:
+    await store(api, "wanderer", ["a path"])
+    await post(api, "snapshots", 201, agent_id="wanderer", name="with")
+    await post(api, "forget", agent_id="wanderer", budget=0)
+    without = await post(api, "snapshots", 201, agent_id="wanderer", name="without")
+    await post(api, "snapshots/restore", agent_id="wanderer", name="with")
+    assert await texts(api, "wanderer") == {"a path"}
+    assert await texts(api, "wanderer", as_of=without["taken_at"]) == set()
+    assert (await post(api, "snapshots/fork", 201, agent_id="wanderer", name="without", into="newcomer"))["copied"] == 0
+    export = await api.call("GET", f"{BASE}/export", params={"agent_id": "wanderer", "as_of": without["taken_at"]})
+    assert export.text == ""
+    restored = await post(api, "snapshots/restore", agent_id="wanderer", name="without")
+    assert restored == {"removed": 1, "returned": 0}
+    assert await texts(api, "wanderer") == set()
+    again = await post(api, "snapshots/restore", agent_id="wanderer", name="with")
+    assert again == {"removed": 0, "returned": 1}
+    assert await texts(api, "wanderer", as_of=without["taken_at"]) == set()
+
+
+async def test_a_quarantine_that_was_released_is_still_seen_as_of_then(api: Api) -> None:
+    [identity] = await store(api, "guest", ["the well is clean"], origin="web/rumour.example")
+    before = await post(api, "snapshots", 201, agent_id="guest", name="before")
+    await post(api, "origins", origin="web/rumour.example", action="quarantine")
+    during = await post(api, "snapshots", 201, agent_id="guest", name="during")
+    await post(api, "origins", origin="web/rumour.example", action="release")
+    assert await texts(api, "guest") == {"the well is clean"}
+    assert await texts(api, "guest", as_of=during["taken_at"]) == set()
+    assert await texts(api, "guest", as_of=before["taken_at"]) == {"the well is clean"}
+    absences = "SELECT count(*) FROM memory_absences WHERE memory_id = $1"
+    async with api.service.db.tenant("team-a") as connection:
+        assert await connection.fetchval(absences, UUID(identity)) == 1
+    async with api.service.db.tenant("team-b") as connection:
+        assert await connection.fetchval("SELECT count(*) FROM memory_absences") == 0
+    await post(api, "delete", agent_id="guest", ids=[identity])
+    async with api.service.db.tenant("team-a") as connection:
+        assert await connection.fetchval(absences, UUID(identity)) == 0
+
+
+async def test_what_was_away_when_a_snapshot_was_taken_is_not_kept_for_it(api: Api) -> None:
+    await store(api, "hermit", ["a rumour"])
+    await post(api, "snapshots", 201, agent_id="hermit", name="with")
+    await post(api, "forget", agent_id="hermit", budget=0)
+    await post(api, "snapshots", 201, agent_id="hermit", name="without")
+    await post(api, "snapshots/restore", agent_id="hermit", name="with")
+    await api.call("DELETE", f"{BASE}/snapshots?agent_id=hermit&name=with", 204)
+    await post(api, "forget", agent_id="hermit", budget=0)
+    async with api.service.db.tenant("team-a") as connection:
+        await connection.execute(
+            "UPDATE agent_memories SET ends_at = now() - interval '100 days' WHERE agent_id = 'hermit'"
+        )
+    await Retention(api.service.db, days=30).run()
+    assert (await api.call("GET", f"{BASE}/entries?agent_id=hermit&ended=true"))["memories"] == []
+
+
 async def test_an_export_comes_back_the_same_and_once(api: Api) -> None:
     await store(api, "mover", [f"thing {index}" for index in range(5)], importance=0.8, session_id="s1")
     lines = (await api.call("GET", f"{BASE}/export?agent_id=mover")).text
