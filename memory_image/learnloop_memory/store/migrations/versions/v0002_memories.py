@@ -8,11 +8,24 @@ from alembic import op
 from pgvector.sqlalchemy import HALFVEC
 from sqlalchemy.dialects.postgresql import ARRAY, JSONB
 
+from learnloop_memory.store.migrations.online import create_index
+
 revision = "0002"
 down_revision = "0001"
 branch_labels = None
 depends_on = None
 
+# Namespace by namespace, as row-level security binds the owner of the table, too.
+_REQUEUE = """
+DO $$ DECLARE tenant record; BEGIN
+    FOR tenant IN SELECT namespace FROM tenants LOOP
+        PERFORM set_config('app.namespace', tenant.namespace, true);
+        INSERT INTO memory_pending SELECT m.namespace, m.agent_id, m.id FROM agent_memories m
+        WHERE m.namespace = tenant.namespace AND NOT EXISTS (SELECT 1 FROM memory_pending p
+            WHERE p.namespace = m.namespace AND p.agent_id = m.agent_id AND p.memory_id = m.id);
+    END LOOP;
+END $$
+"""
 ADDED = ("memory_vec", "memory_pending", "memory_use", "recall_log", "memory_rankers", "memory_snapshots")
 
 
@@ -26,12 +39,17 @@ def _time(name: str, *, null: bool = False, default: str | None = None) -> sa.Co
 
 
 def upgrade() -> None:
-    _trajectories()
-    _wide()
+    # First what takes long and stands in nobody's way; whatever of it a run that was cut off has done is passed over.
+    _columns()
+    _pending()
+    _indexes()
+    with op.get_context().autocommit_block():
+        op.execute(_REQUEUE)
+    _names()
     op.execute("DROP TABLE memory_vec")
     _narrow()
     _learning()
-    _requeue()
+    op.execute(_REQUEUE)  # what came meanwhile
     for table in ADDED:
         rule = "namespace = current_setting('app.namespace', true)"
         op.execute(f"ALTER TABLE {table} ENABLE ROW LEVEL SECURITY")
@@ -53,17 +71,9 @@ FOR EACH STATEMENT EXECUTE FUNCTION forget_with_memory()
 """)
 
 
-def _trajectories() -> None:
-    op.add_column("trajectories", sa.Column("credited", sa.Boolean(), server_default=sa.text("false"), nullable=False))
-    op.create_index(
-        "ix_trajectories_uncredited",
-        "trajectories",
-        ["namespace", "seq"],
-        postgresql_where=sa.text("NOT credited AND reward IS NOT NULL AND retrieval_ids <> '[]'::jsonb"),
-    )
-
-
-def _wide() -> None:
+def _columns() -> None:
+    credited: sa.Column[bool] = sa.Column("credited", sa.Boolean(), server_default=sa.text("false"), nullable=False)
+    op.add_column("trajectories", credited, if_not_exists=True)
     for column in (
         sa.Column("origin", sa.Text(), server_default=sa.text("''"), nullable=False),
         sa.Column("provenance", JSONB(), nullable=True),
@@ -77,29 +87,55 @@ def _wide() -> None:
         _time("expires_at", null=True),
         _time("ends_at", default="'infinity'"),
     ):
-        op.add_column("agent_memories", column)
-    op.drop_constraint("uq_memories_idempotency", "agent_memories")
-    op.drop_index("ix_memories_agent", "agent_memories")
-    op.create_index(
-        "uq_memories_idempotency",
+        op.add_column("agent_memories", column, if_not_exists=True)
+
+
+def _pending() -> None:
+    op.create_table(
+        "memory_pending",
+        sa.Column("namespace", sa.Text(), nullable=False),
+        sa.Column("agent_id", sa.Text(), nullable=False),
+        sa.Column("memory_id", sa.Uuid(), nullable=False),
+        sa.PrimaryKeyConstraint("namespace", "agent_id", "memory_id"),
+        if_not_exists=True,
+    )
+
+
+def _indexes() -> None:
+    create_index(
+        "ix_trajectories_uncredited",
+        "trajectories",
+        ["namespace", "seq"],
+        postgresql_where=sa.text("NOT credited AND reward IS NOT NULL AND retrieval_ids <> '[]'::jsonb"),
+    )
+    create_index(
+        "uq_memories_idempotency_new",
         "agent_memories",
         ["namespace", "agent_id", "idempotency_key"],
         unique=True,
         postgresql_where=sa.text("idempotency_key IS NOT NULL"),
     )
-    op.create_index("ix_memories_agent", "agent_memories", ["namespace", "agent_id", "created_at", "id"])
-    op.create_index(
+    create_index("ix_memories_agent_new", "agent_memories", ["namespace", "agent_id", "created_at", "id"])
+    create_index(
         "ix_memories_origin",
         "agent_memories",
         ["namespace", "agent_id", "origin"],
         postgresql_where=sa.text("origin <> ''"),
     )
-    op.create_index(
+    create_index(
         "ix_memories_ends",
         "agent_memories",
         ["namespace", "ends_at"],
         postgresql_where=sa.text("ends_at < 'infinity'"),
     )
+
+
+def _names() -> None:
+    """The new indexes take the place of the old ones."""
+    op.drop_constraint("uq_memories_idempotency", "agent_memories")
+    op.drop_index("ix_memories_agent", "agent_memories")
+    for name in ("uq_memories_idempotency", "ix_memories_agent"):
+        op.execute(f"ALTER INDEX {name}_new RENAME TO {name}")
 
 
 def _narrow() -> None:
@@ -121,13 +157,6 @@ def _narrow() -> None:
         sa.PrimaryKeyConstraint("namespace", "agent_id", "memory_id"),
     )
     op.execute("ALTER TABLE memory_vec ALTER COLUMN embedding SET STORAGE PLAIN")
-    op.create_table(
-        "memory_pending",
-        sa.Column("namespace", sa.Text(), nullable=False),
-        sa.Column("agent_id", sa.Text(), nullable=False),
-        sa.Column("memory_id", sa.Uuid(), nullable=False),
-        sa.PrimaryKeyConstraint("namespace", "agent_id", "memory_id"),
-    )
 
 
 def _learning() -> None:
@@ -176,13 +205,6 @@ def _learning() -> None:
         _time("created_at", default="now()"),
         sa.PrimaryKeyConstraint("namespace", "agent_id", "name"),
     )
-
-
-def _requeue() -> None:
-    """Copies the ids of every namespace, whoever migrates: FORCE is lifted for the length of this transaction."""
-    op.execute("ALTER TABLE agent_memories NO FORCE ROW LEVEL SECURITY")
-    op.execute("INSERT INTO memory_pending SELECT namespace, agent_id, id FROM agent_memories")
-    op.execute("ALTER TABLE agent_memories FORCE ROW LEVEL SECURITY")
 
 
 def downgrade() -> None:

@@ -12,7 +12,6 @@ depends_on = None
 
 
 def upgrade() -> None:
-    op.execute("SET LOCAL lock_timeout = '60s'")
     op.drop_table("dead_letters")
 
 

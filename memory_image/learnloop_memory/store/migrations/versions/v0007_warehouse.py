@@ -3,6 +3,8 @@
 import sqlalchemy as sa
 from alembic import op
 
+from learnloop_memory.store.migrations.online import create_index
+
 revision = "0007"
 down_revision = "0006"
 branch_labels = None
@@ -12,9 +14,9 @@ depends_on = None
 def upgrade() -> None:
     # A constant default is written into the catalogue only: no row is touched.
     waiting: sa.Column[bool] = sa.Column("warehoused", sa.Boolean(), server_default=sa.text("false"), nullable=False)
-    op.add_column("trajectories", waiting)
+    op.add_column("trajectories", waiting, if_not_exists=True)
     unshipped = sa.text("NOT warehoused")
-    op.create_index("ix_trajectories_unwarehoused", "trajectories", ["namespace", "seq"], postgresql_where=unshipped)
+    create_index("ix_trajectories_unwarehoused", "trajectories", ["namespace", "seq"], postgresql_where=unshipped)
     op.create_table(
         "warehouse_erasures",
         sa.Column("namespace", sa.Text(), nullable=False),

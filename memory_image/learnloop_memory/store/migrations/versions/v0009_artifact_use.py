@@ -10,7 +10,6 @@ depends_on = None
 
 
 def upgrade() -> None:
-    op.execute("SET LOCAL lock_timeout = '60s'")
     op.add_column("artifacts", sa.Column("used_at", sa.DateTime(timezone=True), nullable=True))
 
 

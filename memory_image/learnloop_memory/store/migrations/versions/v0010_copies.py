@@ -4,6 +4,7 @@ import sqlalchemy as sa
 from alembic import op
 
 from learnloop_memory.store.columns import Xid8
+from learnloop_memory.store.migrations.online import create_index
 
 revision = "0010"
 down_revision = "0009"
@@ -16,8 +17,9 @@ def _changed() -> sa.Column[str]:
 
 
 def upgrade() -> None:
-    op.add_column("memory_vec", _changed())
-    op.create_index("ix_memory_vec_changed", "memory_vec", ["namespace", "agent_id", "changed"])
+    # A default that is the same for the whole statement is written into the catalogue only: no row is touched.
+    op.add_column("memory_vec", _changed(), if_not_exists=True)
+    create_index("ix_memory_vec_changed", "memory_vec", ["namespace", "agent_id", "changed"])
     op.create_table(
         "memory_gone",
         sa.Column("namespace", sa.Text(), nullable=False),
