@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from learnloop_memory.audit.journal import note
+from learnloop_memory.audit.journal import note, note_memories
 from learnloop_memory.erasure.naming import name_people
 from learnloop_memory.store.absences import away
 from learnloop_memory.store.database import Database
@@ -44,7 +44,7 @@ _DELETE_EPISODES = "DELETE FROM trajectories WHERE namespace = $1 AND trajectory
 _TRIM_EPISODES = f"""
 DELETE FROM agent_memories m WHERE namespace = $1 AND agent_id = $2 AND {_ORDINARY.format(m="m")} AND created_at < (
     SELECT created_at FROM agent_memories WHERE namespace = $1 AND agent_id = $2 AND source = 'episode'
-    ORDER BY created_at DESC OFFSET $3 LIMIT 1)
+    ORDER BY created_at DESC OFFSET $3 LIMIT 1) RETURNING id
 """
 _ANSWERED = "DELETE FROM idempotency_keys WHERE namespace = $1 AND claimed_at < now() - interval '1 day'"
 # Copies older than six hours are read again whatever happened, so nobody asks about deletions of yesterday.
@@ -122,4 +122,6 @@ class Retention:
             agents = await connection.fetch("SELECT name FROM agents WHERE namespace = $1", namespace)
         for agent in agents:
             async with self._db.tenant(namespace) as connection:
-                await connection.execute(_TRIM_EPISODES, namespace, agent["name"], MAX_EPISODE_MEMORIES)
+                gone = await connection.fetch(_TRIM_EPISODES, namespace, agent["name"], MAX_EPISODE_MEMORIES)
+                ids = sorted(row["id"] for row in gone)
+                await note_memories(connection, namespace, "retention.trimmed", agent["name"], ids)

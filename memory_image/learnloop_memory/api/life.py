@@ -134,7 +134,9 @@ async def post_restore(
     body: Annotated[TakeSnapshot, json_body(TakeSnapshot)], service: Svc, caller: Caller
 ) -> Response:
     """Makes the agent's memory what it was then."""
-    return answer(await snapshots.restore(service.db, caller.namespace, body.agent_id, body.name))
+    done = await snapshots.restore(service.db, caller.namespace, body.agent_id, body.name)
+    service.budgets.changed(caller.namespace)
+    return answer(done)
 
 
 @router.post("/snapshots/fork", status_code=201)
@@ -142,6 +144,7 @@ async def post_fork(body: Annotated[Fork, json_body(Fork)], service: Svc, caller
     """Gives another agent a copy of the memory as it was then."""
     copied = await snapshots.fork(service.db, caller.namespace, body.agent_id, body.name, body.into)
     service.indexing.stored(caller.namespace)
+    service.budgets.changed(caller.namespace)
     return answer({"copied": copied}, 201)
 
 
@@ -207,6 +210,7 @@ async def post_import(request: Request, agent_id: AgentQuery, service: Svc, call
     await name_people(service.db, service.users, caller.namespace, given)
     stored = await store_many(service.db, service.users, caller.namespace, [memory for memory, _ in given])
     service.indexing.stored(caller.namespace)
+    service.budgets.changed(caller.namespace)
     known = [done[1] for done in stored if done is not None]
     counts = {"imported": known.count(False), "known": known.count(True), "opted_out": stored.count(None)}
     return answer(counts, 201)

@@ -72,16 +72,18 @@ def _above(budget: MemoryBudget, memories: int, size: int, per_type: dict[str, i
     return found + [f"per_type.{kind}" for kind, most in budget.per_type.items() if per_type.get(kind, 0) > most]
 
 
-async def put(db: Database, namespace: str, agent: str, budget: MemoryBudget) -> None:
-    """From now on the agent keeps no more than this.
+async def put(db: Database, namespace: str, agent: str, budget: MemoryBudget) -> bool:
+    """From now on the agent keeps no more than this; returns whether that is new.
 
     Raises:
         Unavailable: nothing was changed.
     """
     said = budget.model_dump(mode="json", exclude_none=True)
     async with db.tenant(namespace) as connection:
-        if await connection.execute(_PUT, namespace, agent, orjson.dumps(said).decode()) != "INSERT 0 0":
+        new: bool = await connection.execute(_PUT, namespace, agent, orjson.dumps(said).decode()) != "INSERT 0 0"
+        if new:
             await note(connection, namespace, "memory.budget.set", f"agent/{agent}", said)
+    return new
 
 
 async def drop(connection: Any, namespace: str, agent: str) -> None:

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from typing import Any, Literal
 from uuid import UUID
 
+from learnloop_memory.audit.journal import note_memories
 from learnloop_memory.errors import ApiError
 
 Retired = Literal["forgotten", "duplicate", "echo", "superseded", "quarantined", "rolled-back", "replaced"]
@@ -42,7 +43,9 @@ WHERE v.namespace = $1 AND v.agent_id = $2 AND v.memory_id = ANY($3::uuid[])
 _PIN = """
 UPDATE agent_memories m SET pinned = $3, ends_at = CASE WHEN $3 OR m.pinned
     THEN coalesce(least(CASE WHEN NOT $3 THEN greatest(expires_at, now()) END, valid_to), 'infinity') ELSE ends_at END
-WHERE m.namespace = $1 AND m.id = $2 AND m.state = 'active' AND m.ends_at > now() RETURNING agent_id
+FROM (SELECT pinned FROM agent_memories WHERE namespace = $1 AND id = $2 FOR UPDATE) AS before
+WHERE m.namespace = $1 AND m.id = $2 AND m.state = 'active' AND m.ends_at > now()
+RETURNING m.agent_id, before.pinned <> $3 AS changed
 """
 
 
@@ -76,12 +79,15 @@ async def condemn(connection: Any, namespace: str, agent: str, ids: Sequence[UUI
 
 
 async def pin(connection: Any, namespace: str, identity: UUID, pinned: bool) -> None:
-    """A pinned memory neither expires nor is forgotten.
+    """A pinned memory neither expires nor is forgotten; who pinned it, or let it go, is on record.
 
     Raises:
         ApiError: 404, there is no such active memory.
     """
-    agent = await connection.fetchval(_PIN, namespace, identity, pinned)
-    if agent is None:
+    found = await connection.fetchrow(_PIN, namespace, identity, pinned)
+    if found is None:
         raise ApiError(404, "no active memory has this id in this namespace", field="id", value=identity)
-    await connection.execute(_FOLLOW, namespace, agent, [identity])
+    await connection.execute(_FOLLOW, namespace, found["agent_id"], [identity])
+    if found["changed"]:
+        action = "memory.pinned" if pinned else "memory.unpinned"
+        await note_memories(connection, namespace, action, found["agent_id"], [identity])

@@ -9,6 +9,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from learnloop_memory.audit.journal import note
+from learnloop_memory.audit.record import Detail
 from learnloop_memory.errors import Unavailable
 from learnloop_memory.registry.artifacts import artifact_key
 from learnloop_memory.registry.blobs import BlobStore
@@ -68,6 +70,7 @@ class Keeping:
         async with self._db.tenant(namespace) as connection:
             gone = await connection.fetchval(_DELETE, namespace, self._days, sha256)
             if gone:
+                await note(connection, namespace, "artifact.deleted", f"artifact/{sha256}", {"unused_days": self._days})
                 await self._blobs.delete(artifact_key(namespace, sha256))
         return bool(gone)
 
@@ -75,6 +78,9 @@ class Keeping:
         async with self._db.tenant(namespace) as connection:
             await connection.fetchrow(_LOCK, namespace, job)
             rows: list[Any] = await connection.fetch(_DELETE_CHECKPOINTS, namespace, job, self._days)
+            if rows:
+                detail: Detail = {"count": len(rows), "days": self._days}
+                await note(connection, namespace, "checkpoints.deleted", f"training-job/{job}", detail)
         for row in rows:
             try:
                 await self._blobs.delete(row["checkpoint_path"])

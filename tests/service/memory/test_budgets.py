@@ -8,8 +8,13 @@ from typing import Any
 import numpy as np
 import pytest
 
+from learnloop_api.wire.memory import MemoryBudget
+from learnloop_memory.life import budgets
+
 from .conftest import Api, eventually, running, settings, superuser
 from .test_recall import store
+
+TEAM = {"x-learnloop-namespace": "team-a"}
 
 
 @pytest.fixture
@@ -142,3 +147,26 @@ async def test_a_budget_is_kept_in_batches_while_recalls_and_stores_go_on(
     assert found["forgotten"] == 920
     left = await swift.call("GET", "/api/v1/memory/entries?agent_id=busy&limit=500")
     assert sum(item["content"]["text"].startswith("late") for item in left["memories"]) == 20
+
+
+async def test_what_an_agent_is_given_in_bulk_is_held_to_its_budget_at_once(dsn: str, tmp_path: Path) -> None:
+    async with running(**settings(dsn, tmp_path, index_check_seconds=3600)) as api:
+        await store(api, "source", [f"thing {index}" for index in range(9)])
+        exported = (await api.client.get("/api/v1/memory/export?agent_id=source", headers=TEAM)).content
+        await api.call("POST", "/api/v1/memory/snapshots", 201, json={"agent_id": "source", "name": "all"})
+        budget = MemoryBudget(memories=3)
+        for agent in ("imported", "forked", "source"):
+            assert await budgets.put(api.service.db, "team-a", agent, budget)
+            assert not await budgets.put(api.service.db, "team-a", agent, budget), "the same again is no news"
+        await api.call("POST", "/api/v1/memory/import?agent_id=imported", 201, content=exported)
+        await used(api, "imported", 3)
+        fork = {"agent_id": "source", "name": "all", "into": "forked"}
+        await api.call("POST", "/api/v1/memory/snapshots/fork", 201, json=fork)
+        await used(api, "forked", 3)
+        await used(api, "source", 3)
+        await api.call("POST", "/api/v1/memory/snapshots/restore", json={"agent_id": "source", "name": "all"})
+
+        async def forgotten_again() -> bool:
+            return bool((await api.call("GET", path("source")))["forgotten"] == 12)
+
+        await eventually(forgotten_again)

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from .conftest import Api, running, settings, superuser
+from .conftest import Api, eventually, running, settings, superuser
 
 FILES = "directory"
 
@@ -67,6 +67,16 @@ async def tell(api: Api, namespace: str, *used: str, jobs: tuple[str, ...] = ())
     return await api.call("PUT", "/api/v1/artifacts/in-use", json=body, namespace=namespace)
 
 
+async def on_record(api: Api, namespace: str, action: str) -> Any:
+    """Subject and detail of the records of this action, once there are any."""
+
+    async def sealed() -> Any:
+        found = await api.call("GET", f"/api/v1/audit/records?action={action}", namespace=namespace)
+        return [(record["subject"], record["detail"]) for record in found["records"]]
+
+    return await eventually(sealed)
+
+
 async def there(api: Api, namespace: str, sha256: str) -> bool:
     path = f"/api/v1/artifacts/{sha256}"
     answer = await api.client.get(path, headers={"x-learnloop-namespace": namespace})
@@ -80,6 +90,7 @@ async def test_an_artifact_goes_after_its_time_unless_it_is_in_use(kept: Api, ds
     fresh = await put(kept, namespace, b"fresh")
     assert await tell(kept, namespace, served) == {"artifacts_deleted": 1, "checkpoints_deleted": 0}
     assert [await there(kept, namespace, sha256) for sha256 in (served, idle, fresh)] == [True, False, True]
+    assert await on_record(kept, namespace, "artifact.deleted") == [(f"artifact/{idle}", {"unused_days": 90})]
     assert await tell(kept, namespace) == {"artifacts_deleted": 0, "checkpoints_deleted": 0}, "its time counts anew"
     assert await there(kept, namespace, served)
 
@@ -105,6 +116,8 @@ async def test_checkpoints_go_with_their_time_unless_the_run_may_go_on(kept: Api
     assert (await tell(kept, namespace, jobs=("suspended",)))["checkpoints_deleted"] == 1
     await kept.call("GET", "/api/v1/training/runs/suspended/checkpoint", namespace=namespace)
     await kept.call("GET", "/api/v1/training/runs/ended/checkpoint", 404, namespace=namespace)
+    told = await on_record(kept, namespace, "checkpoints.deleted")
+    assert told == [("training-job/ended", {"count": 1, "days": 90})]
 
 
 async def test_another_namespace_is_not_touched(kept: Api, dsn: str, namespace: str) -> None:

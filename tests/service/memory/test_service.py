@@ -1,7 +1,10 @@
 """The edges of the HTTP service: refusals, probes, retention, and queries that stay cheap."""
 
+from typing import Any
+
 import pytest
 
+from learnloop_memory.audit.journal import digest_of
 from learnloop_memory.experience.agents import RECENT
 
 from .conftest import Api, eventually, superuser, trajectory
@@ -55,6 +58,37 @@ async def test_old_experience_is_forgotten_and_young_is_not(api: Api, dsn: str) 
         left = {row["trajectory_id"] for row in rows}
     assert "young" in left
     assert "old" not in left
+
+
+async def test_what_is_trimmed_and_what_is_pinned_is_on_record(
+    api: Api, dsn: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("learnloop_memory.retention.MAX_EPISODE_MEMORIES", 2)
+    await api.call("PUT", "/api/v1/agents/writer", json={}, namespace="trimmed")
+    async with superuser(dsn) as connection:
+        rows = await connection.fetch(
+            "INSERT INTO agent_memories (namespace, id, agent_id, memory_type, content, text, source, created_at)"
+            " SELECT 'trimmed', gen_random_uuid(), 'writer', 'episodic', '{}', '', 'episode',"
+            " now() - i * interval '1 s'"
+            " FROM generate_series(1, 5) i RETURNING id"
+        )
+    ids = [row["id"] for row in rows]  # the newest first
+    await api.service._retention.run()
+    for pinned in (True, True, False):
+        path = f"/api/v1/memory/entries/{ids[0]}/pin"
+        await api.call("PUT", path, 204, json={"pinned": pinned}, namespace="trimmed")
+
+    async def told() -> Any:
+        records = (await api.call("GET", "/api/v1/audit/records", namespace="trimmed"))["records"]
+        found = [(record["action"], record["detail"]) for record in records if record["subject"] == "agent/writer"]
+        return found[-3:] if found and found[-1][0] == "memory.unpinned" else None
+
+    (trimmed, what), *pins = await eventually(told)
+    assert (trimmed, what["count"], what["ids_sha256"]) == ("retention.trimmed", 2, digest_of(sorted(ids[3:])))
+    assert [(action, which["first"]) for action, which in pins] == [
+        ("memory.pinned", str(ids[0])),
+        ("memory.unpinned", str(ids[0])),
+    ]
 
 
 async def test_the_stats_never_scan_the_table(api: Api, dsn: str) -> None:
