@@ -67,6 +67,7 @@ from learnloop_memory.warehouse.shipper import Shipper
 log = logging.getLogger(__name__)
 RETENTION_SECONDS = 3600.0
 SHIP_SECONDS = 1.0
+STORES_SECONDS = 10.0  # between two looks at what nothing else may ask for long
 RECALLS_AT_ONCE = 12  # enough to keep PostgreSQL busy while this process ranks
 
 
@@ -145,11 +146,13 @@ class Service:
         # Audit records go into their chains, wherever they were left, by this process or another one.
         again(lambda: self._everywhere(self.sealer.run), "audit", pause=sweep)
         again(self.recalls.write, "recall log", pause=FLUSH_SECONDS)
+        again(self.artifacts.look, "artifact store", pause=STORES_SECONDS)
         self.background.once(self._warm(), "warming up")
         if shipper := self._shipper:
             again(lambda: self._ship(shipper), "warehouse", pause=SHIP_SECONDS)
         if self.bus:
             self.bus.start()
+            again(self.bus.look, "streams", pause=STORES_SECONDS)
             self._consume(self.bus)
 
     async def close(self) -> None:

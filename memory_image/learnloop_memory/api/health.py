@@ -16,7 +16,8 @@ async def healthz() -> Response:
 
 @router.get("/readyz")
 async def readyz(service: Svc) -> Response:
-    """PostgreSQL and, where configured, NATS answer. What is `degraded` is slower, and no reason to send nothing."""
+    """PostgreSQL answers and, where it is configured, NATS has all streams. What is `degraded` is slower, or refuses
+    uploads, and no reason to send nothing."""
     problems: dict[str, str] = {}
     try:
         await service.db.ping()
@@ -34,6 +35,8 @@ async def readyz(service: Svc) -> Response:
         work: f"the last pass failed ({error}) and is tried again; the log has the whole error"
         for work, error in service.background.failing.items()
     }
+    if service.artifacts.problem:
+        degraded["artifact store"] = service.artifacts.problem
     if service.following.problem:
         degraded["vector store"] = service.following.problem[:500]
     return answer({"status": "ok", "degraded": degraded})

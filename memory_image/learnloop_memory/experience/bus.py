@@ -12,11 +12,12 @@ from nats.errors import Error as NatsError
 from nats.errors import MaxPayloadError
 from nats.js import JetStreamContext
 from nats.js.api import PubAck
+from nats.js.errors import NotFoundError
 
 from learnloop_memory.config import Config
 from learnloop_memory.errors import ApiError, Unavailable
 from learnloop_memory.experience.callout import AuthCallout
-from learnloop_memory.experience.streams import MAX_MESSAGE, ensure_streams
+from learnloop_memory.experience.streams import MAX_MESSAGE, STREAMS, ensure_streams
 from learnloop_memory.tasks import cancel
 
 log = logging.getLogger(__name__)
@@ -125,9 +126,30 @@ class Bus:
         task.add_done_callback(self._loose.discard)
 
     async def ping(self) -> None:
-        """Raises Unavailable unless JetStream answers within 2 s."""
+        """Raises Unavailable unless JetStream answers within 2 s and has every stream."""
+        if not self.ready.is_set():
+            raise Unavailable("NATS")
         try:
-            await asyncio.wait_for(self.js.account_info(), 2)
+            async with asyncio.timeout(2):
+                await asyncio.gather(*(self._there(stream) for stream in STREAMS))
+        except (NatsError, TimeoutError, OSError) as error:
+            raise Unavailable("NATS") from error
+
+    async def _there(self, stream: str) -> None:
+        try:
+            await self.js.stream_info(stream)
+        except NotFoundError as error:
+            raise Unavailable(f"the NATS stream {stream}") from error
+
+    async def look(self) -> None:
+        """Puts back what somebody deleted, also where no reader would miss it.
+
+        Raises:
+            Unavailable: NATS does not answer, or has no room; asked again it may.
+        """
+        await self.ready.wait()
+        try:
+            await self.ensure()
         except (NatsError, TimeoutError, OSError) as error:
             raise Unavailable("NATS") from error
 

@@ -1,15 +1,18 @@
 """Content-addressed artifacts: written once, read by their digest, only within their namespace."""
 
+import asyncio
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
 
-from learnloop_memory.errors import ApiError
+from learnloop_memory.errors import ApiError, Unavailable
 from learnloop_memory.registry.blobs import BlobStore, Spooled
 from learnloop_memory.store.database import Database
 
 _PUT = "INSERT INTO artifacts (namespace, sha256, size_bytes) VALUES ($1, $2, $3) ON CONFLICT DO NOTHING"
 _TOUCH = "UPDATE artifacts SET used_at = now() WHERE namespace = $1 AND sha256 = $2"
 _GET = "SELECT size_bytes FROM artifacts WHERE namespace = $1 AND sha256 = $2"
+
+LOOK_SECONDS = 10.0
 
 
 @dataclass(frozen=True)
@@ -27,6 +30,20 @@ class Artifacts:
     def __init__(self, db: Database, blobs: BlobStore) -> None:
         self._db = db
         self._blobs = blobs
+        self.problem = ""
+        """Why nothing can be uploaded now; empty while the store answers."""
+
+    async def look(self) -> None:
+        """Finds out whether the store answers, in the background: one that is slow must not hold a probe up."""
+        try:
+            async with asyncio.timeout(LOOK_SECONDS):
+                await self._blobs.ping()
+        except Unavailable as error:
+            self.problem = error.message
+        except TimeoutError:
+            self.problem = f"the artifact store does not answer within {LOOK_SECONDS:.0f} s"
+        else:
+            self.problem = ""
 
     async def put(self, namespace: str, upload: Spooled) -> None:
         """Keeps a verified upload. The blob comes first: a row never points to nothing.

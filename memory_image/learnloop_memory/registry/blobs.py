@@ -39,6 +39,10 @@ class BlobStore(Protocol):
         """Removes a blob; one that is not there is fine. Raises Unavailable."""
         ...
 
+    async def ping(self) -> None:
+        """Finds out whether the store could be used now. Raises Unavailable."""
+        ...
+
 
 @dataclass(frozen=True)
 class Spooled:
@@ -158,6 +162,17 @@ class FileBlobs:
         """See BlobStore."""
         with suppress(FileNotFoundError):
             await _disk((self._root / key).unlink)
+
+    async def ping(self) -> None:
+        """See BlobStore: a byte can be written."""
+        try:
+            await _disk(self._try)
+        except FileNotFoundError as error:
+            raise Unavailable("the artifact store (its directory is gone)", retry_after=30) from error
+
+    def _try(self) -> None:
+        with tempfile.TemporaryFile(dir=self.spool) as file:
+            file.write(b".")
 
 
 async def _chunks(file: Any) -> AsyncIterator[bytes]:

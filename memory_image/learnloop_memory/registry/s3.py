@@ -14,6 +14,9 @@ from obstore.store import S3Store
 from learnloop_memory.errors import Unavailable
 from learnloop_memory.registry.blobs import CHUNK
 
+# Which of the two an operation raises depends on the version of obstore.
+MISSING = (NotFoundError, FileNotFoundError)
+
 
 class S3Blobs:
     """Blobs as objects; credentials, region and endpoint come from the usual AWS_* variables."""
@@ -32,19 +35,24 @@ class S3Blobs:
         """See BlobStore."""
         try:
             result = await self._call(obstore.get_async(self._store, key))
-        except NotFoundError:
+        except MISSING:
             return None
         return _bytes(result.stream(min_chunk_size=CHUNK))
 
     async def delete(self, key: str) -> None:
         """See BlobStore."""
-        with suppress(NotFoundError):
+        with suppress(*MISSING):
             await self._call(obstore.delete_async(self._store, key))
+
+    async def ping(self) -> None:
+        """See BlobStore: the bucket says whether it has a certain object."""
+        with suppress(*MISSING):
+            await self._call(obstore.head_async(self._store, ".learnloop"))
 
     async def _call(self, operation: Any) -> Any:
         try:
             return await operation
-        except NotFoundError:
+        except MISSING:
             raise
         except (obstore.exceptions.BaseError, OSError) as error:
             raise Unavailable(f"the S3 bucket ({type(error).__name__})", retry_after=5) from error

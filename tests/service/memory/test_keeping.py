@@ -120,6 +120,12 @@ async def test_checkpoints_go_with_their_time_unless_the_run_may_go_on(kept: Api
     assert told == [("training-job/ended", {"count": 1, "days": 90})]
 
 
+async def test_a_store_that_answers_is_found_to(kept: Api) -> None:
+    await kept.service.blobs.ping()
+    await kept.service.artifacts.look()
+    assert kept.service.artifacts.problem == ""
+
+
 async def test_another_namespace_is_not_touched(kept: Api, dsn: str, namespace: str) -> None:
     sha256 = await put(kept, namespace, b"model")
     await age(dsn, "artifacts", namespace, 91)
