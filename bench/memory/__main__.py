@@ -18,7 +18,7 @@ from typing import Any
 import asyncpg
 import numpy as np
 import uvloop
-from bench.memory import arms, quality, weaviate_arm
+from bench.memory import arms, forgetting, quality, weaviate_arm
 from bench.memory.data import Agent, generate
 from bench.memory.filling import fill, recall_at_10, say, wait_indexed
 from bench.memory.server import Product, postgres
@@ -47,6 +47,7 @@ TARGETS = {
     "open_100rps_with_large_p99_ms": ("<=", 8.0),
     "saturated_rps": (">=", 800.0),
     "clients100_p99_ms": ("<=", 25.0),
+    "clients100_p99_served_or_refused_ms": ("<=", 25.0),
     "recall_at_10_small": (">=", 0.999),
     "recall_at_10_large": (">=", 0.999),
     # As the service asks: 200 of the store, ranked again by the exact vectors. The bare ten stand beside it.
@@ -59,9 +60,12 @@ TARGETS = {
     "readable_after_ack_ms": ("<=", 1.0),
     "precision_at_10": (">=", 0.90),
     "recall_gain_after_500_feedbacks": (">=", 0.10),
+    "answered_by_the_learned_ranker": (">=", 1.0),
     "forgetting_keeps_of_oracle": (">=", 0.95),
     "junk_ratio_after": ("<=", 0.05),
 }
+# "p99 at 100 clients" can be read in two more ways; they stand beside the goal, in the table and in `also_above_25_ms`.
+OTHER_READINGS = ("clients100_p99_with_retries_ms", "clients100_p99_without_refusals_ms")
 
 
 async def measure(size: Size) -> dict[str, Any]:
@@ -116,7 +120,7 @@ async def compare(server: Any, product: Product, agents: Sequence[Agent], size: 
     say("quality …")
     for part in (quality.precision, quality.learning, quality.junk):
         figures |= part(product)
-    figures |= quality.forgetting()
+    figures |= await forgetting.lived(product, watcher) | forgetting.pure()
     figures |= await weaviate_arm.beside(product, server.get_uri("ours"), agents, ids)
     await other.close()
     await watcher.close()
@@ -146,6 +150,9 @@ def main() -> None:
         met = figures[name] <= target if sign == "<=" else figures[name] >= target
         missed += [] if met else [name]
         say(f"{'met   ' if met else 'MISSED'} {name:32} {figures[name]:>12} (target {sign} {target})")
+    for name in OTHER_READINGS:
+        say(f"beside {name:40} {figures[name]:>8} (another reading of that goal: bench/memory/speed.py)")
+    figures |= {"also_above_25_ms": [name for name in OTHER_READINGS if figures[name] > 25.0]}
     figures |= {"missed": missed, "seconds": round(time.time() - started, 1), "machine": platform.machine()}
     print(json.dumps(figures))
 
