@@ -53,6 +53,7 @@ GOALS = (
     Goal("counted_twice", "chaos", ("counted_twice",), "is", 0),
     Goal("adversarial_statements", "tenancy", ("statements",), "least", 1_000_000),
     Goal("rows_of_another_tenant", "tenancy", ("leaked",), "is", 0),
+    Goal("victims_tables_empty", "tenancy", ("victims_tables_empty",), "is", 0),
     Goal("victims_rows_lost", "tenancy", ("victims_rows_lost",), "is", 0),
     Goal("openapi_findings", "conformance", ("returncode",), "is", 0),
     Goal("fuzzed_events", "fuzzed", ("events",), "least", 2000),

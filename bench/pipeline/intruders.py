@@ -1,8 +1,9 @@
-"""The house, its victim, and those who try its doors by HTTP."""
+"""The house, and those who try its doors by HTTP."""
 
 import json
 import random
 import time
+from base64 import b64encode
 from collections import Counter
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -10,7 +11,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import asyncpg
 import httpx
 import jwt
 from token_cluster import ISSUER, Cluster
@@ -33,7 +33,6 @@ METACHARACTERS = (
     "blue/%2e",
     "$1",
 )
-TIME = "2026-01-31T12:00:00Z"
 
 
 @dataclass
@@ -51,6 +50,8 @@ async def running(dsn: str, directory: Path) -> AsyncIterator[House]:
     cluster = Cluster()
     with cluster.served() as url:
         values = {"dsn": dsn, "artifacts": f"file://{directory / 'artifacts'}", "jwks_url": url, "sweep_seconds": 0.2}
+        # Signed at once: there is something to see in every table.
+        values |= {"audit_key": b64encode(bytes(32)).decode(), "audit_checkpoint_seconds": 0.5}
         app = create_app(Config.model_validate({**values, "issuer": ISSUER, "pool_size": 8}))
         transport = httpx.ASGITransport(app=app, raise_app_exceptions=False)
         async with (
@@ -60,60 +61,6 @@ async def running(dsn: str, directory: Path) -> AsyncIterator[House]:
             db: Database = app.state.service.db
             await db.ready.wait()
             yield House(db, client, cluster)
-
-
-async def plant(house: House) -> list[str]:
-    """Gives the victim rows with the mark in them; returns the ids an attacker may have heard of."""
-    headers = {"Authorization": f"Bearer {house.cluster.token(VICTIM)}"}
-
-    async def send(method: str, path: str, **body: Any) -> Any:
-        answer = await house.client.request(method, path, headers=headers, json=body or None)
-        if answer.status_code >= 300:
-            raise SystemExit(f"{method} {path}: {answer.status_code} {answer.text}")
-        return answer.json() if answer.content else None
-
-    policy = {"components": [{"name": "return", "type": "environment", "weight": 1.0}]}
-    await send("PUT", "/api/v1/rewards/policies/secret/revisions/r1", **policy)
-    await send("PUT", "/api/v1/agents/walker", reward_policy="secret", reward_policy_revision="r1")
-    memory = {"agent_id": "walker", "memory_type": "semantic", "content": {"text": f"the code is {MARK}"}}
-    stored = await send("POST", "/api/v1/memory/store", **memory)
-    step = {"observation": MARK, "action": 1, "reward": 1.0}
-    episode = {"trajectory_id": "t-secret", "agent": "walker", "task": MARK, "episode_id": "e", "policy_revision": "r"}
-    times = {"started_at": TIME, "ended_at": TIME, "metadata": {"user_id": "anna"}}
-    outcome = {"status": "completed", "episode_return": 1.0, "success": True}
-    recalled = await send("POST", "/api/v1/memory/retrieve", agent_id="walker", context=MARK)
-    seen = {"retrieval_ids": [recalled["retrieval_id"]]}
-    await send("POST", "/api/v1/trajectories", **episode, **times, **seen, outcome=outcome, steps=[step])
-    await send("POST", "/api/v1/feedback", trajectory_id="t-secret", user_id="anna", thumbs="up")
-    await send("PUT", "/api/v1/users/zoe/opt-out")
-    await send("POST", "/api/v1/memory/snapshots", agent_id="walker", name="snap")
-    deployed = {"model_deployment": "walker", "revision": "r", "uri": f"s3://{MARK}", "deployed_at": TIME}
-    await send("PUT", "/api/v1/models/walker/deployed", **deployed)
-    beat = {"job": "walker-1", "attempt": 0, "phase": "done", "step": 1, "total_steps": 1, "world_size": 1, "at": TIME}
-    await send("PUT", "/api/v1/training/runs/walker-1/heartbeat", **beat, steps_per_second=1.0, message=MARK)
-    for _ in range(300):
-        rewards = await send("GET", "/api/v1/rewards/history?agent_id=walker")
-        records = await send("GET", "/api/v1/audit/records")
-        if rewards["rewards"] and len(records["records"]) > 5:
-            break
-    return [stored["id"], recalled["retrieval_id"], "t-secret", "walker", "secret", "walker-1", "snap", MARK]
-
-
-async def held(dsn: str) -> Counter[str]:
-    """The victim's rows by table, as a superuser sees them; without the queues, which empty by themselves."""
-    connection = await asyncpg.connect(dsn)
-    try:
-        tables = await connection.fetch(
-            "SELECT c.relname FROM pg_class c JOIN pg_attribute a ON a.attrelid = c.oid AND a.attname = 'namespace'"
-            " WHERE c.relkind = 'r' AND c.relnamespace = 'public'::regnamespace AND c.relname NOT LIKE '%pending'"
-        )
-        counted: Counter[str] = Counter()
-        for row in tables:
-            query = f"SELECT count(*) FROM {row['relname']} WHERE namespace = $1"
-            counted[row["relname"]] = await connection.fetchval(query, VICTIM)
-        return counted
-    finally:
-        await connection.close()
 
 
 async def attack(house: House, requests: int, ids: list[str], seed: int) -> Counter[str]:

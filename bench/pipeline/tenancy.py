@@ -2,11 +2,14 @@
 
     python -m bench.pipeline.tenancy [--statements 1000000] [--requests 10000] [--seed 1]
 
-A victim's namespace has a marked row in every table that the API fills. Attackers own nothing, so any row they read or
+A victim's namespace has a row in every table that has a namespace (`victims_tables_empty` must be 0): by the API where
+it fills one, else written by a superuser. Attackers own nothing, so any row they read or
 change, and any answer with the mark in it, is a leak.
 
 - statements: SQL by the service's own role and connection pool, under namespaces that resemble the victim's: without
   WHERE, by the victim's own ids, joined, sub-selected, updating and deleting, with metacharacters in every place.
+- forged: for each table a whole row in the victim's name, inserted plainly, inserted where there is one already, and
+  inserted in one's own name and then given away.
 - requests: HTTP with tokens of another namespace, forged and expired tokens, forged namespaces in headers and queries,
   the victim's ids and metacharacters in paths, queries and bodies.
 
@@ -27,11 +30,9 @@ from typing import Any
 
 import asyncpg
 from bench.memory.server import postgres
-from bench.pipeline import intruders
+from bench.pipeline import forged, intruders, victim
 
 from learnloop_memory.store.database import Database
-from learnloop_memory.store.models import SQLModel
-from learnloop_memory.store.rls import UNSCOPED
 
 BATCH = 250
 NAMESPACES = ("red", "blu", "bluee", "blue-", "BLUE", "blue ", "%", "_lue", "blue' OR '1'='1", 'blue"', "blue;--", "")
@@ -57,7 +58,12 @@ WRITES = (
 
 
 async def attack(
-    db: Database, statements: int, values: list[str], seed: int, tell: Callable[[int], None] = lambda _: None
+    db: Database,
+    tables: list[str],
+    statements: int,
+    values: list[str],
+    seed: int,
+    tell: Callable[[int], None] = lambda _: None,
 ) -> Counter[str]:
     """Runs so many statements; counts leaks and what was refused.
 
@@ -67,7 +73,6 @@ async def attack(
         tell: called with how many more are done.
     """
     rng, counted = random.Random(seed), Counter[str]()
-    tables = sorted(set(SQLModel.metadata.tables) - set(UNSCOPED))
     done = 0
     while done < statements:
         some, table = min(BATCH, statements - done), rng.choice(tables)
@@ -112,37 +117,48 @@ async def _one(connection: Any, statement: str, value: str, *, writes: bool) -> 
 
 async def measure(dsn: str, directory: Path, *, statements: int, requests: int, seed: int) -> dict[str, Any]:
     """Plants the victim's rows, lets the attackers at them, and looks whether all of them are still there."""
+    connection = await asyncpg.connect(dsn)
     async with intruders.running(dsn, directory) as house:
-        ids = await intruders.plant(house)
-        before = await intruders.held(dsn)
-        values = [*ids, *intruders.METACHARACTERS, "blue"]
-        started = time.perf_counter()
-        workers = 4
-        shares = [statements // workers + (number < statements % workers) for number in range(workers)]
-        progress = Progress(statements)
-        found = await asyncio.gather(
-            *(attack(house.db, share, values, seed + number, progress) for number, share in enumerate(shares))
-        )
-        counted: Counter[str] = sum(found, Counter())
-        sql_seconds = time.perf_counter() - started
-        counted += await intruders.attack(house, requests, ids, seed)
-        after = await intruders.held(dsn)
+        ids = await victim.plant(house)
+        async with victim.complete(dsn) as before:
+            tables = list(before)
+            values = [*ids, *intruders.METACHARACTERS, "blue"]
+            started = time.perf_counter()
+            counted: Counter[str] = Counter()
+            for table, row in (await forged.rows(connection, tables)).items():
+                counted += await forged.forge(house.db, table, row)
+            workers = 4
+            shares = [statements // workers + (number < statements % workers) for number in range(workers)]
+            progress = Progress(statements)
+            sql_started = time.perf_counter()
+            found = await asyncio.gather(
+                *(attack(house.db, tables, some, values, seed + place, progress) for place, some in enumerate(shares))
+            )
+            counted += sum(found, Counter())
+            sql_seconds = time.perf_counter() - sql_started
+            counted += await intruders.attack(house, requests, ids, seed)
+            after = await victim.held(connection)
+    await connection.close()
+    lost = {table: count for table, count in (before - after).items() if not victim.queue(table)}
     return {
         "statements": counted["statements"],
         "statements_refused": counted["refused"],
+        "forged_writes": counted["forged"],
+        "forged_writes_refused": counted["forged_refused"],
         "requests": counted["requests"],
         "requests_answered_2xx": counted["answered"],
         "leaked": counted["leaked"],
         "victims_rows": sum(before.values()),
         "victims_tables": sum(count > 0 for count in before.values()),
-        "victims_rows_lost": sum((before - after).values()),
+        "victims_tables_empty": sum(count == 0 for count in before.values()),
+        "victims_rows_lost": sum(lost.values()),
         "seconds": round(time.perf_counter() - started, 1),
         "statements_per_second": round(statements / max(sql_seconds, 1e-9)),
     }
 
 
 def main() -> int:
-    """Exit code 1 when a row leaked or was lost."""
+    """Exit code 1 when a row leaked or was lost, or a table had none."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--statements", type=int, default=1_000_000)
     parser.add_argument("--requests", type=int, default=10_000)
@@ -153,7 +169,7 @@ def main() -> int:
         bounds = {"statements": options.statements, "requests": options.requests, "seed": options.seed}
         found = asyncio.run(measure(str(server.get_uri()), Path(text), **bounds))
     print(json.dumps(found))
-    return int(found["leaked"] > 0 or found["victims_rows_lost"] > 0)
+    return int(found["leaked"] > 0 or found["victims_rows_lost"] > 0 or found["victims_tables_empty"] > 0)
 
 
 if __name__ == "__main__":

@@ -1,0 +1,53 @@
+"""Who owns nothing writes into another's name: whole rows, so that nothing but the rule can refuse them."""
+
+from collections import Counter
+from typing import Any
+
+import asyncpg
+from bench.pipeline.intruders import VICTIM
+
+from learnloop_memory.store.database import Database
+
+STRANGER = "red"
+# As the victim's row, with other values where told.
+INSERT = """
+INSERT INTO {table} OVERRIDING SYSTEM VALUE
+SELECT * FROM jsonb_populate_record(NULL::{table}, $1::jsonb || jsonb_build_object('namespace', $2::text)) {more}
+"""
+GIVE_AWAY = "UPDATE {table} SET namespace = $1"
+
+
+async def rows(connection: Any, tables: list[str]) -> dict[str, str]:
+    """One of the victim's rows of each table, as JSON; `connection` is a superuser's."""
+    statement = "SELECT to_jsonb(t)::text FROM {table} t WHERE namespace = $1 LIMIT 1"
+    return {table: await connection.fetchval(statement.format(table=table), VICTIM) for table in tables}
+
+
+async def forge(db: Database, table: str, row: str) -> Counter[str]:
+    """Inserts the victim's row, plainly and where there is one already, and gives one's own row to the victim.
+
+    Nothing is kept. `forged` counts what was tried, `leaked` what was not refused by the rule. A row that refers to
+    one of the victim's cannot be had in another's name at all; then there is nothing to give away.
+    """
+    tried = [
+        ((INSERT.format(table=table, more=""), row, VICTIM),),
+        ((INSERT.format(table=table, more="ON CONFLICT DO NOTHING RETURNING 1"), row, VICTIM),),
+        ((INSERT.format(table=table, more=""), row, STRANGER), (GIVE_AWAY.format(table=table), VICTIM)),
+    ]
+    counted: Counter[str] = Counter()
+    for statements in tried:
+        counted["forged"] += 1
+        async with db.tenant(STRANGER) as connection:
+            trial = connection.transaction()
+            await trial.start()
+            try:
+                for statement in statements:
+                    await connection.execute(*statement)
+            except (asyncpg.InsufficientPrivilegeError, asyncpg.ForeignKeyViolationError):
+                counted["forged_refused"] += 1
+            else:
+                counted["leaked"] += 1
+                print(f"leaked: {statements[-1][0]} into {table}")
+            finally:
+                await trial.rollback()
+    return counted
