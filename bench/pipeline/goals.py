@@ -40,6 +40,8 @@ GOALS = (
     Goal("accepted_http_p99_ms", "latency", ("accepted_http", "p99_ms"), "most", 10.0),
     Goal("accepted_nats_p99_ms", "latency", ("accepted_nats", "p99_ms"), "most", 10.0),
     Goal("reward_p99_ms", "latency", ("reward_worker", "p99_ms"), "most", 5.0),
+    Goal("reward_amortised_p99_ms", "latency", ("reward_worker_amortised", "p99_ms"), "most", 5.0),
+    Goal("reward_calculate_http_p99_ms", "latency", ("reward_calculate_http", "p99_ms"), "most", 5.0),
     Goal("dry_run_per_minute_and_core", "dry_run", ("summary_per_minute_and_core",), "least", 50_000),
     Goal("dry_run_stepwise_per_minute_and_core", "dry_run", ("stepwise_per_minute_and_core",), "least", 50_000),
     Goal("secrets_planted", "redaction", ("planted",), "least", 100_000),

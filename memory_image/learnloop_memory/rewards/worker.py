@@ -68,12 +68,14 @@ class RewardWorker:
 
     Args:
         announce: leave an entry in the outbox for each reward (there is a NATS to publish it on).
+        batch: how many at most in a transaction.
     """
 
-    def __init__(self, db: Database, metrics: Metrics, *, announce: bool) -> None:
+    def __init__(self, db: Database, metrics: Metrics, *, announce: bool, batch: int = BATCH) -> None:
         self._db = db
         self._metrics = metrics
         self._announce = announce
+        self._size = batch
 
     async def run(self, namespace: str) -> int:
         """Rewards everything pending in one namespace and returns how many that were.
@@ -87,7 +89,7 @@ class RewardWorker:
         for agent in agents:
             while count := await self._batch(namespace, agent):
                 done += count
-                if count < BATCH:
+                if count < self._size:
                     break
         return done
 
@@ -102,7 +104,7 @@ class RewardWorker:
             running = await statistics(connection, namespace, agent, policy, lock=True)
             by_steps = needs_log(policy.spec) or policy.spec.credit.method == "environment"
             pending = _PENDING.format(log=LOG if by_steps else NO_LOG)
-            rows = await connection.fetch(pending, namespace, agent, BATCH)
+            rows = await connection.fetch(pending, namespace, agent, self._size)
             if not rows:
                 return 0
             columns, running = compute(policy, running, rows)
