@@ -6,8 +6,8 @@ Real PostgreSQL, real NATS, the product as its image runs it. Every check of sch
 server error, only documented statuses, content types, headers and bodies, refusal of what the document forbids and
 acceptance of what it allows, sequences of requests along the document's links. One exception: what the document allows
 may be refused where JSON Schema has no words for the rule (`BEYOND_SCHEMA`): that a digest is that of the body, that
-each line of a text is a memory, that something ends after it begins, and the rules across fields of the Kubernetes
-kinds, which are CEL there. The last line is one JSON object.
+each line of a text is a memory, and the rules across fields of the Kubernetes kinds, which are CEL there. A memory that
+ends before it begins is put right before it is sent (`hooks.in_order`). The last line is one JSON object.
 """
 
 import argparse
@@ -28,8 +28,6 @@ BEYOND_SCHEMA = (
     "PUT /api/v1/artifacts",
     "PUT /api/v1/training/runs/{job}/checkpoint",
     "POST /api/v1/memory/import",
-    "POST /api/v1/memory/store",
-    "POST /api/v1/memory/store/batch",
     "PUT /api/v1/rewards/policies/{name}/revisions/{revision}",
     "POST /api/v1/rewards/dry-run",
     "POST /api/v1/training/start",

@@ -1,0 +1,99 @@
+"""From which size on proposals of an index beat looking at everything: `python -m bench.memory.crossover`.
+
+    python -m bench.memory.crossover [--sizes 10000,20000,50000]
+
+One agent of each size is asked the same questions by one client in three ways: `cached`, ranked exactly in the process
+that keeps its vectors (the default); `scanned`, exactly by PostgreSQL, as an agent is that does not fit into the cache;
+`hnsw`, by the agent's own index, with the limit `LEARNLOOP_EXACT_UP_TO` below the size. The last line is a JSON object:
+by way and size p50 and p99 in milliseconds, CPU milliseconds of service and PostgreSQL per recall (which other work on
+the machine changes least), and recall@10 against brute force. `hnsw_first_wins_at` is the smallest size at which
+the index needs less CPU than the cached scan; null: at none.
+"""
+
+import argparse
+import asyncio
+import json
+import os
+import tempfile
+import time
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import asyncpg
+from bench.memory import load
+from bench.memory.data import Agent, generate
+from bench.memory.filling import fill, recall_at_10, say, wait_indexed
+from bench.memory.server import Product, postgres
+from bench.memory.speed import RETRIEVE, retrievals
+
+QUESTIONS, SECONDS, PATIENCE = 20, 8.0, 900.0
+WAYS: dict[str, dict[str, str]] = {
+    "cached": {},
+    "scanned": {"CACHE_MIB": "0"},
+    "hnsw": {"EXACT_UP_TO": "5000", "INDEX_CHECK_SECONDS": "1", "SWEEP_SECONDS": "1"},
+}
+
+
+async def measure(sizes: list[int]) -> dict[str, Any]:
+    """Fills once, and asks in each way."""
+    agents = [replace(generate(0, 0, size, QUESTIONS, seed=size)[0], name=f"agent-{size}") for size in sizes]
+    found: dict[str, Any] = {"sizes": sizes, "load_average_before": round(os.getloadavg()[0], 2)}
+    with postgres() as server, tempfile.TemporaryDirectory() as directory:
+        server.psql("CREATE DATABASE crossover;")
+        dsn = server.get_uri("crossover")
+        product = Product(dsn, Path(server.pgdata), Path(directory), RECALL_WAIT_MS="10000")
+        product.start()
+        try:
+            say("storing …")
+            ids = await fill(product, agents)
+            watcher = await asyncpg.connect(dsn)
+            await wait_indexed(watcher, sum(sizes))
+            await watcher.execute("VACUUM ANALYZE memory_vec")
+            await watcher.close()
+            for way, settings in WAYS.items():
+                product.stop()
+                product.start(RECALL_WAIT_MS="10000", **settings)
+                for agent, size in zip(agents, sizes, strict=True):
+                    found |= await _asked(product, agent, ids[agent.name], way, f"{way}_{size}")
+        finally:
+            product.stop()
+    wins = [size for size in sizes if found[f"hnsw_{size}_cpu_ms"] < found[f"cached_{size}_cpu_ms"]]
+    return found | {"hnsw_first_wins_at": min(wins, default=None)}
+
+
+async def _asked(product: Product, agent: Agent, ids: list[str], way: str, key: str) -> dict[str, Any]:
+    wanted, started = "hnsw" if way == "hnsw" else "exact", time.monotonic()
+    body = {"agent_id": agent.name, "context": agent.questions[0], "k": 10}
+    while (plan := product.post(RETRIEVE, body)["plan"]) != wanted:
+        if time.monotonic() - started > PATIENCE:
+            raise SystemExit(f"{agent.name} is asked by {plan}, not by {wanted}")
+        await asyncio.sleep(0.5)
+    share, _ = recall_at_10(product, agent, ids)
+    requests = retrievals([agent])
+    await load.closed(product.port, requests, 1, SECONDS)
+    before = product.cpu_seconds() + product.backends_cpu_seconds()
+    timing = await load.closed(product.port, requests * 20, 1, SECONDS)
+    cpu = product.cpu_seconds() + product.backends_cpu_seconds() - before
+    say(f"{key}: p50 {timing.p50} ms, recall@10 {share:.3f}")
+    figures = {"p50_ms": timing.p50, "p99_ms": timing.p99, "cpu_ms": round(1000 * cpu / timing.count, 2)}
+    figures["recall_at_10"] = round(share, 4)
+    return {f"{key}_{name}": value for name, value in figures.items()}
+
+
+def main() -> None:
+    """Measures and prints the object."""
+    parser = argparse.ArgumentParser(
+        prog="python -m bench.memory.crossover",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument(
+        "--sizes", default="10000,20000,50000", help="memories of each agent, comma-separated, above 5000"
+    )
+    sizes = [int(text) for text in parser.parse_args().sizes.split(",")]
+    print(json.dumps(asyncio.run(measure(sizes))))
+
+
+if __name__ == "__main__":
+    main()
