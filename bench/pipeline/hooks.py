@@ -1,6 +1,6 @@
-"""What schemathesis has to be told of this API: how lines are sent, and a rule that JSON Schema has no words for."""
+"""What schemathesis has to be told of this API: how lines are sent, and rules that JSON Schema has no words for."""
 
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Any
 
 import schemathesis
@@ -16,11 +16,33 @@ def lines(_: Any, value: Any) -> bytes:
 
 @schemathesis.hook  # type: ignore[untyped-decorator]
 def before_call(_: Any, case: Any, __: Any) -> None:
-    """Of a body that is meant to be good, each memory ends after it begins: what the document says in words alone."""
-    good = case.meta is not None and case.meta.generation.mode == schemathesis.GenerationMode.POSITIVE
-    if good and case.operation.label in STORING and isinstance(case.body, dict):
+    """Of a body that is meant to be good: times are of this era in UTC too, and a memory ends after it begins."""
+    if case.meta is None or case.meta.generation.mode != schemathesis.GenerationMode.POSITIVE:
+        return
+    if not isinstance(case.body, dict | list):
+        return
+    case.body = of_this_era(case.body)
+    if case.operation.label in STORING:
         for memory in case.body.get("memories", [case.body]):
             in_order(memory)
+
+
+def of_this_era(value: Any) -> Any:
+    """The same, but instants that in UTC are before the year 1 or after 9999 are said in UTC themselves."""
+    if isinstance(value, dict):
+        return {key: of_this_era(item) for key, item in value.items()}
+    if isinstance(value, list):
+        return [of_this_era(item) for item in value]
+    if isinstance(value, str) and value[:4] in ("0001", "9999"):
+        try:
+            instant = _instant(value)
+        except ValueError:  # a text that begins like that
+            return value
+        try:
+            instant.astimezone(UTC)
+        except OverflowError:
+            return instant.replace(tzinfo=UTC).isoformat()
+    return value
 
 
 def in_order(memory: dict[str, Any]) -> None:
