@@ -1,7 +1,11 @@
-"""Events that are written with the change they tell of, and published afterwards: a crash between cannot lose one."""
+"""Events that are written with the change they tell of, and published afterwards: a crash between cannot lose one.
+
+From reading them to their acknowledgement no erasure begins: one that comes later finds the events in the stream.
+"""
 
 from typing import Any
 
+from learnloop_memory.erasure.tombstones import hold_off
 from learnloop_memory.experience.bus import Bus
 from learnloop_memory.store.database import Database
 
@@ -48,10 +52,12 @@ class EventOutbox:
         done = 0
         while True:
             async with self._db.tenant(namespace) as connection:
+                await hold_off(connection, namespace)
                 rows = await connection.fetch(_UNPUBLISHED, namespace, BATCH)
-            if not rows:
-                return done
-            await self._bus.publish_all([(row["subject"], row["payload"].encode(), row["message_id"]) for row in rows])
-            async with self._db.tenant(namespace) as connection:
+                if not rows:
+                    return done
+                await self._bus.publish_all(
+                    [(row["subject"], row["payload"].encode(), row["message_id"]) for row in rows]
+                )
                 await connection.execute(_PUBLISHED, namespace, [row["message_id"] for row in rows])
             done += len(rows)

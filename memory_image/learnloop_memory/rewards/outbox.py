@@ -1,7 +1,11 @@
-"""Publishes rewards that are committed but not yet announced: a crash in between cannot lose one."""
+"""Publishes rewards that are committed but not yet announced: a crash in between cannot lose one.
+
+From reading them to their acknowledgement no erasure begins: one that comes later finds the events in the stream.
+"""
 
 from learnloop_api import names
 from learnloop_api.wire.reward import Reward
+from learnloop_memory.erasure.tombstones import hold_off
 from learnloop_memory.experience.bus import Bus
 from learnloop_memory.rewards.store import as_reward
 from learnloop_memory.store.database import Database
@@ -36,15 +40,13 @@ class RewardOutbox:
         done = 0
         while True:
             async with self._db.tenant(namespace) as connection:
+                await hold_off(connection, namespace)
                 rows = await connection.fetch(_UNPUBLISHED, namespace, BATCH)
-            if not rows:
-                return done
-            await self._bus.publish_all([_event(namespace, as_reward(row)) for row in rows])
-            keys = [
-                [row[column] for row in rows] for column in ("trajectory_id", "reward_policy", "reward_policy_revision")
-            ]
-            async with self._db.tenant(namespace) as connection:
-                await connection.execute(_PUBLISHED, namespace, *keys)
+                if not rows:
+                    return done
+                await self._bus.publish_all([_event(namespace, as_reward(row)) for row in rows])
+                keys = ("trajectory_id", "reward_policy", "reward_policy_revision")
+                await connection.execute(_PUBLISHED, namespace, *([row[key] for row in rows] for key in keys))
             done += len(rows)
 
 

@@ -142,6 +142,27 @@ async def test_a_person_is_erased_everywhere_and_nobody_else_is(wired: Api, dsn:
     assert again["subject"] == receipt["subject"]
 
 
+async def test_an_event_on_its_way_to_the_stream_is_waited_for_and_erased(wired: Api, nats: Nats) -> None:
+    reached, go, bus = asyncio.Event(), asyncio.Event(), wired.service.bus
+    publish = bus.publish_all
+
+    async def slow(events: Any) -> None:
+        reached.set()
+        await go.wait()
+        await publish(events)
+
+    bus.publish_all = slow
+    await wired.call("POST", "/api/v1/trajectories", 202, json=episode("w-a1", ANNA))
+    await reached.wait()
+    erasing = asyncio.create_task(wired.call("POST", "/api/v1/erasure", json={"user_id": ANNA}))
+    await asyncio.wait([erasing], timeout=0.3)
+    assert not erasing.done(), "its event was read and is not in the stream yet"
+    go.set()
+    assert (await erasing)["messages"]["RL_REWARDS"] == 1
+    js = await _jetstream(nats)
+    assert not await _in_streams(js, b"w-a1")
+
+
 async def test_the_receipt_is_signed_and_has_its_place_in_the_chain(wired: Api, dsn: str) -> None:
     receipt = await wired.call("POST", "/api/v1/erasure", json={"agent_id": "nobody-yet"})
     said = {name: value for name, value in receipt.items() if name not in ("public_key", "signature")}
