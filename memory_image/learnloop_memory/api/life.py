@@ -14,6 +14,7 @@ from learnloop_api.wire.memory import MemoryBudget
 from learnloop_memory.api.bodies import json_body
 from learnloop_memory.api.common import Caller, Input, Svc, answer
 from learnloop_memory.api.memory import MAX_BATCH, StoreMemory
+from learnloop_memory.api.pages import UUID_KEY, begins_after, following, page_mark
 from learnloop_memory.errors import Invalid
 from learnloop_memory.life import forgetting, origins, snapshots, transfer
 from learnloop_memory.life.consolidate import consolidate
@@ -154,12 +155,17 @@ async def get_entries(
     service: Svc,
     caller: Caller,
     limit: Annotated[int, Query(ge=1, le=500)] = 100,
-    after: Annotated[UUID | None, Query(description="`next` of the page before")] = None,
+    after: Annotated[str | None, page_mark(1, UUID_KEY)] = None,
     ended: Annotated[bool, Query(description="retired and expired ones too, with why")] = False,
 ) -> Response:
     """The agent's memories in the order they were stored, page by page."""
-    rows = await transfer.page(service.db, caller.namespace, agent_id, limit=limit, after=after, ended=ended)
-    return answer({"memories": rows, "next": rows[-1]["id"] if len(rows) == limit else None})
+    place = None
+    if mark := begins_after(after):
+        time, *keys = mark
+        place = (time, UUID(keys[0]))
+    rows = await transfer.page(service.db, caller.namespace, agent_id, limit=limit, after=place, ended=ended)
+    more = following(rows[-1]["created_at"], str(rows[-1]["id"])) if len(rows) == limit else None
+    return answer({"memories": rows, "next": more})
 
 
 @router.put("/entries/{id}/pin", status_code=204)

@@ -8,12 +8,18 @@ from fastapi import Query
 
 Mark = tuple[datetime, *tuple[str, ...]]
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_ANY = "([A-Za-z0-9_.-]|~[2-9A-F][0-9A-F])*"
+UUID_KEY = "[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}"
 _MICROSECOND = timedelta(microseconds=1)
 
 
-def page_mark(keys: int) -> Any:
-    """The query parameter of a list that is ordered by time and so many keys; it takes what `following` gave."""
-    form = rf"^[0-9]{{1,16}}(,([A-Za-z0-9_.-]|~[2-9A-F][0-9A-F])*){{{keys}}}$"
+def page_mark(keys: int, key: str = _ANY) -> Any:
+    """The query parameter of a list that is ordered by time and so many keys; it takes what `following` gave.
+
+    Args:
+        key: the pattern of a key, escaped.
+    """
+    form = rf"^[0-9]{{1,16}}(,{key}){{{keys}}}$"
     return Query(max_length=4096, pattern=form, description="`next` of the page before")
 
 

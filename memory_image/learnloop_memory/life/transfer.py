@@ -14,6 +14,7 @@ from learnloop_memory.store.absences import away
 from learnloop_memory.store.database import Database
 
 PAGE = 500
+Place = tuple[datetime, UUID]  # when a memory was stored, and its id
 _PAGE = f"""
 SELECT m.id, m.agent_id, m.memory_type, m.content, m.importance, m.origin, m.source, m.session_id, m.pinned, m.state,
     m.superseded_by, m.created_at, m.retired_at, m.valid_from, m.valid_to, m.expires_at,
@@ -23,8 +24,7 @@ FROM agent_memories m LEFT JOIN memory_use u ON u.namespace = m.namespace AND u.
 LEFT JOIN trajectories t ON t.namespace = m.namespace AND t.trajectory_id =
     CASE WHEN starts_with(m.origin, 'trajectory/') THEN substr(m.origin, 12) END
 WHERE m.namespace = $1 AND m.agent_id = $2
-    AND ($3::uuid IS NULL OR (m.created_at, m.id) > (SELECT c.created_at, c.id FROM agent_memories c
-        WHERE c.namespace = $1 AND c.agent_id = $2 AND c.id = $3))
+    AND ($7::uuid IS NULL OR (m.created_at, m.id) > ($3::timestamptz, $7))
     AND ($4 OR (m.state = 'active' AND m.ends_at > now()))
     AND ($6::timestamptz IS NULL OR (m.created_at <= $6 AND (m.retired_at IS NULL OR m.retired_at > $6)
         AND NOT {away("$1", "m.id", "$6")}))
@@ -44,11 +44,12 @@ async def page(
     agent: str,
     *,
     limit: int,
-    after: UUID | None = None,
+    after: Place | None = None,
     ended: bool = False,
     at: datetime | None = None,
 ) -> list[dict[str, Any]]:
-    """Up to `limit` memories in the order they were stored, after the one with this id.
+    """Up to `limit` memories in the order they were stored, after this place, whether the memory
+    that was there still is or not.
 
     `user_id` is the pseudonym of whom it is about: as it was stored, or as the episode has it that it came from.
 
@@ -60,18 +61,19 @@ async def page(
         Unavailable: PostgreSQL does not answer.
     """
     async with db.tenant(namespace) as connection:
-        rows = await connection.fetch(_PAGE, namespace, agent, after, ended or at is not None, limit, at)
+        time, identity = after or (None, None)
+        rows = await connection.fetch(_PAGE, namespace, agent, time, ended or at is not None, limit, at, identity)
     return [{**row, "content": orjson.loads(row["content"])} for row in rows]
 
 
 async def export(db: Database, namespace: str, agent: str, at: datetime | None) -> AsyncIterator[bytes]:
     """One line of JSON for each memory, page by page: an export of any size holds one page in memory."""
-    after: UUID | None = None
+    after: Place | None = None
     while True:
         rows = await page(db, namespace, agent, limit=PAGE, after=after, at=at)
         if rows:
             yield b"".join(to_json(row) + b"\n" for row in rows)
-            after = rows[-1]["id"]
+            after = (rows[-1]["created_at"], rows[-1]["id"])
         if len(rows) < PAGE:
             return
 

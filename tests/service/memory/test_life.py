@@ -1,5 +1,6 @@
 """Forgetting, consolidation, origins, snapshots and moving memories about, on the real PostgreSQL."""
 
+import json
 from typing import Any
 from uuid import UUID, uuid4
 
@@ -8,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from learnloop_memory.life import transfer
 from learnloop_memory.life.distil import CountingDistiller, Episode, lower_bound
 from learnloop_memory.life.duplicates import Item, Told, duplicates, echoes
 from learnloop_memory.life.forgetting import Worth, surplus, value
@@ -304,6 +306,25 @@ async def test_pages_follow_one_another_without_gap(api: Api) -> None:
             break
         after = f"&after={answer['next']}"
     assert seen == sorted(ids, key=lambda text: UUID(text).bytes)
+
+
+async def test_a_memory_deleted_between_two_pages_ends_neither_list_nor_export(
+    api: Api, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ids = sorted(await store(api, "shrinking", [f"s{index}" for index in range(6)]))
+    first = await api.call("GET", f"{BASE}/entries?agent_id=shrinking&limit=2")
+    await post(api, "delete", agent_id="shrinking", ids=[first["memories"][-1]["id"]])
+    rest = await api.call("GET", f"{BASE}/entries?agent_id=shrinking&after={first['next']}")
+    assert [memory["id"] for memory in rest["memories"]] == ids[2:]
+    monkeypatch.setattr(transfer, "PAGE", 2)
+    export = transfer.export(api.service.db, "team-a", "shrinking", None)
+    lines = (await anext(export)).splitlines()
+    await post(api, "delete", agent_id="shrinking", ids=[json.loads(lines[-1])["id"]])
+    async for page in export:
+        lines += page.splitlines()
+    assert [json.loads(line)["id"] for line in lines] == [ids[0], *ids[2:]]
+    for bad in ("x", ids[0], "1,2", f"17,{ids[0]},"):
+        await api.call("GET", f"{BASE}/entries?agent_id=shrinking&after={bad}", 422)
 
 
 async def test_deleting_names_what_it_deletes_and_leaves_nothing_of_it(api: Api) -> None:
