@@ -142,7 +142,7 @@ async def test_a_person_is_erased_everywhere_and_nobody_else_is(wired: Api, dsn:
     assert again["subject"] == receipt["subject"]
 
 
-async def test_an_event_on_its_way_to_the_stream_is_waited_for_and_erased(wired: Api, nats: Nats) -> None:
+async def test_an_event_on_its_way_to_the_stream_is_waited_for_and_erased(wired: Api, dsn: str, nats: Nats) -> None:
     reached, go, bus = asyncio.Event(), asyncio.Event(), wired.service.bus
     publish = bus.publish_all
 
@@ -155,7 +155,16 @@ async def test_an_event_on_its_way_to_the_stream_is_waited_for_and_erased(wired:
     await wired.call("POST", "/api/v1/trajectories", 202, json=episode("w-a1", ANNA))
     await reached.wait()
     erasing = asyncio.create_task(wired.call("POST", "/api/v1/erasure", json={"user_id": ANNA}))
-    await asyncio.wait([erasing], timeout=0.3)
+
+    async def waits() -> bool:
+        async with superuser(dsn) as connection:
+            query = (
+                "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND NOT granted"
+                " AND database = (SELECT oid FROM pg_database WHERE datname = current_database())"
+            )
+            return bool(await connection.fetchval(query)) or erasing.done()
+
+    await eventually(waits)
     assert not erasing.done(), "its event was read and is not in the stream yet"
     go.set()
     assert (await erasing)["messages"]["RL_REWARDS"] == 1
