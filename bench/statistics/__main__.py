@@ -17,6 +17,7 @@ from bench.statistics.gross import difference as alarm_difference
 from bench.statistics.gross import false_rollbacks, requests_until_right
 from bench.statistics.rollouts import ALPHA, PER_SECOND, Draw, Outcome, agreement, simulate, successes
 from bench.statistics.simulator import walk_on_all_cores, walk_sabotaged
+from bench.statistics.steered_exploration import steered
 from bench.statistics.step_exploration import steps
 from bench.statistics.streams import REQUESTS, STEP, TOGETHER, drifting, prompt_requests, returns
 
@@ -35,6 +36,8 @@ LANE_SECONDS = 300
 MOST_TRANSITIONS = 1_000_000
 EXPERIMENTS = 500
 EXPERIMENT_EPISODES = 10_000
+FALSE_PASSES = ("false_passes_sequential", "false_passes_threshold", "step_false_passes", "steered_false_passes")
+"""Of every graph that is walked; `false_passes` is their sum."""
 
 
 def a_a() -> Figures:
@@ -125,6 +128,7 @@ def simulation() -> Figures:
         print(sentence, file=sys.stderr)
     return {
         "simulated_decisions": found.steps,
+        "simulated_tables": found.tables,
         "simulated_rollouts": found.rollouts,
         "simulated_ends": dict(found.ends),
         "simulated_broken_promises": len(found.wrong),
@@ -173,7 +177,7 @@ def exploration() -> Figures:
         }
     totals = {
         total: sum(int(str(figures[f"{total}_{name}"])) for name in ("sequential", "threshold"))
-        for total in ("false_passes", "explored_states", "explored_transitions")
+        for total in ("explored_states", "explored_transitions")
     }
     return figures | totals
 
@@ -243,12 +247,14 @@ def main() -> int:
         simulation,
         exploration,
         steps,
+        steered,
     )
     for part in parts:
         new = part()
         figures |= new
         for name, value in new.items():
             print(f"{name:48} {value}", file=sys.stderr)
+    figures["false_passes"] = sum(int(str(figures[name])) for name in FALSE_PASSES)
     missed = judged(figures)
     figures |= {
         "goals_missed": missed,

@@ -33,6 +33,7 @@ from bench.statistics.graph_world import (
     step_of,
     success_ratio,
 )
+from bench.statistics.shares import unfair
 from bench.statistics.walk import Found, Graph, walk
 
 from learnloop_api.kinds.model_deployment import ModelDeploymentSpec
@@ -106,16 +107,11 @@ def _judge(found: Found, before: Node, seen: str, after: Node, tested: bool) -> 
 
 
 def _broken(before: Node, seen: str, after: Node) -> list[str]:
-    """Weights above their step, a stable arm that is lost, and rollbacks by checks that saw nothing."""
+    """Weights above their step, stable below its floor or lost, and rollbacks by checks that saw nothing."""
     status, wrong = after.status, []
     table = read(dict(after.config_map) if after.config_map else None).table
-    for arm in table.arms if table else ():
-        if arm.role == "canary" and status.get("canary") and arm.weight > WEIGHTS[max(0, step_of(status))]:
-            wrong.append(f"the table gives {arm.weight} % at step {step_of(status) + 1}")
-    if table and table.arms and [arm.role for arm in table.arms].count("stable") != 1:
-        wrong.append("the table has no stable arm, or two")
-    if table and table.arms and sum(arm.weight for arm in table.arms) != 100:
-        wrong.append("the weights of the table do not add up")
+    if table and table.arms:
+        wrong += unfair(table, WEIGHTS[max(0, step_of(status))] if status.get("canary") else 100)
     pin = status.get("blockedRevision")
     fresh = pin and not before.status.get("blockedRevision") and pin["at"] == stamp(after.now)
     if fresh and seen in BLIND and pin["reason"] == "CheckFailed":

@@ -1,8 +1,9 @@
 """A model-based simulator: rollouts by the hundred thousand through `transitions.move`, which takes every decision.
 
-What `decide` adds to it (rendering manifests, reading and writing a status) is left out here and covered, with the
-operator dying between any two writes, by `exploration` and by the unit tests; this walk covers long histories: minutes
-to hours of a rollout, faults that come and go, models that change in mid-canary, annotations. Every step is checked.
+What `decide` adds to it (rendering manifests, reading and writing a status) takes half a millisecond each time, too
+long for a million a minute. It is left out here and covered, with the operator dying between any two writes, by
+`exploration`, `steered_exploration` and the unit tests; this walk covers long histories: minutes to hours of a
+rollout, faults that come and go, models that change in mid-canary, annotations. Every step is checked, and each table.
 """
 
 import math
@@ -10,12 +11,14 @@ import multiprocessing
 import os
 import random
 import time
-from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 from unittest.mock import patch
+
+from bench.statistics.shares import shares, unfair
+from bench.statistics.walked import Walked
 
 from learnloop_api import names
 from learnloop_api.kinds.base import Condition
@@ -27,11 +30,12 @@ from learnloop_operator.core.rollout.move import Move
 from learnloop_operator.core.rollout.reasons import DATA_AVAILABLE
 from learnloop_operator.core.rollout.report import data_condition
 from learnloop_operator.core.rollout.state import Arm, State, observe
+from learnloop_operator.core.rollout.table import table_for
 from learnloop_operator.core.rollout.transitions import move
 from learnloop_operator.core.rollout.world import ArmWorld, Defaults, Desired, Model, Snapshot
 from learnloop_operator.core.times import stamp
 
-ALPHA, MIN_EPISODES, MOST_ERRORS, LEAST_RATIO, FLOOR = 0.01, 20, 0.1, 0.9, 0
+ALPHA, MIN_EPISODES, MOST_ERRORS, LEAST_RATIO = 0.01, 20, 0.1, 0.9
 STEPS = (10, 25, 50, 100)
 CHAOS_LOOKS, MOST_LOOKS = 60, 4_000
 STABLE = Model("00000000", "https://models.example/0.onnx", "ab" * 32)
@@ -40,27 +44,6 @@ FAULTS = ("none", "away", "no canary", "no stable", "nan", "quiet", "reset", "st
 MUTE = frozenset(("away", "no canary", "no stable", "nan", "stale", "skewed"))
 EARLY = datetime(2026, 1, 1, tzinfo=UTC)
 UNTOLD = Condition(type=DATA_AVAILABLE, status="Unknown", last_transition_time=stamp(EARLY), reason="None", message="")
-
-
-@dataclass(slots=True)
-class Walked:
-    """What the walk came upon. `wrong`: sentences about broken promises, none if all is well."""
-
-    steps: int = 0
-    rollouts: int = 0
-    ends: Counter[str] = field(default_factory=Counter)
-    wrong: list[str] = field(default_factory=list)
-    cpu_seconds: float = 0.0
-
-    def plus(self, other: "Walked") -> "Walked":
-        """Both together."""
-        return Walked(
-            self.steps + other.steps,
-            self.rollouts + other.rollouts,
-            self.ends + other.ends,
-            self.wrong + other.wrong,
-            self.cpu_seconds + other.cpu_seconds,
-        )
 
 
 @dataclass(slots=True)
@@ -174,6 +157,9 @@ def _rollout(found: Walked, source: random.Random, spec: ModelDeploymentSpec) ->
         after = move(snapshot, seen)
         found.steps += 1
         found.wrong += _broken(world, fault, before, after)
+        if shares(after.state) != shares(before):
+            found.tables += 1
+            found.wrong += unfair(table_for(snapshot, after.state), STEPS[after.state.step or 0])
         world.take(after)
         if fault == "calm" and not (world.state.canary or world.state.previous):
             found.ends[after.phase] += 1

@@ -51,7 +51,8 @@ def _starting(snapshot: Snapshot, state: State, canary: Arm) -> Move:
     if arm.ready >= needed:
         state = replace(state, step=0, weight=0, step_started_at=stamp(snapshot.now), step_base=0)
         first = snapshot.spec.rollout.steps[0]
-        if first.weight and not first.experiment:
+        held = state.hand is not None and state.hand.verb == "pause"
+        if first.weight and not first.experiment and not held:
             return _to_weight(snapshot, state, canary, 0, first)
         sentence = f"canary {canary.revision} is ready with {arm.ready} of {needed} pods"
         ready = happened(reasons.CANARY_READY, sentence)

@@ -67,6 +67,22 @@ def test_a_pause_holds_the_weight_until_it_is_resumed(climbing: Cluster) -> None
     ]
 
 
+def test_a_canary_that_is_put_on_hold_before_its_pods_are_ready_gets_no_episode_until_it_is_resumed() -> None:
+    cluster = Cluster()
+    cluster.run(10)
+    cluster.wish(1, BETTER)
+    while not cluster.status.get("canary"):
+        cluster.reconcile()
+    revision = cluster.status["canary"]["revision"]
+    say(cluster, "pause", revision)
+    cluster.run(60)
+    assert (cluster.weight(uri(1)), cluster.status["phase"]) == (0, "Paused")
+    say(cluster, "resume", revision)
+    cluster.run(1)
+    assert cluster.settle() == "Healthy"
+    assert cluster.status["stable"]["revision"] == revision
+
+
 def test_a_breach_takes_a_paused_canary_back() -> None:
     cluster = Cluster()
     cluster.run(10)

@@ -1,0 +1,174 @@
+"""The state graph of a rollout that people steer: does any path pass a pause without its approval, or rise while it is
+held, suspended or bad?
+
+The oracle knows the status, what people have written and the routing table, and nothing of the code.
+"""
+
+import sys
+from collections.abc import Iterator, Mapping
+from itertools import product
+from typing import Any
+from unittest.mock import patch
+
+from bench.statistics.exploration import ended
+from bench.statistics.graph_world import MIN_EPISODES, MUTE, step_of, success_ratio
+from bench.statistics.shares import unfair
+from bench.statistics.steered_graph import (
+    PAUSED_STEP,
+    WEIGHTS,
+    SteeredNode,
+    deeds,
+    done,
+    first_node,
+    key_of,
+    passed,
+    pending,
+    revision_of,
+    spec,
+    waited,
+)
+from bench.statistics.walk import Found, Graph, walk
+
+from learnloop_operator.core.rollout import canary, patience
+from learnloop_operator.core.rollout.judge import Judgement
+from learnloop_operator.core.rollout.table import read
+from learnloop_operator.core.rollout.words import Word
+
+MOST_TRANSITIONS, SABOTAGED = 1_000_000, 20_000
+SEEN = ("equal", "bad", "few", "away")
+TOUCHING = ("equal", "bad", "away")
+"""What may be seen while people do something."""
+UPWARD = ("promote", "skip")
+ASKED = spec()
+Figures = dict[str, object]
+
+
+def explore(most_transitions: int) -> Found:
+    """Walk at most so many transitions from a deployment whose second model has just been asked for."""
+    return walk(Graph(first_node(ASKED), _next, key_of, ended, _judge, _go_on), most_transitions)
+
+
+def explore_sabotaged(most_transitions: int) -> tuple[Found, Found]:
+    """The same walk with every check answering yes, and with a pause that anybody passes: the oracle must object."""
+    with patch.object(canary, "judge_canary", lambda *_: Judgement(passed="yes")):
+        agreed = explore(most_transitions)
+    anybody = Word("approve", "anybody")
+    with patch.object(canary, "approval", lambda *_: anybody), patch.object(patience, "approval", lambda *_: anybody):
+        return agreed, explore(most_transitions)
+
+
+def steered() -> Figures:
+    """The state graph of a rollout with a pause, every verb and suspension, to its end."""
+    found, blind = explore(MOST_TRANSITIONS), explore_sabotaged(SABOTAGED)
+    assert all(one.false_passes for one in blind), "the oracle does not notice checks or approvals that say yes to all"
+    for sentence in (*found.false_passes[:5], *found.broken[:5]):
+        print(sentence, file=sys.stderr)
+    return {
+        "steered_false_passes": len(found.false_passes),
+        "steered_broken_promises": len(found.broken),
+        "steered_states_without_an_end": found.without_end,
+        "steered_states": found.nodes,
+        "steered_transitions": found.transitions,
+        "steered_to_the_end": found.exhausted,
+        "steered_passes": found.passes,
+        "steered_promotions": found.promotions,
+        "steered_rollbacks": found.rollbacks,
+        "steered_false_passes_of_checks_that_always_agree": len(blind[0].false_passes),
+        "steered_false_passes_of_a_pause_that_anybody_passes": len(blind[1].false_passes),
+    }
+
+
+def _next(node: SteeredNode) -> Iterator[tuple[str, bool, SteeredNode]]:
+    """What is seen, whether everything works and people let it, and the node after it."""
+    quiet = [(seen, "", True, 20) for seen in SEEN] + [("equal", "", True, 70), ("equal", "", False, 70)]
+    touched = [(seen, deed, True, 20) for deed, seen in product(deeds(node), TOUCHING)]
+    for (seen, deed, ready, seconds), writes in product((*quiet, *touched), (1, None)):
+        if deed and seen != "equal" and writes:
+            continue  # dying in the middle is tried where most is written
+        world = done(waited(node, seen, ready, seconds), deed)
+        works = seen == "equal" and ready and writes is None and deed in ("", _helpful(node))
+        yield seen, works, passed(world, ASKED, seen, writes)
+
+
+def _helpful(node: SteeredNode) -> str:
+    """What people do who want the rollout to go on."""
+    if node.suspended:
+        return "suspend"
+    if (node.status.get("hand") or {}).get("verb") == "pause":
+        return "resume"
+    return "approve" if step_of(node.status) == PAUSED_STEP else ""
+
+
+def _go_on(node: SteeredNode) -> SteeredNode:
+    return passed(done(waited(node, "equal", True, 20), _helpful(node)), ASKED, "equal")
+
+
+def _judge(found: Found, before: SteeredNode, seen: str, after: SteeredNode) -> None:
+    old, new = before.status, after.status
+    was, now, stable = revision_of(before, "canary"), revision_of(after, "canary"), revision_of(after, "stable")
+    words, hand = pending(old, after.notes), (old.get("hand") or {}).get("verb")
+    promoted = bool(was) and stable == was
+    rose = promoted or (bool(was) and was == now and step_of(new) > step_of(old))
+    found.rollbacks += bool(new.get("blockedRevision")) and not old.get("blockedRevision")
+    wrong = _risen_while_held(old, new, was == now, words, hand, after.suspended)
+    if rose and step_of(old) >= 0:
+        found.passes += 1
+        found.promotions += promoted
+        by_hand = hand in ("promote", "undo") or any(_of(words, verb) == was for verb in UPWARD)
+        wrong += _by_hand(before, after, seen, hand) if by_hand else _unproven(before, after, seen, words)
+    found.false_passes += [f"step {step_of(old) + 1}: {why} (seen: {seen})" for why in wrong]
+    found.broken += _broken(before, after, words)
+
+
+def _of(words: Mapping[str, str], verb: str) -> str:
+    """The revision that an unanswered word names."""
+    return words.get(verb, "").partition("/")[0]
+
+
+def _risen_while_held(
+    old: Mapping[str, Any], new: Mapping[str, Any], same: bool, words: Mapping[str, str], hand: str, suspended: bool
+) -> list[str]:
+    """Nothing rises under a suspension, nor on hold before anybody says so."""
+    if not same or not (step_of(new) > step_of(old) >= 0 or (new.get("weight") or 0) > (old.get("weight") or 0)):
+        return []
+    freed = {"resume", "restart"} & words.keys()
+    said = ((suspended, "rose while suspended"), (hand == "pause" and not freed, "rose while on hold"))
+    return [why for is_wrong, why in said if is_wrong]
+
+
+def _by_hand(before: SteeredNode, after: SteeredNode, seen: str, hand: str) -> list[str]:
+    """People go without missing evidence, never against what was found."""
+    n, played = after.counters[0], bool(before.status.get("weight"))
+    bad = played and seen == "bad" and n >= MIN_EPISODES and success_ratio(after.counters) < 0.9
+    return ["raised by hand while a check was breached"] if bad and hand != "undo" else []
+
+
+def _unproven(before: SteeredNode, after: SteeredNode, seen: str, words: Mapping[str, str]) -> list[str]:
+    """What a step lacks that nobody passed by hand."""
+    old, was = before.status, revision_of(before, "canary")
+    episodes = after.counters[0] - old.get("stepBaseEpisodes", after.counters[0])
+    approved = words.get("approve") in (was, f"{was}/{PAUSED_STEP + 1}")
+    said = (
+        (seen in MUTE, "no evidence at this look"),
+        (episodes < MIN_EPISODES, f"{episodes:g} episodes"),
+        (success_ratio(after.counters) < 0.9, "a success rate below the bar"),
+        (step_of(old) == PAUSED_STEP and not approved, "nobody approved"),
+    )
+    return [why for is_wrong, why in said if is_wrong]
+
+
+def _broken(before: SteeredNode, after: SteeredNode, words: Mapping[str, str]) -> list[str]:
+    """Weights above their step, stable below its floor, a blocked canary, and orders that were not obeyed."""
+    status, canary, wrong = after.status, revision_of(after, "canary"), []
+    table = read(dict(after.config_map) if after.config_map else None).table
+    if table and table.arms:
+        wrong += unfair(table, WEIGHTS[max(0, step_of(status))] if canary else 100)
+    was, pin = revision_of(before, "canary"), revision_of(before, "blockedRevision")
+    back = before.status.get("hand") or {}
+    if pin and canary == pin and was != pin and "retry" not in words and back.get("verb") != "undo":
+        wrong.append("a blocked revision came back without a retry")
+    answered = {item["verb"]: item for item in status.get("decisions") or ()}
+    told = answered.get("abort", {})
+    if was and told.get("value") == after.notes.get("abort") and told.get("outcome") == "obeyed" and canary == was:
+        wrong.append("an abort was obeyed, and the canary is still there")
+    return wrong
