@@ -34,7 +34,7 @@ from learnloop_operator.core.rollout.judge import Judgement
 from learnloop_operator.core.rollout.table import read
 from learnloop_operator.core.rollout.words import Word
 
-MOST_TRANSITIONS, SABOTAGED = 1_000_000, 20_000
+MOST_TRANSITIONS, SABOTAGED = 500_000, 10_000
 SEEN = ("equal", "bad", "few", "away")
 TOUCHING = ("equal", "bad", "away")
 """What may be seen while people do something."""

@@ -134,7 +134,6 @@ def key_of(node: SteeredNode) -> Key:
         step_of(status),
         status.get("weight"),
         *(revision_of(node, role) for role in ("stable", "canary", "previous", "blockedRevision")),
-        bool(status.get("lastStable")),
         hand.get("verb"),
         tuple(sorted((verb, fits(node, what)) for verb, what in pending(status, node.notes).items())),
         node.suspended,
