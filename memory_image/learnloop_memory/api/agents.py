@@ -38,7 +38,7 @@ async def put_budget(
     agent: NamePath, body: Annotated[MemoryBudget, json_body(MemoryBudget)], service: Svc, caller: Caller
 ) -> Response:
     """How much the agent may keep; above, the least valuable memories that are not pinned are forgotten, soon."""
-    if await budgets.put(service.db, caller.namespace, agent, body):  # the operator puts it each time it looks
+    if await budgets.put(service.db, caller.namespace, agent, body):  # the same again wakes nobody
         service.budgets.changed(caller.namespace)
     return answer({"agent": agent, **body.model_dump()})
 
