@@ -259,3 +259,5 @@ async def test_after_a_restart_the_agents_asked_lately_are_read_while_there_is_r
     small = Reader(db, embedder, 60_000)  # one of them
     await warm(db, small)
     assert (small.peek("team-a", "warm-a") is None, small.peek("team-a", "warm-b") is None) == (False, True)
+    for too_small in (0, 1000):  # 0: nothing is kept at all, as LEARNLOOP_CACHE_MIB=0 says
+        assert await warm(db, Reader(db, embedder, too_small)) == 0
