@@ -126,8 +126,8 @@ class Reader:
         """
         key = (namespace, agent)
         async with self._locks.setdefault(key, asyncio.Lock()):
-            most = max(self._cache.room - AGENT_BYTES, 0) // self._bytes_each
-            if self._cache.get(key) is not None or await self._reading.count(*key, most + 1) > most:
+            most = (self._cache.room - AGENT_BYTES) // self._bytes_each
+            if most < 0 or self._cache.get(key) is not None or await self._reading.count(*key, most + 1) > most:
                 return False
             return await self._read(key) is not None
 
