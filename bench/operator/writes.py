@@ -7,10 +7,13 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "tests" / "support"))
 
 from crash_scenarios import SEQUENTIAL
+from crash_world import World
+from gitops import differences
 from rollout_cost import ERRORS, QUICK, STEPS_WITH_EXPERIMENT, THRESHOLD, rollout_log
+from write_ledger import OWN
 
 
-def measure(kubeconfig: Path) -> dict[str, float]:
+def measure(kubeconfig: Path) -> dict[str, float | bool]:
     """Writes by the sort of check the rollout has to pass; none may be to a spec the user owns."""
     logs = {
         "writes_per_rollout": asyncio.run(rollout_log(kubeconfig, THRESHOLD)),
@@ -19,4 +22,21 @@ def measure(kubeconfig: Path) -> dict[str, float]:
             rollout_log(kubeconfig, ERRORS, steps=STEPS_WITH_EXPERIMENT, qualities=QUICK)
         ),
     }
-    return {name: float(len(log)) for name, log in logs.items()}
+    return {name: float(len(log)) for name, log in logs.items()} | asyncio.run(seen_by_the_user(kubeconfig))
+
+
+async def seen_by_the_user(kubeconfig: Path) -> dict[str, float | bool]:
+    """Of one rollout: its writes to what the user owns, and whether a GitOps tool that looked at each weight would have
+    found anything to put right."""
+    found = []
+
+    async def look(world: World) -> None:
+        found.append(await differences(world, 1))
+
+    log = await rollout_log(kubeconfig, THRESHOLD, look)
+    own = [write for write in log if any(kind in write for kind in OWN) and not write.endswith("/status")]
+    return {
+        "spec_writes_per_rollout": float(len(own)),
+        "server_side_diffs_taken": float(len(found)),
+        "server_side_diff_empty": bool(found) and not any(found),
+    }

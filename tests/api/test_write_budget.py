@@ -5,11 +5,9 @@ from typing import Any
 
 import pytest
 from crash_scenarios import SEQUENTIAL
-from crash_world import NAME, World, model
+from crash_world import World
+from gitops import differences
 from rollout_cost import ERRORS, QUICK, SLOW, STEPS_WITH_EXPERIMENT, THRESHOLD, rollout_log
-
-from learnloop_api import names
-from learnloop_operator.adapters.kinds import MODEL_DEPLOYMENT
 
 MOST_WRITES = 25
 MOST_FOR_EXPERIMENT = 20
@@ -18,21 +16,8 @@ who won it, and what a longer step costs (docs/decisions/0013)."""
 
 
 async def applied(world: World) -> None:
-    """What Argo CD compares: the user's manifest, applied by the server without being kept, with the live object."""
-    spec = {**world.asked, "model": model(1)}
-    body = {"apiVersion": names.API_VERSION, "kind": "ModelDeployment", "metadata": {"name": NAME}, "spec": spec}
-    path = MODEL_DEPLOYMENT.path(world.namespace, NAME)
-    query = {"dryRun": "All", "fieldManager": "gitops", "force": "true"}
-    predicted = await world.user.http.request(
-        "PATCH", path, body=body, query=query, content_type="application/apply-patch+yaml"
-    )
-    live = await world.user.get(MODEL_DEPLOYMENT, world.namespace, NAME)
-    assert _compared(predicted) == _compared(live)
-
-
-def _compared(item: dict[str, Any]) -> dict[str, Any]:
-    metadata = {key: item["metadata"].get(key) for key in ("labels", "annotations", "finalizers", "generation")}
-    return {"spec": item["spec"], "metadata": metadata}
+    """A GitOps tool that looks now shows Synced."""
+    assert await differences(world, 1) == {}
 
 
 @pytest.mark.parametrize("metric", [THRESHOLD, SEQUENTIAL], ids=["threshold", "sequential"])
