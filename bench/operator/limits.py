@@ -9,7 +9,7 @@ SECONDS: Mapping[str, int] = {
     "peer_burst": 480,
     "ours": 720,
     "peer": 300,
-    "writes": 180,
+    "writes": 140,
     "failover": 300,
 }
 """What a part may take, starting and stopping its API server included: half as long again as on two quiet cores, or
