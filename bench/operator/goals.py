@@ -20,6 +20,8 @@ GOALS: Mapping[str, float] = {
     "writes_per_rollout": 25.0,
     "writes_per_sequential_rollout": 25.0,
     "spec_writes_per_rollout": 0.0,
+    "writes_per_gateway_rollout": 25.0,
+    "writes_per_sequential_gateway_rollout": 25.0,
 }
 """The highest value that is still good enough: 1,000 ModelDeployments, 10,000 objects in a burst, on 2 cores."""
 

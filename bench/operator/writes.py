@@ -18,6 +18,8 @@ def measure(kubeconfig: Path) -> dict[str, float | bool]:
     logs = {
         "writes_per_rollout": asyncio.run(rollout_log(kubeconfig, THRESHOLD)),
         "writes_per_sequential_rollout": asyncio.run(rollout_log(kubeconfig, SEQUENTIAL)),
+        "writes_per_gateway_rollout": asyncio.run(rollout_log(kubeconfig, THRESHOLD, mode="gateway")),
+        "writes_per_sequential_gateway_rollout": asyncio.run(rollout_log(kubeconfig, SEQUENTIAL, mode="gateway")),
         "writes_per_rollout_with_an_experiment_of_3_arms": asyncio.run(
             rollout_log(kubeconfig, ERRORS, steps=STEPS_WITH_EXPERIMENT, qualities=QUICK)
         ),

@@ -73,7 +73,7 @@ async def _ours(
     print(f"learnloop: {concurrent} ModelDeployments, {rounds} breaches each", flush=True)
     world.apply(*(ours.deployment(world, index, 0) for index in range(concurrent)))
     names = {ours.name_of(index) for index in range(concurrent)}
-    await weights.until(lambda: names <= weights.route.keys() & weights.table.keys(), 180, "every first model serving")
+    await weights.until(lambda: names <= weights.route.keys() & weights.listed.keys(), 180, "every first model serving")
     users = [Traffic(session, world.gateway, ours.name_of(index), RPS) for index in range(concurrent)]
     playing = [asyncio.create_task(one.run()) for one in users]
     try:

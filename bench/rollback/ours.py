@@ -62,5 +62,5 @@ async def breaches(
 
 
 def _at(weights: Weights, name: str, weight: int) -> bool:
-    """Both the HTTPRoute and the routing table say so."""
-    return weights.route.get(name) == weights.table.get(name) == weight
+    """The HTTPRoute says so, and the routing table lists a canary, or none where users get nothing of it."""
+    return weights.route.get(name) == weight and weights.listed.get(name) == int(weight > 0)

@@ -14,19 +14,20 @@ from learnloop_operator.adapters.kube_errors import KubeError
 
 @dataclass
 class Weights:
-    """The canary's weight by name of the deployment, and a bell that rings with every change of any."""
+    """The canary's weight by name of the deployment, and a bell that rings with every change of any of it."""
 
     kube: KubeClient
     namespace: str
     route: dict[str, int] = field(default_factory=dict)
-    table: dict[str, int] = field(default_factory=dict)
+    listed: dict[str, int] = field(default_factory=dict)
+    """How many canaries our routing table lists: the servers of any other refuse."""
     changed: asyncio.Condition = field(default_factory=asyncio.Condition)
 
     async def run(self) -> None:
         """Watch both kinds for ever."""
         async with asyncio.TaskGroup() as group:
             group.create_task(self._watch(HTTP_ROUTE, self.route, canary_of_route))
-            group.create_task(self._watch(CONFIG_MAP, self.table, canary_of_table))
+            group.create_task(self._watch(CONFIG_MAP, self.listed, canaries_of_table))
 
     async def _watch(self, kind: ResourceKind, known: dict[str, int], read: Callable[[Any], int | None]) -> None:
         while True:
@@ -58,9 +59,9 @@ def canary_of_route(route: Any) -> int | None:
     return sum(int(item.get("weight", 1)) for item in backends[1:])
 
 
-def canary_of_table(config_map: Any) -> int | None:
-    """Percent of the canary in a routing table; None for any other ConfigMap."""
+def canaries_of_table(config_map: Any) -> int | None:
+    """How many canaries a routing table lists; None for any other ConfigMap."""
     text = (config_map.get("data") or {}).get("routing.json")
     if text is None or not config_map["metadata"]["name"].endswith("-routing"):
         return None
-    return sum(int(arm["weight"]) for arm in json.loads(text)["arms"] if arm["role"] == "canary")
+    return sum(arm["role"] == "canary" for arm in json.loads(text)["arms"])

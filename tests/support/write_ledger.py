@@ -53,17 +53,17 @@ class Ledger:
         """Percent of new episodes by revision, as users get them."""
         return shares(self.routing, self.clock())
 
-    def before(self, method: str, path: str) -> None:
-        """A write is about to be sent."""
+    def before(self, method: str, path: str) -> int:
+        """A write is about to be sent: its number."""
         self.log.append(f"{method} {path.split('/namespaces/')[-1].split('/', 1)[-1]}")
         self.writes[self.log[-1].split("/")[0]] += 1
         if self.kill == (self.total, "before"):
             self.kill = None
             raise Killed
+        return self.total
 
-    def after(self, method: str, path: str, answer: Mapping[str, Any]) -> None:
-        """The API server has done it."""
-        number = self.total
+    def after(self, number: int, method: str, path: str, answer: Mapping[str, Any]) -> None:
+        """The API server has done it; others may have been sent meanwhile."""
         self._note(method, path, answer)
         self._check(method, path)
         if self.kill == (number, "after"):
@@ -135,7 +135,7 @@ class TappedHttp(KubeHttp):
     ) -> dict[str, Any]:
         if method in READS:
             return await super()._once(method, path, body, content_type, query)
-        self._ledger.before(method, path)
+        number = self._ledger.before(method, path)
         answer = await super()._once(method, path, body, content_type, query)
-        self._ledger.after(method, path, answer)
+        self._ledger.after(number, method, path, answer)
         return answer

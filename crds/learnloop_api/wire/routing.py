@@ -1,8 +1,8 @@
 """How an episode finds its arm. The operator writes one table per ModelDeployment; the policy servers read it.
 
 In service mode it is the key `routing.json` of the ConfigMap `<model deployment>-routing`; every write of it is
-one complete table, so a rollback is one write. In gateway mode the same weights stand in an HTTPRoute and the
-table only says which arms are withdrawn.
+one complete table, so a rollback is one write. In gateway mode the weights stand in an HTTPRoute; the table says which
+arms are withdrawn and which one is stable, to whom it gives everything, for nobody draws by it.
 """
 
 from datetime import datetime
@@ -30,7 +30,7 @@ class Arm(WireModel):
 
     revision: str = Field(pattern=r"^[0-9a-f]{8}$")
     role: Literal["stable", "canary"]
-    weight: int = Field(ge=0, le=100, description="percent of new episodes")
+    weight: int = Field(ge=0, le=100, description="percent of new episodes; in gateway mode the HTTPRoute has them")
     url: str = Field(max_length=512, description="base URL of the arm's own Service")
 
 

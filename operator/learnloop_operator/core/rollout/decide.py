@@ -3,6 +3,7 @@
 from dataclasses import replace
 
 from learnloop_api.names import LABEL_REVISION
+from learnloop_api.wire.routing import Arm as DrawnArm
 from learnloop_api.wire.routing import RoutingTable, arm_name
 from learnloop_operator.core.experiment.finish import outcome
 from learnloop_operator.core.experiment.state import asked_for
@@ -26,7 +27,7 @@ from learnloop_operator.core.rollout.render import (
 from learnloop_operator.core.rollout.report import status
 from learnloop_operator.core.rollout.serving import serving
 from learnloop_operator.core.rollout.state import Arm, State, load, observe
-from learnloop_operator.core.rollout.table import lowers, table_for
+from learnloop_operator.core.rollout.table import drawn_arms, lowers, table_for
 from learnloop_operator.core.rollout.transitions import move
 from learnloop_operator.core.rollout.world import Snapshot
 from learnloop_operator.core.times import seconds_since, stamp
@@ -67,7 +68,8 @@ def decide(snapshot: Snapshot) -> Plan:
     snapshot = replace(snapshot, desired=outcome(snapshot))
     result = within_step(snapshot, move(snapshot, before))
     decided = records.fresh(before, result.state)
-    table = _table(snapshot, before, result)
+    shown = before if result.keep_table else result.state
+    table = _table(snapshot, shown, result)
     wanted = _arms(snapshot, result.state)
     deletes, again = _orphans(snapshot, result, wanted)
     if snapshot.routing.route is not None and snapshot.spec.routing.mode == "service":
@@ -77,7 +79,10 @@ def decide(snapshot: Snapshot) -> Plan:
     said = status(snapshot, result, table.generation)
     return Plan(
         status=said,
-        apply=(*_routes(snapshot, result.state, table), *_children(snapshot, result.state, wanted)),
+        apply=(
+            *_routes(snapshot, result.state, table, drawn_arms(snapshot, shown)),
+            *_children(snapshot, result.state, wanted),
+        ),
         delete=deletes,
         serving=serving(snapshot, result.state, result.sentence),
         events=(
@@ -94,11 +99,11 @@ def decide(snapshot: Snapshot) -> Plan:
     )
 
 
-def _table(snapshot: Snapshot, before: State, result: Move) -> RoutingTable:
+def _table(snapshot: Snapshot, shown: State, result: Move) -> RoutingTable:
     leaving = snapshot.routing.route is not None and snapshot.spec.routing.mode == "service"
     if (result.keep_table or leaving) and snapshot.routing.table is not None:
         return snapshot.routing.table
-    return table_for(snapshot, before if result.keep_table else result.state)
+    return table_for(snapshot, shown)
 
 
 def _arms(snapshot: Snapshot, state: State) -> tuple[Arm, ...]:
@@ -109,14 +114,15 @@ def _arms(snapshot: Snapshot, state: State) -> tuple[Arm, ...]:
     return state.arms()
 
 
-def _routes(snapshot: Snapshot, state: State, table: RoutingTable) -> tuple[Manifest, ...]:
-    route = http_route(snapshot, table, state.blocked) if snapshot.spec.routing.mode == "gateway" else None
+def _routes(snapshot: Snapshot, state: State, table: RoutingTable, arms: list[DrawnArm]) -> tuple[Manifest, ...]:
+    drawn = table.model_copy(update={"arms": arms})
+    route = http_route(snapshot, drawn, state.blocked) if snapshot.spec.routing.mode == "gateway" else None
     config_map = routing(snapshot, state, table)
     if route is None:
         return (config_map,)
     # Servers that the table does not list refuse, and its `expires_at` ends a raise that nobody looks after: so it
     # comes before a route that gives more. A route that gives less comes first, for it is what users feel.
-    return (route, config_map) if lowers(snapshot.routing.table, table) else (config_map, route)
+    return (route, config_map) if lowers(snapshot.routing.route, arms) else (config_map, route)
 
 
 def _children(snapshot: Snapshot, state: State, wanted: tuple[Arm, ...]) -> tuple[Manifest, ...]:

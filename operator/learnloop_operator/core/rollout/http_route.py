@@ -9,7 +9,7 @@ from typing import Any
 
 from learnloop_api.kinds.model_deployment import BlockedRevision
 from learnloop_api.names import HEADER_ARM, PORT_SERVING
-from learnloop_api.wire.routing import RoutingTable, arm_name
+from learnloop_api.wire.routing import Arm, RoutingTable, arm_name
 from learnloop_operator.core.owner import child
 from learnloop_operator.core.rollout.render import labels
 from learnloop_operator.core.rollout.table import read_blocked, write_blocked
@@ -21,7 +21,9 @@ _ANY_PATH = {"path": {"type": "PathPrefix", "value": "/"}}
 def http_route(snapshot: Snapshot, table: RoutingTable, pin: BlockedRevision | None = None) -> dict[str, Any] | None:
     """The route and the verdict that goes with it; None while no arm serves, for without a backend it would answer 500.
 
-    Defaults of the Gateway API are spelt out, so that the live object equals the manifest.
+    `table`: with the weights that are to be drawn by. Arms keep their places in the live route, so that a promotion,
+    which moves no weight, writes none. Defaults of the Gateway API are spelt out, so that the live object equals the
+    manifest.
     """
     gateway = snapshot.spec.routing.gateway
     if gateway is None or not table.arms:
@@ -31,18 +33,19 @@ def http_route(snapshot: Snapshot, table: RoutingTable, pin: BlockedRevision | N
         parent["namespace"] = gateway.namespace
     if gateway.section_name:
         parent["sectionName"] = gateway.section_name
+    arms = _in_their_places(snapshot, table)
     by_header = [
         {
             "matches": [{**_ANY_PATH, "headers": [{"type": "Exact", "name": HEADER_ARM, "value": arm.revision}]}],
             "backendRefs": [_backend(snapshot, arm.revision, 1)],
         }
-        for arm in table.arms
+        for arm in arms
     ]
     copied = _copies(snapshot, table)
     if copied:
         # Opening an episode is never copied: it is the one request that changes who plays. Acting, ending and requests
         # that know no episodes are.
-        for rule, arm in zip(by_header, table.arms, strict=True):
+        for rule, arm in zip(by_header, arms, strict=True):
             if arm.role == "stable":
                 rule["filters"] = copied
         infer = {"path": {"type": "PathPrefix", "value": "/v2"}}
@@ -50,12 +53,12 @@ def http_route(snapshot: Snapshot, table: RoutingTable, pin: BlockedRevision | N
             {
                 "matches": [infer],
                 "filters": copied,
-                "backendRefs": [_backend(snapshot, arm.revision, arm.weight) for arm in table.arms],
+                "backendRefs": [_backend(snapshot, arm.revision, arm.weight) for arm in arms],
             }
         )
     by_weight = {
         "matches": [_ANY_PATH],
-        "backendRefs": [_backend(snapshot, arm.revision, arm.weight) for arm in table.arms],
+        "backendRefs": [_backend(snapshot, arm.revision, arm.weight) for arm in arms],
     }
     spec: dict[str, Any] = {"parentRefs": [parent], "rules": [*by_header, by_weight]}
     if snapshot.spec.routing.hostnames:
@@ -83,6 +86,12 @@ def read_route(route: Mapping[str, Any] | None, name: str) -> RouteWorld | None:
     prefix = arm_name(name, "")
     arms = {backend.removeprefix(prefix): weight for backend, weight in weights.items() if backend.startswith(prefix)}
     return RouteWorld(arms, read_blocked(route.get("metadata")))
+
+
+def _in_their_places(snapshot: Snapshot, table: RoutingTable) -> list[Arm]:
+    live = snapshot.routing.route
+    places = {revision: place for place, revision in enumerate(live.weights)} if live else {}
+    return sorted(table.arms, key=lambda arm: places.get(arm.revision, len(places)))
 
 
 def _copies(snapshot: Snapshot, table: RoutingTable) -> list[dict[str, Any]]:

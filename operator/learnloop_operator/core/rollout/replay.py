@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 
 from learnloop_api.kinds.analysis import MetricThreshold
-from learnloop_api.kinds.model_deployment import ArmStatus, ModelDeploymentSpec, ModelDeploymentStatus
+from learnloop_api.kinds.model_deployment import ArmStatus, ModelDeploymentSpec, ModelDeploymentStatus, Routing
 from learnloop_api.names import ANNOTATION_APPROVE, API_VERSION
 from learnloop_api.wire.routing import RoutingTable
 from learnloop_operator.core.experiment.measure import checks
@@ -188,4 +188,5 @@ def _replayable(spec: ModelDeploymentSpec, recorded: Collection[str], copied: bo
             step = step.model_copy(update={"experiment": step.experiment.model_copy(update={"arms": arms})})
         steps.append(step)
     rollout = spec.rollout.model_copy(update={"steps": steps})
-    return spec.model_copy(update={"suspend": False, "rollout": rollout})
+    # Evidence is the same in both modes; in service mode the table says who would have got how much.
+    return spec.model_copy(update={"suspend": False, "rollout": rollout, "routing": Routing()})

@@ -1,6 +1,7 @@
 """The routing table that follows from a state, and whether it says anything new."""
 
 import json
+from collections.abc import Sequence
 from datetime import datetime, timedelta
 
 from learnloop_api.kinds.model_deployment import BlockedRevision
@@ -8,7 +9,7 @@ from learnloop_api.names import GROUP, PORT_SERVING
 from learnloop_api.wire.routing import ROUTING_KEY, Arm, RoutingTable, arm_name
 from learnloop_operator.core.rollout.shadow_step import mirror_for
 from learnloop_operator.core.rollout.state import State
-from learnloop_operator.core.rollout.world import RoutingWorld, Snapshot
+from learnloop_operator.core.rollout.world import RouteWorld, RoutingWorld, Snapshot
 
 ANNOTATION_BLOCKED = f"{GROUP}/blocked-revision"
 """On the ConfigMap and the HTTPRoute: the verdict that goes with them. One write carries both."""
@@ -20,9 +21,12 @@ RENEW_BELOW = timedelta(minutes=5)
 def table_for(snapshot: Snapshot, state: State) -> RoutingTable:
     """The table for `state`: the live one when it says the same, else a new one with the next generation."""
     live = snapshot.routing.table
-    arms = _arms(snapshot, state)
+    arms = drawn_arms(snapshot, state)
     mirror = mirror_for(snapshot, state)
     mortal = mirror is not None or any(arm.role == "canary" and arm.weight for arm in arms)
+    if snapshot.spec.routing.mode == "gateway":
+        # The HTTPRoute draws. A table that repeated its weights would be written at every step, and nobody reads them.
+        arms = [arm.model_copy(update={"weight": 100 if arm.role == "stable" else 0}) for arm in arms]
     expires = _expiry(live.expires_at if live else None, snapshot.now) if mortal else None
     said = (arms, snapshot.spec.routing.mode, expires, mirror)
     if live and said == (live.arms, live.mode, live.expires_at, live.mirror):
@@ -38,13 +42,14 @@ def table_for(snapshot: Snapshot, state: State) -> RoutingTable:
     )
 
 
-def lowers(live: RoutingTable | None, wanted: RoutingTable) -> bool:
-    """Whether an arm other than the one that is to be stable leaves the table, or gets less by `wanted`."""
-    left = {arm.revision: 100 if arm.role == "stable" else arm.weight for arm in wanted.arms}
-    return live is not None and any(left.get(arm.revision, -1) < arm.weight for arm in live.arms)
+def lowers(live: RouteWorld | None, wanted: Sequence[Arm]) -> bool:
+    """Whether an arm other than the one that is to be stable leaves the route, or gets less by `wanted`."""
+    left = {arm.revision: 100 if arm.role == "stable" else arm.weight for arm in wanted}
+    return live is not None and any(left.get(revision, -1) < weight for revision, weight in live.weights.items())
 
 
-def _arms(snapshot: Snapshot, state: State) -> list[Arm]:
+def drawn_arms(snapshot: Snapshot, state: State) -> list[Arm]:
+    """Who gets how much of the new episodes in `state`, stable first."""
     if state.stable is None:
         return []
     shares = state.experiment.shares() if state.experiment else {}
