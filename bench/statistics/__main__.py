@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable
 
 import numpy as np
+from bench.statistics.default import figures as default_analysis
 from bench.statistics.evidence import Bools, Floats
 from bench.statistics.experiments import false_winners, guarded_winners, right_winners
 from bench.statistics.exploration import explore, explore_sabotaged
@@ -240,6 +241,7 @@ def main() -> int:
     parts: tuple[Callable[[], Figures], ...] = (
         a_a,
         drops,
+        lambda: default_analysis(A_A_ROLLOUTS, OTHERS),
         fast_lane,
         other_streams,
         experiments,

@@ -3,6 +3,7 @@
 import random
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from math import inf
 from typing import Any, Self
 
 from users import Users, shares
@@ -18,6 +19,7 @@ from learnloop_operator.core.rollout.revision import resolve
 from learnloop_operator.core.rollout.table import read
 from learnloop_operator.core.rollout.windows import windows
 from learnloop_operator.core.rollout.world import Defaults, RoutingWorld, Snapshot
+from learnloop_serving.metrics import RETURN_BUCKETS
 
 GOOD, BETTER, BAD = 300.0, 480.0, 9.0
 STEPS = [{"weight": weight, "minEpisodes": 6} for weight in (10, 25, 50, 100)]
@@ -29,6 +31,13 @@ GATEWAY = {"mode": "gateway", "gateway": {"name": "edge"}}
 
 def uri(number: int) -> str:
     return f"https://models.example/{number}.onnx"
+
+
+def histogram(returns: list[float]) -> dict[float, float]:
+    """Episodes by their return, at the bounds of a policy server."""
+    if not returns:
+        return {}
+    return {bound: float(sum(value <= bound for value in returns)) for bound in (*RETURN_BUCKETS, inf)}
 
 
 class Cluster:
@@ -103,7 +112,9 @@ class Cluster:
         mean = sum(returns) / len(returns) if returns else None
         lately = sum(arm == revision and seen - DEADLINE < at <= seen for at, arm, _ in self.episodes)
         known = 1.0 if returns else None, 0.0 if returns else None
-        return ArmEvidence(len(returns), mean, *known, seen_at=seen + timedelta(seconds=self.skew), lately=lately)
+        buckets = histogram(returns)
+        scraped = seen + timedelta(seconds=self.skew)
+        return ArmEvidence(len(returns), mean, *known, returns=buckets, seen_at=scraped, lately=lately)
 
     def reconcile(self, crash_after: int | None = None) -> Plan:
         """One pass; the operator dies after `crash_after` writes."""

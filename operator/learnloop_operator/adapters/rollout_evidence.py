@@ -15,6 +15,7 @@ from learnloop_operator.adapters.prometheus import (
 )
 from learnloop_operator.adapters.rollout_answers import arm_evidence, clock_of, drifts, histograms
 from learnloop_operator.adapters.rollout_queries import (
+    all_returns_query,
     counters_query,
     custom_queries,
     latency_query,
@@ -52,6 +53,8 @@ async def gather(
         arms = {revision: arm for samples in counted for revision, arm in arm_evidence(samples).items()}
         if latencies := [metric.name for metric in metrics if metric.type == "latency"]:
             arms = await _with_latency(prometheus, namespace, name, windows, arms, latencies)
+        if any(metric.type == "return" and metric.return_range is None for metric in metrics):
+            arms = await _with_returns(prometheus, namespace, name, windows, arms)
         if any(metric.type == "drift" for metric in metrics):
             arms = await _with_drift(prometheus, namespace, name, windows, arms)
         arms = await _with_custom(prometheus, namespace, windows, metrics, arms)
@@ -97,6 +100,16 @@ async def _with_latency(
             problems |= dict.fromkeys(metrics, Missing(reasons.NOT_A_NUMBER, text))
         result[revision] = replace(arm, latency=known.get(revision, {}), problems=problems)
     return result
+
+
+async def _with_returns(
+    prometheus: Prometheus, namespace: str, name: str, windows: Sequence[Window], arms: Mapping[str, ArmEvidence]
+) -> dict[str, ArmEvidence]:
+    asked = _by_seconds(windows).items()
+    queries = (all_returns_query(namespace, name, revisions, seconds) for seconds, revisions in asked)
+    found = await asyncio.gather(*map(prometheus.query, queries))
+    known = {revision: one for samples in found for revision, one in histograms(samples, "returns").items()}
+    return {revision: replace(arm, returns=known.get(revision, {})) for revision, arm in arms.items()}
 
 
 async def _with_drift(

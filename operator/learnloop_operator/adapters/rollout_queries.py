@@ -40,6 +40,12 @@ def latency_query(namespace: str, name: str, revisions: Sequence[str], seconds: 
     return grown("latency", "revision, le", buckets, select, seconds, ', verb=~"act|infer"')
 
 
+def all_returns_query(namespace: str, name: str, revisions: Sequence[str], seconds: int) -> str:
+    """Returns of ended episodes by revision and bucket."""
+    buckets = f"{names.METRIC_EPISODE_RETURN}_bucket"
+    return _part("returns", "revision, le", buckets, _select(namespace, name, revisions), seconds)
+
+
 def returns_query(namespace: str, name: str, revisions: Sequence[str], whole: int, recent: int) -> str:
     """Returns of ended episodes by revision and bucket, in all of a time and in its recent part."""
     select, buckets = arms_of(namespace, name, revisions), f"{names.METRIC_EPISODE_RETURN}_bucket"

@@ -48,7 +48,11 @@ def _looked(snapshot: Snapshot, asked: AnyExperiment, trial: Trial) -> tuple[Tri
     """The experiment after a look at the evidence, and what is said of the arms that had to go."""
     said = []
     for index, player in enumerate(trial.players):
-        why = breach(snapshot, player) if index >= trial.hosts and player.standing == "playing" else ""
+        why = (
+            breach(snapshot, player, len(trial.players) - trial.hosts)
+            if index >= trial.hosts and player.standing == "playing"
+            else ""
+        )
         if why:
             trial = trial.with_player(index, player.out("withdrawn", why, snapshot.now))
             said.append(f"{player.name} withdrawn: {why}")

@@ -8,9 +8,11 @@ from learnloop_api.kinds.experiment import AnyExperiment, AnyMetric, ExperimentG
 from learnloop_api.kinds.model_deployment import ModelDeploymentSpec
 from learnloop_operator.core.experiment.state import STABLE, Player, Trial, asked_for
 from learnloop_operator.core.rollout import reasons
-from learnloop_operator.core.rollout.evidence import Missing, Verdict, check, lost, number
+from learnloop_operator.core.rollout.budget import alpha_of_bound
+from learnloop_operator.core.rollout.evidence import Missing, Verdict, lost, number
 from learnloop_operator.core.rollout.measure import PLAIN, Measure, measure_of, outcomes
 from learnloop_operator.core.rollout.out_of_range import Side, fitted, side
+from learnloop_operator.core.rollout.thresholds import check
 from learnloop_operator.core.rollout.timely import untimely
 from learnloop_operator.core.rollout.world import Snapshot
 from learnloop_operator.core.sequential.betting import NONE, Counts
@@ -125,18 +127,19 @@ def _why(snapshot: Snapshot, metric: AnyMetric, player: Player) -> Missing:
     return Missing(reasons.EMPTY_RESULT, "nothing was counted")
 
 
-def breach(snapshot: Snapshot, player: Player) -> str:
-    """Which hard bounds of spec.analysis the arm breaks; "" for none.
+def breach(snapshot: Snapshot, player: Player, arms: int) -> str:
+    """Which hard bounds of spec.analysis the arm, one of `arms` that are asked, certainly breaks; "" for none.
 
     Ratios are left to the comparison of the arms, which does not fall for the noise of the first episodes.
     """
     arm = snapshot.evidence.arms.get(player.model.revision)
+    alpha = alpha_of_bound(snapshot.spec.analysis, arms)
     said = []
     for metric in snapshot.spec.analysis.metrics:
         if metric.dry_run or metric.type == "drift" or (metric.min is None and metric.max is None):
             continue
         hard = metric.model_copy(update={"min_ratio": None, "max_ratio": None})
-        found = check(hard, arm, None, subject_is=player.name)
+        found = check(hard, arm, None, alpha, subject_is=player.name)
         if found.verdict is Verdict.BREACH:
             said.append(found.sentence)
     return "; ".join(said)

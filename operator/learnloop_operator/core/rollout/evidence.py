@@ -1,9 +1,5 @@
-"""What is known of each arm, and what one check makes of it.
+"""What is known of each arm, and what a check answers: missing data is a state of its own."""
 
-Missing data is a state of its own: a check answers PASS or BREACH only when both arms have spoken often enough.
-"""
-
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -13,7 +9,7 @@ from learnloop_api.kinds.analysis import MetricThreshold
 from learnloop_operator.core.rollout import reasons
 from learnloop_operator.core.rollout.shadow_evidence import ShadowEvidence
 from learnloop_operator.core.sequential.betting import Counts
-from learnloop_operator.core.sequential.latency import Histogram, quantile_of
+from learnloop_operator.core.sequential.latency import Histogram
 
 NOUN: Mapping[str, str] = {"success": "success rate", "return": "return", "errors": "error rate", "drift": "return"}
 P99 = 0.99
@@ -45,6 +41,8 @@ class ArmEvidence:
     error_rate: float | None = None
     latency: Histogram = field(default_factory=dict)
     """Requests of policies by their duration in seconds."""
+    returns: Histogram = field(default_factory=dict)
+    """Ended episodes by their return; asked where a bound of returns has no returnRange."""
     seen_at: datetime | None = None
     """When the pod that was scraped longest ago was scraped, by Prometheus' clock."""
     lately: int | None = None
@@ -118,99 +116,6 @@ def noun_of(metric: MetricThreshold) -> str:
 def ordinal(quantile: float) -> str:
     """`0.99` as 99th, `0.995` as 99.5th."""
     return f"{quantile * 100:.4g}th"
-
-
-def check(
-    metric: MetricThreshold,
-    subject: ArmEvidence | None,
-    reference: ArmEvidence | None,
-    *,
-    subject_is: str = "the canary",
-    reference_is: str = "stable",
-) -> Check:
-    """Judge the arm that must prove itself against one threshold.
-
-    A ratio is measured from the reference in units of its size, so that it keeps its meaning for negative returns:
-    the bar is `reference + (ratio - 1) * |reference|`.
-    """
-    noun = noun_of(metric)
-    episodes = subject.episodes if subject else 0
-    if subject is None:
-        text = f"{noun}: Prometheus has no series of {subject_is} yet, 0 of {metric.min_episodes} episodes needed"
-        return hold(text, reasons.EMPTY_RESULT)
-    if episodes < metric.min_episodes:
-        return hold(f"{noun}: {subject_is} has {episodes} of {metric.min_episodes} episodes needed")
-    value = _value(metric, subject)
-    if value is None:
-        return _mute(metric, noun, subject, subject_is)
-    for bar, low, text in ((metric.min, True, "at least"), (metric.max, False, "at most")):
-        if bar is not None and (value < bar if low else value > bar):
-            return Check(
-                Verdict.BREACH,
-                f"{noun} of {subject_is} {number(value)} over {count(episodes)}; bar {text} {number(bar)}",
-            )
-    if gap := lost(subject.gap, subject_is):
-        return hold(f"{noun}: {gap.text}", gap.reason)
-    if metric.min_ratio is None and metric.max_ratio is None:
-        return Check(Verdict.PASS, f"{noun} of {subject_is} {number(value)}")
-    return _against(metric, noun, value, subject, reference, subject_is, reference_is)
-
-
-def _against(
-    metric: MetricThreshold,
-    noun: str,
-    value: float,
-    subject: ArmEvidence,
-    reference: ArmEvidence | None,
-    subject_is: str,
-    reference_is: str,
-) -> Check:
-    known = reference.episodes if reference else 0
-    if reference is None or known < metric.min_episodes:
-        text = f"{noun}: {reference_is} has {known} of {metric.min_episodes} episodes needed to compare with"
-        return hold(text, reasons.NOT_ENOUGH_DATA if reference else reasons.EMPTY_RESULT)
-    base = _value(metric, reference)
-    if base is None:
-        return _mute(metric, noun, reference, reference_is)
-    if gap := lost(reference.gap, reference_is):
-        return hold(f"{noun}: {gap.text}", gap.reason)
-    numbers = f"{noun} of {subject_is} {number(value)} vs {number(base)} of {reference_is}"
-    for ratio, low in ((metric.min_ratio, True), (metric.max_ratio, False)):
-        if ratio is None:
-            continue
-        bar = base + (ratio - 1) * abs(base)
-        if value < bar if low else value > bar:
-            return Check(Verdict.BREACH, f"{numbers} over {count(subject.episodes)}; bar {number(ratio)}×")
-    return Check(Verdict.PASS, numbers)
-
-
-def _value(metric: MetricThreshold, arm: ArmEvidence) -> float | None:
-    value = _raw(metric, arm)
-    return value if value is not None and math.isfinite(value) else None
-
-
-def _raw(metric: MetricThreshold, arm: ArmEvidence) -> float | None:
-    match metric.type:
-        case "success":
-            return arm.success_rate
-        case "return":
-            return arm.mean_return
-        case "errors":
-            return arm.error_rate
-        case "latency":
-            return quantile_of(arm.latency, metric.quantile or P99)
-    return arm.custom.get(metric.name)
-
-
-def _mute(metric: MetricThreshold, noun: str, arm: ArmEvidence, arm_is: str) -> Check:
-    """No number: the reason that is on record, or that of the number itself."""
-    problem = arm.problems.get(metric.name) or arm.problems.get("")
-    if problem is None:
-        found = _raw(metric, arm)
-        problem = Missing(reasons.EMPTY_RESULT, "nothing was counted")
-        if found is not None:
-            problem = Missing(reasons.NOT_A_NUMBER, f"it is {found}")
-    return hold(f"{noun}: no number for {arm_is} over {count(arm.episodes)} ({problem.text})", problem.reason)
 
 
 def hold(sentence: str, reason: str = reasons.NOT_ENOUGH_DATA) -> Check:

@@ -6,12 +6,14 @@ from dataclasses import dataclass, replace
 
 from learnloop_api.kinds.analysis import MetricThreshold
 from learnloop_operator.core.rollout import reasons
+from learnloop_operator.core.rollout.budget import alpha_of_bound
 from learnloop_operator.core.rollout.drift import drift
 from learnloop_operator.core.rollout.dry_run import bounds_text, report
-from learnloop_operator.core.rollout.evidence import ArmEvidence, Check, Verdict, check, hold, lost
+from learnloop_operator.core.rollout.evidence import ArmEvidence, Check, Verdict, hold, lost
 from learnloop_operator.core.rollout.measure import PLAIN, outcomes
 from learnloop_operator.core.rollout.out_of_range import out_of_range
 from learnloop_operator.core.rollout.state import Arm, State
+from learnloop_operator.core.rollout.thresholds import check
 from learnloop_operator.core.rollout.trial import bars_of, claim_text, looked
 from learnloop_operator.core.rollout.verdict import after_promotion, weigh
 from learnloop_operator.core.rollout.windows import SHORTEST, at_first_weight
@@ -183,12 +185,13 @@ def _claim(metric: MetricThreshold) -> str:
 
 
 def _check(snapshot: Snapshot, metric: MetricThreshold, pairing: Pairing, tested: Tested) -> Check:
-    """Thresholds first, hard bounds of sequential metrics among them; what passes these is `tested`."""
+    """Bounds first, those of sequential metrics among them; what passes these is `tested`."""
     arms = snapshot.evidence.arms
     subject, reference = arms.get(pairing.subject), arms.get(pairing.reference)
     if metric.type == "drift":
         return _drift(snapshot, metric, pairing, subject, reference)
-    plain = check(metric, subject, reference, subject_is=pairing.subject_is, reference_is=pairing.reference_is)
+    said = {"subject_is": pairing.subject_is, "reference_is": pairing.reference_is}
+    plain = check(metric, subject, reference, alpha_of_bound(snapshot.spec.analysis), **said)
     return tested(metric, plain) if metric.test == "sequential" else plain
 
 

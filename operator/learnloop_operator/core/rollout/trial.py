@@ -4,6 +4,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 
 from learnloop_api.kinds.analysis import Analysis, MetricThreshold
+from learnloop_operator.core.rollout.budget import claims
 from learnloop_operator.core.rollout.evidence import ArmEvidence, Evidence, ordinal
 from learnloop_operator.core.rollout.measure import PLAIN, Measure, measure_of, outcomes, share_of_range
 from learnloop_operator.core.sequential.comparison import Bars, Memory, Pair, bars, look, was_reset
@@ -33,10 +34,8 @@ def sequential(analysis: Analysis) -> list[MetricThreshold]:
 
 
 def bars_of(analysis: Analysis) -> Bars:
-    """The error budget, split over the tests that may act. A dry run takes nothing of it."""
-    acting = [item for item in analysis.metrics if not item.dry_run]
-    tests = sum(item.test == "sequential" or item.type == "drift" for item in acting)
-    return bars(analysis.alpha, max(1, tests))
+    """The error budget, split over the tests and bounds that may act."""
+    return bars(analysis.alpha, max(1, claims(analysis)))
 
 
 def looked(

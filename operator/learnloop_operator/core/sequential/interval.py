@@ -43,28 +43,29 @@ def difference_evidence(a: Counts, b: Counts, margin: float) -> float:
     if p_a <= p_b + margin:
         return 0.0
     q_a, q_b = nearest(a.n, b.n, p_a, p_b, margin)
-    return max(0.0, _mixture(a) + _mixture(b) - _log_likelihood(a, q_a) - _log_likelihood(b, q_b))
+    return max(0.0, mixture(a) + mixture(b) - log_likelihood(a, q_a) - log_likelihood(b, q_b))
 
 
 def _edge(seen: Counts, alpha: float, outside: float, inside: float) -> float:
     """The mean nearest to `outside` that is not refuted; the evidence falls on the way to `inside`."""
-    mixture = _mixture(seen)
+    averaged = mixture(seen)
     bar = math.log(1.0 / alpha)
     for _ in range(BISECTIONS):
         middle = 0.5 * (outside + inside)
-        if mixture - _log_likelihood(seen, middle) < bar:
+        if averaged - log_likelihood(seen, middle) < bar:
             inside = middle
         else:
             outside = middle
     return outside
 
 
-def _mixture(seen: Counts) -> float:
+def mixture(seen: Counts) -> float:
     """Log of the likelihood, averaged over all means by the Beta(1/2, 1/2) weights."""
     return _log_beta(seen.total + 0.5, seen.n - seen.total + 0.5) - _log_beta(0.5, 0.5)
 
 
-def _log_likelihood(seen: Counts, mean: float) -> float:
+def log_likelihood(seen: Counts, mean: float) -> float:
+    """Log of the Bernoulli likelihood of `mean` in 0..1; minus infinity where it is impossible."""
     return _times_log(seen.total, mean) + _times_log(seen.n - seen.total, 1.0 - mean)
 
 

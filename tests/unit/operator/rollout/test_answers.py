@@ -13,7 +13,8 @@ from learnloop_operator.adapters.prometheus import Prometheus, PrometheusRefused
 from learnloop_operator.adapters.rollout_answers import arm_evidence, clock_of, drifts, histograms
 from learnloop_operator.adapters.rollout_evidence import gather
 from learnloop_operator.core.rollout import reasons
-from learnloop_operator.core.rollout.evidence import Drift, Missing, Verdict, check
+from learnloop_operator.core.rollout.evidence import Drift, Missing, Verdict
+from learnloop_operator.core.rollout.thresholds import check
 from learnloop_operator.core.rollout.windows import Window
 from learnloop_operator.core.sequential.betting import Counts
 
@@ -114,7 +115,7 @@ async def test_a_latency_that_is_no_number_holds_and_says_that_it_is_none() -> N
     slow = MetricThreshold.model_validate({"name": "slow", "type": "latency", "max": 1.0, "minEpisodes": 5})
     for count, verdict, reason in ((nan, Verdict.HOLD, reasons.NOT_A_NUMBER), (90.0, Verdict.PASS, "")):
         arm = (await gather(Buckets(count), "ns", "md", [Window("aaaaaaaa", 30)], [slow])).arms["aaaaaaaa"]
-        found = check(slow, arm, None)
+        found = check(slow, arm, None, 0.01)
         assert found.verdict is verdict
         assert not reason or (found.reason, "answers nan for its latency counter" in found.sentence) == (reason, True)
 

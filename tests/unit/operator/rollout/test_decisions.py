@@ -131,7 +131,7 @@ def test_a_promotion_by_hand_skips_the_evidence_and_says_so(climbing: Cluster) -
 def test_nobody_promotes_a_canary_that_a_check_finds_bad(climbing: Cluster) -> None:
     climbing.run(16)
     climbing.quality[uri(1)] = -9000.0
-    climbing.tick(10)
+    climbing.tick(25)
     say(climbing, "promote", climbing.status["canary"]["revision"])
     climbing.run(2)
     assert climbing.weight(uri(1)) == 0

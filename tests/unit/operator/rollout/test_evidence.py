@@ -11,6 +11,7 @@ from aiohttp import web
 from hypothesis import given
 from hypothesis import strategies as st
 from ports import held_port
+from rollout_cluster import histogram
 
 from learnloop_api import names
 from learnloop_api.kinds.analysis import MetricThreshold
@@ -25,15 +26,19 @@ from learnloop_operator.adapters.rollout_answers import arm_evidence
 from learnloop_operator.adapters.rollout_evidence import gather
 from learnloop_operator.adapters.rollout_queries import counters_query
 from learnloop_operator.core.rollout import reasons
-from learnloop_operator.core.rollout.evidence import ArmEvidence, Missing, Verdict, check
+from learnloop_operator.core.rollout.evidence import ArmEvidence, Missing, Verdict
+from learnloop_operator.core.rollout.thresholds import check
 from learnloop_operator.core.rollout.windows import Window
 
 RETURN = MetricThreshold(name="return", type="return", min_ratio=0.8)
+ALPHA = 0.0025
 Answer = Callable[[str], Any]
 
 
 def arm(episodes: int, mean: float | None) -> ArmEvidence:
-    return ArmEvidence(episodes, mean, 0.9, 0.01, {0.002: 100.0, inf: 100.0})
+    """All of whose episodes return the same."""
+    returns = histogram([mean] * episodes) if mean is not None else {}
+    return ArmEvidence(episodes, mean, 0.9, 0.01, {0.002: 100.0, inf: 100.0}, returns)
 
 
 @pytest.mark.parametrize(
@@ -48,8 +53,15 @@ def arm(episodes: int, mean: float | None) -> ArmEvidence:
         (RETURN, arm(6, 480.0), None, Verdict.HOLD, "stable has 0 of 5 episodes needed to compare with"),
         (RETURN, arm(6, 480.0), arm(60, None), Verdict.HOLD, "no number for stable over 60 episodes"),
         (RETURN, arm(6, -110.0), arm(60, -100.0), Verdict.PASS, "-110 vs -100"),
-        (RETURN, arm(6, -130.0), arm(60, -100.0), Verdict.BREACH, "-130 vs -100"),
-        (MetricThreshold(name="e", type="errors", max=0.005), arm(9, 1.0), None, Verdict.BREACH, "at most 0.005"),
+        (RETURN, arm(6, -200.0), arm(60, -100.0), Verdict.BREACH, "-200 vs -100"),
+        (
+            RETURN,
+            arm(6, -130.0),
+            arm(60, -100.0),
+            Verdict.HOLD,
+            "bar 0.8×, undecided: P(its returns lie below those) 0,",
+        ),
+        (MetricThreshold(name="e", type="errors", max=0.005), arm(9, 1.0), None, Verdict.HOLD, "at most 0.005, und"),
         (MetricThreshold(name="s", type="success", min=0.5), arm(9, 1.0), None, Verdict.PASS, "success rate"),
         (MetricThreshold(name="l", type="latency", max_ratio=2), arm(9, 1.0), arm(9, 1.0), Verdict.PASS, "latency"),
         (MetricThreshold(name="own", type="promql", min=1), arm(9, 1.0), None, Verdict.HOLD, "own: no number"),
@@ -58,16 +70,20 @@ def arm(episodes: int, mean: float | None) -> ArmEvidence:
 def test_a_check_says_what_it_saw(
     metric: MetricThreshold, canary: ArmEvidence | None, stable: ArmEvidence | None, verdict: Verdict, said: str
 ) -> None:
-    found = check(metric, canary, stable)
+    found = check(metric, canary, stable, ALPHA)
     assert found.verdict is verdict
     assert said in found.sentence
 
 
 @given(st.floats(allow_nan=True), st.floats(allow_nan=True), st.integers(0, 9), st.integers(0, 9))
 def test_no_verdict_without_enough_finite_numbers_of_both_arms(a: float, b: float, n: int, m: int) -> None:
-    found = check(RETURN, arm(n, a), arm(m, b))
-    enough = n >= 5 and m >= 5 and abs(a) < float("inf") and abs(b) < float("inf")
-    assert (found.verdict is Verdict.HOLD) == (not enough)
+    found = check(RETURN, arm(n, a), arm(m, b), ALPHA)
+    if not (n >= 5 and m >= 5 and abs(a) < float("inf") and abs(b) < float("inf")):
+        assert found.verdict is Verdict.HOLD
+    elif a >= b - 0.2 * abs(b):
+        assert found.verdict is Verdict.PASS
+    else:
+        assert found.verdict is not Verdict.PASS
 
 
 def test_counters_become_figures_and_withdrawn_episodes_are_not_finished_ones() -> None:
@@ -190,5 +206,5 @@ async def test_a_users_query_gets_its_revision_and_fails_alone(serve: Callable[[
         "own": Missing(reasons.EMPTY_RESULT, "the query gave no number, it must give one")
     }
     assert 'mine{n="ns",r="aaaaaaaa"}' in asked
-    assert check(own, evidence.arms["bbbbbbbb"], None).verdict is Verdict.HOLD
+    assert check(own, evidence.arms["bbbbbbbb"], None, ALPHA).verdict is Verdict.HOLD
     await prometheus.close()

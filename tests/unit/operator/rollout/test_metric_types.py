@@ -9,8 +9,9 @@ from rollout_world import SUCCESS, World
 from learnloop_api.kinds.analysis import Analysis, MetricThreshold
 from learnloop_operator.adapters.rollout_queries import custom_queries, returns_query
 from learnloop_operator.core.rollout.drift import drift
-from learnloop_operator.core.rollout.evidence import ArmEvidence, Drift, Verdict, check
+from learnloop_operator.core.rollout.evidence import ArmEvidence, Drift, Verdict
 from learnloop_operator.core.rollout.measure import Measure, measure_of, outcomes
+from learnloop_operator.core.rollout.thresholds import check
 from learnloop_operator.core.rollout.verdict import after_promotion
 from learnloop_operator.core.sequential.betting import Counts
 from learnloop_operator.core.sequential.latency import quantile_of
@@ -78,9 +79,12 @@ def test_a_quantile_is_interpolated_within_its_bucket() -> None:
     assert quantile_of(seen, 0.99) == 0.05
     assert quantile_of({}, 0.5) is None
     threshold = MetricThreshold.model_validate({"name": "l", "type": "latency", "quantile": 0.5, "max": 0.01})
-    found = check(threshold, ArmEvidence(9, latency=seen), None)
-    assert found.verdict is Verdict.BREACH
-    assert found.sentence == "50th percentile latency of the canary 0.011 over 9 episodes; bar at most 0.01"
+    found = check(threshold, ArmEvidence(9, latency=seen), None, 0.01)
+    assert found.verdict is Verdict.HOLD, "60 of 110 requests above their median is what chance does"
+    assert found.sentence == (
+        "50th percentile latency of the canary 0.011 over 9 episodes; bar at most 0.01, undecided: "
+        "certainly 9.1% of its requests are slower, 50.0% allowed (confidence 0.99)"
+    )
 
 
 def test_a_promoted_arm_that_is_certainly_slower_is_a_breach_at_a_price_for_each_bound() -> None:

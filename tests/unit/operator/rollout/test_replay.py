@@ -3,7 +3,7 @@
 from datetime import datetime, timedelta
 from typing import Any
 
-from rollout_cluster import BAD, BETTER, STEPS, Cluster
+from rollout_cluster import BAD, BETTER, STEPS, Cluster, histogram
 
 from learnloop_api.kinds.base import PodOptions
 from learnloop_api.kinds.model_deployment import ModelDeploymentSpec
@@ -51,7 +51,8 @@ def seen(
 ) -> ArmEvidence:
     returns = [value for at, arm, value in episodes if arm == revision and since < at <= until]
     mean = sum(returns) / len(returns) if returns else None
-    return ArmEvidence(len(returns), mean, 1.0 if returns else None, 0.0 if returns else None, seen_at=now)
+    known = 1.0 if returns else None, 0.0 if returns else None
+    return ArmEvidence(len(returns), mean, *known, returns=histogram(returns), seen_at=now)
 
 
 def test_a_recorded_bad_canary_would_have_been_taken_back_at_its_first_step() -> None:

@@ -102,11 +102,11 @@ def test_another_tolerance_asks_another_question_and_starts_over() -> None:
     assert world.evidence["judged"] == [0, 0, 0, 0]
 
 
-def test_a_hard_bound_of_a_sequential_metric_does_not_wait_for_proof() -> None:
+def test_a_bound_of_a_sequential_metric_speaks_before_the_test_does() -> None:
     world = World(7, 0.3, {**SUCCESS, "min": 0.5, "minEpisodes": 10})
     world.run(60)
     assert "success rate of the canary 0." in world.status["blockedRevision"]["message"]
-    assert world.status["blockedRevision"]["message"].endswith("bar at least 0.5")
+    assert world.status["blockedRevision"]["message"].endswith("(confidence 0.998333)")
 
 
 def test_two_metrics_share_the_budget_for_rollbacks() -> None:

@@ -1,0 +1,26 @@
+"""How sure it is that a bound is broken, and the numbers that say so."""
+
+import math
+from dataclasses import dataclass
+
+from learnloop_operator.core.sequential.comparison import chance
+
+
+@dataclass(frozen=True, slots=True)
+class Certainty:
+    """Whether the bound is certainly broken, and the half sentence of a verdict about it."""
+
+    broken: bool
+    text: str
+
+
+def weighed(evidence: float, alpha: float, what: str) -> Certainty:
+    """`evidence` is the log e-value of `what`; it suffices when chance alone reaches it once in 1/alpha."""
+    value = chance(evidence)
+    shown = "> 0.9999" if value > 0.9999 else f"{value:.4g}"
+    return Certainty(evidence >= math.log(1.0 / alpha), f"P({what}) {shown}, {1.0 - alpha:.6g} needed")
+
+
+def confidence(alpha: float) -> str:
+    """Of an interval that holds at all looks at once."""
+    return f"confidence {1.0 - alpha:.6g}"
