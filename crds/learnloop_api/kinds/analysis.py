@@ -111,7 +111,11 @@ class MetricThreshold(Resource):
     )
     query: Annotated[str, Field(min_length=1, max_length=4096)] | None = Field(
         default=None,
-        description="PromQL; required for type promql. With test: sequential it counts good events, see totalQuery.",
+        description=(
+            "PromQL; required for type promql. With test: sequential it counts good events, see totalQuery; with test: "
+            "threshold its number is compared as it stands at every look, so smooth it in the query itself, e.g. by "
+            "avg_over_time."
+        ),
     )
     total_query: Annotated[str, Field(min_length=1, max_length=4096)] | None = Field(
         default=None,
@@ -139,9 +143,12 @@ class MetricThreshold(Resource):
     test: Literal["threshold", "sequential"] = Field(
         default="threshold",
         description=(
-            "threshold: the numbers as they are against min, max, minRatio and maxRatio. sequential: an always-valid "
-            "test against stable as it serves at the same time; takes the canary back when it is proven worse, passes "
-            "a step when it is proven not to be worse by maxDrop, and holds until then; min and max still count."
+            "threshold: min, max, minRatio and maxRatio alone. A step passes when what was seen is within them; the "
+            "canary goes back when a bound is broken for certain, however often one looks, and holds in between. Only a "
+            "promql query is compared as it stands, for nobody knows how many events are behind its number. "
+            "sequential: an always-valid test against stable as it serves at the same time; takes the canary back when "
+            "it is proven worse, passes a step when it is proven not to be worse by maxDrop, and holds until then; min "
+            "and max still count."
         ),
     )
     max_drop: float | None = Field(
@@ -158,7 +165,9 @@ class MetricThreshold(Resource):
         description=(
             "Where returns lie; required with type return and test: sequential, and for the fast lane to ask min "
             "and max. A mean outside it holds (OutOfRange); a canary's below it, beside a stable arm's within it, "
-            "takes the canary back."
+            "takes the canary back. Without it no number of episodes bounds their mean: a ratio is broken when the mean "
+            "is beyond it and the returns certainly are distributed worse than stable's, min and max when the mean is "
+            "beyond them and more than half of the episodes certainly are."
         ),
     )
 
@@ -217,9 +226,10 @@ class Analysis(Resource):
         ge=1e-6,
         le=0.2,
         description=(
-            "Chance of a wrong action of all sequential tests together over a whole rollout, however often one looks: "
-            "taking a canary back that is as good as stable, or passing one that is worse by maxDrop. The fast lane "
-            "may take back a canary that keeps to all bounds with a tenth of this chance."
+            "Chance of a wrong action of all sequential tests and bounds together over a whole rollout, however often "
+            "one looks: taking a canary back that is as good as stable and keeps to all bounds, or passing one that is "
+            "worse by the maxDrop of a sequential test. The fast lane may take back a canary that keeps to all bounds "
+            "with a tenth of this chance more. Queries that are compared as they stand are outside of it."
         ),
     )
     fast_lane: FastLane = Field(default_factory=FastLane)

@@ -43,7 +43,7 @@ def latency_query(namespace: str, name: str, revisions: Sequence[str], seconds: 
 def all_returns_query(namespace: str, name: str, revisions: Sequence[str], seconds: int) -> str:
     """Returns of ended episodes by revision and bucket."""
     buckets = f"{names.METRIC_EPISODE_RETURN}_bucket"
-    return _part("returns", "revision, le", buckets, _select(namespace, name, revisions), seconds)
+    return grown("returns", "revision, le", buckets, arms_of(namespace, name, revisions), seconds)
 
 
 def returns_query(namespace: str, name: str, revisions: Sequence[str], whole: int, recent: int) -> str:
