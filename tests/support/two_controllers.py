@@ -71,6 +71,11 @@ class Returns(Prometheus):
             arm = {"revision": revision}
             found.append(Sample({**arm, "learnloop_signal": "ended", "outcome": "success"}, float(episodes)))
             found.append(Sample({**arm, "learnloop_signal": "gain"}, episodes * mean))
+            bounds = {"10.0": episodes if mean <= 10.0 else 0, "500.0": episodes, "+Inf": episodes}
+            found += [
+                Sample({**arm, "learnloop_signal": "returns", "le": bound}, float(count))
+                for bound, count in bounds.items()
+            ]
             found.append(Sample({**arm, "learnloop_signal": "seen"}, self.clock().timestamp()))
         return found
 

@@ -40,6 +40,8 @@ def beyond_ratio(
         return by_histogram.latency_ratio(subject, reference, metric.quantile or P99, ratio, low, alpha)
     side = "below" if low else "above"
     if _unbounded(metric):
+        if not subject.returns or not reference.returns:
+            return Certainty(False, "the histogram of returns is not there")
         evidence = by_histogram.returns_apart(subject.returns, reference.returns, low)
         return weighed(evidence, alpha, f"its returns lie {side} those")
     one, other = _values(metric, subject), _values(metric, reference)

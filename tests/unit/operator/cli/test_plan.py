@@ -2,6 +2,7 @@
 
 import argparse
 import json
+import math
 from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -235,6 +236,10 @@ def record(lasts: float = 300.0, returns: float = 9.0, copies: bool = False) -> 
                 rows.append(({"revision": arm, "learnloop_signal": "ended", "outcome": "success"}, count))
                 rows.append(({"revision": arm, "learnloop_signal": "gain"}, count * (returns if arm == BAD else 300.0)))
                 rows.append(({"revision": arm, "learnloop_signal": "seen"}, now))
+                of = returns if arm == BAD else 300.0
+                for bound in (10.0, 300.0, math.inf):
+                    labels = {"revision": arm, "learnloop_signal": "returns", "le": f"{bound}"}
+                    rows.append((labels, count if of <= bound else 0.0))
         vector = [{"metric": labels, "value": [now, str(value)]} for labels, value in rows]
         return 200, json.dumps({"status": "success", "data": {"resultType": "vector", "result": vector}})
 
