@@ -147,8 +147,8 @@ class MetricThreshold(Resource):
             "canary goes back when a bound is broken for certain, however often one looks, and holds in between. A "
             "promql query without totalQuery is compared as it stands, for nobody knows how many events are behind its "
             "number. sequential: an always-valid test against stable as it serves at the same time; takes the canary "
-            "back when it is proven worse, passes a step when it is proven not to be worse by maxDrop, and holds until then; min "
-            "and max still count."
+            "back when it is proven worse, passes a step when it is proven not to be worse by maxDrop, and holds "
+            "until then; min and max still count."
         ),
     )
     max_drop: float | None = Field(
