@@ -14,7 +14,8 @@ from learnloop_operator.adapters.prometheus import Sample
 from learnloop_operator.adapters.rollout_answers import arm_evidence
 from learnloop_operator.adapters.rollout_queries import GRACE, counters_query, latency_query, returns_query
 from learnloop_operator.adapters.shadow_evidence import shadow_evidence, shadow_query
-from learnloop_operator.core.rollout.evidence import ArmEvidence, Verdict, check
+from learnloop_operator.core.rollout.evidence import ArmEvidence, Verdict
+from learnloop_operator.core.rollout.thresholds import check
 from learnloop_operator.core.rollout.windows import Window
 
 RATIO = MetricThreshold(name="return", type="return", min_ratio=0.8)
@@ -68,7 +69,7 @@ def test_a_hard_bound_needs_no_beginning() -> None:
 def test_nothing_passes_and_no_ratio_is_broken_across_a_gap(
     canary: int, stable: int, n: int, one: float, other: float
 ) -> None:
-    found = check(RATIO, ArmEvidence(n, one, gap=canary), ArmEvidence(n, other, gap=stable))
+    found = check(RATIO, ArmEvidence(n, one, gap=canary), ArmEvidence(n, other, gap=stable), 0.01)
     assert (found.verdict is Verdict.HOLD) == (canary + stable > 0)
 
 
