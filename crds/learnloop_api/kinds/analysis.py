@@ -166,8 +166,8 @@ class MetricThreshold(Resource):
             "Where returns lie; required with type return and test: sequential, and for the fast lane to ask min "
             "and max. A mean outside it holds (OutOfRange); a canary's below it, beside a stable arm's within it, "
             "takes the canary back. Without it no number of episodes bounds their mean: a ratio is broken when the "
-            "mean is beyond it and the returns certainly are distributed worse than stable's, min and max when the mean "
-            "is beyond them and more than half of the episodes certainly are."
+            "mean is beyond it and the returns certainly are distributed worse than stable's, min and max when the "
+            "mean is beyond them and more than half of the episodes certainly are."
         ),
     )
 
