@@ -59,7 +59,7 @@ bench-failover: $(VENV)/.ready ## how long nobody leads when the leader is stopp
 bench-statistics: $(VENV)/.ready ## how often rollouts err and how soon they are right, simulated, beside a polled t-test
 	@$(PYTHON) -m bench.statistics
 
-bench-rollback: $(VENV)/.ready ## from a breach to weight 0 on a real cluster, beside Flagger (needs root, 15 minutes)
+bench-rollback: $(VENV)/.ready ## from a breach to weight 0 on a real cluster, beside Flagger (needs root, 20 minutes)
 	@PYTHONPATH=hack $(PYTHON) -m bench.rollback
 
 bench-operator: $(VENV)/.ready ## 1,000 ModelDeployments and a burst of 10,000 objects on a real API server, beside a plain Kopf operator
