@@ -14,6 +14,7 @@ from bench.statistics.exploration import ended
 from bench.statistics.graph_world import MIN_EPISODES, MUTE, step_of, success_ratio
 from bench.statistics.shares import unfair
 from bench.statistics.steered_graph import (
+    CERTAIN,
     PAUSED_STEP,
     WEIGHTS,
     SteeredNode,
@@ -139,7 +140,7 @@ def _risen_while_held(
 def _by_hand(before: SteeredNode, after: SteeredNode, seen: str, hand: str) -> list[str]:
     """People go without missing evidence, never against what was found."""
     n, played = after.counters[0], bool(before.status.get("weight"))
-    bad = played and seen == "bad" and n >= MIN_EPISODES and success_ratio(after.counters) < 0.9
+    bad = played and seen == "bad" and n >= MIN_EPISODES and success_ratio(after.counters) < CERTAIN
     return ["raised by hand while a check was breached"] if bad and hand != "undo" else []
 
 

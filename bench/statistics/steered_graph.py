@@ -31,6 +31,8 @@ WEIGHTS = (10, 100)
 PAUSED_STEP = 0
 """The step that a person has to approve, counted from 0."""
 KEEP_SECONDS = 60
+CERTAIN = 0.7
+"""Success of the canary as a share of stable's below which a look's episodes leave no doubt that 0.9 is missed."""
 OF_CANARIES = ("approve", "reject", "promote", "skip", "abort", "pause", "resume", "restart")
 OF_PROMOTED = ("undo", "abort")
 WHILE_SUSPENDED = ("approve", "promote", "abort", "reject")
@@ -143,7 +145,7 @@ def key_of(node: SteeredNode) -> Key:
         _age(node, "promotedAt") >= KEEP_SECONDS,
         "stepBaseEpisodes" in status,
         since_step >= MIN_EPISODES,
-        success_ratio(node.counters) >= 0.9,
+        (success_ratio(node.counters) >= 0.9) + (success_ratio(node.counters) >= CERTAIN),
         bool(held_for(node)),
     )
 
