@@ -89,6 +89,8 @@ class Check:
     sentence: str
     reason: str = reasons.NOT_ENOUGH_DATA
     """Why it holds, if it does."""
+    of_both: bool = False
+    """Whether it holds for want of episodes of both arms: those of one alone may never decide it."""
 
 
 def lost(pods: int, whose: str) -> Missing | None:

@@ -36,6 +36,8 @@ class Judgement:
     """Why it holds, if it does: the first reason that is more than a lack of episodes."""
     breach_reason: str = reasons.CHECK_FAILED
     """Why an arm is taken back, if it is."""
+    of_both: bool = False
+    """Whether a check holds until both arms have had more episodes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,6 +169,7 @@ def _judge(snapshot: Snapshot, pairing: Pairing, tested: Tested) -> Judgement:
         hold="; ".join(item.sentence for item in checks if item.verdict is Verdict.HOLD),
         passed="; ".join(item.sentence for item in checks if item.verdict is Verdict.PASS),
         hold_reason=why[0] if why else reasons.NOT_ENOUGH_DATA,
+        of_both=any(item.of_both for item in checks if item.verdict is Verdict.HOLD),
         breach_reason=reasons.OUT_OF_RANGE if broken[:1] == [reasons.OUT_OF_RANGE] else reasons.CHECK_FAILED,
     )
 

@@ -7,6 +7,7 @@ number of events nobody knows is compared as it stands.
 
 import math
 from collections.abc import Iterator
+from dataclasses import replace
 
 from learnloop_api.kinds.analysis import MetricThreshold
 from learnloop_operator.core.rollout import reasons
@@ -92,7 +93,7 @@ def _of_ratios(
         bar = base + (ratio - 1) * abs(base)
         if value < bar if low else value > bar:
             sure = beyond_ratio(metric, subject, reference, ratio, low, alpha) if is_counted(metric) else None
-            yield _beyond(f"{said}; bar {number(ratio)}×", sure)
+            yield replace(_beyond(f"{said}; bar {number(ratio)}×", sure), of_both=True)
 
 
 def _beyond(said: str, sure: Certainty | None) -> Check:

@@ -55,7 +55,7 @@ def evidence_for(snapshot: Snapshot, state: State, canary: Arm, wanted: RolloutS
         return Wait(state, Missing(reasons.NOT_ENOUGH_DATA, _count(snapshot, state, done, wanted.min_episodes)))
     if not verdict.hold:
         return Wait(state, None)
-    lost = state.weight == 100 and cannot_compare(snapshot, state)
+    lost = state.weight == 100 and (verdict.of_both or cannot_compare(snapshot, state))
     return Wait(state, Missing(reasons.COMPARISON_LOST if lost else verdict.hold_reason, verdict.hold))
 
 
@@ -82,8 +82,9 @@ def overdue(snapshot: Snapshot, state: State, canary: Arm, missing: Missing) -> 
 
 
 def compared_again(snapshot: Snapshot, state: State, step: int) -> Move:
-    """At 100 % stable plays no more. Where its episodes of this rollout are lost, with Prometheus' data, or a test has
-    changed or lost its proof on the way up, nothing would ever be compared again: one step back both arms play."""
+    """At 100 % stable plays no more. Where its episodes of this rollout are lost, with Prometheus' data, where a test
+    has changed or lost its proof on the way up, or where a ratio is broken and too little is known of stable to be
+    certain, nothing would ever be compared again: one step back both arms play."""
     weight = snapshot.spec.rollout.steps[step - 1].weight
     sentence = f"at 100 % stable plays no more and cannot be compared with: back to {weight} %, to compare both arms"
     return Move(
