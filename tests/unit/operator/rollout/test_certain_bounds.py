@@ -110,7 +110,7 @@ BETTER_IS_MORE: list[tuple[dict[str, Any], Callable[[float], ArmEvidence]]] = [
 ]
 
 
-@pytest.mark.parametrize(("body", "arm"), BETTER_IS_MORE, ids=lambda item: str(item)[:60])
+@pytest.mark.parametrize(("body", "arm"), BETTER_IS_MORE, ids=[str(body)[:60] for body, _ in BETTER_IS_MORE])
 def test_every_counted_metric_tells_a_bad_arm_from_a_good_one(
     body: dict[str, Any], arm: Callable[[float], ArmEvidence]
 ) -> None:
