@@ -65,15 +65,7 @@ def steered() -> Figures:
     for sentence in (*found.false_passes[:5], *found.broken[:5]):
         print(sentence, file=sys.stderr)
     return {
-        "steered_false_passes": len(found.false_passes),
-        "steered_broken_promises": len(found.broken),
-        "steered_states_without_an_end": found.without_end,
-        "steered_states": found.nodes,
-        "steered_transitions": found.transitions,
-        "steered_to_the_end": found.exhausted,
-        "steered_passes": found.passes,
-        "steered_promotions": found.promotions,
-        "steered_rollbacks": found.rollbacks,
+        **found.figures("steered"),
         "steered_false_passes_of_checks_that_always_agree": len(blind[0].false_passes),
         "steered_false_passes_of_a_pause_that_anybody_passes": len(blind[1].false_passes),
     }

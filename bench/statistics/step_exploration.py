@@ -61,15 +61,7 @@ def steps() -> Figures:
     for sentence in (*found.false_passes[:5], *found.broken[:5]):
         print(sentence, file=sys.stderr)
     return {
-        "step_false_passes": len(found.false_passes),
-        "step_broken_promises": len(found.broken),
-        "step_states_without_an_end": found.without_end,
-        "step_states": found.nodes,
-        "step_transitions": found.transitions,
-        "step_to_the_end": found.exhausted,
-        "step_passes": found.passes,
-        "step_promotions": found.promotions,
-        "step_rollbacks": found.rollbacks,
+        **found.figures("step"),
         "step_false_passes_of_a_race_that_everybody_wins": len(blind.false_passes),
     }
 

@@ -30,6 +30,21 @@ class Found:
     """States from which a world that works leads nowhere."""
     exhausted: bool = False
 
+    def figures(self, graph: str) -> dict[str, int | bool]:
+        """What the benchmark prints of a walk through this graph."""
+        found = {
+            "false_passes": len(self.false_passes),
+            "broken_promises": len(self.broken),
+            "states_without_an_end": self.without_end,
+            "states": self.nodes,
+            "transitions": self.transitions,
+            "to_the_end": self.exhausted,
+            "passes": self.passes,
+            "promotions": self.promotions,
+            "rollbacks": self.rollbacks,
+        }
+        return {f"{graph}_{name}": value for name, value in found.items()}
+
 
 @dataclass(frozen=True, slots=True)
 class Graph(Generic[N]):

@@ -53,7 +53,7 @@ class Background:
             await step(namespace)
         except (Unavailable, StoreAway) as error:
             log.info("work on %s waits: %s", namespace, error)
-        except Exception:
+        except Exception:  # whatever it is, it is one namespace's
             log.exception("work on namespace %s failed", namespace)
             self._metrics.background_failures.labels("a namespace").inc()
 
@@ -64,7 +64,7 @@ class Background:
     async def _watched(self, work: Awaitable[None], name: str) -> None:
         try:
             await work
-        except Exception:
+        except Exception:  # nobody awaits this task: unlogged, its end would go unnoticed
             log.exception("%s: failed", name)
             self._metrics.background_failures.labels(name).inc()
 
