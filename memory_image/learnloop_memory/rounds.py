@@ -47,5 +47,5 @@ class Rounds:
             everywhere = await self._namespaces()
             self._due = self._clock() + self._every
         self._nudge.clear()
-        new, self._new = sorted(self._new), set()
-        return new + [namespace for namespace in everywhere if namespace not in set(new)]
+        new, self._new = self._new, set()
+        return sorted(new) + [namespace for namespace in everywhere if namespace not in new]

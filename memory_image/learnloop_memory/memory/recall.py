@@ -108,8 +108,7 @@ class Recaller:
             if current and view.since <= found.now < view.until:
                 return ranked, found.rows
         kept = await self._reader.fresh(namespace, ask.agent, arrived)
-        if kept is not None and len(kept.pending or ()) >= MOST_PENDING // 2:
-            # Just after a large import: indexing them now takes as long as ranking them unindexed a few times.
+        if kept is not None and _many(kept.pending):
             await self._indexer.run(namespace)
             kept = await self._reader.fresh(namespace, ask.agent, time.monotonic())
         if kept is None:
@@ -122,7 +121,7 @@ class Recaller:
     async def _scanned(self, namespace: str, ask: Ask, query: Query) -> tuple[Ranked, Sequence[Any]]:
         """Has PostgreSQL read the memories for this one question."""
         plan, row, population = await self._found(namespace, ask, query)
-        if len(row["pending"] or ()) >= MOST_PENDING // 2:  # as in `_kept`; besides, there may be more than were read
+        if _many(row["pending"]):  # besides, there may be more than were read
             await self._indexer.run(namespace)
             plan, row, population = await self._found(namespace, ask, query)
         pending = pending_of(row, ask.types)
@@ -163,3 +162,8 @@ class Recaller:
             namespace,
             Recalled(retrieval_id, ask.agent, ranked.ranker, shown, ranked.packed, features, ranked.chances, now),
         )
+
+
+def _many(pending: Sequence[Any] | None) -> bool:
+    """Just after a large import: indexing them now takes as long as ranking them unindexed a few times."""
+    return len(pending or ()) >= MOST_PENDING // 2
