@@ -72,7 +72,7 @@ def decide(snapshot: Snapshot) -> Plan:
     table = _table(snapshot, shown, result)
     wanted = _arms(snapshot, result.state)
     deletes, again = _orphans(snapshot, result, wanted)
-    if snapshot.routing.route is not None and snapshot.spec.routing.mode == "service":
+    if _leaves_gateway(snapshot):
         # The table says gateway until the route is gone, so that no later pass forgets to look for it.
         route = ObjectRef("gateway.networking.k8s.io/v1", "HTTPRoute", snapshot.namespace, snapshot.name)
         deletes, again = (*deletes, route), 0.0
@@ -100,8 +100,7 @@ def decide(snapshot: Snapshot) -> Plan:
 
 
 def _table(snapshot: Snapshot, shown: State, result: Move) -> RoutingTable:
-    leaving = snapshot.routing.route is not None and snapshot.spec.routing.mode == "service"
-    if (result.keep_table or leaving) and snapshot.routing.table is not None:
+    if (result.keep_table or _leaves_gateway(snapshot)) and snapshot.routing.table is not None:
         return snapshot.routing.table
     return table_for(snapshot, shown)
 
@@ -112,6 +111,10 @@ def _arms(snapshot: Snapshot, state: State) -> tuple[Arm, ...]:
     if state.stable is None and model is not None and not snapshot.spec.suspend:
         return (Arm(model, stamp(snapshot.now)),)
     return state.arms()
+
+
+def _leaves_gateway(snapshot: Snapshot) -> bool:
+    return snapshot.routing.route is not None and snapshot.spec.routing.mode == "service"
 
 
 def _routes(snapshot: Snapshot, state: State, table: RoutingTable, arms: list[DrawnArm]) -> tuple[Manifest, ...]:
