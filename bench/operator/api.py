@@ -107,12 +107,25 @@ class Api:
 
     async def writes(self) -> int:
         """Writes the API server has served so far, Leases left out, by its own count."""
-        total = 0.0
-        for line in (await self.call("GET", "/metrics")).splitlines():
-            if line.startswith("apiserver_request_total{") and 'resource="leases"' not in line:
-                verb = line.partition('verb="')[2].partition('"')[0]
-                total += float(line.rsplit(" ", 1)[1]) if verb in ("POST", "PUT", "PATCH", "DELETE", "APPLY") else 0.0
-        return int(total)
+        return (await self.writes_and_renewals())[0]
+
+    async def writes_and_renewals(self) -> tuple[int, int]:
+        """Writes the API server has served so far, by its own count: to all but Leases, and to Leases."""
+        return counted_writes(await self.call("GET", "/metrics"))
+
+
+def counted_writes(metrics: str) -> tuple[int, int]:
+    """Writes in an API server's `/metrics`: to all but Leases, and to Leases (whoever's, its own among them)."""
+    others = leases = 0.0
+    for line in metrics.splitlines():
+        verb = line.partition('verb="')[2].partition('"')[0]
+        if line.startswith("apiserver_request_total{") and verb in ("POST", "PUT", "PATCH", "DELETE", "APPLY"):
+            served = float(line.rsplit(" ", 1)[1])
+            if 'resource="leases"' in line:
+                leases += served
+            else:
+                others += served
+    return int(others), int(leases)
 
 
 async def many(

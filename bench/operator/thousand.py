@@ -163,11 +163,13 @@ def spread(name: str, values: list[float]) -> dict[str, float]:
 
 
 async def _idle(side: str, api: Api, operator: Running, seconds: float) -> dict[str, float]:
-    writes, cpu, started = await api.writes(), operator.cpu_seconds(), time.monotonic()
+    (writes, renewals), cpu, started = await api.writes_and_renewals(), operator.cpu_seconds(), time.monotonic()
     await asyncio.sleep(seconds)
     elapsed = time.monotonic() - started
+    writes_after, renewals_after = await api.writes_and_renewals()
     figures = {
-        "idle_writes_per_minute": (await api.writes() - writes) * 60.0 / elapsed,
+        "idle_writes_per_minute": (writes_after - writes) * 60.0 / elapsed,
+        "idle_lease_writes_per_minute": round((renewals_after - renewals) * 60.0 / elapsed, 1),
         "idle_cpu_percent": round((operator.cpu_seconds() - cpu) / elapsed * 100.0, 2),
     }
     say(f"{side}: idle for {elapsed:.0f} s: {json.dumps(figures)}")

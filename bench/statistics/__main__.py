@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 import numpy as np
 from bench.statistics.default import figures as default_analysis
-from bench.statistics.evidence import Bools, Floats
+from bench.statistics.evidence import Bools, Feared, Floats, feared
 from bench.statistics.experiments import false_winners, guarded_winners, right_winners
 from bench.statistics.exploration import explore, explore_sabotaged
 from bench.statistics.goals import EXPERIMENT_ALPHA, judged
@@ -25,7 +25,9 @@ from bench.statistics.streams import REQUESTS, STEP, TOGETHER, drifting, prompt_
 from learnloop_api.kinds.experiment import Experiment
 
 Figures = dict[str, object]
-RATES = (0.5, 0.8, 0.9, 0.95, 0.99)
+RATES = (0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 0.99)
+BASES = RATES[:-1]
+"""Success rates that ten points are taken from."""
 A_A_ROLLOUTS = 10_000
 OTHERS = 2_000
 RECORDED = 40
@@ -53,6 +55,7 @@ def a_a() -> Figures:
         "a_a_success_rates": list(RATES),
         "a_a_looks": real.looks,
         "false_rollback_rate": _share(real.rolled_back),
+        "false_rollback_rates_by_success_rate": [_share(real.rolled_back[rates == rate]) for rate in RATES],
         "false_rollback_rate_held_at_first_step": _share(held.rolled_back),
         "held_looks_per_rollout": SECONDS,
         "a_a_promoted_rate": _share(real.promoted),
@@ -66,12 +69,12 @@ def a_a() -> Figures:
 
 
 def drops() -> Figures:
-    """Ten points at three base rates, twenty; two points where five are tolerated, and where one is."""
+    """Ten points at six base rates, each beside the floor: a bet that knows both rates and has nothing to learn.
+    Twenty points; two where five are tolerated, and where one is."""
     figures: Figures = {"drop_rollouts_each": OTHERS}
+    tens = {f"drop10_from_{base * 100:.0f}": base for base in BASES}
     for name, stable, canary, tolerated, seconds in (
-        ("drop10_from_80", 0.80, 0.70, MAX_DROP, SECONDS),
-        ("drop10_from_90", 0.90, 0.80, MAX_DROP, SECONDS),
-        ("drop10_from_95", 0.95, 0.85, MAX_DROP, SECONDS),
+        *((name, base, base - 0.1, MAX_DROP, SECONDS) for name, base in tens.items()),
         ("drop20_from_80", 0.80, 0.60, MAX_DROP, SECONDS),
         ("drop2_from_95", 0.95, 0.93, MAX_DROP, SECONDS),
         ("drop2_from_95_max_drop_1", 0.95, 0.93, 0.01, 3 * SECONDS),
@@ -85,10 +88,15 @@ def drops() -> Figures:
             f"peer_{name}_rolled_back_rate": _share(np.isfinite(found.ttest_rolled_back_at)),
             f"peer_{name}_episodes_p50": _quantile(found.ttest_rolled_back_at, 0.5),
         }
+    for name, base in tens.items():
+        found = _arms(base - 0.1, base, MAX_DROP, SECONDS, fear=_knowing(base - 0.1, base))
+        figures[f"{name}_episodes_p50_floor"] = _quantile(found.rolled_back_at, 0.5)
     edge = _arms(0.85, 0.90, MAX_DROP, SECONDS)
     return figures | {
         "drop_median_episodes": figures["drop10_from_80_episodes_p50"],
         "drop_power": figures["drop10_from_80_rolled_back_rate"],
+        "drop_median_episodes_worst": _worst([figures[f"{name}_episodes_p50"] for name in tens]),
+        "drop_power_worst": min(float(str(figures[f"{name}_rolled_back_rate"])) for name in tens),
         "promoted_rate_at_exactly_max_drop": _share(edge.promoted),
     }
 
@@ -220,13 +228,25 @@ def guarded_experiments() -> Figures:
     }
 
 
-def _arms(canary: float, stable: float, max_drop: float, seconds: int, draw: Draw = successes) -> Outcome:
+def _arms(
+    canary: float, stable: float, max_drop: float, seconds: int, draw: Draw = successes, fear: Feared = feared
+) -> Outcome:
     arms = np.full(OTHERS, canary), np.full(OTHERS, stable)
-    return simulate(*arms, max_drop=max_drop, seconds=seconds, seed=round(canary * 1000), draw=draw)
+    return simulate(*arms, max_drop=max_drop, seconds=seconds, seed=round(canary * 1000), draw=draw, fear=fear)
+
+
+def _knowing(canary: float, stable: float) -> Feared:
+    """The bet of somebody who knows what both arms are worth."""
+    return lambda judged, _: (np.full(judged.shape[1], canary), np.full(judged.shape[1], stable))
 
 
 def _share(which: Bools) -> float:
     return round(float(which.mean()), 5)
+
+
+def _worst(medians: list[object]) -> object:
+    """The largest; None where one was never reached."""
+    return None if None in medians else max(float(str(median)) for median in medians)
 
 
 def _quantile(values: Floats, share: float) -> float | None:

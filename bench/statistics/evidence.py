@@ -3,6 +3,7 @@
 The same formulas on arrays and nothing else; `agreement` proves on whole rollouts that they give the same numbers.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -15,6 +16,8 @@ from learnloop_operator.core.sequential.comparison import Bars
 Floats = NDArray[np.float64]
 Bools = NDArray[np.bool_]
 CANARY_N, CANARY_SUM, STABLE_N, STABLE_SUM = range(4)
+Feared = Callable[[Floats, float], tuple[Floats, Floats]]
+"""The rates (canary, stable) to bet on against "as good as stable", from the outcomes judged so far and maxDrop."""
 
 
 @dataclass(slots=True)
@@ -33,16 +36,28 @@ class Memories:
         return cls(zeros, zeros.copy(), np.zeros(rollouts), np.zeros(rollouts))
 
 
-def look(memories: Memories, seen: Floats, max_drop: float, bar: Bars, concurrent: Bools) -> None:
-    """One look of every rollout, in place."""
+def feared(judged: Floats, max_drop: float) -> tuple[Floats, Floats]:
+    """`comparison.feared`; `judged` has the shape [4, rollouts]."""
+    pool, drop, n = _pooled(judged), comparison.SOUGHT * max_drop, judged[CANARY_N] + judged[STABLE_N]
+    edge = 0.5 / (n + 1.0)
+    share = np.where(n > 0.0, judged[CANARY_N] / np.maximum(n, 1.0), 0.5)
+    low, high = np.maximum(edge, pool - (1.0 - share) * drop), np.minimum(1.0 - edge, pool + share * drop)
+    return _drawn(judged[:2], low, comparison.INSISTS), _drawn(judged[2:], high, comparison.INSISTS)
+
+
+def look(
+    memories: Memories, seen: Floats, max_drop: float, bar: Bars, concurrent: Bools, fear: Feared = feared
+) -> None:
+    """One look of every rollout, in place; `fear`: what is bet on against "as good as stable"."""
     batch = seen - memories.seen
     enough = np.maximum(comparison.BATCH, comparison.GROWTH * memories.judged[CANARY_N])
     due = np.flatnonzero(concurrent & (batch[CANARY_N] >= enough) & (batch[STABLE_N] >= 1.0))
     if due.size == 0:
         return
     new, judged = batch[:, due], memories.judged[:, due]
-    canary, stable = _expected(judged)
+    canary, stable = fear(judged, max_drop)
     memories.worse[due] += _log_e(new[2:], new[:2], stable, canary, 0.0)
+    canary, stable = _expected(judged)
     fine = memories.fine[due] + _log_e(new[:2], new[2:], canary, stable, -max_drop)
     memories.fine[due] = np.minimum(fine, bar.fine + comparison.CREDIT)
     memories.judged[:, due] = judged + new
@@ -50,10 +65,18 @@ def look(memories: Memories, seen: Floats, max_drop: float, bar: Bars, concurren
 
 
 def _expected(judged: Floats) -> tuple[Floats, Floats]:
-    canary_n, canary, stable_n, stable = judged
-    pool = (canary + stable + 1.0) / (canary_n + stable_n + 2.0)
-    shrink = comparison.SHRINK
-    return (canary + shrink * pool) / (canary_n + shrink), (stable + shrink * pool) / (stable_n + shrink)
+    pool = _pooled(judged)
+    return _drawn(judged[:2], pool, comparison.SHRINK), _drawn(judged[2:], pool, comparison.SHRINK)
+
+
+def _pooled(judged: Floats) -> Floats:
+    pooled: Floats = (judged[CANARY_SUM] + judged[STABLE_SUM] + 1.0) / (judged[CANARY_N] + judged[STABLE_N] + 2.0)
+    return pooled
+
+
+def _drawn(seen: Floats, rate: Floats, weight: float) -> Floats:
+    drawn: Floats = (seen[1] + weight * rate) / (seen[0] + weight)
+    return drawn
 
 
 def _log_e(a: Floats, b: Floats, p_a: Floats, p_b: Floats, margin: float) -> Floats:

@@ -21,6 +21,7 @@ from bench.statistics.graph_world import (
     MUTE,
     SEEN,
     SEQUENTIAL,
+    TORN,
     WEIGHTS,
     Node,
     after_time,
@@ -84,7 +85,7 @@ def _judge(found: Found, before: Node, seen: str, after: Node, tested: bool) -> 
     passed = promoted or (was.get("revision") == now.get("revision") and step_of(new) > step_of(old))
     found.rollbacks += bool(new.get("blockedRevision")) and not old.get("blockedRevision")
     said, says = log_evidence(old), log_evidence(new)
-    if tested and seen in (*BLIND, "no stable", "reset") and says not in (said or (0.0, 0.0), None):
+    if tested and seen in (*BLIND, *TORN, "no stable", "reset") and says not in (said or (0.0, 0.0), None):
         found.false_passes.append(f"{seen} moved the evidence from {said} to {says}")
     if not passed or step_of(old) < 0:
         return

@@ -17,9 +17,15 @@ from learnloop_operator.core.rollout.table import read
 from learnloop_operator.core.rollout.world import Defaults, Snapshot
 
 ALPHA, MOST_ERRORS, MIN_EPISODES = 0.01, 0.05, 20
-SEEN = ("away", "no canary", "no stable", "nan", "quiet", "reset", "stale", "skewed", "equal", "bad", "errors", "few")
-FRESH = {"equal": (150.0, 0.9), "bad": (150.0, 0.6), "errors": (150.0, 0.9), "few": (3.0, 0.9)}
-MUTE = ("away", "no canary", "no stable", "nan", "stale", "skewed")
+TORN = {"canary torn": "canary", "stable torn": "stable"}
+"""Prometheus has lost the samples of that arm from when the rollout began."""
+SEEN = (
+    *("away", "no canary", "no stable", "nan", "quiet", "reset", "stale", "skewed", *TORN),
+    *("equal", "bad", "errors", "few"),
+)
+_ENOUGH = (150.0, 0.9)
+FRESH = {"equal": _ENOUGH, "bad": (150.0, 0.6), "errors": _ENOUGH, "few": (3.0, 0.9), **dict.fromkeys(TORN, _ENOUGH)}
+MUTE = ("away", "no canary", "no stable", "nan", "stale", "skewed", *TORN)
 BLIND = ("away", "no canary", "nan")
 """Nothing is known of the canary, so no check can speak against it."""
 DEADLINE = 60
@@ -100,6 +106,7 @@ def evidence_of(node: Node, seen: str) -> Evidence:
     stable = ArmEvidence(int(m), None, fine / m if m else None, 0.0 if m else None, seen_at=scraped)
     known = {"no canary": {"stable": stable}, "no stable": {"canary": canary}}
     roles = known.get(seen, {"canary": canary, "stable": stable})
+    roles = {role: replace(arm, gap=int(TORN.get(seen) == role)) for role, arm in roles.items()}
     clock = node.now + timedelta(hours=1) if seen == "skewed" else None
     known_arms = {node.status[role]["revision"]: arm for role, arm in roles.items() if node.status.get(role)}
     return Evidence(known_arms, clock=clock)

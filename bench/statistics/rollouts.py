@@ -4,7 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import numpy as np
-from bench.statistics.evidence import CANARY_N, Bools, Floats, Memories, look
+from bench.statistics.evidence import CANARY_N, Bools, Feared, Floats, Memories, feared, look
 from bench.statistics.ttest import significant
 from numpy.typing import NDArray
 
@@ -53,12 +53,14 @@ def simulate(
     climbs: bool = True,
     record: int = 0,
     draw: Draw = successes,
+    fear: Feared = feared,
 ) -> Outcome:
     """One rollout for each pair of success rates, looked at every second for `seconds` seconds at the most.
 
     `climbs`: steps are passed as the operator does; without it the canary stays at the first step for ever, which gives
-    false alarms the longest time to happen. `draw` makes the outcomes; the t-test beside is meant for 0 and 1. The
-    paths of the first `record` rollouts are kept for `agreement`.
+    false alarms the longest time to happen. `draw` makes the outcomes; the t-test beside is meant for 0 and 1. `fear`
+    is what is bet on against "as good as stable", the operator's own bet when left out. The paths of the first
+    `record` rollouts are kept for `agreement`.
     """
     rollouts, source, bar = canary.size, np.random.default_rng(seed), bars(ALPHA)
     memories, seen = Memories.fresh(rollouts), np.zeros((4, rollouts))
@@ -73,7 +75,7 @@ def simulate(
         weight = WEIGHTS[step]
         _play(source, seen, weight, canary, stable, running, draw)
         concurrent = running & (weight < 1.0)
-        look(memories, seen, max_drop, bar, concurrent)
+        look(memories, seen, max_drop, bar, concurrent, fear)
         result.looks += int(running.sum())
         _poll(result, seen, running)
         for index, path in enumerate(result.paths):

@@ -106,6 +106,11 @@ METRIC_SHADOW_GAIN = "learnloop_shadow_gain_total"  # sum of the positive return
 METRIC_SHADOW_LOSS = "learnloop_shadow_loss_total"
 
 
-def nats_inbox(namespace: str) -> str:
-    """Prefix of the subjects on which clients of a namespace are answered: one that no other namespace may read."""
-    return f"_INBOX_{namespace}"
+def nats_inbox(namespace: str, account: str = "") -> str:
+    """Prefix of the subjects on which a ServiceAccount's clients are answered: nobody else may read there.
+
+    The name of a ServiceAccount may hold dots, which would part it for NATS, so that `a` could read for `a.b`. It holds
+    no underscore: put for the dots, one gives each name a token of its own. Without an account (clients with
+    credentials of their own) it is the namespace's prefix.
+    """
+    return f"_INBOX_{namespace}.{account.replace('.', '_')}" if account else f"_INBOX_{namespace}"

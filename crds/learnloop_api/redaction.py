@@ -33,6 +33,7 @@ _IBAN = re.compile(
 )
 _DIGITS = re.compile(rf"\d(?<![0-9a-fA-F]\d)(?<!\d\.\d)(?:{GROUPED}?\d){{12,}}(?![0-9a-fA-F])", re.ASCII)
 _SEPARATOR = re.compile(GROUPED)
+_PLAIN_TYPES = frozenset((float, int, bool, type(None)))
 _USER_DIGEST = re.compile(r"sha256:[0-9a-f]{64}")
 _NUMBER = re.compile(rf"\d{GROUPED}?\d\d")  # in every card and account
 
@@ -51,7 +52,7 @@ class Redaction:
         if key is not None and len(key) < 16:
             raise ValueError(f"the key of the pseudonyms has {len(key)} bytes; give at least 16 random ones")
         self._key = key
-        self._member_name = lru_cache(maxsize=4096)(self.text)  # names come again with every value
+        self._known = lru_cache(maxsize=4096)(self._look)  # names come again with every value
 
     def __call__(self, value: str) -> str:
         """See `text`."""
@@ -87,11 +88,17 @@ class Redaction:
         if isinstance(value, dict):
             if depth >= MAX_DEPTH:
                 return {}
-            return {self._name(key): self._member(key, item, depth + 1) for key, item in value.items()}
+            found = {}
+            for key, item in value.items():
+                name, secret = self._known(key) if len(key) <= MAX_KEPT else self._look(key)
+                # Most members of most documents are numbers: a step of an episode has one string at most.
+                plain = not secret and item.__class__ in _PLAIN_TYPES
+                found[name] = item if plain else self._member(key, item, depth + 1, secret=secret)
+            return found
         if isinstance(value, list):
             if depth >= MAX_DEPTH:
                 return []
-            if value and isinstance(value[0], float | int) and all(isinstance(item, float | int) for item in value):
+            if value and value[0].__class__ in _PLAIN_TYPES and _PLAIN_TYPES.issuperset(map(type, value)):
                 return value
             return [self.value(item, depth + 1) for item in value]
         return value
@@ -103,11 +110,12 @@ class Redaction:
         message = f"{kind}:{found}".encode("utf-8", "replace")
         return f"<{kind}:{hmac.digest(self._key, message, 'sha256').hex()[:8]}>"
 
-    def _name(self, key: str) -> str:
-        return self._member_name(key) if len(key) <= MAX_KEPT else self.text(key)
+    def _look(self, key: str) -> tuple[str, bool]:
+        """A member's name as it is kept, and whether it is a secret's."""
+        return self.text(key), is_secret_name(key)
 
-    def _member(self, key: str, value: Any, depth: int) -> Any:
-        if is_secret_name(key) and value is not None and value != "" and not _is_count(key, value):
+    def _member(self, key: str, value: Any, depth: int, *, secret: bool) -> Any:
+        if secret and value is not None and value != "" and not _is_count(key, value):
             return value if isinstance(value, str) and _is_mark(value) else self.mark("SECRET", str(value))
         return self.value(value, depth)
 

@@ -30,8 +30,12 @@ _STATES = (
     r"(?!(?:required|missing|wrong|(?:in)?valid|(?:in)?correct|expired|empty|unknown|changed|reset|stored|sent|hashed|"
     r"encrypted|rejected|accepted|refused|needed)(?!\w))"
 )
-# `the secret is base64-encoded`, `the token is 32-byte`: a digit alone makes no secret.
-_TALK = r"(?!(?:base|sha|md|aes|rsa|utf|oauth|v)-?\d{1,3}(?![a-z0-9])|\d{1,4}-[a-z]{1,32}(?![\w-]))"
+# `the secret is base64-encoded`, `the token is 32-byte`: a digit alone makes no secret, unless more follows it.
+_WORD_ENDS = r"(?=[.,;:!?)\]]{0,4}(?:[\s\"'`]|$))"
+_TALK = (
+    r"(?!(?:(?:base|sha|md|aes|rsa|utf|oauth|v)-?\d{1,3}(?:\.\d{1,3}){0,2}(?:-[a-z]{1,32}){0,2}|\d{1,4}-[a-z]{1,32})"
+    rf"{_WORD_ENDS})"
+)
 _BARE_WORD = r"(?!\\{0,7}[\"'`“„])"  # without quotes around it
 _CREDENTIAL = r"[\w.~+/=-]"
 

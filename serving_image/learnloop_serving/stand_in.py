@@ -3,6 +3,10 @@
 Routes and Services follow a verdict only after a while, and not at all when the operator is gone: until then a canary
 that was withdrawn, is in shadow, or whose table has expired hands on what its users cannot know to send elsewhere. An
 episode's requests are refused instead, for agents know how to reopen.
+
+In service mode the address that users know leads to every arm's pods, whatever their weights. So an arm of weight 0 (a
+canary before its first step or on hold there, the old arm while the new one is guarded) hands such requests on as well;
+the episodes that were opened on it go on where they began.
 """
 
 from datetime import UTC, datetime
@@ -11,7 +15,7 @@ import httpx
 from fastapi import Request, Response
 
 from learnloop_api.names import HEADER_ARM
-from learnloop_api.wire.routing import Arm
+from learnloop_api.wire.routing import Arm, RoutingTable
 from learnloop_serving.draw import stable_arm
 from learnloop_serving.oip import HEADER_JSON_LENGTH
 from learnloop_serving.refusal import Refusal
@@ -34,12 +38,13 @@ class StandIn:
     def arm(self, request: Request) -> Arm | None:
         """The stable arm when it has to answer `request` in this arm's place; None when this arm answers or refuses.
 
-        Who names an arm means it; so does one that hands on, and nothing is handed on twice.
+        Who names an arm, by the header or by the version in the path, means it; so does one that hands on, and nothing
+        is handed on twice.
         """
         table = self._routing.table
-        if table is None or HEADER_ARM in request.headers:
+        if table is None or HEADER_ARM in request.headers or "version" in request.path_params:
             return None
-        serves = self._routing.lists(self._revision) and not self._shadow.on
+        serves = _has_traffic(table, self._revision) and not self._shadow.on
         if serves and not table.expired(datetime.now(UTC)):
             return None
         stable = stable_arm(table)
@@ -58,3 +63,11 @@ class StandIn:
             raise Refusal(503, "NotReady", message[:500]) from error
         kept = {name: answer.headers[name] for name in _PASSED if name in answer.headers}
         return Response(answer.content, answer.status_code, headers=kept)
+
+
+def _has_traffic(table: RoutingTable, revision: str) -> bool:
+    """Whether requests that know no episodes are meant for `revision`, should they reach it.
+
+    In gateway mode the HTTPRoute has the weights, and the table gives all of them to stable: there, listed is enough.
+    """
+    return any(arm.revision == revision and (arm.weight > 0 or table.mode == "gateway") for arm in table.arms)

@@ -4,7 +4,7 @@ from pathlib import Path
 
 from crash_sweep import sweep
 
-SAMPLE = ("undone", "rolled back", "by a gateway, promoted")
+SAMPLE = ("undone", "in shadow first", "by a gateway, promoted")
 
 
 async def test_an_operator_killed_at_any_write_ends_where_an_undisturbed_one_does(api_server: Path) -> None:

@@ -2,13 +2,17 @@
 
 from pathlib import Path
 
+import pytest
 from process_kills import compare
 
 KILLS = 3
 
 
-async def test_a_rollout_survives_processes_that_are_killed_at_its_writes(api_server: Path, tmp_path: Path) -> None:
-    found, different = await compare(api_server, tmp_path, KILLS, every=4)
+@pytest.mark.parametrize("mode", ["service", "gateway"])
+async def test_a_rollout_survives_processes_that_are_killed_at_its_writes(
+    api_server: Path, tmp_path: Path, mode: str
+) -> None:
+    found, different = await compare(api_server, tmp_path, KILLS, every=4, mode=mode)
     assert not different
     assert len(found.killed_at) == KILLS, found.killed_at
     assert found.codes == [-9] * KILLS

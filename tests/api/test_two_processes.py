@@ -3,6 +3,7 @@
 import time
 from pathlib import Path
 
+import pytest
 from live_world import live_world
 
 from learnloop_operator.adapters.claims import NAME
@@ -17,10 +18,11 @@ SHORT = {
 """The proportions of the claim's own times."""
 
 
+@pytest.mark.parametrize("mode", ["service", "gateway"])
 async def test_of_two_installations_one_acts_until_it_is_dead_and_its_claim_has_run_out(
-    api_server: Path, tmp_path: Path
+    api_server: Path, tmp_path: Path, mode: str
 ) -> None:
-    async with live_world(api_server, tmp_path) as world:
+    async with live_world(api_server, tmp_path, mode) as world:
         first = await world.operator(hasty=SHORT)
         await world.serves(0)
         second = await world.operator(hasty=SHORT)

@@ -1,5 +1,6 @@
 """The YAML files: one for each kind, the same bytes for the same models."""
 
+from functools import cache
 from pathlib import Path
 
 import yaml
@@ -17,6 +18,7 @@ class _Dumper(yaml.SafeDumper):
         return True
 
 
+@cache
 def render(kind: Kind) -> str:
     """The CustomResourceDefinition of a kind as YAML."""
     body = yaml.dump(definition(kind), Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=120)

@@ -89,7 +89,10 @@ class Rollout(Resource):
         default=600,
         ge=0,
         le=2_592_000,
-        description="How long the old arm stays warm and the new one is watched after 100 %.",
+        description=(
+            "How long the old arm stays warm and the new one is watched after 100 %. A new model waits until then; "
+            "`kubectl learnloop skip` lets it begin."
+        ),
     )
     progress_deadline_seconds: int = Field(
         default=600,

@@ -70,7 +70,7 @@ class Metrics:
     def _fast_lane(self) -> None:
         self.lane_looks = Counter(
             "learnloop_fast_lane_looks",
-            "Looks at all pods of one arm; result: ok, PodsUnreachable, CountersUnusable",
+            "Looks at the pods of one arm; result: ok, some (not of all of them), PodsUnreachable, CountersUnusable",
             ["result"],
             registry=self.registry,
         )

@@ -14,6 +14,7 @@ from typing import Any
 import aiohttp
 
 from learnloop_api import names
+from learnloop_operator.adapters.fair_share import FairShare
 from learnloop_operator.adapters.http_body import TooLarge, read_bounded
 from learnloop_operator.core.rollout.tally import (
     AGREED,
@@ -80,13 +81,21 @@ def targets(pods: Iterable[Mapping[str, Any]]) -> tuple[Target, ...]:
     return tuple(sorted(found, key=lambda target: target.name)[:AT_ONCE])
 
 
+@dataclass(frozen=True, slots=True)
+class Answers:
+    """What the pods of an arm answered, by their names: each is in one of the two."""
+
+    readings: Mapping[str, Reading]
+    errors: Mapping[str, PodUnreachable | CountersUnusable]
+
+
 class PodMetrics:
     """Keep-alive connections to the pods of the arms on trial."""
 
     def __init__(self, seconds: float = LOOK_SECONDS) -> None:
         self._seconds = seconds
         self._session: aiohttp.ClientSession | None = None
-        self._turn = asyncio.Semaphore(AT_ONCE)
+        self._share = FairShare(AT_ONCE)
 
     async def close(self) -> None:
         """Close the connections."""
@@ -94,26 +103,26 @@ class PodMetrics:
             await self._session.close()
             self._session = None
 
-    async def read_all(self, pods: Iterable[Target], deployment: str, revision: str) -> dict[str, Reading]:
-        """A reading of each pod by its name: of all of them or, with an exception, of none.
+    async def read_all(self, pods: Iterable[Target], namespace: str, deployment: str, revision: str) -> Answers:
+        """A reading of each pod, or why there is none: a pod that hangs does not hide the others, and the pods of one
+        namespace do not keep those of another waiting."""
+        readings: dict[str, Reading] = {}
+        errors: dict[str, PodUnreachable | CountersUnusable] = {}
 
-        Raises:
-            PodUnreachable, CountersUnusable: the first pod in order that gave no reading.
-        """
-        asked = tuple(pods)
-        answers = await asyncio.gather(*(self._read(pod) for pod in asked), return_exceptions=True)
-        found = {}
-        for pod, answer in zip(asked, answers, strict=True):
-            if isinstance(answer, BaseException):
-                raise answer
-            found[pod.name] = parse(answer, deployment, revision)
-        return found
+        async def ask(pod: Target) -> None:
+            try:
+                readings[pod.name] = parse(await self._read(pod, namespace), deployment, revision)
+            except (PodUnreachable, CountersUnusable) as error:
+                errors[pod.name] = error
 
-    async def _read(self, pod: Target) -> str:
+        await asyncio.gather(*(ask(pod) for pod in pods))
+        return Answers(readings, errors)
+
+    async def _read(self, pod: Target, namespace: str) -> str:
         host = f"[{pod.address}]" if ":" in pod.address else pod.address
         url = f"http://{host}:{names.PORT_SERVING}/metrics"
         try:
-            async with self._turn, self._ready().get(url, allow_redirects=False) as response:
+            async with self._share.slot(namespace), self._ready().get(url, allow_redirects=False) as response:
                 body = await read_bounded(response, MAX_ANSWER)
         except TimeoutError as error:
             raise PodUnreachable(f"{pod.name}: no answer within {self._seconds:g} s") from error

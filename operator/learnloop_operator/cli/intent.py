@@ -4,13 +4,12 @@ from datetime import UTC, datetime
 
 from pydantic import ValidationError
 
-from learnloop_api.kinds.learning_agent import LearningAgentStatus
 from learnloop_api.kinds.model_deployment import ArmStatus, ModelDeploymentSpec, ModelDeploymentStatus
 from learnloop_api.wire.routing import routing_config_map
 from learnloop_operator.cli.cluster import Cluster, Object
 from learnloop_operator.cli.output import rows
+from learnloop_operator.cli.wanted import wanted
 from learnloop_operator.core.rollout.decide import decide
-from learnloop_operator.core.rollout.revision import resolve
 from learnloop_operator.core.rollout.world import ArmWorld, Defaults, Model, Snapshot
 
 
@@ -22,7 +21,7 @@ def intent(cluster: Cluster, stored: Object, spec: ModelDeploymentSpec) -> str:
         status = ModelDeploymentStatus.model_validate((live or {}).get("status") or {})
     except ValidationError:
         status = ModelDeploymentStatus()
-    desired = resolve(spec, _agent(cluster, spec), namespace)
+    desired = wanted(cluster, spec, namespace)
     snapshot = Snapshot(
         now=datetime.now(UTC),
         object={**stored, "metadata": {"uid": "plan", "generation": 1, **stored["metadata"]}},
@@ -67,17 +66,6 @@ def _standing(status: ModelDeploymentStatus, model: Model | None) -> str | None:
         if arm and arm.revision == model.revision:
             return f"the {role} arm already"
     return "a new revision" if status.stable else "the first model: it serves as soon as its pods can"
-
-
-def _agent(cluster: Cluster, spec: ModelDeploymentSpec) -> LearningAgentStatus | None:
-    reference = spec.model.learning_agent_ref
-    body = cluster.find("learningagents", reference.name) if reference else None
-    if body is None:
-        return None
-    try:
-        return LearningAgentStatus.model_validate(body.get("status") or {})
-    except ValidationError:
-        return LearningAgentStatus()
 
 
 def _arms(status: ModelDeploymentStatus) -> list[ArmStatus]:

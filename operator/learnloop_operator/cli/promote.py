@@ -17,11 +17,18 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(cluster: Cluster, options: argparse.Namespace) -> str:
-    """Name the revision; refused by the operator while a check is breached."""
+    """Name the revision; refused by the operator while a check is breached. Of a model that waits for the end of a
+    guard it is the guard that ends, for it has no canary yet."""
     rollout = look(cluster, options.name)
     stable = (rollout.status.get("stable") or {}).get("revision")
     if options.revision and options.revision == stable and not rollout.canary:
         return f"{stable} is stable already"
+    waiting = rollout.waiting()
+    if waiting and options.revision in (None, waiting):
+        rollout.order(NAME, waiting)
+        return (
+            f"asked to begin {waiting} now, as a canary; `kubectl learnloop why {options.name}` says what became of it"
+        )
     candidate = (None if rollout.canary else rollout.winner()) or rollout.trial()["revision"]
     revision = options.revision or candidate
     if revision != candidate:

@@ -2,11 +2,15 @@
 
 from dataclasses import dataclass
 
+from pydantic import ValidationError
+
+from learnloop_api.kinds.model_deployment import ModelDeploymentSpec
 from learnloop_api.names import verb_annotation
 from learnloop_operator.cli.cluster import Cluster, Object
 from learnloop_operator.cli.errors import CommandError
 from learnloop_operator.cli.output import status as status_of
 from learnloop_operator.cli.signed import signed
+from learnloop_operator.cli.wanted import wanted
 
 
 @dataclass(frozen=True, slots=True)
@@ -15,6 +19,7 @@ class Rollout:
 
     cluster: Cluster
     name: str
+    spec: Object
     status: Object
 
     @property
@@ -48,6 +53,18 @@ class Rollout:
         if found.get("phase") != "Won":
             return None
         return next((str(arm["revision"]) for arm in found["arms"] if arm["name"] == found["winner"]), None)
+
+    def waiting(self) -> str | None:
+        """Revision of the model that waits for the end of the guard of another."""
+        old, stable = self.status.get("previous"), self.status.get("stable") or {}
+        if old is None or self.canary:
+            return None
+        try:
+            spec = ModelDeploymentSpec.model_validate(self.spec)
+        except ValidationError:
+            return None
+        model = wanted(self.cluster, spec, self.cluster.namespace).model
+        return None if model is None or model.revision == stable.get("revision") else model.revision
 
     def challenger(self, name: str) -> str:
         """Revision of an arm that plays in the experiment under way.
@@ -94,4 +111,4 @@ def look(cluster: Cluster, name: str, *, to_take_back: bool = False) -> Rollout:
             f"spec.suspend of ModelDeployment {name!r} is true: set it to false first; until then only abort and "
             "reject are obeyed"
         )
-    return Rollout(cluster, name, status_of(body))
+    return Rollout(cluster, name, body.get("spec") or {}, status_of(body))

@@ -13,10 +13,11 @@ from datetime import datetime
 from typing import Any, TypeVar
 
 from learnloop_operator.adapters.metrics import Metrics
-from learnloop_operator.adapters.pod_metrics import CountersUnusable, PodMetrics, PodUnreachable, Target
-from learnloop_operator.core.rollout.direct import UNREACHABLE, UNUSABLE, Direct, at_weight, looked, missed
+from learnloop_operator.adapters.pod_metrics import Answers, PodMetrics, PodUnreachable, Target
+from learnloop_operator.core.rollout.direct import UNREACHABLE, UNUSABLE, Direct, at_weight, looked, trouble
 from learnloop_operator.core.rollout.fast_lane import Subject
 from learnloop_operator.core.rollout.gross import Questions, breach
+from learnloop_operator.core.rollout.lane_pace import Pace, Patience, rounded
 from learnloop_operator.core.times import seconds_since
 
 log = logging.getLogger(__name__)
@@ -27,9 +28,10 @@ EVERY = 1.0
 PODS_PER_TURN = 250
 """Pods read in one second: with more of them on trial each is read less often, and the operator stays awake."""
 
-PERIODS = (1, 2, 5, 10, 20, 30, 60)
 Name = tuple[str, str]
 """Namespace and name of a ModelDeployment."""
+Mark = Callable[[str, str, bool], None]
+"""Asks for a pass over a ModelDeployment (namespace, name); True: an arm of it is in breach."""
 
 
 @dataclass(slots=True)
@@ -41,6 +43,8 @@ class Watched:
     pods: tuple[Target, ...] = ()
     breached: float | None = None
     reading: asyncio.Lock = field(default_factory=asyncio.Lock)
+    patience: Patience[Target] = field(default_factory=Patience)
+    pace: Pace = field(default_factory=Pace)
 
 
 @dataclass(slots=True)
@@ -80,7 +84,7 @@ class FastLane:
         """What was read of the arms on trial by now."""
         on_trial = self._on_trial.get(name)
         arms = on_trial.arms.items() if on_trial else ()
-        return {revision: replace(arm.direct, every=self._every) for revision, arm in arms}
+        return {revision: replace(arm.direct, every=max(self._every, arm.pace.every)) for revision, arm in arms}
 
     async def unless_breached(self, name: Name, work: Coroutine[Any, Any, T]) -> T | None:
         """What `work` gives; None as soon as a look shows a breach, for nobody waits for a slow Prometheus then."""
@@ -101,14 +105,17 @@ class FastLane:
         for arm in on_trial.arms.values():
             self._over(arm)
 
-    async def run(self, mark: Callable[[str, str], None], leading: Callable[[], bool]) -> None:
-        """Read for ever, while this process leads; `mark(namespace, name)` asks for a pass."""
-        while True:
-            began = time.monotonic()
-            if leading():
-                self._every = period([len(arm.pods) for item in self._on_trial.values() for arm in item.arms.values()])
-                await asyncio.gather(*(self._turn_of(*item, mark) for item in self._next()))
-            await asyncio.sleep(max(0.05, EVERY - (time.monotonic() - began)))
+    async def run(self, mark: Mark, leading: Callable[[], bool]) -> None:
+        """Read for ever, while this process leads; `mark` asks for passes. No arm waits for another's pods: one that is
+        still being read is left out."""
+        async with asyncio.TaskGroup() as turns:
+            while True:
+                if leading():
+                    arms = [arm for item in self._on_trial.values() for arm in item.arms.values()]
+                    self._every = period([len(arm.pods) for arm in arms])
+                    for item in self._next():
+                        turns.create_task(self._turn_of(*item, mark))
+                await asyncio.sleep(EVERY)
 
     def _over(self, arm: Watched) -> None:
         """An arm is off trial. A breach that ends so was acted on, and this is how long it took: a little more than
@@ -130,12 +137,12 @@ class FastLane:
         self._turn = (self._turn + len(chosen)) % max(1, len(arms))
         return chosen
 
-    async def _turn_of(self, name: Name, revision: str, mark: Callable[[str, str], None]) -> None:
+    async def _turn_of(self, name: Name, revision: str, mark: Mark) -> None:
         on_trial = self._on_trial.get(name)
         arm = on_trial.arms.get(revision) if on_trial else None
         if on_trial is None or arm is None:
             return
-        before = arm.direct.health.problem
+        before = arm.direct.health
         await self._look(name, arm)
         found = breach(arm.asked, arm.direct.alarms, "the arm")
         if found and arm.breached is None:
@@ -144,29 +151,40 @@ class FastLane:
         elif not found:
             arm.breached = None
         _raise_alarm(on_trial)
-        if found or arm.direct.health.problem != before:
-            mark(*name)
+        if found or arm.direct.health.level != before.level:
+            mark(*name, bool(found))
 
     async def _look(self, name: Name, arm: Watched) -> None:
         if not arm.pods or arm.reading.locked():
             return
         async with arm.reading:
-            try:
-                readings = await self._pods.read_all(arm.pods, name[1], arm.direct.revision)
-            except PodUnreachable as error:
-                self._failed(arm, UNREACHABLE, error)
-            except CountersUnusable as error:
-                self._failed(arm, UNUSABLE, error)
-            else:
-                now = self._clock()
-                moment = 1 + int(max(0.0, seconds_since(arm.direct.rollout, now)))
-                arm.direct = looked(arm.direct, readings, arm.asked, now, moment)
-                self._metrics.lane_looks.labels(result="ok").inc()
+            began, pods = time.monotonic(), arm.pods
+            due = arm.patience.due(pods, began)
+            answers = await self._pods.read_all(due, *name, arm.direct.revision)
+            silent = dict.fromkeys((pod.name for pod in pods if pod not in due), UNREACHABLE)
+            silent |= {pod: _why(error) for pod, error in answers.errors.items()}
+            for pod in due:
+                if isinstance(answers.errors.get(pod.name), PodUnreachable):
+                    arm.patience.missed(pod, began)
+                else:
+                    arm.patience.answered(pod)
+            arm.pace.looked(time.monotonic())
+            now = self._clock()
+            moment = 1 + int(max(0.0, seconds_since(arm.direct.rollout, now)))
+            arm.direct = looked(arm.direct, answers.readings, arm.asked, now, moment, silent)
+            for error in answers.errors.values():
+                log.debug("fast lane: %s", error)
+            self._metrics.lane_looks.labels(result=_result(answers, silent)).inc()
 
-    def _failed(self, arm: Watched, problem: str, error: Exception) -> None:
-        log.debug("fast lane: %s", error)
-        arm.direct = missed(arm.direct, problem, self._clock())
-        self._metrics.lane_looks.labels(result=problem).inc()
+
+def _why(error: Exception) -> str:
+    return UNREACHABLE if isinstance(error, PodUnreachable) else UNUSABLE
+
+
+def _result(answers: Answers, silent: Mapping[str, str]) -> str:
+    if not silent:
+        return "ok"
+    return "some" if answers.readings else trouble(silent)
 
 
 def period(pods: Sequence[int]) -> int:
@@ -177,7 +195,7 @@ def period(pods: Sequence[int]) -> int:
         if mine > room and room < PODS_PER_TURN:
             turns, room = turns + 1, PODS_PER_TURN
         room -= mine
-    return next((seconds for seconds in PERIODS if turns <= seconds), turns)
+    return rounded(turns)
 
 
 def _followed(on_trial: OnTrial, subject: Subject, pods: tuple[Target, ...]) -> Watched | None:

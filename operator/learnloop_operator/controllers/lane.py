@@ -93,6 +93,10 @@ class Lane:
         del self._since[key]
         self._line_up(key.namespace, flow)
 
+    def empty(self, namespace: str) -> bool:
+        """Nothing of this namespace waits."""
+        return not self._flows.get(namespace)
+
     def oldest(self) -> tuple[Key, float] | None:
         """Who has waited longest, and for how many seconds."""
         for key, since in self._since.items():

@@ -5,8 +5,6 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from pydantic import ValidationError
-
 from learnloop_api import names
 from learnloop_api.kinds.learning_agent import LearningAgentStatus
 from learnloop_api.kinds.model_deployment import ModelDeploymentSpec, ModelDeploymentStatus
@@ -40,7 +38,7 @@ from learnloop_operator.core.rollout.fast_lane import breached, subjects
 from learnloop_operator.core.rollout.http_route import read_route
 from learnloop_operator.core.rollout.observe import arms
 from learnloop_operator.core.rollout.render import COMPONENT
-from learnloop_operator.core.rollout.revision import resolve
+from learnloop_operator.core.rollout.revision import agent_status, resolve
 from learnloop_operator.core.rollout.state import State
 from learnloop_operator.core.rollout.table import read as read_table
 from learnloop_operator.core.rollout.windows import shadow_window, windows
@@ -148,13 +146,7 @@ class ModelDeploymentController:
     async def _agent(self, namespace: str, spec: ModelDeploymentSpec) -> LearningAgentStatus | None:
         if spec.model.learning_agent_ref is None:
             return None
-        body = await self._kube.find(LEARNING_AGENT, namespace, spec.model.learning_agent_ref.name)
-        if body is None:
-            return None
-        try:
-            return LearningAgentStatus.model_validate(body.get("status") or {})
-        except ValidationError:
-            return LearningAgentStatus()
+        return agent_status(await self._kube.find(LEARNING_AGENT, namespace, spec.model.learning_agent_ref.name))
 
     def decide(self, snapshot: Snapshot) -> Plan:
         """Pure."""

@@ -18,7 +18,7 @@ from learnloop_operator.adapters.kinds import MODEL_DEPLOYMENT
 from learnloop_operator.adapters.kube import KubeClient
 from learnloop_operator.adapters.lease import Leadership
 from learnloop_operator.adapters.metrics import Metrics
-from learnloop_operator.adapters.pace import Pace
+from learnloop_operator.adapters.pace import Pace, on_behalf_of
 from learnloop_operator.adapters.pod_metrics import PodMetrics
 from learnloop_operator.adapters.prometheus import Prometheus
 from learnloop_operator.adapters.reads import CACHED, Reads
@@ -112,7 +112,7 @@ class Operator:
             ),
             "workers": self.runtime.run(),
             "claims": self._claim(),
-            "fast lane": self.lane.run(self._breached, lambda: self.leadership.held),
+            "fast lane": self.lane.run(self._seen, lambda: self.leadership.held),
             "events": self.recorder.run(),
             "herald": self.herald.run(),
             "keeper": Keeper(self.kube, self.data_plane, self._mine).run(),
@@ -154,10 +154,11 @@ class Operator:
 
     async def _claim(self) -> None:
         await self.leadership.acquired.wait()
-        await self.claims.run(self.runtime.namespaces, self.runtime.mark_namespace)
+        with on_behalf_of("", quiet=True):  # a renewal that is late in a flood would stop all work in its namespace
+            await self.claims.run(self.runtime.namespaces, self.runtime.mark_namespace)
 
-    def _breached(self, namespace: str, name: str) -> None:
-        self.runtime.mark(MODEL_DEPLOYMENT.kind, namespace, name)
+    def _seen(self, namespace: str, name: str, breached: bool) -> None:
+        self.runtime.mark(MODEL_DEPLOYMENT.kind, namespace, name, first=breached)
 
     async def _watch(self) -> None:
         namespaces = self.settings.watch_namespaces

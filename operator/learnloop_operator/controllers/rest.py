@@ -1,4 +1,4 @@
-"""Which objects may be looked at from the cache: those that nothing is under way for."""
+"""Which objects may be looked at from the cache, those that nothing is under way for; and which have arms on trial."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -11,9 +11,14 @@ def at_rest(body: Mapping[str, Any]) -> bool:
     """False while users' traffic or an attempt at training depends on the next decision: then only live reads do."""
     status, spec = body.get("status") or {}, body.get("spec") or {}
     if body["kind"] == "ModelDeployment":
-        playing = (status.get("experiment") or {}).get("phase", "Finished") != "Finished"
-        moving = status.get("canary") or status.get("previous") or playing
-        return not moving and status.get("phase", "") in _QUIET
+        return not on_trial(body) and status.get("phase", "") in _QUIET
     if body["kind"] == "TrainingJob":
         return bool(spec.get("suspend") or status.get("finishedAt"))
     return True
+
+
+def on_trial(body: Mapping[str, Any]) -> bool:
+    """By its status users meet an arm of it that is not proven yet, or may have to go back to the one before."""
+    status = body.get("status") or {}
+    playing = (status.get("experiment") or {}).get("phase", "Finished") != "Finished"
+    return bool(status.get("canary") or status.get("previous") or playing)

@@ -9,13 +9,13 @@ import asyncio
 import logging
 import random
 import time
-from collections.abc import Iterable
+from collections.abc import Awaitable, Callable, Iterable
 from typing import Any, Protocol, TypeVar
 
 from learnloop_operator.adapters.claims import ClaimedElsewhere, Claims
 from learnloop_operator.adapters.data_plane import DataPlane, DataPlaneRefused, DataPlaneUnavailable
-from learnloop_operator.adapters.kinds import ResourceKind
-from learnloop_operator.adapters.kube_errors import InvalidSpec, KubeError, NotLeading
+from learnloop_operator.adapters.kinds import MODEL_DEPLOYMENT, ResourceKind
+from learnloop_operator.adapters.kube_errors import Conflict, InvalidSpec, KubeError, NotLeading
 from learnloop_operator.adapters.lease import Leadership
 from learnloop_operator.adapters.metrics import Metrics
 from learnloop_operator.adapters.pace import on_behalf_of
@@ -23,7 +23,7 @@ from learnloop_operator.adapters.reads import Reads
 from learnloop_operator.controllers.apply import Applier
 from learnloop_operator.controllers.dirty_queue import DirtyQueue
 from learnloop_operator.controllers.key import Key
-from learnloop_operator.controllers.rest import at_rest
+from learnloop_operator.controllers.rest import at_rest, on_trial
 from learnloop_operator.controllers.services import utc_now
 from learnloop_operator.core.plan import Call, Plan
 from learnloop_operator.core.snapshot import Snapshot
@@ -34,7 +34,11 @@ S = TypeVar("S", bound=Snapshot)
 
 PASS_SECONDS = 60.0
 FIRST_BACKOFF, LAST_BACKOFF = 0.25, 60.0
+QUIET_WORKERS = 2
+"""Beside the others, for quiet news and what goes first: in a flood all others are in the middle of a pass."""
 LAPSE_SECONDS = 1.0
+CACHED_LOOKS = 2
+"""Of one pass, before it looks live: an object that somebody writes all the time could go on for ever."""
 GONE_SECONDS = 30.0
 """How long the data plane is told of a deletion before we give up."""
 
@@ -82,12 +86,16 @@ class Runtime:
         self._gone_since: dict[Key, float] = {}
         metrics.depth.set_function(lambda: float(len(self.queue)))
 
-    def mark(self, kind: str, namespace: str, name: str, *, urgent: bool = True) -> None:
-        """Something about this object, or what it depends on, may have changed; not `urgent`: by us, most likely."""
+    def mark(self, kind: str, namespace: str, name: str, *, urgent: bool = True, first: bool = False) -> None:
+        """Something about this object, or what it depends on, may have changed; not `urgent`: by us, most likely;
+        `first`: before everything else (`DirtyQueue.mark_first`)."""
         if kind in self.controllers:
             key = Key(kind, namespace, name)
             self.known.add(key)
-            self.queue.mark(key, urgent)
+            if first:
+                self.queue.mark_first(key)
+            else:
+                self.queue.mark(key, urgent)
 
     def namespaces(self) -> set[str]:
         """Where there are objects of ours to look after."""
@@ -95,26 +103,37 @@ class Runtime:
 
     def mark_namespace(self, namespace: str) -> None:
         """Everything in the namespace needs a look: it has just become ours."""
-        for key in tuple(self.known):
-            if key.namespace == namespace:
-                self.queue.mark(key)
+        self._ours_now(key for key in tuple(self.known) if key.namespace == namespace)
 
     async def run(self) -> None:
         """Wait for leadership, look at everything known, then work until cancelled."""
         await self._leadership.acquired.wait()
-        for key in self.known:
-            self.queue.mark(key)
+        self._ours_now(self.known)
         try:
             async with asyncio.TaskGroup() as group:
                 group.create_task(self._resync_forever())
                 for _ in range(self._workers):
-                    group.create_task(self._work())
+                    group.create_task(self._work(self.queue.take))
+                for _ in range(QUIET_WORKERS):
+                    group.create_task(self._work(self.queue.take_quiet))
         finally:
             self.queue.close()
 
-    async def _work(self) -> None:
+    def _ours_now(self, keys: Iterable[Key], *, urgent: bool = True) -> None:
+        """All of them need a look; first those on trial, for the fast lane reads no arm of an object before its pass.
+        What the cache has not heard of yet waits its turn, and the events that bring it are news."""
+        for key in keys:
+            self.mark(key.kind, key.namespace, key.name, urgent=urgent, first=self._on_trial(key))
+
+    def _on_trial(self, key: Key) -> bool:
+        if self._reads is None or key.kind != MODEL_DEPLOYMENT.kind:
+            return False
+        body = self._reads.cache.get(MODEL_DEPLOYMENT, key.namespace, key.name)
+        return body is not None and on_trial(body)
+
+    async def _work(self, take: Callable[[], Awaitable[Key]]) -> None:
         while True:
-            key = await self.queue.take()
+            key = await take()
             try:
                 await self.one_pass(key)
             finally:
@@ -123,8 +142,7 @@ class Runtime:
     async def _resync_forever(self) -> None:
         # The lists behind the cache are only good from here on: an earlier one could miss the last writes of the
         # leader before us. Until they are there, passes read live; nobody waits for them.
-        for key in await self._list_anew():
-            self.queue.mark(key, urgent=False)
+        self._ours_now(await self._list_anew(), urgent=False)
         while True:
             await asyncio.sleep(self._resync)
             await self._list_anew()
@@ -148,7 +166,8 @@ class Runtime:
         started = time.monotonic()
         result = "error"
         try:
-            with on_behalf_of(key.namespace):
+            standing = self.queue.standing(key)
+            with on_behalf_of(key.namespace, quiet=standing.quiet, first=standing.first):
                 async with asyncio.timeout(PASS_SECONDS):
                     result = await self._attempt(key)
             self._failures.pop(key, None)
@@ -178,17 +197,31 @@ class Runtime:
         return await self._look(key, cached=False)
 
     async def _settled_from_cache(self, key: Key) -> bool:
-        """Whether the cache was enough. Any trouble there is looked at live, and told from there."""
+        """Whether the cache was enough. Any trouble there is looked at live, and told from there; only when somebody
+        wrote in between, and the cache has heard of it by now, is it enough to look there again."""
+        looked_at = None
+        for _ in range(CACHED_LOOKS):
+            version = self._version_at_rest(key)
+            if self._reads is None or version is None or version == looked_at:
+                return False
+            looked_at = version
+            try:
+                with self._reads.from_cache():
+                    return await self._look(key, cached=True) == "ok"
+            except Conflict as error:
+                log.debug("%s: looking again: %s", key, error)
+            except (KubeError, DataPlaneUnavailable, DataPlaneRefused) as error:
+                log.debug("%s: looking again, live: %s", key, error)
+                return False
+        return False
+
+    def _version_at_rest(self, key: Key) -> str | None:
+        """The resourceVersion that the cache has; None where only a live look will do."""
         reads, kind = self._reads, self.controllers[key.kind].kind
-        body = reads.cache.get(kind, key.namespace, key.name) if reads and reads.cache.complete(kind) else None
-        if reads is None or body is None or key in self._failures or not at_rest(body):
-            return False
-        try:
-            with reads.from_cache():
-                return await self._look(key, cached=True) == "ok"
-        except (KubeError, DataPlaneUnavailable, DataPlaneRefused) as error:
-            log.debug("%s: looking again, live: %s", key, error)
-            return False
+        if reads is None or key in self._failures or not reads.cache.complete(kind):
+            return None
+        body = reads.cache.get(kind, key.namespace, key.name)
+        return str(body["metadata"]["resourceVersion"]) if body is not None and at_rest(body) else None
 
     async def _look(self, key: Key, *, cached: bool) -> str:
         controller = self.controllers[key.kind]

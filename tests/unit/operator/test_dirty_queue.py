@@ -2,6 +2,8 @@
 
 import asyncio
 
+import pytest
+
 from learnloop_operator.controllers.dirty_queue import BACKGROUND_SHARE, PATIENCE_SECONDS, DirtyQueue
 from learnloop_operator.controllers.key import Key
 from learnloop_operator.controllers.lane import CYCLE, Lane
@@ -185,3 +187,68 @@ async def test_what_waited_long_in_the_background_is_news() -> None:
         queue.mark(Key("TrainingJob", "ns", f"news-{number}"))
     now[0] = PATIENCE_SECONDS
     assert quiet in [await queue.take() for _ in range(CYCLE)], "first of its namespace, whatever the backlog of others"
+
+
+async def test_who_takes_quiet_news_only_gets_what_came_alone_in_its_namespace_and_nobody_gets_it_twice() -> None:
+    queue, quiet = DirtyQueue(), Key("TrainingJob", "quiet", "edited")
+    for number in range(3):
+        queue.mark(Key("TrainingJob", "ns", f"flood-{number}"))
+    queue.mark(Key("TrainingJob", "other", "resync"), urgent=False)
+    waiting = asyncio.create_task(queue.take_quiet())
+    await asyncio.sleep(0)
+    assert not waiting.done(), "neither a backlog, the first of it included, nor a resync is quiet"
+    queue.mark(quiet)
+    assert await waiting == quiet
+    assert queue.standing(quiet) == (True, False)
+    rest = [await queue.take() for _ in range(4)]
+    assert sorted(key.name for key in rest) == ["flood-0", "flood-1", "flood-2", "resync"]
+    assert not any(any(queue.standing(key)) for key in rest)
+    assert len(queue) == 0
+
+
+async def test_what_the_others_take_at_once_is_not_there_for_who_takes_quiet_news_only() -> None:
+    queue = DirtyQueue()
+    takers = [asyncio.create_task(queue.take()), asyncio.create_task(queue.take_quiet())]
+    await asyncio.sleep(0)
+    queue.mark(A)
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    assert [taker.done() for taker in takers] == [True, False]
+    queue.mark(Key("TrainingJob", "quiet", "edited"))
+    assert (await takers[1]).namespace == "quiet"
+
+
+@pytest.mark.parametrize("state", ["new", "queued", "in the background"])
+async def test_what_goes_first_goes_before_its_own_namespaces_backlog_and_everybody_elses(state: str) -> None:
+    queue, canary, other = DirtyQueue(), Key("ModelDeployment", "ns", "canary"), Key("ModelDeployment", "ns", "other")
+    for number in range(1000):
+        queue.mark(Key("ModelDeployment", "ns", f"flood-{number}"))
+        queue.mark(Key("TrainingJob", f"team-{number % 20}", f"job-{number}"))
+    if state != "new":
+        queue.mark(canary, urgent=state == "queued")
+    queue.mark_first(canary)
+    queue.mark_first(other)
+    queue.mark_first(canary)
+    assert [await queue.take_quiet(), await queue.take()] == [canary, other], "first come first served, to whoever asks"
+    assert queue.standing(canary).first
+    assert queue.standing(other).first
+    rest = {await queue.take() for _ in range(2000)}
+    assert canary not in rest
+    assert len(queue) == 0
+
+
+async def test_what_goes_first_comes_right_after_the_pass_over_it_that_is_under_way() -> None:
+    queue = DirtyQueue()
+    queue.mark(A)
+    assert await queue.take() == A
+    queue.mark_first(A)
+    for number in range(100):
+        queue.mark(Key("TrainingJob", "ns", f"flood-{number}"))
+    assert await queue.take() != A, "never two passes over one object at a time"
+    waiting = asyncio.create_task(queue.take_quiet())
+    await asyncio.sleep(0)
+    queue.done(A)
+    assert await waiting == A
+    queue.done(A)
+    assert len({await queue.take() for _ in range(99)}) == 99
+    assert len(queue) == 0

@@ -1,5 +1,6 @@
 """Nobody is starved: bounds of the queue, in turns and whatever anybody does, against a model of who waits."""
 
+from collections.abc import Coroutine
 from itertools import count
 from typing import Any
 
@@ -32,6 +33,8 @@ class Nobody(RuleBasedStateMachine):
         self.news: dict[Key, tuple[int, int]] = {}
         """At which take it came, and how many were there before it."""
         self.background: dict[Key, float] = {}
+        self.first: dict[Key, None] = {}
+        """What goes before everything, in order; takes of it are no takes to anybody else."""
         self.busy: dict[Key, bool | None] = {}
         """Under way; what was marked meanwhile, and whether that was news."""
         self.waiting: dict[str, int] = {}
@@ -42,6 +45,19 @@ class Nobody(RuleBasedStateMachine):
         """Anybody, anything."""
         self.queue.mark(key, urgent)
         self._marked(key, urgent)
+
+    @rule(key=KEYS)
+    def breach(self, key: Key) -> None:
+        """It waits already, or a pass over it is under way, or neither."""
+        self.queue.mark_first(key)
+        self._marked(key, True)
+        self.first.setdefault(key)
+
+    @precondition(lambda self: self._at_once())
+    @rule()
+    def begin_quiet(self) -> None:
+        """A worker is free who takes only what is quiet or first."""
+        self._take(self.queue.take_quiet())
 
     @rule(namespace=st.integers(0, NAMESPACES - 1), urgent=st.booleans(), size=st.integers(5, 40))
     def flood(self, namespace: int, urgent: bool, size: int) -> None:
@@ -94,27 +110,44 @@ class Nobody(RuleBasedStateMachine):
         assert len({self._take() for _ in range(left)}) == left
         assert len(self.queue) == 0
 
-    def _take(self) -> Key:
+    def _at_once(self) -> Key | None:
+        return next((key for key in self.first if key in self.news), None)
+
+    def _take(self, take: Coroutine[Any, Any, Key] | None = None) -> Key:
+        take = take or self.queue.take()
+        first = self._at_once()
+        if first is not None:
+            assert taken(take) == first, "whatever waits, for however long"
+            assert self.queue.standing(first).first, "its requests go first, too"
+            self._begun(first)
+            return first
         for key in [key for key, since in self.background.items() if self.now - since >= PATIENCE_SECONDS]:
             del self.background[key]
             self._news(key)
         self.takes += 1
-        key = taken(self.queue)
+        key = taken(take)
         assert key not in self.busy, "never two passes over one object at a time"
         if key in self.news:
-            came, before = self.news.pop(key)
+            came, before = self.news[key]
             assert self.takes - came <= takes_for(CYCLE * (before + 1)), (
                 "it waits for those before it, whoever they are"
             )
-            since = self.waiting.pop(key.namespace)
-            assert self.takes - since <= takes_for(2 * NAMESPACES), "a namespace waits for one turn of each other one"
-            if any(other.namespace == key.namespace for other in self.news):
-                self.waiting[key.namespace] = self.takes
+            assert self.takes - self.waiting[key.namespace] <= takes_for(2 * NAMESPACES), (
+                "a namespace waits for one turn of each other one"
+            )
+            self.waiting[key.namespace] = self.takes
         else:
             assert self.takes % BACKGROUND_SHARE == 0 or not self.news, "news goes first"
             del self.background[key]
-        self.busy[key] = None
+        self._begun(key)
         return key
+
+    def _begun(self, key: Key) -> None:
+        self.news.pop(key, None)
+        self.first.pop(key, None)
+        if not any(other.namespace == key.namespace for other in self.news):
+            self.waiting.pop(key.namespace, None)
+        self.busy[key] = None
 
     def _marked(self, key: Key, urgent: bool) -> None:
         if key in self.busy:
@@ -130,10 +163,10 @@ class Nobody(RuleBasedStateMachine):
         self.waiting.setdefault(key.namespace, self.takes)
 
 
-def taken(queue: DirtyQueue) -> Key:
-    """What the next take gives, without an event loop: something waits, so it does not."""
+def taken(take: Coroutine[Any, Any, Key]) -> Key:
+    """What the take gives, without an event loop: something waits, so it does not."""
     try:
-        queue.take().send(None)
+        take.send(None)
     except StopIteration as end:
         key: Key = end.value
         return key

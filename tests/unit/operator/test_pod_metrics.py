@@ -80,10 +80,10 @@ def test_an_exposition_without_the_arms_counters_is_unusable(text: str) -> None:
 
 @pytest.mark.parametrize("unit", ["learnloop_", 'learnloop_a{b="', 'learnloop_a{b="c"} ', "learnloop_a{" + "b" * 600])
 def test_no_text_costs_more_than_a_walk_over_it(unit: str) -> None:
-    began = time.perf_counter()
+    began = time.process_time()
     with pytest.raises(CountersUnusable):
         parse((unit * MAX_ANSWER)[:MAX_ANSWER], MD, REVISION)
-    assert time.perf_counter() - began < 2.0
+    assert time.process_time() - began < 2.0, "of its own work: how busy the machine is does not count"
 
 
 def pod(name: str, address: str = "127.0.0.1", *, ready: str = "True", deleted: bool = False) -> dict[str, object]:
@@ -129,9 +129,31 @@ async def stranger(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Stranger]:
 
 @pytest.fixture
 async def reader() -> AsyncIterator[PodMetrics]:
-    found = PodMetrics(seconds=0.5)
+    found = PodMetrics(seconds=60)
     yield found
     await found.close()
+
+
+class Hole:
+    """Pods at addresses of their own that take every connection and never say anything."""
+
+    def __init__(self, *addresses: str) -> None:
+        self.pods = tuple(Target(address, address) for address in addresses)
+        self.asked, self.over = asyncio.Queue[None](), asyncio.Event()
+
+    async def swallow(self, _: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.asked.put_nowait(None)
+        await self.over.wait()
+        writer.close()
+
+
+@pytest.fixture
+async def hole(stranger: Stranger) -> AsyncIterator[Hole]:
+    found = Hole(*(f"127.0.1.{index}" for index in range(1, 121)))
+    listening = await asyncio.start_server(found.swallow, [pod.address for pod in found.pods], names.PORT_SERVING)
+    yield found
+    found.over.set()
+    listening.close()
 
 
 HERE = (Target("p-0", "127.0.0.1"),)
@@ -139,29 +161,44 @@ NOWHERE = Target("p-1", "127.255.255.254")
 ASKED = Questions(tuple(of_analysis(Analysis())), 10.0)
 
 
-async def test_all_pods_of_an_arm_are_read_or_none(stranger: Stranger, reader: PodMetrics) -> None:
-    assert set(await reader.read_all(HERE, MD, REVISION)) == {"p-0"}
-    with pytest.raises(PodUnreachable, match="p-1"):
-        await reader.read_all((*HERE, NOWHERE), MD, REVISION)
+async def why(reader: PodMetrics) -> PodUnreachable | CountersUnusable:
+    """Why the one pod gave no reading."""
+    answers = await reader.read_all(HERE, MD, MD, REVISION)
+    assert not answers.readings
+    return answers.errors["p-0"]
 
 
-async def test_a_pod_that_hangs_redirects_or_talks_without_end_is_given_up(
-    stranger: Stranger, reader: PodMetrics
-) -> None:
+async def test_each_pod_of_an_arm_is_read_or_it_is_said_why_not(stranger: Stranger, reader: PodMetrics) -> None:
+    answers = await reader.read_all((*HERE, NOWHERE), MD, MD, REVISION)
+    assert set(answers.readings) == {"p-0"}
+    assert isinstance(answers.errors["p-1"], PodUnreachable)
+    assert "p-1" in str(answers.errors["p-1"])
+
+
+async def test_a_pod_that_hangs_is_given_up(stranger: Stranger) -> None:
+    given_up = asyncio.Event()
+
     async def hang(_: web.Request) -> web.StreamResponse:
-        await asyncio.sleep(0.8)
+        await given_up.wait()
         return web.Response()
 
+    stranger.handler = hang
+    impatient = PodMetrics(seconds=0.3)
+    assert isinstance(await why(impatient), PodUnreachable)
+    given_up.set()
+    await impatient.close()
+
+
+async def test_a_pod_that_redirects_or_talks_without_end_is_given_up(stranger: Stranger, reader: PodMetrics) -> None:
     async def redirect(_: web.Request) -> web.StreamResponse:
         raise web.HTTPFound("/metrics")
 
     async def talk(_: web.Request) -> web.StreamResponse:
         return web.Response(body=b"x" * (MAX_ANSWER + 1))
 
-    for handler, error in ((hang, PodUnreachable), (redirect, CountersUnusable), (talk, CountersUnusable)):
+    for handler in (redirect, talk):
         stranger.handler, stranger.asked = handler, 0
-        with pytest.raises(error):
-            await reader.read_all(HERE, MD, REVISION)
+        assert isinstance(await why(reader), CountersUnusable)
         assert stranger.asked == 1
 
 
@@ -182,20 +219,78 @@ async def test_the_lane_asks_for_a_pass_when_a_bound_is_broken_and_not_before(
 ) -> None:
     metrics, marked = Metrics(), asyncio.Event()
     lane = FastLane(reader, metrics, utc_now)
+
+    def mark(_namespace: str, _name: str, breached: bool) -> None:
+        if breached:  # a look that had no answer in time asks for a pass, too
+            marked.set()
+
     subject = Subject(REVISION, rfc3339(utc_now()), 10, ASKED)
     await lane.follow((MD, MD), (subject,), {REVISION: HERE})
     leading = True
-    running = asyncio.create_task(lane.run(lambda _namespace, _name: marked.set(), lambda: leading))
+    running = asyncio.create_task(lane.run(mark, lambda: leading))
     try:
         with pytest.raises(TimeoutError):
             await asyncio.wait_for(marked.wait(), 0.3)
         for _ in range(30):
             stranger.metrics.observe["act"](0.001)
             stranger.metrics.failed("act")
-        await asyncio.wait_for(marked.wait(), 10)
+        await asyncio.wait_for(marked.wait(), 90)
         assert (await lane.follow((MD, MD), (subject,), {REVISION: HERE}))[REVISION].alarms
         lane.forget((MD, MD))
         assert metrics.registry.get_sample_value("learnloop_fast_lane_breach_to_rollback_seconds_count") == 1.0
+    finally:
+        running.cancel()
+
+
+async def test_a_pod_that_fails_is_heard_while_another_of_its_arm_hangs(stranger: Stranger, hole: Hole) -> None:
+    marked, metrics, impatient = asyncio.Event(), Metrics(), PodMetrics(seconds=0.8)
+    lane = FastLane(impatient, metrics, utc_now)
+    subject = Subject(REVISION, rfc3339(utc_now()), 10, ASKED)
+
+    async def failing(_: web.Request) -> web.StreamResponse:
+        for _ in range(40):
+            stranger.metrics.observe["act"](0.001)
+            stranger.metrics.failed("act")
+        return web.Response(body=stranger.metrics.render())
+
+    def mark(_namespace: str, _name: str, breached: bool) -> None:
+        if breached:
+            marked.set()
+
+    stranger.handler = failing
+    await lane.follow((MD, MD), (subject,), {REVISION: (*HERE, hole.pods[0])})
+    running = asyncio.create_task(lane.run(mark, lambda: True))
+    try:
+        await asyncio.wait_for(marked.wait(), 90)
+        assert hole.asked.qsize() >= 1
+        assert metrics.registry.get_sample_value("learnloop_fast_lane_looks_total", {"result": "some"})
+    finally:
+        running.cancel()
+        await impatient.close()
+
+
+async def test_black_holes_of_another_namespace_do_not_keep_an_arm_waiting(
+    stranger: Stranger, hole: Hole, reader: PodMetrics
+) -> None:
+    lane, seen = FastLane(reader, Metrics(), utc_now), asyncio.Queue[None]()
+    subject = Subject(REVISION, rfc3339(utc_now()), 10, ASKED)
+
+    async def counted(request: web.Request) -> web.StreamResponse:
+        seen.put_nowait(None)
+        return await stranger.healthy(request)
+
+    stranger.handler = counted
+    for name in ("one", "other"):
+        half = hole.pods[:60] if name == "one" else hole.pods[60:]
+        following = asyncio.create_task(lane.follow(("theirs", name), (subject,), {REVISION: half}))
+        await asyncio.wait_for(hole.asked.get(), 90)
+        following.cancel()
+    running = asyncio.create_task(lane.run(lambda *_: None, lambda: True))
+    try:
+        await asyncio.wait_for(hole.asked.get(), 90)
+        await lane.follow(("mine", MD), (subject,), {REVISION: HERE})
+        for _ in range(3):
+            await asyncio.wait_for(seen.get(), 90)
     finally:
         running.cancel()
 
@@ -227,7 +322,7 @@ async def test_a_lane_with_more_pods_than_it_reads_in_a_second_says_how_often_it
         turned.set()
         return True
 
-    running = asyncio.create_task(lane.run(lambda _namespace, _name: None, leading))
+    running = asyncio.create_task(lane.run(lambda _namespace, _name, _breached: None, leading))
     try:
         await turned.wait()
         assert lane.known((MD, "one"))[REVISION].every == 5

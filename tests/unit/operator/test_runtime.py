@@ -17,19 +17,20 @@ from learnloop_operator.adapters.kinds import MODEL_DEPLOYMENT, TRAINING_JOB
 from learnloop_operator.adapters.kube_errors import Conflict, Forbidden, NotLeading, NotOurs, Unavailable
 from learnloop_operator.adapters.metrics import Metrics
 from learnloop_operator.adapters.pace import FEWEST, Pace
-from learnloop_operator.adapters.reads import CACHED
+from learnloop_operator.adapters.reads import CACHED, Reads
 from learnloop_operator.adapters.settings import SettingsError, from_environment
 from learnloop_operator.adapters.token_file import TokenFile
 from learnloop_operator.controllers.apply import blamed, check_ownership, told
 from learnloop_operator.controllers.key import Key
 from learnloop_operator.controllers.relations import Relations
-from learnloop_operator.controllers.runtime import Runtime
+from learnloop_operator.controllers.runtime import CACHED_LOOKS, Runtime
 from learnloop_operator.controllers.wiring import own_handler
 from learnloop_operator.core.plan import Call, Plan
 from learnloop_operator.core.snapshot import Snapshot
 
 NOW = datetime(2026, 3, 1, tzinfo=UTC)
 A, B = Key("TrainingJob", "ns", "a"), Key("TrainingJob", "ns", "b")
+TRIED = Key(MODEL_DEPLOYMENT.kind, "ns", "tried")
 
 
 @dataclass
@@ -70,6 +71,59 @@ def runtime(controller: Scripted) -> Runtime:
     return made
 
 
+class _Raced:
+    """Writes nothing; somebody else was quicker so many times, and the cache has heard of it."""
+
+    def __init__(self, cache: Cache, times: int, heard: bool) -> None:
+        self.cache, self.times, self.heard = cache, times, heard
+        self.looks: list[bool] = []
+
+    async def apply(self, *_: Any, cached: bool) -> None:
+        self.looks.append(cached)
+        if cached and len(self.looks) <= self.times:
+            if self.heard:
+                self.cache.put(TRAINING_JOB, suspended(len(self.looks) + 1))
+            raise Conflict("the object has been modified", status=409)
+
+
+def suspended(version: int) -> dict[str, Any]:
+    """A TrainingJob at rest."""
+    return {
+        "metadata": {"namespace": "ns", "name": "a", "resourceVersion": str(version)},
+        "spec": {"suspend": True},
+    }
+
+
+@pytest.mark.parametrize(
+    ("times", "heard", "looks"),
+    [
+        pytest.param(1, True, [True, True], id="the cache knows by now"),
+        pytest.param(1, False, [True, False], id="the cache knows nothing yet"),
+        pytest.param(99, True, [*[True] * CACHED_LOOKS, False], id="again and again"),
+    ],
+)
+async def test_who_was_overtaken_looks_at_the_cache_again_and_live_only_when_that_does_not_help(
+    times: int, heard: bool, looks: list[bool]
+) -> None:
+    cache = Cache(CACHED)
+    cache.put(TRAINING_JOB, suspended(1))
+    cache.listed(TRAINING_JOB, {("ns", "a")}, "1")
+    applier = _Raced(cache, times, heard)
+    made = Runtime(
+        [Scripted({})],
+        applier,  # type: ignore[arg-type]
+        None,  # type: ignore[arg-type]
+        _Leading(),  # type: ignore[arg-type]
+        Metrics(),
+        workers=2,
+        resync_seconds=60,
+        reads=Reads(None, cache, ()),  # type: ignore[arg-type]
+    )
+    await made.one_pass(A)
+    assert applier.looks == looks
+    assert not made._failures
+
+
 async def test_one_broken_object_never_stops_the_others() -> None:
     controller = Scripted({"a": RuntimeError("bug"), "b": Unavailable("down")})
     made = runtime(controller)
@@ -81,6 +135,73 @@ async def test_one_broken_object_never_stops_the_others() -> None:
     await made.one_pass(A)
     assert A not in made._failures
     made.queue.close()
+
+
+async def test_what_is_marked_first_has_its_pass_before_what_was_marked_earlier_and_asks_first() -> None:
+    made = runtime(Scripted({}))
+    for key, first in ((B, False), (A, False), (A, True)):
+        made.mark(key.kind, key.namespace, key.name, first=first)
+    assert await made.queue.take() == A
+    assert made.queue.standing(A).first
+
+
+@pytest.mark.parametrize(
+    ("status", "first"),
+    [
+        ({"canary": {"name": "c"}}, True),
+        ({"previous": {"name": "p"}}, True),
+        ({"experiment": {"phase": "Running"}}, True),
+        ({"experiment": {"phase": "Finished"}, "stable": {"name": "s"}}, False),
+    ],
+)
+@pytest.mark.parametrize("how", ["the Lease", "a claim", "a listing"])
+async def test_whoever_takes_over_looks_first_at_what_is_on_trial(
+    status: dict[str, Any], first: bool, how: str
+) -> None:
+    cache, leading, listed, over = Cache(CACHED), _Leading(), asyncio.Event(), asyncio.Event()
+    leading.acquired = asyncio.Event()
+    passes: list[tuple[str, bool]] = []
+    keys = {Key(MODEL_DEPLOYMENT.kind, "ns", f"at-rest-{number}") for number in range(50)} | {TRIED}
+
+    class Listed(Reads):
+        async def refresh(self) -> None:
+            listed.set()
+
+    class Looking(Scripted):
+        async def gather(self, namespace: str, name: str) -> Snapshot | None:
+            key = Key(MODEL_DEPLOYMENT.kind, namespace, name)
+            passes.append((name, made.queue.standing(key).first))
+            if len(passes) == len(keys):
+                over.set()
+            return await super().gather(namespace, name)
+
+    made = Runtime(
+        [Looking({}, kind=MODEL_DEPLOYMENT)],
+        _Applied(),  # type: ignore[arg-type]
+        None,  # type: ignore[arg-type]
+        leading,  # type: ignore[arg-type]
+        Metrics(),
+        workers=1,
+        resync_seconds=60,
+        reads=Listed(None, cache, ()),  # type: ignore[arg-type]
+    )
+    running = asyncio.create_task(made.run())
+    if how == "a claim":  # long after this process has the Lease
+        leading.acquired.set()
+        await listed.wait()
+    for key in keys:
+        metadata = {"namespace": key.namespace, "name": key.name, "resourceVersion": "1"}
+        cache.put(MODEL_DEPLOYMENT, {"metadata": metadata, "status": status if key == TRIED else {}})
+    if how != "a listing":
+        made.known |= keys
+    if how == "a claim":
+        made.mark_namespace("ns")
+    leading.acquired.set()
+    await over.wait()
+    running.cancel()
+    assert [told for told in passes if told[1]] == ([(TRIED.name, True)] if first else [])
+    assert {name for name, _ in passes} == {key.name for key in keys}
+    assert not first or passes[0][0] == TRIED.name
 
 
 class Asking(Scripted):

@@ -16,12 +16,17 @@ from policy_world import CANARY, STABLE, LiveServer, linear_policy, table, write
 
 from learnloop_api import names
 from learnloop_api.wire.routing import RoutingTable
-from learnloop_serving.mirror import QUEUE_ITEMS
 from learnloop_serving.off_policy import CLIP, OffPolicy, log_probability
 from learnloop_serving.policy import OnnxPolicy
 
 Start = Callable[..., LiveServer]
 OBSERVATIONS = [[x, 0.0, 0.0, 0.0] for x in (1.0, -1.0, 0.4, -0.3)]
+
+
+@pytest.fixture(autouse=True)
+def patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a busy machine a receiver takes longer than a second, and a copy given up is not what is tested here."""
+    monkeypatch.setattr("learnloop_serving.mirror.TIMEOUT_SECONDS", 3600.0)
 
 
 def pair(
@@ -159,28 +164,16 @@ def black_hole() -> Iterator[str]:
 
 
 def test_a_receiver_that_never_answers_costs_copies_and_no_answer(
-    start: Start, tmp_path: Path, black_hole: str
+    start: Start, tmp_path: Path, black_hole: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr("learnloop_serving.mirror.QUEUE_ITEMS", 8)
     stable = start(policy=linear_policy(tmp_path))
-    stable.route(table((STABLE, "stable", 100, stable.url)))
-    requests = QUEUE_ITEMS + 400
-    alone = _median_seconds(stable, requests // 2)
     stable.route(mirroring(stable, black_hole))
-    beside = _median_seconds(stable, requests)
-    assert shadow(stable, names.METRIC_SHADOW_LOST, reason="full") > 0, "the queue was never full"
-    assert beside < 2 * alone + 0.002, (
-        f"{beside * 1000:.2f} ms a request beside a dead shadow, {alone * 1000:.2f} alone"
-    )
+    for _ in range(40):  # one that waited for the receiver would have no end
+        assert stable.post("/v1/episodes/e/act", {"observation": OBSERVATIONS[0]}).status_code == 200
+    lost = shadow(stable, names.METRIC_SHADOW_LOST, reason="full")
+    assert 40 - 8 - 8 <= lost <= 40 - 8, "but for one batch under way and a full queue"
     assert stable.metric(names.METRIC_REQUEST_ERRORS, verb="act") == 0
-
-
-def _median_seconds(server: LiveServer, requests: int) -> float:
-    seconds = []
-    for _ in range(requests):
-        began = time.perf_counter()
-        assert server.post("/v1/episodes/e/act", {"observation": OBSERVATIONS[0]}).status_code == 200
-        seconds.append(time.perf_counter() - began)
-    return float(np.median(seconds))
 
 
 def test_a_receiver_that_refuses_or_is_gone_is_counted_and_users_are_served(start: Start, tmp_path: Path) -> None:

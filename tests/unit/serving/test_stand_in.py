@@ -55,6 +55,60 @@ def test_a_withdrawn_arm_and_one_in_shadow_hand_inference_on(start: Callable[...
     assert canary.post(INFER, BODY).json()["model_version"] == STABLE
 
 
+def test_in_service_mode_an_arm_of_weight_0_hands_inference_on_and_counts_none_of_it(
+    start: Callable[..., LiveServer],
+) -> None:
+    one, other = start(), start(revision=CANARY)
+    hold = table((STABLE, "stable", 100, one.url), (CANARY, "canary", 0, other.url))
+    guard = table((CANARY, "stable", 100, other.url), (STABLE, "canary", 0, one.url))
+    count = "learnloop_policy_request_duration_seconds_count"
+    for state, stable, idle in ((hold, one, other), (guard, other, one)):
+        before = stable.metric(count, verb="infer"), idle.metric(count, verb="infer")
+        for server in (one, other):
+            server.route(state)
+        versions = [server.post(INFER, BODY).json()["model_version"] for server in (one, other)]
+        assert versions == [stable.revision] * 2
+        assert (stable.metric(count, verb="infer"), idle.metric(count, verb="infer")) == (before[0] + 2, before[1])
+
+
+def test_a_canary_answers_as_soon_as_it_has_weight_and_hands_on_again_without_it(
+    start: Callable[..., LiveServer],
+) -> None:
+    stable, canary = start(), start(revision=CANARY)
+    for weight, answers in ((0, STABLE), (1, CANARY), (100, CANARY), (0, STABLE)):
+        for server in (stable, canary):
+            server.route(table((STABLE, "stable", 100 - weight, stable.url), (CANARY, "canary", weight, canary.url)))
+        assert canary.post(INFER, BODY).json()["model_version"] == answers
+
+
+def test_in_gateway_mode_the_route_has_the_weights_and_a_canary_of_weight_0_in_the_table_answers(
+    start: Callable[..., LiveServer],
+) -> None:
+    stable, canary = start(mode="gateway"), start(mode="gateway", revision=CANARY)
+    both = ((STABLE, "stable", 100, stable.url), (CANARY, "canary", 0, canary.url))
+    canary.route(table(*both, mode="gateway"))
+    assert canary.post(INFER, BODY).json()["model_version"] == CANARY
+
+
+def test_an_episode_goes_on_at_the_arm_that_has_lost_its_weight(start: Callable[..., LiveServer]) -> None:
+    stable, canary = start(), start(revision=CANARY)
+    canary.route(table((STABLE, "stable", 0, stable.url), (CANARY, "canary", 100, canary.url)))
+    canary.route(table((STABLE, "stable", 100, stable.url), (CANARY, "canary", 0, canary.url)))
+    acted = canary.post("/v1/episodes/e/act", {"observation": [0.0] * 4})
+    assert (acted.status_code, acted.json()["revision"]) == (200, CANARY)
+    ending = {"status": "completed", "episode_return": 1.0, "length": 1}
+    assert canary.post("/v1/episodes/e/end", ending).status_code == 200
+    assert canary.metric("learnloop_episodes_ended_total", outcome="success") == 1
+
+
+def test_who_names_the_revision_gets_it_also_at_weight_0(start: Callable[..., LiveServer]) -> None:
+    stable, canary = start(), start(revision=CANARY)
+    canary.route(table((STABLE, "stable", 100, stable.url), (CANARY, "canary", 0, canary.url)))
+    versioned = f"/v2/models/cart/versions/{CANARY}/infer"
+    assert canary.post(versioned, BODY).json()["model_version"] == CANARY
+    assert canary.post(INFER, BODY, **{"x-learnloop-arm": CANARY}).json()["model_version"] == CANARY
+
+
 def test_who_names_an_arm_is_never_sent_elsewhere_so_two_arms_never_play_ball(start: Callable[..., LiveServer]) -> None:
     one, other = start(), start(revision=CANARY)
     one.route(table((CANARY, "stable", 100, other.url)))

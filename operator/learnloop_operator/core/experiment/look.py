@@ -21,7 +21,7 @@ from learnloop_operator.core.times import seconds_since
 
 def watched(snapshot: Snapshot, state: State, asked: AnyExperiment, trial: Trial) -> tuple[Trial, tuple[str, ...]]:
     """The experiment after this look, and what is said of the arms that had to go."""
-    trial, left = _departed(snapshot, state, _adopted(snapshot, trial))
+    trial, left = _departed(snapshot, state, trial)
     if trial.phase == "Starting" or snapshot.evidence.unavailable:
         return trial, left
     if seconds_since(trial.started_at, snapshot.now) < SHORTEST:
@@ -136,16 +136,3 @@ def _gone(snapshot: Snapshot, state: State, player: Player) -> str:
     if not player.ready and seconds_since(player.since, snapshot.now) >= deadline:
         return f"its pods were not ready within {deadline} s: {live.message or 'they gave no reason'}"
     return ""
-
-
-def _adopted(snapshot: Snapshot, trial: Trial) -> Trial:
-    """Finish a withdrawal whose routing table was written and whose status was not."""
-    live, known = snapshot.routing.table, snapshot.before.routing_generation
-    if trial.phase == "Starting" or live is None or known is None or live.generation <= known:
-        return trial
-    listed = {arm.revision for arm in live.arms}
-    for index, player in enumerate(trial.players):
-        if index >= trial.hosts and player.standing == "playing" and player.model.revision not in listed:
-            out = player.out("withdrawn", "taken out just before the operator restarted", snapshot.now)
-            trial = trial.with_player(index, out)
-    return trial

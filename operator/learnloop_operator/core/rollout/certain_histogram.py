@@ -13,8 +13,9 @@ import math
 from learnloop_operator.core.rollout.certainty import Certainty, confidence
 from learnloop_operator.core.rollout.evidence import ArmEvidence, number, ordinal
 from learnloop_operator.core.sequential.betting import Counts
-from learnloop_operator.core.sequential.interval import Interval, difference_evidence, mean_interval
+from learnloop_operator.core.sequential.interval import Interval, mean_interval
 from learnloop_operator.core.sequential.latency import Histogram, finite_bounds, total
+from learnloop_operator.core.sequential.ratio import difference_evidence
 
 HALF = 0.5
 

@@ -16,9 +16,13 @@ class Certainty:
 
 def weighed(evidence: float, alpha: float, what: str) -> Certainty:
     """`evidence` is the log e-value of `what`; it suffices when chance alone reaches it once in 1/alpha."""
+    return Certainty(evidence >= math.log(1.0 / alpha), f"P({what}) {shown(evidence)}, {1.0 - alpha:.6g} needed")
+
+
+def shown(evidence: float) -> str:
+    """The chance that a log e-value speaks of, in four digits; who is surer than that reads no rounded 1."""
     value = chance(evidence)
-    shown = "> 0.9999" if value > 0.9999 else f"{value:.4g}"
-    return Certainty(evidence >= math.log(1.0 / alpha), f"P({what}) {shown}, {1.0 - alpha:.6g} needed")
+    return "> 0.9999" if value > 0.9999 else f"{value:.4f}".rstrip("0").rstrip(".")
 
 
 def confidence(alpha: float) -> str:

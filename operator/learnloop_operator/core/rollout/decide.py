@@ -3,8 +3,8 @@
 from dataclasses import replace
 
 from learnloop_api.names import LABEL_REVISION
-from learnloop_api.wire.routing import Arm as DrawnArm
 from learnloop_api.wire.routing import RoutingTable, arm_name
+from learnloop_operator.core.experiment.adopt import adopt_guests, guests_out
 from learnloop_operator.core.experiment.finish import outcome
 from learnloop_operator.core.experiment.state import asked_for
 from learnloop_operator.core.owner import controller_uid
@@ -27,7 +27,7 @@ from learnloop_operator.core.rollout.render import (
 from learnloop_operator.core.rollout.report import status
 from learnloop_operator.core.rollout.serving import serving
 from learnloop_operator.core.rollout.state import Arm, State, load, observe
-from learnloop_operator.core.rollout.table import drawn_arms, lowers, table_for
+from learnloop_operator.core.rollout.table import drawn_arms, lowers, retired, table_for
 from learnloop_operator.core.rollout.transitions import move
 from learnloop_operator.core.rollout.world import Snapshot
 from learnloop_operator.core.times import seconds_since, stamp
@@ -46,6 +46,8 @@ def current(snapshot: Snapshot) -> State:
     if trial and not trial.running and asked_for(snapshot.spec, trial) is None:
         drained = seconds_since(trial.finished_at, snapshot.now) >= DRAIN_SECONDS
         state = replace(state, experiment=None) if drained else state
+    elif trial:
+        state = replace(state, experiment=adopt_guests(snapshot, trial))
     return replace(state, stable=seen(state.stable), canary=seen(state.canary), previous=seen(state.previous))
 
 
@@ -80,7 +82,7 @@ def decide(snapshot: Snapshot) -> Plan:
     return Plan(
         status=said,
         apply=(
-            *_routes(snapshot, result.state, table, drawn_arms(snapshot, shown)),
+            *_routes(snapshot, result.state, table, shown),
             *_children(snapshot, result.state, wanted),
         ),
         delete=deletes,
@@ -117,9 +119,10 @@ def _leaves_gateway(snapshot: Snapshot) -> bool:
     return snapshot.routing.route is not None and snapshot.spec.routing.mode == "service"
 
 
-def _routes(snapshot: Snapshot, state: State, table: RoutingTable, arms: list[DrawnArm]) -> tuple[Manifest, ...]:
-    drawn = table.model_copy(update={"arms": arms})
-    route = http_route(snapshot, drawn, state.blocked) if snapshot.spec.routing.mode == "gateway" else None
+def _routes(snapshot: Snapshot, state: State, table: RoutingTable, shown: State) -> tuple[Manifest, ...]:
+    arms, by_gateway = drawn_arms(snapshot, shown), snapshot.spec.routing.mode == "gateway"
+    drawn, out = table.model_copy(update={"arms": arms}), guests_out(shown.experiment)
+    route = http_route(snapshot, drawn, state.blocked, out) if by_gateway else None
     config_map = routing(snapshot, state, table)
     if route is None:
         return (config_map,)
@@ -139,9 +142,8 @@ def _children(snapshot: Snapshot, state: State, wanted: tuple[Arm, ...]) -> tupl
 
 
 def _orphans(snapshot: Snapshot, result: Move, wanted: tuple[Arm, ...]) -> tuple[tuple[ObjectRef, ...], float | None]:
-    """Arms nobody wants and no table names; and when to look again for those that are still draining."""
-    live = snapshot.routing.table
-    kept = {arm.revision for arm in wanted} | ({arm.revision for arm in live.arms} if live else set())
+    """Arms nobody wants and nothing leads to; and when to look again for those that are still draining."""
+    kept = {arm.revision for arm in wanted} | _led_to(snapshot, result.state)
     again = result.again_after
     doomed: list[ObjectRef] = []
     for revision in sorted(_standing(snapshot) - {arm.revision for arm in wanted}):
@@ -155,6 +157,13 @@ def _orphans(snapshot: Snapshot, result: Move, wanted: tuple[Arm, ...]) -> tuple
             ObjectRef("v1", "Service", snapshot.namespace, name),
         ]
     return tuple(doomed), again
+
+
+def _led_to(snapshot: Snapshot, state: State) -> set[str]:
+    """Revisions that the live table or the live route names."""
+    table, route = snapshot.routing.table, snapshot.routing.route
+    listed = {arm.revision for arm in table.arms} if table else set()
+    return listed - {retired(snapshot, state)} | (set(route.weights) if route else set())
 
 
 def _standing(snapshot: Snapshot) -> set[str]:

@@ -15,7 +15,7 @@ from learnloop_operator.core.rollout.shadow_step import shadow_of
 from learnloop_operator.core.rollout.state import State
 from learnloop_operator.core.rollout.world import Snapshot
 
-READING, DISABLED, NOT_NEEDED = "Reading", "Disabled", "NotNeeded"
+READING, READING_SOME, DISABLED, NOT_NEEDED = "Reading", "ReadingSome", "Disabled", "NotNeeded"
 _ALONE = "Prometheus alone takes a bad canary back"
 _SENTENCES = {
     UNREACHABLE: (
@@ -24,6 +24,7 @@ _SENTENCES = {
     ),
     UNUSABLE: f"pods of the arm on trial answer without the counters of their revision: is their image older? {_ALONE}",
 }
+_SILENT = {UNREACHABLE: "did not answer", UNUSABLE: "did not answer with the counters of their revision"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,20 +94,30 @@ def _of_canary(snapshot: Snapshot, state: State) -> Questions:
 
 
 def condition_of(snapshot: Snapshot) -> dict[str, Any]:
-    """FastLane: True while the pods are read, False where Prometheus has to do alone, Unknown with nothing on trial."""
+    """FastLane: True while pods are read, if only some (ReadingSome); False where Prometheus has to do alone; Unknown
+    with nothing on trial."""
     name, generation, direct = reasons.FAST_LANE, snapshot.generation, snapshot.direct
     if not snapshot.spec.analysis.fast_lane.enabled:
         said = f"spec.analysis.fastLane.enabled is false: {_ALONE}"
         return condition(name, FALSE, DISABLED, said, generation)
     if not direct:
         return condition(name, UNKNOWN, NOT_NEEDED, "no arm is on trial", generation)
-    problem = next((known.health.problem for known in direct.values() if known.health.problem), "")
-    if problem:
-        return condition(name, FALSE, problem, _SENTENCES[problem], generation)
-    return condition(name, TRUE, READING, _period(max(known.every for known in direct.values())), generation)
+    worst = max((known.health for known in direct.values()), key=lambda health: health.level)
+    if worst.problem and not worst.of:
+        return condition(name, FALSE, worst.problem, _SENTENCES[worst.problem], generation)
+    period = _period(max(known.every for known in direct.values()))
+    if worst.problem:
+        said = (
+            f"{worst.silent} of {worst.of} pods of an arm on trial {_SILENT[worst.problem]}: only Prometheus tells of "
+        )
+        return condition(
+            name, TRUE, READING_SOME, f"{said}{'it' if worst.silent == 1 else 'them'}; {period}", generation
+        )
+    return condition(name, TRUE, READING, period, generation)
 
 
 def _period(seconds: int) -> str:
     if seconds <= 1:
         return "the pods of the arm on trial are read each second"
-    return f"the pods of the arm on trial are read every {seconds} s: more are on trial than are read in one second"
+    more = "more are on trial, or hang, than are read in one second"
+    return f"the pods of the arm on trial are read every {seconds} s: {more}"

@@ -10,6 +10,8 @@ from typing import Any
 from learnloop_api.kinds.model_deployment import BlockedRevision
 from learnloop_api.names import HEADER_ARM, PORT_SERVING
 from learnloop_api.wire.routing import Arm, RoutingTable, arm_name
+from learnloop_operator.core.experiment import guests_out
+from learnloop_operator.core.experiment.guests_out import GuestsOut
 from learnloop_operator.core.owner import child
 from learnloop_operator.core.rollout.render import labels
 from learnloop_operator.core.rollout.table import read_blocked, write_blocked
@@ -18,8 +20,10 @@ from learnloop_operator.core.rollout.world import RouteWorld, Snapshot
 _ANY_PATH = {"path": {"type": "PathPrefix", "value": "/"}}
 
 
-def http_route(snapshot: Snapshot, table: RoutingTable, pin: BlockedRevision | None = None) -> dict[str, Any] | None:
-    """The route and the verdict that goes with it; None while no arm serves, for without a backend it would answer 500.
+def http_route(
+    snapshot: Snapshot, table: RoutingTable, pin: BlockedRevision | None = None, out: GuestsOut | None = None
+) -> dict[str, Any] | None:
+    """The route and the verdicts that go with it; None while no arm serves, for without a backend it would answer 500.
 
     `table`: with the weights that are to be drawn by. Arms keep their places in the live route, so that a promotion,
     which moves no weight, writes none. Defaults of the Gateway API are spelt out, so that the live object equals the
@@ -69,7 +73,7 @@ def http_route(snapshot: Snapshot, table: RoutingTable, pin: BlockedRevision | N
         kind="HTTPRoute",
         name=snapshot.name,
         labels=labels(snapshot),
-        annotations=write_blocked(pin),
+        annotations={**write_blocked(pin), **guests_out.written(out)},
         spec=spec,
     )
 
@@ -85,7 +89,8 @@ def read_route(route: Mapping[str, Any] | None, name: str) -> RouteWorld | None:
             weights[str(item.get("name"))] = int(item.get("weight", 1)) if rule is rules[-1] else 0
     prefix = arm_name(name, "")
     arms = {backend.removeprefix(prefix): weight for backend, weight in weights.items() if backend.startswith(prefix)}
-    return RouteWorld(arms, read_blocked(route.get("metadata")))
+    metadata = route.get("metadata")
+    return RouteWorld(arms, read_blocked(metadata), guests_out.read(metadata))
 
 
 def _in_their_places(snapshot: Snapshot, table: RoutingTable) -> list[Arm]:

@@ -7,6 +7,7 @@ from learnloop_api.kinds.decision import Hand, Verb
 from learnloop_operator.core.experiment.order import let_win, take_out
 from learnloop_operator.core.rollout import reasons
 from learnloop_operator.core.rollout.experiment_step import lost_experiment
+from learnloop_operator.core.rollout.guard import ended, waiting
 from learnloop_operator.core.rollout.judge import judge_canary, observed, young
 from learnloop_operator.core.rollout.move import Move, happened
 from learnloop_operator.core.rollout.records import Outcome, who
@@ -172,7 +173,7 @@ def _retry(snapshot: Snapshot, state: State, word: Word) -> Answer | None:
 
 
 def _skip(snapshot: Snapshot, state: State, word: Word) -> Answer | None:
-    stopped = _stray(state, word) or _too_bad(snapshot, state)
+    stopped = _ends_guard(snapshot, state, word) or _stray(state, word) or _too_bad(snapshot, state)
     if stopped:
         return stopped
     if state.step is None:
@@ -190,13 +191,22 @@ def _promote(snapshot: Snapshot, state: State, word: Word) -> Answer | None:
     said = let_win(state, word.revision or "", who(snapshot, word))
     if said:
         return Answer("obeyed" if said[1] else "refused", *said)
-    stopped = _stray(state, word) or _too_bad(snapshot, state)
+    stopped = _ends_guard(snapshot, state, word) or _stray(state, word) or _too_bad(snapshot, state)
     if stopped:
         return stopped
     by = who(snapshot, word)
     sentence = f"{by} promotes {word.revision} by hand, without the evidence of the remaining steps"
     after = replace(state, hand=Hand(verb="promote", by=by, at=stamp(snapshot.now)))
     return Answer("obeyed", sentence, _stepping(after, sentence))
+
+
+def _ends_guard(snapshot: Snapshot, state: State, word: Word) -> Answer | None:
+    """The model that waits for the guard's end is named: it begins now, as a canary without episodes."""
+    model = waiting(snapshot, state)
+    if model is None or model.revision != word.revision or state.stable is None or state.previous is None:
+        return None
+    found = ended(snapshot, state, state.stable, state.previous, who(snapshot, word))
+    return Answer("refused", found) if isinstance(found, str) else Answer("obeyed", found.sentence, found)
 
 
 def _too_bad(snapshot: Snapshot, state: State) -> Answer | None:

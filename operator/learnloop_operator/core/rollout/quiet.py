@@ -14,6 +14,8 @@ from learnloop_operator.core.rollout import reasons
 from learnloop_operator.core.times import seconds_since, stamp
 
 FIRST_WAIT = 60.0
+_UNDECIDED = "undecided"
+"""MetricEvidence.verdict of a test that has said nothing yet."""
 _FIGURES = {"episodes", "meanReturn", "successRate"}
 _FIGURES_OF_EXPERIMENT = {"episodes", "mean", "low", "high", "chanceBetter", "logBetter", "judged", "seen"}
 _TOLD_LATER = {"verdict", "conditions", "evidence", "stepBaseEpisodes", "routingGeneration"}
@@ -56,7 +58,9 @@ def _said(status: Mapping[str, Any]) -> dict[str, Any]:
     said["conditions"] = sorted(_condition(item) for item in status.get("conditions") or ())
     if "experiment" in said:
         said["experiment"] = _experiment(said["experiment"])
-    said["evidence"] = sorted((item["name"], item["verdict"]) for item in status.get("evidence") or ())
+    # A test that has begun says nothing yet: its figures are told with the others.
+    tests = ((item["name"], item["verdict"]) for item in status.get("evidence") or ())
+    said["evidence"] = sorted(item for item in tests if item[1] != _UNDECIDED)
     return said
 
 

@@ -127,8 +127,10 @@ def _conditions(snapshot: Snapshot, move: Move, sentence: str, stalled: bool) ->
     serving = move.state.stable is not None and (
         world(snapshot, move.state.stable.revision).ready > 0 or snapshot.spec.serving.replicas == 0
     )
-    ready = serving and phase in ("Healthy", "Guarding", "Suspended") and not snapshot.route_problem
-    under_way = phase in ("Pending", "Progressing", "Paused")
+    # Who waits for Ready waits for the model that was asked for, also while that one waits for the guard of another.
+    under_way = phase in ("Pending", "Progressing", "Paused") or move.reason == reasons.WAITING_FOR_GUARD
+    steady = phase in ("Healthy", "Guarding", "Suspended") and not under_way
+    ready = serving and steady and not snapshot.route_problem
     wanted = ready_triplet(
         ready=ready,
         progressing=under_way,

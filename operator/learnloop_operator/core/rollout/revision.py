@@ -2,6 +2,10 @@
 
 import hashlib
 import json
+from collections.abc import Mapping
+from typing import Any
+
+from pydantic import ValidationError
 
 from learnloop_api.kinds.base import PodOptions
 from learnloop_api.kinds.learning_agent import LearningAgentStatus
@@ -14,6 +18,16 @@ def revision_of(uri: str, sha256: str | None, pod: PodOptions) -> str:
     """First 8 hex digits of the SHA-256 over the canonical JSON of {uri, sha256, pod}."""
     body = {"uri": uri, "sha256": sha256, "pod": pod.to_kube()}
     return hashlib.sha256(json.dumps(body, sort_keys=True, separators=(",", ":")).encode()).hexdigest()[:8]
+
+
+def agent_status(body: Mapping[str, Any] | None) -> LearningAgentStatus | None:
+    """What a LearningAgent as it was read says for `resolve`; a status that is none counts as empty."""
+    if body is None:
+        return None
+    try:
+        return LearningAgentStatus.model_validate(body.get("status") or {})
+    except ValidationError:
+        return LearningAgentStatus()
 
 
 def resolve(spec: ModelDeploymentSpec, agent: LearningAgentStatus | None, namespace: str | None = None) -> Desired:

@@ -7,6 +7,8 @@ from datetime import datetime, timedelta
 from learnloop_api.kinds.model_deployment import BlockedRevision
 from learnloop_api.names import GROUP, PORT_SERVING
 from learnloop_api.wire.routing import ROUTING_KEY, Arm, RoutingTable, arm_name
+from learnloop_operator.core.noted import noted
+from learnloop_operator.core.rollout.revision import revision_of
 from learnloop_operator.core.rollout.shadow_step import mirror_for
 from learnloop_operator.core.rollout.state import State
 from learnloop_operator.core.rollout.world import RouteWorld, RoutingWorld, Snapshot
@@ -29,7 +31,8 @@ def table_for(snapshot: Snapshot, state: State) -> RoutingTable:
         arms = [arm.model_copy(update={"weight": 100 if arm.role == "stable" else 0}) for arm in arms]
     expires = _expiry(live.expires_at if live else None, snapshot.now) if mortal else None
     said = (arms, snapshot.spec.routing.mode, expires, mirror)
-    if live and said == (live.arms, live.mode, live.expires_at, live.mirror):
+    gone = retired(snapshot, state)
+    if live and said == ([arm for arm in live.arms if arm.revision != gone], live.mode, live.expires_at, live.mirror):
         return live
     generation = max(live.generation if live else 0, snapshot.before.routing_generation or 0) + 1
     return RoutingTable(
@@ -40,6 +43,20 @@ def table_for(snapshot: Snapshot, state: State) -> RoutingTable:
         expires_at=expires,
         mirror=mirror,
     )
+
+
+def retired(snapshot: Snapshot, state: State) -> str | None:
+    """gateway mode: the arm that served before the last promotion, once the guard is over.
+
+    The route names it no longer, so nothing leads to it, and that it still stands in the table is not worth a write:
+    the next one leaves it out. An arm that was taken back leaves the table at once, for by it its servers refuse.
+    """
+    old, pin = state.last_stable, state.blocked
+    over = state.promoted_at is not None and state.canary is None and state.previous is None
+    if snapshot.spec.routing.mode != "gateway" or old is None or not over:
+        return None
+    revision = revision_of(old.uri, old.sha256, snapshot.spec.serving.pod)
+    return None if pin and pin.revision == revision else revision
 
 
 def lowers(live: RouteWorld | None, wanted: Sequence[Arm]) -> bool:
@@ -86,9 +103,7 @@ def read(config_map: dict[str, object] | None) -> RoutingWorld:
 
 def read_blocked(metadata: object) -> BlockedRevision | None:
     """The verdict in an object's metadata; one that is none counts as none."""
-    notes = metadata.get("annotations") if isinstance(metadata, dict) else None
-    note = notes.get(ANNOTATION_BLOCKED) if isinstance(notes, dict) else None
-    return _blocked(note)
+    return noted(metadata, ANNOTATION_BLOCKED, BlockedRevision)
 
 
 def write_blocked(pin: BlockedRevision | None) -> dict[str, str]:
@@ -99,12 +114,5 @@ def write_blocked(pin: BlockedRevision | None) -> dict[str, str]:
 def _table(text: object) -> RoutingTable | None:
     try:
         return RoutingTable.model_validate_json(text) if isinstance(text, str) else None
-    except ValueError:
-        return None
-
-
-def _blocked(text: object) -> BlockedRevision | None:
-    try:
-        return BlockedRevision.model_validate_json(text) if isinstance(text, str) else None
     except ValueError:
         return None

@@ -57,11 +57,11 @@ def _with_stable(snapshot: Snapshot, state: State, stable: Arm) -> Move:
         and ready(snapshot, model.revision)
     ):
         return revert(state, state.previous)
+    if state.previous:
+        return watch(snapshot, state, stable, state.previous)
     fresh = model is not None and model.revision != stable.revision
     if model is not None and fresh and (state.blocked is None or state.blocked.revision != model.revision):
         return _begin(snapshot, state, model)
-    if state.previous:
-        return watch(snapshot, state, stable, state.previous)
     asked = due(snapshot, state)
     if asked and model is not None and not fresh and ready(snapshot, stable.revision):
         return begin_experiment(snapshot, state, stable, asked)
@@ -120,7 +120,6 @@ def _begin(snapshot: Snapshot, state: State, model: Model) -> Move:
     after = replace(
         state.without_canary(),
         canary=Arm(model, now, was_ready=False),
-        previous=None,
         promoted_at=None,
         rollout_started_at=now,
     )

@@ -4,6 +4,7 @@ from learnloop_api.kinds.analysis import Analysis, MetricThreshold
 from learnloop_operator.core.durations import rough
 from learnloop_operator.core.durations import text as duration
 from learnloop_operator.core.rollout import reasons
+from learnloop_operator.core.rollout.certainty import shown
 from learnloop_operator.core.rollout.evidence import P99, ArmEvidence, Check, Verdict, count, noun_of, number, ordinal
 from learnloop_operator.core.rollout.measure import PLAIN, Measure, measure_of, outcomes, share_of_range
 from learnloop_operator.core.rollout.trial import Trial, bars_of
@@ -30,7 +31,7 @@ def weigh(metric: MetricThreshold, trial: Trial, analysis: Analysis, share: floa
         return Check(Verdict.HOLD, f"{noun}: no episodes of the canary and of stable at the same time to compare yet")
     said = f"{noun} of the canary {_value(metric, canary)} vs {_value(metric, stable)} of stable"
     over = f"over {_amount(metric, canary)}"
-    worse, fine = _chance(memory.worse), _chance(memory.fine)
+    worse, fine = shown(memory.worse), shown(memory.fine)
     tolerated = f"P(not worse by {metric.max_drop:g})"
     found = claim(memory, bar)
     if found is Claim.WORSE:
@@ -95,11 +96,6 @@ def _value(metric: MetricThreshold, seen: Counts) -> str:
     if metric.return_range:
         mean = metric.return_range.lowest + mean * (metric.return_range.highest - metric.return_range.lowest)
     return number(mean)
-
-
-def _chance(log_evidence: float) -> str:
-    value = chance(log_evidence)
-    return "> 0.9999" if value > 0.9999 else f"{value:.4f}".rstrip("0").rstrip(".")
 
 
 def _bar(log_evidence: float) -> str:

@@ -7,6 +7,7 @@ from datetime import datetime
 from learnloop_api.kinds.base import PodOptions
 from learnloop_api.kinds.model_deployment import BlockedRevision, ModelDeploymentSpec, ModelDeploymentStatus
 from learnloop_api.wire.routing import RoutingTable
+from learnloop_operator.core.experiment.guests_out import GuestsOut
 from learnloop_operator.core.rollout.direct import Direct
 from learnloop_operator.core.rollout.evidence import Evidence
 from learnloop_operator.core.snapshot import Snapshot as BaseSnapshot
@@ -55,6 +56,8 @@ class RouteWorld:
     """Percent of new episodes by revision; a revision that is not in it has no rule at all."""
     blocked: BlockedRevision | None = None
     """The verdict written with it."""
+    guests_out: GuestsOut | None = None
+    """Who had left the experiment when it was written."""
 
 
 @dataclass(frozen=True, slots=True)

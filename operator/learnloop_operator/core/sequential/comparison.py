@@ -15,6 +15,12 @@ from learnloop_operator.core.sequential.betting import NONE, Counts, divergence,
 
 SHRINK = 20.0
 """Weight of the pooled rate in a bet, in episodes: without it the first bets would follow noise."""
+SOUGHT = 2.0
+"""The drop to look for first, as a multiple of the one that is tolerated. A bet on it is right from the first batch on
+where one on what was seen has to learn it, and pays for that."""
+INSISTS = 100.0
+"""Weight of that drop in a bet, in episodes of each arm: the more, the sooner such a drop is proven, and the later one
+that is much smaller. A wrong guess costs power only."""
 BATCH = 4.0
 GROWTH = 0.04
 """A look that bets needs so many new canary episodes, and this share of those before: the evidence changes, and is
@@ -101,8 +107,9 @@ def look(memory: Memory, seen: Pair, max_drop: float, bar: Bars, *, concurrent: 
 
 def bet(memory: Memory, batch: Pair, max_drop: float, bar: Bars) -> Memory:
     """The memory after both tests have bet on `batch` with what they knew before it."""
-    canary, stable = expected(memory.judged)
+    canary, stable = feared(memory.judged, max_drop)
     worse = log_e(batch.stable, batch.canary, stable, canary, 0.0)
+    canary, stable = expected(memory.judged)
     fine = log_e(batch.canary, batch.stable, canary, stable, -max_drop)
     return replace(
         memory,
@@ -129,12 +136,30 @@ def claim(memory: Memory, bar: Bars) -> Claim:
 
 def expected(judged: Pair) -> tuple[float, float]:
     """The rates (canary, stable) to bet on: what was seen, drawn towards one common rate. Strictly within 0..1."""
-    canary, stable = judged.canary, judged.stable
-    pool = (canary.total + stable.total + 1.0) / (canary.n + stable.n + 2.0)
-    return (
-        (canary.total + SHRINK * pool) / (canary.n + SHRINK),
-        (stable.total + SHRINK * pool) / (stable.n + SHRINK),
-    )
+    pool = _pooled(judged)
+    return _drawn(judged.canary, pool, SHRINK), _drawn(judged.stable, pool, SHRINK)
+
+
+def feared(judged: Pair, max_drop: float) -> tuple[float, float]:
+    """The rates (canary, stable) to bet on against "as good as stable": what was seen, drawn towards the sought drop.
+
+    The two rates drawn to lie that drop apart and are the pooled one on average, so that only the drop is assumed and
+    none of the rates. Strictly within 0..1; equal where nothing was seen.
+    """
+    pool, drop, n = _pooled(judged), SOUGHT * max_drop, judged.canary.n + judged.stable.n
+    edge = 0.5 / (n + 1.0)
+    share = judged.canary.n / n if n > 0.0 else 0.5
+    low, high = max(edge, pool - (1.0 - share) * drop), min(1.0 - edge, pool + share * drop)
+    return _drawn(judged.canary, low, INSISTS), _drawn(judged.stable, high, INSISTS)
+
+
+def _pooled(judged: Pair) -> float:
+    both = judged.canary.plus(judged.stable)
+    return (both.total + 1.0) / (both.n + 2.0)
+
+
+def _drawn(seen: Counts, rate: float, weight: float) -> float:
+    return (seen.total + weight * rate) / (seen.n + weight)
 
 
 def needed(memory: Memory, max_drop: float, bar: Bars, share: float) -> float | None:

@@ -7,7 +7,7 @@ e-process for m (Robbins 1970; Howard, Ramdas, McAuliffe, Sekhon, arXiv 1810.082
 
 import math
 
-from learnloop_operator.core.sequential.betting import BISECTIONS, Counts, nearest
+from learnloop_operator.core.sequential.betting import BISECTIONS, Counts
 
 Interval = tuple[float, float]
 EVERYTHING: Interval = (0.0, 1.0)
@@ -29,21 +29,6 @@ def difference_interval(canary: Counts, stable: Counts, alpha: float) -> Interva
     """What the canary's mean minus stable's may be: both arms' intervals, each at half of alpha."""
     one, other = mean_interval(canary, alpha / 2.0), mean_interval(stable, alpha / 2.0)
     return one[0] - other[1], one[1] - other[0]
-
-
-def difference_evidence(a: Counts, b: Counts, margin: float) -> float:
-    """Log e-value against "the mean of `a` is at most that of `b` plus `margin`", 0 where nothing speaks against it.
-
-    The product of both arms' mixtures is an e-process for their pair of means; the least of it over the null is taken,
-    at the pair on its edge that is likeliest. Less is lost than by setting two intervals apart. -1 < margin < 1.
-    """
-    if not (a.possible and b.possible and a.n > 0.0 and b.n > 0.0 and -1.0 < margin < 1.0):
-        return 0.0
-    p_a, p_b = a.total / a.n, b.total / b.n
-    if p_a <= p_b + margin:
-        return 0.0
-    q_a, q_b = nearest(a.n, b.n, p_a, p_b, margin)
-    return max(0.0, mixture(a) + mixture(b) - log_likelihood(a, q_a) - log_likelihood(b, q_b))
 
 
 def _edge(seen: Counts, alpha: float, outside: float, inside: float) -> float:

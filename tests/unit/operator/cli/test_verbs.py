@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from learnloop_api.kinds.base import PodOptions
 from learnloop_api.names import ANNOTATION_TRAIN, verb_annotation
 from learnloop_operator.cli import (
     abort,
@@ -26,6 +27,7 @@ from learnloop_operator.cli import (
     why,
 )
 from learnloop_operator.cli.errors import CommandError
+from learnloop_operator.core.rollout.revision import revision_of
 
 SHA = "ab" * 32
 ARM = {"revision": "aaaaaaaa", "uri": "https://m/1", "sha256": SHA, "episodes": 60, "meanReturn": 487.25}
@@ -150,6 +152,23 @@ def test_a_suspended_rollout_obeys_abort_and_nothing_that_leads_up() -> None:
 def test_only_an_arm_on_trial_is_promoted() -> None:
     with pytest.raises(CommandError, match="--revision 'cccccccc' is not the one to promote in 'x': that is aaaaaaaa"):
         promote.run(rollout(**STEP), options(revision="cccccccc"))
+
+
+@pytest.mark.parametrize(("verb", "more"), [(skip, {}), (promote, {"revision": None})])
+def test_a_model_that_waits_for_the_end_of_a_guard_is_named_by_skip_and_promote(
+    verb: Any, more: dict[str, Any]
+) -> None:
+    model = {"uri": "https://m/2", "sha256": SHA}
+    new = revision_of(model["uri"], SHA, PodOptions())
+    for spec in ({"model": model}, {"model": {"learningAgentRef": {"name": "x"}}}):
+        guarding = {"spec": spec, "status": {"phase": "Guarding", "stable": ARM, "previous": OLD}}
+        cluster = Objects(
+            modeldeployments={"x": guarding}, learningagents={"x": {"status": {"model": {**model, "source": "pinned"}}}}
+        )
+        assert verb.run(cluster, options(**more)).startswith(f"asked to begin {new} now")
+        assert said(cluster, verb.NAME) == f"{new} by alice"
+    with pytest.raises(CommandError, match="has no canary"):
+        verb.run(rollout(phase="Healthy", stable=ARM), options(**more))
 
 
 EXPERIMENT = {

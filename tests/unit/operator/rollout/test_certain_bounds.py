@@ -6,8 +6,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 from rollout_cluster import histogram
 
 from learnloop_api.kinds.analysis import Analysis, MetricThreshold
@@ -16,8 +14,6 @@ from learnloop_operator.core.rollout.evidence import ArmEvidence, Check, Verdict
 from learnloop_operator.core.rollout.thresholds import check
 from learnloop_operator.core.rollout.trial import bars_of
 from learnloop_operator.core.sequential.betting import Counts
-from learnloop_operator.core.sequential.interval import difference_evidence
-from learnloop_operator.core.sequential.ratio import evidence_beyond
 
 ALPHA = alpha_of_bound(Analysis())
 ERRORS, RETURN = Analysis().metrics[1], Analysis().metrics[0]
@@ -147,13 +143,3 @@ def test_the_error_budget_is_split_over_tests_and_bounds_that_may_act() -> None:
     assert claims(both) == 3
     assert bars_of(both).worse == pytest.approx(log(3 / 0.01))
     assert 3 * 3 * alpha_of_bound(both) == pytest.approx(0.01)
-
-
-counts = st.tuples(st.integers(1, 300), st.floats(0, 1)).map(lambda seen: Counts(seen[0], seen[0] * seen[1]))
-
-
-@given(counts, counts)
-def test_a_ratio_of_one_is_the_difference_of_nothing(one: Counts, other: Counts) -> None:
-    if one.total / one.n < other.total / other.n:
-        found = evidence_beyond(one, other, [((0.0, 0.0), (1.0, 1.0))])
-        assert found == pytest.approx(difference_evidence(other, one, 0.0), abs=1e-5)

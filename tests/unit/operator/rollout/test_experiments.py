@@ -7,10 +7,10 @@ from typing import Any
 import numpy as np
 import pytest
 from experiment_cluster import ExperimentCluster, arms_of
-from rollout_cluster import SHA, uri
+from rollout_cluster import MODES, SHA, uri
 
 from learnloop_api import names
-from learnloop_operator.core.experiment import race
+from learnloop_operator.core.experiment import guests_out, race
 from learnloop_operator.core.rollout.decide import decide
 from learnloop_operator.core.rollout.table import read
 from learnloop_operator.core.sequential.betting import Counts
@@ -195,6 +195,38 @@ def test_dying_after_any_write_of_every_other_pass_ends_in_the_same_place(writes
     cluster.finish()
     assert cluster.status["stable"]["uri"] == uri(1)
     assert cluster.weights() == {uri(1): 100}
+
+
+@pytest.mark.parametrize("suspend", [False, True])
+@pytest.mark.parametrize("mode", MODES)
+def test_a_guest_taken_out_by_an_operator_that_died_gets_no_share_back_while_nobody_can_tell(
+    mode: str, suspend: bool
+) -> None:
+    cluster = ExperimentCluster((0.5, 0.5, 0.5)).by(mode)
+    cluster.start().run(40)
+    cluster.errors[uri(1)] = 0.5
+    for _ in range(30):
+        cluster.reconcile(crash_after=1)
+        if uri(1) not in cluster.weights():
+            break
+        cluster.tick(1)
+    assert cluster.weights() == {uri(0): 75, uri(2): 25}
+    assert cluster.arm("a")["standing"] == "playing", "the operator died before the status"
+    cluster.prometheus, cluster.spec["suspend"] = False, suspend
+    for _ in range(5):
+        cluster.reconcile()
+        assert cluster.weights() == {uri(0): 75, uri(2): 25}
+        cluster.tick(5)
+    assert cluster.arm("a")["standing"] == "withdrawn"
+    if mode == "gateway":
+        assert "error rate of a 0.5" in cluster.arm("a")["message"]
+
+
+@pytest.mark.parametrize(
+    "note", ["[", "{}", "3", '{"experiment":"x","since":"y","guests":[{"revision":"..","standing":"out"}]}']
+)
+def test_a_damaged_note_on_the_route_takes_nobody_out(note: str) -> None:
+    assert guests_out.read({"annotations": {guests_out.ANNOTATION: note}}) is None
 
 
 def test_a_quiet_experiment_costs_no_write() -> None:

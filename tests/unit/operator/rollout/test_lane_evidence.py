@@ -12,7 +12,7 @@ from lane_pods import ASKED, METRICS, NEW, NOW, SPEC, START, Pod, after, look, s
 
 from learnloop_api.kinds.model_deployment import ModelDeploymentSpec
 from learnloop_operator.core.rollout.bounds import of_episodes
-from learnloop_operator.core.rollout.direct import UNREACHABLE, UNUSABLE, Health, at_weight, looked, missed
+from learnloop_operator.core.rollout.direct import UNREACHABLE, UNUSABLE, Health, at_weight, looked
 from learnloop_operator.core.rollout.gross import breach
 from learnloop_operator.core.rollout.tally import Reading, between
 
@@ -125,7 +125,9 @@ class Fate:
 
 @given(
     seed=st.integers(0, 10**6),
-    kinds=st.lists(st.sampled_from(["quiet", "restart", "born failing", "gone", "more", "missed", "nan"]), max_size=40),
+    kinds=st.lists(
+        st.sampled_from(["quiet", "restart", "born failing", "gone", "more", "missed", "half", "nan"]), max_size=40
+    ),
 )
 def test_no_fate_of_the_pods_takes_a_good_model_back(seed: int, kinds: list[str]) -> None:
     fate, direct = Fate(seed), watched()
@@ -133,12 +135,50 @@ def test_no_fate_of_the_pods_takes_a_good_model_back(seed: int, kinds: list[str]
         fate.pass_second()
         fate.damage(kind)
         if kind == "missed":
-            direct = missed(direct, UNREACHABLE, START)
+            direct = look(direct, second=second, silent=range(len(fate.pods)))
+        elif kind == "half":
+            direct = look(direct, *fate.pods, second=second, silent=(0,))
         elif kind == "nan":
             direct = looked(direct, {f"{NEW}-0": fate.pods[0].read(failed=math.nan)}, ASKED, START, second)
         else:
             direct = look(direct, *fate.pods, second=second)
         assert said(direct) == ""
+
+
+def test_a_pod_that_hangs_does_not_hide_one_that_fails_every_request() -> None:
+    failing, hanging = Pod(1.0), Pod(2.0)
+    direct = look(watched(), failing, hanging)
+    for second in range(2, 8):
+        for _ in range(40):
+            failing.request(fails=True)
+        direct = look(direct, failing, hanging, second=second, silent=(1,))
+    assert said(direct).startswith("1 of ")
+    assert direct.seen_at == START + timedelta(seconds=7)
+    assert (direct.health.problem, direct.health.silent, direct.health.of) == (UNREACHABLE, 1, 2)
+
+
+@given(silences=st.lists(st.sets(st.integers(0, 2)), max_size=30), seed=st.integers(0, 10**6))
+def test_whichever_pods_are_silent_in_between_each_outcome_is_heard_once(silences: list[set[int]], seed: int) -> None:
+    source, pods = random.Random(seed), [Pod(float(index)) for index in range(3)]
+    direct, played = look(watched(), *pods), 0
+    for second, silent in enumerate([*silences, set[int]()], 2):
+        for pod in pods:
+            for _ in range(source.randrange(4)):
+                pod.episode()
+                played += 1
+        heard = direct.episodes
+        direct = look(direct, *pods, second=second, silent=silent)
+        assert heard <= direct.episodes <= played
+    assert direct.episodes == played
+
+
+def test_what_a_silent_pod_counted_at_weight_0_is_not_asked_when_it_answers_again() -> None:
+    pod, other = Pod(1.0), Pod(2.0)
+    direct = look(watched(0), pod, other)
+    for _ in range(50):
+        pod.request(fails=True)
+    direct = at_weight(look(direct, pod, other, second=2, silent=(0,)), 10)
+    assert said(look(direct, pod, other, second=3)) == ""
 
 
 def test_equal_models_are_taken_back_less_often_than_the_budget_allows() -> None:
@@ -171,3 +211,19 @@ def test_the_lanes_state_changes_after_a_while_and_not_with_every_look() -> None
     for second in range(306, 340):
         health = health.after("", START + timedelta(seconds=second))
     assert health.problem == ""
+
+
+def test_how_many_pods_are_silent_is_told_when_it_stays_so_and_not_with_every_look() -> None:
+    def told(silent: list[int]) -> list[tuple[int, int]]:
+        health, levels = Health(), []
+        for second, count in enumerate(silent):
+            some = (count, 4) if 0 < count < 4 else (0, 0)
+            health = health.after(UNREACHABLE if count else "", START + timedelta(seconds=second), *some)
+            if not levels or health.level != levels[-1]:
+                levels.append(health.level)
+        return levels
+
+    assert told([1] * 60) == [(0, 0), (1, 1)]
+    assert told([1, 2] * 60) == [(0, 0), (1, 2)], "it is as bad as it gets, until it was better for a while"
+    assert told([1, 2, 0] * 60) == [(0, 0)]
+    assert told([4] * 10 + [1] * 60 + [0] * 60) == [(0, 0), (2, 0), (1, 1), (0, 0)]

@@ -54,6 +54,12 @@ def test_what_was_decided_or_went_wrong_is_told_at_once(change: dict[str, Any]) 
     assert not can_wait(status(), status(**change), None, NOW)
 
 
+def test_a_test_that_has_only_begun_can_wait_and_one_that_lost_its_verdict_cannot() -> None:
+    begun, fine = ({"evidence": [{"name": "success", "verdict": verdict}]} for verdict in ("undecided", "fine"))
+    assert can_wait(status(), status(**begun), None, NOW)
+    assert not can_wait(status(**fine), status(**begun), None, NOW)
+
+
 def test_the_first_status_is_told_at_once() -> None:
     assert not can_wait({}, status(), None, NOW)
 

@@ -64,6 +64,15 @@ class Chaos(Fate):
     def break_canary(self) -> None:
         self.cluster.broken = {self.cluster.status["canary"]["revision"]}
 
+    @precondition(lambda self: self.cluster.status.get("previous"))
+    @rule(verb=st.sampled_from(["skip", "promote"]))
+    def end_the_guard(self, verb: str) -> None:
+        model = self.cluster.snapshot().desired.model
+        assert model is not None
+        self.cluster.annotations[names.verb_annotation(verb)] = f"{model.revision} at {self.cluster.now}"
+        self.cluster.reconcile()
+        del self.cluster.annotations[names.verb_annotation(verb)]
+
     def teardown(self) -> None:
         if hasattr(self, "cluster"):
             assert self.cluster.settle() in ("Healthy", "RolledBack"), self.cluster.status["verdict"]

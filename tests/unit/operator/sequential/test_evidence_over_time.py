@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from learnloop_operator.core.sequential import comparison
 from learnloop_operator.core.sequential.betting import Counts, log_e, nearest
 from learnloop_operator.core.sequential.comparison import (
     CREDIT,
@@ -19,6 +20,7 @@ from learnloop_operator.core.sequential.comparison import (
     chance,
     claim,
     expected,
+    feared,
     look,
     needed,
 )
@@ -206,6 +208,44 @@ def test_a_ten_point_drop_is_found_within_a_median_of_300_canary_episodes() -> N
     assert sum(n < math.inf for n in found) >= 39
 
 
+@pytest.mark.parametrize("base", [0.5, 0.6, 0.7, 0.8, 0.9, 0.95])
+def test_a_ten_point_drop_is_proven_within_300_canary_episodes_at_any_base_rate_where_luck_plays_no_part(
+    base: float,
+) -> None:
+    memory, batch = START, Pair(Counts(10.0, 10.0 * (base - 0.1)), Counts(90.0, 90.0 * base))
+    while memory.worse < BAR.worse:
+        memory = bet(memory, batch, DROP, BAR)
+    assert memory.judged.canary.n <= 300
+
+
+def test_a_bet_on_the_sought_drop_proves_it_sooner_than_one_on_none_from_the_same_episodes(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def proven_at(seed: int) -> float:
+        path = stream(seed, 0.4, 0.5, 160)
+        return next((at.judged.canary.n for at in path if at.worse >= BAR.worse), math.inf)
+
+    sought = [proven_at(seed) for seed in range(12)]
+    monkeypatch.setattr(comparison, "feared", lambda judged, _: expected(judged))
+    unsought = [proven_at(seed) for seed in range(12)]
+    assert all(one <= other for one, other in zip(sought, unsought, strict=True))
+    assert sought != unsought
+
+
+@pytest.mark.parametrize("max_drop", [0.01, 0.05, 0.6])
+def test_whatever_drop_is_feared_an_equal_canary_gains_nothing_on_average(max_drop: float) -> None:
+    """One batch in all its outcomes, after a past that says anything."""
+    for past in (Pair(), Pair(Counts(40, 30), Counts(300, 290)), Pair(Counts(40, 40), Counts(300, 300))):
+        canary, stable = feared(past, max_drop)
+        for mean in (0.05, 0.5, 0.95):
+            assert exact_mean(stable, canary, mean, mean, 0.0) <= 1 + 1e-9
+
+
+def test_what_is_feared_before_anything_was_seen_is_nothing() -> None:
+    canary, stable = feared(Pair(), DROP)
+    assert canary == stable
+
+
 def test_an_equal_canary_is_called_fine_in_the_end_and_not_earlier_than_foretold_by_much() -> None:
     path = stream(5, 0.9, 0.9, 600)
     early = needed(path[40], DROP, BAR, 0.1)
@@ -241,4 +281,5 @@ def test_the_budget_is_split_where_one_claim_suffices_and_whole_where_all_are_ne
 @settings(max_examples=40, deadline=None)
 @given(pairs())
 def test_bets_stay_strictly_inside(seen: Pair) -> None:
-    assert all(0 < mean < 1 for mean in expected(seen))
+    for max_drop in (0.001, 0.05, 1.0):
+        assert all(0 < mean < 1 for mean in (*expected(seen), *feared(seen, max_drop)))

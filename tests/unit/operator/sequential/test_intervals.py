@@ -7,14 +7,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from learnloop_operator.core.sequential.betting import Counts
+from learnloop_operator.core.sequential.betting import Counts, nearest
 from learnloop_operator.core.sequential.interval import (
     EVERYTHING,
-    difference_evidence,
     difference_interval,
+    log_likelihood,
     mean_interval,
+    mixture,
 )
 from learnloop_operator.core.sequential.latency import bound_of, prompt
+from learnloop_operator.core.sequential.ratio import difference_evidence
 
 INF = math.inf
 
@@ -54,6 +56,20 @@ def test_two_arms_together_prove_a_difference_sooner_than_two_intervals_apart() 
     assert difference_evidence(one, other, 0.25) == 0.0
     assert difference_evidence(one, Counts(), 0.05) == 0.0
     assert difference_evidence(one, other, 1.0) == 0.0
+
+
+@given(st.integers(1, 300), st.floats(0, 1), st.integers(1, 300), st.floats(0, 1), st.floats(-0.3, 0.3))
+def test_the_evidence_of_a_difference_is_what_the_likeliest_pair_without_it_leaves(
+    n: int, p: float, m: int, q: float, margin: float
+) -> None:
+    one, other = Counts(n, n * p), Counts(m, m * q)
+    found = difference_evidence(one, other, margin)
+    if one.total / n <= other.total / m + margin:
+        assert found == 0.0
+        return
+    likeliest = nearest(n, m, one.total / n, other.total / m, margin)  # by divergences, not by the likelihood's slope
+    left = mixture(one) + mixture(other) - log_likelihood(one, likeliest[0]) - log_likelihood(other, likeliest[1])
+    assert found == pytest.approx(max(0.0, left), abs=1e-5)
 
 
 def test_equal_arms_seem_different_in_no_more_than_alpha_of_the_looks_at_all_times() -> None:
