@@ -37,8 +37,8 @@ ranks: $(VENV)/.ready ## training processes that are killed, stopped, starved an
 learn: $(VENV)/.ready ## every algorithm learns a small task, and beats the simpler one beside it: no cluster, four minutes
 	pytest tests/learning -n "$${UNIT_PROCESSES:-auto}"
 
-api: $(VENV)/.ready ## against a real etcd and kube-apiserver
-	pytest tests/api
+api: $(VENV)/.ready ## against real etcds and kube-apiservers, one pair for each of two processes: much of it is waiting; nine minutes
+	pytest tests/api -n "$${API_PROCESSES:-2}" --dist loadfile
 
 crash-sweep: $(VENV)/.ready ## the operator dies before and after every API write of whole rollouts; KILLS=12: so many SIGKILLs of the process; real API server
 	@$(PYTHON) tests/support/$(if $(KILLS),process_kills.py --kills $(KILLS),crash_sweep.py)

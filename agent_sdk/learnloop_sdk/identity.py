@@ -1,5 +1,8 @@
 """Who this agent is to the data plane: a projected service-account token, read afresh because it rotates."""
 
+import base64
+import binascii
+import json
 import os
 from pathlib import Path
 
@@ -40,3 +43,16 @@ class Identity:
         except OSError:
             self._token, self._stamp = "", -1
         return self._token
+
+    def account(self) -> tuple[str, str] | None:
+        """Namespace and name of the token's ServiceAccount, as the token says; None without a token that says it.
+
+        Not verified: it chooses where this client listens, and whether it may is the server's to decide.
+        """
+        payload = (self.token().split(".") + [""])[1].encode()
+        try:
+            subject = json.loads(base64.urlsafe_b64decode(payload + b"=" * (-len(payload) % 4)))["sub"]
+            _, kind, namespace, name = subject.split(":")
+        except (binascii.Error, ValueError, KeyError, TypeError, AttributeError):
+            return None
+        return (namespace, name) if kind == "serviceaccount" and namespace and name else None

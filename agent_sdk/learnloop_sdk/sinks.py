@@ -56,7 +56,7 @@ class NatsSink:
         self._url = url
         self._subject = trajectory_subject(identity.namespace, agent)
         self._identity = identity
-        self._options = {"inbox_prefix": names.nats_inbox(identity.namespace), **(options or {})}
+        self._options = options or {}
         self._client: Client | None = None
         self._stream: Acknowledgements | None = None
         self._ended: asyncio.Future[str] | None = None
@@ -105,10 +105,25 @@ class NatsSink:
         if not refusal:
             return answers
         self._not_before = time.monotonic() + REFUSED_PAUSE
-        raise SinkDown(
-            f"{refusal}: a token may publish its own namespace's subjects only; give the agent a "
-            f"service account of namespace {self._identity.namespace}, or nats_options with credentials that may"
+        raise SinkDown(f"{refusal}: {self._remedy(refusal)}, or nats_options with credentials that may")
+
+    def _remedy(self, refusal: str) -> str:
+        if "violation for subscription" in refusal.lower():
+            return (
+                "a token may be answered on its own ServiceAccount's inbox only; leave inbox_prefix out of "
+                "nats_options, use the data plane's version of this package"
+            )
+        return (
+            "a token may publish its own namespace's subjects only; give the agent a "
+            f"service account of namespace {self._identity.namespace}"
         )
+
+    def _credentials(self) -> dict[str, Any]:
+        """Options of the next connection: the token as it is now, and the inbox of the account it is for."""
+        if not (token := self._identity.token()) or self._options.keys() & CREDENTIALS:
+            return {"inbox_prefix": names.nats_inbox(self._identity.namespace), **self._options}
+        inbox = names.nats_inbox(*(self._identity.account() or (self._identity.namespace,)))
+        return {"inbox_prefix": inbox, "token": token, **self._options}
 
     def _message_id(self, parcel: Parcel) -> str:
         namespace = self._subject.removeprefix(f"{names.SUBJECT_TRAJECTORY}.").partition(".")[0]
@@ -122,13 +137,11 @@ class NatsSink:
         self._not_before = time.monotonic() + RECONNECT_PAUSE
         await self.close()
         self._ended = ended = asyncio.get_running_loop().create_future()
-        options = self._options
-        if (token := self._identity.token()) and not options.keys() & CREDENTIALS:
-            options = {**options, "token": token}
+        options = self._credentials()
 
         async def told(error: Exception) -> None:
             log.debug("NATS: %s", error)
-            if "permissions violation for publish" in str(error).lower() and not ended.done():
+            if "permissions violation" in str(error).lower() and not ended.done():
                 ended.set_result(f"NATS: {str(error).removeprefix('nats: ')}")
 
         async def closed() -> None:

@@ -4,8 +4,8 @@
 
 Each part is a process of its own (`python -m bench.pipeline.<part>`), so that none inherits another's caches. Together
 they take about twenty minutes on two quiet cores and are cut off after `--minutes`; --quick makes everything smaller,
-its figures rougher, and misses the goals that are a size. A part that fails is named in `failed`, its goals are missed,
-and the other parts run.
+its figures rougher, and misses the goals that are a size. A part that fails (it has no figures, ends with another code
+than 0, or says `"met": false`) is named in `failed`, and the other parts run. Goals without a figure are missed.
 """
 
 import argparse
@@ -16,20 +16,31 @@ import signal
 import subprocess
 import sys
 import time
-from typing import Any
+from contextlib import suppress
+from typing import Any, NamedTuple
 
 from bench.pipeline.goals import GOALS
 
-# Part: its arguments as they are, and for --quick. The quiet ones first: what a part leaves in caches warms the next.
-PARTS: dict[str, tuple[list[str], list[str]]] = {
-    "latency": ([], ["8"]),
-    "overhead": ([], ["5"]),
-    "dry_run": ([], ["20000"]),
-    "redaction": ([], ["10000"]),
-    "fuzzed": ([], ["500"]),
-    "conformance": (["--seconds", "120"], ["--seconds", "30"]),
-    "tenancy": ([], ["--statements", "20000", "--requests", "500"]),
-    "chaos": ([], ["6000"]),
+
+class Part(NamedTuple):
+    """One part: its arguments as they are and for --quick, and the seconds either takes on two quiet cores."""
+
+    arguments: list[str]
+    quick: list[str]
+    seconds: float
+    quick_seconds: float
+
+
+# The quiet ones first: what a part leaves in caches warms the next.
+PARTS = {
+    "latency": Part([], ["8"], 120, 45),
+    "overhead": Part([], ["5"], 90, 30),
+    "dry_run": Part([], ["20000"], 60, 20),
+    "redaction": Part([], ["10000"], 60, 8),
+    "fuzzed": Part([], ["500"], 25, 15),
+    "conformance": Part(["--seconds", "120"], ["--seconds", "30"], 140, 45),
+    "tenancy": Part([], ["--statements", "20000", "--requests", "500"], 400, 20),
+    "chaos": Part([], ["6000"], 400, 60),
 }
 MINUTES = 30.0
 TELL_SECONDS = 30.0
@@ -41,7 +52,7 @@ def tell(sentence: str) -> None:
 
 
 def run(part: str, arguments: list[str], seconds: float) -> dict[str, Any]:
-    """One part's figures; {"error": …} when it printed none."""
+    """One part's figures, with the seconds it took and its exit code; {"error": …} when it printed none."""
     started = time.monotonic()
     tell(f"{part} …")
     command = [sys.executable, "-W", "ignore", "-m", f"bench.pipeline.{part}", *arguments]
@@ -58,12 +69,14 @@ def run(part: str, arguments: list[str], seconds: float) -> dict[str, Any]:
             tell(f"{part}: {time.monotonic() - started:.0f} s so far")
     lines = output.strip().splitlines() or [""]
     took = round(time.monotonic() - started, 1)
-    try:
-        figures: dict[str, Any] = json.loads(lines[-1])
-    except ValueError:
+    figures: dict[str, Any] | None = None
+    with suppress(ValueError):
+        printed = json.loads(lines[-1])
+        figures = printed if isinstance(printed, dict) else None
+    if figures is None:
         figures = {"error": f"no figures; it ended with {process.returncode} after {took:.0f} s: {lines[-1][:200]}"}
     tell(f"{part}: {took:.0f} s: {json.dumps(figures)}")
-    return figures | {"part_seconds": took}
+    return figures | {"part_seconds": took, "part_exit_code": process.returncode}
 
 
 def stopped(process: subprocess.Popen[str]) -> str:
@@ -74,6 +87,22 @@ def stopped(process: subprocess.Popen[str]) -> str:
     except subprocess.TimeoutExpired:
         os.killpg(process.pid, signal.SIGKILL)
         return process.communicate()[0]
+
+
+def failed(figures: dict[str, Any]) -> bool:
+    """Whatever its goals here are, a part that has no figures or is not content with its own has failed."""
+    return "error" in figures or figures.get("part_exit_code", 0) != 0 or figures.get("met") is False
+
+
+def eta(coming: list[str], over: list[str], spent: float, *, quick: bool) -> float:
+    """Seconds that the coming parts will take, if they are as much slower than on a quiet machine as those over were.
+
+    Args:
+        spent: seconds that `over` took together.
+    """
+    usual = {part: PARTS[part].quick_seconds if quick else PARTS[part].seconds for part in (*coming, *over)}
+    slower = spent / sum(usual[part] for part in over) if over else 1.0
+    return slower * sum(usual[part] for part in coming)
 
 
 def summary(found: dict[str, dict[str, Any]], *, quick: bool, seconds: float) -> dict[str, Any]:
@@ -88,7 +117,7 @@ def summary(found: dict[str, dict[str, Any]], *, quick: bool, seconds: float) ->
         "seconds": round(seconds),
         **figures,
         "bars": {goal.name: f"{goal.kind} {goal.bar}" for goal in goals},
-        "failed": [part for part, figures in found.items() if "error" in figures],
+        "failed": [part for part, figures in found.items() if failed(figures)],
         "goals_missed": [goal.name for goal in goals if not goal.met(figures[goal.name])],
         "parts": found,
     }
@@ -107,10 +136,14 @@ def main() -> int:
     if unknown := set(chosen) - set(PARTS):
         parser.error(f"--only {','.join(sorted(unknown))}: one of {', '.join(PARTS)}")
     started = time.monotonic()
-    found = {}
-    for part in chosen:
-        left = options.minutes * 60 - (time.monotonic() - started)
-        found[part] = run(part, PARTS[part][options.quick], left) if left > 0 else {"error": "no time was left"}
+    found: dict[str, dict[str, Any]] = {}
+    for place, part in enumerate(chosen):
+        spent = time.monotonic() - started
+        left = eta(chosen[place:], chosen[:place], spent, quick=options.quick)
+        tell(f"part {place + 1} of {len(chosen)}; about {left / 60:.0f} min left")
+        rest = options.minutes * 60 - spent
+        arguments = PARTS[part].quick if options.quick else PARTS[part].arguments
+        found[part] = run(part, arguments, rest) if rest > 0 else {"error": "no time was left"}
     result = summary(found, quick=options.quick, seconds=time.monotonic() - started)
     print(json.dumps(result))
     return 1 if result["failed"] or result["goals_missed"] else 0

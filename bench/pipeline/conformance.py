@@ -7,7 +7,8 @@ server error, only documented statuses, content types, headers and bodies, refus
 acceptance of what it allows, sequences of requests along the document's links. One exception: what the document allows
 may be refused where JSON Schema has no words for the rule (`BEYOND_SCHEMA`): that a digest is that of the body, that
 each line of a text is a memory, and the rules across fields of the Kubernetes kinds, which are CEL there. A memory that
-ends before it begins is put right before it is sent (`hooks.in_order`). The last line is one JSON object.
+ends before it begins is put right before it is sent (`hooks.in_order`). An operation that got no request was not
+checked, so one without is a failure too: give it more seconds. The last line is one JSON object.
 """
 
 import argparse
@@ -20,9 +21,11 @@ import time
 from pathlib import Path
 from typing import Any
 
+import httpx
 from bench.pipeline.world import pipeline
 
 PHASES = "examples,coverage,fuzzing,stateful"
+METHODS = ("get", "put", "post", "delete", "patch", "head", "options", "trace")
 
 BEYOND_SCHEMA = (
     "PUT /api/v1/artifacts",
@@ -38,8 +41,13 @@ def explore(url: str, directory: Path, *, seconds: int, seed: int, phases: str =
     """Runs schemathesis for so long and sums up what it found.
 
     Returns:
-        Requests by phase, schemathesis's return code (0: it found nothing), and what it printed.
+        Requests by phase and of all phases, the operations of the document that got none, schemathesis's return code
+        (0: it found nothing), and what it printed.
+
+    Raises:
+        httpx.HTTPError: there is no document.
     """
+    document = httpx.get(f"{url}/openapi.json", timeout=60, trust_env=False).raise_for_status().json()
     report = directory / "events.ndjson"
     (directory / "schemathesis.toml").write_text(
         "".join(
@@ -61,22 +69,38 @@ def explore(url: str, directory: Path, *, seconds: int, seed: int, phases: str =
         timeout=seconds * 3 + 120,
         env=environment,
     )
-    return {**_summed(report), "returncode": done.returncode, "output": done.stdout + done.stderr}
+    return {**summed(report, operations(document)), "returncode": done.returncode, "output": done.stdout + done.stderr}
 
 
-def _summed(report: Path) -> dict[str, Any]:
-    """Requests by phase, from the events of a run."""
+def operations(document: dict[str, Any]) -> set[str]:
+    """As schemathesis calls them: `PUT /api/v1/artifacts`."""
+    return {
+        f"{method.upper()} {path}" for path, item in document["paths"].items() for method in item if method in METHODS
+    }
+
+
+def summed(report: Path, expected: set[str]) -> dict[str, Any]:
+    """Requests by phase, and which operations had none outside of sequences, from the events of a run."""
     requests: dict[str, int] = {}
+    left = set(expected)
     for line in report.read_text().splitlines() if report.exists() else ():
         event = json.loads(line).get("ScenarioFinished")
         if event is not None:
-            cases = event.get("recorder", {}).get("cases", {})
-            requests[event["phase"]] = requests.get(event["phase"], 0) + len(cases)
-    return {"requests": requests}
+            recorder = event.get("recorder", {})
+            cases = len(recorder.get("cases", {}))
+            requests[event["phase"]] = requests.get(event["phase"], 0) + cases
+            if cases:
+                left.discard(recorder.get("label"))  # of a sequence: no operation's name
+    return {"requests": requests, "requests_sent": sum(requests.values()), "not_exercised": sorted(left)}
+
+
+def holds(found: dict[str, Any]) -> bool:
+    """Nothing was found, and every operation was asked."""
+    return found["returncode"] == 0 and found["requests_sent"] > 0 and not found["not_exercised"]
 
 
 def main() -> int:
-    """Exit code 1 when anything was found."""
+    """Exit code 1 when anything was found, or an operation got no request."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seconds", type=int, default=240)
     parser.add_argument("--seed", type=int, default=1)
@@ -94,8 +118,8 @@ def main() -> int:
         )
         found["wall_seconds"] = round(time.perf_counter() - started, 1)
     print(found.pop("output")[-60_000:])
-    print(json.dumps(found))
-    return int(found["returncode"] != 0)
+    print(json.dumps(found | {"operations_not_exercised": len(found["not_exercised"])}))
+    return 0 if holds(found) else 1
 
 
 if __name__ == "__main__":

@@ -22,6 +22,8 @@ MAX_AGE_SECONDS = 3600.0
 MAX_JWKS_BYTES = 2**18
 LEEWAY_SECONDS = 30
 NAMESPACE = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
+# What Kubernetes lets a ServiceAccount be named. NATS' permissions are made of it: a `*` in it would be one.
+ACCOUNT = re.compile(r"[a-z0-9]([-.a-z0-9]{0,251}[a-z0-9])?")
 
 
 @dataclass(frozen=True)
@@ -172,10 +174,11 @@ class Authenticator:
 def _identity(claims: dict[str, Any]) -> Identity:
     kubernetes = claims.get("kubernetes.io")
     namespace = kubernetes.get("namespace") if isinstance(kubernetes, dict) else None
-    subject = claims["sub"]
+    subject = str(claims["sub"])
     if not isinstance(namespace, str) or not NAMESPACE.fullmatch(namespace):
         raise _unauthorized("the token names no namespace; mount a projected service-account token")
-    if not str(subject).startswith(f"system:serviceaccount:{namespace}:"):
+    prefix = f"system:serviceaccount:{namespace}:"
+    if not subject.startswith(prefix) or not ACCOUNT.fullmatch(subject.removeprefix(prefix)):
         raise _unauthorized("the token's subject is not a service account of its namespace")
     return Identity(namespace, subject)
 

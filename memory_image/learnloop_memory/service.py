@@ -2,6 +2,7 @@
 
 import logging
 from collections.abc import Awaitable, Callable
+from datetime import UTC, datetime, timedelta
 
 from nats.js.api import ConsumerConfig
 
@@ -42,6 +43,7 @@ from learnloop_memory.memory.shown import Shown
 from learnloop_memory.memory.warm import warm
 from learnloop_memory.memory.writer import Writer
 from learnloop_memory.metrics import Metrics
+from learnloop_memory.one_each import OneEach
 from learnloop_memory.registry.artifacts import Artifacts
 from learnloop_memory.registry.blobs import open_blobs
 from learnloop_memory.registry.deployments import Deployments
@@ -50,6 +52,7 @@ from learnloop_memory.registry.runs import Runs
 from learnloop_memory.retention import Retention
 from learnloop_memory.rewards.dry_run import DryRun
 from learnloop_memory.rewards.outbox import RewardOutbox
+from learnloop_memory.rewards.policies import Policies
 from learnloop_memory.rewards.signal_store import SignalReader
 from learnloop_memory.rewards.worker import RewardWorker
 from learnloop_memory.rounds import Rounds
@@ -69,6 +72,7 @@ RETENTION_SECONDS = 3600.0
 SHIP_SECONDS = 1.0
 STORES_SECONDS = 10.0  # between two looks at what nothing else may ask for long
 RECALLS_AT_ONCE = 12  # enough to keep PostgreSQL busy while this process ranks
+HEAVY_AT_ONCE = 2  # of each kind of work that reads all of an agent: the processor and the pool are everybody's
 
 
 class Service:
@@ -98,6 +102,8 @@ class Service:
         embedder_key = config.embedder_key.get_secret_value() if config.embedder_key else None
         self.embedder: Embedder = open_embedder(config.embedder, config.embedder_dimensions, embedder_key)
         self.distiller: Distiller = CountingDistiller()
+        self.consolidations = OneEach("consolidation", HEAVY_AT_ONCE)
+        self.forgettings = OneEach("forgetting", HEAVY_AT_ONCE)
         self._indexer = Indexer(self.db, self.embedder)
         self.indexing = IndexPace(lambda namespace: self.background.attempt(self._indexer.run, namespace))
         self.vectors = open_vectors(config, self.db, self.embedder)
@@ -119,7 +125,8 @@ class Service:
         self._shipper = Shipper(self.db, self.warehouse, self.metrics.warehoused) if self.warehouse else None
         self.dry_run = DryRun(self.db, self.warehouse)
         self.signals = SignalReader(self.db)
-        self._rewards = RewardWorker(self.db, self.metrics, announce=self.bus is not None)
+        self.policies = Policies(self.db)
+        self._rewards = RewardWorker(self.db, self.policies, self.metrics, announce=self.bus is not None)
         self.users = Users(self.db)
         self.user_feedback = UserFeedback(self.db, self.users, self._events)
         stores = (self.db, self.bus, self.users, self.user_feedback, self.recalls, self._big)
@@ -189,7 +196,11 @@ class Service:
     async def _read(self, bus: Bus, stream: str, config: ConsumerConfig, handle: Handler) -> None:
         # A message in hand is a delivery used up: none is taken before it can be stored.
         await self.db.ready.wait()
-        await pull_forever(bus, stream, config, handle)
+        await pull_forever(bus, stream, config, self._remembered, handle)
+
+    def _remembered(self) -> datetime:
+        """What arrived before it may have been handled, and then deleted by age: once more, it would seem new."""
+        return datetime.now(UTC) - timedelta(days=self.config.retention_days)
 
     async def _look(self) -> None:
         """Rewards, announcements and episode memories: at once where something arrived, everywhere now and then."""

@@ -22,6 +22,8 @@ class Scenario:
     name: str
     chapters: tuple[tuple[Act, Seen], ...]
     spec: dict[str, Any] = field(default_factory=full_spec)
+    blind: float = 0.0
+    """Seconds after a restart in which Prometheus does not answer."""
 
 
 def serves(number: int) -> Seen:
@@ -116,7 +118,10 @@ SCENARIOS = (
     Scenario("by a gateway, rolled back", ROLLED_BACK, full_spec("gateway")),
     Scenario("by a gateway, swapped back while guarding", SWAPPED_BACK, full_spec("gateway")),
     Scenario(
-        "by a gateway, through an experiment", RACED, full_spec("gateway", **WITH_EXPERIMENT, analysis=ONLY_ERRORS)
+        "by a gateway, through an experiment",
+        RACED,
+        full_spec("gateway", **WITH_EXPERIMENT, analysis=ONLY_ERRORS),
+        blind=15.0,
     ),
 )
 

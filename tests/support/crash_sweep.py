@@ -2,6 +2,8 @@
 
     python tests/support/crash_sweep.py [--kubeconfig FILE] [--every N] [--only SCENARIO]
 
+Standard error says every half minute how far it is, and names each point that is not as it should be at once.
+
 A run that was killed once must end where the undisturbed run ends, and no write may break what protects users: the
 canary's weight within its step, stable with all its pods, the user's spec untouched.
 """
@@ -13,7 +15,7 @@ import sys
 import time
 from collections.abc import Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +30,13 @@ from learnloop_operator.adapters.kubeconfig import Connection
 MOST_TURNS = 400
 FEWEST = 150
 """Points of a sweep that leaves out none."""
-AT_ONCE = 12
+AT_ONCE = 16
+SAYS_EVERY = 30.0
+"""Seconds between two lines of progress."""
+
+
+class Stuck(Exception):
+    """A run that does not come to its end."""
 
 
 @dataclass(slots=True)
@@ -51,41 +59,68 @@ async def run(
     kill: tuple[int, str] | None = None,
     through: Connection | None = None,
 ) -> Outcome:
-    """The whole story once; the operator reaches the API server `through` something else, if given."""
+    """The whole story once; the operator reaches the API server `through` something else, if given.
+
+    Raises:
+        Stuck: it did not end within MOST_TURNS looks.
+    """
     world = World(connection, provider, scenario.spec, through)
-    await world.begin()
-    world.ledger.kill = kill
+    world.blind = scenario.blind
+    try:
+        await world.begin()
+        world.ledger.kill = kill
+        return await _played(world, scenario, through is not None)
+    finally:
+        await world.end()
+
+
+async def _played(world: World, scenario: Scenario, disturbed: bool) -> Outcome:
     turns = 0
     for act, done in scenario.chapters:
         await act(world)
         while not done(world):
             await world.turn()
-            if through is not None:
+            if disturbed:
                 await world.observe()
             turns += 1
-            assert turns < MOST_TURNS, f"{scenario.name}, killed at {kill}: {world.ledger.status.get('verdict')}"
+            if turns >= MOST_TURNS:
+                raise Stuck(f"not done after {MOST_TURNS} looks: {world.ledger.status.get('verdict')}")
     for _ in range(8):
-        if not await world.turn() and through is None:
+        if not await world.turn() and not disturbed:
             break
     ledger = world.ledger
-    found = Outcome(
-        await world.end_state(), ledger.total, ledger.log, ledger.violations, world.deaths, ledger.contested
-    )
-    await world.end()
-    return found
+    return Outcome(await world.end_state(), ledger.total, ledger.log, ledger.violations, world.deaths, ledger.contested)
+
+
+@dataclass(slots=True)
+class Tally:
+    """The points of one scenario. `writes`: of its undisturbed run."""
+
+    writes: int
+    points: int = 0
+    converged: int = 0
+    seconds: float = 0.0
 
 
 @dataclass(slots=True)
 class Sweep:
-    """All runs of all scenarios. `points`: deaths that happened; `missed`: those that were wanted and did not."""
+    """All runs of all scenarios. `missed`: deaths that were wanted and did not happen."""
 
-    points: int = 0
-    converged: int = 0
     contested: int = 0
     violations: list[str] = field(default_factory=list)
     different: list[str] = field(default_factory=list)
     missed: list[str] = field(default_factory=list)
-    writes: dict[str, int] = field(default_factory=dict)
+    scenarios: dict[str, Tally] = field(default_factory=dict)
+
+    @property
+    def points(self) -> int:
+        """Deaths that happened."""
+        return sum(item.points for item in self.scenarios.values())
+
+    @property
+    def converged(self) -> int:
+        """Those after which everything ended as without them."""
+        return sum(item.converged for item in self.scenarios.values())
 
     @property
     def good(self) -> bool:
@@ -94,41 +129,88 @@ class Sweep:
 
 
 async def sweep(path: Path, every: int = 1, names: Sequence[str] = ()) -> Sweep:
-    """Kill at each `every`-th point of each scenario (all, or those named), in each from another point on."""
-    connection, provider, result = kubeconfig.from_kubeconfig(path), Provider(), Sweep()
+    """Kill at each `every`-th point of each scenario (all, or those named), in each from another point on.
+
+    Raises:
+        Stuck: a run without a death does not end.
+    """
+    connection, provider = kubeconfig.from_kubeconfig(path), Provider()
     await provider.start()
-    for number, item in enumerate(SCENARIOS):
-        if not names or item.name in names:
-            await _sweep_one(connection, provider, item, slice(number % every, None, every), result)
+    taken = [(number, item) for number, item in enumerate(SCENARIOS) if not names or item.name in names]
+    undisturbed = await asyncio.gather(*(run(connection, provider, item) for _, item in taken))
+    sweeping = _Sweeping(connection, provider, Sweep(), time.monotonic())
+    points = [
+        [(write, side) for write in range(1, first.writes + 1) for side in ("before", "after")][number % every :: every]
+        for (number, _), first in zip(taken, undisturbed, strict=True)
+    ]
+    sweeping.wanted = sum(len(some) for some in points)
+    saying = asyncio.create_task(sweeping.say())
+    for (_, item), first, some in zip(taken, undisturbed, points, strict=True):
+        await sweeping.one(item, first, some)
+    saying.cancel()
     await provider.stop()
-    return result
+    return sweeping.found
 
 
-async def _sweep_one(
-    connection: Connection, provider: Provider, scenario: Scenario, taken: slice, result: Sweep
-) -> None:
-    undisturbed = await run(connection, provider, scenario)
-    result.writes[scenario.name] = undisturbed.writes
-    result.violations += [f"{scenario.name}, undisturbed: {text}" for text in undisturbed.violations]
-    points = [(number, side) for number in range(1, undisturbed.writes + 1) for side in ("before", "after")]
-    turn = asyncio.Semaphore(AT_ONCE)
+@dataclass(slots=True)
+class _Sweeping:
+    """A sweep under way."""
 
-    async def one(point: tuple[int, str]) -> None:
-        async with turn:
-            found = await run(connection, provider, scenario, point)
+    connection: Connection
+    provider: Provider
+    found: Sweep
+    began: float
+    wanted: int = 0
+    turn: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(AT_ONCE))
+    ended: int = 0
+
+    async def one(self, scenario: Scenario, undisturbed: Outcome, points: Sequence[tuple[int, str]]) -> None:
+        """All these points of one scenario."""
+        began, tally = time.monotonic(), Tally(undisturbed.writes)
+        self.found.scenarios[scenario.name] = tally
+        self._wrong(self.found.violations, *(f"{scenario.name}, undisturbed: {x}" for x in undisturbed.violations))
+        await asyncio.gather(*(self._point(scenario, undisturbed, point, tally) for point in points))
+        tally.seconds = round(time.monotonic() - began, 1)
+        print(json.dumps({"scenario": scenario.name, **asdict(tally)}), file=sys.stderr, flush=True)
+
+    async def _point(self, scenario: Scenario, undisturbed: Outcome, point: tuple[int, str], tally: Tally) -> None:
         where = f"{scenario.name}, killed {point[1]} write {point[0]} ({undisturbed.log[point[0] - 1]})"
-        if found.deaths != 1:
-            result.missed.append(f"{where}: it died {found.deaths} times")
+        async with self.turn:
+            try:
+                ended = await run(self.connection, self.provider, scenario, point)
+            except Exception as error:  # the other points tell what they have to tell, whatever became of this one
+                self._wrong(self.found.different, f"{where}: {type(error).__name__}: {error}")
+                tally.points += 1
+                return
+            finally:
+                self.ended += 1
+        if ended.deaths != 1:
+            self._wrong(self.found.missed, f"{where}: it died {ended.deaths} times")
             return
-        result.points += 1
-        result.contested += found.contested
-        result.violations += [f"{where}: {text}" for text in found.violations]
-        if found.state == undisturbed.state:
-            result.converged += 1
+        tally.points += 1
+        self.found.contested += ended.contested
+        self._wrong(self.found.violations, *(f"{where}: {text}" for text in ended.violations))
+        if ended.state == undisturbed.state:
+            tally.converged += 1
         else:
-            result.different.append(f"{where}: {difference(undisturbed.state, found.state)}")
+            self._wrong(self.found.different, f"{where}: {difference(undisturbed.state, ended.state)}")
 
-    await asyncio.gather(*(one(point) for point in points[taken]))
+    def _wrong(self, kind: list[str], *texts: str) -> None:
+        kind += texts
+        for text in texts:
+            print(text, file=sys.stderr, flush=True)
+
+    async def say(self) -> None:
+        """How far it is, again and again."""
+        while True:
+            await asyncio.sleep(SAYS_EVERY)
+            found, seconds = self.found, time.monotonic() - self.began
+            wrong = len(found.missed) + len(found.different) + len(found.violations)
+            left = (self.wanted - self.ended) * seconds / max(1, self.ended)
+            said = (
+                f"{self.ended} of {self.wanted} points, {wrong} things wrong, {seconds:.0f} s, about {left:.0f} s left"
+            )
+            print(said, file=sys.stderr, flush=True)
 
 
 def difference(wanted: Any, found: Any, path: str = "") -> str:
@@ -156,21 +238,19 @@ def main() -> int:
     with nullcontext(asked.kubeconfig) if asked.kubeconfig else api_server() as kubeconfig_file:
         began = time.monotonic()
         found = asyncio.run(sweep(kubeconfig_file, asked.every, asked.only))
-    for text in (*found.violations, *found.different, *found.missed):
-        print(text, file=sys.stderr)
+    wanted = 0 if asked.only or asked.every > 1 else FEWEST
     figures = {
         "crash_points": found.points,
-        "crash_points_wanted_at_least": 0 if asked.only or asked.every > 1 else FEWEST,
+        "crash_points_wanted_at_least": wanted,
         "crash_points_never_reached": len(found.missed),
         "crash_converged_share": round(found.converged / found.points, 4) if found.points else 0.0,
         "two_decisions_for_one_generation": found.contested,
         "violations": len(found.violations),
-        "writes_per_scenario": found.writes,
+        "scenarios": {name: asdict(item) for name, item in found.scenarios.items()},
         "seconds": round(time.monotonic() - began, 1),
     }
     print(json.dumps(figures))
-    enough = 0 < found.points >= figures["crash_points_wanted_at_least"]
-    return 0 if enough and found.good else 1
+    return 0 if 0 < found.points >= wanted and found.good else 1
 
 
 if __name__ == "__main__":

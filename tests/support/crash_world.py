@@ -6,6 +6,7 @@ import re
 import uuid
 from collections.abc import Mapping
 from dataclasses import replace
+from datetime import timedelta
 from typing import Any
 
 from gateway_api import ROUTING, accept_routes, install
@@ -153,7 +154,7 @@ class World:
         self.ledger = Ledger(NAME, self.spec, self.traffic.clock)
         self.traffic.shares = self.ledger.shares
         self.process = Process(self._connection, self, provider)
-        self.deaths = 0
+        self.deaths, self.blind = 0, 0.0
 
     async def begin(self) -> None:
         """The namespace, and what the user applies."""
@@ -209,6 +210,7 @@ class World:
     async def restart(self) -> None:
         """The process is replaced by one that knows nothing."""
         self.deaths += 1
+        self.traffic.unknown_until = self.traffic.now + timedelta(seconds=self.blind)
         await self.process.die()
         self.process = Process(self._connection, self, self._provider)
 
@@ -270,6 +272,7 @@ def _timeless(item: Any, namespace: str) -> Any:
         return [_timeless(value, namespace) for value in item]
     if isinstance(item, str):
         text = item.replace(namespace, "NAMESPACE")
-        # A routing table and a verdict are JSON within a string: their numbers that count and tell time go too.
-        return re.sub(r'"(generation|expires_at|at|message)":\s*("[^"]*"|\d+|null)', r'"\1":0', text)
+        # A routing table and a verdict are JSON within a string: their numbers that count and tell time go too,
+        # and whether a guest that is out was beaten or withdrawn.
+        return re.sub(r'"(generation|expires_at|at|since|standing|message)":\s*("[^"]*"|\d+|null)', r'"\1":0', text)
     return item

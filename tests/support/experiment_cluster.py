@@ -8,7 +8,6 @@ from rollout_cluster import SHA, Cluster, uri
 
 from learnloop_operator.core.experiment.race import bar
 from learnloop_operator.core.rollout.evidence import ArmEvidence
-from learnloop_operator.core.rollout.table import read
 
 FLOOR = 5
 
@@ -92,12 +91,12 @@ class ExperimentCluster(Cluster):
         return self.status
 
     def check(self) -> None:
-        table = read(self.config_map).table
+        table = self.routing().table
         if table is None or not table.arms:
             return
         shares = self.shares()
         for arm in table.arms:
-            assert f"md-{arm.revision}" in self.deployments, "a table names an arm without pods"
+            self.check_pods(arm)
             if self.status.get("experiment", {}).get("phase") == "Finished":
                 continue  # on record before the shares move: who serves changes in the route, and in the table then
             share = shares.get(arm.revision, 0)

@@ -1,13 +1,14 @@
 """Pods whose counters the fast lane reads, and what it makes of them look by look."""
 
 import math
+from collections.abc import Collection
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from learnloop_api.kinds.model_deployment import ModelDeploymentSpec
 from learnloop_operator.core.rollout.bounds import of_episodes
-from learnloop_operator.core.rollout.direct import Direct, looked
+from learnloop_operator.core.rollout.direct import UNREACHABLE, Direct, looked
 from learnloop_operator.core.rollout.gross import breach
 from learnloop_operator.core.rollout.tally import Reading
 from learnloop_operator.core.times import stamp
@@ -57,10 +58,12 @@ def watched(weight: int = 10) -> Direct:
     return Direct("1" * 8, stamp(START), weight)
 
 
-def look(direct: Direct, *pods: Pod, second: int = 1) -> Direct:
-    readings = {f"{NEW}-{index}": pod.read() for index, pod in enumerate(pods)}
+def look(direct: Direct, *pods: Pod, second: int = 1, silent: Collection[int] = ()) -> Direct:
+    """The evidence after a look at `pods`; `silent`: the numbers of those that do not answer."""
+    readings = {f"{NEW}-{index}": pod.read() for index, pod in enumerate(pods) if index not in silent}
+    hang = {f"{NEW}-{index}": UNREACHABLE for index in silent}
     asked = replace(ASKED, exposed=direct.weight > 0)
-    return looked(direct, readings, asked, START + timedelta(seconds=second), second + 1)
+    return looked(direct, readings, asked, START + timedelta(seconds=second), second + 1, hang)
 
 
 def after(pod: Pod, *outcomes: Any, direct: Direct | None = None) -> Direct:

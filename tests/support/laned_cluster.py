@@ -9,7 +9,7 @@ from shadow_cluster import ShadowCluster
 from step_cluster import StepCluster
 
 from learnloop_operator.core.rollout.decide import current
-from learnloop_operator.core.rollout.direct import UNREACHABLE, Direct, at_weight, looked, missed
+from learnloop_operator.core.rollout.direct import UNREACHABLE, Direct, at_weight, looked
 from learnloop_operator.core.rollout.fast_lane import Subject, subjects
 from learnloop_operator.core.rollout.tally import AGREED, COMPARED, COPIES_FAILED, COPIES_WITHIN, Reading
 from learnloop_operator.core.rollout.world import Snapshot
@@ -70,10 +70,10 @@ class LanedCluster(Cluster):
         if known is None or known.rollout != asked.rollout:
             known = Direct(asked.revision, asked.rollout)
         known = at_weight(known, asked.weight)
-        if not self.lane_up:
-            return missed(known, UNREACHABLE, self.now)
-        read = Reading(self.processes.get(asked.revision, 0.0), self.counters(asked.revision))
-        return looked(known, {"pod": read}, asked.asked, self.now, 1 + int(seconds_since(asked.rollout, self.now)))
+        read = {"pod": Reading(self.processes.get(asked.revision, 0.0), self.counters(asked.revision))}
+        told, silent = (read, {}) if self.lane_up else ({}, {"pod": UNREACHABLE})
+        moment = 1 + int(seconds_since(asked.rollout, self.now))
+        return looked(known, told, asked.asked, self.now, moment, silent)
 
     def counters(self, revision: str) -> dict[str, float]:
         """Everything the arm's only process has counted."""

@@ -1,6 +1,7 @@
 """Whole operator processes that work on one ModelDeployment through a proxy, while time passes as it does.
 
-Around them, for real: the API server. Played here: kubelets, agents that follow the routing table, a Prometheus.
+Around them, for real: the API server. Played here: kubelets, a gateway, agents that go where route and routing table
+lead them, a Prometheus.
 """
 
 import asyncio
@@ -15,6 +16,7 @@ import time
 import uuid
 from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
@@ -22,14 +24,18 @@ from typing import Any
 
 import aiohttp
 from crash_world import NAME, full_spec, model, revision, start_pods, state_of
+from gateway_api import accept_routes, install
 from served_traffic import Provider, Traffic
 from stream_proxy import StreamProxy
+from users import shares
 
 from learnloop_api import names
-from learnloop_api.wire.routing import ROUTING_KEY, RoutingTable
+from learnloop_api.wire.routing import RoutingTable
 from learnloop_operator.adapters import kubeconfig
-from learnloop_operator.adapters.kinds import CONFIG_MAP, LEASE, MODEL_DEPLOYMENT
+from learnloop_operator.adapters.kinds import CONFIG_MAP, HTTP_ROUTE, LEASE, MODEL_DEPLOYMENT
 from learnloop_operator.adapters.kube import KubeClient
+from learnloop_operator.core.rollout.http_route import read_route
+from learnloop_operator.core.rollout.table import read
 
 LEASE_NAME = "learnloop-operator"
 PATIENCE = 120.0
@@ -109,12 +115,13 @@ class Operator:
 
 
 class LiveWorld:
-    """A namespace with one ModelDeployment, and what lives around it."""
+    """A namespace with one ModelDeployment in this routing mode, and what lives around it."""
 
-    def __init__(self, api_server: Path, provider: Provider, folder: Path) -> None:
+    def __init__(self, api_server: Path, provider: Provider, folder: Path, mode: str) -> None:
         self.connection, self.provider, self.folder = kubeconfig.from_kubeconfig(api_server), provider, folder
         self.namespace = f"live-{uuid.uuid4().hex[:10]}"
         self.user = KubeClient(self.connection, timeout=60.0)
+        self.mode, self.by_gateway = mode, mode == "gateway"
         self.traffic = Traffic(now=datetime.now(UTC), per_second=200.0)
         provider.traffic[self.namespace] = self.traffic
         self.operators: list[Operator] = []
@@ -125,8 +132,10 @@ class LiveWorld:
     async def create(self) -> None:
         """What the user applies."""
         await self._namespace(self.namespace)
+        if self.by_gateway:
+            await install(self.user)
         metadata = {"name": NAME, "namespace": self.namespace}
-        spec = full_spec(**QUICK)
+        spec = full_spec(self.mode, **QUICK)
         await self.user.create(
             {"apiVersion": names.API_VERSION, "kind": "ModelDeployment", "metadata": metadata, "spec": spec}
         )
@@ -194,10 +203,11 @@ class LiveWorld:
 
     async def end_state(self) -> dict[str, Any]:
         """All there is, without what depends on when it was made, when it has stopped changing."""
-        before, found = None, await state_of(self.user, self.namespace)
+        kinds = [HTTP_ROUTE] if self.by_gateway else []
+        before, found = None, await state_of(self.user, self.namespace, *kinds)
         while before != found:
             await asyncio.sleep(2.0)
-            before, found = found, await state_of(self.user, self.namespace)
+            before, found = found, await state_of(self.user, self.namespace, *kinds)
         return found
 
     async def end(self) -> None:
@@ -223,13 +233,14 @@ class LiveWorld:
         last = time.monotonic()
         while True:
             await asyncio.sleep(TICK)
-            table = await self.user.find(CONFIG_MAP, self.namespace, f"{NAME}-routing")
-            if table is not None:
-                found = RoutingTable.model_validate_json(table["data"][ROUTING_KEY])
-                if not self.tables or self.tables[-1] != found:
-                    self.tables.append(found)
-                weights = {arm.revision: arm.weight for arm in found.arms}
-                self.traffic.shares = partial(dict, weights)
+            routing = read(await self.user.find(CONFIG_MAP, self.namespace, f"{NAME}-routing"))
+            if self.by_gateway:
+                route = await self.user.find(HTTP_ROUTE, self.namespace, NAME)
+                routing = replace(routing, route=read_route(route, NAME))
+                await accept_routes(self.user, self.namespace)
+            if routing.table and (not self.tables or self.tables[-1] != routing.table):
+                self.tables.append(routing.table)
+            self.traffic.shares = partial(shares, routing, datetime.now(UTC))
             await start_pods(self.user, self.namespace)
             now = time.monotonic()
             self.traffic.pass_time(now - last)
@@ -237,11 +248,11 @@ class LiveWorld:
 
 
 @asynccontextmanager
-async def live_world(api_server: Path, folder: Path) -> AsyncIterator[LiveWorld]:
+async def live_world(api_server: Path, folder: Path, mode: str = "service") -> AsyncIterator[LiveWorld]:
     """A world that ends with the block, with a ModelDeployment in it and no operator yet."""
     provider = Provider()
     await provider.start()
-    world = LiveWorld(api_server, provider, folder)
+    world = LiveWorld(api_server, provider, folder, mode)
     try:
         await world.create()
         yield world

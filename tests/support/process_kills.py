@@ -1,6 +1,6 @@
 """Kills whole operator processes with SIGKILL at writes of one rollout; prints one JSON object as its last line.
 
-    python tests/support/process_kills.py [--kubeconfig FILE] [--kills N]
+    python tests/support/process_kills.py [--kubeconfig FILE] [--kills N] [--mode service|gateway]
 
 N writes of a rollout in four steps, one after another, each end the process that sends them: in turns just before the
 API server sees the write and just after it has done it. Each time a new process goes on, and the end must be the end of
@@ -57,10 +57,10 @@ class Outcome:
     codes: list[int]
 
 
-async def run(kubeconfig: Path, folder: Path, kills: int, every: int = 1) -> Outcome:
+async def run(kubeconfig: Path, folder: Path, kills: int, every: int, mode: str) -> Outcome:
     """One rollout, with so many deaths."""
     folder.mkdir(exist_ok=True)
-    async with live_world(kubeconfig, folder) as world:
+    async with live_world(kubeconfig, folder, mode) as world:
         operator = await world.operator()
         await world.serves(0)
         killer = Killer(operator, kills, every, [])
@@ -72,10 +72,12 @@ async def run(kubeconfig: Path, folder: Path, kills: int, every: int = 1) -> Out
         return Outcome(state, killer.at, [table.generation for table in world.tables], operator.codes)
 
 
-async def compare(kubeconfig: Path, folder: Path, kills: int, every: int = 1) -> tuple[Outcome, str]:
+async def compare(
+    kubeconfig: Path, folder: Path, kills: int, every: int = 1, mode: str = "service"
+) -> tuple[Outcome, str]:
     """A disturbed run, and where it ended differently from the undisturbed one ("" when it did not)."""
-    undisturbed = await run(kubeconfig, folder / "undisturbed", 0)
-    found = await run(kubeconfig, folder / "killed", kills, every)
+    undisturbed = await run(kubeconfig, folder / "undisturbed", 0, 1, mode)
+    found = await run(kubeconfig, folder / "killed", kills, every, mode)
     return found, "" if found.state == undisturbed.state else difference(undisturbed.state, found.state)
 
 
@@ -84,13 +86,15 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--kubeconfig", type=Path, help="an API server with the CRDs; left out, one is made")
     parser.add_argument("--kills", type=int, default=12)
+    parser.add_argument("--mode", choices=("service", "gateway"), default="service", help="who draws the arm")
     asked, began = parser.parse_args(), time.monotonic()
     made = nullcontext(asked.kubeconfig) if asked.kubeconfig else api_server()
     with made as kubeconfig, tempfile.TemporaryDirectory(prefix="learnloop-kills-") as folder:
-        found, different = asyncio.run(compare(kubeconfig, Path(folder), asked.kills))
+        found, different = asyncio.run(compare(kubeconfig, Path(folder), asked.kills, mode=asked.mode))
     for text in (*found.killed_at, different):
         print(text, file=sys.stderr)
     figures = {
+        "mode": asked.mode,
         "kills": len(found.killed_at),
         "kills_before_the_write": sum(text.startswith("before") for text in found.killed_at),
         "converged": not different,

@@ -1,15 +1,18 @@
 """A simulated cluster for whole rollouts: every write is checked against what must hold between any two of them."""
 
 import random
+from bisect import bisect_right
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from math import inf
 from typing import Any, Self
 
+from played import Episodes
 from users import Users, shares
 
 from learnloop_api import names
 from learnloop_api.kinds.model_deployment import ModelDeploymentSpec, ModelDeploymentStatus
+from learnloop_api.wire.routing import Arm
 from learnloop_operator.core.plan import Plan
 from learnloop_operator.core.rollout.decide import current, decide
 from learnloop_operator.core.rollout.evidence import ArmEvidence, Evidence
@@ -26,6 +29,7 @@ STEPS = [{"weight": weight, "minEpisodes": 6} for weight in (10, 25, 50, 100)]
 SHA = "ab" * 32
 DEADLINE = timedelta(seconds=60)
 MODES = ("service", "gateway")
+TWICE_EVERY = 4
 GATEWAY = {"mode": "gateway", "gateway": {"name": "edge"}}
 
 
@@ -37,7 +41,8 @@ def histogram(returns: list[float]) -> dict[float, float]:
     """Episodes by their return, at the bounds of a policy server."""
     if not returns:
         return {}
-    return {bound: float(sum(value <= bound for value in returns)) for bound in (*RETURN_BUCKETS, inf)}
+    ordered = sorted(returns)
+    return {bound: float(bisect_right(ordered, bound)) for bound in (*RETURN_BUCKETS, inf)}
 
 
 class Cluster:
@@ -58,7 +63,7 @@ class Cluster:
         self.deployments: dict[str, dict[str, Any]] = {}
         self.services: set[str] = set()
         self.quality = {uri(0): GOOD}
-        self.episodes: list[tuple[datetime, str, float]] = []
+        self.episodes = Episodes()
         self.prometheus, self.traffic, self.per_second = True, True, 4
         self.lag = 0
         """Seconds by which Prometheus is behind: everything is scraped that long ago."""
@@ -68,6 +73,8 @@ class Cluster:
         self.events: list[str] = []
         self.promotions: list[str] = []
         self.random = random.Random(7)
+        self.passes = 0
+        self._read: tuple[Any, Any, RoutingWorld] = (None, None, RoutingWorld())
 
     def by(self, mode: str) -> Self:
         """The same with this routing mode."""
@@ -76,8 +83,12 @@ class Cluster:
         return self
 
     def routing(self) -> RoutingWorld:
-        """What the operator reads of it."""
-        return replace(read(self.config_map), route=read_route(self.route, "md"))
+        """What the operator reads of it; once after each write, for writes replace the whole object."""
+        table, route, _ = self._read
+        if table is not self.config_map or route is not self.route:
+            world = replace(read(self.config_map), route=read_route(self.route, "md"))
+            self._read = self.config_map, self.route, world
+        return self._read[2]
 
     def shares(self) -> dict[str, int]:
         """Percent of new episodes by revision, as users get them."""
@@ -108,9 +119,9 @@ class Cluster:
 
     def seen(self, revision: str, seconds: float) -> ArmEvidence:
         since, seen = self.now - timedelta(seconds=seconds), self.now - timedelta(seconds=self.lag)
-        returns = [value for at, arm, value in self.episodes if arm == revision and since < at <= seen]
+        returns = self.episodes.returns(revision, since, seen)
         mean = sum(returns) / len(returns) if returns else None
-        lately = sum(arm == revision and seen - DEADLINE < at <= seen for at, arm, _ in self.episodes)
+        lately = len(self.episodes.returns(revision, seen - DEADLINE, seen))
         known = 1.0 if returns else None, 0.0 if returns else None
         buckets = histogram(returns)
         scraped = seen + timedelta(seconds=self.skew)
@@ -120,7 +131,9 @@ class Cluster:
         """One pass; the operator dies after `crash_after` writes."""
         snapshot = self.snapshot()
         plan = decide(snapshot)
-        assert decide(snapshot) == plan, "not deterministic"
+        self.passes += 1
+        if plan.events or plan.audit or plan.delete or self.passes % TWICE_EVERY == 0:
+            assert decide(snapshot) == plan, "not deterministic"
         self.check_order(plan)
         writes = [("apply", item) for item in plan.apply] + [("delete", item) for item in plan.delete]
         writes.insert(0 if plan.status_first else len(writes), ("status", plan.status))
@@ -134,14 +147,21 @@ class Cluster:
 
     def check_order(self, plan: Plan) -> None:
         assert plan.apply[0]["kind"] in ("ConfigMap", "HTTPRoute"), "the route comes first"
-        live = read(self.config_map).table
-        listed = {f"md-{arm.revision}" for arm in live.arms} if live else set()
-        assert not listed & {ref.name for ref in plan.delete}, "an arm went while the live table still named it"
+        live, doomed = self.routing(), {ref.name.removeprefix("md-") for ref in plan.delete}
+        listed = {arm.revision: arm for arm in live.table.arms} if live.table else {}
+        drawn = set(listed) if live.route is None else set(live.route.weights)
+        assert not drawn & doomed, "an arm went while users could still be led to it"
+        # gateway mode: an arm that was not taken back may stand in the table until there is something else to write.
+        pin = plan.status.get("blockedRevision") or {}
+        assert pin.get("revision") not in set(listed) & doomed, (
+            "an arm went before its servers knew that they serve no more"
+        )
+        assert all(listed[revision].role != "stable" for revision in set(listed) & doomed)
 
     def _apply(self, manifest: dict[str, Any]) -> None:
         name = manifest["metadata"]["name"]
         if manifest["kind"] == "ConfigMap":
-            old, new = read(self.config_map).table, read(manifest).table
+            old, new = self.routing().table, read(manifest).table
             assert new is not None
             assert old is None or new == old or new.generation > old.generation, "a changed table needs a generation"
             self.config_map = manifest
@@ -167,6 +187,7 @@ class Cluster:
         shadows = any(step.get("shadow") for step in self.spec["rollout"]["steps"])
         assert len(status["conditions"]) == 8 + shadows
         self.check_step(self.status, status)
+        self.check_guard(self.status, status)
         self.status = status
 
     def check_step(self, before: dict[str, Any], after: dict[str, Any]) -> None:
@@ -179,6 +200,20 @@ class Cluster:
             needed = self.spec["rollout"]["steps"][before["step"]]["minEpisodes"]
             assert abs(self.skew) <= 30, f"step {before['step']} passed with clocks {self.skew} s apart"
             assert count >= needed, f"step {before['step']} passed on {count} of {needed} episodes"
+
+    def check_guard(self, before: dict[str, Any], after: dict[str, Any]) -> None:
+        """The arm that was proven goes when its time is over, when it serves again, or when a person says so."""
+        old = before.get("previous")
+        if old is None or old == after.get("previous") or old["revision"] == after["stable"]["revision"]:
+            return
+        if after.get("previous"):
+            assert old["revision"] == after["previous"]["revision"], "a guard gave way to another"
+            return
+        lasted = (self.now - datetime.fromisoformat(before["promotedAt"])).total_seconds()
+        said = {item["value"] for item in before.get("decisions", ())}
+        ended = (item for item in after.get("decisions", ()) if item["value"] not in said)
+        by_hand = any(item["verb"] in ("skip", "promote") and item["outcome"] == "obeyed" for item in ended)
+        assert by_hand or lasted >= self.spec["rollout"]["keepForSeconds"], f"the guard ended after {lasted} s"
 
     def check_promotion(self, revision: str) -> None:
         """No path promotes without its evidence."""
@@ -193,14 +228,14 @@ class Cluster:
 
     def check(self) -> None:
         """What must hold between any two writes."""
-        table = read(self.config_map).table
+        table = self.routing().table
         if table is None or not table.arms:
             assert not self.status.get("stable"), "stable was lost from the table"
             return
         stables = [arm.revision for arm in table.arms if arm.role == "stable"]
         assert len(stables) == 1
         for arm in table.arms:
-            assert f"md-{arm.revision}" in self.deployments, "a table names an arm without pods"
+            self.check_pods(arm)
         for revision, share in self.shares().items():
             if revision not in stables and share and revision != self._warm():
                 assert (self.status.get("canary") or self.status["stable"])["revision"] == revision
@@ -210,6 +245,12 @@ class Cluster:
         pinned = self.status.get("blockedRevision")
         canary = self.status.get("canary")
         assert not (pinned and canary and pinned["revision"] == canary["revision"]), "a blocked revision is back"
+
+    def check_pods(self, arm: Arm) -> None:
+        """An arm of the table has pods, unless a route draws that names it no longer."""
+        route = self.routing().route
+        left_over = route is not None and not arm.weight and arm.revision not in route.weights
+        assert left_over or f"md-{arm.revision}" in self.deployments, "users are led to an arm without pods"
 
     def _warm(self) -> str | None:
         """The arm that served before, and is trusted with everything."""
@@ -234,7 +275,7 @@ class Cluster:
         return self.quality[self.model_of(revision)]
 
     def model_of(self, revision: str) -> str:
-        found = arms(self.deployments.values(), [])[revision].model
+        found = arms([self.deployments[f"md-{revision}"]], [])[revision].model
         assert found is not None
         return found.uri
 

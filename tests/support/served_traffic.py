@@ -15,7 +15,6 @@ START = datetime(2030, 1, 1, tzinfo=UTC)
 EPISODES_PER_SECOND = 8.0
 _NAMESPACE = re.compile(r'namespace="([^"]+)"')
 _REVISIONS = re.compile(r'revision=~"([^"]+)"')
-_REVISION = re.compile(r'revision="([^"]+)"')
 _WINDOW = re.compile(r"\[(\d+)s\]")
 
 
@@ -28,6 +27,8 @@ class Traffic:
     shares: Callable[[], Mapping[str, int]] = dict
     quality: dict[str, float] = field(default_factory=dict)
     per_second: float = EPISODES_PER_SECOND
+    unknown_until: datetime = datetime(1970, 1, 1, tzinfo=UTC)
+    """No question about it is answered before."""
     _times: list[datetime] = field(default_factory=list)
     _played: list[dict[str, float]] = field(default_factory=list)
 
@@ -87,6 +88,8 @@ class Provider:
         promql = str((await request.post())["query"])
         found = _NAMESPACE.search(promql)
         traffic = self.traffic.get(found[1]) if found else None
+        if traffic and traffic.now < traffic.unknown_until:
+            return web.Response(status=503, text="starting")
         rows = _rows(traffic, promql) if traffic else []
         return web.json_response({"status": "success", "data": {"resultType": "vector", "result": rows}})
 
@@ -118,7 +121,7 @@ def _rows(traffic: Traffic, promql: str) -> list[dict[str, Any]]:
 
 def _copies(traffic: Traffic, promql: str, seconds: int) -> list[dict[str, Any]]:
     """What an arm in shadow says: as many copies as stable has episodes, in which it agrees as often as it is good."""
-    asked, now = _REVISION.search(promql), traffic.now.timestamp()
+    asked, now = _REVISIONS.search(promql), traffic.now.timestamp()
     stable = max(traffic.shares().items(), key=lambda item: item[1], default=("", 0))[0]
     if asked is None or not (count := traffic.growth(stable, seconds)):
         return []

@@ -10,7 +10,6 @@ from rollout_cluster import STEPS, Cluster
 from learnloop_operator.core.rollout.decide import current
 from learnloop_operator.core.rollout.evidence import Evidence
 from learnloop_operator.core.rollout.shadow_evidence import ShadowEvidence
-from learnloop_operator.core.rollout.table import read
 from learnloop_operator.core.rollout.windows import Window, shadow_window
 from learnloop_operator.core.rollout.world import Snapshot
 
@@ -66,7 +65,7 @@ class ShadowCluster(Cluster):
 
     def check(self) -> None:
         super().check()
-        table = read(self.config_map).table
+        table = self.routing().table
         if table and table.mirror:
             arm = next(arm for arm in table.arms if arm.revision == table.mirror.revision)
             assert (arm.role, arm.weight) == ("canary", 0)
@@ -75,7 +74,7 @@ class ShadowCluster(Cluster):
     def tick(self, seconds: int) -> None:
         for _ in range(seconds):
             super().tick(1)
-            table = read(self.config_map).table
+            table = self.routing().table
             arm = table.mirrored(self.now) if table and self.traffic else None
             for _ in range(8 if arm else 0):
                 assert arm is not None

@@ -7,7 +7,6 @@ from experiment_cluster import FLOOR, ExperimentCluster, arms_of
 from rollout_cluster import SHA, uri
 
 from learnloop_operator.core.experiment.race import bar
-from learnloop_operator.core.rollout.table import read
 
 GUESTS = 5
 """Models 5, 6… are guests; 1, 2… are rolled out."""
@@ -68,7 +67,7 @@ class StepCluster(ExperimentCluster):
         return self.status
 
     def check(self) -> None:
-        table = read(self.config_map).table
+        table = self.routing().table
         if table is None or not table.arms:
             return
         shares = {arm["revision"]: arm["weight"] for arm in self.found.get("arms", ())[1:]}
@@ -76,7 +75,7 @@ class StepCluster(ExperimentCluster):
         step = self.status.get("step")
         drawn = self.shares()
         for arm in table.arms:
-            assert f"md-{arm.revision}" in self.deployments, "a table names an arm without pods"
+            self.check_pods(arm)
             share = drawn.get(arm.revision, 0)
             if arm.role == "stable":
                 assert step in (None, len(steps) - 1) or share >= FLOOR, "stable is below its floor"

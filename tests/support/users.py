@@ -34,13 +34,20 @@ class Users:
 
     condemned: dict[str, str] = field(default_factory=dict)
     """Revisions that a route or a table in force had a verdict on, and when it was given."""
+    named: set[str] = field(default_factory=set)
+    """Revisions that the route (service mode: the table) led to at the last look."""
+    left: dict[str, str] = field(default_factory=dict)
+    """Guests that left an experiment, and when it had begun."""
 
     def wronged(self, routing: RoutingWorld, status: Mapping[str, Any], now: datetime) -> str:
         """What is wrong for users now; "" when nothing is.
 
         No arm beside stable (and the one that served before it) plays without a dead man's switch; none that was
-        condemned ever plays again, unless a later rollout tries it anew; the route leads to no server that refuses.
+        condemned ever plays again, unless a later rollout tries it anew; no guest that left an experiment comes back
+        to it; the route leads to no server that refuses.
         """
+        if back := self._back(routing, status):
+            return f"{back} left the experiment and is back"
         for pin in routing.verdicts():
             self.condemned[pin.revision] = pin.at
         playing = {revision for revision, share in shares(routing, now).items() if share}
@@ -56,3 +63,14 @@ class Users:
         drawn = {revision for revision, share in routing.route.weights.items() if share} if routing.route else set()
         refusing = sorted(drawn - {arm.revision for arm in routing.table.arms})
         return f"the route leads to {refusing}, which the table does not list" if refusing else ""
+
+    def _back(self, routing: RoutingWorld, status: Mapping[str, Any]) -> str:
+        listed = {arm.revision for arm in routing.table.arms} if routing.table else set()
+        before, self.named = self.named, set(routing.route.weights) if routing.route else listed
+        found = status.get("experiment") or {}
+        if found.get("phase") not in ("Running", "Won"):
+            return ""
+        began, hosts = str(found.get("startedAt")), 1 if found.get("step") is None else 2
+        guests = {arm["revision"] for arm in found.get("arms", ())[hosts:]}
+        self.left |= dict.fromkeys((before - self.named) & guests, began)
+        return next((item for item in sorted(self.named & guests) if self.left.get(item) == began), "")

@@ -52,6 +52,7 @@ ROUTERS = (
     schemas,
     health,
 )
+HOT = (trajectories, rewards, memory)  # of their routes, those that read the caller and the body by hand
 
 
 def create_app(config: Config) -> FastAPI:
@@ -65,13 +66,22 @@ def create_app(config: Config) -> FastAPI:
         yield
         await service.close()
 
-    app = FastAPI(title="learnloop data plane", version="v1", lifespan=lifespan, docs_url=None, redoc_url=None)
+    app = FastAPI(
+        title="learnloop data plane",
+        version="v1",
+        lifespan=lifespan,
+        docs_url=None,
+        redoc_url=None,
+        # Without an OpenTelemetry SDK, which no image has, FastAPI would look for one with every request.
+        telemetry={"tracing": False, "metrics": False, "logs": False},
+    )
     app.state.service = service
     errors.install(app)
     for module in ROUTERS:
         app.include_router(module.router)
     # Around everything, so that the hot routes do without what Starlette and FastAPI put around each request.
-    hot = [route for route in memory.router.routes if isinstance(route, APIRoute)]
+    hot = [route for module in HOT for route in module.router.routes if isinstance(route, APIRoute)]
+    hot = [route for route in hot if not route.dependant.dependencies]
     app.middleware_stack = Limits(
         Idempotency(Direct(app.build_middleware_stack(), routes=hot)),
         max_body=config.max_body_bytes,

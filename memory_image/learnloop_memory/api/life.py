@@ -15,11 +15,13 @@ from learnloop_memory.api.bodies import json_body
 from learnloop_memory.api.common import Caller, Input, Svc, answer
 from learnloop_memory.api.memory import MAX_BATCH, StoreMemory
 from learnloop_memory.api.pages import UUID_KEY, begins_after, following, page_mark
+from learnloop_memory.erasure.rows import of_person
 from learnloop_memory.errors import Invalid
 from learnloop_memory.life import forgetting, origins, snapshots, transfer
 from learnloop_memory.life.consolidate import consolidate
+from learnloop_memory.life.distil import MAX_PEOPLE, MAX_SOURCES
 from learnloop_memory.life.states import pin
-from learnloop_memory.memory.people import name_people, store_many
+from learnloop_memory.memory.people import name_people, name_sources, store_many
 from learnloop_memory.memory.store import NewMemory
 
 router = APIRouter(prefix="/api/v1/memory", tags=["memory life"])
@@ -83,17 +85,21 @@ class Delete(Input):
 async def post_consolidate(
     body: Annotated[Consolidate, json_body(Consolidate)], service: Svc, caller: Caller
 ) -> Response:
-    """Ends duplicates and echoes, and distils episodes into facts and procedures."""
-    done = await consolidate(service.db, caller.namespace, body.agent_id, service.distiller, dry_run=body.dry_run)
+    """Ends duplicates and echoes, and distils episodes into facts and procedures. One at a time for each agent and
+    two in a process; another one is refused with 429 and `Retry-After`."""
+    with service.consolidations.turn(caller.namespace, body.agent_id):
+        done = await consolidate(service.db, caller.namespace, body.agent_id, service.distiller, dry_run=body.dry_run)
     service.indexing.stored(caller.namespace)
     return answer(asdict(done))
 
 
 @router.post("/forget")
 async def post_forget(body: Annotated[Forget, json_body(Forget)], service: Svc, caller: Caller) -> Response:
-    """Forgets the least valuable memories above the budget; `as_of` still finds them until retention is over."""
+    """Forgets the least valuable memories above the budget; `as_of` still finds them until retention is over.
+    One at a time for each agent and two in a process; another one is refused with 429 and `Retry-After`."""
     budget = MemoryBudget(memories=body.budget)
-    done = await forgetting.forget(service.db, caller.namespace, body.agent_id, budget, dry_run=body.dry_run)
+    with service.forgettings.turn(caller.namespace, body.agent_id):
+        done = await forgetting.forget(service.db, caller.namespace, body.agent_id, budget, dry_run=body.dry_run)
     return answer(asdict(done))
 
 
@@ -134,7 +140,7 @@ async def delete_snapshot(
 async def post_restore(
     body: Annotated[TakeSnapshot, json_body(TakeSnapshot)], service: Svc, caller: Caller
 ) -> Response:
-    """Makes the agent's memory what it was then."""
+    """Makes the agent's memory, and what feedback had taught it, what it was then."""
     done = await snapshots.restore(service.db, caller.namespace, body.agent_id, body.name)
     service.budgets.changed(caller.namespace)
     return answer(done)
@@ -142,7 +148,7 @@ async def post_restore(
 
 @router.post("/snapshots/fork", status_code=201)
 async def post_fork(body: Annotated[Fork, json_body(Fork)], service: Svc, caller: Caller) -> Response:
-    """Gives another agent a copy of the memory as it was then."""
+    """Gives another agent a copy of the memory as it was then, with what feedback had taught by then."""
     copied = await snapshots.fork(service.db, caller.namespace, body.agent_id, body.name, body.into)
     service.indexing.stored(caller.namespace)
     service.budgets.changed(caller.namespace)
@@ -183,15 +189,25 @@ async def post_delete(body: Annotated[Delete, json_body(Delete)], service: Svc, 
     return answer({"deleted": deleted})
 
 
+_WHOSE = "only what an erasure of this person would take, ended ones too: a person, or their pseudonym"
 _LINES: dict[str, Any] = {"description": "NDJSON", "content": {"application/x-ndjson": {"schema": {"type": "string"}}}}
 
 
 @router.get("/export", response_class=StreamingResponse, responses={200: _LINES})
 async def get_export(
-    agent_id: AgentQuery, service: Svc, caller: Caller, as_of: Annotated[Timestamp | None, Query()] = None
+    agent_id: AgentQuery,
+    service: Svc,
+    caller: Caller,
+    as_of: Annotated[Timestamp | None, Query()] = None,
+    user_id: Annotated[str | None, Query(min_length=1, max_length=256, description=_WHOSE)] = None,
 ) -> Response:
     """One line of JSON for each memory."""
-    lines = transfer.export(service.db, caller.namespace, agent_id, as_of)
+    only = None
+    if user_id is not None:
+        async with service.db.tenant(caller.namespace) as connection:
+            person = (await service.users.hashes(connection, caller.namespace, [user_id]))[user_id]
+            only = await of_person(connection, caller.namespace, person)
+    lines = transfer.export(service.db, caller.namespace, agent_id, as_of, only=only)
     return StreamingResponse(lines, media_type="application/x-ndjson")
 
 
@@ -201,20 +217,31 @@ _NDJSON: dict[str, Any] = {
 _TAKEN = frozenset(StoreMemory.model_fields) - {"agent_id", "ttl_seconds", "idempotency_key"} | {
     "id",
     "created_at",
+    "remembered_at",
     "expires_at",
+    "helped",
+    "hurt",
+    "user_ids",
 }
+_MOST_PEOPLE = MAX_PEOPLE + MAX_SOURCES + 1  # that an export can name behind one memory
+# Feedback that a file claims weighs at most like this much of one's own: wrong, it is outvoted soon.
+_MOST_OUTCOMES = 20.0
 
 
 @router.post("/import", status_code=201, openapi_extra=_NDJSON)
 async def post_import(request: Request, agent_id: AgentQuery, service: Svc, caller: Caller) -> Response:
     """Stores the lines of an export as this agent's memories, all or none; the same line again is stored once, one
-    about a person who opted out of this namespace (`user_id`) not at all."""
+    about a person who opted out of this namespace (`user_id`, `user_ids`) not at all."""
     lines = [line for line in (await request.body()).splitlines() if line.strip()]
     if not 1 <= len(lines) <= MAX_BATCH:
         raise Invalid(f"send 1 to {MAX_BATCH} lines at a time", field="body", value=len(lines))
     given = [_imported(agent_id, number, line) for number, line in enumerate(lines, 1)]
-    await name_people(service.db, service.users, caller.namespace, given)
-    stored = await store_many(service.db, service.users, caller.namespace, [memory for memory, _ in given])
+    memories = [memory for memory, _ in given]
+    about = [(memory, line.user_id) for memory, line in given]
+    await name_people(service.db, service.users, caller.namespace, about)
+    made_of = [(memory, line.user_ids) for memory, line in given]
+    await name_sources(service.db, service.users, caller.namespace, made_of)
+    stored = await store_many(service.db, service.users, caller.namespace, memories)
     service.indexing.stored(caller.namespace)
     service.budgets.changed(caller.namespace)
     known = [done[1] for done in stored if done is not None]
@@ -225,11 +252,15 @@ async def post_import(request: Request, agent_id: AgentQuery, service: Svc, call
 class _Line(StoreMemory):
     id: UUID
     created_at: Timestamp | None = None
+    remembered_at: Timestamp | None = None
     expires_at: Timestamp | None = None
+    helped: float = Field(default=0.0, ge=0, le=1e9, allow_inf_nan=False)
+    hurt: float = Field(default=0.0, ge=0, le=1e9, allow_inf_nan=False)
+    user_ids: list[Annotated[str, Field(min_length=1, max_length=256)]] = Field(default=[], max_length=_MOST_PEOPLE)
 
 
-def _imported(agent: str, number: int, line: bytes) -> tuple[NewMemory, str | None]:
-    """The memory of one line, and whom it is about."""
+def _imported(agent: str, number: int, line: bytes) -> tuple[NewMemory, _Line]:
+    """The memory of one line, and the line."""
     try:
         fields = orjson.loads(line)
         if not isinstance(fields, dict):
@@ -243,6 +274,8 @@ def _imported(agent: str, number: int, line: bytes) -> tuple[NewMemory, str | No
     except ValueError as error:
         raise Invalid(f"line {number}: {error}; correct the line and send all again", field="body") from None
     memory = body.memory()
+    since = body.remembered_at or body.created_at
+    share = min(1.0, _MOST_OUTCOMES / max(body.helped + body.hurt, _MOST_OUTCOMES))
     taken = NewMemory(
         agent=memory.agent,
         memory_type=memory.memory_type,
@@ -250,12 +283,14 @@ def _imported(agent: str, number: int, line: bytes) -> tuple[NewMemory, str | No
         importance=memory.importance,
         source="import",
         origin=memory.origin or "import",
-        provenance={"imported": str(body.id)},
+        provenance={"imported": str(body.id)} | ({"remembered_at": since} if since else {}),
         session_id=memory.session_id,
         idempotency_key=f"import:{body.id}",
         pinned=memory.pinned,
         valid_from=memory.valid_from or body.created_at,  # stored anew, but true since then, as in a fork
         valid_to=memory.valid_to,
         expires_at=body.expires_at,
+        helped=share * body.helped,
+        hurt=share * body.hurt,
     )
-    return taken, body.user_id
+    return taken, body

@@ -10,7 +10,7 @@ from pydantic import AfterValidator, Field, JsonValue, WithJsonSchema, model_val
 
 from learnloop_api.wire.base import Identifier, Name, Timestamp
 from learnloop_memory.api.bodies import JsonBody
-from learnloop_memory.api.common import IDENTITY_PARAMETERS, NOTHING_NEW, Input, identify, quick
+from learnloop_memory.api.common import NOTHING_NEW, Input, by_hand, identify, quick
 from learnloop_memory.experience.redact import redact
 from learnloop_memory.memory.kinds import ALL_TYPES, POLICIES, MemoryType
 from learnloop_memory.memory.people import about, name_people, store_many
@@ -136,13 +136,6 @@ class RetrieveBatch(Input):
     queries: list[Retrieve] = Field(min_length=1, max_length=50)
 
 
-def _body(model: type[Input]) -> dict[str, Any]:
-    """The OpenAPI part of a body that is read by hand: FastAPI's own way costs as much as the recall itself."""
-    schema = {"$ref": f"#/components/schemas/{model.__name__}"}
-    body = {"required": True, "content": {"application/json": {"schema": schema}}}
-    return {"parameters": IDENTITY_PARAMETERS, "requestBody": body}
-
-
 READ_BY_HAND: tuple[type[Input], ...] = (StoreMemory, StoreBatch, Retrieve, RetrieveBatch)
 _BODIES = {model: JsonBody(model, mends=True) for model in READ_BY_HAND}
 
@@ -151,7 +144,7 @@ async def _read(request: Request, model: type[Input]) -> Any:
     return _BODIES[model].read(await request.body())
 
 
-@router.post("/store", status_code=201, responses=NOTHING_NEW, openapi_extra=_body(StoreMemory))
+@router.post("/store", status_code=201, responses=NOTHING_NEW, openapi_extra=by_hand(StoreMemory))
 async def store_memory(request: Request) -> Response:
     """Stores a memory; it can be recalled as soon as this answers. What the agent was shown within the hour is not
     stored again (echo: true): the id is that of the memory it was recalled from. Nothing is stored about a person who
@@ -170,7 +163,7 @@ async def store_memory(request: Request) -> Response:
     return quick(stored, 200 if duplicate else 201)
 
 
-@router.post("/store/batch", status_code=201, openapi_extra=_body(StoreBatch))
+@router.post("/store/batch", status_code=201, openapi_extra=by_hand(StoreBatch))
 async def store_batch(request: Request) -> Response:
     """Stores up to 5,000 memories in one transaction; all can be recalled as soon as this answers."""
     service, caller = await identify(request)
@@ -223,7 +216,7 @@ async def _echoes(service: Service, namespace: str, memories: list[NewMemory]) -
     }
 
 
-@router.post("/retrieve", openapi_extra=_body(Retrieve))
+@router.post("/retrieve", openapi_extra=by_hand(Retrieve))
 async def retrieve(request: Request) -> Response:
     """The k best memories with the score of every signal."""
     service, caller = await identify(request)
@@ -232,7 +225,7 @@ async def retrieve(request: Request) -> Response:
         return quick(await _recall(service, caller.namespace, body))
 
 
-@router.post("/retrieve/batch", openapi_extra=_body(RetrieveBatch))
+@router.post("/retrieve/batch", openapi_extra=by_hand(RetrieveBatch))
 async def retrieve_batch(request: Request) -> Response:
     """One answer for each query, in their order."""
     service, caller = await identify(request)

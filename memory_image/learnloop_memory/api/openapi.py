@@ -13,6 +13,7 @@ from learnloop_api.wire.trajectory import Trajectory
 from learnloop_memory.api import memory
 from learnloop_memory.api.bodies import JsonBody
 from learnloop_memory.api.idempotency import PARAMETER, WITHOUT
+from learnloop_memory.api.rewards import Calculate
 
 _TEMPLATE = "#/components/schemas/{model}"
 _FASTAPIS = ("HTTPValidationError", "ValidationError")
@@ -38,7 +39,7 @@ def build(app: FastAPI, routes: Iterable[APIRoute]) -> dict[str, Any]:
     document = get_openapi(title=app.title, version=app.version, routes=app.routes)
     schemas = document.setdefault("components", {}).setdefault("schemas", {})
     bodies = dict(_bodies(routes))
-    by_hand: tuple[type[BaseModel], ...] = (Trajectory, *memory.READ_BY_HAND, *bodies.values(), Refusal)
+    by_hand: tuple[type[BaseModel], ...] = (Trajectory, Calculate, *memory.READ_BY_HAND, *bodies.values(), Refusal)
     # All at once: two models of one name in different modules get names of their own.
     references, found = models_json_schema([(model, "validation") for model in by_hand], ref_template=_TEMPLATE)
     schemas.update(found["$defs"])
@@ -67,8 +68,12 @@ def _bodies(routes: Iterable[APIRoute]) -> Iterator[tuple[tuple[str, str], type[
 
 def _refusals() -> dict[str, Any]:
     content = {"application/json": {"schema": {"$ref": _TEMPLATE.format(model="Refusal")}}}
-    again = {"Retry-After": {"description": "seconds", "schema": {"type": "string"}}}
+    again = {"Retry-After": {"description": "seconds, where waiting helps", "schema": {"type": "string"}}}
     return {
-        "4XX": {"description": "Refused; the message says why.", "content": content},
+        "4XX": {
+            "description": "Refused; the message says why. 429: too many at once, the same request may succeed later.",
+            "content": content,
+            "headers": again,
+        },
         "503": {"description": "A store does not answer right now.", "content": content, "headers": again},
     }

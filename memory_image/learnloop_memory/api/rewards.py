@@ -4,14 +4,14 @@ from dataclasses import asdict
 from datetime import UTC, datetime
 from typing import Annotated
 
-from fastapi import APIRouter, Path, Query, Response
+from fastapi import APIRouter, Path, Query, Request, Response
 from pydantic import Field
 
 from learnloop_api.kinds.reward_parts import Normalisation
 from learnloop_api.kinds.reward_policy import RewardPolicySpec
 from learnloop_api.wire.base import Identifier, Name, Timestamp
-from learnloop_memory.api.bodies import json_body
-from learnloop_memory.api.common import Caller, Input, NamePath, Svc, answer, not_found
+from learnloop_memory.api.bodies import JsonBody, json_body
+from learnloop_memory.api.common import Caller, Input, NamePath, Svc, answer, by_hand, identify, not_found, quick
 from learnloop_memory.api.pages import begins_after, following, page_mark
 from learnloop_memory.rewards import store
 from learnloop_memory.rewards.components import Episode, Worth, evaluate
@@ -43,6 +43,9 @@ class Calculate(Input):
     reward_policy: Name | None = None
     reward_policy_revision: str | None = Field(default=None, max_length=64)
     result: Result
+
+
+_CALCULATE = JsonBody(Calculate)
 
 
 class AskDryRun(Input):
@@ -78,27 +81,27 @@ async def get_signals(name: NamePath, revision: RevisionPath, service: Svc, call
     return answer(found)
 
 
-@router.post("/calculate")
-async def calculate(body: Annotated[Calculate, json_body(Calculate)], service: Svc, caller: Caller) -> Response:
+@router.post("/calculate", openapi_extra=by_hand(Calculate))
+async def calculate(request: Request) -> Response:
     """Computes a reward and keeps nothing; normalised by the agent's history when an agent is named.
 
     Without an agent and a policy: the default components, not normalised, for there is no history to do it by.
     """
+    service, caller = await identify(request)
+    body: Calculate = _CALCULATE.read(await request.body())
     if body.agent_id is None and body.reward_policy is None:
         spec = RewardPolicySpec(normalisation=Normalisation(method="none"))
         return _calculated(body, spec, evaluate(spec, body.result.episode()), Running(), None)
-    async with service.db.tenant(caller.namespace) as connection:
-        if body.reward_policy is not None:
-            policy = await store.get_policy(
-                connection, caller.namespace, body.reward_policy, body.reward_policy_revision
-            )
-        else:
-            policy = await store.find_policy(connection, caller.namespace, body.agent_id or "")
-        if policy is None:
-            field = "reward_policy" if body.reward_policy is not None else "agent_id"
-            raise not_found(field, body.reward_policy or body.agent_id or "", "no published reward policy; publish it")
-        worth = evaluate(policy.spec, body.result.episode())
-        running = await store.statistics(connection, caller.namespace, body.agent_id or "", policy)
+    if body.reward_policy is not None:
+        policy, running = await service.policies.named(
+            caller.namespace, body.reward_policy, body.reward_policy_revision, body.agent_id
+        )
+    else:
+        policy, running = await service.policies.of_agent(caller.namespace, body.agent_id or "")
+    if policy is None:
+        field = "reward_policy" if body.reward_policy is not None else "agent_id"
+        raise not_found(field, body.reward_policy or body.agent_id or "", "no published reward policy; publish it")
+    worth = evaluate(policy.spec, body.result.episode())
     return _calculated(body, policy.spec, worth, running, policy)
 
 
@@ -106,7 +109,7 @@ def _calculated(
     body: Calculate, spec: RewardPolicySpec, worth: Worth, running: Running, policy: store.Policy | None
 ) -> Response:
     reward, running = settle(spec, worth, running)
-    return answer(
+    return quick(
         {
             "task_id": body.task_id,
             "reward_policy": policy.name if policy else None,

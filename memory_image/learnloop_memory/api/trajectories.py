@@ -1,7 +1,5 @@
 """POST /api/v1/trajectories: the way in for agents that do not speak NATS."""
 
-from typing import Any
-
 from fastapi import APIRouter, Request, Response
 from pydantic_core import to_json
 
@@ -9,38 +7,33 @@ from learnloop_api import names
 from learnloop_api.redaction_fields import safe_measurements
 from learnloop_api.wire.trajectory import MAX_REVISION, MAX_TASK, Trajectory
 from learnloop_memory.api.bodies import JsonBody
-from learnloop_memory.api.common import Caller, Svc, answer
+from learnloop_memory.api.common import by_hand, identify, quick
 from learnloop_memory.experience.redact import redact, redact_text
 from learnloop_memory.experience.store import prepare, store
 
 router = APIRouter(prefix="/api/v1", tags=["experience"])
 _READ = JsonBody(Trajectory)
-_BODY: dict[str, Any] = {
-    "requestBody": {
-        "required": True,
-        "content": {"application/json": {"schema": {"$ref": "#/components/schemas/Trajectory"}}},
-    }
-}
 
 
-@router.post("/trajectories", status_code=202, openapi_extra=_BODY)
-async def post_trajectory(request: Request, service: Svc, caller: Caller) -> Response:
+@router.post("/trajectories", status_code=202, openapi_extra=by_hand(Trajectory))
+async def post_trajectory(request: Request) -> Response:
     """Accepts one episode. 202 means durable: JetStream acknowledged it, or PostgreSQL committed it.
 
     stored: false when its `metadata.user_id` opted out or it was erased; other user ids are hashed before anything
     keeps them.
     """
+    service, caller = await identify(request)
     trajectory: Trajectory = _READ.read(await request.body())
     shielded = (await service.users.shield(caller.namespace, {0: trajectory}))[0]
     if shielded is None:
         service.metrics.opted_out(caller.namespace)
-        return answer({"trajectory_id": trajectory.trajectory_id, "duplicate": False, "stored": False}, 202)
+        return quick({"trajectory_id": trajectory.trajectory_id, "duplicate": False, "stored": False}, 202)
     trajectory = shielded
     if service.bus is None:
         row = prepare(trajectory)
         stored = await store(service.db, caller.namespace, [row])
         if stored.refused:
-            return answer({"trajectory_id": trajectory.trajectory_id, "duplicate": False, "stored": False}, 202)
+            return quick({"trajectory_id": trajectory.trajectory_id, "duplicate": False, "stored": False}, 202)
         if stored.new:
             service.metrics.trajectory(caller.namespace, trajectory.agent)
             service.arrived(caller.namespace)
@@ -51,7 +44,7 @@ async def post_trajectory(request: Request, service: Svc, caller: Caller) -> Res
         message_id = f"{caller.namespace}/{trajectory.trajectory_id}"
         ack = await service.bus.publish(subject, redacted(trajectory), message_id)
         duplicate = bool(ack.duplicate)
-    return answer({"trajectory_id": trajectory.trajectory_id, "duplicate": duplicate, "stored": True}, 202)
+    return quick({"trajectory_id": trajectory.trajectory_id, "duplicate": duplicate, "stored": True}, 202)
 
 
 def redacted(trajectory: Trajectory) -> bytes:

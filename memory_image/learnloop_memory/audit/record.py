@@ -21,7 +21,7 @@ class Entry:
         actor: the caller's service account, or `system:learnloop` for what the data plane does by itself.
         action: e.g. memory.deleted.
         subject: what it was done to, e.g. agent/walker, user/user:9f3a….
-        outcome: done, or refused.
+        outcome: done; of what can be cut short begun, before it; of a request asked or refused.
         detail: strings, integers, booleans, and lists and objects of them. No floating point: its text depends on
             who writes it, and a hash must not.
     """

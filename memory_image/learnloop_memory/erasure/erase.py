@@ -5,7 +5,7 @@ from datetime import datetime
 from typing import Any, Literal
 from uuid import UUID
 
-from learnloop_memory.audit.journal import actor
+from learnloop_memory.audit.journal import actor, note
 from learnloop_memory.audit.sealer import Sealer
 from learnloop_memory.audit.signing import Signer
 from learnloop_memory.erasure import tombstones
@@ -59,8 +59,17 @@ class Receipt:
         return {**said, "public_key": signer.public_key.hex(), "signature": signer.sign(said).hex()}
 
 
+def _action(scope: Scope) -> str:
+    return "user.erased" if scope.user is not None else "agent.erased"
+
+
 class Erasing:
-    """Erases rows, vectors, what the warehouse has and messages, and then says so in the audit chain."""
+    """Erases rows, vectors, what the warehouse has and messages, and says so in the audit chain.
+
+    Twice: `begun` is committed with the deletion of the rows, so none are gone without a record whatever happens next;
+    `done` follows when nothing of the subject is left anywhere. Both name the erasure; one that was cut short has a
+    `begun` of its own, and the next has both.
+    """
 
     def __init__(
         self,
@@ -93,14 +102,13 @@ class Erasing:
                 the rest and gives the receipt.
         """
         scope = await self._scope(namespace, user_id, agent)
-        erased, at = await self._rows(namespace, scope)
+        identity = uuid7()
+        erased, at = await self._rows(namespace, scope, identity)
         await self._vectors(namespace, scope)
         warehouse = await self._warehouse(namespace, scope, at)
         messages = await self._messages(namespace, scope, at)
-        identity = uuid7()
         detail = {"erasure_id": str(identity), "rows": erased.rows, "messages": messages, "warehouse": warehouse}
-        action = "user.erased" if scope.user is not None else "agent.erased"
-        link = await self._sealer.append(namespace, action, scope.subject, actor.get(), detail)
+        link = await self._sealer.append(namespace, _action(scope), scope.subject, actor.get(), detail)
         place = (link.entry.seq, link.hash.hex())
         receipt = Receipt(
             identity, namespace, scope.subject, at, erased.rows, messages, warehouse, list(REMAINS), *place
@@ -117,10 +125,7 @@ class Erasing:
         async with self._db.tenant(namespace) as connection:
             await tombstones.alone(connection, namespace)
             await self._users.opt_out(connection, namespace, scope.user or "")
-        _, at = await self._rows(namespace, scope)
-        await self._vectors(namespace, scope)
-        await self._warehouse(namespace, scope, at)
-        await self._messages(namespace, scope, at)
+        await self.erase(namespace, user_id=user_id)
 
     async def _scope(self, namespace: str, user_id: str | None, agent: str | None) -> Scope:
         if user_id is None:
@@ -128,7 +133,7 @@ class Erasing:
         async with self._db.tenant(namespace) as connection:
             return Scope(user=(await self._users.hashes(connection, namespace, [user_id]))[user_id])
 
-    async def _rows(self, namespace: str, scope: Scope) -> tuple[Erased, datetime]:
+    async def _rows(self, namespace: str, scope: Scope, identity: UUID) -> tuple[Erased, datetime]:
         await self._recalls.flush()  # what is logged later could name what is gone
         async with self._db.tenant(namespace) as connection:
             await tombstones.alone(connection, namespace)
@@ -136,6 +141,8 @@ class Erasing:
             erased = await erase(connection, namespace, scope)
             for trajectory_id in sorted(erased.touched):
                 await self._feedback.join(connection, namespace, trajectory_id)
+            detail = {"erasure_id": str(identity), "rows": erased.rows}
+            await note(connection, namespace, _action(scope), scope.subject, detail, outcome="begun")
         return erased, at
 
     async def _vectors(self, namespace: str, scope: Scope) -> None:

@@ -18,6 +18,7 @@ _EPISODES = """
 SELECT trajectory_id, agent_id, episode_id, retrieval_ids FROM trajectories WHERE namespace = $1 AND {whose}
 ORDER BY seq FOR UPDATE
 """
+_EPISODES_OF = f"SELECT trajectory_id, agent_id, episode_id FROM trajectories WHERE namespace = $1 AND {_OF_USER}"
 # The episodes may be gone by age; whom a memory came from it says itself then. One that names a thousand people may
 # have had more.
 _TOLD = """
@@ -137,6 +138,16 @@ async def erase(connection: Any, namespace: str, scope: Scope) -> Erased:
             erased.count(table, await connection.execute(statement, namespace, scope.agent, timeout=SECONDS))
         await connection.execute(_RESET, namespace, scope.agent)
     return erased
+
+
+async def of_person(connection: Any, namespace: str, user: str) -> list[UUID]:
+    """Ids of the memories that an erasure of this person (a pseudonym) would take now.
+
+    Raises:
+        asyncpg.PostgresError: nothing is known.
+    """
+    episodes = await connection.fetch(_EPISODES_OF, namespace, user, timeout=SECONDS)
+    return await _memories(connection, namespace, Scope(user=user), episodes)
 
 
 async def _memories(connection: Any, namespace: str, scope: Scope, episodes: Sequence[Any]) -> list[UUID]:

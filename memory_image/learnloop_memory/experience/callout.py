@@ -1,9 +1,10 @@
 """Who may publish what on NATS: the server asks here whenever somebody connects with a service-account token.
 
 NATS calls it auth callout (https://docs.nats.io/running-a-nats-service/configuration/securing_nats/auth_callout): the
-server publishes a request on `$SYS.REQ.USER.AUTH`, signed by itself, and lets the client in with the permissions of the
-user that comes back, signed by the key its configuration names. A token speaks for its namespace and nothing else, on
-NATS as over HTTP. The data plane's own user has a password and is not asked about.
+server publishes a request on `$SYS.REQ.USER.AUTH`, signed by itself, and lets the client in with the permissions of
+the user that comes back, signed by the key its configuration names. A token speaks for its namespace and nothing
+else, on NATS as over HTTP; what is answered to it, its ServiceAccount alone can read. The data plane's own user has a
+password and is not asked about.
 """
 
 import base64
@@ -99,8 +100,9 @@ def read_request(data: bytes) -> tuple[str, str, str]:
 
 
 def user_claims(user: str, identity: Identity) -> dict[str, Any]:
-    """The user of one connection: its namespace's subjects, and an inbox no other namespace can read."""
+    """The user of one connection: its namespace's subjects, and an inbox no other ServiceAccount can read."""
     namespace = identity.namespace
+    account = identity.subject.rpartition(":")[2]
     publish = [f"{subject}.{namespace}.>" for subject in PUBLISHED]
     read = [f"{subject}.{namespace}.>" for subject in READ]
     return {
@@ -112,7 +114,7 @@ def user_claims(user: str, identity: Identity) -> dict[str, Any]:
             "type": "user",
             "version": 2,
             "pub": {"allow": publish},
-            "sub": {"allow": [*read, f"{names.nats_inbox(namespace)}.>"]},
+            "sub": {"allow": [*read, f"{names.nats_inbox(namespace, account)}.>"]},
             "subs": 100,
             "data": -1,
             "payload": -1,

@@ -19,8 +19,9 @@ from learnloop_memory.experience.users import Users
 from learnloop_memory.ids import uuid7
 from learnloop_memory.rewards.components import evaluate
 from learnloop_memory.rewards.normalise import confidence, settle
+from learnloop_memory.rewards.pending import LOG
 from learnloop_memory.rewards.store import get_policy, statistics
-from learnloop_memory.rewards.worker import LOG, metadata, read_episode
+from learnloop_memory.rewards.worker import metadata, read_episode
 from learnloop_memory.store.database import Database
 
 OUTCOME = "feedback"

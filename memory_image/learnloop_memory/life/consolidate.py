@@ -1,5 +1,6 @@
 """Consolidation of one agent's memory: duplicates and echoes end, episodes become facts and procedures."""
 
+import asyncio
 from collections import Counter, defaultdict
 from dataclasses import dataclass
 from typing import Any
@@ -10,7 +11,7 @@ from learnloop_api.redaction_fields import safe_origin
 from learnloop_memory.audit.journal import note_memories
 from learnloop_memory.experience.redact import redact_text
 from learnloop_memory.life.distil import Distiller, episode
-from learnloop_memory.life.duplicates import Item, Superfluous, Told, duplicates, echoes
+from learnloop_memory.life.duplicates import Effort, Item, Superfluous, Told, duplicates, echoes
 from learnloop_memory.life.states import retire
 from learnloop_memory.memory.kinds import POLICIES
 from learnloop_memory.memory.sameness import details
@@ -19,6 +20,7 @@ from learnloop_memory.store.database import Database
 
 MOST = 20_000  # memories looked at in one pass, the newest
 EXAMPLES = 20
+READ_AT_ONCE = 1000  # rows between two of which requests are answered
 _HELD = """
 SELECT m.id, m.memory_type, m.text, m.content, m.importance, m.pinned, m.source, m.origin,
     extract(epoch FROM m.created_at)::float8 AS created, coalesce(u.helped - u.hurt, 0) AS earned,
@@ -40,12 +42,17 @@ _LOCK = "SELECT pg_advisory_xact_lock(hashtextextended($1 || '/' || $2, 7))"
 
 @dataclass(frozen=True)
 class Consolidated:
-    """What a pass did, or would do: counts, the share of junk it found, and the first twenty of it."""
+    """What a pass did, or would do: counts, the share of junk it found, and the first twenty of it.
+
+    Attributes:
+        left: memories that were not compared, because too many read almost like them.
+    """
 
     agent_id: str
     looked_at: int
     duplicates: int
     echoes: int
+    left: int
     distilled: int
     junk_ratio: float
     dry_run: bool
@@ -55,20 +62,17 @@ class Consolidated:
 async def consolidate(
     db: Database, namespace: str, agent: str, distiller: Distiller, *, dry_run: bool = False
 ) -> Consolidated:
-    """One pass. Doing it twice changes nothing more; two at once wait for one another.
+    """One pass. Doing it twice changes nothing more; two at once wait for one another, and requests for neither.
 
     Raises:
         Unavailable: nothing was changed.
     """
     async with db.tenant(namespace) as connection:
         await connection.execute(_LOCK, namespace, agent)
-        rows = await connection.fetch(_HELD, namespace, agent, MOST)
-        shown = [_told(row) for row in await connection.fetch(_SHOWN, namespace, agent)]
-        junk = superfluous([_item(row) for row in rows], shown)
-        looked_at, gone = len(rows), {entry.id for entry in junk}
-        # What ends now is no evidence either: told again it would count twice, and the next pass would not find it.
-        rows = [row for row in rows if row["id"] not in gone]
-        facts = _new_facts(rows, distiller, agent)
+        held = await _read(connection, _HELD, namespace, agent, MOST)
+        shown = await _read(connection, _SHOWN, namespace, agent)
+        # Some seconds for a large agent, and as long as a distiller likes that asks a model.
+        junk, left, rows, facts = await asyncio.to_thread(_examined, held, shown, distiller, agent)
         if not dry_run:
             await _apply(connection, namespace, agent, junk)
             await note_memories(connection, namespace, "memory.consolidated", agent, [entry.id for entry in junk])
@@ -76,22 +80,45 @@ async def consolidate(
     kinds = Counter(entry.kind for entry in junk)
     return Consolidated(
         agent_id=agent,
-        looked_at=looked_at,
+        looked_at=len(held),
         duplicates=kinds["duplicate"],
         echoes=kinds["echo"],
+        left=left,
         distilled=len(facts),
-        junk_ratio=round(len(junk) / max(looked_at, 1), 4),
+        junk_ratio=round(len(junk) / max(len(held), 1), 4),
         dry_run=dry_run,
         examples=[{"id": entry.id, "says_the_same_as": entry.by, "kind": entry.kind} for entry in junk[:EXAMPLES]],
     )
 
 
-def superfluous(items: list[Item], shown: list[Told]) -> list[Superfluous]:
-    """Echoes first: what remains is compared with what is no echo, so nothing ends in favour of junk."""
-    junk = echoes([item for item in items if POLICIES[item.memory_type].consolidates], shown)  # type: ignore[index]
+def _examined(
+    held: list[Any], shown: list[Any], distiller: Distiller, agent: str
+) -> tuple[list[Superfluous], int, list[Any], list[NewMemory]]:
+    """What may go, how many were not compared, what stays, and what there is to learn from that."""
+    junk, left = superfluous([_item(row) for row in held], [_told(row) for row in shown])
+    gone = {entry.id for entry in junk}
+    # What ends now is no evidence either: told again it would count twice, and the next pass would not find it.
+    rows = [row for row in held if row["id"] not in gone]
+    return junk, left, rows, _new_facts(rows, distiller, agent)
+
+
+async def _read(connection: Any, query: str, *arguments: Any) -> list[Any]:
+    rows: list[Any] = []
+    cursor = await connection.cursor(query, *arguments)
+    while page := await cursor.fetch(READ_AT_ONCE):
+        rows += page
+    return rows
+
+
+def superfluous(items: list[Item], shown: list[Told]) -> tuple[list[Superfluous], int]:
+    """What may go, and how many of the rest were not compared. Echoes first: what remains is compared with what is no
+    echo, so nothing ends in favour of junk."""
+    echoing, repeating = Effort(), Effort()
+    lasting = [item for item in items if POLICIES[item.memory_type].consolidates]  # type: ignore[index]
+    junk = echoes(lasting, shown, effort=echoing)
     echoed = {entry.id for entry in junk}
-    rest = [item for item in items if item.id not in echoed and POLICIES[item.memory_type].consolidates]  # type: ignore[index]
-    return junk + duplicates(rest)
+    junk += duplicates([item for item in lasting if item.id not in echoed], repeating)
+    return junk, len((echoing.left | repeating.left) - {entry.id for entry in junk})
 
 
 def _item(row: Any) -> Item:

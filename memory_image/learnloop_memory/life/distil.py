@@ -9,13 +9,13 @@ from dataclasses import dataclass
 from math import sqrt
 from typing import Any, Protocol
 
+from learnloop_memory.memory.people import PEOPLE
 from learnloop_memory.memory.store import NewMemory
 
 FEWEST = 5
 WAYS = ("approach", "strategy", "action", "policy_revision")  # what an episode may say about how it was done
 MAX_SOURCES = 100
 MAX_PEOPLE = 1000
-PEOPLE = "people"
 """Where a distilled memory's provenance has the pseudonyms of those whose episodes it counts; erasures look there."""
 
 
@@ -33,7 +33,8 @@ class Episode:
 
 
 class Distiller(Protocol):
-    """Turns the episodes of one agent into memories; each names its episodes and their people in `provenance`."""
+    """Turns the episodes of one agent into memories; each names its episodes and their people in `provenance`. It is
+    called in a thread."""
 
     def distil(self, agent: str, episodes: Sequence[Episode]) -> list[NewMemory]:
         """New semantic and procedural memories. `origin` must be the same for the same subject: it replaces the old."""

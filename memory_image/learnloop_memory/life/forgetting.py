@@ -31,7 +31,7 @@ SECONDS = 60.0
 
 SIZE = "pg_column_size(m.content) + pg_column_size(m.text)"
 """What the budget counts of a memory: neither is unpacked for it."""
-# Two processes that forgot by the same count would forget twice as many.
+# Two processes that forgot by the same count would forget twice as many: each looks, alone, whether the other did.
 _ALONE = "SELECT pg_advisory_xact_lock(hashtextextended('forget/' || $1 || '/' || $2, 0))"
 _HELD = f"""
 SELECT m.id, m.memory_type, m.importance, m.pinned, {SIZE} AS size,
@@ -40,6 +40,7 @@ SELECT m.id, m.memory_type, m.importance, m.pinned, {SIZE} AS size,
 FROM agent_memories m LEFT JOIN memory_use u ON u.namespace = m.namespace AND u.memory_id = m.id
 WHERE m.namespace = $1 AND m.agent_id = $2 AND m.state = 'active' AND m.ends_at > now()
 """
+_SO_FAR = "SELECT count(*) FROM agent_memories WHERE namespace = $1 AND agent_id = $2 AND state = 'forgotten'"
 _TEXTS = "SELECT id, left(text, 120) AS text FROM agent_memories WHERE namespace = $1 AND id = ANY($2::uuid[])"
 
 
@@ -102,6 +103,16 @@ def above(values: Floats, sizes: Floats, kinds: NDArray[np.intp], budget: Memory
 
 
 @dataclass(frozen=True)
+class _Surplus:
+    """What is above the budget, the least valuable first, and how many memories had been forgotten when that was so."""
+
+    held: int
+    ids: list[UUID]
+    examples: list[dict[str, Any]]
+    so_far: int
+
+
+@dataclass(frozen=True)
 class Forgotten:
     """What went, or would go: how many of how many, and the first fifty with their value and text."""
 
@@ -119,29 +130,48 @@ async def forget(db: Database, namespace: str, agent: str, budget: MemoryBudget,
     Raises:
         Unavailable: what is above the budget goes the next time.
     """
-    forgotten = 0
+    first = above_it = await _surplus(db, namespace, agent, budget)
+    forgotten, start, so_far = 0, 0, first.so_far
+    while not dry_run and start < len(above_it.ids):
+        began = time.monotonic()
+        gone = await _retire(db, namespace, agent, above_it.ids[start : start + BATCH], so_far)
+        if gone is None:
+            above_it = await _surplus(db, namespace, agent, budget)
+            start, so_far = 0, above_it.so_far
+            continue
+        forgotten, start, so_far = forgotten + gone, start + BATCH, so_far + gone
+        await _rest(min(REST * (time.monotonic() - began), LONGEST_REST_SECONDS))
+    gone = len(first.ids) if dry_run else forgotten
+    return Forgotten(agent, first.held, budget.memories, gone, dry_run, first.examples)
+
+
+async def _rest(seconds: float) -> None:
+    """Without a connection: the pool is everybody's."""
+    await asyncio.sleep(seconds)
+
+
+async def _surplus(db: Database, namespace: str, agent: str, budget: MemoryBudget) -> _Surplus:
     async with db.tenant(namespace) as connection:
         await connection.execute(_ALONE, namespace, agent, timeout=SECONDS)
+        so_far = await connection.fetchval(_SO_FAR, namespace, agent, timeout=SECONDS)
         ids, sizes, kinds, worth = await _held(connection, namespace, agent)
         values = value(worth)
         chosen = above(values, sizes, kinds, budget)
         shown = [ids[index] for index in chosen[:REASONS_SHOWN]]
         texts = {row["id"]: row["text"] for row in await connection.fetch(_TEXTS, namespace, shown)}
-        for start in range(0, 0 if dry_run else len(chosen), BATCH):
-            batch, began = [ids[index] for index in chosen[start : start + BATCH]], time.monotonic()
-            forgotten += await _retire(db, namespace, agent, batch)
-            await asyncio.sleep(min(REST * (time.monotonic() - began), LONGEST_REST_SECONDS))
     examples = [
         {"id": ids[index], "value": round(float(values[index]), 6), "text": texts.get(ids[index], "")}
         for index in chosen[:REASONS_SHOWN]
     ]
-    gone = len(chosen) if dry_run else forgotten
-    return Forgotten(agent, len(ids), budget.memories, gone, dry_run, examples)
+    return _Surplus(len(ids), [ids[index] for index in chosen], examples, so_far)
 
 
-async def _retire(db: Database, namespace: str, agent: str, batch: Sequence[UUID]) -> int:
-    """In a transaction of its own, beside the one that keeps other processes away from this agent."""
+async def _retire(db: Database, namespace: str, agent: str, batch: Sequence[UUID], so_far: int) -> int | None:
+    """How many of them went; None where somebody else forgot meanwhile, so that less is above the budget by now."""
     async with db.tenant(namespace) as connection:
+        await connection.execute(_ALONE, namespace, agent, timeout=SECONDS)
+        if so_far != await connection.fetchval(_SO_FAR, namespace, agent, timeout=SECONDS):
+            return None
         gone = await retire(connection, namespace, agent, batch, "forgotten")
         await note_memories(connection, namespace, "memory.forgotten", agent, gone)
     return len(gone)

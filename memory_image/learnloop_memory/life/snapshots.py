@@ -1,4 +1,5 @@
-"""Snapshots: names for instants. Taking one costs a row; the memories keep both of their times anyway."""
+"""Snapshots: names for instants. Taking one costs a row: the memories keep both of their times anyway, and what
+feedback taught by then is copied into it (see `lessons`)."""
 
 from dataclasses import dataclass
 from datetime import datetime
@@ -7,13 +8,15 @@ from typing import Any
 from learnloop_memory.audit.journal import note
 from learnloop_memory.errors import ApiError
 from learnloop_memory.ids import uuid7
+from learnloop_memory.life import lessons
 from learnloop_memory.life.states import retire, revive
 from learnloop_memory.store.absences import away
 from learnloop_memory.store.database import Database
 
 MOST_SNAPSHOTS = 100
-_TAKE = """
-INSERT INTO memory_snapshots (namespace, agent_id, name) VALUES ($1, $2, $3) ON CONFLICT DO NOTHING RETURNING taken_at
+_TAKE = f"""
+INSERT INTO memory_snapshots (namespace, agent_id, name, ranker, lesson_ids, helped, hurt)
+SELECT $1, $2, $3, n.* FROM ({lessons.NOW}) n ON CONFLICT DO NOTHING RETURNING taken_at
 """
 _GET = "SELECT taken_at FROM memory_snapshots WHERE namespace = $1 AND agent_id = $2 AND name = $3"
 _LIST = """
@@ -38,7 +41,8 @@ WITH copied AS (
     INSERT INTO agent_memories (namespace, id, agent_id, memory_type, content, text, importance, source, origin,
         provenance, session_id, pinned, valid_from, valid_to, expires_at, ends_at)
     SELECT namespace, t.new_id, $3, memory_type, content, text, importance, source, origin,
-        coalesce(provenance, '{}') || jsonb_build_object('forked_from', $2::text, 'original', id)
+        coalesce(provenance, '{}') || jsonb_build_object('forked_from', $2::text, 'original', id,
+            'remembered_at', least(created_at, (provenance ->> 'remembered_at')::timestamptz))
             || CASE jsonb_typeof(provenance->'from') WHEN 'array' THEN jsonb_build_object('from', (
                 SELECT jsonb_agg(coalesce(c.new_id::text, f.id))
                 FROM jsonb_array_elements_text(provenance->'from') f(id)
@@ -55,6 +59,8 @@ _IDS = f"""
 SELECT id FROM agent_memories WHERE {_HAD} AND (ends_at > now() OR state <> 'active') AND {_CLEAN}
 ORDER BY created_at, id
 """
+# Two forks at once would each find the other agent without memories, and give it all of them twice.
+_ALONE = "SELECT pg_advisory_xact_lock(hashtextextended('fork/' || $1 || '/' || $2, 0))"
 _HAS_ANY = "SELECT EXISTS(SELECT 1 FROM agent_memories WHERE namespace = $1 AND agent_id = $2)"
 
 
@@ -103,7 +109,8 @@ async def drop(db: Database, namespace: str, agent: str, name: str) -> None:
 
 async def restore(db: Database, namespace: str, agent: str, name: str) -> dict[str, int]:
     """Makes the memory what it was: what the agent did not have then is retired, what it had comes back, but for what
-    is of origins that were quarantined or rolled back since. Itself undone by a snapshot taken before it.
+    is of origins that were quarantined or rolled back since. What feedback taught is what it was, too. Itself undone
+    by a snapshot taken before it.
 
     Raises:
         ApiError: 404, there is no such snapshot.
@@ -111,17 +118,21 @@ async def restore(db: Database, namespace: str, agent: str, name: str) -> dict[s
     """
     async with db.tenant(namespace) as connection:
         at = await _instant(connection, namespace, agent, name)
+        await lessons.alone(connection, namespace, agent)
         others = [row["id"] for row in await connection.fetch(_OTHERS, namespace, agent, at)]
         ended = [row["id"] for row in await connection.fetch(_ENDED, namespace, agent, at)]
         removed = await retire(connection, namespace, agent, others, "replaced")
         returned = await revive(connection, namespace, agent, ended)
+        if (learned := await lessons.then(connection, namespace, agent, name)) is not None:
+            await lessons.put_back(connection, namespace, agent, learned)
         changed = {"removed": len(removed), "returned": len(returned)}
         await note(connection, namespace, "memory.restored", f"agent/{agent}", {"name": name, **changed})
     return changed
 
 
 async def fork(db: Database, namespace: str, agent: str, name: str, into: str) -> int:
-    """Copies what the agent had then to another agent that has no memory yet; returns how many memories that were.
+    """Copies what the agent had then, and had learned by then of what helps, to another agent that has no memory yet;
+    returns how many memories that were.
 
     Raises:
         ApiError: 404, there is no such snapshot; 409, the other agent has memories.
@@ -129,12 +140,16 @@ async def fork(db: Database, namespace: str, agent: str, name: str, into: str) -
     """
     async with db.tenant(namespace) as connection:
         at = await _instant(connection, namespace, agent, name)
+        await connection.execute(_ALONE, namespace, into)
         if await connection.fetchval(_HAS_ANY, namespace, into):
             raise ApiError(
                 409, "this agent has memories already; fork into one that has none", field="into", value=into
             )
-        ids = [row["id"] for row in await connection.fetch(_IDS, namespace, agent, at)]
-        await connection.execute(_FORK, namespace, agent, into, ids, [uuid7() for _ in ids])
+        copies = {row["id"]: uuid7() for row in await connection.fetch(_IDS, namespace, agent, at)}
+        ids = list(copies)
+        await connection.execute(_FORK, namespace, agent, into, ids, list(copies.values()))
+        learned = await lessons.then(connection, namespace, agent, name)
+        await lessons.hand_on(connection, namespace, agent, learned, into, copies)
         await note(
             connection, namespace, "memory.forked", f"agent/{into}", {"source": agent, "name": name, "count": len(ids)}
         )

@@ -8,6 +8,7 @@ from pgvector import HalfVector
 from learnloop_memory.errors import Unavailable
 from learnloop_memory.memory.embedder import Embedder
 from learnloop_memory.memory.kinds import CODES
+from learnloop_memory.memory.ranker import UTILITY
 from learnloop_memory.memory.text import pack, thread_of, words
 from learnloop_memory.store.database import Database
 
@@ -23,18 +24,22 @@ ORDER BY agent_id, memory_id LIMIT $2 FOR UPDATE SKIP LOCKED
 # FOR SHARE: whoever retires or deletes the memory waits, and then sees the narrow row.
 _READ = """
 SELECT id, agent_id, memory_type, text, importance, session_id, created_at, ends_at,
-    greatest(created_at, valid_from) AS visible_from
+    greatest(created_at, valid_from) AS visible_from,
+    least(created_at, (provenance ->> 'remembered_at')::timestamptz) AS remembered_at
 FROM agent_memories WHERE namespace = $1 AND id = ANY($2::uuid[]) ORDER BY agent_id, created_at, id FOR SHARE
 """
 _DONE = """
 DELETE FROM memory_pending
 WHERE namespace = $1 AND (agent_id, memory_id) = ANY(SELECT * FROM unnest($2::text[], $3::uuid[]))
 """
-_INDEX = """
+# A copy (of a fork, of an import) is as recent as what it was made from, and knows what that was worth.
+_INDEX = f"""
 INSERT INTO memory_vec (namespace, agent_id, memory_id, memory_type, embedder, importance, thread, created_at,
-    visible_from, visible_to, terms, embedding)
-SELECT $1, * FROM unnest($2::text[], $3::uuid[], $4::smallint[], $5::text[], $6::real[], $7::bigint[],
-    $8::timestamptz[], $9::timestamptz[], $10::timestamptz[], $11::bytea[], $12::halfvec[])
+    visible_from, visible_to, terms, embedding, utility)
+SELECT $1, t.*, coalesce({UTILITY}, 0) FROM unnest($2::text[], $3::uuid[], $4::smallint[], $5::text[], $6::real[],
+    $7::bigint[], $8::timestamptz[], $9::timestamptz[], $10::timestamptz[], $11::bytea[], $12::halfvec[])
+    AS t(agent, id, kind, embedder, importance, thread, since, begins, ends, terms, embedding)
+LEFT JOIN memory_use u ON u.namespace = $1 AND u.memory_id = t.id
 """
 # Rows of another embedder, or stored while theirs was away: the same texts again, with this one.
 _STALE = """
@@ -95,7 +100,7 @@ class Indexer:
             None if vector is None else self._embedder.name,
             row["importance"],
             thread_of(row["session_id"]),
-            row["created_at"],
+            row["remembered_at"],
             row["visible_from"],
             row["ends_at"],
             pack(words(row["text"])),

@@ -9,8 +9,9 @@ from learnloop_memory.experience.users import Users
 from learnloop_memory.memory.store import NewMemory, insert, known_ids
 from learnloop_memory.store.database import Database
 
-USER = "user"
-"""Where a memory's provenance has the pseudonym; erasures look for it there."""
+USER, PEOPLE = "user", "people"
+"""Where a memory's provenance has the pseudonym of whom it is about, and of those whose episodes it was distilled from;
+erasures look for them there."""
 
 
 def about(memory: NewMemory) -> str:
@@ -38,20 +39,36 @@ async def name_people(
         memory.provenance = {**(memory.provenance or {}), USER: hashes[user]}
 
 
+async def name_sources(
+    db: Database, users: Users, namespace: str, given: Iterable[tuple[NewMemory, Sequence[str]]]
+) -> None:
+    """Writes into each memory the people it was distilled from; a pseudonym stays what it is.
+
+    Raises:
+        Unavailable: the namespace's key cannot be read.
+    """
+    about = [(memory, people) for memory, people in given if people]
+    if not about:
+        return
+    async with db.tenant(namespace) as connection:
+        hashes = await users.hashes(connection, namespace, {person for _, people in about for person in people})
+    for memory, people in about:
+        named = sorted({hashes[person] for person in people})
+        memory.provenance = {**(memory.provenance or {}), PEOPLE: named}
+
+
 async def opted_out(connection: Any, users: Users, namespace: str, memories: Sequence[NewMemory]) -> set[UUID]:
-    """Which of these are about people who opted out.
+    """Which of these are about people who opted out, or were distilled from their episodes.
 
     Nobody can opt out between this and the end of the caller's transaction: a memory that is written in it either
     comes after the opt-out and is not written, or is there when the opt-out erases.
     """
-    about = {
-        memory.id: memory.provenance[USER] for memory in memories if memory.provenance and USER in memory.provenance
-    }
+    about = {memory.id: people for memory in memories if (people := _named(memory.provenance or {}))}
     if not about:
         return set()
     await hold_off(connection, namespace)
-    out = await users.opted_out(connection, namespace, set(about.values()))
-    return {identity for identity, user in about.items() if user in out}
+    out = await users.opted_out(connection, namespace, set().union(*about.values()))
+    return {identity for identity, people in about.items() if people & out}
 
 
 async def store_many(
@@ -71,3 +88,7 @@ async def store_many(
     return [
         None if memory.id in out else (known.get(memory.id, memory.id), memory.id not in new) for memory in memories
     ]
+
+
+def _named(provenance: dict[str, Any]) -> set[str]:
+    return {*([provenance[USER]] if USER in provenance else []), *provenance.get(PEOPLE, [])}

@@ -154,7 +154,7 @@ def _weights(ask: Ask, learned: Ranker | None) -> tuple[str, Floats]:
 def hits_of(ranked: Ranked, rows: Sequence[Any], k: int) -> list[Hit]:
     """Rows are id, type, content, importance, created, session, origin, pinned; one that is gone by now is left out."""
     found = {row[0]: row for row in rows}
-    scores, z = np.round(ranked.scores[:k], 6).tolist(), np.round(ranked.z[:k], 6).tolist()
+    scores, z = ranked.scores[:k].round(6).tolist(), ranked.z[:k].round(6).tolist()
     hits = []
     for identity, score, values in zip(ranked.ids, scores, z, strict=True):
         row = found.get(identity)

@@ -147,6 +147,10 @@ def utility(helped: float, hurt: float) -> float:
     return (helped - hurt) / (helped + hurt + 2.0)
 
 
+UTILITY = "((u.helped - u.hurt) / (u.helped + u.hurt + 2.0))::real"
+"""The same in SQL, of a row `u` of `memory_use`."""
+
+
 def _overlap(shown: Shown, weights: Sequence[float] | Floats, inverse: Floats) -> float:
     """How much of what these weights would have shown was shown, each memory weighted by 1/propensity."""
     order = np.argsort(-(shown.features @ np.array(weights)), kind="stable")[: shown.k]

@@ -18,6 +18,7 @@ from learnloop_memory.memory.candidates import SCOPE
 from learnloop_memory.memory.embedder import Embedder
 from learnloop_memory.memory.reading import SINCE, Reading
 from learnloop_memory.memory.together import Together
+from learnloop_memory.store.arrays import plain
 from learnloop_memory.store.database import Database
 
 MOST_TOGETHER = 32
@@ -36,9 +37,9 @@ SELECT extract(epoch FROM now())::float8 AS now,
         AS changed,
     (SELECT r.state FROM memory_rankers r WHERE r.namespace = s.namespace AND r.agent_id = q.agent) AS ranker,
     (SELECT array_agg({_ROWS}) FROM agent_memories m
-        WHERE m.namespace = s.namespace AND m.id = ANY(($6::uuid[])[q.low:q.high])) AS rows
-{SCOPE}, LATERAL (SELECT * FROM unnest($2::text[], $3::text[]::pg_snapshot[], $4::int[], $5::int[])
-    WITH ORDINALITY AS u(agent, base, low, high, place) WHERE s.namespace IS NOT NULL) q ORDER BY q.place
+        WHERE m.namespace = s.namespace AND m.id = ANY(q.ids::uuid[])) AS rows
+{SCOPE}, LATERAL (SELECT * FROM unnest($2::text[], $3::text[]::pg_snapshot[], $4::text[])
+    WITH ORDINALITY AS u(agent, base, ids, place) WHERE s.namespace IS NOT NULL) q ORDER BY q.place
 """
 _TEXTS = f"""
 SELECT (SELECT array_agg({_ROWS}) FROM agent_memories m WHERE m.namespace = s.namespace AND m.agent_id = $2
@@ -148,16 +149,7 @@ class Reader:
         return new
 
     async def _check(self, namespace: str, asked: Sequence[tuple[str, str, list[UUID]]]) -> list[Checked]:
-        agents: list[str] = []
-        bases: list[str] = []
-        lows: list[int] = []
-        highs: list[int] = []
-        ids: list[UUID] = []
-        for agent, base, wanted in asked:
-            agents.append(agent)
-            bases.append(base)
-            lows.append(len(ids) + 1)
-            ids += wanted
-            highs.append(len(ids))
-        rows = await self._db.fetch_as(namespace, _CHECK, agents, bases, lows, highs, ids)
+        agents, bases, ids = zip(*asked, strict=True)
+        # Ids as text: asyncpg looks at each element of an array, which costs more than PostgreSQL's reading them.
+        rows = await self._db.fetch_as(namespace, _CHECK, agents, bases, [plain(wanted) for wanted in ids])
         return [Checked(row["now"], row["changed"], row["ranker"], row["rows"] or ()) for row in rows]

@@ -67,6 +67,10 @@ SELECT n.namespace, n.agent_id, n.id, g.kind, $23, n.importance, g.thread, n.cre
     greatest(n.created_at, n.valid_from), n.ends_at, g.terms, g.embedding
 FROM stored n JOIN given g ON g.id = n.id RETURNING memory_id
 """
+_JUDGED = """
+INSERT INTO memory_use (namespace, memory_id, helped, hurt)
+SELECT $1, * FROM unnest($2::uuid[], $3::float8[], $4::float8[])
+"""
 _BY_KEY = """
 SELECT id, agent_id, idempotency_key, memory_type, content FROM agent_memories
 WHERE namespace = $1 AND (agent_id, idempotency_key) = ANY(SELECT * FROM unnest($2::text[], $3::text[]))
@@ -75,7 +79,8 @@ WHERE namespace = $1 AND (agent_id, idempotency_key) = ANY(SELECT * FROM unnest(
 
 @dataclass(slots=True)
 class NewMemory:
-    """A memory to store; `content` and `origin` are redacted on the way in. `expires_at` goes before `ttl_seconds`."""
+    """A memory to store; `content` and `origin` are redacted on the way in. `expires_at` goes before `ttl_seconds`.
+    `helped` and `hurt`: what feedback said of it elsewhere (`insert` alone takes them)."""
 
     agent: str
     memory_type: MemoryType
@@ -91,6 +96,8 @@ class NewMemory:
     valid_to: datetime | None = None
     ttl_seconds: int | None = None
     expires_at: datetime | None = None
+    helped: float = 0.0
+    hurt: float = 0.0
     id: UUID = field(default_factory=uuid7)
 
 
@@ -135,7 +142,11 @@ async def insert(connection: Any, namespace: str, memories: Sequence[NewMemory])
         return set()
     # COPY would take half the time; PostgreSQL does not offer it under row-level security.
     _, arrays = _given([(memory, actor.get()) for memory in memories])
-    return {row["memory_id"] for row in await connection.fetch(_LATER, namespace, *arrays)}
+    new = {row["memory_id"] for row in await connection.fetch(_LATER, namespace, *arrays)}
+    if judged := [memory for memory in memories if memory.id in new and (memory.helped or memory.hurt)]:
+        uses = ([memory.id for memory in judged], [m.helped for m in judged], [m.hurt for m in judged])
+        await connection.execute(_JUDGED, namespace, *uses)
+    return new
 
 
 async def insert_now(db: Database, namespace: str, written: Sequence[Written], embedder: Embedder) -> set[UUID]:

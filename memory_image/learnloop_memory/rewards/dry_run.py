@@ -15,7 +15,8 @@ from learnloop_api.kinds.reward_policy import RewardPolicySpec
 from learnloop_memory.errors import ApiError
 from learnloop_memory.rewards.components import LIMIT, Episode, evaluate, needs_log
 from learnloop_memory.rewards.dry_run_report import Columns, Report, report
-from learnloop_memory.rewards.worker import LOG, NO_LOG, read_episode
+from learnloop_memory.rewards.pending import LOG, NO_LOG
+from learnloop_memory.rewards.worker import read_episode
 from learnloop_memory.store.database import Database
 from learnloop_memory.warehouse.clickhouse import ClickHouse
 

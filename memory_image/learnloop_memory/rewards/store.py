@@ -23,13 +23,10 @@ _GET = "SELECT spec FROM reward_policy_revisions WHERE namespace = $1 AND name =
 _GET_NEWEST = """
 SELECT revision, spec FROM reward_policy_revisions WHERE namespace = $1 AND name = $2 ORDER BY created_at DESC LIMIT 1
 """
-_OF_AGENT = """
-SELECT p.name, p.revision, p.spec FROM agents a JOIN reward_policy_revisions p
-    ON p.namespace = a.namespace AND p.name = a.reward_policy AND p.revision = a.reward_policy_revision
-WHERE a.namespace = $1 AND a.name = $2 AND a.registered_at IS NOT NULL
-"""
-_STATISTICS = """
-SELECT count, mean, m2, low, high, recent FROM reward_statistics
+STATE = "count, mean, m2, low, high, recent"
+"""Columns of `reward_statistics`, as Running has them."""
+_STATISTICS = f"""
+SELECT {STATE} FROM reward_statistics
 WHERE namespace = $1 AND agent_id = $2 AND reward_policy = $3 AND reward_policy_revision = $4
 """
 _HISTORY = """
@@ -83,12 +80,6 @@ async def put_policy(db: Database, namespace: str, name: str, revision: str, spe
         )
 
 
-async def find_policy(connection: Any, namespace: str, agent: str) -> Policy | None:
-    """The revision a registered agent's new episodes are rewarded by, when it is published."""
-    row = await connection.fetchrow(_OF_AGENT, namespace, agent)
-    return Policy(row["name"], row["revision"], RewardPolicySpec.model_validate_json(row["spec"])) if row else None
-
-
 async def get_policy(connection: Any, namespace: str, name: str, revision: str | None) -> Policy | None:
     """A revision by name; without `revision` the newest."""
     if revision is None:
@@ -98,10 +89,9 @@ async def get_policy(connection: Any, namespace: str, name: str, revision: str |
     return Policy(name, revision, RewardPolicySpec.model_validate_json(spec)) if spec else None
 
 
-async def statistics(connection: Any, namespace: str, agent: str, policy: Policy, *, lock: bool = False) -> Running:
-    """The running statistics of an agent under a revision; `lock` holds them until the transaction ends."""
-    query = _STATISTICS + (" FOR UPDATE" if lock else "")
-    row = await connection.fetchrow(query, namespace, agent, policy.name, policy.revision)
+async def statistics(connection: Any, namespace: str, agent: str, policy: Policy) -> Running:
+    """The running statistics of an agent under a revision."""
+    row = await connection.fetchrow(_STATISTICS, namespace, agent, policy.name, policy.revision)
     return Running(*row.values()) if row else Running()
 
 

@@ -11,6 +11,7 @@ from pgvector.asyncpg import register_vector
 
 from learnloop_memory.errors import Unavailable
 from learnloop_memory.store.facts import HEAD, SERVICE_ROLE, SETTING
+from learnloop_memory.store.statements import ACQUIRE_SECONDS, Statements
 from learnloop_memory.tasks import cancel
 
 log = logging.getLogger(__name__)
@@ -27,6 +28,7 @@ TRANSIENT = (
     asyncpg.DeadlockDetectedError,
     asyncpg.SerializationError,
 )
+KEPT_SHARE = 4  # of the pool, a quarter is kept for single statements
 
 
 class Database:
@@ -36,6 +38,7 @@ class Database:
         self._dsn = dsn
         self._size = pool_size
         self._pool: asyncpg.Pool | None = None
+        self._statements: Statements | None = None
         self._starting: asyncio.Task[None] | None = None
         self._known: set[str] = set()
         self.problem: str = "the first connection is being made"
@@ -48,6 +51,8 @@ class Database:
     async def close(self) -> None:
         """Gives every connection back."""
         await cancel([self._starting])
+        if self._statements:
+            await self._statements.close()
         if self._pool:
             try:
                 await asyncio.wait_for(self._pool.close(), 5)
@@ -85,9 +90,12 @@ class Database:
             async with self.tenant(namespace) as connection:
                 rows: list[Any] = await connection.fetch(statement, namespace, *arguments)
                 return rows
-        async with self._connection() as connection:
-            rows = await connection.fetch(statement, namespace, *arguments)
-            return rows
+        if self._pool is None or self._statements is None:
+            raise Unavailable("PostgreSQL")
+        try:
+            return await self._statements.fetch(statement, namespace, *arguments)
+        except TRANSIENT as error:
+            raise _unavailable(error) from error
 
     @asynccontextmanager
     async def transaction(self) -> AsyncIterator[Any]:
@@ -100,11 +108,10 @@ class Database:
         if self._pool is None:
             raise Unavailable("PostgreSQL")
         try:
-            async with self._pool.acquire(timeout=5) as connection:
+            async with self._pool.acquire(timeout=ACQUIRE_SECONDS) as connection:
                 yield connection
         except TRANSIENT as error:
-            log.warning("PostgreSQL: %s", _short(error))
-            raise Unavailable("PostgreSQL") from error
+            raise _unavailable(error) from error
 
     async def namespaces(self) -> list[str]:
         """Every namespace that ever wrote something, in order."""
@@ -141,6 +148,7 @@ class Database:
                         "plan_cache_mode": "force_generic_plan",
                     },
                 )
+                self._statements = Statements(self._pool, self._size // KEPT_SHARE)
                 self.ready.set()
                 return
             except Exception as error:  # whatever it is, the next attempt may succeed and /readyz tells until then
@@ -180,6 +188,11 @@ async def _prepare(connection: asyncpg.Connection) -> None:
 
 async def _keep(connection: asyncpg.Connection) -> None:
     return None
+
+
+def _unavailable(error: BaseException) -> Unavailable:
+    log.warning("PostgreSQL: %s", _short(error))
+    return Unavailable("PostgreSQL")
 
 
 def _short(error: BaseException) -> str:

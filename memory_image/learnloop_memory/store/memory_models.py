@@ -64,6 +64,7 @@ class MemoryVector(SQLModel, table=True):
     """The narrow row an exact per-agent scan reads (0.5 ms for 1,000; 5.6 ms over the wide table).
 
     `terms` is packed for numpy: little-endian uint32, 24 bits of a word's hash and 8 bits of how often it occurs.
+    `created_at` is what recency goes by: a copy's is that of what it was made from.
     `embedding` is stored PLAIN (never out of line) and has any number of dimensions; `embedder` says whose it is.
     `changed` is kept by a trigger: whoever keeps a copy finds by it what was committed after the copy was made.
     """
@@ -185,7 +186,11 @@ class MemoryRanker(SQLModel, table=True):
 
 
 class MemorySnapshot(SQLModel, table=True):
-    """A name for an instant of an agent's memory. Retention keeps what a snapshot can still see."""
+    """A name for an instant of an agent's memory. Retention keeps what a snapshot can still see.
+
+    What feedback had taught by then is copied, because it has no history: `ranker` ({}: nothing) and, element by
+    element, what each of `lesson_ids` had helped and hurt. NULL: taken before that was kept.
+    """
 
     __tablename__ = "memory_snapshots"
     namespace: str = column(Text, key=True)
@@ -193,6 +198,10 @@ class MemorySnapshot(SQLModel, table=True):
     name: str = column(Text, key=True)
     taken_at: datetime = time_column(default="now()")
     created_at: datetime = time_column(default="now()")
+    ranker: dict[str, Any] | None = column(JSONB, null=True)
+    lesson_ids: list[UUID] | None = column(ARRAY(Uuid), null=True)
+    helped: list[float] | None = column(ARRAY(Double), null=True)
+    hurt: list[float] | None = column(ARRAY(Double), null=True)
 
 
 class MemoryBudgetRow(SQLModel, table=True):

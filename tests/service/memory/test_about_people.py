@@ -86,6 +86,45 @@ async def test_what_was_made_of_an_episode_is_exported_with_the_person_of_the_ep
     assert people.pop().startswith("user:")
 
 
+async def test_what_was_distilled_from_a_persons_episodes_is_in_their_export_and_goes_with_them(api: Api) -> None:
+    async def call(method: str, path: str, status: int = 200, **options: Any) -> Any:
+        return await api.call(method, path, status, namespace="access", **options)
+
+    async def lines(agent: str = "guide", **asked: str) -> list[dict[str, Any]]:
+        found = await call("GET", "/api/v1/memory/export", params={"agent_id": agent, **asked})
+        return [orjson.loads(line) for line in found.text.splitlines()]
+
+    def said(found: list[dict[str, Any]]) -> list[str]:
+        return sorted(line["content"]["text"] for line in found)
+
+    told = {"agent_id": "guide", "memory_type": "episodic"}
+    run = {"task": "booking", "success": True, "approach": "asking"}
+    for number, user in enumerate(["anna", "anna", "ben", "ben", "ben", None]):
+        body = told | {"content": run | {"text": f"run {number}"}} | ({"user_id": user} if user else {})
+        await call("POST", "/api/v1/memory/store", 201, json=body)
+    await call("POST", "/api/v1/memory/store", 201, json=memory("carla likes tea", "carla"))
+    assert (await call("POST", "/api/v1/memory/consolidate", json={"agent_id": "guide"}))["distilled"] == 2
+    everything = await lines()
+    facts = [line for line in everything if line["source"] == "consolidation"]
+    anna, ben = (next(line["user_id"] for line in everything if line["content"]["text"] == f"run {n}") for n in (0, 2))
+    assert [line["user_id"] for line in facts] == [None, None]
+    assert [line["user_ids"] for line in facts] == [sorted([anna, ben])] * 2
+    hers = said([line for line in everything if anna in line["user_ids"]])
+    assert len(hers) == 4
+    assert said(await lines(user_id="anna")) == said(await lines(user_id=anna)) == hers
+    assert await lines(user_id="nobody") == []
+
+    copies = b"\n".join(orjson.dumps(line) for line in everything)
+    await call("POST", "/api/v1/memory/import?agent_id=copy", 201, content=copies)
+    assert said(await lines("copy", user_id="anna")) == hers
+    await call("PUT", "/api/v1/users/anna/opt-out", 204)
+    for agent in ("guide", "copy"):
+        assert await lines(agent, user_id="anna") == []
+        assert said(await lines(agent)) == ["carla likes tea", "run 2", "run 3", "run 4", "run 5"]
+    done = await call("POST", "/api/v1/memory/import?agent_id=again", 201, content=copies)
+    assert done == {"imported": 5, "known": 0, "opted_out": 4}, "and what was distilled from hers stays out"
+
+
 async def test_a_store_that_began_before_an_opt_out_is_erased_by_it(api: Api) -> None:
     service, late = api.service, NewMemory("guide", "semantic", {"text": "likes rain"})
     await name_people(service.db, service.users, "race", [(late, "anna")])

@@ -63,7 +63,7 @@ async def _story(api: Api) -> list[dict[str, Any]]:
 
     async def told() -> Any:
         found = (await api.call("GET", "/api/v1/audit/records"))["records"]
-        return found if len(found) >= 10 else None
+        return found if len(found) >= 12 else None
 
     return list(await eventually(told))
 
@@ -75,7 +75,7 @@ async def _damaged(api: Api, dsn: str, *statements: str) -> Any:
     async def signed() -> bool:
         report = await api.call("GET", "/api/v1/audit/verify")
         assert report["ok"], report
-        return bool(report["signed_up_to"] == report["records"] >= 10)
+        return bool(report["signed_up_to"] == report["records"] >= 12)
 
     await eventually(signed)
     async with superuser(dsn) as connection:

@@ -11,6 +11,7 @@ import nats
 import nats.errors
 import pytest
 from nats.aio.client import Client
+from nats.aio.msg import Msg
 from nats_server import Nats
 from ports import held_port
 from token_cluster import Cluster
@@ -55,34 +56,41 @@ def cluster() -> Cluster:
     return Cluster()
 
 
-async def connected(server: Nats, token: str, namespace: str, errors: list[str]) -> Client:
+async def connected(server: Nats, token: str, namespace: str, errors: list[str], *, account: str = "default") -> Client:
     async def told(error: Exception) -> None:
         errors.append(str(error))
 
     return await nats.connect(
         server.url,
         token=token,
-        inbox_prefix=names.nats_inbox(namespace),
+        inbox_prefix=names.nats_inbox(namespace, account),
         allow_reconnect=False,
         connect_timeout=20,
         error_cb=told,
     )
 
 
-def learnloop(server: Nats, directory: Path, token: str, namespace: str) -> Learnloop:
-    (directory / "sdk-token").write_text(token)
+def learnloop(server: Nats, directory: Path, token: str, namespace: str, **options: str) -> Learnloop:
+    file = directory / "sdk-token"
+    file.write_text(token)
     return Learnloop(
-        "cart", "http://nowhere", nats_url=server.url, namespace=namespace, token_file=directory / "sdk-token"
+        "cart", "http://nowhere", nats_url=server.url, namespace=namespace, token_file=file, nats_options=options
     )
 
 
+async def said(log: pytest.LogCaptureFixture, words: str) -> bool:
+    return words in log.text.lower()
+
+
+@pytest.mark.parametrize("account", ["default", "team.cart-1"])
 async def test_a_token_publishes_for_its_namespace_and_is_acknowledged(
-    guarded: tuple[Api, Nats], cluster: Cluster, tmp_path: Path
+    guarded: tuple[Api, Nats], cluster: Cluster, tmp_path: Path, account: str
 ) -> None:
     api, server = guarded
-    headers = {"Authorization": f"Bearer {cluster.token('red')}"}
+    token = cluster.token("red", account)
+    headers = {"Authorization": f"Bearer {token}"}
     await api.client.put("/api/v1/agents/cart", headers=headers, json={})
-    async with learnloop(server, tmp_path, cluster.token("red"), "red") as loop:
+    async with learnloop(server, tmp_path, token, "red") as loop:
         async with loop.episode("t", external=True) as episode:
             episode.record(1, 1.0, terminated=True, observation=[0.0, 1.0])
         assert await loop.flush(60) == 0
@@ -101,10 +109,64 @@ async def test_a_publish_for_another_namespace_is_refused_at_once_and_says_why(
     async with learnloop(server, tmp_path, cluster.token("red"), "blue") as loop:
         async with loop.episode("t", external=True) as episode:
             episode.record(1, 1.0, terminated=True, observation=[0.0, 1.0])
-        assert await loop.flush(6) == 1, "kept: nothing is lost by being refused"
-    said = caplog.text.lower()
-    assert "permissions violation for publish" in said
-    assert "give the agent a service account of namespace blue" in said
+        await eventually(lambda: said(caplog, "give the agent a service account of namespace blue"))
+        assert await loop.flush(0.1) == 1, "kept: nothing is lost by being refused"
+    assert await said(caplog, "permissions violation for publish")
+
+
+async def test_a_neighbour_in_the_namespace_cannot_listen_to_what_another_account_is_answered(
+    guarded: tuple[Api, Nats], cluster: Cluster
+) -> None:
+    _, server = guarded
+    errors: list[str] = []
+    neighbour = await connected(server, cluster.token("red", "a"), "red", errors, account="a")
+    others = [names.nats_inbox("red", account) for account in ("default", "a.b", "a-b")]
+    everybody = names.nats_inbox("red")
+    closed = [*(f"{inbox}.>" for inbox in others), f"{everybody}.>", f"{everybody}.*.>", f"{everybody}.*.*.*"]
+    heard: list[Msg] = []
+
+    async def listens(message: Msg) -> None:
+        heard.append(message)
+
+    for subject in closed:
+        await neighbour.subscribe(subject, cb=listens)
+    own = await neighbour.subscribe(f"{names.nats_inbox('red', 'a')}.>")
+    await neighbour.flush(20)
+
+    async def all_refused() -> bool:
+        return len(errors) == len(closed)
+
+    await eventually(all_refused, 20)
+    assert all("permissions violation for subscription" in error.lower() for error in errors)
+    for account in ("default", "a.b"):
+        client = await connected(server, cluster.token("red", account), "red", [], account=account)
+        body = json.dumps(trajectory(f"of-{account}", "a")).encode()
+        assert (await client.jetstream(timeout=20).publish(f"{names.SUBJECT_TRAJECTORY}.red.a", body)).stream
+        await client.close()
+    await neighbour.flush(20)
+    assert heard == []
+    assert own.pending_msgs == 0
+    await neighbour.close()
+
+
+async def test_an_inbox_that_is_another_accounts_is_refused_at_once_and_says_why(
+    guarded: tuple[Api, Nats], cluster: Cluster, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    _, server = guarded
+    other = names.nats_inbox("red", "other")
+    async with learnloop(server, tmp_path, cluster.token("red"), "red", inbox_prefix=other) as loop:
+        async with loop.episode("t", external=True) as episode:
+            episode.record(1, 1.0, terminated=True, observation=[0.0, 1.0])
+        await eventually(lambda: said(caplog, "own serviceaccount's inbox only"))
+        assert await loop.flush(0.1) == 1, "kept: whether it is in the stream nobody could hear"
+    assert await said(caplog, "permissions violation for subscription")
+
+
+def test_each_service_account_has_one_inbox_and_no_two_share_it() -> None:
+    accounts = ("a", "a.b", "a-b", "a.b.c", "ab")
+    inboxes = {names.nats_inbox(namespace, account) for namespace in ("red", "red-a") for account in accounts}
+    assert len(inboxes) == 2 * len(accounts)
+    assert {inbox.count(".") for inbox in inboxes} == {1}, "one token each: none contains another"
 
 
 async def test_nobody_publishes_or_reads_what_is_not_theirs(guarded: tuple[Api, Nats], cluster: Cluster) -> None:
@@ -118,7 +180,7 @@ async def test_nobody_publishes_or_reads_what_is_not_theirs(guarded: tuple[Api, 
         "$JS.API.STREAM.PURGE.RL_TRAJECTORIES",
         "$JS.API.STREAM.DELETE.RL_TRAJECTORIES",
         "$SYS.REQ.USER.AUTH",
-        f"{names.nats_inbox('blue')}.x",
+        f"{names.nats_inbox('blue', 'default')}.x",
     )
     for subject in publish:
         await client.publish(subject, b"{}")
@@ -139,12 +201,16 @@ async def test_nobody_publishes_or_reads_what_is_not_theirs(guarded: tuple[Api, 
     await client.close()
 
 
-@pytest.mark.parametrize("wrong", ["", "not-a-token", "expired", "other audience"])
+@pytest.mark.parametrize("wrong", ["", "not-a-token", "expired", "other audience", "account that is a wildcard"])
 async def test_without_a_valid_token_there_is_no_connection(
     guarded: tuple[Api, Nats], cluster: Cluster, wrong: str
 ) -> None:
     _, server = guarded
-    tokens = {"expired": {"exp": int(time.time()) - 600}, "other audience": {"aud": ["https://elsewhere"]}}
+    tokens = {
+        "expired": {"exp": int(time.time()) - 600},
+        "other audience": {"aud": ["https://elsewhere"]},
+        "account that is a wildcard": {"sub": "system:serviceaccount:red:*"},
+    }
     token = cluster.token(**tokens[wrong]) if wrong in tokens else wrong
     with pytest.raises(nats.errors.Error, match=r"(?i)authorization"):
         await nats.connect(server.url, token=token, allow_reconnect=False, connect_timeout=20, max_reconnect_attempts=1)

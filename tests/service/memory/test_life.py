@@ -340,7 +340,7 @@ async def test_deleting_names_what_it_deletes_and_leaves_nothing_of_it(api: Api)
 
 @pytest.mark.parametrize("pinned", [True, False])
 async def test_pinning_holds_against_time(api: Api, pinned: bool) -> None:
-    [identity] = await store(api, f"pin-{pinned}".lower(), ["brief"], ttl_seconds=1)
+    [identity] = await store(api, f"pin-{pinned}".lower(), ["brief"], ttl_seconds=3600)
     await api.call("PUT", f"{BASE}/entries/{identity}/pin", 204, json={"pinned": pinned})
     async with api.service.db.tenant("team-a") as connection:
         ends = await connection.fetchval(

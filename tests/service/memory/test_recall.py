@@ -15,7 +15,7 @@ from learnloop_memory.memory.embedder import HashingEmbedder
 from learnloop_memory.memory.signals import SIGNALS, best, bm25, neighbours, signals
 from learnloop_memory.memory.text import pack, term_hash, words
 
-from .conftest import Api, eventually, running, settings
+from .conftest import Api, eventually, running, settings, superuser
 
 PLACES = ("harbour", "library", "station", "bakery", "museum", "garden", "bridge", "tower", "market", "school")
 PLAN = """
@@ -101,9 +101,10 @@ async def test_an_agent_that_outgrew_the_scan_gets_its_own_index(dsn: str, tmp_p
         assert "hnsw_" in "\n".join(row[0] for row in plan), "row-level security does not keep the index from use"
 
 
-async def test_a_memory_is_found_before_it_is_indexed(api: Api) -> None:
+async def test_a_memory_is_found_before_it_is_indexed(api: Api, dsn: str) -> None:
     await ask(api, "swift", "anything")
-    async with api.service.db.tenant("team-a") as connection:
+    # Not one of the service's four connections: the sweep's writers wait on some of them.
+    async with superuser(dsn) as connection, connection.transaction():
         await connection.execute("LOCK TABLE memory_vec IN SHARE MODE")  # readers pass, the indexer waits
         [identity] = await store(api, "swift", ["the sesame door opens at noon"])
         [hit] = (await ask(api, "swift", "when does the sesame door open"))["memories"]

@@ -4,6 +4,7 @@ import json
 import subprocess
 import sys
 from collections.abc import Callable, Mapping
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,14 @@ Object = dict[str, Any]
 LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 
+@cache
+def _object(document: str) -> Object | None:
+    """Read once, although it comes in many renderings: nine tenths of each are the same definitions. Not to be
+    changed."""
+    found: Object | None = yaml.load(document, LOADER)
+    return found
+
+
 class Rejected(Exception):
     """Helm refuses the values; the message is what a user reads."""
 
@@ -29,7 +38,7 @@ class Release:
 
     def __init__(self, text: str) -> None:
         self.text = text
-        self.objects: list[Object] = [item for item in yaml.load_all(text, LOADER) if item]
+        self.objects: list[Object] = [item for item in map(_object, text.split("\n---\n")) if item]
 
     def of(self, *kinds: str) -> list[Object]:
         """All objects of these kinds."""

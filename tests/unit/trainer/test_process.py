@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 STEPS = 64 * 800  # a few seconds
+GRACE_SECONDS = 30.0  # what Kubernetes gives a pod between SIGTERM and SIGKILL; 0.1 s are usual
 Launch = Callable[..., Any]
 
 
@@ -25,7 +26,7 @@ def test_sigterm_saves_a_checkpoint_exits_143_and_a_restart_finishes_the_run_onc
     os.kill(first.process.pid, signal.SIGTERM)
     code, _ = first.ended()
     assert code == 143
-    assert (tmp_path / "store/runs/small-1/checkpoint.json").stat().st_mtime - told < 2.0
+    assert (tmp_path / "store/runs/small-1/checkpoint.json").stat().st_mtime - told < GRACE_SECONDS
     assert (tmp_path / "termination-0").read_text() == "SIGTERM: checkpoint saved\n"
     pointer, *_ = json.loads((tmp_path / "store/runs/small-1/checkpoint.json").read_text())
     code, output = launch(order).ended()
