@@ -16,7 +16,7 @@ Credits are counted in whole hundredths, so the bound is exact.
 """
 
 import random
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import datetime
 from typing import Protocol
 
@@ -74,12 +74,15 @@ def stable_arm(table: RoutingTable) -> Arm | None:
     return next((arm for arm in table.arms if arm.role == "stable"), None)
 
 
-def choose_arm(table: RoutingTable, bank: CreditBank, *, stable_only: bool, now: datetime) -> Arm | None:
+def choose_arm(
+    table: RoutingTable, bank: CreditBank, *, stable_only: bool, now: datetime, reached: Callable[[Arm], bool]
+) -> Arm | None:
     """The arm of a new episode in service mode; None when the table has no arm to give.
 
-    A table past `expires_at` (its operator is gone) and a caller that asks for stable earn no credit.
+    A table past `expires_at` (its operator is gone), a caller that asks for stable and a canary that has not been
+    `reached` yet earn no credit.
     """
     stable = stable_arm(table)
     if stable_only or table.expired(now):
         return stable
-    return bank.draw([arm for arm in table.arms if arm.role == "canary"]) or stable
+    return bank.draw([arm for arm in table.arms if arm.role == "canary" and reached(arm)]) or stable

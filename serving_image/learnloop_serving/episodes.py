@@ -25,6 +25,7 @@ from learnloop_serving.draw import CreditBank, choose_arm, stable_arm
 from learnloop_serving.metrics import Metrics
 from learnloop_serving.mirror import Mirror
 from learnloop_serving.policy import Observations, Policy
+from learnloop_serving.reach import Reach
 from learnloop_serving.refusal import Refusal, invalid
 from learnloop_serving.routing import RoutingState
 from learnloop_serving.shadow import Shadow
@@ -49,6 +50,7 @@ class Episodes:
         self._metrics = metrics
         self.mirror = Mirror(revision, routing, metrics.shadow)
         self.shadow = Shadow(revision, routing, metrics.shadow)
+        self.reach = Reach(routing)
         self.stand_in = StandIn(revision, routing, self.shadow)
         self._bank = CreditBank()
         self._random = np.random.default_rng()
@@ -69,7 +71,8 @@ class Episodes:
         table = self._table()
         now = datetime.now(UTC)
         if self._mode == "service":
-            arm = choose_arm(table, self._bank, stable_only=request.stable_only, now=now)
+            stable_only, reached = request.stable_only, self.reach.reached
+            arm = choose_arm(table, self._bank, stable_only=stable_only, now=now, reached=reached)
         else:
             arm = self._routed_arm(table, request.stable_only or table.expired(now))
         if arm is None:

@@ -58,13 +58,13 @@ async def serve(settings: Settings) -> int:
     else:
         follower = asyncio.create_task(ConfigMapWatch(settings, routing, metrics).follow())
     loading = asyncio.create_task(_load(settings, arm, server))
-    mirroring = asyncio.create_task(episodes.mirror.run())
+    beside = [asyncio.create_task(episodes.mirror.run()), asyncio.create_task(episodes.reach.run())]
     try:
         await server.serve()
     finally:
-        for task in (follower, loading, mirroring):
+        for task in (follower, loading, *beside):
             task.cancel()
-        outcomes = await asyncio.gather(follower, loading, mirroring, return_exceptions=True)
+        outcomes = await asyncio.gather(follower, loading, *beside, return_exceptions=True)
         arm.pool.shutdown(wait=False, cancel_futures=True)
     return 1 if isinstance(outcomes[1], Exception) else 0
 

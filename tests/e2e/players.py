@@ -14,7 +14,7 @@ PLAYER = """
 import collections, json, random, sys, time, urllib.error, urllib.request
 
 said = json.loads(sys.argv[1])
-opened, inferred, failed, mixed = collections.Counter(), collections.Counter(), 0, 0
+opened, inferred, gave_up, mixed = collections.Counter(), collections.Counter(), collections.Counter(), 0
 
 def post(url, body, arm=None):
     headers = {"content-type": "application/json"}
@@ -47,10 +47,12 @@ while time.monotonic() < end and played < said["episodes"]:
         play()
         if said["infers"]:
             infer()
-    except (OSError, urllib.error.URLError):
-        failed += 1
+    except urllib.error.HTTPError as error:
+        gave_up[f"{error.code} {error.read(200).decode(errors='replace')} at {error.url.split('/', 3)[2]}"] += 1
+    except OSError as error:
+        gave_up[str(error)] += 1
     time.sleep(said["rest"])
-print(json.dumps({"opened": opened, "inferred": inferred, "failed": failed, "mixed": mixed}))
+print(json.dumps({"opened": opened, "inferred": inferred, "gave_up": gave_up, "mixed": mixed}))
 """
 
 
@@ -66,19 +68,24 @@ class Door:
 
 @dataclass
 class Played:
-    """What agents saw: the revisions of their episodes and of their requests that know no episodes, how often they
-    gave up, an answer that took ten seconds included, and answers by another arm than the episode's."""
+    """What agents saw: the revisions of their episodes and of their requests that know no episodes, why they gave up
+    and how often, an answer that took ten seconds included, and answers by another arm than the episode's."""
 
     opened: Counter[str] = field(default_factory=Counter)
     inferred: Counter[str] = field(default_factory=Counter)
-    failed: int = 0
+    gave_up: Counter[str] = field(default_factory=Counter)
     mixed: int = 0
+
+    @property
+    def failed(self) -> int:
+        """How often they gave up."""
+        return self.gave_up.total()
 
     def add(self, other: "Played") -> None:
         """What another player saw."""
         self.opened.update(other.opened)
         self.inferred.update(other.inferred)
-        self.failed += other.failed
+        self.gave_up.update(other.gave_up)
         self.mixed += other.mixed
 
 
@@ -109,7 +116,7 @@ def play(
     told = {**asdict(habits), "url": door.url, "host": door.host, "seconds": seconds, "episodes": episodes}
     out = world.api.run("exec", "-n", namespace, pod, "--", "python3", "-c", PLAYER, json.dumps(told))
     said = json.loads(out.strip().splitlines()[-1])
-    return Played(Counter(said["opened"]), Counter(said["inferred"]), said["failed"], said["mixed"])
+    return Played(Counter(said["opened"]), Counter(said["inferred"]), Counter(said["gave_up"]), said["mixed"])
 
 
 @contextmanager

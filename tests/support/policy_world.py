@@ -143,8 +143,10 @@ class LiveServer:
         self._socket.close()
 
     def route(self, text: str) -> None:
-        """A new routing table arrives."""
+        """A new routing table arrives, and all of its arms answer at their addresses."""
         assert self.routing.offer(text, "test")
+        for arm in self.routing.table.arms if self.routing.table else ():
+            self.arm.episodes.reach.answered(arm)
 
     def metric(self, name: str, **labels: str) -> float:
         """One sample of /metrics."""

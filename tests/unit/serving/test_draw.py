@@ -106,21 +106,36 @@ def _routing(weight: int, expires_at: datetime | None = None) -> RoutingTable:
     return RoutingTable.model_validate_json(text).model_copy(update={"expires_at": expires_at})
 
 
+def _everybody(arm: Arm) -> bool:
+    return True
+
+
 def test_who_asks_for_stable_gets_stable() -> None:
-    arm = choose_arm(_routing(100), CreditBank(), stable_only=True, now=NOW)
+    arm = choose_arm(_routing(100), CreditBank(), stable_only=True, now=NOW, reached=_everybody)
     assert arm is not None
     assert arm.revision == STABLE
 
 
 def test_a_table_past_its_expiry_sends_everything_to_stable() -> None:
     bank = CreditBank()
-    late = [choose_arm(_routing(100, NOW), bank, stable_only=False, now=NOW + timedelta(seconds=1)) for _ in range(50)]
+    after = NOW + timedelta(seconds=1)
+    late = [choose_arm(_routing(100, NOW), bank, stable_only=False, now=after, reached=_everybody) for _ in range(50)]
     assert {arm.revision for arm in late if arm} == {STABLE}
-    early = choose_arm(_routing(100, NOW), bank, stable_only=False, now=NOW - timedelta(seconds=1))
+    early = choose_arm(_routing(100, NOW), bank, stable_only=False, now=NOW - timedelta(seconds=1), reached=_everybody)
     assert early is not None
     assert early.revision == CANARY
 
 
 def test_a_table_without_arms_gives_none() -> None:
     empty = RoutingTable(model_deployment="cart", generation=1, arms=[])
-    assert choose_arm(empty, CreditBank(), stable_only=False, now=NOW) is None
+    assert choose_arm(empty, CreditBank(), stable_only=False, now=NOW, reached=_everybody) is None
+
+
+def test_a_canary_that_nobody_reached_yet_earns_nothing_that_is_paid_back_later() -> None:
+    bank = CreditBank(random.Random(1))
+    before = [choose_arm(_routing(50), bank, stable_only=False, now=NOW, reached=lambda arm: False) for _ in range(99)]
+    assert {arm.revision for arm in before if arm} == {STABLE}
+    after = [choose_arm(_routing(50), bank, stable_only=False, now=NOW, reached=_everybody) for _ in range(100)]
+    for count in range(1, 101):
+        assert 2 * sum(arm is not None and arm.revision == CANARY for arm in after[:count]) <= count
+    assert any(arm is not None and arm.revision == CANARY for arm in after)
