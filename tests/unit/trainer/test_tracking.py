@@ -141,7 +141,7 @@ def test_a_backend_that_is_broken_for_good_costs_a_bounded_time(tmp_path: Path) 
     began = time.monotonic()
     curves.note(1, {"a": 1.0})
     curves.finish("FAILED")
-    assert time.monotonic() - began < 15
+    assert time.monotonic() - began < 120, "it waited for what will never be there"
 
 
 def test_an_answer_that_is_not_mlflows_is_named(server: MlflowServer) -> None:
