@@ -188,7 +188,9 @@ class HttpSink:
             return SinkDown(f"data plane: {str(error) or type(error).__name__}")
         if response.status_code in (400, 409, 413, 422):
             return TrajectoryRejected(f"HTTP {response.status_code}: {response.text[:300]}")
-        return SinkDown(f"data plane: HTTP {response.status_code}") if response.status_code >= 300 else None
+        if response.status_code >= 300:
+            return SinkDown(f"data plane: HTTP {response.status_code}: {response.text[:300]}")
+        return None
 
     async def close(self) -> None:
         """The client belongs to the Learnloop."""

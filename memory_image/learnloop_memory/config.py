@@ -80,7 +80,9 @@ class Config(BaseModel):
     port: int = Field(default=8080, ge=1, le=65535)
     max_artifact_bytes: int = Field(default=512 * 2**20, ge=1)
     max_body_bytes: int = Field(default=8 * 2**20, ge=1024)
-    stream_max_bytes: int = Field(default=512 * 2**20, ge=2**20, description="size of RL_TRAJECTORIES, bytes")
+    stream_max_bytes: int = Field(
+        default=512 * 2**20, ge=2**20, description="room in RL_TRAJECTORIES for what waits to be stored, bytes"
+    )
     pool_size: int = Field(default=10, ge=2, le=200)
     ack_wait_seconds: float = Field(default=15.0, ge=0.5, le=600)
     sweep_seconds: float = Field(default=2.0, gt=0, le=60, description="how often work without a nudge is looked for")

@@ -33,6 +33,14 @@ class Unavailable(ApiError):
         self.retry_after = retry_after
 
 
+class NoRoom(Unavailable):
+    """A stream is full of what nobody has read yet: it refuses what is new rather than forget what it took."""
+
+    def __init__(self, message: str, *, retry_after: int = 5) -> None:
+        super().__init__("NATS", retry_after=retry_after)
+        self.message = message
+
+
 class Invalid(ApiError):
     """Input that no retry makes valid."""
 

@@ -56,6 +56,21 @@ class Metrics:
             ("namespace",),
             registry=self.registry,
         )
+        self._streams = {
+            "limit": self._stream_gauge("limit_bytes", "Room in a stream."),
+            "size": self._stream_gauge("bytes", "What a stream holds, read or not."),
+            "full": self._stream_gauge("full_ratio", "The share of its room that is taken; what was read makes way."),
+            "unread": self._stream_gauge("unread_messages", "Messages the data plane has not acknowledged yet."),
+            "waiting": self._stream_gauge(
+                "unread_ratio", "The share of its room that unread messages take; at 1 it refuses what is new."
+            ),
+        }
+        self._no_room = Counter(
+            "learnloop_stream_refusals_total",
+            "Episodes refused with 503 because their namespace's unread ones fill the stream; their senders keep them.",
+            ("namespace",),
+            registry=self.registry,
+        )
         self.warehouse_failures = Counter(
             "learnloop_warehouse_failures_total", "Passes the warehouse did not answer.", registry=self.registry
         )
@@ -98,6 +113,9 @@ class Metrics:
             registry=self.registry,
         )
 
+    def _stream_gauge(self, what: str, told: str) -> Gauge:
+        return Gauge(f"learnloop_stream_{what}", told, ("stream",), registry=self.registry)
+
     def render(self) -> bytes:
         """The text exposition format."""
         return generate_latest(self.registry)
@@ -133,6 +151,16 @@ class Metrics:
     def vector_lag(self, namespace: str, lag: float) -> None:
         """For so many seconds the vector store has lacked something of this namespace."""
         self._vectors_lag.labels(self._pair(namespace, "")[0]).set(lag)
+
+    def stream(self, name: str, limit: int, size: int, unread: int, waiting: float) -> None:
+        """How full one stream is: bytes it may hold and holds, messages unread, and the share of its room they take."""
+        values = {"limit": limit, "size": size, "full": size / limit, "unread": unread, "waiting": waiting}
+        for key, value in values.items():
+            self._streams[key].labels(name).set(value)
+
+    def no_room(self, namespace: str) -> None:
+        """An episode was refused because its namespace fills the stream."""
+        self._no_room.labels(self._pair(namespace, "")[0]).inc()
 
     def warehoused(self, namespace: str, episodes: int) -> None:
         """The warehouse has these episodes."""

@@ -23,6 +23,7 @@ from learnloop_memory.experience.dead_letters import DeadLetters
 from learnloop_memory.experience.feedback import UserFeedback
 from learnloop_memory.experience.outbox import EventOutbox
 from learnloop_memory.experience.pull import Handler, consumer_config, pull_forever
+from learnloop_memory.experience.room import ROOM_SECONDS, Room
 from learnloop_memory.experience.streams import TRAINING, TRAJECTORIES
 from learnloop_memory.experience.users import Users
 from learnloop_memory.heap import keep_small
@@ -91,6 +92,8 @@ class Service:
         issuer = config.nats_issuer_key
         callout = AuthCallout(self.auth, Issuer(seed_from(issuer.get_secret_value()))) if issuer else None
         self.bus = Bus(config, callout) if config.nats_url else None
+        readers = {TRAJECTORIES: STREAM_DURABLE, TRAINING: requests.DURABLE}
+        self.room = Room(self.bus, self.metrics, readers) if self.bus else None
         self.blobs = open_blobs(config.artifacts)
         self.artifacts = Artifacts(self.db, self.blobs)
         self.keeping = Keeping(self.db, self.blobs, config.artifact_retention_days)
@@ -157,9 +160,10 @@ class Service:
         self.background.once(self._warm(), "warming up")
         if shipper := self._shipper:
             again(lambda: self._ship(shipper), "warehouse", pause=SHIP_SECONDS)
-        if self.bus:
+        if self.bus and self.room:
             self.bus.start()
             again(self.bus.look, "streams", pause=STORES_SECONDS)
+            again(self.room.look, "room in streams", pause=ROOM_SECONDS)
             self._consume(self.bus)
 
     async def close(self) -> None:

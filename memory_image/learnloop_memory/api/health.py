@@ -17,7 +17,7 @@ async def healthz() -> Response:
 @router.get("/readyz")
 async def readyz(service: Svc) -> Response:
     """PostgreSQL answers and, where it is configured, NATS has all streams. What is `degraded` is slower, or refuses
-    uploads, and no reason to send nothing."""
+    uploads, or will refuse episodes, and no reason to send nothing."""
     problems: dict[str, str] = {}
     try:
         await service.db.ping()
@@ -35,6 +35,8 @@ async def readyz(service: Svc) -> Response:
         work: f"the last pass failed ({error}) and is tried again; the log has the whole error"
         for work, error in service.background.failing.items()
     }
+    if service.room and service.room.problem:
+        degraded["streams"] = service.room.problem
     if service.artifacts.problem:
         degraded["artifact store"] = service.artifacts.problem
     if service.following.problem:

@@ -8,8 +8,10 @@ from learnloop_api.redaction_fields import safe_measurements
 from learnloop_api.wire.trajectory import MAX_REVISION, MAX_TASK, Trajectory
 from learnloop_memory.api.bodies import JsonBody
 from learnloop_memory.api.common import by_hand, identify, quick
+from learnloop_memory.errors import NoRoom
 from learnloop_memory.experience.redact import redact, redact_text
 from learnloop_memory.experience.store import prepare, store
+from learnloop_memory.service import Service
 
 router = APIRouter(prefix="/api/v1", tags=["experience"])
 _READ = JsonBody(Trajectory)
@@ -19,6 +21,8 @@ _READ = JsonBody(Trajectory)
 async def post_trajectory(request: Request) -> Response:
     """Accepts one episode. 202 means durable: JetStream acknowledged it, or PostgreSQL committed it.
 
+    Where the stream is full of unread episodes, those of a namespace that has its equal share of them or more are
+    refused with 503 and `Retry-After`.
     stored: false when its `metadata.user_id` opted out or it was erased; other user ids are hashed before anything
     keeps them.
     """
@@ -27,24 +31,35 @@ async def post_trajectory(request: Request) -> Response:
     shielded = (await service.users.shield(caller.namespace, {0: trajectory}))[0]
     if shielded is None:
         service.metrics.opted_out(caller.namespace)
-        return quick({"trajectory_id": trajectory.trajectory_id, "duplicate": False, "stored": False}, 202)
+        return _accepted(trajectory, duplicate=False, stored=False)
     trajectory = shielded
-    if service.bus is None:
-        row = prepare(trajectory)
-        stored = await store(service.db, caller.namespace, [row])
-        if stored.refused:
-            return quick({"trajectory_id": trajectory.trajectory_id, "duplicate": False, "stored": False}, 202)
-        if stored.new:
-            service.metrics.trajectory(caller.namespace, trajectory.agent)
-            service.arrived(caller.namespace)
-        duplicate = not stored.new
-    else:
-        subject = f"{names.SUBJECT_TRAJECTORY}.{caller.namespace}.{trajectory.agent}"
-        # Two namespaces may use the same id; the stream, which they share, must not take one for the other.
-        message_id = f"{caller.namespace}/{trajectory.trajectory_id}"
+    if service.bus is None or service.room is None:
+        return await _stored(service, caller.namespace, trajectory)
+    subject = f"{names.SUBJECT_TRAJECTORY}.{caller.namespace}.{trajectory.agent}"
+    # Two namespaces may use the same id; the stream, which they share, must not take one for the other.
+    message_id = f"{caller.namespace}/{trajectory.trajectory_id}"
+    try:
         ack = await service.bus.publish(subject, redacted(trajectory), message_id)
-        duplicate = bool(ack.duplicate)
-    return quick({"trajectory_id": trajectory.trajectory_id, "duplicate": duplicate, "stored": True}, 202)
+    except NoRoom:
+        # Full of others' episodes, of which there is no end: this one need not wait behind them.
+        service.room.admit(caller.namespace)
+        return await _stored(service, caller.namespace, trajectory)
+    return _accepted(trajectory, duplicate=bool(ack.duplicate))
+
+
+async def _stored(service: Service, namespace: str, trajectory: Trajectory) -> Response:
+    """Straight into PostgreSQL."""
+    stored = await store(service.db, namespace, [prepare(trajectory)])
+    if stored.refused:
+        return _accepted(trajectory, duplicate=False, stored=False)
+    if stored.new:
+        service.metrics.trajectory(namespace, trajectory.agent)
+        service.arrived(namespace)
+    return _accepted(trajectory, duplicate=not stored.new)
+
+
+def _accepted(trajectory: Trajectory, *, duplicate: bool, stored: bool = True) -> Response:
+    return quick({"trajectory_id": trajectory.trajectory_id, "duplicate": duplicate, "stored": stored}, 202)
 
 
 def redacted(trajectory: Trajectory) -> bytes:

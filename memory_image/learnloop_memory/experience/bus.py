@@ -12,10 +12,10 @@ from nats.errors import Error as NatsError
 from nats.errors import MaxPayloadError
 from nats.js import JetStreamContext
 from nats.js.api import PubAck
-from nats.js.errors import NotFoundError
+from nats.js.errors import APIError, NotFoundError
 
 from learnloop_memory.config import Config
-from learnloop_memory.errors import ApiError, Unavailable
+from learnloop_memory.errors import ApiError, NoRoom, Unavailable
 from learnloop_memory.experience.callout import AuthCallout
 from learnloop_memory.experience.streams import MAX_MESSAGE, STREAMS, ensure_streams
 from learnloop_memory.tasks import cancel
@@ -23,6 +23,9 @@ from learnloop_memory.tasks import cancel
 log = logging.getLogger(__name__)
 PUBLISH_TIMEOUT = 3.0
 MAX_BEST_EFFORT = 256
+FULL = (
+    "maximum bytes exceeded"  # what a stream says that discards nothing; the code beside it says other things as well
+)
 
 
 class Bus:
@@ -76,6 +79,7 @@ class Bus:
 
         Raises:
             Unavailable: no acknowledgement; sending again with the same id is safe.
+            NoRoom: the stream is full of what nobody has read yet.
             ApiError: 413, larger than the server takes.
         """
         js = self.js
@@ -88,6 +92,9 @@ class Bus:
                 f"the event is larger than NATS takes ({self.max_payload} bytes); raise max_payload or send less",
             ) from None
         except (NatsError, TimeoutError, OSError) as error:
+            if isinstance(error, APIError) and error.description == FULL:
+                message = "the stream is full of what is not read yet; nothing was taken, send the request again"
+                raise NoRoom(message) from error
             log.warning("NATS: publish to %s failed: %s", subject, _short(error))
             raise Unavailable("NATS") from error
 

@@ -27,13 +27,13 @@ def stream_configs(max_bytes: int) -> list[StreamConfig]:
     """Definitions of the streams.
 
     Args:
-        max_bytes: size of RL_TRAJECTORIES; the others get an eighth, at least 16 MiB. The oldest messages make room:
-            they were consumed long ago unless PostgreSQL has been away for longer than the stream lasts.
+        max_bytes: size of RL_TRAJECTORIES; the others get an eighth, at least 16 MiB. Where nobody's reading is known
+            the oldest make room; where the data plane reads, what is full refuses what is new, and `room` takes out
+            what was read: an acknowledged message is never discarded before somebody has it.
     """
     small = max(max_bytes // 8, 16 * 2**20)
     common: dict[str, Any] = {
         "storage": StorageType.FILE,
-        "discard": DiscardPolicy.OLD,
         "duplicate_window": DEDUPLICATE_SECONDS,
         "compression": StoreCompression.S2,
         "allow_direct": True,
@@ -46,17 +46,31 @@ def stream_configs(max_bytes: int) -> list[StreamConfig]:
             subjects=_subjects(names.SUBJECT_TRAJECTORY),
             max_age=30 * DAY,
             max_bytes=max_bytes,
+            discard=DiscardPolicy.NEW,
             **common,
         ),
         StreamConfig(
-            name=REWARDS, subjects=_subjects(names.SUBJECT_REWARD), max_age=30 * DAY, max_bytes=small, **common
+            name=REWARDS,
+            subjects=_subjects(names.SUBJECT_REWARD),
+            max_age=30 * DAY,
+            max_bytes=small,
+            discard=DiscardPolicy.OLD,
+            **common,
         ),
-        StreamConfig(name=TRAINING, subjects=training, max_age=7 * DAY, max_bytes=small, **common),
+        StreamConfig(
+            name=TRAINING,
+            subjects=training,
+            max_age=7 * DAY,
+            max_bytes=small,
+            discard=DiscardPolicy.NEW,
+            **common,
+        ),
         StreamConfig(
             name=DEAD_LETTERS,
             subjects=[f"{names.SUBJECT_DEAD_LETTER}.>"],
             max_age=30 * DAY,
             max_bytes=small,
+            discard=DiscardPolicy.OLD,
             **common,
         ),
     ]

@@ -58,6 +58,12 @@ def test_the_data_plane_accepts_that_environment(render: Render, tmp_path: Path)
     assert answer.stdout.strip() == "jwks"
 
 
+@pytest.mark.parametrize(("size", "limit"), [("512Mi", 512 * 2**20), ("1Gi", 2**30), ("64Mi", 64 * 2**20)])
+def test_the_stream_of_episodes_has_the_room_it_is_given(render: Render, size: str, limit: int) -> None:
+    environment = render({"nats": {"trajectories": {"size": size}}}).environment("learnloop-data")
+    assert environment["LEARNLOOP_STREAM_MAX_BYTES"] == str(limit)
+
+
 def test_a_warehouse_comes_from_a_secret_or_not_at_all(render: Render) -> None:
     assert "LEARNLOOP_WAREHOUSE" not in render().environment("learnloop-data")
     values = {"dataPlane": {"warehouse": {"urlSecret": {"name": "clickhouse"}, "retentionDays": 90}}}

@@ -1,3 +1,9 @@
+{{/* "2Gi" in MiB. */}}
+{{- define "learnloop.mebibytes" -}}
+{{- $number := regexFind "^[0-9]+" . | int64 -}}
+{{- $unit := regexFind "[A-Z]i$" . -}}
+{{- mul $number (get (dict "Mi" 1 "Gi" 1024 "Ti" 1048576) $unit) -}}
+{{- end -}}
 {{/* How the data plane finds its stores and whom it trusts. */}}
 {{- define "learnloop.dataPlane.env" -}}
 {{- $options := .Values.dataPlane -}}
@@ -40,6 +46,13 @@
   valueFrom:
     secretKeyRef: {name: {{ .Values.postgresql.external.dsnSecret.name }}, key: {{ .Values.postgresql.external.dsnSecret.key }}}
 {{- end }}
+{{- $room := include "learnloop.mebibytes" .Values.nats.trajectories.size | int }}
+{{- with .Values.nats }}
+{{- if and .embedded .persistence.enabled (gt (mul $room 11) (mul (include "learnloop.mebibytes" .persistence.size | int) 6)) }}
+{{- fail (printf "nats.trajectories.size: %s and three eighths more for the other streams do not fit into three quarters of nats.persistence.size (%s); raise that one or lower this one" .trajectories.size .persistence.size) }}
+{{- end }}
+{{- end }}
+- {name: LEARNLOOP_STREAM_MAX_BYTES, value: {{ mul $room 1048576 | quote }}}
 {{- if .Values.nats.embedded }}
 - {name: LEARNLOOP_NATS_URL, value: {{ printf "nats://%s-nats.%s.svc:4222" (include "learnloop.fullname" .) .Release.Namespace | quote }}}
 - {name: LEARNLOOP_NATS_USER, value: learnloop}
