@@ -6,17 +6,18 @@ kubeconfig and the right to `get` on `services/proxy`.
 
 import asyncio
 import json
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterator, Mapping
 from datetime import UTC, datetime, timedelta
+from math import isfinite
 from typing import Any
 
 from urllib3 import PoolManager
 from urllib3.exceptions import HTTPError
 
-from learnloop_api.names import METRIC_EPISODES_OPENED, METRIC_SHADOW_COMPARED
+from learnloop_api.names import METRIC_EPISODES_OPENED, METRIC_SERVER_STARTED, METRIC_SHADOW_COMPARED
 from learnloop_operator.adapters.prometheus import Prometheus, PrometheusUnreachable
 from learnloop_operator.cli.errors import CommandError
+from learnloop_operator.cli.recorded import Recorded, Seen, found
 
 Ask = Callable[[str, Mapping[str, str]], tuple[int, str]]
 """One GET: the path behind /api/v1/ and its parameters → status and body. Raises CommandError."""
@@ -26,18 +27,6 @@ PIECES = 100
 STEP = 5.0
 """Seconds between two moments asked for: nothing is decided in less (windows.SHORTEST)."""
 SECONDS = 10.0
-
-
-@dataclass(frozen=True, slots=True)
-class Recorded:
-    """One rollout the record knows of: `canary` got episodes beside `stable` from `began` to `ended`; so did `guests`,
-    the other arms of an experiment."""
-
-    canary: str
-    stable: str
-    began: datetime
-    ended: datetime
-    guests: frozenset[str] = frozenset()
 
 
 class History(Prometheus):
@@ -64,18 +53,37 @@ class History(Prometheus):
         Raises:
             CommandError: Prometheus refuses or does not answer.
         """
-        step, series = resolution(last), dict[str, list[float]]()
-        opened = f'sum by (revision) ({METRIC_EPISODES_OPENED}{{namespace="{namespace}", model_deployment="{name}"}})'
+        step, times = resolution(last), dict[tuple[str, str], set[float]]()
+        servers = f'{METRIC_SERVER_STARTED}{{namespace="{namespace}", model_deployment="{name}"}}'
+        # When a sample was taken, and not only that there is one: a pod that is gone may be answered for minutes more.
+        scraped = f"max by (revision, pod) (timestamp({servers}))"
         for start, end in pieces(self.at.timestamp(), last.total_seconds(), step):
-            form = {"query": opened, "start": f"{start:.3f}", "end": f"{end:.3f}", "step": f"{step:.3f}"}
-            status, body = self._ask("query_range", form)
-            try:
-                for row in json.loads(body)["data"]["result"]:
-                    moments = [float(point[0]) for point in row["values"]]
-                    series.setdefault(str(row["metric"]["revision"]), []).extend(moments)
-            except (ValueError, KeyError, TypeError, IndexError) as error:
-                raise CommandError(f"Prometheus answers {status}: {body[:300]}") from error
-        return found(series, step)
+            form = {"query": scraped, "start": f"{start:.3f}", "end": f"{end:.3f}", "step": f"{step:.3f}"}
+            for revision, pod, values in self._series("query_range", form):
+                times.setdefault((revision, pod), set()).update(values)
+        pods = [Seen(revision, pod, sorted(moments)) for (revision, pod), moments in times.items() if moments]
+        if not pods:
+            return []
+        born = {
+            "query": f"min by (revision) ({servers})",
+            "time": f"{min(pod.times[0] for pod in pods) + step:.3f}",
+        }
+        births = {revision: values[0] for revision, _, values in self._series("query", born)}
+        return found(pods, step, births)
+
+    def _series(self, path: str, form: Mapping[str, str]) -> list[tuple[str, str, list[float]]]:
+        """Revision, pod (empty without the label) and finite values of each series in the answer."""
+        status, body = self._ask(path, form)
+        series = []
+        try:
+            for row in json.loads(body)["data"]["result"]:
+                points = row["values"] if path == "query_range" else [row["value"]]
+                values = [value for value in (float(point[1]) for point in points) if isfinite(value)]
+                if values:
+                    series.append((str(row["metric"]["revision"]), str(row["metric"].get("pod", "")), values))
+        except (ValueError, KeyError, TypeError, IndexError, AttributeError) as error:
+            raise CommandError(f"Prometheus answers {status}: {body[:300]}") from error
+        return series
 
     async def copied(self, namespace: str, name: str, past: Recorded) -> bool:
         """Whether the canary got copies of requests in shadow.
@@ -109,42 +117,6 @@ def pieces(end: float, seconds: float, step: float) -> Iterator[tuple[float, flo
         last = min(end, first + (POINTS - 1) * step)
         yield first, last
         first += POINTS * step
-
-
-def found(series: Mapping[str, Sequence[float]], step: float) -> list[Recorded]:
-    """Rollouts out of the moments (Unix time, each `step` seconds) at which each revision was there."""
-    spells = [(first, last, revision) for revision, times in series.items() for first, last in _spells(times, step)]
-    rollouts = []
-    for first, last, revision in sorted(spells):
-        others = [spell for spell in spells if spell[2] != revision and spell[0] < first and spell[1] >= first - step]
-        if others:
-            # Of several that were there already the one that had been there longest was stable.
-            began = datetime.fromtimestamp(first - step, UTC)
-            rollouts.append(Recorded(revision, min(others)[2], began, datetime.fromtimestamp(last, UTC)))
-    return rollouts
-
-
-def with_guests(rollouts: Sequence[Recorded], known: Collection[str]) -> list[Recorded]:
-    """The rollouts with their guests: of the revisions `known` to be some, those that came while a canary was there. A
-    rollout lasts as long as any of its arms."""
-    result: list[Recorded] = []
-    for one in rollouts:
-        last = result[-1] if result else None
-        if last and one.canary in known and one.canary != last.canary and one.began <= last.ended:
-            result[-1] = replace(last, ended=max(last.ended, one.ended), guests=last.guests | {one.canary})
-        else:
-            result.append(one)
-    return result
-
-
-def _spells(times: Sequence[float], step: float) -> list[tuple[float, float]]:
-    spells: list[tuple[float, float]] = []
-    for moment in sorted(times):
-        if spells and moment - spells[-1][1] <= 2.5 * step:
-            spells[-1] = (spells[-1][0], moment)
-        else:
-            spells.append((moment, moment))
-    return spells
 
 
 def at_url(url: str) -> Ask:

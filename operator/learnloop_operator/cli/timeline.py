@@ -11,13 +11,17 @@ from learnloop_operator.adapters.rollout_evidence import gather
 from learnloop_operator.adapters.shadow_evidence import gather_shadow
 from learnloop_operator.cli.cluster import Cluster, Object
 from learnloop_operator.cli.errors import CommandError
-from learnloop_operator.cli.history import STEP, History, Recorded, resolution, with_guests
+from learnloop_operator.cli.history import STEP, History, resolution
 from learnloop_operator.cli.output import status as status_of
+from learnloop_operator.cli.recorded import Recorded, with_guests
 from learnloop_operator.core.rollout.evidence import Evidence
 from learnloop_operator.core.rollout.replay import Look, Replay, guests_of
 from learnloop_operator.core.rollout.world import Model
+from learnloop_operator.core.times import parse
 
 UNKNOWN = "https://unknown.invalid/"
+CLOCKS = timedelta(seconds=30)
+"""By so much the clocks of the operator and of Prometheus may differ before anybody holds."""
 LOOKS = 250
 """Looks, a few queries each, before they are spread twice as far: a rollout of days is seen to its end, every moment of
 it to within 1/250 of its age."""
@@ -35,8 +39,19 @@ def timelines(cluster: Cluster, history: History, body: Object, spec: ModelDeplo
         return f"no rollout of {namespace}/{name} is on record in the last {last}: Prometheus may keep less than that"
     live = cluster.find("modeldeployments", name)
     rollouts = with_guests(rollouts, {model.revision for model in guests_of(spec).values()})
+    # The object tells of the last try of a revision only.
+    latest = {past.canary: past for past in rollouts}
     blocks = [
-        asyncio.run(_block(history, namespace, name, spec, past, _fate(past, status_of(live or {}))))
+        asyncio.run(
+            _block(
+                history,
+                namespace,
+                name,
+                spec,
+                past,
+                _fate(past, status_of(live or {}) if latest[past.canary] is past else {}),
+            )
+        )
         for past in rollouts
     ]
     if any(step.experiment for step in spec.rollout.steps):
@@ -130,13 +145,21 @@ def _line(look: Look, really: str) -> str:
 
 
 def _fate(past: Recorded, status: Object) -> str:
-    """What the object says of the canary now, else how long it played."""
+    """What the object says of this try of the canary, else what its pods say."""
     pinned, stable = status.get("blockedRevision") or {}, status.get("stable") or {}
-    if pinned.get("revision") == past.canary:
+    if pinned.get("revision") == past.canary and _within(past, pinned.get("at")):
         return f"{pinned['message']} ({pinned['at']})"
-    if stable.get("revision") == past.canary:
-        return f"it is stable now, promoted at {status.get('promotedAt') or 'an unknown time'}"
+    if stable.get("revision") == past.canary and _within(past, status.get("promotedAt")):
+        return f"it is stable now, promoted at {status['promotedAt']}"
+    if past.promoted:
+        return f"it took over from {past.stable}, its pods were there until {past.ended:%Y-%m-%d %H:%M:%S}"
     return f"its pods were there until {past.ended:%Y-%m-%d %H:%M:%S}"
+
+
+def _within(past: Recorded, moment: str | None) -> bool:
+    """Whether it is about this try: a revision may be tried more than once. Clocks may differ a little."""
+    at = parse(moment)
+    return at is not None and past.began - CLOCKS <= at <= past.ended + CLOCKS
 
 
 def _model(revision: str) -> Model:

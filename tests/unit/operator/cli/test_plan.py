@@ -13,7 +13,8 @@ import pytest
 from learnloop_api.kinds.model_deployment import ModelDeploymentSpec
 from learnloop_operator.cli import plan
 from learnloop_operator.cli.errors import CommandError
-from learnloop_operator.cli.history import History, found, pieces, resolution, with_guests
+from learnloop_operator.cli.history import History, pieces, resolution
+from learnloop_operator.cli.recorded import Seen, found, with_guests
 from learnloop_operator.cli.timeline import LOOKS, moments, timelines
 
 SPEC: dict[str, Any] = {"model": {"uri": "https://m/1", "sha256": "ab" * 32}}
@@ -121,8 +122,8 @@ def test_every_spell_of_a_revision_beside_another_is_a_rollout_of_its_own() -> N
     def spell(first: int, last: int) -> list[float]:
         return [float(moment) for moment in range(first, last + 1, 5)]
 
-    series = {"old": spell(0, 1000), "bad": [*spell(100, 200), *spell(500, 600)], "new": spell(800, 2000)}
-    rollouts = found(series, 5.0)
+    pods = [("old", 0, 1000), ("bad", 100, 200), ("bad", 500, 600), ("new", 800, 2000)]
+    rollouts = found([Seen(arm, f"{arm}-{first}", spell(first, last)) for arm, first, last in pods], 5.0)
     told = [(item.canary, item.stable, item.began.timestamp(), item.ended.timestamp()) for item in rollouts]
     assert told == [("bad", "old", 95, 200), ("bad", "old", 495, 600), ("new", "old", 795, 2000)]
 
@@ -131,13 +132,16 @@ def test_the_guests_of_an_experiment_are_no_rollouts_of_their_own_and_may_outlas
     def spell(first: int, last: int) -> list[float]:
         return [float(moment) for moment in range(first, last + 1, 5)]
 
-    series = {"old": spell(0, 1000), "new": spell(100, 300), "guest": spell(150, 400), "later": spell(600, 700)}
-    told = with_guests(found(series, 5.0), {"guest", "unseen"})
+    def pods(**arms: list[float]) -> list[Seen]:
+        return [Seen(arm, f"pod-{arm}", times) for arm, times in arms.items()]
+
+    arms = pods(old=spell(0, 1000), new=spell(100, 300), guest=spell(150, 400), later=spell(600, 700))
+    told = with_guests(found(arms, 5.0), {"guest", "unseen"})
     assert [(item.canary, item.guests, item.ended.timestamp()) for item in told] == [
         ("new", frozenset({"guest"}), 400),
         ("later", frozenset(), 700),
     ]
-    alone = with_guests(found({"old": spell(0, 1000), "guest": spell(150, 400)}, 5.0), {"guest"})
+    alone = with_guests(found(pods(old=spell(0, 1000), guest=spell(150, 400)), 5.0), {"guest"})
     assert [item.canary for item in alone] == ["guest"], "it was rolled out by itself then"
 
 
@@ -164,9 +168,15 @@ def test_a_rollout_of_twenty_seconds_is_found_in_a_week() -> None:
     spells = {"old": (end - 604_800, end), "short": (end - 300_010, end - 299_990)}
 
     def ask(path: str, form: Mapping[str, str]) -> tuple[int, str]:
+        if path == "query":
+            found = [{"metric": {"revision": arm}, "value": [0, str(a)]} for arm, (a, _) in spells.items()]
+            return 200, json.dumps({"status": "success", "data": {"resultType": "vector", "result": found}})
         first, last, step = (int(float(form[name])) for name in ("start", "end", "step"))
         rows = [
-            {"metric": {"revision": arm}, "values": [[at, "1"] for at in range(first, last + 1, step) if a <= at <= b]}
+            {
+                "metric": {"revision": arm, "pod": arm},
+                "values": [[at, str(at)] for at in range(first, last + 1, step) if a <= at <= b],
+            }
             for arm, (a, b) in spells.items()
         ]
         found = [row for row in rows if row["values"]]
@@ -214,8 +224,8 @@ def record(lasts: float = 300.0, returns: float = 9.0, copies: bool = False) -> 
             )
             found = [
                 {
-                    "metric": {"revision": arm},
-                    "values": [[at, "1"] for at in range(int(a), int(b), 5) if first <= at <= last],
+                    "metric": {"revision": arm, "pod": arm},
+                    "values": [[at, str(at)] for at in range(int(a), int(b), 5) if first <= at <= last],
                 }
                 for arm, (a, b) in spells.items()
             ]
@@ -223,7 +233,9 @@ def record(lasts: float = 300.0, returns: float = 9.0, copies: bool = False) -> 
         now = float(form["time"])
         played = {GOOD: 60.0, BAD: max(0.0, min(now, BEGAN + lasts) - BEGAN) / 2}
         rows: list[tuple[dict[str, str], float]] = []
-        if form["query"].startswith("max(max_over_time"):
+        if form["query"].startswith("min by (revision) (learnloop_server_started_seconds"):
+            rows += [({"revision": GOOD}, BASE - 60.0)]
+        elif form["query"].startswith("max(max_over_time"):
             rows.append(({}, 100.0 if copies else 0.0))
         elif form["query"].startswith("sum by (revision) (increase"):
             rows += [({"revision": arm}, count) for arm, count in played.items()]
@@ -284,3 +296,33 @@ def test_a_shadow_step_without_copies_on_record_is_left_out_and_said_to_be() -> 
     lines = told(record(), rollout=SHADOW)
     assert lines[1] == "  without its shadow steps: no copies to aaaaaaaa are on record"
     assert any("RolledBack at 10 %: return of the canary" in line for line in lines)
+
+
+def test_what_the_object_says_of_a_revision_is_told_of_its_last_try_only() -> None:
+    tries = [(BASE + 600, BASE + 800), (BASE + 1000, BASE + 1200)]
+
+    def ask(path: str, form: Mapping[str, str]) -> tuple[int, str]:
+        if path == "query_range":
+            arms = [(GOOD, BASE, BASE + 1800), *((BAD, *each) for each in tries)]
+            rows = [
+                {
+                    "metric": {"revision": arm, "pod": f"{arm}-{first}"},
+                    "values": [[at, str(at)] for at in range(int(first), int(last) + 1, 5)],
+                }
+                for arm, first, last in arms
+            ]
+            return 200, json.dumps({"status": "success", "data": {"resultType": "matrix", "result": rows}})
+        return 200, json.dumps({"status": "success", "data": {"resultType": "vector", "result": []}})
+
+    history = History(ask)
+    history.at = datetime.fromtimestamp(BASE + 1800, UTC)
+    # 1.8e9 is 2027-01-15T08:00:00Z, and the second try ends 20 minutes later.
+    pinned = {"revision": BAD, "message": "RolledBack at 10 %: too bad", "at": "2027-01-15T08:20:00Z"}
+    body = {"metadata": {"name": "x", "namespace": "ns"}}
+    asked = ModelDeploymentSpec.model_validate(SPEC)
+    text = timelines(Server({"blockedRevision": pinned}), history, body, asked, timedelta(hours=1))  # type: ignore[arg-type]
+    fates = [line for line in text.splitlines() if line.startswith("  really: ")]
+    assert fates == [
+        "  really: its pods were there until 2027-01-15 08:13:20",
+        "  really: RolledBack at 10 %: too bad (2027-01-15T08:20:00Z)",
+    ]

@@ -1,0 +1,169 @@
+"""Which rollouts there were, by when the pods of each revision were seen. No I/O.
+
+Pods are the witnesses, for a revision's pods live exactly as long as its arm. (Its episodes are no witness: whoever
+draws counts them, so stable's pods go on telling of a canary that is long gone.) What pods do not say is who of two
+was stable; that follows from who goes: a canary that is taken back goes before stable does, a stable arm that was
+replaced goes before its successor.
+"""
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from itertools import pairwise
+from statistics import median
+
+LEAVES = 60.0
+"""Seconds that a pod may still be seen after its arm was given up: Kubernetes lets it finish for 30."""
+BACK = 150.0
+"""Seconds after which pods of stable, all of them lost, may be back while a canary goes on."""
+MISSED = 2.5
+"""So many samples in a row that are missing are no absence yet."""
+
+
+@dataclass(frozen=True, slots=True)
+class Recorded:
+    """One rollout the record knows of: `canary` had pods beside `stable` from `began` to `ended`; so did `guests`, the
+    other arms of an experiment. `promoted`: it outlived that stable."""
+
+    canary: str
+    stable: str
+    began: datetime
+    ended: datetime
+    guests: frozenset[str] = frozenset()
+    promoted: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """One pod, and when (Unix time, any order) it was scraped. `pod` is empty where the record has no such label."""
+
+    revision: str
+    pod: str
+    times: Sequence[float]
+
+
+@dataclass(frozen=True, slots=True)
+class Spell:
+    """An unbroken time in which the revision had pods; Unix time of the first and the last sample."""
+
+    first: float
+    last: float
+    revision: str
+
+
+def found(pods: Iterable[Seen], step: float, births: Mapping[str, float] | None = None) -> list[Recorded]:
+    """Every time a revision appeared beside another one, oldest first.
+
+    `step`: seconds between two moments that were looked at. `births`: when the oldest process of a revision began, of
+    those that were there when the record begins; the oldest was stable.
+    """
+    pods = [pod for pod in pods if pod.times]
+    if not pods:
+        return []
+    gap = MISSED * max(step, _spacing(pods))
+    spells = sorted(_spells(pods, gap), key=lambda spell: (spell.first, spell.revision))
+    begins, ends = spells[0].first, max(spell.last for spell in spells)
+    opening = [spell for spell in spells if spell.first <= begins + gap]
+    known = births or {}
+    stable = min(opening, key=lambda spell: (known.get(spell.revision, spell.first), spell.first)).revision
+    rollouts = []
+    for spell in spells[len(opening) :]:
+        beside = [
+            one
+            for one in spells
+            if one.revision != spell.revision and one.first < spell.first and one.last >= spell.first - gap
+        ]
+        if not beside:
+            stable = spell.revision
+            continue
+        if spell.revision == stable and _came_back(spell, spells):
+            continue
+        stable = _stable(stable, beside, spell.first, ends - gap)
+        began, ended = (datetime.fromtimestamp(moment, UTC) for moment in (spell.first - step, spell.last))
+        promoted = _until(stable, beside, spells) < min(spell.last, ends - gap)
+        rollouts.append(Recorded(spell.revision, stable, began, ended, promoted=promoted))
+    return rollouts
+
+
+def with_guests(rollouts: Sequence[Recorded], known: Collection[str]) -> list[Recorded]:
+    """The rollouts with their guests: of the revisions `known` to be some, those that came while a canary was there,
+    beside the same stable. A rollout lasts as long as any of its arms."""
+    result: list[Recorded] = []
+    for one in rollouts:
+        last = result[-1] if result else None
+        of_last = last and one.canary != last.canary and one.stable == last.stable and one.began <= last.ended
+        if last and of_last and one.canary in known:
+            result[-1] = replace(last, ended=max(last.ended, one.ended), guests=last.guests | {one.canary})
+        else:
+            result.append(one)
+    return result
+
+
+def _stable(before: str, beside: Sequence[Spell], at: float, open_end: float) -> str:
+    """Who of those that were there at `at` was stable. What ends after `open_end` may go on beyond the record."""
+    staying = [one for one in beside if one.last > min(at + LEAVES, open_end)]
+    candidates = staying or beside
+    if any(one.revision == before for one in candidates):
+        return before
+    return max(candidates, key=lambda one: (one.last, -one.first)).revision
+
+
+def _until(revision: str, beside: Sequence[Spell], spells: Sequence[Spell]) -> float:
+    """When the arm was gone for good, its short absences aside."""
+    last = max(one.last for one in beside if one.revision == revision)
+    for one in spells:
+        if one.revision == revision and last < one.first <= last + BACK:
+            last = one.last
+    return last
+
+
+def _came_back(spell: Spell, spells: Sequence[Spell]) -> bool:
+    """Whether the pods of a revision were away for a moment only."""
+    earlier = [one.last for one in spells if one.revision == spell.revision and one.first < spell.first]
+    return bool(earlier) and spell.first - max(earlier) <= BACK
+
+
+def _spacing(pods: Sequence[Seen]) -> float:
+    """Seconds between two samples of a pod, typically."""
+    each = [later - before for pod in pods for times in (sorted(set(pod.times)),) for before, later in pairwise(times)]
+    return median(each) if each else 0.0
+
+
+def _spells(pods: Sequence[Seen], gap: float) -> list[Spell]:
+    """Lives of pods joined where one follows the other without a gap, and where nobody at all was seen in between:
+    there Prometheus was away."""
+    silences = _silences(pods, gap)
+    lives: dict[str, list[tuple[float, float]]] = {}
+    for pod in pods:
+        lives.setdefault(pod.revision, []).extend(_lives(pod, gap))
+    found: list[Spell] = []
+    for revision, each in lives.items():
+        joined: list[tuple[float, float]] = []
+        for first, last in sorted(each):
+            if joined and (first - joined[-1][1] <= gap or _silent(joined[-1][1], first, silences, gap)):
+                joined[-1] = joined[-1][0], max(joined[-1][1], last)
+            else:
+                joined.append((first, last))
+        found += [Spell(first, last, revision) for first, last in joined]
+    return found
+
+
+def _lives(pod: Seen, gap: float) -> list[tuple[float, float]]:
+    """A pod's name is never given again, so it was there between any two of its samples, whoever failed to see it."""
+    times = sorted(pod.times)
+    if pod.pod:
+        return [(times[0], times[-1])]
+    lives = [(times[0], times[0])]
+    for moment in times[1:]:
+        lives[-1:] = [(lives[-1][0], moment)] if moment - lives[-1][1] <= gap else [lives[-1], (moment, moment)]
+    return lives
+
+
+def _silences(pods: Sequence[Seen], gap: float) -> list[tuple[float, float]]:
+    every = sorted({moment for pod in pods for moment in pod.times})
+    return [(before, later) for before, later in pairwise(every) if later - before > gap]
+
+
+def _silent(last: float, first: float, silences: Sequence[tuple[float, float]], gap: float) -> bool:
+    """Whether a silence explains that nothing was seen from `last` to `first`."""
+    return any(begun <= last + gap and over >= first - gap for begun, over in silences)
