@@ -57,6 +57,7 @@ class Episode:
         self.task = task
         self.explore = explore
         self._external = revision
+        self._recorded = loop.recorder is not None
         self._metadata = dict(metadata or {})
         self._segment: Segment | None = None
         self._decision: Decision | None = None
@@ -132,7 +133,7 @@ class Episode:
             except PolicyUnavailable as error:
                 await self._replace("error", error)
             else:
-                self._decision = Decision(numbers, answer.action, answer.log_prob, answer.exploration)
+                self._decision = (numbers, plain(answer.action), answer.log_prob, answer.exploration)
                 self._loop.counters.actions += 1
                 return answer.action
 
@@ -140,7 +141,7 @@ class Episode:
         if self._loop.fallback is None:
             raise LearnloopError("this episode has no policy: it was opened for an agent that decides by itself")
         action = plain(self._loop.fallback(observation))
-        self._decision = Decision(numbers, action, None, False)
+        self._decision = (numbers, action, None, False)
         self._loop.counters.actions_by_fallback += 1
         return action
 
@@ -157,34 +158,32 @@ class Episode:
         own, without a log-probability. `observation` is needed only where act was not asked."""
         decision = self._decision
         self._decision = None
-        if decision is None or (action is not None and action is not decision.action):
+        if decision is None or (action is not None and action is not decision[1]):
             decision = self._as_done(decision, plain(action), observation)
         value = float(reward)
         if not math.isfinite(value):
             raise LearnloopError(f"record: reward is {value}, must be finite")
-        self._append(decision, value, terminated, truncated)
+        segment = self.segment
+        segment.length += 1
+        segment.total += value
+        self.length += 1
+        self.episode_return += value
+        if not self._recorded:
+            return
+        if segment.length <= MAX_STEPS:
+            segment.steps.append(decision, value, terminated, truncated)
+        elif segment.length == MAX_STEPS + 1:
+            log.warning("episode %s: only its first %d steps are recorded", segment.episode_id, MAX_STEPS)
 
     @staticmethod
     def _as_done(decision: Decision | None, own: Any, observation: Any) -> Decision:
         """The decision as the agent carried it out: act's, or its own."""
-        if decision is None or (own is not None and own != decision.action):
-            seen = observation if observation is not None else decision.observation if decision else None
+        if decision is None or (own is not None and own != decision[1]):
+            seen = observation if observation is not None else decision[0] if decision else None
             if own is None or seen is None:
                 raise LearnloopError("record: give action and observation, or ask act first")
-            return Decision(plain(seen), own, None, False)
+            return plain(seen), own, None, False
         return decision
-
-    def _append(self, decision: Decision, reward: float, terminated: bool, truncated: bool) -> None:
-        segment = self.segment
-        segment.length += 1
-        segment.total += reward
-        self.length += 1
-        self.episode_return += reward
-        if segment.length > MAX_STEPS:
-            if segment.length == MAX_STEPS + 1:
-                log.warning("episode %s: only its first %d steps are recorded", segment.episode_id, MAX_STEPS)
-            return
-        segment.steps.append(decision, reward, terminated, truncated)
 
     def outcome(self, success: bool | None = None, **values: float) -> None:
         """Say how the task went: success if it has such a notion, and named measurements for the RewardPolicy."""
@@ -257,8 +256,8 @@ class Episode:
                 "status": status,
                 "episode_return": segment.total,
                 "success": success,
-                "values": self._values,
+                "values": dict(self._values),
             },
-            "retrieval_ids": self._retrievals,
+            "retrieval_ids": list(self._retrievals),
             "metadata": metadata,
         }

@@ -9,11 +9,11 @@ from types import TracebackType
 from typing import Any
 
 import httpx
-from pydantic import ValidationError
 
 from learnloop_api import names
 from learnloop_sdk.counters import Counters
 from learnloop_sdk.courier import Courier
+from learnloop_sdk.drafts import Draft
 from learnloop_sdk.episode import EXTERNAL_REVISION, Episode
 from learnloop_sdk.identity import Identity, namespace_of
 from learnloop_sdk.memory import MemoryClient
@@ -23,7 +23,7 @@ from learnloop_sdk.recorder import Recorder
 from learnloop_sdk.redact import Redactor, default_redactor
 from learnloop_sdk.sinks import HttpSink, NatsSink, Sink
 from learnloop_sdk.spool import DiskSpool, MemorySpool
-from learnloop_sdk.steps import Steps, encode
+from learnloop_sdk.steps import Steps
 
 log = logging.getLogger(__name__)
 ENV_ENDPOINT = "LEARNLOOP_ENDPOINT"
@@ -112,18 +112,8 @@ class Learnloop:
     async def publish(self, trajectory: dict[str, Any], steps: Steps) -> None:
         """Redact, check and record one trajectory (wire.Trajectory as plain data, and its steps). Never raises into
         the agent."""
-        if self.recorder is None:
-            return
-        try:
-            body = encode(trajectory, steps, self._redactor)
-        except ValidationError as error:
-            self.counters.trajectories_rejected += 1
-            log.error("trajectory not recorded: %s", error.errors(include_url=False, include_input=False)[:3])
-        except Exception:  # a redactor is the agent's own code; what it could not clean must not leave the process
-            self.counters.trajectories_rejected += 1
-            log.exception("trajectory not recorded: the redactor failed")
-        else:
-            await self.recorder.put(trajectory["trajectory_id"], body)
+        if self.recorder is not None:
+            await self.recorder.take(Draft(trajectory, steps, self._redactor))
 
     async def flush(self, patience: float = 10.0) -> int:
         """Wait until all trajectories are acknowledged, at most `patience` seconds; returns how many are not."""

@@ -6,6 +6,7 @@ import logging
 from collections.abc import Sequence
 
 from learnloop_sdk.counters import Counters
+from learnloop_sdk.drafts import Draft
 from learnloop_sdk.errors import SinkDown
 from learnloop_sdk.sinks import Outcome, Sink
 from learnloop_sdk.spool import DiskSpool, Parcel, Spool
@@ -15,6 +16,8 @@ BATCH = 64
 # Published one by one a trajectory costs the agent's process 170 µs of processor time, in batches 55 µs. What waits is
 # in the spool already, and no agent waits for it.
 LINGER_SECONDS = 0.2
+# Drafts that are encoded together, or 16,384 numbers and characters: no more than a millisecond or two of the agent's.
+DRAFTS_SIZE = 16_384
 FIRST_PAUSE, LONGEST_PAUSE = 0.2, 5.0
 
 
@@ -30,14 +33,30 @@ class Recorder:
         self._progress = asyncio.Condition()
         self._task: asyncio.Task[None] | None = None
         self._trouble = ""
+        self._drafts: list[Draft] = []
+        self._drafts_size = 0
+        self._flushes = 0
 
     @property
     def pending(self) -> int:
         """Trajectories not yet acknowledged."""
-        return len(self._spool)
+        return len(self._spool) + len(self._drafts)
+
+    async def take(self, draft: Draft) -> None:
+        """Take charge of an episode. With a disk spool it is durable on return, or counted as dropped; with one in
+        memory it may be encoded later, with others."""
+        if isinstance(self._spool, DiskSpool) or not draft.can_wait:
+            if parcel := draft.sealed(self._counters):
+                await self.put(parcel.trajectory_id, parcel.body)
+            return
+        self._drafts.append(draft)
+        self._drafts_size += draft.size
+        if len(self._drafts) >= BATCH or self._drafts_size >= DRAFTS_SIZE:
+            self._seal()
+        self._awake()
 
     async def put(self, trajectory_id: str, body: bytes) -> None:
-        """Take charge of a trajectory. With a disk spool it is durable on return, or counted as dropped."""
+        """Take charge of an encoded trajectory. With a disk spool it is durable on return, or counted as dropped."""
         parcel = Parcel(trajectory_id, body)
         try:
             if isinstance(self._spool, DiskSpool):
@@ -48,13 +67,26 @@ class Recorder:
             self._counters.trajectories_dropped += 1
             log.error("%s is lost, it cannot be written to the spool: %s", trajectory_id, error)
             return
+        self._added(dropped)
+        self._awake()
+
+    def _seal(self) -> None:
+        """Encode what waits for it; without an await, as nobody else is to see half of it."""
+        drafts, self._drafts, self._drafts_size = self._drafts, [], 0
+        for draft in drafts:
+            if parcel := draft.sealed(self._counters):
+                self._added(self._spool.add(parcel))
+
+    def _added(self, dropped: int) -> None:
         self._counters.trajectories_recorded += 1
         if dropped:
             self._counters.trajectories_dropped += dropped
             log.error("spool is full: %d oldest trajectories dropped; %s", dropped, self._trouble or "sinks are slow")
+
+    def _awake(self) -> None:
         self.start()
         self._wake.set()
-        if len(self._spool) >= BATCH:
+        if self.pending >= BATCH:
             self._hurry.set()
 
     def start(self) -> None:
@@ -68,9 +100,14 @@ class Recorder:
         if self.pending:
             self.start()
             self._hurry.set()
-            with contextlib.suppress(TimeoutError):
+            self._flushes += 1
+            try:
                 async with asyncio.timeout(patience), self._progress:
                     await self._progress.wait_for(lambda: not self.pending)
+            except TimeoutError:
+                pass
+            finally:
+                self._flushes -= 1
         return self.pending
 
     async def close(self, patience: float) -> int:
@@ -88,15 +125,9 @@ class Recorder:
     async def _deliver_forever(self) -> None:
         pause = FIRST_PAUSE
         while True:
+            await self._something()
+            self._seal()
             batch = self._spool.head(BATCH)
-            if not batch:
-                self._wake.clear()
-                self._hurry.clear()
-                await self._wake.wait()
-                with contextlib.suppress(TimeoutError):
-                    async with asyncio.timeout(LINGER_SECONDS):
-                        await self._hurry.wait()
-                continue
             progress = await self._deliver(batch)
             async with self._progress:
                 self._progress.notify_all()
@@ -106,10 +137,24 @@ class Recorder:
             await asyncio.sleep(pause)
             pause = min(pause * 2, LONGEST_PAUSE)
 
+    async def _something(self) -> None:
+        """Returns when there is a batch, or less and it has waited long enough or somebody flushes. What was left over
+        by the last delivery waits no longer."""
+        fresh = not len(self._spool)
+        while not self.pending:
+            self._wake.clear()
+            await self._wake.wait()
+        if not fresh or self.pending >= BATCH or self._flushes:
+            return
+        self._hurry.clear()
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(LINGER_SECONDS):
+                await self._hurry.wait()
+
     async def _deliver(self, batch: list[Parcel]) -> bool:
         """Try every sink once for all; says whether any parcel is off our hands."""
         left = batch
-        for sink in self._sinks:
+        for sink in self._sinks if batch else ():
             outcomes = await sink.send(left)
             left = [one for one, what in zip(left, outcomes, strict=True) if not self._settled(sink, one, what)]
             if not left:
@@ -117,7 +162,7 @@ class Recorder:
         for parcel in left:
             self._counters.delivery_failures += 1
             self._spool.later(parcel.trajectory_id)
-        return len(left) < len(batch)
+        return not batch or len(left) < len(batch)
 
     def _settled(self, sink: Sink, parcel: Parcel, outcome: Outcome) -> bool:
         """Is the parcel off our hands?"""

@@ -1,9 +1,14 @@
 """`python -m bench.pipeline.overhead [ROUNDS]`: what recording costs an agent at each step.
 
 Three agents play CartPole-v1 against the same policy server, turn by turn: `bare` speaks the server's protocol over one
-keep-alive connection of the standard library; `acting` uses the SDK and records nothing; `learning` uses the SDK and
-records every episode, redacted, to NATS. The step is observation, request, answer, environment. Overheads are ratios of
-step times, formed round by round: wall, and (`cpu`) processor time of the agent's own process.
+keep-alive connection of the standard library; `acting` uses the SDK and records nothing, not even for itself;
+`learning` uses the SDK and records every episode, redacted, to NATS. The step is observation, request, answer,
+environment. Overheads are ratios of step times, formed round by round: wall, and (`cpu`) processor time of the agent's
+own process, all of its threads together.
+
+Each round of `learning` ends with a flush, and waits for the last acknowledgements as an agent does once in its life;
+`busy` is the wall time without that wait, but with whatever the process did meanwhile. `record_us_per_call` is what the
+agent's thread spends in `record` itself, alone and warm.
 
 All of it is measured twice. `elsewhere`: agent and policy server on one core, the platform that stores and rewards what
 is learned from (data plane, PostgreSQL, NATS) on the other ones, as in a cluster, where it is on other machines: what
@@ -25,18 +30,20 @@ import sys
 import tempfile
 import time
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import gymnasium
 from bench.pipeline.chaos import register
 from bench.pipeline.world import pipeline, wait_for_port
 
 from learnloop_api.wire.routing import Arm, RoutingTable
+from learnloop_api.wire.trajectory import MAX_STEPS
 from learnloop_sdk import Learnloop
 
 ROUNDS, EPISODES = 15, 40
 # Milliseconds more that a step takes, with how many rounds and episodes that is measured.
 LONGER_STEPS = ((1.0, 7, 16), (10.0, 5, 4))
+RECORD_ROUNDS = 5
 REVISION = "00000001"
 TARGET = 0.05
 
@@ -63,15 +70,26 @@ def served(directory: Path, port: int) -> subprocess.Popen[bytes]:
 Clock = tuple[float, float]  # seconds: wall, and processor time of this process
 
 
+class Taken(NamedTuple):
+    """Seconds of a step, each kind with the suffix of its figures' names."""
+
+    wall: float
+    cpu: float
+    busy: float
+
+
+SUFFIXES = {"wall": "", "cpu": "_cpu", "busy": "_busy"}
+
+
 def clock() -> Clock:
     """Now."""
     return time.perf_counter(), time.process_time()
 
 
-def per_step(started: Clock, steps: int) -> Clock:
-    """What one of `steps` steps took since then."""
+def per_step(started: Clock, steps: int, waited: float = 0.0) -> Taken:
+    """What one of `steps` steps took since then; `waited`: seconds of it for the last acknowledgements."""
     wall, processor = clock()
-    return (wall - started[0]) / steps, (processor - started[1]) / steps
+    return Taken((wall - started[0]) / steps, (processor - started[1]) / steps, (wall - started[0] - waited) / steps)
 
 
 class Longer(gymnasium.Wrapper[Any, Any, Any, Any]):
@@ -87,7 +105,7 @@ class Longer(gymnasium.Wrapper[Any, Any, Any, Any]):
         return self.env.step(action)
 
 
-def bare(port: int, world: Any, episodes: int) -> Clock:
+def bare(port: int, world: Any, episodes: int) -> Taken:
     """Seconds a step takes."""
     connection = http.client.HTTPConnection("127.0.0.1", port, timeout=30)
 
@@ -109,7 +127,7 @@ def bare(port: int, world: Any, episodes: int) -> Clock:
     return per_step(started, steps)
 
 
-async def with_sdk(loop: Learnloop, world: Any, episodes: int) -> Clock:
+async def with_sdk(loop: Learnloop, world: Any, episodes: int, *, records: bool) -> Taken:
     """Seconds a step takes, what goes on in the background included: nothing is left to be delivered at the end."""
     steps, started = 0, clock()
     for seed in range(episodes):
@@ -120,9 +138,26 @@ async def with_sdk(loop: Learnloop, world: Any, episodes: int) -> Clock:
                 action = await episode.act(observation)
                 observation, reward, terminated, truncated, _ = world.step(int(action))
                 over, steps = terminated or truncated, steps + 1
-                episode.record(action, float(reward), terminated=terminated, truncated=truncated)
+                if records:
+                    episode.record(action, float(reward), terminated=terminated, truncated=truncated)
+    ending = clock()
     await loop.flush(30)
-    return per_step(started, steps)
+    ended = clock()
+    waited = (ended[0] - ending[0]) - (ended[1] - ending[1])
+    return per_step(started, steps, max(0.0, waited))
+
+
+async def record_us(loop: Learnloop) -> float:
+    """Microseconds of the agent's thread for one call of `record`, with what `act` keeps for it."""
+    best = float("inf")
+    for _ in range(RECORD_ROUNDS):
+        async with loop.episode("t", external=True) as episode:
+            started = time.thread_time()
+            for _ in range(MAX_STEPS):
+                episode.record(1, 1.0, observation=[0.1, 0.2, 0.3, 0.4])
+            best = min(best, time.thread_time() - started)
+        await loop.flush(30)
+    return best / MAX_STEPS * 1e6
 
 
 async def measure(port: int, nats_url: str, rounds: int, *, longer: bool) -> dict[str, Any]:
@@ -132,12 +167,12 @@ async def measure(port: int, nats_url: str, rounds: int, *, longer: bool) -> dic
     async with Learnloop("cart", url) as acting, Learnloop("cart", url, nats_url=nats_url) as learning:
 
         async def played(world: Any, rounds: int, episodes: int) -> dict[str, Any]:
-            times: dict[str, list[Clock]] = {"bare": [], "acting": [], "learning": []}
+            times: dict[str, list[Taken]] = {"bare": [], "acting": [], "learning": []}
             for number in range(-1, rounds):  # the first one warms up
                 taken = {
                     "bare": bare(port, world, episodes),
-                    "acting": await with_sdk(acting, world, episodes),
-                    "learning": await with_sdk(learning, world, episodes),
+                    "acting": await with_sdk(acting, world, episodes, records=False),
+                    "learning": await with_sdk(learning, world, episodes, records=True),
                 }
                 if number >= 0:
                     for name, value in taken.items():
@@ -148,24 +183,29 @@ async def measure(port: int, nats_url: str, rounds: int, *, longer: bool) -> dic
         for milliseconds, some, episodes in LONGER_STEPS if longer else ():
             some = min(rounds, some)
             figures[f"steps_of_{milliseconds:g}_ms"] = await played(Longer(world, milliseconds), some, episodes)
+        figures["record_us_per_call"] = round(await record_us(learning), 2)
         counters = learning.counters
     left = counters.trajectories_recorded - counters.trajectories_delivered
     return figures | {"episodes_delivered": counters.trajectories_delivered, "episodes_left": left}
 
 
-def summed(times: dict[str, list[Clock]]) -> dict[str, Any]:
+def summed(times: dict[str, list[Taken]]) -> dict[str, Any]:
     """Medians and quartiles."""
     figures: dict[str, Any] = {}
-    for place, kind in enumerate(("", "_cpu")):
+    for what, kind in SUFFIXES.items():
         for name, taken in times.items():
-            figures[f"{name}{kind}_us_per_step"] = round(statistics.median(one[place] for one in taken) * 1e6, 1)
+            figures[f"{name}{kind}_us_per_step"] = round(
+                statistics.median(getattr(one, what) for one in taken) * 1e6, 1
+            )
         for base in ("bare", "acting"):
             pairs = zip(times["learning"], times[base], strict=True)
-            low, middle, high = statistics.quantiles([one[place] / other[place] - 1 for one, other in pairs], n=4)
+            low, middle, high = statistics.quantiles(
+                [getattr(one, what) / getattr(other, what) - 1 for one, other in pairs], n=4
+            )
             figures[f"overhead{kind}_over_{base}"] = round(middle, 4)
             figures[f"overhead{kind}_over_{base}_quartiles"] = [round(low, 4), round(high, 4)]
     pairs = zip(times["learning"], times["acting"], strict=True)
-    cost = statistics.median(one[1] - other[1] for one, other in pairs) * 1e6
+    cost = statistics.median(one.cpu - other.cpu for one, other in pairs) * 1e6
     figures["recording_us_per_step"] = round(cost, 1)
     figures["within_target_from_us_per_step"] = round(cost / TARGET)
     return figures

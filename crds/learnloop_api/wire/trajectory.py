@@ -15,13 +15,12 @@ MAX_OBSERVATION = 65_536
 MAX_TASK = 1024
 MAX_REVISION = 64
 
-Observation = Annotated[list[Real], Field(min_length=1, max_length=MAX_OBSERVATION)] | dict[str, JsonValue] | str
-Action = (
-    Annotated[int, Field(ge=-MOST, le=MOST)]
-    | Annotated[list[Real], Field(max_length=4096)]
-    | dict[str, JsonValue]
-    | str
-)
+ObservedNumbers = Annotated[list[Real], Field(min_length=1, max_length=MAX_OBSERVATION)]
+Choice = Annotated[int, Field(ge=-MOST, le=MOST)]
+ChosenNumbers = Annotated[list[Real], Field(max_length=4096)]
+Observation = ObservedNumbers | dict[str, JsonValue] | str
+Action = Choice | ChosenNumbers | dict[str, JsonValue] | str
+LogProb = Annotated[float, Field(ge=-LARGEST, le=10_000)]
 
 
 class Step(WireModel):
@@ -29,10 +28,8 @@ class Step(WireModel):
 
     observation: Observation = Field(description="what the agent saw before acting")
     action: Action = Field(description="what it did")
-    log_prob: float | None = Field(
+    log_prob: LogProb | None = Field(
         default=None,
-        ge=-LARGEST,
-        le=10_000,
         description="natural log of the behaviour policy's probability of the action, at most 0; where numbers are "
         "drawn, of their density, which may be above 0",
     )

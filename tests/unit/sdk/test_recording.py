@@ -134,3 +134,53 @@ async def test_what_a_broken_redactor_could_not_clean_never_leaves(learn: Make, 
     assert await loop.flush(60) == 0
     assert data_plane.bodies() == []
     assert loop.counters.trajectories_rejected == 1
+
+
+async def test_an_agent_may_write_into_its_own_lists_and_objects_after_recording_them(
+    learn: Make, data_plane: Any
+) -> None:
+    loop = learn(data_url=data_plane.url)
+    seen, done = [0.0, 1.0], [0.5]
+    async with loop.episode("t", external=True) as episode:
+        for number in range(3):
+            seen[0] = done[0] = float(number)
+            episode.record(done, 1.0, observation=seen)
+        episode.outcome(True, errors=1.0)
+    state = {"turn": 1}
+    async with loop.episode("t", external=True) as other:
+        other.record(1, 1.0, observation=state)
+    seen[0] = done[0] = 9.0
+    state["turn"] = 9
+    episode.outcome(False, errors=9.0)
+    await loop.flush(60)
+    first, second = sorted(map(Trajectory.model_validate_json, data_plane.bodies()), key=lambda one: -len(one.steps))
+    assert [(step.observation, step.action) for step in first.steps] == [
+        ([float(n), 1.0], [float(n)]) for n in range(3)
+    ]
+    assert (first.outcome.success, first.outcome.values) == (True, {"errors": 1.0})
+    assert second.steps[0].observation == {"turn": 1}
+
+
+async def test_episodes_of_an_agent_in_memory_are_encoded_together_and_never_more_than_a_batch_waits(
+    learn: Make, data_plane: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(recorder, "LINGER_SECONDS", 3600.0)
+    loop = learn(data_url=data_plane.url)
+    assert loop.recorder is not None
+    await play(loop, recorder.BATCH - 1)
+    assert (loop.counters.trajectories_recorded, loop.recorder.pending) == (0, recorder.BATCH - 1)
+    await play(loop)
+    assert loop.counters.trajectories_recorded == recorder.BATCH
+    async with loop.episode("t", external=True) as episode:
+        for _ in range(recorder.DRAFTS_SIZE // 8):
+            episode.record(1, 1.0, observation=[0.0, 1.0])
+    assert loop.counters.trajectories_recorded == recorder.BATCH + 1
+    assert await loop.flush(60) == 0
+    assert len(data_plane.bodies()) == recorder.BATCH + 1
+
+
+async def test_on_a_disk_nothing_waits_to_be_encoded(learn: Make, tmp_path: Path, free_port: int) -> None:
+    loop = learn(data_url=f"http://127.0.0.1:{free_port}", spool_directory=tmp_path / "spool")
+    await play(loop)
+    (path,) = (path for path in (tmp_path / "spool").iterdir() if path.is_file())
+    assert len(Trajectory.model_validate_json(path.read_bytes()).steps) == 1

@@ -11,7 +11,7 @@ from pydantic import ValidationError
 from learnloop_api.wire.base import LARGEST, MOST
 from learnloop_api.wire.trajectory import Trajectory
 from learnloop_sdk.redact import redact_text
-from learnloop_sdk.steps import Decision, Steps, encode
+from learnloop_sdk.steps import Row, Steps, encode
 
 HEAD = {
     "trajectory_id": "t1",
@@ -29,10 +29,29 @@ ANYTHING = NUMBERS | st.none() | st.text(max_size=3)
 VECTORS = st.lists(NUMBERS, max_size=3) | st.lists(ANYTHING, max_size=2) | st.text(max_size=3)
 
 
+REALS = st.floats(-LARGEST, LARGEST) | st.integers(-MOST, MOST)
+ROWS = st.tuples(
+    st.lists(REALS, min_size=1, max_size=3),
+    st.integers(-MOST, MOST) | st.lists(REALS, max_size=3),
+    st.none() | st.floats(-LARGEST, 10_000),
+    st.booleans(),
+    st.floats(-LARGEST, LARGEST),
+    st.booleans(),
+    st.booleans(),
+)
+
+
+class Judged(Steps):
+    """Leaves every step to the schema."""
+
+    def numbers(self) -> None:
+        return None
+
+
 def steps_of(*rows: tuple[Any, Any, Any, float]) -> Steps:
     steps = Steps()
     for observation, action, log_prob, reward in rows:
-        steps.append(Decision(observation, action, log_prob, True), reward, False, False)
+        steps.append((observation, action, log_prob, True), reward, False, False)
     return steps
 
 
@@ -51,7 +70,7 @@ def test_whatever_is_encoded_is_a_trajectory(rows: list[tuple[Any, Any, Any, flo
 def test_numbers_arrive_as_they_were(action: Any) -> None:
     steps = steps_of(([0.1, 2], action, -0.7, 1.5), ([LARGEST, -LARGEST], action, None, -2.0))
     steps.cut()
-    assert steps.are_numbers()
+    assert steps.numbers() is not None
     first, second = Trajectory.model_validate_json(encode(HEAD, steps, redact_text)).steps
     assert (first.observation, first.action, first.log_prob, first.reward) == ([0.1, 2.0], action, -0.7, 1.5)
     assert (second.observation, second.log_prob, second.truncated, first.truncated) == (
@@ -64,4 +83,15 @@ def test_numbers_arrive_as_they_were(action: Any) -> None:
     [([], 1), ([True], 1), (["x"], 1), ("text", 1), ([0.0], True), ([0.0], "left"), ([math.nan, 1.0], 1), ([1e39], 1)],
 )
 def test_what_is_not_all_numbers_is_for_the_schema_to_judge(observation: Any, action: Any) -> None:
-    assert not steps_of(([0.0], 1, None, 0.0), (observation, action, None, 0.0)).are_numbers()
+    assert steps_of(([0.0], 1, None, 0.0), (observation, action, None, 0.0)).numbers() is None
+
+
+@given(st.lists(ROWS, min_size=1, max_size=4))
+def test_numbers_go_out_byte_for_byte_as_the_schema_has_them(rows: list[Row]) -> None:
+    quick, judged = Steps(), Judged()
+    quick.rows, judged.rows = rows, rows
+    assert quick.numbers() is not None
+    body = encode(HEAD, quick, redact_text)
+    assert body == encode(HEAD, judged, redact_text)
+    redacted = HEAD | {"task": redact_text(str(HEAD["task"])), "steps": quick.plain()}
+    assert Trajectory.model_validate_json(body, strict=True) == Trajectory.model_validate(redacted)
