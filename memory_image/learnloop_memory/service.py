@@ -107,6 +107,7 @@ class Service:
         self.distiller: Distiller = CountingDistiller()
         self.consolidations = OneEach("consolidation", HEAVY_AT_ONCE)
         self.forgettings = OneEach("forgetting", HEAVY_AT_ONCE)
+        self.rewritings = OneEach("a fork, restore or rollback", HEAVY_AT_ONCE)
         self._indexer = Indexer(self.db, self.embedder)
         self.indexing = IndexPace(lambda namespace: self.background.attempt(self._indexer.run, namespace))
         self.vectors = open_vectors(config, self.db, self.embedder)

@@ -15,11 +15,13 @@ from learnloop_memory.api.bodies import json_body
 from learnloop_memory.api.common import Caller, Input, Svc, answer
 from learnloop_memory.api.memory import MAX_BATCH, StoreMemory
 from learnloop_memory.api.pages import UUID_KEY, begins_after, following, page_mark
+from learnloop_memory.api.progress import LINES, answered
 from learnloop_memory.erasure.rows import of_person
 from learnloop_memory.errors import Invalid
 from learnloop_memory.life import forgetting, origins, snapshots, transfer
 from learnloop_memory.life.consolidate import consolidate
 from learnloop_memory.life.distil import MAX_PEOPLE, MAX_SOURCES
+from learnloop_memory.life.slices import Progress
 from learnloop_memory.life.states import pin
 from learnloop_memory.memory.people import name_people, name_sources, store_many
 from learnloop_memory.memory.store import NewMemory
@@ -103,13 +105,29 @@ async def post_forget(body: Annotated[Forget, json_body(Forget)], service: Svc, 
     return answer(asdict(done))
 
 
-@router.post("/origins")
-async def post_origin(body: Annotated[Origin, json_body(Origin)], service: Svc, caller: Caller) -> Response:
-    """Quarantines, releases or rolls back everything that came from an origin, and what was distilled from it."""
-    done = await origins.act(
-        service.db, caller.namespace, body.origin, body.action, agent=body.agent_id, dry_run=body.dry_run
-    )
-    return answer(asdict(done))
+@router.post("/origins", responses=LINES)
+async def post_origin(
+    body: Annotated[Origin, json_body(Origin)], request: Request, service: Svc, caller: Caller
+) -> Response:
+    """Quarantines, releases or rolls back everything that came from an origin, and what was distilled from it. All or
+    nothing; beside forks and restores one at a time for each agent and two in a process, another one is refused with
+    429. With `Accept: application/x-ndjson` lines with `done` and `of` come first."""
+
+    async def work(progress: Progress) -> dict[str, Any]:
+        with service.rewritings.turn(caller.namespace, body.agent_id or "*"):
+            return asdict(
+                await origins.act(
+                    service.db,
+                    caller.namespace,
+                    body.origin,
+                    body.action,
+                    progress,
+                    agent=body.agent_id,
+                    dry_run=body.dry_run,
+                )
+            )
+
+    return await answered(request, work)
 
 
 @router.post("/snapshots", status_code=201)
@@ -136,23 +154,37 @@ async def delete_snapshot(
     return Response(status_code=204)
 
 
-@router.post("/snapshots/restore")
+@router.post("/snapshots/restore", responses=LINES)
 async def post_restore(
-    body: Annotated[TakeSnapshot, json_body(TakeSnapshot)], service: Svc, caller: Caller
+    body: Annotated[TakeSnapshot, json_body(TakeSnapshot)], request: Request, service: Svc, caller: Caller
 ) -> Response:
-    """Makes the agent's memory, and what feedback had taught it, what it was then."""
-    done = await snapshots.restore(service.db, caller.namespace, body.agent_id, body.name)
-    service.budgets.changed(caller.namespace)
-    return answer(done)
+    """Makes the agent's memory, and what feedback had taught it, what it was then; all or nothing. One at a time for
+    each agent and two in a process; another one is refused with 429. With `Accept: application/x-ndjson` lines with
+    `done` and `of` come first."""
+
+    async def work(progress: Progress) -> dict[str, int]:
+        with service.rewritings.turn(caller.namespace, body.agent_id):
+            done = await snapshots.restore(service.db, caller.namespace, body.agent_id, body.name, progress)
+        service.budgets.changed(caller.namespace)
+        return done
+
+    return await answered(request, work)
 
 
-@router.post("/snapshots/fork", status_code=201)
-async def post_fork(body: Annotated[Fork, json_body(Fork)], service: Svc, caller: Caller) -> Response:
-    """Gives another agent a copy of the memory as it was then, with what feedback had taught by then."""
-    copied = await snapshots.fork(service.db, caller.namespace, body.agent_id, body.name, body.into)
-    service.indexing.stored(caller.namespace)
-    service.budgets.changed(caller.namespace)
-    return answer({"copied": copied}, 201)
+@router.post("/snapshots/fork", status_code=201, responses=LINES)
+async def post_fork(body: Annotated[Fork, json_body(Fork)], request: Request, service: Svc, caller: Caller) -> Response:
+    """Gives another agent a copy of the memory as it was then, with what feedback had taught by then; all or nothing.
+    One at a time for each agent and two in a process; another one is refused with 429. With
+    `Accept: application/x-ndjson` lines with `done` and `of` come first."""
+
+    async def work(progress: Progress) -> dict[str, int]:
+        with service.rewritings.turn(caller.namespace, body.into):
+            copied = await snapshots.fork(service.db, caller.namespace, body.agent_id, body.name, body.into, progress)
+        service.indexing.stored(caller.namespace)
+        service.budgets.changed(caller.namespace)
+        return {"copied": copied}
+
+    return await answered(request, work, status=201)
 
 
 @router.get("/entries")

@@ -53,10 +53,14 @@ def digest_of(namespace: str, trajectory_id: str) -> str:
     return sha256(f"{namespace}/{trajectory_id}".encode("utf-8", "replace")).hexdigest()
 
 
-async def hold_off(connection: Any, namespace: str) -> None:
+async def hold_off(connection: Any, namespace: str, *, seconds: float | None = None) -> None:
     """Until the caller's transaction ends, no erasure and no opt-out of this namespace begins; what follows in it sees
-    all that were over."""
-    await connection.execute(_SHARE, namespace)
+    all that were over.
+
+    Args:
+        seconds: to wait for one that is under way; left out, as long as any statement may take.
+    """
+    await connection.execute(_SHARE, namespace, timeout=seconds)
 
 
 async def refused(connection: Any, namespace: str, episodes: Sequence[Episode]) -> set[str]:

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from learnloop_api.wire.memory import MemoryBudget
 from learnloop_memory.audit.journal import note_memories
+from learnloop_memory.life.slices import hold
 from learnloop_memory.life.states import retire
 from learnloop_memory.memory.kinds import CODES, POLICIES
 from learnloop_memory.store.database import Database
@@ -169,6 +170,7 @@ async def _surplus(db: Database, namespace: str, agent: str, budget: MemoryBudge
 async def _retire(db: Database, namespace: str, agent: str, batch: Sequence[UUID], so_far: int) -> int | None:
     """How many of them went; None where somebody else forgot meanwhile, so that less is above the budget by now."""
     async with db.tenant(namespace) as connection:
+        await hold(connection, namespace, agent)
         await connection.execute(_ALONE, namespace, agent, timeout=SECONDS)
         if so_far != await connection.fetchval(_SO_FAR, namespace, agent, timeout=SECONDS):
             return None

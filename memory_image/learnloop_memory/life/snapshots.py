@@ -6,10 +6,13 @@ from datetime import datetime
 from typing import Any
 
 from learnloop_memory.audit.journal import note
+from learnloop_memory.erasure.tombstones import hold_off
 from learnloop_memory.errors import ApiError
 from learnloop_memory.ids import uuid7
 from learnloop_memory.life import lessons
+from learnloop_memory.life.slices import SECONDS, Progress, alone, pages, whole
 from learnloop_memory.life.states import retire, revive
+from learnloop_memory.memory.ranker import UTILITY
 from learnloop_memory.store.absences import away
 from learnloop_memory.store.database import Database
 
@@ -33,32 +36,70 @@ _HAD = (
 _CLEAN = """state NOT IN ('quarantined', 'rolled-back') AND origin NOT IN (
     SELECT origin FROM agent_memories WHERE namespace = $1 AND agent_id = $2
         AND state IN ('quarantined', 'rolled-back') AND origin <> '' AND source <> 'consolidation')"""
-_OTHERS = f"SELECT id FROM agent_memories WHERE {_OWN} AND state = 'active' AND NOT ({_HAD})"
-_ENDED = f"SELECT id FROM agent_memories WHERE {_HAD} AND state <> 'active' AND {_CLEAN}"
-# What was distilled names the copies of its episodes, so that a rollback of their origin reaches it here, too.
-_FORK = """
+_OTHERS = f"{{what}} FROM agent_memories WHERE {_OWN} AND state = 'active' AND NOT ({_HAD})"
+_ENDED = f"{{what}} FROM agent_memories WHERE {_HAD} AND state <> 'active' AND {_CLEAN}"
+# What a memory's index row says is the copy's, too: it is recalled at once, and no text is embedded twice.
+_COPY = f"""
 WITH copied AS (
     INSERT INTO agent_memories (namespace, id, agent_id, memory_type, content, text, importance, source, origin,
         provenance, session_id, pinned, valid_from, valid_to, expires_at, ends_at)
     SELECT namespace, t.new_id, $3, memory_type, content, text, importance, source, origin,
-        coalesce(provenance, '{}') || jsonb_build_object('forked_from', $2::text, 'original', id,
-            'remembered_at', least(created_at, (provenance ->> 'remembered_at')::timestamptz))
-            || CASE jsonb_typeof(provenance->'from') WHEN 'array' THEN jsonb_build_object('from', (
-                SELECT jsonb_agg(coalesce(c.new_id::text, f.id))
-                FROM jsonb_array_elements_text(provenance->'from') f(id)
-                LEFT JOIN unnest($4::uuid[], $5::uuid[]) AS c(old_id, new_id) ON c.old_id::text = f.id)) ELSE '{}' END,
+        coalesce(provenance, '{{}}') || jsonb_build_object('forked_from', $2::text, 'original', id,
+            'remembered_at', least(created_at, (provenance ->> 'remembered_at')::timestamptz)),
         session_id, pinned, coalesce(valid_from, created_at), valid_to, expires_at,
         coalesce(least(CASE WHEN NOT pinned THEN expires_at END, valid_to), 'infinity')
     FROM agent_memories m JOIN unnest($4::uuid[], $5::uuid[]) AS t(old_id, new_id) ON m.id = t.old_id
     WHERE m.namespace = $1
-    RETURNING namespace, agent_id, id
+    RETURNING id, greatest(created_at, valid_from) AS begins, ends_at
+), indexed AS (
+    INSERT INTO memory_vec (namespace, agent_id, memory_id, memory_type, embedder, importance, thread, created_at,
+        visible_from, visible_to, terms, embedding, utility)
+    SELECT v.namespace, $3, c.id, v.memory_type, v.embedder, v.importance, v.thread, v.created_at, c.begins, c.ends_at,
+        v.terms, v.embedding, coalesce({UTILITY}, 0)
+    FROM copied c JOIN unnest($4::uuid[], $5::uuid[]) AS t(old_id, new_id) ON t.new_id = c.id
+    JOIN memory_vec v ON v.namespace = $1 AND v.agent_id = $2 AND v.memory_id = t.old_id
+    LEFT JOIN memory_use u ON u.namespace = $1 AND u.memory_id = c.id
+    RETURNING memory_id
+), waiting AS (
+    INSERT INTO memory_pending SELECT $1, $3, id FROM copied WHERE id NOT IN (SELECT memory_id FROM indexed)
 )
-INSERT INTO memory_pending SELECT namespace, agent_id, id FROM copied
+SELECT count(*) FROM copied
 """
-_IDS = f"""
-SELECT id FROM agent_memories WHERE {_HAD} AND (ends_at > now() OR state <> 'active') AND {_CLEAN}
-ORDER BY created_at, id
+_CHOSEN = f"{_HAD} AND (ends_at > now() OR state <> 'active') AND {_CLEAN}"
+_HOW_MANY = f"SELECT count(*) FROM agent_memories WHERE {_CHOSEN}"
+_IDS = f"SELECT id FROM agent_memories WHERE {_CHOSEN} ORDER BY created_at, id"
+# What was distilled names the copies of its episodes, so that a rollback of their origin reaches it here, too.
+_NAMED = f"""
+SELECT DISTINCT named FROM agent_memories CROSS JOIN LATERAL jsonb_array_elements_text(
+    CASE jsonb_typeof(provenance -> 'from') WHEN 'array' THEN provenance -> 'from' ELSE '[]' END) AS f(named)
+WHERE {_HAD}
 """
+_RENAME = """
+UPDATE agent_memories m SET provenance = m.provenance || jsonb_build_object('from', (
+    SELECT jsonb_agg(coalesce(c.new_id, f.source) ORDER BY f.place)
+    FROM jsonb_array_elements_text(m.provenance -> 'from') WITH ORDINALITY AS f(source, place)
+    LEFT JOIN unnest($3::text[], $4::text[]) AS c(old_id, new_id) ON c.old_id = f.source))
+WHERE m.namespace = $1 AND m.agent_id = $2 AND jsonb_typeof(m.provenance -> 'from') = 'array'
+    AND m.provenance -> 'from' <> '[]'
+"""
+# What happened to the originals meanwhile happened to the copies: erased, deleted, condemned, or said whose they are.
+_GONE_MEANWHILE = f"""
+WITH gone AS (
+    DELETE FROM agent_memories c WHERE c.namespace = $1 AND c.agent_id = $3 AND NOT EXISTS (
+        SELECT 1 FROM agent_memories WHERE {_OWN} AND id = (c.provenance ->> 'original')::uuid AND {_CLEAN})
+    RETURNING 1
+) SELECT count(*) FROM gone
+"""
+_NAMED_MEANWHILE = """
+UPDATE agent_memories c SET provenance = c.provenance || jsonb_strip_nulls(
+    jsonb_build_object('user', m.provenance -> 'user', 'people', m.provenance -> 'people'))
+FROM agent_memories m
+WHERE c.namespace = $1 AND c.agent_id = $3 AND m.namespace = $1 AND m.agent_id = $2
+    AND m.id = (c.provenance ->> 'original')::uuid
+    AND (m.provenance -> 'user', m.provenance -> 'people')
+        IS DISTINCT FROM (c.provenance -> 'user', c.provenance -> 'people')
+"""
+_ALL = "SELECT count(*) FROM agent_memories WHERE namespace = $1 AND agent_id = $2"
 # Two forks at once would each find the other agent without memories, and give it all of them twice.
 _ALONE = "SELECT pg_advisory_xact_lock(hashtextextended('fork/' || $1 || '/' || $2, 0))"
 _HAS_ANY = "SELECT EXISTS(SELECT 1 FROM agent_memories WHERE namespace = $1 AND agent_id = $2)"
@@ -81,7 +122,7 @@ async def take(db: Database, namespace: str, agent: str, name: str) -> Snapshot:
     async with db.tenant(namespace) as connection:
         if len(await connection.fetch(_LIST, namespace, agent)) >= MOST_SNAPSHOTS:
             raise ApiError(409, "an agent has at most 100 snapshots; delete one first", field="name", value=name)
-        taken = await connection.fetchval(_TAKE, namespace, agent, name)
+        taken = await connection.fetchval(_TAKE, namespace, agent, name, timeout=SECONDS)
         if taken is not None:
             await note(connection, namespace, "memory.snapshot.taken", f"agent/{agent}", {"name": name})
     if taken is None:
@@ -107,53 +148,84 @@ async def drop(db: Database, namespace: str, agent: str, name: str) -> None:
         await note(connection, namespace, "memory.snapshot.dropped", f"agent/{agent}", {"name": name})
 
 
-async def restore(db: Database, namespace: str, agent: str, name: str) -> dict[str, int]:
+async def restore(db: Database, namespace: str, agent: str, name: str, progress: Progress) -> dict[str, int]:
     """Makes the memory what it was: what the agent did not have then is retired, what it had comes back, but for what
     is of origins that were quarantined or rolled back since. What feedback taught is what it was, too. Itself undone
     by a snapshot taken before it.
 
     Raises:
-        ApiError: 404, there is no such snapshot.
+        ApiError: 404, there is no such snapshot; 503, it takes too long, and nothing was changed.
         Unavailable: nothing was changed.
     """
-    async with db.tenant(namespace) as connection:
+    async with whole(db, namespace) as connection:
         at = await _instant(connection, namespace, agent, name)
+        await alone(connection, namespace, agent)
         await lessons.alone(connection, namespace, agent)
-        others = [row["id"] for row in await connection.fetch(_OTHERS, namespace, agent, at)]
-        ended = [row["id"] for row in await connection.fetch(_ENDED, namespace, agent, at)]
-        removed = await retire(connection, namespace, agent, others, "replaced")
-        returned = await revive(connection, namespace, agent, ended)
-        if (learned := await lessons.then(connection, namespace, agent, name)) is not None:
-            await lessons.put_back(connection, namespace, agent, learned)
-        changed = {"removed": len(removed), "returned": len(returned)}
+        arguments, changed = (namespace, agent, at), {"removed": 0, "returned": 0}
+        for statement in (_OTHERS, _ENDED):
+            count = statement.format(what="SELECT count(*)")
+            progress.of += await connection.fetchval(count, *arguments, timeout=SECONDS)
+        async for rows in pages(connection, _OTHERS.format(what="SELECT id"), *arguments):
+            ids = [row["id"] for row in rows]
+            changed["removed"] += len(await retire(connection, namespace, agent, ids, "replaced"))
+            progress.done += len(ids)
+        async for rows in pages(connection, _ENDED.format(what="SELECT id"), *arguments):
+            ids = [row["id"] for row in rows]
+            changed["returned"] += len(await revive(connection, namespace, agent, ids))
+            progress.done += len(ids)
+        await lessons.put_back(connection, namespace, agent, name)
         await note(connection, namespace, "memory.restored", f"agent/{agent}", {"name": name, **changed})
     return changed
 
 
-async def fork(db: Database, namespace: str, agent: str, name: str, into: str) -> int:
+async def fork(db: Database, namespace: str, agent: str, name: str, into: str, progress: Progress) -> int:
     """Copies what the agent had then, and had learned by then of what helps, to another agent that has no memory yet;
     returns how many memories that were.
 
     Raises:
-        ApiError: 404, there is no such snapshot; 409, the other agent has memories.
+        ApiError: 404, there is no such snapshot; 409, the other agent has memories; 503, it takes too long, and nothing
+            was copied.
         Unavailable: nothing was copied.
     """
-    async with db.tenant(namespace) as connection:
+    async with whole(db, namespace) as connection:
         at = await _instant(connection, namespace, agent, name)
-        await connection.execute(_ALONE, namespace, into)
+        await connection.execute(_ALONE, namespace, into, timeout=SECONDS)
         if await connection.fetchval(_HAS_ANY, namespace, into):
-            raise ApiError(
-                409, "this agent has memories already; fork into one that has none", field="into", value=into
-            )
-        copies = {row["id"]: uuid7() for row in await connection.fetch(_IDS, namespace, agent, at)}
-        ids = list(copies)
-        await connection.execute(_FORK, namespace, agent, into, ids, list(copies.values()))
-        learned = await lessons.then(connection, namespace, agent, name)
-        await lessons.hand_on(connection, namespace, agent, learned, into, copies)
+            raise _not_empty(into)
+        progress.of = await connection.fetchval(_HOW_MANY, namespace, agent, at, timeout=SECONDS)
+        rows = await connection.fetch(_NAMED, namespace, agent, at, timeout=SECONDS)
+        named, copies = {row["named"] for row in rows}, dict[str, str]()
+        kept = await lessons.kept(connection, namespace, agent, name)
+        copied = 0
+        async for rows in pages(connection, _IDS, namespace, agent, at):
+            old, new = [row["id"] for row in rows], [uuid7() for _ in rows]
+            await lessons.copy(connection, namespace, agent, name, old, new, kept=kept)
+            copied += await connection.fetchval(_COPY, namespace, agent, into, old, new)
+            copies |= {str(a): str(b) for a, b in zip(old, new, strict=True) if str(a) in named}
+            progress.done += len(old)
+        if copies:
+            renamed = (namespace, into, list(copies), list(copies.values()))
+            await connection.execute(_RENAME, *renamed, timeout=SECONDS)
+        await lessons.hand_on(connection, namespace, agent, name, into, kept=kept)
+        copied -= await _follow(connection, namespace, agent, into)
+        if await connection.fetchval(_ALL, namespace, into, timeout=SECONDS) != copied:
+            raise _not_empty(into)
         await note(
-            connection, namespace, "memory.forked", f"agent/{into}", {"source": agent, "name": name, "count": len(ids)}
+            connection, namespace, "memory.forked", f"agent/{into}", {"source": agent, "name": name, "count": copied}
         )
-    return len(ids)
+    return copied
+
+
+async def _follow(connection: Any, namespace: str, agent: str, into: str) -> int:
+    """What others committed about the originals while they were copied; returns how many copies went for it."""
+    await hold_off(connection, namespace, seconds=SECONDS)  # an erasure after this sees the copies
+    both = (namespace, agent, into)
+    await connection.execute(_NAMED_MEANWHILE, *both, timeout=SECONDS)
+    return int(await connection.fetchval(_GONE_MEANWHILE, *both, timeout=SECONDS))
+
+
+def _not_empty(into: str) -> ApiError:
+    return ApiError(409, "this agent has memories already; fork into one that has none", field="into", value=into)
 
 
 async def _instant(connection: Any, namespace: str, agent: str, name: str) -> datetime:

@@ -10,6 +10,7 @@ import orjson
 
 from learnloop_memory.audit.journal import note
 from learnloop_memory.errors import ApiError
+from learnloop_memory.life.slices import Busy, hold
 from learnloop_memory.memory.log import RecallLog
 from learnloop_memory.memory.ranker import PROOF, Ranker, Shown, credits, learn_from_labels, learn_from_reward, utility
 from learnloop_memory.memory.signals import SIGNALS
@@ -63,7 +64,7 @@ class Feedback:
 
         Raises:
             ApiError: 404, there is no such recall; 422, a memory in `helpful` was not among its candidates.
-            Unavailable: nothing was learned.
+            Unavailable, Busy: nothing was learned.
         """
         await self._log.flush()
         async with self._db.tenant(namespace) as connection:
@@ -103,7 +104,10 @@ class Feedback:
             done = []
             for row in rows:
                 ids = [identity for text in orjson.loads(row["retrieval_ids"]) if (identity := _uuid(text))]
-                taught = [await _apply(connection, namespace, identity, row["reward"], None) for identity in ids]
+                try:
+                    taught = [await _apply(connection, namespace, identity, row["reward"], None) for identity in ids]
+                except Busy:
+                    continue
                 if None not in taught or row["old"]:
                     done.append(row["trajectory_id"])
             if done:
@@ -118,6 +122,7 @@ async def _apply(
     if row is None:
         return None
     agent = row["agent_id"]
+    await hold(connection, namespace, agent)
     await connection.execute(_OPEN, namespace, agent)
     ranker = Ranker.from_state(orjson.loads(await connection.fetchval(_READ, namespace, agent)))
     if row["settled_at"] is None:

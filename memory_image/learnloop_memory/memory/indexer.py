@@ -16,17 +16,20 @@ log = logging.getLogger(__name__)
 BATCH = 500
 
 # One indexer at a time takes a row; the others pass it by. A row leaves the queue in the transaction that indexes it,
-# so recall, which reads both, finds every memory exactly once at every instant.
-_TAKE = """
-SELECT agent_id, memory_id FROM memory_pending WHERE namespace = $1
-ORDER BY agent_id, memory_id LIMIT $2 FOR UPDATE SKIP LOCKED
+# so recall, which reads both, finds every memory exactly once at every instant. FOR SHARE of the memory: whoever
+# retires or deletes it waits, and then sees the narrow row. One that is being retired is left for later: a restore may
+# take minutes, and recalls of the whole namespace wait for the indexer.
+_TAKE = f"""
+SELECT p.agent_id, p.memory_id FROM memory_pending p
+JOIN agent_memories m ON m.namespace = p.namespace AND m.id = p.memory_id
+WHERE p.namespace = $1 ORDER BY p.agent_id, p.memory_id LIMIT {BATCH}
+FOR UPDATE OF p SKIP LOCKED FOR SHARE OF m SKIP LOCKED
 """
-# FOR SHARE: whoever retires or deletes the memory waits, and then sees the narrow row.
 _READ = """
 SELECT id, agent_id, memory_type, text, importance, session_id, created_at, ends_at,
     greatest(created_at, valid_from) AS visible_from,
     least(created_at, (provenance ->> 'remembered_at')::timestamptz) AS remembered_at
-FROM agent_memories WHERE namespace = $1 AND id = ANY($2::uuid[]) ORDER BY agent_id, created_at, id FOR SHARE
+FROM agent_memories WHERE namespace = $1 AND id = ANY($2::uuid[]) ORDER BY agent_id, created_at, id
 """
 _DONE = """
 DELETE FROM memory_pending
@@ -76,7 +79,7 @@ class Indexer:
 
     async def _batch(self, namespace: str) -> int:
         async with self._db.tenant(namespace) as connection:
-            taken = await connection.fetch(_TAKE, namespace, BATCH)
+            taken = await connection.fetch(_TAKE, namespace)
             if not taken:
                 return 0
             ids = [row["memory_id"] for row in taken]

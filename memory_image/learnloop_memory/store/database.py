@@ -28,6 +28,8 @@ TRANSIENT = (
     asyncpg.DeadlockDetectedError,
     asyncpg.SerializationError,
 )
+COMMAND_SECONDS = 15.0
+"""For one statement that does not say otherwise."""
 KEPT_SHARE = 4  # of the pool, a quarter is kept for single statements
 
 
@@ -137,7 +139,7 @@ class Database:
                     min_size=2,
                     max_size=self._size,
                     timeout=5,
-                    command_timeout=15,
+                    command_timeout=COMMAND_SECONDS,
                     init=_prepare,
                     # Every setting is made with SET LOCAL, so a returned connection has nothing to reset.
                     reset=_keep,

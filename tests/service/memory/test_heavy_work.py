@@ -3,6 +3,7 @@
 import asyncio
 import threading
 from collections.abc import Sequence
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
@@ -64,10 +65,15 @@ async def test_recalls_are_answered_while_memories_are_consolidated_and_no_third
     await api.call("POST", CONSOLIDATE, json={"agent_id": "three"}, headers=headers)
 
 
-async def test_of_two_forks_into_one_agent_at_once_the_second_is_refused(api: Api, dsn: str) -> None:
+async def test_of_two_forks_into_one_agent_at_once_the_second_is_refused(
+    api: Api, dsn: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     await store(api, "parent", ["the lamp of the depot is broken"])
     await api.call("POST", "/api/v1/memory/snapshots", 201, json={"agent_id": "parent", "name": "all"})
     headers = {"x-learnloop-namespace": "team-a"}
+
+    # As if each were in a process of its own; in one the second would be told at once.
+    monkeypatch.setattr(api.service.rewritings, "turn", lambda *_: nullcontext())
 
     async def fork() -> int:
         body = {"agent_id": "parent", "name": "all", "into": "child"}
