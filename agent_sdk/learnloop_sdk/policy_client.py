@@ -96,7 +96,7 @@ def _trouble(response: Response) -> LearnloopError:
         refusal = ServingError.model_validate_json(response.body)
     except ValidationError:
         return PolicyUnavailable(f"HTTP {response.status} from something that is not a learnloop policy server")
-    if response.status in (410, 421):
+    if response.status in (404, 410, 421):  # 404: the servers' key was made anew, and they do not know their ids
         return ArmWithdrawn(refusal.message)
     if response.status in (400, 413):
         return InvalidObservation(refusal.message)

@@ -64,6 +64,12 @@ ENV_NATS_URL = "LEARNLOOP_NATS_URL"
 ENV_PSEUDONYM_KEY = "LEARNLOOP_PSEUDONYM_KEY"  # the same at publishers and data plane; absent: no pseudonyms
 ENV_POD_NAME = "POD_NAME"
 
+# What the policy servers of a ModelDeployment know one another's episodes and copies by.
+EPISODE_KEY = "key"
+EPISODE_KEY_DIRECTORY = "/var/run/secrets/episodes.learnloop.dev"
+ENV_EPISODE_KEY_FILE = "LEARNLOOP_EPISODE_KEY_FILE"
+HEADER_MARK = "x-learnloop-mark"
+
 HEADER_ARM = "x-learnloop-arm"
 HEADER_TOKEN = "x-learnloop-token"  # the token where a proxy keeps Authorization for itself, as the API server's does
 HEADER_NAMESPACE = "x-learnloop-namespace"  # honoured only from the operator's own service account
@@ -84,6 +90,8 @@ METRIC_EPISODE_RETURN_LOSS = "learnloop_episode_return_loss_total"  # sum of |ne
 METRIC_EPISODE_RETURN = "learnloop_episode_return"  # histogram of the returns of ended episodes
 METRIC_REQUEST_SECONDS = "learnloop_policy_request_duration_seconds"  # histogram + verb
 METRIC_REQUEST_ERRORS = "learnloop_policy_request_errors_total"  # + verb
+METRIC_UNPROVEN = "learnloop_requests_unproven_total"  # + verb: act|end|shadow; no server had opened or sent it
+METRIC_ENDINGS_UNCOUNTED = "learnloop_endings_uncounted_total"  # + reason: again|late
 METRIC_SERVER_STARTED = "learnloop_server_started_seconds"  # Unix time; tells one process of a pod from the next
 
 # Metrics of an arm in shadow; `revision` is always that arm's, whoever counts.

@@ -18,6 +18,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from learnloop_api import names
 from learnloop_api.wire.routing import ActRequest, ActResponse, EndEpisode, OpenedEpisode, OpenEpisode, ServingError
+from learnloop_serving.episode_ids import Opening
 from learnloop_serving.episodes import Episodes
 from learnloop_serving.metrics import Metrics
 from learnloop_serving.oip_routes import oip_routes
@@ -31,6 +32,8 @@ PREFIX = "/v1/episodes"
 ARM_HEADER = names.HEADER_ARM.encode()
 MAX_BODY = {"open": 16_384, "act": 2_097_152, "end": 16_384}
 SLOW_POLICY_SECONDS = 0.005
+NEW = Opening("")
+"""The episode of a request that is about to open it."""
 
 
 class Arm:
@@ -60,33 +63,45 @@ class Arm:
         return await asyncio.get_running_loop().run_in_executor(self.pool, work, *arguments)
 
     async def answer(self, verb: str, episode_id: str, arm: str | None, body: bytes) -> tuple[int, bytes]:
-        """One episode verb, measured; never raises."""
-        if self.episodes.shadow.is_copy(arm):
+        """One episode verb, measured; never raises. Of episodes that nobody has opened nothing is measured."""
+        opening = NEW if verb == "open" else self.episodes.ids.read(episode_id)
+        copy = self.episodes.shadow.is_copy(arm)
+        if opening is None or (verb != "open" and not opening.proven):
+            self.metrics.unproven[verb].inc()
+            if opening is None or copy:
+                return 404, _refused(_unknown(episode_id))
+            status, answer, _ = await self._result(verb, opening, arm, body)
+            return status, answer
+        if copy:
             return await self._copied(verb, body)
         start = time.perf_counter()
         try:
-            return 200, await self._do(verb, episode_id, arm, body)
-        except Refusal as refusal:
-            if refusal.counted:
+            status, answer, at_fault = await self._result(verb, opening, arm, body)
+            if at_fault:
                 self.metrics.failed(verb)
-            return refusal.status, _refused(refusal)
-        except PolicyError as error:
-            self.metrics.failed(verb)
-            log.error("policy failed: %s", error)
-            return 500, _refused(Refusal(500, "PolicyError", str(error)))
-        except Exception:  # whatever a policy does to us, the caller gets a refusal and the server lives on
-            self.metrics.failed(verb)
-            log.exception("%s failed", verb)
-            return 500, _refused(Refusal(500, "PolicyError", "internal error, see the server's log"))
+            return status, answer
         finally:
             self.metrics.observe[verb](time.perf_counter() - start)
 
-    async def _do(self, verb: str, episode_id: str, arm: str | None, body: bytes) -> bytes:
+    async def _result(self, verb: str, opening: Opening, arm: str | None, body: bytes) -> tuple[int, bytes, bool]:
+        """Status, body, and whether this arm is at fault."""
+        try:
+            return 200, await self._do(verb, opening, arm, body), False
+        except Refusal as refusal:
+            return refusal.status, _refused(refusal), refusal.counted
+        except PolicyError as error:
+            log.error("policy failed: %s", error)
+            return 500, _refused(Refusal(500, "PolicyError", str(error))), True
+        except Exception:  # whatever a policy does to us, the caller gets a refusal and the server lives on
+            log.exception("%s failed", verb)
+            return 500, _refused(Refusal(500, "PolicyError", "internal error, see the server's log")), True
+
+    async def _do(self, verb: str, opening: Opening, arm: str | None, body: bytes) -> bytes:
         if verb == "act":
             if self.offload:
-                decision = await self.beside(self.episodes.act, episode_id, arm, body)
+                decision = await self.beside(self.episodes.act, opening, arm, body)
             else:
-                decision = self.episodes.act(episode_id, arm, body)
+                decision = self.episodes.act(opening, arm, body)
             action, log_prob, sampled = decision
             return b'{"action":%b,"log_prob":%b,"exploration":%b,"revision":%b}' % (
                 orjson.dumps(action),
@@ -96,7 +111,7 @@ class Arm:
             )
         if verb == "open":
             return self.episodes.open(body).model_dump_json().encode()
-        return b'{"counted":true}' if self.episodes.end(episode_id, arm, body) else b'{"counted":false}'
+        return b'{"counted":true}' if self.episodes.end(opening, arm, body) else b'{"counted":false}'
 
     async def _copied(self, verb: str, body: bytes) -> tuple[int, bytes]:
         """A copy that the gateway made: the policy runs and is measured, the answer is for nobody."""
@@ -111,6 +126,11 @@ class Arm:
             log.exception("a copy failed")
             return 500, _refused(Refusal(500, "PolicyError", "internal error, see the server's log"))
         return 200, b"{}"
+
+
+def _unknown(episode_id: str) -> Refusal:
+    message = f"episode_id: {episode_id[:128]!r} was opened by no server of this ModelDeployment: open an episode first"
+    return Refusal(404, "UnknownEpisode", message)
 
 
 def _refused(refusal: Refusal) -> bytes:
@@ -201,7 +221,7 @@ def _add_probes(app: FastAPI, arm: Arm) -> None:
 def _document_episodes(app: FastAPI, arm: Arm) -> None:
     """The same verbs as routes: they give /openapi.json its schemas, the short cut answers before them."""
     refusals: dict[int | str, dict[str, Any]] = {
-        status: {"model": ServingError} for status in (400, 410, 413, 421, 500, 503)
+        status: {"model": ServingError} for status in (400, 404, 410, 413, 421, 500, 503)
     }
 
     def handler(verb: str) -> Callable[..., Awaitable[Response]]:

@@ -1,8 +1,7 @@
 """The episodes API without HTTP: open, act, end. The episode is the unit of exposure; one arm owns it."""
 
 import math
-import re
-import uuid
+import time
 from bisect import bisect_right
 from collections import OrderedDict
 from datetime import UTC, datetime
@@ -22,17 +21,20 @@ from learnloop_api.wire.routing import (
     RoutingTable,
 )
 from learnloop_serving.draw import CreditBank, choose_arm, stable_arm
+from learnloop_serving.episode_ids import EpisodeIds, Opening
 from learnloop_serving.metrics import Metrics
 from learnloop_serving.mirror import Mirror
 from learnloop_serving.policy import Observations, Policy
 from learnloop_serving.reach import Reach
 from learnloop_serving.refusal import Refusal, invalid
 from learnloop_serving.routing import RoutingState
+from learnloop_serving.seal import Seal
 from learnloop_serving.shadow import Shadow
 from learnloop_serving.stand_in import StandIn
 
-_EPISODE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:-]{0,127}")
 ENDED_REMEMBERED = 65_536
+LONGEST_SECONDS = 86_400
+"""An episode that ends later than this after its opening says nothing of the arm as it is compared now."""
 COPIED_ROWS = 16
 """Rows of one batch request that are copied to the arm in shadow."""
 
@@ -41,15 +43,22 @@ class Episodes:
     """All an arm knows about episodes: nothing but which ones it has already counted as ended."""
 
     def __init__(
-        self, model_deployment: str, revision: str, mode: str, routing: RoutingState, metrics: Metrics
+        self,
+        model_deployment: str,
+        revision: str,
+        mode: str,
+        routing: RoutingState,
+        metrics: Metrics,
+        seal: Seal,
     ) -> None:
         self._model_deployment = model_deployment
         self._revision = revision
         self._mode = mode
         self._routing = routing
         self._metrics = metrics
-        self.mirror = Mirror(revision, routing, metrics.shadow)
-        self.shadow = Shadow(revision, routing, metrics.shadow)
+        self.ids = EpisodeIds(model_deployment, seal)
+        self.mirror = Mirror(revision, routing, metrics.shadow, seal)
+        self.shadow = Shadow(revision, routing, metrics.shadow, seal)
         self.reach = Reach(routing)
         self.stand_in = StandIn(revision, routing, self.shadow)
         self._bank = CreditBank()
@@ -79,7 +88,7 @@ class Episodes:
             raise Refusal(503, "NotReady", f"routing generation {table.generation} has no arm for new episodes")
         self._metrics.opened(arm.revision)
         return OpenedEpisode(
-            episode_id=uuid.uuid4().hex,
+            episode_id=self.ids.make(arm.revision),
             model_deployment=self._model_deployment,
             revision=arm.revision,
             role=arm.role,
@@ -99,22 +108,26 @@ class Episodes:
             raise self._withdrawn(self._revision)
         return own
 
-    def act(self, episode_id: str, arm: str | None, body: bytes) -> tuple[int | list[float], float, bool]:
+    def act(self, opening: Opening, arm: str | None, body: bytes) -> tuple[int | list[float], float, bool]:
         """(action, natural log of its probability, sampled?) for one observation; raises Refusal and PolicyError.
 
         A continuous policy is never sampled from: its action is the greedy one.
         """
-        policy = self._check(episode_id, arm)
+        policy = self._check(opening, arm)
         self._check_serves()
         request, observation = self._observation(policy, body)
         action, logits = policy.run(observation)
         greedy: int | list[float] = action[0].tolist() if policy.continuous else int(action[0])
         if policy.continuous or not request.explore:
-            self.mirror.decided(episode_id, request.observation, greedy)
+            self._copy(opening, request.observation, greedy)
             return greedy, 0.0, False
         drawn, log_prob = self._sample(logits[0].tolist())
-        self.mirror.decided(episode_id, request.observation, greedy, drawn, log_prob)
+        self._copy(opening, request.observation, greedy, drawn, log_prob)
         return drawn, log_prob, True
+
+    def _copy(self, opening: Opening, *decision: Any) -> None:
+        if opening.proven:
+            self.mirror.decided(opening.episode_id, *decision)
 
     def act_on_copy(self, body: bytes) -> None:
         """Act for nobody, on a copy that the gateway made of a request to stable; raises Refusal and PolicyError."""
@@ -148,17 +161,22 @@ class Episodes:
         action = min(bisect_right(cumulated, self._random.random() * total), len(logits) - 1)
         return action, min(0.0, logits[action] - top - math.log(total))
 
-    def end(self, episode_id: str, arm: str | None, body: bytes) -> bool:
+    def end(self, opening: Opening, arm: str | None, body: bytes) -> bool:
         """Count the outcome of an episode, once; says whether it was counted now. Open to withdrawn arms too."""
-        self._check_name(episode_id)
-        if arm and arm != self._revision:
-            raise self._elsewhere(arm)
+        self._check_arm(opening, arm)
         try:
             ending = EndEpisode.model_validate_json(body)
         except ValidationError as error:
             raise invalid(error) from error
+        if not opening.proven:
+            return False
+        episode_id = opening.episode_id
+        if time.time() - opening.at > LONGEST_SECONDS:
+            self._metrics.uncounted["late"].inc()
+            return False
         if episode_id in self._ended:
             self._ended.move_to_end(episode_id)
+            self._metrics.uncounted["again"].inc()
             return False
         self._ended[episode_id] = None
         if len(self._ended) > ENDED_REMEMBERED:
@@ -187,16 +205,15 @@ class Episodes:
             message = f"revision {self._revision} of {self._model_deployment} is in shadow: reopen on stable"
             raise Refusal(410, "ArmWithdrawn", message)
 
-    def _check(self, episode_id: str, arm: str | None) -> Policy:
-        self._check_name(episode_id)
-        if arm and arm != self._revision:
-            raise self._elsewhere(arm)
+    def _check(self, opening: Opening, arm: str | None) -> Policy:
+        self._check_arm(opening, arm)
         return self.loaded()
 
-    @staticmethod
-    def _check_name(episode_id: str) -> None:
-        if not _EPISODE.fullmatch(episode_id):
-            raise Refusal(400, "InvalidInput", f"episode_id: {episode_id[:80]!r} is not one this server gives out")
+    def _check_arm(self, opening: Opening, arm: str | None) -> None:
+        """The arm that the caller names, and the one that the episode belongs to, must be this one."""
+        for named in (arm, opening.revision):
+            if named and named != self._revision:
+                raise self._elsewhere(named)
 
     def loaded(self) -> Policy:
         """The policy, whoever asks; raises Refusal 503."""

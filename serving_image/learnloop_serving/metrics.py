@@ -61,7 +61,21 @@ class Metrics:
             registry=self.registry,
         )
         self._gauges(model_deployment, revision)
-        self.shadow = ShadowMetrics(self.registry, model_deployment, revision, _BUCKETS)
+        unproven = Counter(
+            names.METRIC_UNPROVEN,
+            "Requests of episodes that no server had opened, and copies that none had sent: never evidence",
+            (*_ARM, "verb"),
+            registry=self.registry,
+        )
+        self.unproven = {verb: unproven.labels(*self._own, verb) for verb in ("act", "end", "shadow")}
+        uncounted = Counter(
+            names.METRIC_ENDINGS_UNCOUNTED,
+            "Endings of this arm's episodes that are no evidence: ended before, or opened too long ago",
+            (*_ARM, "reason"),
+            registry=self.registry,
+        )
+        self.uncounted = {reason: uncounted.labels(*self._own, reason) for reason in ("again", "late")}
+        self.shadow = ShadowMetrics(self.registry, model_deployment, revision, _BUCKETS, self.unproven["shadow"])
         self._gain, self._loss = gain.labels(*self._own), loss.labels(*self._own)
         self._opened.labels(*self._own)
         self._outcomes = {outcome: self._ended.labels(*self._own, outcome) for outcome in OUTCOMES}

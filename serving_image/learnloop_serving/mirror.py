@@ -15,13 +15,16 @@ from datetime import UTC, datetime
 import httpx
 import orjson
 
+from learnloop_api import names
 from learnloop_api.wire.routing import Arm
 from learnloop_api.wire.shadow import MAX_ITEMS
 from learnloop_serving.routing import RoutingState
+from learnloop_serving.seal import Seal
 from learnloop_serving.shadow_metrics import ShadowMetrics
 
 log = logging.getLogger(__name__)
 PATH = "/v1/shadow"
+PURPOSE = b"shadow"
 QUEUE_ITEMS = 1_024
 QUEUE_NUMBERS = 1_048_576
 BATCH_NUMBERS = 16_384
@@ -37,10 +40,11 @@ Item = tuple[str, dict[str, object], int]
 class Mirror:
     """The queue and the task that empties it."""
 
-    def __init__(self, revision: str, routing: RoutingState, metrics: ShadowMetrics) -> None:
+    def __init__(self, revision: str, routing: RoutingState, metrics: ShadowMetrics, seal: Seal) -> None:
         self._revision = revision
         self._routing = routing
         self._metrics = metrics
+        self._seal = seal
         self._queue: deque[Item] = deque()
         self._numbers = 0
         self._lock = threading.Lock()  # a slow policy decides on a thread of its own
@@ -108,7 +112,7 @@ class Mirror:
                 if not batch:
                     await asyncio.sleep(POLL_SECONDS)
                     continue
-                lost = await _send(client, target, batch)
+                lost = await self._send(client, target, batch)
                 if lost:
                     self._metrics.lost(target.revision, lost, len(batch))
                     await asyncio.sleep(pause)
@@ -136,16 +140,17 @@ class Mirror:
             self._numbers -= numbers
         return batch
 
-
-async def _send(client: httpx.AsyncClient, target: Arm, batch: list[Item]) -> str:
-    """Hand the batch over; "" or why it was lost."""
-    body: dict[str, object] = {"revision": target.revision}
-    for kind in ("decisions", "endings"):
-        body[kind] = [message for what, message, _ in batch if what == kind]
-    try:
-        async with asyncio.timeout(TIMEOUT_SECONDS):
-            answer = await client.post(f"{target.url}{PATH}", content=orjson.dumps(body))
-    except (httpx.HTTPError, TimeoutError, OSError) as error:
-        log.debug("shadow %s: %s", target.revision, str(error) or type(error).__name__)
-        return "unreachable"
-    return "" if answer.status_code == 202 else "refused"
+    async def _send(self, client: httpx.AsyncClient, target: Arm, batch: list[Item]) -> str:
+        """Hand the batch over; "" or why it was lost."""
+        said: dict[str, object] = {"revision": target.revision}
+        for kind in ("decisions", "endings"):
+            said[kind] = [message for what, message, _ in batch if what == kind]
+        body = orjson.dumps(said)
+        headers = {names.HEADER_MARK: self._seal.mark(PURPOSE, body)}
+        try:
+            async with asyncio.timeout(TIMEOUT_SECONDS):
+                answer = await client.post(f"{target.url}{PATH}", content=body, headers=headers)
+        except (httpx.HTTPError, TimeoutError, OSError) as error:
+            log.debug("shadow %s: %s", target.revision, str(error) or type(error).__name__)
+            return "unreachable"
+        return "" if answer.status_code == 202 else "refused"

@@ -4,7 +4,7 @@ from typing import Literal
 
 from pydantic import ValidationError
 
-Reason = Literal["ArmWithdrawn", "InvalidInput", "NotReady", "UnknownEpisode", "PolicyError", "TooLarge"]
+Reason = Literal["ArmWithdrawn", "InvalidInput", "NotReady", "UnknownEpisode", "Unproven", "PolicyError", "TooLarge"]
 
 
 class Refusal(Exception):

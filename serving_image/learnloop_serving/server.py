@@ -12,12 +12,14 @@ from types import FrameType
 import uvicorn
 import uvloop
 
+from learnloop_api import names
 from learnloop_serving.app import Arm, build_app
 from learnloop_serving.episodes import Episodes
 from learnloop_serving.loader import load_policy
 from learnloop_serving.metrics import Metrics
 from learnloop_serving.policy import ModelError, measure
 from learnloop_serving.routing import ConfigMapWatch, RoutingState, follow_file
+from learnloop_serving.seal import Seal, follow_key
 from learnloop_serving.settings import ConfigurationError, Settings, read_settings, termination_log
 
 log = logging.getLogger(__name__)
@@ -47,10 +49,18 @@ class DrainingServer(uvicorn.Server):
 
 
 async def serve(settings: Settings) -> int:
-    """Serve until told to stop; returns the exit status, 1 when the policy could not be loaded."""
+    """Serve until told to stop; returns the exit status, 1 when the policy could not be loaded.
+
+    Raises:
+        ConfigurationError: the key of the episodes cannot be used.
+    """
+    try:
+        seal = Seal.read(settings.episode_key_file)
+    except ValueError as error:
+        raise ConfigurationError(f"{names.ENV_EPISODE_KEY_FILE}: {error}") from error
     metrics = Metrics(settings.model_deployment, settings.revision)
     routing = RoutingState(settings.model_deployment, metrics)
-    episodes = Episodes(settings.model_deployment, settings.revision, settings.routing_mode, routing, metrics)
+    episodes = Episodes(settings.model_deployment, settings.revision, settings.routing_mode, routing, metrics, seal)
     arm = Arm(settings, episodes, metrics)
     server = DrainingServer(_config(settings, arm), arm)
     if settings.routing_file is not None:
@@ -59,6 +69,8 @@ async def serve(settings: Settings) -> int:
         follower = asyncio.create_task(ConfigMapWatch(settings, routing, metrics).follow())
     loading = asyncio.create_task(_load(settings, arm, server))
     beside = [asyncio.create_task(episodes.mirror.run()), asyncio.create_task(episodes.reach.run())]
+    if settings.episode_key_file is not None:
+        beside.append(asyncio.create_task(follow_key(settings.episode_key_file, seal)))
     try:
         await server.serve()
     finally:
@@ -125,8 +137,8 @@ def main() -> int:
     logging.getLogger("httpx").setLevel(logging.WARNING)
     try:
         settings = read_settings()
+        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+            return runner.run(serve(settings))
     except ConfigurationError as error:
         leave_sentence(termination_log(os.environ), str(error))
         return 1
-    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        return runner.run(serve(settings))

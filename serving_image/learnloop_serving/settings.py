@@ -29,6 +29,8 @@ class Settings:
     namespace: str
     routing_configmap: str
     routing_file: Path | None
+    episode_key_file: Path | None
+    """What all servers of the ModelDeployment share (seal.py); None: a key that only this process has."""
     data_url: str
     token_file: Path
     termination_log: Path
@@ -90,6 +92,12 @@ def read_settings(env: Mapping[str, str] = os.environ) -> Settings:
             "KUBERNETES_SERVICE_HOST: '' is empty and LEARNLOOP_ROUTING_FILE is not set: "
             "run in a cluster or name a routing file"
         )
+    key_file = env.get(names.ENV_EPISODE_KEY_FILE, "")
+    if not key_file and not routing_file:
+        raise ConfigurationError(
+            f"{names.ENV_EPISODE_KEY_FILE}: '' is empty: mount the Secret of the ModelDeployment's episodes and name "
+            "the file; without it the servers of its arms cannot tell one another's episodes from made-up ones"
+        )
     return Settings(
         model_deployment=deployment,
         revision=_matching(env, "LEARNLOOP_REVISION", r"[0-9a-f]{8}", "give 8 lower-case hex digits"),
@@ -104,6 +112,7 @@ def read_settings(env: Mapping[str, str] = os.environ) -> Settings:
         namespace=_namespace(env),
         routing_configmap=env.get("LEARNLOOP_ROUTING_CONFIGMAP", "") or routing_config_map(deployment),
         routing_file=Path(routing_file) if routing_file else None,
+        episode_key_file=Path(key_file) if key_file else None,
         data_url=env.get(names.ENV_DATA_URL, "").rstrip("/"),
         token_file=Path(env.get(names.ENV_TOKEN_FILE) or names.TOKEN_FILE),
         termination_log=termination_log(env),

@@ -7,11 +7,14 @@ from typing import TypeVar
 import numpy as np
 from pydantic import ValidationError
 
+from learnloop_api import names
 from learnloop_api.wire.shadow import Decision, Ending, ShadowBatch
+from learnloop_serving.mirror import PURPOSE
 from learnloop_serving.off_policy import OffPolicy, log_probability
 from learnloop_serving.policy import Policy, PolicyError
 from learnloop_serving.refusal import Refusal, invalid
 from learnloop_serving.routing import RoutingState
+from learnloop_serving.seal import Seal
 from learnloop_serving.shadow_metrics import ShadowMetrics
 
 T = TypeVar("T")
@@ -20,10 +23,11 @@ T = TypeVar("T")
 class Shadow:
     """One server's share of the copies."""
 
-    def __init__(self, revision: str, routing: RoutingState, metrics: ShadowMetrics) -> None:
+    def __init__(self, revision: str, routing: RoutingState, metrics: ShadowMetrics, seal: Seal) -> None:
         self._revision = revision
         self._routing = routing
         self._metrics = metrics
+        self._seal = seal
         self._episodes = OffPolicy()
 
     @property
@@ -39,8 +43,12 @@ class Shadow:
             self.on and arm != self._revision and table is not None and bool(table.mirror and table.mirror.by_gateway)
         )
 
-    def read(self, body: bytes) -> ShadowBatch:
-        """The copies of a POST /v1/shadow; raises Refusal 400, and 410 when this arm is not the one in shadow."""
+    def read(self, body: bytes, mark: str) -> ShadowBatch:
+        """The copies of a POST /v1/shadow; raises Refusal 400, 403 when no server of this ModelDeployment sent them,
+        and 410 when this arm is not the one in shadow."""
+        if not self._seal.holds(PURPOSE, body, mark):
+            self._metrics.unproven.inc()
+            raise Refusal(403, "Unproven", f"{names.HEADER_MARK}: is not the mark of a server of this ModelDeployment")
         try:
             batch = ShadowBatch.model_validate_json(body)
         except ValidationError as error:

@@ -16,8 +16,14 @@ class ShadowMetrics:
     """What the arm in shadow counts, and what stable counts of copies that never got there."""
 
     def __init__(
-        self, registry: CollectorRegistry, model_deployment: str, revision: str, buckets: tuple[float, ...]
+        self,
+        registry: CollectorRegistry,
+        model_deployment: str,
+        revision: str,
+        buckets: tuple[float, ...],
+        unproven: Counter,
     ) -> None:
+        self.unproven = unproven
         self._deployment, self._lost_of = model_deployment, set[str]()
         own = (model_deployment, revision)
 

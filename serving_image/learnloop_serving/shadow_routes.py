@@ -4,6 +4,7 @@ from typing import TYPE_CHECKING
 
 from fastapi import APIRouter, Request, Response
 
+from learnloop_api import names
 from learnloop_api.wire.routing import ServingError
 from learnloop_api.wire.shadow import ShadowBatch
 from learnloop_serving.mirror import PATH
@@ -23,7 +24,7 @@ def shadow_routes(arm: "Arm") -> APIRouter:
     @router.post(PATH, status_code=202, openapi_extra=schema, summary="Copies of stable's decisions; nobody is told.")
     async def shadow(request: Request) -> Response:
         try:
-            batch = arm.episodes.shadow.read(await _body(request))
+            batch = arm.episodes.shadow.read(await _body(request), request.headers.get(names.HEADER_MARK, ""))
             await arm.beside(arm.episodes.shadow.take, arm.episodes.loaded(), batch)
         except Refusal as refusal:
             error = ServingError(reason=refusal.reason, message=refusal.message[:1000])

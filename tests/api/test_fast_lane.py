@@ -186,7 +186,8 @@ def _first_arm(cluster: Cluster) -> str:
 
 def act(server: LiveServer, times: int, value: float) -> int:
     """The status of the last of `times` requests for an action."""
-    answers = [server.post("/v1/episodes/e/act", {"observation": [value] * 4}) for _ in range(times)]
+    at = f"/v1/episodes/{server.opened()}/act"
+    answers = [server.post(at, {"observation": [value] * 4}) for _ in range(times)]
     return answers[-1].status_code
 
 

@@ -23,9 +23,11 @@ from learnloop_serving.episodes import Episodes
 from learnloop_serving.metrics import Metrics
 from learnloop_serving.policy import OnnxPolicy, Policy, UniformPolicy
 from learnloop_serving.routing import RoutingState
+from learnloop_serving.seal import Seal
 from learnloop_serving.settings import Settings, read_settings
 
 STABLE, CANARY, OTHER = "aaaaaaaa", "bbbbbbbb", "cccccccc"
+KEY = b"shared by all servers of ModelDeployment cart"
 
 
 def write_policy(
@@ -106,12 +108,15 @@ class LiveServer:
     policy: Policy | None = field(default_factory=lambda: UniformPolicy(2, 4))
     port: int = 0
     host: str = "127.0.0.1"
+    key: bytes = KEY
 
     def __post_init__(self) -> None:
         config = settings(LEARNLOOP_REVISION=self.revision, LEARNLOOP_ROUTING_MODE=self.mode)
         self.metrics = Metrics("cart", self.revision)
         self.routing = RoutingState("cart", self.metrics)
-        self.arm = Arm(config, Episodes("cart", self.revision, self.mode, self.routing, self.metrics), self.metrics)
+        self.seal = Seal(self.key)
+        episodes = Episodes("cart", self.revision, self.mode, self.routing, self.metrics, self.seal)
+        self.arm = Arm(config, episodes, self.metrics)
         if self.policy is not None:
             self.arm.install(self.policy, 0.0)
         self._socket = socket.socket()
@@ -147,6 +152,10 @@ class LiveServer:
         assert self.routing.offer(text, "test")
         for arm in self.routing.table.arms if self.routing.table else ():
             self.arm.episodes.reach.answered(arm)
+
+    def opened(self, revision: str | None = None) -> str:
+        """The id of an episode that a server has just given to `revision`, this one's own where it is left out."""
+        return self.arm.episodes.ids.make(revision or self.revision)
 
     def metric(self, name: str, **labels: str) -> float:
         """One sample of /metrics."""

@@ -20,6 +20,11 @@ def routing_config_map(model_deployment: str) -> str:
     return f"{model_deployment}-routing"
 
 
+def episodes_secret(model_deployment: str) -> str:
+    """Name of the Secret with the key, `names.EPISODE_KEY`, by which its policy servers know their episodes."""
+    return f"{model_deployment}-episodes"
+
+
 def arm_name(model_deployment: str, revision: str) -> str:
     """Name shared by an arm's Deployment and Service."""
     return f"{model_deployment}-{revision}"
@@ -98,7 +103,7 @@ class OpenEpisode(WireModel):
 
 class OpenedEpisode(WireModel):
     """The answer: which arm owns this episode. All following requests go to `url` (service mode) or carry
-    `x-learnloop-arm: <revision>` (gateway mode)."""
+    `x-learnloop-arm: <revision>` (gateway mode). Its id is opaque, and only the ModelDeployment's servers make one."""
 
     episode_id: Identifier
     model_deployment: Name
@@ -136,5 +141,5 @@ class EndEpisode(WireModel):
 class ServingError(WireModel):
     """Body of every refusal of the policy server. Status 410 with reason `ArmWithdrawn` means: reopen on stable."""
 
-    reason: Literal["ArmWithdrawn", "InvalidInput", "NotReady", "UnknownEpisode", "PolicyError", "TooLarge"]
+    reason: Literal["ArmWithdrawn", "InvalidInput", "NotReady", "UnknownEpisode", "Unproven", "PolicyError", "TooLarge"]
     message: str

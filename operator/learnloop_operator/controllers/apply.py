@@ -118,7 +118,8 @@ class Applier:
             check_ownership(manifest, present)
         if not cached:
             return present
-        if present is None and await self.kube.find(kind, ref.namespace, ref.name) is not None:
+        # No cache holds Secrets: that look was a live one.
+        if present is None and ref.kind != SECRET.kind and await self.kube.find(kind, ref.namespace, ref.name):
             raise Stale(f"{address} exists although the cache knows nothing of it")
         if present is not None and ref.kind != SECRET.kind and not self.kube.same(manifest, present, manager):
             raise Stale(f"changing {address} takes a live look")

@@ -1,6 +1,7 @@
 """ModelDeployment: gather the arms, the routing table and the evidence; the rest is decided in core/rollout."""
 
 import asyncio
+import secrets
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
@@ -43,6 +44,8 @@ from learnloop_operator.core.rollout.state import State
 from learnloop_operator.core.rollout.table import read as read_table
 from learnloop_operator.core.rollout.windows import shadow_window, windows
 from learnloop_operator.core.rollout.world import Defaults, Snapshot
+
+KEY_BYTES = 32
 
 
 class ModelDeploymentController:
@@ -132,6 +135,7 @@ class ModelDeploymentController:
             arms=arms(own, pods),
             routing=replace(routing, route=read_route(route if route and _owned(route, body) else None, name)),
             defaults=self._defaults,
+            fresh_key=secrets.token_urlsafe(KEY_BYTES),
             route_problem=route_problem(route) if spec.routing.mode == "gateway" else "",
             mirror_problem=mirror.problem,
             percent_problem=mirror.percent_problem,

@@ -45,11 +45,12 @@ def _serves_and_drains(base: dict[str, str], port: int, seconds: str) -> None:
     try:
         with httpx.Client(base_url=f"http://127.0.0.1:{port}", timeout=60) as client:
             _wait_ready(client)
+            opened = client.post("/v1/episodes", json={}).json()
             process.send_signal(signal.SIGTERM)
             while client.get("/readyz").status_code == 200:
                 time.sleep(0.03)
             assert client.get("/readyz").json() == {"status": "draining"}
-            late = client.post("/v1/episodes/e/act", json={"observation": [1, 0, 0, 0]})
+            late = client.post(f"/v1/episodes/{opened['episode_id']}/act", json={"observation": [1, 0, 0, 0]})
             assert (late.status_code, late.headers["connection"]) == (200, "close")
         assert process.wait(120) == 0
     finally:
@@ -76,4 +77,14 @@ def test_a_model_that_cannot_be_loaded_leaves_one_sentence_and_exit_status_1(tmp
     assert done.returncode == 1
     sentence = (tmp_path / "termination-log").read_text()
     assert re.fullmatch(r"sha256: file://\S+ has [0-9a-f]{64}, expected 0{64}\n", sentence)
+    assert b"Traceback" not in done.stderr
+
+
+def test_a_key_of_the_episodes_that_cannot_be_read_leaves_one_sentence_and_exit_status_1(tmp_path: Path) -> None:
+    missing = str(tmp_path / "key")
+    env = environment(tmp_path, "uniform://discrete/2", LEARNLOOP_PORT="0", LEARNLOOP_EPISODE_KEY_FILE=missing)
+    done = subprocess.run([sys.executable, "-m", "learnloop_serving"], env=env, capture_output=True, timeout=120)
+    assert done.returncode == 1
+    sentence = (tmp_path / "termination-log").read_text()
+    assert sentence == f"LEARNLOOP_EPISODE_KEY_FILE: {missing} cannot be read: No such file or directory\n"
     assert b"Traceback" not in done.stderr

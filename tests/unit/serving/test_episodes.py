@@ -32,8 +32,10 @@ def test_an_episode_is_opened_played_and_ended(server: LiveServer) -> None:
 def test_sampled_actions_follow_softmax_and_say_their_log_probability(server: LiveServer) -> None:
     server.route(table((STABLE, "stable", 100)))
     counts = np.zeros(2)
+    opening = server.arm.episodes.ids.read(server.opened())
+    assert opening
     for _ in range(3000):
-        action, log_prob, explored = server.arm.episodes.act("e1", None, b'{"observation":[0.5,0,0,0]}')
+        action, log_prob, explored = server.arm.episodes.act(opening, None, b'{"observation":[0.5,0,0,0]}')
         assert explored
         assert log_prob == pytest.approx((0.5 if action == 0 else -0.5) - math.log(math.exp(0.5) + math.exp(-0.5)))
         counts[action] += 1
@@ -51,14 +53,14 @@ def test_sampled_actions_follow_softmax_and_say_their_log_probability(server: Li
     ],
 )
 def test_an_observation_the_policy_does_not_take_is_refused(server: LiveServer, observation: object, says: str) -> None:
-    status, reason, message = refusal(server.post("/v1/episodes/e1/act", {"observation": observation}))
+    status, reason, message = refusal(server.post(f"/v1/episodes/{server.opened()}/act", {"observation": observation}))
     assert (status, reason) == (400, "InvalidInput")
     assert says in message
 
 
 def test_nan_broken_json_and_unknown_fields_are_refused(server: LiveServer) -> None:
     for body in (b'{"observation":[NaN,0,0,0]}', b"{", b'{"observation":[0,0,0,0],"x":1}', b""):
-        assert refusal(server.post("/v1/episodes/e1/act", body))[:2] == (400, "InvalidInput")
+        assert refusal(server.post(f"/v1/episodes/{server.opened()}/act", body))[:2] == (400, "InvalidInput")
 
 
 def test_a_body_beyond_its_bound_is_refused(server: LiveServer) -> None:
@@ -66,15 +68,18 @@ def test_a_body_beyond_its_bound_is_refused(server: LiveServer) -> None:
 
 
 def test_an_episode_id_that_was_never_given_out_is_refused(server: LiveServer) -> None:
-    assert refusal(server.post("/v1/episodes/a%20b/act", {"observation": LEFT}))[:2] == (400, "InvalidInput")
+    status, reason, message = refusal(server.post("/v1/episodes/a%20b/act", {"observation": LEFT}))
+    assert (status, reason) == (404, "UnknownEpisode")
+    assert "'a b'" in message
 
 
 def test_a_withdrawn_arm_refuses_to_act_but_counts_the_end(server: LiveServer) -> None:
     server.route(table((OTHER, "stable", 100)))
-    assert refusal(server.post("/v1/episodes/w1/act", {"observation": LEFT}))[:2] == (410, "ArmWithdrawn")
+    episode = server.opened()
+    assert refusal(server.post(f"/v1/episodes/{episode}/act", {"observation": LEFT}))[:2] == (410, "ArmWithdrawn")
     before = server.metric("learnloop_episodes_ended_total", outcome="withdrawn")
     ended = {"status": "withdrawn", "episode_return": 1, "length": 1}
-    assert server.post("/v1/episodes/w1/end", ended, **{"x-learnloop-arm": STABLE}).status_code == 200
+    assert server.post(f"/v1/episodes/{episode}/end", ended, **{"x-learnloop-arm": STABLE}).status_code == 200
     assert server.metric("learnloop_episodes_ended_total", outcome="withdrawn") == before + 1
 
 
@@ -82,15 +87,16 @@ def test_a_request_for_another_arm_is_misdirected_while_that_arm_is_there_and_go
     server: LiveServer,
 ) -> None:
     server.route(table((STABLE, "stable", 90), (CANARY, "canary", 10)))
-    body = {"observation": LEFT}
-    assert refusal(server.post("/v1/episodes/e/act", body, **{"x-learnloop-arm": CANARY}))[:2] == (
-        421,
-        "UnknownEpisode",
-    )
-    server.route(table((STABLE, "stable", 100)))
-    assert refusal(server.post("/v1/episodes/e/act", body, **{"x-learnloop-arm": CANARY}))[:2] == (410, "ArmWithdrawn")
+    body, at = {"observation": LEFT}, f"/v1/episodes/{server.opened(CANARY)}"
+    named = {"x-learnloop-arm": CANARY}
     ended = {"status": "error", "episode_return": 0, "length": 0}
-    assert server.post("/v1/episodes/e/end", ended, **{"x-learnloop-arm": CANARY}).status_code == 410
+    for header in (named, {}):
+        assert refusal(server.post(f"{at}/act", body, **header))[:2] == (421, "UnknownEpisode")
+        assert refusal(server.post(f"{at}/end", ended, **header))[:2] == (421, "UnknownEpisode")
+    server.route(table((STABLE, "stable", 100)))
+    for header in (named, {}):
+        assert refusal(server.post(f"{at}/act", body, **header))[:2] == (410, "ArmWithdrawn")
+        assert refusal(server.post(f"{at}/end", ended, **header))[:2] == (410, "ArmWithdrawn")
 
 
 def test_outcomes_are_counted_once_per_episode(server: LiveServer) -> None:
@@ -100,12 +106,13 @@ def test_outcomes_are_counted_once_per_episode(server: LiveServer) -> None:
     before = {outcome: count(outcome) for outcome in ("success", "failure", "error")}
     gain = server.metric("learnloop_episode_return_gain_total")
     loss = server.metric("learnloop_episode_return_loss_total")
-    for name, status, success, value in (
-        ("o1", "completed", None, 5.0),
-        ("o2", "completed", False, -2.0),
-        ("o3", "error", None, 0.0),
-        ("o4", "completed", True, 1.0),
+    for status, success, value in (
+        ("completed", None, 5.0),
+        ("completed", False, -2.0),
+        ("error", None, 0.0),
+        ("completed", True, 1.0),
     ):
+        name = server.opened()
         ending = {"status": status, "episode_return": value, "length": 1, "success": success}
         assert server.post(f"/v1/episodes/{name}/end", ending).json() == {"counted": True}
         assert server.post(f"/v1/episodes/{name}/end", ending).json() == {"counted": False}
@@ -157,7 +164,7 @@ def test_a_slow_policy_runs_beside_the_event_loop(start: Callable[..., LiveServe
     server.arm.install(UniformPolicy(2, 4), 1.0)
     server.route(table((STABLE, "stable", 100)))
     assert server.arm.offload
-    assert server.post("/v1/episodes/e/act", {"observation": LEFT}).status_code == 200
+    assert server.post(f"/v1/episodes/{server.opened()}/act", {"observation": LEFT}).status_code == 200
 
 
 def test_a_policy_that_breaks_is_the_arms_fault(start: Callable[..., LiveServer]) -> None:
@@ -167,7 +174,10 @@ def test_a_policy_that_breaks_is_the_arms_fault(start: Callable[..., LiveServer]
 
     server = start(policy=Broken(2, 4))
     server.route(table((STABLE, "stable", 100)))
-    assert refusal(server.post("/v1/episodes/e/act", {"observation": LEFT}))[:2] == (500, "PolicyError")
+    assert refusal(server.post(f"/v1/episodes/{server.opened()}/act", {"observation": LEFT}))[:2] == (
+        500,
+        "PolicyError",
+    )
     assert server.metric("learnloop_policy_request_errors_total", verb="act") == 1
 
 
@@ -194,7 +204,7 @@ def test_returns_are_counted_in_buckets_on_both_sides_of_zero(server: LiveServer
         return server.metric("learnloop_episode_return_bucket", le=bound)
 
     before = at_most("-5.0"), at_most("3.0"), at_most("+Inf")
-    for number, value in enumerate((-6.0, 2.5, 4.0)):
+    for value in (-6.0, 2.5, 4.0):
         ended = {"status": "completed", "episode_return": value, "length": 1}
-        assert server.post(f"/v1/episodes/bucket-{number}/end", ended).status_code == 200
+        assert server.post(f"/v1/episodes/{server.opened()}/end", ended).status_code == 200
     assert (at_most("-5.0"), at_most("3.0"), at_most("+Inf")) == (before[0] + 1, before[1] + 2, before[2] + 3)

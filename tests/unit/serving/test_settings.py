@@ -32,3 +32,16 @@ def test_a_wrong_variable_is_named(tmp_path: Path, variable: str, value: str) ->
     env.pop("KUBERNETES_SERVICE_HOST", None)
     with pytest.raises(ConfigurationError, match=variable):
         read_settings(env)
+
+
+def test_in_a_cluster_the_key_of_the_episodes_has_to_be_mounted() -> None:
+    env = clean_environment(
+        LEARNLOOP_MODEL_DEPLOYMENT="cart",
+        LEARNLOOP_REVISION=STABLE,
+        LEARNLOOP_MODEL_URI="uniform://discrete/2",
+        KUBERNETES_SERVICE_HOST="10.0.0.1",
+    )
+    with pytest.raises(ConfigurationError, match="LEARNLOOP_EPISODE_KEY_FILE: '' is empty: mount the Secret"):
+        read_settings(env)
+    key = "/var/run/secrets/key"
+    assert read_settings(env | {"LEARNLOOP_EPISODE_KEY_FILE": key}).episode_key_file == Path(key)

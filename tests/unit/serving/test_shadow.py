@@ -12,12 +12,14 @@ from pathlib import Path
 import httpx
 import numpy as np
 import pytest
-from policy_world import CANARY, STABLE, LiveServer, linear_policy, table, write_policy
+from policy_world import CANARY, KEY, STABLE, LiveServer, linear_policy, table, write_policy
 
 from learnloop_api import names
 from learnloop_api.wire.routing import RoutingTable
+from learnloop_serving.mirror import PURPOSE
 from learnloop_serving.off_policy import CLIP, OffPolicy, log_probability
 from learnloop_serving.policy import OnnxPolicy
+from learnloop_serving.seal import Seal
 
 Start = Callable[..., LiveServer]
 OBSERVATIONS = [[x, 0.0, 0.0, 0.0] for x in (1.0, -1.0, 0.4, -0.3)]
@@ -55,8 +57,9 @@ def eventually(look: Callable[[], bool], what: str) -> None:
         time.sleep(0.02)
 
 
-def play(server: LiveServer, episode: str, episode_return: float, explore: bool = True) -> None:
+def play(server: LiveServer, episode_return: float, explore: bool = True, episode: str = "") -> None:
     """One episode of four steps."""
+    episode = episode or server.opened()
     for observation in OBSERVATIONS:
         answer = server.post(f"/v1/episodes/{episode}/act", {"observation": observation, "explore": explore})
         assert answer.status_code == 200
@@ -70,8 +73,8 @@ def test_an_equal_policy_in_shadow_agrees_on_every_request_and_is_worth_what_sta
     stable, canary = pair(start, tmp_path)
     for server in (stable, canary):
         server.route(mirroring(stable, canary.url))
-    for number in range(6):
-        play(stable, f"e{number}", 10.0)
+    for _ in range(6):
+        play(stable, 10.0)
     eventually(lambda: shadow(canary, names.METRIC_SHADOW_EPISODES, use="counted") == 6, "six episodes counted")
     assert shadow(canary, names.METRIC_SHADOW_COMPARED) == 24
     assert shadow(canary, names.METRIC_SHADOW_AGREED) == 24
@@ -89,13 +92,13 @@ def test_an_opposite_policy_never_agrees_and_fails_on_what_it_cannot_take(start:
     stable, canary = pair(start, tmp_path, ((-1.0, 1.0),) + ((0.0, 0.0),) * 3)
     for server in (stable, canary):
         server.route(mirroring(stable, canary.url))
-    play(stable, "e", 1.0, explore=False)
+    play(stable, 1.0, explore=False)
     eventually(lambda: shadow(canary, names.METRIC_SHADOW_EPISODES, use="deterministic") == 1, "nothing was drawn")
     assert shadow(canary, names.METRIC_SHADOW_AGREED) == 0
     wide = start(revision=CANARY, policy=OnnxPolicy(_wide(tmp_path)))
     for server in (stable, wide):
         server.route(mirroring(stable, wide.url))
-    play(stable, "f", 1.0)
+    play(stable, 1.0)
     eventually(lambda: shadow(wide, names.METRIC_SHADOW_ERRORS) == 4, "four failures")
     assert shadow(wide, names.METRIC_SHADOW_COMPARED) == 0
 
@@ -120,7 +123,7 @@ def test_nobody_gets_an_answer_of_the_arm_in_shadow(start: Start, tmp_path: Path
         server.route(mirroring(stable, canary.url))
     opened = {canary.post("/v1/episodes", {}).json()["revision"] for _ in range(50)}
     assert opened == {STABLE}
-    acted = canary.post("/v1/episodes/e/act", {"observation": OBSERVATIONS[0]})
+    acted = canary.post(f"/v1/episodes/{canary.opened()}/act", {"observation": OBSERVATIONS[0]})
     assert (acted.status_code, acted.json()["reason"]) == (410, "ArmWithdrawn")
     tensor = {"name": "observation", "datatype": "FP32", "shape": [1, 4], "data": OBSERVATIONS[0]}
     assert canary.post("/v2/models/cart/infer", {"inputs": [tensor]}).json()["model_version"] == STABLE
@@ -129,10 +132,10 @@ def test_nobody_gets_an_answer_of_the_arm_in_shadow(start: Start, tmp_path: Path
 def test_a_copy_made_by_the_gateway_is_measured_as_such_and_as_nothing_else(start: Start, tmp_path: Path) -> None:
     canary = start(revision=CANARY, mode="gateway", policy=linear_policy(tmp_path))
     canary.route(mirroring(canary, canary.url, by_gateway=True))
-    header = {names.HEADER_ARM: STABLE}
-    assert canary.post("/v1/episodes/e/act", {"observation": OBSERVATIONS[0]}, **header).status_code == 200
+    header, episode = {names.HEADER_ARM: STABLE}, canary.opened(STABLE)
+    assert canary.post(f"/v1/episodes/{episode}/act", {"observation": OBSERVATIONS[0]}, **header).status_code == 200
     end = {"status": "completed", "episode_return": 1.0, "length": 1}
-    assert canary.post("/v1/episodes/e/end", end, **header).status_code == 200
+    assert canary.post(f"/v1/episodes/{episode}/end", end, **header).status_code == 200
     tensor = {"name": "observation", "datatype": "FP32", "shape": [1, 4], "data": OBSERVATIONS[0]}
     assert canary.post("/v2/models/cart/infer", {"inputs": [tensor]}).status_code == 200
     assert shadow(canary, names.METRIC_SHADOW_COPIES, source="gateway") == 2
@@ -169,8 +172,9 @@ def test_a_receiver_that_never_answers_costs_copies_and_no_answer(
     monkeypatch.setattr("learnloop_serving.mirror.QUEUE_ITEMS", 8)
     stable = start(policy=linear_policy(tmp_path))
     stable.route(mirroring(stable, black_hole))
+    episode = stable.opened()
     for _ in range(40):  # one that waited for the receiver would have no end
-        assert stable.post("/v1/episodes/e/act", {"observation": OBSERVATIONS[0]}).status_code == 200
+        assert stable.post(f"/v1/episodes/{episode}/act", {"observation": OBSERVATIONS[0]}).status_code == 200
     lost = shadow(stable, names.METRIC_SHADOW_LOST, reason="full")
     assert 40 - 8 - 8 <= lost <= 40 - 8, "but for one batch under way and a full queue"
     assert stable.metric(names.METRIC_REQUEST_ERRORS, verb="act") == 0
@@ -180,10 +184,10 @@ def test_a_receiver_that_refuses_or_is_gone_is_counted_and_users_are_served(star
     stable, canary = pair(start, tmp_path)
     stable.route(mirroring(stable, canary.url))
     canary.route(table((STABLE, "stable", 100)))
-    play(stable, "e", 1.0)
+    play(stable, 1.0)
     eventually(lambda: shadow(stable, names.METRIC_SHADOW_LOST, reason="refused") == 5, "the arm knows of no shadow")
     stable.route(mirroring(stable, "http://127.0.0.1:9"))
-    play(stable, "f", 1.0)
+    play(stable, 1.0)
     eventually(lambda: shadow(stable, names.METRIC_SHADOW_LOST, reason="unreachable") == 5, "nobody there")
 
 
@@ -196,8 +200,8 @@ def test_mirroring_ends_with_the_table_that_names_it_and_with_its_dead_mans_swit
     canary.route(json.dumps(expired))
     for text in (json.dumps(expired), table((STABLE, "stable", 100))):
         stable.route(text)
-        play(stable, "e", 1.0)
-        assert stable.arm.episodes.mirror.target("e") is None
+        play(stable, 1.0)
+        assert stable.arm.episodes.mirror.target(stable.opened()) is None
     time.sleep(0.3)
     assert shadow(canary, names.METRIC_SHADOW_COMPARED) == 0
 
@@ -207,11 +211,12 @@ def test_a_share_of_the_episodes_is_copied_whole(start: Start, tmp_path: Path) -
     for server in (stable, canary):
         server.route(mirroring(stable, canary.url, percent=30))
     mirror = stable.arm.episodes.mirror
-    chosen = [name for name in map(str, range(1000)) if mirror.target(name)]
-    assert 250 < len(chosen) < 350
-    for number in range(12):
-        play(stable, str(number), 1.0)
-    expected = sum(1 for number in range(12) if str(number) in chosen)
+    opened = [stable.opened() for _ in range(1000)]
+    chosen = {name for name in opened if mirror.target(name)}
+    assert 230 < len(chosen) < 370
+    for name in opened[:12]:
+        play(stable, 1.0, episode=name)
+    expected = sum(name in chosen for name in opened[:12])
     eventually(lambda: shadow(canary, names.METRIC_SHADOW_EPISODES, use="counted") == expected, "whole episodes")
     assert shadow(canary, names.METRIC_SHADOW_EPISODES, use="incomplete") == 0
 
@@ -266,7 +271,42 @@ def test_a_table_without_a_mirror_is_one_that_older_servers_read() -> None:
 def test_malformed_copies_are_refused_with_the_field(start: Start, tmp_path: Path) -> None:
     _, canary = pair(start, tmp_path)
     canary.route(mirroring(canary, canary.url))
-    wrong: httpx.Response = canary.post("/v1/shadow", {"revision": CANARY, "decisions": [{"greedy": 1}]})
+    wrong = send(canary, {"revision": CANARY, "decisions": [{"greedy": 1}]})
     assert (wrong.status_code, "observation" in wrong.json()["message"]) == (400, True)
-    other = canary.post("/v1/shadow", {"revision": STABLE})
-    assert other.status_code == 410
+    assert send(canary, {"revision": STABLE}).status_code == 410
+
+
+def send(server: LiveServer, batch: dict[str, object], key: bytes = KEY) -> httpx.Response:
+    """Copies, as a server that holds `key` sends them."""
+    body = json.dumps(batch).encode()
+    return server.post("/v1/shadow", body, **{names.HEADER_MARK: Seal(key).mark(PURPOSE, body)})
+
+
+def test_copies_that_no_server_of_the_deployment_sent_are_refused_and_counted_apart(
+    start: Start, tmp_path: Path
+) -> None:
+    _, canary = pair(start, tmp_path)
+    canary.route(mirroring(canary, canary.url))
+    batch = {"revision": CANARY, "decisions": [{"observation": OBSERVATIONS[0], "greedy": 1}]}
+    mark = Seal(KEY).mark(PURPOSE, b"another body")
+    for refused in (
+        canary.post("/v1/shadow", batch),
+        canary.post("/v1/shadow", batch, **{names.HEADER_MARK: mark}),
+        canary.post("/v1/shadow", batch, **{names.HEADER_MARK: "x" * 5000}),
+        send(canary, batch, b"the key of another ModelDeployment"),
+    ):
+        assert (refused.status_code, refused.json()["reason"]) == (403, "Unproven")
+    assert canary.metric(names.METRIC_UNPROVEN, verb="shadow") == 4
+    assert shadow(canary, names.METRIC_SHADOW_COMPARED) == 0
+    assert send(canary, batch).status_code == 202
+    assert shadow(canary, names.METRIC_SHADOW_COMPARED) == 1
+
+
+def test_a_gateways_copy_of_an_episode_that_nobody_opened_is_measured_by_nobody(start: Start, tmp_path: Path) -> None:
+    canary = start(revision=CANARY, mode="gateway", policy=linear_policy(tmp_path))
+    canary.route(mirroring(canary, canary.url, by_gateway=True))
+    for made_up in ("e1", "0" * 32):
+        copy = canary.post(f"/v1/episodes/{made_up}/act", {"observation": OBSERVATIONS[0]})
+        assert (copy.status_code, copy.json()["reason"]) == (404, "UnknownEpisode")
+    assert shadow(canary, names.METRIC_SHADOW_COPIES, source="gateway") == 0
+    assert canary.metric(names.METRIC_UNPROVEN, verb="act") == 2

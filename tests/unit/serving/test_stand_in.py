@@ -94,10 +94,11 @@ def test_an_episode_goes_on_at_the_arm_that_has_lost_its_weight(start: Callable[
     stable, canary = start(), start(revision=CANARY)
     canary.route(table((STABLE, "stable", 0, stable.url), (CANARY, "canary", 100, canary.url)))
     canary.route(table((STABLE, "stable", 100, stable.url), (CANARY, "canary", 0, canary.url)))
-    acted = canary.post("/v1/episodes/e/act", {"observation": [0.0] * 4})
+    episode = canary.opened()
+    acted = canary.post(f"/v1/episodes/{episode}/act", {"observation": [0.0] * 4})
     assert (acted.status_code, acted.json()["revision"]) == (200, CANARY)
     ending = {"status": "completed", "episode_return": 1.0, "length": 1}
-    assert canary.post("/v1/episodes/e/end", ending).status_code == 200
+    assert canary.post(f"/v1/episodes/{episode}/end", ending).status_code == 200
     assert canary.metric("learnloop_episodes_ended_total", outcome="success") == 1
 
 

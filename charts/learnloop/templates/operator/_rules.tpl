@@ -31,7 +31,8 @@
 - apiGroups: [""]
   resources: [pods]
   verbs: [get, list, watch]
-# The password of a MemoryService that runs its own PostgreSQL; no list, no watch.
+# The password of a MemoryService that runs its own PostgreSQL, the key of its audit chain, and the key by which a
+# ModelDeployment's servers know their episodes; no list, no watch.
 - apiGroups: [""]
   resources: [secrets]
   verbs: [get, create]

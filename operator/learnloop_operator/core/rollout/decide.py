@@ -21,6 +21,7 @@ from learnloop_operator.core.rollout.render import (
     arm_deployment,
     arm_service,
     entry_service,
+    episode_key,
     pod_options,
     routing,
 )
@@ -136,9 +137,20 @@ def _children(snapshot: Snapshot, state: State, wanted: tuple[Arm, ...]) -> tupl
     return (
         *access(snapshot, accounts),
         entry_service(snapshot, state),
+        *((episode_key(snapshot),) if _may_lack_key(snapshot, wanted) else ()),
         *(arm_service(snapshot, arm.revision) for arm in wanted),
         *(arm_deployment(snapshot, arm, replicas(snapshot, state, arm.revision)) for arm in wanted),
     )
+
+
+def _may_lack_key(snapshot: Snapshot, wanted: tuple[Arm, ...]) -> bool:
+    """Is the key to be looked for? No cache holds Secrets, so only where pods are to be made that need it, or where
+    some complain: what is not there keeps them from starting."""
+    for arm in wanted:
+        live = snapshot.arms.get(arm.revision)
+        if live is None or not live.keyed or (live.message and live.ready < max(live.replicas, 1)):
+            return True
+    return False
 
 
 def _orphans(snapshot: Snapshot, result: Move, wanted: tuple[Arm, ...]) -> tuple[tuple[ObjectRef, ...], float | None]:

@@ -8,7 +8,7 @@ from learnloop_api.kinds.base import PodOptions
 from learnloop_api.names import LABEL_REVISION
 from learnloop_operator.core.plan import Manifest
 from learnloop_operator.core.pod_trouble import containers, creation_trouble, held_up, last_words
-from learnloop_operator.core.rollout.render import ANNOTATION_ARM
+from learnloop_operator.core.rollout.render import ANNOTATION_ARM, EPISODES_VOLUME
 from learnloop_operator.core.rollout.world import ArmWorld, Model
 
 
@@ -34,7 +34,13 @@ def _arm(deployment: Manifest, pods: list[Manifest]) -> ArmWorld:
         message=_message(deployment, pods)[:900],
         pod=pod,
         model=model,
+        keyed=_keyed(deployment),
     )
+
+
+def _keyed(deployment: Manifest) -> bool:
+    pod = ((deployment.get("spec") or {}).get("template") or {}).get("spec") or {}
+    return any(volume.get("name") == EPISODES_VOLUME for volume in pod.get("volumes") or ())
 
 
 def _message(deployment: Manifest, pods: list[Manifest]) -> str:

@@ -5,7 +5,7 @@ from typing import Any
 
 from learnloop_api import names
 from learnloop_api.kinds.base import PodOptions
-from learnloop_api.wire.routing import ROUTING_KEY, RoutingTable, arm_name, routing_config_map
+from learnloop_api.wire.routing import ROUTING_KEY, RoutingTable, arm_name, episodes_secret, routing_config_map
 from learnloop_operator.core.owner import child, standard_labels
 from learnloop_operator.core.pods import Main, pod_template
 from learnloop_operator.core.rollout.shadow_step import only_stable_answers
@@ -16,6 +16,8 @@ from learnloop_operator.core.rollout.world import Snapshot
 COMPONENT = "policy-server"
 ANNOTATION_ARM = f"{names.GROUP}/arm"
 """On an arm's Deployment: its model and the pod options it was made with, which it keeps when the user's change."""
+EPISODES_VOLUME = "learnloop-episodes"
+"""In an arm's pods: the key by which the servers of all arms know one another's episodes."""
 
 Manifest = dict[str, Any]
 
@@ -73,6 +75,19 @@ def access(snapshot: Snapshot, accounts: set[str]) -> list[Manifest]:
             roleRef=role,
         ),
     ]
+
+
+def episode_key(snapshot: Snapshot) -> Manifest:
+    """The Secret that every arm's pods mount, made once: whatever was opened under another key is no evidence."""
+    return child(
+        snapshot.object,
+        api_version="v1",
+        kind="Secret",
+        name=episodes_secret(snapshot.name),
+        labels=labels(snapshot),
+        type="Opaque",
+        stringData={names.EPISODE_KEY: snapshot.fresh_key},
+    )
 
 
 def routing(snapshot: Snapshot, state: State, table: RoutingTable) -> Manifest:
@@ -134,6 +149,7 @@ def arm_deployment(snapshot: Snapshot, arm: Arm, replicas: int) -> Manifest:
         annotations={"prometheus.io/scrape": "true", "prometheus.io/port": str(names.PORT_SERVING)},
         api_access=True,
         service_account=policy_account(snapshot.name),
+        volumes=[_key_volume(snapshot)],
     )
     return child(
         snapshot.object,
@@ -150,6 +166,13 @@ def arm_deployment(snapshot: Snapshot, arm: Arm, replicas: int) -> Manifest:
             "template": template,
         },
     )
+
+
+def _key_volume(snapshot: Snapshot) -> Manifest:
+    """Readable for the pod's own group alone."""
+    items = [{"key": names.EPISODE_KEY, "path": names.EPISODE_KEY}]
+    source = {"secretName": episodes_secret(snapshot.name), "items": items, "defaultMode": 0o440}
+    return {"name": EPISODES_VOLUME, "secret": source}
 
 
 def _identity(arm: Arm, options: PodOptions) -> str:
@@ -176,6 +199,7 @@ def _main(snapshot: Snapshot, arm: Arm) -> Main:
         names.ENV_NAMESPACE: snapshot.namespace,
         names.ENV_DATA_URL: snapshot.defaults.data_url,
         names.ENV_TOKEN_FILE: names.TOKEN_FILE,
+        names.ENV_EPISODE_KEY_FILE: f"{names.EPISODE_KEY_DIRECTORY}/{names.EPISODE_KEY}",
         names.ENV_POD_NAME: {"fieldRef": {"apiVersion": "v1", "fieldPath": "metadata.name"}},
     }
     return Main(
@@ -190,5 +214,6 @@ def _main(snapshot: Snapshot, arm: Arm) -> Main:
             "livenessProbe": probe("/healthz", 10, 3),
             "readinessProbe": probe("/readyz", 2, 2),
         },
+        mounts=[{"name": EPISODES_VOLUME, "mountPath": names.EPISODE_KEY_DIRECTORY, "readOnly": True}],
         resources={"requests": {"cpu": "50m", "memory": "128Mi"}, "limits": {"memory": "1Gi"}},
     )

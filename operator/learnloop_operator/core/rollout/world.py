@@ -46,6 +46,8 @@ class ArmWorld:
     """The pod options the arm was made with; None for an arm made by someone else."""
     model: Model | None = None
     """The model the arm was made with."""
+    keyed: bool = True
+    """Its pods mount the key of the episodes; those of older releases do not."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,6 +110,8 @@ class Snapshot(BaseSnapshot):
     direct: Mapping[str, Direct] = field(default_factory=dict)
     """What the pods of each arm on trial said themselves, by revision; empty where nobody asked them."""
     defaults: Defaults
+    fresh_key: str = field(default="", repr=False)
+    """Newly drawn by gather for a ModelDeployment that has no key of its episodes yet; never the one in use."""
     route_problem: str = ""
     """gateway mode: why the HTTPRoute is not in force as it stands, in the words of its controller."""
     mirror_problem: str = ""

@@ -69,6 +69,52 @@ def test_the_servers_may_read_exactly_one_config_map() -> None:
     assert subjects == ["md-policy", "mine"]
 
 
+def test_the_key_of_the_episodes_is_mounted_by_every_arm_and_stands_in_no_other_manifest() -> None:
+    plan = decide(snapshot(fresh_key="drawn"))
+    [secret] = [item for item in plan.apply if item["kind"] == "Secret"]
+    assert (secret["metadata"]["name"], secret["stringData"]) == ("md-episodes", {names.EPISODE_KEY: "drawn"})
+    assert secret["metadata"]["ownerReferences"][0]["uid"] == "u"
+    kinds = [item["kind"] for item in plan.apply]
+    assert kinds.index("Secret") < kinds.index("Deployment"), "no pod waits for a key that is made after it"
+    others = [item for item in plan.apply if item is not secret]
+    assert "drawn" not in repr((others, plan.status, plan.events, snapshot(fresh_key="drawn")))
+    pod = manifest(snapshot(), "Deployment")["spec"]["template"]["spec"]
+    [volume] = [item for item in pod["volumes"] if "secret" in item]
+    assert (volume["secret"]["secretName"], volume["secret"]["defaultMode"]) == ("md-episodes", 0o440)
+    [mount] = [item for item in pod["containers"][0]["volumeMounts"] if item["name"] == volume["name"]]
+    env = {item["name"]: item.get("value") for item in pod["containers"][0]["env"]}
+    assert env["LEARNLOOP_EPISODE_KEY_FILE"] == f"{mount['mountPath']}/{volume['secret']['items'][0]['path']}"
+
+
+@pytest.mark.parametrize(
+    ("arm", "looked_for"),
+    [
+        (None, True),
+        (ArmWorld(ready=1, replicas=1), False),
+        (ArmWorld(ready=0, replicas=1), False),
+        (ArmWorld(ready=1, replicas=1, keyed=False), True),
+        (ArmWorld(ready=0, replicas=1, message='MountVolume.SetUp failed: secret "md-episodes" not found'), True),
+    ],
+    ids=["new", "at rest", "starting", "of an older release", "without its Secret"],
+)
+def test_the_key_of_the_episodes_is_looked_for_only_where_it_may_be_missing(
+    arm: ArmWorld | None, looked_for: bool
+) -> None:
+    revision = revision_of(URI, SHA, PodOptions())
+    status = {"stable": {"revision": revision, "uri": URI, "sha256": SHA, "readyReplicas": 1}}
+    plan = decide(snapshot(None, status, arms={revision: arm} if arm else {}))
+    assert any(item["kind"] == "Secret" for item in plan.apply) == looked_for
+
+
+def test_an_arm_of_an_older_release_is_seen_to_mount_no_key() -> None:
+    made = manifest(snapshot(), "Deployment")
+    revision = revision_of(URI, SHA, PodOptions())
+    assert arms([made], [])[revision].keyed
+    pod = made["spec"]["template"]["spec"]
+    older = {**made, "spec": {**made["spec"], "template": {"spec": {**pod, "volumes": pod["volumes"][:1]}}}}
+    assert not arms([older], [])[revision].keyed
+
+
 def test_pod_options_are_part_of_the_revision_and_replicas_are_not() -> None:
     plain, env = snapshot(), snapshot({"serving": {"pod": {"env": [{"name": "A", "value": "1"}]}}})
     more = snapshot({"serving": {"replicas": 5}})

@@ -1,0 +1,55 @@
+"""Episode ids that say who opened them: nobody but a policy server of the ModelDeployment can make one.
+
+    REVISION.tTIME.rRANDOM.mMARK      e.g. 1a2b3c4d.t6921a0c4.r0f1e2d3c4b5a69788796a5b4.m<32 digits>
+
+All hexadecimal; TIME is the second of the opening (Unix). The letters part the digits, so that no chance makes a
+telephone or card number of them, which redaction would take out. For everybody else an id is opaque.
+"""
+
+import re
+import secrets
+import time
+from dataclasses import dataclass
+
+from learnloop_serving.seal import MARK_DIGITS, Seal
+
+PURPOSE = b"episode"
+_SEALED = re.compile(rf"(([0-9a-f]{{8}})\.t([0-9a-f]{{8}})\.r[0-9a-f]{{24}})\.m([0-9a-f]{{{MARK_DIGITS}}})", re.ASCII)
+_OLDER = re.compile(r"[0-9a-f]{32}", re.ASCII)
+
+
+@dataclass(frozen=True, slots=True)
+class Opening:
+    """What an id says of its episode: the arm that owns it and when it was opened (Unix, seconds)."""
+
+    episode_id: str
+    revision: str = ""
+    at: int = 0
+
+    @property
+    def proven(self) -> bool:
+        """False for an id as servers of releases before the mark gave them out: answered, but never evidence."""
+        return bool(self.revision)
+
+
+class EpisodeIds:
+    """Makes and reads the ids of one ModelDeployment."""
+
+    def __init__(self, model_deployment: str, seal: Seal) -> None:
+        self._purpose = b"%b\0%b" % (PURPOSE, model_deployment.encode())
+        self._seal = seal
+
+    def make(self, revision: str) -> str:
+        """The id of an episode that is opened now and belongs to the arm `revision`."""
+        said = f"{revision}.t{int(time.time()):08x}.r{secrets.token_hex(12)}"
+        return f"{said}.m{self._seal.mark(self._purpose, said.encode())}"
+
+    def read(self, episode_id: str) -> Opening | None:
+        """What the id says; None when no server of this ModelDeployment gave it out."""
+        found = _SEALED.fullmatch(episode_id)
+        if found is None:
+            return Opening(episode_id) if _OLDER.fullmatch(episode_id) else None
+        said, revision, at, mark = found.groups()
+        if not self._seal.holds(self._purpose, said.encode(), mark):
+            return None
+        return Opening(episode_id, revision, int(at, 16))

@@ -1,0 +1,73 @@
+"""The key that all policy servers of one ModelDeployment share, and the marks they recognise one another by.
+
+Evidence for or against an arm is what its servers count, so what they count must come from an episode that one of them
+opened, or from stable's copies. Both carry a mark: HMAC-SHA-256 (RFC 2104) under a key that the operator makes once for
+each ModelDeployment and Kubernetes mounts into its pods, cut to 128 bits (section 5).
+"""
+
+import asyncio
+import hmac
+import logging
+import secrets
+from pathlib import Path
+
+log = logging.getLogger(__name__)
+LEAST_BYTES = 32
+MARK_DIGITS = 32
+POLL_SECONDS = 5.0
+"""The kubelet takes up to a minute to mount a Secret's new content, so that more haste would gain nothing."""
+
+
+class Seal:
+    """The key in force, and the one before it: pods get a new one at different times."""
+
+    def __init__(self, key: bytes | None = None) -> None:
+        """Without a key it draws one that no other process has."""
+        self._keys: tuple[bytes, ...] = (key or secrets.token_bytes(LEAST_BYTES),)
+
+    @classmethod
+    def read(cls, path: Path | None) -> "Seal":
+        """The key in the file `path`; raises ValueError with what is wrong with it. None: a key of one's own."""
+        return cls(_key(path) if path is not None else None)
+
+    def renew(self, key: bytes) -> None:
+        """Mark with `key` from now on; marks of the one before it still hold."""
+        if key != self._keys[0]:
+            self._keys = (key, self._keys[0])
+
+    def mark(self, purpose: bytes, message: bytes) -> str:
+        """32 hexadecimal digits that only holders of the key can give `message`, for this purpose and no other."""
+        return _mark(self._keys[0], purpose, message)
+
+    def holds(self, purpose: bytes, message: bytes, mark: str) -> bool:
+        """Did a holder of the key give `message` this mark?"""
+        given = mark.encode("utf-8", "replace")
+        return any(hmac.compare_digest(_mark(key, purpose, message).encode(), given) for key in self._keys)
+
+
+def _mark(key: bytes, purpose: bytes, message: bytes) -> str:
+    return hmac.digest(key, b"%b\0%b" % (purpose, message), "sha256").hex()[:MARK_DIGITS]
+
+
+def _key(path: Path) -> bytes:
+    try:
+        key = path.read_bytes().strip()
+    except OSError as error:
+        raise ValueError(f"{path} cannot be read: {error.strerror or error}") from error
+    if len(key) < LEAST_BYTES:
+        raise ValueError(f"{path} holds {len(key)} bytes: must hold {LEAST_BYTES} random ones or more")
+    return key
+
+
+async def follow_key(path: Path, seal: Seal) -> None:
+    """Take over what the file says until cancelled; a key that is gone or broken stays in force as it was."""
+    told = ""
+    while True:
+        await asyncio.sleep(POLL_SECONDS)
+        try:
+            seal.renew(_key(path))
+            told = ""
+        except ValueError as error:
+            if str(error) != told:
+                told = str(error)
+                log.error("the key of the episodes: %s; the last one stays in force", told)
