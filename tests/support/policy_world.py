@@ -108,14 +108,12 @@ class LiveServer:
     policy: Policy | None = field(default_factory=lambda: UniformPolicy(2, 4))
     port: int = 0
     host: str = "127.0.0.1"
-    key: bytes = KEY
 
     def __post_init__(self) -> None:
         config = settings(LEARNLOOP_REVISION=self.revision, LEARNLOOP_ROUTING_MODE=self.mode)
         self.metrics = Metrics("cart", self.revision)
         self.routing = RoutingState("cart", self.metrics)
-        self.seal = Seal(self.key)
-        episodes = Episodes("cart", self.revision, self.mode, self.routing, self.metrics, self.seal)
+        episodes = Episodes("cart", self.revision, self.mode, self.routing, self.metrics, Seal(KEY))
         self.arm = Arm(config, episodes, self.metrics)
         if self.policy is not None:
             self.arm.install(self.policy, 0.0)

@@ -109,6 +109,9 @@ class Kube:
         if live is None or not self.same(manifest, live):
             self.wrote.append(manifest["metadata"]["name"])
 
+    async def create(self, manifest: Any) -> None:
+        self.wrote.append(manifest["metadata"]["name"])
+
     async def apply_status(self, *_: Any, live: Any, exact: bool) -> Any:
         self.exact.append(exact)
         return live
@@ -217,6 +220,17 @@ async def test_a_cached_pass_adds_what_is_really_missing_and_writes_the_status_o
     kube = Kube()
     await applier(kube).apply(MODEL_DEPLOYMENT, snapshot(), Plan(status={}, apply=(table("a"),)), cached=True)
     assert (kube.asked.count("md-routing") > 0, kube.wrote, kube.exact) == (True, ["md-routing"], [True])
+
+
+async def test_a_secret_costs_one_question_and_is_made_once() -> None:
+    metadata = {"namespace": "ns", "name": "md-episodes", "resourceVersion": "1"}
+    plan = Plan(status={}, apply=({"apiVersion": "v1", "kind": SECRET.kind, "metadata": metadata, "stringData": {}},))
+    for cached in (True, False):
+        there, missing = Kube({**plan.apply[0], "data": {"key": "b2xk"}}), Kube()
+        await applier(there).apply(MODEL_DEPLOYMENT, snapshot(), plan, cached=cached)
+        assert (there.asked.count("md-episodes"), there.wrote) == (1, []), "the key in use stays"
+        await applier(missing).apply(MODEL_DEPLOYMENT, snapshot(), plan, cached=cached)
+        assert (missing.asked.count("md-episodes"), missing.wrote) == (1, ["md-episodes"])
 
 
 async def test_a_cached_pass_deletes_nothing_and_writes_nothing_before_it_finds_that_it_would_have_to() -> None:

@@ -7,7 +7,9 @@ from policy_world import CANARY, STABLE, LiveServer, table
 
 from learnloop_api.wire.trajectory import MAX_STEPS, Trajectory
 from learnloop_sdk import InvalidObservation, Learnloop, LearnloopError, PolicyFailed, PolicyUnavailable
+from learnloop_serving.episode_ids import EpisodeIds
 from learnloop_serving.policy import UniformPolicy
+from learnloop_serving.seal import Seal
 
 OBSERVATION = [0.1, 0.2, 0.3, 0.4]
 Make = Callable[..., Learnloop]
@@ -56,6 +58,20 @@ async def test_a_withdrawn_arm_hands_the_episode_to_stable(learn: Make, arms: An
     assert episode.episode_return == 6.0
     assert loop.counters.episodes_withdrawn == 1
     assert arms.canary.metric("learnloop_episodes_ended_total", outcome="withdrawn") == before + 1
+
+
+async def test_an_arm_that_does_not_know_its_episode_hands_it_to_stable(
+    learn: Make, arms: Any, data_plane: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(arms.canary.arm.episodes, "ids", EpisodeIds("cart", Seal()))  # its key was made anew
+    arms.weigh(100)
+    loop = learn(data_url=data_plane.url)
+    async with loop.episode("t") as episode:
+        assert episode.revision == CANARY
+        episode.record(await episode.act(OBSERVATION), 1.0, terminated=True)
+        assert episode.revision == STABLE
+    [only] = await recorded(loop, data_plane)
+    assert (only.policy_revision, only.outcome.status) == (STABLE, "completed")
 
 
 async def test_an_arm_whose_pods_are_gone_hands_the_episode_to_stable(learn: Make, arms: Any, data_plane: Any) -> None:
