@@ -239,6 +239,8 @@ async def get_export(
         async with service.db.tenant(caller.namespace) as connection:
             person = (await service.users.hashes(connection, caller.namespace, [user_id]))[user_id]
             only = await of_person(connection, caller.namespace, person)
+            if former := await service.users.former(connection, caller.namespace, user_id):
+                only = list({*only, *await of_person(connection, caller.namespace, former)})
     lines = transfer.export(service.db, caller.namespace, agent_id, as_of, only=only)
     return StreamingResponse(lines, media_type="application/x-ndjson")
 

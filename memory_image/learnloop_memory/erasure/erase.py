@@ -59,6 +59,10 @@ class Receipt:
         return {**said, "public_key": signer.public_key.hex(), "signature": signer.sign(said).hex()}
 
 
+def _sum(one: dict[str, int], other: dict[str, int]) -> dict[str, int]:
+    return {name: one.get(name, 0) + other.get(name, 0) for name in {**one, **other}}
+
+
 def _action(scope: Scope) -> str:
     return "user.erased" if scope.user is not None else "agent.erased"
 
@@ -101,7 +105,14 @@ class Erasing:
             ApiError: 503, NATS, the vector store or the warehouse does not: the rows are gone, and asking again erases
                 the rest and gives the receipt.
         """
-        scope = await self._scope(namespace, user_id, agent)
+        before = None
+        if user_id is not None and (former := await self._former(namespace, user_id)) is not None:
+            before = await self._erase(namespace, Scope(user=former), None)
+        done = await self._erase(namespace, await self._scope(namespace, user_id, agent), before)
+        return done.signed(self._signer)
+
+    async def _erase(self, namespace: str, scope: Scope, before: Receipt | None) -> Receipt:
+        """`before`: what was erased of the same person under the hash they had formerly; the receipt counts it, too."""
         identity = uuid7()
         erased, at = await self._rows(namespace, scope, identity)
         await self._vectors(namespace, scope)
@@ -110,10 +121,10 @@ class Erasing:
         detail = {"erasure_id": str(identity), "rows": erased.rows, "messages": messages, "warehouse": warehouse}
         link = await self._sealer.append(namespace, _action(scope), scope.subject, actor.get(), detail)
         place = (link.entry.seq, link.hash.hex())
-        receipt = Receipt(
-            identity, namespace, scope.subject, at, erased.rows, messages, warehouse, list(REMAINS), *place
-        )
-        return receipt.signed(self._signer)
+        rows = erased.rows
+        if before is not None:
+            rows, messages = _sum(before.rows, rows), _sum(before.messages, messages)
+        return Receipt(identity, namespace, scope.subject, at, rows, messages, warehouse, list(REMAINS), *place)
 
     async def opt_out(self, namespace: str, user_id: str) -> None:
         """Nothing of this person is stored from now on, and what was is erased.
@@ -132,6 +143,10 @@ class Erasing:
             return Scope(agent=agent)
         async with self._db.tenant(namespace) as connection:
             return Scope(user=(await self._users.hashes(connection, namespace, [user_id]))[user_id])
+
+    async def _former(self, namespace: str, user_id: str) -> str | None:
+        async with self._db.tenant(namespace) as connection:
+            return await self._users.former(connection, namespace, user_id)
 
     async def _rows(self, namespace: str, scope: Scope, identity: UUID) -> tuple[Erased, datetime]:
         await self._recalls.flush()  # what is logged later could name what is gone
