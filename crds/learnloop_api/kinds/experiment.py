@@ -103,7 +103,8 @@ class ExperimentGuardrail(Resource):
         default=None,
         description=(
             "PromQL of the number of good events since the arms began, for type promql: increase(...[$window]); "
-            "$revision and $namespace are replaced, too."
+            "$revision and $namespace are replaced, too. It reads the series of this namespace, unless the platform "
+            "team allows all: the matcher is added to every selector."
         ),
     )
     total_query: Annotated[str, Field(min_length=1, max_length=4096)] | None = Field(

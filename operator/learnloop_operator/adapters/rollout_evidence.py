@@ -4,6 +4,7 @@ import asyncio
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
+from textwrap import shorten
 
 from learnloop_api.kinds.analysis import MetricThreshold
 from learnloop_operator.adapters.prometheus import (
@@ -21,6 +22,7 @@ from learnloop_operator.adapters.rollout_queries import (
     latency_query,
     returns_query,
 )
+from learnloop_operator.core.promql.scope import OWN_SERIES, OutOfScope, Scope
 from learnloop_operator.core.rollout import reasons
 from learnloop_operator.core.rollout.evidence import ArmEvidence, Drift, Evidence, Missing
 from learnloop_operator.core.rollout.windows import Window
@@ -32,6 +34,9 @@ AT_ONCE = 8
 """Queries of one object's own checks that Prometheus works on at the same time."""
 TOGETHER = 8.0
 """Seconds that all of them may take."""
+SHOWN = 200
+"""Characters of a query in a sentence about it."""
+CLUSTER_WIDE = "Rewrite it, or have the platform team allow all series: prometheus.queries.scope: cluster"
 
 
 async def gather(
@@ -41,10 +46,12 @@ async def gather(
     windows: Sequence[Window],
     metrics: Sequence[MetricThreshold],
     lately: int = 0,
+    scope: Scope = OWN_SERIES,
 ) -> Evidence:
     """Evidence of every window's arm. Never raises: what cannot be had is said in the evidence itself.
 
-    `lately`: count the episodes of so many seconds apart, to tell whether any come at all.
+    `lately`: count the episodes of so many seconds apart, to tell whether any come at all. `scope`: which series the
+    user's own queries may read.
     """
     if not windows:
         return Evidence()
@@ -57,7 +64,7 @@ async def gather(
             arms = await _with_returns(prometheus, namespace, name, windows, arms)
         if any(metric.type == "drift" for metric in metrics):
             arms = await _with_drift(prometheus, namespace, name, windows, arms)
-        arms = await _with_custom(prometheus, namespace, windows, metrics, arms)
+        arms = await _with_custom(prometheus, namespace, windows, metrics, arms, scope)
     except PrometheusError as error:
         return Evidence(unavailable=str(error), reason=reason_of(error))
     return Evidence(arms, clock=next(filter(None, map(clock_of, counted)), None))
@@ -131,18 +138,36 @@ async def _with_custom(
     windows: Sequence[Window],
     metrics: Sequence[MetricThreshold],
     arms: Mapping[str, ArmEvidence],
+    scope: Scope,
 ) -> dict[str, ArmEvidence]:
-    """`arms` with the answers to the user's own queries; one that fails, or is late, holds its own check only."""
+    """`arms` with the answers to the user's own queries; one that fails, is late, or asks for what it may not read
+    holds its own check only."""
     asked = [
-        (metric, window.revision, custom_queries(metric, namespace, window.revision, window.seconds))
+        (metric, window.revision, _scoped(metric, namespace, window, scope))
         for metric in metrics
         for window in windows
         if metric.type == "promql" and window.revision in arms
     ]
-    answers = await _answers(prometheus, {query for _, _, queries in asked for query in queries})
+    allowed = {query for _, _, queries in asked for query in queries if isinstance(query, str)}
+    answers = await _answers(prometheus, allowed)
     result = dict(arms)
     for metric, revision, queries in asked:
-        result[revision] = _with_answer(metric, [answers[query] for query in queries], result[revision])
+        found = [answers[query] if isinstance(query, str) else query for query in queries]
+        result[revision] = _with_answer(metric, found, result[revision])
+    return result
+
+
+def _scoped(metric: MetricThreshold, namespace: str, window: Window, scope: Scope) -> list[str | Missing]:
+    """The metric's queries as Prometheus gets them; why not, for one that may not be asked."""
+    result: list[str | Missing] = []
+    queries = custom_queries(metric, namespace, window.revision, window.seconds)
+    for field, query in zip(("query", "totalQuery"), queries, strict=False):
+        try:
+            # A query that is not there has a reason of its own.
+            result.append(scope.applied(query, namespace) if query.strip() else query)
+        except OutOfScope as error:
+            text = f"{field} {shorten(query, SHOWN)!r} {error}. {CLUSTER_WIDE}"
+            result.append(Missing(reasons.QUERY_OUT_OF_SCOPE, text))
     return result
 
 

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Literal, cast
 
 from learnloop_api import names
+from learnloop_operator.core.promql.scope import OWN_SERIES, Scope, is_label
 
 PULL_POLICIES = ("Always", "IfNotPresent", "Never")
 
@@ -23,6 +24,9 @@ class Settings:
     data_url: str = "http://learnloop-data:8080"
     token_file: str = names.TOKEN_FILE
     prometheus_url: str = ""
+    query_scope: Scope = OWN_SERIES
+    """What queries of ModelDeployments may read (LEARNLOOP_QUERY_SCOPE, namespace or cluster, and
+    LEARNLOOP_QUERY_NAMESPACE_LABEL)."""
     trainer_image: str = "localhost/learnloop/trainer:dev"
     serving_image: str = "localhost/learnloop/serving:dev"
     memory_image: str = "localhost/learnloop/memory:dev"
@@ -61,6 +65,7 @@ def from_environment(environment: Mapping[str, str]) -> Settings:
         data_url=_url("LEARNLOOP_DATA_URL", text("data_url")),
         token_file=text("token_file"),
         prometheus_url=_url("LEARNLOOP_PROMETHEUS_URL", environment.get("LEARNLOOP_PROMETHEUS_URL", "")),
+        query_scope=_scope(environment),
         trainer_image=text("trainer_image"),
         serving_image=text("serving_image"),
         memory_image=text("memory_image"),
@@ -75,6 +80,16 @@ def from_environment(environment: Mapping[str, str]) -> Settings:
         resync_seconds=_number("LEARNLOOP_RESYNC_SECONDS", text("resync_seconds"), 1, 86400),
         log_level=text("log_level").upper(),
     )
+
+
+def _scope(environment: Mapping[str, str]) -> Scope:
+    which = environment.get("LEARNLOOP_QUERY_SCOPE", "") or "namespace"
+    if which not in ("namespace", "cluster"):
+        raise SettingsError(f"LEARNLOOP_QUERY_SCOPE is {which!r}: set namespace or cluster")
+    label = environment.get("LEARNLOOP_QUERY_NAMESPACE_LABEL", "") or OWN_SERIES.label
+    if not is_label(label):
+        raise SettingsError(f"LEARNLOOP_QUERY_NAMESPACE_LABEL is {label!r}: set a label's name, e.g. namespace")
+    return Scope(label, which == "cluster")
 
 
 def _url(variable: str, value: str) -> str:

@@ -16,6 +16,7 @@ from learnloop_operator.cli.errors import CommandError
 from learnloop_operator.cli.history import History, at_url
 from learnloop_operator.cli.intent import intent
 from learnloop_operator.cli.timeline import timelines
+from learnloop_operator.core.promql.scope import Scope, is_label
 
 NAME = "plan"
 HELP = "say what a ModelDeployment would do now, or would have done with the rollouts of the past"
@@ -33,6 +34,19 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         default="learnloop-system/learnloop-prometheus:http",
         help="the service behind the proxy (%(default)s)",
     )
+    parser.add_argument(
+        "--query-scope",
+        choices=("namespace", "cluster"),
+        default="namespace",
+        help="which series queries of type promql read: the chart's prometheus.queries.scope (%(default)s)",
+    )
+    parser.add_argument(
+        "--namespace-label",
+        metavar="LABEL",
+        type=label,
+        default="namespace",
+        help="the label they are chosen by: the chart's prometheus.queries.namespaceLabel (%(default)s)",
+    )
 
 
 def duration(text: str) -> timedelta:
@@ -41,6 +55,13 @@ def duration(text: str) -> timedelta:
     if not match:
         raise argparse.ArgumentTypeError(f"{text!r} is no duration: write e.g. 30m, 6h or 7d")
     return timedelta(seconds=int(match[1]) * UNITS[match[2]])
+
+
+def label(text: str) -> str:
+    """A label's name."""
+    if not is_label(text):
+        raise argparse.ArgumentTypeError(f"{text!r} is no label: write e.g. namespace")
+    return text
 
 
 def run(cluster: Cluster, options: argparse.Namespace) -> str:
@@ -52,7 +73,8 @@ def run(cluster: Cluster, options: argparse.Namespace) -> str:
     if options.last is None:
         return intent(cluster, stored, spec)
     ask = at_url(options.prometheus) if options.prometheus else cluster.proxy(options.prometheus_service)
-    return timelines(cluster, History(ask), stored, spec, options.last)
+    scope = Scope(options.namespace_label, options.query_scope == "cluster")
+    return timelines(cluster, History(ask), stored, spec, options.last, scope)
 
 
 def _read(filename: str) -> Object:

@@ -14,6 +14,7 @@ from learnloop_operator.cli.errors import CommandError
 from learnloop_operator.cli.history import STEP, History, resolution
 from learnloop_operator.cli.output import status as status_of
 from learnloop_operator.cli.recorded import Recorded, with_guests
+from learnloop_operator.core.promql.scope import OWN_SERIES, Scope
 from learnloop_operator.core.rollout.evidence import Evidence
 from learnloop_operator.core.rollout.replay import Look, Replay, guests_of
 from learnloop_operator.core.rollout.world import Model
@@ -27,8 +28,15 @@ LOOKS = 250
 it to within 1/250 of its age."""
 
 
-def timelines(cluster: Cluster, history: History, body: Object, spec: ModelDeploymentSpec, last: timedelta) -> str:
-    """One block per rollout.
+def timelines(
+    cluster: Cluster,
+    history: History,
+    body: Object,
+    spec: ModelDeploymentSpec,
+    last: timedelta,
+    scope: Scope = OWN_SERIES,
+) -> str:
+    """One block per rollout. `scope`: which series the specification's own queries may read.
 
     Raises:
         CommandError: Prometheus cannot be asked.
@@ -50,6 +58,7 @@ def timelines(cluster: Cluster, history: History, body: Object, spec: ModelDeplo
                 spec,
                 past,
                 _fate(past, status_of(live or {}) if latest[past.canary] is past else {}),
+                scope,
             )
         )
         for past in rollouts
@@ -70,7 +79,13 @@ def timelines(cluster: Cluster, history: History, body: Object, spec: ModelDeplo
 
 
 async def _block(
-    history: History, namespace: str, name: str, spec: ModelDeploymentSpec, past: Recorded, fate: str
+    history: History,
+    namespace: str,
+    name: str,
+    spec: ModelDeploymentSpec,
+    past: Recorded,
+    fate: str,
+    scope: Scope,
 ) -> str:
     try:
         copied = any(step.shadow for step in spec.rollout.steps) and await history.copied(namespace, name, past)
@@ -83,7 +98,7 @@ async def _block(
     widest = interval = timedelta(seconds=spec.analysis.interval_seconds)
     for at, spread in moments(past.began, past.ended + interval, interval):
         history.at, widest = at, spread
-        look = replay.look(at, await _evidence(history, namespace, name, spec, replay))
+        look = replay.look(at, await _evidence(history, namespace, name, spec, replay, scope))
         if look.differs(told):
             lines += [f"  {look.at:%H:%M:%S}  {said}" for said in look.raced]
             lines.append(_line(look, await _really(history, namespace, name, past)))
@@ -107,13 +122,15 @@ def moments(began: datetime, end: datetime, interval: timedelta) -> Iterator[tup
         at, number = at + spread, number + 1
 
 
-async def _evidence(history: History, namespace: str, name: str, spec: ModelDeploymentSpec, replay: Replay) -> Evidence:
+async def _evidence(
+    history: History, namespace: str, name: str, spec: ModelDeploymentSpec, replay: Replay, scope: Scope
+) -> Evidence:
     """As the operator gathers it: of the copies in a shadow step, of the arms' episodes otherwise."""
     shadowed = replay.shadowed(history.at)
     if shadowed is not None:
         return await gather_shadow(history, namespace, name, shadowed)
     deadline = spec.rollout.progress_deadline_seconds
-    return await gather(history, namespace, name, replay.asked(history.at), replay.metrics, deadline)
+    return await gather(history, namespace, name, replay.asked(history.at), replay.metrics, deadline, scope)
 
 
 def _left_out(spec: ModelDeploymentSpec, past: Recorded, copied: bool) -> list[str]:

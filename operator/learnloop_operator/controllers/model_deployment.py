@@ -57,6 +57,7 @@ class ModelDeploymentController:
         self._prometheus: Prometheus = services.prometheus
         self._lane, self._drafts = services.lane, services.drafts
         settings = services.settings
+        self._scope = settings.query_scope
         self._defaults = Defaults(
             settings.serving_image, settings.data_url, settings.image_pull_policy, settings.names_are_verified
         )
@@ -96,7 +97,7 @@ class ModelDeploymentController:
             return await gather_shadow(*where, shadowed)
         deadline = spec.rollout.progress_deadline_seconds
         metrics = [*spec.analysis.metrics, *checks(spec, state.experiment)]
-        return await gather_evidence(*where, windows(snapshot, state), metrics, deadline)
+        return await gather_evidence(*where, windows(snapshot, state), metrics, deadline, self._scope)
 
     async def _direct(self, snapshot: Snapshot, state: State) -> Mapping[str, Direct]:
         """What the fast lane knows of the arms on trial; the lane follows them as long as this is asked."""

@@ -246,3 +246,14 @@ def test_disruption_budgets_come_with_the_second_replica(render: Render) -> None
     assert not render().of("PodDisruptionBudget")
     several = {"operator": {"replicas": 2}, "dataPlane": {"replicas": 3, "artifacts": {"s3": {"bucket": "models"}}}}
     assert len(render(several).of("PodDisruptionBudget")) == 2
+
+
+def test_queries_of_model_deployments_read_their_namespace_unless_the_platform_team_says_otherwise(
+    render: Render,
+) -> None:
+    said = render().environment("learnloop-operator")
+    assert (said["LEARNLOOP_QUERY_SCOPE"], said["LEARNLOOP_QUERY_NAMESPACE_LABEL"]) == ("namespace", "namespace")
+    values = {"prometheus": {"queries": {"scope": "cluster", "namespaceLabel": "kubernetes_namespace"}}}
+    said = render(values).environment("learnloop-operator")
+    assert said["LEARNLOOP_QUERY_SCOPE"] == "cluster"
+    assert said["LEARNLOOP_QUERY_NAMESPACE_LABEL"] == "kubernetes_namespace"

@@ -50,6 +50,8 @@ def run(server: Server, file: Path, last: str | None = None) -> str:
         last=plan.duration(last) if last else None,
         prometheus=None,
         prometheus_service="sys/prom:http",
+        query_scope="namespace",
+        namespace_label="namespace",
     )
     return plan.run(server, options)  # type: ignore[arg-type]
 
@@ -116,6 +118,11 @@ def test_the_record_is_asked_through_the_api_server_and_an_empty_one_says_so(fil
 def test_a_time_that_is_none_is_refused(text: str) -> None:
     with pytest.raises(argparse.ArgumentTypeError, match=r"write e\.g\. 30m, 6h or 7d"):
         plan.duration(text)
+
+
+def test_a_label_that_is_none_is_refused() -> None:
+    with pytest.raises(argparse.ArgumentTypeError, match="'a-b' is no label"):
+        plan.label("a-b")
 
 
 def test_every_spell_of_a_revision_beside_another_is_a_rollout_of_its_own() -> None:

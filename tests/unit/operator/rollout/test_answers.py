@@ -92,7 +92,7 @@ async def test_a_rate_that_cannot_be_is_missing_with_its_reason(good: float | No
 
 
 async def test_a_rate_is_its_events_and_their_share() -> None:
-    answers = Answers({"good[30s]": 90.0, "all[30s]": 100.0})
+    answers = Answers({'good{namespace="ns"}[30s]': 90.0, 'all{namespace="ns"}[30s]': 100.0})
     found = (await gather(answers, "ns", "md", [Window("aaaaaaaa", 30)], [OWN])).arms["aaaaaaaa"]
     assert found.events == {"own": Counts(100.0, 90.0)}
     assert found.custom == {"own": 0.9}

@@ -25,6 +25,7 @@ from learnloop_operator.adapters.prometheus import (
 from learnloop_operator.adapters.rollout_answers import arm_evidence
 from learnloop_operator.adapters.rollout_evidence import gather
 from learnloop_operator.adapters.rollout_queries import counters_query
+from learnloop_operator.core.promql.scope import Scope
 from learnloop_operator.core.rollout import reasons
 from learnloop_operator.core.rollout.evidence import ArmEvidence, Missing, Verdict
 from learnloop_operator.core.rollout.thresholds import check
@@ -205,6 +206,34 @@ async def test_a_users_query_gets_its_revision_and_fails_alone(serve: Callable[[
     assert evidence.arms["bbbbbbbb"].problems == {
         "own": Missing(reasons.EMPTY_RESULT, "the query gave no number, it must give one")
     }
-    assert 'mine{n="ns",r="aaaaaaaa"}' in asked
+    assert 'mine{namespace="ns", n="ns",r="aaaaaaaa"}' in asked
     assert check(own, evidence.arms["bbbbbbbb"], None, ALPHA).verdict is Verdict.HOLD
+    await prometheus.close()
+
+
+async def test_a_query_for_anothers_series_is_never_asked_and_holds_alone(
+    serve: Callable[[Answer], Awaitable[str]],
+) -> None:
+    asked = []
+
+    def answer(query: str) -> Any:
+        asked.append(query)
+        ended = {"learnloop_signal": "ended", "outcome": "success"}
+        return vector(({"revision": "aaaaaaaa", **ended}, "9")) if "ended" in query else vector(({}, "7"))
+
+    prometheus = Prometheus(await serve(answer))
+    theirs = MetricThreshold(name="theirs", type="promql", query='sum(orders{namespace="rival"})', min=1)
+    own = MetricThreshold(name="own", type="promql", query="sum(orders)", min=1)
+    windows = [Window("aaaaaaaa", 15)]
+    arm = (await gather(prometheus, "ns", "md", windows, [theirs, own])).arms["aaaaaaaa"]
+    assert arm.custom == {"own": 7.0}
+    assert 'sum(orders{namespace="ns"})' in asked
+    assert not any("rival" in query for query in asked)
+    found = check(theirs, arm, None, ALPHA)
+    assert found.verdict is Verdict.HOLD
+    assert arm.problems["theirs"].reason == reasons.QUERY_OUT_OF_SCOPE
+    assert """query 'sum(orders{namespace="rival"})' asks for series with namespace="rival", and""" in found.sentence
+    assert "prometheus.queries.scope: cluster" in found.sentence
+    everything = await gather(prometheus, "ns", "md", windows, [theirs], scope=Scope(cluster=True))
+    assert everything.arms["aaaaaaaa"].custom == {"theirs": 7.0}
     await prometheus.close()

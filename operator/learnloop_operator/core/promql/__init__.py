@@ -1,0 +1,1 @@
+"""Users' own PromQL: read, and kept to the series of their namespace."""
