@@ -117,6 +117,9 @@ class Config(BaseModel):
         default=None, ge=1, le=MOST, description="of every agent, content and text; above, the least valuable go"
     )
     index_check_seconds: float = Field(default=60.0, gt=0, le=3600, description="how often large agents are looked for")
+    consolidate_seconds: float = Field(
+        default=3600.0, ge=0, le=2_592_000, description="between two consolidations of an agent; 0: only when asked"
+    )
     log_level: Literal["DEBUG", "INFO", "WARNING", "ERROR"] = "INFO"
 
     @field_validator("audit_key", "nats_issuer_key")

@@ -87,6 +87,24 @@ class Metrics:
         self._forgotten = Counter(
             "learnloop_memory_forgotten_total", "Memories a budget made go.", pair, registry=self.registry
         )
+        self._consolidations = Counter(
+            "learnloop_memory_consolidations_total",
+            "Agents whose memory was consolidated without being asked.",
+            ("namespace",),
+            registry=self.registry,
+        )
+        self._consolidated = Counter(
+            "learnloop_memory_consolidated_total",
+            "What that ended (junk: duplicates and echoes) and made (distilled: facts and procedures).",
+            ("namespace", "what"),
+            registry=self.registry,
+        )
+        self._due = Gauge(
+            "learnloop_memory_consolidations_due",
+            "Agents with new memories whose turn it is.",
+            ("namespace",),
+            registry=self.registry,
+        )
         self.requests = Histogram(
             "learnloop_data_request_duration_seconds",
             "HTTP requests.",
@@ -147,6 +165,17 @@ class Metrics:
         self._held.labels(*pair).set(memories)
         self._held_bytes.labels(*pair).set(size)
         self._forgotten.labels(*pair).inc(forgotten)
+
+    def consolidations_due(self, namespace: str, agents: int) -> None:
+        """So many agents of this namespace wait to be consolidated."""
+        self._due.labels(self._pair(namespace, "")[0]).set(agents)
+
+    def consolidated(self, namespace: str, junk: int, distilled: int) -> None:
+        """An agent was consolidated: so many memories ended, and so many were made."""
+        namespace = self._pair(namespace, "")[0]
+        self._consolidations.labels(namespace).inc()
+        self._consolidated.labels(namespace, "junk").inc(junk)
+        self._consolidated.labels(namespace, "distilled").inc(distilled)
 
     def vector_lag(self, namespace: str, lag: float) -> None:
         """For so many seconds the vector store has lacked something of this namespace."""

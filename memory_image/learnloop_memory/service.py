@@ -30,6 +30,7 @@ from learnloop_memory.heap import keep_small
 from learnloop_memory.kube import KubeApi
 from learnloop_memory.life.distil import CountingDistiller, Distiller
 from learnloop_memory.life.keeper import PAUSE_SECONDS, BudgetKeeper
+from learnloop_memory.life.routine import Routine
 from learnloop_memory.memory.big import BigAgents
 from learnloop_memory.memory.embedder import Embedder
 from learnloop_memory.memory.embedders import open_embedder
@@ -71,6 +72,7 @@ from learnloop_memory.warehouse.shipper import Shipper
 log = logging.getLogger(__name__)
 RETENTION_SECONDS = 3600.0
 SHIP_SECONDS = 1.0
+CONSOLIDATION_SECONDS = 60.0  # between two looks for agents whose turn it is
 STORES_SECONDS = 10.0  # between two looks at what nothing else may ask for long
 RECALLS_AT_ONCE = 12  # enough to keep PostgreSQL busy while this process ranks
 HEAVY_AT_ONCE = 2  # of each kind of work that reads all of an agent: the processor and the pool are everybody's
@@ -123,6 +125,15 @@ class Service:
         )
         limit = MemoryBudget(memories=config.memories_per_agent, bytes=config.memory_bytes_per_agent)
         self.budgets = BudgetKeeper(self.db, self.metrics, limit, config.index_check_seconds, self.background)
+        self.routine = Routine(
+            self.db,
+            lambda: self.distiller,
+            self.metrics,
+            config.consolidate_seconds,
+            self.background,
+            self.consolidations,
+            self.indexing.stored,
+        )
         self.turns = Turns(at_once=RECALLS_AT_ONCE, patience=config.recall_wait_ms / 1000)
         warehouse = config.warehouse.get_secret_value() if config.warehouse else None
         self.warehouse = ClickHouse(warehouse, days=config.warehouse_days) if warehouse else None
@@ -153,6 +164,8 @@ class Service:
         again(keep_small, "heap", pause=RETENTION_SECONDS)
         again(lambda: self._everywhere(self._big.run), "large agents", pause=check)
         again(self.budgets.look, "budgets", pause=min(PAUSE_SECONDS, check))
+        if every := self.config.consolidate_seconds:
+            again(self.routine.look, "consolidation", pause=min(every, CONSOLIDATION_SECONDS))
         again(self._follow, "vectors", pause=sweep)
         # Audit records go into their chains, wherever they were left, by this process or another one.
         again(lambda: self._everywhere(self.sealer.run), "audit", pause=sweep)

@@ -83,6 +83,11 @@ class MemoryServiceSpec(Resource):
             "set weaviate with engine: weaviate, and only then",
             ".weaviate",
         ),
+        Rule(
+            "self.consolidateEverySeconds == 0 || self.consolidateEverySeconds >= 60",
+            "must be 60 or more, or 0 to consolidate only when asked",
+            ".consolidateEverySeconds",
+        ),
     )
 
     engine: Literal["postgres", "weaviate"] = Field(
@@ -101,7 +106,20 @@ class MemoryServiceSpec(Resource):
     replicas: int = Field(
         default=1, ge=0, le=50, description="Pods of the service in front of the database; the scale subresource."
     )
-    retention_days: int = Field(default=30, ge=1, le=3650, description="How long trajectories are kept.")
+    retention_days: int = Field(
+        default=30,
+        ge=1,
+        le=3650,
+        description="How long it keeps episodes with their rewards, the memories made of them (pinned ones stay), the "
+        "record of recalls, and what was forgotten; what agents stored themselves stays until it is forgotten.",
+    )
+    consolidate_every_seconds: int = Field(
+        default=3600,
+        ge=0,
+        le=2_592_000,
+        description="Seconds between two consolidations of an agent that has new memories: duplicates end, episodes "
+        "become facts and procedures. 0: only when it is asked for.",
+    )
     agent_budget: ServiceMemoryLimit | None = Field(
         default=None,
         description="How much each agent may remember here: above, what is worth least by value and freshness is "

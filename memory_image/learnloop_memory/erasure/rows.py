@@ -63,7 +63,14 @@ _STEPS = "DELETE FROM training_transitions WHERE namespace = $1 AND trajectory_i
 _TRAJECTORIES = "DELETE FROM trajectories WHERE namespace = $1 AND trajectory_id = ANY($2::text[])"
 # The warehouse has what retention took from here long ago, so it erases by the attribute and not by these ids.
 _WAREHOUSE = "INSERT INTO warehouse_erasures (namespace, attribute, value) VALUES ($1, $2, $3)"
-_AGENTS_OWN = ("recall_log", "memory_rankers", "memory_snapshots", "reward_statistics", "reward_history")
+_AGENTS_OWN = (
+    "recall_log",
+    "memory_rankers",
+    "memory_snapshots",
+    "memory_consolidations",
+    "reward_statistics",
+    "reward_history",
+)
 _RESET = """
 UPDATE agents SET since = clock_timestamp(), trajectories = 0, rewarded = 0, last_trajectory_at = NULL,
     first_episodes = 0, first_return_sum = 0, training_request = NULL WHERE namespace = $1 AND name = $2

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections import Counter, defaultdict
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -38,6 +39,11 @@ SELECT extract(epoch FROM l.created_at)::float8 AS at, m.id, m.text, m.content,
 JOIN agent_memories m ON m.namespace = $1 AND m.id = l.id AND m.state = 'active'
 """
 _LOCK = "SELECT pg_advisory_xact_lock(hashtextextended($1 || '/' || $2, 7))"
+_TRY = "SELECT pg_try_advisory_xact_lock(hashtextextended($1 || '/' || $2, 7))"
+_DONE = """
+INSERT INTO memory_consolidations (namespace, agent_id, consolidated_at) VALUES ($1, $2, now())
+ON CONFLICT (namespace, agent_id) DO UPDATE SET consolidated_at = excluded.consolidated_at
+"""
 
 
 @dataclass(frozen=True)
@@ -69,14 +75,40 @@ async def consolidate(
     """
     async with db.tenant(namespace) as connection:
         await connection.execute(_LOCK, namespace, agent)
-        held = await _read(connection, _HELD, namespace, agent, MOST)
-        shown = await _read(connection, _SHOWN, namespace, agent)
-        # Some seconds for a large agent, and as long as a distiller likes that asks a model.
-        junk, left, rows, facts = await asyncio.to_thread(_examined, held, shown, distiller, agent)
-        if not dry_run:
-            await _apply(connection, namespace, agent, junk)
-            await note_memories(connection, namespace, "memory.consolidated", agent, [entry.id for entry in junk])
-            await _replace(connection, namespace, agent, rows, facts)
+        return await _pass(connection, namespace, agent, distiller, dry_run=dry_run)
+
+
+async def pass_over(
+    connection: Any, namespace: str, agent: str, distiller: Distiller, *, rest: Callable[[], None]
+) -> Consolidated | None:
+    """One pass within the caller's transaction; None: one is under way.
+
+    Args:
+        rest: called again and again by the thread that compares, for it to sleep when it likes.
+    """
+    if not await connection.fetchval(_TRY, namespace, agent):
+        return None
+    return await _pass(connection, namespace, agent, distiller, rest=rest)
+
+
+async def _pass(
+    connection: Any,
+    namespace: str,
+    agent: str,
+    distiller: Distiller,
+    *,
+    dry_run: bool = False,
+    rest: Callable[[], None] | None = None,
+) -> Consolidated:
+    held = await _read(connection, _HELD, namespace, agent, MOST)
+    shown = await _read(connection, _SHOWN, namespace, agent)
+    # Some seconds for a large agent, and as long as a distiller likes that asks a model.
+    junk, left, rows, facts = await asyncio.to_thread(_examined, held, shown, distiller, agent, rest)
+    if not dry_run:
+        await _apply(connection, namespace, agent, junk)
+        await note_memories(connection, namespace, "memory.consolidated", agent, [entry.id for entry in junk])
+        await _replace(connection, namespace, agent, rows, facts)
+        await connection.execute(_DONE, namespace, agent)
     kinds = Counter(entry.kind for entry in junk)
     return Consolidated(
         agent_id=agent,
@@ -92,10 +124,12 @@ async def consolidate(
 
 
 def _examined(
-    held: list[Any], shown: list[Any], distiller: Distiller, agent: str
+    held: list[Any], shown: list[Any], distiller: Distiller, agent: str, rest: Callable[[], None] | None
 ) -> tuple[list[Superfluous], int, list[Any], list[NewMemory]]:
     """What may go, how many were not compared, what stays, and what there is to learn from that."""
-    junk, left = superfluous([_item(row) for row in held], [_told(row) for row in shown])
+    reading = Effort(rest=rest)
+    items, told = [_item(row) for row in reading.over(held)], [_told(row) for row in reading.over(shown)]
+    junk, left = superfluous(items, told, rest)
     gone = {entry.id for entry in junk}
     # What ends now is no evidence either: told again it would count twice, and the next pass would not find it.
     rows = [row for row in held if row["id"] not in gone]
@@ -110,10 +144,12 @@ async def _read(connection: Any, query: str, *arguments: Any) -> list[Any]:
     return rows
 
 
-def superfluous(items: list[Item], shown: list[Told]) -> tuple[list[Superfluous], int]:
+def superfluous(
+    items: list[Item], shown: list[Told], rest: Callable[[], None] | None = None
+) -> tuple[list[Superfluous], int]:
     """What may go, and how many of the rest were not compared. Echoes first: what remains is compared with what is no
     echo, so nothing ends in favour of junk."""
-    echoing, repeating = Effort(), Effort()
+    echoing, repeating = Effort(rest=rest), Effort(rest=rest)
     lasting = [item for item in items if POLICIES[item.memory_type].consolidates]  # type: ignore[index]
     junk = echoes(lasting, shown, effort=echoing)
     echoed = {entry.id for entry in junk}

@@ -7,10 +7,10 @@ other words, and recalled text stored as if it were new.
 import math
 from bisect import bisect_left, bisect_right
 from collections import Counter, defaultdict
-from collections.abc import Hashable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
-from typing import Literal, NamedTuple
+from typing import Literal, NamedTuple, TypeVar
 from uuid import UUID
 
 from learnloop_memory.memory.sameness import ECHOED, NEAR, SHORTEST_ECHO, edited, reworded, stems, telling
@@ -18,6 +18,7 @@ from learnloop_memory.memory.text import words
 
 COMPARISONS = 5_000_000  # of one pass: some seconds
 Kind = Literal["duplicate", "echo"]
+Something = TypeVar("Something")
 
 
 @dataclass(frozen=True)
@@ -65,13 +66,24 @@ class Superfluous(NamedTuple):
 class Effort:
     """What may be spent on comparing. Texts made to collide would otherwise take hours.
 
+    Args:
+        rest: called between two memories, for a thread that is not to be in the way.
+
     Attributes:
         left: memories that were not compared, because by then it did not suffice for them.
     """
 
-    def __init__(self, comparisons: int = COMPARISONS) -> None:
+    def __init__(self, comparisons: int = COMPARISONS, rest: Callable[[], None] | None = None) -> None:
         self._remaining = comparisons
+        self._rest = rest
         self.left: set[UUID] = set()
+
+    def over(self, items: Iterable[Something]) -> Iterator[Something]:
+        """The same one after the other, with rests."""
+        for item in items:
+            if self._rest is not None:
+                self._rest()
+            yield item
 
     def suffices(self, comparisons: int, identity: UUID) -> bool:
         """Takes as many, or notes the memory as one that is left out."""
@@ -101,9 +113,9 @@ def duplicates(items: Sequence[Item], effort: Effort | None = None) -> list[Supe
             item.id.bytes,
         ),
     )
-    said = [stems(item.text) for item in ordered]
+    said = [stems(item.text) for item in effort.over(ordered)]
     kept = _Kept(Counter(chain.from_iterable(said)), Counter(chain.from_iterable(item.details for item in items)))
-    for place, (item, its) in enumerate(zip(ordered, said, strict=True)):
+    for place, (item, its) in enumerate(effort.over(zip(ordered, said, strict=True))):
         if not its:
             continue
         one = _Said(place, item, its, frozenset(its))
@@ -128,11 +140,11 @@ def echoes(
     for told in sorted(recalled, key=lambda told: told.at):
         times[told.id].append(told.at)
     having: dict[tuple[str, str, str], list[UUID]] = defaultdict(list)
-    for told in shown.values():
+    for told in effort.over(shown.values()):
         for run in dict.fromkeys(_runs(told.text)):
             having[run].append(told.id)
     found = []
-    for item in items:
+    for item in effort.over(items):
         if item.pinned or item.distilled:
             continue
         tokens, runs = words(item.text), _runs(item.text)

@@ -218,3 +218,12 @@ class MemoryBudgetRow(SQLModel, table=True):
     forgotten: int = column(BigInteger, default="0")
     last_forgotten: int = column(BigInteger, default="0")
     last_forgotten_at: datetime | None = time_column(null=True)
+
+
+class MemoryConsolidation(SQLModel, table=True):
+    """When an agent's memory was last consolidated, by itself or because somebody asked."""
+
+    __tablename__ = "memory_consolidations"
+    namespace: str = column(Text, key=True)
+    agent_id: str = column(Text, key=True)
+    consolidated_at: datetime = time_column()

@@ -70,6 +70,7 @@ def settings(dsn: str, directory: Path, **changes: Any) -> dict[str, Any]:
         "sweep_seconds": 0.2,
         "recall_wait_ms": 10_000,
         "pool_size": 4,
+        "consolidate_seconds": 0,  # where a test does not say when, it would be any time
     }
     return values | changes
 

@@ -166,6 +166,16 @@ def test_the_limit_of_its_agents_goes_to_the_pods() -> None:
     }
 
 
+def test_how_often_it_consolidates_goes_to_the_pods() -> None:
+    def seconds(spec: dict[str, Any]) -> str:
+        [made] = [item for item in decide(world({"storage": {}, **spec})).apply if item["kind"] == "Deployment"]
+        env = made["spec"]["template"]["spec"]["containers"][0]["env"]
+        return next(str(item["value"]) for item in env if item["name"] == "LEARNLOOP_CONSOLIDATE_SECONDS")
+
+    assert seconds({}) == "3600"
+    assert seconds({"consolidateEverySeconds": 0}) == "0"
+
+
 def test_its_audit_chain_is_signed_with_a_key_made_once_whoever_runs_the_database() -> None:
     for spec in ({"storage": {}}, {"dsnSecretRef": {"name": "db", "key": "dsn"}}):
         plan = decide(world(spec, dsn_version="1" if "dsnSecretRef" in spec else ""))

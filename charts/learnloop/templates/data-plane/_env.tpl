@@ -11,6 +11,7 @@
 - {name: LEARNLOOP_OPERATOR_SUBJECT, value: {{ include "learnloop.operatorSubject" . }}}
 - {name: LEARNLOOP_LOG_LEVEL, value: {{ $options.logLevel | upper }}}
 - {name: LEARNLOOP_RETENTION_DAYS, value: {{ $options.retentionDays | quote }}}
+- {name: LEARNLOOP_CONSOLIDATE_SECONDS, value: {{ int $options.consolidateEverySeconds | quote }}}
 - {name: LEARNLOOP_ARTIFACT_RETENTION_DAYS, value: {{ $options.artifacts.retentionDays | quote }}}
 {{- if $options.trainingApi.enabled }}
 - {name: LEARNLOOP_TRAINING_API, value: "true"}

@@ -99,6 +99,7 @@ def _server_pod(world: MemoryWorld) -> dict[str, Any]:
         "LEARNLOOP_DSN": {"secretKeyRef": source},
         "LEARNLOOP_ARTIFACTS": f"file://{ARTIFACTS_DIRECTORY}",
         "LEARNLOOP_RETENTION_DAYS": str(world.spec.retention_days),
+        "LEARNLOOP_CONSOLIDATE_SECONDS": str(world.spec.consolidate_every_seconds),
         "LEARNLOOP_AUDIT_KEY": {"secretKeyRef": {"name": world.audit_name, "key": AUDIT_KEY}},
     }
     if world.operator_subject:
