@@ -5,7 +5,7 @@ import random
 import time
 from base64 import b64encode
 from collections import Counter
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -63,8 +63,14 @@ async def running(dsn: str, directory: Path) -> AsyncIterator[House]:
             yield House(db, client, cluster)
 
 
-async def attack(house: House, requests: int, ids: list[str], seed: int) -> Counter[str]:
-    """So many requests by who may not see the victim's rows; counts answers with the mark in them."""
+async def attack(
+    house: House, requests: int, ids: list[str], seed: int, tell: Callable[[int], None] = lambda _: None
+) -> Counter[str]:
+    """So many requests by who may not see the victim's rows; counts answers with the mark in them.
+
+    Args:
+        tell: called with how many more are done.
+    """
     rng, counted, cluster = random.Random(seed), Counter[str](), house.cluster
     later = int(time.time()) + 36_000  # the attack may take long
     honest = [cluster.token("red", exp=later), cluster.token("blue-2", exp=later)]
@@ -93,6 +99,7 @@ async def attack(house: House, requests: int, ids: list[str], seed: int) -> Coun
             print(f"leaked: {method} {path} {body} {headers} {query}: {answer.status_code} {answer.text[:300]}")
         if answer.status_code >= 500:
             raise SystemExit(f"{method} {path} {body}: {answer.status_code} {answer.text}")
+        tell(1)
     return counted
 
 

@@ -34,7 +34,9 @@ from bench.pipeline import forged, intruders, victim
 
 from learnloop_memory.store.database import Database
 
-BATCH = 250
+BATCH, AT_ONCE = 250, 25
+WRITES_SHARE = 0.05
+WORKERS = 4
 NAMESPACES = ("red", "blu", "bluee", "blue-", "BLUE", "blue ", "%", "_lue", "blue' OR '1'='1", 'blue"', "blue;--", "")
 READS = (
     "SELECT * FROM {table} WHERE $1::text IS NOT NULL LIMIT 3",
@@ -67,7 +69,8 @@ async def attack(
 ) -> Counter[str]:
     """Runs so many statements; counts leaks and what was refused.
 
-    Each transaction is at one table, so that the connection has its statements at hand: twice as many in a second.
+    Each transaction is at one table, so that the connection has its statements at hand: twice as many in a second. Of
+    the reads each template goes out with 25 values at once, each an execution of its own: three times as many again.
 
     Args:
         tell: called with how many more are done.
@@ -78,41 +81,60 @@ async def attack(
         some, table = min(BATCH, statements - done), rng.choice(tables)
         done += some
         async with db.tenant(rng.choice(NAMESPACES)) as connection:
-            for _ in range(some):
-                template = rng.choice(WRITES if rng.random() < 0.05 else READS)
-                statement = template.format(table=table)
-                counted += await _one(connection, statement, rng.choice(values), writes=template in WRITES)
+            for template, count in _turns(rng, some):
+                tried = rng.choices(values, k=count)
+                counted += await _tried(connection, template.format(table=table), tried, writes=template in WRITES)
         tell(some)
     return counted
+
+
+def shares(total: int) -> list[int]:
+    """What each of the workers, as many as keep two cores busy, does of it."""
+    return [total // WORKERS + (number < total % WORKERS) for number in range(WORKERS)]
 
 
 class Progress:
     """Says every tenth of the way how far it is."""
 
-    def __init__(self, total: int) -> None:
+    def __init__(self, total: int, things: str) -> None:
         self._total = total
+        self._things = things
         self._done = 0
 
     def __call__(self, more: int) -> None:
         before, self._done = self._done, self._done + more
         if self._done * 10 // self._total > before * 10 // self._total:
-            print(f"[tenancy] {self._done:,} of {self._total:,} statements", file=sys.stderr, flush=True)
+            print(f"[tenancy] {self._done:,} of {self._total:,} {self._things}", file=sys.stderr, flush=True)
 
 
-async def _one(connection: Any, statement: str, value: str, *, writes: bool) -> Counter[str]:
+def _turns(rng: random.Random, statements: int) -> list[tuple[str, int]]:
+    """So many statements in any order: each write by itself, reads up to `AT_ONCE` of a template."""
+    writes = sum(rng.random() < WRITES_SHARE for _ in range(statements))
+    reads = statements - writes
+    groups = [AT_ONCE] * (reads // AT_ONCE) + [reads % AT_ONCE] * (reads % AT_ONCE > 0)
+    turns = [(rng.choice(WRITES), 1) for _ in range(writes)] + [(rng.choice(READS), count) for count in groups]
+    rng.shuffle(turns)
+    return turns
+
+
+async def _tried(connection: Any, statement: str, values: list[str], *, writes: bool) -> Counter[str]:
+    """The statement with each of the values. No read is refused for its own sake: one that is ends the bench."""
     try:
         if writes:
             async with connection.transaction():
-                rows = await connection.fetch(statement, value)
+                rows = await connection.fetchmany(statement, [(value,) for value in values])
         else:
-            rows = await connection.fetch(statement, value)
-    except (asyncpg.InsufficientPrivilegeError, asyncpg.IntegrityConstraintViolationError, asyncpg.PostgresSyntaxError):
-        return Counter(statements=1, refused=1)
-    except asyncpg.GeneratedAlwaysError:
-        return Counter(statements=1, refused=1)
+            rows = await connection.fetchmany(statement, [(value,) for value in values])
+    except (
+        asyncpg.InsufficientPrivilegeError,
+        asyncpg.IntegrityConstraintViolationError,
+        asyncpg.PostgresSyntaxError,
+        asyncpg.GeneratedAlwaysError,
+    ):
+        return Counter(statements=len(values), refused=len(values))
     if rows:
-        print(f"leaked: {statement} {value!r}: {rows[0]}")
-    return Counter(statements=1, leaked=len(rows))
+        print(f"leaked: {statement} {values!r}: {rows[0]}")
+    return Counter(statements=len(values), leaked=len(rows))
 
 
 async def measure(dsn: str, directory: Path, *, statements: int, requests: int, seed: int) -> dict[str, Any]:
@@ -127,16 +149,24 @@ async def measure(dsn: str, directory: Path, *, statements: int, requests: int, 
             counted: Counter[str] = Counter()
             for table, row in (await forged.rows(connection, tables)).items():
                 counted += await forged.forge(house.db, table, row)
-            workers = 4
-            shares = [statements // workers + (number < statements % workers) for number in range(workers)]
-            progress = Progress(statements)
+            progress = Progress(statements, "statements")
             sql_started = time.perf_counter()
             found = await asyncio.gather(
-                *(attack(house.db, tables, some, values, seed + place, progress) for place, some in enumerate(shares))
+                *(
+                    attack(house.db, tables, some, values, seed + place, progress)
+                    for place, some in enumerate(shares(statements))
+                )
             )
             counted += sum(found, Counter())
             sql_seconds = time.perf_counter() - sql_started
-            counted += await intruders.attack(house, requests, ids, seed)
+            asked = Progress(requests, "requests")
+            found = await asyncio.gather(
+                *(
+                    intruders.attack(house, some, ids, seed + place, asked)
+                    for place, some in enumerate(shares(requests))
+                )
+            )
+            counted += sum(found, Counter())
             after = await victim.held(connection)
     await connection.close()
     lost = {table: count for table, count in (before - after).items() if not victim.queue(table)}
