@@ -1,9 +1,10 @@
 """`python -m bench.pipeline.chaos [COUNT]`: every process of the pipeline is killed with -9, in turn, again and again,
-while an agent records COUNT (100,000) episodes; then everything is counted. The last line is one JSON object.
+while ten agents of one process record COUNT (100,000) episodes; then everything is counted. The kills are spread over
+the episodes and not over time, so that a slow machine has as many. The last line is one JSON object.
 
 Lost: in the agent's ledger and not in PostgreSQL and in the warehouse. Twice: in PostgreSQL, in the running totals, in
 the history of rewards or in the warehouse more often than once. An episode whose recorder was killed between taking it
-in charge and writing the ledger is there without being in the ledger: at most one for each kill of the agent.
+in charge and writing the ledger is there without being in the ledger: at most one of each agent for each of its kills.
 """
 
 import asyncio
@@ -29,8 +30,10 @@ from ports import held_port
 from learnloop_memory.warehouse.clickhouse import ClickHouse
 
 COUNT = 100_000
-PAUSE_SECONDS = 6.0  # between a process' return and the next kill: time in which much is under way again
-DOWN_SECONDS = 0.5
+EPISODES_PER_KILL, LEAST_KILLS = 4000, 10
+PAUSE_SECONDS = 2.0  # at least, between a process' return and the next kill: something is under way again
+DOWN_SECONDS, LOOK_SECONDS = 0.5, 0.1
+TELL_SECONDS = 15.0
 SETTLE_SECONDS = 300.0
 POLICY = {
     "components": [{"name": "return", "type": "environment", "weight": 1}],
@@ -71,22 +74,30 @@ class Player:
         return self._process is not None and self._process.poll() == 0
 
 
-def torment(player: Player, victims: dict[str, Any], show: Callable[[str], None]) -> Counter[str]:
-    """Kills in turn until the player is done; returns how often each was."""
+def torment(
+    player: Player, victims: dict[str, Any], count: int, recorded: Callable[[], int], show: Callable[[str], None]
+) -> Counter[str]:
+    """Kills in turn until the player is done, each when its share of the episodes is recorded; returns how often each
+    was."""
     kills: Counter[str] = Counter()
     names = list(victims)
+    planned = max(LEAST_KILLS, count // EPISODES_PER_KILL)
     while True:
-        name = names[sum(kills.values()) % len(names)]
-        deadline = time.monotonic() + PAUSE_SECONDS
-        while time.monotonic() < deadline:
+        number = kills.total()
+        name, enough = names[number % len(names)], (number + 1) * count // (planned + 1)
+        back = told = time.monotonic()
+        while recorded() < enough or time.monotonic() - back < PAUSE_SECONDS or number >= planned:
             if player.done:
                 return kills
-            time.sleep(0.1)
+            if time.monotonic() - told > TELL_SECONDS:
+                told = time.monotonic()
+                show(f"{number} kills")
+            time.sleep(LOOK_SECONDS)
         victims[name].kill()
         kills[name] += 1
         time.sleep(DOWN_SECONDS)
         victims[name].start()
-        show(f"{sum(kills.values())} kills ({name})")
+        show(f"{kills.total()} kills ({name})")
 
 
 async def settled(dsn: str) -> dict[str, int]:
@@ -132,9 +143,13 @@ def run(count: int) -> dict[str, Any]:
     """Everything once; the figures."""
     started = time.monotonic()
 
+    def recorded() -> int:
+        ledger = directory / "ledger"
+        return ledger.read_bytes().count(b"\n") if ledger.exists() else 0
+
     def show(what: str) -> None:
-        lines = sum(1 for _ in (directory / "ledger").open()) if (directory / "ledger").exists() else 0
-        print(f"[chaos {time.monotonic() - started:5.0f} s] {lines:,} recorded, {what}", file=sys.stderr, flush=True)
+        passed = time.monotonic() - started
+        print(f"[chaos {passed:5.0f} s] {recorded():,} of {count:,} recorded, {what}", file=sys.stderr, flush=True)
 
     with ExitStack() as stack:
         directory = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="learnloop-player-")))
@@ -152,7 +167,8 @@ def run(count: int) -> dict[str, Any]:
                 "postgres": database,
                 "agent": player,
             }
-            kills = torment(player, victims, show)
+            kills = torment(player, victims, count, recorded, show)
+            show("all delivered; counting when everything is rewarded and in the warehouse")
         finally:
             player.kill()
         ledger = set((directory / "ledger").read_text().split())
@@ -168,10 +184,10 @@ def run(count: int) -> dict[str, Any]:
 def figures(count: int, kills: Counter[str], ledger: set[str], counts: dict[str, int], lost: int) -> dict[str, Any]:
     """What the counts say."""
     rows = counts["rows"]
-    # The agent plays a number again when it was killed before the ledger had it: two episodes, each stored once.
+    # An agent plays a number again when it was killed before the ledger had it: two episodes, each stored once.
     again = rows - counts["numbers"]
     twice = (
-        max(0, again - kills["agent"])
+        max(0, again - AGENTS * kills["agent"])
         + max(0, counts["counted"] - rows)
         + max(0, counts["rewards"] - rows)
         + max(0, counts["counted_rewards"] - rows)

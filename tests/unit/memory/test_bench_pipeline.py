@@ -1,10 +1,12 @@
 """The bench of the pipeline tells what it found also where a part of it fails."""
 
 import json
+import random
 from pathlib import Path
 from typing import Any
 
 import pytest
+from bench.pipeline import chaos, tenancy
 from bench.pipeline.__main__ import PARTS, eta, run, summary
 from bench.pipeline.conformance import holds as document_holds
 from bench.pipeline.conformance import operations, summed
@@ -91,3 +93,42 @@ def test_the_time_that_is_left_follows_what_the_parts_so_far_took() -> None:
     assert eta(parts[1:], parts[:1], 2 * PARTS[parts[0]].seconds, quick=False) == pytest.approx(
         2 * (whole - PARTS[parts[0]].seconds)
     )
+
+
+class Victim:
+    """Whoever is killed and comes back, or has played everything there is."""
+
+    done = False
+
+    def kill(self) -> None: ...
+
+    def start(self) -> None: ...
+
+
+@pytest.mark.parametrize(("count", "planned"), [(100, 10), (60_000, 15)])
+def test_kills_are_spread_over_the_episodes_and_fall_on_everybody_in_turn(
+    count: int, planned: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(chaos, "PAUSE_SECONDS", 0.0)
+    monkeypatch.setattr(chaos, "DOWN_SECONDS", 0.0)
+    monkeypatch.setattr(chaos, "LOOK_SECONDS", 0.0)
+    player, names, recorded, at = Victim(), "abcde", 0, []
+
+    def some_more() -> int:
+        nonlocal recorded
+        recorded += max(1, count // 200)
+        player.done = recorded >= count
+        return recorded
+
+    kills = chaos.torment(player, {name: Victim() for name in names}, count, some_more, lambda _: at.append(recorded))
+    assert kills == dict.fromkeys(names, planned // len(names))
+    gaps = [later - earlier for earlier, later in zip([0, *at], at, strict=False)]
+    assert max(gaps) <= count / (planned + 1) + 2 * max(1, count // 200)
+
+
+@pytest.mark.parametrize("statements", [1, 24, 25, 250])
+def test_intruders_make_as_many_statements_as_they_are_asked_for(statements: int) -> None:
+    turns = tenancy._turns(random.Random(1), statements)
+    assert sum(count for _, count in turns) == statements
+    assert all(count == 1 for template, count in turns if template in tenancy.WRITES)
+    assert sum(tenancy.shares(statements)) == statements
