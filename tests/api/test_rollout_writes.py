@@ -1,6 +1,7 @@
 """A ModelDeployment against a real API server: manifests are accepted, a quiet world costs no write."""
 
 import asyncio
+import base64
 from collections.abc import AsyncIterator
 from datetime import timedelta
 from pathlib import Path
@@ -13,9 +14,11 @@ from learnloop_api import names
 from learnloop_operator.adapters.kinds import (
     CONFIG_MAP,
     DEPLOYMENT,
+    SECRET,
     SERVICE,
 )
 from learnloop_operator.cli import main
+from learnloop_operator.core.plan import ObjectRef
 from learnloop_operator.core.rollout.table import read
 
 
@@ -35,6 +38,24 @@ async def test_the_first_model_serves_and_a_second_look_writes_nothing(operator:
     for _ in range(3):
         await operator.look(operator.rollout, "md")
     assert not operator.writes
+
+
+async def test_the_key_of_the_episodes_is_made_once_and_anew_only_where_it_is_gone(operator: Operator) -> None:
+    async def key() -> dict[str, Any] | None:
+        return await operator.kube.find(SECRET, operator.namespace, "md-episodes")
+
+    await serve(operator)
+    made = await key()
+    assert made is not None
+    assert [owner["kind"] for owner in made["metadata"]["ownerReferences"]] == ["ModelDeployment"]
+    assert len(base64.b64decode(made["data"][names.EPISODE_KEY])) >= 32
+    await wish(operator, 1)
+    assert await key() == made, "a rollout writes nothing to it"
+    await operator.kube.delete(ObjectRef("v1", "Secret", operator.namespace, "md-episodes"))
+    await wish(operator, 2)
+    anew = await key()
+    assert anew is not None
+    assert anew["data"] != made["data"]
 
 
 async def test_a_worse_model_is_taken_back_and_its_arm_removed(operator: Operator) -> None:
