@@ -1,6 +1,8 @@
 """Users' own PromQL reads the series of their namespace: every selector gets the matcher, or the query is refused."""
 
 import re
+import time
+from contextlib import suppress
 
 import pytest
 from hypothesis import example, given
@@ -94,6 +96,30 @@ def test_every_selector_gets_the_matcher_and_nothing_else_changes(query: str, as
 def test_what_reads_others_series_or_is_not_understood_is_refused_with_its_place(query: str, said: str) -> None:
     with pytest.raises(OutOfScope, match=said):
         scoped(query)
+
+
+LONG = [
+    "1" * 4_000 + "x",
+    "1m" * 2_000 + "x",
+    "[5m:" + " " * 4_000,
+    "[" + "5m" * 2_000,
+    "a" * 4_000 + "$",
+    "'\\a" * 1_300,
+]
+
+
+@pytest.mark.parametrize("query", LONG, ids=[query[:6] for query in LONG])
+def test_a_long_query_is_refused_in_time_that_grows_with_its_length(query: str) -> None:
+    """Against a query of the same length that is read, so that the machine's speed does not matter."""
+
+    def seconds(text: str) -> float:
+        begun = time.process_time()
+        for _ in range(5):
+            with suppress(OutOfScope):
+                scoped(text)
+        return time.process_time() - begun
+
+    assert min(seconds(query) for _ in range(3)) < 5 * min(seconds("-" * 4_000) for _ in range(3))
 
 
 def test_a_cluster_wide_scope_asks_what_was_written() -> None:

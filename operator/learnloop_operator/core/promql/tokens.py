@@ -4,17 +4,19 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-_NUMBER = r"0[xX][0-9a-fA-F]+|(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?"
-_DURATION = r"(?:[0-9]+(?:ms|[smhdwy]))+"
+# Possessive throughout: what is refused is refused in linear time, for it is read between two looks at all rollouts.
+_NUMBER = r"0[xX][0-9a-fA-F]++|(?:[0-9]++(?:\.[0-9]*+)?|\.[0-9]++)(?:[eE][+-]?[0-9]++)?"
+_DURATION = r"(?:[0-9]++(?:ms|[smhdwy]))++"
+_LENGTH = rf"{_DURATION}|[0-9]++"
 _SPACE = r"[ \t\r\n]"
 _TOKEN = re.compile(
     rf"""
-      (?P<space>   {_SPACE}+ | \#[^\r\n]* )
-    | (?P<string>  "(?:[^"\\\n]|\\[^\n])*" | '(?:[^'\\\n]|\\[^\n])*' | `[^`]*` )
+      (?P<space>   {_SPACE}++ | \#[^\r\n]*+ )
+    | (?P<string>  "(?:[^"\\\n]|\\[^\n])*+" | '(?:[^'\\\n]|\\[^\n])*+' | `[^`]*+` )
     | (?P<span>    (?:{_DURATION}) (?![0-9A-Za-z_.]) )
     | (?P<number>  (?:{_NUMBER}) (?![0-9A-Za-z_.]) )
-    | (?P<range>   \[{_SPACE}* (?:{_DURATION}|[0-9]+) {_SPACE}* (?: :{_SPACE}* (?:{_DURATION}|[0-9]+)? {_SPACE}* )? \] )
-    | (?P<word>    [A-Za-z_:][A-Za-z0-9_:]* )
+    | (?P<range>   \[ {_SPACE}*+ (?:{_LENGTH}) {_SPACE}*+ (?: : {_SPACE}*+ (?:{_LENGTH})? {_SPACE}*+ )? \] )
+    | (?P<word>    [A-Za-z_:][A-Za-z0-9_:]*+ )
     | (?P<sign>    =~ | !~ | == | != | <= | >= | [-+*/%^=<>(){{}},@] )
     """,
     re.VERBOSE,
