@@ -3,9 +3,12 @@
     python -m bench.pipeline [--quick] [--only latency,chaos,…] [--minutes 30]
 
 Each part is a process of its own (`python -m bench.pipeline.<part>`), so that none inherits another's caches. Together
-they take about twenty minutes on two quiet cores and are cut off after `--minutes`; --quick makes everything smaller,
-its figures rougher, and misses the goals that are a size. A part that fails (it has no figures, ends with another code
-than 0, or says `"met": false`) is named in `failed`, and the other parts run. Goals without a figure are missed.
+they take about twenty minutes on two quiet cores and are cut off after `--minutes`. When those so far were so slow that
+the time would not do for all, the next part becomes a short one where it only measures speeds (`ADAPTING`) and is named
+in `shortened`: its figures are rougher; how many trajectories, secrets and statements there are stays as it is.
+--quick makes everything smaller, its figures rougher, and misses the goals that are a size. A part that fails (it has
+no figures, ends with another code than 0, or says `"met": false`) is named in `failed`, and the other parts run. Goals
+without a figure are missed.
 """
 
 import argparse
@@ -16,6 +19,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Sequence, Set
 from contextlib import suppress
 from typing import Any, NamedTuple
 
@@ -39,9 +43,10 @@ PARTS = {
     "redaction": Part([], ["10000"], 60, 8),
     "fuzzed": Part([], ["500"], 25, 15),
     "conformance": Part(["--seconds", "120"], ["--seconds", "30"], 140, 45),
-    "tenancy": Part([], ["--statements", "20000", "--requests", "500"], 400, 20),
+    "tenancy": Part([], ["--statements", "20000", "--requests", "500"], 150, 20),
     "chaos": Part([], ["6000"], 400, 60),
 }
+ADAPTING = {"latency", "overhead", "dry_run"}
 MINUTES = 30.0
 TELL_SECONDS = 30.0
 
@@ -94,18 +99,28 @@ def failed(figures: dict[str, Any]) -> bool:
     return "error" in figures or figures.get("part_exit_code", 0) != 0 or figures.get("met") is False
 
 
-def eta(coming: list[str], over: list[str], spent: float, *, quick: bool) -> float:
+def eta(coming: list[str], over: list[str], spent: float, *, short: Set[str] = frozenset()) -> float:
     """Seconds that the coming parts will take, if they are as much slower than on a quiet machine as those over were.
 
     Args:
         spent: seconds that `over` took together.
+        short: those that are, or were, run with the arguments of --quick.
     """
-    usual = {part: PARTS[part].quick_seconds if quick else PARTS[part].seconds for part in (*coming, *over)}
+    usual = {part: PARTS[part].quick_seconds if part in short else PARTS[part].seconds for part in (*coming, *over)}
     slower = spent / sum(usual[part] for part in over) if over else 1.0
     return slower * sum(usual[part] for part in coming)
 
 
-def summary(found: dict[str, dict[str, Any]], *, quick: bool, seconds: float) -> dict[str, Any]:
+def shorter(coming: list[str], over: list[str], spent: float, left: float, short: Set[str]) -> Set[str]:
+    """`short`, and where `left` seconds would not do for the coming parts as they are, the next one if it can be."""
+    if eta(coming, over, spent, short=short) <= left:
+        return short
+    return short | (ADAPTING & {coming[0]})
+
+
+def summary(
+    found: dict[str, dict[str, Any]], *, quick: bool, seconds: float, shortened: Sequence[str] = ()
+) -> dict[str, Any]:
     """Every figure with its bar, and the goals that were missed, of the parts that were asked for."""
     goals = [goal for goal in GOALS if goal.part in found]
     figures = {goal.name: goal.of(found) for goal in goals}
@@ -117,6 +132,7 @@ def summary(found: dict[str, dict[str, Any]], *, quick: bool, seconds: float) ->
         "seconds": round(seconds),
         **figures,
         "bars": {goal.name: f"{goal.kind} {goal.bar}" for goal in goals},
+        "shortened": list(shortened),
         "failed": [part for part, figures in found.items() if failed(figures)],
         "goals_missed": [goal.name for goal in goals if not goal.met(figures[goal.name])],
         "parts": found,
@@ -137,14 +153,17 @@ def main() -> int:
         parser.error(f"--only {','.join(sorted(unknown))}: one of {', '.join(PARTS)}")
     started = time.monotonic()
     found: dict[str, dict[str, Any]] = {}
+    short: Set[str] = frozenset(chosen if options.quick else ())
     for place, part in enumerate(chosen):
         spent = time.monotonic() - started
-        left = eta(chosen[place:], chosen[:place], spent, quick=options.quick)
-        tell(f"part {place + 1} of {len(chosen)}; about {left / 60:.0f} min left")
         rest = options.minutes * 60 - spent
-        arguments = PARTS[part].quick if options.quick else PARTS[part].arguments
+        short = shorter(chosen[place:], chosen[:place], spent, rest, short)
+        left = eta(chosen[place:], chosen[:place], spent, short=short)
+        tell(f"part {place + 1} of {len(chosen)}; about {left / 60:.0f} min left")
+        arguments = PARTS[part].quick if part in short else PARTS[part].arguments
         found[part] = run(part, arguments, rest) if rest > 0 else {"error": "no time was left"}
-    result = summary(found, quick=options.quick, seconds=time.monotonic() - started)
+    shortened = [part for part in chosen if part in short]
+    result = summary(found, quick=options.quick, seconds=time.monotonic() - started, shortened=shortened)
     print(json.dumps(result))
     return 1 if result["failed"] or result["goals_missed"] else 0
 

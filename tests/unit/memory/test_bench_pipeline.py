@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from bench.pipeline import chaos, tenancy
-from bench.pipeline.__main__ import PARTS, eta, run, summary
+from bench.pipeline.__main__ import ADAPTING, PARTS, eta, run, shorter, summary
 from bench.pipeline.conformance import holds as document_holds
 from bench.pipeline.conformance import operations, summed
 from bench.pipeline.redaction import holds
@@ -89,10 +89,21 @@ def test_an_operation_without_a_request_was_not_checked(tmp_path: Path) -> None:
 def test_the_time_that_is_left_follows_what_the_parts_so_far_took() -> None:
     parts = list(PARTS)
     whole = sum(part.seconds for part in PARTS.values())
-    assert eta(parts, [], 0, quick=False) == whole
-    assert eta(parts[1:], parts[:1], 2 * PARTS[parts[0]].seconds, quick=False) == pytest.approx(
+    assert eta(parts, [], 0) == whole
+    assert eta(parts[1:], parts[:1], 2 * PARTS[parts[0]].seconds) == pytest.approx(
         2 * (whole - PARTS[parts[0]].seconds)
     )
+
+
+def test_on_a_slow_machine_speeds_are_measured_shortly_and_what_is_counted_stays_as_large() -> None:
+    parts = list(PARTS)
+    whole = sum(part.seconds for part in PARTS.values())
+    assert shorter(parts, [], 0, whole, frozenset()) == frozenset()
+    short: frozenset[str] = frozenset()
+    for place in range(len(parts)):
+        short = frozenset(shorter(parts[place:], parts[:place], 1e6, 60, short))
+    assert short == ADAPTING
+    assert not ADAPTING & {"redaction", "fuzzed", "conformance", "tenancy", "chaos"}
 
 
 class Victim:
