@@ -18,7 +18,7 @@ from typing import Any
 import asyncpg
 import numpy as np
 import uvloop
-from bench.memory import arms, forgetting, quality, weaviate_arm
+from bench.memory import arms, forgetting, quality, rewarded, weaviate_arm
 from bench.memory.data import Agent, generate
 from bench.memory.filling import fill, recall_at_10, say, wait_indexed
 from bench.memory.server import Product, postgres
@@ -61,6 +61,7 @@ TARGETS = {
     "precision_at_10": (">=", 0.90),
     "recall_gain_after_500_feedbacks": (">=", 0.10),
     "answered_by_the_learned_ranker": (">=", 1.0),
+    "useless_ranker_activated": ("<=", 0.01),
     "forgetting_keeps_of_oracle": (">=", 0.95),
     "junk_ratio_after": ("<=", 0.05),
 }
@@ -118,8 +119,9 @@ async def compare(server: Any, product: Product, agents: Sequence[Agent], size: 
     figures |= await stores(product, watcher, singles=size.singles, batches=size.batches, seconds=size.seconds)
     figures |= resident(product, "_after_stores")
     say("quality …")
-    for part in (quality.precision, quality.learning, quality.junk):
+    for part in (quality.precision, quality.learning, rewarded.learning, quality.junk):
         figures |= part(product)
+    figures |= rewarded.useless()
     figures |= await forgetting.lived(product, watcher) | forgetting.pure()
     figures |= await weaviate_arm.beside(product, server.get_uri("ours"), agents, ids)
     await other.close()

@@ -9,7 +9,7 @@ from typing import Any
 from uuid import UUID
 
 from learnloop_memory.life.slices import SECONDS, pages
-from learnloop_memory.memory.ranker import UTILITY
+from learnloop_memory.memory.utility import UTILITY
 
 # $1 namespace, $2 agent. '{}' is a ranker that had learned nothing; a snapshot of before lessons were kept has NULL.
 NOW = """

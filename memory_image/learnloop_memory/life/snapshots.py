@@ -12,7 +12,7 @@ from learnloop_memory.ids import uuid7
 from learnloop_memory.life import lessons
 from learnloop_memory.life.slices import SECONDS, Progress, alone, pages, whole
 from learnloop_memory.life.states import retire, revive
-from learnloop_memory.memory.ranker import UTILITY
+from learnloop_memory.memory.utility import UTILITY
 from learnloop_memory.store.absences import away
 from learnloop_memory.store.database import Database
 

@@ -12,15 +12,16 @@ from learnloop_memory.audit.journal import note
 from learnloop_memory.errors import ApiError
 from learnloop_memory.life.slices import Busy, hold
 from learnloop_memory.memory.log import RecallLog
-from learnloop_memory.memory.ranker import PROOF, Ranker, Shown, credits, learn_from_labels, learn_from_reward, utility
+from learnloop_memory.memory.ranker import PROOF, Ranker, Shown, learn_from_labels, learn_from_reward
 from learnloop_memory.memory.signals import SIGNALS
+from learnloop_memory.memory.utility import credits, utility
 from learnloop_memory.store.database import Database
 
 BATCH = 100
 PATIENCE_SECONDS = 60  # a recall that another replica logged a moment ago may not be written yet
 
 _RECALL = """
-SELECT agent_id, ranker, shown, memory_ids, features, propensities, settled_at FROM recall_log
+SELECT retrieval_id, agent_id, shown, memory_ids, features, propensities, settled_at FROM recall_log
 WHERE namespace = $1 AND retrieval_id = $2 FOR UPDATE
 """
 _SETTLE = "UPDATE recall_log SET settled_at = now(), reward = $3 WHERE namespace = $1 AND retrieval_id = $2"
@@ -48,6 +49,8 @@ WHERE namespace = $1 AND NOT credited AND reward IS NOT NULL AND retrieval_ids <
 ORDER BY seq LIMIT $2 FOR UPDATE SKIP LOCKED
 """
 _CREDITED = "UPDATE trajectories SET credited = true WHERE namespace = $1 AND trajectory_id = ANY($2::text[])"
+Gains = dict[str, dict[UUID, tuple[float, float]]]
+"""Of each agent's memories, how much they helped and hurt."""
 
 
 class Feedback:
@@ -68,7 +71,8 @@ class Feedback:
         """
         await self._log.flush()
         async with self._db.tenant(namespace) as connection:
-            found = await _apply(connection, namespace, retrieval_id, reward, helpful)
+            row = await connection.fetchrow(_RECALL, namespace, retrieval_id)
+            found = None if row is None else await _applied(connection, namespace, row, reward, helpful)
             if found is not None and not found["duplicate"]:
                 await note(
                     connection, namespace, "recall.feedback", f"recall/{retrieval_id}", {"agent": found["agent_id"]}
@@ -96,49 +100,94 @@ class Feedback:
     async def run(self, namespace: str) -> int:
         """Gives each rewarded episode's reward to its recalls; returns how many episodes that were.
 
+        The recalls of one episode teach together: their coins have one outcome. So it waits for those that are not
+        logged yet.
+
         Raises:
             Unavailable: the rest stays for the next time.
         """
         async with self._db.tenant(namespace) as connection:
             rows = await connection.fetch(_REWARDED, namespace, BATCH, PATIENCE_SECONDS)
-            done = []
+            done: list[str] = []
+            gained: Gains = {}
             for row in rows:
-                ids = [identity for text in orjson.loads(row["retrieval_ids"]) if (identity := _uuid(text))]
-                try:
-                    taught = [await _apply(connection, namespace, identity, row["reward"], None) for identity in ids]
-                except Busy:
-                    continue
-                if None not in taught or row["old"]:
+                ids = {identity for text in orjson.loads(row["retrieval_ids"]) if (identity := _uuid(text))}
+                logged = [await connection.fetchrow(_RECALL, namespace, identity) for identity in sorted(ids)]
+                if None not in logged or row["old"]:
+                    recalls = [recall for recall in logged if recall is not None and recall["settled_at"] is None]
+                    agents = sorted({recall["agent_id"] for recall in recalls})
+                    try:
+                        for agent in agents:
+                            await hold(connection, namespace, agent)
+                    except Busy:
+                        continue
+                    for agent in agents:
+                        own = [recall for recall in recalls if recall["agent_id"] == agent]
+                        await _reward(connection, namespace, agent, own, row["reward"], gained)
                     done.append(row["trajectory_id"])
+            await _credit(connection, namespace, gained)
             if done:
                 await connection.execute(_CREDITED, namespace, done)
         return len(done)
 
 
-async def _apply(
-    connection: Any, namespace: str, retrieval_id: UUID, reward: float | None, helpful: Sequence[UUID] | None
-) -> dict[str, Any] | None:
-    row = await connection.fetchrow(_RECALL, namespace, retrieval_id)
-    if row is None:
-        return None
+async def _applied(
+    connection: Any, namespace: str, row: Any, reward: float | None, helpful: Sequence[UUID] | None
+) -> dict[str, Any]:
     agent = row["agent_id"]
     await hold(connection, namespace, agent)
-    await connection.execute(_OPEN, namespace, agent)
-    ranker = Ranker.from_state(orjson.loads(await connection.fetchval(_READ, namespace, agent)))
-    if row["settled_at"] is None:
-        ids = list(row["memory_ids"])
-        features = np.frombuffer(row["features"], "<f4").astype(np.float64).reshape(len(ids), len(SIGNALS))
-        shown = Shown(features, row["shown"], np.array(row["propensities"], dtype=np.float64))
-        if helpful is not None:
-            ranker = learn_from_labels(ranker, shown, [_place(ids, memory) for memory in helpful])
-            gains = [1.0 if memory in set(helpful) else -0.25 for memory in ids[: shown.k]]
-        else:
-            ranker, advantage = learn_from_reward(ranker, shown, reward or 0.0)
-            gains = credits(shown.k, advantage)
-        await connection.execute(_SAVE, namespace, agent, orjson.dumps(asdict(ranker)).decode(), ranker.active)
-        await _credit(connection, namespace, agent, ids[: shown.k], gains)
-        await connection.execute(_SETTLE, namespace, retrieval_id, reward)
+    if row["settled_at"] is not None:
+        ranker = await _held(connection, namespace, agent)
+    elif helpful is None:
+        gained: Gains = {}
+        ranker = await _reward(connection, namespace, agent, [row], reward or 0.0, gained)
+        await _credit(connection, namespace, gained)
+    else:
+        ranker = await _label(connection, namespace, row, helpful)
     return _described(agent, ranker) | {"duplicate": row["settled_at"] is not None}
+
+
+async def _label(connection: Any, namespace: str, row: Any, helpful: Sequence[UUID]) -> Ranker:
+    agent, ids = row["agent_id"], list(row["memory_ids"])
+    ranker = await _held(connection, namespace, agent)
+    ranker = learn_from_labels(ranker, _shown(row), [_place(ids, memory) for memory in helpful])
+    gains = [1.0 if memory in set(helpful) else -0.25 for memory in ids[: row["shown"]]]
+    await _save(connection, namespace, agent, ranker)
+    await connection.execute(_SETTLE, namespace, row["retrieval_id"], None)
+    gained: Gains = {}
+    _add(gained, agent, ids[: row["shown"]], gains)
+    await _credit(connection, namespace, gained)
+    return ranker
+
+
+async def _reward(
+    connection: Any, namespace: str, agent: str, rows: Sequence[Any], reward: float, gained: Gains
+) -> Ranker:
+    """One reward for all these recalls of one agent; what it says about their memories is added to `gained`."""
+    ranker = await _held(connection, namespace, agent)
+    ranker, advantage = learn_from_reward(ranker, [_shown(row) for row in rows], reward)
+    await _save(connection, namespace, agent, ranker)
+    for row in rows:
+        k = row["shown"]
+        _add(gained, agent, list(row["memory_ids"])[:k], credits(k, advantage))
+        await connection.execute(_SETTLE, namespace, row["retrieval_id"], reward)
+    return ranker
+
+
+async def _held(connection: Any, namespace: str, agent: str) -> Ranker:
+    """The agent's ranker, which nobody else teaches until the transaction ends."""
+    await connection.execute(_OPEN, namespace, agent)
+    return Ranker.from_state(orjson.loads(await connection.fetchval(_READ, namespace, agent)))
+
+
+async def _save(connection: Any, namespace: str, agent: str, ranker: Ranker) -> None:
+    await connection.execute(_SAVE, namespace, agent, orjson.dumps(asdict(ranker)).decode(), ranker.active)
+
+
+def _shown(row: Any) -> Shown:
+    n = len(row["memory_ids"])
+    features = np.frombuffer(row["features"], "<f4").astype(np.float64).reshape(n, len(SIGNALS))
+    return Shown(features, row["shown"], np.array(row["propensities"], dtype=np.float64))
 
 
 def _described(agent: str, ranker: Ranker) -> dict[str, Any]:
@@ -150,11 +199,25 @@ def _described(agent: str, ranker: Ranker) -> dict[str, Any]:
     }
 
 
-async def _credit(connection: Any, namespace: str, agent: str, ids: list[UUID], gains: list[float]) -> None:
-    helped, hurt = [max(gain, 0.0) for gain in gains], [max(-gain, 0.0) for gain in gains]
-    rows = await connection.fetch(_CREDIT, namespace, ids, helped, hurt)
-    values = [utility(row["helped"], row["hurt"]) for row in rows]
-    await connection.execute(_UTILITY, namespace, agent, [row["memory_id"] for row in rows], values)
+def _add(gained: Gains, agent: str, ids: Sequence[UUID], gains: Sequence[float]) -> None:
+    own = gained.setdefault(agent, {})
+    for identity, gain in zip(ids, gains, strict=True):
+        helped, hurt = own.get(identity, (0.0, 0.0))
+        own[identity] = (helped + max(gain, 0.0), hurt + max(-gain, 0.0))
+
+
+async def _credit(connection: Any, namespace: str, gained: Gains) -> None:
+    """All of a transaction's at once, in the order of the ids: who counts uses meanwhile never waits in a circle."""
+    agents = {identity: agent for agent, own in gained.items() for identity in own}
+    if not agents:
+        return
+    pairs = [gained[agent][identity] for identity, agent in agents.items()]
+    helped, hurt = [pair[0] for pair in pairs], [pair[1] for pair in pairs]
+    rows = await connection.fetch(_CREDIT, namespace, list(agents), helped, hurt)
+    for agent in gained:
+        own = [row for row in rows if agents[row["memory_id"]] == agent]
+        values = [utility(row["helped"], row["hurt"]) for row in own]
+        await connection.execute(_UTILITY, namespace, agent, [row["memory_id"] for row in own], values)
 
 
 def _place(ids: list[UUID], memory: UUID) -> int:

@@ -8,8 +8,8 @@ from pgvector import HalfVector
 from learnloop_memory.errors import Unavailable
 from learnloop_memory.memory.embedder import Embedder
 from learnloop_memory.memory.kinds import CODES
-from learnloop_memory.memory.ranker import UTILITY
 from learnloop_memory.memory.text import pack, thread_of, words
+from learnloop_memory.memory.utility import UTILITY
 from learnloop_memory.store.database import Database
 
 log = logging.getLogger(__name__)

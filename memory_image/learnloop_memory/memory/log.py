@@ -47,7 +47,7 @@ class Recalled:
     Attributes:
         ids: 16 bytes for each memory in the order of their rank; the first `shown` were answered, the rest came close.
         features: float32 [len(ids), 6], their z-scores, as bytes.
-        propensities: with which probability each of them was put where it was.
+        propensities: with which probability each of them was to be among the shown.
     """
 
     retrieval_id: UUID

@@ -1,6 +1,5 @@
 """From what was found to an answer: who is shown, in which order, and why. Pure."""
 
-import random
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -14,9 +13,10 @@ from asyncpg.pgproto.pgproto import UUID as PackedUUID  # an uuid.UUID, made 20 
 from learnloop_memory.memory.cache import Kept, View
 from learnloop_memory.memory.candidates import Pending, Query, light_of_pending
 from learnloop_memory.memory.columns import Columns, Floats
+from learnloop_memory.memory.exploration import explore
 from learnloop_memory.memory.kinds import ALL_TYPES, MemoryType
 from learnloop_memory.memory.postings import Rows
-from learnloop_memory.memory.ranker import Ranker, explore
+from learnloop_memory.memory.ranker import Ranker
 from learnloop_memory.memory.signals import SIGNALS, STATIC, Population, best, signals, weight_vector
 
 NEAR = 20  # hits that came close are logged too: a ranker that learns needs to know what it did not show
@@ -77,7 +77,7 @@ class Ranked:
         packed: of all of them, at most k + 20, 16 bytes each.
         scores: float64 [n].
         z: their signals, float64 [n, 6].
-        chances: with which probability each was put where it is.
+        chances: with which probability each was to be among the k that are shown.
     """
 
     plan: str
@@ -91,6 +91,7 @@ class Ranked:
 
 
 _STATIC = weight_vector(STATIC)
+_RANDOM = np.random.default_rng()
 
 
 def rank_kept(
@@ -130,17 +131,18 @@ def rank(
     ranker, weights = _weights(ask, learned)
     scores = found.scores(weights)
     order: Rows = best(scores, columns.ids, ask.k + NEAR)
+    z = found.of(order)
     # Only an agent that gets feedback explores, and never a question about the past or about other weights.
     if learned is not None and ask.at is None and ask.weights is None:
-        places, explored = explore(len(order), ask.k, random.random(), random.random())
-        order, chances = order[places], tuple(explored)
+        places, explored = explore(z, ask.k, learned, _RANDOM)
+        order, z, chances = order[places], z[places], tuple(explored)
     else:
         chances = (1.0,) * min(ask.k, len(order)) + (0.0,) * max(len(order) - ask.k, 0)
     searched = population.size if population else len(columns)
     packed = columns.ids[order].tobytes()
     shown = min(ask.k, len(order))
     ids: list[UUID] = [PackedUUID(packed[start : start + 16]) for start in range(0, 16 * shown, 16)]
-    return Ranked(plan, ranker, searched, ids, packed, scores[order], found.of(order), chances)
+    return Ranked(plan, ranker, searched, ids, packed, scores[order], z, chances)
 
 
 def _weights(ask: Ask, learned: Ranker | None) -> tuple[str, Floats]:

@@ -64,3 +64,22 @@ async def test_the_reward_of_an_episode_reaches_the_memories_it_recalled(api: Ap
         return taught >= 2 and helped is not None
 
     await eventually(credited)
+
+
+async def test_the_recalls_of_an_episode_teach_together_and_once(api: Api) -> None:
+    await store(api, "pair", [f"turn {index} of the maze" for index in range(6)])
+    await api.call("PUT", "/api/v1/rewards/policies/rp/revisions/1", json=POLICY)
+    await api.call("PUT", "/api/v1/agents/pair", json={"reward_policy": "rp", "reward_policy_revision": "1"})
+    for index in range(2):
+        ids = [(await ask(api, "pair", "maze", k=2))["retrieval_id"] for _ in range(2)]
+        body = trajectory(f"pair-{index}", "pair", float(index), retrieval_ids=[*ids, ids[0]])
+        await api.call("POST", "/api/v1/trajectories", 202, json=body)
+
+    async def settled() -> bool:
+        async with api.service.db.tenant("team-a") as connection:
+            count = "SELECT count(*) FROM recall_log WHERE agent_id = 'pair' AND settled_at IS NOT NULL"
+            return bool(await connection.fetchval(count) == 4)
+
+    await eventually(settled)
+    state = await api.call("GET", "/api/v1/memory/ranker?agent_id=pair")
+    assert state["feedbacks"] == 2
