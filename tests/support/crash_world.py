@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import math
 import re
 import uuid
 from collections.abc import Mapping
@@ -83,6 +84,10 @@ class Leading(Leadership):
     def held(self) -> bool:
         """Always."""
         return True
+
+    def guard(self) -> float:
+        """And for ever."""
+        return math.inf
 
 
 class Later(DirtyQueue):

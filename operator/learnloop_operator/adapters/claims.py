@@ -8,9 +8,9 @@ Lease's business. See docs/decisions/0012-one-installation-to-a-namespace.md.
 
 import asyncio
 import logging
-import time
 from collections.abc import Callable, Collection
 
+from learnloop_operator.adapters.clock import since_boot
 from learnloop_operator.adapters.kinds import LEASE
 from learnloop_operator.adapters.kube import KubeClient
 from learnloop_operator.adapters.kube_errors import KubeError, NotLeading
@@ -33,7 +33,7 @@ class ClaimedElsewhere(NotLeading):
 class Claims:
     """The namespaces of one installation, which is known as `installation` (its system namespace and leader Lease)."""
 
-    def __init__(self, kube: KubeClient, installation: str, *, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, kube: KubeClient, installation: str, *, clock: Callable[[], float] = since_boot) -> None:
         self._kube, self.installation, self._clock = kube, installation, clock
         self._holders: dict[str, Holder] = {}
         self._tried: dict[str, float] = {}

@@ -13,7 +13,7 @@ from learnloop_operator.adapters.cache import Cache
 from learnloop_operator.adapters.kinds import ResourceKind, kind_of
 from learnloop_operator.adapters.kube_diff import covers, unchanged
 from learnloop_operator.adapters.kube_errors import Gone, KubeError, NotFound, Unavailable, error_for
-from learnloop_operator.adapters.kube_http import KubeHttp
+from learnloop_operator.adapters.kube_http import Guard, KubeHttp, unguarded
 from learnloop_operator.adapters.kubeconfig import Connection
 from learnloop_operator.adapters.pace import Pace
 from learnloop_operator.core.plan import Manifest, ObjectRef
@@ -34,24 +34,23 @@ Object = dict[str, Any]
 class KubeClient:
     """Reads are always live; `cache` learns from the answers to our own writes, so that it is never older than they.
 
-    `guard` is called before every write and raises when the operator does not lead; `written` is told of every write
-    (verb, kind) that reached the API server.
+    `guard` is asked before every try of a write (KubeHttp) and raises when the operator does not lead; `written` is
+    told of every write (verb, kind) that the operator set out to make.
     """
 
     def __init__(
         self,
         connection: Connection,
         *,
-        guard: Callable[[], None] = lambda: None,
+        guard: Guard = unguarded,
         written: Callable[[str, str], None] = lambda _verb, _kind: None,
         cache: Cache | None = None,
         timeout: float = 10.0,
         pace: Pace | None = None,
     ) -> None:
-        self.http = KubeHttp(connection, timeout, pace)
+        self.http = KubeHttp(connection, timeout, pace, guard)
         self.namespace = connection.namespace
-        self.guard = guard
-        self.written = written
+        self._guard, self._written = guard, written
         self._cache = cache
         self._last: OrderedDict[bytes, tuple[bytes, str, int]] = OrderedDict()
         """Digest, resourceVersion and generation of what we last wrote, or found to be as we want it, by slot."""
@@ -173,23 +172,20 @@ class KubeClient:
             Conflict: exists already.
         """
         kind = kind_of(manifest)
-        self.guard()
-        self.written("create", kind.kind)
+        self._set_out("create", kind.kind)
         path = kind.path(manifest["metadata"].get("namespace"))
         return await self.http.request("POST", path, body=manifest)
 
     async def replace(self, manifest: Manifest) -> Object:
         """PUT; with metadata.resourceVersion it only succeeds when nobody wrote in between (else Conflict)."""
         kind = kind_of(manifest)
-        self.guard()
-        self.written("update", kind.kind)
+        self._set_out("update", kind.kind)
         path = kind.path(manifest["metadata"]["namespace"], manifest["metadata"]["name"])
         return await self.http.request("PUT", path, body=manifest)
 
     async def patch(self, kind: ResourceKind, namespace: str, name: str, body: Mapping[str, Any]) -> Object:
         """JSON merge patch."""
-        self.guard()
-        self.written("patch", kind.kind)
+        self._set_out("patch", kind.kind)
         return await self.http.request("PATCH", kind.path(namespace, name), body=body, content_type=MERGE)
 
     async def delete(self, ref: ObjectRef, *, uid: str | None = None, propagation: str = "Background") -> bool:
@@ -198,8 +194,7 @@ class KubeClient:
         options: dict[str, Any] = {"apiVersion": "v1", "kind": "DeleteOptions", "propagationPolicy": propagation}
         if uid:
             options["preconditions"] = {"uid": uid}
-        self.guard()
-        self.written("delete", kind.kind)
+        self._set_out("delete", kind.kind)
         if self._cache is not None:
             self._cache.doubt(kind, ref.namespace, ref.name)
         try:
@@ -252,11 +247,14 @@ class KubeClient:
         while len(self._last) > REMEMBERED:
             self._last.popitem(last=False)
 
+    def _set_out(self, verb: str, kind: str) -> None:
+        self._guard()  # who may not write need not wait for its turn to be told so
+        self._written(verb, kind)
+
     async def _write_apply(
         self, kind: ResourceKind, namespace: str, name: str, subresource: str, manifest: Manifest, manager: str
     ) -> Object:
-        self.guard()
-        self.written("apply_status" if subresource else "apply", kind.kind)
+        self._set_out("apply_status" if subresource else "apply", kind.kind)
         # Without `Ignore` the API server parses the body a second time, for warnings that nobody would read.
         query = {"fieldManager": manager, "force": "true", "fieldValidation": "Ignore"}
         path = kind.path(namespace, name, subresource or None)

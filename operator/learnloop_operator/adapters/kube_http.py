@@ -2,8 +2,10 @@
 
 import asyncio
 import logging
+import math
 import random
-from collections.abc import AsyncIterator
+import socket
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -23,14 +25,34 @@ BACKOFFS = (0.2, 0.5, 1.0, 2.0)
 MAX_RETRY_AFTER = 10.0
 MAX_ANSWER = 64 * 1024 * 1024
 RETRIED = (429, 500, 502, 503, 504)
+UNACKNOWLEDGED_SECONDS = 2.0
+"""After so long without a sign of life from the other machine the kernel drops what we sent, and does not deliver it
+when the network is mended minutes later."""
+
+Guard = Callable[[], float]
+"""Seconds after which a write that begins now must be over; raises when it may not begin."""
+
+
+def unguarded() -> float:
+    """Any write may begin, and take its time."""
+    return math.inf
 
 
 class KubeHttp:
-    """One connection pool to one API server; `pace` bounds the requests under way (watches are none)."""
+    """One connection pool to one API server; `pace` bounds the requests under way (watches are none).
 
-    def __init__(self, connection: Connection, timeout: float = REQUEST_SECONDS, pace: Pace | None = None) -> None:
-        self._connection, self._pace = connection, pace
-        self._timeout = aiohttp.ClientTimeout(total=timeout, connect=min(5.0, timeout))
+    `guard` is asked directly before each try of a write, and once more when its connection is there. What it says
+    bounds the try, here and in the API server, which gives up by itself what it has not done by then.
+    """
+
+    def __init__(
+        self,
+        connection: Connection,
+        timeout: float = REQUEST_SECONDS,
+        pace: Pace | None = None,
+        guard: Guard = unguarded,
+    ) -> None:
+        self._connection, self._seconds, self._pace, self._guard = connection, timeout, pace, guard
         self._session: aiohttp.ClientSession | None = None
         self._token_file = TokenFile(connection.token_file) if connection.token_file is not None else None
 
@@ -104,9 +126,15 @@ class KubeHttp:
         data = None if body is None else orjson.dumps(body)
         if data is not None:
             headers["Content-Type"] = content_type
+        seconds = self._seconds
+        if method != "GET" and (left := self._guard()) < math.inf:
+            seconds = min(seconds, left)
+            query = {**(query or {}), "timeout": f"{seconds:.3f}s"}
+        # Without the threshold aiohttp would round a time of more than five seconds up to whole ones.
+        timeout = aiohttp.ClientTimeout(total=seconds, connect=min(5.0, seconds), ceil_threshold=math.inf)
         try:
             async with session.request(
-                method, self._url(path), data=data, params=query, headers=headers, timeout=self._timeout
+                method, self._url(path), data=data, params=query, headers=headers, timeout=timeout
             ) as response:
                 if response.status >= 300:
                     raise await _refusal(response, method, path)
@@ -122,10 +150,24 @@ class KubeHttp:
 
     def _ready(self) -> aiohttp.ClientSession:
         if self._session is None:
-            connector = aiohttp.TCPConnector(limit=64, ssl=self._connection.ssl or True, keepalive_timeout=60)
+            connector = aiohttp.TCPConnector(
+                limit=64, ssl=self._connection.ssl or True, keepalive_timeout=60, socket_factory=_socket
+            )
+            trace = aiohttp.TraceConfig()
+            trace.on_request_headers_sent.append(self._about_to_send)
             # No API server sets cookies, and looking for them costs with each request.
-            self._session = aiohttp.ClientSession(connector=connector, cookie_jar=aiohttp.DummyCookieJar())
+            self._session = aiohttp.ClientSession(
+                connector=connector, cookie_jar=aiohttp.DummyCookieJar(), trace_configs=[trace]
+            )
         return self._session
+
+    async def _about_to_send(
+        self, _session: aiohttp.ClientSession, _context: object, sent: aiohttp.TraceRequestHeadersSentParams
+    ) -> None:
+        # Called before the first byte. Waiting for a connection can take seconds, and aiohttp repeats a PUT or DELETE
+        # by itself when the server has closed the connection it was sent on.
+        if sent.method != "GET":
+            self._guard()
 
     def _url(self, path: str) -> str:
         return self._connection.server + path
@@ -136,6 +178,14 @@ class KubeHttp:
         if token:
             headers["Authorization"] = f"Bearer {token}"
         return headers
+
+
+def _socket(address: tuple[Any, ...]) -> socket.socket:
+    family, kind, protocol = address[:3]
+    made = socket.socket(family=family, type=kind, proto=protocol)
+    if hasattr(socket, "TCP_USER_TIMEOUT"):
+        made.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, int(UNACKNOWLEDGED_SECONDS * 1000))
+    return made
 
 
 async def _refusal(response: aiohttp.ClientResponse, method: str, path: str) -> KubeError:

@@ -7,7 +7,7 @@ import threading
 
 import kopf
 
-from learnloop_operator.adapters import kubeconfig
+from learnloop_operator.adapters import dead_man, kubeconfig
 from learnloop_operator.adapters.audit import Audit
 from learnloop_operator.adapters.cache import Cache
 from learnloop_operator.adapters.claims import Claims
@@ -18,6 +18,7 @@ from learnloop_operator.adapters.kinds import MODEL_DEPLOYMENT
 from learnloop_operator.adapters.kube import KubeClient
 from learnloop_operator.adapters.lease import Leadership
 from learnloop_operator.adapters.metrics import Metrics
+from learnloop_operator.adapters.own_loop import OwnLoop
 from learnloop_operator.adapters.pace import Pace, on_behalf_of
 from learnloop_operator.adapters.pod_metrics import PodMetrics
 from learnloop_operator.adapters.prometheus import Prometheus
@@ -37,6 +38,7 @@ from learnloop_operator.controllers.stateless import NoMemories
 log = logging.getLogger(__name__)
 
 CHECK_SECONDS = 2.0
+BEAT_SECONDS = 0.5
 DRAIN_SECONDS = 3.0
 EVENTS_SECONDS = 1.0
 """For the last events: the standby waits for the Lease all the while, and an event is told, never owed."""
@@ -50,9 +52,18 @@ class Operator:
         self.settings = settings
         self.metrics = Metrics()
         self.echo = Echo()
-        # The Lease has connections of its own: a busy main pool must not cost us leadership.
+        # The Lease has connections, an event loop and a thread of its own: a busy operator must not lose leadership.
+        dead_man.install()
+        self.lease_loop = OwnLoop("lease", dead_man.keep_off)
         self.lease_kube = KubeClient(connection, written=self.metrics.written)
-        self.leadership = Leadership(self.lease_kube, settings.system_namespace, settings.lease_name, settings.pod_name)
+        self.leadership = Leadership(
+            self.lease_kube,
+            settings.system_namespace,
+            settings.lease_name,
+            settings.pod_name,
+            tell=asyncio.get_running_loop().call_soon_threadsafe,
+            switch=dead_man.wind_up,
+        )
         cache = Cache(CACHED)
         pace = Pace()
         self.metrics.allowed.set_function(lambda: float(pace.allowed))
@@ -102,14 +113,17 @@ class Operator:
         log.info("probes and metrics on port %d", self.server.port)
         names = {
             "kopf": self._watch(),
-            "lease": self.leadership.run(),
-            "lease watch": watch_lease(
-                self.lease_kube,
-                self.settings.system_namespace,
-                self.settings.lease_name,
-                self.echo,
-                self.leadership.noticed,
+            "lease": self.lease_loop.run(self.leadership.run()),
+            "lease watch": self.lease_loop.run(
+                watch_lease(
+                    self.lease_kube,
+                    self.settings.system_namespace,
+                    self.settings.lease_name,
+                    self.echo,
+                    self.leadership.noticed,
+                )
             ),
+            "heart": self._beat(),
             "workers": self.runtime.run(),
             "claims": self._claim(),
             "fast lane": self.lane.run(self._seen, lambda: self.leadership.held),
@@ -135,9 +149,8 @@ class Operator:
         tasks["workers"].cancel()
         await asyncio.gather(tasks["workers"], return_exceptions=True)
         await self.recorder.drain(EVENTS_SECONDS)
-        tasks["lease"].cancel()
-        await asyncio.gather(tasks["lease"], return_exceptions=True)
-        await self.leadership.release()
+        await self.lease_loop.run(self.leadership.release())
+        self.leadership.lapsed()
         # Kopf ends last: when it does, it cancels every task that began after it.
         self._watching_over.set()
         await asyncio.wait([tasks["kopf"]], timeout=DRAIN_SECONDS)
@@ -145,8 +158,10 @@ class Operator:
             task.cancel()
         await asyncio.gather(*tasks.values(), return_exceptions=True)
         await self.server.stop()
-        for client in (self.kube, self.lease_kube, self.data_plane, self.prometheus, self.pods):
+        for client in (self.kube, self.data_plane, self.prometheus, self.pods):
             await client.close()
+        await self.lease_loop.run(self.lease_kube.close())
+        await self.lease_loop.stop()
 
     def _mine(self) -> set[str]:
         """The namespaces this process looks after now."""
@@ -191,6 +206,15 @@ class Operator:
             loop = asyncio.get_running_loop()
             for number in (signal.SIGTERM, signal.SIGINT):
                 loop.add_signal_handler(number, self.stopping.set)
+
+    async def _beat(self) -> None:
+        lapsed = False
+        while True:
+            self.leadership.beat()
+            before, lapsed = lapsed, not self.leadership.held
+            if before and lapsed:  # whatever the guard let pass in earlier turns of this loop was sent since
+                self.leadership.lapsed()
+            await asyncio.sleep(BEAT_SECONDS)
 
     async def _liveness(self) -> None:
         while True:

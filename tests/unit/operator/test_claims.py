@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 
 from learnloop_operator.adapters.claims import CHECK_SECONDS, CLAIM_SECONDS, FENCE_SECONDS, ClaimedElsewhere, Claims
+from learnloop_operator.adapters.kube_errors import Conflict
 from learnloop_operator.controllers.runtime import PASS_SECONDS
 
 
@@ -17,11 +18,19 @@ class Store:
     async def find(self, _kind: Any, namespace: str, _name: str) -> Any:
         return self.leases.get(namespace)
 
-    async def create(self, manifest: Any) -> None:
-        self.leases[manifest["metadata"]["namespace"]] = manifest
+    async def create(self, manifest: Any) -> Any:
+        return self._keep(manifest, "0")
 
-    async def replace(self, manifest: Any) -> None:
-        self.leases[manifest["metadata"]["namespace"]] = manifest
+    async def replace(self, manifest: Any) -> Any:
+        before = self.leases.get(manifest["metadata"]["namespace"])
+        if before is None or before["metadata"]["resourceVersion"] != manifest["metadata"]["resourceVersion"]:
+            raise Conflict("somebody wrote in between")
+        return self._keep(manifest, before["metadata"]["resourceVersion"])
+
+    def _keep(self, manifest: Any, version: str) -> Any:
+        metadata = {**manifest["metadata"], "resourceVersion": str(int(version) + 1)}
+        self.leases[metadata["namespace"]] = {**manifest, "metadata": metadata}
+        return self.leases[metadata["namespace"]]
 
     async def delete(self, ref: Any) -> bool:
         return self.leases.pop(ref.namespace, None) is not None

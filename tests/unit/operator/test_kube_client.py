@@ -1,6 +1,9 @@
 """The API client when the network misbehaves, and its comparison that saves writes."""
 
 import asyncio
+import socket
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
@@ -22,6 +25,7 @@ from learnloop_operator.adapters.kube_errors import (
     Unavailable,
 )
 from learnloop_operator.adapters.kubeconfig import Connection
+from learnloop_operator.adapters.pace import Pace
 
 
 @pytest.fixture(autouse=True)
@@ -99,16 +103,107 @@ async def test_an_expired_continue_token_begins_the_list_again(wire: Any, kube: 
     assert found[0]["kind"] == "Pod"
 
 
-async def test_who_does_not_lead_does_not_write(wire: Any, kube: KubeClient) -> None:
-    def guard() -> None:
-        raise NotLeading("no")
+MANIFEST = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "x", "namespace": "ns"}, "data": {}}
 
-    kube.guard = guard
-    manifest = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "x", "namespace": "ns"}, "data": {}}
-    for write in (kube.create(manifest), kube.delete(CONFIG_MAP.ref("ns", "x")), kube.replace(manifest)):
+
+class Leading:
+    """Leads for so many questions, each with so many seconds left."""
+
+    def __init__(self, questions: int, seconds: float = 5.0) -> None:
+        self.questions, self.seconds = questions, seconds
+
+    def __call__(self) -> float:
+        self.questions -= 1
+        if self.questions < 0:
+            raise NotLeading("no")
+        return self.seconds
+
+
+@asynccontextmanager
+async def guarded(wire: Any, guard: Leading, **options: Any) -> AsyncIterator[KubeClient]:
+    client = KubeClient(Connection(wire.url, None), guard=guard, **options)
+    try:
+        yield client
+    finally:
+        await client.close()
+
+
+async def test_who_does_not_lead_does_not_write(wire: Any) -> None:
+    async with guarded(wire, Leading(0)) as kube:
+        for write in (kube.create(MANIFEST), kube.delete(CONFIG_MAP.ref("ns", "x")), kube.replace(MANIFEST)):
+            with pytest.raises(NotLeading):
+                await write
+    assert wire.asked == []
+
+
+@pytest.mark.parametrize(("questions", "sent"), [(1, 0), (2, 0), (3, 1), (5, 2), (7, 3)])
+async def test_leadership_is_asked_before_each_try_and_again_before_its_first_byte(
+    wire: Any, questions: int, sent: int
+) -> None:
+    wire.answer(503, refusal("ServiceUnavailable", 503))
+    async with guarded(wire, Leading(questions)) as kube:
+        with pytest.raises(NotLeading if sent < 3 else Unavailable):
+            await kube.create(MANIFEST)
+    assert len(wire.asked) == sent
+
+
+async def test_a_write_that_waited_for_a_place_is_not_sent_by_a_leader_that_was_replaced_in_the_meantime(
+    wire: Any,
+) -> None:
+    over, lead = asyncio.Event(), Leading(1)
+
+    async def slow(_: web.Request) -> web.Response:
+        await over.wait()
+        return web.json_response({})
+
+    wire.script.append(slow)
+    pace = Pace()
+    async with guarded(wire, lead, pace=pace) as kube:
+        reads = [asyncio.create_task(kube.get(POD, "ns", "x")) for _ in range(pace.allowed)]
+        await asyncio.sleep(0)
+        write = asyncio.create_task(kube.create(MANIFEST))
+        await asyncio.sleep(0)
+        over.set()
+        await asyncio.gather(*reads)
         with pytest.raises(NotLeading):
             await write
-    assert wire.asked == []
+    assert not any(method == "POST" for method, _, _ in wire.asked)
+
+
+async def test_a_write_may_take_no_longer_than_its_leader_leads_and_tells_the_api_server_so(wire: Any) -> None:
+    over = asyncio.Event()
+
+    async def hang(_: web.Request) -> web.Response:
+        await over.wait()
+        return web.Response()
+
+    wire.script.append(hang)
+    async with guarded(wire, Leading(3, seconds=0.5), timeout=3600.0) as kube:
+        async with asyncio.timeout(200):
+            with pytest.raises(NotLeading):  # before the second try: the first one was given up
+                await kube.create(MANIFEST)
+        over.set()
+    assert [path.rpartition("?")[2] for _, path, _ in wire.asked] == ["timeout=0.500s"]
+
+
+@pytest.mark.skipif(not hasattr(socket, "TCP_USER_TIMEOUT"), reason="the kernel knows no such thing")
+async def test_what_the_other_machine_does_not_acknowledge_is_dropped_by_the_kernel(wire: Any) -> None:
+    limits: list[int] = []
+
+    async def look(request: web.Request) -> web.Response:
+        limits.extend(
+            item.getsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT) for item in sockets if item.fileno() >= 0
+        )
+        return web.json_response({})
+
+    wire.script.append(look)
+    sockets: list[socket.socket] = []
+    made = kube_http._socket
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(kube_http, "_socket", lambda address: sockets.append(made(address)) or sockets[-1])
+        async with guarded(wire, Leading(3)) as kube:
+            await kube.create(MANIFEST)
+    assert limits == [int(kube_http.UNACKNOWLEDGED_SECONDS * 1000)]
 
 
 async def test_status_that_is_already_there_costs_no_write(wire: Any, kube: KubeClient) -> None:
