@@ -53,7 +53,7 @@ crds: $(VENV)/.ready ## write crds/*.yaml and the chart's copy from the models
 lock: ## pin requirements/*.txt anew
 	hack/lock
 
-bench-failover: $(VENV)/.ready ## how long nobody leads when the leader is stopped, and when it is killed
+bench-failover: $(VENV)/.ready ## how long nobody leads when the leader ends, is killed, or is stopped; that no two decide about one generation
 	@$(PYTHON) -m bench.operator.failover
 
 bench-statistics: $(VENV)/.ready ## how often rollouts err and how soon they are right, simulated, beside a polled t-test

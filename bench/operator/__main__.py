@@ -16,7 +16,8 @@ others go on. About 20 minutes on two quiet cores; `--only` leaves parts out:
     peer        the same for the plain Kopf operator
     writes      API writes of a rollout in four steps, of them to a spec (`spec_writes_per_rollout`), and whether a
                 GitOps tool's dry run finds nothing to change at each weight of it (`server_side_diff_empty`)
-    failover    the leader is stopped, or killed: seconds until another one has decided something
+    failover    the leader ends, is killed, or is stopped and goes on later: seconds until another one has decided
+                something, and the generations about which two did (`two_decisions_for_one_generation`)
 
 The operator idles for as long as its default time between two resyncs, five minutes. The parts peer, writes and
 failover are measured meanwhile: what an idle operator uses is counted in processor seconds of its own, and leaves the
@@ -46,7 +47,7 @@ FULL = Size()
 QUICK = Size(objects=20, edits=10, creations=3, idle_seconds=2.0, peer_idle_seconds=2.0)
 BURST, PEER_BURST, QUICK_BURST = 10_000, 5_000, 100
 """The plain operator takes two to three times as long for each change: half as many show as much in half the time."""
-FAILOVERS, QUICK_FAILOVERS = 5, 1
+FAILOVERS, QUICK_FAILOVERS = 3, 1
 PARTS = ("burst", "peer_burst", "ours", "peer", "writes", "failover")
 BESIDE = ("peer", "writes", "failover")
 """What is measured while our own operator idles, in a process of its own."""
@@ -125,7 +126,7 @@ class Bench:
         if part == "writes":
             return writes.measure(kubeconfig)
         if part == "failover":
-            return failover.figures(asyncio.run(failover.measure(kubeconfig, self._failovers)))
+            return failover.figures(*asyncio.run(failover.measure(kubeconfig, self._failovers, seed=1)))
         side, prefix = ("peer", "peer_") if part.startswith("peer") else ("ours", "")
         if part.endswith("burst"):
             flood = self._peer_flood if prefix else self._flood

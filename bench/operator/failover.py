@@ -2,19 +2,23 @@
 
     python -m bench.operator.failover [--rounds N]
 
-The leader is ended by SIGTERM, then by SIGKILL, in turns; the clock runs from the signal until the standby holds the
-Lease and has looked at the objects. Prints one JSON object as its last line. Needs the development environment.
+The leader is ended by SIGTERM, then by SIGKILL, then stopped by SIGSTOP, in turns, each time up to 0.3 s after somebody
+edited the object; the clock runs from the signal until the standby holds the Lease and has looked at the objects. Then
+whoever was stopped goes on. `two_decisions_for_one_generation` counts the edits about which two processes decided, by
+the statuses that the API server took. Prints one JSON object as its last line. Needs the development environment.
 """
 
 import argparse
 import asyncio
 import json
 import os
+import random
 import signal
 import socket
 import statistics
 import subprocess
 import sys
+import tempfile
 import time
 from contextlib import suppress
 from pathlib import Path
@@ -23,16 +27,20 @@ from typing import Any
 import aiohttp
 from bench.operator.control_plane import control_plane
 from bench.operator.process import AS_IN_IMAGE, MODULES
+from bench.operator.witness import Landed, Witness, twice_decided, witness
 
 from learnloop_api import names
 from learnloop_operator.adapters import kubeconfig
-from learnloop_operator.adapters.kinds import LEASE
+from learnloop_operator.adapters.kinds import LEASE, MODEL_DEPLOYMENT
 from learnloop_operator.adapters.kube import KubeClient
 
-SYSTEM, LEASE_NAME = "learnloop-system", "learnloop-operator"
+SYSTEM, LEASE_NAME, NAME = "learnloop-system", "learnloop-operator", "md"
 PASSED = 'learnloop_reconcile_total{kind="ModelDeployment",result="ok"}'
 PATIENCE = 90.0
-LIMITS = {"graceful": 3.0, "killed": 15.0}
+SIGNALS = {"graceful": signal.SIGTERM, "killed": signal.SIGKILL, "stopped": signal.SIGSTOP}
+LIMITS = {"graceful": 3.0, "killed": 15.0, "stopped": 15.0}
+EDITED_SECONDS = 0.3
+"""A pass over an edited object takes less: some leaders go before it, some after it, some in the middle."""
 
 
 class Process:
@@ -84,62 +92,85 @@ async def until(condition: Any, what: str) -> float:
     return time.monotonic() - began
 
 
+def model(number: int) -> dict[str, str]:
+    """One of many that need no file."""
+    return {"uri": f"uniform://discrete/2?observations={number}"}
+
+
 async def prepare(kube: KubeClient) -> None:
     """A namespace for the Lease, and one object to decide about."""
     namespace = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": SYSTEM}}
     await kube.http.request("POST", "/api/v1/namespaces", body=namespace)
-    spec = {"model": {"uri": "uniform://discrete/2?observations=4"}}
-    metadata = {"name": "md", "namespace": SYSTEM}
-    body = {"apiVersion": names.API_VERSION, "kind": "ModelDeployment", "metadata": metadata, "spec": spec}
-    await kube.create(body)
+    metadata = {"name": NAME, "namespace": SYSTEM}
+    spec = {"model": model(4)}
+    await kube.create({"apiVersion": names.API_VERSION, "kind": "ModelDeployment", "metadata": metadata, "spec": spec})
 
 
-async def measure(kubeconfig_file: Path, rounds: int) -> dict[str, list[float]]:
-    """Seconds without a leader, by the way it went."""
-    kube = KubeClient(kubeconfig.from_kubeconfig(kubeconfig_file))
+async def measure(kubeconfig_file: Path, rounds: int, seed: int) -> tuple[dict[str, list[float]], list[Landed]]:
+    """Seconds without a leader, by the way it went, and the statuses that were written meanwhile."""
+    connection = kubeconfig.from_kubeconfig(kubeconfig_file)
+    kube, moments = KubeClient(connection), random.Random(seed)
     await prepare(kube)
-    processes = [Process("operator-0", kubeconfig_file)]
-    found: dict[str, list[float]] = {"graceful": [], "killed": []}
-    try:
-        await until(processes[0].works, "the first operator never led")
-        for number in range(2 * rounds):
-            how = "graceful" if number % 2 == 0 else "killed"
-            standby = Process(f"operator-{number + 1}", kubeconfig_file)
-            processes.append(standby)
-            await until(standby.ready, "the standby never watched")
-            leader = processes[-2].process
-            leader.send_signal(signal.SIGTERM if how == "graceful" else signal.SIGKILL)
-            found[how].append(await until(standby.works, f"nobody led after the leader was {how}"))
-            leader.wait(30)
-        transitions = (await kube.get(LEASE, SYSTEM, LEASE_NAME))["spec"]["leaseTransitions"]
-        assert transitions == 2 * rounds, f"{transitions} changes of the Lease in {2 * rounds} rounds"
-    finally:
-        for item in processes:
-            if item.process.poll() is None:
-                item.process.kill()
-                item.process.wait()
-        await kube.close()
-    return found
+    found: dict[str, list[float]] = {how: [] for how in SIGNALS}
+    processes: list[Process] = []
+    with tempfile.TemporaryDirectory(prefix="learnloop-failover-") as folder:
+        async with witness(connection) as seen:
+            try:
+                processes.append(await begun("operator-0", seen, Path(folder)))
+                await until(processes[0].works, "the first operator never led")
+                for number, how in enumerate([*SIGNALS] * rounds, 1):
+                    processes.append(await begun(f"operator-{number}", seen, Path(folder)))
+                    await until(processes[-1].ready, "the standby never watched")
+                    await kube.patch(MODEL_DEPLOYMENT, SYSTEM, NAME, {"spec": {"model": model(4 + number)}})
+                    await asyncio.sleep(moments.uniform(0.0, EDITED_SECONDS))
+                    leader = processes[-2].process
+                    leader.send_signal(SIGNALS[how])
+                    found[how].append(await until(processes[-1].works, f"nobody led after the leader was {how}"))
+                    leader.send_signal(signal.SIGCONT)
+                    await asyncio.to_thread(leader.wait, 30)
+                transitions = (await kube.get(LEASE, SYSTEM, LEASE_NAME))["spec"]["leaseTransitions"]
+                wanted = len(SIGNALS) * rounds
+                assert transitions == wanted, f"{transitions} changes of the Lease in {wanted} rounds"
+            finally:
+                for item in processes:
+                    if item.process.poll() is None:
+                        item.process.kill()
+                        item.process.wait()
+                await kube.close()
+    return found, seen.landed
 
 
-def figures(found: dict[str, list[float]]) -> dict[str, float]:
-    """Longest and middle time of each way to go, in seconds, and how often each was tried."""
+async def begun(name: str, seen: Witness, folder: Path) -> Process:
+    """A process that is watched."""
+    file = folder / f"{name}.kubeconfig"
+    await seen.door(name, file)
+    return Process(name, file)
+
+
+def figures(found: dict[str, list[float]], landed: list[Landed]) -> dict[str, float]:
+    """Longest and middle time of each way to go, in seconds, and how often each was tried; how many generations were
+    decided about, and how many of them twice."""
     result = {"failovers_of_each_sort": float(len(found["graceful"]))}
     for how, seconds in found.items():
         result[f"failover_{how}_max_s"] = round(max(seconds), 2)
         result[f"failover_{how}_median_s"] = round(statistics.median(seconds), 2)
+    result["generations_decided"] = len({item.generation for item in landed})
+    result["two_decisions_for_one_generation"] = len(twice_decided(landed))
     return result
 
 
 def main() -> int:
-    """Exit code 1 when a limit is broken."""
+    """Exit code 1 when a limit is broken, or two decided about one generation."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--rounds", type=int, default=3, help="failovers of each sort")
+    parser.add_argument("--seed", type=int, default=1, help="of the moments at which leaders go")
     asked = parser.parse_args()
     with control_plane() as kubeconfig_file:
-        found = asyncio.run(measure(kubeconfig_file, asked.rounds))
-    print(json.dumps({**figures(found), "cores": os.cpu_count()}))
-    return int(any(max(seconds) > LIMITS[how] for how, seconds in found.items()))
+        found, landed = asyncio.run(measure(kubeconfig_file, asked.rounds, asked.seed))
+    printed = figures(found, landed)
+    print(json.dumps({**printed, "cores": os.cpu_count()}))
+    late = any(max(seconds) > LIMITS[how] for how, seconds in found.items())
+    return int(late or printed["two_decisions_for_one_generation"] > 0)
 
 
 if __name__ == "__main__":

@@ -17,6 +17,8 @@ GOALS: Mapping[str, float] = {
     "burst_10000_paced_neighbour_longest_wait_s": 5.0,
     "failover_graceful_max_s": 3.0,
     "failover_killed_max_s": 15.0,
+    "failover_stopped_max_s": 15.0,
+    "two_decisions_for_one_generation": 0.0,
     "writes_per_rollout": 25.0,
     "writes_per_sequential_rollout": 25.0,
     "spec_writes_per_rollout": 0.0,

@@ -53,11 +53,15 @@ QUICK = {
 class Operator:
     """One process, which is started again when it ends, as a kubelet does, unless it is `given_up`."""
 
-    def __init__(self, world: "LiveWorld", proxy: StreamProxy, system: str, hasty: Mapping[str, float]) -> None:
-        self.world, self.proxy, self.system, self._hasty = world, proxy, system, hasty
+    def __init__(
+        self, world: "LiveWorld", name: str, proxy: StreamProxy, system: str, hasty: Mapping[str, float]
+    ) -> None:
+        self.world, self.name, self.proxy, self.system, self._hasty = world, name, proxy, system, hasty
         self.codes, self.given_up = list[int](), False
-        self.log = world.folder / f"{system}.log"
-        self.config = world.folder / f"{system}.kubeconfig"
+        self.armed = True
+        """Whether the kernel ends a process that was stopped for too long."""
+        self.log = world.folder / f"{name}.log"
+        self.config = world.folder / f"{name}.kubeconfig"
         self.process: subprocess.Popen[bytes] | None = None
 
     def begin(self) -> None:
@@ -65,6 +69,8 @@ class Operator:
         environment = os.environ | {
             "KUBECONFIG": str(self.config),
             "HASTY": json.dumps(self._hasty),
+            "ARMED": json.dumps(self.armed),
+            "POD_NAME": self.name,
             "LEARNLOOP_WATCH_NAMESPACE": self.world.namespace,
             "LEARNLOOP_SYSTEM_NAMESPACE": self.system,
             "LEARNLOOP_LEASE_NAME": LEASE_NAME,
@@ -141,11 +147,21 @@ class LiveWorld:
         )
         self._run(self._live())
 
-    async def operator(self, seed: int = 0, hasty: Mapping[str, float] | None = None) -> Operator:
-        """One more installation, with a proxy and a system namespace of its own."""
-        proxy, system = StreamProxy(self.connection, seed), f"{self.namespace}-{len(self.operators)}"
-        await self._namespace(system)
-        made = Operator(self, proxy, system, hasty or {})
+    async def operator(
+        self,
+        seed: int = 0,
+        hasty: Mapping[str, float] | None = None,
+        *,
+        beside: Operator | None = None,
+        armed: bool = True,
+    ) -> Operator:
+        """One more process with a proxy of its own: of another installation, with a system namespace of its own, or of
+        the one that the operator `beside` belongs to. `armed`: see Operator."""
+        proxy, name = StreamProxy(self.connection, seed), f"{self.namespace}-{len(self.operators)}"
+        if beside is None:
+            await self._namespace(name)
+        made = Operator(self, name, proxy, beside.system if beside else name, hasty or {})
+        made.armed = armed
         await proxy.start(made.config)
         self.operators.append(made)
         made.begin()

@@ -49,6 +49,8 @@ class StreamProxy:
         self.writes: list[str] = []
         self.bodies: list[bytes] = []
         self.on_write: Write = let_pass
+        self.on_read: Write = let_pass
+        """As `on_write`, before a read that is no watch; the number is that of the last write."""
         self._met_in_turn = 0
         self._late: set[asyncio.Task[None]] = set()
         self._session: aiohttp.ClientSession | None = None
@@ -102,7 +104,10 @@ class StreamProxy:
     async def _answer(self, request: web.Request) -> web.StreamResponse:
         if request.query.get("watch") == "true":
             return await self._watch(request)
-        if request.method in READS or "/leases" in request.path:
+        if "/leases" in request.path:
+            return await self._forward(request)
+        if request.method in READS:
+            await self.on_read(len(self.writes), "before", request.method, request.path)
             return await self._forward(request)
         return await self._write(request)
 

@@ -14,6 +14,7 @@ from learnloop_api.wire.memory import MemoryUse
 from learnloop_api.wire.reward import AgentStats, DryRunFigures, RewardSignals
 from learnloop_api.wire.study import StudyState
 from learnloop_api.wire.training import TrainingRun
+from learnloop_operator.adapters.guard import Guard, unguarded
 from learnloop_operator.adapters.http_body import TooLarge, read_bounded
 from learnloop_operator.adapters.token_file import TokenFile
 from learnloop_operator.core.plan import Call
@@ -34,10 +35,15 @@ class DataPlaneRefused(Exception):
 
 
 class DataPlane:
-    """One keep-alive session; every request at most `timeout` seconds, acting for the namespace given with it."""
+    """One keep-alive session; every request at most `timeout` seconds, acting for the namespace given with it.
 
-    def __init__(self, url: str, token_file: str = names.TOKEN_FILE, timeout: float = 5.0) -> None:
-        self.url = url.rstrip("/")
+    `guard` is asked before every write, and bounds it.
+    """
+
+    def __init__(
+        self, url: str, token_file: str = names.TOKEN_FILE, timeout: float = 5.0, guard: Guard = unguarded
+    ) -> None:
+        self.url, self._seconds, self._guard = url.rstrip("/"), timeout, guard
         self._token = TokenFile(Path(token_file))
         self._timeout = aiohttp.ClientTimeout(total=timeout)
         self._session: aiohttp.ClientSession | None = None
@@ -119,8 +125,10 @@ class DataPlane:
         Raises:
             DataPlaneUnavailable: try again later.
             DataPlaneRefused: the same request will never be accepted.
+            NotLeading: by the guard.
         """
-        status, body = await self._request(call.method, namespace, call.path, call.body)
+        seconds = min(self._seconds, self._guard())
+        status, body = await self._request(call.method, namespace, call.path, call.body, seconds)
         if status < 300 or (status == 404 and call.method == "DELETE"):
             return
         raise DataPlaneRefused(f"{call.method} {call.path}: {status} {_message(body)}")

@@ -10,10 +10,11 @@ from typing import Any
 import orjson
 
 from learnloop_operator.adapters.cache import Cache
+from learnloop_operator.adapters.guard import Guard, unguarded
 from learnloop_operator.adapters.kinds import ResourceKind, kind_of
 from learnloop_operator.adapters.kube_diff import covers, unchanged
 from learnloop_operator.adapters.kube_errors import Gone, KubeError, NotFound, Unavailable, error_for
-from learnloop_operator.adapters.kube_http import Guard, KubeHttp, unguarded
+from learnloop_operator.adapters.kube_http import KubeHttp
 from learnloop_operator.adapters.kubeconfig import Connection
 from learnloop_operator.adapters.pace import Pace
 from learnloop_operator.core.plan import Manifest, ObjectRef

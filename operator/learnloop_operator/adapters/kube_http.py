@@ -5,13 +5,14 @@ import logging
 import math
 import random
 import socket
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
 import aiohttp
 import orjson
 
+from learnloop_operator.adapters.guard import Guard, unguarded
 from learnloop_operator.adapters.http_body import TooLarge, read_bounded
 from learnloop_operator.adapters.kube_errors import KubeError, Unavailable, error_for
 from learnloop_operator.adapters.kubeconfig import Connection
@@ -28,14 +29,6 @@ RETRIED = (429, 500, 502, 503, 504)
 UNACKNOWLEDGED_SECONDS = 2.0
 """After so long without a sign of life from the other machine the kernel drops what we sent, and does not deliver it
 when the network is mended minutes later."""
-
-Guard = Callable[[], float]
-"""Seconds after which a write that begins now must be over; raises when it may not begin."""
-
-
-def unguarded() -> float:
-    """Any write may begin, and take its time."""
-    return math.inf
 
 
 class KubeHttp:

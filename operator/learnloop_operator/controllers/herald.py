@@ -5,6 +5,7 @@ import logging
 from collections import deque
 
 from learnloop_operator.adapters.data_plane import DataPlane, DataPlaneRefused, DataPlaneUnavailable
+from learnloop_operator.adapters.kube_errors import NotLeading
 from learnloop_operator.core.plan import Call
 
 log = logging.getLogger(__name__)
@@ -46,7 +47,7 @@ class Herald:
                 namespace, call = self._waiting[0]
                 try:
                     await self._data_plane.call(namespace, call)
-                except DataPlaneUnavailable as error:
+                except (DataPlaneUnavailable, NotLeading) as error:
                     log.info("what serves is told later: %s", error)
                     await asyncio.sleep(pause)
                     pause = min(pause * 2, LONGEST_PAUSE)

@@ -72,7 +72,7 @@ class Operator:
         )
         self.claims = Claims(self.kube, f"{settings.system_namespace}/{settings.lease_name}")
         self.reads = Reads(self.kube, cache, settings.watch_namespaces)
-        self.data_plane = DataPlane(settings.data_url, settings.token_file)
+        self.data_plane = DataPlane(settings.data_url, settings.token_file, guard=self.leadership.guard)
         self.herald = Herald(self.data_plane)
         self.recorder = Recorder(self.kube, settings.pod_name)
         self.prometheus = Prometheus(settings.prometheus_url)

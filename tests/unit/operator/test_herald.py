@@ -5,11 +5,14 @@ import json
 from contextlib import suppress
 from typing import Any
 
+import pytest
 from aiohttp import web
 from rollout_cluster import BETTER, Cluster, uri
 
 from learnloop_api.wire.deployment import ModelDeployed
 from learnloop_operator.adapters.data_plane import DataPlane
+from learnloop_operator.adapters.kube_errors import NotLeading
+from learnloop_operator.controllers import herald as herald_module
 from learnloop_operator.controllers.herald import Herald
 from learnloop_operator.core.plan import Call
 
@@ -42,6 +45,38 @@ async def test_changes_wait_for_the_data_plane_and_arrive_in_order_once(wire: An
     await client.close()
     told = [(path.split("/")[4], json.loads(body)["revision"]) for _, path, body in wire.asked]
     assert told == [("a", "r1"), ("a", "r1"), ("b", "r1"), ("a", "r2"), ("a", "r1")], "the first was tried twice"
+
+
+async def test_nothing_is_told_while_another_process_may_lead_and_all_of_it_later(
+    wire: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(herald_module, "FIRST_PAUSE", 0.01)
+    refused, done = asyncio.Event(), asyncio.Event()
+    leading: list[bool] = []
+
+    def guard() -> float:
+        if not leading:
+            refused.set()
+            raise NotLeading("no")
+        return 5.0
+
+    async def accept(_: web.Request) -> web.Response:
+        done.set()
+        return web.json_response({})
+
+    wire.script.append(accept)
+    client = DataPlane(wire.url, "/nonexistent", guard=guard)
+    herald = Herald(client)
+    running = asyncio.create_task(herald.run())
+    herald.say("ns", _call("a", "r1"))
+    await asyncio.wait_for(refused.wait(), 60)
+    assert wire.asked == []
+    leading.append(True)
+    await asyncio.wait_for(done.wait(), 60)
+    running.cancel()
+    with suppress(asyncio.CancelledError):
+        await running
+    await client.close()
 
 
 def test_a_rollout_tells_of_the_model_that_serves_and_of_a_canary_only_when_it_is_promoted() -> None:

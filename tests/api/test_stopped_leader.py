@@ -1,0 +1,23 @@
+"""Leading processes that are stopped (SIGSTOP) in the middle of a rollout and go on when another one leads."""
+
+from pathlib import Path
+
+import pytest
+from stopped_leaders import stopped_rollout
+
+from learnloop_operator.adapters.dead_man import STATUS
+
+STOPS = 4
+
+
+@pytest.mark.parametrize(("mode", "armed"), [("service", True), ("gateway", False)])
+async def test_a_leader_that_was_stopped_writes_nothing_after_another_one_wrote(
+    api_server: Path, tmp_path: Path, mode: str, armed: bool
+) -> None:
+    found = await stopped_rollout(api_server, tmp_path, STOPS, every=4, mode=mode, armed=armed)
+    assert len(found.stops) == STOPS, found.stops
+    assert found.leaders == STOPS + 1, "each stop made another process lead"
+    assert found.returned == []
+    assert found.codes == [STATUS if armed else 1] * STOPS, "ended by the kernel, or by itself as who was replaced"
+    assert found.generations == sorted(set(found.generations)), "a routing table came back"
+    assert not found.different
