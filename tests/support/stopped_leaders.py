@@ -119,9 +119,9 @@ async def _change_hands(stops: Stops) -> None:
     while True:
         stops.arm()
         operator, process = await stops.stopped.get()
-        # Without evidence the rollout waits for us.
-        traffic, stops.world.traffic.per_second = stops.world.traffic.per_second, 0.0
         await _until(partial(stops.next_writer, process), "nobody took over")
+        # Without evidence the rollout waits until there is a standby again.
+        traffic, stops.world.traffic.per_second = stops.world.traffic.per_second, 0.0
         assert operator.process is not None
         operator.process.send_signal(signal.SIGCONT)
         await _until(partial(_anew, operator, process), "it went on")
