@@ -18,7 +18,7 @@ from typing import Any
 import asyncpg
 import numpy as np
 import uvloop
-from bench.memory import arms, forgetting, quality, rewarded, weaviate_arm
+from bench.memory import arms, crossover, forgetting, quality, rewarded, weaviate_arm
 from bench.memory.data import Agent, generate
 from bench.memory.filling import fill, recall_at_10, say, wait_indexed
 from bench.memory.server import Product, postgres
@@ -38,9 +38,10 @@ class Size:
     seconds: float = 10.0
     singles: int = 60_000
     batches: int = 40
+    ways: tuple[int, ...] = (20_000, 110_000)
 
 
-QUICK = Size(agents=10, large=5000, seconds=2.0, singles=5000, batches=8)
+QUICK = Size(agents=10, large=5000, seconds=2.0, singles=5000, batches=8, ways=(6000,))
 TARGETS = {
     "open_100rps_p50_ms": ("<=", 2.0),
     "open_100rps_p99_ms": ("<=", 8.0),
@@ -50,6 +51,10 @@ TARGETS = {
     "clients100_p99_served_or_refused_ms": ("<=", 25.0),
     "recall_at_10_small": (">=", 0.999),
     "recall_at_10_large": (">=", 0.999),
+    # In each way the service may choose, for agents on both sides of where it chooses the index by itself.
+    "recall_at_10_cached": (">=", 0.999),
+    "recall_at_10_scanned": (">=", 0.999),
+    "recall_at_10_hnsw": (">=", 0.999),
     # As the service asks: 200 of the store, ranked again by the exact vectors. The bare ten stand beside it.
     "weaviate_http_recall_at_10_small": (">=", 0.999),
     "weaviate_http_recall_at_10_large": (">=", 0.999),
@@ -83,7 +88,16 @@ async def measure(size: Size) -> dict[str, Any]:
         server.psql("CREATE DATABASE ours; CREATE DATABASE others;")
         with Product(server.get_uri("ours"), Path(server.pgdata), Path(directory), INDEX_CHECK_SECONDS="2") as product:
             figures |= await compare(server, product, agents, size)
+    say("recall@10 by each way of answering …")
+    figures |= await by_way(size)
     return figures | {"load_average_after": round(os.getloadavg()[0], 2)}
+
+
+async def by_way(size: Size) -> dict[str, Any]:
+    """The worst recall@10 over HTTP of each way, over agents of all these sizes; and every figure of each."""
+    found = await crossover.measure(size.ways, seconds=size.seconds / 5)
+    worst = {f"recall_at_10_{way}": min(found[f"{way}_{n}_recall_at_10"] for n in size.ways) for way in crossover.WAYS}
+    return worst | {f"way_{name}": value for name, value in found.items()}
 
 
 async def compare(server: Any, product: Product, agents: Sequence[Agent], size: Size) -> dict[str, Any]:
@@ -157,6 +171,9 @@ def main() -> None:
     figures |= {"also_above_25_ms": [name for name in OTHER_READINGS if figures[name] > 25.0]}
     figures |= {"missed": missed, "seconds": round(time.time() - started, 1), "machine": platform.machine()}
     print(json.dumps(figures))
+    # A slow figure may be the machine's; an answer that is not the nearest ten is ours.
+    if not quick and any(name.startswith("recall_at_10") for name in missed):
+        raise SystemExit(1)
 
 
 if __name__ == "__main__":

@@ -86,8 +86,11 @@ class Config(BaseModel):
     pool_size: int = Field(default=10, ge=2, le=200)
     ack_wait_seconds: float = Field(default=15.0, ge=0.5, le=600)
     sweep_seconds: float = Field(default=2.0, gt=0, le=60, description="how often work without a nudge is looked for")
-    exact_up_to: int = Field(
-        default=100_000, ge=1, description="memories of an agent; above, the vector store proposes whom to rank"
+    exact_up_to: int | None = Field(
+        default=None,
+        ge=1,
+        description="memories of an agent; above, the vector store proposes whom to rank. Left out, seven eighths of "
+        "what cache_mib holds, and 20000 at least",
     )
     weaviate_url: str | None = Field(
         default=None,

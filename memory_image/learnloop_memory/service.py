@@ -31,7 +31,7 @@ from learnloop_memory.kube import KubeApi
 from learnloop_memory.life.distil import CountingDistiller, Distiller
 from learnloop_memory.life.keeper import PAUSE_SECONDS, BudgetKeeper
 from learnloop_memory.life.routine import Routine
-from learnloop_memory.memory.big import BigAgents
+from learnloop_memory.memory.big import SCANNED_UP_TO, BigAgents
 from learnloop_memory.memory.embedder import Embedder
 from learnloop_memory.memory.embedders import open_embedder
 from learnloop_memory.memory.episodes import EpisodeMemories
@@ -113,13 +113,14 @@ class Service:
         self._indexer = Indexer(self.db, self.embedder)
         self.indexing = IndexPace(lambda namespace: self.background.attempt(self._indexer.run, namespace))
         self.vectors = open_vectors(config, self.db, self.embedder)
-        self._big = BigAgents(self.db, self.vectors, above=config.exact_up_to)
+        self.reader = Reader(self.db, self.embedder, config.cache_mib * 2**20)
+        above = config.exact_up_to or max(self.reader.exact_up_to, SCANNED_UP_TO)
+        self._big = BigAgents(self.db, self.vectors, above=above)
         self.following = Following(self._big, self.vectors, self.metrics)
         self.recalls = RecallLog(self.db)
         self.shown = Shown()
         self.feedback = Feedback(self.db, self.recalls)
         self.writer = Writer(self.db, self.embedder, self.indexing.stored)
-        self.reader = Reader(self.db, self.embedder, config.cache_mib * 2**20)
         self.recaller = Recaller(
             self.db, self.embedder, self.recalls, self.shown, self._big, self.reader, self._indexer
         )

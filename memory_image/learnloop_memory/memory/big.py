@@ -18,8 +18,8 @@ from learnloop_memory.vectors.port import StoreAway, StoreLost, VectorStore
 
 log = logging.getLogger(__name__)
 Key = tuple[str, str]
-# What fits into this process is ranked there, exactly and faster than any store answers: hence the high bar.
-FROM = 100_000
+# From this many on an index takes less time than PostgreSQL's looking at all of them.
+SCANNED_UP_TO = 20_000
 NEAREST, BY_WORDS, NEWEST = 200, 400, 300
 LATE = 2_000  # more that the words do not know yet, and a scan is the surer way
 _LARGE = "SELECT agent_id, count(*) AS n FROM memory_vec WHERE namespace = $1 GROUP BY agent_id HAVING count(*) > $2"
@@ -31,7 +31,7 @@ SELECT id FROM agent_memories WHERE namespace = $1 AND agent_id = $2 ORDER BY cr
 class BigAgents:
     """Knows which agents the store proposes for, keeps it up to date, and searches with it."""
 
-    def __init__(self, db: Database, store: VectorStore, *, above: int = FROM) -> None:
+    def __init__(self, db: Database, store: VectorStore, *, above: int) -> None:
         self._db = db
         self._store = store
         self._above = above

@@ -79,6 +79,12 @@ class Reader:
             self._check, most=MOST_TOGETHER, at_once=2
         )
 
+    @property
+    def exact_up_to(self) -> int:
+        """Memories of an agent that surely fits, with room for what it stores: ranked here it is answered exactly, and
+        faster than through any index."""
+        return self._most * 7 // 8
+
     def peek(self, namespace: str, agent: str) -> Kept | None:
         """What is kept of this agent, which may be stale; None where there is nothing, or it is known to be."""
         kept = self._cache.get((namespace, agent))

@@ -15,7 +15,9 @@ from learnloop_memory.store.database import TRANSIENT, Database
 from learnloop_memory.vectors.port import Near
 
 log = logging.getLogger(__name__)
-EF_SEARCH = 600
+EF_SEARCH = 1000
+"""How many the graph's walk keeps, the most that pgvector knows: with 600, four of 300 questions to 20,000 memories
+missed one of the ten nearest (recall@10 0.9987, 23 ms), with this none did (37 ms)."""
 BUILD_SECONDS = 1800.0
 # `find` and `nearest` prove an index's predicate only against constants. Both settings hold for their transaction.
 SETTINGS = f"SET LOCAL plan_cache_mode = force_custom_plan; SET LOCAL hnsw.ef_search = {EF_SEARCH}"

@@ -234,3 +234,11 @@ def test_the_cache_of_words_may_fill_up_in_the_middle_of_a_text(monkeypatch: pyt
     whole = HashingEmbedder().vector(text)
     monkeypatch.setattr("learnloop_memory.memory.embedder.MAX_CACHED_WORDS", 3)
     assert np.array_equal(HashingEmbedder().vector(text), whole)
+
+
+@pytest.mark.parametrize(("changes", "bar"), [({}, 121_856), ({"cache_mib": 0}, 20_000), ({"exact_up_to": 7}, 7)])
+async def test_agents_that_fit_into_the_process_are_ranked_exactly(
+    dsn: str, tmp_path: Path, changes: dict[str, int], bar: int
+) -> None:
+    async with running(**settings(dsn, tmp_path, **changes)) as api:
+        assert api.service._big._above == bar
