@@ -1,6 +1,7 @@
 """`make bench-statistics`: a table for people on stderr, one JSON object as the last line of stdout."""
 
 import json
+import math
 import os
 import platform
 import sys
@@ -65,6 +66,19 @@ def a_a() -> Figures:
         "agreement_rollouts": RECORDED,
         "agreement_looks": looks,
         "agreement_max_difference": difference,
+    }
+
+
+def drifting_a_a() -> Figures:
+    """Identical arms in a world that falls to half after 30 s, and in one that goes up and down every two minutes."""
+    rates = np.resize(RATES, A_A_ROLLOUTS // 2)
+    worlds = (lambda second: 1.0 if second < 30 else 0.5, lambda second: 0.7 + 0.3 * math.sin(second / 19.0))
+    found = [
+        simulate(rates, rates, max_drop=MAX_DROP, seconds=SECONDS, seed=3, world=world).rolled_back for world in worlds
+    ]
+    return {
+        "drifting_a_a_rollouts": sum(one.size for one in found),
+        "drifting_false_rollback_rate": _share(np.concatenate(found)),
     }
 
 
@@ -260,6 +274,7 @@ def main() -> int:
     figures: Figures = {"alpha": ALPHA, "max_drop": MAX_DROP, "episodes_per_second": PER_SECOND}
     parts: tuple[Callable[[], Figures], ...] = (
         a_a,
+        drifting_a_a,
         drops,
         lambda: default_analysis(A_A_ROLLOUTS, OTHERS),
         fast_lane,

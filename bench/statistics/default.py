@@ -1,28 +1,49 @@
 """A rollout whose author wrote no analysis: how often it takes back a model that is as good as the one it replaces.
 
-Every look is at one more episode of the canary. The operator's own `check` judges; it can only speak where a number
-lies beyond its bound, so the numbers decide when to ask it. The first such look is what a polled threshold acts on.
+Every look is at one more episode of the canary. The operator's own code compares and judges; its `check` can only
+speak where a number lies beyond its bound, so the numbers decide when to ask it. The first look at which a number of
+the whole rollout lies beyond it is what a polled threshold acts on. The world may change meanwhile, for both arms.
 """
 
+import math
 import random
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
 from itertools import product
 from math import inf
 from statistics import median, quantiles
 
 from learnloop_api.kinds.analysis import Analysis
+from learnloop_operator.core.rollout.beside import Beside, looked
 from learnloop_operator.core.rollout.budget import alpha_of_bound
-from learnloop_operator.core.rollout.evidence import ArmEvidence, Verdict
-from learnloop_operator.core.rollout.thresholds import check
-from learnloop_serving.metrics import RETURN_BUCKETS
+from learnloop_operator.core.rollout.evidence import ArmEvidence, Evidence, Verdict
+from learnloop_operator.core.rollout.thresholds import Comparison, check
 
 ASKED = Analysis()
 RETURN, ERRORS = ASKED.metrics
 ALPHA = alpha_of_bound(ASKED)
 WEIGHTS, STEP, GUARDED, MOST = (10, 25, 50, 100), 20, 200, 400
 """The default steps with their episodes, looks at a promoted arm, and at a canary that holds."""
+BELOW = -0.1
+"""The bound of the histogram that all returns lie above."""
 MEANS, ERROR_RATES = (0.5, 0.7, 0.9), (0.005, 0.01, 0.02, 0.03)
+
+
+World = Callable[[int], float]
+"""What the mean return is multiplied with after so many episodes of the subject."""
+
+
+def steady(_: int) -> float:
+    """The world as it is."""
+    return 1.0
+
+
+WORLDS: Mapping[str, World] = {
+    "falls_over_steps": lambda n: 1.0 if n < 2 * STEP else 0.5,
+    "falls_in_the_guard": lambda n: 1.0 if n < STEP * (len(WEIGHTS) + 1) else 0.7,
+    "day": lambda n: 0.7 + 0.3 * math.sin(n / 15.0),
+}
+"""It falls to half in the middle of the steps, by three tenths in the guard, and goes up and down."""
 
 
 @dataclass(slots=True)
@@ -40,12 +61,44 @@ class Arm:
             self.errors += source.random() < errors
 
     def evidence(self) -> ArmEvidence:
-        """As it is read from Prometheus."""
-        low = self.n - self.good
-        returns = {bound: float(self.n if bound >= 1.0 else low if bound >= 0.0 else 0) for bound in RETURN_BUCKETS}
-        return ArmEvidence(
-            self.n, self.good / self.n, error_rate=self.errors / self.n, returns={**returns, inf: float(self.n)}
-        )
+        """As it is read from Prometheus, with the bounds around what the returns are."""
+        if not self.n:
+            return ArmEvidence()
+        low = float(self.n - self.good)
+        returns = {BELOW: 0.0, 0.0: low, 1.0: float(self.n), inf: float(self.n)}
+        return ArmEvidence(self.n, self.good / self.n, error_rate=self.errors / self.n, returns=returns)
+
+
+@dataclass(slots=True)
+class Rollout:
+    """Both arms, and what the operator remembers of them."""
+
+    canary: Arm = field(default_factory=Arm)
+    stable: Arm = field(default_factory=Arm)
+    trials: tuple[Beside, ...] = ()
+    weight: int = 0
+
+    def look(self) -> None:
+        """The operator's look at both."""
+        arms = {"canary": self.canary.evidence(), "stable": self.stable.evidence()}
+        self.trials = looked(ASKED, self.trials, Evidence(arms), "canary", "stable", self.weight)
+
+    @property
+    def ratio(self) -> float | None:
+        """The canary's mean return to stable's of the same time; None while too few are compared."""
+        row = self.trials[0].rows[0] if self.trials and self.trials[0].rows else None
+        return row.total / row.beside if row and row.n >= RETURN.min_episodes and row.beside else None
+
+    def beyond(self) -> bool:
+        """Whether a number lies beyond its bound, or is not known yet."""
+        assert RETURN.min_ratio is not None
+        return self.ratio is None or self.ratio < RETURN.min_ratio or erring(self.canary)
+
+    def verdicts(self) -> set[Verdict]:
+        """What the operator's checks say."""
+        one, other = self.canary.evidence(), self.stable.evidence()
+        comparison = Comparison(self.trials[0] if self.trials else None)
+        return {check(metric, one, other, ALPHA, comparison).verdict for metric in (RETURN, ERRORS)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,72 +110,92 @@ class Ended:
     polled: bool
 
 
-def beyond(canary: Arm, stable: Arm) -> bool:
-    """Whether a number lies beyond its bound: what a threshold acts on, and where the check is asked."""
-    assert RETURN.min_ratio is not None
+def erring(arm: Arm) -> bool:
+    """Whether the share of its errors lies beyond its bound."""
     assert ERRORS.max is not None
+    return arm.n >= ERRORS.min_episodes and arm.errors / arm.n > ERRORS.max
+
+
+def pooled(subject: Arm, stable: Arm) -> bool:
+    """Whether a number of the whole rollout lies beyond its bound: what a polled threshold acts on."""
+    assert RETURN.min_ratio is not None
     low = False
-    if min(canary.n, stable.n) >= RETURN.min_episodes:
-        base = stable.good / stable.n
-        low = canary.good / canary.n < base + (RETURN.min_ratio - 1) * base
-    return low or (canary.n >= ERRORS.min_episodes and canary.errors / canary.n > ERRORS.max)
+    if min(subject.n, stable.n) >= RETURN.min_episodes:
+        low = subject.good / subject.n < RETURN.min_ratio * stable.good / stable.n
+    return low or erring(subject)
 
 
-def verdicts(canary: Arm, stable: Arm) -> set[Verdict]:
-    """What the operator's checks say."""
-    one, other = canary.evidence(), stable.evidence()
-    return {check(metric, one, other, ALPHA).verdict for metric in (RETURN, ERRORS)}
-
-
-def rollout(source: random.Random, mean: float, errors: float) -> Ended:
+def rollout(source: random.Random, mean: float, errors: float, world: World = steady) -> Ended:
     """Four steps, then the guard; both arms play alike."""
-    canary, stable, guarded, polled, promoted = Arm(), Arm(), Arm(), False, False
-    for subject in _looks(source, canary, stable, guarded, mean, errors):
-        promoted = subject is guarded
-        if beyond(subject, stable):
-            polled |= True
-            if Verdict.BREACH in verdicts(subject, stable):
-                return Ended(True, promoted, polled)
-    return Ended(False, promoted, polled)
-
-
-def _looks(source: random.Random, canary: Arm, stable: Arm, guarded: Arm, mean: float, errors: float) -> Iterator[Arm]:
-    """The arm that is judged after each of its episodes."""
-    step, began = 0, 0
-    while step < len(WEIGHTS) and canary.n < MOST:
-        canary.play(source, 1, mean, errors)
-        stable.play(source, (100 - WEIGHTS[step]) // WEIGHTS[step], mean, errors)
-        yield canary
-        if canary.n - began >= STEP and not beyond(canary, stable):
-            step, began = step + 1, canary.n
-    for _ in range(GUARDED if step == len(WEIGHTS) else 0):
-        guarded.play(source, 1, mean, errors)
-        yield guarded
+    found, polled, step, began = Rollout(), False, 0, 0
+    while step < len(WEIGHTS) and found.canary.n < MOST:
+        found.weight = WEIGHTS[step]
+        now = mean * world(found.canary.n)
+        found.canary.play(source, 1, now, errors)
+        found.stable.play(source, (100 - WEIGHTS[step]) // WEIGHTS[step], now, errors)
+        found.look()
+        polled |= pooled(found.canary, found.stable)
+        beyond = found.beyond()
+        if beyond and found.ratio is not None and Verdict.BREACH in found.verdicts():
+            return Ended(True, False, polled)
+        if found.canary.n - began >= STEP and not beyond:
+            step, began = step + 1, found.canary.n
+    if step < len(WEIGHTS):
+        return Ended(False, False, polled)
+    guarded, before = Arm(), found.canary.n
+    for _ in range(GUARDED):
+        guarded.play(source, 1, mean * world(before + guarded.n), errors)
+        polled |= pooled(guarded, found.stable)
+        if erring(guarded) and check(ERRORS, guarded.evidence(), None, ALPHA).verdict is Verdict.BREACH:
+            return Ended(True, True, polled)
+    return Ended(False, True, polled)
 
 
 def agreement(rollouts: int, seed: int) -> int:
     """Looks at which every number within its bounds passes and no other does, by the operator's own code."""
     source, looks = random.Random(seed), 0
     for _ in range(rollouts):
-        canary, stable = Arm(), Arm()
+        found = Rollout(weight=25)
         for _ in range(STEP * len(WEIGHTS)):
-            canary.play(source, 1, 0.5, 0.03)
-            stable.play(source, 3, 0.5, 0.03)
-            if min(canary.n, stable.n) >= max(RETURN.min_episodes, ERRORS.min_episodes):
-                found = verdicts(canary, stable)
-                assert (found == {Verdict.PASS}) != beyond(canary, stable), f"{canary} beside {stable}: {found}"
-                looks += 1
+            found.canary.play(source, 1, 0.5, 0.03)
+            found.stable.play(source, 3, 0.5, 0.03)
+            found.look()
+            said = found.verdicts()
+            if found.ratio is not None and abs(found.ratio - (RETURN.min_ratio or 0.0)) < 1e-9:
+                continue  # the last bits of a float decide
+            assert (said == {Verdict.PASS}) != found.beyond(), f"{found}: {said}"
+            looks += 1
     return looks
 
 
-def episodes_until_breach(source: random.Random, errors: float) -> int:
-    """Episodes of a canary that begins to fail with its first one."""
-    canary, stable = Arm(), Arm()
-    stable.play(source, 9 * STEP, 0.9, 0.0)
-    while True:
-        canary.play(source, 1, 0.9, errors)
-        if beyond(canary, stable) and Verdict.BREACH in verdicts(canary, stable):
-            return canary.n
+def drifting(rollouts: int) -> dict[str, object]:
+    """Identical models in worlds that change while the rollout lasts, `rollouts` in all."""
+    source, cases = random.Random(13), list(product(WORLDS, (0.95, 1.0)))
+    each = -(-rollouts // len(cases))
+    ended = {(name, mean): [rollout(source, mean, 0.01, WORLDS[name]) for _ in range(each)] for name, mean in cases}
+    everything = [one for found in ended.values() for one in found]
+    return {
+        "drifting_default_rollouts": len(everything),
+        "drifting_default_false_rollback_rate": _share(one.rolled_back for one in everything),
+        "drifting_default_false_rollback_rate_worst_case": max(
+            _share(one.rolled_back for one in found) for found in ended.values()
+        ),
+        "drifting_default_promoted_rate": _share(one.promoted for one in everything),
+        "drifting_polled_threshold_false_rollback_rate": _share(one.polled for one in everything),
+    }
+
+
+def episodes_until_breach(source: random.Random, errors: float, mean: float = 0.9) -> int:
+    """Episodes of a canary that begins to fail, or to return less than the 0.9 of stable, with its first one."""
+    found = Rollout(weight=10)
+    found.stable.play(source, 9 * STEP, 0.9, 0.0)
+    while found.canary.n < MOST:
+        found.canary.play(source, 1, mean, errors)
+        found.stable.play(source, 9, 0.9, 0.0)
+        found.look()
+        if Verdict.BREACH in found.verdicts():
+            return found.canary.n
+    return MOST
 
 
 def figures(rollouts: int, others: int) -> dict[str, object]:
@@ -145,7 +218,11 @@ def figures(rollouts: int, others: int) -> dict[str, object]:
         needed = [episodes_until_breach(source, errors) for _ in range(others)]
         found[f"default_{name}_failing_episodes_p50"] = median(needed)
         found[f"default_{name}_failing_episodes_p95"] = quantiles(needed, n=20)[-1]
-    return found
+    for name, mean in (("half", 0.45), ("none", 0.0)):
+        needed = [episodes_until_breach(source, 0.0, mean) for _ in range(others // 10)]
+        found[f"default_{name}_of_the_return_episodes_p50"] = median(needed)
+        found[f"default_{name}_of_the_return_episodes_p95"] = quantiles(needed, n=20)[-1]
+    return found | drifting(rollouts)
 
 
 def _share(which: Iterable[bool]) -> float:

@@ -85,7 +85,7 @@ def _judge(found: Found, before: Node, seen: str, after: Node, tested: bool) -> 
     passed = promoted or (was.get("revision") == now.get("revision") and step_of(new) > step_of(old))
     found.rollbacks += bool(new.get("blockedRevision")) and not old.get("blockedRevision")
     said, says = log_evidence(old), log_evidence(new)
-    if tested and seen in (*BLIND, *TORN, "no stable", "reset") and says not in (said or (0.0, 0.0), None):
+    if seen in (*BLIND, *TORN, "no stable", "reset") and says not in (said or (0.0, 0.0), None):
         found.false_passes.append(f"{seen} moved the evidence from {said} to {says}")
     if not passed or step_of(old) < 0:
         return
@@ -100,7 +100,7 @@ def _judge(found: Found, before: Node, seen: str, after: Node, tested: bool) -> 
             ("too many errors", seen == "errors"),
             (f"{episodes:g} episodes at this step", episodes < MIN_EPISODES),
             (f"log e-value {logs}", tested and (logs is None or logs[1] < math.log(1 / ALPHA) - 1e-9)),
-            ("a success rate below the bar", not tested and success_ratio(after.counters) < 0.9),
+            ("a success rate below the bar", not tested and max(map(success_ratio, (old, new))) < 0.9),
         )
         if is_wrong
     ]

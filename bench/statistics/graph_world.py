@@ -16,7 +16,7 @@ from learnloop_operator.core.rollout.revision import resolve
 from learnloop_operator.core.rollout.table import read
 from learnloop_operator.core.rollout.world import Defaults, Snapshot
 
-ALPHA, MOST_ERRORS, MIN_EPISODES = 0.01, 0.05, 20
+ALPHA, MOST_ERRORS, MIN_EPISODES, RATIO_EPISODES = 0.01, 0.05, 20, 5
 TORN = {"canary torn": "canary", "stable torn": "stable"}
 """Prometheus has lost the samples of that arm from when the rollout began."""
 SEEN = (
@@ -53,14 +53,28 @@ class Node:
     counters: tuple[float, float, float, float] = (0.0, 0.0, 0.0, 0.0)
 
 
-def success_ratio(counters: tuple[float, float, float, float]) -> float:
-    n, good, m, fine = counters
-    return (good / n) / (fine / m) if n and m else 0.0
+def success_ratio(status: Mapping[str, Any]) -> float:
+    """Of the canary to stable at the same times, as the status has it; 0 where nothing was compared."""
+    _, total, beside, *_ = _of_success(status).get("compared") or (0.0,) * 6
+    return total / beside if beside else 0.0
 
 
 def log_evidence(status: Mapping[str, Any]) -> tuple[float, float] | None:
-    found = next((item for item in status.get("evidence") or () if item["name"] == "success"), None)
-    return (found["logWorse"], found["logFine"]) if found else None
+    """Of "worse" and "fine", or of "below" and "above" a ratio."""
+    found = _of_success(status)
+    if "logWorse" in found:
+        return found["logWorse"], found["logFine"]
+    return tuple(found["compared"][-2:]) if found.get("compared") else None
+
+
+def comparing(status: Mapping[str, Any]) -> tuple[object, ...]:
+    """Whether a ratio's next look is compared with one before, and whether it has compared enough."""
+    found = _of_success(status)
+    return "seen" in found, found.get("atWeight"), (found.get("compared") or [0.0])[0] >= RATIO_EPISODES
+
+
+def _of_success(status: Mapping[str, Any]) -> Mapping[str, Any]:
+    return next((item for item in status.get("evidence") or () if item["name"] == "success"), {})
 
 
 def held_for(node: Node) -> str:
@@ -165,7 +179,8 @@ def state_key(node: Node) -> Key:
         "stepBaseEpisodes" in status,
         min(max(since_step, 0.0), MIN_EPISODES) // 10,
         tuple(round(max(-4.0, min(6.0, value))) for value in logs) if logs else None,
-        round(success_ratio(node.counters), 1),
+        round(success_ratio(status), 1),
+        comparing(status),
         held_for(node),
     )
 

@@ -54,12 +54,14 @@ def simulate(
     record: int = 0,
     draw: Draw = successes,
     fear: Feared = feared,
+    world: Callable[[int], float] = lambda _: 1.0,
 ) -> Outcome:
     """One rollout for each pair of success rates, looked at every second for `seconds` seconds at the most.
 
     `climbs`: steps are passed as the operator does; without it the canary stays at the first step for ever, which gives
     false alarms the longest time to happen. `draw` makes the outcomes; the t-test beside is meant for 0 and 1. `fear`
-    is what is bet on against "as good as stable", the operator's own bet when left out. The paths of the first
+    is what is bet on against "as good as stable", the operator's own bet when left out. `world` is what the means of
+    both arms are multiplied with in each second. The paths of the first
     `record` rollouts are kept for `agreement`.
     """
     rollouts, source, bar = canary.size, np.random.default_rng(seed), bars(ALPHA)
@@ -68,12 +70,12 @@ def simulate(
     never = np.full(rollouts, np.inf)
     result = Outcome(never, np.zeros(rollouts, bool), np.zeros(rollouts, bool), never.copy(), 0)
     result.paths = [[] for _ in range(record)]
-    for _ in range(seconds):
+    for second in range(seconds):
         running = ~(result.rolled_back | result.promoted)
         if not running.any():
             break
         weight = WEIGHTS[step]
-        _play(source, seen, weight, canary, stable, running, draw)
+        _play(source, seen, weight, canary * world(second), stable * world(second), running, draw)
         concurrent = running & (weight < 1.0)
         look(memories, seen, max_drop, bar, concurrent, fear)
         result.looks += int(running.sum())

@@ -175,11 +175,16 @@ def _rollout(found: Walked, source: random.Random, spec: ModelDeploymentSpec) ->
 
 def _near_its_bar(world: World) -> bool:
     """Whether thousands of looks cannot tell which side of the bar the canary is on: such a step holds, by design."""
-    canary, stable = world.state.canary, world.state.stable
-    if canary is None or stable is None or world.spec.analysis.metrics[0].test == "sequential":
+    if world.state.canary is None or world.spec.analysis.metrics[0].test == "sequential":
         return False
-    (n, good), (m, fine) = (world.counters.get(arm.revision, (0, 0)) for arm in (canary, stable))
-    return n > 0 and m > 0 and abs(good / n - LEAST_RATIO * fine / m) < NEAR
+    good, fine = _compared(world.state)
+    return abs(good - LEAST_RATIO * fine) < NEAR
+
+
+def _compared(state: State) -> tuple[float, float]:
+    """Success rates of the canary and of stable at the same time, as the status has them; -1 and 0 without any."""
+    row = state.ratios[0].rows[0] if state.ratios and state.ratios[0].rows else None
+    return (row.total / row.n, row.beside / row.n) if row and row.n else (-1.0, 0.0)
 
 
 def _faults(source: random.Random) -> Iterator[str]:
@@ -243,7 +248,7 @@ def _missing(world: World, fault: str, old: State, after: Move) -> list[str]:
     assert old.canary is not None
     assert old.stable is not None
     n, good = world.counters.get(old.canary.revision, (0, 0))
-    m, fine = world.counters.get(old.stable.revision, (0, 0))
+    mine, theirs = _compared(after.state if after.state.ratios else old)
     passed = n - (old.step_base if old.step_base is not None else n)
     trials = after.state.trials or old.trials
     tested = any(item.test == "sequential" for item in world.spec.analysis.metrics)
@@ -253,7 +258,7 @@ def _missing(world: World, fault: str, old: State, after: Move) -> list[str]:
         (passed < MIN_EPISODES, f"on {passed} of {MIN_EPISODES} episodes"),
         (bool(n) and (1.0 - good / n) / 4.0 > MOST_ERRORS, "with too many errors"),
         (tested and not proven, "without proof"),
-        (not tested and not (n and m and good / n >= LEAST_RATIO * fine / m - 1e-9), "below the bar"),
+        (not tested and mine < LEAST_RATIO * theirs - 1e-9, "below the bar"),
     )
     return [f"step {old.step} was passed {text}" for broken, text in said if broken]
 

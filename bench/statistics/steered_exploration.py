@@ -4,6 +4,7 @@ held, suspended or bad?
 The oracle knows the status, what people have written and the routing table, and nothing of the code.
 """
 
+import math
 import sys
 from collections.abc import Iterator, Mapping
 from itertools import product
@@ -11,7 +12,7 @@ from typing import Any
 from unittest.mock import patch
 
 from bench.statistics.exploration import ended
-from bench.statistics.graph_world import MIN_EPISODES, MUTE, step_of, success_ratio
+from bench.statistics.graph_world import ALPHA, MIN_EPISODES, MUTE, log_evidence, step_of, success_ratio
 from bench.statistics.shares import unfair
 from bench.statistics.steered_graph import (
     CERTAIN,
@@ -40,6 +41,8 @@ SEEN = ("equal", "bad", "few", "away")
 TOUCHING = ("equal", "bad", "away")
 """What may be seen while people do something."""
 UPWARD = ("promote", "skip")
+BROKEN = math.log(6.0 / ALPHA)
+"""Log e-value at which a ratio is broken: two bounds, each asked three times, share alpha."""
 ASKED = spec()
 Figures = dict[str, object]
 
@@ -131,8 +134,9 @@ def _risen_while_held(
 
 def _by_hand(before: SteeredNode, after: SteeredNode, seen: str, hand: str) -> list[str]:
     """People go without missing evidence, never against what was found."""
-    n, played = after.counters[0], bool(before.status.get("weight"))
-    bad = played and seen == "bad" and n >= MIN_EPISODES and success_ratio(after.counters) < CERTAIN
+    found, playing = log_evidence(after.status), 0 < (before.status.get("weight") or 0) < 100
+    sure = found is not None and found[0] >= BROKEN and success_ratio(after.status) < CERTAIN
+    bad = seen == "bad" and playing and sure
     return ["raised by hand while a check was breached"] if bad and hand != "undo" else []
 
 
@@ -144,7 +148,7 @@ def _unproven(before: SteeredNode, after: SteeredNode, seen: str, words: Mapping
     said = (
         (seen in MUTE, "no evidence at this look"),
         (episodes < MIN_EPISODES, f"{episodes:g} episodes"),
-        (success_ratio(after.counters) < 0.9, "a success rate below the bar"),
+        (max(map(success_ratio, (old, after.status))) < 0.9, "a success rate below the bar"),
         (step_of(old) == PAUSED_STEP and not approved, "nobody approved"),
     )
     return [why for is_wrong, why in said if is_wrong]

@@ -15,6 +15,7 @@ from bench.statistics.graph_world import (
     Node,
     after_time,
     applied,
+    comparing,
     held_for,
     snapshot_of,
     started_node,
@@ -145,7 +146,8 @@ def key_of(node: SteeredNode) -> Key:
         _age(node, "promotedAt") >= KEEP_SECONDS,
         "stepBaseEpisodes" in status,
         since_step >= MIN_EPISODES,
-        (success_ratio(node.counters) >= 0.9) + (success_ratio(node.counters) >= CERTAIN),
+        (success_ratio(status) >= 0.9) + (success_ratio(status) >= CERTAIN),
+        comparing(status),
         bool(held_for(node)),
     )
 

@@ -25,6 +25,11 @@ from learnloop_operator.core.rollout.world import Defaults, RoutingWorld, Snapsh
 from learnloop_serving.metrics import RETURN_BUCKETS
 
 GOOD, BETTER, BAD = 300.0, 480.0, 9.0
+LEAST = [
+    {"name": "return", "type": "return", "minRatio": 0.8, "min": 100.0},
+    {"name": "e", "type": "errors", "max": 0.05},
+]
+"""Checks that speak in the guard too, where no ratio does."""
 STEPS = [{"weight": weight, "minEpisodes": 6} for weight in (10, 25, 50, 100)]
 SHA = "ab" * 32
 DEADLINE = timedelta(seconds=60)

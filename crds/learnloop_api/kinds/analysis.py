@@ -282,5 +282,32 @@ class MetricEvidence(Resource):
         description="Episodes compared and the sum of their values (0 to 1): two numbers of the canary, two of stable.",
     )
     seen: list[float] | None = Field(
-        default=None, max_length=4, description="The same counted by the source at the last comparison."
+        default=None,
+        max_length=12,
+        description=(
+            "The same counted by the source at the last comparison; of a ratio four numbers for each quantity compared."
+        ),
+    )
+    compared: list[float] | None = Field(
+        default=None,
+        max_length=18,
+        description=(
+            "Of a ratio, six numbers for each quantity compared: episodes of the canary that were compared with "
+            "stable's of the same time, the sum of their values, what as many of stable's made at these times, "
+            "stable's mean lately, and the logarithms of the e-values of 'below' and 'above'."
+        ),
+    )
+    bounds: list[float] | None = Field(
+        default=None,
+        max_length=2,
+        description=(
+            "Of a ratio: bounds of stable's histogram at which the arms are compared, in seconds or returns, fixed "
+            "before the comparison began."
+        ),
+    )
+    at_weight: int | None = Field(
+        default=None, ge=0, le=100, description="Of a ratio: the canary's weight while its batches are comparable."
+    )
+    start_episodes: float | None = Field(
+        default=None, ge=0, description="Of a ratio: episodes of the canary that had ended when it got that weight."
     )

@@ -4,18 +4,14 @@ A quantile above a limit means that more than the usual share of the requests is
 nothing has to be assumed. As many requests as an average episode of the arm has count as one (sequential/latency.py).
 
 No number of episodes bounds the mean of returns that may be anything. So the histogram has to agree with the mean: a
-ratio is broken when the arm's returns certainly are distributed worse than stable's, which those of an equal arm are
-not; a bound when certainly more than half of the episodes are on its wrong side.
+bound is broken when certainly more than half of the episodes are on its wrong side.
 """
 
-import math
-
 from learnloop_operator.core.rollout.certainty import Certainty, confidence
-from learnloop_operator.core.rollout.evidence import ArmEvidence, number, ordinal
+from learnloop_operator.core.rollout.evidence import ArmEvidence, number
 from learnloop_operator.core.sequential.betting import Counts
 from learnloop_operator.core.sequential.interval import Interval, mean_interval
 from learnloop_operator.core.sequential.latency import Histogram, finite_bounds, total
-from learnloop_operator.core.sequential.ratio import difference_evidence
 
 HALF = 0.5
 
@@ -38,29 +34,6 @@ def latency_beyond(arm: ArmEvidence, quantile: float, limit: float, low: bool, a
     return Certainty(slow > allowed, text)
 
 
-def latency_ratio(
-    subject: ArmEvidence, reference: ArmEvidence, quantile: float, ratio: float, low: bool, alpha: float
-) -> Certainty:
-    """Whether the subject's quantile certainly is below (`low`) or above `ratio` times the reference's.
-
-    Half of alpha finds the bound beyond which the reference's quantile certainly does not lie, half compares the
-    subject with `ratio` times that; every bound of the histogram pays for the choice.
-    """
-    bounds = finite_bounds(reference.latency)
-    share = alpha / (2.0 * max(1, len(bounds)))
-    if low:
-        below = [bound for bound in bounds if _within(reference, bound, share)[1] < quantile]
-        known = below[-1] if below else None
-    else:
-        known = next((bound for bound in bounds if _within(reference, bound, share)[0] > quantile), None)
-    which = f"stable's {ordinal(quantile)} percentile"
-    if known is None:
-        return Certainty(False, f"{which} is not certain yet ({confidence(alpha)})")
-    found = latency_beyond(subject, quantile, ratio * known, low, share)
-    side = "above" if low else "at most"
-    return Certainty(found.broken, f"{which} is {side} {number(known)} s; {found.text}")
-
-
 def returns_beyond(returns: Histogram, limit: float, low: bool, alpha: float) -> Certainty:
     """Whether certainly more than half of the episodes return less (`low`) or more than `limit`."""
     bound = _nearest(returns, limit, low)
@@ -72,25 +45,6 @@ def returns_beyond(returns: Histogram, limit: float, low: bool, alpha: float) ->
     side = "less" if low else "more"
     text = f"certainly {least:.0%} of its episodes return {side}, {HALF:.0%} needed ({confidence(alpha)})"
     return Certainty(least > HALF, text)
-
-
-def returns_apart(subject: Histogram, reference: Histogram, low: bool) -> float:
-    """Log e-value against "no bound has more of the subject's returns below it (`low`) than of the reference's".
-
-    Each bound has an e-process; their mean is one too. 0 where nothing speaks against it. Bounds at which nothing does
-    count as 0, which is less than they may.
-    """
-    bounds = [bound for bound in finite_bounds(subject) if bound in reference]
-    found = []
-    for bound in bounds:
-        one, other = (Counts(total(arm), arm[bound]) for arm in (subject, reference))
-        evidence = difference_evidence(one, other, 0.0) if low else difference_evidence(other, one, 0.0)
-        if evidence > 0.0:
-            found.append(evidence)
-    if not found:
-        return 0.0
-    top = max(found)
-    return max(0.0, top + math.log(sum(math.exp(item - top) for item in found) / len(bounds)))
 
 
 def _within(arm: ArmEvidence, bound: float, alpha: float) -> Interval:

@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from learnloop_api.kinds.analysis import MetricThreshold
 from learnloop_operator.core.rollout.evidence import ArmEvidence, Check, Drift, Verdict, count, hold, number
 from learnloop_operator.core.sequential.betting import Counts
+from learnloop_operator.core.sequential.difference import difference_evidence
 from learnloop_operator.core.sequential.latency import Histogram, finite_bounds, total
-from learnloop_operator.core.sequential.ratio import difference_evidence
 
 
 @dataclass(frozen=True, slots=True)

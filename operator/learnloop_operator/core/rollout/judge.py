@@ -1,21 +1,22 @@
 """All checks of the analysis at once."""
 
 import math
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
 
 from learnloop_api.kinds.analysis import MetricThreshold
-from learnloop_operator.core.rollout import reasons
-from learnloop_operator.core.rollout.budget import alpha_of_bound
+from learnloop_operator.core.rollout import beside, reasons
+from learnloop_operator.core.rollout.beside import Beside, has_ratio
+from learnloop_operator.core.rollout.budget import alpha_of_bound, is_counted
 from learnloop_operator.core.rollout.drift import drift
 from learnloop_operator.core.rollout.dry_run import bounds_text, report
 from learnloop_operator.core.rollout.evidence import ArmEvidence, Check, Verdict, hold, lost
 from learnloop_operator.core.rollout.measure import PLAIN, outcomes
 from learnloop_operator.core.rollout.out_of_range import out_of_range
 from learnloop_operator.core.rollout.state import Arm, State
-from learnloop_operator.core.rollout.thresholds import check
+from learnloop_operator.core.rollout.thresholds import Comparison, check
 from learnloop_operator.core.rollout.trial import bars_of, claim_text, looked
-from learnloop_operator.core.rollout.verdict import after_promotion, weigh
+from learnloop_operator.core.rollout.verdict import weigh
 from learnloop_operator.core.rollout.windows import SHORTEST, at_first_weight
 from learnloop_operator.core.rollout.world import Snapshot
 from learnloop_operator.core.sequential.betting import NONE
@@ -49,10 +50,16 @@ class Pairing:
     subject_is: str = "the canary"
     reference_is: str = "stable"
     first_step: bool = False
+    trials: Mapping[str, Beside] = field(default_factory=dict)
+    """What ratios have compared at the same time, by metric."""
+    now: bool = True
+    """Whether both arms get episodes."""
+    apart: str = ""
+    """Why they are not, and never were, compared at the same time."""
 
 
 def observed(snapshot: Snapshot, state: State, canary: Arm) -> State:
-    """The state after its sequential tests have taken this look. They compare while both arms get episodes only."""
+    """The state after its tests and ratios have taken this look. They compare while both arms get episodes only."""
     if snapshot.evidence.unavailable or state.stable is None or young(snapshot, state):
         return state
     trials = looked(
@@ -66,6 +73,10 @@ def observed(snapshot: Snapshot, state: State, canary: Arm) -> State:
     after = (
         state if trials == state.trials and not any(trial.reset for trial in trials) else replace(state, trials=trials)
     )
+    ratios = beside.looked(
+        snapshot.spec.analysis, state.ratios, snapshot.evidence, canary.revision, state.stable.revision, state.weight
+    )
+    after = after if ratios == state.ratios else replace(after, ratios=ratios)
     return _with_reports(
         snapshot,
         after,
@@ -99,11 +110,21 @@ def judge_promoted(snapshot: Snapshot, new: Arm, old: Arm) -> Judgement:
 
 
 def _canary_pairing(snapshot: Snapshot, state: State, canary: Arm, stable: Arm) -> Pairing:
-    return Pairing(canary.revision, stable.revision, first_step=at_first_weight(snapshot, state))
+    earlier = snapshot.spec.rollout.steps[: state.step or 0]
+    alone = state.weight == 100 and not any(0 < step.weight < 100 for step in earlier)
+    return Pairing(
+        canary.revision,
+        stable.revision,
+        first_step=at_first_weight(snapshot, state),
+        trials=beside.known(snapshot.spec.analysis, state.ratios),
+        now=state.weight < 100,
+        apart="no step lets stable play beside the canary" if alone else "",
+    )
 
 
 def _promoted_pairing(new: Arm, old: Arm) -> Pairing:
-    return Pairing(new.revision, old.revision, "the promoted arm", "the old arm")
+    apart = "the old arm plays no more"
+    return Pairing(new.revision, old.revision, "the promoted arm", "the old arm", now=False, apart=apart)
 
 
 def _against_stable(snapshot: Snapshot, state: State, canary: Arm, stable: Arm) -> Tested:
@@ -132,7 +153,8 @@ def _against_stable(snapshot: Snapshot, state: State, canary: Arm, stable: Arm) 
 
 
 def _against_old(snapshot: Snapshot, new: Arm, old: Arm) -> Tested:
-    arms, analysis = snapshot.evidence.arms, snapshot.spec.analysis
+    """The old arm plays no more: what the world does to the promoted one alone is no evidence against it, and what was
+    proven of it beside the old one stands."""
 
     def tested(metric: MetricThreshold, plain: Check) -> Check:
         if plain.verdict is not Verdict.PASS:
@@ -140,10 +162,7 @@ def _against_old(snapshot: Snapshot, new: Arm, old: Arm) -> Tested:
         stray = out_of_range(metric, _pair(snapshot, metric, new, old), None, "the promoted arm", "the old arm")
         if stray:
             return stray
-        seen = arms.get(old.revision)
-        if torn := lost(seen.gap if seen else 0, "the old arm"):
-            return hold(f"{metric.name}: {torn.text}", torn.reason)
-        return after_promotion(metric, arms.get(new.revision), arms.get(old.revision), analysis) or plain
+        return replace(plain, sentence=f"{plain.sentence}, not comparable: the old arm plays no more")
 
     return tested
 
@@ -194,8 +213,33 @@ def _check(snapshot: Snapshot, metric: MetricThreshold, pairing: Pairing, tested
     if metric.type == "drift":
         return _drift(snapshot, metric, pairing, subject, reference)
     said = {"subject_is": pairing.subject_is, "reference_is": pairing.reference_is}
-    plain = check(metric, subject, reference, alpha_of_bound(snapshot.spec.analysis), **said)
-    return tested(metric, plain) if metric.test == "sequential" else plain
+    alpha = alpha_of_bound(snapshot.spec.analysis)
+    plain = check(metric, subject, reference, alpha, _comparison(metric, pairing), **said)
+    if metric.test == "sequential":
+        return tested(metric, plain)
+    return plain if plain.verdict is Verdict.BREACH else _stray(metric, pairing, subject, reference) or plain
+
+
+def _comparison(metric: MetricThreshold, pairing: Pairing) -> Comparison:
+    """What a ratio is judged by. What it compares over the whole rollout it compares while both arms get episodes."""
+    trial, apart = pairing.trials.get(metric.name), pairing.apart
+    was = metric.type == "latency" and trial is not None and trial.compared >= metric.min_episodes
+    if not pairing.now and not apart and (was or not is_counted(metric)):
+        apart = "stable plays no more, it was within the bar while it did"
+    return Comparison(trial, apart)
+
+
+def _stray(
+    metric: MetricThreshold, pairing: Pairing, subject: ArmEvidence | None, reference: ArmEvidence | None
+) -> Check | None:
+    """A ratio of returns that leave their range: such a batch is no evidence, and what was compared before it must not
+    speak for the arm."""
+    if pairing.apart or not has_ratio(metric):
+        return None
+    trial = pairing.trials.get(metric.name)
+    one, other = (outcomes(metric, arm, PLAIN) if metric.type == "return" else None for arm in (subject, reference))
+    taken = Pair(*trial.seen[0]) if trial and trial.seen else None
+    return out_of_range(metric, Pair(one or NONE, other or NONE), taken, pairing.subject_is, pairing.reference_is)
 
 
 def _drift(

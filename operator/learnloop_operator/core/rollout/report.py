@@ -53,7 +53,12 @@ def status(snapshot: Snapshot, move: Move, routing_generation: int | None) -> di
         last_stable=state.last_stable,
         decisions=list(state.decisions) or None,
         evidence=save(
-            state.trials, state.reports, snapshot.spec.analysis, _pace(snapshot, move), snapshot.before.evidence or ()
+            state.trials,
+            state.ratios,
+            state.reports,
+            snapshot.spec.analysis,
+            _pace(snapshot, move),
+            snapshot.before.evidence or (),
         ),
     ).to_kube()
 

@@ -9,6 +9,7 @@ from learnloop_api.kinds.rollout import RolloutStep
 from learnloop_operator.core.experiment.state import Trial as Experiment
 from learnloop_operator.core.experiment.state import load as load_experiment
 from learnloop_operator.core.rollout import record
+from learnloop_operator.core.rollout.beside import Beside
 from learnloop_operator.core.rollout.dry_run import Report
 from learnloop_operator.core.rollout.trial import Trial
 from learnloop_operator.core.rollout.world import ArmWorld, Model
@@ -50,6 +51,8 @@ class State:
     """What people said and what became of it, newest last."""
     trials: tuple[Trial, ...] = ()
     """The sequential tests of the rollout under way."""
+    ratios: tuple[Beside, ...] = ()
+    """What ratios have compared in the rollout under way."""
     reports: tuple[Report, ...] = ()
     """What the dry runs say."""
     experiment: Experiment | None = None
@@ -71,6 +74,7 @@ class State:
             step_started_at=None,
             step_base=0,
             trials=(),
+            ratios=(),
             reports=(),
             hand=None,
         )
@@ -96,6 +100,7 @@ def load(status: ModelDeploymentStatus, steps: list[RolloutStep]) -> State:
         last_stable=status.last_stable,
         decisions=tuple(status.decisions or ()),
         trials=record.load(status.evidence or ()) if step is not None else (),
+        ratios=record.load_ratios(status.evidence or ()) if step is not None else (),
         reports=record.load_reports(status.evidence or ()),
         experiment=load_experiment(status.experiment),
     )

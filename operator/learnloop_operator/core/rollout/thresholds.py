@@ -3,14 +3,18 @@
 A check answers PASS or BREACH only when both arms have spoken often enough. What was seen must lie within the bounds
 to pass; beyond one it is a breach when the bound is certainly broken (certain.py), and holds until then. A query whose
 number of events nobody knows is compared as it stands.
+
+Ratios are about outcomes that both arms had at the same time (beside.py): of two times a world that changes would speak
+against a good arm. Where the other arm plays no more a ratio says nothing new, neither for the arm nor against it.
 """
 
 import math
 from collections.abc import Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from learnloop_api.kinds.analysis import MetricThreshold
 from learnloop_operator.core.rollout import reasons
+from learnloop_operator.core.rollout.beside import Beside, span, unbounded
 from learnloop_operator.core.rollout.budget import is_counted
 from learnloop_operator.core.rollout.certain import beyond_bound, beyond_ratio
 from learnloop_operator.core.rollout.certainty import Certainty
@@ -29,11 +33,25 @@ from learnloop_operator.core.rollout.evidence import (
 from learnloop_operator.core.sequential.latency import quantile_of
 
 
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """What ratios are judged by."""
+
+    trial: Beside | None = None
+    """Both arms at the same time, as far as that was seen."""
+    apart: str = ""
+    """Why the arms are not compared now; ratios then neither break nor hold."""
+
+
+NOT_YET = Comparison()
+
+
 def check(
     metric: MetricThreshold,
     subject: ArmEvidence | None,
     reference: ArmEvidence | None,
     alpha: float,
+    comparison: Comparison = NOT_YET,
     *,
     subject_is: str = "the canary",
     reference_is: str = "stable",
@@ -42,7 +60,7 @@ def check(
 
     `alpha`: chance with which each bound may be called broken though it holds, over all looks. A ratio is measured
     from the reference in units of its size, so that it keeps its meaning for negative returns: the bar is
-    `reference + (ratio - 1) * |reference|`.
+    `reference + (ratio - 1) * |reference|`, both numbers being `comparison`'s.
     """
     noun = noun_of(metric)
     episodes = subject.episodes if subject else 0
@@ -59,12 +77,16 @@ def check(
     if all(item.verdict is not Verdict.BREACH for item in found) and (gap := lost(subject.gap, subject_is)):
         return hold(f"{noun}: {gap.text}", gap.reason)
     if metric.min_ratio is not None or metric.max_ratio is not None:
-        base = _base(metric, noun, reference, reference_is)
-        if isinstance(base, Check):
-            found.append(base)
-        elif reference is not None:
-            said += f" vs {number(base)} of {reference_is}"
-            found += _of_ratios(metric, subject, reference, value, base, f"{said} over {count(episodes)}", alpha)
+        if comparison.apart:
+            said += f", not comparable: {comparison.apart}"
+        else:
+            base = _base(metric, noun, reference, reference_is)
+            both = base if isinstance(base, Check) else _both(metric, noun, value, base, comparison.trial, subject_is)
+            if isinstance(both, Check):
+                found.append(both)
+            else:
+                said = f"{noun} of {subject_is} {number(both[0])} vs {number(both[1])} of {reference_is}{both[2]}"
+                found += _of_ratios(metric, comparison.trial, both[0], both[1], said, alpha)
     worst = next((item for item in found if item.verdict is Verdict.BREACH), found[0] if found else None)
     return worst or Check(Verdict.PASS, said)
 
@@ -77,14 +99,29 @@ def _of_bounds(metric: MetricThreshold, arm: ArmEvidence, value: float, said: st
             yield _beyond(f"{said}; bar {text} {number(bar)}", sure)
 
 
+def _both(
+    metric: MetricThreshold, noun: str, value: float, base: float, trial: Beside | None, subject_is: str
+) -> tuple[float, float, str] | Check:
+    """The numbers of both arms that a ratio compares, and of when they are; a hold where there are too few.
+
+    Quantiles of latency, and queries that count nothing, are those of the whole rollout.
+    """
+    if not is_counted(metric):
+        return value, base, ""
+    compared = trial.compared if trial else 0.0
+    if trial is None or compared < metric.min_episodes:
+        text = f"{int(compared)} of {count(metric.min_episodes)} of {subject_is} compared with those of the same time"
+        return replace(hold(f"{noun}: {text}"), of_both=True)
+    over = f" over {count(int(compared))}"
+    if metric.type == "latency":
+        return value, base, over
+    row, (start, end) = trial.rows[0], (0.0, 1.0) if unbounded(metric) else span(metric)
+    mine, theirs = (start + total / row.n * (end - start) for total in (row.total, row.beside))
+    return mine, theirs, f" at the same time{over}"
+
+
 def _of_ratios(
-    metric: MetricThreshold,
-    subject: ArmEvidence,
-    reference: ArmEvidence,
-    value: float,
-    base: float,
-    said: str,
-    alpha: float,
+    metric: MetricThreshold, trial: Beside | None, value: float, base: float, said: str, alpha: float
 ) -> Iterator[Check]:
     """One check for each ratio that the value does not keep."""
     for ratio, low in ((metric.min_ratio, True), (metric.max_ratio, False)):
@@ -92,7 +129,7 @@ def _of_ratios(
             continue
         bar = base + (ratio - 1) * abs(base)
         if value < bar if low else value > bar:
-            sure = beyond_ratio(metric, subject, reference, ratio, low, alpha) if is_counted(metric) else None
+            sure = beyond_ratio(metric, trial, low, alpha) if trial is not None and is_counted(metric) else None
             yield replace(_beyond(f"{said}; bar {number(ratio)}×", sure), of_both=True)
 
 

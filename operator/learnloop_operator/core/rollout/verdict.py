@@ -5,13 +5,11 @@ from learnloop_operator.core.durations import rough
 from learnloop_operator.core.durations import text as duration
 from learnloop_operator.core.rollout import reasons
 from learnloop_operator.core.rollout.certainty import shown
-from learnloop_operator.core.rollout.evidence import P99, ArmEvidence, Check, Verdict, count, noun_of, number, ordinal
-from learnloop_operator.core.rollout.measure import PLAIN, Measure, measure_of, outcomes, share_of_range
+from learnloop_operator.core.rollout.evidence import P99, Check, Verdict, count, noun_of, number, ordinal
+from learnloop_operator.core.rollout.measure import PLAIN, Measure, share_of_range
 from learnloop_operator.core.rollout.trial import Trial, bars_of
 from learnloop_operator.core.sequential.betting import Counts
 from learnloop_operator.core.sequential.comparison import Claim, chance, claim, needed
-from learnloop_operator.core.sequential.interval import difference_interval
-from learnloop_operator.core.sequential.latency import finite_bounds
 
 
 def weigh(metric: MetricThreshold, trial: Trial, analysis: Analysis, share: float, per_second: float) -> Check:
@@ -46,33 +44,6 @@ def weigh(metric: MetricThreshold, trial: Trial, analysis: Analysis, share: floa
     reason = reasons.NO_END_IN_SIGHT if more is None else reasons.NOT_ENOUGH_DATA
     text = f"{said} {over}: undecided: P(worse) {worse}, {tolerated} {fine}; {bounds}; {wait}"
     return Check(Verdict.HOLD, text, reason)
-
-
-def after_promotion(
-    metric: MetricThreshold, new: ArmEvidence | None, old: ArmEvidence | None, analysis: Analysis
-) -> Check | None:
-    """A breach when the promoted arm is certainly worse by more than maxDrop than the old arm was in the rollout.
-
-    The old arm plays no more, so the arms cannot be compared episode by episode: confidence sequences of both must
-    lie apart. None: nothing of that kind.
-    """
-    drop, fixed = share_of_range(metric), measure_of(metric, old) if old else None
-    if drop is None or fixed is None:
-        return None
-    one, other = outcomes(metric, new, fixed), outcomes(metric, old, fixed)
-    if one is None or other is None or not (one.n > 0.0 and other.n > 0.0):
-        return None
-    if one.total / one.n - other.total / other.n >= -drop:
-        return None  # no interval can exclude what was seen; most looks at a promoted arm end here
-    bar = bars_of(analysis)
-    # The bound of a latency was chosen by the very requests it is now compared with: every bound pays for the choice.
-    choices = max(1, len(finite_bounds(old.latency))) if old and metric.type == "latency" else 1
-    _, high = difference_interval(one, other, (1.0 - chance(bar.worse)) / choices)
-    if high >= -drop:
-        return None
-    said = f"{_noun(metric, fixed)} of the promoted arm {_value(metric, one)} vs {_value(metric, other)} of the old arm"
-    certain = f"certainly worse by more than {metric.max_drop:g} (bar {_bar(bar.worse)})"
-    return Check(Verdict.BREACH, f"{said} over {_amount(metric, one)}; {certain}")
 
 
 def _noun(metric: MetricThreshold, measure: Measure = PLAIN) -> str:

@@ -15,7 +15,7 @@ stakes that sum to 1: it bounds the chance of any false alarm, not the time betw
 import math
 from dataclasses import dataclass, replace
 
-from learnloop_operator.core.sequential.betting import NONE, Counts
+from learnloop_operator.core.sequential.betting import NONE, Counts, gain
 
 BETS = (0.1, 0.25, 0.5, 0.95)
 """Shares bet on, as parts of the way from the bar to 1: nothing below the first is gross."""
@@ -50,15 +50,11 @@ def heard(alarm: Alarm, batch: Counts, bar: float, moment: int) -> Alarm:
     q = max(bar, LOWEST_BAR)
     stake = -math.log(moment) - math.log(moment + 1) if moment > alarm.moment else -math.inf
     worth = tuple(
-        _log_sum((before, stake)) + _gain(batch, q + (1.0 - q) * bet, q)
+        _log_sum((before, stake)) + gain(batch, q + (1.0 - q) * bet, q)
         for before, bet in zip(alarm.worth, BETS, strict=True)
     )
     known = alarm.recent if alarm.evidence > 0.0 else NONE
     return replace(alarm, worth=worth, moment=max(moment, alarm.moment), recent=known.plus(batch))
-
-
-def _gain(seen: Counts, p: float, q: float) -> float:
-    return seen.total * math.log(p / q) + (seen.n - seen.total) * math.log((1.0 - p) / (1.0 - q))
 
 
 def _log_sum(logs: tuple[float, ...]) -> float:

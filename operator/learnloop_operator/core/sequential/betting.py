@@ -55,7 +55,7 @@ def log_e(a: Counts, b: Counts, p_a: float, p_b: float, margin: float) -> float:
     if p_a <= p_b + margin or a.n <= 0.0 or b.n <= 0.0:
         return 0.0
     q_a, q_b = nearest(a.n, b.n, p_a, p_b, margin)
-    return _gain(a, p_a, q_a) + _gain(b, p_b, q_b)
+    return gain(a, p_a, q_a) + gain(b, p_b, q_b)
 
 
 def nearest(n_a: float, n_b: float, p_a: float, p_b: float, margin: float) -> tuple[float, float]:
@@ -84,5 +84,6 @@ def divergence(p: float, q: float) -> float:
     return p * math.log(p / q) + (1.0 - p) * math.log((1.0 - p) / (1.0 - q))
 
 
-def _gain(seen: Counts, p: float, q: float) -> float:
+def gain(seen: Counts, p: float, q: float) -> float:
+    """Log likelihood ratio of mean `p` over mean `q`, both strictly between 0 and 1, for these outcomes."""
     return seen.total * math.log(p / q) + (seen.n - seen.total) * math.log((1.0 - p) / (1.0 - q))

@@ -1,61 +1,158 @@
-"""Is one arm's mean certainly beyond a bar that moves with the other arm's?
+"""Is one arm beyond a bar that moves with the other arm's mean, as both are at the same time?
 
-`bar` is any map of the reference's mean that is made of straight pieces. The product of both arms' Beta mixtures
-(interval.py) is an e-process for their pair of means; what is left of it at the likeliest pair on the bar speaks
-against all pairs on the good side of it, however often one looks.
+Higher and lower each have an e-process, on batches of outcomes in 0..1 that both arms had at the same time. The bar is
+`base + (ratio - 1) |base|` for the other arm's mean `base`: one or two straight lines. A bet names two means before the
+batch is seen and is set against the nearest point of each line, as in `betting`: the null on its far side is convex, so
+the proof there holds. Where two lines bound the null the batch counts for the one that gains less, which is an e-value
+against either. Nothing is assumed of the means but that each batch is within the null: the world may change between
+two batches as it likes, for both arms.
+
+The bet: stable's mean as it has been lately, and the canary's as far from it, in log odds, as it was in all batches so
+far. So a world that changes does not have to be learned anew, and what was seen of the two arms is not forgotten. The
+first bets are on an arm half way between the bar and the worst. An arm that looks to be within its bar is not bet on,
+but for a small part of each stake that stays on such an arm, so that one which turns bad at once is not missed.
 """
 
-from collections.abc import Sequence
+import math
+from dataclasses import dataclass, replace
 
-from learnloop_operator.core.sequential.betting import BISECTIONS, Counts
-from learnloop_operator.core.sequential.interval import log_likelihood, mixture
+from learnloop_operator.core.sequential.betting import BISECTIONS, Counts, gain
 
+FIRST = 2.0
+"""Weight, in episodes, of an arm half way beyond the bar: what the first bets are on."""
+HALF = 0.5
+SPARED = 0.02
+"""Part of each stake that is on an arm half way beyond the bar, whatever was seen."""
+LATELY = 50.0
+"""Episodes of stable that its mean of lately is mostly made of."""
 EDGE = 1e-9
-"""Means nearer to 0 and 1 are not told apart; it makes the null likelier, which is careful."""
+"""Means nearer to 0 and 1 than this are not bet on."""
 
-Pair = tuple[float, float]
+Line = tuple[float, float]
+"""rise and base: the subject's mean is `base + rise * reference's mean`."""
 
 
-def evidence_beyond(subject: Counts, reference: Counts, bar: Sequence[tuple[Pair, Pair]]) -> float:
-    """Log e-value against "the pair of means is on the other side of `bar` than it looks", 0 where nothing speaks.
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One quantity of both arms over all batches of the same time, and the evidence of it."""
 
-    `bar`: straight pieces from (subject's mean, reference's mean) to another such pair, in 0..1. The caller knows that
-    what was seen lies beyond the bar: the likelihood falls in every direction from there (its logarithm is concave),
-    so that of all pairs on the good side the likeliest lies on the bar itself.
-    """
-    if not (subject.possible and reference.possible and subject.n > 0.0 and reference.n > 0.0 and bar):
+    n: float = 0.0
+    """Outcomes of the subject that were compared."""
+    total: float = 0.0
+    """Their sum."""
+    beside: float = 0.0
+    """What as many outcomes of the reference would have added up to, by its mean of each batch."""
+    level: float = 0.0
+    """The reference's mean lately."""
+    low: float = 0.0
+    """Log e-value of "below the bar"."""
+    high: float = 0.0
+    """Log e-value of "above the bar"."""
+
+    @property
+    def possible(self) -> bool:
+        """Whether every number is one."""
+        return all(map(math.isfinite, (self.n, self.total, self.beside, self.level, self.low, self.high)))
+
+
+@dataclass(frozen=True, slots=True)
+class Bar:
+    """`ratio` times the reference, in units of its size; outcomes 0..1 stand for values from `start` to `end`."""
+
+    ratio: float
+    start: float = 0.0
+    end: float = 1.0
+
+    def at(self, mean: float) -> float:
+        """The bar in 0..1, or beyond it, beside a reference whose mean is `mean`."""
+        width = self.end - self.start
+        base = self.start + mean * width
+        return (base + (self.ratio - 1.0) * abs(base) - self.start) / width
+
+    def lines(self) -> list[Line]:
+        """The straight lines that the bar is made of."""
+        rises = [self.ratio] if self.end > 0.0 else []
+        rises += [2.0 - self.ratio] if self.start < 0.0 else []
+        return [(rise, (rise - 1.0) * self.start / (self.end - self.start)) for rise in dict.fromkeys(rises)]
+
+
+LEVEL = Bar(1.0)
+"""No ratio: lower, or higher, than the reference."""
+
+
+def added(row: Row, a: Counts, b: Counts) -> Row:
+    """The row with one batch's outcomes of the subject, `a`, and of the reference, `b`; both have some."""
+    mean = b.total / b.n
+    return replace(
+        row,
+        n=row.n + a.n,
+        total=row.total + a.total,
+        beside=row.beside + a.n * mean,
+        level=row.level + b.n / (b.n + LATELY) * (mean - row.level),
+    )
+
+
+def after(row: Row, a: Counts, b: Counts, lowest: Bar | None, highest: Bar | None) -> Row:
+    """The row after both bets on a batch, each made with what was known before it; None: nothing is asked there."""
+    low = row.low + (_log_e(row, a, b, lowest, True) if lowest else 0.0)
+    high = row.high + (_log_e(row, a, b, highest, False) if highest else 0.0)
+    return replace(added(row, a, b), low=low, high=high)
+
+
+def _log_e(row: Row, a: Counts, b: Counts, bar: Bar, low: bool) -> float:
+    edge = 0.5 / (row.n + LATELY)
+    level, stable = _within(row.level, edge), _within(row.beside / row.n if row.n > 0.0 else row.level, edge)
+    subject = _within((row.total + FIRST * _sought(bar, stable, low)) / (row.n + FIRST), EDGE)
+    moved = _odds(level) + _odds(subject) - _odds(stable)
+    seen = _gain(a, b, _within(1.0 / (1.0 + math.exp(-moved)), EDGE), level, bar, low)
+    gross = _gain(a, b, _sought(bar, level, low), level, bar, low)
+    top = max(seen, gross)
+    return top + math.log((1.0 - SPARED) * math.exp(seen - top) + SPARED * math.exp(gross - top))
+
+
+def _sought(bar: Bar, mean: float, low: bool) -> float:
+    limit = _within(bar.at(mean), EDGE)
+    return _within(HALF * limit if low else 1.0 - HALF * (1.0 - limit), EDGE)
+
+
+def _gain(a: Counts, b: Counts, p_a: float, p_b: float, bar: Bar, low: bool) -> float:
+    """Log e-value of one bet; 0 where it is not beyond the bar."""
+    if not (p_a < bar.at(p_b) if low else p_a > bar.at(p_b)):
         return 0.0
-    against = max(_most(subject, reference, *piece) for piece in bar)
-    return max(0.0, mixture(subject) + mixture(reference) - against)
+    gains = []
+    for line in bar.lines():
+        nearest = _nearest(a.n, b.n, p_a, p_b, line)
+        gains.append(0.0 if nearest is None else gain(a, p_a, nearest[0]) + gain(b, p_b, nearest[1]))
+    return min(gains)
 
 
-def difference_evidence(a: Counts, b: Counts, margin: float) -> float:
-    """Log e-value against "the mean of `a` is at most that of `b` plus `margin`", 0 where nothing speaks against it.
-
-    Less is lost than by setting two intervals apart. -1 < margin < 1.
-    """
-    if not (-1.0 < margin < 1.0 and a.n > 0.0 and b.n > 0.0 and a.total / a.n > b.total / b.n + margin):
-        return 0.0
-    low, high = max(0.0, -margin), min(1.0, 1.0 - margin)
-    return evidence_beyond(a, b, [((low + margin, low), (high + margin, high))])
-
-
-def _most(subject: Counts, reference: Counts, start: Pair, end: Pair) -> float:
-    """The greatest log-likelihood on a straight piece: it is concave there, so its slope falls through 0 once."""
-    arms = tuple(zip((subject, reference), start, end, strict=True))
-    low, high = 0.0, 1.0
+def _nearest(n_a: float, n_b: float, p_a: float, p_b: float, line: Line) -> tuple[float, float] | None:
+    """The point of the line with the least `n_a KL(p_a|q_a) + n_b KL(p_b|q_b)`; None where none is within 0..1. The
+    derivative along the line rises, so halving finds its only zero."""
+    rise, base = line
+    if rise == 1.0 and base == 0.0:
+        q = (n_a * p_a + n_b * p_b) / (n_a + n_b)
+        return q, q
+    low, high = EDGE, 1.0 - EDGE
+    if rise:
+        ends = sorted(((EDGE - base) / rise, (1.0 - EDGE - base) / rise))
+        low, high = max(low, ends[0]), min(high, ends[1])
+    if low >= high or not (rise or 0.0 < base < 1.0):
+        return None
     for _ in range(BISECTIONS):
-        middle = 0.5 * (low + high)
-        slope = 0.0
-        for seen, a, b in arms:
-            mean = _inside(a + middle * (b - a))
-            slope += (b - a) * (seen.total / mean - (seen.n - seen.total) / (1.0 - mean))
-        if slope > 0.0:
-            low = middle
+        q = 0.5 * (low + high)
+        up = _within(base + rise * q, EDGE)
+        if n_a * rise * (up - p_a) / (up * (1.0 - up)) + n_b * (q - p_b) / (q * (1.0 - q)) > 0.0:
+            high = q
         else:
-            high = middle
-    return sum(log_likelihood(seen, _inside(a + 0.5 * (low + high) * (b - a))) for seen, a, b in arms)
+            low = q
+    q = 0.5 * (low + high)
+    return _within(base + rise * q, EDGE), q
 
 
-def _inside(mean: float) -> float:
-    return min(1.0 - EDGE, max(EDGE, mean))
+def _odds(mean: float) -> float:
+    return math.log(mean / (1.0 - mean))
+
+
+def _within(mean: float, edge: float) -> float:
+    return min(1.0 - edge, max(edge, mean))

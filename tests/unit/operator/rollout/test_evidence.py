@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from aiohttp import web
+from at_the_same_time import at_the_same_time
 from hypothesis import given
 from hypothesis import strategies as st
 from ports import held_port
@@ -45,7 +46,7 @@ def arm(episodes: int, mean: float | None) -> ArmEvidence:
 @pytest.mark.parametrize(
     ("metric", "canary", "stable", "verdict", "said"),
     [
-        (RETURN, arm(6, 9.3), arm(60, 486.1), Verdict.BREACH, "9.3 vs 486.1 of stable over 6 episodes; bar 0.8×"),
+        (RETURN, arm(6, 9.3), arm(60, 486.1), Verdict.BREACH, "9.3 vs 486.1 of stable at the same time over 48"),
         (RETURN, arm(6, 480.0), arm(60, 486.1), Verdict.PASS, "return of the canary 480 vs 486.1 of stable"),
         (RETURN, arm(4, 9.3), arm(60, 486.1), Verdict.HOLD, "the canary has 4 of 5 episodes needed"),
         (RETURN, None, arm(60, 486.1), Verdict.HOLD, "no series of the canary yet, 0 of 5 episodes needed"),
@@ -60,7 +61,7 @@ def arm(episodes: int, mean: float | None) -> ArmEvidence:
             arm(6, -130.0),
             arm(60, -100.0),
             Verdict.HOLD,
-            "bar 0.8×, undecided: P(its returns lie below those) 0,",
+            "bar 0.8×, undecided: P(its returns lie below those of the same time) 0,",
         ),
         (MetricThreshold(name="e", type="errors", max=0.005), arm(9, 1.0), None, Verdict.HOLD, "at most 0.005, und"),
         (MetricThreshold(name="s", type="success", min=0.5), arm(9, 1.0), None, Verdict.PASS, "success rate"),
@@ -71,14 +72,14 @@ def arm(episodes: int, mean: float | None) -> ArmEvidence:
 def test_a_check_says_what_it_saw(
     metric: MetricThreshold, canary: ArmEvidence | None, stable: ArmEvidence | None, verdict: Verdict, said: str
 ) -> None:
-    found = check(metric, canary, stable, ALPHA)
+    found = check(metric, canary, stable, ALPHA, at_the_same_time(metric, canary, stable))
     assert found.verdict is verdict
     assert said in found.sentence
 
 
 @given(st.floats(allow_nan=True), st.floats(allow_nan=True), st.integers(0, 9), st.integers(0, 9))
 def test_no_verdict_without_enough_finite_numbers_of_both_arms(a: float, b: float, n: int, m: int) -> None:
-    found = check(RETURN, arm(n, a), arm(m, b), ALPHA)
+    found = check(RETURN, arm(n, a), arm(m, b), ALPHA, at_the_same_time(RETURN, arm(n, a), arm(m, b)))
     if not (n >= 5 and m >= 5 and abs(a) < float("inf") and abs(b) < float("inf")):
         assert found.verdict is Verdict.HOLD
     elif a >= b - 0.2 * abs(b):

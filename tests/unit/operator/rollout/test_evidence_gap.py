@@ -4,6 +4,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from at_the_same_time import at_the_same_time
 from hypothesis import given
 from hypothesis import strategies as st
 from rollout_world import RETURN, SUCCESS, World
@@ -69,7 +70,8 @@ def test_a_hard_bound_needs_no_beginning() -> None:
 def test_nothing_passes_and_no_ratio_is_broken_across_a_gap(
     canary: int, stable: int, n: int, one: float, other: float
 ) -> None:
-    found = check(RATIO, ArmEvidence(n, one, gap=canary), ArmEvidence(n, other, gap=stable), 0.01)
+    whole = at_the_same_time(RATIO, ArmEvidence(n, one), ArmEvidence(n, other))
+    found = check(RATIO, ArmEvidence(n, one, gap=canary), ArmEvidence(n, other, gap=stable), 0.01, whole)
     undecided = found.sentence.endswith("undecided: the histogram of returns is not there")
     assert (found.verdict is Verdict.HOLD and not undecided) == (canary + stable > 0)
 

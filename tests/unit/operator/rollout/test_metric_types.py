@@ -6,13 +6,12 @@ from typing import Any
 import pytest
 from rollout_world import SUCCESS, World
 
-from learnloop_api.kinds.analysis import Analysis, MetricThreshold
+from learnloop_api.kinds.analysis import MetricThreshold
 from learnloop_operator.adapters.rollout_queries import custom_queries, returns_query
 from learnloop_operator.core.rollout.drift import drift
 from learnloop_operator.core.rollout.evidence import ArmEvidence, Drift, Verdict
 from learnloop_operator.core.rollout.measure import Measure, measure_of, outcomes
 from learnloop_operator.core.rollout.thresholds import check
-from learnloop_operator.core.rollout.verdict import after_promotion
 from learnloop_operator.core.sequential.betting import Counts
 from learnloop_operator.core.sequential.latency import quantile_of
 
@@ -85,17 +84,6 @@ def test_a_quantile_is_interpolated_within_its_bucket() -> None:
         "50th percentile latency of the canary 0.011 over 9 episodes; bar at most 0.01, undecided: "
         "certainly 9.1% of its requests are slower, 50.0% allowed (confidence 0.99)"
     )
-
-
-def test_a_promoted_arm_that_is_certainly_slower_is_a_breach_at_a_price_for_each_bound() -> None:
-    metric = MetricThreshold.model_validate(LATENCY)
-    analysis = Analysis(metrics=[metric])
-    old = ArmEvidence(2000, latency={0.005: 18600.0, 0.1: 20000.0, inf: 20000.0})
-    slow = ArmEvidence(400, latency={0.005: 2000.0, 0.1: 4000.0, inf: 4000.0})
-    found = after_promotion(metric, slow, old, analysis)
-    assert found is not None
-    assert "of the promoted arm 0.5 vs 0.93 of the old arm over the events of 400 episodes" in found.sentence
-    assert after_promotion(metric, ArmEvidence(400, latency=old.latency), old, analysis) is None
 
 
 def test_both_queries_of_a_rate_count_since_the_rollout_began() -> None:

@@ -3,7 +3,7 @@
 from datetime import datetime, timedelta
 
 import pytest
-from rollout_cluster import BAD, BETTER, GOOD, MODES, Cluster, uri
+from rollout_cluster import BAD, BETTER, GOOD, LEAST, MODES, Cluster, uri
 
 from learnloop_api.names import verb_annotation
 from learnloop_operator.core.rollout import reasons
@@ -27,6 +27,7 @@ def condition(cluster: Cluster, kind: str) -> tuple[str, str]:
 def guarded(request: pytest.FixtureRequest) -> Cluster:
     """Model 1 serves for 20 of its 120 seconds of guard, and model 2 is asked for."""
     cluster = Cluster(keep=KEEP).by(request.param)
+    cluster.spec["analysis"]["metrics"] = LEAST
     cluster.run(10)
     cluster.wish(1, BETTER)
     while not cluster.promotions:

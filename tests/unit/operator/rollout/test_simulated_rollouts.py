@@ -1,7 +1,7 @@
 """Whole rollouts against a simulated cluster, case by case; the operator dies wherever it likes."""
 
 import pytest
-from rollout_cluster import BAD, BETTER, GOOD, MODES, STEPS, Cluster, uri
+from rollout_cluster import BAD, BETTER, GOOD, LEAST, MODES, STEPS, Cluster, uri
 
 from learnloop_api import names
 from learnloop_operator.core.rollout.decide import decide
@@ -114,6 +114,7 @@ def test_a_blocked_revision_stays_away_until_it_is_retried(serving: Cluster) -> 
 
 def test_a_promoted_model_that_turns_bad_is_swapped_back_by_one_routing_write() -> None:
     cluster = Cluster(keep=600)
+    cluster.spec["analysis"]["metrics"] = LEAST
     cluster.run(10)
     cluster.wish(1, BETTER)
     while not cluster.promotions:
@@ -274,6 +275,7 @@ def test_a_rollback_whose_status_was_lost_is_finished_even_when_the_evidence_is_
 @pytest.mark.parametrize("mode", MODES)
 def test_a_swap_back_whose_status_was_lost_is_finished_even_when_the_evidence_is_gone(mode: str) -> None:
     cluster = Cluster(keep=600).by(mode)
+    cluster.spec["analysis"]["metrics"] = LEAST
     cluster.run(10)
     cluster.wish(1, BETTER)
     while not cluster.promotions:

@@ -83,6 +83,7 @@ def test_a_canary_without_pods_gets_nothing_and_is_not_let_in_again() -> None:
 
 def test_a_promoted_arm_that_turns_bad_is_swapped_back_and_its_guard_does_not_end() -> None:
     cluster = Cluster(keep=60)
+    cluster.spec["analysis"]["metrics"] = [{"name": "return", "type": "return", "minRatio": 0.8, "min": 200}]
     at_weight(cluster, 100)
     cluster.spec["suspend"] = False
     while not cluster.promotions:

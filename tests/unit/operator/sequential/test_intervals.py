@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from learnloop_operator.core.sequential.betting import Counts, nearest
+from learnloop_operator.core.sequential.difference import difference_evidence
 from learnloop_operator.core.sequential.interval import (
     EVERYTHING,
     difference_interval,
@@ -16,7 +17,6 @@ from learnloop_operator.core.sequential.interval import (
     mixture,
 )
 from learnloop_operator.core.sequential.latency import bound_of, prompt
-from learnloop_operator.core.sequential.ratio import difference_evidence
 
 INF = math.inf
 
