@@ -26,7 +26,7 @@ from learnloop_serving.metrics import RETURN_BUCKETS
 
 GOOD, BETTER, BAD = 300.0, 480.0, 9.0
 LEAST = [
-    {"name": "return", "type": "return", "minRatio": 0.8, "min": 100.0},
+    {"name": "return", "type": "return", "minRatio": 0.8, "min": 290.0},
     {"name": "e", "type": "errors", "max": 0.05},
 ]
 """Checks that speak in the guard too, where no ratio does."""

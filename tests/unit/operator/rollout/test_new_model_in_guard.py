@@ -125,7 +125,7 @@ def test_while_suspended_it_waits_longer_and_the_guard_still_takes_back(guarded:
     guarded.run(KEEP)
     assert (guarded.status["phase"], guarded.status["previous"]["uri"]) == ("Suspended", uri(0))
     guarded.quality[uri(1)] = BAD - 9000.0
-    guarded.run(120)
+    guarded.run(240)
     assert (guarded.status["stable"]["uri"], "canary" in guarded.status) == (uri(0), False)
     guarded.spec["suspend"] = False
     guarded.run(1)
