@@ -238,7 +238,8 @@ def record(lasts: float = 300.0, returns: float = 9.0, copies: bool = False) -> 
             ]
             return 200, json.dumps({"status": "success", "data": {"resultType": "matrix", "result": found}})
         now = float(form["time"])
-        played = {GOOD: 60.0, BAD: max(0.0, min(now, BEGAN + lasts) - BEGAN) / 2}
+        mine = max(0.0, min(now, BEGAN + lasts) - BEGAN) / 2
+        played = {GOOD: 60.0 + 9.0 * mine, BAD: mine}
         rows: list[tuple[dict[str, str], float]] = []
         if form["query"].startswith("min by (revision) (learnloop_server_started_seconds"):
             rows += [({"revision": GOOD}, BASE - 60.0)]
@@ -247,9 +248,9 @@ def record(lasts: float = 300.0, returns: float = 9.0, copies: bool = False) -> 
         elif form["query"].startswith("sum by (revision) (increase"):
             rows += [({"revision": arm}, count) for arm, count in played.items()]
         elif "learnloop_shadow" in form["query"]:
-            mine = {"revision": BAD}
-            rows += [({**mine, "learnloop_signal": signal}, played[BAD]) for signal in ("compared", "errors")]
-            rows.append(({**mine, "learnloop_signal": "seen"}, now))
+            shadow = {"revision": BAD}
+            rows += [({**shadow, "learnloop_signal": signal}, played[BAD]) for signal in ("compared", "errors")]
+            rows.append(({**shadow, "learnloop_signal": "seen"}, now))
         else:
             for arm, count in played.items():
                 rows.append(({"revision": arm, "learnloop_signal": "ended", "outcome": "success"}, count))
