@@ -73,8 +73,10 @@ def test_a_bad_model_is_taken_back_at_its_first_step_with_numbers_in_the_sentenc
     either.wish(1, BAD)
     either.run(90)
     pinned = either.status["blockedRevision"]
-    assert pinned["message"].startswith("RolledBack at 10 %: return of the canary 9 vs 300 of stable at the same time over ")
-    assert pinned["message"].endswith("; bar 0.8×; P(its returns lie below those of the same time) > 0.9999, 0.998333 needed")
+    found = "RolledBack at 10 %: return of the canary 9 vs 300 of stable at the same time over "
+    assert pinned["message"].startswith(found)
+    proof = "; bar 0.8×; P(its returns lie below those of the same time) > 0.9999, 0.998333 needed"
+    assert pinned["message"].endswith(proof)
     assert either.status["phase"] == "RolledBack"
     assert either.weight(uri(0)) == 100
     assert len(either.deployments) == 1
