@@ -4,7 +4,7 @@ import random
 from datetime import timedelta
 
 import pytest
-from rollout_cluster import BAD, BETTER, GOOD
+from rollout_cluster import BAD, BETTER, GOOD, LEAST
 from scraped_cluster import Happened, ScrapedCluster
 
 from learnloop_api.kinds.model_deployment import ModelDeploymentSpec
@@ -117,6 +117,7 @@ def test_a_revision_that_was_stable_once_and_comes_again_is_a_canary_then(cluste
 
 def test_a_rollback_in_the_guard_leaves_the_old_arm_stable_for_the_next_rollout() -> None:
     cluster = ScrapedCluster(keep=120)
+    cluster.spec["analysis"]["metrics"] = LEAST
     cluster.run(60)
     cluster.wish(1, BETTER)
     while not cluster.promotions:
