@@ -50,7 +50,7 @@ async def test_a_withdrawn_arm_hands_the_episode_to_stable(learn: Make, arms: An
         episode.record(await episode.act(OBSERVATION), 2.0)
         assert episode.revision == STABLE
         episode.record(await episode.act(OBSERVATION), 3.0, terminated=True)
-    first, second = await recorded(loop, data_plane)
+    first, second = sorted(await recorded(loop, data_plane), key=lambda sent: "continues" in sent.metadata)
     assert (first.policy_revision, first.outcome.status, len(first.steps)) == (CANARY, "withdrawn", 1)
     assert (second.policy_revision, second.outcome.status, len(second.steps)) == (STABLE, "completed", 2)
     assert (first.outcome.episode_return, second.outcome.episode_return) == (1.0, 5.0)
