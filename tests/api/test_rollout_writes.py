@@ -29,6 +29,19 @@ async def operator(api_server: Path, namespace: str) -> AsyncIterator[Operator]:
     await running.kube.close()
 
 
+async def played(
+    operator: Operator, stable: str, ordinary: float, canary: str, other: float, *, until: str
+) -> dict[str, Any]:
+    """The status once the phase is `until`, while both arms end episodes with these mean returns side by side."""
+    for looks in range(1, 41):
+        operator.shift += timedelta(seconds=3)
+        operator.prometheus.arms = {stable: (60 + 10 * looks, ordinary), canary: (6 * looks, other)}
+        status = await operator.settle(operator.rollout, "md")
+        if status["phase"] == until:
+            return status
+    raise AssertionError(f"no {until} within 240 episodes: {status}")
+
+
 async def test_the_first_model_serves_and_a_second_look_writes_nothing(operator: Operator) -> None:
     status = await serve(operator)
     assert (status["phase"], status.get("weight")) == ("Healthy", None)
@@ -61,9 +74,8 @@ async def test_the_key_of_the_episodes_is_made_once_and_anew_only_where_it_is_go
 async def test_a_worse_model_is_taken_back_and_its_arm_removed(operator: Operator) -> None:
     stable = (await serve(operator))["stable"]["revision"]
     canary = await wish(operator, 1)
-    operator.prometheus.arms = {stable: (60, 486.1), canary: (6, 9.3)}
-    status = await operator.settle(operator.rollout, "md")
-    said = "RolledBack at 10 %: return of the canary 9.3 vs 486.1 of stable over 6 episodes; bar 0.8×"
+    status = await played(operator, stable, 486.1, canary, 9.3, until="RolledBack")
+    said = "RolledBack at 10 %: return of the canary 9.3 vs 486.1 of stable at the same time over "
     assert status["blockedRevision"]["message"].startswith(said)
     table = read(await operator.kube.get(CONFIG_MAP, operator.namespace, "md-routing")).table
     assert table is not None
@@ -81,12 +93,7 @@ async def test_a_better_model_is_promoted_without_a_pod_restart(operator: Operat
     stable = (await serve(operator))["stable"]["revision"]
     canary = await wish(operator, 1)
     before = await operator.kube.get(DEPLOYMENT, operator.namespace, f"md-{canary}")
-    for episodes in range(6, 120, 6):
-        operator.shift += timedelta(seconds=3)
-        operator.prometheus.arms = {stable: (60, 300.0), canary: (episodes, 480.0)}
-        status = await operator.settle(operator.rollout, "md")
-        if status["phase"] == "Guarding":
-            break
+    status = await played(operator, stable, 300.0, canary, 480.0, until="Guarding")
     assert status["stable"]["revision"] == canary
     assert status["stable"]["meanReturn"] == 480.0
     after = await operator.kube.get(DEPLOYMENT, operator.namespace, f"md-{canary}")

@@ -159,6 +159,8 @@ async def stopped_rollout(
             await world.wish(1)
             await world.serves(1)
             state = await world.end_state()
+            # The rollout may be over before the last who was stopped has read that it is replaced.
+            await _until(lambda: len(first.codes + second.codes) >= len(stops.done), "who was stopped goes on for ever")
             assert not changing.done(), changing.exception()
         finally:
             changing.cancel()
