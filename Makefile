@@ -5,7 +5,7 @@ VENV := .venv
 PYTHON := $(VENV)/bin/python
 export PATH := $(CURDIR)/$(VENV)/bin:$(PATH)
 
-.PHONY: help demo test lint unit service ranks learn api crash-sweep e2e crds lock bench-failover bench-statistics bench-memory bench-pipeline bench-rollback bench-operator cluster cluster-down images clean bench-trainer bench-algorithms bench-resume
+.PHONY: help demo test lint unit rollouts service ranks learn api crash-sweep e2e crds lock bench-failover bench-statistics bench-memory bench-pipeline bench-rollback bench-operator cluster cluster-down images clean bench-trainer bench-algorithms bench-resume
 
 help: ## this list
 	@grep -hE '^[a-z][a-z0-9-]*:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -16,7 +16,7 @@ $(VENV)/.ready: requirements/dev.txt pyproject.toml hack/venv
 demo: ## the whole story on a real Kubernetes: made on the spot, or CONTEXT=name for your own
 	@python3 hack/demo
 
-test: lint unit service ranks learn api e2e ## everything below, on a real Kubernetes made on the spot
+test: lint unit rollouts service ranks learn api e2e ## everything below, on a real Kubernetes made on the spot
 
 lint: $(VENV)/.ready ## ruff, mypy --strict, import contracts, generated files up to date
 	ruff check .
@@ -27,6 +27,9 @@ lint: $(VENV)/.ready ## ruff, mypy --strict, import contracts, generated files u
 
 unit: $(VENV)/.ready ## no cluster, under a minute
 	hack/unit
+
+rollouts: $(VENV)/.ready ## whole rollouts, played by the operator's simulator: no cluster, a minute
+	pytest tests/rollouts -n "$${UNIT_PROCESSES:-auto}"
 
 service: $(VENV)/.ready ## the data plane, the SDK and policy servers as processes, on real PostgreSQL, NATS, Weaviate (built once, 3 minutes) and S3 servers: no cluster, five minutes
 	env -u PYTHONDONTWRITEBYTECODE pytest tests/service -n "$${SERVICE_PROCESSES:-auto}" --dist loadfile
