@@ -18,6 +18,7 @@ import orjson
 from learnloop_api import names
 from learnloop_api.wire.routing import Arm
 from learnloop_api.wire.shadow import MAX_ITEMS
+from learnloop_serving.draw import stable_arm
 from learnloop_serving.routing import RoutingState
 from learnloop_serving.seal import Seal
 from learnloop_serving.shadow_metrics import ShadowMetrics
@@ -59,7 +60,7 @@ class Mirror:
         table = self._routing.table
         if table is None or table.mirror is None:
             return None
-        stable = next((arm for arm in table.arms if arm.role == "stable"), None)
+        stable = stable_arm(table)
         if stable is None or stable.revision != self._revision:
             return None
         place = random.random() * 100 if episode_id is None else zlib.crc32(episode_id.encode()) % 100

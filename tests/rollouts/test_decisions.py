@@ -172,9 +172,7 @@ def test_a_restart_begins_at_the_first_step_without_the_old_evidence(climbing: C
 def test_undo_gives_the_place_back_to_the_warm_arm_by_one_routing_write() -> None:
     cluster = Cluster(keep=600)
     cluster.run(10)
-    cluster.wish(1, BETTER)
-    while not cluster.promotions:
-        cluster.run(1)
+    cluster.promote(1, BETTER)
     cluster.run(3)
     generation = cluster.status["routingGeneration"]
     say(cluster, "undo", cluster.status["stable"]["revision"])

@@ -226,26 +226,21 @@ def test_at_the_last_step_without_stables_episodes_the_canary_goes_back_a_step_a
     assert cluster.promotions
 
 
-def test_a_test_that_is_changed_at_the_last_step_is_finished_one_step_back() -> None:
-    world = World(1, 0.95)
+RATIO = {"name": "success", "type": "success", "minRatio": 0.9, "minEpisodes": 5}
+
+
+@pytest.mark.parametrize(
+    ("metric", "changed"), [(SUCCESS, {**SUCCESS, "maxDrop": 0.04}), (RATIO, {**RATIO, "minRatio": 0.95})]
+)
+def test_a_comparison_that_is_changed_at_the_last_step_is_finished_one_step_back(
+    metric: dict[str, Any], changed: dict[str, Any]
+) -> None:
+    world = World(1, 0.95, metric)
     world.spec["rollout"]["progressDeadlineSeconds"] = 20
     world.spec["rollout"]["steps"] = [{"weight": 50}, {"weight": 100, "minSeconds": 10}]
     while world.status.get("weight") != 100:
         world.run(1)
-    world.spec["analysis"]["metrics"] = [{**SUCCESS, "maxDrop": 0.04}]
-    world.run(5)
-    assert world.status["weight"] == 100
-    assert world.run(900) == "Guarding"
-    assert world.events.count("ComparisonLost") == 1
-
-
-def test_a_ratio_that_is_changed_at_the_last_step_is_compared_one_step_back() -> None:
-    world = World(1, 0.95, {"name": "success", "type": "success", "minRatio": 0.9, "minEpisodes": 5})
-    world.spec["rollout"]["progressDeadlineSeconds"] = 20
-    world.spec["rollout"]["steps"] = [{"weight": 50}, {"weight": 100, "minSeconds": 10}]
-    while world.status.get("weight") != 100:
-        world.run(1)
-    world.spec["analysis"]["metrics"] = [{"name": "success", "type": "success", "minRatio": 0.95, "minEpisodes": 5}]
+    world.spec["analysis"]["metrics"] = [changed]
     world.run(5)
     assert world.status["weight"] == 100
     assert world.run(900) == "Guarding"

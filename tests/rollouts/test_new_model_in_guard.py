@@ -29,9 +29,7 @@ def guarded(request: pytest.FixtureRequest) -> Cluster:
     cluster = Cluster(keep=KEEP).by(request.param)
     cluster.spec["analysis"]["metrics"] = LEAST
     cluster.run(10)
-    cluster.wish(1, BETTER)
-    while not cluster.promotions:
-        cluster.run(1)
+    cluster.promote(1, BETTER)
     cluster.run(20)
     cluster.wish(2, BETTER)
     cluster.run(5)

@@ -119,9 +119,7 @@ def test_a_rollback_in_the_guard_leaves_the_old_arm_stable_for_the_next_rollout(
     cluster = ScrapedCluster(keep=120)
     cluster.spec["analysis"]["metrics"] = LEAST
     cluster.run(60)
-    cluster.wish(1, BETTER)
-    while not cluster.promotions:
-        cluster.run(1)
+    cluster.promote(1, BETTER)
     cluster.quality[cluster.spec["model"]["uri"]] = BAD
     cluster.run(100)
     assert cluster.happened[0].fate == "RolledBack"
@@ -133,9 +131,7 @@ def test_a_rollback_in_the_guard_leaves_the_old_arm_stable_for_the_next_rollout(
 def test_a_guard_that_is_skipped_for_the_next_model_leaves_the_promoted_arm_stable() -> None:
     cluster = ScrapedCluster(keep=600, grace=30)
     cluster.run(60)
-    cluster.wish(1, BETTER)
-    while not cluster.promotions:
-        cluster.run(1)
+    cluster.promote(1, BETTER)
     cluster.wish(2, BETTER)
     cluster.run(10)
     model = cluster.snapshot().desired.model

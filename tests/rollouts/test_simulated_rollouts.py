@@ -118,9 +118,7 @@ def test_a_promoted_model_that_turns_bad_is_swapped_back_by_one_routing_write() 
     cluster = Cluster(keep=600)
     cluster.spec["analysis"]["metrics"] = LEAST
     cluster.run(10)
-    cluster.wish(1, BETTER)
-    while not cluster.promotions:
-        cluster.run(1)
+    cluster.promote(1, BETTER)
     cluster.run(20)
     cluster.quality[uri(1)] = BAD
     generation = cluster.status["routingGeneration"]
@@ -139,9 +137,7 @@ def test_only_a_guard_that_saw_nothing_is_an_event_and_it_does_not_say_that_the_
 ) -> None:
     cluster = Cluster(keep=30)
     cluster.run(10)
-    cluster.wish(1, BETTER)
-    while not cluster.promotions:
-        cluster.run(1)
+    cluster.promote(1, BETTER)
     cluster.prometheus, told = seen, list[str]()
     while cluster.status.get("previous"):
         told += [event.message for event in cluster.reconcile().events if event.reason == "GuardOver"]
@@ -279,9 +275,7 @@ def test_a_swap_back_whose_status_was_lost_is_finished_even_when_the_evidence_is
     cluster = Cluster(keep=600).by(mode)
     cluster.spec["analysis"]["metrics"] = LEAST
     cluster.run(10)
-    cluster.wish(1, BETTER)
-    while not cluster.promotions:
-        cluster.run(1)
+    cluster.promote(1, BETTER)
     cluster.run(20)
     cluster.quality[uri(1)] = BAD
     while "blockedRevision" not in decide(cluster.snapshot()).status:

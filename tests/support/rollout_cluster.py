@@ -291,6 +291,13 @@ class Cluster:
         self.quality[uri(number)] = quality
         self.spec["model"] = {"uri": uri(number), "sha256": SHA}
 
+    def promote(self, number: int, quality: float) -> None:
+        """Somebody applies another model, and it becomes stable."""
+        before = len(self.promotions)
+        self.wish(number, quality)
+        while len(self.promotions) == before:
+            self.run(1)
+
     def run(self, seconds: int) -> None:
         """Reconcile every second."""
         for _ in range(seconds):
