@@ -119,6 +119,9 @@ class Config(BaseModel):
     memory_bytes_per_agent: int | None = Field(
         default=None, ge=1, le=MOST, description="of every agent, content and text; above, the least valuable go"
     )
+    agent_budgets_file: str | None = Field(
+        default=None, description="JSON with budgets of single agents, read again at each pass; absent: there are none"
+    )
     index_check_seconds: float = Field(default=60.0, gt=0, le=3600, description="how often large agents are looked for")
     consolidate_seconds: float = Field(
         default=3600.0, ge=0, le=2_592_000, description="between two consolidations of an agent; 0: only when asked"

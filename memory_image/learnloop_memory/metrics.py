@@ -87,6 +87,11 @@ class Metrics:
         self._forgotten = Counter(
             "learnloop_memory_forgotten_total", "Memories a budget made go.", pair, registry=self.registry
         )
+        self.budgets_refused = Counter(
+            "learnloop_memory_budgets_refused_total",
+            "Looks at the file of agents' budgets that found none or a wrong one; the last good ones hold on.",
+            registry=self.registry,
+        )
         self._consolidations = Counter(
             "learnloop_memory_consolidations_total",
             "Agents whose memory was consolidated without being asked.",

@@ -3,6 +3,7 @@
 import logging
 from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 
 from nats.js.api import ConsumerConfig
 
@@ -31,6 +32,7 @@ from learnloop_memory.kube import KubeApi
 from learnloop_memory.life.distil import CountingDistiller, Distiller
 from learnloop_memory.life.keeper import PAUSE_SECONDS, BudgetKeeper
 from learnloop_memory.life.routine import Routine
+from learnloop_memory.life.told_budgets import ToldBudgets
 from learnloop_memory.memory.big import SCANNED_UP_TO, BigAgents
 from learnloop_memory.memory.embedder import Embedder
 from learnloop_memory.memory.embedders import open_embedder
@@ -125,7 +127,8 @@ class Service:
             self.db, self.embedder, self.recalls, self.shown, self._big, self.reader, self._indexer
         )
         limit = MemoryBudget(memories=config.memories_per_agent, bytes=config.memory_bytes_per_agent)
-        self.budgets = BudgetKeeper(self.db, self.metrics, limit, config.index_check_seconds, self.background)
+        told = ToldBudgets(Path(config.agent_budgets_file) if config.agent_budgets_file else None, self.metrics)
+        self.budgets = BudgetKeeper(self.db, self.metrics, limit, told, config.index_check_seconds, self.background)
         self.routine = Routine(
             self.db,
             lambda: self.distiller,

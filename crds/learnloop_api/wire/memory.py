@@ -1,4 +1,8 @@
-"""Memory budgets: what an agent may keep, and what it keeps."""
+"""Memory budgets: what an agent may keep, and what it keeps.
+
+A MemoryService's pods read the budgets that LearningAgents give themselves in the key `budgets.json` of the ConfigMap
+`<memory service>-budgets`: the operator writes it whole and sends no request there.
+"""
 
 from typing import Annotated, Literal
 
@@ -6,6 +10,9 @@ from pydantic import Field
 
 from learnloop_api.wire.base import MOST, Name, Timestamp, WireModel
 
+BUDGETS_KEY = "budgets.json"
+BUDGETS_ROOM = 1_000_000
+"""Bytes of that key at most: a ConfigMap holds 1 MiB."""
 MOST_MEMORIES = 10_000_000
 Limit = Annotated[int, Field(ge=0, le=MOST_MEMORIES)]
 MemoryKind = Literal["episodic", "semantic", "procedural", "working"]
@@ -32,13 +39,33 @@ class MemoryBudget(WireModel):
             per_type={kind: min(_given(self.per_type.get(kind), limit.per_type.get(kind))) for kind in kinds},
         )
 
+    def sentence(self) -> str:
+        """The limits in words, e.g. 1000 memories, 400 episodic ones."""
+        parts = [f"{self.memories} memories"] if self.memories is not None else []
+        parts += [f"{self.bytes} bytes"] if self.bytes is not None else []
+        return ", ".join(parts + [f"{most} {kind} ones" for kind, most in sorted(self.per_type.items())])
+
+
+class AgentBudgets(WireModel):
+    """`budgets.json`: whoever is not in it has no budget of its own there."""
+
+    namespace: Name = Field(description="whose agents these are")
+    agents: dict[Name, MemoryBudget] = Field(description="by name; at most as many as BUDGETS_ROOM bytes hold")
+
+
+def budgets_config_map(memory_service: str) -> str:
+    """Name of the ConfigMap that tells a MemoryService its agents' budgets."""
+    return f"{memory_service}-budgets"
+
 
 class MemoryUse(WireModel):
     """GET /api/v1/agents/{agent}/memory-budget: measured after every pass that forgets, about once a minute."""
 
     agent: Name
-    own: MemoryBudget | None = Field(default=None, description="as it was put; null: only the service's limit holds")
-    budget: MemoryBudget = Field(description="what holds: of its own and the service's, the smaller limits")
+    own: MemoryBudget | None = Field(default=None, description="as it was put here; null: none was")
+    budget: MemoryBudget = Field(
+        description="what holds: of its own, its LearningAgent's and the service's, the smallest limits"
+    )
     memories: int | None = Field(default=None, ge=0, description="null: not measured yet")
     bytes: int | None = Field(default=None, ge=0)
     pinned: int | None = Field(default=None, ge=0, description="of these memories, how many are pinned")

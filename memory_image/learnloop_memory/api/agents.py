@@ -46,12 +46,13 @@ async def put_budget(
 @router.get("/agents/{agent}/memory-budget", response_model=MemoryUse)
 async def get_budget(agent: NamePath, service: Svc, caller: Caller) -> Response:
     """The agent's budget, and how much of it is used."""
-    return answer(await budgets.use(service.db, caller.namespace, agent, service.budgets.limit))
+    limit = service.budgets.limit(caller.namespace, agent)
+    return answer(await budgets.use(service.db, caller.namespace, agent, limit))
 
 
 @router.delete("/agents/{agent}/memory-budget", status_code=204)
 async def delete_budget(agent: NamePath, service: Svc, caller: Caller) -> Response:
-    """Takes the agent's own budget back; the service's limit holds on."""
+    """Takes the agent's own budget back; its LearningAgent's and the service's limit hold on."""
     async with service.db.tenant(caller.namespace) as connection:
         await budgets.drop(connection, caller.namespace, agent)
     return Response(status_code=204)

@@ -4,10 +4,12 @@ from learnloop_api.wire.memory import MemoryBudget
 from learnloop_memory.background import Background
 from learnloop_memory.life.budgets import Held, budgets, held, measured
 from learnloop_memory.life.forgetting import forget
+from learnloop_memory.life.told_budgets import ToldBudgets
 from learnloop_memory.metrics import Metrics
 from learnloop_memory.rounds import Rounds
 from learnloop_memory.store.database import Database
 
+_NONE = MemoryBudget()
 PAUSE_SECONDS = 1.0
 """Between two passes, however many budgets are put meanwhile."""
 
@@ -17,18 +19,30 @@ class BudgetKeeper:
 
     Args:
         limit: what every agent keeps within, whatever its own budget says.
+        told: budgets of single agents, looked at before each pass.
         every: seconds between two passes over everything; a new budget is seen to at once.
         background: logs and counts what goes wrong in one namespace, so that it stops no other.
     """
 
     def __init__(
-        self, db: Database, metrics: Metrics, limit: MemoryBudget, every: float, background: Background
+        self,
+        db: Database,
+        metrics: Metrics,
+        limit: MemoryBudget,
+        told: ToldBudgets,
+        every: float,
+        background: Background,
     ) -> None:
         self._db = db
         self._metrics = metrics
-        self.limit = limit
+        self._limit = limit
+        self._told = told
         self._background = background
         self._rounds = Rounds(db.namespaces, every)
+
+    def limit(self, namespace: str, agent: str) -> MemoryBudget:
+        """What an agent keeps within, whatever budget was put for it here."""
+        return self._told.of(namespace).get(agent, _NONE).within(self._limit)
 
     def changed(self, namespace: str) -> None:
         """A budget of this namespace is new, or its agents keep much more than before."""
@@ -40,7 +54,9 @@ class BudgetKeeper:
         Raises:
             Unavailable: PostgreSQL does not answer; nothing is left out the next time.
         """
-        for namespace in await self._rounds.next():
+        turns = await self._rounds.next()
+        await self._told.look()
+        for namespace in turns:
             await self._background.attempt(self.keep, namespace)
 
     async def keep(self, namespace: str) -> int:
@@ -49,13 +65,14 @@ class BudgetKeeper:
         Raises:
             Unavailable: the rest goes the next time.
         """
-        everybody = self.limit != MemoryBudget()
+        everybody = self._limit != _NONE
         async with self._db.tenant(namespace) as connection:
             own = await budgets(connection, namespace)
-            kept = await held(connection, namespace, None if everybody else own) if own or everybody else {}
+            named = {*own, *self._told.of(namespace)}
+            kept = await held(connection, namespace, None if everybody else named) if named or everybody else {}
         gone = 0
-        for agent in sorted({*kept, *own}):
-            budget = own[agent].within(self.limit) if agent in own else self.limit
+        for agent in sorted({*kept, *named}):
+            budget = own.get(agent, _NONE).within(self.limit(namespace, agent))
             gone += await self._agent(namespace, agent, budget, kept.get(agent) or Held())
         return gone
 

@@ -1,0 +1,86 @@
+"""The file of agents' budgets: read again at each look, and never the reason why more is forgotten."""
+
+import os
+from pathlib import Path
+
+import pytest
+
+from learnloop_api.wire.memory import BUDGETS_ROOM, AgentBudgets, MemoryBudget
+from learnloop_memory.life.told_budgets import ToldBudgets
+from learnloop_memory.metrics import Metrics
+
+GOOD = AgentBudgets(namespace="ns", agents={"a": MemoryBudget(memories=3)}).model_dump_json(exclude_none=True)
+
+
+def refused(metrics: Metrics) -> int:
+    return int(metrics.registry.get_sample_value("learnloop_memory_budgets_refused_total") or 0)
+
+
+async def test_what_the_file_says_now_holds_for_its_namespace_alone(tmp_path: Path) -> None:
+    metrics, path = Metrics(), tmp_path / "budgets.json"
+    told = ToldBudgets(path, metrics)
+    path.write_text(GOOD)
+    assert not told.of("ns"), "nobody has looked"
+    await told.look()
+    assert told.of("ns") == {"a": MemoryBudget(memories=3)}
+    assert not told.of("other")
+    path.write_text('{"namespace": "ns", "agents": {}}')
+    await told.look()
+    assert not told.of("ns")
+    assert refused(metrics) == 0
+
+
+@pytest.mark.parametrize(
+    "broken",
+    [
+        pytest.param(None, id="missing"),
+        pytest.param(b"", id="empty"),
+        pytest.param(GOOD[:-2].encode(), id="cut off"),
+        pytest.param(b"\xff\xfe", id="no text"),
+        pytest.param(b"[]", id="another shape"),
+        pytest.param(b'{"namespace": "ns", "agents": {"a": {"memories": -1}}}', id="no number of memories"),
+        pytest.param(b'{"namespace": "ns", "agents": {"a": {"memories": "1"}}}', id="a text for a number"),
+        pytest.param(b'{"namespace": "ns", "agents": {"A_": {"memories": 1}}}', id="no name"),
+        pytest.param(b'{"namespace": "ns", "agents": {}, "more": 1}', id="a field of another version"),
+        pytest.param(GOOD.encode() + b" " * BUDGETS_ROOM, id="too long"),
+    ],
+)
+async def test_a_file_that_is_wrong_is_counted_told_once_and_changes_nothing(
+    broken: bytes | None, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    metrics, path = Metrics(), tmp_path / "budgets.json"
+    told = ToldBudgets(path, metrics)
+    path.write_text(GOOD)
+    await told.look()
+    path.unlink()
+    if broken is not None:
+        path.write_bytes(broken)
+    for _ in range(3):
+        await told.look()
+    assert told.of("ns") == {"a": MemoryBudget(memories=3)}
+    assert refused(metrics) == 3
+    assert len([line for line in caplog.messages if "the last good ones hold on" in line]) == 1
+    path.write_text(GOOD.replace("3", "4"))
+    await told.look()
+    assert told.of("ns") == {"a": MemoryBudget(memories=4)}
+    assert refused(metrics) == 3
+
+
+async def test_a_file_replaced_as_the_kubelet_does_it_is_read_anew(tmp_path: Path) -> None:
+    told = ToldBudgets(tmp_path / "budgets.json", Metrics())
+    (tmp_path / "budgets.json").symlink_to("..data/budgets.json")
+    for version, memories in (("one", 3), ("two", 5)):
+        (tmp_path / version).mkdir()
+        (tmp_path / version / "budgets.json").write_text(GOOD.replace("3", str(memories)))
+        (tmp_path / "..next").symlink_to(version)
+        os.replace(tmp_path / "..next", tmp_path / "..data")
+        await told.look()
+        assert told.of("ns") == {"a": MemoryBudget(memories=memories)}
+
+
+async def test_by_hand_there_is_no_file_and_nothing_to_complain_of() -> None:
+    metrics = Metrics()
+    told = ToldBudgets(None, metrics)
+    await told.look()
+    assert not told.of("ns")
+    assert refused(metrics) == 0
