@@ -73,14 +73,6 @@ class Task(Resource):
 class Memory(Resource):
     """Whether and where the agent remembers, and how much."""
 
-    cel_rules: ClassVar[tuple[Rule, ...]] = (
-        Rule(
-            "!has(self.budget) || !has(self.serviceRef)",
-            "a MemoryService limits its agents itself: leave budget out and set spec.agentBudget there",
-            ".budget",
-        ),
-    )
-
     service_ref: LocalRef | None = Field(
         default=None,
         description="A MemoryService of this namespace; left out, the installation's own data plane.",
@@ -89,7 +81,8 @@ class Memory(Resource):
     budget: AgentMemoryBudget | None = Field(
         default=None,
         description="How much the agent may remember: above, what is worth least by value and freshness is forgotten, "
-        "within about a minute; pinned memories stay. Left out, as much as the installation allows.",
+        "within minutes; pinned memories stay. A MemoryService keeps to the smaller of this and its agentBudget. Left "
+        "out, as much as the installation or the MemoryService allows.",
     )
 
 
@@ -222,4 +215,6 @@ class LearningAgentStatus(Status):
         default=None, description="Id of the agent.rl.training.request.v1 already obeyed."
     )
     registered: ShortText | None = Field(default=None, description="What the data plane was told last.")
-    memory: AgentMemory | None = Field(default=None, description="Use of the memory budget.")
+    memory: AgentMemory | None = Field(
+        default=None, description="Use of the memory budget; a MemoryService tells it itself, by REST and metrics."
+    )

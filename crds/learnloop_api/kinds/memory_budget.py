@@ -7,7 +7,7 @@ from pydantic import Field
 
 from learnloop_api.kinds.base import Resource
 from learnloop_api.kinds.rules import Rule, explained
-from learnloop_api.wire.memory import MOST_MEMORIES
+from learnloop_api.wire.memory import MOST_MEMORIES, MemoryBudget
 
 _UNITS = {"Ki": 2**10, "Mi": 2**20, "Gi": 2**30}
 _TYPES = ("episodic", "semantic", "procedural", "working")
@@ -81,3 +81,8 @@ class AgentMemoryBudget(MemoryLimit):
     )
 
     per_type: PerType | None = Field(default=None, description="Memories of single types.")
+
+    def told(self) -> MemoryBudget:
+        """As whoever keeps it takes it."""
+        types = self.per_type.model_dump(exclude_none=True) if self.per_type else {}
+        return MemoryBudget(memories=self.memories, bytes=self.bytes, per_type=types)

@@ -123,7 +123,8 @@ class MemoryServiceSpec(Resource):
     agent_budget: ServiceMemoryLimit | None = Field(
         default=None,
         description="How much each agent may remember here: above, what is worth least by value and freshness is "
-        "forgotten, within about a minute; pinned memories stay. Left out, there is no limit.",
+        "forgotten, within about a minute; pinned memories stay. An agent may have a smaller budget of its own. Left "
+        "out, only those hold.",
     )
     pod: PodOptions = Field(default_factory=PodOptions, description="The pods of the service.")
     suspend: bool = Field(default=False, description="The operator leaves everything as it is until this is false.")
@@ -139,4 +140,9 @@ class MemoryServiceStatus(Status):
     credentials: SecretRef | None = Field(default=None, description="Secret with the database's generated password.")
     audit_key: SecretRef | None = Field(
         default=None, description="Secret with the key that signs its audit chain; it was made once."
+    )
+    budgets_left_out_from: ShortText | None = Field(
+        default=None,
+        description="First agent, by name, whose own memory budget found no room in the ConfigMap, as those of all "
+        "after it; absent: there was room for all.",
     )

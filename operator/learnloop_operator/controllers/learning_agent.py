@@ -29,10 +29,11 @@ from learnloop_operator.adapters.kinds import (
 from learnloop_operator.controllers.services import Services
 from learnloop_operator.controllers.specs import read_spec, read_status
 from learnloop_operator.core.agent.decide import decide
-from learnloop_operator.core.agent.memory import CONDITION as BUDGET
+from learnloop_operator.core.agent.memory import asks
 from learnloop_operator.core.agent.models import number_of
 from learnloop_operator.core.agent.render import ACTOR
 from learnloop_operator.core.agent.world import Defaults, Job, MemoryHome, Policy, World
+from learnloop_operator.core.memory.room import TYPE as AGENT_BUDGETS
 from learnloop_operator.core.owner import controller_uid
 from learnloop_operator.core.plan import Call, Plan
 from learnloop_operator.core.pod_trouble import creation_trouble, first_trouble
@@ -93,7 +94,9 @@ class LearningAgentController:
         body = await self._kube.find(MEMORY_SERVICE, namespace, spec.memory.service_ref.name)
         if body is None:
             return MemoryHome()
-        return MemoryHome(True, read_status(MemoryServiceStatus, body).url)
+        status = read_status(MemoryServiceStatus, body)
+        told = any(item.type == AGENT_BUDGETS for item in status.conditions)
+        return MemoryHome(True, status.url, told, status.budgets_left_out_from)
 
     async def _trouble(self, namespace: str, name: str, actors: Mapping[str, Any]) -> str:
         status, wanted = actors.get("status") or {}, (actors.get("spec") or {}).get("replicas", 1)
@@ -114,8 +117,7 @@ class LearningAgentController:
     async def _use(
         self, namespace: str, name: str, spec: LearningAgentSpec, before: LearningAgentStatus
     ) -> tuple[MemoryUse | None, str]:
-        # One that never had a budget has nothing to ask for, and nothing to take back.
-        if spec.memory.budget is None and not any(item.type == BUDGET for item in before.conditions):
+        if not asks(spec, before):
             return None, ""
         try:
             return await self._data_plane.memory_use(namespace, name), ""

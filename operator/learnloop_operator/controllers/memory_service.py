@@ -11,7 +11,9 @@ from learnloop_api import names
 from learnloop_api.kinds.memory_service import MemoryServiceSpec, SecretKeyRef
 from learnloop_operator.adapters.event_log import failure_of, with_events
 from learnloop_operator.adapters.kinds import (
+    CONFIG_MAP,
     DEPLOYMENT,
+    LEARNING_AGENT,
     MEMORY_SERVICE,
     POD,
     SECRET,
@@ -24,6 +26,7 @@ from learnloop_operator.adapters.pod_state import complaint_of
 from learnloop_operator.bootstrap import seed
 from learnloop_operator.controllers.services import Services
 from learnloop_operator.controllers.specs import read_spec
+from learnloop_operator.core.memory.budgets import budgets_of, tell
 from learnloop_operator.core.memory.decide import decide
 from learnloop_operator.core.memory.world import AUDIT_KEY, MemoryWorld
 from learnloop_operator.core.plan import Call, Plan
@@ -41,18 +44,20 @@ class MemoryServiceController:
         self._services = services
 
     async def gather(self, namespace: str, name: str) -> MemoryWorld | None:
-        """The service, its children, and whether the secrets it needs can be used (never what is in them)."""
+        """The service, its children, what its agents may keep, and whether the secrets it needs can be used (never what
+        is in them)."""
         live = await self._services.kube.find(MEMORY_SERVICE, namespace, name)
         if live is None:
             return None
         live = {"apiVersion": MEMORY_SERVICE.api_version, "kind": MEMORY_SERVICE.kind, **live}
-        settings = self._services.settings
+        settings, agents = self._services.settings, await self._services.kube.list(LEARNING_AGENT, namespace)
         world = MemoryWorld(
             now=self._services.clock(),
             object=live,
             spec=read_spec(MemoryServiceSpec, live),
             images=(settings.memory_image, settings.postgres_image),
             pull_policy=settings.image_pull_policy,
+            budgets=tell(namespace, budgets_of(name, agents)),
             operator_subject=settings.operator_subject,
         )
         server, front, database, back, credentials, (audit, audit_problem) = await asyncio.gather(
@@ -63,6 +68,7 @@ class MemoryServiceController:
             self._child(SECRET, namespace, world.credentials_name),
             self._audit_key(namespace, world.audit_name),
         )
+        told = await self._child(CONFIG_MAP, namespace, world.budgets_name)
         complaint = await self._complaint(namespace, name, server, database)
         problem, version = await self._own_secret(namespace, world.spec.dsn_secret_ref)
         key = world.spec.weaviate.api_key_secret_ref if world.spec.weaviate else None
@@ -70,7 +76,7 @@ class MemoryServiceController:
         asked = world.spec.weaviate is not None and ((server or {}).get("status") or {}).get("readyReplicas")
         changes: dict[str, Any] = {
             "degraded": await self._services.data_plane.degraded(world.url) if asked else None,
-            "children": tuple(item for item in (server, front, database, back, credentials, audit) if item),
+            "children": tuple(item for item in (server, front, database, back, credentials, audit, told) if item),
             "fresh_password": "" if credentials else secrets.token_urlsafe(32),
             "has_credentials": credentials is not None,
             "fresh_audit_key": "" if audit else seed(),

@@ -2,11 +2,13 @@
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from learnloop_api import names
 from learnloop_operator.adapters.kinds import OWN_KINDS
 from learnloop_operator.controllers.key import Key
+from learnloop_operator.core.digests import canonical
 
 OWN_NAMES = frozenset(kind.kind for kind in OWN_KINDS)
 LABELLED = {
@@ -15,11 +17,26 @@ LABELLED = {
     names.LABEL_MEMORY: "MemoryService",
     names.LABEL_AGENT: "LearningAgent",
 }
+
+
+@dataclass(frozen=True, slots=True)
+class Reference:
+    """Objects of kind `source` name one of kind `target` at `path`."""
+
+    source: str
+    path: tuple[str, ...]
+    target: str
+    says: tuple[str, ...] = ()
+    """What the target goes by, too: a change there is one that it must look at."""
+
+
 _REFERENCES = (
-    ("LearningAgent", ("spec", "rewardPolicyRef", "name"), "RewardPolicy"),
-    ("LearningAgent", ("spec", "memory", "serviceRef", "name"), "MemoryService"),
-    ("ModelDeployment", ("spec", "model", "learningAgentRef", "name"), "LearningAgent"),
+    Reference("LearningAgent", ("spec", "rewardPolicyRef", "name"), "RewardPolicy"),
+    Reference("LearningAgent", ("spec", "memory", "serviceRef", "name"), "MemoryService", ("spec", "memory", "budget")),
+    Reference("ModelDeployment", ("spec", "model", "learningAgentRef", "name"), "LearningAgent"),
 )
+GATHERED = frozenset((reference.source, reference.target) for reference in _REFERENCES if reference.says)
+"""Kinds that say something to another, which looks at all that say it: of a thousand at once it looks at the last."""
 # A secret that a MemoryService names is not labelled by us: its change is noticed by requeue, not by a watch.
 
 
@@ -36,14 +53,15 @@ def owners(body: Mapping[str, Any]) -> set[Key]:
     return found | {Key(kind, namespace, labels[label]) for label, kind in LABELLED.items() if labels.get(label)}
 
 
-def references(kind: str, body: Mapping[str, Any]) -> set[Key]:
-    """Custom resources that this one names in its spec or belongs to."""
+def references(kind: str, body: Mapping[str, Any]) -> dict[Key, str]:
+    """Custom resources that this one names in its spec or belongs to, and what it says to each, "" for nothing."""
     namespace = str((body.get("metadata") or {}).get("namespace", ""))
-    found = owners(body)
-    for source, path, target in _REFERENCES:
-        name = _dig(body, path) if source == kind else None
+    found = dict.fromkeys(owners(body), "")
+    for reference in _REFERENCES:
+        name = _dig(body, reference.path) if reference.source == kind else None
         if isinstance(name, str) and name:
-            found.add(Key(target, namespace, name))
+            said = _dig(body, reference.says) if reference.says else None
+            found[Key(reference.target, namespace, name)] = "" if said is None else canonical(said)
     return found
 
 
@@ -57,17 +75,19 @@ class Relations:
     """References between custom resources, in both directions."""
 
     def __init__(self) -> None:
-        self._out: dict[Key, set[Key]] = {}
+        self._out: dict[Key, dict[Key, str]] = {}
         self._in: defaultdict[Key, set[Key]] = defaultdict(set)
 
     def changed(self, key: Key, body: Mapping[str, Any], *, deleted: bool) -> set[Key]:
-        """Everyone to mark dirty: the object, its owners, who names it, and whom it began or ceased to name.
+        """Everyone to mark dirty: the object, its owners, who names it, and whom it began or ceased to name, or says
+        something else to.
 
         Not everyone it names: a policy that a thousand agents use need not be looked at each time one of them moves.
         """
-        before = self._out.pop(key, set())
-        after = set() if deleted else references(key.kind, body) - {key}
-        for target in before - after:
+        before = self._out.pop(key, {})
+        after = {} if deleted else references(key.kind, body)
+        after.pop(key, None)
+        for target in before.keys() - after.keys():
             self._in[target].discard(key)
             if not self._in[target]:
                 del self._in[target]
@@ -75,4 +95,5 @@ class Relations:
             self._in[target].add(key)
         if after:
             self._out[key] = after
-        return {key} | (owners(body) - {key}) | (before ^ after) | self._in.get(key, set())
+        moved = {target for target, _ in before.items() ^ after.items()}
+        return {key} | (owners(body) - {key}) | moved | self._in.get(key, set())

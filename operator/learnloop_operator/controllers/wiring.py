@@ -23,13 +23,15 @@ from learnloop_operator.adapters.kinds import (
 from learnloop_operator.adapters.kube import PAGE
 from learnloop_operator.adapters.watch_session import Cut, session_for
 from learnloop_operator.controllers.key import Key
-from learnloop_operator.controllers.relations import Relations, owners
+from learnloop_operator.controllers.relations import GATHERED, Relations, owners
 from learnloop_operator.controllers.runtime import Runtime
 from learnloop_operator.controllers.stateless import NoDifferences, NoProgress
 
 IDLE_SECONDS = 0.1
 """How long Kopf keeps a task, with the event parsed, for each object that has just been seen. With its own five seconds
 all of ten thousand would be held at once when they are listed."""
+GATHER_SECONDS = 2.0
+"""What many say to one object may wait so long for what others say to it."""
 
 # The API server filters, so that a busy cluster's other pods never reach this process.
 CHILD_SELECTORS: Mapping[ResourceKind, str] = {
@@ -108,7 +110,11 @@ def own_handler(kind: ResourceKind, runtime: Runtime, relations: Relations, echo
         echo.seen(key.kind, key.namespace, key.name, str(metadata.get("resourceVersion", "")), deleted=deleted)
         first, news = key not in runtime.known, learn(cache, kind, event) or behind(body)
         for other in relations.changed(key, body, deleted=deleted):
-            if other != key and other in runtime.known:
+            if other == key or other not in runtime.known:
+                continue
+            if (key.kind, other.kind) in GATHERED:
+                runtime.queue.mark_later(other, GATHER_SECONDS, urgent=news)
+            else:
                 runtime.mark(other.kind, other.namespace, other.name, urgent=news)
         if first or news or event["type"] is not None:
             runtime.mark(key.kind, key.namespace, key.name, urgent=news)

@@ -7,6 +7,7 @@ from typing import Any
 from learnloop_api.kinds.memory_service import MemoryServiceSpec
 from learnloop_memory.audit.signing import Signer, seed_from
 from learnloop_operator.bootstrap import seed
+from learnloop_operator.core.memory.budgets import tell
 from learnloop_operator.core.memory.decide import decide
 from learnloop_operator.core.memory.world import MemoryWorld
 from learnloop_operator.core.plan import Plan
@@ -29,6 +30,7 @@ def world(spec: dict[str, Any] | None = None, **changes: Any) -> MemoryWorld:
         "spec": MemoryServiceSpec.model_validate(spec or {"storage": {"size": "1Gi"}}),
         "images": ("memory:1", "postgres:17"),
         "pull_policy": "IfNotPresent",
+        "budgets": tell("ns", {}),
         "fresh_password": PASSWORD,
         "fresh_audit_key": AUDIT,
     }
@@ -58,7 +60,7 @@ def deployment(ready_replicas: int = 1) -> dict[str, Any]:
 
 def test_with_storage_it_runs_postgresql_with_credentials_made_once() -> None:
     first = decide(world())
-    assert kinds(first) == ["Secret", "Service", "StatefulSet", "Secret", "Service", "Deployment"]
+    assert kinds(first) == ["ConfigMap", "Secret", "Service", "StatefulSet", "Secret", "Service", "Deployment"]
     later = decide(world(has_credentials=True, has_audit_key=True, database={"metadata": {}}))
     assert "Secret" not in kinds(later)
 
@@ -73,22 +75,22 @@ def test_the_password_is_in_the_secret_and_nowhere_else() -> None:
 
 def test_lost_credentials_are_never_silently_replaced() -> None:
     plan = decide(world(database={"metadata": {}}))
-    assert plan.apply == ()
+    assert kinds(plan) == ["ConfigMap"], "what agents may keep, and nothing else"
     assert ready(plan)["reason"] == "CredentialsLost"
 
 
 def test_a_missing_dsn_secret_is_named_and_nothing_is_started() -> None:
     spec = {"dsnSecretRef": {"name": "db", "key": "dsn"}}
     plan = decide(world(spec, dsn_problem="spec.dsnSecretRef: Secret db does not exist"))
-    assert plan.apply == ()
+    assert kinds(plan) == ["ConfigMap"], "what agents may keep, and nothing else"
     assert ready(plan)["message"] == "spec.dsnSecretRef: Secret db does not exist"
     assert plan.requeue_after is not None
 
 
 def test_an_own_database_needs_only_the_service_and_follows_the_secret() -> None:
     plan = decide(world({"dsnSecretRef": {"name": "db", "key": "dsn"}}, dsn_version="17", has_audit_key=True))
-    assert kinds(plan) == ["Service", "Deployment"]
-    template = plan.apply[1]["spec"]["template"]
+    assert kinds(plan) == ["ConfigMap", "Service", "Deployment"]
+    template = plan.apply[-1]["spec"]["template"]
     assert template["metadata"]["annotations"]["learnloop.dev/dsn-version"] == "17"
     env = {item["name"]: item for item in template["spec"]["containers"][0]["env"]}
     assert env["LEARNLOOP_DSN"]["valueFrom"] == {"secretKeyRef": {"name": "db", "key": "dsn"}}
@@ -105,7 +107,7 @@ def test_weaviate_is_passed_on_and_its_key_stays_in_the_secret() -> None:
     assert env["LEARNLOOP_WEAVIATE_GRPC"]["value"] == "g.example:443"
     assert env["LEARNLOOP_WEAVIATE_KEY"]["valueFrom"] == {"secretKeyRef": {"name": "w", "key": "k"}}
     missing = decide(world(spec, weaviate_problem="spec.weaviate.apiKeySecretRef: Secret w does not exist"))
-    assert (missing.apply, ready(missing)["reason"]) == ((), "SecretUnusable")
+    assert (kinds(missing), ready(missing)["reason"]) == (["ConfigMap"], "SecretUnusable")
 
 
 def test_a_weaviate_that_is_away_is_said_once_and_the_service_stays_ready() -> None:
@@ -147,7 +149,7 @@ def test_until_then_the_pods_own_complaint_is_shown() -> None:
 
 def test_suspending_scales_everything_to_zero_and_keeps_the_volume() -> None:
     plan = decide(world({"storage": {}, "suspend": True}, has_credentials=True, has_audit_key=True))
-    scaled = {item["kind"]: item["spec"]["replicas"] for item in plan.apply if "replicas" in item["spec"]}
+    scaled = {item["kind"]: item["spec"]["replicas"] for item in plan.apply if "replicas" in item.get("spec", {})}
     assert scaled == {"StatefulSet": 0, "Deployment": 0}
     stateful = next(item for item in plan.apply if item["kind"] == "StatefulSet")
     assert stateful["spec"]["persistentVolumeClaimRetentionPolicy"]["whenScaled"] == "Retain"
@@ -189,5 +191,5 @@ def test_its_audit_chain_is_signed_with_a_key_made_once_whoever_runs_the_databas
 
 def test_an_audit_key_that_is_none_is_named_and_nothing_is_started() -> None:
     plan = decide(world(has_audit_key=True, audit_problem="Secret mem-audit, key audit-key: must hold 32 random bytes"))
-    assert plan.apply == ()
+    assert kinds(plan) == ["ConfigMap"], "what agents may keep, and nothing else"
     assert ready(plan)["message"].startswith("Secret mem-audit, key audit-key")

@@ -13,13 +13,14 @@ from learnloop_operator.adapters.cache import Cache
 from learnloop_operator.adapters.claims import ClaimedElsewhere
 from learnloop_operator.adapters.data_plane import DataPlane, DataPlaneRefused, DataPlaneUnavailable
 from learnloop_operator.adapters.echo import Echo
-from learnloop_operator.adapters.kinds import MODEL_DEPLOYMENT, TRAINING_JOB
+from learnloop_operator.adapters.kinds import LEARNING_AGENT, MEMORY_SERVICE, MODEL_DEPLOYMENT, TRAINING_JOB
 from learnloop_operator.adapters.kube_errors import Conflict, Forbidden, NotLeading, NotOurs, Unavailable
 from learnloop_operator.adapters.metrics import Metrics
 from learnloop_operator.adapters.pace import FEWEST, Pace
 from learnloop_operator.adapters.reads import CACHED, Reads
 from learnloop_operator.adapters.settings import SettingsError, from_environment
 from learnloop_operator.adapters.token_file import TokenFile
+from learnloop_operator.controllers import wiring
 from learnloop_operator.controllers.apply import blamed, check_ownership, told
 from learnloop_operator.controllers.key import Key
 from learnloop_operator.controllers.relations import Relations
@@ -320,6 +321,48 @@ def test_agents_are_marked_when_their_policy_changes_and_policies_when_an_agent_
     assert relations.changed(policy, {"metadata": {"namespace": "ns"}}, deleted=False) == {policy, agent}
     assert relations.changed(agent, body, deleted=True) == {agent, policy}
     assert relations.changed(policy, {"metadata": {"namespace": "ns"}}, deleted=False) == {policy}
+
+
+def test_a_memory_service_is_marked_when_an_agents_budget_changes_and_by_nothing_else_of_it() -> None:
+    relations = Relations()
+    agent, one, other = (Key(kind, "ns", name) for kind, name in (
+        ("LearningAgent", "la"), ("MemoryService", "one"), ("MemoryService", "other")
+    ))  # fmt: skip
+
+    def marked(service: str, budget: dict[str, Any] | None = None, deleted: bool = False, **more: Any) -> set[Key]:
+        memory = {"serviceRef": {"name": service}} | ({"budget": budget} if budget else {})
+        body = {"metadata": {"namespace": "ns"}, "spec": {"memory": memory}, **more}
+        return relations.changed(agent, body, deleted=deleted) - {agent}
+
+    assert marked("one") == {one}
+    assert marked("one", status={"trajectories": 1}) == set()
+    assert marked("one", {"memories": 5, "size": "1Mi"}) == {one}
+    assert marked("one", {"size": "1Mi", "memories": 5}, status={"trajectories": 2}) == set()
+    assert marked("one", {"memories": 6}) == {one}
+    assert marked("other", {"memories": 6}) == {one, other}
+    assert marked("other") == {other}
+    assert relations.changed(one, {"metadata": {"namespace": "ns"}}, deleted=False) == {one}
+    assert relations.changed(other, {"metadata": {"namespace": "ns"}}, deleted=False) == {other, agent}
+    assert marked("other", deleted=True) == {other}
+
+
+async def test_what_a_thousand_agents_say_to_their_memory_service_is_one_pass_over_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(wiring, "GATHER_SECONDS", 0.05)
+    services = Scripted({}, kind=MEMORY_SERVICE)
+    made, service = runtime(services), Key("MemoryService", "ns", "mem")
+    made.known.add(service)
+    handle = own_handler(LEARNING_AGENT, made, Relations(), Echo(), Cache(CACHED))
+    for number in range(1000):
+        metadata = {"namespace": "ns", "name": f"la-{number}", "resourceVersion": str(number + 1)}
+        memory = {"serviceRef": {"name": "mem"}, "budget": {"memories": number + 1}}
+        await handle({"type": "ADDED", "object": {"metadata": metadata, "spec": {"memory": memory}}})
+    assert len(made.queue) == 0, "others may speak first"
+    assert await made.queue.take() == service
+    made.queue.done(service)
+    assert len(made.queue) == 0
+    made.queue.close()
 
 
 def test_settings_name_the_variable_the_value_and_the_fix() -> None:

@@ -1,10 +1,10 @@
-"""An agent's memory budget: what the data plane is to be told of it, and what the status tells."""
+"""An agent's memory budget at the installation's data plane: what that is to be told, and what the status tells."""
 
 from typing import Any
 
-from learnloop_api.kinds.learning_agent import AgentMemory
-from learnloop_api.kinds.memory_budget import AgentMemoryBudget
+from learnloop_api.kinds.learning_agent import AgentMemory, LearningAgentSpec, LearningAgentStatus
 from learnloop_api.wire.memory import MemoryBudget, MemoryUse
+from learnloop_operator.core.agent import memory_elsewhere
 from learnloop_operator.core.agent.world import World
 from learnloop_operator.core.conditions import FALSE, TRUE, UNKNOWN, condition
 from learnloop_operator.core.plan import Call, Notice
@@ -17,17 +17,22 @@ STALE_SECONDS = 600.0
 """Older figures are told anew, however little has changed."""
 
 
-def wanted(budget: AgentMemoryBudget | None) -> MemoryBudget | None:
-    """The budget of the spec, as the data plane takes it."""
-    if budget is None:
-        return None
-    types = budget.per_type.model_dump(exclude_none=True) if budget.per_type else {}
-    return MemoryBudget(memories=budget.memories, bytes=budget.bytes, per_type=types)
+def wanted(spec: LearningAgentSpec) -> MemoryBudget | None:
+    """The budget that the data plane is to keep; None where a MemoryService does."""
+    budget = None if spec.memory.service_ref else spec.memory.budget
+    return budget.told() if budget else None
+
+
+def asks(spec: LearningAgentSpec, before: LearningAgentStatus) -> bool:
+    """Whether the data plane has a budget of this agent to keep, or may have one that is still to be taken back."""
+    return wanted(spec) is not None or any(
+        item.type == CONDITION and item.reason not in memory_elsewhere.REASONS for item in before.conditions
+    )
 
 
 def tell(world: World) -> tuple[Call, ...]:
     """Whatever makes the data plane's budget that of the spec; nothing while that is not known."""
-    budget, path = wanted(world.spec.memory.budget), f"/api/v1/agents/{world.name}/memory-budget"
+    budget, path = wanted(world.spec), f"/api/v1/agents/{world.name}/memory-budget"
     own = world.memory_use.own if world.memory_use else None
     if world.memory_problem or own == budget:
         return ()
@@ -39,7 +44,7 @@ def tell(world: World) -> tuple[Call, ...]:
 def shown(world: World) -> AgentMemory | None:
     """The figures of the status: those that are there already unless there is news."""
     old, use = world.before.memory, world.memory_use
-    if world.spec.memory.budget is None:
+    if wanted(world.spec) is None:
         return None
     if use is None or use.memories is None or use.bytes is None:
         return old
@@ -60,17 +65,20 @@ def shown(world: World) -> AgentMemory | None:
 
 def judge(world: World) -> list[dict[str, Any]]:
     """The condition MemoryBudget of an agent that has one, or whose budget could not be taken back yet."""
-    budget, use = world.spec.memory.budget, world.memory_use
+    budget, use = wanted(world.spec), world.memory_use
     if world.memory_problem:
         return [condition(CONDITION, UNKNOWN, "DataPlaneUnavailable", world.memory_problem, world.generation)]
+    if world.spec.memory.service_ref and world.spec.memory.budget:
+        found = memory_elsewhere.judge(world, world.spec.memory.service_ref.name, world.spec.memory.budget.told())
+        return [condition(CONDITION, *found, world.generation)]
     if budget is None:
         return []
-    if use is None or use.own != wanted(budget) or use.memories is None:
+    if use is None or use.own != budget or use.memories is None:
         said = "the data plane has not measured yet what the agent keeps"
         return [condition(CONDITION, UNKNOWN, "NotMeasured", said, world.generation)]
     if use.pinned_above:
         return [condition(CONDITION, FALSE, PINNED_ABOVE, _pinned(use), world.generation)]
-    said = f"at most {_limits(use.budget)}; above, what is worth least is forgotten"
+    said = f"at most {use.budget.sentence()}; above, what is worth least is forgotten"
     return [condition(CONDITION, TRUE, "WithinBudget", said, world.generation)]
 
 
@@ -88,12 +96,6 @@ def _pinned(use: MemoryUse) -> str:
 
 def _field(name: str) -> str:
     return "size" if name == "bytes" else name.replace("per_type", "perType")
-
-
-def _limits(budget: MemoryBudget) -> str:
-    parts = [f"{budget.memories} memories"] if budget.memories is not None else []
-    parts += [f"{budget.bytes} bytes"] if budget.bytes is not None else []
-    return ", ".join(parts + [f"{most} {kind} ones" for kind, most in sorted(budget.per_type.items())])
 
 
 def _share(use: MemoryUse) -> str | None:

@@ -26,6 +26,10 @@ class MemoryHome:
 
     exists: bool = False
     url: str | None = None
+    tells_budgets: bool = False
+    """It has told its pods what its agents may keep."""
+    left_out_from: str | None = None
+    """There was no room for the budgets of this agent and of those after it, by name."""
 
 
 @dataclass(frozen=True, slots=True)

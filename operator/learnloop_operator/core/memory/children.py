@@ -5,6 +5,7 @@ from typing import Any
 from learnloop_api import names
 from learnloop_api.kinds.memory_budget import MemoryLimit
 from learnloop_api.kinds.memory_service import Storage, Weaviate
+from learnloop_api.wire.memory import BUDGETS_KEY
 from learnloop_operator.core.memory.world import AUDIT_KEY, DATABASE, DSN_KEY, PASSWORD_KEY, MemoryWorld
 from learnloop_operator.core.owner import child
 from learnloop_operator.core.plan import Manifest
@@ -14,6 +15,7 @@ SERVER, POSTGRES = "memory-service", "memory-postgres"
 POSTGRES_USER_ID = 999  # the image's own user: initdb wants a name for it
 CREDENTIALS_DIRECTORY = "/run/credentials"
 ARTIFACTS_DIRECTORY = "/var/lib/learnloop/artifacts"
+BUDGETS_DIRECTORY, BUDGETS_VOLUME = "/etc/learnloop/budgets", "learnloop-budgets"
 ANNOTATION_DSN = f"{names.GROUP}/dsn-version"
 ANNOTATION_WEAVIATE = f"{names.GROUP}/weaviate-key-version"
 
@@ -47,6 +49,18 @@ def audit_key(world: MemoryWorld) -> Manifest:
         labels=world.labels(SERVER),
         type="Opaque",
         stringData={AUDIT_KEY: world.fresh_audit_key},
+    )
+
+
+def budgets(world: MemoryWorld) -> Manifest:
+    """The ConfigMap with the budgets of its agents. Nothing of it is in the pods' template: they read it again."""
+    return child(
+        world.object,
+        api_version="v1",
+        kind="ConfigMap",
+        name=world.budgets_name,
+        labels=world.labels(SERVER),
+        data={BUDGETS_KEY: world.budgets.text},
     )
 
 
@@ -101,6 +115,7 @@ def _server_pod(world: MemoryWorld) -> dict[str, Any]:
         "LEARNLOOP_RETENTION_DAYS": str(world.spec.retention_days),
         "LEARNLOOP_CONSOLIDATE_SECONDS": str(world.spec.consolidate_every_seconds),
         "LEARNLOOP_AUDIT_KEY": {"secretKeyRef": {"name": world.audit_name, "key": AUDIT_KEY}},
+        "LEARNLOOP_AGENT_BUDGETS_FILE": f"{BUDGETS_DIRECTORY}/{BUDGETS_KEY}",
     }
     if world.operator_subject:
         env["LEARNLOOP_OPERATOR_SUBJECT"] = world.operator_subject
@@ -118,8 +133,14 @@ def _server_pod(world: MemoryWorld) -> dict[str, Any]:
             "livenessProbe": {**health, "periodSeconds": 10, "timeoutSeconds": 5, "failureThreshold": 6},
             "readinessProbe": {"httpGet": {"path": "/readyz", "port": "http"}, "periodSeconds": 3, "timeoutSeconds": 5},
         },
-        mounts=[{"name": "artifacts", "mountPath": ARTIFACTS_DIRECTORY}],
+        mounts=[
+            {"name": "artifacts", "mountPath": ARTIFACTS_DIRECTORY},
+            # The directory: a file mounted by subPath would stay as it was when the pod began.
+            {"name": BUDGETS_VOLUME, "mountPath": BUDGETS_DIRECTORY, "readOnly": True},
+        ],
     )
+    # optional: one that somebody deleted keeps no pod from starting.
+    told = {"name": BUDGETS_VOLUME, "configMap": {"name": world.budgets_name, "optional": True}}
     annotations = {"prometheus.io/scrape": "true", "prometheus.io/port": str(names.PORT_DATA)}
     if world.dsn_version:
         annotations[ANNOTATION_DSN] = world.dsn_version
@@ -132,7 +153,7 @@ def _server_pod(world: MemoryWorld) -> dict[str, Any]:
         annotations=annotations,
         token=False,
         api_access=True,  # fetches the keys that callers' tokens are checked with
-        volumes=[{"name": "artifacts", "emptyDir": {}}],
+        volumes=[{"name": "artifacts", "emptyDir": {}}, told],
     )
 
 

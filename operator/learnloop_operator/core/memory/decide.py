@@ -4,6 +4,7 @@ from typing import Any
 
 from learnloop_operator.core import conditions
 from learnloop_operator.core.memory import children
+from learnloop_operator.core.memory.room import agent_budgets, budget_news
 from learnloop_operator.core.memory.vectors import vector_news, vector_store
 from learnloop_operator.core.memory.world import MemoryWorld
 from learnloop_operator.core.plan import Manifest, Notice, Plan
@@ -20,7 +21,7 @@ def decide(world: MemoryWorld) -> Plan:
         return _hold(world, "InvalidSpec", "spec: set exactly one of storage and dsnSecretRef", after=None)
     if problem := world.dsn_problem or world.weaviate_problem or world.audit_problem:
         return _hold(world, "SecretUnusable", problem, after=LATER)
-    manifests: list[Manifest] = []
+    manifests: list[Manifest] = [children.budgets(world)]
     if spec.storage is not None:
         if not world.has_credentials:
             if world.database is not None:
@@ -59,8 +60,10 @@ def _report(world: MemoryWorld, manifests: tuple[Manifest, ...]) -> Plan:
 
 
 def _hold(world: MemoryWorld, reason: str, message: str, *, after: float | None) -> Plan:
+    """Nothing is started or changed but what its agents may keep: pods that run go by that whatever is held up here."""
     state = _status(world, reason, message, ready=False, progressing=False, stalled=True)
-    return Plan(status=state, events=_news(world, reason, message, "Warning"), requeue_after=after)
+    events = _news(world, reason, message, "Warning")
+    return Plan(status=state, apply=(children.budgets(world),), events=events, requeue_after=after)
 
 
 def _lost(world: MemoryWorld) -> str:
@@ -97,8 +100,11 @@ def _status(
         "replicas": int(((world.server or {}).get("status") or {}).get("replicas") or 0),
         "readyReplicas": _ready(world.server),
         "selector": selector,
+        "budgetsLeftOutFrom": world.budgets.left_out_from,
         "conditions": conditions.merge(
-            world.status.get("conditions") or (), [*triplet, *vector_store(world)], world.time
+            world.status.get("conditions") or (),
+            [*triplet, *vector_store(world), *agent_budgets(world)],
+            world.time,
         ),
     }
     return {key: value for key, value in state.items() if value is not None}
@@ -107,7 +113,7 @@ def _status(
 def _news(world: MemoryWorld, reason: str, message: str, type_: Any = "Normal") -> tuple[Notice, ...]:
     live = world.status.get("conditions") or ()
     known = any(item.get("type") == "Ready" and item.get("reason") == reason for item in live)
-    return () if known else (Notice(type_, reason, message),)
+    return (*(() if known else (Notice(type_, reason, message),)), *budget_news(world))
 
 
 def _ready(deployment: Manifest | None) -> int:

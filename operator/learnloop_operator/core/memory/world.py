@@ -5,6 +5,8 @@ from dataclasses import dataclass
 
 from learnloop_api import names
 from learnloop_api.kinds.memory_service import MemoryServiceSpec
+from learnloop_api.wire.memory import budgets_config_map
+from learnloop_operator.core.memory.budgets import Told
 from learnloop_operator.core.owner import standard_labels
 from learnloop_operator.core.plan import Manifest
 from learnloop_operator.core.snapshot import Snapshot
@@ -21,6 +23,8 @@ class MemoryWorld(Snapshot):
     images: tuple[str, str]
     """Memory service, PostgreSQL."""
     pull_policy: str
+    budgets: Told
+    """Of the agents that name it and have one of their own."""
     operator_subject: str = ""
     fresh_password: str = ""
     """Newly drawn by gather when there are no credentials yet; never the password in use."""
@@ -66,6 +70,11 @@ class MemoryWorld(Snapshot):
     def audit_name(self) -> str:
         """Secret with the key that signs the audit chain: made once by us, unless somebody put one there before."""
         return f"{self.name}-audit"
+
+    @property
+    def budgets_name(self) -> str:
+        """ConfigMap with the budgets of its agents."""
+        return budgets_config_map(self.name)
 
     @property
     def url(self) -> str:

@@ -1,0 +1,168 @@
+"""Budgets of a MemoryService's agents on a real API server: one ConfigMap, written when one of them changes."""
+
+import asyncio
+import json
+import time
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from live_world import PATIENCE, LiveWorld, live_world
+from two_controllers import MERGE, Operator
+
+from learnloop_api import names
+from learnloop_api.wire.memory import BUDGETS_KEY, MemoryBudget
+from learnloop_operator.adapters.kinds import CONFIG_MAP, DEPLOYMENT, LEARNING_AGENT, REWARD_POLICY
+from learnloop_operator.adapters.kube_errors import KubeError
+from learnloop_operator.controllers.memory_service import MemoryServiceController
+from learnloop_operator.core.memory.budgets import tell
+
+
+@pytest.fixture
+async def operator(api_server: Path, namespace: str) -> AsyncIterator[Operator]:
+    running = Operator(api_server, namespace)
+    await running.create("RewardPolicy", "solving", {"components": [{"name": "won", "type": "success", "weight": 1}]})
+    await running.status(REWARD_POLICY, "solving", {"revision": "r1"})
+    yield running
+    await running.kube.close()
+
+
+@pytest.fixture
+def controller(operator: Operator) -> MemoryServiceController:
+    return MemoryServiceController(operator.services)
+
+
+def spec(**budget: Any) -> dict[str, Any]:
+    return {
+        "rewardPolicyRef": {"name": "solving"},
+        "task": {"observations": 4, "actions": 2, "external": {}},
+        "memory": {"serviceRef": {"name": "mem"}, **({"budget": budget} if budget else {})},
+    }
+
+
+async def agent(operator: Operator, name: str, **budget: Any) -> None:
+    await operator.create("LearningAgent", name, spec(**budget))
+
+
+async def change(operator: Operator, name: str, memory: dict[str, Any]) -> None:
+    path = LEARNING_AGENT.path(operator.namespace, name)
+    await operator.kube.http.request("PATCH", path, body={"spec": {"memory": memory}}, content_type=MERGE)
+
+
+async def told(operator: Operator) -> dict[str, Any]:
+    found = await operator.kube.get(CONFIG_MAP, operator.namespace, "mem-budgets")
+    read = json.loads(found["data"][BUDGETS_KEY])
+    assert read["namespace"] == operator.namespace
+    return dict(read["agents"])
+
+
+def condition(status: dict[str, Any], type_: str) -> dict[str, Any]:
+    return next((item for item in status["conditions"] if item["type"] == type_), {})
+
+
+async def test_every_change_of_an_agents_budget_is_one_write_and_no_pod_restarts(
+    operator: Operator, controller: MemoryServiceController
+) -> None:
+    await agent(operator, "first", memories=100)
+    await agent(operator, "second", size="2Mi", perType={"episodic": 4})
+    await agent(operator, "unlimited")
+    waiting = await operator.settle(operator.agent, "first")
+    assert condition(waiting, "MemoryBudget")["reason"] == "MemoryServiceMissing"
+
+    await operator.create("MemoryService", "mem", {"storage": {}})
+    status = await operator.settle(controller, "mem")
+    assert await told(operator) == {
+        "first": {"memories": 100},
+        "second": {"bytes": 2 * 2**20, "per_type": {"episodic": 4}},
+    }
+    assert condition(status, "AgentBudgets")["status"] == "True"
+    found = condition(await operator.settle(operator.agent, "first"), "MemoryBudget")
+    assert (found["status"], found["reason"]) == ("True", "KeptByMemoryService")
+    assert not any("memory-budget" in name for name in operator.data.agents), "the data plane is told nothing"
+
+    await operator.settle(controller, "mem")
+    pods = await operator.kube.get(DEPLOYMENT, operator.namespace, "mem-memory")
+    operator.writes.clear()
+    await operator.settle(controller, "mem")
+    assert not operator.writes, "nothing at rest"
+    for memory, now in (({"budget": {"memories": 50}}, {"memories": 50}), ({"budget": None}, None)):
+        await change(operator, "first", memory)
+        operator.writes.clear()
+        await operator.settle(controller, "mem")
+        assert (await told(operator)).get("first") == now
+        assert dict(operator.writes) == {"apply ConfigMap": 1}
+
+    await operator.kube.delete(LEARNING_AGENT.ref(operator.namespace, "second"))
+    status = await operator.settle(controller, "mem")
+    assert await told(operator) == {}
+    assert not condition(status, "AgentBudgets")
+    after = await operator.kube.get(DEPLOYMENT, operator.namespace, "mem-memory")
+    assert after["metadata"]["generation"] == pods["metadata"]["generation"], "the pods' template is as it was"
+
+
+async def test_an_agent_that_leaves_for_the_installation_takes_its_line_along(
+    operator: Operator, controller: MemoryServiceController
+) -> None:
+    await operator.create("MemoryService", "mem", {"storage": {}})
+    await agent(operator, "mover", memories=100)
+    await operator.settle(controller, "mem")
+    assert list(await told(operator)) == ["mover"]
+    await change(operator, "mover", {"serviceRef": None})
+    await operator.settle(controller, "mem")
+    assert await told(operator) == {}
+
+
+async def test_a_config_map_of_somebody_else_is_left_alone_and_named(
+    operator: Operator, controller: MemoryServiceController
+) -> None:
+    metadata = {"name": "mem-budgets", "namespace": operator.namespace}
+    await operator.kube.create({"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": {"a": "b"}})
+    await operator.create("MemoryService", "mem", {"storage": {}})
+    with pytest.raises(KubeError, match="mem-budgets exists and is not controlled by MemoryService mem"):
+        await operator.look(controller, "mem")
+    found = await operator.kube.get(CONFIG_MAP, operator.namespace, "mem-budgets")
+    assert found["data"] == {"a": "b"}
+
+
+async def test_the_api_server_takes_a_full_config_map(operator: Operator) -> None:
+    budgets = {f"agent-{index:06}" + "x" * 200: MemoryBudget(memories=10_000) for index in range(6000)}
+    full = tell(operator.namespace, budgets)
+    assert full.left_out_from is not None
+    metadata = {"name": "full-budgets", "namespace": operator.namespace}
+    body = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": {BUDGETS_KEY: full.text}}
+    await operator.kube.apply(body, "learnloop-memoryservice", live=None)
+    found = await operator.kube.get(CONFIG_MAP, operator.namespace, "full-budgets")
+    assert found["data"][BUDGETS_KEY] == full.text
+
+
+async def test_a_whole_process_hears_of_every_change_and_writes_once_for_each(api_server: Path, tmp_path: Path) -> None:
+    async with live_world(api_server, tmp_path) as world:
+        operator = await world.operator()
+        # Suspended it is at rest: nothing but what its agents say makes the operator look at it.
+        await put(world, "MemoryService", "mem", {"storage": {}, "suspend": True})
+        await until_told(world, {})
+        await put(world, "LearningAgent", "la", spec(memories=100))
+        await until_told(world, {"la": {"memories": 100}})
+        await world.user.patch(LEARNING_AGENT, world.namespace, "la", {"spec": spec(memories=7)})
+        await until_told(world, {"la": {"memories": 7}})
+        await world.user.patch(LEARNING_AGENT, world.namespace, "la", {"metadata": {"labels": {"team": "a"}}})
+        await world.user.delete(LEARNING_AGENT.ref(world.namespace, "la"))
+        await until_told(world, {})
+        written = [line for line in operator.proxy.writes if "/mem-budgets" in line]
+        assert len(written) == 4, written
+
+
+async def put(world: LiveWorld, kind: str, name: str, spec: dict[str, Any]) -> None:
+    metadata = {"name": name, "namespace": world.namespace}
+    await world.user.create({"apiVersion": names.API_VERSION, "kind": kind, "metadata": metadata, "spec": spec})
+
+
+async def until_told(world: LiveWorld, agents: dict[str, Any]) -> None:
+    end, said = time.monotonic() + PATIENCE, ""
+    wanted = {"namespace": world.namespace, "agents": agents}
+    while not said or json.loads(said) != wanted:
+        assert time.monotonic() < end, f"{said}, not {wanted}\n{world.operators[0].said[-1500:]}"
+        await asyncio.sleep(0.1)
+        found = await world.user.find(CONFIG_MAP, world.namespace, "mem-budgets")
+        said = found["data"][BUDGETS_KEY] if found else ""
