@@ -67,3 +67,17 @@ def test_the_smaller_limit_holds() -> None:
     limit = MemoryBudget(memories=50, bytes=1000, per_type={"episodic": 20, "working": 5})
     both = MemoryBudget(memories=50, bytes=1000, per_type={"episodic": 10, "working": 5})
     assert own.within(limit) == limit.within(own) == both
+
+
+@given(BUDGET, BUDGET, BUDGET)
+def test_of_any_three_budgets_the_smallest_limits_hold_whoever_gives_them(
+    put: MemoryBudget, told: MemoryBudget, everybodys: MemoryBudget
+) -> None:
+    holds = put.within(told.within(everybodys))
+    assert holds == everybodys.within(put).within(told)
+    three = (put, told, everybodys)
+    for name in ("memories", "bytes"):
+        given_ones = [limit for limit in (getattr(budget, name) for budget in three) if limit is not None]
+        assert getattr(holds, name) == min(given_ones, default=None)
+    for kind in {kind for budget in three for kind in budget.per_type}:
+        assert holds.per_type[kind] == min(budget.per_type[kind] for budget in three if kind in budget.per_type)
