@@ -51,7 +51,7 @@ class Place:
             self.api("POST", "/api/v1/memory/store", json=memory)
 
     def sealed(self, records: int) -> None:
-        end = time.monotonic() + 30
+        end = time.monotonic() + 120
         while (report := self.api("GET", "/api/v1/audit/verify"))["signed_up_to"] < records:
             assert time.monotonic() < end, report
 

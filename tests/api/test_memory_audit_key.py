@@ -56,7 +56,7 @@ async def test_a_key_is_made_once_and_a_service_signs_its_chain_with_it(operator
         async with httpx.AsyncClient(base_url=url, headers=headers, trust_env=False) as client:
             memory = {"agent_id": "la", "memory_type": "semantic", "content": {"text": "signed"}}
             assert (await client.post("/api/v1/memory/store", json=memory)).status_code == 201
-            end = time.monotonic() + 30
+            end = time.monotonic() + 120
             while not (report := (await client.get("/api/v1/audit/verify")).json())["signed_up_to"]:
                 assert time.monotonic() < end, report
     assert (report["ok"], report["records"]) == (True, 1)

@@ -113,7 +113,7 @@ async def api(dsn: str, tmp_path: Path) -> AsyncIterator[Api]:
         yield started
 
 
-async def eventually(check: Any, seconds: float = 90.0) -> Any:
+async def eventually(check: Any, seconds: float = 200.0) -> Any:
     """The first true value an async function returns."""
     deadline = time.monotonic() + seconds
     while True:

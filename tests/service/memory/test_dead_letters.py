@@ -46,8 +46,9 @@ async def _letters(api: Api, namespace: str) -> list[Any]:
     config = ConsumerConfig(deliver_policy=DeliverPolicy.ALL, ack_policy=AckPolicy.NONE, inactive_threshold=60)
     reader = await js.pull_subscribe(f"agent.rl.deadletter.v1.{namespace}.>", stream=DEAD_LETTERS, config=config)
     found: list[Any] = []
-    while pending := (await reader.consumer_info()).num_pending:
-        found += await reader.fetch(min(pending, 500), timeout=5)
+    there = (await reader.consumer_info()).num_pending
+    while len(found) < there:  # what was sent to this reader and not yet read is no longer pending
+        found += await reader.fetch(min(there - len(found), 500), timeout=START_SECONDS)
     return found
 
 

