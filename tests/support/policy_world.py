@@ -95,8 +95,28 @@ class _WithMirror(uvicorn.Server):
         self._arm = arm
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        self._loop, self._over = asyncio.get_running_loop(), asyncio.Event()
         self._mirroring = asyncio.create_task(self._arm.episodes.mirror.run())
         await super().startup(sockets)
+
+    async def main_loop(self) -> None:
+        """Until told, at once: uvicorn itself looks ten times a second whether it is."""
+        await self.on_tick(0)
+        await self._over.wait()
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """Nobody is waited for: the pod is gone."""
+        self._mirroring.cancel()
+        for server in self.servers:
+            server.close()
+        for connection in self.server_state.connections:
+            connection.transport.close()
+        for task in self.server_state.tasks:
+            task.cancel()
+
+    def leave(self) -> None:
+        """From another thread."""
+        self._loop.call_soon_threadsafe(self._over.set)
 
 
 @dataclass
@@ -141,7 +161,7 @@ class LiveServer:
     def stop(self) -> None:
         """The pod is gone; its connections too."""
         self._http.close()
-        self._server.should_exit = True
+        self._server.leave()
         self._thread.join(90)
         self._socket.close()
 

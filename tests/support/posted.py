@@ -8,6 +8,7 @@ class DataPlane(ThreadingHTTPServer):
     """The two routes the SDK posts to, with the answers a test sets."""
 
     allow_reuse_address = True
+    request_queue_size = 128  # a batch comes on connections of its own: the kernel turns away what does not fit
 
     def __init__(self, port: int = 0) -> None:
         super().__init__(("127.0.0.1", port), Handler)

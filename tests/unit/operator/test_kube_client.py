@@ -60,7 +60,7 @@ async def test_a_server_that_hangs_is_unavailable_in_bounded_time(wire: Any) -> 
         return web.Response()
 
     wire.script.append(hang)
-    kube = KubeClient(Connection(wire.url, None), timeout=0.5)
+    kube = KubeClient(Connection(wire.url, None), timeout=0.1)
     try:
         async with asyncio.timeout(200):  # the server answers at the end of the test only
             with pytest.raises(Unavailable):

@@ -4,14 +4,21 @@ import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
 
+import pytest
 from policy_world import CANARY, STABLE, LiveServer, table
 from ports import held_port
 
 from learnloop_api.wire.routing import Arm
+from learnloop_serving import reach as reaching
 from learnloop_serving.metrics import Metrics
 from learnloop_serving.policy import UniformPolicy
 from learnloop_serving.reach import Reach
 from learnloop_serving.routing import RoutingState
+
+
+@pytest.fixture(autouse=True)
+def often(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(reaching, "POLL_SECONDS", 0.005)
 
 
 @asynccontextmanager
@@ -47,10 +54,10 @@ async def test_a_canary_is_reached_once_something_is_ready_at_its_address(start:
     with held_port() as port:
         routing, canary = listing(f"http://127.0.0.1:{port}")
         async with knocking(routing) as reach:
-            await asyncio.sleep(0.3)
+            await asyncio.sleep(0.05)
             assert not reach.reached(canary), "nobody listens there"
             server = await asyncio.to_thread(start, revision=CANARY, port=port, policy=None)
-            await asyncio.sleep(0.3)
+            await asyncio.sleep(0.05)
             assert not reach.reached(canary), "it listens and is not ready"
             server.route(both(canary))
             server.arm.install(UniformPolicy(2, 4), 0.0)
@@ -66,7 +73,7 @@ async def test_a_canary_that_fails_after_its_first_answer_is_drawn_all_the_same(
     async with knocking(routing) as reach:
         await until(lambda: reach.reached(canary))
         server.arm.draining = True
-        await asyncio.sleep(0.3)
+        await asyncio.sleep(0.05)
         assert reach.reached(canary)
 
 
@@ -83,7 +90,7 @@ async def test_a_canary_that_left_the_table_has_to_answer_anew(start: Callable[.
 async def test_an_address_that_is_none_costs_the_canary_its_episodes_and_nothing_else() -> None:
     routing, canary = listing("http://[not an address")
     async with knocking(routing) as reach:
-        await asyncio.sleep(0.3)
+        await asyncio.sleep(0.05)
         assert not reach.reached(canary)
         assert routing.offer(table((STABLE, "stable", 100)), "test")
-        await asyncio.sleep(0.3)
+        await asyncio.sleep(0.05)

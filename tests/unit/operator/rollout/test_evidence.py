@@ -133,7 +133,7 @@ async def serve() -> AsyncIterator[Callable[[Answer], Awaitable[str]]]:
 
         application = web.Application()
         application.router.add_post("/api/v1/query", handle)
-        runner = web.AppRunner(application)
+        runner = web.AppRunner(application, handler_cancellation=True)
         await runner.setup()
         site = web.TCPSite(runner, "127.0.0.1", 0)
         await site.start()
@@ -151,7 +151,7 @@ def vector(*rows: tuple[dict[str, str], str]) -> dict[str, Any]:
 
 
 async def hang(query: str) -> web.Response:
-    await asyncio.sleep(2)
+    await asyncio.Event().wait()
     return web.Response()
 
 
