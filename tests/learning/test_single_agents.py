@@ -17,6 +17,10 @@ def test_a_hierarchy_opens_the_door_that_flat_dqn_never_finds() -> None:
     assert (theirs < 0.5).all()
 
 
+def test_ppo_as_it_is_by_default_balances_the_pole() -> None:
+    assert held_out_return("CartPole-v1", Side("ppo", {}), 60_000, 1, 20) > 300
+
+
 def test_ppo_with_numbers_for_actions_swings_the_pendulum_up() -> None:
     side = Side("ppo", NUMBERS | {"normaliseObservations": True})
     assert held_out_return("Pendulum-v1", side, 100_000, 0, 100) > -250, "at random it is below -1000"

@@ -1,5 +1,3 @@
-import json
-import signal
 import subprocess
 import sys
 import time
@@ -7,7 +5,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from policy_world import STABLE, clean_environment
+from policy_world import STABLE
 
 from learnloop_api.wire.trajectory import Trajectory
 from learnloop_sdk import Learnloop, LearnloopError, StepResult, execute_with_learning
@@ -81,37 +79,6 @@ async def test_what_is_no_environment_is_refused(learn: Make) -> None:
 def test_the_sdk_imports_no_gymnasium_and_nothing_heavy() -> None:
     code = "import learnloop_sdk, sys; print([m for m in ('gymnasium','numpy','torch','fastapi') if m in sys.modules])"
     assert subprocess.check_output([sys.executable, "-c", code], text=True).strip() == "[]"
-
-
-def test_the_actor_plays_its_episodes_and_delivers_them(arms: Any, data_plane: Any) -> None:
-    done = _actor(arms, data_plane, "--episodes", "6", "--concurrency", "3", "--success-return", "5")
-    out, _ = done.communicate(timeout=120)
-    line = json.loads(out.splitlines()[-1])
-    assert (done.returncode, line["episodes"], line["trajectories_delivered"]) == (0, 6, 6)
-    assert len(data_plane.bodies()) == 6
-    assert Trajectory.model_validate_json(data_plane.bodies()[0]).outcome.success is True
-
-
-def test_the_actor_delivers_what_it_has_on_sigterm(arms: Any, data_plane: Any) -> None:
-    actor = _actor(arms, data_plane)
-    deadline = time.monotonic() + 120
-    while not data_plane.bodies() and time.monotonic() < deadline:
-        time.sleep(0.02)
-    actor.send_signal(signal.SIGTERM)
-    out, _ = actor.communicate(timeout=120)
-    line = json.loads(out.splitlines()[-1])
-    assert actor.returncode == 0
-    assert line["trajectories_recorded"] == line["trajectories_delivered"] == len(data_plane.bodies())
-    assert line["pending_trajectories"] == 0
-
-
-def _actor(arms: Any, data_plane: Any, *options: str) -> "subprocess.Popen[str]":
-    return subprocess.Popen(
-        [sys.executable, "-m", "learnloop_sdk.actor", "--environment", "CartPole-v1", "--agent", "cart", *options],
-        env=clean_environment(LEARNLOOP_ENDPOINT=arms.stable.url, LEARNLOOP_DATA_URL=data_plane.url),
-        stdout=subprocess.PIPE,
-        text=True,
-    )
 
 
 def test_actor_options_come_from_the_environment_too(monkeypatch: pytest.MonkeyPatch) -> None:

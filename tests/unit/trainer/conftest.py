@@ -1,8 +1,8 @@
-"""Small orders and one-rank sessions."""
+"""Small orders."""
 
 import torch
-from rank_world import launch, make_order, small
+from rank_world import make_order, small
 
-__all__ = ["launch", "make_order", "small"]
+__all__ = ["make_order", "small"]
 
 torch.set_num_threads(1)

@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 import torch
 
-from learnloop_api.wire.training import Manifest
 from learnloop_trainer.environments.base import Bounds
 from learnloop_trainer.errors import ConfigError
 from learnloop_trainer.groups import Alone
@@ -105,14 +104,3 @@ def test_a_policy_with_another_digest_or_none_at_all_is_refused(make_order: Orde
     text = store.put_artifact(b"no graph at all")
     with pytest.raises(ConfigError, match=r"spec.initialPolicy: .* (is no ONNX file|was trained by)"):
         begin(make_order(initialPolicy={"uri": text}), Alone(), CPU, store)
-
-
-def test_a_run_with_validation_episodes_reports_them_beside_the_proof(
-    launch: Callable[..., Any], small: Callable[..., dict[str, Any]], tmp_path: Path
-) -> None:
-    code, output = launch(small(steps=512, evaluation={"episodes": 8, "validationEpisodes": 16})).ended()
-    assert code == 0, output
-    manifest = Manifest.model_validate_json((tmp_path / "store/runs/small-1/manifest.json").read_text())
-    assert manifest.validation is not None
-    assert (manifest.evaluation.episodes, manifest.validation.episodes) == (8, 16)
-    assert manifest.validation.mean != manifest.evaluation.mean

@@ -1,9 +1,7 @@
 """The evaluation suite against policies whose answers are known."""
 
-import json
 import time
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -12,7 +10,6 @@ import torch
 from numpy.typing import NDArray
 
 from learnloop_api.kinds.suite import DIMENSIONS, Suite
-from learnloop_api.wire.training import Manifest
 from learnloop_trainer.environments import make
 from learnloop_trainer.environments.base import Observations
 from learnloop_trainer.errors import NumericError
@@ -222,19 +219,3 @@ def test_weights_of_another_architecture_are_refused_with_both_shapes(make_order
         warm(learner, narrow)
     with pytest.raises(ValueError, match="policy has 1 layers, this network's has 2"):
         warm(learner, {"policy.0.weight": np.zeros((4, 2), dtype=np.float32)})
-
-
-def test_a_run_that_asks_for_the_suite_has_it_in_its_manifest(
-    launch: Callable[..., Any], small: Callable[..., dict[str, Any]], tmp_path: Path
-) -> None:
-    asked = {"episodes": 8, "adaptationSteps": 256}
-    code, output = launch(small(steps=6400, evaluation={"episodes": 8, "suite": asked})).ended()
-    assert code == 0, output
-    manifest = Manifest.model_validate_json((tmp_path / "store/runs/small-1/manifest.json").read_text())
-    assert manifest.suite is not None
-    found = {one.dimension: one for one in manifest.suite.results}
-    assert [name for name, one in found.items() if one.iqm is None] == ["coordination"]
-    curve = found["sample-efficiency"]
-    assert (len(curve.conditions), curve.episodes, curve.conditions[-1]) == (5, 40, "step 6400")
-    assert found["adaptability"].compared == "before fine-tuning"
-    assert json.loads(manifest.model_dump_json())["suite"]["overall"] > 0

@@ -1,0 +1,35 @@
+"""What a whole run of one rank says in its manifest."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from learnloop_api.wire.training import Manifest
+
+
+def test_a_run_with_validation_episodes_reports_them_beside_the_proof(
+    launch: Callable[..., Any], small: Callable[..., dict[str, Any]], tmp_path: Path
+) -> None:
+    code, output = launch(small(steps=512, evaluation={"episodes": 8, "validationEpisodes": 16})).ended()
+    assert code == 0, output
+    manifest = Manifest.model_validate_json((tmp_path / "store/runs/small-1/manifest.json").read_text())
+    assert manifest.validation is not None
+    assert (manifest.evaluation.episodes, manifest.validation.episodes) == (8, 16)
+    assert manifest.validation.mean != manifest.evaluation.mean
+
+
+def test_a_run_that_asks_for_the_suite_has_it_in_its_manifest(
+    launch: Callable[..., Any], small: Callable[..., dict[str, Any]], tmp_path: Path
+) -> None:
+    asked = {"episodes": 8, "adaptationSteps": 256}
+    code, output = launch(small(steps=6400, evaluation={"episodes": 8, "suite": asked})).ended()
+    assert code == 0, output
+    manifest = Manifest.model_validate_json((tmp_path / "store/runs/small-1/manifest.json").read_text())
+    assert manifest.suite is not None
+    found = {one.dimension: one for one in manifest.suite.results}
+    assert [name for name, one in found.items() if one.iqm is None] == ["coordination"]
+    curve = found["sample-efficiency"]
+    assert (len(curve.conditions), curve.episodes, curve.conditions[-1]) == (5, 40, "step 6400")
+    assert found["adaptability"].compared == "before fine-tuning"
+    assert json.loads(manifest.model_dump_json())["suite"]["overall"] > 0

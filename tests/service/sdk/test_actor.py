@@ -1,0 +1,54 @@
+"""The actor as its pod runs it, against a real policy server."""
+
+import json
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+
+import pytest
+from policy_world import LiveServer, clean_environment, table
+from posted import DataPlane
+
+from learnloop_api.wire.trajectory import Trajectory
+
+
+@pytest.fixture
+def server() -> Iterator[LiveServer]:
+    """Stable, and alone."""
+    running = LiveServer().start()
+    running.route(table((running.revision, "stable", 100, running.url)))
+    yield running
+    running.stop()
+
+
+def test_the_actor_plays_its_episodes_and_delivers_them(server: LiveServer, data_plane: DataPlane) -> None:
+    done = _actor(server, data_plane, "--episodes", "6", "--concurrency", "3", "--success-return", "5")
+    out, _ = done.communicate(timeout=120)
+    line = json.loads(out.splitlines()[-1])
+    assert (done.returncode, line["episodes"], line["trajectories_delivered"]) == (0, 6, 6)
+    assert len(data_plane.bodies()) == 6
+    assert Trajectory.model_validate_json(data_plane.bodies()[0]).outcome.success is True
+
+
+def test_the_actor_delivers_what_it_has_on_sigterm(server: LiveServer, data_plane: DataPlane) -> None:
+    actor = _actor(server, data_plane)
+    deadline = time.monotonic() + 120
+    while not data_plane.bodies() and time.monotonic() < deadline:
+        time.sleep(0.02)
+    actor.send_signal(signal.SIGTERM)
+    out, _ = actor.communicate(timeout=120)
+    line = json.loads(out.splitlines()[-1])
+    assert actor.returncode == 0
+    assert line["trajectories_recorded"] == line["trajectories_delivered"] == len(data_plane.bodies())
+    assert line["pending_trajectories"] == 0
+
+
+def _actor(server: LiveServer, data_plane: DataPlane, *options: str) -> "subprocess.Popen[str]":
+    return subprocess.Popen(
+        [sys.executable, "-m", "learnloop_sdk.actor", "--environment", "CartPole-v1", "--agent", "cart", *options],
+        env=clean_environment(LEARNLOOP_ENDPOINT=server.url, LEARNLOOP_DATA_URL=data_plane.url),
+        stdout=subprocess.PIPE,
+        text=True,
+    )
