@@ -2,23 +2,23 @@
 
 For each task the mean result of both sides and the 95 % bootstrap interval of their difference over seeds. Seeds begin
 at 1000: hyperparameters were picked with lower ones. One process for each core, one line for each training finished.
-usage: python -m bench.algorithms [seeds [task...]]
 """
 
 import json
 import multiprocessing
 import os
-import sys
 import time
 from concurrent.futures import ProcessPoolExecutor, as_completed
 
 import numpy as np
 from bench.algorithms.tasks import TASKS, result
+from bench.arguments import parser
 
 from learnloop_trainer.evaluation import improvement
 
 FIRST = 1000
 DEFAULT = ("hierarchical-dqn", "maddpg", "maddpg-hybrid", "maml", "qmix")  # the slowest first; others by name
+OTHERS = sorted(set(TASKS) - set(DEFAULT))
 
 
 def summary(name: str, ours: list[float], baseline: list[float]) -> dict[str, object]:
@@ -38,8 +38,14 @@ def summary(name: str, ours: list[float], baseline: list[float]) -> dict[str, ob
 
 def main() -> None:
     """Print a line for each training and for each task, then everything as one JSON object."""
-    names = sys.argv[2:] or list(DEFAULT)
-    seeds = {name: int(sys.argv[1]) if len(sys.argv) > 1 else TASKS[name].seeds for name in names}
+    known = parser(__doc__)
+    known.add_argument("seeds", type=int, nargs="?", help="on each side; left out: as many as each task asks for")
+    known.add_argument("task", nargs="*", help=f"left out: {', '.join(DEFAULT)}; others: {', '.join(OTHERS)}")
+    asked = known.parse_args()
+    if unknown := set(asked.task) - set(TASKS):
+        known.error(f"task {min(unknown)!r} is unknown; take one of {', '.join(sorted(TASKS))}")
+    names = asked.task or list(DEFAULT)
+    seeds = {name: asked.seeds or TASKS[name].seeds for name in names}
     began, found = time.perf_counter(), dict[tuple[str, bool, int], float]()
     wanted = [
         (name, ours, seed) for name in names for seed in range(FIRST, FIRST + seeds[name]) for ours in (True, False)

@@ -9,6 +9,7 @@ service (`lived`), and once by the formula alone on columns made up, many times 
 
 import asyncio
 import json
+import sys
 import tempfile
 import time
 from dataclasses import dataclass
@@ -19,6 +20,7 @@ from uuid import UUID
 
 import asyncpg
 import numpy as np
+from bench.arguments import numbers
 from bench.memory import load
 from bench.memory.data import word
 from bench.memory.filling import say
@@ -190,4 +192,5 @@ def main() -> None:
 
 
 if __name__ == "__main__":
+    numbers(__doc__, sys.argv[1:])
     main()

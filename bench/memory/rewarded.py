@@ -4,6 +4,7 @@
 """
 
 import json
+import sys
 import tempfile
 import time
 from collections.abc import Callable
@@ -11,6 +12,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 import numpy as np
+from bench.arguments import numbers
 from bench.memory import quality
 from bench.memory.filling import say
 from bench.memory.server import Product, postgres
@@ -139,4 +141,5 @@ def main() -> None:
 
 
 if __name__ == "__main__":
+    numbers(__doc__, sys.argv[1:])
     main()

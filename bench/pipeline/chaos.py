@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any
 
 import asyncpg
+from bench.arguments import numbers
 from bench.memory.server import Product
 from bench.pipeline.player import AGENTS
 from bench.pipeline.world import pipeline
@@ -207,7 +208,7 @@ def figures(count: int, kills: Counter[str], ledger: set[str], counts: dict[str,
 
 def main(arguments: list[str]) -> int:
     """Prints the figures; 1 when something was lost or counted twice."""
-    found = run(int(arguments[0]) if arguments else COUNT)
+    found = run(numbers(__doc__, arguments, count=COUNT).count)
     print(json.dumps({"bench": "chaos", **found}))
     return 1 if found["lost"] or found["counted_twice"] else 0
 

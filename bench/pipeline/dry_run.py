@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import asyncpg
+from bench.arguments import numbers
 from bench.memory.server import postgres
 
 from learnloop_api.kinds.reward_policy import RewardPolicySpec
@@ -110,7 +111,7 @@ def _processor(postmaster: int) -> float:
 
 def main(arguments: list[str]) -> int:
     """Prints the figures; 1 where one is below the target."""
-    episodes = int(arguments[0]) if arguments else EPISODES
+    episodes = numbers(__doc__, arguments, episodes=EPISODES).episodes
     with postgres() as server:
         postmaster = int((Path(server.pgdata) / "postmaster.pid").read_text().splitlines()[0])
         figures = asyncio.run(measure(str(server.get_uri()), episodes, postmaster))

@@ -19,6 +19,7 @@ import asyncpg
 import jsonschema_rs
 import nats
 import orjson
+from bench.arguments import numbers
 from bench.pipeline.world import pipeline
 from fuzzed_events import AGENT, doubtful, event, fuzzed
 from nats.js.api import AckPolicy, ConsumerConfig, DeliverPolicy
@@ -144,7 +145,7 @@ def verdicts(places: list[str], valid: dict[str, str], kept: Counter[str], found
 
 def main(arguments: list[str]) -> int:
     """Prints the figures; 1 unless every event went where it belongs."""
-    count = int(arguments[0]) if arguments else COUNT
+    count = numbers(__doc__, arguments, count=COUNT).count
     with pipeline(LOG_LEVEL="ERROR") as (_, broker, database):
         found = asyncio.run(measure(broker.url, database.dsn, count))
     found["disagreements_with_schema"] = found["valid_but_rejected"] + found["invalid_but_taken"]

@@ -22,6 +22,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 import nats
+from bench.arguments import numbers
 from bench.pipeline.chaos import register
 from bench.pipeline.world import pipeline
 
@@ -167,7 +168,7 @@ async def rewarded_alone(dsn: str, count: int = ALONE) -> dict[str, float]:
 
 def main(arguments: list[str]) -> int:
     """Prints the figures; 1 when one misses its target."""
-    seconds = float(arguments[0]) if arguments else SECONDS
+    seconds = numbers(__doc__, arguments, seconds=SECONDS).seconds
     with pipeline() as (product, broker, database):
         register(product)
         figures = asyncio.run(accepted(product.port, broker.url, RATE, seconds))

@@ -33,6 +33,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import gymnasium
+from bench.arguments import numbers
 from bench.pipeline.chaos import register
 from bench.pipeline.world import pipeline, wait_for_port
 
@@ -234,7 +235,7 @@ def placed(rounds: int, agents_cores: set[int], platforms_cores: set[int], *, lo
 def main(arguments: list[str]) -> int:
     """Prints the figures; 1 when an episode was not delivered, or learning costs more than 5 % of a step, the platform
     being elsewhere."""
-    rounds = int(arguments[0]) if arguments else ROUNDS
+    rounds = numbers(__doc__, arguments, rounds=ROUNDS).rounds
     first, *others = sorted(os.sched_getaffinity(0))
     found: dict[str, Any] = {"bench": "overhead", "rounds": rounds, "cores": 1 + len(others), "target": TARGET}
     if others:

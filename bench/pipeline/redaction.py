@@ -11,6 +11,7 @@ import time
 from collections import Counter
 from typing import Any
 
+from bench.arguments import numbers
 from bench.pipeline.ordinary import KINDS
 from bench.pipeline.planted import WORDS, Planted, planted
 
@@ -18,6 +19,7 @@ from learnloop_api.redaction import Redaction
 from learnloop_sdk.redact import redact_value
 
 SEED = 20261121
+COUNT = 100_000
 KEY = bytes(range(32))
 
 
@@ -78,6 +80,6 @@ def _cost(rng: random.Random, rules: Redaction) -> float:
 
 
 if __name__ == "__main__":
-    found = run(int(sys.argv[1]) if len(sys.argv) > 1 else 100_000)
+    found = run(numbers(__doc__, sys.argv[1:], count=COUNT).count)
     print(json.dumps(found))
     sys.exit(0 if holds(found) else 1)

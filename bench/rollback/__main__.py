@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import aiohttp
+from bench.arguments import numbers
 from bench.rollback import ours, peer
 from bench.rollback.figures import Breach, ratio, summary
 from bench.rollback.model import brittle
@@ -113,12 +114,12 @@ async def _theirs(
 
 def main(arguments: list[str]) -> int:
     """0 when the goals are met."""
-    concurrent, rounds, peer_rounds = [*map(int, arguments), *(3, 20, 7)[len(arguments) :]][:3]
+    asked = numbers(__doc__, arguments, concurrent=3, rounds=20, peer_rounds=7)
     os.environ["GATEWAY"] = "1"
     peer.build()
     kubectl = install.prepare(Settings.read(), Narrator())
     began = time.monotonic()
-    figures = asyncio.run(measure(kubectl, concurrent, rounds, peer_rounds))
+    figures = asyncio.run(measure(kubectl, asked.concurrent, asked.rounds, asked.peer_rounds))
     missed = [f"{name} at most {most}: {figures[name]}" for name, most in GOALS.items() if figures[name] > most]
     figures |= {
         "goals_missed": missed,

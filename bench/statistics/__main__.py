@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable
 
 import numpy as np
+from bench.arguments import numbers
 from bench.statistics.default import figures as default_analysis
 from bench.statistics.evidence import Bools, Feared, Floats, feared
 from bench.statistics.experiments import false_winners, guarded_winners, right_winners
@@ -305,4 +306,5 @@ def main() -> int:
 
 
 if __name__ == "__main__":
+    numbers(__doc__, sys.argv[1:])
     sys.exit(main())
