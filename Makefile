@@ -37,7 +37,7 @@ service: $(VENV)/.ready ## the data plane, the SDK and policy servers as process
 ranks: $(VENV)/.ready ## training processes that are killed, stopped, starved and started again: no cluster, two minutes
 	pytest tests/ranks
 
-learn: $(VENV)/.ready ## every algorithm learns a small task, and beats the simpler one beside it: no cluster, four minutes
+learn: $(VENV)/.ready ## every algorithm learns a small task, and beats the simpler one beside it: no cluster, two minutes
 	pytest tests/learning -n "$${UNIT_PROCESSES:-auto}"
 
 api: $(VENV)/.ready ## against real etcds and kube-apiservers, one pair for each of two processes: much of it is waiting; nine minutes

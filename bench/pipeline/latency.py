@@ -168,7 +168,7 @@ async def rewarded_alone(dsn: str, count: int = ALONE) -> dict[str, float]:
 
 def main(arguments: list[str]) -> int:
     """Prints the figures; 1 when one misses its target."""
-    seconds = numbers(__doc__, arguments, seconds=SECONDS).seconds
+    seconds = numbers(__doc__, arguments, seconds=float(SECONDS)).seconds
     with pipeline() as (product, broker, database):
         register(product)
         figures = asyncio.run(accepted(product.port, broker.url, RATE, seconds))

@@ -55,7 +55,7 @@ class World:
 worlds = st.builds(World, st.integers(0, 2**31), st.sampled_from([0.5, 0.8, 0.9]), st.floats(-5, 5))
 
 
-@settings(max_examples=10, deadline=None)
+@settings(max_examples=settings().max_examples // 2)
 @given(worlds)
 def test_every_action_loses_the_potential_of_its_state_and_nothing_else(world: World) -> None:
     plain, shaped = world.worth(lambda *_: 0.0), world.worth(world.bonus)
@@ -63,7 +63,7 @@ def test_every_action_loses_the_potential_of_its_state_and_nothing_else(world: W
     assert shaped == pytest.approx(expected, abs=1e-6)
 
 
-@settings(max_examples=10, deadline=None)
+@settings(max_examples=settings().max_examples // 2)
 @given(worlds, st.integers(0, 2**31))
 def test_what_is_between_the_ends_of_an_episode_cannot_be_gamed(world: World, seed: int) -> None:
     """A detour, however often it passes through states of high potential, changes the sum by nothing."""

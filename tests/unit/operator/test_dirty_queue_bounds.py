@@ -173,5 +173,5 @@ def taken(take: Coroutine[Any, Any, Key]) -> Key:
     raise AssertionError("the queue is empty for those who take")
 
 
-Nobody.TestCase.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
+Nobody.TestCase.settings = settings(max_examples=2 * settings().max_examples, stateful_step_count=40)
 TestNobodyIsStarved = Nobody.TestCase

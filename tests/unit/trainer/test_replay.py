@@ -72,7 +72,7 @@ def test_no_window_crosses_the_moment_at_which_environments_were_lost() -> None:
 
 
 @given(st.lists(st.tuples(st.integers(0, 12), st.floats(0, 1e6)), min_size=1, max_size=60), st.data())
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=2 * settings().max_examples)
 def test_the_tree_finds_what_a_running_sum_finds(changes: list[tuple[int, float]], data: st.DataObject) -> None:
     tree, plain = SumTree(13), np.zeros(13)
     for leaf, value in changes:

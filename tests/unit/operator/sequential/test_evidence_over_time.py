@@ -73,7 +73,7 @@ def exact_mean(p_a: float, p_b: float, m_a: float, m_b: float, margin: float, n:
     )
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=2 * settings().max_examples)
 @given(rate, rate, rate, rate, st.floats(-0.5, 0.5))
 def test_the_expected_e_value_is_at_most_one_everywhere_in_the_null(
     p_a: float, p_b: float, m_b: float, below: float, margin: float
@@ -87,7 +87,7 @@ def test_the_bound_is_reached_on_the_edge_of_the_null() -> None:
     assert exact_mean(0.8, 0.5, 0.65, 0.65, 0.0, 3, 3) == pytest.approx(1.0)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=2 * settings().max_examples)
 @given(st.lists(st.floats(0, 1), min_size=1, max_size=8), rate, rate)
 def test_fractions_of_a_success_never_claim_more_than_the_outcomes_themselves(
     outcomes: list[float], p_a: float, p_b: float
@@ -101,7 +101,7 @@ def test_fractions_of_a_success_never_claim_more_than_the_outcomes_themselves(
     assert p_a <= p_b or claimed <= exact + 1e-9
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=2 * settings().max_examples)
 @given(pairs(), pairs())
 def test_a_batch_moves_the_evidence_by_a_finite_step_and_wealth_stays_positive(first: Pair, second: Pair) -> None:
     memory = bet(bet(START, first, DROP, BAR), second, DROP, BAR)
@@ -118,7 +118,7 @@ def test_a_batch_of_next_to_nothing_gains_nothing(size: float, margin: float) ->
     assert log_e(Counts(size, 0.0), Counts(size, 0.0), 0.4, 0.3, margin) == pytest.approx(0.0)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=2 * settings().max_examples)
 @given(st.permutations([(4, 3), (4, 1), (2, 2), (6, 5)]))
 def test_the_order_of_episodes_within_a_batch_does_not_matter_and_its_sums_do(order: list[tuple[int, int]]) -> None:
     total = Counts()
@@ -129,7 +129,7 @@ def test_the_order_of_episodes_within_a_batch_does_not_matter_and_its_sums_do(or
     )
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=2 * settings().max_examples)
 @given(counts(), counts(), rate, rate)
 def test_with_one_bet_a_batch_says_what_its_parts_of_equal_mix_say(
     a: Counts, b: Counts, p_a: float, p_b: float
@@ -140,7 +140,7 @@ def test_with_one_bet_a_batch_says_what_its_parts_of_equal_mix_say(
         assert sum(log_e(x, y, p_a, p_b, 0.0) for x, y in parts) == pytest.approx(whole, abs=1e-6)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=2 * settings().max_examples)
 @given(pairs())
 def test_a_look_without_news_leaves_the_memory_as_it_is(seen: Pair) -> None:
     memory = look(look(START, seen, DROP, BAR), seen, DROP, BAR)
@@ -278,7 +278,7 @@ def test_the_budget_is_split_where_one_claim_suffices_and_whole_where_all_are_ne
     assert (math.exp(four.worse), math.exp(four.fine)) == pytest.approx((400, 100))
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=2 * settings().max_examples)
 @given(pairs())
 def test_bets_stay_strictly_inside(seen: Pair) -> None:
     for max_drop in (0.001, 0.05, 1.0):

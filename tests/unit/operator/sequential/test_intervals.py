@@ -21,7 +21,7 @@ from learnloop_operator.core.sequential.latency import bound_of, prompt
 INF = math.inf
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=2 * settings().max_examples)
 @given(st.lists(st.tuples(st.integers(0, 40), st.floats(0, 1)), max_size=12))
 def test_a_confidence_sequence_never_widens_and_never_empties(batches: list[tuple[int, float]]) -> None:
     seen, interval = Counts(), EVERYTHING

@@ -24,7 +24,7 @@ def chance(n: int, good: int, mean: float) -> float:
     return float(comb(n, good) * mean**good * (1.0 - mean) ** (n - good))
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=6 * settings().max_examples)
 @given(BARS, UNIT, UNIT, UNIT, UNIT, UNIT, st.integers(0, 60), st.integers(1, 5), st.integers(1, 5), st.booleans())
 def test_an_arm_within_its_bar_gains_nothing_on_average_in_any_world_and_whatever_was_seen(
     bar: Bar, a: float, b: float, seen: float, beside: float, level: float, n: int, mine: int, theirs: int, low: bool
