@@ -46,7 +46,6 @@ def verb_annotation(verb: str) -> str:
 # Ports of the pods learnloop runs.
 PORT_SERVING = 8080
 PORT_DATA = 8080
-PORT_METRICS = 9090
 
 # A projected service-account token with this audience proves the caller's namespace to the data plane.
 TOKEN_AUDIENCE = "learnloop"

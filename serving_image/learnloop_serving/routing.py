@@ -155,12 +155,12 @@ class ConfigMapWatch:
             if response.status_code != 200:
                 raise ValueError(f"watch answered HTTP {response.status_code}")
             async for line in _lines(response):
-                version = self._event(json.loads(line), version)
+                version = self._event(json.loads(line))
                 if not version:
                     return ""
         return version
 
-    def _event(self, event: Any, version: str) -> str:
+    def _event(self, event: Any) -> str:
         kind, item = event.get("type"), event.get("object") or {}
         if kind in ("ADDED", "MODIFIED"):
             return self._take(item)

@@ -7,7 +7,6 @@ from learnloop_serving.off_policy import Use
 
 SOURCES = ("server", "gateway")
 USES = ("counted", "incomplete", "deterministic", "unfinished")
-REASONS = ("full", "unreachable", "refused")
 _ARM = ("model_deployment", "revision")
 _MAX_REVISIONS = 64
 

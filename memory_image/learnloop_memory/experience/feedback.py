@@ -24,7 +24,6 @@ from learnloop_memory.rewards.store import get_policy, statistics
 from learnloop_memory.rewards.worker import metadata, read_episode
 from learnloop_memory.store.database import Database
 
-OUTCOME = "feedback"
 MAX_PEOPLE = 1000
 BATCH = 100
 _COUNT = "SELECT count(*) FROM user_feedback WHERE namespace = $1 AND trajectory_id = $2 AND user_hash <> $3"

@@ -15,7 +15,6 @@ TIMEOUT_SECONDS = 10.0
 REFUSED = frozenset({400, 413, 422})  # how servers answer a text that is too long for their model
 PROBE = "ok"  # a text that every model takes
 BATCH = 64
-MAX_DIMENSIONS = 4000  # what PostgreSQL keeps in one page beside the rest of the row
 
 
 class HttpEmbedder:

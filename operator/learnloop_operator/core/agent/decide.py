@@ -34,7 +34,7 @@ def decide(world: World) -> Plan:
     world = replace(world, before=before)
     problem = first_problem(world)
     model = model_to_serve(world)
-    registration = _register(world, problem)
+    registration = _register(world)
     verdict = _triggers(world, problem)
     jobs, after = _train(world, before, verdict.fire)
     facts = Facts(world, after, model, registration.mark, verdict, problem)
@@ -48,7 +48,7 @@ def decide(world: World) -> Plan:
     )
 
 
-def _register(world: World, problem: Problem | None) -> Registration:
+def _register(world: World) -> Registration:
     """Tell the data plane which revision rewards this agent; again when it has forgotten, never while it is away."""
     if world.policy.revision is None:
         return Registration(world.before.registered)

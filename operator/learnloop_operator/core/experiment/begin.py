@@ -32,7 +32,7 @@ def begin(snapshot: Snapshot, state: State, stable: Arm, asked: Experiment) -> M
     )
     if problem := _problem(snapshot, stable, players):
         return Move(state, "Degraded", reasons.EXPERIMENT_INVALID, problem, degraded=True)
-    return _begun(snapshot, state, _trial(snapshot, stable, asked, players))
+    return _begun(state, _trial(snapshot, stable, asked, players))
 
 
 def begin_step(
@@ -58,7 +58,7 @@ def begin_step(
             return Move(
                 state, "Degraded", reasons.EXPERIMENT_INVALID, problem, again_after=interval, degraded=True, data=""
             )
-    return _begun(snapshot, state, trial)
+    return _begun(state, trial)
 
 
 def _trial(snapshot: Snapshot, stable: Arm, asked: AnyExperiment, players: tuple[Player, ...]) -> Trial:
@@ -77,7 +77,7 @@ def _trial(snapshot: Snapshot, stable: Arm, asked: AnyExperiment, players: tuple
     )
 
 
-def _begun(snapshot: Snapshot, state: State, trial: Trial) -> Move:
+def _begun(state: State, trial: Trial) -> Move:
     said = happened(reasons.EXPERIMENT_STARTED, trial.message)
     after = replace(state, experiment=trial)
     # A step's guests may have pods already, or there is none: nothing that happens would tell.

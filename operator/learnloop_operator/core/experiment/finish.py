@@ -21,7 +21,7 @@ def finish(snapshot: Snapshot, trial: Trial, sentence: str) -> Trial:
     return replace(trial, phase="Finished", players=players, finished_at=now, message=sentence)
 
 
-def won(snapshot: Snapshot, asked: Experiment, trial: Trial, best: Player) -> Trial:
+def won(asked: Experiment, trial: Trial, best: Player) -> Trial:
     """The experiment whose winner is known; the others have left the race."""
     sentence = f"experiment won by {best.name} ({best.model.revision}): {standings(asked, trial)}"
     if asked.on_winner == "wait":

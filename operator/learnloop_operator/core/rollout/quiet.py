@@ -31,8 +31,6 @@ _BUSY = {
     reasons.HEALTHY,
 }
 """Reasons that follow one another in a rollout that goes well."""
-_EITHER_WAY = {reasons.DATA_AVAILABLE, reasons.FAST_LANE}
-"""Conditions that come and go with every step: only trouble with them is news."""
 
 
 def can_wait(written: Mapping[str, Any], wanted: Mapping[str, Any], since: datetime | None, now: datetime) -> bool:
@@ -85,6 +83,7 @@ def _experiment(found: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _condition(item: Mapping[str, Any]) -> tuple[str, str, str, int]:
+    """Data and the fast lane come and go with every step: only trouble with them is news."""
     kind, status, reason = str(item["type"]), str(item["status"]), str(item["reason"])
     generation = int(item.get("observedGeneration") or 0)
     if kind == reasons.DATA_AVAILABLE and (status != "Unknown" or reason not in reasons.PROVIDER):

@@ -15,7 +15,7 @@ def roll_back(snapshot: Snapshot, state: State, canary: Arm, reason: str, why: s
     """Take the canary back and pin its revision."""
     where = f"at {state.weight} %" if state.weight else "before its first episode"
     sentence = f"RolledBack {where}: {why}"
-    return blocked(snapshot, state.without_canary(), pinned(snapshot, canary, reason, sentence), reasons.ROLLED_BACK)
+    return blocked(state.without_canary(), pinned(snapshot, canary, reason, sentence), reasons.ROLLED_BACK)
 
 
 def swap_back(snapshot: Snapshot, state: State, bad: Arm, good: Arm, reason: str, why: str) -> Move:
@@ -25,10 +25,10 @@ def swap_back(snapshot: Snapshot, state: State, bad: Arm, good: Arm, reason: str
         return Move(state, "Degraded", reasons.PODS_NOT_READY, sentence, again_after=1.0, degraded=True, data="")
     sentence = f"RolledBack at 100 % while guarding: {why}"
     after = replace(state.without_canary(), stable=good, previous=None, promoted_at=None)
-    return blocked(snapshot, after, pinned(snapshot, bad, reason, sentence), reasons.SWAPPED_BACK)
+    return blocked(after, pinned(snapshot, bad, reason, sentence), reasons.SWAPPED_BACK)
 
 
-def blocked(snapshot: Snapshot, after: State, pin: BlockedRevision, event: str) -> Move:
+def blocked(after: State, pin: BlockedRevision, event: str) -> Move:
     """The state after a revision was taken back, told as a warning."""
     return Move(
         replace(after, blocked=pin),
@@ -55,10 +55,10 @@ def _adopted(snapshot: Snapshot, state: State, pin: BlockedRevision) -> Move | N
     if state.blocked == pin or not _is_of_this_rollout(pin, state):
         return None
     if state.canary and state.canary.revision == pin.revision:
-        return blocked(snapshot, state.without_canary(), pin, reasons.ROLLED_BACK)
+        return blocked(state.without_canary(), pin, reasons.ROLLED_BACK)
     if state.previous and state.stable and state.stable.revision == pin.revision:
         after = replace(state.without_canary(), stable=state.previous, previous=None, promoted_at=None)
-        return blocked(snapshot, after, pin, reasons.SWAPPED_BACK)
+        return blocked(after, pin, reasons.SWAPPED_BACK)
     return None
 
 

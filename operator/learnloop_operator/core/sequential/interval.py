@@ -25,12 +25,6 @@ def mean_interval(seen: Counts, alpha: float, before: Interval = EVERYTHING) -> 
     return narrowed if narrowed[0] <= narrowed[1] else before
 
 
-def difference_interval(canary: Counts, stable: Counts, alpha: float) -> Interval:
-    """What the canary's mean minus stable's may be: both arms' intervals, each at half of alpha."""
-    one, other = mean_interval(canary, alpha / 2.0), mean_interval(stable, alpha / 2.0)
-    return one[0] - other[1], one[1] - other[0]
-
-
 def _edge(seen: Counts, alpha: float, outside: float, inside: float) -> float:
     """The mean nearest to `outside` that is not refuted; the evidence falls on the way to `inside`."""
     averaged = mixture(seen)
