@@ -2,6 +2,7 @@
 
 import gc
 
+import pytest
 from hypothesis import HealthCheck, settings
 
 # Neither a clock nor chance decides: a busy machine is slow, not wrong, and a test that passed passes until it or the
@@ -15,7 +16,8 @@ settings.load_profile("quick")
 gc.disable()  # what is imported and collected stays
 
 
-def pytest_collection_finish() -> None:
-    """The half million objects of that are looked at no more: it took a tenth of the unit tests' time."""
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtestloop() -> None:
+    """The half million objects of that are looked at no more: it took a twentieth of the unit tests' time."""
     gc.freeze()
     gc.enable()

@@ -21,7 +21,9 @@ def test_the_chart_carries_the_newest_definitions() -> None:
 
 
 def test_rendered_definitions_equal_the_generated_ones_but_for_keep(render: Render) -> None:
-    rendered = {item["metadata"]["name"]: item for item in render().of("CustomResourceDefinition")}
+    rendered = {
+        item["metadata"]["name"]: item for item in render({"crds": {"enabled": True}}).of("CustomResourceDefinition")
+    }
     assert set(rendered) == set(DEFINITIONS)
     for name, item in rendered.items():
         assert item["metadata"]["annotations"] == {"helm.sh/resource-policy": "keep"}
