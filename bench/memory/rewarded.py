@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
+from random import Random
 
 import numpy as np
 from bench.arguments import numbers
@@ -90,11 +91,11 @@ def useless(seeds: int = SEEDS) -> dict[str, float]:
 
 
 def _is_ever_used(rng: np.random.Generator, drift: Callable[[float], float]) -> bool:
-    ranker, static = Ranker(), weight_vector(STATIC)
+    ranker, static, random = Ranker(), weight_vector(STATIC), Random(int(rng.integers(2**32)))
     for episode in range(LENGTH):
         z = rng.standard_normal((30, len(SIGNALS)))
         z = z[np.argsort(-(z @ static))]
-        order, chances = explore(z, 10, ranker, rng)
+        order, chances = explore(z, 10, ranker, random)
         reward = drift(episode / LENGTH) + 0.2 * rng.normal()
         ranker, _ = learn_from_reward(ranker, [Shown(z[order], 10, np.array(chances))], reward)
         if ranker.active:

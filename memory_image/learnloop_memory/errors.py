@@ -48,5 +48,9 @@ class Invalid(ApiError):
         super().__init__(422, message, field=field, value=value)
 
 
+class Refused(ApiError):
+    """What the API server does not do, with its own words; 4xx only."""
+
+
 class ConfigError(Exception):
     """The environment of the process is wrong; the message names the variable and the fix."""

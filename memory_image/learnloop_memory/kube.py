@@ -10,15 +10,11 @@ import httpx
 
 from learnloop_memory.auth import Identity
 from learnloop_memory.config import Config
-from learnloop_memory.errors import ApiError, Unavailable
+from learnloop_memory.errors import Refused, Unavailable
 
 TIMEOUT_SECONDS = 10.0
 MAX_ANSWER_BYTES = 16 * 2**20
 _REVIEWS = "/apis/authorization.k8s.io/v1/namespaces/{namespace}/localsubjectaccessreviews"
-
-
-class Refused(ApiError):
-    """What the API server does not do, with its own words; 4xx only."""
 
 
 class KubeApi:

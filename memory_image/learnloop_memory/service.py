@@ -4,6 +4,7 @@ import logging
 from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from nats.js.api import ConsumerConfig
 
@@ -28,7 +29,6 @@ from learnloop_memory.experience.room import ROOM_SECONDS, Room
 from learnloop_memory.experience.streams import TRAINING, TRAJECTORIES
 from learnloop_memory.experience.users import Users
 from learnloop_memory.heap import keep_small
-from learnloop_memory.kube import KubeApi
 from learnloop_memory.life.distil import CountingDistiller, Distiller
 from learnloop_memory.life.keeper import PAUSE_SECONDS, BudgetKeeper
 from learnloop_memory.life.routine import Routine
@@ -63,13 +63,16 @@ from learnloop_memory.rounds import Rounds
 from learnloop_memory.store.database import Database
 from learnloop_memory.store.statistics import LOOK_SECONDS, Statistics
 from learnloop_memory.studies.desk import Desk
-from learnloop_memory.token_review import TokenReviews
 from learnloop_memory.training.jobs import TrainingJobs
 from learnloop_memory.turns import Turns
 from learnloop_memory.vectors.following import Following
 from learnloop_memory.vectors.opening import open_vectors
 from learnloop_memory.warehouse.clickhouse import ClickHouse
 from learnloop_memory.warehouse.shipper import Shipper
+
+if TYPE_CHECKING:
+    from learnloop_memory.kube import KubeApi
+    from learnloop_memory.token_review import TokenReviews
 
 log = logging.getLogger(__name__)
 RETENTION_SECONDS = 3600.0
@@ -89,9 +92,8 @@ class Service:
         self.db = Database(config.dsn.get_secret_value(), pool_size=config.pool_size)
         self.background = Background(self.metrics, self.db.ready)
         self._statistics = Statistics(self.db, config.dsn.get_secret_value())
-        asks = config.training_api or config.auth == "tokenreview"
-        self.kube = KubeApi(config) if asks else None
-        reviewer = TokenReviews(self.kube) if self.kube and config.auth == "tokenreview" else None
+        self.kube = _kube(config) if config.training_api or config.auth == "tokenreview" else None
+        reviewer = _reviewer(self.kube) if self.kube and config.auth == "tokenreview" else None
         self.auth = Authenticator(config, reviewer)
         issuer = config.nats_issuer_key
         callout = AuthCallout(self.auth, Issuer(seed_from(issuer.get_secret_value()))) if issuer else None
@@ -262,3 +264,16 @@ class Service:
         except Unavailable:
             self.metrics.warehouse_failures.inc()
             raise
+
+
+# What talks to the API server (httpx) is imported where a setting has it talk.
+def _kube(config: Config) -> "KubeApi":
+    from learnloop_memory.kube import KubeApi
+
+    return KubeApi(config)
+
+
+def _reviewer(kube: "KubeApi") -> "TokenReviews":
+    from learnloop_memory.token_review import TokenReviews
+
+    return TokenReviews(kube)

@@ -6,9 +6,6 @@ from dataclasses import asdict, dataclass
 from datetime import datetime
 from typing import Any
 
-from cryptography.exceptions import InvalidSignature
-from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
-
 from learnloop_memory.audit.record import canonical
 
 SEED_BYTES = 32
@@ -25,6 +22,9 @@ class Signer:
     """
 
     def __init__(self, seed: bytes) -> None:
+        # cryptography is 7 MiB that a chain without a key does without.
+        from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+
         self._key = Ed25519PrivateKey.from_private_bytes(seed)
         self.public_key = self._key.public_key().public_bytes_raw()
 
@@ -50,6 +50,9 @@ def seed_from(text: str) -> bytes:
 
 def verifies(public_key: bytes, document: dict[str, Any], signature: bytes) -> bool:
     """Was this document signed with the key that belongs to this public key?"""
+    from cryptography.exceptions import InvalidSignature
+    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
+
     try:
         Ed25519PublicKey.from_public_bytes(public_key).verify(signature, canonical(document))
     except (InvalidSignature, ValueError):

@@ -5,6 +5,8 @@ other ranker likes least make room for those it likes best. Whether the alternat
 coin, so whatever the rewards do by themselves (rise, fall, follow the hour) has no correlation with it.
 """
 
+from random import Random
+
 import numpy as np
 
 from learnloop_memory.memory.columns import Floats
@@ -21,7 +23,7 @@ PATIENCE = 1000  # rewards
 BAD = -1.0  # standard errors
 
 
-def explore(z: Floats, k: int, ranker: Ranker, random: np.random.Generator) -> tuple[list[int], list[float]]:
+def explore(z: Floats, k: int, ranker: Ranker, random: Random) -> tuple[list[int], list[float]]:
     """The order in which ranked candidates are shown, and the probability of each to be among the k shown.
 
     Memories that stay keep their order and come first, the exchanged ones follow. What is exchanged is at most half of
@@ -38,7 +40,8 @@ def explore(z: Floats, k: int, ranker: Ranker, random: np.random.Generator) -> t
     if places <= 0:
         return list(range(n)), plain
     other = weight_vector(STATIC) if ranker.active else np.array(ranker.weights)
-    liked = z @ (other + SHAKEN * (ranker.root @ random.standard_normal(len(other))))
+    shaken = np.array([random.gauss() for _ in other])
+    liked = z @ (other + SHAKEN * (ranker.root @ shaken))
     out = np.argsort(liked[:k])[:places]
     into = k + np.argsort(-liked[k:])[:places]
     swaps = int(np.count_nonzero(liked[into] > liked[out]))

@@ -1,7 +1,7 @@
 """Starts, stops and reads TrainingJobs for a caller who may do that by himself: Kubernetes RBAC decides each time."""
 
 from hashlib import sha256
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
 import orjson
@@ -9,10 +9,12 @@ import orjson
 from learnloop_api.kinds.training_job import TrainingJobSpec
 from learnloop_memory.audit.journal import note
 from learnloop_memory.auth import Identity
-from learnloop_memory.errors import ApiError
+from learnloop_memory.errors import ApiError, Refused
 from learnloop_memory.ids import uuid7
-from learnloop_memory.kube import KubeApi, Refused
 from learnloop_memory.store.database import Database
+
+if TYPE_CHECKING:
+    from learnloop_memory.kube import KubeApi
 
 RESOURCE = "trainingjobs"
 REQUESTED_BY, RECIPE = "learnloop.dev/requested-by", "learnloop.dev/recipe-sha256"
@@ -26,7 +28,7 @@ class TrainingJobs:
         kube: None where the installation does not offer this.
     """
 
-    def __init__(self, db: Database, kube: KubeApi | None) -> None:
+    def __init__(self, db: Database, kube: "KubeApi | None") -> None:
         self._db = db
         self._kube = kube
 
@@ -103,7 +105,7 @@ class TrainingJobs:
             raise _explained(refusal) from None
         return answer["items"], answer["metadata"].get("continue") or None
 
-    async def _allowed(self, caller: Identity, verb: str, name: str, action: str | None = None) -> KubeApi:
+    async def _allowed(self, caller: Identity, verb: str, name: str, action: str | None = None) -> "KubeApi":
         """The API server, once it said that the caller may; what is to change something goes on record first."""
         if self._kube is None:
             message = "training by REST is off here: have dataPlane.trainingApi.enabled set, or use kubectl"
@@ -120,14 +122,14 @@ class TrainingJobs:
             )
         return self._kube
 
-    async def _get(self, kube: KubeApi, namespace: str, name: str) -> dict[str, Any]:
+    async def _get(self, kube: "KubeApi", namespace: str, name: str) -> dict[str, Any]:
         try:
             found: dict[str, Any] = await kube.request("GET", _path(namespace, name))
         except Refused as refusal:
             raise _explained(refusal, name) from None
         return found
 
-    async def _suspend(self, kube: KubeApi, namespace: str, name: str, suspend: bool) -> dict[str, Any]:
+    async def _suspend(self, kube: "KubeApi", namespace: str, name: str, suspend: bool) -> dict[str, Any]:
         patch = {"spec": {"suspend": suspend}}
         try:
             changed: dict[str, Any] = await kube.request(

@@ -132,7 +132,7 @@ async def test_unknown_keys_are_looked_up_but_not_at_the_callers_pace(guarded: A
     assert await _status(guarded, cluster.token()) == 404
     before = cluster.requests
     cluster.add("k2")
-    guarded.service.auth._keys._tried = -1e9
+    guarded.service.auth._tokens._keys._tried = -1e9
     assert await _status(guarded, cluster.token(kid="k2")) == 404
     stranger = Cluster()
     stranger.add("k9")

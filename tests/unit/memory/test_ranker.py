@@ -1,6 +1,7 @@
 """The ranker learns what helps, is used only when it has proved it, and is taken back when it is worse."""
 
 from dataclasses import asdict, replace
+from random import Random
 from typing import Any
 
 import numpy as np
@@ -73,12 +74,17 @@ def test_what_helped_may_change_and_it_goes_back_into_the_shadow() -> None:
     assert not all(seen), "static was right all along, and that was noticed"
 
 
+def coin(rng: np.random.Generator) -> Random:
+    """What the service throws, seeded from what the test draws."""
+    return Random(int(rng.integers(2**32)))
+
+
 def live(ranker: Ranker, rng: np.random.Generator, episodes: int, reward: Any) -> list[Ranker]:
     """The ranker after each of these episodes; `reward` is told what an answer showed and how far the time is."""
     seen = []
     for episode in range(episodes):
         ranked = recalled(rng, weights=ranker.vector())
-        order, chances = explore(ranked.features, 10, ranker, rng)
+        order, chances = explore(ranked.features, 10, ranker, coin(rng))
         shown = Shown(ranked.features[order], 10, np.array(chances))
         ranker, _ = learn_from_reward(ranker, [shown], float(reward(shown.features[:10], episode / episodes)))
         seen.append(ranker)
@@ -135,7 +141,7 @@ def test_whatever_the_rewards_are_a_bet_has_nothing_to_gain_from_the_coin(reward
     for reward in past:
         [ranker] = live(ranker, rng, 1, lambda _, __, reward=reward: reward)
     ranked = recalled(rng, weights=ranker.vector())
-    order, chances = explore(ranked.features, 10, ranker, np.random.default_rng(1))
+    order, chances = explore(ranked.features, 10, ranker, Random(1))
     thrown = [chance for chance in chances if 0.0 < chance < 1.0]
     if not thrown:
         return
@@ -160,7 +166,7 @@ def test_the_recalls_of_one_episode_are_one_bet() -> None:
     rng = np.random.default_rng(5)
     ranker = live(Ranker(weights=tuple(rng.normal(size=len(SIGNALS)))), rng, 50, lambda *_: rng.normal())[-1]
     ranked = recalled(rng)
-    order, chances = explore(ranked.features, 10, ranker, rng)
+    order, chances = explore(ranked.features, 10, ranker, coin(rng))
     shown = Shown(ranked.features[order], 10, np.array(chances))
     once, _ = learn_from_reward(ranker, [shown], 1.0)
     thrice, _ = learn_from_reward(ranker, [shown] * 3, 1.0)
@@ -186,7 +192,7 @@ def test_exploring_shows_each_memory_once_with_the_probability_it_says(
     n: int, k: int, ranker: Ranker, seed: int
 ) -> None:
     rng = np.random.default_rng(seed)
-    order, chances = explore(rng.standard_normal((n, len(SIGNALS))), k, ranker, rng)
+    order, chances = explore(rng.standard_normal((n, len(SIGNALS))), k, ranker, Random(seed))
     assert sorted(order) == list(range(n))
     assert len(chances) == n
     assert sum(chances) == pytest.approx(min(n, k))
@@ -204,7 +210,8 @@ def test_the_alternative_is_shown_as_often_as_it_is_said(rewards: int, share: fl
     z = rng.standard_normal((30, len(SIGNALS)))
     z = z[np.argsort(-(z @ weight_vector(STATIC)))]
     ranker = Ranker(weights=tuple(weight_vector({"recency": 1.0})), rewards=rewards)
-    shown = [explore(z, 10, ranker, rng)[0] != list(range(30)) for _ in range(2000)]
+    random = Random(7)
+    shown = [explore(z, 10, ranker, random)[0] != list(range(30)) for _ in range(2000)]
     assert np.mean(shown) == pytest.approx(share, abs=0.05)
 
 
