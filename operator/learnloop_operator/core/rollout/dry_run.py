@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Literal
 
 from learnloop_api.kinds.analysis import MetricThreshold
@@ -37,14 +38,21 @@ def report(metric: MetricThreshold, check: Check, claim: str) -> Report:
 
 def bounds_text(metric: MetricThreshold) -> str:
     """The bounds of a threshold in words."""
+    return _in_words(metric.type, metric.min, metric.max, metric.min_ratio, metric.max_ratio)
+
+
+@lru_cache(maxsize=1024)
+def _in_words(
+    kind: str, least: float | None, most: float | None, least_ratio: float | None, most_ratio: float | None
+) -> str:
     bounds = (
-        ("at least", metric.min, ""),
-        ("at most", metric.max, ""),
-        ("at least", metric.min_ratio, "× stable"),
-        ("at most", metric.max_ratio, "× stable"),
+        ("at least", least, ""),
+        ("at most", most, ""),
+        ("at least", least_ratio, "× stable"),
+        ("at most", most_ratio, "× stable"),
     )
     said = [f"{word} {number(bound)}{unit}" for word, bound, unit in bounds if bound is not None]
-    return f"{metric.type} {' and '.join(said)}"
+    return f"{kind} {' and '.join(said)}"
 
 
 def remark(reports: Iterable[Report]) -> str:

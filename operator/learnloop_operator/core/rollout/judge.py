@@ -77,6 +77,8 @@ def observed(snapshot: Snapshot, state: State, canary: Arm) -> State:
         snapshot.spec.analysis, state.ratios, snapshot.evidence, canary.revision, state.stable.revision, state.weight
     )
     after = after if ratios == state.ratios else replace(after, ratios=ratios)
+    if not _reporting(snapshot, after):
+        return after
     return _with_reports(
         snapshot,
         after,
@@ -87,7 +89,7 @@ def observed(snapshot: Snapshot, state: State, canary: Arm) -> State:
 
 def observed_promoted(snapshot: Snapshot, state: State, new: Arm, old: Arm) -> State:
     """The state after the dry runs have looked at a promoted arm."""
-    if snapshot.evidence.unavailable:
+    if snapshot.evidence.unavailable or not _reporting(snapshot, state):
         return state
     return _with_reports(snapshot, state, _promoted_pairing(new, old), _against_old(snapshot, new, old))
 
@@ -180,7 +182,8 @@ def _judge(snapshot: Snapshot, pairing: Pairing, tested: Tested) -> Judgement:
     if evidence.unavailable:
         return Judgement(hold=f"no evidence: {evidence.unavailable}", hold_reason=evidence.reason)
     acting = [item for item in snapshot.spec.analysis.metrics if not item.dry_run]
-    checks = [_check(snapshot, metric, pairing, tested) for metric in acting]
+    alpha = alpha_of_bound(snapshot.spec.analysis)
+    checks = [_check(snapshot, metric, pairing, tested, alpha) for metric in acting]
     why = [item.reason for item in checks if item.verdict is Verdict.HOLD and item.reason != reasons.NOT_ENOUGH_DATA]
     broken = [item.reason for item in checks if item.verdict is Verdict.BREACH]
     return Judgement(
@@ -193,12 +196,16 @@ def _judge(snapshot: Snapshot, pairing: Pairing, tested: Tested) -> Judgement:
     )
 
 
+def _reporting(snapshot: Snapshot, state: State) -> bool:
+    """Whether there are dry runs, or were any; most analyses have none."""
+    return bool(state.reports) or any(item.dry_run for item in snapshot.spec.analysis.metrics)
+
+
 def _with_reports(snapshot: Snapshot, state: State, pairing: Pairing, tested: Tested) -> State:
-    """The state with what the dry runs say; most analyses have none."""
+    """The state with what the dry runs say."""
     dry = [item for item in snapshot.spec.analysis.metrics if item.dry_run]
-    if not dry and not state.reports:
-        return state
-    told = tuple(report(item, _check(snapshot, item, pairing, tested), _claim(item)) for item in dry)
+    alpha = alpha_of_bound(snapshot.spec.analysis)
+    told = tuple(report(item, _check(snapshot, item, pairing, tested, alpha), _claim(item)) for item in dry)
     return replace(state, reports=told)
 
 
@@ -206,14 +213,13 @@ def _claim(metric: MetricThreshold) -> str:
     return claim_text(metric) if metric.test == "sequential" else bounds_text(metric)
 
 
-def _check(snapshot: Snapshot, metric: MetricThreshold, pairing: Pairing, tested: Tested) -> Check:
-    """Bounds first, those of sequential metrics among them; what passes these is `tested`."""
+def _check(snapshot: Snapshot, metric: MetricThreshold, pairing: Pairing, tested: Tested, alpha: float) -> Check:
+    """Bounds first, those of sequential metrics among them; what passes these is `tested`. `alpha`: each bound's."""
     arms = snapshot.evidence.arms
     subject, reference = arms.get(pairing.subject), arms.get(pairing.reference)
     if metric.type == "drift":
         return _drift(snapshot, metric, pairing, subject, reference)
     said = {"subject_is": pairing.subject_is, "reference_is": pairing.reference_is}
-    alpha = alpha_of_bound(snapshot.spec.analysis)
     plain = check(metric, subject, reference, alpha, _comparison(metric, pairing), **said)
     if metric.test == "sequential":
         return tested(metric, plain)

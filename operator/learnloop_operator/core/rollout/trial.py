@@ -46,11 +46,14 @@ def looked(
     The comparison begins when the canary has played `minEpisodes`: of the first episodes the short ones end first.
     Where samples are lost that it needs, it begins anew when they are no longer needed.
     """
+    tests = sequential(analysis)
+    if not tests:
+        return ()
     known = {(trial.name, trial.claim): trial for trial in before}
     bar, after = bars_of(analysis), []
     canary, stable = evidence.arms.get(subject), evidence.arms.get(reference)
     torn = any(arm is not None and arm.gap for arm in (canary, stable))
-    for metric in sequential(analysis):
+    for metric in tests:
         text = claim_text(metric)
         trial = known.get((metric.name, text), Trial(metric.name, text, Memory()))
         if not concurrent or torn:

@@ -128,11 +128,10 @@ def _gain(a: Counts, b: Counts, p_a: float, p_b: float, bar: Bar, low: bool) -> 
 
 def _nearest(n_a: float, n_b: float, p_a: float, p_b: float, line: Line) -> tuple[float, float] | None:
     """The point of the line with the least `n_a KL(p_a|q_a) + n_b KL(p_b|q_b)`; None where none is within 0..1. The
-    derivative along the line rises, so halving finds its only zero."""
+    derivative along the line rises, so halving finds its only zero; where the line begins at 0 a formula does."""
     rise, base = line
-    if rise == 1.0 and base == 0.0:
-        q = (n_a * p_a + n_b * p_b) / (n_a + n_b)
-        return q, q
+    if base == 0.0 and rise > 0.0:
+        return _on_ray(n_a, n_b, p_a, p_b, rise)
     low, high = EDGE, 1.0 - EDGE
     if rise:
         ends = sorted(((EDGE - base) / rise, (1.0 - EDGE - base) / rise))
@@ -148,6 +147,19 @@ def _nearest(n_a: float, n_b: float, p_a: float, p_b: float, line: Line) -> tupl
             low = q
     q = 0.5 * (low + high)
     return _within(base + rise * q, EDGE), q
+
+
+def _on_ray(n_a: float, n_b: float, p_a: float, p_b: float, rise: float) -> tuple[float, float]:
+    """The same for `q_a = rise * q_b`. Times `q_b (1 - q_a) (1 - q_b)` the derivative is a quadratic, and the lesser of
+    its zeros lies within 0..1. `past` is its slope where q_b is 1: with it there are but sums under the root."""
+    if rise > 1.0:
+        q_b, q_a = _on_ray(n_b, n_a, p_b, p_a, 1.0 / rise)
+        return q_a, q_b
+    middle = n_a * (rise + p_a) + n_b * (1.0 + rise * p_b)
+    past = n_a * (p_a - rise) + n_b * ((1.0 - rise) - rise * (1.0 - p_b))
+    root = math.sqrt(past * past + 4.0 * rise * (n_a + n_b) * n_b * (1.0 - rise) * (1.0 - p_b))
+    q = _within(2.0 * (n_a * p_a + n_b * p_b) / (middle + root), EDGE)
+    return _within(rise * q, EDGE), q
 
 
 def _odds(mean: float) -> float:

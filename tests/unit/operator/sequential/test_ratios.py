@@ -78,3 +78,19 @@ def test_the_lines_of_a_bar_are_what_it_is_made_of(bar: Bar, mean: float) -> Non
 def test_what_stable_made_is_weighed_by_the_times_at_which_the_canary_played() -> None:
     row = added(added(Row(), Counts(1, 1), Counts(9, 9)), Counts(9, 4.5), Counts(1, 0.5))
     assert (row.n, row.total, row.beside) == (10, 5.5, 5.5)
+
+
+COUNTED = st.tuples(st.integers(1, 2_000), UNIT).map(lambda found: Counts(found[0], found[0] * found[1]))
+
+
+@given(st.floats(0.1, 3.0), UNIT, UNIT, st.integers(0, 5_000), COUNTED, COUNTED, st.booleans())
+def test_a_bar_through_the_origin_has_its_nearest_point_by_formula_as_it_has_by_halving(
+    ratio: float, seen: float, level: float, n: int, mine: Counts, theirs: Counts, low: bool
+) -> None:
+    row = Row(float(n), n * seen, n * level, level)
+    # A start next to 0 is the same bar, and none through the origin.
+    by_formula, by_halving = (
+        after(row, mine, theirs, *((bar, None) if low else (None, bar))) for bar in (Bar(ratio), Bar(ratio, 1e-13))
+    )
+    assert by_formula.low == pytest.approx(by_halving.low, rel=1e-6, abs=1e-3)
+    assert by_formula.high == pytest.approx(by_halving.high, rel=1e-6, abs=1e-3)
