@@ -29,22 +29,18 @@ GOALS: tuple[tuple[str, float, float], ...] = (
     ("experiment_guarded_wrong_winner_rate_at_the_edge", 0.0, EXPERIMENT_ALPHA),
     ("experiment_guarded_arm_that_breaks_it_wins_rate", 0.0, EXPERIMENT_ALPHA),
     ("false_passes", 0.0, 0.0),
-    ("explored_broken_promises_sequential", 0.0, 0.0),
-    ("explored_broken_promises_threshold", 0.0, 0.0),
-    ("explored_states_without_an_end_sequential", 0.0, 0.0),
-    ("explored_states_without_an_end_threshold", 0.0, 0.0),
     ("simulated_broken_promises", 0.0, 0.0),
     ("decisions_per_minute", 1_000_000.0, math.inf),
-    ("steered_false_passes", 0.0, 0.0),
-    ("steered_broken_promises", 0.0, 0.0),
-    ("steered_to_the_end", 1.0, 1.0),
-    ("steered_states_without_an_end", 0.0, 0.0),
-    ("step_false_passes", 0.0, 0.0),
-    ("step_broken_promises", 0.0, 0.0),
-    ("step_to_the_end", 1.0, 1.0),
-    ("step_states_without_an_end", 0.0, 0.0),
-    ("explored_to_the_end_sequential", 1.0, 1.0),
-    ("explored_to_the_end_threshold", 1.0, 1.0),
+    *(
+        (f"{name}_{graph}", goal, goal)
+        for graph in ("sequential", "threshold", "steered", "step")
+        for name, goal in (
+            ("false_passes", 0.0),
+            ("explored_broken_promises", 0.0),
+            ("explored_states_without_an_end", 0.0),
+            ("explored_to_the_end", 1.0),
+        )
+    ),
 )
 """Name, least and most."""
 

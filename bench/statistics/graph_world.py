@@ -1,22 +1,25 @@
 """The world that `bench.statistics.exploration` walks: what survives a pass, and what a look may see in it."""
 
+import json
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
+from functools import lru_cache
 from typing import Any
 
 from learnloop_api import names
 from learnloop_api.kinds.model_deployment import ModelDeploymentSpec, ModelDeploymentStatus
+from learnloop_api.wire.routing import ROUTING_KEY
 from learnloop_operator.core.plan import Plan
 from learnloop_operator.core.rollout.decide import decide
 from learnloop_operator.core.rollout.evidence import ArmEvidence, Evidence
 from learnloop_operator.core.rollout.observe import arms
 from learnloop_operator.core.rollout.revision import resolve
 from learnloop_operator.core.rollout.table import read
-from learnloop_operator.core.rollout.world import Defaults, Snapshot
+from learnloop_operator.core.rollout.world import Defaults, RoutingWorld, Snapshot
 
-ALPHA, MOST_ERRORS, MIN_EPISODES, RATIO_EPISODES = 0.01, 0.05, 20, 5
+ALPHA, MOST_ERRORS, MIN_EPISODES = 0.01, 0.05, 20
 TORN = {"canary torn": "canary", "stable torn": "stable"}
 """Prometheus has lost the samples of that arm from when the rollout began."""
 SEEN = (
@@ -24,22 +27,23 @@ SEEN = (
     *("equal", "bad", "errors", "few"),
 )
 _ENOUGH = (150.0, 0.9)
-FRESH = {"equal": _ENOUGH, "bad": (150.0, 0.6), "errors": _ENOUGH, "few": (3.0, 0.9), **dict.fromkeys(TORN, _ENOUGH)}
+FEW = MIN_EPISODES - 1.0
+"""One episode short of what a step, and a ratio, need: whoever asks for one less is found out, and two such looks are
+enough, so that the grid of `of_needed` is all there is between nothing and enough."""
+FRESH = {"equal": _ENOUGH, "bad": (150.0, 0.6), "errors": _ENOUGH, "few": (FEW, 0.9), **dict.fromkeys(TORN, _ENOUGH)}
 MUTE = ("away", "no canary", "no stable", "nan", "stale", "skewed", *TORN)
 BLIND = ("away", "no canary", "nan")
 """Nothing is known of the canary, so no check can speak against it."""
-DEADLINE = 60
+DEADLINE, KEEP_SECONDS = 60, 60
 PATIENCE = 400
 """Looks in a world that works, after which a rollout ought to have ended."""
+LEAST_RATIO = 0.9
 SEQUENTIAL = {"name": "success", "type": "success", "test": "sequential", "maxDrop": 0.1}
-THRESHOLD = {"name": "success", "type": "success", "minRatio": 0.9}
+THRESHOLD = {"name": "success", "type": "success", "minRatio": LEAST_RATIO, "minEpisodes": MIN_EPISODES}
 ERRORS = {"name": "errors", "type": "errors", "max": MOST_ERRORS}
 DRY_RUN = {"name": "dry", "type": "success", "min": 0.99, "dryRun": True}
 """Every canary here falls below its bound, and it must change nothing."""
 WEIGHTS = (10, 25, 50, 100)
-
-
-Key = tuple[object, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,37 +57,41 @@ class Node:
     counters: tuple[float, float, float, float] = (0.0, 0.0, 0.0, 0.0)
 
 
-def success_ratio(status: Mapping[str, Any]) -> float:
-    """Of the canary to stable at the same times, as the status has it; 0 where nothing was compared."""
-    _, total, beside, *_ = _of_success(status).get("compared") or (0.0,) * 6
-    return total / beside if beside else 0.0
+def compared(status: Mapping[str, Any]) -> tuple[float, float]:
+    """Episodes of the canary that were compared with stable's of the same time, and its success as a share of stable's,
+    as the status has them; 0 where nothing was compared."""
+    n, total, beside, *_ = of_success(status).get("compared") or (0.0,) * 6
+    return n, total / beside if beside else 0.0
 
 
 def log_evidence(status: Mapping[str, Any]) -> tuple[float, float] | None:
     """Of "worse" and "fine", or of "below" and "above" a ratio."""
-    found = _of_success(status)
+    found = of_success(status)
     if "logWorse" in found:
         return found["logWorse"], found["logFine"]
     return tuple(found["compared"][-2:]) if found.get("compared") else None
 
 
-def comparing(status: Mapping[str, Any]) -> tuple[object, ...]:
-    """Whether a ratio's next look is compared with one before, and whether it has compared enough."""
-    found = _of_success(status)
-    return "seen" in found, found.get("atWeight"), (found.get("compared") or [0.0])[0] >= RATIO_EPISODES
-
-
-def _of_success(status: Mapping[str, Any]) -> Mapping[str, Any]:
+def of_success(status: Mapping[str, Any]) -> Mapping[str, Any]:
+    """What the status keeps of the metric of success."""
     return next((item for item in status.get("evidence") or () if item["name"] == "success"), {})
 
 
-def held_for(node: Node) -> str:
-    """Whether data is available, and why not where it has been missing for the deadline."""
-    found = next((item for item in node.status.get("conditions", ()) if item["type"] == "DataAvailable"), None)
-    if found is None or found["status"] == "True" or not node.status.get("canary"):
-        return ""
-    since = (node.now - datetime.fromisoformat(found["lastTransitionTime"])).total_seconds()
-    return f"{found['status']} {found['reason'] if since >= DEADLINE else ''}"
+def revision_of(node: Node, role: str) -> str:
+    """Of stable, canary, previous or blockedRevision; "" where there is none."""
+    return str((node.status.get(role) or {}).get("revision", ""))
+
+
+def routing_of(node: Node) -> RoutingWorld:
+    """What the live ConfigMap says. One says the same for many nodes."""
+    if node.config_map is None:
+        return RoutingWorld()
+    return _routing(node.config_map["data"][ROUTING_KEY], json.dumps(node.config_map["metadata"].get("annotations")))
+
+
+@lru_cache(maxsize=4096)
+def _routing(table: str, annotations: str) -> RoutingWorld:
+    return read({"data": {ROUTING_KEY: table}, "metadata": {"annotations": json.loads(annotations)}})
 
 
 def step_of(status: Mapping[str, Any]) -> int:
@@ -91,7 +99,8 @@ def step_of(status: Mapping[str, Any]) -> int:
 
 
 def after_time(node: Node, seen: str, ready: bool, seconds: int) -> Node:
-    weight = int(node.status.get("weight") or 0)
+    guarded = node.status.get("previous") and not node.status.get("canary")
+    weight = 100 if guarded else int(node.status.get("weight") or 0)
     n, rate = FRESH.get(seen, (0.0, 0.0))
     canary = n if weight else 0.0
     stable = 3.0 * n if weight < 100 else 0.0
@@ -122,21 +131,32 @@ def evidence_of(node: Node, seen: str) -> Evidence:
     roles = known.get(seen, {"canary": canary, "stable": stable})
     roles = {role: replace(arm, gap=int(TORN.get(seen) == role)) for role, arm in roles.items()}
     clock = node.now + timedelta(hours=1) if seen == "skewed" else None
-    known_arms = {node.status[role]["revision"]: arm for role, arm in roles.items() if node.status.get(role)}
-    return Evidence(known_arms, clock=clock)
+    who = dict(zip(("canary", "stable"), on_trial(node), strict=True))
+    return Evidence({who[role]: arm for role, arm in roles.items() if who[role]}, clock=clock)
 
 
-def snapshot_of(spec: ModelDeploymentSpec, node: Node, seen: str) -> Snapshot:
+def on_trial(node: Node) -> tuple[str, str]:
+    """Revisions of the arm that is watched, and of the one that it is measured by: in the guard the promoted arm and
+    the old one."""
+    guarded = bool(node.status.get("previous")) and not node.status.get("canary")
+    subject, reference = ("stable", "previous") if guarded else ("canary", "stable")
+    return revision_of(node, subject), revision_of(node, reference)
+
+
+def snapshot_of(
+    spec: ModelDeploymentSpec, node: Node, seen: str, before: ModelDeploymentStatus | None = None
+) -> Snapshot:
+    """What one pass sees. `before`: the node's status as a model, where the caller has it already."""
     metadata = {"name": "md", "namespace": "ns", "uid": "u", "generation": 1}
     head = {"apiVersion": names.API_VERSION, "kind": "ModelDeployment"}
     return Snapshot(
         now=node.now,
         object={**head, "metadata": metadata, "status": node.status},
         spec=spec,
-        before=ModelDeploymentStatus.model_validate(node.status),
+        before=before or ModelDeploymentStatus.model_validate(node.status),
         desired=resolve(spec, None),
         arms=arms(node.deployments.values(), []),
-        routing=read(dict(node.config_map) if node.config_map else None),
+        routing=routing_of(node),
         defaults=Defaults("image", "http://data"),
         evidence=evidence_of(node, seen),
     )
@@ -158,38 +178,12 @@ def applied(node: Node, plan: Plan, writes: int | None) -> Node:
     return replace(node, config_map=config_map, deployments=pods, status=status)
 
 
-def state_key(node: Node) -> Key:
-    """What decisions depend on, ages and evidence in buckets."""
-    status = node.status
-    table = read(dict(node.config_map) if node.config_map else None).table
-    logs = log_evidence(status)
-    began = status.get("rolloutStartedAt")
-    age = (node.now - datetime.fromisoformat(began)).total_seconds() if began else 0.0
-    since_step = node.counters[0] - status.get("stepBaseEpisodes", node.counters[0])
-    return (
-        status.get("phase"),
-        step_of(status),
-        status.get("weight"),
-        (status.get("canary") or {}).get("revision"),
-        (status.get("stable") or {}).get("revision"),
-        bool(status.get("blockedRevision")),
-        tuple((arm.revision, arm.weight) for arm in table.arms) if table else (),
-        tuple(sorted(node.deployments)),
-        age < 15.0,
-        "stepBaseEpisodes" in status,
-        min(max(since_step, 0.0), MIN_EPISODES) // 10,
-        tuple(round(max(-4.0, min(6.0, value))) for value in logs) if logs else None,
-        round(success_ratio(status), 1),
-        comparing(status),
-        held_for(node),
-    )
-
-
-def spec_with(metric: Mapping[str, Any]) -> ModelDeploymentSpec:
-    steps = [{"weight": weight, "minEpisodes": MIN_EPISODES} for weight in WEIGHTS]
+def spec_with(metric: Mapping[str, Any], min_episodes: int = MIN_EPISODES) -> ModelDeploymentSpec:
+    """Four steps of so many episodes each, judged by this metric of success and by errors."""
+    steps = [{"weight": weight, "minEpisodes": min_episodes} for weight in WEIGHTS]
     body = {
         "model": {"uri": "https://models.example/1.onnx", "sha256": "ab" * 32},
-        "rollout": {"steps": steps, "keepForSeconds": 60, "progressDeadlineSeconds": DEADLINE},
+        "rollout": {"steps": steps, "keepForSeconds": KEEP_SECONDS, "progressDeadlineSeconds": DEADLINE},
         "analysis": {"intervalSeconds": 1, "alpha": ALPHA, "metrics": [metric, ERRORS, DRY_RUN]},
     }
     return ModelDeploymentSpec.model_validate(body)

@@ -4,86 +4,83 @@ held, suspended or bad?
 The oracle knows the status, what people have written and the routing table, and nothing of the code.
 """
 
-import math
-import sys
 from collections.abc import Iterator, Mapping
 from itertools import product
 from typing import Any
 from unittest.mock import patch
 
 from bench.statistics.exploration import ended
-from bench.statistics.graph_world import ALPHA, MIN_EPISODES, MUTE, log_evidence, step_of, success_ratio
+from bench.statistics.graph_world import (
+    LEAST_RATIO,
+    MIN_EPISODES,
+    MUTE,
+    compared,
+    log_evidence,
+    revision_of,
+    routing_of,
+    step_of,
+)
 from bench.statistics.shares import unfair
+from bench.statistics.state_key import BROKEN
 from bench.statistics.steered_graph import (
-    CERTAIN,
     PAUSED_STEP,
     WEIGHTS,
     SteeredNode,
+    decided,
     deeds,
     done,
     first_node,
     key_of,
     passed,
     pending,
-    revision_of,
     spec,
     waited,
+    written,
 )
 from bench.statistics.walk import Found, Graph, walk
 
+from learnloop_api.kinds.model_deployment import ModelDeploymentStatus
 from learnloop_operator.core.rollout import canary, patience
 from learnloop_operator.core.rollout.judge import Judgement
-from learnloop_operator.core.rollout.table import read
 from learnloop_operator.core.rollout.words import Word
 
-MOST_TRANSITIONS, SABOTAGED = 500_000, 10_000
 SEEN = ("equal", "bad", "few", "away")
 TOUCHING = ("equal", "bad", "away")
 """What may be seen while people do something."""
 UPWARD = ("promote", "skip")
-BROKEN = math.log(6.0 / ALPHA)
-"""Log e-value at which a ratio is broken: two bounds, each asked three times, share alpha."""
 ASKED = spec()
-Figures = dict[str, object]
 
 
 def explore(most_transitions: int) -> Found:
     """Walk at most so many transitions from a deployment whose second model has just been asked for."""
-    return walk(Graph(first_node(ASKED), _next, key_of, ended, _judge, _go_on), most_transitions)
+    return walk(Graph("steered", first_node(ASKED), _next, key_of, ended, _judge, _go_on), most_transitions)
 
 
-def explore_sabotaged(most_transitions: int) -> tuple[Found, Found]:
-    """The same walk with every check answering yes, and with a pause that anybody passes: the oracle must object."""
+def explore_agreeing(most_transitions: int) -> Found:
+    """The same walk with every check answering yes: the oracle must object, or it sees nothing."""
     with patch.object(canary, "judge_canary", lambda *_: Judgement(passed="yes")):
-        agreed = explore(most_transitions)
+        return explore(most_transitions)
+
+
+def explore_unasked(most_transitions: int) -> Found:
+    """The same walk with a pause that anybody passes."""
     anybody = Word("approve", "anybody")
     with patch.object(canary, "approval", lambda *_: anybody), patch.object(patience, "approval", lambda *_: anybody):
-        return agreed, explore(most_transitions)
-
-
-def steered() -> Figures:
-    """The state graph of a rollout with a pause, every verb and suspension, to its end."""
-    found, blind = explore(MOST_TRANSITIONS), explore_sabotaged(SABOTAGED)
-    assert all(one.false_passes for one in blind), "the oracle does not notice checks or approvals that say yes to all"
-    for sentence in (*found.false_passes[:5], *found.broken[:5]):
-        print(sentence, file=sys.stderr)
-    return {
-        **found.figures("steered"),
-        "steered_false_passes_of_checks_that_always_agree": len(blind[0].false_passes),
-        "steered_false_passes_of_a_pause_that_anybody_passes": len(blind[1].false_passes),
-    }
+        return explore(most_transitions)
 
 
 def _next(node: SteeredNode) -> Iterator[tuple[str, bool, SteeredNode]]:
     """What is seen, whether everything works and people let it, and the node after it."""
     quiet = [(seen, "", True, 20) for seen in SEEN] + [("equal", "", True, 70), ("equal", "", False, 70)]
     touched = [(seen, deed, True, 20) for deed, seen in product(deeds(node), TOUCHING)]
-    for (seen, deed, ready, seconds), writes in product((*quiet, *touched), (1, None)):
-        if deed and seen != "equal" and writes:
-            continue  # dying in the middle is tried where most is written
+    before = ModelDeploymentStatus.model_validate(node.status)
+    for seen, deed, ready, seconds in (*quiet, *touched):
         world = done(waited(node, seen, ready, seconds), deed)
-        works = seen == "equal" and ready and writes is None and deed in ("", _helpful(node))
-        yield seen, works, passed(world, ASKED, seen, writes)
+        plan = decided(world, ASKED, seen, before)
+        works = seen == "equal" and ready and deed in ("", _helpful(node))
+        if not deed or seen == "equal":  # dying in the middle is tried where most is written
+            yield seen, False, written(world, plan, 1)
+        yield seen, works, written(world, plan, None)
 
 
 def _helpful(node: SteeredNode) -> str:
@@ -135,7 +132,7 @@ def _risen_while_held(
 def _by_hand(before: SteeredNode, after: SteeredNode, seen: str, hand: str) -> list[str]:
     """People go without missing evidence, never against what was found."""
     found, playing = log_evidence(after.status), 0 < (before.status.get("weight") or 0) < 100
-    sure = found is not None and found[0] >= BROKEN and success_ratio(after.status) < CERTAIN
+    sure = found is not None and found[0] >= BROKEN and compared(after.status)[1] < LEAST_RATIO
     bad = seen == "bad" and playing and sure
     return ["raised by hand while a check was breached"] if bad and hand != "undo" else []
 
@@ -144,11 +141,13 @@ def _unproven(before: SteeredNode, after: SteeredNode, seen: str, words: Mapping
     """What a step lacks that nobody passed by hand."""
     old, was = before.status, revision_of(before, "canary")
     episodes = after.counters[0] - old.get("stepBaseEpisodes", after.counters[0])
+    together, ratio = compared(after.status if log_evidence(after.status) else old)
     approved = words.get("approve") in (was, f"{was}/{PAUSED_STEP + 1}")
     said = (
         (seen in MUTE, "no evidence at this look"),
         (episodes < MIN_EPISODES, f"{episodes:g} episodes"),
-        (max(map(success_ratio, (old, after.status))) < 0.9, "a success rate below the bar"),
+        (together < MIN_EPISODES, f"{together:g} episodes compared"),
+        (ratio < LEAST_RATIO, f"a success of {ratio:.3g} of stable's"),
         (step_of(old) == PAUSED_STEP and not approved, "nobody approved"),
     )
     return [why for is_wrong, why in said if is_wrong]
@@ -157,7 +156,7 @@ def _unproven(before: SteeredNode, after: SteeredNode, seen: str, words: Mapping
 def _broken(before: SteeredNode, after: SteeredNode, words: Mapping[str, str]) -> list[str]:
     """Weights above their step, stable below its floor, a blocked canary, and orders that were not obeyed."""
     status, canary, wrong = after.status, revision_of(after, "canary"), []
-    table = read(dict(after.config_map) if after.config_map else None).table
+    table = routing_of(after).table
     if table and table.arms:
         wrong += unfair(table, WEIGHTS[max(0, step_of(status))] if canary else 100)
     was, pin = revision_of(before, "canary"), revision_of(before, "blockedRevision")

@@ -3,37 +3,32 @@ steer it. What they write stays in the object until it is answered, whatever the
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from datetime import datetime
 from typing import Any
 
 from bench.statistics.graph_world import (
     DEADLINE,
     ERRORS,
+    KEEP_SECONDS,
     MIN_EPISODES,
     THRESHOLD,
-    Key,
     Node,
     after_time,
     applied,
-    comparing,
-    held_for,
+    revision_of,
     snapshot_of,
     started_node,
     step_of,
-    success_ratio,
 )
+from bench.statistics.state_key import Key, standing, state_key, unfinished
 
-from learnloop_api.kinds.model_deployment import ModelDeploymentSpec
+from learnloop_api.kinds.model_deployment import ModelDeploymentSpec, ModelDeploymentStatus
 from learnloop_api.names import verb_annotation
+from learnloop_operator.core.plan import Plan
 from learnloop_operator.core.rollout.decide import decide
-from learnloop_operator.core.rollout.table import read
 
 WEIGHTS = (10, 100)
 PAUSED_STEP = 0
 """The step that a person has to approve, counted from 0."""
-KEEP_SECONDS = 60
-CERTAIN = 0.7
-"""Success of the canary as a share of stable's below which a look's episodes leave no doubt that 0.9 is missed."""
 OF_CANARIES = ("approve", "reject", "promote", "skip", "abort", "pause", "resume", "restart")
 OF_PROMOTED = ("undo", "abort")
 WHILE_SUSPENDED = ("approve", "promote", "abort", "reject")
@@ -65,14 +60,9 @@ def first_node(asked: ModelDeploymentSpec) -> SteeredNode:
     return SteeredNode(node.now, node.status, node.config_map, node.deployments)
 
 
-def revision_of(node: Node, role: str) -> str:
-    """Of stable, canary or previous; "" where there is none."""
-    return str((node.status.get(role) or {}).get("revision", ""))
-
-
 def deeds(node: SteeredNode) -> tuple[str, ...]:
     """What people may do now that means something: they wait for the answer to their last word, but to an approval."""
-    if pending(node.status, node.notes).keys() - {"approve"}:
+    if heard(node) - {"approve"}:
         return ("suspend",)
     warm: tuple[str, ...] = OF_PROMOTED if revision_of(node, "previous") else ()
     possible = OF_CANARIES if revision_of(node, "canary") else warm
@@ -101,20 +91,44 @@ def pending(status: Mapping[str, Any], notes: Mapping[str, str]) -> dict[str, st
     return {verb: value.partition(" at ")[0] for verb, value in notes.items() if answered.get(verb) != value}
 
 
-def fits(node: SteeredNode, what: str) -> bool:
-    """Whether a word still means what is there; of those that do not it does not matter what they say."""
+def heard(node: SteeredNode) -> frozenset[str]:
+    """Verbs of the words that were not answered yet and mean something here. Every other word is answered before
+    anything happens that could give it a meaning again, and changes nothing: nobody waits for that."""
+    return frozenset(verb for verb, what in pending(node.status, node.notes).items() if _means(node, verb, what))
+
+
+def _means(node: SteeredNode, verb: str, what: str) -> bool:
     revision, _, step = what.partition("/")
-    known = {revision_of(node, role) for role in ("canary", "stable", "blockedRevision")}
-    return revision in known and step in ("", str(step_of(node.status) + 1))
+    canary, stable, here = revision_of(node, "canary"), revision_of(node, "stable"), max(0, step_of(node.status))
+    if verb == "retry":
+        return revision == revision_of(node, "blockedRevision")
+    if verb == "undo" or (verb == "abort" and not canary and revision_of(node, "previous")):
+        return revision == stable
+    if verb == "approve" and here != PAUSED_STEP:
+        return False
+    return revision == canary and step in ("", str(here + 1))
 
 
-def passed(node: SteeredNode, asked: ModelDeploymentSpec, seen: str, writes: int | None = None) -> SteeredNode:
-    """The node after one pass, of which so many writes were done. A new rollout begins with counters at 0."""
-    told = asked.model_copy(update={"suspend": node.suspended})
-    snapshot = snapshot_of(told, node, seen)
+def passed(node: SteeredNode, asked: ModelDeploymentSpec, seen: str) -> SteeredNode:
+    """The node after one whole pass."""
+    return written(node, decided(node, asked, seen), None)
+
+
+def decided(
+    node: SteeredNode, asked: ModelDeploymentSpec, seen: str, before: ModelDeploymentStatus | None = None
+) -> Plan:
+    """What one pass wants done. `before`: the node's status as a model, where the caller has it already."""
+    told = asked.model_copy(update={"suspend": True}) if node.suspended else asked
+    snapshot = snapshot_of(told, node, seen, before)
     notes = {verb_annotation(verb): value for verb, value in node.notes.items()}
     metadata = {**snapshot.object["metadata"], "annotations": notes}
-    found = applied(node, decide(replace(snapshot, object={**snapshot.object, "metadata": metadata})), writes)
+    return decide(replace(snapshot, object={**snapshot.object, "metadata": metadata}))
+
+
+def written(node: SteeredNode, plan: Plan, writes: int | None) -> SteeredNode:
+    """The node after the first `writes` writes of the plan; None: after all of them. A new rollout begins with counters
+    at 0."""
+    found = applied(node, plan, writes)
     assert isinstance(found, SteeredNode)
     fresh = found.status.get("rolloutStartedAt") != node.status.get("rolloutStartedAt")
     return replace(found, counters=(0.0, 0.0, 0.0, 0.0)) if fresh else found
@@ -128,30 +142,19 @@ def waited(node: SteeredNode, seen: str, ready: bool, seconds: int) -> SteeredNo
 
 
 def key_of(node: SteeredNode) -> Key:
-    """What decisions depend on, ages and evidence in buckets."""
-    status, hand = node.status, node.status.get("hand") or {}
-    table = read(dict(node.config_map) if node.config_map else None).table
-    since_step = node.counters[0] - status.get("stepBaseEpisodes", node.counters[0])
-    return (
-        status.get("phase"),
-        step_of(status),
-        status.get("weight"),
-        *(revision_of(node, role) for role in ("stable", "canary", "previous", "blockedRevision")),
-        hand.get("verb"),
-        tuple(sorted((verb, fits(node, what)) for verb, what in pending(status, node.notes).items())),
-        node.suspended,
-        tuple((arm.revision, arm.weight) for arm in table.arms) if table else (),
-        tuple(sorted(node.deployments)),
-        _age(node, "rolloutStartedAt") < 15.0,
-        _age(node, "promotedAt") >= KEEP_SECONDS,
-        "stepBaseEpisodes" in status,
-        since_step >= MIN_EPISODES,
-        (success_ratio(status) >= 0.9) + (success_ratio(status) >= CERTAIN),
-        comparing(status),
-        bool(held_for(node)),
-    )
+    """What any decision depends on, the order in force, what people have said, and a suspension."""
+    words = heard(node)
+    said = (tuple(sorted(words)), node.suspended)
+    if _over(node, words):
+        return (*standing(node), *said)
+    return (*state_key(node), (node.status.get("hand") or {}).get("verb"), *said)
 
 
-def _age(node: Node, since: str) -> float:
-    at = node.status.get(since)
-    return (node.now - datetime.fromisoformat(at)).total_seconds() if at else 0.0
+def _over(node: SteeredNode, words: frozenset[str]) -> bool:
+    """Whether a word takes the canary away at the next look, whatever that may see."""
+    canary, hand = revision_of(node, "canary"), (node.status.get("hand") or {}).get("verb")
+    if not canary or unfinished(node):
+        return False
+    asked = step_of(node.status) <= PAUSED_STEP or hand is not None
+    anew = hand != "undo" and not node.suspended and revision_of(node, "blockedRevision") != canary
+    return "abort" in words or ("reject" in words and asked) or ("restart" in words and anew)

@@ -4,13 +4,11 @@ The oracle knows the status and the bar by Ville's inequality, written down here
 """
 
 import math
-import sys
 from collections.abc import Iterator
-from itertools import product
 from unittest.mock import patch
 
 from bench.statistics.exploration import ended
-from bench.statistics.graph_world import step_of
+from bench.statistics.graph_world import routing_of, step_of
 from bench.statistics.step_graph import (
     ALPHA,
     BLIND,
@@ -24,27 +22,27 @@ from bench.statistics.step_graph import (
     key_of,
     passed,
     revision_of,
+    snapshot_of,
     spec,
-    table_of,
+    written,
 )
 from bench.statistics.walk import Found, Graph, walk
 
 from learnloop_operator.core.experiment import look
 from learnloop_operator.core.rollout import experiment_step
+from learnloop_operator.core.rollout.decide import decide
 from learnloop_operator.core.times import stamp
 
 EXPERIMENT = 0
-MOST_TRANSITIONS, SABOTAGED = 200_000, 15_000
 MUTE = ("away", "no canary", "reset", "nan")
 """Nothing is known of the arm that would go on. (No check of this rollout compares outside the experiment.)"""
 FLOOR = 5
 ASKED = spec()
-Figures = dict[str, object]
 
 
 def explore(most_transitions: int) -> Found:
     """Walk at most so many transitions."""
-    graph = Graph(first_node(ASKED), _next, key_of, ended, _judge, _go_on)
+    graph = Graph("step", first_node(ASKED), _next, key_of, ended, _judge, _go_on)
     return walk(graph, most_transitions)
 
 
@@ -54,25 +52,15 @@ def explore_sabotaged(most_transitions: int) -> Found:
         return explore(most_transitions)
 
 
-def steps() -> Figures:
-    """The state graph of a rollout with an experiment as a step, to its end."""
-    found, blind = explore(MOST_TRANSITIONS), explore_sabotaged(SABOTAGED)
-    assert blind.false_passes, "the oracle does not notice a race that everybody wins"
-    for sentence in (*found.false_passes[:5], *found.broken[:5]):
-        print(sentence, file=sys.stderr)
-    return {
-        **found.figures("step"),
-        "step_false_passes_of_a_race_that_everybody_wins": len(blind.false_passes),
-    }
-
-
 def _next(node: StepNode) -> Iterator[tuple[str, bool, StepNode]]:
     """What is seen, whether everything works, and the node after it."""
     fates = (*((seen, "") for seen in SEEN), ("nobody", "canary"), ("nobody", "guest"))
-    for (seen, unready), writes in product(fates, (1, None)):
+    for seen, unready in fates:
         world = after_time(node, seen, unready, 70 if unready else 20)
-        works = seen not in BLIND and not unready and writes is None
-        yield seen, works, passed(world, ASKED, seen, writes)
+        plan = decide(snapshot_of(ASKED, world, seen))
+        for writes in (1, None):
+            works = seen not in BLIND and not unready and writes is None
+            yield seen, works, written(world, plan, writes)
 
 
 def _go_on(node: StepNode) -> StepNode:
@@ -116,7 +104,7 @@ def _unproven(after: StepNode, winner: str) -> list[str]:
 
 def _broken(before: StepNode, seen: str, after: StepNode) -> list[str]:
     """Weights above the split, a stable arm below its floor, and canaries that were taken back for nothing."""
-    status, wrong, table = after.status, [], table_of(after)
+    status, wrong, table = after.status, [], routing_of(after).table
     step, canary = step_of(status), revision_of(after, "canary")
     for arm in table.arms if table else ():
         if arm.role == "stable" and 0 <= step < len(WEIGHTS) - 1 and arm.weight < FLOOR:

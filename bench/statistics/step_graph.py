@@ -6,17 +6,17 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from bench.statistics.graph_world import DEADLINE, ERRORS, Key, Node, applied, step_of
+from bench.statistics.graph_world import DEADLINE, ERRORS, Node, applied, routing_of, step_of
+from bench.statistics.state_key import Key, age_of, unfinished
 
 from learnloop_api import names
 from learnloop_api.kinds.model_deployment import ModelDeploymentSpec, ModelDeploymentStatus
-from learnloop_api.wire.routing import RoutingTable
+from learnloop_operator.core.plan import Plan
 from learnloop_operator.core.rollout.capacity import DRAIN_SECONDS
 from learnloop_operator.core.rollout.decide import decide
 from learnloop_operator.core.rollout.evidence import ArmEvidence, Evidence
 from learnloop_operator.core.rollout.observe import arms
 from learnloop_operator.core.rollout.revision import resolve
-from learnloop_operator.core.rollout.table import read
 from learnloop_operator.core.rollout.windows import SHORTEST
 from learnloop_operator.core.rollout.world import Defaults, Snapshot
 
@@ -64,16 +64,16 @@ def first_node(asked: ModelDeploymentSpec) -> StepNode:
     return node
 
 
-def passed(node: StepNode, asked: ModelDeploymentSpec, seen: str, writes: int | None = None) -> StepNode:
-    """The node after one pass, of which so many writes were done."""
-    found = applied(node, decide(snapshot_of(asked, node, seen)), writes)
+def passed(node: StepNode, asked: ModelDeploymentSpec, seen: str) -> StepNode:
+    """The node after one whole pass."""
+    return written(node, decide(snapshot_of(asked, node, seen)), None)
+
+
+def written(node: StepNode, plan: Plan, writes: int | None) -> StepNode:
+    """The node after the first `writes` writes of the plan; None: after all of them."""
+    found = applied(node, plan, writes)
     assert isinstance(found, StepNode)
     return found
-
-
-def table_of(node: Node) -> RoutingTable | None:
-    """The routing table in force."""
-    return read(dict(node.config_map) if node.config_map else None).table
 
 
 def revision_of(node: Node, who: str) -> str:
@@ -87,7 +87,7 @@ def revision_of(node: Node, who: str) -> str:
 def after_time(node: StepNode, seen: str, unready: str, seconds: int) -> StepNode:
     """Every arm with a weight has played; the pods of `unready` are not ready."""
     played, best = dict(node.played), revision_of(node, seen) if seen in BETTER else ""
-    table = table_of(node)
+    table = routing_of(node).table
     for arm in table.arms if table else ():
         if arm.weight:
             n, good = played.get(arm.revision, (0.0, 0.0))
@@ -120,7 +120,7 @@ def snapshot_of(asked: ModelDeploymentSpec, node: StepNode, seen: str) -> Snapsh
         before=ModelDeploymentStatus.model_validate(node.status),
         desired=resolve(asked, None),
         arms=arms(node.deployments.values(), []),
-        routing=read(dict(node.config_map) if node.config_map else None),
+        routing=routing_of(node),
         defaults=Defaults("image", "http://data"),
         evidence=Evidence(unavailable="away") if seen == "away" else Evidence(known),
     )
@@ -133,8 +133,9 @@ def _evidence(node: StepNode, n: float, good: float) -> ArmEvidence:
 def key_of(node: StepNode) -> Key:
     """What decisions depend on, and no more of it than they ask: of evidence whether it is missing, undecided or
     proven (a log e-value is only ever compared with its bar), of episodes and ages on which side of a limit they are.
-    An experiment that is over is its winner: its figures are read no more."""
-    status, table = node.status, table_of(node)
+    An experiment that is over is its winner: its figures are read no more. A rollback that the table tells of and the
+    status does not is finished first."""
+    status, table = node.status, routing_of(node).table
     since_step = node.played.get(revision_of(node, "canary"), (0.0, 0.0))[0] - status.get("stepBaseEpisodes", 0)
     return (
         status.get("phase"),
@@ -145,6 +146,7 @@ def key_of(node: StepNode) -> Key:
         (status.get("blockedRevision") or {}).get("revision"),
         tuple((arm.revision, arm.weight) for arm in table.arms) if table else (),
         tuple(sorted(node.deployments)),
+        unfinished(node) is not None,
         "stepBaseEpisodes" in status,
         since_step >= 20,
         *_experiment_key(node, status.get("experiment") or {}),
@@ -154,7 +156,7 @@ def key_of(node: StepNode) -> Key:
 def _experiment_key(node: StepNode, found: Mapping[str, Any]) -> Key:
     phase = found.get("phase")
     if phase in (None, "Finished"):
-        return (phase, found.get("winner"), _age(node, found.get("finishedAt")) >= DRAIN_SECONDS)
+        return (phase, found.get("winner"), age_of(node, found.get("finishedAt")) >= DRAIN_SECONDS)
     arms = tuple(
         (
             arm["name"],
@@ -166,9 +168,5 @@ def _experiment_key(node: StepNode, found: Mapping[str, Any]) -> Key:
         )
         for arm in found["arms"]
     )
-    age, played = _age(node, found.get("startedAt")), sum(arm["episodes"] for arm in found["arms"])
+    age, played = age_of(node, found.get("startedAt")), sum(arm["episodes"] for arm in found["arms"])
     return (phase, found.get("winner"), arms, (age >= SHORTEST) + (age >= MAX_SECONDS), played >= MAX_EPISODES)
-
-
-def _age(node: StepNode, since: str | None) -> float:
-    return (node.now - datetime.fromisoformat(since)).total_seconds() if since else 0.0

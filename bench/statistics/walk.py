@@ -2,16 +2,27 @@
 
 What a node is, what may follow it and what no step may do is said by the caller; here nodes that count as one are
 found, and those from which a world that works leads to no end.
+
+Of nodes that count as one the first stands for all. Now and then another one is led on as well: what it alone leads to
+is walked too, and counted, for it tells how much the key leaves out.
 """
 
+import gc
+import sys
+import time
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 
-from bench.statistics.graph_world import PATIENCE, Key
+from bench.statistics.graph_world import PATIENCE
+from bench.statistics.state_key import Key
 
 N = TypeVar("N")
+TWINS = 250
+"""One of so many nodes that count as another is led on all the same."""
+TOLD_EVERY = 5.0
+"""Seconds between two lines of progress."""
 
 
 @dataclass(slots=True)
@@ -29,11 +40,15 @@ class Found:
     without_end: int = 0
     """States from which a world that works leads nowhere."""
     exhausted: bool = False
+    twins: int = 0
+    """Nodes that were led on although they count as one that was."""
+    by_twins: int = 0
+    """States that nothing but those led to."""
+    seconds: float = 0.0
 
-    def figures(self, graph: str) -> dict[str, int | bool]:
+    def figures(self, graph: str) -> dict[str, float]:
         """What the benchmark prints of a walk through this graph."""
         found = {
-            "false_passes": len(self.false_passes),
             "broken_promises": len(self.broken),
             "states_without_an_end": self.without_end,
             "states": self.nodes,
@@ -42,8 +57,12 @@ class Found:
             "passes": self.passes,
             "promotions": self.promotions,
             "rollbacks": self.rollbacks,
+            "twins": self.twins,
+            "states_by_twins_alone": self.by_twins,
+            "seconds": round(self.seconds, 1),
         }
-        return {f"{graph}_{name}": value for name, value in found.items()}
+        named: dict[str, float] = {f"explored_{name}_{graph}": value for name, value in found.items()}
+        return {f"false_passes_{graph}": len(self.false_passes), **named}
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +70,7 @@ class Graph(Generic[N]):
     """One graph: where it begins, what follows a node (what was seen, whether everything worked, the next node), what
     makes two nodes one, which are ends, what to hold against a step, and what follows where everything works."""
 
+    name: str
     first: N
     nexts: Callable[[N], Iterable[tuple[str, bool, N]]]
     key: Callable[[N], Key]
@@ -61,12 +81,24 @@ class Graph(Generic[N]):
 
 def walk(graph: Graph[N], most_transitions: int) -> Found:
     """At most so many transitions from the first node."""
-    found, known, waiting = Found(), {graph.key(graph.first): graph.first}, deque([graph.first])
+    # Nothing here is a ring, and every full collection would go through all that is known.
+    collecting = gc.isenabled()
+    gc.disable()
+    try:
+        return _walk(graph, most_transitions)
+    finally:
+        if collecting:
+            gc.enable()
+
+
+def _walk(graph: Graph[N], most_transitions: int) -> Found:
+    found, known, began = Found(), {graph.key(graph.first): graph.first}, time.perf_counter()
+    waiting, met, told = deque([(graph.first, False)]), 0, began
     onward: dict[Key, set[Key]] = {}
     ends: set[Key] = set()
     while waiting and found.transitions < most_transitions:
-        node = waiting.popleft()
-        found.nodes += 1
+        node, twin = waiting.popleft()
+        found.nodes += not twin
         here = graph.key(node)
         if graph.ended(node):
             ends.add(here)
@@ -78,10 +110,24 @@ def walk(graph: Graph[N], most_transitions: int) -> Found:
                 onward.setdefault(here, set()).add(key)
             if key not in known:
                 known[key] = after
-                waiting.append(after)
+                waiting.append((after, False))
+                found.by_twins += twin
+                continue
+            met += 1
+            if met % TWINS == 0:
+                waiting.append((after, True))
+                found.twins += 1
+        if time.perf_counter() - told >= TOLD_EVERY:
+            told = time.perf_counter()
+            print(_progress(graph.name, found, len(waiting), told - began), file=sys.stderr, flush=True)
     found.exhausted = not waiting
     found.without_end = _stuck(graph, known, _leading_to(ends, onward)) if found.exhausted else 0
+    found.seconds = time.perf_counter() - began
     return found
+
+
+def _progress(name: str, found: Found, waiting: int, seconds: float) -> str:
+    return f"{name}: {found.nodes} states, {waiting} waiting, {found.transitions} transitions, {seconds:.0f} s"
 
 
 def _leading_to(ends: set[Key], onward: Mapping[Key, set[Key]]) -> set[Key]:

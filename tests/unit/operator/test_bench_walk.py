@@ -1,0 +1,60 @@
+"""The walk behind `make bench-statistics`, in graphs of numbers."""
+
+from collections.abc import Callable, Iterator
+
+from bench.statistics.walk import TWINS, Found, Graph, walk
+
+
+def graph(
+    nexts: Callable[[int], Iterator[tuple[str, bool, int]]], key: Callable[[int], tuple[object, ...]], last: int
+) -> Graph[int]:
+    def judge(found: Found, _: int, seen: str, after: int) -> None:
+        found.passes += after == last
+        found.broken += ["above the last"] if after > last else []
+
+    return Graph("numbers", 0, nexts, key, lambda node: node == last, judge, lambda node: node + 1)
+
+
+def upwards(node: int) -> Iterator[tuple[str, bool, int]]:
+    yield "works", True, min(node + 1, 9)
+    yield "fails", False, node
+
+
+def test_a_walk_visits_every_state_once_and_ends() -> None:
+    found = walk(graph(upwards, lambda node: (node,), 9), 1_000)
+    assert (found.nodes, found.exhausted, found.without_end, found.passes) == (10, True, 0, 3)
+
+
+def test_a_walk_that_is_cut_off_says_so() -> None:
+    found = walk(graph(upwards, lambda node: (node,), 9), 10)
+    assert (found.transitions, found.exhausted) == (10, False)
+
+
+def test_every_transition_is_judged() -> None:
+    found = walk(graph(upwards, lambda node: (node,), 8), 1_000)
+    assert found.broken
+
+
+def test_a_state_from_which_nothing_leads_on_is_without_an_end() -> None:
+    def stays(node: int) -> Iterator[tuple[str, bool, int]]:
+        yield "works", True, node
+        yield "falls", False, -(10**6)
+
+    found = walk(graph(stays, lambda node: (node,), 5), 1_000)
+    assert found.without_end == 1
+
+
+def test_slow_progress_within_a_key_leads_to_an_end_all_the_same() -> None:
+    found = walk(graph(upwards, lambda node: (node // 4,), 9), 1_000)
+    assert (found.nodes, found.without_end) == (1, 0)
+
+
+def test_what_a_key_that_leaves_too_much_out_hides_is_found_by_twins_and_counted() -> None:
+    def many(node: int) -> Iterator[tuple[str, bool, int]]:
+        """All count as one but 1,000, to which the first does not lead."""
+        yield from (("works", True, number) for number in range(1, TWINS + 2) if not node)
+        if node:
+            yield "works", True, 1_000
+
+    found = walk(graph(many, lambda node: (node == 1_000,), 1_000), 10 * TWINS)
+    assert (found.nodes, found.twins, found.by_twins, found.exhausted) == (2, 1, 1, True)
