@@ -95,6 +95,8 @@ WITH_EXPERIMENT = steps(
 )
 ONLY_ERRORS = {"intervalSeconds": 5, "metrics": [{"name": "errors", "type": "errors", "max": 0.5}]}
 BY_SEQUENTIAL_TEST = {"intervalSeconds": 5, "metrics": [SEQUENTIAL]}
+WITH_A_BOUND = {"intervalSeconds": 5, "metrics": [{"name": "success", "type": "success", "minRatio": 0.9, "min": 0.5}]}
+"""A promoted model is watched by bounds: a ratio has nothing to compare it with any more."""
 PROMOTED = (FIRST, (wishes(1, 1.0), serves(1)))
 ROLLED_BACK = (FIRST, (wishes(1, 0.2), TAKEN_BACK))
 SWAPPED_BACK = (FIRST, (wishes(1, 1.0), phase("Guarding")), (turns_bad, TAKEN_BACK))
@@ -106,7 +108,7 @@ SCENARIOS = (
     Scenario("promoted", PROMOTED),
     Scenario("rolled back", ROLLED_BACK),
     Scenario("promoted by a sequential test", PROMOTED, full_spec(analysis=BY_SEQUENTIAL_TEST)),
-    Scenario("swapped back while guarding", SWAPPED_BACK),
+    Scenario("swapped back while guarding", SWAPPED_BACK, full_spec(analysis=WITH_A_BOUND)),
     Scenario("superseded", (FIRST, (wishes(1, 1.0), weight(25)), (wishes(2, 1.0), serves(2)))),
     Scenario("aborted", (FIRST, (wishes(1, 1.0), weight(50)), (says("abort", "canary"), TAKEN_BACK))),
     Scenario("approved", APPROVED, full_spec(**PAUSED)),
@@ -116,7 +118,9 @@ SCENARIOS = (
     Scenario("through an experiment", RACED, full_spec(**WITH_EXPERIMENT, analysis=ONLY_ERRORS)),
     Scenario("by a gateway, promoted", PROMOTED, full_spec("gateway")),
     Scenario("by a gateway, rolled back", ROLLED_BACK, full_spec("gateway")),
-    Scenario("by a gateway, swapped back while guarding", SWAPPED_BACK, full_spec("gateway")),
+    Scenario(
+        "by a gateway, swapped back while guarding", SWAPPED_BACK, full_spec("gateway", analysis=WITH_A_BOUND)
+    ),
     Scenario(
         "by a gateway, through an experiment",
         RACED,
