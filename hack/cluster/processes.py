@@ -19,6 +19,7 @@ from cluster.layout import State
 OWNER_MARK = "LEARNLOOP_CLUSTER_PROCESS"
 INPUTS_MARK = "LEARNLOOP_CLUSTER_INPUTS"
 LOG_TAIL_LINES = 12
+EXEC_SECONDS = 2.0
 
 
 @dataclass(frozen=True)
@@ -50,7 +51,7 @@ class Processes:
             pid = int(self._pid_file(name).read_text())
         except (FileNotFoundError, ValueError):
             return None
-        marks = _environment(pid)
+        marks = _settled_environment(pid)
         return pid if marks.get(OWNER_MARK) == self._mark(name) and not _is_zombie(pid) else None
 
     def ensure(self, daemon: Daemon) -> bool:
@@ -125,10 +126,21 @@ class Processes:
         return self._state.run / f"{name}.pid"
 
 
+def _settled_environment(pid: int) -> dict[str, str]:
+    """While a process becomes another program its environment is empty for a moment (execve, proc_pid_environ(5)):
+    who looks just then looks again."""
+    deadline = time.monotonic() + EXEC_SECONDS
+    while not (found := _environment(pid)) and _alive(pid) and time.monotonic() < deadline:
+        time.sleep(0.005)
+    return found
+
+
 def _environment(pid: int) -> dict[str, str]:
     try:
         raw = Path(f"/proc/{pid}/environ").read_bytes()
     except OSError:  # gone, or not ours to look at
+        return {}
+    if not raw:
         return {}
     pairs = (entry.partition("=") for entry in raw.decode(errors="replace").split("\0"))
     return {name: value for name, _, value in pairs}

@@ -118,9 +118,7 @@ SCENARIOS = (
     Scenario("through an experiment", RACED, full_spec(**WITH_EXPERIMENT, analysis=ONLY_ERRORS)),
     Scenario("by a gateway, promoted", PROMOTED, full_spec("gateway")),
     Scenario("by a gateway, rolled back", ROLLED_BACK, full_spec("gateway")),
-    Scenario(
-        "by a gateway, swapped back while guarding", SWAPPED_BACK, full_spec("gateway", analysis=WITH_A_BOUND)
-    ),
+    Scenario("by a gateway, swapped back while guarding", SWAPPED_BACK, full_spec("gateway", analysis=WITH_A_BOUND)),
     Scenario(
         "by a gateway, through an experiment",
         RACED,
