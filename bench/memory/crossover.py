@@ -2,14 +2,15 @@
 
     python -m bench.memory.crossover [--sizes 10000,20000,50000]
 
-One agent of each size is asked the same questions by one client in three ways: `cached`, ranked exactly in the process
-that keeps its vectors (the default); `scanned`, exactly by PostgreSQL, as an agent is that does not fit into the cache;
-`hnsw`, by the agent's own index, with the limit `LEARNLOOP_EXACT_UP_TO` below the size. The last line is a JSON object:
+One agent of each size is asked the same questions by one client in four ways: `cached`, ranked exactly in the process
+that keeps its vectors (the default); `scanned`, exactly by PostgreSQL, where there is no cache; `nearest`, ranked among
+the nearest of all its vectors, which PostgreSQL looks at, and the limit `LEARNLOOP_EXACT_UP_TO` is below the size;
+`hnsw`, the same by the agent's own index, with `LEARNLOOP_NEAREST_UP_TO` below it, too. The last line is a JSON object:
 by way and size p50 and p99 in milliseconds, CPU milliseconds of service and PostgreSQL per recall (which other work on
 the machine changes least), recall@10 of the vectors against brute force, and how many of the ten best that `cached`
-answers by all signals (`ranked_at_10`) and by words alone (`words_at_10`) `hnsw` answers, too.
-`hnsw_beats_cached_from` and `hnsw_beats_scanned_from` are the smallest sizes at which the index needs less CPU than
-that way; null: at none of them.
+answers by all signals (`ranked_at_10`) and by words alone (`words_at_10`) `nearest` and `hnsw` answer, too.
+`hnsw_beats_cached_from`, `…_scanned_from` and `…_nearest_from` are the smallest sizes at which the index needs less CPU
+than that way; null: at none of them.
 """
 
 import argparse
@@ -36,8 +37,10 @@ SIGNALS: dict[str, dict[str, Any]] = {"ranked_at_10": {}, "words_at_10": {"weigh
 WAYS: dict[str, dict[str, str]] = {
     "cached": {"EXACT_UP_TO": str(10**6)},
     "scanned": {"EXACT_UP_TO": str(10**6), "CACHE_MIB": "0"},
-    "hnsw": {"EXACT_UP_TO": "5000", "INDEX_CHECK_SECONDS": "1", "SWEEP_SECONDS": "1"},
+    "nearest": {"EXACT_UP_TO": "5000", "INDEX_CHECK_SECONDS": "1", "SWEEP_SECONDS": "1"},
+    "hnsw": {"EXACT_UP_TO": "5000", "NEAREST_UP_TO": "5000", "INDEX_CHECK_SECONDS": "1", "SWEEP_SECONDS": "1"},
 }
+PLANS = {"cached": "exact", "scanned": "exact", "nearest": "nearest", "hnsw": "hnsw"}
 
 
 async def measure(sizes: Sequence[int], *, seconds: float = SECONDS) -> dict[str, Any]:
@@ -75,7 +78,7 @@ async def measure(sizes: Sequence[int], *, seconds: float = SECONDS) -> dict[str
                             found[f"{key}_{name}"] = _shared(exact[f"{size}_{name}"], best)
         finally:
             product.stop()
-    for way in ("cached", "scanned"):
+    for way in ("cached", "scanned", "nearest"):
         wins = [size for size in sizes if found[f"hnsw_{size}_cpu_ms"] < found[f"{way}_{size}_cpu_ms"]]
         found[f"hnsw_beats_{way}_from"] = min(wins, default=None)
     return found
@@ -92,7 +95,7 @@ def _shared(exact: Sequence[set[str]], found: Sequence[set[str]]) -> float:
 
 
 async def _asked(product: Product, agent: Agent, ids: list[str], way: str, key: str, seconds: float) -> dict[str, Any]:
-    wanted, started = "hnsw" if way == "hnsw" else "exact", time.monotonic()
+    wanted, started = PLANS[way], time.monotonic()
     body = {"agent_id": agent.name, "context": agent.questions[0], "k": 10}
     while (plan := product.post(RETRIEVE, body)["plan"]) != wanted:
         if time.monotonic() - started > PATIENCE:

@@ -89,8 +89,14 @@ class Config(BaseModel):
     exact_up_to: int | None = Field(
         default=None,
         ge=1,
-        description="memories of an agent; above, the vector store proposes whom to rank. Left out, seven eighths of "
-        "what cache_mib holds, and 20000 at least",
+        description="memories of an agent; above, only the nearest and those with rare words are ranked. Left out, "
+        "seven eighths of what cache_mib holds, and 20000 at least",
+    )
+    nearest_up_to: int = Field(
+        default=200_000,
+        ge=1,
+        description="memories of such an agent of which PostgreSQL finds the nearest by looking at all; above, an "
+        "index of the agent's own proposes them. A Weaviate proposes them from exact_up_to on",
     )
     weaviate_url: str | None = Field(
         default=None,

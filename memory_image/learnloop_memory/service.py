@@ -119,7 +119,8 @@ class Service:
         self.vectors = open_vectors(config, self.db, self.embedder)
         self.reader = Reader(self.db, self.embedder, config.cache_mib * 2**20)
         above = config.exact_up_to or max(self.reader.exact_up_to, SCANNED_UP_TO)
-        self._big = BigAgents(self.db, self.vectors, above=above)
+        stored_above = config.nearest_up_to if config.weaviate_url is None else above
+        self._big = BigAgents(self.db, self.vectors, above=above, stored_above=stored_above)
         self.following = Following(self._big, self.vectors, self.metrics)
         self.recalls = RecallLog(self.db)
         self.shown = Shown()

@@ -1,26 +1,34 @@
-"""Agents with more memories than a scan should read: a vector store proposes the nearest of them.
+"""Agents with more memories than the process ranks: only the most promising of them are read and ranked.
 
-The candidates are what it proposes, the memories with the query's rare words, those that came too late for either, and
-the newest; they are read in PostgreSQL and ranked as always, with z-scores over the whole memory as far as it is known.
+These are the nearest, the memories with the query's rare words, those that came too late for a look-up, and the newest;
+they are read in PostgreSQL and ranked as always, with z-scores over the whole memory as far as it is known. The nearest
+are told by PostgreSQL's looking at every vector as long as that is affordable, and by a vector store above. A walk
+through a graph at times ends where none of the nearest are; one memory that is nearer than the tenth it found and was
+read for its words shows it, and PostgreSQL looks at every vector after all.
 """
 
 import logging
+from collections.abc import Sequence
 from typing import Any
+from uuid import UUID
 
 import numpy as np
 
-from learnloop_memory.memory.candidates import CHOSEN, Query
+from learnloop_memory.memory.candidates import CHOSEN, Query, cosines_of
 from learnloop_memory.memory.rare_words import RARE, RareWords, frequencies, having
 from learnloop_memory.memory.signals import Population
 from learnloop_memory.store.database import Database
-from learnloop_memory.vectors.pgvector import SETTINGS
-from learnloop_memory.vectors.port import StoreAway, StoreLost, VectorStore
+from learnloop_memory.vectors.port import Near, StoreAway, StoreLost, VectorStore
+from learnloop_memory.vectors.scan import PLANNED, scanned
 
 log = logging.getLogger(__name__)
 Key = tuple[str, str]
-# From this many on an index takes less time than PostgreSQL's looking at all of them.
+# From this many on reading the nearest alone takes less time than reading all of them.
 SCANNED_UP_TO = 20_000
 NEAREST, BY_WORDS, NEWEST = 200, 400, 300
+TOP = 10  # of the nearest: who is nearer than the last of these was overlooked
+ROUNDING = 1e-3  # of cosines, by which halves and a store's own arithmetic may differ
+SCANNED = "nearest"  # the plan where every vector was looked at
 LATE = 2_000  # more that the words do not know yet, and a scan is the surer way
 _LARGE = "SELECT agent_id, count(*) AS n FROM memory_vec WHERE namespace = $1 GROUP BY agent_id HAVING count(*) > $2"
 _NEWEST = """
@@ -29,24 +37,25 @@ SELECT id FROM agent_memories WHERE namespace = $1 AND agent_id = $2 ORDER BY cr
 
 
 class BigAgents:
-    """Knows which agents the store proposes for, keeps it up to date, and searches with it."""
+    """Knows who they are, keeps what finds their memories up to date, and searches with it.
 
-    def __init__(self, db: Database, store: VectorStore, *, above: int) -> None:
+    Args:
+        above: how many memories the process ranks by itself.
+        stored_above: up to so many memories PostgreSQL looks at every vector; above, the store proposes.
+    """
+
+    def __init__(self, db: Database, store: VectorStore, *, above: int, stored_above: int) -> None:
         self._db = db
         self._store = store
         self._above = above
+        self._stored_above = max(above, stored_above)
         self._sizes: dict[Key, int] = {}
         self._held: set[Key] = set()
         self._troubled: set[Key] = set()
         self._words = RareWords(db)
 
-    @property
-    def plan(self) -> str:
-        """What a recall through the store says it did."""
-        return self._store.name
-
-    def indexed(self, namespace: str, agent: str) -> bool:
-        """Does the store hold this agent?"""
+    def ready(self, namespace: str, agent: str) -> bool:
+        """Can this agent's most promising memories be told?"""
         return (namespace, agent) in self._held
 
     def troubled(self, namespace: str, agent: str) -> bool:
@@ -54,7 +63,7 @@ class BigAgents:
         return (namespace, agent) in self._troubled
 
     async def run(self, namespace: str) -> int:
-        """Finds the large agents of one namespace, has the store forget all others, and returns how many.
+        """Finds the large agents of one namespace, has the store forget all it need not hold, and returns how many.
 
         Raises:
             Unavailable: PostgreSQL does not answer.
@@ -66,14 +75,19 @@ class BigAgents:
         self._sizes = {key: n for key, n in self._sizes.items() if key[0] != namespace} | large
         self._held &= self._sizes.keys()
         self._troubled &= self._sizes.keys()
-        for agent in await self._store.known(namespace):
+        for agent in await self._words.known(namespace):
             if (namespace, agent) not in large:
                 await self._words.forget(namespace, agent)
+        for agent in await self._store.known(namespace):
+            if not self._is_stored((namespace, agent)):
                 await self._store.forget(namespace, agent)
         return len(large)
 
+    def _is_stored(self, key: Key) -> bool:
+        return self._sizes.get(key, 0) > self._stored_above
+
     async def follow(self, namespace: str) -> int:
-        """Has the store hold every large agent as it is now; returns how many memories had changed.
+        """Has words and store hold every large agent as it is now; returns how many memories the store had to change.
 
         Raises: as for `run`; agents the store does not hold are scanned meanwhile.
         """
@@ -83,7 +97,7 @@ class BigAgents:
         key = (namespace, agent)
         try:
             await self._words.follow(namespace, agent)
-            changed = await self._store.follow(namespace, agent)
+            changed = await self._store.follow(namespace, agent) if self._is_stored(key) else 0
         except StoreAway:
             self._held.discard(key)
             self._troubled.add(key)
@@ -106,17 +120,28 @@ class BigAgents:
         for known in await self._store.known(namespace):
             await self._store.follow(namespace, known)
 
-    async def find(self, namespace: str, agent: str, query: Query) -> tuple[Any, Population]:
-        """The memories worth ranking, packed, and what they were chosen from.
+    async def find(self, namespace: str, agent: str, query: Query) -> tuple[str, Any, Population]:
+        """The plan, the memories worth ranking, packed, and what they were chosen from.
 
         Raises:
             Unavailable: PostgreSQL does not answer.
             StoreAway: the store does not, or is far behind what was stored; scan the agent.
         """
-        near = await self._nearest(namespace, agent, query)
+        stored = self._is_stored((namespace, agent))
+        near = await (self._proposed if stored else self._scanned)(namespace, agent, query)
+        row, population, late = await self._chosen(namespace, agent, query, near)
+        if stored and query.vector is not None and overlooked(near, row, late):
+            near = await self._scanned(namespace, agent, query)
+            row, population, _ = await self._chosen(namespace, agent, query, near)
+        return self._store.name if stored else SCANNED, row, population
+
+    async def _chosen(
+        self, namespace: str, agent: str, query: Query, near: Sequence[Near]
+    ) -> tuple[Any, Population, list[UUID]]:
+        """The nearest and all others worth ranking, packed; what they were chosen from; and who of them came late."""
         words: list[int] = query.hashes().tolist()
         async with self._db.tenant(namespace) as connection:
-            await connection.execute(SETTINGS)
+            await connection.execute(PLANNED)
             late = await self._words.late(connection, namespace, agent, LATE)
             if late is None:
                 raise StoreAway(f"more than {LATE} memories of agent {agent} of {namespace} are not taken in yet")
@@ -125,12 +150,15 @@ class BigAgents:
             # The rarest first: more common ones would leave no place for the one memory that has them.
             rare = [word for count, word in sorted(zip(counts, words, strict=True)) if 0 < count < RARE]
             spoken = await having(connection, namespace, agent, rare, BY_WORDS) if rare else []
-            chosen = list({*near, *spoken, *late, *(row[0] for row in rows)})
+            chosen = list({*(found.id for found in near), *spoken, *late, *(row[0] for row in rows)})
             row = await connection.fetchrow(CHOSEN, *query.arguments(namespace, agent), chosen)
         size = self._sizes.get((namespace, agent), len(chosen))
-        return row, Population(size, np.array(counts, dtype=np.float64))
+        return row, Population(size, np.array(counts, dtype=np.float64)), late
 
-    async def _nearest(self, namespace: str, agent: str, query: Query) -> list[Any]:
+    async def _scanned(self, namespace: str, agent: str, query: Query) -> list[Near]:
+        return [] if query.vector is None else await scanned(self._db, namespace, agent, query, NEAREST)
+
+    async def _proposed(self, namespace: str, agent: str, query: Query) -> list[Near]:
         if query.vector is None:
             return []
         key = (namespace, agent)
@@ -143,4 +171,19 @@ class BigAgents:
                 self._held.discard(key)  # until `follow` has filled it again
             raise
         self._troubled.discard(key)
-        return [found.id for found in near]
+        return near
+
+
+def overlooked(near: Sequence[Near], row: Any, late: Sequence[UUID]) -> bool:
+    """Is one of these memories, which the store did not propose, nearer than the tenth that it did?
+
+    Args:
+        near: what it proposed, nearest first.
+        row: memories by vector, words and age, packed.
+        late: those of them that no store need know yet.
+    """
+    bar = near[min(TOP, len(near)) - 1].similarity + ROUNDING if near else -np.inf
+    nearer = np.flatnonzero(cosines_of(row) > bar)  # of those without a vector, NaN, none is
+    known = {found.id.bytes for found in near} | {identity.bytes for identity in late}
+    ids = np.frombuffer(row["ids"] or b"", np.uint8).reshape(-1, 16)
+    return any(ids[place].tobytes() not in known for place in nearer)

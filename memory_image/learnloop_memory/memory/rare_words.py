@@ -46,6 +46,17 @@ _HAVING = """
 SELECT memory_id FROM memory_words WHERE namespace = $1 AND agent_id = $2 AND word = ANY($3::int[])
 ORDER BY array_position($3::int[], word) LIMIT $4
 """
+# From one agent's first word to the next agent's: a look-up in the index for each, however many words there are.
+_AGENTS = """
+WITH RECURSIVE known(agent_id) AS (
+    (SELECT agent_id FROM memory_words WHERE namespace = $1 ORDER BY agent_id LIMIT 1)
+    UNION ALL
+    SELECT (SELECT w.agent_id FROM memory_words w WHERE w.namespace = $1 AND w.agent_id > k.agent_id
+        ORDER BY w.agent_id LIMIT 1)
+    FROM known k WHERE k.agent_id IS NOT NULL
+)
+SELECT agent_id FROM known WHERE agent_id IS NOT NULL ORDER BY agent_id
+"""
 _FORGET = "DELETE FROM memory_words WHERE namespace = $1 AND agent_id = $2"
 
 
@@ -84,6 +95,11 @@ class RareWords:
             return None
         rows = await connection.fetch(_LATE, namespace, agent, known, most + 1)
         return [row["memory_id"] for row in rows] if len(rows) <= most else None
+
+    async def known(self, namespace: str) -> list[str]:
+        """Agents with words in the index, in order."""
+        async with self._db.tenant(namespace) as connection:
+            return [row["agent_id"] for row in await connection.fetch(_AGENTS, namespace)]
 
     async def forget(self, namespace: str, agent: str) -> None:
         """Nothing of this agent is in the index."""

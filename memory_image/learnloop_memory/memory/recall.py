@@ -72,7 +72,7 @@ class Recaller:
         """
         arrived = time.monotonic()
         query = await self._query(ask)
-        if ask.at is not None or self._big.indexed(namespace, ask.agent):
+        if ask.at is not None or self._big.ready(namespace, ask.agent):
             ranked, rows = await self._scanned(namespace, ask, query)
         else:
             ranked, rows = await self._kept(namespace, ask, query, arrived)
@@ -132,10 +132,9 @@ class Recaller:
 
     async def _found(self, namespace: str, ask: Ask, query: Query) -> tuple[str, Any, Population | None]:
         """The plan, what it found, and what that was chosen from; None for everything."""
-        if self._big.indexed(namespace, ask.agent) and ask.at is None:
+        if self._big.ready(namespace, ask.agent) and ask.at is None:
             with suppress(StoreAway):  # an answer that is slow, but whole
-                row, population = await self._big.find(namespace, ask.agent, query)
-                return self._big.plan, row, population
+                return await self._big.find(namespace, ask.agent, query)
         statement = EXACT if ask.at is None else EXACT_THEN
         [row] = await self._db.fetch_as(namespace, statement, *query.arguments(namespace, ask.agent)[1:])
         return "exact", row, None

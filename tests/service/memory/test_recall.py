@@ -10,10 +10,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from learnloop_memory.memory.candidates import Query
 from learnloop_memory.memory.columns import Columns
 from learnloop_memory.memory.embedder import HashingEmbedder
 from learnloop_memory.memory.signals import SIGNALS, best, bm25, neighbours, signals
 from learnloop_memory.memory.text import pack, term_hash, words
+from learnloop_memory.vectors.port import Near
 
 from .conftest import Api, eventually, running, settings, superuser
 
@@ -69,7 +71,7 @@ async def test_the_scan_ranks_as_brute_force_does(api: Api) -> None:
 
 
 async def test_an_agent_that_outgrew_the_scan_gets_its_own_index(dsn: str, tmp_path: Path) -> None:
-    values = settings(dsn, tmp_path, exact_up_to=500, index_check_seconds=0.2)
+    values = settings(dsn, tmp_path, exact_up_to=500, nearest_up_to=600, index_check_seconds=0.2)
     async with running(**values) as api:
         rng = np.random.default_rng(3)
         texts = [
@@ -99,6 +101,61 @@ async def test_an_agent_that_outgrew_the_scan_gets_its_own_index(dsn: str, tmp_p
             await connection.execute("SET LOCAL enable_sort = off")  # of so few rows a sort may be the cheaper way
             plan = await connection.fetch(PLAN)
         assert "hnsw_" in "\n".join(row[0] for row in plan), "row-level security does not keep the index from use"
+
+
+async def test_an_agent_that_outgrew_the_process_is_asked_for_its_nearest_and_gets_no_index(
+    dsn: str, tmp_path: Path
+) -> None:
+    async with running(**settings(dsn, tmp_path, exact_up_to=500, index_check_seconds=0.2)) as api:
+        texts = invented(1200, seed=12)
+        ids = await store(api, "middling", texts)
+        await indexed(api, "middling", 1200)
+
+        async def planned() -> bool:
+            return bool((await ask(api, "middling", "x"))["plan"] == "nearest")
+
+        await eventually(planned)
+        embedder = HashingEmbedder()
+        matrix = np.stack([embedder.vector(words(text)) for text in texts])
+        for context in ("violin museum mirror", "harbour", "a lamp under the bridge"):
+            wanted = matrix @ embedder.vector(words(context))
+            answer = await ask(api, "middling", context, weights={"vector": 1})
+            found = [ids.index(memory["id"]) for memory in answer["memories"]]
+            assert (answer["plan"], answer["searched"], len(found)) == ("nearest", 1200, 10)
+            assert wanted[found].min() >= np.sort(wanted)[-10] - 1e-3
+        [late] = await store(api, "middling", ["the quartz heron sings"])
+        assert (await ask(api, "middling", "quartz heron"))["memories"][0]["id"] == late
+        assert await api.service.vectors.known("team-a") == []
+
+
+async def test_what_an_index_overlooks_is_found_all_the_same(
+    dsn: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    values = settings(dsn, tmp_path, exact_up_to=500, nearest_up_to=600, index_check_seconds=0.2)
+    async with running(**values) as api:
+        texts = [f"{text} rare{index // 20}" for index, text in enumerate(invented(1200, seed=13))]
+        ids = await store(api, "astray", texts)
+        await indexed(api, "astray", 1200)
+
+        async def planned() -> bool:
+            return bool((await ask(api, "astray", "x"))["plan"] == "hnsw")
+
+        await eventually(planned)
+        walk = api.service.vectors.nearest
+
+        async def another_way(namespace: str, agent: str, query: Query, k: int) -> list[Near]:
+            """A walk that ended among other memories than the nearest hundred."""
+            return list((await walk(namespace, agent, query, k + 100))[100:])
+
+        monkeypatch.setattr(api.service.vectors, "nearest", another_way)
+        wanted = np.stack([HashingEmbedder().vector(words(text)) for text in texts]) @ HashingEmbedder().vector(
+            words("violin museum rare7")
+        )
+        # The word is in 20 memories, which shows what was overlooked, and the other 20 have nothing but their vectors.
+        answer = await ask(api, "astray", "violin museum rare7", weights={"vector": 1}, k=40)
+        found = [ids.index(memory["id"]) for memory in answer["memories"]]
+        assert (answer["plan"], len(found)) == ("hnsw", 40)
+        assert wanted[found].min() >= np.sort(wanted)[-40] - 1e-3
 
 
 async def test_a_memory_is_found_before_it_is_indexed(api: Api, dsn: str) -> None:

@@ -18,9 +18,10 @@ from learnloop_memory.memory.candidates import Query
 from learnloop_memory.memory.embedder import HashingEmbedder
 from learnloop_memory.memory.kinds import ALL_TYPES
 from learnloop_memory.memory.text import words
+from learnloop_memory.vectors import pgvector
 from learnloop_memory.vectors.port import StoreAway, VectorStore
 
-from .conftest import Api, eventually, running, settings
+from .conftest import Api, eventually, running, settings, superuser
 from .test_recall import ask, indexed, invented, store
 
 pytestmark = pytest.mark.timeout(1800)  # the first to need Weaviate on a machine builds it
@@ -144,6 +145,54 @@ async def test_nothing_of_a_forgotten_agent_is_left(api: Api) -> None:
     assert await vectors.known(NAMESPACE) == []
     assert await vectors.count(NAMESPACE, "leaver") == 0
     await vectors.forget(NAMESPACE, "leaver")
+
+
+async def test_few_of_a_type_are_all_near_however_many_others_are_nearer(api: Api) -> None:
+    await held(api, "busy", invented(1500, seed=14))
+    few = await held(api, "busy", ["mend the lamp", "paint the boat", "feed the heron"], memory_type="procedural")
+    assert set(await found(api, "busy", "violin in the museum", types=("procedural",))) == set(few)
+
+
+async def test_an_index_with_other_parameters_is_replaced_and_answers_until_then(
+    dsn: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with running(**settings(dsn, tmp_path, index_check_seconds=3600)) as api:
+        with monkeypatch.context() as before:
+            before.setattr(pgvector, "M", 16)
+            before.setattr(pgvector, "EF_CONSTRUCTION", 96)
+            ids = await held(api, "walker", invented(400, seed=15))
+            [old] = await indexes(dsn)
+        assert old.endswith("_m16_ef96")
+        async with superuser(dsn) as connection:  # as it was called before names said the parameters
+            named = old.removesuffix("_m16_ef96")
+            await connection.execute(f"ALTER INDEX {old} RENAME TO {named}")
+        answers: list[list[UUID]] = []
+        over = asyncio.Event()
+
+        async def asks() -> None:
+            while not over.is_set():
+                answers.append(await found(api, "walker", "violin in the museum", k=5))
+                await store(api, "other", ["written meanwhile"])
+
+        asking = asyncio.create_task(asks())
+        assert await api.service.vectors.follow(NAMESPACE, "walker") == 400
+        over.set()
+        await asking
+        [new] = await indexes(dsn)
+        assert new == f"{named}_m{pgvector.M}_ef{pgvector.EF_CONSTRUCTION}"
+        assert all(len(answer) == 5 and set(answer) <= set(ids) for answer in answers)
+        assert await api.service.vectors.follow(NAMESPACE, "walker") == 0, "nothing is left to build"
+        assert await api.service.vectors.known(NAMESPACE) == ["walker"]
+
+
+async def indexes(dsn: str) -> list[str]:
+    """The valid HNSW indexes, of whichever agents."""
+    async with superuser(dsn) as connection:
+        rows = await connection.fetch(
+            "SELECT c.relname FROM pg_index i JOIN pg_class c ON c.oid = i.indexrelid"
+            " WHERE starts_with(c.relname, 'hnsw_') AND i.indisvalid"
+        )
+    return [row["relname"] for row in rows]
 
 
 async def test_recall_goes_through_the_store_and_ranks_what_postgresql_still_has(

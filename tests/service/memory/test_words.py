@@ -9,8 +9,8 @@ from .test_recall import ask, indexed, invented, store
 NAMESPACE = "team-a"
 
 
-async def _goes_by_index(api: Api) -> bool:
-    return bool((await ask(api, "large", "x"))["plan"] == "hnsw")
+async def _goes_by_words(api: Api) -> bool:
+    return bool((await ask(api, "large", "x"))["plan"] == "nearest")
 
 
 async def test_a_large_agent_finds_rare_words_by_look_up_and_keeps_no_word_of_what_is_gone(
@@ -21,10 +21,10 @@ async def test_a_large_agent_finds_rare_words_by_look_up_and_keeps_no_word_of_wh
         [rare] = await store(api, "large", ["the xylophone of the quartz heron"])
         await store(api, "large", invented(400, seed=9))  # it is none of the 300 newest
         await indexed(api, "large", 1901)
-        await eventually(lambda: _goes_by_index(api))
+        await eventually(lambda: _goes_by_words(api))
         await api.service._big.follow(NAMESPACE)
         answer = await ask(api, "large", "xylophone", weights={"lexical": 1})
-        assert (answer["plan"], answer["memories"][0]["id"]) == ("hnsw", rare)
+        assert (answer["plan"], answer["memories"][0]["id"]) == ("nearest", rare)
         async with api.service.db.tenant(NAMESPACE) as connection:
             await connection.execute("SET LOCAL enable_seqscan = off")
             plan = await connection.fetch(
