@@ -42,6 +42,8 @@ STARVED_SECONDS = 5.0
 """Who waits longer is counted in `starved`."""
 RESTED_SECONDS = 5
 """Without a write between two rounds, so that nobody pays for what the round before has left."""
+PATIENCE = 240.0
+"""Seconds after the last change was sent; whoever is behind then stays so."""
 PASSES = "learnloop_reconcile_total"
 GONE = r'learnloop_reconcile_total\{kind="[^"]*",result="gone"\}'
 DEPTH = "learnloop_queue_depth"
@@ -83,11 +85,13 @@ async def measure(side: str, kubeconfig: Path, objects: int) -> dict[str, Any]:
                 flood = await round_.run(first, known, 0.0)
                 await round_.rest()
                 known += first.created - first.deleted
-                paced = await round_.run(mix.changes(api, 1), known, objects / PACE)
+                paced, left = await _paced(side, round_, mix.changes(api, 1), known, objects / PACE)
                 memory = operator.memory_mib()
         trace = Trace(trace_file) if side == "ours" else None
         figures = flood.figures | flood.waits(trace) | {"rss_mib": memory[0], "rss_peak_mib": memory[1]}
-        figures |= {f"paced_{name}": value for name, value in (paced.figures | paced.waits(trace)).items()}
+        if paced:
+            figures |= {f"paced_{name}": value for name, value in (paced.figures | paced.waits(trace)).items()}
+        figures["paced_never_reconciled"] = left
         figures["before_from_nothing_s"] = settled
         figures["observer_watches_begun_anew"] = observer.relists
         if side == "ours":
@@ -95,6 +99,22 @@ async def measure(side: str, kubeconfig: Path, objects: int) -> dict[str, Any]:
             figures |= await _floor(api, mix, writes, flood.figures["sending_s"])
         say(f"{side}: burst: {json.dumps(figures)}")
         return figures
+
+
+async def _paced(side: str, round_: "_Round", changes: Changes, known: int, over: float) -> tuple[Flood | None, int]:
+    """The paced round, and how many objects are behind for good. The peer may leave some so, which is a figure of its
+    own; ours may not.
+
+    Raises:
+        TimeoutError: ours did.
+    """
+    try:
+        return await round_.run(changes, known, over), 0
+    except TimeoutError as error:
+        if side == "ours":
+            raise
+        say(f"{side}: {error}")
+        return None, round_.behind
 
 
 class _Round:
@@ -119,7 +139,7 @@ class _Round:
         neighbour.cancel()
         with suppress(asyncio.CancelledError):
             await neighbour
-        ended = await observer.all_current(known + round_.created - round_.deleted, operator.alive)
+        ended = await observer.all_current(known + round_.created - round_.deleted, operator.alive, PATIENCE)
         while self._side == "ours" and await self._metric(GONE) - gone < round_.deleted:
             operator.alive()
             await asyncio.sleep(0.1)
@@ -148,6 +168,11 @@ class _Round:
         flood = Flood(figures, others, beside, edits)
         say(f"{self._side}: {json.dumps(figures | flood.waits(None))}")
         return flood
+
+    @property
+    def behind(self) -> int:
+        """Objects whose status has not seen their last change."""
+        return len(self._observer.behind)
 
     async def rest(self) -> None:
         """Wait until the operator has nothing in its queue and has written nothing for a while. It is not idle then:
