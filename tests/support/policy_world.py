@@ -159,10 +159,11 @@ class LiveServer:
         return self
 
     def stop(self) -> None:
-        """The pod is gone; its connections too."""
+        """The pod is gone, if it is not yet; its connections too."""
         self._http.close()
-        self._server.leave()
-        self._thread.join(90)
+        if self._thread.is_alive():
+            self._server.leave()
+            self._thread.join(90)
         self._socket.close()
 
     def route(self, text: str) -> None:
