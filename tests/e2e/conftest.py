@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 import pytest
 from players import Door
-from world import World
+from world import World, own_namespace
 
 from demo import install, learning
 from demo.api import Api, connect
@@ -60,15 +60,7 @@ def namespace(api: Api, request: pytest.FixtureRequest) -> Iterator[str]:
     """A namespace of the test's own, under the restricted pod security standard."""
     said = re.sub("[^a-z0-9]+", "-", request.node.name.removeprefix("test_").lower())
     name = f"e2e-{said[:40].strip('-')}-{hashlib.sha256(said.encode()).hexdigest()[:4]}"
-    yield from _namespace(api, name)
-
-
-def _namespace(api: Api, name: str) -> Iterator[str]:
-    api.run("delete", "namespace", name, "--ignore-not-found", "--wait", "--timeout=120s")
-    api.run("create", "namespace", name)
-    api.run("label", "namespace", name, "pod-security.kubernetes.io/enforce=restricted")
-    yield name
-    api.run("delete", "namespace", name, "--wait=false", "--ignore-not-found")
+    yield from own_namespace(api, name)
 
 
 @pytest.fixture(params=["service", pytest.param("gateway", marks=pytest.mark.gateway)])
@@ -88,7 +80,7 @@ def learned(api: Api, narrator: Narrator) -> Iterator[tuple[Settings, learning.L
     # A name of its own each time: experience outlives its namespace, and an agent of the same name would go on with it.
     name = f"e2e-quickstart-{secrets.token_hex(3)}"
     settings = Settings(context=None, namespace=name, values=(), keep=False)
-    for _ in _namespace(api, settings.namespace):
+    for _ in own_namespace(api, settings.namespace):
         yield settings, learning.watch_it_learn(api, settings, narrator)
 
 

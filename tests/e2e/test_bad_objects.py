@@ -1,9 +1,11 @@
 """What the API server cannot refuse, a condition must explain; everybody else goes on."""
 
-import json
+from collections.abc import Iterator
 
 import pytest
-from world import Json, World, learnloop
+from world import Json, World, learnloop, own_namespace
+
+from demo.api import Api
 
 NAMESPACE = "e2e-bad-objects"
 NOWHERE = f"learnloop://{NAMESPACE}/" + "0" * 64
@@ -44,11 +46,14 @@ CASES: dict[str, tuple[str, str, Json, tuple[str, ...]]] = {
 }  # fmt: skip
 
 
+@pytest.fixture(scope="module")
+def namespace(api: Api) -> Iterator[str]:
+    """One for all of them: each bad object has the others beside it."""
+    yield from own_namespace(api, NAMESPACE)
+
+
 @pytest.mark.parametrize("case", CASES)
-def test_a_bad_object_is_explained_by_a_condition(world: World, case: str) -> None:
-    namespace = NAMESPACE
-    document = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace}}
-    world.api.run("apply", "-f", "-", stdin=json.dumps(document))
+def test_a_bad_object_is_explained_by_a_condition(world: World, namespace: str, case: str) -> None:
     kind, plural, spec, words = CASES[case]
     name = "bad-" + str(list(CASES).index(case))
     restarts = world.operator_restarts()
@@ -60,6 +65,6 @@ def test_a_bad_object_is_explained_by_a_condition(world: World, case: str) -> No
         return next((message for message in messages if all(word in message for word in words)), None)
 
     world.until(f"a condition naming {' and '.join(words)}", explained, 120)
-    assert world.operator_restarts() == restarts
+    assert all(count <= restarts.get(pod, 0) for pod, count in world.operator_restarts().items())
     world.apply(namespace, learnloop("ModelDeployment", "fine", {"model": UNIFORM}))
     world.phase(namespace, "modeldeployments", "fine", "Healthy", "Guarding", seconds=90)

@@ -82,10 +82,14 @@ class World:
             "--grace-period=0", "--force",
         )  # fmt: skip
 
-    def operator_restarts(self) -> int:
-        """Container restarts of the operator's pods."""
+    def operator_restarts(self) -> dict[str, int]:
+        """Container restarts of each of the operator's pods, by its uid: a pod of an earlier version may go meanwhile,
+        and takes its own with it."""
         pods = self.api.pods(SYSTEM_NAMESPACE, "app.kubernetes.io/component=operator")
-        return sum(item["restartCount"] for pod in pods for item in pod["status"].get("containerStatuses", []))
+        return {
+            pod["metadata"]["uid"]: sum(item["restartCount"] for item in pod["status"].get("containerStatuses", []))
+            for pod in pods
+        }
 
     def scale(self, resource: str, replicas: int) -> None:
         """Scales a part of the installation and waits until it is so."""
@@ -129,3 +133,12 @@ class World:
 def learnloop(kind: str, name: str, spec: Json) -> Json:
     """A learnloop object."""
     return {"apiVersion": "learnloop.dev/v1alpha1", "kind": kind, "metadata": {"name": name}, "spec": spec}
+
+
+def own_namespace(api: Api, name: str) -> Iterator[str]:
+    """A namespace as it was never there before, under the restricted pod security standard; gone afterwards."""
+    api.run("delete", "namespace", name, "--ignore-not-found", "--wait", "--timeout=120s")
+    api.run("create", "namespace", name)
+    api.run("label", "namespace", name, "pod-security.kubernetes.io/enforce=restricted")
+    yield name
+    api.run("delete", "namespace", name, "--wait=false", "--ignore-not-found")
