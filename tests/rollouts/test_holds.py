@@ -197,9 +197,7 @@ def test_a_rollout_that_is_slow_but_gets_episodes_is_not_stalled() -> None:
 def test_a_provider_that_is_away_for_the_deadline_stalls_the_rollout() -> None:
     cluster = Cluster()
     cluster.run(10)
-    cluster.wish(1, BETTER)
-    while cluster.weight(uri(1)) != 10:
-        cluster.run(1)
+    cluster.rise(1, BETTER, 10)
     cluster.run(3)
     cluster.prometheus = False
     cluster.run(30)
@@ -211,9 +209,7 @@ def test_a_provider_that_is_away_for_the_deadline_stalls_the_rollout() -> None:
 def test_at_the_last_step_without_stables_episodes_the_canary_goes_back_a_step_and_both_are_compared_again() -> None:
     cluster = Cluster()
     cluster.run(10)
-    cluster.wish(1, BETTER)
-    while cluster.weight(uri(1)) != 100:
-        cluster.run(1)
+    cluster.rise(1, BETTER, 100)
     cluster.episodes.clear()
     seen = set()
     while "ComparisonLost" not in cluster.events:

@@ -15,9 +15,7 @@ def rising() -> LanedCluster:
     """A better model at its first step, for seven seconds."""
     cluster = LanedCluster()
     cluster.run(10)
-    cluster.wish(1, BETTER)
-    while cluster.weight(uri(1)) != 10:
-        cluster.run(1)
+    cluster.rise(1, BETTER, 10)
     cluster.run(2)
     return cluster
 

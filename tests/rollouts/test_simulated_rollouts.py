@@ -84,9 +84,7 @@ def test_a_bad_model_is_taken_back_at_its_first_step_with_numbers_in_the_sentenc
 
 
 def test_without_prometheus_nothing_is_promoted_and_nothing_is_rolled_back(serving: Cluster) -> None:
-    serving.wish(1, BAD)
-    while serving.weight(uri(1)) != 10:
-        serving.run(1)
+    serving.rise(1, BAD, 10)
     serving.prometheus = False
     serving.run(200)
     assert serving.weight(uri(1)) == 10
@@ -164,9 +162,7 @@ def test_a_pause_waits_for_its_approval_and_an_approval_counts_once() -> None:
 
 
 def test_an_abort_takes_the_canary_back_at_once(either: Cluster) -> None:
-    either.wish(1, BETTER)
-    while either.weight(uri(1)) != 10:
-        either.run(1)
+    either.rise(1, BETTER, 10)
     either.annotations[names.ANNOTATION_ABORT] = either.status["canary"]["revision"]
     either.run(1)
     assert either.weight(uri(1)) == 0
@@ -174,9 +170,7 @@ def test_an_abort_takes_the_canary_back_at_once(either: Cluster) -> None:
 
 
 def test_suspend_raises_no_weight_and_renews_the_dead_mans_switch_sparingly(serving: Cluster) -> None:
-    serving.wish(1, BETTER)
-    while serving.weight(uri(1)) != 10:
-        serving.run(1)
+    serving.rise(1, BETTER, 10)
     serving.spec["suspend"] = True
     before = read(serving.config_map).table
     serving.run(700)
@@ -191,9 +185,7 @@ def test_suspend_raises_no_weight_and_renews_the_dead_mans_switch_sparingly(serv
 
 
 def test_going_back_to_the_stable_model_withdraws_the_canary_without_blocking_it(serving: Cluster) -> None:
-    serving.wish(1, BETTER)
-    while serving.weight(uri(1)) != 10:
-        serving.run(1)
+    serving.rise(1, BETTER, 10)
     serving.wish(0, GOOD)
     serving.run(3)
     assert (serving.weight(uri(1)), serving.status["phase"]) == (0, "Healthy")
@@ -201,9 +193,7 @@ def test_going_back_to_the_stable_model_withdraws_the_canary_without_blocking_it
 
 
 def test_a_third_model_replaces_the_canary_and_starts_at_the_bottom(either: Cluster) -> None:
-    either.wish(1, BETTER)
-    while either.weight(uri(1)) != 25:
-        either.run(1)
+    either.rise(1, BETTER, 25)
     either.wish(2, BETTER)
     either.run(1)
     assert either.weight(uri(1)) == 0

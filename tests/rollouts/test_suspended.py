@@ -13,9 +13,7 @@ from learnloop_api import names
 
 def at_weight(cluster: Cluster, weight: int, quality: float = BETTER) -> Cluster:
     cluster.run(10)
-    cluster.wish(1, quality)
-    while cluster.weight(uri(1)) != weight:
-        cluster.run(1)
+    cluster.rise(1, quality, weight)
     cluster.spec["suspend"] = True
     return cluster
 

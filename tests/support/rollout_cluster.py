@@ -291,6 +291,12 @@ class Cluster:
         self.quality[uri(number)] = quality
         self.spec["model"] = {"uri": uri(number), "sha256": SHA}
 
+    def rise(self, number: int, quality: float, weight: int) -> None:
+        """Somebody applies another model, and it gets so many percent of the episodes."""
+        self.wish(number, quality)
+        while self.weight(uri(number)) != weight:
+            self.run(1)
+
     def promote(self, number: int, quality: float) -> None:
         """Somebody applies another model, and it becomes stable."""
         before = len(self.promotions)
