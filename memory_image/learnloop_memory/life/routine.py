@@ -16,6 +16,7 @@ from learnloop_memory.life.consolidate import Consolidated, pass_over
 from learnloop_memory.life.distil import Distiller
 from learnloop_memory.metrics import Metrics
 from learnloop_memory.one_each import OneEach
+from learnloop_memory.store.agents import known_agents
 from learnloop_memory.store.database import Database
 
 log = logging.getLogger(__name__)
@@ -23,14 +24,9 @@ ENOUGH = 20  # new memories of an agent: fewer hardly change what a task is like
 MOST_AGENTS = 100  # of a namespace in one look, so that a namespace with many does not keep the others waiting
 WORK_SECONDS, REST_SECONDS = 0.002, 0.008  # of a pass: Python lets one thread work at a time, and recalls are others
 PAUSE_SECONDS = 0.5  # between two agents
-# The agents one after the other by the index, and of each no more than it takes to tell.
-_DUE = """
-WITH RECURSIVE known AS (
-    (SELECT agent_id FROM agent_memories WHERE namespace = $1 ORDER BY agent_id LIMIT 1)
-    UNION ALL
-    SELECT (SELECT m.agent_id FROM agent_memories m WHERE m.namespace = $1 AND m.agent_id > k.agent_id
-            ORDER BY m.agent_id LIMIT 1)
-    FROM known k WHERE k.agent_id IS NOT NULL)
+# Of each agent no more is read than it takes to tell.
+_DUE = f"""
+WITH RECURSIVE {known_agents("agent_memories")}
 SELECT k.agent_id FROM known k
 LEFT JOIN memory_consolidations c ON c.namespace = $1 AND c.agent_id = k.agent_id
 WHERE k.agent_id IS NOT NULL AND ($4::text IS NULL OR k.agent_id = $4)

@@ -9,6 +9,7 @@ from typing import Any
 from uuid import UUID
 
 from learnloop_memory.memory.reading import END, SINCE
+from learnloop_memory.store.agents import known_agents
 from learnloop_memory.store.database import Database
 
 PAGE = 2000
@@ -46,15 +47,8 @@ _HAVING = """
 SELECT memory_id FROM memory_words WHERE namespace = $1 AND agent_id = $2 AND word = ANY($3::int[])
 ORDER BY array_position($3::int[], word) LIMIT $4
 """
-# From one agent's first word to the next agent's: a look-up in the index for each, however many words there are.
-_AGENTS = """
-WITH RECURSIVE known(agent_id) AS (
-    (SELECT agent_id FROM memory_words WHERE namespace = $1 ORDER BY agent_id LIMIT 1)
-    UNION ALL
-    SELECT (SELECT w.agent_id FROM memory_words w WHERE w.namespace = $1 AND w.agent_id > k.agent_id
-        ORDER BY w.agent_id LIMIT 1)
-    FROM known k WHERE k.agent_id IS NOT NULL
-)
+_AGENTS = f"""
+WITH RECURSIVE {known_agents("memory_words")}
 SELECT agent_id FROM known WHERE agent_id IS NOT NULL ORDER BY agent_id
 """
 _FORGET = "DELETE FROM memory_words WHERE namespace = $1 AND agent_id = $2"
