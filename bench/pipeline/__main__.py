@@ -49,6 +49,7 @@ PARTS = {
 ADAPTING = {"latency", "overhead", "dry_run"}
 MINUTES = 30.0
 TELL_SECONDS = 30.0
+TOLD_LINES = 400  # of what a part that failed has printed
 
 
 def tell(sentence: str) -> None:
@@ -80,8 +81,11 @@ def run(part: str, arguments: list[str], seconds: float) -> dict[str, Any]:
         figures = printed if isinstance(printed, dict) else None
     if figures is None:
         figures = {"error": f"no figures; it ended with {process.returncode} after {took:.0f} s: {lines[-1][:200]}"}
+    figures |= {"part_seconds": took, "part_exit_code": process.returncode}
+    if failed(figures):
+        print("\n".join(lines[-TOLD_LINES:-1]), file=sys.stderr, flush=True)
     tell(f"{part}: {took:.0f} s: {json.dumps(figures)}")
-    return figures | {"part_seconds": took, "part_exit_code": process.returncode}
+    return figures
 
 
 def stopped(process: subprocess.Popen[str]) -> str:

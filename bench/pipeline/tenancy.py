@@ -182,6 +182,7 @@ async def measure(dsn: str, directory: Path, *, statements: int, requests: int, 
         "victims_tables": sum(count > 0 for count in before.values()),
         "victims_tables_empty": sum(count == 0 for count in before.values()),
         "victims_rows_lost": sum(lost.values()),
+        "tables_that_lost_rows": sorted(lost),
         "seconds": round(time.perf_counter() - started, 1),
         "statements_per_second": round(statements / max(sql_seconds, 1e-9)),
     }

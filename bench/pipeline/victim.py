@@ -96,15 +96,15 @@ def _told(method: str, path: str, answer: httpx.Response) -> Any:
 async def complete(dsn: str) -> AsyncIterator[Counter[str]]:
     """Writes a row, as a superuser, into each table that the API left empty; the victim's rows by table.
 
-    A row in a queue is locked until the end, so that it is still waiting there when the attackers come.
+    Where the service deletes rows by itself, one is locked until the end: it is still there when the attackers come.
     """
     connection, holder = await asyncpg.connect(dsn), await asyncpg.connect(dsn)
     try:
         for table, count in (await held(connection)).items():
-            if not count and not queue(table):
+            if not count and not swept(table):
                 await connection.execute(await _row(connection, table))
         async with holder.transaction():
-            for table in filter(queue, await tables(connection)):
+            for table in filter(swept, await tables(connection)):
                 while not await holder.fetch(f"SELECT FROM {table} WHERE namespace = $1 FOR UPDATE", VICTIM):
                     await connection.execute(await _row(connection, table))
             yield await held(connection)
@@ -114,8 +114,13 @@ async def complete(dsn: str) -> AsyncIterator[Counter[str]]:
 
 
 def queue(table: str) -> bool:
-    """Whether the service empties this table by itself."""
+    """Whether rows wait here until the service has seen to them."""
     return table.endswith("_pending")
+
+
+def swept(table: str) -> bool:
+    """Whether the service deletes rows of this table by itself: a queue's, and words of agents that are not large."""
+    return queue(table) or table == "memory_words"
 
 
 async def _row(connection: Any, table: str) -> str:
