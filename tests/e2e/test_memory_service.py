@@ -1,0 +1,118 @@
+"""A memory service of a namespace on a real node: it remembers, keeps tenants apart, and forgets above the budget."""
+
+import json
+
+from world import Json, World, learnloop
+
+AGENT, SERVICE = "walker", "team"
+PODS = {
+    part: f"learnloop.dev/memory-service={SERVICE},app.kubernetes.io/component={part}"
+    for part in (
+        "memory-service",
+        "memory-postgres",
+    )
+}
+FACTS = {
+    "brake": "the brake of crane seven sticks when it is frozen",
+    "valve": "valve twelve opens anticlockwise",
+    "door": "the door of hall three needs the blue key",
+    "pump": "pump nine is primed by hand",
+    "lamp": "the lamp over the gate blinks before it fails",
+}
+ASK = """
+import json, sys, urllib.error, urllib.request
+method, path, token, body = json.loads(sys.stdin.read())
+headers = {"authorization": "Bearer " + token, "content-type": "application/json"}
+data = None if body is None else json.dumps(body).encode()
+asked = urllib.request.Request("http://127.0.0.1:8080" + path, data, headers, method=method)
+with urllib.request.urlopen(asked, timeout=20) as answer:
+    print(answer.read().decode())
+"""
+
+
+def _agent(memories: int) -> Json:
+    return learnloop(
+        "LearningAgent",
+        AGENT,
+        {
+            "task": {"external": {}, "observations": 4, "actions": 2},
+            "rewardPolicyRef": {"name": "any"},
+            "memory": {"serviceRef": {"name": SERVICE}, "budget": {"memories": memories}},
+        },
+    )
+
+
+class Caller:
+    """Speaks to the service with the token of a namespace's ServiceAccount, from inside its pod."""
+
+    def __init__(self, world: World, namespace: str, identity: str) -> None:
+        self._world = world
+        self._namespace = namespace
+        self._token = world.api.run(
+            "create", "token", "default", "-n", identity, "--audience=learnloop", "--duration=1h"
+        ).strip()
+
+    def __call__(self, method: str, path: str, **body: object) -> Json:
+        pod = serving(self._world, self._namespace)["metadata"]["name"]
+        told = json.dumps([method, path, self._token, body or None])
+        command = ("exec", "-i", "-n", self._namespace, pod, "--", "python3", "-c", ASK)
+        answer: Json = json.loads(self._world.api.run(*command, stdin=told))
+        return answer
+
+    def recall(self, context: str) -> list[str]:
+        """What is remembered of it, best first."""
+        found = self("POST", "/api/v1/memory/retrieve", agent_id=AGENT, context=context, k=3)
+        return [memory["content"]["text"] for memory in found["memories"]]
+
+    def kept(self) -> int:
+        """How many memories the agent has, as the service lists them."""
+        return len(self("GET", f"/api/v1/memory/entries?agent_id={AGENT}")["memories"])
+
+
+def serving(world: World, namespace: str) -> Json:
+    """The service's pod."""
+    (pod,) = world.api.pods(namespace, PODS["memory-service"])
+    return pod
+
+
+def _uids(world: World, namespace: str) -> set[str]:
+    """Of the pods that are ready, the database's and the service's."""
+    pods = [pod for selector in PODS.values() for pod in world.api.pods(namespace, selector)]
+    return {pod["metadata"]["uid"] for pod in pods if _ready(pod)}
+
+
+def _ready(pod: Json) -> bool:
+    conditions = pod.get("status", {}).get("conditions", [])
+    return any(item["type"] == "Ready" and item["status"] == "True" for item in conditions)
+
+
+def _restarts(pod: Json) -> tuple[str, int]:
+    return pod["metadata"]["uid"], sum(item["restartCount"] for item in pod["status"]["containerStatuses"])
+
+
+def test_an_agents_memories_survive_kill_9_and_stay_its_namespaces_and_within_its_budget(
+    world: World, namespace: str
+) -> None:
+    reward = learnloop("RewardPolicy", "any", {"components": [{"name": "solved", "type": "success", "weight": 1}]})
+    world.apply(namespace, learnloop("MemoryService", SERVICE, {"storage": {"size": "1Gi"}}), reward, _agent(1000))
+    world.condition(namespace, "memoryservices", SERVICE, "Ready", "True", seconds=300)
+    world.condition(namespace, "learningagents", AGENT, "MemoryBudget", "True", seconds=60)
+    caller = Caller(world, namespace, namespace)
+    for text in FACTS.values():
+        caller("POST", "/api/v1/memory/store", agent_id=AGENT, memory_type="semantic", content={"text": text})
+    for word, text in FACTS.items():
+        assert caller.recall(f"what about the {word}?")[0] == text
+    assert Caller(world, namespace, "default").recall("the brake of crane seven") == []
+
+    killed = _uids(world, namespace)
+    for selector in PODS.values():
+        world.api.run("delete", "pod", "-n", namespace, "-l", selector, "--grace-period=0", "--force")
+    world.until("both back", lambda: len(_uids(world, namespace) - killed) == len(PODS), 240)
+    world.condition(namespace, "memoryservices", SERVICE, "Ready", "True", seconds=60)
+    assert caller.recall("is the brake frozen?")[0] == FACTS["brake"]
+    assert caller.kept() == len(FACTS)
+
+    before = _restarts(serving(world, namespace))
+    world.apply(namespace, _agent(2))
+    world.until("the budget kept", lambda: caller.kept() == 2, 300, every=5)
+    assert _restarts(serving(world, namespace)) == before, "a budget restarts nobody"
