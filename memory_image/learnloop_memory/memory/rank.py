@@ -155,27 +155,14 @@ def _weights(ask: Ask, learned: Ranker | None) -> tuple[str, Floats]:
 
 
 def hits_of(ranked: Ranked, rows: Sequence[Any], k: int) -> list[Hit]:
-    """Rows are id, type, content, importance, created, session, origin, pinned; one that is gone by now is left out."""
+    """Rows begin with id, type, content, importance, created, session, origin, pinned; one that is gone is left out."""
     found = {row[0]: row for row in rows}
     scores, z = ranked.scores[:k].round(6).tolist(), ranked.z[:k].round(6).tolist()
     hits = []
     for identity, score, values in zip(ranked.ids, scores, z, strict=True):
         row = found.get(identity)
         if row is not None:
-            _, memory_type, content, importance, created, session, origin, pinned = row
             named = dict(zip(SIGNALS, values, strict=True))
-            hits.append(
-                Hit(
-                    identity,
-                    memory_type,
-                    orjson.Fragment(content),
-                    importance,
-                    created,
-                    score,
-                    named,
-                    session,
-                    origin,
-                    pinned,
-                )
-            )
+            content = orjson.Fragment(row[2])
+            hits.append(Hit(identity, row[1], content, row[3], row[4], score, named, row[5], row[6], row[7]))
     return hits

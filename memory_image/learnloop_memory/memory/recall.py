@@ -103,9 +103,8 @@ class Recaller:
         if kept is not None:
             view = kept.view(query.kinds(), kept.now())
             ranked = rank_kept(kept, view, ask, query)
-            found = await self._reader.check(namespace, ask.agent, kept.snapshot, ranked.ids)
-            current = not found.changed and found.ranker == kept.ranker_state
-            if current and view.since <= found.now < view.until:
+            found = await self._reader.check(namespace, ask.agent, kept, ranked.ids)
+            if not found.changed and view.since <= found.now < view.until:
                 return ranked, found.rows
         kept = await self._reader.fresh(namespace, ask.agent, arrived)
         if kept is not None and _many(kept.pending):
