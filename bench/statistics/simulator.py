@@ -12,7 +12,7 @@ import os
 import random
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Any
 from unittest.mock import patch
@@ -29,7 +29,7 @@ from learnloop_operator.core.rollout.judge import Judgement
 from learnloop_operator.core.rollout.move import Move
 from learnloop_operator.core.rollout.reasons import DATA_AVAILABLE
 from learnloop_operator.core.rollout.report import data_condition
-from learnloop_operator.core.rollout.state import Arm, State, observe
+from learnloop_operator.core.rollout.state import Arm, State
 from learnloop_operator.core.rollout.table import table_for
 from learnloop_operator.core.rollout.transitions import move
 from learnloop_operator.core.rollout.world import ArmWorld, Defaults, Desired, Model, Snapshot
@@ -43,6 +43,7 @@ STABLE = Model("00000000", "https://models.example/0.onnx", "ab" * 32)
 MODELS = tuple(Model(f"{number:08x}", f"https://models.example/{number}.onnx", "ab" * 32) for number in range(1, 4))
 FAULTS = ("none", "away", "no canary", "no stable", "nan", "quiet", "reset", "stale", "skewed", "pods gone")
 MUTE = frozenset(("away", "no canary", "no stable", "nan", "stale", "skewed"))
+NOTHING = (0, 0)
 EARLY = datetime(2026, 1, 1, tzinfo=UTC)
 UNTOLD = Condition(type=DATA_AVAILABLE, status="Unknown", last_transition_time=stamp(EARLY), reason="None", message="")
 
@@ -91,13 +92,13 @@ class World:
         scraped = self.now - timedelta(seconds=600) if fault == "stale" else self.now
         arms: dict[str, ArmEvidence] = {}
         for arm in players:
-            role = "canary" if arm == self.state.canary else "stable"
-            if fault == f"no {role}":
+            if fault == ("no canary" if arm is self.state.canary else "no stable"):
                 continue
-            n, good = self.counters.get(arm.revision, (0, 0))
+            revision = arm.revision
+            n, good = self.counters.get(revision, NOTHING)
             rate = math.nan if fault == "nan" else good / n if n else None
             errors = None if rate is None else (1.0 - rate) / 4.0
-            arms[arm.revision] = ArmEvidence(n, None, rate, errors, seen_at=scraped, lately=n)
+            arms[revision] = ArmEvidence(n, None, rate, errors, seen_at=scraped, lately=n)
         clock = self.now + timedelta(hours=1) if fault == "skewed" else None
         return Evidence(arms, clock=clock)
 
@@ -110,10 +111,11 @@ class World:
         for arm, share in ((self.state.canary, weight), (self.state.stable, 100 - weight)):
             n = seconds * 20 * share // 100 if arm else 0
             if arm and n:
-                mean, spread = self.quality[arm.revision], math.sqrt(n) / 2.0
+                revision = arm.revision
+                mean, spread = self.quality[revision], math.sqrt(n) / 2.0
                 good = min(n, max(0, round(n * mean + self.source.gauss(0.0, spread * 0.8))))
-                before = self.counters.get(arm.revision, (0, 0))
-                self.counters[arm.revision] = before[0] + n, before[1] + good
+                before = self.counters.get(revision, NOTHING)
+                self.counters[revision] = before[0] + n, before[1] + good
 
     def take(self, after: Move) -> None:
         """The operator has persisted its decision; a new rollout begins with counters at 0."""
@@ -154,8 +156,7 @@ def _rollout(found: Walked, source: random.Random, spec: ModelDeploymentSpec) ->
         _meddle(world, source, fault)
         snapshot = world.look(fault)
         before = world.state
-        seen = _observed(before, snapshot)
-        after = move(snapshot, seen)
+        after = move(snapshot, before.as_seen(snapshot.arms, snapshot.now))
         found.steps += 1
         found.wrong += _broken(world, fault, before, after)
         if shares(after.state) != shares(before):
@@ -211,17 +212,6 @@ def _meddle(world: World, source: random.Random, fault: str) -> None:
         world.notes = {names.ANNOTATION_RETRY: str(source.random())}
     else:
         world.quality[world.desired.revision] = source.uniform(0.1, 0.99)
-
-
-def _observed(state: State, snapshot: Snapshot) -> State:
-    """As `decide` does it, for the arms whose readiness has changed."""
-    known = {"stable": state.stable, "canary": state.canary, "previous": state.previous}
-    changed = {
-        role: observe(arm, snapshot.arms.get(arm.revision), snapshot.now)
-        for role, arm in known.items()
-        if arm and arm.was_ready != (arm.revision in snapshot.arms and snapshot.arms[arm.revision].ready > 0)
-    }
-    return replace(state, **changed) if changed else state
 
 
 def _broken(world: World, fault: str, old: State, after: Move) -> list[str]:

@@ -135,7 +135,9 @@ class Cluster:
     def reconcile(self, crash_after: int | None = None) -> Plan:
         """One pass; the operator dies after `crash_after` writes."""
         snapshot = self.snapshot()
+        was = repr(snapshot) if self.passes % TWICE_EVERY == 0 else ""
         plan = decide(snapshot)
+        assert not was or repr(snapshot) == was, "a decision has changed what it looked at"
         self.passes += 1
         if plan.events or plan.audit or plan.delete or self.passes % TWICE_EVERY == 0:
             assert decide(snapshot) == plan, "not deterministic"

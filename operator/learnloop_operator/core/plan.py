@@ -1,13 +1,15 @@
 """What a decision is: the whole effect of one pass over one object, as data."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, Literal
+
+from learnloop_operator.core.values import value
 
 Manifest = Mapping[str, Any]
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class ObjectRef:
     """Address of a namespaced object."""
 
@@ -17,7 +19,7 @@ class ObjectRef:
     name: str
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Notice:
     """One Kubernetes event: a reason constant and a sentence with numbers."""
 
@@ -26,7 +28,7 @@ class Notice:
     message: str
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Plan:
     """Everything one pass wants done, applied in this order: apply, delete, calls, status, events.
 
@@ -51,7 +53,7 @@ class Plan:
     status_can_wait: bool = False
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Call:
     """A write to the data plane, named and idempotent: `method` and `path` as in its REST contract."""
 

@@ -1,11 +1,12 @@
 """Pod templates under the *restricted* Pod Security Standard, with what a user may set on them."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 from learnloop_api import names
 from learnloop_api.kinds.base import PodOptions
+from learnloop_operator.core.values import named_value
 
 USER_ID = 65532
 TOKEN_VOLUME = "learnloop-token"
@@ -22,7 +23,7 @@ CONTAINER_SECURITY: dict[str, Any] = {
 }
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@named_value
 class Main:
     """The one container learnloop puts into a pod."""
 

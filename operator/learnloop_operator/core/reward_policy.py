@@ -1,7 +1,6 @@
 """RewardPolicy: publish each content of the spec once, under the hash of that content."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any, Literal
 
 from learnloop_api.kinds.reward_policy import RewardPolicySpec
@@ -10,6 +9,7 @@ from learnloop_operator.core import conditions, times
 from learnloop_operator.core.digests import revision
 from learnloop_operator.core.plan import Call, Notice, Plan
 from learnloop_operator.core.snapshot import Snapshot
+from learnloop_operator.core.values import named_value
 
 REVISION_DIGITS = 12
 SUSPECTED = "RewardHackingSuspected"
@@ -19,7 +19,7 @@ REPEAT_SECONDS = 300.0
 """Published again this often, so that a data plane that lost its database learns the policy anew. Idempotent."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@named_value
 class RewardWorld(Snapshot):
     """A RewardPolicy, how many agents use it, and what the data plane says of its rewards (None: nothing new)."""
 

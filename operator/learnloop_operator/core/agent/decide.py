@@ -1,6 +1,6 @@
 """The whole decision about one LearningAgent: a world in, a plan out."""
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from learnloop_api import names
 from learnloop_api.kinds.learning_agent import AgentModel, LastTraining, LearningAgentStatus
@@ -13,12 +13,13 @@ from learnloop_operator.core.agent.report import Facts, status
 from learnloop_operator.core.agent.triggers import Trigger, Verdict, evaluate
 from learnloop_operator.core.agent.world import World
 from learnloop_operator.core.plan import Call, Manifest, Notice, ObjectRef, Plan
+from learnloop_operator.core.values import value
 
 BUSY, IDLE = 5.0, 20.0
 """Seconds between two looks at the experience: while it grows, and while it does not."""
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Registration:
     """What the data plane is to know of the agent."""
 

@@ -1,13 +1,12 @@
 """What keeps an agent from learning, each with the field and the fix. The first one found is the one to mend first."""
 
-from dataclasses import dataclass
-
 from learnloop_operator.core.agent.world import World
 from learnloop_operator.core.artifacts import foreign
 from learnloop_operator.core.owner import cycle
+from learnloop_operator.core.values import value
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Problem:
     """`waits`: it mends itself when another object gets ready."""
 

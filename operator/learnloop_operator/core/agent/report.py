@@ -1,6 +1,5 @@
 """The status of a LearningAgent: the loop at a glance."""
 
-from dataclasses import dataclass
 from typing import Any
 
 from learnloop_api.kinds.base import Condition
@@ -10,9 +9,10 @@ from learnloop_operator.core.agent.problems import Problem
 from learnloop_operator.core.agent.triggers import Verdict, rewarded_since
 from learnloop_operator.core.agent.world import World
 from learnloop_operator.core.conditions import FALSE, TRUE, condition, merge, ready_triplet
+from learnloop_operator.core.values import value
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Facts:
     """What was decided."""
 

@@ -1,7 +1,6 @@
 """Whether it is time to train, and why not."""
 
 import re
-from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from croniter import croniter
@@ -10,12 +9,13 @@ from learnloop_api.kinds.learning_agent import LastTraining
 from learnloop_api.names import ANNOTATION_TRAIN
 from learnloop_operator.core.agent.world import World
 from learnloop_operator.core.times import parse, seconds_since
+from learnloop_operator.core.values import value
 
 DRAWN = re.compile(r"(?i)(^|\s)[rh]")
 """croniter's own additions: no two looks would agree on the next time."""
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Trigger:
     """`kind` is the constant for the status, `sentence` the numbers."""
 
@@ -23,7 +23,7 @@ class Trigger:
     sentence: str
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Verdict:
     """A trigger to fire now, or what is waited for, and when to look again by the clock alone."""
 

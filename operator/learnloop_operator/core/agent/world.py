@@ -1,7 +1,6 @@
 """What one decision about a LearningAgent may look at."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from learnloop_api.kinds.learning_agent import LearningAgentSpec, LearningAgentStatus
@@ -9,9 +8,10 @@ from learnloop_api.kinds.model_deployment import ModelDeploymentStatus
 from learnloop_api.wire.memory import MemoryUse
 from learnloop_api.wire.reward import AgentStats
 from learnloop_operator.core.snapshot import Snapshot, obeyed
+from learnloop_operator.core.values import named_value, value
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Policy:
     """The RewardPolicy the agent names."""
 
@@ -20,7 +20,7 @@ class Policy:
     """The published revision."""
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class MemoryHome:
     """The MemoryService the agent names."""
 
@@ -32,7 +32,7 @@ class MemoryHome:
     """There was no room for the budgets of this agent and of those after it, by name."""
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Job:
     """A TrainingJob of this agent."""
 
@@ -49,7 +49,7 @@ class Job:
     """Annotations: what triggered it, and what had been seen then."""
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Defaults:
     """What the installation decides for every actor."""
 
@@ -58,7 +58,7 @@ class Defaults:
     image_pull_policy: str = "IfNotPresent"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@named_value
 class World(Snapshot):
     """Everything `decide` knows. Equal worlds give equal plans."""
 

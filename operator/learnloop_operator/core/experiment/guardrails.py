@@ -10,16 +10,17 @@ alpha / (2 (K-1) G), by the union bound. Both hold however often one looks.
 """
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from learnloop_api.kinds.experiment import AnyExperiment, ExperimentGuardrail
 from learnloop_operator.core.experiment.race import Batch, new_batch
 from learnloop_operator.core.rollout.measure import Measure
 from learnloop_operator.core.sequential.betting import NONE, Counts, log_e
 from learnloop_operator.core.sequential.comparison import CREDIT, Bars, Pair, expected
+from learnloop_operator.core.values import value
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Guard:
     """What is known of one arm and one guardrail; outcomes lie in 0..1, higher is better."""
 

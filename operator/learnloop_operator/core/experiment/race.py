@@ -12,11 +12,12 @@ to be beaten: 2 (K-1) such claims.
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Protocol
 
 from learnloop_operator.core.sequential.betting import NONE, Counts, log_e
 from learnloop_operator.core.sequential.comparison import JITTER, Pair, expected
+from learnloop_operator.core.values import value
 
 BATCH = 4.0
 GROWTH = 0.1
@@ -24,7 +25,7 @@ GROWTH = 0.1
 dozens of times an experiment and not at every look."""
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Tally:
     """What is known of one arm; outcomes lie in 0..1, higher is better."""
 

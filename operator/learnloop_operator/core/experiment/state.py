@@ -3,7 +3,7 @@
 import hashlib
 import json
 import math
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from datetime import datetime
 from typing import Literal
 
@@ -18,13 +18,14 @@ from learnloop_operator.core.sequential.betting import Counts
 from learnloop_operator.core.sequential.comparison import chance
 from learnloop_operator.core.sequential.interval import mean_interval
 from learnloop_operator.core.times import stamp
+from learnloop_operator.core.values import value
 
 Standing = Literal["playing", "beaten", "withdrawn"]
 Phase = Literal["Starting", "Running", "Won", "Finished"]
 STABLE, CANARY = "stable", "canary"
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Player:
     """One arm of the experiment; the first one is stable."""
 
@@ -49,7 +50,7 @@ class Player:
         return self if ready == self.ready else replace(self, ready=ready, since=stamp(now))
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Trial:
     """The experiment that runs or ran last."""
 

@@ -2,7 +2,6 @@
 
 import json
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 
 from pydantic import ValidationError
 
@@ -10,9 +9,10 @@ from learnloop_api.kinds.learning_agent import Memory
 from learnloop_api.wire.memory import BUDGETS_ROOM, MemoryBudget
 from learnloop_operator.core.digests import canonical
 from learnloop_operator.core.plan import Manifest
+from learnloop_operator.core.values import value
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Told:
     """`budgets.json`, and who is not in it."""
 

@@ -1,7 +1,6 @@
 """What a decision about a MemoryService may look at, and what its children are called."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 from learnloop_api import names
 from learnloop_api.kinds.memory_service import MemoryServiceSpec
@@ -10,12 +9,13 @@ from learnloop_operator.core.memory.budgets import Told
 from learnloop_operator.core.owner import standard_labels
 from learnloop_operator.core.plan import Manifest
 from learnloop_operator.core.snapshot import Snapshot
+from learnloop_operator.core.values import named_value
 
 PASSWORD_KEY, DSN_KEY, AUDIT_KEY = "postgres-password", "dsn", "audit-key"
 DATABASE = "learnloop"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@named_value
 class MemoryWorld(Snapshot):
     """A MemoryService and its children. No secret's content is ever in here, except what is not in use yet."""
 

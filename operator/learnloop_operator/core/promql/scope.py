@@ -6,7 +6,6 @@ to the series of others.
 """
 
 import re
-from dataclasses import dataclass
 
 from learnloop_operator.core.promql.tokens import Token, Unreadable, excerpt, tokens
 from learnloop_operator.core.promql.words import (
@@ -19,6 +18,7 @@ from learnloop_operator.core.promql.words import (
     RESERVED,
     SET_OPERATORS,
 )
+from learnloop_operator.core.values import value
 
 DEEPEST = 32
 """Brackets within brackets."""
@@ -32,7 +32,7 @@ class OutOfScope(ValueError):
     """The query asks for more than it may, or cannot be kept to what it may; the message says what and why."""
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Scope:
     """Which series the queries of a ModelDeployment may read: those whose label `label` is its namespace, or, with
     `cluster`, all that the operator may."""

@@ -2,7 +2,8 @@
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
+
+from learnloop_operator.core.values import value
 
 # Possessive throughout: what is refused is refused in linear time, for it is read between two looks at all rollouts.
 _NUMBER = r"0[xX][0-9a-fA-F]++|(?:[0-9]++(?:\.[0-9]*+)?|\.[0-9]++)(?:[eE][+-]?[0-9]++)?"
@@ -27,7 +28,7 @@ class Unreadable(ValueError):
     """The text is no expression that is understood here; the message says where and why."""
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Token:
     """One token: what it is (`string`, `span`, `number`, `range`, `word`, `sign`, or `end`), its text, where it begins
     and ends."""

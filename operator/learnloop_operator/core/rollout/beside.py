@@ -8,7 +8,7 @@ batch reaches over a change of it, and there is none while only one arm gets epi
 
 import math
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from learnloop_api.kinds.analysis import Analysis, MetricThreshold
 from learnloop_operator.core.rollout.budget import is_counted
@@ -19,6 +19,7 @@ from learnloop_operator.core.sequential.betting import Counts
 from learnloop_operator.core.sequential.comparison import JITTER
 from learnloop_operator.core.sequential.latency import Histogram, finite_bounds, prompt, total
 from learnloop_operator.core.sequential.ratio import LEVEL, Bar, Row, added, after
+from learnloop_operator.core.values import value
 
 GROWTH = 0.04
 """A batch needs so many new outcomes of the canary for each that was compared, and one at least."""
@@ -28,7 +29,7 @@ Seen = tuple[tuple[Counts, Counts], ...]
 """What the source had counted of both arms, canary first, of each quantity."""
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Beside:
     """One metric with ratios. `claim`: its bounds in words, so that a changed metric starts over."""
 
@@ -82,11 +83,12 @@ def looked(
     """Every ratio's memory after one look, the canary at `weight`. Missing evidence leaves all of them as they are."""
     old, found = known(analysis, before), []
     canary, stable = evidence.arms.get(subject), evidence.arms.get(reference)
+    torn = bool((canary and canary.gap) or (stable and stable.gap))
     for metric in analysis.metrics:
         if not has_ratio(metric):
             continue
         trial = old.get(metric.name, Beside(metric.name, bounds_text(metric)))
-        if not 0 < weight < 100 or any(arm is not None and arm.gap for arm in (canary, stable)):
+        if not 0 < weight < 100 or torn:
             trial = replace(trial, seen=None, weight=weight if trial.rows else 0)
         elif canary is not None and stable is not None:
             trial = _look(metric, _at_weight(trial, canary, weight), canary, stable)

@@ -27,7 +27,7 @@ from learnloop_operator.core.rollout.render import (
 )
 from learnloop_operator.core.rollout.report import status
 from learnloop_operator.core.rollout.serving import serving
-from learnloop_operator.core.rollout.state import Arm, State, load, observe
+from learnloop_operator.core.rollout.state import Arm, State, load
 from learnloop_operator.core.rollout.table import drawn_arms, lowers, retired, table_for
 from learnloop_operator.core.rollout.transitions import move
 from learnloop_operator.core.rollout.world import Snapshot
@@ -37,10 +37,6 @@ from learnloop_operator.core.times import seconds_since, stamp
 def current(snapshot: Snapshot) -> State:
     """The persisted state with the arms' readiness as it is now."""
     state = load(snapshot.before, snapshot.spec.rollout.steps)
-
-    def seen(arm: Arm | None) -> Arm | None:
-        return observe(arm, snapshot.arms.get(arm.revision), snapshot.now) if arm else None
-
     if state.stable is None:
         state = replace(state, stable=_serving(snapshot))
     trial = state.experiment
@@ -49,7 +45,7 @@ def current(snapshot: Snapshot) -> State:
         state = replace(state, experiment=None) if drained else state
     elif trial:
         state = replace(state, experiment=adopt_guests(snapshot, trial))
-    return replace(state, stable=seen(state.stable), canary=seen(state.canary), previous=seen(state.previous))
+    return state.as_seen(snapshot.arms, snapshot.now)
 
 
 def _serving(snapshot: Snapshot) -> Arm | None:

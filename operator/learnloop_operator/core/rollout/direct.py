@@ -5,13 +5,14 @@ heard once. A pod that gives no reading, a number that is none and a process tha
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from datetime import datetime, timedelta
 from types import MappingProxyType
 
 from learnloop_operator.core.rollout.gross import Questions, listened
 from learnloop_operator.core.rollout.tally import Reading, between, finished, total
 from learnloop_operator.core.sequential.alarm import Alarm
+from learnloop_operator.core.values import value
 
 FRESH = timedelta(seconds=10)
 """Older looks decide nothing: the arm may be another one by now."""
@@ -24,7 +25,7 @@ UNREACHABLE, UNUSABLE = "PodsUnreachable", "CountersUnusable"
 NOBODY: Mapping[str, str] = MappingProxyType({})
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Health:
     """Whether the lane works; slow to change its mind."""
 
@@ -56,7 +57,7 @@ class Health:
         return seen if now - self.doubted_since >= patience else self
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Direct:
     """Evidence about the arm `revision` in the rollout that began at `rollout`. A retry is another rollout."""
 

@@ -8,16 +8,16 @@ time: what stable seems to have lost is taken off. That is extra care and no par
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 from learnloop_api.kinds.analysis import MetricThreshold
 from learnloop_operator.core.rollout.evidence import ArmEvidence, Check, Drift, Verdict, count, hold, number
 from learnloop_operator.core.sequential.betting import Counts
 from learnloop_operator.core.sequential.difference import difference_evidence
 from learnloop_operator.core.sequential.latency import Histogram, finite_bounds, total
+from learnloop_operator.core.values import value
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Loss:
     """At one bound: the share of the arm's episodes that return at most that, earlier and now."""
 

@@ -1,7 +1,7 @@
 """Metrics that only report: what they would have done is told once, and nothing follows from it."""
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import lru_cache
 from typing import Literal
 
@@ -10,12 +10,13 @@ from learnloop_operator.core.plan import Notice
 from learnloop_operator.core.rollout import reasons
 from learnloop_operator.core.rollout.evidence import Check, Verdict, number
 from learnloop_operator.core.sequential.comparison import Claim
+from learnloop_operator.core.values import value
 
 Word = Literal["fine", "worse", "undecided"]
 WORDS: dict[Verdict, Word] = {Verdict.PASS: "fine", Verdict.BREACH: "worse", Verdict.HOLD: "undecided"}
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Report:
     """The verdict of one dry run. The sentence has numbers that change at every look, so it is not persisted."""
 

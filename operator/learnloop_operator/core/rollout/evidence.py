@@ -1,7 +1,7 @@
 """What is known of each arm, and what a check answers: missing data is a state of its own."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from datetime import datetime
 from enum import Enum
 
@@ -10,12 +10,13 @@ from learnloop_operator.core.rollout import reasons
 from learnloop_operator.core.rollout.shadow_evidence import ShadowEvidence
 from learnloop_operator.core.sequential.betting import Counts
 from learnloop_operator.core.sequential.latency import Histogram
+from learnloop_operator.core.values import value
 
 NOUN: Mapping[str, str] = {"success": "success rate", "return": "return", "errors": "error rate", "drift": "return"}
 P99 = 0.99
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Missing:
     """Why there is no number: a reason constant and half a sentence."""
 
@@ -23,7 +24,7 @@ class Missing:
     text: str
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Drift:
     """Returns of one arm: in this step, or since its promotion, and in this rollout before that."""
 
@@ -31,7 +32,7 @@ class Drift:
     now: Histogram = field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class ArmEvidence:
     """One arm over one window. Rates are shares in 0..1, latency is in seconds, returns are undiscounted sums."""
 
@@ -59,7 +60,7 @@ class ArmEvidence:
     """Why a check has no answer, by name; "" speaks for all checks of the arm."""
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Evidence:
     """Evidence by revision, or the reason why there is none at all."""
 
@@ -81,7 +82,7 @@ class Verdict(Enum):
     HOLD = "hold"
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Check:
     """One threshold's verdict with the sentence that goes to status and events."""
 

@@ -1,6 +1,5 @@
 """What the fast lane adds to a decision: whom it watches, the breaches it has found, the condition that tells of it."""
 
-from dataclasses import dataclass
 from typing import Any
 
 from learnloop_api.names import PORT_SERVING
@@ -14,6 +13,7 @@ from learnloop_operator.core.rollout.gross import Questions, breach
 from learnloop_operator.core.rollout.shadow_step import shadow_of
 from learnloop_operator.core.rollout.state import State
 from learnloop_operator.core.rollout.world import Snapshot
+from learnloop_operator.core.values import value
 
 READING, READING_SOME, DISABLED, NOT_NEEDED = "Reading", "ReadingSome", "Disabled", "NotNeeded"
 _ALONE = "Prometheus alone takes a bad canary back"
@@ -27,7 +27,7 @@ _SENTENCES = {
 _SILENT = {UNREACHABLE: "did not answer", UNUSABLE: "did not answer with the counters of their revision"}
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Subject:
     """An arm to read, the rollout it is on trial in, the percent of new episodes it gets, and what is asked of it."""
 

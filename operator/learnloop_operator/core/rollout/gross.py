@@ -5,7 +5,6 @@ Each bound (bounds.py has them) is an alarm (sequential/alarm.py), so that readi
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Literal
 
 from learnloop_operator.core.rollout.evidence import NOUN, count, number
@@ -24,6 +23,7 @@ from learnloop_operator.core.rollout.tally import (
 )
 from learnloop_operator.core.sequential.alarm import Alarm, heard
 from learnloop_operator.core.sequential.betting import Counts
+from learnloop_operator.core.values import value
 
 Kind = Literal["success", "errors", "return", "latency", "requests", "copies failed", "copies latency", "agreement"]
 ROUNDING = 1.0 + 1e-6
@@ -31,7 +31,7 @@ ROUNDING = 1.0 + 1e-6
 OF_COPIES = ("copies failed", "copies latency", "agreement")
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Bound:
     """One hard bound: at most `share` of the outcomes may be bad. `low`: the bound is a minimum."""
 
@@ -89,7 +89,7 @@ class Bound:
         return f"at {'least' if self.low else 'most'} {number(self.limit)}"
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Questions:
     """What is asked of one arm at present. `bar`: the log e-value at which a bound counts as broken beyond doubt."""
 

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 
 from learnloop_api.kinds.analysis import MetricThreshold
 from learnloop_operator.core.rollout import beside, reasons
@@ -22,11 +22,12 @@ from learnloop_operator.core.rollout.world import Snapshot
 from learnloop_operator.core.sequential.betting import NONE
 from learnloop_operator.core.sequential.comparison import Pair
 from learnloop_operator.core.times import seconds_since
+from learnloop_operator.core.values import value
 
 Tested = Callable[[MetricThreshold, Check], Check]
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Judgement:
     """`breach` speaks first; `hold` names the checks without enough data; neither: everything passed."""
 
@@ -41,7 +42,7 @@ class Judgement:
     """Whether a check holds until both arms have had more episodes."""
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Pairing:
     """Whom the checks compare: revisions, and what to call them."""
 
@@ -70,9 +71,8 @@ def observed(snapshot: Snapshot, state: State, canary: Arm) -> State:
         state.stable.revision,
         concurrent=0 < state.weight < 100,
     )
-    after = (
-        state if trials == state.trials and not any(trial.reset for trial in trials) else replace(state, trials=trials)
-    )
+    changed = trials != state.trials or any([trial.reset for trial in trials])
+    after = replace(state, trials=trials) if changed else state
     ratios = beside.looked(
         snapshot.spec.analysis, state.ratios, snapshot.evidence, canary.revision, state.stable.revision, state.weight
     )
@@ -131,17 +131,15 @@ def _promoted_pairing(new: Arm, old: Arm) -> Pairing:
 
 def _against_stable(snapshot: Snapshot, state: State, canary: Arm, stable: Arm) -> Tested:
     analysis, trials = snapshot.spec.analysis, {(trial.name, trial.claim): trial for trial in state.trials}
-    elapsed = seconds_since(state.rollout_started_at, snapshot.now)
-    rate = episodes(snapshot, canary.revision) / elapsed if elapsed > 0 else 0.0
 
     def tested(metric: MetricThreshold, plain: Check) -> Check:
         found = trials.get((metric.name, claim_text(metric)))
         if plain.verdict is not Verdict.PASS:
             return plain
-        stray = out_of_range(metric, _pair(snapshot, metric, canary, stable), found.memory.seen if found else None)
+        mine, seen = snapshot.evidence.arms.get(canary.revision), snapshot.evidence.arms.get(stable.revision)
+        stray = _outside(metric, mine, seen, found.memory.seen if found else None)
         if stray:
             return stray
-        seen = snapshot.evidence.arms.get(stable.revision)
         if torn := lost(seen.gap if seen else 0, "stable"):
             return hold(f"{metric.name}: {torn.text}", torn.reason)
         if found is None or not found.begun:
@@ -149,6 +147,8 @@ def _against_stable(snapshot: Snapshot, state: State, canary: Arm, stable: Arm) 
         if outcomes(metric, seen, found.measure) is None:
             text = f"{metric.name}: no number for stable at this look, what is known waits"
             return hold(text, reasons.EMPTY_RESULT)
+        elapsed = seconds_since(state.rollout_started_at, snapshot.now)
+        rate = episodes(snapshot, canary.revision) / elapsed if elapsed > 0 else 0.0
         return weigh(metric, found, analysis, state.weight / 100.0, rate)
 
     return tested
@@ -161,7 +161,8 @@ def _against_old(snapshot: Snapshot, new: Arm, old: Arm) -> Tested:
     def tested(metric: MetricThreshold, plain: Check) -> Check:
         if plain.verdict is not Verdict.PASS:
             return plain
-        stray = out_of_range(metric, _pair(snapshot, metric, new, old), None, "the promoted arm", "the old arm")
+        mine, seen = snapshot.evidence.arms.get(new.revision), snapshot.evidence.arms.get(old.revision)
+        stray = _outside(metric, mine, seen, None, "the promoted arm", "the old arm")
         if stray:
             return stray
         return replace(plain, sentence=f"{plain.sentence}, not comparable: the old arm plays no more")
@@ -169,11 +170,19 @@ def _against_old(snapshot: Snapshot, new: Arm, old: Arm) -> Tested:
     return tested
 
 
-def _pair(snapshot: Snapshot, metric: MetricThreshold, subject: Arm, reference: Arm) -> Pair:
-    """What both arms have counted, as far as it is known."""
-    arms = snapshot.evidence.arms
-    one, other = (outcomes(metric, arms.get(arm.revision), PLAIN) for arm in (subject, reference))
-    return Pair(one or NONE, other or NONE)
+def _outside(
+    metric: MetricThreshold,
+    subject: ArmEvidence | None,
+    reference: ArmEvidence | None,
+    taken: Pair | None,
+    subject_is: str = "the canary",
+    reference_is: str = "stable",
+) -> Check | None:
+    """What is to be said of returns that leave their range; nothing else has one."""
+    if metric.return_range is None:
+        return None
+    both = Pair(outcomes(metric, subject, PLAIN) or NONE, outcomes(metric, reference, PLAIN) or NONE)
+    return out_of_range(metric, both, taken, subject_is, reference_is)
 
 
 def _judge(snapshot: Snapshot, pairing: Pairing, tested: Tested) -> Judgement:
@@ -184,21 +193,24 @@ def _judge(snapshot: Snapshot, pairing: Pairing, tested: Tested) -> Judgement:
     acting = [item for item in snapshot.spec.analysis.metrics if not item.dry_run]
     alpha = alpha_of_bound(snapshot.spec.analysis)
     checks = [_check(snapshot, metric, pairing, tested, alpha) for metric in acting]
-    why = [item.reason for item in checks if item.verdict is Verdict.HOLD and item.reason != reasons.NOT_ENOUGH_DATA]
-    broken = [item.reason for item in checks if item.verdict is Verdict.BREACH]
+    broken = [item for item in checks if item.verdict is Verdict.BREACH]
+    held = [item for item in checks if item.verdict is Verdict.HOLD]
+    passed = [item for item in checks if item.verdict is Verdict.PASS]
+    why = [item.reason for item in held if item.reason != reasons.NOT_ENOUGH_DATA]
+    outside = bool(broken) and broken[0].reason == reasons.OUT_OF_RANGE
     return Judgement(
-        breach="; ".join(item.sentence for item in checks if item.verdict is Verdict.BREACH),
-        hold="; ".join(item.sentence for item in checks if item.verdict is Verdict.HOLD),
-        passed="; ".join(item.sentence for item in checks if item.verdict is Verdict.PASS),
+        breach="; ".join([item.sentence for item in broken]),
+        hold="; ".join([item.sentence for item in held]),
+        passed="; ".join([item.sentence for item in passed]),
         hold_reason=why[0] if why else reasons.NOT_ENOUGH_DATA,
-        of_both=any(item.of_both for item in checks if item.verdict is Verdict.HOLD),
-        breach_reason=reasons.OUT_OF_RANGE if broken[:1] == [reasons.OUT_OF_RANGE] else reasons.CHECK_FAILED,
+        of_both=any([item.of_both for item in held]),
+        breach_reason=reasons.OUT_OF_RANGE if outside else reasons.CHECK_FAILED,
     )
 
 
 def _reporting(snapshot: Snapshot, state: State) -> bool:
     """Whether there are dry runs, or were any; most analyses have none."""
-    return bool(state.reports) or any(item.dry_run for item in snapshot.spec.analysis.metrics)
+    return bool(state.reports) or any([item.dry_run for item in snapshot.spec.analysis.metrics])
 
 
 def _with_reports(snapshot: Snapshot, state: State, pairing: Pairing, tested: Tested) -> State:
@@ -219,8 +231,16 @@ def _check(snapshot: Snapshot, metric: MetricThreshold, pairing: Pairing, tested
     subject, reference = arms.get(pairing.subject), arms.get(pairing.reference)
     if metric.type == "drift":
         return _drift(snapshot, metric, pairing, subject, reference)
-    said = {"subject_is": pairing.subject_is, "reference_is": pairing.reference_is}
-    plain = check(metric, subject, reference, alpha, _comparison(metric, pairing), **said)
+    compared = _comparison(metric, pairing)
+    plain = check(
+        metric,
+        subject,
+        reference,
+        alpha,
+        compared,
+        subject_is=pairing.subject_is,
+        reference_is=pairing.reference_is,
+    )
     if metric.test == "sequential":
         return tested(metric, plain)
     return plain if plain.verdict is Verdict.BREACH else _stray(metric, pairing, subject, reference) or plain
@@ -243,9 +263,8 @@ def _stray(
     if pairing.apart or not has_ratio(metric):
         return None
     trial = pairing.trials.get(metric.name)
-    one, other = (outcomes(metric, arm, PLAIN) if metric.type == "return" else None for arm in (subject, reference))
     taken = Pair(*trial.seen[0]) if trial and trial.seen else None
-    return out_of_range(metric, Pair(one or NONE, other or NONE), taken, pairing.subject_is, pairing.reference_is)
+    return _outside(metric, subject, reference, taken, pairing.subject_is, pairing.reference_is)
 
 
 def _drift(

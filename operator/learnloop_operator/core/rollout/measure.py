@@ -1,15 +1,14 @@
 """A metric of an arm as outcomes that can be bet on: how many there were, and the sum of their values in 0..1."""
 
-from dataclasses import dataclass
-
 from learnloop_api.kinds.analysis import MetricThreshold
 from learnloop_operator.core.rollout.evidence import P99, ArmEvidence
 from learnloop_operator.core.rollout.out_of_range import fitted
 from learnloop_operator.core.sequential.betting import Counts
 from learnloop_operator.core.sequential.latency import bound_of, prompt, total
+from learnloop_operator.core.values import value
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Measure:
     """What is fixed before the first outcome is compared, because it follows from stable's earlier ones."""
 

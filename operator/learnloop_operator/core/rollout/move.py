@@ -1,12 +1,11 @@
 """The result of one look at a rollout: the next state and the sentence why."""
 
-from dataclasses import dataclass
-
 from learnloop_operator.core.plan import Notice
 from learnloop_operator.core.rollout.state import State
+from learnloop_operator.core.values import value
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Move:
     """Where the rollout goes from here."""
 

@@ -1,7 +1,7 @@
 """What each verb does to a rollout, and what keeps it from being done."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from learnloop_api.kinds.decision import Hand, Verb
 from learnloop_operator.core.experiment.order import let_win, take_out
@@ -18,9 +18,10 @@ from learnloop_operator.core.rollout.withdraw import drop_canary, pinned, roll_b
 from learnloop_operator.core.rollout.words import Word
 from learnloop_operator.core.rollout.world import Model, Snapshot
 from learnloop_operator.core.times import stamp
+from learnloop_operator.core.values import value
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Answer:
     """What becomes of a value. `move` alone: it is being done and will be answered when it is."""
 

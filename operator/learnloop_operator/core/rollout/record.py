@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Iterable
-from dataclasses import astuple, dataclass, fields
+from dataclasses import astuple, fields
 from datetime import datetime, timedelta
 
 from learnloop_api.kinds.analysis import Analysis, MetricEvidence, MetricThreshold
@@ -14,6 +14,7 @@ from learnloop_operator.core.sequential.betting import Counts
 from learnloop_operator.core.sequential.comparison import Bars, Memory, Pair, chance, claim, needed
 from learnloop_operator.core.sequential.ratio import Row
 from learnloop_operator.core.times import parse, stamp
+from learnloop_operator.core.values import value
 
 LONGEST = 366 * 86_400.0
 """Seconds: an estimate beyond a year tells nothing."""
@@ -22,7 +23,7 @@ GRAINS = (30.0, 300.0, 3600.0, 86_400.0)
 ROW = len(fields(Row))
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Pace:
     """How soon episodes come: what an estimate is made of."""
 

@@ -7,7 +7,7 @@ are replayed where the canary got copies then, and left out where it got none.
 """
 
 from collections.abc import Collection
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import datetime
 
 from learnloop_api.kinds.analysis import MetricThreshold
@@ -23,13 +23,14 @@ from learnloop_operator.core.rollout.table import read
 from learnloop_operator.core.rollout.windows import Window, shadow_window, windows
 from learnloop_operator.core.rollout.world import ArmWorld, Defaults, Desired, Model, RoutingWorld, Snapshot
 from learnloop_operator.core.times import stamp
+from learnloop_operator.core.values import value
 
 RACED = (reasons.EXPERIMENT_WON, reasons.EXPERIMENT_OVER, reasons.ARM_WITHDRAWN, reasons.SUPERSEDED)
 PASSES = 50
 """More than any look takes to come to rest: two for each of at most 20 steps."""
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Look:
     """What the operator would have said at one moment. `weight`: percent of new episodes for the canary."""
 

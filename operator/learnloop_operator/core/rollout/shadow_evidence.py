@@ -2,13 +2,15 @@
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from datetime import datetime
+
+from learnloop_operator.core.values import value
 
 NORMAL_95 = 1.96
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class ShadowEvidence:
     """Counters of one arm since its shadow step began, summed over its pods."""
 

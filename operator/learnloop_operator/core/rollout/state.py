@@ -1,6 +1,7 @@
 """The rollout's memory: exactly what the status persists, in the form decisions work with."""
 
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import replace
 from datetime import datetime
 
 from learnloop_api.kinds.decision import Decision, Hand, PastModel
@@ -14,9 +15,10 @@ from learnloop_operator.core.rollout.dry_run import Report
 from learnloop_operator.core.rollout.trial import Trial
 from learnloop_operator.core.rollout.world import ArmWorld, Model
 from learnloop_operator.core.times import stamp
+from learnloop_operator.core.values import value
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Arm:
     """An arm the rollout knows of. `since`: when its readiness last changed."""
 
@@ -29,7 +31,7 @@ class Arm:
         return self.model.revision
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class State:
     """Everything that must survive a restart. `weight` is what the routing table was last allowed to give."""
 
@@ -61,8 +63,16 @@ class State:
     def arms(self) -> tuple[Arm, ...]:
         """The arms whose pods must exist."""
         players = self.experiment.guests() if self.experiment else ()
-        known = tuple(arm for arm in (self.stable, self.canary, self.previous) if arm)
-        return (*known, *(Arm(player.model, player.since, player.ready) for player in players))
+        known = tuple([arm for arm in (self.stable, self.canary, self.previous) if arm])
+        return (*known, *(Arm(player.model, player.since, player.ready) for player in players)) if players else known
+
+    def as_seen(self, arms: Mapping[str, ArmWorld], now: datetime) -> "State":
+        """The same with the arms' readiness as it is now; itself where none has changed."""
+        before = (self.stable, self.canary, self.previous)
+        stable, canary, previous = [arm and observe(arm, arms.get(arm.revision), now) for arm in before]
+        if stable is self.stable and canary is self.canary and previous is self.previous:
+            return self
+        return replace(self, stable=stable, canary=canary, previous=previous)
 
     def without_canary(self) -> "State":
         """The same rollout with the canary gone: weight 0 and no step."""

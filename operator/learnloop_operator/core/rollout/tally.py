@@ -2,7 +2,8 @@
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+
+from learnloop_operator.core.values import value
 
 Tally = Mapping[str, float]
 """Counters by name; the names below, `gain` and `loss` (sums of positive and of negative returns)."""
@@ -21,7 +22,7 @@ COPIES_WITHIN = "shadow/within/"
 _FINISHED = ("success", "failure", "error")
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Reading:
     """Everything one process has counted since it started, at one moment."""
 

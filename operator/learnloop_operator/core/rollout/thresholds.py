@@ -10,7 +10,7 @@ against a good arm. Where the other arm plays no more a ratio says nothing new, 
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from learnloop_api.kinds.analysis import MetricThreshold
 from learnloop_operator.core.rollout import reasons
@@ -31,9 +31,10 @@ from learnloop_operator.core.rollout.evidence import (
     number,
 )
 from learnloop_operator.core.sequential.latency import quantile_of
+from learnloop_operator.core.values import value
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Comparison:
     """What ratios are judged by."""
 
@@ -73,8 +74,8 @@ def check(
     if value is None:
         return _mute(metric, noun, subject, subject_is)
     said = f"{noun} of {subject_is} {number(value)}"
-    found = list(_of_bounds(metric, subject, value, f"{said} over {count(episodes)}", alpha))
-    if all(item.verdict is not Verdict.BREACH for item in found) and (gap := lost(subject.gap, subject_is)):
+    found = _of_bounds(metric, subject, value, said, alpha)
+    if not _first_breach(found) and (gap := lost(subject.gap, subject_is)):
         return hold(f"{noun}: {gap.text}", gap.reason)
     if metric.min_ratio is not None or metric.max_ratio is not None:
         if comparison.apart:
@@ -87,16 +88,24 @@ def check(
             else:
                 said = f"{noun} of {subject_is} {number(both[0])} vs {number(both[1])} of {reference_is}{both[2]}"
                 found += _of_ratios(metric, comparison.trial, both[0], both[1], said, alpha)
-    worst = next((item for item in found if item.verdict is Verdict.BREACH), found[0] if found else None)
-    return worst or Check(Verdict.PASS, said)
+    return _first_breach(found) or (found[0] if found else Check(Verdict.PASS, said))
 
 
-def _of_bounds(metric: MetricThreshold, arm: ArmEvidence, value: float, said: str, alpha: float) -> Iterator[Check]:
+def _first_breach(found: list[Check]) -> Check | None:
+    for item in found:
+        if item.verdict is Verdict.BREACH:
+            return item
+    return None
+
+
+def _of_bounds(metric: MetricThreshold, arm: ArmEvidence, value: float, said: str, alpha: float) -> list[Check]:
     """One check for each of min and max that the value does not keep."""
+    found = []
     for bar, low, text in ((metric.min, True, "at least"), (metric.max, False, "at most")):
         if bar is not None and (value < bar if low else value > bar):
             sure = beyond_bound(metric, arm, bar, low, alpha) if is_counted(metric) else None
-            yield _beyond(f"{said}; bar {text} {number(bar)}", sure)
+            found.append(_beyond(f"{said} over {count(arm.episodes)}; bar {text} {number(bar)}", sure))
+    return found
 
 
 def _both(

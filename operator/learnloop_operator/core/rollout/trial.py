@@ -1,16 +1,18 @@
 """Sequential tests of a rollout: what they remember, and how they take a look at the evidence."""
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
+from functools import lru_cache
 
 from learnloop_api.kinds.analysis import Analysis, MetricThreshold
 from learnloop_operator.core.rollout.budget import claims
 from learnloop_operator.core.rollout.evidence import ArmEvidence, Evidence, ordinal
 from learnloop_operator.core.rollout.measure import PLAIN, Measure, measure_of, outcomes, share_of_range
 from learnloop_operator.core.sequential.comparison import Bars, Memory, Pair, bars, look, was_reset
+from learnloop_operator.core.values import value
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Trial:
     """One sequential metric of this rollout. `claim`: what is tested, so that a changed metric starts over."""
 
@@ -52,7 +54,7 @@ def looked(
     known = {(trial.name, trial.claim): trial for trial in before}
     bar, after = bars_of(analysis), []
     canary, stable = evidence.arms.get(subject), evidence.arms.get(reference)
-    torn = any(arm is not None and arm.gap for arm in (canary, stable))
+    torn = bool((canary and canary.gap) or (stable and stable.gap))
     for metric in tests:
         text = claim_text(metric)
         trial = known.get((metric.name, text), Trial(metric.name, text, Memory()))
@@ -65,6 +67,7 @@ def looked(
     return tuple(after)
 
 
+@lru_cache(maxsize=1024)
 def claim_text(metric: MetricThreshold) -> str:
     """The claim in words: whoever changes a number in it asks another question."""
     where, what = metric.return_range, str(metric.type)

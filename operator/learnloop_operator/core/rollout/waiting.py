@@ -4,7 +4,7 @@ A rollout without evidence holds: a healthy model is not taken back for lack of 
 when nothing has come for progressDeadlineSeconds, it is Stalled.
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from learnloop_api.kinds.base import Condition
 from learnloop_api.kinds.rollout import RolloutStep
@@ -22,9 +22,10 @@ from learnloop_operator.core.rollout.windows import SHORTEST
 from learnloop_operator.core.rollout.world import Snapshot
 from learnloop_operator.core.sequential.comparison import Claim, Memory, claim
 from learnloop_operator.core.times import parse, seconds_since, stamp
+from learnloop_operator.core.values import value
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Wait:
     """The state as it is waiting, why, and the seconds until it is worth another look (None: the usual)."""
 
@@ -72,13 +73,14 @@ def cannot_compare(snapshot: Snapshot, state: State) -> bool:
 
 def overdue(snapshot: Snapshot, state: State, canary: Arm, missing: Missing) -> bool:
     """Whether the step has held for lack of evidence for progressDeadlineSeconds, and none is on its way."""
-    held = min(seconds_since(state.step_started_at, snapshot.now), _mute_for(snapshot, missing))
-    if held < snapshot.spec.rollout.progress_deadline_seconds:
+    deadline = snapshot.spec.rollout.progress_deadline_seconds
+    if seconds_since(state.step_started_at, snapshot.now) < deadline or _mute_for(snapshot, missing) < deadline:
         return False
     arm = snapshot.evidence.arms.get(canary.revision)
     if missing.reason == reasons.NOT_ENOUGH_DATA:
         return arm is not None and arm.lately == 0
-    return any(item.type == reasons.DATA_AVAILABLE and item.reason == missing.reason for item in _conditions(snapshot))
+    known = _data_available(snapshot)
+    return known is not None and known.reason == missing.reason
 
 
 def compared_again(snapshot: Snapshot, state: State, step: int) -> Move:
@@ -100,17 +102,19 @@ def compared_again(snapshot: Snapshot, state: State, step: int) -> Move:
 def seen_from_afar(snapshot: Snapshot, canary: Arm, move: Move) -> Move:
     """The move, stalled where it is a hold without any number for too long: in shadow, in an experiment, or before a
     weight is raised. Where numbers come and are too few, the step itself tells whether more are on their way."""
-    missing = Missing(move.data_reason or move.reason, move.data or "")
-    if not move.data or move.degraded or move.phase != "Progressing" or missing.reason == reasons.NOT_ENOUGH_DATA:
+    why = move.data_reason or move.reason
+    if not move.data or move.degraded or move.phase != "Progressing" or why == reasons.NOT_ENOUGH_DATA:
         return move
-    return stalled(snapshot, move) if overdue(snapshot, move.state, canary, missing) else move
+    return stalled(snapshot, move) if overdue(snapshot, move.state, canary, Missing(why, move.data)) else move
 
 
 def stalled(snapshot: Snapshot, move: Move) -> Move:
     """The same hold, visible from afar: condition Stalled, and one event."""
     deadline = snapshot.spec.rollout.progress_deadline_seconds
     sentence = f"{move.sentence}; nothing new for {deadline} s, it holds on and takes nothing back"
-    known = any(item.type == "Stalled" and item.reason == reasons.EVIDENCE_OVERDUE for item in _conditions(snapshot))
+    known = any(
+        item.type == "Stalled" and item.reason == reasons.EVIDENCE_OVERDUE for item in snapshot.before.conditions
+    )
     return replace(
         move,
         reason=reasons.EVIDENCE_OVERDUE,
@@ -121,19 +125,19 @@ def stalled(snapshot: Snapshot, move: Move) -> Move:
     )
 
 
-def _conditions(snapshot: Snapshot) -> list[Condition]:
-    """As persisted by the look before this one."""
-    return list(snapshot.before.conditions)
-
-
 def _mute_for(snapshot: Snapshot, missing: Missing) -> float:
     """Seconds since the condition DataAvailable was last true, or last known; 0 where it is true now."""
-    found = next((item for item in _conditions(snapshot) if item.type == reasons.DATA_AVAILABLE), None)
+    found = _data_available(snapshot)
     if found is None or found.status == "True" or parse(found.last_transition_time) is None:
         return 0.0
     if (found.status == "Unknown") != (missing.reason in reasons.PROVIDER):
         return 0.0
     return seconds_since(found.last_transition_time, snapshot.now)
+
+
+def _data_available(snapshot: Snapshot) -> Condition | None:
+    """The condition as the look before this one left it."""
+    return next((item for item in snapshot.before.conditions if item.type == reasons.DATA_AVAILABLE), None)
 
 
 def _count(snapshot: Snapshot, state: State, done: int, needed: int) -> str:

@@ -1,17 +1,16 @@
 """Which arms to ask Prometheus about, and since when."""
 
-from dataclasses import dataclass
-
 from learnloop_operator.core.experiment.state import Trial
 from learnloop_operator.core.rollout.state import State
 from learnloop_operator.core.rollout.world import Snapshot
 from learnloop_operator.core.times import seconds_since
+from learnloop_operator.core.values import value
 
 SHORTEST = 15.0
 """Seconds: `increase` needs two scrapes inside the window."""
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Window:
     """Ask for `revision` over the last `seconds`."""
 

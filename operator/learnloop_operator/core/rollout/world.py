@@ -1,7 +1,7 @@
 """What one decision about a ModelDeployment may look at: the frozen snapshot and its parts."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from datetime import datetime
 
 from learnloop_api.kinds.base import PodOptions
@@ -12,9 +12,10 @@ from learnloop_operator.core.rollout.direct import Direct
 from learnloop_operator.core.rollout.evidence import Evidence
 from learnloop_operator.core.snapshot import Snapshot as BaseSnapshot
 from learnloop_operator.core.snapshot import obeyed
+from learnloop_operator.core.values import named_value, value
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Model:
     """A model and the revision it gets here: the digest of uri, sha256 and the pod options it runs with."""
 
@@ -23,7 +24,7 @@ class Model:
     sha256: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Desired:
     """The model the user wants served now, or the sentence why there is none yet."""
 
@@ -33,7 +34,7 @@ class Desired:
     """The revision that spec.model means, where the winner of an experiment serves in its place."""
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class ArmWorld:
     """One arm as the cluster has it."""
 
@@ -50,7 +51,7 @@ class ArmWorld:
     """Its pods mount the key of the episodes; those of older releases do not."""
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class RouteWorld:
     """gateway mode: our HTTPRoute as it stands."""
 
@@ -62,7 +63,7 @@ class RouteWorld:
     """Who had left the experiment when it was written."""
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class RoutingWorld:
     """The routing ConfigMap: the table in force and the verdict written with it; in gateway mode the route, too."""
 
@@ -76,14 +77,15 @@ class RoutingWorld:
 
         The HTTPRoute and the ConfigMap are two writes, and whichever was the last one before an operator died has it.
         """
-        listed = {arm.revision for arm in self.table.arms} if self.table else set()
-        said = [(self.blocked, listed)]
-        if self.route is not None:
-            said.append((self.route.blocked, set(self.route.weights)))
-        return tuple(pin for pin, named in said if pin is not None and pin.revision not in named)
+        found, listed = [], self.table.arms if self.table else []
+        if self.blocked and self.blocked.revision not in [arm.revision for arm in listed]:
+            found.append(self.blocked)
+        if self.route and self.route.blocked and self.route.blocked.revision not in self.route.weights:
+            found.append(self.route.blocked)
+        return tuple(found)
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Defaults:
     """What the installation decides for every policy server."""
 
@@ -94,7 +96,7 @@ class Defaults:
     """An admission policy lets nobody write another's name into a verb's annotation."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@named_value
 class Snapshot(BaseSnapshot):
     """Everything `decide` knows. Equal snapshots give equal plans."""
 
@@ -105,7 +107,7 @@ class Snapshot(BaseSnapshot):
     """`before` is ahead of the persisted status since then; None: it is the persisted one."""
     desired: Desired
     arms: Mapping[str, ArmWorld] = field(default_factory=dict)
-    routing: RoutingWorld = field(default_factory=RoutingWorld)
+    routing: RoutingWorld = RoutingWorld()
     evidence: Evidence = field(default_factory=Evidence)
     direct: Mapping[str, Direct] = field(default_factory=dict)
     """What the pods of each arm on trial said themselves, by revision; empty where nobody asked them."""

@@ -8,10 +8,12 @@ The two nulls exclude each other, so each may use the whole budget.
 """
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from enum import Enum
+from functools import lru_cache
 
 from learnloop_operator.core.sequential.betting import NONE, Counts, divergence, log_e, nearest
+from learnloop_operator.core.values import value
 
 SHRINK = 20.0
 """Weight of the pooled rate in a bet, in episodes: without it the first bets would follow noise."""
@@ -34,7 +36,7 @@ MOST = 1e7
 """More episodes than this are not worth announcing."""
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Pair:
     """Counts of both arms."""
 
@@ -53,7 +55,7 @@ class Pair:
 NOTHING = Pair()
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Memory:
     """All that has to survive a restart: ten numbers."""
 
@@ -67,7 +69,7 @@ class Memory:
     """Log e-value of "not worse than tolerated"."""
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Bars:
     """Log e-values at which each of the two claims counts as proven."""
 
@@ -75,6 +77,7 @@ class Bars:
     fine: float
 
 
+@lru_cache(maxsize=1024)
 def bars(alpha: float, tests: int = 1) -> Bars:
     """Bars that keep the chance of a wrong action in one rollout below `alpha`.
 

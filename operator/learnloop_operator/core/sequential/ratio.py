@@ -14,9 +14,9 @@ but for a small part of each stake that stays on such an arm, so that one which 
 """
 
 import math
-from dataclasses import dataclass, replace
 
 from learnloop_operator.core.sequential.betting import BISECTIONS, Counts, gain
+from learnloop_operator.core.values import value
 
 FIRST = 2.0
 """Weight, in episodes, of an arm half way beyond the bar: what the first bets are on."""
@@ -32,7 +32,7 @@ Line = tuple[float, float]
 """rise and base: the subject's mean is `base + rise * reference's mean`."""
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Row:
     """One quantity of both arms over all batches of the same time, and the evidence of it."""
 
@@ -55,7 +55,7 @@ class Row:
         return all(map(math.isfinite, (self.n, self.total, self.beside, self.level, self.low, self.high)))
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Bar:
     """`ratio` times the reference, in units of its size; outcomes 0..1 stand for values from `start` to `end`."""
 
@@ -80,23 +80,25 @@ LEVEL = Bar(1.0)
 """No ratio: lower, or higher, than the reference."""
 
 
-def added(row: Row, a: Counts, b: Counts) -> Row:
-    """The row with one batch's outcomes of the subject, `a`, and of the reference, `b`; both have some."""
+def added(row: Row, a: Counts, b: Counts, low: float = 0.0, high: float = 0.0) -> Row:
+    """The row with one batch's outcomes of the subject, `a`, and of the reference, `b`, both of which have some, and
+    with the log e-values `low` and `high` that it gave."""
     mean = b.total / b.n
-    return replace(
-        row,
+    return Row(
         n=row.n + a.n,
         total=row.total + a.total,
         beside=row.beside + a.n * mean,
         level=row.level + b.n / (b.n + LATELY) * (mean - row.level),
+        low=row.low + low,
+        high=row.high + high,
     )
 
 
 def after(row: Row, a: Counts, b: Counts, lowest: Bar | None, highest: Bar | None) -> Row:
     """The row after both bets on a batch, each made with what was known before it; None: nothing is asked there."""
-    low = row.low + (_log_e(row, a, b, lowest, True) if lowest else 0.0)
-    high = row.high + (_log_e(row, a, b, highest, False) if highest else 0.0)
-    return replace(added(row, a, b), low=low, high=high)
+    low = _log_e(row, a, b, lowest, True) if lowest else 0.0
+    high = _log_e(row, a, b, highest, False) if highest else 0.0
+    return added(row, a, b, low, high)
 
 
 def _log_e(row: Row, a: Counts, b: Counts, bar: Bar, low: bool) -> float:

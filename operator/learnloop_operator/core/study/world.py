@@ -2,13 +2,14 @@
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 from learnloop_api.kinds.study import Study
 from learnloop_api.wire.study import RUNGS, StudyState
 from learnloop_operator.core.plan import Manifest
 from learnloop_operator.core.training.world import World
+from learnloop_operator.core.values import named_value
 
 
 def trial_name(job: str, number: int) -> str:
@@ -16,7 +17,7 @@ def trial_name(job: str, number: int) -> str:
     return f"{job}-t{number}"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@named_value
 class Job:
     """A trial's TrainingJob, as far as its study goes by it."""
 
@@ -58,7 +59,7 @@ def job_of(body: Manifest) -> Job:
     )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@named_value
 class StudyWorld(World):
     """A TrainingJob with a study. `run` is the run of the best trial, once all of them have ended."""
 

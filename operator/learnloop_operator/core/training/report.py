@@ -1,6 +1,5 @@
 """A TrainingJob's status: what is carried on, what is new, and the conditions that say why."""
 
-from dataclasses import dataclass
 from typing import Any
 
 from learnloop_api.wire.training import Manifest as Proof
@@ -9,6 +8,7 @@ from learnloop_operator.core import conditions, durations, times
 from learnloop_operator.core.plan import Manifest
 from learnloop_operator.core.training import suite
 from learnloop_operator.core.training.world import World
+from learnloop_operator.core.values import named_value
 
 PROGRESS_SECONDS = 2.0
 """Progress is written at most this often."""
@@ -17,7 +17,7 @@ DIGITS = 4
 PHASES = {"starting": "Starting", "training": "Training", "evaluating": "Evaluating", "exporting": "Exporting"}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@named_value
 class Verdict:
     """Where the job stands, in the terms of its conditions."""
 

@@ -1,7 +1,6 @@
 """What a decision about a TrainingJob may look at. No backend's vocabulary: PyTorchJob is one of several."""
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Literal, Protocol
 
@@ -10,12 +9,13 @@ from learnloop_api.wire.training import Heartbeat, TrainingRun
 from learnloop_operator.core import times
 from learnloop_operator.core.plan import Manifest, ObjectRef
 from learnloop_operator.core.snapshot import Snapshot
+from learnloop_operator.core.values import named_value
 
 CONFIGURATION_ERROR = 2
 """Exit code of the trainer for what no retry can heal."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@named_value
 class BackendJob:
     """The object that runs the gang of one attempt."""
 
@@ -33,7 +33,7 @@ class BackendJob:
     deleting: bool = False
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@named_value
 class Rank:
     """One pod of the gang."""
 
@@ -52,7 +52,7 @@ class Rank:
     deleting: bool = False
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@named_value
 class RunRequest:
     """Everything a backend needs to render one attempt."""
 
@@ -71,7 +71,7 @@ class Backend(Protocol):
         """A complete apply manifest, controlled by the TrainingJob."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@named_value
 class World(Snapshot):
     """A TrainingJob and all that was found about it."""
 
