@@ -36,6 +36,12 @@ _SEPARATOR = re.compile(GROUPED)
 _PLAIN_TYPES = frozenset((float, int, bool, type(None)))
 _USER_DIGEST = re.compile(r"sha256:[0-9a-f]{64}")
 _NUMBER = re.compile(rf"\d{GROUPED}?\d\d")  # in every card and account
+# What _IBAN and _DIGITS begin with, whatever stands before it.
+_ACCOUNT = re.compile(
+    rf"\d(?:\d(?<=[A-Za-z]{{2}}\d\d)(?:{GROUPED}?[A-Za-z0-9]){{11}}|(?:{GROUPED}?\d){{12}})", re.ASCII
+)
+# In what a member with a secret is called: without an i, which a pattern also finds where it has no dot.
+_NAMES = ("pass", "pwd", "key", "secret", "token", "credent", "author", "cook")
 
 
 class Redaction:
@@ -154,6 +160,24 @@ class Redaction:
             parts += [text[position:start], self.mark("CARD", _SEPARATOR.sub("", text[start:stop]))]
             position = stop
         return "".join([*parts, text[position:]])
+
+
+def harmless(encoded: str) -> bool:
+    """Would `Redaction.value` leave the value alone of which this is the JSON text? True only where it is certain.
+
+    It takes half as long as to take the value apart. JSON escapes no character that a rule needs, and what it does
+    escape (NUL, a quote) only adds to the text.
+
+    Args:
+        encoded: complete, without spaces, and with no more escapes than RFC 8259 asks for.
+    """
+    if "\\u0000" in encoded or encoded.count("{") + encoded.count("[") > MAX_DEPTH:
+        return False
+    folded = encoded.casefold()
+    for part in _NAMES:
+        if part in folded:
+            return False
+    return _ACCOUNT.search(encoded) is None and not rules_for(encoded)
 
 
 @lru_cache(maxsize=4096)

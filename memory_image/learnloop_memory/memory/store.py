@@ -10,6 +10,7 @@ import orjson
 from pgvector import HalfVector
 from pydantic_core import to_json
 
+from learnloop_api.redaction import harmless
 from learnloop_api.redaction_fields import safe_origin
 from learnloop_memory.audit.journal import actor
 from learnloop_memory.errors import ApiError
@@ -106,13 +107,13 @@ Written = tuple[NewMemory, str]  # and who wrote it, for the audit
 
 def row_of(memory: NewMemory, now: datetime) -> tuple[Any, ...]:
     """The values of one row of `agent_memories`, after redaction."""
-    content = redact(memory.content)
+    content, encoded = _redacted(memory.content)
     expires, ends = life(memory, now)
     return (
         memory.id,
         memory.agent,
         memory.memory_type,
-        to_json(content, inf_nan_mode="null").decode(),
+        encoded,
         text_of(content),
         memory.importance,
         memory.source,
@@ -126,6 +127,18 @@ def row_of(memory: NewMemory, now: datetime) -> tuple[Any, ...]:
         expires,
         ends,
     )
+
+
+def _redacted(content: dict[str, Any]) -> tuple[dict[str, Any], str]:
+    """Without what looks like a secret, and its JSON text. Most have none, and their JSON text shows it."""
+    try:
+        encoded = orjson.dumps(content).decode()
+    except orjson.JSONEncodeError:  # a lone surrogate, a long integer
+        encoded = None
+    if encoded is not None and harmless(encoded):
+        return content, encoded
+    content = redact(content)
+    return content, to_json(content, inf_nan_mode="null").decode()
 
 
 def life(memory: NewMemory, now: datetime) -> tuple[datetime | None, datetime]:
