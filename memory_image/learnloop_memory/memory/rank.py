@@ -41,7 +41,7 @@ class Ask:
     weights: Mapping[str, float] | None = None
 
 
-@dataclass(slots=True)  # frozen ones take three times as long to make, and there are ten in each answer
+@dataclass  # there are ten in each answer: frozen ones take thrice as long to make, those with slots to encode
 class Hit:
     """One recalled memory with the z-score of each signal and their weighted sum; `content` is JSON already."""
 
