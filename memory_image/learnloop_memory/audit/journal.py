@@ -1,6 +1,6 @@
 """How the rest of the data plane leaves a record: in the transaction of the change, or not at all."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextvars import ContextVar
 from hashlib import sha256
 from typing import Any
@@ -17,6 +17,10 @@ actor: ContextVar[str] = ContextVar("actor", default=SYSTEM)
 
 _NOTE = """
 INSERT INTO audit_pending (namespace, actor, action, subject, outcome, detail) VALUES ($1, $2, $3, $4, $5, $6)
+"""
+_NOTES = """
+INSERT INTO audit_pending (namespace, actor, action, subject, detail)
+SELECT $1, $2, 'memory.stored', * FROM unnest($3::text[], $4::jsonb[])
 """
 
 
@@ -40,5 +44,19 @@ def digest_of(ids: Sequence[UUID]) -> str:
 async def note_memories(connection: Any, namespace: str, action: str, agent: str, ids: Sequence[UUID]) -> None:
     """One record about any number of memories of one agent: how many, the first, the last, and all by digest."""
     if ids:
-        named = {"count": len(ids), "first": str(ids[0]), "last": str(ids[-1]), "ids_sha256": digest_of(ids)}
-        await note(connection, namespace, action, f"agent/{agent}", named)
+        await note(connection, namespace, action, f"agent/{agent}", _named(ids))
+
+
+async def note_stored(connection: Any, namespace: str, stored: Mapping[str, Sequence[UUID]]) -> None:
+    """The same of memories that were stored, of each of these agents; of a single one its id."""
+    if stored:
+        details = [_named(ids) if len(ids) > 1 else {"id": str(ids[0])} for ids in stored.values()]
+        subjects, encoded = (
+            [f"agent/{agent}" for agent in stored],
+            [orjson.dumps(detail).decode() for detail in details],
+        )
+        await connection.execute(_NOTES, namespace, actor.get(), subjects, encoded)
+
+
+def _named(ids: Sequence[UUID]) -> Detail:
+    return {"count": len(ids), "first": str(ids[0]), "last": str(ids[-1]), "ids_sha256": digest_of(ids)}

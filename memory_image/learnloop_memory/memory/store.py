@@ -12,7 +12,7 @@ from pydantic_core import to_json
 
 from learnloop_api.redaction import harmless
 from learnloop_api.redaction_fields import safe_origin
-from learnloop_memory.audit.journal import actor
+from learnloop_memory.audit.journal import actor, note_stored
 from learnloop_memory.errors import ApiError
 from learnloop_memory.experience.redact import redact, redact_text
 from learnloop_memory.ids import uuid7
@@ -30,15 +30,15 @@ _COLUMNS = (
     "id, agent_id, memory_type, content, text, importance, source, origin, provenance, session_id, idempotency_key,"
     " pinned, valid_from, valid_to, expires_at, ends_at"
 )
-# One record of the audit for each writer and agent, in the form of `audit.journal.note_memories`.
-_ROWS = f"""
-stored AS (
+_STORED = f"""stored AS (
     INSERT INTO agent_memories (namespace, {_COLUMNS})
     SELECT s.namespace, {_COLUMNS}
     FROM set_config('app.namespace', $1, true) AS s(namespace), LATERAL (SELECT * FROM given OFFSET 0) g
     WHERE s.namespace IS NOT NULL
     ON CONFLICT DO NOTHING RETURNING namespace, agent_id, id, importance, created_at, valid_from, ends_at
-), noted AS (
+)"""
+# One record of the audit for each writer and agent, in the form of `audit.journal.note_stored`.
+_NOTED = """noted AS (
     INSERT INTO audit_pending (namespace, actor, action, subject, detail)
     SELECT n.namespace, g.actor, 'memory.stored', 'agent/' || n.agent_id, CASE count(*)
         WHEN 1 THEN jsonb_build_object('id', (array_agg(n.id))[1])
@@ -46,22 +46,27 @@ stored AS (
             'last', (array_agg(n.id ORDER BY g.place DESC))[1],
             'ids_sha256', encode(sha256(string_agg(uuid_send(n.id), ''::bytea ORDER BY g.place)), 'hex')) END
     FROM stored n JOIN given g ON g.id = n.id GROUP BY n.namespace, g.actor, n.agent_id
-)
-"""
+)"""
 _GIVEN = """unnest($2::text::uuid[], $3::text::text[], $4::text::text[], $5::text::jsonb[], $6::text::text[],
     $7::text::float8[], $8::text::text[], $9::text::text[], $10::text::jsonb[], $11::text::text[], $12::text::text[],
     $13::text::bool[], $14::text::timestamptz[], $15::text::timestamptz[], $16::text::timestamptz[],
     $17::text::timestamptz[], $18::text::text[]"""
+_QUEUED = "INSERT INTO memory_pending SELECT namespace, agent_id, id FROM stored"
 # What waits for the indexer.
 _LATER = f"""
-WITH given AS (SELECT * FROM {_GIVEN}) WITH ORDINALITY AS g({_COLUMNS}, actor, place)), {_ROWS}
-INSERT INTO memory_pending SELECT namespace, agent_id, id FROM stored RETURNING memory_id
+WITH given AS (SELECT * FROM {_GIVEN}) WITH ORDINALITY AS g({_COLUMNS}, actor, place)), {_STORED}, {_NOTED}
+{_QUEUED} RETURNING memory_id
 """
+# The same of one writer, whose records are made here: to sort thousands of ids by agent takes PostgreSQL longer.
+_MANY = f"WITH given AS (SELECT * FROM {_GIVEN}) AS g({_COLUMNS}, actor)), {_STORED} {_QUEUED}"
+_WHICH = f"{_MANY} RETURNING memory_id"
+# Of memories that are new in any case: PostgreSQL looks for them in every index otherwise, before it writes them.
+_NEW = _MANY.replace("ON CONFLICT DO NOTHING", "")
 # What is indexed in the same statement.
 _AT_ONCE = f"""
 WITH given AS (SELECT * FROM {_GIVEN},
     $19::text::smallint[], $20::text::bigint[], $21::text::bytea[], $22::halfvec[]) WITH ORDINALITY
-    AS g({_COLUMNS}, actor, kind, thread, terms, embedding, place)), {_ROWS}
+    AS g({_COLUMNS}, actor, kind, thread, terms, embedding, place)), {_STORED}, {_NOTED}
 INSERT INTO memory_vec (namespace, agent_id, memory_id, memory_type, embedder, importance, thread, created_at,
     visible_from, visible_to, terms, embedding)
 SELECT n.namespace, n.agent_id, n.id, g.kind, $23, n.importance, g.thread, n.created_at,
@@ -155,7 +160,16 @@ async def insert(connection: Any, namespace: str, memories: Sequence[NewMemory])
         return set()
     # COPY would take half the time; PostgreSQL does not offer it under row-level security.
     _, arrays = _given([(memory, actor.get()) for memory in memories])
-    new = {row["memory_id"] for row in await connection.fetch(_LATER, namespace, *arrays)}
+    if all(memory.source == "api" and memory.idempotency_key is None for memory in memories):
+        await connection.execute(_NEW, namespace, *arrays)
+        new = {memory.id for memory in memories}
+    else:
+        new = {row["memory_id"] for row in await connection.fetch(_WHICH, namespace, *arrays)}
+    by_agent: dict[str, list[UUID]] = {}
+    for memory in memories:
+        if memory.id in new:
+            by_agent.setdefault(memory.agent, []).append(memory.id)
+    await note_stored(connection, namespace, by_agent)
     if judged := [memory for memory in memories if memory.id in new and (memory.helped or memory.hurt)]:
         uses = ([memory.id for memory in judged], [m.helped for m in judged], [m.hurt for m in judged])
         await connection.execute(_JUDGED, namespace, *uses)

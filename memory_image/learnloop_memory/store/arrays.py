@@ -11,8 +11,11 @@ FOREVER = datetime.max
 
 
 def array(values: Iterable[object]) -> str:
-    """One dimension; None is NULL. Strings may hold anything but NUL."""
+    """One dimension; None is NULL, and nothing but NULL is empty: beside longer ones `unnest` fills it up. Strings may
+    hold anything but NUL."""
     values = list(values)
+    if not any(value is not None for value in values):
+        return "{}"
     if values and values.count(values[0]) == len(values):  # as most columns of a batch are
         return "{" + ",".join([_element(values[0])] * len(values)) + "}"
     return "{" + ",".join(map(_element, values)) + "}"

@@ -10,10 +10,12 @@ from collections.abc import AsyncIterator, Callable
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
+from uuid import UUID
 
 import asyncpg
 import pytest
 
+from learnloop_memory.audit.journal import digest_of
 from learnloop_memory.audit.record import GENESIS, Entry, seal
 from learnloop_memory.audit.signing import Signer
 from learnloop_memory.audit.verify import verify
@@ -112,6 +114,28 @@ async def test_what_was_done_is_on_record_once_with_who_did_it(audited: Api) -> 
     second = await audited.call("GET", f"/api/v1/audit/records?limit=3&after={first['next']}")
     assert [record["seq"] for record in first["records"] + second["records"]] == [1, 2, 3, 4, 5, 6]
     assert (await audited.call("GET", "/api/v1/audit/records", namespace="blue"))["records"] == []
+
+
+@pytest.mark.parametrize("keyed", [False, True])
+async def test_a_batch_leaves_one_record_for_each_of_its_agents(audited: Api, keyed: bool) -> None:
+    memories = [
+        {"agent_id": agent, "memory_type": "semantic", "content": {"text": text}}
+        | ({"idempotency_key": f"k-{text}"} if keyed else {})
+        for agent, text in (("walker", "a"), ("runner", "b"), ("walker", "c"))
+    ]
+    told = await audited.call("POST", "/api/v1/memory/store/batch", 201, json={"memories": memories})
+    first, alone, last = told["ids"]
+    if keyed:
+        again = await audited.call("POST", "/api/v1/memory/store/batch", 201, json={"memories": memories})
+        assert again["ids"] == told["ids"]
+    await audited.service.sealer.run("team-a")
+    records = (await audited.call("GET", "/api/v1/audit/records?action=memory.stored"))["records"]
+    both = digest_of([UUID(first), UUID(last)])
+    assert {(record["actor"], record["subject"]): record["detail"] for record in records} == {
+        ("anonymous", "agent/runner"): {"id": alone},
+        ("anonymous", "agent/walker"): {"count": 2, "first": first, "last": last, "ids_sha256": both},
+    }
+    assert len(records) == 2
 
 
 async def test_a_change_that_is_not_made_leaves_no_record(audited: Api) -> None:
