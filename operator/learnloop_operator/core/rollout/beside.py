@@ -87,7 +87,7 @@ def looked(
     for metric in analysis.metrics:
         if not has_ratio(metric):
             continue
-        trial = old.get(metric.name, Beside(metric.name, bounds_text(metric)))
+        trial = old.get(metric.name) or Beside(metric.name, bounds_text(metric))
         if not 0 < weight < 100 or torn:
             trial = replace(trial, seen=None, weight=weight if trial.rows else 0)
         elif canary is not None and stable is not None:

@@ -38,7 +38,7 @@ def ready(snapshot: Snapshot, revision: str) -> int:
 
 def world(snapshot: Snapshot, revision: str) -> ArmWorld:
     """The arm as the cluster has it; an absent one has no pods."""
-    return snapshot.arms.get(revision, ArmWorld())
+    return snapshot.arms.get(revision) or ArmWorld()
 
 
 def hopeless(arm: ArmWorld) -> bool:

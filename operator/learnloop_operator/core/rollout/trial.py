@@ -57,7 +57,7 @@ def looked(
     torn = bool((canary and canary.gap) or (stable and stable.gap))
     for metric in tests:
         text = claim_text(metric)
-        trial = known.get((metric.name, text), Trial(metric.name, text, Memory()))
+        trial = known.get((metric.name, text)) or Trial(metric.name, text, Memory())
         if not concurrent or torn:
             if trial.memory.seen is not None:
                 trial = replace(trial, memory=replace(trial.memory, seen=None))
