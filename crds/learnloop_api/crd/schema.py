@@ -10,12 +10,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from learnloop_api.kinds.base import Resource
-from learnloop_api.kinds.rules import PATTERN_MESSAGE, Rule
+from learnloop_api.kinds.rules import PATTERN_MESSAGE, RULES, Rule
 
 Schema = dict[str, Any]
 
 INT32 = 2**31
-RULES = "x-kubernetes-validations"
 OPAQUE = "x-kubernetes-preserve-unknown-fields"
 INT_OR_STRING = "x-kubernetes-int-or-string"
 # Keywords that mean the same in both worlds, in the order they are written.
@@ -70,11 +69,11 @@ class _Converter:
         elif "pattern" in source:
             result |= self._pattern(source)
         if self.for_users and RULES in source:
-            result[RULES] = source[RULES]
+            result[RULES] = result.get(RULES, []) + source[RULES]
         return result
 
     def _resolve(self, source: Schema) -> Schema:
-        """Without references and `| None`. What stands beside a reference wins over what it refers to."""
+        """Without references and `| None`. What stands beside a reference wins over what it refers to; rules add up."""
         while True:
             options = [option for option in source.get("anyOf", ()) if option.get("type") != "null"]
             if "$ref" in source:
@@ -83,7 +82,9 @@ class _Converter:
                 target = options[0]
             else:
                 return source
+            rules = [*target.get(RULES, ()), *source.get(RULES, ())]
             source = target | {key: value for key, value in source.items() if key not in ("$ref", "anyOf")}
+            source |= {RULES: rules} if rules else {}
 
     def _object(self, source: Schema, path: str) -> Schema:
         values = source.get("additionalProperties")

@@ -7,7 +7,7 @@ from pydantic.alias_generators import to_camel
 from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema
 
-from learnloop_api.kinds.rules import Rule, explained
+from learnloop_api.kinds.rules import RULES, Rule, explained
 
 
 class Resource(BaseModel):
@@ -38,8 +38,9 @@ class Resource(BaseModel):
         """Adds what pydantic leaves out and the API server needs: CEL rules, and defaults made by factories."""
         schema = handler(core_schema)
         body = handler.resolve_ref_schema(schema)
-        if rules := cls.all_rules():
-            body["x-kubernetes-validations"] = [rule.to_schema() for rule in rules]
+        for rule in cls.all_rules():
+            place = body["properties"][rule.at] if rule.at else body
+            place.setdefault(RULES, []).append(rule.to_schema())
         for name, field in cls.model_fields.items():
             if field.default_factory is not None:
                 value = field.get_default(call_default_factory=True, validated_data={})

@@ -18,7 +18,7 @@ class Storage(Resource):
             "a volume cannot shrink: keep the size, or move to a new MemoryService",
             ".size",
         ),
-        immutable("storageClassName", "a volume cannot move; create a new MemoryService", optional=True),
+        *immutable("storageClassName", "a volume cannot move; create a new MemoryService", optional=True),
     )
 
     size: Annotated[

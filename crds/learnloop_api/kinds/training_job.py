@@ -240,7 +240,7 @@ class TrainingJobSpec(TrainingTemplate):
     """One run. All but suspend, workers and ttlSecondsAfterFinished is immutable: a result belongs to one recipe."""
 
     cel_rules: ClassVar[tuple[Rule, ...]] = tuple(
-        immutable(field, "create a new TrainingJob", optional=optional) for field, optional in FROZEN
+        rule for field, optional in FROZEN for rule in immutable(field, "create a new TrainingJob", optional=optional)
     )
 
     data: TrainingData

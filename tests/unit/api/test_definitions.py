@@ -13,8 +13,10 @@ import yaml
 from learnloop_api.crd.definition import definition
 from learnloop_api.crd.files import stale, write
 from learnloop_api.crd.kinds import KINDS, MODEL_DEPLOYMENT, Kind
-from learnloop_api.crd.schema import INT_OR_STRING, OPAQUE, RULES, spec_schema, status_schema
+from learnloop_api.crd.schema import INT_OR_STRING, OPAQUE, spec_schema, status_schema
+from learnloop_api.kinds.algorithms import PpoParameters
 from learnloop_api.kinds.base import Resource
+from learnloop_api.kinds.rules import RULES
 from learnloop_api.kinds.training_job import FROZEN, TrainingJobSpec
 
 REPOSITORY = Path(__file__).resolve().parents[3]
@@ -151,6 +153,20 @@ def test_every_field_of_a_recipe_is_frozen() -> None:
         if field.is_required() or field.get_default() is not None
     }
     assert {name for name, optional in FROZEN if optional}.isdisjoint(required_or_defaulted)
+
+
+def test_what_never_changes_is_compared_at_the_field_itself_beside_the_fields_own_rules() -> None:
+    spec = spec_schema(TrainingJobSpec)
+    compared = {name for name, field in spec["properties"].items() if "self == oldSelf" in _rules(field)}
+    assert compared == {name for name, _ in FROZEN}
+    assert [rule for rule in _rules(spec) if "oldSelf" in rule] == [
+        f"has(self.{name}) == has(oldSelf.{name})" for name, optional in FROZEN if optional
+    ]
+    assert _rules(spec["properties"]["ppo"])[:-1] == [rule.rule for rule in PpoParameters.all_rules()]
+
+
+def _rules(schema: dict[str, Any]) -> list[str]:
+    return [rule["rule"] for rule in schema.get(RULES, ())]
 
 
 def test_a_default_of_an_object_is_whole_where_rules_apply() -> None:
