@@ -153,6 +153,23 @@ async def test_a_whole_process_hears_of_every_change_and_writes_once_for_each(ap
         assert len(written) == 4, written
 
 
+async def test_a_config_map_that_somebody_deletes_or_edits_is_put_right_at_once(
+    api_server: Path, tmp_path: Path
+) -> None:
+    async with live_world(api_server, tmp_path) as world:
+        await world.operator()
+        await put(world, "MemoryService", "mem", {"storage": {}, "suspend": True})
+        await put(world, "LearningAgent", "la", spec(memories=100))
+        await until_told(world, {"la": {"memories": 100}})
+        await world.user.delete(CONFIG_MAP.ref(world.namespace, "mem-budgets"))
+        await until_told(world, {"la": {"memories": 100}})
+        await world.user.patch(CONFIG_MAP, world.namespace, "mem-budgets", {"data": {BUDGETS_KEY: '{"agents":{}}'}})
+        await until_told(world, {"la": {"memories": 100}})
+        unlabelled = {"metadata": {"labels": {names.LABEL_MEMORY: None}}, "data": {BUDGETS_KEY: '{"agents":{}}'}}
+        await world.user.patch(CONFIG_MAP, world.namespace, "mem-budgets", unlabelled)
+        await until_told(world, {"la": {"memories": 100}})
+
+
 async def put(world: LiveWorld, kind: str, name: str, spec: dict[str, Any]) -> None:
     metadata = {"name": name, "namespace": world.namespace}
     await world.user.create({"apiVersion": names.API_VERSION, "kind": kind, "metadata": metadata, "spec": spec})

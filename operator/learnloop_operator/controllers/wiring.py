@@ -13,6 +13,7 @@ from learnloop_api import names
 from learnloop_operator.adapters.cache import Cache
 from learnloop_operator.adapters.echo import Echo
 from learnloop_operator.adapters.kinds import (
+    CONFIG_MAP,
     DEPLOYMENT,
     OWN_KINDS,
     POD,
@@ -39,6 +40,7 @@ CHILD_SELECTORS: Mapping[ResourceKind, str] = {
     POD: names.LABEL_TRAINING_JOB,
     DEPLOYMENT: f"{names.LABEL_MANAGED_BY}={names.MANAGED_BY}",
     STATEFUL_SET: f"{names.LABEL_MANAGED_BY}={names.MANAGED_BY}",
+    CONFIG_MAP: names.LABEL_MEMORY,
 }
 
 
