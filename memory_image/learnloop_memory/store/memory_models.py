@@ -24,7 +24,7 @@ class AgentMemory(SQLModel, table=True):
     __tablename__ = "agent_memories"
     __table_args__ = (
         Index("ix_memories_agent", "namespace", "agent_id", "created_at", "id"),
-        Index("ix_memories_created", "namespace", "source", "created_at"),
+        Index("ix_memories_derived", "namespace", "source", "created_at", postgresql_where=text("source <> 'api'")),
         Index(
             "uq_memories_idempotency",
             "namespace",

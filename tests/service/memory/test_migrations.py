@@ -37,11 +37,16 @@ VECTOR = """
 INSERT INTO memory_vec (namespace, agent_id, memory_id, memory_type, importance, created_at, visible_from, terms)
 SELECT 'team-a', $1, gen_random_uuid(), 1, 0.5, now(), now(), '' FROM generate_series(1, $2) i
 """
+MEMORY = """
+INSERT INTO agent_memories (namespace, id, agent_id, memory_type, content, text, source)
+SELECT 'team-a', gen_random_uuid(), $1, 'episodic', '{}', '', 'episode' FROM generate_series(1, $2) i
+"""
 ROWS = 100_000
 BUILT = (
     ("0001", "ix_trajectories_uncredited", TRAJECTORY),
     ("0006", "ix_trajectories_unwarehoused", TRAJECTORY),
     ("0009", "ix_memory_vec_changed", VECTOR),
+    ("0018", "ix_memories_derived", MEMORY),
 )
 
 
@@ -121,7 +126,7 @@ async def test_writers_go_on_while_an_index_of_a_large_table_is_built(
 ) -> None:
     dsn = new_database(postgres, f"busy_{revision}_{os.getpid()}")
     await migrate(dsn, revision)
-    table = "memory_vec" if statement is VECTOR else "trajectories"
+    table = statement.split()[2]
     writers = Writers(dsn, statement)
     async with superuser(dsn) as watcher, old_snapshot(dsn) as reader:
         await watcher.execute(statement, "old", ROWS)

@@ -22,3 +22,11 @@ def create_index(name: str, table: str, columns: Sequence[str], **options: Any) 
             op.drop_index(name, table, postgresql_concurrently=True, if_exists=True)
         op.create_index(name, table, columns, postgresql_concurrently=True, if_not_exists=True, **options)
         op.execute("RESET lock_timeout")
+
+
+def drop_index(name: str, table: str) -> None:
+    """DROP INDEX CONCURRENTLY, unless it is gone already; what stands above holds of it, too."""
+    with op.get_context().autocommit_block():
+        op.execute("SET lock_timeout = 0")
+        op.drop_index(name, table, postgresql_concurrently=True, if_exists=True)
+        op.execute("RESET lock_timeout")
