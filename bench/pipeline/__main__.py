@@ -42,7 +42,7 @@ PARTS = {
     "dry_run": Part([], ["20000"], 60, 20),
     "redaction": Part([], ["10000"], 60, 8),
     "fuzzed": Part([], ["500"], 25, 15),
-    "conformance": Part(["--seconds", "120"], ["--seconds", "30"], 140, 45),
+    "conformance": Part(["--seconds", "300"], ["--seconds", "30"], 310, 45),
     "tenancy": Part([], ["--statements", "20000", "--requests", "500"], 150, 20),
     "chaos": Part([], ["6000"], 400, 60),
 }
