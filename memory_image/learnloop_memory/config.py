@@ -98,6 +98,13 @@ class Config(BaseModel):
         description="memories of such an agent of which PostgreSQL finds the nearest by looking at all; above, an "
         "index of the agent's own proposes them. A Weaviate proposes them from exact_up_to on",
     )
+    index_build_mib: int = Field(
+        default=512,
+        ge=64,
+        le=65_536,
+        description="memory that PostgreSQL may take for building such an index, about 2 KiB for each memory of the "
+        "agent; with less than that it takes many times as long",
+    )
     weaviate_url: str | None = Field(
         default=None,
         pattern=r"^https?://[^/@]+$",

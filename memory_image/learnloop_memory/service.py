@@ -174,6 +174,7 @@ class Service:
         if every := self.config.consolidate_seconds:
             again(self.routine.look, "consolidation", pause=min(every, CONSOLIDATION_SECONDS))
         again(self._follow, "vectors", pause=sweep)
+        again(lambda: self._everywhere(self.following.fill), "filling of vectors", pause=sweep)
         # Audit records go into their chains, wherever they were left, by this process or another one.
         again(lambda: self._everywhere(self.sealer.run), "audit", pause=sweep)
         again(self.recalls.write, "recall log", pause=FLUSH_SECONDS)
@@ -253,7 +254,7 @@ class Service:
             log.info("agents' memories are read when they are asked: %s", error)
 
     async def _follow(self) -> None:
-        """The vector store, beside the other work: one that is filled or does not answer delays nothing else."""
+        """The vector store, beside the other work: one that does not answer delays nothing else."""
         await self.following.look()
         await self._everywhere(self.following.run)
 

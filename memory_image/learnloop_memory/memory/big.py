@@ -2,13 +2,15 @@
 
 These are the nearest, the memories with the query's rare words, those that came too late for a look-up, and the newest;
 they are read in PostgreSQL and ranked as always, with z-scores over the whole memory as far as it is known. The nearest
-are told by PostgreSQL's looking at every vector as long as that is affordable, and by a vector store above. A walk
-through a graph at times ends where none of the nearest are; one memory that is nearer than the tenth it found and was
-read for its words shows it, and PostgreSQL looks at every vector after all.
+are told by PostgreSQL's looking at every vector as long as that is affordable, and by a vector store above. Until the
+store is filled, which takes long, and while it is away, PostgreSQL does so for the largest, too. A walk through a graph
+at times ends where none of the nearest are; one memory that is nearer than the tenth it found and was read for its
+words shows it, and PostgreSQL looks at every vector after all.
 """
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 from uuid import UUID
 
@@ -51,6 +53,8 @@ class BigAgents:
         self._stored_above = max(above, stored_above)
         self._sizes: dict[Key, int] = {}
         self._held: set[Key] = set()
+        self._filled: set[Key] = set()
+        self._stored: set[Key] = set()
         self._troubled: set[Key] = set()
         self._words = RareWords(db)
 
@@ -74,7 +78,8 @@ class BigAgents:
         large = {(namespace, row["agent_id"]): row["n"] for row in rows}
         self._sizes = {key: n for key, n in self._sizes.items() if key[0] != namespace} | large
         self._held &= self._sizes.keys()
-        self._troubled &= self._sizes.keys()
+        for keys in (self._filled, self._stored, self._troubled):
+            keys &= {key for key in self._sizes if self._is_stored(key)}
         for agent in await self._words.known(namespace):
             if (namespace, agent) not in large:
                 await self._words.forget(namespace, agent)
@@ -86,26 +91,58 @@ class BigAgents:
     def _is_stored(self, key: Key) -> bool:
         return self._sizes.get(key, 0) > self._stored_above
 
+    async def fill(self, namespace: str) -> int:
+        """Has the store take in the agents it does not hold yet; returns how many memories it had to change.
+
+        This takes as long as it takes, half an hour for an agent with hundreds of thousands of memories.
+
+        Raises: as for `run`.
+        """
+        changed = 0
+        for key in self._of(namespace):
+            if self._is_stored(key) and key not in self._filled:
+                with self._told(key):
+                    changed += await self._store.follow(*key)
+                self._filled.add(key)
+        return changed
+
     async def follow(self, namespace: str) -> int:
         """Has words and store hold every large agent as it is now; returns how many memories the store had to change.
 
-        Raises: as for `run`; agents the store does not hold are scanned meanwhile.
-        """
-        return sum([await self._follow(*key) for key in sorted(self._sizes) if key[0] == namespace])
+        The store's first filling is `fill`'s: nobody else waits for it.
 
-    async def _follow(self, namespace: str, agent: str) -> int:
-        key = (namespace, agent)
-        try:
-            await self._words.follow(namespace, agent)
-            changed = await self._store.follow(namespace, agent) if self._is_stored(key) else 0
-        except StoreAway:
-            self._held.discard(key)
-            self._troubled.add(key)
-            raise
+        Raises: as for `run`.
+        """
+        return sum([await self._follow(key) for key in self._of(namespace)])
+
+    async def _follow(self, key: Key) -> int:
+        # First the words: what they do not know is late for both, and every question reads it.
+        await self._words.follow(*key)
         if key in self._sizes:
             self._held.add(key)
-            self._troubled.discard(key)
+        if key not in self._filled:
+            return 0
+        with self._told(key):
+            changed = await self._store.follow(*key)
+        if key in self._filled:
+            self._stored.add(key)
         return changed
+
+    @contextmanager
+    def _told(self, key: Key) -> Iterator[None]:
+        """Notes whether the store answers for this agent; one that did not is asked again when it followed."""
+        try:
+            yield
+        except StoreAway as error:
+            self._troubled.add(key)
+            self._stored.discard(key)
+            if isinstance(error, StoreLost):
+                self._filled.discard(key)
+            raise
+        self._troubled.discard(key)
+
+    def _of(self, namespace: str) -> list[Key]:
+        return [key for key in sorted(self._sizes) if key[0] == namespace]
 
     async def erased(self, namespace: str, agent: str | None) -> None:
         """Nothing of an erased agent is in the store, nor (None) any other memory that PostgreSQL no longer has.
@@ -113,7 +150,8 @@ class BigAgents:
         Raises: as for `run`; what was asked for is then not certain.
         """
         if agent is not None:
-            self._held.discard((namespace, agent))
+            for keys in (self._held, self._filled, self._stored):
+                keys.discard((namespace, agent))
             await self._words.forget(namespace, agent)
             await self._store.forget(namespace, agent)
             return
@@ -125,15 +163,17 @@ class BigAgents:
 
         Raises:
             Unavailable: PostgreSQL does not answer.
-            StoreAway: the store does not, or is far behind what was stored; scan the agent.
+            StoreAway: the words are far behind what was stored; scan the agent.
         """
-        stored = self._is_stored((namespace, agent))
-        near = await (self._proposed if stored else self._scanned)(namespace, agent, query)
-        row, population, late = await self._chosen(namespace, agent, query, near)
-        if stored and query.vector is not None and overlooked(near, row, late):
-            near = await self._scanned(namespace, agent, query)
-            row, population, _ = await self._chosen(namespace, agent, query, near)
-        return self._store.name if stored else SCANNED, row, population
+        near = await self._proposed(namespace, agent, query)
+        if near is not None:
+            row, population, late = await self._chosen(namespace, agent, query, near)
+            if query.vector is None or not overlooked(near, row, late):
+                return self._store.name, row, population
+        plan = SCANNED if near is None else self._store.name
+        near = await self._scanned(namespace, agent, query)
+        row, population, _ = await self._chosen(namespace, agent, query, near)
+        return plan, row, population
 
     async def _chosen(
         self, namespace: str, agent: str, query: Query, near: Sequence[Near]
@@ -158,20 +198,19 @@ class BigAgents:
     async def _scanned(self, namespace: str, agent: str, query: Query) -> list[Near]:
         return [] if query.vector is None else await scanned(self._db, namespace, agent, query, NEAREST)
 
-    async def _proposed(self, namespace: str, agent: str, query: Query) -> list[Near]:
+    async def _proposed(self, namespace: str, agent: str, query: Query) -> list[Near] | None:
+        """None where PostgreSQL has to look at every vector."""
+        key = (namespace, agent)
+        if key not in self._stored:
+            return None
         if query.vector is None:
             return []
-        key = (namespace, agent)
         try:
-            near = await self._store.nearest(namespace, agent, query, NEAREST)
+            with self._told(key):
+                return await self._store.nearest(namespace, agent, query, NEAREST)
         except StoreAway as error:
-            log.warning("agent %s of %s is scanned: %s", agent, namespace, error)
-            self._troubled.add(key)
-            if isinstance(error, StoreLost):
-                self._held.discard(key)  # until `follow` has filled it again
-            raise
-        self._troubled.discard(key)
-        return near
+            log.warning("every vector of agent %s of %s is looked at: %s", agent, namespace, error)
+            return None
 
 
 def overlooked(near: Sequence[Near], row: Any, late: Sequence[UUID]) -> bool:

@@ -1,7 +1,7 @@
 """Keeps the vector store up to date, and knows whether it answers and how far it is behind."""
 
 import time
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 
 from learnloop_memory.errors import Unavailable
 from learnloop_memory.memory.big import BigAgents
@@ -28,7 +28,7 @@ class Following:
         self._whole: dict[str, float] = {}
         self._pinged = float("-inf")
         self._away = ""
-        self._behind: dict[str, str] = {}
+        self._behind: dict[tuple[str, str], str] = {}
 
     @property
     def problem(self) -> str:
@@ -52,21 +52,37 @@ class Following:
 
         Raises:
             Unavailable: PostgreSQL does not answer.
-            StoreAway: the store does not; large agents are scanned until it does.
+            StoreAway: the store does not; PostgreSQL does its work until it does.
         """
         begun = self._clock()
         since = self._whole.setdefault(namespace, begun)
         try:
-            changed = await self._big.follow(namespace)
-        except (Unavailable, StoreAway) as error:
-            self._behind[namespace] = _said(error)
-            self._metrics.vectors_up.set(0)
+            changed = await self._tried(namespace, self._big.follow)
+        except (Unavailable, StoreAway):
             self._metrics.vector_lag(namespace, self._clock() - since)
             raise
-        self._behind.pop(namespace, None)
         self._whole[namespace] = begun
-        self._metrics.vectors_up.set(not self.problem)
         self._metrics.vector_lag(namespace, 0.0)
+        return changed
+
+    async def fill(self, namespace: str) -> int:
+        """Has the store take in agents it does not hold yet; returns how many memories that were.
+
+        Raises: as for `run`.
+        """
+        return await self._tried(namespace, self._big.fill)
+
+    async def _tried(self, namespace: str, step: Callable[[str], Awaitable[int]]) -> int:
+        """The step, and what is known of the store after it."""
+        what = (step.__name__, namespace)
+        try:
+            changed = await step(namespace)
+        except (Unavailable, StoreAway) as error:
+            self._behind[what] = _said(error)
+            self._metrics.vectors_up.set(0)
+            raise
+        self._behind.pop(what, None)
+        self._metrics.vectors_up.set(not self.problem)
         return changed
 
 

@@ -19,7 +19,7 @@ def open_vectors(config: Config, db: Database, embedder: Embedder) -> VectorStor
         ConfigError: the URL has no host, or a port that is none.
     """
     if config.weaviate_url is None:
-        return PgVectors(db, embedder, config.dsn.get_secret_value())
+        return PgVectors(db, embedder, config.dsn.get_secret_value(), config.index_build_mib)
     from learnloop_memory.vectors.tenants import Address, Tenants
     from learnloop_memory.vectors.weaviate import WeaviateVectors
 

@@ -21,7 +21,11 @@ EF_SEARCH = 1000
 M, EF_CONSTRUCTION = 24, 200
 """Edges of a place in the graph, and how many the walk keeps that looks for them. With these 110,000 memories take a
 minute to build and 128 MiB, and the graph alone has a recall@10 of 0.991 (decision 34)."""
-BUILD_SECONDS = 1800.0
+BUILD_SECONDS, BUILD_SECONDS_PER_MEMORY = 1800.0, 0.02
+"""How long a build may take. One whose graph outgrew its memory needs some 10 ms for every memory that came after."""
+BYTES_PER_DIMENSION, BYTES_PER_PLACE = 2, 1400
+"""Of the graph while it is built: half floats, and edges both ways with what else pgvector notes of a place."""
+LEAST_BUILD_MIB = 64
 # The index's predicate is proved only against constants. Both settings hold for their transaction.
 SETTINGS = f"{PLANNED}; SET LOCAL hnsw.ef_search = {EF_SEARCH}"
 # An index's comment says whose it is; its name is a hash, because agents' names are longer than PostgreSQL allows.
@@ -46,14 +50,16 @@ class PgVectors:
 
     Args:
         dsn: of the login that owns the tables; the service's own role may not create indexes.
+        build_mib: memory that PostgreSQL may take for building one index.
     """
 
     name = "hnsw"
 
-    def __init__(self, db: Database, embedder: Embedder, dsn: str) -> None:
+    def __init__(self, db: Database, embedder: Embedder, dsn: str, build_mib: int) -> None:
         self._db = db
         self._embedder = embedder
         self._dsn = dsn
+        self._build_mib = build_mib
 
     async def follow(self, namespace: str, agent: str) -> int:
         """Builds the agent's index if it has none by this embedder and these parameters; PostgreSQL itself keeps it up
@@ -110,25 +116,34 @@ class PgVectors:
             f" WITH (m = {M}, ef_construction = {EF_CONSTRUCTION})"
             f" WHERE {scope} AND embedder = {_literal(self._embedder.name)}"
         )
+        rows = await self.count(namespace, agent)
         await self._alone(
             [
-                "SET maintenance_work_mem = '256MB'",  # of 50,000 memories the whole graph fits
+                f"SET maintenance_work_mem = '{self._megabytes(rows)}MB'",
+                # One process: several would share the graph in /dev/shm, which is small in a container.
+                "SET max_parallel_maintenance_workers = 0",
                 f"DROP INDEX CONCURRENTLY IF EXISTS {name}",
                 f"CREATE INDEX CONCURRENTLY {name} ON {vectors}",
                 f"COMMENT ON INDEX {name} IS {_literal(f'{namespace}/{agent}')}",
-            ]
+            ],
+            BUILD_SECONDS + rows * BUILD_SECONDS_PER_MEMORY,
         )
         log.info("agent %s of %s has an index of its own now", agent, namespace)
 
     async def _drop(self, names: list[str]) -> None:
         await self._alone([f"DROP INDEX CONCURRENTLY IF EXISTS {name}" for name in names])
 
-    async def _alone(self, statements: list[str]) -> None:
-        """Each in a transaction of its own, on a connection of the tables' owner."""
+    def _megabytes(self, rows: int) -> int:
+        """What the whole graph takes while it is built, or as much of that as is allowed."""
+        whole = rows * (BYTES_PER_DIMENSION * self._embedder.dimensions + BYTES_PER_PLACE) // 2**20
+        return min(max(whole, LEAST_BUILD_MIB), self._build_mib)
+
+    async def _alone(self, statements: list[str], seconds: float = BUILD_SECONDS) -> None:
+        """Each in a transaction of its own, of at most so many seconds, on a connection of the tables' owner."""
         if not statements:
             return
         try:
-            connection = await asyncpg.connect(self._dsn, timeout=5, command_timeout=BUILD_SECONDS)
+            connection = await asyncpg.connect(self._dsn, timeout=5, command_timeout=seconds)
         except TRANSIENT as error:
             raise Unavailable("PostgreSQL") from error
         try:

@@ -128,6 +128,34 @@ async def test_an_agent_that_outgrew_the_process_is_asked_for_its_nearest_and_ge
         assert await api.service.vectors.known("team-a") == []
 
 
+async def test_nobody_waits_for_an_index_that_is_being_built(
+    dsn: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    values = settings(dsn, tmp_path, exact_up_to=500, nearest_up_to=1000, index_check_seconds=0.2)
+    async with running(**values) as api:
+        build, built = api.service.vectors.follow, asyncio.Event()
+
+        async def slow(namespace: str, agent: str) -> int:
+            await built.wait()
+            return await build(namespace, agent)
+
+        monkeypatch.setattr(api.service.vectors, "follow", slow)
+        for agent, memories in (("huge", 1200), ("grown", 600)):
+            await store(api, agent, invented(memories, seed=14))
+            await indexed(api, agent, memories)
+
+        async def planned(agent: str, plan: str) -> bool:
+            return bool((await ask(api, agent, "x"))["plan"] == plan)
+
+        for agent in ("huge", "grown"):
+            await eventually(lambda agent=agent: planned(agent, "nearest"))
+            [late] = await store(api, agent, ["the quartz heron sings"])
+            answer = await ask(api, agent, "quartz heron")
+            assert (answer["memories"][0]["id"], answer["degraded"]) == (late, [])
+        built.set()
+        await eventually(lambda: planned("huge", "hnsw"))
+
+
 async def test_what_an_index_overlooks_is_found_all_the_same(
     dsn: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
