@@ -45,7 +45,7 @@ class Rule(NamedTuple):
 
     Attributes:
         kind: what stands where it stood.
-        gate: a character that all its parts have; empty: they have none in common.
+        gate: a character in all that it matches; empty: there is none.
         parts: a text that has none of these, both case-folded, does not match.
         pattern: matches all of it; where it has groups, the one that matched is taken out.
     """
@@ -120,7 +120,7 @@ RULES = (
         ("sk-", "pk-", "rk-", "gl", "xox", "xapp-", "pypi-", "gocspx-", "nvapi-", "xai-"),
         re.compile(_HYPHENS, re.ASCII),
     ),
-    Rule("SECRET", ":", ("://",), re.compile(_URL)),
+    Rule("SECRET", "@", ("://",), re.compile(_URL)),
     Rule("EMAIL", "", ("@", "%40"), re.compile(_EMAIL)),
 )
 _BY_GATE = [(gate, list(rules)) for gate, rules in groupby(RULES, lambda rule: rule.gate)]
