@@ -49,6 +49,7 @@ GOALS = (
     Goal("secrets_leaked", "redaction", ("leaked_together",), "is", 0),
     Goal("secrets_leaked_by_publisher", "redaction", ("leaked", "publisher"), "is", 0),
     Goal("secrets_leaked_by_consumer", "redaction", ("leaked", "consumer"), "is", 0),
+    Goal("secrets_leaked_by_memory", "redaction", ("leaked", "memory"), "is", 0),
     Goal("pseudonyms_unstable", "redaction", ("unstable",), "is", 0),
     Goal("trajectories_under_kills", "chaos", ("trajectories",), "least", 100_000),
     Goal("processes_killed", "chaos", ("processes_killed",), "least", 5),

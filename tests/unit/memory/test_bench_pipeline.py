@@ -57,7 +57,7 @@ def test_the_exit_code_of_a_part_is_among_its_figures() -> None:
 def test_each_side_has_to_keep_the_secrets_alone(
     publisher: int, consumer: int, unstable: int, missed: list[str]
 ) -> None:
-    leaked = {"publisher": publisher, "consumer": consumer, "both": 0}
+    leaked = {"publisher": publisher, "consumer": consumer, "both": 0, "memory": 0}
     found = {"planted": 100_000, "leaked": leaked, "leaked_together": 0, "unstable": unstable}
     assert summary({"redaction": found}, quick=False, seconds=1)["goals_missed"] == missed
     assert holds(found) is not bool(missed)
