@@ -10,7 +10,7 @@ import traceback
 
 from learnloop_trainer import threads
 from learnloop_trainer.endings import testify
-from learnloop_trainer.errors import EXIT_COUNTED, TrainerError
+from learnloop_trainer.errors import EXIT_COUNTED, Terminated, TrainerError
 from learnloop_trainer.order import read_order, read_place
 
 
@@ -26,7 +26,7 @@ def main() -> int:
 
         settle(count)
         run(order, place, count)
-    except TrainerError as error:
+    except (TrainerError, Terminated) as error:
         testify(str(error))
         return error.exit_code
     except Exception as error:

@@ -56,7 +56,11 @@ class PeerLost(TrainerError):
     """Another rank is gone: the group must form again from the newest durable checkpoint."""
 
 
-class Terminated(TrainerError):
-    """SIGTERM: the state is saved, somebody wants the node back."""
+class Terminated(BaseException):
+    """SIGTERM: the state is saved, somebody wants the node back.
+
+    It may be raised at any instruction, so it is no Exception: whoever catches all that a foreign library or a user's
+    environment may raise must not take it for their failure.
+    """
 
     exit_code = EXIT_TERMINATED

@@ -48,7 +48,7 @@ def already_proven(order: Order, manifest: Manifest | None) -> bool:
 
 
 def run(order: Order, place: Place, threads: int) -> None:
-    """Return when the manifest is durable; raises TrainerError for every other end."""
+    """Return when the manifest is durable; raises TrainerError or Terminated for every other end."""
     began = float(os.environ.setdefault(BEGAN, str(time.time())))
     store, stopper = choose(os.environ, order.job, order.agent), Stopper()
     own_code.use(os.environ)

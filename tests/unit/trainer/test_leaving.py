@@ -1,13 +1,21 @@
 """SIGTERM to one of several ranks: nobody leaves before the checkpoint is durable, and what is said is true."""
 
+import os
+import signal
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+from types import SimpleNamespace
+from typing import NoReturn
 
+import numpy as np
 import pytest
 
 from learnloop_trainer.checkpoints import Saver
+from learnloop_trainer.environments.guarded import Watchdog
 from learnloop_trainer.errors import PeerLost, Terminated, TrainerError
+from learnloop_trainer.export import formats
+from learnloop_trainer.export.runtime import OnnxPolicy
 from learnloop_trainer.groups import Alone
 from learnloop_trainer.order import Order, Place
 from learnloop_trainer.reporter import Reporter
@@ -78,3 +86,41 @@ def test_rank_0_lets_the_others_go_only_when_the_checkpoint_is_durable(make_orde
     saved = store.checkpoint()
     assert saved is not None
     assert (saved.body, saved.step) == (b"state", 7)
+
+
+@pytest.fixture
+def listening() -> Iterator[None]:
+    """SIGTERM is Terminated at once, as it is before and after training."""
+    before = signal.getsignal(signal.SIGTERM)
+    Stopper().install()
+    yield
+    signal.signal(signal.SIGTERM, before)
+
+
+def _told_to_leave(*_: object) -> NoReturn:
+    os.kill(os.getpid(), signal.SIGTERM)
+    raise AssertionError("the signal came too late")
+
+
+def _running_the_exported_policy(_: pytest.MonkeyPatch) -> None:
+    policy = OnnxPolicy.__new__(OnnxPolicy)
+    policy._session, policy._outputs = SimpleNamespace(run=_told_to_leave), ["action", "logits"]
+    policy.run(np.zeros((1, 4), np.float32))
+
+
+def _converting_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(formats.FORMATS, "any", SimpleNamespace(save=_told_to_leave))
+    formats.convert(b"", "any")
+
+
+def _stepping_the_environment(_: pytest.MonkeyPatch) -> None:
+    Watchdog("any").run("step", _told_to_leave)
+
+
+@pytest.mark.usefixtures("listening")
+@pytest.mark.parametrize("work", [_running_the_exported_policy, _converting_it, _stepping_the_environment])
+def test_who_is_told_to_leave_amid_foreign_code_blames_nobody(
+    monkeypatch: pytest.MonkeyPatch, work: Callable[[pytest.MonkeyPatch], None]
+) -> None:
+    with pytest.raises(Terminated, match="leaving"):
+        work(monkeypatch)
