@@ -363,3 +363,20 @@ async def test_what_ended_long_ago_is_deleted_unless_a_snapshot_sees_it(api: Api
     await Retention(api.service.db, days=30).run()
     left = await api.call("GET", f"{BASE}/entries?agent_id=archive&ended=true")
     assert [memory["content"]["text"] for memory in left["memories"]] == ["ancient"]
+
+
+async def test_a_count_that_comes_after_its_memory_was_deleted_goes(api: Api) -> None:
+    kept, gone = await store(api, "counted", ["stays", "goes"])
+    await post(api, "delete", agent_id="counted", ids=[gone])
+    async with api.service.db.tenant("team-a") as connection:
+        await connection.execute(
+            "INSERT INTO memory_use (namespace, memory_id, access_count) SELECT 'team-a', unnest($1::uuid[]), 1"
+            " ON CONFLICT DO NOTHING",
+            [UUID(kept), UUID(gone)],
+        )
+    await Retention(api.service.db, days=30).run()
+    async with api.service.db.tenant("team-a") as connection:
+        rows = await connection.fetch(
+            "SELECT memory_id FROM memory_use WHERE memory_id = ANY($1)", [UUID(kept), UUID(gone)]
+        )
+    assert [str(row["memory_id"]) for row in rows] == [kept]
