@@ -18,7 +18,7 @@ from learnloop_api.redaction_rules import SEPARATORS
 
 def test_of_ten_thousand_planted_secrets_none_comes_out() -> None:
     result = run(10_000, seed=4711)
-    assert result["leaked"] == {"publisher": 0, "consumer": 0, "both": 0}
+    assert result["leaked"] == {"publisher": 0, "consumer": 0, "both": 0, "memory": 0}
     assert result["unstable"] == 0
 
 
