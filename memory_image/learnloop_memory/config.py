@@ -93,7 +93,7 @@ class Config(BaseModel):
         "seven eighths of what cache_mib holds, and 20000 at least",
     )
     nearest_up_to: int = Field(
-        default=200_000,
+        default=500_000,
         ge=1,
         description="memories of such an agent of which PostgreSQL finds the nearest by looking at all; above, an "
         "index of the agent's own proposes them. A Weaviate proposes them from exact_up_to on",
