@@ -92,7 +92,7 @@ async def beside(product: Product, dsn: str, agents: Sequence[Agent], ids: dict[
         db.start()
         await db.ready.wait()
         tenants = Tenants(_address(server), KEY)
-        pgvector, weaviate = PgVectors(db, embedder, dsn, 512), WeaviateVectors(db, embedder, tenants)
+        pgvector, weaviate = PgVectors(db, embedder, dsn, build_mib=512), WeaviateVectors(db, embedder, tenants)
         for name, store, held in (("pgvector", pgvector, agents[-1:]), ("weaviate", weaviate, agents)):
             say(f"{name}: taking in {sum(len(agent.texts) for agent in held)} vectors …")
             figures |= {f"{name}_{key}": value for key, value in (await _fill(store, held)).items()}

@@ -11,12 +11,12 @@ import time
 from collections import Counter
 from typing import Any
 
-import orjson
 from bench.arguments import numbers
 from bench.pipeline.ordinary import KINDS
 from bench.pipeline.planted import WORDS, Planted, planted
 
-from learnloop_api.redaction import Redaction, harmless
+from learnloop_api.redaction import Redaction
+from learnloop_memory.memory.store import redacted_content
 from learnloop_sdk.redact import redact_value
 
 SEED = 20261121
@@ -26,12 +26,10 @@ SIDES = ("publisher", "consumer", "both", "memory")
 
 
 def leaks(item: Planted, rules: Redaction) -> dict[str, bool]:
-    """Did it get past the publisher's hook, the consumer's, or both of them in a row? A memory's content goes the short
-    way of those whose JSON text shows that there is nothing to redact."""
+    """Did it get past the publisher's hook, the consumer's, or both of them in a row, or into a memory?"""
     hook = redact_value(item.value, rules)
     kept = {"publisher": hook, "consumer": rules.value(item.value), "both": rules.value(hook)}
-    clean = harmless(orjson.dumps({"content": item.value}).decode())
-    kept["memory"] = item.value if clean else kept["consumer"]
+    kept["memory"], _ = redacted_content({"content": item.value})
     texts = {side: json.dumps(value, ensure_ascii=False) for side, value in kept.items()}
     return {side: any(core in text for core in item.cores) for side, text in texts.items()}
 

@@ -17,7 +17,7 @@ async def test_a_leader_that_was_stopped_writes_nothing_after_another_one_wrote(
     found = await stopped_rollout(api_server, tmp_path, STOPS, every=2, mode="service", armed=armed)
     if found.returned and not armed:
         # Rarely one is stopped between the guard's question and the system calls that send, which aiohttp makes a turn
-        # of the loop later: the switch is there for that (decision 28). Without a guard writes come back in every run.
+        # of the loop later: the switch is there for that (decision 28). Without a guard ten writes came back.
         found = await stopped_rollout(api_server, tmp_path / "again", STOPS, every=2, mode="service", armed=armed)
     assert len(found.stops) == STOPS, found.stops
     assert found.leaders == STOPS + 1, "each stop made another process lead"

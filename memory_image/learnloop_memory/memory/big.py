@@ -94,7 +94,7 @@ class BigAgents:
     async def fill(self, namespace: str) -> int:
         """Has the store take in the agents it does not hold yet; returns how many memories it had to change.
 
-        This takes as long as it takes, half an hour for an agent with hundreds of thousands of memories.
+        This takes minutes for hundreds of thousands of memories, and hours where the store lacks the memory for them.
 
         Raises: as for `run`.
         """

@@ -112,7 +112,7 @@ Written = tuple[NewMemory, str]  # and who wrote it, for the audit
 
 def row_of(memory: NewMemory, now: datetime) -> tuple[Any, ...]:
     """The values of one row of `agent_memories`, after redaction."""
-    content, encoded = _redacted(memory.content)
+    content, encoded = redacted_content(memory.content)
     expires, ends = life(memory, now)
     return (
         memory.id,
@@ -134,7 +134,7 @@ def row_of(memory: NewMemory, now: datetime) -> tuple[Any, ...]:
     )
 
 
-def _redacted(content: dict[str, Any]) -> tuple[dict[str, Any], str]:
+def redacted_content(content: dict[str, Any]) -> tuple[dict[str, Any], str]:
     """Without what looks like a secret, and its JSON text. Most have none, and their JSON text shows it."""
     try:
         encoded = orjson.dumps(content).decode()
