@@ -3,23 +3,19 @@
 import asyncio
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import Any
 
 import pytest
-from ports import held_port
 
 from learnloop_operator.adapters.cache import Cache
 from learnloop_operator.adapters.claims import ClaimedElsewhere
-from learnloop_operator.adapters.data_plane import DataPlane, DataPlaneRefused, DataPlaneUnavailable
+from learnloop_operator.adapters.data_plane import DataPlaneRefused, DataPlaneUnavailable
 from learnloop_operator.adapters.echo import Echo
 from learnloop_operator.adapters.kinds import LEARNING_AGENT, MEMORY_SERVICE, MODEL_DEPLOYMENT, TRAINING_JOB
 from learnloop_operator.adapters.kube_errors import Conflict, Forbidden, NotLeading, NotOurs, Unavailable
 from learnloop_operator.adapters.metrics import Metrics
 from learnloop_operator.adapters.pace import FEWEST, Pace
 from learnloop_operator.adapters.reads import CACHED, Reads
-from learnloop_operator.adapters.settings import SettingsError, from_environment
-from learnloop_operator.adapters.token_file import TokenFile
 from learnloop_operator.controllers import wiring
 from learnloop_operator.controllers.apply import blamed, check_ownership, told
 from learnloop_operator.controllers.key import Key
@@ -284,34 +280,6 @@ def test_what_failed_shows_where_kubectl_get_looks() -> None:
     assert "verdict" not in told(TRAINING_JOB, status)
 
 
-async def test_the_data_plane_is_asked_for_the_objects_namespace_and_held_when_down(wire: Any) -> None:
-    wire.answer(404)
-    wire.answer(200, {"job": "t", "surprise": 1})
-    wire.answer(503, {"error": {"message": "NATS is down"}})
-    client = DataPlane(wire.url, "/nonexistent", timeout=60)
-    assert await client.run("ns", "t") is None
-    with pytest.raises(DataPlaneUnavailable, match=r"breaks the contract at surprise"):
-        await client.run("ns", "t")
-    with pytest.raises(DataPlaneUnavailable, match="NATS is down"):
-        await client.call("ns", Call("DELETE", "/api/v1/training/runs/t"))
-    await client.close()
-    with held_port() as dead, pytest.raises(DataPlaneUnavailable, match="does not answer"):
-        await DataPlane(f"http://127.0.0.1:{dead}", "/nonexistent").run("ns", "t")
-
-
-async def test_a_token_is_read_again_after_a_minute_and_none_is_no_error(tmp_path: Path) -> None:
-    now = [0.0]
-    file = TokenFile(tmp_path / "token", lambda: now[0])
-    assert await file.token() is None
-    (tmp_path / "token").write_text("first\n")
-    now[0] = 61.0
-    assert await file.token() == "first"
-    (tmp_path / "token").write_text("second")
-    assert await file.token() == "first"
-    now[0] = 122.0
-    assert await file.token() == "second"
-
-
 def test_agents_are_marked_when_their_policy_changes_and_policies_when_an_agent_joins() -> None:
     relations = Relations()
     agent, policy = Key("LearningAgent", "ns", "la"), Key("RewardPolicy", "ns", "rp")
@@ -363,14 +331,6 @@ async def test_what_a_thousand_agents_say_to_their_memory_service_is_one_pass_ov
     made.queue.done(service)
     assert len(made.queue) == 0
     made.queue.close()
-
-
-def test_settings_name_the_variable_the_value_and_the_fix() -> None:
-    assert from_environment({"LEARNLOOP_WATCH_NAMESPACE": "a, b"}).watch_namespaces == ("a", "b")
-    with pytest.raises(SettingsError, match=r"LEARNLOOP_DATA_URL is 'ftp://x': it must start with http"):
-        from_environment({"LEARNLOOP_DATA_URL": "ftp://x"})
-    with pytest.raises(SettingsError, match="LEARNLOOP_WORKERS is '0'"):
-        from_environment({"LEARNLOOP_WORKERS": "0"})
 
 
 async def test_an_object_is_looked_at_once_whether_the_listing_or_the_watch_tells_of_it_first() -> None:

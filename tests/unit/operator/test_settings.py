@@ -1,0 +1,13 @@
+"""The operator's environment variables."""
+
+import pytest
+
+from learnloop_operator.adapters.settings import SettingsError, from_environment
+
+
+def test_settings_name_the_variable_the_value_and_the_fix() -> None:
+    assert from_environment({"LEARNLOOP_WATCH_NAMESPACE": "a, b"}).watch_namespaces == ("a", "b")
+    with pytest.raises(SettingsError, match=r"LEARNLOOP_DATA_URL is 'ftp://x': it must start with http"):
+        from_environment({"LEARNLOOP_DATA_URL": "ftp://x"})
+    with pytest.raises(SettingsError, match="LEARNLOOP_WORKERS is '0'"):
+        from_environment({"LEARNLOOP_WORKERS": "0"})
