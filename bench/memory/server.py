@@ -11,9 +11,11 @@ import tempfile
 import time
 import urllib.request
 from collections.abc import Iterator
+from compileall import compile_dir
 from contextlib import contextmanager
 from functools import cache
 from importlib.metadata import packages_distributions
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -53,6 +55,7 @@ class Product:
         self._env |= {"BENCH_ABSENT": " ".join(hidden)}
         self._env["PYTHONPATH"] = os.pathsep.join([str(IMAGE), *filter(None, [os.environ.get("PYTHONPATH")])])
         self._process: subprocess.Popen[bytes] | None = None
+        compile_packages()
 
     def start(self, **settings: str) -> float:
         """Seconds from the start of the process until /readyz says yes; `settings` are of this start only."""
@@ -116,6 +119,16 @@ class Product:
             self._process.terminate()
             self._process.wait(20)
             self._process = None
+
+
+@cache
+def compile_packages() -> None:
+    """As the image has them (memory_image/Dockerfile): a start from sources alone takes a sixth longer."""
+    for name in ("learnloop_memory", "learnloop_api"):
+        spec = find_spec(name)
+        assert spec
+        assert spec.origin
+        compile_dir(Path(spec.origin).parent, quiet=1)
 
 
 @cache
