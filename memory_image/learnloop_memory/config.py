@@ -121,7 +121,7 @@ class Config(BaseModel):
         description="memory for what agents were asked lately, 1 MiB for 1,000 memories; 0: PostgreSQL scans each time",
     )
     recall_wait_ms: int = Field(
-        default=10, ge=1, le=10_000, description="a recall that waited longer for its turn is refused with 429"
+        default=5, ge=1, le=10_000, description="a recall that would wait longer for its turn is refused with 429"
     )
     embedder: str = Field(default="hashing", max_length=1024, description="hashing, onnx:///directory or URL#model")
     embedder_dimensions: int = Field(default=1536, ge=1, le=4000, description="of an HTTP embedder's vectors")

@@ -10,7 +10,7 @@ from pydantic import AfterValidator, Field, JsonValue, WithJsonSchema, model_val
 
 from learnloop_api.wire.base import Identifier, Name, Timestamp
 from learnloop_memory.api.bodies import JsonBody
-from learnloop_memory.api.common import NOTHING_NEW, Input, by_hand, identify, quick
+from learnloop_memory.api.common import NOTHING_NEW, Input, by_hand, get_service, identify, quick
 from learnloop_memory.experience.redact import redact
 from learnloop_memory.memory.kinds import ALL_TYPES, POLICIES, MemoryType
 from learnloop_memory.memory.people import about, name_people, store_many
@@ -219,6 +219,7 @@ async def _echoes(service: Service, namespace: str, memories: list[NewMemory]) -
 @router.post("/retrieve", openapi_extra=by_hand(Retrieve))
 async def retrieve(request: Request) -> Response:
     """The k best memories with the score of every signal."""
+    get_service(request).turns.expect()
     service, caller = await identify(request)
     body: Retrieve = await _read(request, Retrieve)
     async with service.turns:
@@ -228,6 +229,7 @@ async def retrieve(request: Request) -> Response:
 @router.post("/retrieve/batch", openapi_extra=by_hand(RetrieveBatch))
 async def retrieve_batch(request: Request) -> Response:
     """One answer for each query, in their order."""
+    get_service(request).turns.expect()
     service, caller = await identify(request)
     body: RetrieveBatch = await _read(request, RetrieveBatch)
     async with service.turns:
