@@ -77,9 +77,10 @@ class Recaller:
         else:
             ranked, rows = await self._kept(namespace, ask, query, arrived)
         retrieval_id = uuid7()
-        if ask.weights is None and ask.at is None:
-            self._remember(namespace, ask, retrieval_id, ranked)
         self._shown.add(namespace, ask.agent, ((row[0], row[2]) for row in rows))
+        if ask.weights is None and ask.at is None:
+            # In the loop's next turn: the answer is on its way by then.
+            asyncio.get_running_loop().call_soon(self._remember, namespace, ask, retrieval_id, ranked)
         degraded = ["embedder"] if query.vector is None else []
         if ask.at is None and self._big.troubled(namespace, ask.agent):
             degraded.append("vector store")

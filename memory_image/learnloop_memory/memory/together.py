@@ -31,14 +31,39 @@ class Together(Generic[Item, Result]):
 
     async def do(self, namespace: str, item: Item) -> Result:
         """The item's own result."""
+        if namespace not in self._under_way:
+            return await self._alone(namespace, item)
         future: asyncio.Future[Result] = asyncio.get_running_loop().create_future()
         self._waiting[namespace].append((item, future))
         if self._under_way[namespace] < self._at_once:
             self._under_way[namespace] += 1
-            task = asyncio.create_task(self._drain(namespace))
-            self._tasks.add(task)
-            task.add_done_callback(self._tasks.discard)
+            self._begin(namespace)
         return await future
+
+    async def _alone(self, namespace: str, item: Item) -> Result:
+        """Without a task, which costs as much as a batch of one; whoever came meanwhile is next."""
+        self._under_way[namespace] += 1
+        try:
+            [result] = await self._run(namespace, [item])
+        finally:
+            if self._waiting.get(namespace):
+                self._begin(namespace)
+            else:
+                self._ended(namespace)
+        if isinstance(result, Exception):
+            raise result
+        return result
+
+    def _begin(self, namespace: str) -> None:
+        task = asyncio.create_task(self._drain(namespace))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    def _ended(self, namespace: str) -> None:
+        self._under_way[namespace] -= 1
+        if not self._under_way[namespace]:
+            del self._under_way[namespace]
+            self._waiting.pop(namespace, None)
 
     async def _drain(self, namespace: str) -> None:
         waiting = self._waiting[namespace]
@@ -55,6 +80,4 @@ class Together(Generic[Item, Result]):
                     future.set_exception(result)
                 else:
                     future.set_result(result)
-        self._under_way[namespace] -= 1
-        if not self._under_way[namespace]:
-            del self._under_way[namespace], self._waiting[namespace]
+        self._ended(namespace)

@@ -5,19 +5,15 @@ import time
 from collections.abc import AsyncIterator
 from dataclasses import replace
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
 
-from learnloop_memory.errors import ApiError
 from learnloop_memory.memory.cache import Kept
 from learnloop_memory.memory.reader import Reader
 from learnloop_memory.memory.reading import Reading
-from learnloop_memory.memory.together import Together
 from learnloop_memory.memory.warm import warm
-from learnloop_memory.turns import Turns
 
 from .conftest import Api, running, settings
 from .test_recall import ask, columns, indexed, store
@@ -179,54 +175,6 @@ def answer(vectors: Any, known: Any) -> dict[str, Any]:
         "pending": None,
         "ranker": None,
     }
-
-
-async def test_what_comes_together_is_done_together_and_fails_alone() -> None:
-    batches: list[list[int]] = []
-
-    async def run(_: str, items: Any) -> list[int | Exception]:
-        batches.append(list(items))
-        await asyncio.sleep(0.01)
-        return [ValueError("odd") if item % 2 else item for item in items]
-
-    together: Together[int, int] = Together(run, most=8, at_once=1)
-    results = await asyncio.gather(*(together.do("n", item) for item in range(12)), return_exceptions=True)
-    assert [len(batch) for batch in batches] == [8, 4]
-    assert [isinstance(result, ValueError) for result in results] == [bool(item % 2) for item in range(12)]
-
-
-async def test_a_turn_that_comes_too_late_is_a_refusal_and_a_turn_given_up_is_not_lost(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    now, order, over = [0.0], list[str](), {"first": asyncio.Event(), "second": asyncio.Event()}
-    monkeypatch.setattr("learnloop_memory.turns.time", SimpleNamespace(monotonic=lambda: now[0]))
-    turns = Turns(at_once=1, patience=5.0, most_waiting=2)
-
-    async def work(name: str, seconds: float = 0.0) -> None:
-        async with turns:
-            if name in over:
-                await over[name].wait()
-            now[0] += seconds
-            order.append(name)
-
-    first = asyncio.create_task(work("first", 2.0))
-    await asyncio.sleep(0)
-    gone, second = asyncio.create_task(work("gone")), asyncio.create_task(work("second", 10.0))
-    await asyncio.sleep(0)
-    with pytest.raises(ApiError, match="more recalls") as refused:
-        await work("on arrival")
-    assert (refused.value.status, refused.value.retry_after) == (429, 1)
-    gone.cancel()
-    over["first"].set()
-    await first
-    late = asyncio.create_task(work("late"))
-    await asyncio.sleep(0)
-    over["second"].set()
-    await second
-    with pytest.raises(ApiError):
-        await late
-    await work("last")
-    assert order == ["first", "second", "last"]
 
 
 async def test_a_large_agent_read_in_parts_is_whole_though_others_write_meanwhile(
