@@ -2,13 +2,9 @@
 
 import logging
 from collections.abc import Awaitable, Callable
-from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from nats.js.api import ConsumerConfig
-
-from learnloop_api import names
 from learnloop_api.wire.memory import MemoryBudget
 from learnloop_memory.audit.sealer import Sealer
 from learnloop_memory.audit.signing import Signer, seed_from
@@ -17,16 +13,8 @@ from learnloop_memory.background import Background
 from learnloop_memory.config import Config
 from learnloop_memory.erasure.erase import Erasing
 from learnloop_memory.errors import Unavailable
-from learnloop_memory.experience import requests
-from learnloop_memory.experience.bus import Bus
-from learnloop_memory.experience.callout import AuthCallout, Issuer
-from learnloop_memory.experience.consumer import STREAM_DURABLE, TrajectoryConsumer
-from learnloop_memory.experience.dead_letters import DeadLetters
 from learnloop_memory.experience.feedback import UserFeedback
 from learnloop_memory.experience.outbox import EventOutbox
-from learnloop_memory.experience.pull import Handler, consumer_config, pull_forever
-from learnloop_memory.experience.room import ROOM_SECONDS, Room
-from learnloop_memory.experience.streams import TRAINING, TRAJECTORIES
 from learnloop_memory.experience.users import Users
 from learnloop_memory.heap import keep_small
 from learnloop_memory.life.distil import CountingDistiller, Distiller
@@ -71,6 +59,7 @@ from learnloop_memory.warehouse.clickhouse import ClickHouse
 from learnloop_memory.warehouse.shipper import Shipper
 
 if TYPE_CHECKING:
+    from learnloop_memory.experience.nats_side import NatsSide
     from learnloop_memory.kube import KubeApi
     from learnloop_memory.token_review import TokenReviews
 
@@ -79,7 +68,7 @@ RETENTION_SECONDS = 3600.0
 SHIP_SECONDS = 1.0
 CONSOLIDATION_SECONDS = 60.0  # between two looks for agents whose turn it is
 STORES_SECONDS = 10.0  # between two looks at what nothing else may ask for long
-RECALLS_AT_ONCE = 12  # enough to keep PostgreSQL busy while this process ranks
+RECALLS_AT_ONCE = 8  # enough to keep PostgreSQL busy while this process ranks
 HEAVY_AT_ONCE = 2  # of each kind of work that reads all of an agent: the processor and the pool are everybody's
 
 
@@ -95,11 +84,9 @@ class Service:
         self.kube = _kube(config) if config.training_api or config.auth == "tokenreview" else None
         reviewer = _reviewer(self.kube) if self.kube and config.auth == "tokenreview" else None
         self.auth = Authenticator(config, reviewer)
-        issuer = config.nats_issuer_key
-        callout = AuthCallout(self.auth, Issuer(seed_from(issuer.get_secret_value()))) if issuer else None
-        self.bus = Bus(config, callout) if config.nats_url else None
-        readers = {TRAJECTORIES: STREAM_DURABLE, TRAINING: requests.DURABLE}
-        self.room = Room(self.bus, self.metrics, readers) if self.bus else None
+        self._nats = _nats(config, self.db, self.auth, self.metrics) if config.nats_url else None
+        self.bus = self._nats.bus if self._nats else None
+        self.room = self._nats.room if self._nats else None
         self.blobs = open_blobs(config.artifacts)
         self.artifacts = Artifacts(self.db, self.blobs)
         self.keeping = Keeping(self.db, self.blobs, config.artifact_retention_days)
@@ -182,11 +169,8 @@ class Service:
         self.background.once(self._warm(), "warming up")
         if shipper := self._shipper:
             again(lambda: self._ship(shipper), "warehouse", pause=SHIP_SECONDS)
-        if self.bus and self.room:
-            self.bus.start()
-            again(self.bus.look, "streams", pause=STORES_SECONDS)
-            again(self.room.look, "room in streams", pause=ROOM_SECONDS)
-            self._consume(self.bus)
+        if self._nats:
+            self._nats.start(self.background, self.users, self.arrived)
 
     async def close(self) -> None:
         """Stops everything; unfinished work is found again at the next start."""
@@ -205,28 +189,6 @@ class Service:
     def arrived(self, namespace: str) -> None:
         """New work may be waiting in this namespace."""
         self._work.changed(namespace)
-
-    def _consume(self, bus: Bus) -> None:
-        ack_wait = self.config.ack_wait_seconds
-        dead_letters = DeadLetters(self.db, bus, self.users, self.metrics, ack_wait)
-        trajectories = TrajectoryConsumer(self.db, bus, self.users, self.metrics, dead_letters, self.arrived, ack_wait)
-        asked = requests.RequestConsumer(self.db, dead_letters, ack_wait)
-        subject = names.SUBJECT_TRAINING_REQUEST
-        readers = (
-            (TRAJECTORIES, consumer_config(STREAM_DURABLE, [], ack_wait), trajectories.handle),
-            (TRAINING, consumer_config(requests.DURABLE, [subject, f"{subject}.>"], ack_wait), asked.handle),
-        )
-        for stream, config, handle in readers:
-            self.background.once(self._read(bus, stream, config, handle), stream)
-
-    async def _read(self, bus: Bus, stream: str, config: ConsumerConfig, handle: Handler) -> None:
-        # A message in hand is a delivery used up: none is taken before it can be stored.
-        await self.db.ready.wait()
-        await pull_forever(bus, stream, config, self._remembered, handle)
-
-    def _remembered(self) -> datetime:
-        """What arrived before it may have been handled, and then deleted by age: once more, it would seem new."""
-        return datetime.now(UTC) - timedelta(days=self.config.retention_days)
 
     async def _look(self) -> None:
         """Rewards, announcements and episode memories: at once where something arrived, everywhere now and then."""
@@ -268,7 +230,7 @@ class Service:
             raise
 
 
-# What talks to the API server (httpx) is imported where a setting has it talk.
+# What talks to the API server (httpx) or to NATS is imported where a setting has it talk.
 def _kube(config: Config) -> "KubeApi":
     from learnloop_memory.kube import KubeApi
 
@@ -279,3 +241,9 @@ def _reviewer(kube: "KubeApi") -> "TokenReviews":
     from learnloop_memory.token_review import TokenReviews
 
     return TokenReviews(kube)
+
+
+def _nats(config: Config, db: Database, auth: Authenticator, metrics: Metrics) -> "NatsSide":
+    from learnloop_memory.experience.nats_side import NatsSide
+
+    return NatsSide(config, db, auth, metrics)

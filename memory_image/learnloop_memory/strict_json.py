@@ -1,6 +1,7 @@
 """JSON, read as strictly as its JSON Schema says, whichever way it came: a number is no text, and "1" no number."""
 
 import json
+from functools import cached_property
 from typing import Any
 
 import orjson
@@ -19,9 +20,12 @@ class StrictReader:
     """
 
     def __init__(self, model: type[BaseModel], *, mends: bool = False) -> None:
-        self._title = model.__name__
+        self._model = model
         self._mends = mends
-        self._adapter: TypeAdapter[Any] = TypeAdapter(model)
+
+    @cached_property
+    def _adapter(self) -> TypeAdapter[Any]:
+        return TypeAdapter(self._model)
 
     def read(self, body: bytes) -> Any:
         """The message.
@@ -44,7 +48,7 @@ class StrictReader:
             if self._mends and "surrogate" in str(error):
                 return
             why = PydanticCustomError("json_invalid", "Invalid JSON: {error}", {"error": str(error)})
-            raise ValidationError.from_exception_data(self._title, [{"type": why, "input": body}]) from None
+            raise ValidationError.from_exception_data(self._model.__name__, [{"type": why, "input": body}]) from None
 
     def _again(self, body: bytes, refusal: ValidationError) -> Any:
         """What the strict parser refuses wrongly, at a price that only such bodies pay.

@@ -18,7 +18,12 @@ class Resource(BaseModel):
     """
 
     model_config = ConfigDict(
-        alias_generator=to_camel, populate_by_name=True, extra="ignore", allow_inf_nan=False, frozen=True
+        defer_build=True,
+        alias_generator=to_camel,
+        populate_by_name=True,
+        extra="ignore",
+        allow_inf_nan=False,
+        frozen=True,
     )
 
     cel_rules: ClassVar[tuple[Rule, ...]] = ()

@@ -11,7 +11,9 @@ from pydantic_core import PydanticCustomError
 class WireModel(BaseModel):
     """A message: unknown fields are refused, NaN and infinities too, and it never changes once read."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False, ser_json_bytes="base64")
+    model_config = ConfigDict(
+        extra="forbid", frozen=True, allow_inf_nan=False, ser_json_bytes="base64", defer_build=True
+    )
 
 
 _READ = TypeAdapter(datetime)

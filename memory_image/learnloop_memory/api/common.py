@@ -23,7 +23,7 @@ _NAMESPACE: dict[str, Any] = {"pattern": "^[a-z0-9]([-a-z0-9]*[a-z0-9])?$", "min
 class Input(BaseModel):
     """A request body that is not part of the wire contract: unknown fields are refused."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False, defer_build=True)
 
 
 def get_service(request: Request) -> Service:

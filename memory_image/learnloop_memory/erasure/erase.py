@@ -2,17 +2,15 @@
 
 from dataclasses import asdict, dataclass
 from datetime import datetime
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 from uuid import UUID
 
 from learnloop_memory.audit.journal import actor, note
 from learnloop_memory.audit.sealer import Sealer
 from learnloop_memory.audit.signing import Signer
 from learnloop_memory.erasure import tombstones
-from learnloop_memory.erasure.messages import Matcher, erase_messages
 from learnloop_memory.erasure.rows import Erased, Scope, erase
 from learnloop_memory.errors import ApiError, Unavailable
-from learnloop_memory.experience.bus import Bus
 from learnloop_memory.experience.feedback import UserFeedback
 from learnloop_memory.experience.users import Users, pseudonym
 from learnloop_memory.ids import uuid7
@@ -21,6 +19,9 @@ from learnloop_memory.memory.log import RecallLog
 from learnloop_memory.store.database import Database
 from learnloop_memory.vectors.port import StoreAway
 from learnloop_memory.warehouse.clickhouse import ClickHouse
+
+if TYPE_CHECKING:  # a process without NATS does not load its client
+    from learnloop_memory.experience.bus import Bus
 
 REMAINS = (
     "models trained before",
@@ -78,7 +79,7 @@ class Erasing:
     def __init__(
         self,
         db: Database,
-        bus: Bus | None,
+        bus: "Bus | None",
         users: Users,
         feedback: UserFeedback,
         recalls: RecallLog,
@@ -184,6 +185,8 @@ class Erasing:
     async def _messages(self, namespace: str, scope: Scope, at: datetime) -> dict[str, int]:
         if self._bus is None:
             return {}
+        from learnloop_memory.erasure.messages import Matcher, erase_messages
+
         async with self._db.tenant(namespace) as connection:
             digests = [row["digest"] for row in await connection.fetch(_DIGESTS, namespace, scope.subject)]
             key = await self._users.key(connection, namespace)

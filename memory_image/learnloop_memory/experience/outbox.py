@@ -3,11 +3,13 @@
 From reading them to their acknowledgement no erasure begins: one that comes later finds the events in the stream.
 """
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from learnloop_memory.erasure.tombstones import hold_off
-from learnloop_memory.experience.bus import Bus
 from learnloop_memory.store.database import Database
+
+if TYPE_CHECKING:  # a process without NATS does not load its client
+    from learnloop_memory.experience.bus import Bus
 
 BATCH = 200
 _PUT = """
@@ -28,7 +30,7 @@ class EventOutbox:
         bus: None where there is no NATS: events are kept as a record and never published.
     """
 
-    def __init__(self, db: Database, bus: Bus | None) -> None:
+    def __init__(self, db: Database, bus: "Bus | None") -> None:
         self._db = db
         self._bus = bus
 

@@ -3,12 +3,16 @@
 From reading them to their acknowledgement no erasure begins: one that comes later finds the events in the stream.
 """
 
+from typing import TYPE_CHECKING
+
 from learnloop_api import names
 from learnloop_api.wire.reward import Reward
 from learnloop_memory.erasure.tombstones import hold_off
-from learnloop_memory.experience.bus import Bus
 from learnloop_memory.rewards.store import as_reward
 from learnloop_memory.store.database import Database
+
+if TYPE_CHECKING:  # a process without NATS does not load its client
+    from learnloop_memory.experience.bus import Bus
 
 BATCH = 200
 _UNPUBLISHED = """
@@ -27,7 +31,7 @@ WHERE namespace = $1 AND reward_history.trajectory_id = t.trajectory_id AND rewa
 class RewardOutbox:
     """Relays `reward_history` to `agent.rl.reward.v1.<namespace>.<agent>`, at least once and deduplicated by id."""
 
-    def __init__(self, db: Database, bus: Bus) -> None:
+    def __init__(self, db: Database, bus: "Bus") -> None:
         self._db = db
         self._bus = bus
 
