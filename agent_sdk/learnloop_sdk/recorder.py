@@ -162,7 +162,7 @@ class Recorder:
         for parcel in left:
             self._counters.delivery_failures += 1
             self._spool.later(parcel.trajectory_id)
-        return not batch or len(left) < len(batch)
+        return len(left) < len(batch) or not len(self._spool)
 
     def _settled(self, sink: Sink, parcel: Parcel, outcome: Outcome) -> bool:
         """Is the parcel off our hands?"""

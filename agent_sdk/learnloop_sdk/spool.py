@@ -118,14 +118,17 @@ class DiskSpool:
         return dropped
 
     def head(self, count: int) -> list[Parcel]:
-        """See Spool.head. A file that cannot be read any more is forgotten."""
+        """See Spool.head. A file that is gone is forgotten; one that cannot be read now is tried again."""
         parcels = []
         for trajectory_id, (path, _) in list(self._files.items())[:count]:
             try:
                 parcels.append(Parcel(trajectory_id, path.read_bytes()))
-            except OSError as error:
-                log.error("spooled trajectory %s is lost: %s", trajectory_id, error)
+            except FileNotFoundError:
+                log.error("spooled trajectory %s is lost: somebody has deleted %s", trajectory_id, path)
                 self.done(trajectory_id)
+            except OSError as error:  # too many open files, a disk that does not answer: it may pass
+                log.warning("spooled trajectory %s waits: %s", trajectory_id, error)
+                self.later(trajectory_id)
         return parcels
 
     def done(self, trajectory_id: str) -> None:

@@ -74,6 +74,45 @@ async def test_a_disk_spool_outlives_the_process(learn: Make, data_plane: Any, t
     assert [path for path in (tmp_path / "spool").iterdir() if path.is_file()] == []
 
 
+def test_a_spooled_file_that_cannot_be_read_now_is_kept_and_one_that_is_gone_is_forgotten(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    spool = DiskSpool(tmp_path)
+    for number in range(3):
+        spool.add(Parcel(f"t{number}", b"{}"))
+    next(tmp_path.glob("*~t1.json")).unlink()
+
+    def too_many(path: Path) -> bytes:
+        raise OSError(24, "Too many open files", str(path))
+
+    with monkeypatch.context() as patched:
+        reads = Path.read_bytes
+        patched.setattr(Path, "read_bytes", lambda path: too_many(path) if "t0" in path.name else reads(path))
+        assert [parcel.trajectory_id for parcel in spool.head(9)] == ["t2"]
+    assert [parcel.trajectory_id for parcel in spool.head(9)] == ["t2", "t0"]
+    assert len(spool) == 2
+
+
+async def test_where_nothing_can_be_read_it_is_tried_again_after_a_pause(
+    learn: Make, data_plane: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = 0
+
+    def too_many(path: Path) -> bytes:
+        nonlocal asked
+        asked += 1
+        raise OSError(24, "Too many open files", str(path))
+
+    loop = learn(data_url=data_plane.url, spool_directory=tmp_path / "spool")
+    with monkeypatch.context() as patched:
+        patched.setattr(Path, "read_bytes", too_many)
+        await play(loop)
+        assert await loop.flush(1) == 1
+    assert 0 < asked < 10
+    assert await loop.flush(60) == 0
+    assert len(data_plane.bodies()) == 1
+
+
 @pytest.mark.parametrize("kind", ["memory", "disk"])
 def test_a_full_spool_drops_the_oldest_and_says_how_many(kind: str, tmp_path: Path) -> None:
     spool = MemorySpool(30) if kind == "memory" else DiskSpool(tmp_path, 30)
