@@ -26,6 +26,9 @@ from learnloop_memory.strict_json import StrictReader
 
 STREAM_DURABLE = "learnloop-store"
 _READER = StrictReader(Trajectory)
+# What is a message's own fault. Whatever else PostgreSQL says (no right, no table, no more room) is nobody's episode's:
+# the message is delivered again.
+REFUSED_VALUES = (asyncpg.DataError, asyncpg.IntegrityConstraintViolationError, asyncpg.ProgramLimitExceededError)
 
 
 class TrajectoryConsumer:
@@ -74,7 +77,7 @@ class TrajectoryConsumer:
     async def _store_group(self, namespace: str, group: list[tuple[Msg, Trajectory]]) -> None:
         try:
             new, unwanted = await self._persist(namespace, group)
-        except asyncpg.PostgresError as error:
+        except REFUSED_VALUES as error:
             if len(group) == 1:
                 reason = f"PostgreSQL refuses it: {error}"
                 await self._dead_letters.put(group[0][0], Refused(namespace, "storage", reason))

@@ -105,7 +105,9 @@ class DeadLetters:
                 await keep([message])
                 await asyncio.sleep(self._patience)
         self._metrics.dead_letter(refusal.namespace, refusal.code)
-        log.info("refused %s (%s): %s", origin, refusal.code, headers[REASON])
+        # A publisher's mistake is the publisher's to mend; what PostgreSQL refuses for no reason known here is not.
+        level = logging.WARNING if refusal.code == "storage" else logging.INFO
+        log.log(level, "refused %s (%s): %s", origin, refusal.code, headers[REASON])
         with suppress(NatsError):
             await message.term()
         if CUT not in headers:

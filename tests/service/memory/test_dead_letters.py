@@ -82,6 +82,33 @@ async def test_two_thousand_fuzzed_events_are_explained_and_the_good_ones_betwee
     assert await _stored(dsn, "team-f") == {f"good{number}": 1 for number in range(0, FUZZED, 20)}
 
 
+async def test_what_is_wrong_with_the_database_is_no_episodes_fault_and_it_is_stored_when_that_is_mended(
+    dsn: str, tmp_path: Path, nats: Nats
+) -> None:
+    async with running(**settings(dsn, tmp_path, nats_url=nats.url, ack_wait_seconds=1)) as api:
+        async with superuser(dsn) as connection:
+            await connection.execute("ALTER TABLE training_transitions RENAME TO somewhere_else")
+        try:
+            await _publish(nats.url, (f"{SUBJECT}.team-m.patient", json.dumps(trajectory("m1", "patient")).encode()))
+
+            async def tried_again() -> bool:
+                info = await api.service.bus.js.consumer_info(TRAJECTORIES, STREAM_DURABLE)
+                return bool(info.num_redelivered)
+
+            await eventually(tried_again)
+            assert await _letters(api, "team-m") == []
+            assert await _stored(dsn, "team-m") == {}
+        finally:
+            async with superuser(dsn) as connection:
+                await connection.execute("ALTER TABLE somewhere_else RENAME TO training_transitions")
+
+        async def stored() -> bool:
+            return await _stored(dsn, "team-m") == {"m1": 1}
+
+        await eventually(stored)
+        assert await _letters(api, "team-m") == []
+
+
 async def test_the_letter_says_why_and_where_and_holds_no_secret(api: Api, nats: Nats) -> None:
     leaky = {**trajectory("l1", "liar"), "task": "ask anna@example.org", "extra": {"password": "hunter2"}}
     await _publish(
