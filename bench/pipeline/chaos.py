@@ -14,13 +14,14 @@ import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import asyncpg
+import nats
 from bench.arguments import numbers
 from bench.memory.server import Product
 from bench.pipeline.player import AGENTS
@@ -28,6 +29,8 @@ from bench.pipeline.world import pipeline
 from clickhouse_server import ClickHouseServer
 from ports import held_port
 
+from learnloop_memory.experience.consumer import STREAM_DURABLE
+from learnloop_memory.experience.streams import DEAD_LETTERS, TRAJECTORIES
 from learnloop_memory.warehouse.clickhouse import ClickHouse
 
 COUNT = 100_000
@@ -36,6 +39,7 @@ PAUSE_SECONDS = 2.0  # at least, between a process' return and the next kill: so
 DOWN_SECONDS, LOOK_SECONDS = 0.5, 0.1
 TELL_SECONDS = 15.0
 SETTLE_SECONDS = 300.0
+MOST_TOLD = 100
 POLICY = {
     "components": [{"name": "return", "type": "environment", "weight": 1}],
     "normalisation": {"method": "none"},
@@ -101,26 +105,43 @@ def torment(
         show(f"{kills.total()} kills ({name})")
 
 
-async def settled(dsn: str) -> dict[str, int]:
-    """What PostgreSQL holds when nothing changes any more."""
+async def settled(dsn: str, url: str) -> dict[str, int]:
+    """What PostgreSQL holds when nothing changes any more, and NATS has nothing to deliver (again)."""
     deadline, before = time.monotonic() + SETTLE_SECONDS, None
     while True:
         connection = await asyncpg.connect(dsn)
         counts = dict(await connection.fetchrow(_COUNTS))
         await connection.close()
-        waiting = counts["unrewarded"] + counts["unshipped"]
+        waiting = counts["unrewarded"] + counts["unshipped"] + await undelivered(url)
         if (counts == before and not waiting) or time.monotonic() > deadline:
             return counts
         before = counts
         await asyncio.sleep(2)
 
 
-async def missing(dsn: str, ledger: set[str]) -> int:
-    """How many of the ledger's episodes are not stored."""
+async def undelivered(url: str) -> int:
+    """Messages that the data plane has not acknowledged: those whose reader was killed come again after a while."""
+    client = await nats.connect(url)
+    consumer = await client.jetstream().consumer_info(TRAJECTORIES, STREAM_DURABLE)
+    await client.close()
+    return int(consumer.num_pending or 0) + int(consumer.num_ack_pending or 0)
+
+
+async def missing(dsn: str, ledger: Sequence[str]) -> list[int]:
+    """The places in the ledger, from 0, of the episodes that are not stored: beside the kills they tell when it was."""
     connection = await asyncpg.connect(dsn)
     rows = await connection.fetch("SELECT labels ->> 'number' AS number FROM trajectories")
     await connection.close()
-    return len(ledger - {row["number"] for row in rows})
+    stored = {row["number"] for row in rows}
+    return [place for place, number in enumerate(ledger) if number not in stored]
+
+
+async def dead_letters(url: str) -> int:
+    """How many messages the data plane has refused: none is bad, so each is a loss, if one that can be replayed."""
+    client = await nats.connect(url)
+    letters = await client.jetstream().stream_info(DEAD_LETTERS)
+    await client.close()
+    return int(letters.state.messages)
 
 
 async def warehoused(url: str) -> dict[str, int]:
@@ -156,14 +177,14 @@ def run(count: int) -> dict[str, Any]:
         directory = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="learnloop-player-")))
         warehouse = ClickHouseServer(directory / "warehouse", stack.enter_context(held_port())).start()
         stack.callback(warehouse.kill)
-        product, nats, database = stack.enter_context(pipeline(WAREHOUSE=warehouse.dsn))
+        product, bus, database = stack.enter_context(pipeline(WAREHOUSE=warehouse.dsn))
         register(product)
-        player = Player(count, directory, nats.url)
+        player = Player(count, directory, bus.url)
         player.start()
         try:
             victims = {
                 "data plane": product,
-                "nats": nats,
+                "nats": bus,
                 "warehouse": warehouse,
                 "postgres": database,
                 "agent": player,
@@ -172,14 +193,17 @@ def run(count: int) -> dict[str, Any]:
             show("all delivered; counting when everything is rewarded and in the warehouse")
         finally:
             player.kill()
-        ledger = set((directory / "ledger").read_text().split())
-        counts = asyncio.run(settled(database.dsn))
-        lost = asyncio.run(missing(database.dsn, ledger))
+        lines = (directory / "ledger").read_text().split()
+        ledger = set(lines)
+        counts = asyncio.run(settled(database.dsn, bus.url))
+        gone = asyncio.run(missing(database.dsn, lines))
+        letters = asyncio.run(dead_letters(bus.url))
         kept = asyncio.run(warehoused(warehouse.dsn))
-    lost += counts["rows"] - kept["episodes"]
-    found = figures(count, kills, ledger, counts, lost)
+    if gone:
+        show(f"LOST, by their places in the ledger: {', '.join(map(str, gone[:MOST_TOLD]))}")
+    found = figures(count, kills, ledger, counts, len(gone) + counts["rows"] - kept["episodes"])
     found["counted_twice"] += kept["rows"] - kept["episodes"]
-    return found | {"in_warehouse": kept["rows"], "seconds": round(time.monotonic() - started)}
+    return found | {"dead_letters": letters, "in_warehouse": kept["rows"], "seconds": round(time.monotonic() - started)}
 
 
 def figures(count: int, kills: Counter[str], ledger: set[str], counts: dict[str, int], lost: int) -> dict[str, Any]:

@@ -43,8 +43,15 @@ class Postgres:
         return int((self.data / "postmaster.pid").read_text().splitlines()[0])
 
     def kill(self) -> None:
-        """SIGKILL to the postmaster; its children end when they notice. What was not on disk is gone."""
+        """SIGKILL to the postmaster and its children. What was not on disk is gone.
+
+        The postmaster is stopped first, so that it has no child that is not known: one that lived on would write to the
+        files of the next server, since `start` takes away the locks that PostgreSQL has against that.
+        """
         process = self.postmaster
+        os.kill(process, signal.SIGSTOP)
+        while _state(process) not in "TtZ":
+            time.sleep(0.001)
         children = Path(f"/proc/{process}/task/{process}/children").read_text().split()
         for one in (process, *map(int, children)):
             try:
@@ -81,10 +88,15 @@ class Postgres:
 
 
 def _zombie(process: int | str) -> bool:
+    return _state(process) == "Z"
+
+
+def _state(process: int | str) -> str:
+    """As /proc tells it; of one that is gone, that it is a zombie."""
     try:
-        return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
+        return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0]
     except OSError:
-        return True
+        return "Z"
 
 
 @contextmanager
