@@ -92,8 +92,8 @@ async def test_what_a_kept_connection_was_asked_for_one_namespace_it_forgets_bef
 async def test_going_on_with_a_connection_that_broke_in_the_middle_of_an_answer_means_the_database_is_away(
     api: Api,
 ) -> None:
-    """What asyncpg says of a ROLLBACK after its server was killed; taken for anything else, a batch of episodes would lie
-    for the time NATS waits before it delivers again."""
+    """What asyncpg says of a ROLLBACK after its server was killed; taken for anything else, a batch of episodes would
+    lie for the time NATS waits before it delivers again."""
     with pytest.raises(Unavailable):
         async with api.service.db.tenant("team-a"):
             raise asyncpg.InternalClientError("cannot switch to state 15; another operation (2) is in progress")
