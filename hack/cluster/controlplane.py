@@ -1,8 +1,8 @@
 """etcd and kube-apiserver: the part that every mode has and that needs no root."""
 
 import socket
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from cluster import binaries, kubeconfig
@@ -67,14 +67,18 @@ class ControlPlane:
         self.processes = Processes(state)
         self.api = Api(endpoints.address, endpoints.api_port, pki)
 
-    def start(self, more_flags: Sequence[str] = ()) -> None:
+    def start(self, more_flags: Sequence[str] = (), env: Mapping[str, str] | None = None) -> None:
         """Have both processes run and the API server ready, and write the administrator's kubeconfig.
+
+        Args:
+            more_flags: for the API server.
+            env: for both.
 
         Raises Refusal with the end of the log when one of them ends instead.
         """
         programs = binaries.ensure(binaries.KUBE, PROGRAMS)
-        self.processes.ensure(self._etcd(programs["etcd"]))
-        self.processes.ensure(self._apiserver(programs["kube-apiserver"], more_flags))
+        for daemon in (self._etcd(programs["etcd"]), self._apiserver(programs["kube-apiserver"], more_flags)):
+            self.processes.ensure(replace(daemon, env=env or {}))
         try:
             wait_until("kube-apiserver", self._ready, READY_SECONDS, f"See {self.processes.log('kube-apiserver')}")
         except TimeoutError as error:
