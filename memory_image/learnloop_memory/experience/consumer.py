@@ -77,13 +77,14 @@ class TrajectoryConsumer:
     async def _store_group(self, namespace: str, group: list[tuple[Msg, Trajectory]]) -> None:
         try:
             new, unwanted = await self._persist(namespace, group)
-        except REFUSED_VALUES as error:
-            if len(group) == 1:
+        except asyncpg.PostgresError as error:
+            if len(group) > 1:
+                await self._store_each(namespace, group)
+            elif isinstance(error, REFUSED_VALUES):
                 reason = f"PostgreSQL refuses it: {error}"
                 await self._dead_letters.put(group[0][0], Refused(namespace, "storage", reason))
             else:
-                for item in group:
-                    await self._store_group(namespace, [item])
+                raise
             return
         for agent in {item.trajectory_id: item.agent for _, item in group if item.trajectory_id in new}.values():
             self._metrics.trajectory(namespace, agent)
@@ -93,6 +94,21 @@ class TrajectoryConsumer:
                 await message.ack()
         if new:
             self._stored(namespace)
+
+    async def _store_each(self, namespace: str, group: list[tuple[Msg, Trajectory]]) -> None:
+        """One by one: what is wrong with one of them must not use up the deliveries of the others.
+
+        Raises:
+            asyncpg.PostgresError: of the last that could not be stored for no fault of its values.
+        """
+        failed: asyncpg.PostgresError | None = None
+        for item in group:
+            try:
+                await self._store_group(namespace, [item])
+            except asyncpg.PostgresError as error:
+                failed = error
+        if failed:
+            raise failed
 
     async def _persist(self, namespace: str, group: list[tuple[Msg, Trajectory]]) -> tuple[set[str], list[Msg]]:
         """The ids that were new, and the messages of what was erased or of users who opted out.

@@ -1,0 +1,64 @@
+"""What becomes of a batch of which one message makes PostgreSQL fail."""
+
+import json
+from typing import Any
+from unittest.mock import AsyncMock, Mock
+
+import asyncpg
+import pytest
+
+from learnloop_memory.experience.consumer import TrajectoryConsumer
+
+STEP = {"observation": [0.0], "action": 0, "log_prob": -0.7, "reward": 1.0}
+
+
+def message(identity: str) -> Any:
+    body = {
+        "trajectory_id": identity,
+        "agent": "cart",
+        "task": "balance",
+        "episode_id": identity,
+        "policy_revision": "3f9a2c81",
+        "started_at": "2026-01-01T00:00:00Z",
+        "ended_at": "2026-01-01T00:00:01Z",
+        "outcome": {"status": "completed", "episode_return": 1.0, "success": True},
+        "steps": [STEP],
+    }
+    return Mock(subject="agent.rl.trajectory.v1.team.cart", data=json.dumps(body).encode(), ack=AsyncMock())
+
+
+def consumer(monkeypatch: pytest.MonkeyPatch, fault: Exception) -> tuple[TrajectoryConsumer, Any]:
+    """One whose database fails for every batch with an episode named `bad` in it."""
+    letters = Mock(put=AsyncMock())
+    made = TrajectoryConsumer(Mock(), Mock(), Mock(), Mock(), letters, Mock(), 15.0)
+
+    async def persist(_: str, group: Any) -> tuple[set[str], list[Any]]:
+        ids = {trajectory.trajectory_id for _, trajectory in group}
+        if "bad" in ids:
+            raise fault
+        return ids, []
+
+    monkeypatch.setattr(made, "_persist", persist)
+    return made, letters
+
+
+async def test_a_value_that_no_column_takes_is_a_dead_letter_and_its_neighbours_are_stored(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    made, letters = consumer(monkeypatch, asyncpg.DataError("out of range"))
+    batch = [message(name) for name in ("a", "bad", "b")]
+    await made.handle(batch)
+    assert [one.ack.await_count for one in batch] == [1, 0, 1]
+    [(refused, why)] = [call.args for call in letters.put.await_args_list]
+    assert (refused, why.code) == (batch[1], "storage")
+
+
+async def test_what_is_not_its_values_fault_is_delivered_again_and_its_neighbours_are_stored(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    made, letters = consumer(monkeypatch, asyncpg.InternalServerError("cache lookup failed"))
+    batch = [message(name) for name in ("a", "bad", "b")]
+    with pytest.raises(asyncpg.InternalServerError):
+        await made.handle(batch)
+    assert [one.ack.await_count for one in batch] == [1, 0, 1]
+    letters.put.assert_not_awaited()
