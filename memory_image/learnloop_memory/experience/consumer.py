@@ -2,7 +2,7 @@
 
 import asyncio
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 
 import asyncpg
@@ -71,15 +71,14 @@ class TrajectoryConsumer:
                 groups[namespace].append((message, trajectory))
         # Together: one slow acknowledgement must not let the others' time run out.
         await asyncio.gather(*(self._dead_letters.put(message, refusal) for message, refusal in refused))
-        for namespace, group in groups.items():
-            await self._store_group(namespace, group)
+        await self._store_each(groups.items())
 
     async def _store_group(self, namespace: str, group: list[tuple[Msg, Trajectory]]) -> None:
         try:
             new, unwanted = await self._persist(namespace, group)
         except asyncpg.PostgresError as error:
             if len(group) > 1:
-                await self._store_each(namespace, group)
+                await self._store_each((namespace, [item]) for item in group)
             elif isinstance(error, REFUSED_VALUES):
                 reason = f"PostgreSQL refuses it: {error}"
                 await self._dead_letters.put(group[0][0], Refused(namespace, "storage", reason))
@@ -95,16 +94,16 @@ class TrajectoryConsumer:
         if new:
             self._stored(namespace)
 
-    async def _store_each(self, namespace: str, group: list[tuple[Msg, Trajectory]]) -> None:
-        """One by one: what is wrong with one of them must not use up the deliveries of the others.
+    async def _store_each(self, groups: Iterable[tuple[str, list[tuple[Msg, Trajectory]]]]) -> None:
+        """One after the other: what is wrong with one of them must not use up the deliveries of the others.
 
         Raises:
             asyncpg.PostgresError: of the last that could not be stored for no fault of its values.
         """
         failed: asyncpg.PostgresError | None = None
-        for item in group:
+        for namespace, group in groups:
             try:
-                await self._store_group(namespace, [item])
+                await self._store_group(namespace, group)
             except asyncpg.PostgresError as error:
                 failed = error
         if failed:

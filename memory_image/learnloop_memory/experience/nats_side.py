@@ -1,4 +1,4 @@
-"""What talks to NATS, put together: a process that was given none does without its client (4 % of its start)."""
+"""What talks to NATS, put together: a process without one does not load its client (a twentieth of its start)."""
 
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta

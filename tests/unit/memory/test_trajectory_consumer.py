@@ -12,7 +12,7 @@ from learnloop_memory.experience.consumer import TrajectoryConsumer
 STEP = {"observation": [0.0], "action": 0, "log_prob": -0.7, "reward": 1.0}
 
 
-def message(identity: str) -> Any:
+def message(identity: str, namespace: str = "team") -> Any:
     body = {
         "trajectory_id": identity,
         "agent": "cart",
@@ -24,7 +24,8 @@ def message(identity: str) -> Any:
         "outcome": {"status": "completed", "episode_return": 1.0, "success": True},
         "steps": [STEP],
     }
-    return Mock(subject="agent.rl.trajectory.v1.team.cart", data=json.dumps(body).encode(), ack=AsyncMock())
+    subject = f"agent.rl.trajectory.v1.{namespace}.cart"
+    return Mock(subject=subject, data=json.dumps(body).encode(), ack=AsyncMock())
 
 
 def consumer(monkeypatch: pytest.MonkeyPatch, fault: Exception) -> tuple[TrajectoryConsumer, Any]:
@@ -62,3 +63,11 @@ async def test_what_is_not_its_values_fault_is_delivered_again_and_its_neighbour
         await made.handle(batch)
     assert [one.ack.await_count for one in batch] == [1, 0, 1]
     letters.put.assert_not_awaited()
+
+
+async def test_nor_is_another_namespaces_batch_left_lying_for_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    made, _ = consumer(monkeypatch, asyncpg.InternalServerError("cache lookup failed"))
+    batch = [message("bad"), message("a", "another-team"), message("b", "another-team")]
+    with pytest.raises(asyncpg.InternalServerError):
+        await made.handle(batch)
+    assert [one.ack.await_count for one in batch] == [0, 1, 1]
