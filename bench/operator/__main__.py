@@ -6,7 +6,7 @@ in writes, and how long nobody leads when the leader goes. Each part gets a fres
 so that none pays for the objects of another, and a limit (limits.py): what is not done by then is in `failed`, and the
 others go on. About 20 minutes on two quiet cores; `--only` leaves parts out:
 
-    burst       10,000 mixed changes of all kinds, as fast as they can be sent and paced over 110 s
+    burst       10,000 mixed changes of all kinds, as fast as they can be sent and paced over 115 s
     peer_burst  half as many changes (`--peer-burst`), paced over half the time, for the plain Kopf operator;
                 `burst_seconds_per_change` and `peer_burst_seconds_per_change` compare the two
     ours        1,000 ModelDeployments: from nothing, cold start, event to status, idle for one default resync, memory

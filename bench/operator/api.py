@@ -29,11 +29,13 @@ class Api:
     def __init__(self, kubeconfig: Path) -> None:
         connection = from_kubeconfig(kubeconfig)
         self._server, self._ssl = connection.server, connection.ssl
+        self._who = {"Authorization": f"Bearer {connection.token}"} if connection.token else {}
         self._session: aiohttp.ClientSession | None = None
 
     async def __aenter__(self) -> "Api":
         connector = aiohttp.TCPConnector(limit=64, ssl=self._ssl or True)
-        self._session = aiohttp.ClientSession(connector=connector, timeout=aiohttp.ClientTimeout(total=60))
+        timeout = aiohttp.ClientTimeout(total=60)
+        self._session = aiohttp.ClientSession(connector=connector, timeout=timeout, headers=self._who)
         return self
 
     async def __aexit__(self, *_: object) -> None:

@@ -38,13 +38,11 @@ class TracedQueue(DirtyQueue):
         _marked.setdefault(key, time.monotonic())
         super().mark(key, urgent)
 
-    async def take(self) -> Key:
-        """As DirtyQueue."""
-        key = await super().take()
+    def _begin(self, key: Key) -> Key:
         now = time.monotonic()
         marked = _marked.pop(key, now)
         _passes[key] = (marked, max(marked, _ended.pop(key, marked)), now)
-        return key
+        return super()._begin(key)
 
     def done(self, key: Key) -> None:
         """As DirtyQueue."""

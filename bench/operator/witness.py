@@ -108,7 +108,8 @@ async def witness(behind: Connection) -> AsyncIterator[Witness]:
     made = Witness(behind)
     connector = aiohttp.TCPConnector(ssl=behind.ssl or True, limit=0)
     timeout = aiohttp.ClientTimeout(total=None)
-    async with aiohttp.ClientSession(connector=connector, timeout=timeout) as session:
+    who = {"Authorization": f"Bearer {behind.token}"} if behind.token else {}
+    async with aiohttp.ClientSession(connector=connector, timeout=timeout, headers=who) as session:
         made._session = session
         try:
             yield made

@@ -120,7 +120,7 @@ class ModelDeploymentController:
             self._agent(namespace, spec),
         )
         own = [item for item in deployments if _owned(item, body)]
-        pods = await self._kube.list(POD, namespace, labels=mine) if any(map(_unready, own)) else []
+        pods = await self._kube.list(POD, namespace, labels=mine) if any(map(_has_unready_pods, own)) else []
         pods = await with_events(self._kube, namespace, pods, self._clock())
         routing = read_table(table)
         by_gateway = spec.routing.mode == "gateway" or (routing.table is not None and routing.table.mode == "gateway")
@@ -172,6 +172,6 @@ def _revision(pod: Mapping[str, Any]) -> str:
     return str((pod["metadata"].get("labels") or {}).get(names.LABEL_REVISION, ""))
 
 
-def _unready(deployment: Mapping[str, Any]) -> bool:
-    ready = (deployment.get("status") or {}).get("readyReplicas") or 0
-    return bool(ready < (deployment.get("spec") or {}).get("replicas", 1))
+def _has_unready_pods(deployment: Mapping[str, Any]) -> bool:
+    status = deployment.get("status") or {}
+    return bool((status.get("readyReplicas") or 0) < (status.get("replicas") or 0))

@@ -132,8 +132,12 @@ def child_handler(kind: ResourceKind, runtime: Runtime, cache: Cache) -> Any:
         if not news and event["type"] is None:
             return
         for key in owners(event["object"]):
-            if key in runtime.known:
-                runtime.mark(key.kind, key.namespace, key.name, urgent=news)
+            if key not in runtime.known:
+                continue
+            if news:
+                runtime.mark(key.kind, key.namespace, key.name)
+            else:  # we made the child, and most likely others with it
+                runtime.queue.mark_later(key, GATHER_SECONDS, urgent=False)
 
     return handle
 

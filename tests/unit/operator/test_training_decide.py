@@ -23,6 +23,10 @@ from training_world import (
     world,
 )
 
+from learnloop_operator.core.looks import SOONEST
+from learnloop_operator.core.times import stamp
+from learnloop_operator.core.training.outcomes import HELD_UP, SOON
+
 
 def test_a_new_job_starts_its_first_attempt_and_counts_it() -> None:
     made = plan(world())
@@ -171,6 +175,15 @@ def test_pods_that_wait_for_the_cluster_are_not_stalled(sentence: str) -> None:
     made = plan(world({"attempts": 1}, job=job(age=600), ranks=(rank(0, 600), waiting)))
     assert made.status["phase"] == "Starting"
     assert sentence in condition(made, "Ready")["message"]
+
+
+def test_pods_that_wait_for_the_cluster_for_long_are_looked_at_a_few_times_a_minute_only() -> None:
+    waiting = rank(1, 600, running=False, started=None, waiting="Unschedulable: no node", stuck=True)
+    gang = {"job": job(age=600), "ranks": (rank(0, 600), waiting)}
+    begun = {"attempts": 1, "attemptStartedAt": stamp(NOW - timedelta(seconds=600))}
+    assert plan(world(begun, **gang)).requeue_after == HELD_UP
+    assert plan(world({**begun, "attemptStartedAt": stamp(NOW)}, **gang)).requeue_after == SOONEST
+    assert plan(world(begun, job=job(age=600), ranks=ranks(600), run=run(beat=heartbeat()))).requeue_after == SOON
 
 
 def test_a_silent_data_plane_holds_a_running_job_and_never_restarts_it() -> None:

@@ -15,8 +15,8 @@ from learnloop_operator.core.agent.world import World
 from learnloop_operator.core.plan import Call, Manifest, Notice, ObjectRef, Plan
 from learnloop_operator.core.values import value
 
-BUSY, IDLE = 5.0, 20.0
-"""Seconds between two looks at the experience: while it grows, and while it does not."""
+BUSY, IDLE, RESTING = 5.0, 20.0, 60.0
+"""Seconds between two looks at the experience: while it grows, while it does not, and where nothing comes of it."""
 
 
 @value
@@ -122,6 +122,13 @@ def _events(world: World, model: AgentModel, fire: Trigger | None, after: Learni
 
 
 def _again(world: World, verdict: Verdict) -> float:
-    grew = world.stats is not None and world.stats.rewarded != world.before.rewarded
-    usual = BUSY if grew or world.stats_problem or world.stats is None else IDLE
+    usual = _usual(world)
     return min(usual, verdict.again_after) if verdict.again_after is not None else usual
+
+
+def _usual(world: World) -> float:
+    if world.stats is None or world.stats_problem:
+        return BUSY
+    if world.spec.suspend:
+        return RESTING
+    return BUSY if world.stats.rewarded != world.before.rewarded else IDLE

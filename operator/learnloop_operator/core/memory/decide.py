@@ -3,13 +3,14 @@
 from typing import Any
 
 from learnloop_operator.core import conditions
+from learnloop_operator.core.looks import next_look, unready_since
 from learnloop_operator.core.memory import children
 from learnloop_operator.core.memory.room import agent_budgets, budget_news
 from learnloop_operator.core.memory.vectors import vector_news, vector_store
 from learnloop_operator.core.memory.world import MemoryWorld
 from learnloop_operator.core.plan import Manifest, Notice, Plan
 
-SOON, LATER, NOW_AND_THEN = 3.0, 15.0, 30.0
+LATER, NOW_AND_THEN = 15.0, 30.0
 
 
 def decide(world: MemoryWorld) -> Plan:
@@ -56,7 +57,8 @@ def _report(world: MemoryWorld, manifests: tuple[Manifest, ...]) -> Plan:
     if world.complaint:
         message = f"{message}; {world.complaint}"
     state = _status(world, "Starting", message, ready=False, progressing=True, **fields)
-    return Plan(status=state, apply=manifests, requeue_after=SOON)
+    again = next_look(unready_since(world.server), world.now)
+    return Plan(status=state, apply=manifests, requeue_after=again)
 
 
 def _hold(world: MemoryWorld, reason: str, message: str, *, after: float | None) -> Plan:

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from learnloop_api.kinds.decision import Hand
 from learnloop_operator.core.rollout import reasons
-from learnloop_operator.core.rollout.capacity import canary_replicas, world
+from learnloop_operator.core.rollout.capacity import canary_replicas, look_at_pods, world
 from learnloop_operator.core.rollout.move import Move, happened
 from learnloop_operator.core.rollout.state import Arm, State, past
 from learnloop_operator.core.rollout.world import Snapshot
@@ -23,7 +23,7 @@ def under_order(snapshot: Snapshot, state: State, canary: Arm, hand: Hand) -> Mo
     if state.step != last or ready < needed:
         sentence = f"{hand.verb} by {hand.by}: {ready} of the {needed} pods of {canary.revision} for 100 % are ready"
         after = replace(state, step=last)
-        soon = 0.0 if state.step != last else 5.0
+        soon = 0.0 if state.step != last else look_at_pods(snapshot, canary.revision)
         return Move(after, "Progressing", reasons.WAITING_FOR_PODS, sentence, again_after=soon, data="")
     return _returned(state, canary, hand) if hand.verb == "undo" else _promoted(snapshot, state, canary, hand)
 

@@ -10,7 +10,7 @@ from learnloop_api.kinds.rollout import RolloutStep
 from learnloop_api.kinds.shadow import ShadowCheck
 from learnloop_operator.core.rollout import reasons
 from learnloop_operator.core.rollout.by_hand import under_order
-from learnloop_operator.core.rollout.capacity import canary_replicas, hopeless, world
+from learnloop_operator.core.rollout.capacity import canary_replicas, hopeless, look_at_pods, world
 from learnloop_operator.core.rollout.experiment_step import in_experiment, lost_experiment, watch_arms
 from learnloop_operator.core.rollout.fast_lane import gross_breach
 from learnloop_operator.core.rollout.judge import Judgement, judge_canary, observed, young
@@ -19,7 +19,7 @@ from learnloop_operator.core.rollout.patience import approval, wait, wait_for_ti
 from learnloop_operator.core.rollout.records import noted, who
 from learnloop_operator.core.rollout.shadow_step import judge_shadow
 from learnloop_operator.core.rollout.state import Arm, State, past
-from learnloop_operator.core.rollout.step_base import begun
+from learnloop_operator.core.rollout.step_base import SOON, begun
 from learnloop_operator.core.rollout.waiting import compared_again, evidence_for, overdue, seen_from_afar, stalled
 from learnloop_operator.core.rollout.withdraw import roll_back
 from learnloop_operator.core.rollout.world import Snapshot
@@ -57,17 +57,20 @@ def _starting(snapshot: Snapshot, state: State, canary: Arm) -> Move:
         sentence = f"canary {canary.revision} is ready with {arm.ready} of {needed} pods"
         ready = happened(reasons.CANARY_READY, sentence)
         return Move(state, "Progressing", reasons.CANARY_READY, sentence, ready, again_after=0.0)
-    given_up = _given_up(snapshot, state, canary, seconds_since(state.rollout_started_at, snapshot.now))
+    waited = seconds_since(state.rollout_started_at, snapshot.now)
+    given_up = _given_up(snapshot, state, canary, waited)
     if given_up:
         return given_up
     said = f": {arm.message}" if arm.message else ""
     sentence = f"waiting for the canary's pods, {arm.ready} of {needed} ready{said}"
-    return Move(state, "Progressing", reasons.WAITING_FOR_PODS, sentence, again_after=5.0, degraded=bool(arm.message))
+    soon = _next_look(snapshot, canary, waited)
+    return Move(state, "Progressing", reasons.WAITING_FOR_PODS, sentence, again_after=soon, degraded=bool(arm.message))
 
 
 def _lost_pods(snapshot: Snapshot, state: State, canary: Arm) -> Move:
     """A canary without a ready pod gets no episodes, and its step starts over when it is back."""
-    given_up = _given_up(snapshot, state, canary, seconds_since(canary.since, snapshot.now))
+    waited = seconds_since(canary.since, snapshot.now)
+    given_up = _given_up(snapshot, state, canary, waited)
     if given_up:
         return given_up
     said = f": {world(snapshot, canary.revision).message}" if world(snapshot, canary.revision).message else ""
@@ -79,9 +82,15 @@ def _lost_pods(snapshot: Snapshot, state: State, canary: Arm) -> Move:
         reasons.PODS_NOT_READY,
         sentence,
         events,
-        again_after=5.0,
+        again_after=_next_look(snapshot, canary, waited),
         degraded=True,
     )
+
+
+def _next_look(snapshot: Snapshot, canary: Arm, waited: float) -> float:
+    """Not later than the progress deadline."""
+    rest = snapshot.spec.rollout.progress_deadline_seconds - waited
+    return min(look_at_pods(snapshot, canary.revision), max(SOON, rest))
 
 
 def _given_up(snapshot: Snapshot, state: State, canary: Arm, seconds: float) -> Move | None:

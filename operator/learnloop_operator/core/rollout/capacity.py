@@ -3,6 +3,7 @@
 import math
 
 from learnloop_api.kinds.model_deployment import ModelDeploymentSpec
+from learnloop_operator.core.looks import LATEST, next_look
 from learnloop_operator.core.rollout.state import State
 from learnloop_operator.core.rollout.world import ArmWorld, Snapshot
 
@@ -39,6 +40,13 @@ def ready(snapshot: Snapshot, revision: str) -> int:
 def world(snapshot: Snapshot, revision: str) -> ArmWorld:
     """The arm as the cluster has it; an absent one has no pods."""
     return snapshot.arms.get(revision) or ArmWorld()
+
+
+def look_at_pods(snapshot: Snapshot, revision: str) -> float:
+    """Seconds until another look at an arm whose pods are not ready. Where none was made yet none can say anything:
+    why none is made, and that one is there, its Deployment tells."""
+    arm = snapshot.arms.get(revision)
+    return LATEST if arm and not arm.replicas else next_look(world(snapshot, revision).unready_since, snapshot.now)
 
 
 def hopeless(arm: ArmWorld) -> bool:

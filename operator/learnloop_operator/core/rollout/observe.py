@@ -6,6 +6,7 @@ from typing import Any
 
 from learnloop_api.kinds.base import PodOptions
 from learnloop_api.names import LABEL_REVISION
+from learnloop_operator.core.looks import unready_since
 from learnloop_operator.core.plan import Manifest
 from learnloop_operator.core.pod_trouble import containers, creation_trouble, held_up, last_words
 from learnloop_operator.core.rollout.render import ANNOTATION_ARM, EPISODES_VOLUME
@@ -35,6 +36,7 @@ def _arm(deployment: Manifest, pods: list[Manifest]) -> ArmWorld:
         pod=pod,
         model=model,
         keyed=_keyed(deployment),
+        unready_since=unready_since(deployment),
     )
 
 

@@ -7,7 +7,7 @@ from learnloop_operator.core.experiment.begin import due
 from learnloop_operator.core.experiment.decide import advance as advance_experiment
 from learnloop_operator.core.rollout import reasons
 from learnloop_operator.core.rollout.canary import advance
-from learnloop_operator.core.rollout.capacity import hopeless, ready, world
+from learnloop_operator.core.rollout.capacity import hopeless, look_at_pods, ready, world
 from learnloop_operator.core.rollout.guard import revert, watch
 from learnloop_operator.core.rollout.listen import listen
 from learnloop_operator.core.rollout.move import Move, happened
@@ -16,9 +16,6 @@ from learnloop_operator.core.rollout.suspended import suspended
 from learnloop_operator.core.rollout.withdraw import adopt, drop_canary
 from learnloop_operator.core.rollout.world import Model, Snapshot
 from learnloop_operator.core.times import stamp
-
-LOOK_AT_PODS = 5.0
-"""Seconds: a pod that cannot start changes nothing in its Deployment, so no event tells of it."""
 
 
 def move(snapshot: Snapshot, state: State) -> Move:
@@ -109,7 +106,7 @@ def _first(snapshot: Snapshot, state: State) -> Move:
         "Degraded" if hopeless(arm) else "Pending",
         reasons.WAITING_FOR_PODS,
         sentence,
-        again_after=LOOK_AT_PODS,
+        again_after=look_at_pods(snapshot, model.revision),
         degraded=bool(arm.message),
     )
 
@@ -152,7 +149,8 @@ def _resting(snapshot: Snapshot, state: State, stable: Arm) -> Move:
     if arm.ready == 0 and snapshot.spec.serving.replicas > 0:
         said = f": {arm.message}" if arm.message else ""
         sentence = f"the stable arm {stable.revision} has no ready pod{said}"
-        return Move(state, "Degraded", reasons.PODS_NOT_READY, sentence, again_after=LOOK_AT_PODS, degraded=True)
+        soon = look_at_pods(snapshot, stable.revision)
+        return Move(state, "Degraded", reasons.PODS_NOT_READY, sentence, again_after=soon, degraded=True)
     if model is None:
         sentence = f"{stable.revision} keeps serving; {snapshot.desired.problem}"
         return Move(state, "Healthy", reasons.MODEL_UNRESOLVED, sentence)

@@ -49,6 +49,8 @@ class ArmWorld:
     """The model the arm was made with."""
     keyed: bool = True
     """Its pods mount the key of the episodes; those of older releases do not."""
+    unready_since: str | None = None
+    """Since when it has had too few ready pods; None: it has enough, or nobody knows."""
 
 
 @value

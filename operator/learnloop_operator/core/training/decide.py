@@ -6,9 +6,11 @@ instruction neither loses count of the attempts nor the reason.
 
 from collections.abc import Callable
 
+from learnloop_operator.core.looks import next_look
 from learnloop_operator.core.plan import Call, Plan
 from learnloop_operator.core.training import gang, proof
 from learnloop_operator.core.training.outcomes import (
+    HELD_UP,
     LATER,
     NOW,
     RESTARTING,
@@ -72,7 +74,8 @@ def suspend(world: World, _: Backend) -> Plan | None:
         eta=None,
     )
     if not world.holds("Suspended"):
-        return Plan(status=state, events=told(world, "Suspended", _paused(world)), requeue_after=NOW)
+        again = None if world.job is None else NOW
+        return Plan(status=state, events=told(world, "Suspended", _paused(world)), requeue_after=again)
     if world.job is not None and not world.job.deleting:
         return Plan(status=state, delete=(world.job.ref,))
     return Plan(status=state)
@@ -206,7 +209,8 @@ def watch(world: World, _: Backend) -> Plan | None:
     if cause:
         verdict = Verdict(phase=phase, reason="PodsHeldUp", message=cause)
         news = told(world, "PodsHeldUp", cause)
-        return Plan(status=status(world, verdict, **fields), events=news, requeue_after=SOON)
+        again = next_look(world.status.get("attemptStartedAt"), world.now, HELD_UP)
+        return Plan(status=status(world, verdict, **fields), events=news, requeue_after=again)
     verdict = Verdict(phase=phase, reason=phase, message=_working(world))
     return Plan(status=status(world, verdict, **fields), requeue_after=SOON)
 

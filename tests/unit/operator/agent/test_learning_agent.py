@@ -11,7 +11,7 @@ from learnloop_api import names
 from learnloop_api.kinds.learning_agent import LearningAgentSpec, LearningAgentStatus
 from learnloop_api.kinds.model_deployment import ModelDeploymentStatus
 from learnloop_api.wire.reward import AgentStats
-from learnloop_operator.core.agent.decide import decide
+from learnloop_operator.core.agent.decide import BUSY, RESTING, decide
 from learnloop_operator.core.agent.models import forgettable, model_to_serve
 from learnloop_operator.core.agent.world import Defaults, Job, MemoryHome, Policy, World
 from learnloop_operator.core.plan import Plan
@@ -113,6 +113,12 @@ def test_a_model_that_was_taken_back_is_not_trained_again_without_new_episodes()
     again = world(120, before=first.status, jobs=(job(1),), now=NOW + timedelta(days=9))
     assert created(decide(again)) == []
     assert created(decide(world(220, before=first.status, jobs=(job(1),), now=NOW + timedelta(days=9)))) == ["la-2"]
+
+
+def test_a_suspended_agent_is_looked_at_once_a_minute_unless_the_data_plane_does_not_answer() -> None:
+    assert decide(world(500, spec=spec(suspend=True))).requeue_after == RESTING
+    assert decide(world(500, spec=spec(suspend=True), stats_problem="refused")).requeue_after == BUSY
+    assert decide(world(500)).requeue_after == BUSY
 
 
 def test_a_run_rests_after_the_last_one_unless_a_person_asks() -> None:

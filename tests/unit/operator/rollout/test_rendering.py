@@ -249,3 +249,21 @@ def test_pods_that_cannot_start_are_looked_at_again_without_any_event() -> None:
     assert decide(snapshot()).requeue_after == 5.0
     gone = snapshot(status={"stable": {"revision": "11111111", "uri": URI, "sha256": SHA}})
     assert decide(gone).requeue_after is not None
+
+
+def test_pods_that_never_start_cost_a_look_a_minute_and_a_canarys_never_one_after_its_deadline() -> None:
+    hour = "2025-12-31T23:00:00Z"
+    first = revision_of(URI, SHA, PodOptions())
+    for arm, seconds in (
+        (ArmWorld(replicas=1, unready_since=hour), 60.0),
+        (ArmWorld(replicas=1, unready_since="2025-12-31T23:59:30Z"), 5.0),
+        (ArmWorld(replicas=0, unready_since="2025-12-31T23:59:30Z"), 60.0),
+    ):
+        assert decide(snapshot(arms={first: arm})).requeue_after == seconds, "without pods the Deployment tells all"
+    lost = {"stable": {"revision": first, "uri": URI, "sha256": SHA}}
+    assert decide(snapshot(status=lost, arms={first: ArmWorld(replicas=1, unready_since=hour)})).requeue_after == 60.0
+    gone = {"stable": {"revision": "11111111", "uri": URI, "sha256": SHA}}
+    begun = {"canary": {"revision": first, "uri": URI, "sha256": SHA}, "rolloutStartedAt": "2025-12-31T23:50:20Z"}
+    arms_ = {"11111111": ArmWorld(ready=1, replicas=1), first: ArmWorld(replicas=1, unready_since=hour)}
+    starting = decide(snapshot({"rollout": {"progressDeadlineSeconds": 600}}, {**gone, **begun}, arms=arms_))
+    assert starting.requeue_after == 20.0

@@ -1,0 +1,32 @@
+"""When to look again at pods that are not ready.
+
+That a Deployment has become ready is told by its own status, which the operator watches. What a pod says of itself (no
+image, not schedulable, why it crashed) has to be asked for: soon in the beginning, when somebody is looking on, and
+ever more seldom of pods that will not start, for a thousand such objects must not cost what a thousand rollouts do.
+"""
+
+from datetime import datetime
+
+from learnloop_operator.core.plan import Manifest
+from learnloop_operator.core.times import seconds_since
+
+SOONEST, LATEST = 5.0, 60.0
+SHARE = 0.1
+"""Of the time it has waited already: whoever looks then learns of the end a tenth too late."""
+
+
+def next_look(since: str | None, now: datetime, latest: float = LATEST) -> float:
+    """Seconds until the next look at pods that have not been ready since then; None: since just now."""
+    return min(latest, max(SOONEST, SHARE * seconds_since(since, now)))
+
+
+def unready_since(deployment: Manifest | None) -> str | None:
+    """Since when a Deployment has had too few ready pods, as its condition Available tells (apps/v1
+    DeploymentCondition), or since it was made where nobody has told yet. None where that is not so, or not known."""
+    if deployment is None:
+        return None
+    found: str | None = deployment["metadata"].get("creationTimestamp")
+    for condition in (deployment.get("status") or {}).get("conditions") or ():
+        if condition.get("type") == "Available":
+            found = condition.get("lastTransitionTime") if condition.get("status") == "False" else None
+    return found
