@@ -10,7 +10,7 @@ import aiohttp
 import orjson
 
 from learnloop_operator.adapters.kinds import ResourceKind, kind_of
-from learnloop_operator.adapters.kubeconfig import from_kubeconfig
+from learnloop_operator.adapters.kubeconfig import Connection, from_kubeconfig
 
 T = TypeVar("T")
 Manifest = Mapping[str, Any]
@@ -23,19 +23,24 @@ class Expired(Exception):
     """The resourceVersion that a watch was to begin at is too old."""
 
 
+def authorization(connection: Connection) -> dict[str, str]:
+    """The header that goes with each request; none where a client certificate does."""
+    return {"Authorization": f"Bearer {connection.token}"} if connection.token else {}
+
+
 class Api:
     """JSON in, JSON out; anything but a success is an error."""
 
     def __init__(self, kubeconfig: Path) -> None:
         connection = from_kubeconfig(kubeconfig)
         self._server, self._ssl = connection.server, connection.ssl
-        self._who = {"Authorization": f"Bearer {connection.token}"} if connection.token else {}
+        self._headers = authorization(connection)
         self._session: aiohttp.ClientSession | None = None
 
     async def __aenter__(self) -> "Api":
         connector = aiohttp.TCPConnector(limit=64, ssl=self._ssl or True)
         timeout = aiohttp.ClientTimeout(total=60)
-        self._session = aiohttp.ClientSession(connector=connector, timeout=timeout, headers=self._who)
+        self._session = aiohttp.ClientSession(connector=connector, timeout=timeout, headers=self._headers)
         return self
 
     async def __aexit__(self, *_: object) -> None:

@@ -12,8 +12,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-import yaml
-
 REPOSITORY = Path(__file__).resolve().parents[2]
 ACCOUNT = "bench"
 TOKEN_SECONDS = 6 * 3600
@@ -39,17 +37,18 @@ def _ready(kubeconfig: str) -> Path:
     kubectl = [str(Path(kubeconfig).parent / "bin" / "kubectl"), "--kubeconfig", kubeconfig]
     _run([*kubectl, "apply", "--server-side", "-f", str(REPOSITORY / "crds")])
     _run([*kubectl, "wait", "--for=condition=Established", "crd", "--all", "--timeout=120s"])
+    _log_in(kubectl)
+    return Path(kubeconfig)
+
+
+def _log_in(kubectl: list[str]) -> None:
+    """Lead the kubeconfig's current context to a ServiceAccount that may do everything."""
     _run([*kubectl, "create", "serviceaccount", ACCOUNT])
     role = [f"--serviceaccount=default:{ACCOUNT}", "--clusterrole=cluster-admin"]
     _run([*kubectl, "create", "clusterrolebinding", ACCOUNT, *role])
     token = _run([*kubectl, "create", "token", ACCOUNT, f"--duration={TOKEN_SECONDS}s"]).strip()
-    user = {"name": ACCOUNT, "user": {"token": token}}
-    file = Path(kubeconfig)
-    config = yaml.safe_load(file.read_text())
-    context = next(item["context"] for item in config["contexts"] if item["name"] == config["current-context"])
-    context["user"] = ACCOUNT
-    file.write_text(yaml.safe_dump({**config, "users": [user]}))
-    return file
+    _run([*kubectl, "config", "set-credentials", ACCOUNT, f"--token={token}"])
+    _run([*kubectl, "config", "set-context", "--current", f"--user={ACCOUNT}"])
 
 
 def version(kubeconfig: Path) -> str:

@@ -12,6 +12,7 @@ from typing import Any
 import aiohttp
 import yaml
 from aiohttp import web
+from bench.operator.api import authorization
 
 from learnloop_operator.adapters.kubeconfig import Connection
 
@@ -108,8 +109,7 @@ async def witness(behind: Connection) -> AsyncIterator[Witness]:
     made = Witness(behind)
     connector = aiohttp.TCPConnector(ssl=behind.ssl or True, limit=0)
     timeout = aiohttp.ClientTimeout(total=None)
-    who = {"Authorization": f"Bearer {behind.token}"} if behind.token else {}
-    async with aiohttp.ClientSession(connector=connector, timeout=timeout, headers=who) as session:
+    async with aiohttp.ClientSession(connector=connector, timeout=timeout, headers=authorization(behind)) as session:
         made._session = session
         try:
             yield made

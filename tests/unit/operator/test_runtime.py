@@ -11,7 +11,7 @@ from learnloop_operator.adapters.cache import Cache
 from learnloop_operator.adapters.claims import ClaimedElsewhere
 from learnloop_operator.adapters.data_plane import DataPlaneRefused, DataPlaneUnavailable
 from learnloop_operator.adapters.echo import Echo
-from learnloop_operator.adapters.kinds import LEARNING_AGENT, MEMORY_SERVICE, MODEL_DEPLOYMENT, TRAINING_JOB
+from learnloop_operator.adapters.kinds import DEPLOYMENT, LEARNING_AGENT, MEMORY_SERVICE, MODEL_DEPLOYMENT, TRAINING_JOB
 from learnloop_operator.adapters.kube_errors import Conflict, Forbidden, NotLeading, NotOurs, Unavailable
 from learnloop_operator.adapters.metrics import Metrics
 from learnloop_operator.adapters.pace import FEWEST, Pace
@@ -21,7 +21,7 @@ from learnloop_operator.controllers.apply import blamed, check_ownership, told
 from learnloop_operator.controllers.key import Key
 from learnloop_operator.controllers.relations import Relations
 from learnloop_operator.controllers.runtime import CACHED_LOOKS, Runtime
-from learnloop_operator.controllers.wiring import own_handler
+from learnloop_operator.controllers.wiring import child_handler, own_handler
 from learnloop_operator.core.plan import Call, Plan
 from learnloop_operator.core.snapshot import Snapshot
 
@@ -330,6 +330,31 @@ async def test_what_a_thousand_agents_say_to_their_memory_service_is_one_pass_ov
     assert await made.queue.take() == service
     made.queue.done(service)
     assert len(made.queue) == 0
+    made.queue.close()
+
+
+async def test_what_our_own_children_echo_is_one_pass_a_moment_later_and_news_of_a_child_one_at_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(wiring, "GATHER_SECONDS", 0.05)
+    made, cache = runtime(Scripted({}, kind=MODEL_DEPLOYMENT)), Cache(CACHED)
+    made.known.add(TRIED)
+    handle = child_handler(DEPLOYMENT, made, cache)
+
+    def event(version: int, name: str) -> dict[str, Any]:
+        owner = {"apiVersion": MODEL_DEPLOYMENT.api_version, "kind": TRIED.kind, "name": TRIED.name, "controller": True}
+        metadata = {"namespace": "ns", "name": name, "resourceVersion": str(version), "ownerReferences": [owner]}
+        return {"type": "MODIFIED", "object": {"metadata": metadata}}
+
+    for number in (1, 2):
+        cache.put(DEPLOYMENT, event(number, f"tried-{number}")["object"])
+        await handle(event(number, f"tried-{number}"))
+    assert len(made.queue) == 0, "others may follow"
+    assert await made.queue.take() == TRIED
+    made.queue.done(TRIED)
+    assert len(made.queue) == 0
+    await handle(event(3, "tried-1"))
+    assert len(made.queue) == 1
     made.queue.close()
 
 

@@ -46,7 +46,9 @@ def look_at_pods(snapshot: Snapshot, revision: str) -> float:
     """Seconds until another look at an arm whose pods are not ready. Where none was made yet none can say anything:
     why none is made, and that one is there, its Deployment tells."""
     arm = snapshot.arms.get(revision)
-    return LATEST if arm and not arm.replicas else next_look(world(snapshot, revision).unready_since, snapshot.now)
+    if arm is not None and not arm.replicas:
+        return LATEST
+    return next_look(arm.unready_since if arm else None, snapshot.now)
 
 
 def hopeless(arm: ArmWorld) -> bool:

@@ -7,8 +7,8 @@ from learnloop_operator.core.training.report import Verdict, lineage, proven, st
 from learnloop_operator.core.training.world import Backend, BackendJob, RunRequest, World
 
 NOW, SOON, LATER, HELD_UP = 0.05, 2.0, 10.0, 15.0
-"""Seconds until the next look: write then act at once; a gang at work; something a person must install; at most, pods
-that wait for a node to take them, of which there may be a thousand."""
+"""Seconds until the next look: write then act at once; a gang at work; something a person must install; and the
+most for pods that wait for a node, as a thousand jobs may at once."""
 RESTARTING = "Restarting"
 
 
