@@ -5,7 +5,7 @@ VENV := .venv
 PYTHON := $(VENV)/bin/python
 export PATH := $(CURDIR)/$(VENV)/bin:$(PATH)
 
-.PHONY: help demo test lint unit rollouts service ranks learn api crash-sweep e2e crds lock bench-failover bench-statistics bench-memory bench-pipeline bench-rollback bench-operator cluster cluster-down images clean bench-trainer bench-algorithms bench-resume
+.PHONY: help demo test lint docs reference unit rollouts service ranks learn api crash-sweep e2e crds lock bench-failover bench-statistics bench-memory bench-pipeline bench-rollback bench-operator cluster cluster-down images clean bench-trainer bench-algorithms bench-resume
 
 help: ## this list
 	@grep -hE '^[a-z][a-z0-9-]*:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 18
@@ -18,12 +18,19 @@ demo: ## the whole story on a real Kubernetes: made on the spot, or CONTEXT=name
 
 test: lint unit rollouts service ranks learn api e2e ## everything below, on a real Kubernetes made on the spot
 
-lint: $(VENV)/.ready ## ruff, mypy --strict, import contracts, generated files up to date
+lint: $(VENV)/.ready ## ruff, mypy --strict, import contracts, generated files up to date, the documentation
 	ruff check .
 	ruff format --check .
 	mypy
 	lint-imports
 	$(PYTHON) -m learnloop_api.crd check crds
+	NO_MKDOCS_2_WARNING=1 mkdocs build --strict --quiet
+
+docs: $(VENV)/.ready ## the documentation as a site in dist/site
+	NO_MKDOCS_2_WARNING=1 mkdocs build --strict
+
+reference: $(VENV)/.ready ## write the generated pages of docs/reference
+	$(PYTHON) hack/reference write
 
 unit: $(VENV)/.ready ## no cluster, under a minute
 	hack/unit

@@ -57,7 +57,7 @@ class MemoryClient:
 
         Args:
             options: session_id, user_id, origin (redacted as well), pinned, ttl_seconds, valid_from, valid_to,
-                idempotency_key; see docs/memory.md.
+                idempotency_key; see docs/explanation/memory.md.
         """
         memory = self._memory(content, memory_type, importance, options)
         return await self._courier.hand_over("/api/v1/memory/store", memory)

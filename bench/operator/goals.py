@@ -29,7 +29,7 @@ GOALS: Mapping[str, float] = {
 """The highest value that is still good enough: 1,000 ModelDeployments, 10,000 objects in a burst, on 2 cores.
 
 Two cores cannot meet `burst_10000_longest_wait_s`, of the flood that is sent at once, whoever works on them:
-`burst_10000_least_wait_s` of it is left to a bare client, too (docs/decisions/0019-who-waits-in-a-flood.md)."""
+`burst_10000_least_wait_s` of it is left to a bare client, too (docs/decisions/0019-fair-work-queue.md)."""
 
 LEAST: Mapping[str, float] = {"server_side_diff_empty": 1.0}
 """The lowest: a yes."""

@@ -1,7 +1,7 @@
 """The number of ranks divides the work and changes nothing else: same global batches, same weights up to rounding.
 
-docs/training.md states the tolerance. Sums are added up in another order, so that weights differ in the last bits; over
-thousands of updates the difference grows, as any rounding does where actions are chosen.
+docs/explanation/training.md states the tolerance. Sums are added up in another order, so that weights differ in the
+last bits; over thousands of updates the difference grows, as any rounding does where actions are chosen.
 """
 
 import os

@@ -3,7 +3,7 @@
 Two installations hold two leader Leases and know nothing of each other; both would write the same children, each with
 its own images and addresses, and both would decide. So an installation works in a namespace only while it holds the
 Lease `learnloop-claim` there. All processes of one installation share the claim: who of them works is the leader
-Lease's business. See docs/decisions/0012-one-installation-to-a-namespace.md.
+Lease's business. See docs/decisions/0012-one-installation-per-namespace.md.
 """
 
 import asyncio

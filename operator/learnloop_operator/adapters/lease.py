@@ -3,7 +3,7 @@
 The rules are those of client-go's leaderelection: a standby takes over when it has seen no renewal for the whole lease
 duration *by its own clock* (clocks of different machines are never compared), and every write carries the
 resourceVersion it is based on, so two processes can never both believe they won the same round. What becomes of writes
-under way, and of a process that is stopped in the middle of one: docs/decisions/0028-no-write-after-the-lease.md.
+under way, and of a process that is stopped in the middle of one: docs/decisions/0028-lease-fenced-writes.md.
 """
 
 import asyncio

@@ -1,6 +1,6 @@
 """Where a pass reads: live from the API server, or from the cache when the object is at rest.
 
-See docs/decisions/0010-reading-from-a-cache.md for why that is safe.
+See docs/decisions/0010-reads-from-the-watch-cache.md for why that is safe.
 """
 
 import asyncio

@@ -2,7 +2,8 @@
 
 What changes or removes anything is decided on live reads: `gather` asks the API server (quorum reads), so such a pass
 never sees a world older than the operator's own last write. An object at rest is looked at from the cache first, which
-is enough to find that there is nothing to do, or to add what is missing (docs/decisions/0010-reading-from-a-cache.md).
+is enough to find that there is nothing to do, or to add what is missing
+(docs/decisions/0010-reads-from-the-watch-cache.md).
 """
 
 import asyncio

@@ -1,6 +1,6 @@
 """An agent's memory budget where a MemoryService keeps it: what the condition says of it.
 
-The operator sends nothing there (docs/decisions/0022-the-operators-token-stays-at-home.md): the service's pods read the
+The operator sends nothing there (docs/decisions/0022-scope-of-the-operators-token.md): the service's pods read the
 budget, and how much of it is used they tell whoever asks them.
 """
 

@@ -1,0 +1,1 @@
+"""The reference of the documentation, generated from the code that it describes."""

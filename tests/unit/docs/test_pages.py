@@ -1,0 +1,51 @@
+"""The documentation's pages are found, current and complete."""
+
+import re
+import subprocess
+import sys
+
+import pytest
+
+from .blocks import ROOT, pages
+
+DECISIONS = sorted((ROOT / "docs" / "decisions").glob("0*.md"))
+
+
+def test_generated_pages_are_current() -> None:
+    done = subprocess.run(
+        [sys.executable, "hack/reference", "check"], cwd=ROOT, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize("path", [pytest.param(path, id=path.name) for path in DECISIONS])
+def test_a_decision_is_in_the_index(path: object) -> None:
+    assert f"({path.name})" in (ROOT / "docs" / "decisions" / "index.md").read_text()  # type: ignore[attr-defined]
+
+
+def test_the_index_names_no_decision_that_is_gone() -> None:
+    named = re.findall(r"\((0[^)]+\.md)\)", (ROOT / "docs" / "decisions" / "index.md").read_text())
+    assert sorted(named) == [path.name for path in DECISIONS]
+
+
+@pytest.mark.parametrize("path", [pytest.param(path, id=str(path.relative_to(ROOT))) for path in pages()])
+def test_links_lead_to_files_and_headings_that_exist(path: object) -> None:
+    text = re.sub(r"```.*?```", "", path.read_text(), flags=re.DOTALL)  # type: ignore[attr-defined]
+    for target, anchor in re.findall(r"\]\(([^)#\s]*)(?:#([^)\s]*))?\)", text):
+        if "://" in target or target.startswith("mailto:"):
+            continue
+        file = (path.parent / target).resolve() if target else path  # type: ignore[attr-defined]
+        assert file.exists(), f"{target} does not exist"
+        if anchor and file.suffix == ".md":
+            assert anchor in _anchors(file.read_text()), f"{target}#{anchor}: no such heading"
+
+
+def _anchors(text: str) -> set[str]:
+    headings = re.findall(r"^#+ (.*)$", text, re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).strip().replace(" ", "-") for heading in headings}
+
+
+def test_every_example_is_in_the_index_of_examples() -> None:
+    index = (ROOT / "examples" / "README.md").read_text()
+    for folder in sorted(path for path in (ROOT / "examples").iterdir() if path.is_dir()):
+        assert f"({folder.name}/" in index, f"examples/{folder.name} is not in examples/README.md"
