@@ -1,34 +1,54 @@
 """The policy to beat: the one that serves now, or uniform random actions when none does."""
 
+from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import Any
 from urllib.parse import unquote, urlsplit
 
 import httpx
+from numpy.typing import NDArray
 
 from learnloop_trainer.environments import Bounds
 from learnloop_trainer.errors import ConfigError, StoreRefused, StoreUnavailable
 from learnloop_trainer.evaluation import Policy, Uniform
 from learnloop_trainer.export import OnnxPolicy
+from learnloop_trainer.export.weights import read
 from learnloop_trainer.order import Order
 from learnloop_trainer.store import Store
 from learnloop_trainer.store.base import MAX_ARTIFACT, digest
 
+Weights = Mapping[str, NDArray[Any]]
 FIELD = "baselineUri"
 FIX = "point it to a learnloop ONNX policy for the same environment, or leave it empty for uniform random actions"
 
 
-def load(order: Order, store: Store, observations: int, actions: int, bounds: Bounds | None = None) -> Policy:
-    """The baseline policy; raises ConfigError when the URI does not lead to a fitting policy."""
+def artifact(order: Order, store: Store) -> bytes | None:
+    """The serving policy's file; None where actions are uniform. Raises ConfigError when it is not what was named."""
     uri = order.baseline_uri or "uniform://"
     if uri.startswith("uniform://"):
-        return Uniform(actions, order.spec.seed, bounds)
+        return None
     body = fetch(uri, store, FIELD, FIX)
     if order.baseline_sha256 and digest(body) != order.baseline_sha256:
         raise ConfigError("baselineSha256", order.baseline_sha256, f"is not the digest of {uri}: {digest(body)}", FIX)
+    return body
+
+
+def policy(order: Order, body: bytes | None, observations: int, actions: int, bounds: Bounds | None = None) -> Policy:
+    """What `artifact` gave as a policy; raises ConfigError when it does not fit these spaces."""
+    if body is None:
+        return Uniform(actions, order.spec.seed, bounds)
     try:
         return OnnxPolicy(body, observations, actions, continuous=bounds is not None)
     except ValueError as error:
-        raise ConfigError(FIELD, uri, str(error), FIX) from None
+        raise ConfigError(FIELD, order.baseline_uri or "", str(error), FIX) from None
+
+
+def weights(body: bytes | None, fits: Callable[[str], bool]) -> Weights | None:
+    """The serving policy's weights by name, where it was trained by an algorithm that `fits`."""
+    if body is None:
+        return None
+    found, facts = read(body)
+    return found if fits(facts.get("learnloop.algorithm", "")) else None
 
 
 def fetch(uri: str, store: Store, field: str, fix: str) -> bytes:

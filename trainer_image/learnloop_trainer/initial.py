@@ -1,11 +1,9 @@
 """Training that begins from an exported policy: `spec.initialPolicy`."""
 
-import onnx
-from onnx import numpy_helper
-
 from learnloop_trainer.algorithms import Learner
 from learnloop_trainer.baseline import fetch
 from learnloop_trainer.errors import ConfigError
+from learnloop_trainer.export.weights import read
 from learnloop_trainer.order import Order
 from learnloop_trainer.proof import HEADS
 from learnloop_trainer.reporter import say
@@ -55,9 +53,7 @@ def begin_from(order: Order, learner: Learner, store: Store) -> None:
 def parts(body: bytes, uri: str) -> tuple[Weights, str]:
     """The weights of an exported policy by name, and the algorithm that made it; raises ConfigError."""
     try:
-        model = onnx.load_from_string(body)
-        weights = {tensor.name: numpy_helper.to_array(tensor) for tensor in model.graph.initializer}
-    except Exception as error:  # protobuf's, numpy's and onnx's errors share no base class below Exception
-        raise ConfigError(FIELD, uri, f"is no ONNX file ({str(error)[:120]})", FIX) from None
-    facts = {item.key: item.value for item in model.metadata_props}
+        weights, facts = read(body)
+    except ValueError as error:
+        raise ConfigError(FIELD, uri, str(error), FIX) from None
     return weights, facts.get("learnloop.algorithm", "")

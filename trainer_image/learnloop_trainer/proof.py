@@ -30,10 +30,11 @@ from learnloop_trainer.algorithms import (
 from learnloop_trainer.environments import own_code
 from learnloop_trainer.environments.base import Bounds, Observations, VectorEnvironment
 from learnloop_trainer.errors import ExportError
-from learnloop_trainer.evaluation import Policy, estimate, play
+from learnloop_trainer.evaluation import Policy, difference, estimate, play
 from learnloop_trainer.evaluation.suite import Stage, measure
 from learnloop_trainer.evaluation.worlds import held_out
 from learnloop_trainer.export import OnnxPolicy, build
+from learnloop_trainer.export.weights import read
 from learnloop_trainer.networks import Network, forward
 from learnloop_trainer.normalising import normalised
 from learnloop_trainer.order import Order
@@ -138,7 +139,8 @@ def prove(
     body = graph(network.exported(), spec.algorithm, facts, bounds, shield)
     policy = OnnxPolicy(body, observations, actions, continuous=continuous)
     reporter.phase("evaluating", "playing held-out episodes")
-    baseline_policy = baseline.load(order, store, observations, actions, bounds)
+    served = baseline.artifact(order, store)
+    baseline_policy = baseline.policy(order, served, observations, actions, bounds)
     asked = spec.evaluation
     evaluation, ours, met = measured(order, policy, reporter, "exported policy", asked.episodes)
     before, theirs, _ = measured(order, baseline_policy, reporter, "baseline", asked.episodes)
@@ -151,9 +153,19 @@ def prove(
     parity, more = verify(judge, policy, seen, real), more_formats(order, body, policy, judge, seen, real)
     suite: SuiteResult | None = None
     if asked.suite is not None:
-        weights, device = network.exported(), network.vector.device
+        head = HEADS[spec.algorithm]
         stage = Stage(
-            order, asked.suite, policy, baseline_policy, policy_of, weights, milestones, met, device, reporter.alive
+            order,
+            asked.suite,
+            policy,
+            baseline_policy,
+            policy_of,
+            read(body)[0],
+            milestones,
+            met,
+            network.vector.device,
+            reporter.alive,
+            serving=baseline.weights(served, lambda algorithm: HEADS.get(algorithm) == head),
         )
         suite = measure(stage, ours, theirs)
     reporter.phase("exporting", "storing artifact and manifest")
@@ -174,6 +186,7 @@ def prove(
         checkpoint_sha256=checkpoint,
         baseline=before,
         evaluation=evaluation,
+        difference=difference(ours, theirs, spec.seed),
         parity=parity,
         validation=validation,
         suite=suite,

@@ -30,6 +30,8 @@ class Gates(Resource):
         default=None, description="Held-out mean return at least this much above the baseline policy's."
     )
     significant: bool = Field(
-        default=True, description="Lower end of the 95 % interval above the baseline's mean return."
+        default=True,
+        description="Lower end of the 95 % interval of the gain in return over the baseline above 0, episode by "
+        "episode; of two equal policies one passes in at most 2.5 % of all runs. Needs 6 episodes.",
     )
     suite: SuiteGates | None = Field(default=None, description="What dimensions of evaluation.suite must show.")

@@ -10,6 +10,9 @@ from pydantic import ConfigDict, Field
 from learnloop_api.kinds.suite import Dimension
 from learnloop_api.wire.base import MOST, Identifier, Name, Sha256, Timestamp, WireModel
 
+LEAST_PAIRS = 6
+"""Fewer episodes show nothing at 95 %: of equal policies one wins 5 of 5 in 3 % of all cases."""
+
 
 class TrainingRequest(WireModel):
     """Somebody asks for training now: subject `agent.rl.training.request.v1.<namespace>.<agent>`.
@@ -119,6 +122,11 @@ class Manifest(WireModel):
     checkpoint_sha256: Sha256
     baseline: ReturnEstimate = Field(description="the serving (or uniform random) policy on the same held-out seeds")
     evaluation: ReturnEstimate = Field(description="the exported policy on held-out seeds, disjoint from training's")
+    difference: Interval | None = Field(
+        default=None,
+        description="evaluation's mean less baseline's, paired by episode, with its 95 % interval; null of fewer than "
+        "6 episodes, and in manifests made before this field",
+    )
     parity: Parity
     validation: ReturnEstimate | None = Field(
         default=None, description="the exported policy on further held-out seeds, where a study chooses by it"

@@ -1,5 +1,7 @@
 """Gates: every verdict has numbers, and no episodes are no evidence."""
 
+import math
+
 from hypothesis import given
 from hypothesis import strategies as st
 from training_world import proof, returns
@@ -46,7 +48,27 @@ def test_a_passed_gate_always_means_what_it_says(mean: float, baseline: float, b
     passed = {verdict.name: verdict.passed for verdict in evaluate(gates, found)}
     assert passed["minReturn"] == (mean >= bar)
     assert passed["minImprovement"] == (mean - baseline >= bar)
-    assert passed["significant"] == (mean - 5 > baseline)
+    assert passed["significant"] == (mean - baseline - math.hypot(10, 10) / 2 > 0)
+
+
+@given(low=NUMBER)
+def test_the_paired_difference_decides_where_the_manifest_has_it(low: float) -> None:
+    found = proof(difference=Interval(value=max(low, 0), low=low, high=max(low, 0)))
+    (verdict,) = evaluate(Gates(), found)
+    assert verdict.passed == (low > 0)
+
+
+def test_the_baselines_own_uncertainty_counts() -> None:
+    shaky = returns(22.0).model_copy(update={"ci_low": -478.0, "ci_high": 522.0})
+    (verdict,) = evaluate(Gates(), proof(evaluation=returns(30.0), baseline=shaky))
+    assert not verdict.passed
+
+
+def test_few_episodes_cannot_be_significant_and_the_sentence_says_how_many_can() -> None:
+    few = proof(evaluation=returns(480.0, episodes=5), baseline=returns(22.0, episodes=5))
+    (verdict,) = evaluate(Gates(), few)
+    assert not verdict.passed
+    assert verdict.message == "5 episodes show nothing at 95 %: set evaluation.episodes to at least 6"
 
 
 def suite(**improvement: Interval) -> SuiteResult:

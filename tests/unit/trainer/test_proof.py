@@ -12,7 +12,7 @@ from onnx import numpy_helper
 
 from learnloop_trainer import baseline
 from learnloop_trainer.errors import ConfigError, ExportError
-from learnloop_trainer.evaluation import Uniform, estimate, play
+from learnloop_trainer.evaluation import Policy, Uniform, difference, estimate, play
 from learnloop_trainer.evaluation.estimate import interquartile_mean
 from learnloop_trainer.export import OnnxPolicy, build, check
 from learnloop_trainer.networks import Network, dense
@@ -128,19 +128,62 @@ def test_an_interval_covers_the_mean_about_95_times_in_100() -> None:
     assert estimate(np.array([]), 0) is None
 
 
+def returns_on_cartpole(random: np.random.Generator, shape: tuple[int, ...]) -> np.ndarray:
+    """Skewed and capped, as returns are: a third reaches the limit of 500 steps."""
+    return np.minimum(500.0, 50 + random.exponential(400, shape))
+
+
+@pytest.mark.parametrize("episodes", [6, 20, 100])
+@pytest.mark.parametrize("alike", [0.0, 0.8])
+def test_an_equal_policy_seems_better_in_at_most_one_of_forty_runs(episodes: int, alike: float) -> None:
+    random, passed, runs = np.random.default_rng(episodes), 0, 1000
+    for seed in range(runs):
+        ours, theirs = returns_on_cartpole(random, (2, episodes))
+        theirs = np.where(random.random(episodes) < alike, ours, theirs)
+        found = difference(ours, theirs, seed, subsets=400)
+        assert found is not None
+        passed += found.low > 0
+    assert passed / runs < 0.025 + 3 * np.sqrt(0.025 * 0.975 / runs)
+
+
+def test_a_gain_that_pairing_shows_is_found_and_covered_by_its_interval() -> None:
+    random, covered = np.random.default_rng(0), 0
+    for seed in range(300):
+        start = random.normal(0, 50, 60)  # how hard an episode is; both policies play the same ones
+        found = difference(start + random.normal(3, 4, 60), start, seed, subsets=1000)
+        assert found is not None
+        assert found.low > 0
+        covered += found.low <= 3 <= found.high
+    assert 275 <= covered <= 297
+
+
+def test_a_policy_against_itself_gains_exactly_nothing() -> None:
+    returns = returns_on_cartpole(np.random.default_rng(0), (50,))
+    found = difference(returns, returns, 0)
+    assert found is not None
+    assert (found.low, found.value, found.high) == (0, 0, 0)
+    assert difference(returns[:5], returns[5:10], 0) is None
+    with pytest.raises(ValueError, match="not those of the same episodes"):
+        difference(returns, returns[1:], 0)
+
+
+def loaded(order: Order, store: DirectoryStore, observations: int, actions: int) -> Policy:
+    return baseline.policy(order, baseline.artifact(order, store), observations, actions)
+
+
 def test_a_serving_policy_is_the_baseline_when_its_digest_is_right(
     body: bytes, make_order: Callable[..., Order], tmp_path: Path
 ) -> None:
     store = DirectoryStore(tmp_path, "small-1")
     store.put_artifact(body)
     changes = {"baseline_uri": f"learnloop://default/{digest(body)}", "baseline_sha256": digest(body)}
-    assert isinstance(baseline.load(make_order().model_copy(update=changes), store, 4, 2), OnnxPolicy)
+    assert isinstance(loaded(make_order().model_copy(update=changes), store, 4, 2), OnnxPolicy)
     with pytest.raises(ConfigError, match=r"baselineSha256: '0+' is not the digest"):
-        baseline.load(make_order().model_copy(update=changes | {"baseline_sha256": "0" * 64}), store, 4, 2)
+        loaded(make_order().model_copy(update=changes | {"baseline_sha256": "0" * 64}), store, 4, 2)
     with pytest.raises(ConfigError, match="takes 4 observations, the environment has 6"):
-        baseline.load(make_order().model_copy(update=changes), store, 6, 2)
+        loaded(make_order().model_copy(update=changes), store, 6, 2)
     with pytest.raises(ConfigError, match="has 2 actions, the environment has 3"):
-        baseline.load(make_order().model_copy(update=changes), store, 4, 3)
+        loaded(make_order().model_copy(update=changes), store, 4, 3)
 
 
 @pytest.mark.parametrize(
@@ -151,4 +194,4 @@ def test_a_baseline_that_leads_nowhere_is_refused_with_the_fix(
 ) -> None:
     order = make_order().model_copy(update={"baseline_uri": uri})
     with pytest.raises(ConfigError, match=rf"baselineUri: '{uri}.*; (point|use)"):
-        baseline.load(order, DirectoryStore(tmp_path, "small-1"), 4, 2)
+        loaded(order, DirectoryStore(tmp_path, "small-1"), 4, 2)

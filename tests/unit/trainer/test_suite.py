@@ -19,9 +19,10 @@ from learnloop_trainer.evaluation.suite.disturbances import Noisy, Sticky
 from learnloop_trainer.evaluation.suite.measure import overall
 from learnloop_trainer.evaluation.suite.milestones import Milestones
 from learnloop_trainer.evaluation.suite.stage import FIRST, NotMeasured
+from learnloop_trainer.export import OnnxPolicy
 from learnloop_trainer.groups import Alone
 from learnloop_trainer.order import Order
-from learnloop_trainer.proof import VALIDATION
+from learnloop_trainer.proof import VALIDATION, graph
 from learnloop_trainer.randomness import Split
 from learnloop_trainer.session import begin
 from learnloop_trainer.transfer import warm
@@ -138,6 +139,27 @@ def test_a_team_is_judged_with_each_member_replaced_by_the_serving_policy(make_o
     # Agent 0 chooses the second game by its first 1; both must choose 1 there for the payoff of 8 (else 1 or 0).
     assert found.reference[0].mean() > max(float(returns.mean()) for returns in found.ours)
     assert len({returns.mean() for returns in found.theirs}) == 1
+
+
+@pytest.mark.parametrize("algorithm", ["ppo", "dqn"])
+@pytest.mark.parametrize("tunable", [True, False])
+def test_a_policy_is_exactly_as_good_as_itself_in_every_dimension(
+    make_order: Orders, algorithm: str, tunable: bool
+) -> None:
+    order = make_order(algorithm)
+    training = begin(order, Alone(), CPU)
+    kept, _ = training.learner.network.exported(), training.environment.close()
+
+    def policy_of(weights: Any) -> Policy:
+        return OnnxPolicy(graph(weights, algorithm, {}, None, None), 4, 2)
+
+    itself = stage(order, policy_of(kept), policy_of(kept), episodes=8, adaptationSteps=256)
+    itself.policy_of, itself.weights, itself.serving = policy_of, kept, kept if tunable else None
+    itself.milestones = {200: begin(make_order(algorithm, seed=1), Alone(), CPU).learner.network.exported()}
+    result = measure(itself, np.array([3.0, 4.0]), np.array([3.0, 4.0]))
+    measured = [one.improvement.value for one in result.results if one.improvement is not None]
+    assert measured == [0.5] * 4  # one agent: no coordination
+    assert result.overall == 0.5
 
 
 def test_what_finds_no_time_left_is_reported_and_fails_nothing(make_order: Orders) -> None:

@@ -3,7 +3,7 @@
 import numpy as np
 from numpy.typing import NDArray
 
-from learnloop_api.wire.training import ReturnEstimate
+from learnloop_api.wire.training import LEAST_PAIRS, Interval, ReturnEstimate
 from learnloop_trainer.randomness import Purpose, generator
 
 
@@ -35,6 +35,33 @@ def estimate(returns: NDArray[np.floating], seed: int, resamples: int = 2000) ->
         ci_low=float(low),
         ci_high=float(high),
     )
+
+
+def difference(
+    ours: NDArray[np.floating], theirs: NDArray[np.floating], seed: int, subsets: int = 10_000
+) -> Interval | None:
+    """mean(ours) - mean(theirs) of returns [n] on the same n episodes, with a 95 % interval; None below LEAST_PAIRS.
+
+    The interval's ends are quantiles of the mean difference over random subsets of the pairs, each pair in or out with
+    probability 1/2 (Hartigan, 1969, "Using subsample values as typical values", JASA 64, theorem 1). Where the
+    differences are symmetric, as those of equal policies are, it is exact for any number of episodes; for many it is as
+    wide as the paired bootstrap's, which is too narrow for few. Raises ValueError when the episodes are not paired.
+    """
+    if np.shape(ours) != np.shape(theirs):
+        raise ValueError(f"{np.shape(ours)} and {np.shape(theirs)} returns are not those of the same episodes")
+    pairs = np.asarray(ours, dtype=np.float64) - np.asarray(theirs, dtype=np.float64)
+    if len(pairs) < LEAST_PAIRS:
+        return None
+    random = generator(Purpose.BOOTSTRAP, seed, 2)
+    means: list[NDArray[np.float64]] = []
+    block = max(1, 1_000_000 // len(pairs))
+    for start in range(0, subsets, block):
+        chosen = random.random((min(block, subsets - start), len(pairs))) < 0.5
+        counts = chosen.sum(axis=1)
+        kept = counts > 0  # the empty subset has no mean and bounds nothing
+        means.append(np.where(kept, chosen @ pairs / np.maximum(counts, 1), pairs.min()))
+    ordered, tail = np.sort(np.concatenate(means)), int(0.025 * subsets)
+    return Interval(value=float(pairs.mean()), low=float(ordered[tail]), high=float(ordered[-1 - tail]))
 
 
 def improvement(

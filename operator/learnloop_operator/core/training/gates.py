@@ -1,7 +1,10 @@
 """What the evaluation must show before a model may serve anyone. Each gate: one function, one sentence, the numbers."""
 
+import math
+
 from learnloop_api.kinds.evaluation import Gates
 from learnloop_api.kinds.training_status import GateResult
+from learnloop_api.wire.training import LEAST_PAIRS, Interval, ReturnEstimate
 from learnloop_api.wire.training import Manifest as Proof
 from learnloop_operator.core.training import suite
 
@@ -32,14 +35,28 @@ def min_improvement(bar: float, proof: Proof) -> GateResult:
 
 
 def significant(proof: Proof) -> GateResult:
-    """Lower end of the 95 % interval above the baseline's mean."""
-    low, base = proof.evaluation.ci_low, proof.baseline.mean
-    sentence = f"95 % interval begins at {low:.1f}, must be above the baseline's mean {base:.1f}"
-    return _verdict("significant", low > base, proof, sentence)
+    """Lower end of the 95 % interval of the difference between both means above 0."""
+    if 0 < _episodes(proof) < LEAST_PAIRS:
+        fix = f"set evaluation.episodes to at least {LEAST_PAIRS}"
+        sentence = f"{_episodes(proof)} episodes show nothing at 95 %: {fix}"
+        return GateResult(name="significant", passed=False, message=sentence)
+    gain = proof.difference or _unpaired(proof.evaluation, proof.baseline)
+    sentence = f"{gain.value:+.1f} [{gain.low:+.1f}, {gain.high:+.1f}] against the baseline, must begin above 0"
+    return _verdict("significant", gain.low > 0, proof, sentence)
+
+
+def _unpaired(ours: ReturnEstimate, theirs: ReturnEstimate) -> Interval:
+    """The difference of two independent samples, normally distributed: for manifests that have no paired one."""
+    widths = [side.ci_high - side.ci_low for side in (ours, theirs)]
+    gain, half = ours.mean - theirs.mean, math.hypot(*widths) / 2
+    return Interval(value=gain, low=gain - half, high=gain + half)
+
+
+def _episodes(proof: Proof) -> int:
+    return min(proof.evaluation.episodes, proof.baseline.episodes)
 
 
 def _verdict(name: str, passed: bool, proof: Proof, sentence: str) -> GateResult:
-    episodes = min(proof.evaluation.episodes, proof.baseline.episodes)
-    if episodes == 0:
+    if _episodes(proof) == 0:
         return GateResult(name=name, passed=False, message="no held-out episodes: no evidence")
     return GateResult(name=name, passed=passed, message=f"{sentence} ({proof.evaluation.episodes} episodes)")

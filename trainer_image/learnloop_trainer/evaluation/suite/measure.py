@@ -59,14 +59,14 @@ def _result(stage: Stage, dimension: Dimension) -> DimensionResult:
         found = MEASURES[dimension](stage)
     except (NotMeasured, NumericError, ConfigError) as why:  # a world that breaks when it is changed proves nothing
         return DimensionResult(dimension=dimension, message=str(why)[:1024])
-    seed = stage.order.spec.seed
+    seed, alike = stage.order.spec.seed, found.ours if found.alike is None else found.alike
     return DimensionResult(
         dimension=dimension,
         conditions=found.conditions,
         episodes=sum(len(returns) for returns in found.ours),
         iqm=interquartile_mean(found.ours, seed),
         baseline=interquartile_mean(found.theirs, seed),
-        improvement=probability_of_improvement(found.ours, found.theirs, seed),
+        improvement=probability_of_improvement(alike, found.theirs, seed),
         reference=interquartile_mean(found.reference, seed),
         compared=found.compared,
     )

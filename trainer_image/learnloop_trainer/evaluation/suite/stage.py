@@ -30,13 +30,17 @@ class NotMeasured(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """Returns [episodes] of ours and of the baseline under each condition, and what they are compared with."""
+    """Returns [episodes] of ours and of the baseline under each condition, and what they are compared with.
+
+    `alike`: ours in the state that the baseline is in, where `ours` are in another (fine-tuned, not yet trained).
+    """
 
     conditions: list[str]
     ours: list[Returns]
     theirs: list[Returns]
     reference: list[Returns]
     compared: str
+    alike: list[Returns] | None = None
 
 
 @dataclass(slots=True)
@@ -48,11 +52,12 @@ class Stage:
     policy: Policy
     baseline: Policy
     policy_of: Callable[[Weights], Policy]  # the exported graph with other weights
-    weights: Weights  # the trained ones, by name
+    weights: Weights  # the exported policy's, by name
     milestones: Mapping[int, Weights]  # step → weights along training
     met: Observations  # [m, observations], what the policy met in evaluation
     device: torch.device
     alive: Callable[[str], None]
+    serving: Weights | None = None  # the baseline's, where it is a policy of the same family
     dimension: Dimension = "robustness"
     deadline: float = field(default=float("inf"))
     _used: int = 0
