@@ -11,9 +11,10 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from demo import install, learning, sabotage
+from demo import install, learning, picture, sabotage
 from demo.api import Api, connect
 from demo.narrator import Narrator, StoryFailedError
+from demo.recorder import Recorder
 from demo.settings import Settings
 
 BASELINE_AT_MOST = 30.0
@@ -27,8 +28,11 @@ def main() -> int:
     narrator, settings = Narrator(), Settings.read()
     try:
         kubectl = install.prepare(settings, narrator)
-        with connect(kubectl) as api:
+        with connect(kubectl) as api, Recorder(api, settings) as recorder:
             figures = tell(api, settings, narrator)
+        if settings.picture:
+            picture.draw(recorder.samples, settings.picture)
+            narrator.say(f"drew the run in {settings.picture}")
     except StoryFailedError as error:
         narrator.fail(str(error))
         return 1

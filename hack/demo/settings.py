@@ -18,10 +18,11 @@ class Settings:
     namespace: str
     values: tuple[Path, ...]
     keep: bool
+    picture: Path | None
 
     @classmethod
     def read(cls) -> "Settings":
-        """Reads CONTEXT, DEMO_NAMESPACE, VALUES (colon-separated Helm values files) and KEEP=1."""
+        """Reads CONTEXT, DEMO_NAMESPACE, VALUES (colon-separated Helm values files), KEEP=1 and PICTURE (an SVG)."""
         context = os.environ.get("CONTEXT") or None
         values = tuple(Path(item) for item in os.environ.get("VALUES", "").split(":") if item)
         return cls(
@@ -29,4 +30,5 @@ class Settings:
             namespace=os.environ.get("DEMO_NAMESPACE", "learnloop-demo"),
             values=values,
             keep=os.environ.get("KEEP") == "1",
+            picture=Path(os.environ["PICTURE"]) if os.environ.get("PICTURE") else None,
         )

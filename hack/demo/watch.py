@@ -1,19 +1,15 @@
 """Watches one canary: its weight in the routing table, and what the policy servers themselves count."""
 
 import json
-import re
 import time
 
 from demo.api import Api, Json
+from demo.counters import episode_counters
 from demo.settings import AGENT, Settings
-
-SAMPLE = re.compile(r"^(learnloop_episodes_\w+_total)\{([^}]*)\} ([0-9.e+]+)", re.M)
-LABEL = re.compile(r'(\w+)="([^"]*)"')
 
 
 class Watch:
-    """Everything a bad canary did, looked up a few times a second. Counters come straight from the pods: sooner
-    and closer to the truth than any scrape."""
+    """Everything a bad canary did, looked up a few times a second."""
 
     def __init__(self, api: Api, settings: Settings) -> None:
         self._api, self._settings = api, settings
@@ -48,17 +44,13 @@ class Watch:
         counters. Returns the episodes that the revision has ended."""
         opened: dict[str, float] = {}
         bad_opened = bad_ended = 0.0
-        for pod in self._api.pods(self._settings.namespace, f"learnloop.dev/model-deployment={AGENT}"):
-            name = pod["metadata"]["name"]
-            path = f"/api/v1/namespaces/{self._settings.namespace}/pods/{name}:8080/proxy/metrics"
-            for metric, labels, value in SAMPLE.findall(self._api.text(path) or ""):
-                told = dict(LABEL.findall(labels))
-                is_bad = told.get("revision") == revision
-                if metric == "learnloop_episodes_opened_total":
-                    opened[name] = opened.get(name, 0.0) + float(value)
-                    bad_opened += float(value) if is_bad else 0.0
-                elif is_bad and told.get("outcome") != "withdrawn":
-                    bad_ended += float(value)
+        for item in episode_counters(self._api, self._settings.namespace):
+            is_bad = item.labels.get("revision") == revision
+            if item.metric == "learnloop_episodes_opened_total":
+                opened[item.pod] = opened.get(item.pod, 0.0) + item.value
+                bad_opened += item.value if is_bad else 0.0
+            elif item.metric == "learnloop_episodes_ended_total" and is_bad:
+                bad_ended += item.value if item.labels.get("outcome") != "withdrawn" else 0.0
         before = opened if self._opened is None else self._opened
         self._meanwhile += sum(max(0.0, count - before.get(name, 0.0)) for name, count in opened.items())
         self._bad_opened = max(self._bad_opened, bad_opened)
