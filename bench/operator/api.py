@@ -9,8 +9,8 @@ from typing import Any, TypeVar
 import aiohttp
 import orjson
 
-from learnloop_operator.adapters.kinds import ResourceKind, kind_of
-from learnloop_operator.adapters.kubeconfig import Connection, from_kubeconfig
+from learnloop_operator.adapters.kube.kinds import ResourceKind, kind_of
+from learnloop_operator.adapters.kube.kubeconfig import Connection, from_kubeconfig
 
 T = TypeVar("T")
 Manifest = Mapping[str, Any]

@@ -31,7 +31,7 @@ from bench.operator.process import Running, control_plane_cpu_seconds, running
 from bench.operator.thousand import say, spread
 from bench.operator.waits import Span, Trace, longest
 
-from learnloop_operator.adapters.kinds import OWN_KINDS, REWARD_POLICY
+from learnloop_operator.adapters.kube.kinds import OWN_KINDS, REWARD_POLICY
 
 PARALLEL = 32
 PACE = 10_000 / 115.0

@@ -30,9 +30,9 @@ from bench.operator.process import AS_IN_IMAGE, MODULES
 from bench.operator.witness import Landed, Witness, twice_decided, witness
 
 from learnloop_api import names
-from learnloop_operator.adapters import kubeconfig
-from learnloop_operator.adapters.kinds import LEASE, MODEL_DEPLOYMENT
-from learnloop_operator.adapters.kube import KubeClient
+from learnloop_operator.adapters.kube import kubeconfig
+from learnloop_operator.adapters.kube.client import KubeClient
+from learnloop_operator.adapters.kube.kinds import LEASE, MODEL_DEPLOYMENT
 
 SYSTEM, LEASE_NAME, NAME = "learnloop-system", "learnloop-operator", "md"
 PASSED = 'learnloop_reconcile_total{kind="ModelDeployment",result="ok"}'

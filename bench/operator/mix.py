@@ -15,7 +15,7 @@ from typing import Any
 from bench.operator import world
 from bench.operator.api import Api
 
-from learnloop_operator.adapters.kinds import (
+from learnloop_operator.adapters.kube.kinds import (
     LEARNING_AGENT,
     MEMORY_SERVICE,
     MODEL_DEPLOYMENT,

@@ -16,17 +16,17 @@ from typing import Any
 import kopf
 import uvloop
 
-from learnloop_operator.adapters import kubeconfig
 from learnloop_operator.adapters.data_plane import DataPlane
-from learnloop_operator.adapters.kinds import kind_of
-from learnloop_operator.adapters.kube import KubeClient
-from learnloop_operator.adapters.metrics import Metrics
-from learnloop_operator.adapters.pod_metrics import PodMetrics
-from learnloop_operator.adapters.prometheus import Prometheus
+from learnloop_operator.adapters.kube import kubeconfig
+from learnloop_operator.adapters.kube.client import KubeClient
+from learnloop_operator.adapters.kube.kinds import kind_of
+from learnloop_operator.adapters.operator_metrics import Metrics
+from learnloop_operator.adapters.pods.counter_reader import PodMetrics
+from learnloop_operator.adapters.prometheus.client import Prometheus
 from learnloop_operator.adapters.settings import from_environment
-from learnloop_operator.controllers.fast_lane import FastLane
-from learnloop_operator.controllers.registry import controllers
-from learnloop_operator.controllers.runtime import Controller
+from learnloop_operator.controllers.background.fast_lane_reader import FastLane
+from learnloop_operator.controllers.passes.runtime import Controller
+from learnloop_operator.controllers.reconcilers.registry import controllers
 from learnloop_operator.controllers.services import Services, utc_now
 
 RETRY_SECONDS = 5.0

@@ -19,7 +19,7 @@ from bench.operator.observer import Name, Observer
 from bench.operator.process import Running, control_plane_cpu_seconds, running
 
 from learnloop_api import names
-from learnloop_operator.adapters.kinds import DEPLOYMENT, MODEL_DEPLOYMENT
+from learnloop_operator.adapters.kube.kinds import DEPLOYMENT, MODEL_DEPLOYMENT
 from learnloop_operator.adapters.settings import Settings
 
 PER_NAMESPACE = 50

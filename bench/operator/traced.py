@@ -15,11 +15,12 @@ from typing import Any, TextIO
 import orjson
 
 from learnloop_operator import __main__ as operator
-from learnloop_operator.adapters.kinds import ResourceKind
-from learnloop_operator.adapters.kube import KubeClient
-from learnloop_operator.controllers import process, runtime
-from learnloop_operator.controllers.dirty_queue import DirtyQueue
-from learnloop_operator.controllers.key import Key
+from learnloop_operator.adapters.kube.client import KubeClient
+from learnloop_operator.adapters.kube.kinds import ResourceKind
+from learnloop_operator.controllers import operator_process
+from learnloop_operator.controllers.passes import runtime
+from learnloop_operator.controllers.queue.dirty_queue import DirtyQueue
+from learnloop_operator.controllers.queue.object_key import Key
 from learnloop_operator.core.plan import Manifest
 
 _marked: dict[Key, float] = {}
@@ -79,7 +80,7 @@ def main() -> int:
     """As the operator's own."""
     with open(os.environ["LEARNLOOP_BENCH_TRACE"], "w", encoding="utf-8") as file:
         setattr(runtime, "DirtyQueue", TracedQueue)  # noqa: B010  # by name: modules do not export what they import
-        setattr(process, "KubeClient", traced_client(file))  # noqa: B010
+        setattr(operator_process, "KubeClient", traced_client(file))  # noqa: B010
         return operator.main()
 
 

@@ -14,7 +14,7 @@ import yaml
 from aiohttp import web
 from bench.operator.api import authorization
 
-from learnloop_operator.adapters.kubeconfig import Connection
+from learnloop_operator.adapters.kube.kubeconfig import Connection
 
 
 @dataclass(frozen=True, slots=True)

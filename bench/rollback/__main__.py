@@ -32,8 +32,8 @@ from cluster.layout import KUBERNETES_VERSION
 from demo import install
 from demo.narrator import Narrator
 from demo.settings import Settings
-from learnloop_operator.adapters import kubeconfig
-from learnloop_operator.adapters.kube import KubeClient
+from learnloop_operator.adapters.kube import kubeconfig
+from learnloop_operator.adapters.kube.client import KubeClient
 
 RPS = 30.0
 SERVING = "localhost/learnloop/serving:dev"

@@ -9,8 +9,8 @@ from typing import Any
 import aiohttp
 
 from demo.settings import SYSTEM_NAMESPACE
-from learnloop_operator.adapters.kinds import SERVICE
-from learnloop_operator.adapters.kube import KubeClient
+from learnloop_operator.adapters.kube.client import KubeClient
+from learnloop_operator.adapters.kube.kinds import SERVICE
 
 NAMESPACE = "bench-rollback"
 

@@ -14,10 +14,10 @@ from math import inf
 from statistics import median, quantiles
 
 from learnloop_api.kinds.analysis import Analysis
-from learnloop_operator.core.rollout.beside import Beside, looked
-from learnloop_operator.core.rollout.budget import alpha_of_bound
-from learnloop_operator.core.rollout.evidence import ArmEvidence, Evidence, Verdict
-from learnloop_operator.core.rollout.thresholds import Comparison, check
+from learnloop_operator.core.rollout.checks.error_budget import alpha_of_bound
+from learnloop_operator.core.rollout.checks.paired_outcomes import Beside, looked
+from learnloop_operator.core.rollout.checks.thresholds import Comparison, check
+from learnloop_operator.core.rollout.evidence.arm_evidence import ArmEvidence, Evidence, Verdict
 
 ASKED = Analysis()
 RETURN, ERRORS = ASKED.metrics

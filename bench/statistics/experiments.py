@@ -6,8 +6,8 @@ import numpy as np
 from bench.statistics.evidence import Floats
 
 from learnloop_api.kinds.experiment import Experiment
-from learnloop_operator.core.experiment import guardrails
-from learnloop_operator.core.experiment.race import bar, beaten_by, fresh, look
+from learnloop_operator.core.rollout.checks import guardrails
+from learnloop_operator.core.rollout.checks.best_arm_elimination import bar, beaten_by, fresh, look
 from learnloop_operator.core.sequential.betting import Counts
 
 MIN_EPISODES = 50

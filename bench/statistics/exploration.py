@@ -40,10 +40,11 @@ from bench.statistics.state_key import state_key
 from bench.statistics.walk import Found, Graph, walk
 
 from learnloop_api.kinds.model_deployment import ModelDeploymentSpec, ModelDeploymentStatus
-from learnloop_operator.core.rollout import canary, judge
+from learnloop_operator.core.rollout.checks.thresholds import Comparison
 from learnloop_operator.core.rollout.decide import decide
-from learnloop_operator.core.rollout.judge import Judgement
-from learnloop_operator.core.rollout.thresholds import Comparison
+from learnloop_operator.core.rollout.judging import analysis
+from learnloop_operator.core.rollout.judging.analysis import Judgement
+from learnloop_operator.core.rollout.steps import canary_steps
 from learnloop_operator.core.times import stamp
 
 METRICS = {"sequential": SEQUENTIAL, "threshold": THRESHOLD}
@@ -57,7 +58,7 @@ def explore(name: str, most_transitions: int) -> Found:
 
 def explore_agreeing(name: str, most_transitions: int) -> Found:
     """The same walk with every check answering yes: the oracle must object, or it sees nothing."""
-    with patch.object(canary, "judge_canary", lambda *_: Judgement(passed="yes")):
+    with patch.object(canary_steps, "judge_canary", lambda *_: Judgement(passed="yes")):
         return explore(name, most_transitions)
 
 
@@ -70,7 +71,7 @@ def explore_hasty(name: str, most_transitions: int) -> Found:
 def explore_apart(name: str, most_transitions: int) -> Found:
     """The same walk with ratios that neither hold nor break, as if stable had never played: whatever was compared at
     the same time is passed by."""
-    with patch.object(judge, "_comparison", lambda *_: Comparison(apart="so it is said")):
+    with patch.object(analysis, "_comparison", lambda *_: Comparison(apart="so it is said")):
         return explore(name, most_transitions)
 
 

@@ -12,12 +12,12 @@ from learnloop_api import names
 from learnloop_api.kinds.model_deployment import ModelDeploymentSpec, ModelDeploymentStatus
 from learnloop_api.wire.routing import ROUTING_KEY
 from learnloop_operator.core.plan import Plan
+from learnloop_operator.core.rollout.children.observed_arms import arms
+from learnloop_operator.core.rollout.children.routing_table import read
 from learnloop_operator.core.rollout.decide import decide
-from learnloop_operator.core.rollout.evidence import ArmEvidence, Evidence
-from learnloop_operator.core.rollout.observe import arms
-from learnloop_operator.core.rollout.revision import resolve
-from learnloop_operator.core.rollout.table import read
-from learnloop_operator.core.rollout.world import Defaults, RoutingWorld, Snapshot
+from learnloop_operator.core.rollout.evidence.arm_evidence import ArmEvidence, Evidence
+from learnloop_operator.core.rollout.model.revision import resolve
+from learnloop_operator.core.rollout.model.snapshot import Defaults, RoutingWorld, Snapshot
 
 ALPHA, MOST_ERRORS, MIN_EPISODES = 0.01, 0.05, 20
 TORN = {"canary torn": "canary", "stable torn": "stable"}

@@ -1,7 +1,7 @@
 """What a routing table gives to whom, and what it must never do."""
 
 from learnloop_api.wire.routing import RoutingTable
-from learnloop_operator.core.rollout.state import Arm, State
+from learnloop_operator.core.rollout.model.rollout_state import Arm, State
 
 
 def shares(state: State) -> tuple[Arm | None, Arm | None, Arm | None, int | None, int]:

@@ -23,16 +23,16 @@ from bench.statistics.walked import Walked
 from learnloop_api import names
 from learnloop_api.kinds.base import Condition
 from learnloop_api.kinds.model_deployment import ModelDeploymentSpec, ModelDeploymentStatus
-from learnloop_operator.core.rollout import canary
-from learnloop_operator.core.rollout.evidence import ArmEvidence, Evidence
-from learnloop_operator.core.rollout.judge import Judgement
-from learnloop_operator.core.rollout.move import Move
+from learnloop_operator.core.rollout.children.routing_table import table_for
+from learnloop_operator.core.rollout.evidence.arm_evidence import ArmEvidence, Evidence
+from learnloop_operator.core.rollout.flow.transitions import move
+from learnloop_operator.core.rollout.judging.analysis import Judgement
+from learnloop_operator.core.rollout.model.next_state import Move
+from learnloop_operator.core.rollout.model.rollout_state import Arm, State
+from learnloop_operator.core.rollout.model.snapshot import ArmWorld, Defaults, Desired, Model, Snapshot
 from learnloop_operator.core.rollout.reasons import DATA_AVAILABLE
-from learnloop_operator.core.rollout.report import data_condition
-from learnloop_operator.core.rollout.state import Arm, State
-from learnloop_operator.core.rollout.table import table_for
-from learnloop_operator.core.rollout.transitions import move
-from learnloop_operator.core.rollout.world import ArmWorld, Defaults, Desired, Model, Snapshot
+from learnloop_operator.core.rollout.status.fields import data_condition
+from learnloop_operator.core.rollout.steps import canary_steps
 from learnloop_operator.core.times import stamp
 
 ALPHA, MIN_EPISODES, MOST_ERRORS, LEAST_RATIO = 0.01, 20, 0.1, 0.9
@@ -290,5 +290,5 @@ def walk_on_all_cores(seconds: float) -> tuple[Walked, int]:
 
 def walk_sabotaged(seconds: float) -> Walked:
     """The same walk with every check answering yes: the oracle must object, or it sees nothing."""
-    with patch.object(canary, "judge_canary", lambda *_: Judgement(passed="yes")):
+    with patch.object(canary_steps, "judge_canary", lambda *_: Judgement(passed="yes")):
         return walk(1, seconds, sequential=True)

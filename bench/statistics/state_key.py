@@ -29,9 +29,9 @@ from bench.statistics.graph_world import (
 )
 
 from learnloop_api.kinds.model_deployment import BlockedRevision
-from learnloop_operator.core.rollout.capacity import DRAIN_SECONDS
+from learnloop_operator.core.rollout.judging.arm_capacity import DRAIN_SECONDS
+from learnloop_operator.core.rollout.judging.query_windows import SHORTEST
 from learnloop_operator.core.rollout.reasons import COMPARISON_LOST, DATA_AVAILABLE
-from learnloop_operator.core.rollout.windows import SHORTEST
 
 Key = tuple[object, ...]
 BROKEN = math.log(6.0 / ALPHA)

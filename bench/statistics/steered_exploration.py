@@ -40,9 +40,9 @@ from bench.statistics.steered_graph import (
 from bench.statistics.walk import Found, Graph, walk
 
 from learnloop_api.kinds.model_deployment import ModelDeploymentStatus
-from learnloop_operator.core.rollout import canary, patience
-from learnloop_operator.core.rollout.judge import Judgement
-from learnloop_operator.core.rollout.words import Word
+from learnloop_operator.core.rollout.judging.analysis import Judgement
+from learnloop_operator.core.rollout.model.order_annotations import Word
+from learnloop_operator.core.rollout.steps import canary_steps, wait_for_time_and_approval
 
 SEEN = ("equal", "bad", "few", "away")
 TOUCHING = ("equal", "bad", "away")
@@ -58,14 +58,17 @@ def explore(most_transitions: int) -> Found:
 
 def explore_agreeing(most_transitions: int) -> Found:
     """The same walk with every check answering yes: the oracle must object, or it sees nothing."""
-    with patch.object(canary, "judge_canary", lambda *_: Judgement(passed="yes")):
+    with patch.object(canary_steps, "judge_canary", lambda *_: Judgement(passed="yes")):
         return explore(most_transitions)
 
 
 def explore_unasked(most_transitions: int) -> Found:
     """The same walk with a pause that anybody passes."""
     anybody = Word("approve", "anybody")
-    with patch.object(canary, "approval", lambda *_: anybody), patch.object(patience, "approval", lambda *_: anybody):
+    with (
+        patch.object(canary_steps, "approval", lambda *_: anybody),
+        patch.object(wait_for_time_and_approval, "approval", lambda *_: anybody),
+    ):
         return explore(most_transitions)
 
 

@@ -28,9 +28,9 @@ from bench.statistics.step_graph import (
 )
 from bench.statistics.walk import Found, Graph, walk
 
-from learnloop_operator.core.experiment import look
-from learnloop_operator.core.rollout import experiment_step
 from learnloop_operator.core.rollout.decide import decide
+from learnloop_operator.core.rollout.experiment import withdraw_arms
+from learnloop_operator.core.rollout.steps import experiment_step
 from learnloop_operator.core.times import stamp
 
 EXPERIMENT = 0
@@ -48,7 +48,10 @@ def explore(most_transitions: int) -> Found:
 
 def explore_sabotaged(most_transitions: int) -> Found:
     """The same walk with a race in which everybody counts as proven: the oracle must object."""
-    with patch.object(look, "_enough", lambda *_: -math.inf), patch.object(experiment_step, "fit", lambda *_: True):
+    with (
+        patch.object(withdraw_arms, "_enough", lambda *_: -math.inf),
+        patch.object(experiment_step, "fit", lambda *_: True),
+    ):
         return explore(most_transitions)
 
 

@@ -12,13 +12,13 @@ from bench.statistics.state_key import Key, age_of, unfinished
 from learnloop_api import names
 from learnloop_api.kinds.model_deployment import ModelDeploymentSpec, ModelDeploymentStatus
 from learnloop_operator.core.plan import Plan
-from learnloop_operator.core.rollout.capacity import DRAIN_SECONDS
+from learnloop_operator.core.rollout.children.observed_arms import arms
 from learnloop_operator.core.rollout.decide import decide
-from learnloop_operator.core.rollout.evidence import ArmEvidence, Evidence
-from learnloop_operator.core.rollout.observe import arms
-from learnloop_operator.core.rollout.revision import resolve
-from learnloop_operator.core.rollout.windows import SHORTEST
-from learnloop_operator.core.rollout.world import Defaults, Snapshot
+from learnloop_operator.core.rollout.evidence.arm_evidence import ArmEvidence, Evidence
+from learnloop_operator.core.rollout.judging.arm_capacity import DRAIN_SECONDS
+from learnloop_operator.core.rollout.judging.query_windows import SHORTEST
+from learnloop_operator.core.rollout.model.revision import resolve
+from learnloop_operator.core.rollout.model.snapshot import Defaults, Snapshot
 
 GOOD, POOR = 0.9, 0.6
 BETTER = ("canary", "guest", "stable", "nobody")

@@ -8,8 +8,8 @@ from bench.statistics.rollouts import ALPHA, Draw
 from numpy.typing import NDArray
 
 from learnloop_api.kinds.analysis import MetricThreshold
-from learnloop_operator.core.rollout.drift import drift
-from learnloop_operator.core.rollout.evidence import ArmEvidence, Drift, Verdict
+from learnloop_operator.core.rollout.checks.return_drift import drift
+from learnloop_operator.core.rollout.evidence.arm_evidence import ArmEvidence, Drift, Verdict
 
 REQUESTS = 10
 """Requests of an episode."""

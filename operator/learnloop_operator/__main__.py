@@ -7,10 +7,10 @@ import sys
 
 import uvloop
 
-from learnloop_operator.adapters.audit import to_standard_output
-from learnloop_operator.adapters.kubeconfig import NoCluster
+from learnloop_operator.adapters.audit_log import to_standard_output
+from learnloop_operator.adapters.kube.kubeconfig import NoCluster
 from learnloop_operator.adapters.settings import SettingsError, from_environment
-from learnloop_operator.controllers.process import operate
+from learnloop_operator.controllers.operator_process import operate
 
 COLLECT_AFTER = (20_000, 20, 50)
 """Python's own thresholds (700, 10, 10) look for cycles every few JSON bodies, a tenth of the processor time of a busy

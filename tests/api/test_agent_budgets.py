@@ -13,10 +13,10 @@ from two_controllers import MERGE, Operator
 
 from learnloop_api import names
 from learnloop_api.wire.memory import BUDGETS_KEY, MemoryBudget
-from learnloop_operator.adapters.kinds import CONFIG_MAP, DEPLOYMENT, LEARNING_AGENT, REWARD_POLICY
-from learnloop_operator.adapters.kube_errors import KubeError
-from learnloop_operator.controllers.memory_service import MemoryServiceController
-from learnloop_operator.core.memory.budgets import tell
+from learnloop_operator.adapters.kube.errors import KubeError
+from learnloop_operator.adapters.kube.kinds import CONFIG_MAP, DEPLOYMENT, LEARNING_AGENT, REWARD_POLICY
+from learnloop_operator.controllers.reconcilers.memory_service import MemoryServiceController
+from learnloop_operator.core.memory_service.agent_budgets import tell
 
 
 @pytest.fixture

@@ -6,12 +6,7 @@ from pathlib import Path
 import pytest
 from two_controllers import SHA, Operator, model
 
-from learnloop_operator.adapters.kinds import (
-    DEPLOYMENT,
-    LEARNING_AGENT,
-    REWARD_POLICY,
-    TRAINING_JOB,
-)
+from learnloop_operator.adapters.kube.kinds import DEPLOYMENT, LEARNING_AGENT, REWARD_POLICY, TRAINING_JOB
 
 
 @pytest.fixture

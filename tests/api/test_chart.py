@@ -13,9 +13,9 @@ import pytest
 import yaml
 
 from learnloop_operator import bootstrap
-from learnloop_operator.adapters import kubeconfig
-from learnloop_operator.adapters.kube_errors import Forbidden
-from learnloop_operator.adapters.kube_http import KubeHttp
+from learnloop_operator.adapters.kube import kubeconfig
+from learnloop_operator.adapters.kube.errors import Forbidden
+from learnloop_operator.adapters.kube.http_transport import KubeHttp
 
 ROOT = Path(__file__).resolve().parents[2]
 SYSTEM = "learnloop-system"

@@ -12,8 +12,8 @@ import yaml
 from kubernetes import client, config
 
 from learnloop_api.names import API_VERSION, VERBS, verb_annotation
-from learnloop_operator.cli.cluster import KubernetesCluster
-from learnloop_operator.cli.signed import signed
+from learnloop_operator.cli.access.cluster import KubernetesCluster
+from learnloop_operator.cli.steering.signature import signed
 
 ROOT = Path(__file__).resolve().parents[2]
 EVERYTHING = [{"apiGroups": ["learnloop.dev"], "resources": ["*"], "verbs": ["*"]}]

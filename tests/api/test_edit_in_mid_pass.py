@@ -10,8 +10,8 @@ import pytest
 from crash_world import NAME, model, revision
 from live_world import live_world
 
-from learnloop_operator.adapters.kinds import MODEL_DEPLOYMENT
-from learnloop_operator.controllers.apply import field_manager
+from learnloop_operator.adapters.kube.kinds import MODEL_DEPLOYMENT
+from learnloop_operator.controllers.passes.apply_plan import field_manager
 
 DECISIONS = {"status": f"modeldeployments/{NAME}/status", "routing table": f"configmaps/{NAME}-routing"}
 

@@ -5,7 +5,7 @@ from pathlib import Path
 from crash_world import NAME, model, revision
 from live_world import live_world
 
-from learnloop_operator.adapters.kinds import DEPLOYMENT, MODEL_DEPLOYMENT
+from learnloop_operator.adapters.kube.kinds import DEPLOYMENT, MODEL_DEPLOYMENT
 
 GUEST = {"name": "other", "weight": 20, **model(2)}
 STEPS = [

@@ -12,10 +12,10 @@ from gateway_api import install
 from learnloop_api import names
 from learnloop_api.kinds.model_deployment import ModelDeploymentSpec, ModelDeploymentStatus
 from learnloop_api.wire.routing import Arm, Mirror, RoutingTable
-from learnloop_operator.adapters import kubeconfig
-from learnloop_operator.adapters.kube import KubeClient
-from learnloop_operator.core.rollout.http_route import http_route
-from learnloop_operator.core.rollout.world import Defaults, Desired, Snapshot
+from learnloop_operator.adapters.kube import kubeconfig
+from learnloop_operator.adapters.kube.client import KubeClient
+from learnloop_operator.core.rollout.children.http_route import http_route
+from learnloop_operator.core.rollout.model.snapshot import Defaults, Desired, Snapshot
 
 STABLE, CANARY, OTHER = "0" * 8, "1" * 8, "2" * 8
 

@@ -12,9 +12,9 @@ import real_data_plane
 from two_controllers import Operator
 
 from learnloop_api import names
-from learnloop_operator.adapters.kinds import DEPLOYMENT, SECRET
+from learnloop_operator.adapters.kube.kinds import DEPLOYMENT, SECRET
 from learnloop_operator.bootstrap import seed
-from learnloop_operator.controllers.memory_service import MemoryServiceController
+from learnloop_operator.controllers.reconcilers.memory_service import MemoryServiceController
 
 
 @pytest.fixture

@@ -11,7 +11,7 @@ from two_controllers import MERGE, Operator
 
 from learnloop_api import names
 from learnloop_operator.adapters.data_plane import DataPlane
-from learnloop_operator.adapters.kinds import LEARNING_AGENT, REWARD_POLICY
+from learnloop_operator.adapters.kube.kinds import LEARNING_AGENT, REWARD_POLICY
 
 SECONDS = 30.0
 

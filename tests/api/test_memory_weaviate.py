@@ -12,8 +12,8 @@ from two_controllers import Operator
 from weaviate_server import KEY, own_weaviate
 
 from learnloop_operator.adapters.data_plane import DataPlane
-from learnloop_operator.adapters.kinds import DEPLOYMENT, SECRET
-from learnloop_operator.controllers.memory_service import MemoryServiceController
+from learnloop_operator.adapters.kube.kinds import DEPLOYMENT, SECRET
+from learnloop_operator.controllers.reconcilers.memory_service import MemoryServiceController
 
 pytestmark = pytest.mark.timeout(1800)  # the first to need Weaviate on a machine builds it
 SECONDS = 60.0

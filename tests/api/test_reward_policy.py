@@ -13,7 +13,7 @@ from two_controllers import MERGE, Operator
 
 from learnloop_api import names
 from learnloop_operator.adapters.data_plane import DataPlane
-from learnloop_operator.adapters.kinds import REWARD_POLICY
+from learnloop_operator.adapters.kube.kinds import REWARD_POLICY
 from learnloop_sdk import Learnloop
 
 SECONDS = 60.0

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from stopped_leaders import stopped_rollout
 
-from learnloop_operator.adapters.dead_man import STATUS
+from learnloop_operator.adapters.leadership.dead_man_switch import STATUS
 
 STOPS = 4
 

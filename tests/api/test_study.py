@@ -12,22 +12,22 @@ from real_data_plane import listening, postgres
 from training_world import proof
 
 from learnloop_api import names
-from learnloop_operator.adapters import kubeconfig
-from learnloop_operator.adapters.audit import Audit
+from learnloop_operator.adapters.audit_log import Audit
 from learnloop_operator.adapters.data_plane import DataPlane
-from learnloop_operator.adapters.echo import Echo
-from learnloop_operator.adapters.events import Recorder
-from learnloop_operator.adapters.kinds import TRAINING_JOB
-from learnloop_operator.adapters.kube import KubeClient
-from learnloop_operator.adapters.kube_errors import Invalid
-from learnloop_operator.adapters.metrics import Metrics
-from learnloop_operator.adapters.pod_metrics import PodMetrics
-from learnloop_operator.adapters.prometheus import Prometheus
+from learnloop_operator.adapters.kube import kubeconfig
+from learnloop_operator.adapters.kube.client import KubeClient
+from learnloop_operator.adapters.kube.errors import Invalid
+from learnloop_operator.adapters.kube.event_recorder import Recorder
+from learnloop_operator.adapters.kube.kinds import TRAINING_JOB
+from learnloop_operator.adapters.leadership.watch_liveness import Echo
+from learnloop_operator.adapters.operator_metrics import Metrics
+from learnloop_operator.adapters.pods.counter_reader import PodMetrics
+from learnloop_operator.adapters.prometheus.client import Prometheus
 from learnloop_operator.adapters.settings import Settings
-from learnloop_operator.controllers.apply import Applier
-from learnloop_operator.controllers.fast_lane import FastLane
+from learnloop_operator.controllers.background.fast_lane_reader import FastLane
+from learnloop_operator.controllers.passes.apply_plan import Applier
+from learnloop_operator.controllers.reconcilers.training_job import TrainingJobController
 from learnloop_operator.controllers.services import Services
-from learnloop_operator.controllers.training_job import TrainingJobController
 
 MERGE = "application/merge-patch+json"
 SPEC = {

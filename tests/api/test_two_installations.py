@@ -4,10 +4,10 @@ from pathlib import Path
 
 import pytest
 
-from learnloop_operator.adapters import kubeconfig
-from learnloop_operator.adapters.claims import NAME, ClaimedElsewhere, Claims
-from learnloop_operator.adapters.kinds import LEASE
-from learnloop_operator.adapters.kube import KubeClient
+from learnloop_operator.adapters.kube import kubeconfig
+from learnloop_operator.adapters.kube.client import KubeClient
+from learnloop_operator.adapters.kube.kinds import LEASE
+from learnloop_operator.adapters.leadership.namespace_claims import NAME, ClaimedElsewhere, Claims
 
 
 async def test_a_namespace_is_one_installations_until_it_gives_it_back(api_server: Path, namespace: str) -> None:

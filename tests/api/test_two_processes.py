@@ -6,14 +6,15 @@ from pathlib import Path
 import pytest
 from live_world import live_world
 
-from learnloop_operator.adapters.claims import NAME
-from learnloop_operator.adapters.kinds import LEASE
+from learnloop_operator.adapters.kube.kinds import LEASE
+from learnloop_operator.adapters.leadership.namespace_claims import NAME
 
+CLAIMS = "leadership.namespace_claims"
 SHORT = {
-    "claims.CLAIM_SECONDS": 10.0,
-    "claims.FENCE_SECONDS": 7.0,
-    "claims.RENEW_SECONDS": 2.0,
-    "claims.CHECK_SECONDS": 0.5,
+    f"{CLAIMS}.CLAIM_SECONDS": 10.0,
+    f"{CLAIMS}.FENCE_SECONDS": 7.0,
+    f"{CLAIMS}.RENEW_SECONDS": 2.0,
+    f"{CLAIMS}.CHECK_SECONDS": 0.5,
 }
 """The proportions of the claim's own times."""
 
@@ -36,7 +37,7 @@ async def test_of_two_installations_one_acts_until_it_is_dead_and_its_claim_has_
         first.kill()
         written, died = len(first.proxy.writes), time.monotonic()
         await world.until("a second writer", lambda _: bool(second.proxy.writes))
-        assert time.monotonic() - died >= SHORT["claims.CLAIM_SECONDS"] - SHORT["claims.FENCE_SECONDS"]
+        assert time.monotonic() - died >= SHORT[f"{CLAIMS}.CLAIM_SECONDS"] - SHORT[f"{CLAIMS}.FENCE_SECONDS"]
         await world.serves(1)
         lease = await world.user.get(LEASE, world.namespace, NAME)
         assert lease["spec"]["holderIdentity"].startswith(f"{second.system}/")

@@ -10,9 +10,9 @@ from crash_world import NAME, World, full_spec
 from fault_proxy import FaultProxy
 from served_traffic import Provider
 
-from learnloop_operator.adapters import kubeconfig
-from learnloop_operator.adapters.kinds import DEPLOYMENT, MODEL_DEPLOYMENT, SERVICE
-from learnloop_operator.adapters.kubeconfig import Connection
+from learnloop_operator.adapters.kube import kubeconfig
+from learnloop_operator.adapters.kube.kinds import DEPLOYMENT, MODEL_DEPLOYMENT, SERVICE
+from learnloop_operator.adapters.kube.kubeconfig import Connection
 
 MERGE = "application/merge-patch+json"
 MOST_ROLLOUTS = 3

@@ -14,8 +14,8 @@ from learnloop_api.wire.study import StudyOrder, TrialResult
 from learnloop_api.wire.training import Manifest
 from learnloop_memory.studies.storage import open_storage
 from learnloop_memory.studies.study import Studies
-from learnloop_operator.core.study.space import trial_spec
-from learnloop_operator.core.study.world import trial_name
+from learnloop_operator.core.study.search_space import trial_spec
+from learnloop_operator.core.study.snapshot import trial_name
 from learnloop_operator.core.training import gates
 from learnloop_trainer.numerics import settle
 from learnloop_trainer.order import Order, Place

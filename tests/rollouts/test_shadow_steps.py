@@ -13,16 +13,16 @@ from learnloop_api import names
 from learnloop_api.kinds.base import PodOptions
 from learnloop_api.kinds.model_deployment import ModelDeploymentSpec, ModelDeploymentStatus
 from learnloop_api.kinds.shadow import ShadowCheck
-from learnloop_operator.adapters.prometheus import Sample
-from learnloop_operator.adapters.shadow_evidence import shadow_evidence, shadow_query
+from learnloop_operator.adapters.prometheus.client import Sample
+from learnloop_operator.adapters.prometheus.gather_shadow_evidence import shadow_evidence, shadow_query
+from learnloop_operator.core.rollout.checks.shadow_checks import checks, summary
+from learnloop_operator.core.rollout.children.routing_table import read
 from learnloop_operator.core.rollout.decide import decide
-from learnloop_operator.core.rollout.evidence import Verdict
-from learnloop_operator.core.rollout.revision import resolve, revision_of
-from learnloop_operator.core.rollout.shadow_bars import checks, summary
-from learnloop_operator.core.rollout.shadow_evidence import ShadowEvidence
-from learnloop_operator.core.rollout.table import read
-from learnloop_operator.core.rollout.windows import Window
-from learnloop_operator.core.rollout.world import ArmWorld, Defaults, Snapshot
+from learnloop_operator.core.rollout.evidence.arm_evidence import Verdict
+from learnloop_operator.core.rollout.evidence.shadow_evidence import ShadowEvidence
+from learnloop_operator.core.rollout.judging.query_windows import Window
+from learnloop_operator.core.rollout.model.revision import resolve, revision_of
+from learnloop_operator.core.rollout.model.snapshot import ArmWorld, Defaults, Snapshot
 
 
 @pytest.fixture

@@ -4,8 +4,8 @@ import pytest
 from rollout_cluster import BAD, BETTER, GOOD, LEAST, MODES, STEPS, Cluster, uri
 
 from learnloop_api import names
+from learnloop_operator.core.rollout.children.routing_table import read
 from learnloop_operator.core.rollout.decide import decide
-from learnloop_operator.core.rollout.table import read
 
 
 def served(mode: str) -> Cluster:

@@ -7,7 +7,7 @@ from typing import Any
 from crash_world import NAME, STEPS, World, full_spec, model, revision
 
 from learnloop_api import names
-from learnloop_operator.adapters.kinds import MODEL_DEPLOYMENT
+from learnloop_operator.adapters.kube.kinds import MODEL_DEPLOYMENT
 
 SEQUENTIAL = {"name": "success", "type": "success", "test": "sequential", "maxDrop": 0.3}
 

@@ -24,8 +24,8 @@ from crash_world import World
 from own_api_server import api_server
 from served_traffic import Provider
 
-from learnloop_operator.adapters import kubeconfig
-from learnloop_operator.adapters.kubeconfig import Connection
+from learnloop_operator.adapters.kube import kubeconfig
+from learnloop_operator.adapters.kube.kubeconfig import Connection
 
 MOST_TURNS = 400
 FEWEST = 150

@@ -17,11 +17,12 @@ from write_ledger import Killed, Ledger, TappedHttp
 from learnloop_api import names
 from learnloop_api.kinds.base import PodOptions
 from learnloop_api.kinds.model_deployment import ModelDeploymentSpec
-from learnloop_operator.adapters.audit import Audit
+from learnloop_operator.adapters.audit_log import Audit
 from learnloop_operator.adapters.data_plane import DataPlane
-from learnloop_operator.adapters.echo import Echo
-from learnloop_operator.adapters.events import Recorder
-from learnloop_operator.adapters.kinds import (
+from learnloop_operator.adapters.kube.client import KubeClient
+from learnloop_operator.adapters.kube.errors import NotFound
+from learnloop_operator.adapters.kube.event_recorder import Recorder
+from learnloop_operator.adapters.kube.kinds import (
     CONFIG_MAP,
     DEPLOYMENT,
     HTTP_ROUTE,
@@ -29,24 +30,23 @@ from learnloop_operator.adapters.kinds import (
     SERVICE,
     ResourceKind,
 )
-from learnloop_operator.adapters.kube import KubeClient
-from learnloop_operator.adapters.kube_errors import NotFound
-from learnloop_operator.adapters.kubeconfig import Connection
-from learnloop_operator.adapters.lease import Leadership
-from learnloop_operator.adapters.metrics import Metrics
-from learnloop_operator.adapters.pod_metrics import PodMetrics
-from learnloop_operator.adapters.prometheus import Prometheus
+from learnloop_operator.adapters.kube.kubeconfig import Connection
+from learnloop_operator.adapters.leadership.leader_lease import Leadership
+from learnloop_operator.adapters.leadership.watch_liveness import Echo
+from learnloop_operator.adapters.operator_metrics import Metrics
+from learnloop_operator.adapters.pods.counter_reader import PodMetrics
+from learnloop_operator.adapters.prometheus.client import Prometheus
 from learnloop_operator.adapters.settings import Settings
-from learnloop_operator.controllers.apply import Applier
-from learnloop_operator.controllers.dirty_queue import DirtyQueue
-from learnloop_operator.controllers.fast_lane import FastLane
-from learnloop_operator.controllers.key import Key
-from learnloop_operator.controllers.model_deployment import ModelDeploymentController
-from learnloop_operator.controllers.runtime import Runtime
+from learnloop_operator.controllers.background.fast_lane_reader import FastLane
+from learnloop_operator.controllers.passes.apply_plan import Applier
+from learnloop_operator.controllers.passes.runtime import Runtime
+from learnloop_operator.controllers.queue.dirty_queue import DirtyQueue
+from learnloop_operator.controllers.queue.object_key import Key
+from learnloop_operator.controllers.reconcilers.model_deployment import ModelDeploymentController
 from learnloop_operator.controllers.services import Services
-from learnloop_operator.core.rollout.http_route import read_route
-from learnloop_operator.core.rollout.revision import revision_of
-from learnloop_operator.core.rollout.table import read
+from learnloop_operator.core.rollout.children.http_route import read_route
+from learnloop_operator.core.rollout.children.routing_table import read
+from learnloop_operator.core.rollout.model.revision import revision_of
 
 NAME = "md"
 SHA = "cd" * 32

@@ -8,9 +8,9 @@ from experiment_cluster import ExperimentCluster
 from rollout_cluster import uri
 
 from learnloop_api.kinds.experiment import ExperimentGuardrail
-from learnloop_operator.core.experiment.measure import check_of
 from learnloop_operator.core.rollout import reasons
-from learnloop_operator.core.rollout.evidence import ArmEvidence, Missing
+from learnloop_operator.core.rollout.evidence.arm_evidence import ArmEvidence, Missing
+from learnloop_operator.core.rollout.judging.experiment_arms import check_of
 from learnloop_operator.core.sequential.betting import Counts
 
 PER_EPISODE = 10.0

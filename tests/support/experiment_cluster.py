@@ -6,8 +6,8 @@ from typing import Any
 
 from rollout_cluster import SHA, Cluster, uri
 
-from learnloop_operator.core.experiment.race import bar
-from learnloop_operator.core.rollout.evidence import ArmEvidence
+from learnloop_operator.core.rollout.checks.best_arm_elimination import bar
+from learnloop_operator.core.rollout.evidence.arm_evidence import ArmEvidence
 
 FLOOR = 5
 

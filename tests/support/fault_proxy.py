@@ -7,7 +7,7 @@ from collections import Counter
 import aiohttp
 from aiohttp import web
 
-from learnloop_operator.adapters.kubeconfig import Connection
+from learnloop_operator.adapters.kube.kubeconfig import Connection
 
 REFUSALS = {
     "conflict": (409, "Conflict", {}),

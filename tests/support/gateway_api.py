@@ -11,8 +11,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "hack"))
 
 from cluster import binaries
 from cluster.gateway import CRD_FOLDER, CRD_MODULE
-from learnloop_operator.adapters.kinds import HTTP_ROUTE
-from learnloop_operator.adapters.kube import KubeClient
+from learnloop_operator.adapters.kube.client import KubeClient
+from learnloop_operator.adapters.kube.kinds import HTTP_ROUTE
 
 ROUTING = {"mode": "gateway", "gateway": {"name": "edge"}}
 APPLY, MERGE = "application/apply-patch+yaml", "application/merge-patch+json"

@@ -5,7 +5,7 @@ from typing import Any
 from crash_world import NAME, World, model
 
 from learnloop_api import names
-from learnloop_operator.adapters.kinds import MODEL_DEPLOYMENT
+from learnloop_operator.adapters.kube.kinds import MODEL_DEPLOYMENT
 
 KEPT = ("labels", "annotations", "finalizers", "generation")
 """Of the metadata: what a user may set, and the number of changes to the spec."""

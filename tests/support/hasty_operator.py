@@ -1,4 +1,6 @@
-"""The operator process with shorter times, so that a test need not wait for them: HASTY='{"claims.CLAIM_SECONDS": 8}'.
+"""The operator process with shorter times, so that a test need not wait for them:
+
+    HASTY='{"leadership.namespace_claims.CLAIM_SECONDS": 8}'.
 
 The names are constants of `learnloop_operator.adapters`; everything else is `python -m learnloop_operator`. With
 ARMED=false the kernel does not end it, however long it was stopped.
@@ -10,14 +12,14 @@ import os
 import sys
 
 from learnloop_operator.__main__ import main
-from learnloop_operator.adapters import dead_man
+from learnloop_operator.adapters.leadership import dead_man_switch
 
 if __name__ == "__main__":
     for place, value in json.loads(os.environ.get("HASTY", "{}")).items():
-        module, constant = place.split(".")
+        module, constant = place.rsplit(".", 1)
         found = importlib.import_module(f"learnloop_operator.adapters.{module}")
         assert hasattr(found, constant), place
         setattr(found, constant, value)
     if not json.loads(os.environ.get("ARMED", "true")):
-        dead_man.wind_up = lambda _seconds: None
+        dead_man_switch.wind_up = lambda _seconds: None
     sys.exit(main())

@@ -9,10 +9,16 @@ from shadow_cluster import ShadowCluster
 from step_cluster import StepCluster
 
 from learnloop_operator.core.rollout.decide import current
-from learnloop_operator.core.rollout.direct import UNREACHABLE, Direct, at_weight, looked
-from learnloop_operator.core.rollout.fast_lane import Subject, subjects
-from learnloop_operator.core.rollout.tally import AGREED, COMPARED, COPIES_FAILED, COPIES_WITHIN, Reading
-from learnloop_operator.core.rollout.world import Snapshot
+from learnloop_operator.core.rollout.fast_lane.pod_counters import (
+    AGREED,
+    COMPARED,
+    COPIES_FAILED,
+    COPIES_WITHIN,
+    Reading,
+)
+from learnloop_operator.core.rollout.fast_lane.pod_evidence import UNREACHABLE, Direct, at_weight, looked
+from learnloop_operator.core.rollout.judging.fast_lane_breaches import Subject, subjects
+from learnloop_operator.core.rollout.model.snapshot import Snapshot
 from learnloop_operator.core.times import seconds_since
 
 REQUESTS = 5

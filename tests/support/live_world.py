@@ -31,11 +31,11 @@ from users import shares
 
 from learnloop_api import names
 from learnloop_api.wire.routing import RoutingTable
-from learnloop_operator.adapters import kubeconfig
-from learnloop_operator.adapters.kinds import CONFIG_MAP, HTTP_ROUTE, LEASE, MODEL_DEPLOYMENT
-from learnloop_operator.adapters.kube import KubeClient
-from learnloop_operator.core.rollout.http_route import read_route
-from learnloop_operator.core.rollout.table import read
+from learnloop_operator.adapters.kube import kubeconfig
+from learnloop_operator.adapters.kube.client import KubeClient
+from learnloop_operator.adapters.kube.kinds import CONFIG_MAP, HTTP_ROUTE, LEASE, MODEL_DEPLOYMENT
+from learnloop_operator.core.rollout.children.http_route import read_route
+from learnloop_operator.core.rollout.children.routing_table import read
 
 LEASE_NAME = "learnloop-operator"
 PATIENCE = 120.0

@@ -14,14 +14,14 @@ from learnloop_api import names
 from learnloop_api.kinds.model_deployment import ModelDeploymentSpec, ModelDeploymentStatus
 from learnloop_api.wire.routing import Arm
 from learnloop_operator.core.plan import Plan
+from learnloop_operator.core.rollout.children.http_route import read_route
+from learnloop_operator.core.rollout.children.observed_arms import arms
+from learnloop_operator.core.rollout.children.routing_table import read
 from learnloop_operator.core.rollout.decide import current, decide
-from learnloop_operator.core.rollout.evidence import ArmEvidence, Evidence
-from learnloop_operator.core.rollout.http_route import read_route
-from learnloop_operator.core.rollout.observe import arms
-from learnloop_operator.core.rollout.revision import resolve
-from learnloop_operator.core.rollout.table import read
-from learnloop_operator.core.rollout.windows import windows
-from learnloop_operator.core.rollout.world import Defaults, RoutingWorld, Snapshot
+from learnloop_operator.core.rollout.evidence.arm_evidence import ArmEvidence, Evidence
+from learnloop_operator.core.rollout.judging.query_windows import windows
+from learnloop_operator.core.rollout.model.revision import resolve
+from learnloop_operator.core.rollout.model.snapshot import Defaults, RoutingWorld, Snapshot
 from learnloop_serving.metrics import RETURN_BUCKETS
 
 GOOD, BETTER, BAD = 300.0, 480.0, 9.0

@@ -9,7 +9,7 @@ from crash_sweep import MOST_TURNS
 from crash_world import STEPS, World, full_spec, revision
 from served_traffic import Provider
 
-from learnloop_operator.adapters import kubeconfig
+from learnloop_operator.adapters.kube import kubeconfig
 
 Watcher = Callable[[World], Awaitable[None]]
 

@@ -10,13 +10,13 @@ from learnloop_api import names
 from learnloop_api.kinds.model_deployment import ModelDeploymentSpec, ModelDeploymentStatus
 from learnloop_api.wire.routing import RoutingTable
 from learnloop_operator.core.plan import Plan
+from learnloop_operator.core.rollout.children.observed_arms import arms
+from learnloop_operator.core.rollout.children.routing_table import read
 from learnloop_operator.core.rollout.decide import current, decide
-from learnloop_operator.core.rollout.evidence import ArmEvidence, Drift, Evidence
-from learnloop_operator.core.rollout.observe import arms
-from learnloop_operator.core.rollout.revision import resolve
-from learnloop_operator.core.rollout.table import read
-from learnloop_operator.core.rollout.windows import windows
-from learnloop_operator.core.rollout.world import Defaults, Snapshot
+from learnloop_operator.core.rollout.evidence.arm_evidence import ArmEvidence, Drift, Evidence
+from learnloop_operator.core.rollout.judging.query_windows import windows
+from learnloop_operator.core.rollout.model.revision import resolve
+from learnloop_operator.core.rollout.model.snapshot import Defaults, Snapshot
 from learnloop_operator.core.sequential.betting import Counts
 
 SUCCESS = {"name": "success", "type": "success", "test": "sequential", "maxDrop": 0.05}

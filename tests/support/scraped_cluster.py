@@ -10,7 +10,7 @@ from typing import Any
 from rollout_cluster import Cluster
 
 from learnloop_api import names
-from learnloop_operator.cli.history import History
+from learnloop_operator.cli.planning.prometheus_history import History
 
 LOOKBACK = 300.0
 

@@ -8,10 +8,10 @@ from typing import Any
 from rollout_cluster import STEPS, Cluster
 
 from learnloop_operator.core.rollout.decide import current
-from learnloop_operator.core.rollout.evidence import Evidence
-from learnloop_operator.core.rollout.shadow_evidence import ShadowEvidence
-from learnloop_operator.core.rollout.windows import Window, shadow_window
-from learnloop_operator.core.rollout.world import Snapshot
+from learnloop_operator.core.rollout.evidence.arm_evidence import Evidence
+from learnloop_operator.core.rollout.evidence.shadow_evidence import ShadowEvidence
+from learnloop_operator.core.rollout.judging.query_windows import Window, shadow_window
+from learnloop_operator.core.rollout.model.snapshot import Snapshot
 
 BARS = {"minRequests": 60, "minAgreement": 0.6, "maxErrorRate": 0.02, "maxLatencySeconds": 0.02}
 

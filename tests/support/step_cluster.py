@@ -6,7 +6,7 @@ from typing import Any
 from experiment_cluster import FLOOR, ExperimentCluster, arms_of
 from rollout_cluster import SHA, uri
 
-from learnloop_operator.core.experiment.race import bar
+from learnloop_operator.core.rollout.checks.best_arm_elimination import bar
 
 GUESTS = 5
 """Models 5, 6… are guests; 1, 2… are rolled out."""

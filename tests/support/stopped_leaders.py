@@ -15,12 +15,12 @@ from live_world import LiveWorld, Operator, live_world
 from process_kills import run
 
 SHORT = {
-    "lease.LEASE_SECONDS": 6.0,
-    "lease.FENCE_SECONDS": 3.5,
-    "lease.OVER_SECONDS": 5.0,
-    "lease.RENEW_SECONDS": 1.0,
-    "lease.ATTEMPT_SECONDS": 2.0,
-    "lease.RETRY_SECONDS": 0.5,
+    "leadership.leader_lease.LEASE_SECONDS": 6.0,
+    "leadership.leader_lease.FENCE_SECONDS": 3.5,
+    "leadership.leader_lease.OVER_SECONDS": 5.0,
+    "leadership.leader_lease.RENEW_SECONDS": 1.0,
+    "leadership.leader_lease.ATTEMPT_SECONDS": 2.0,
+    "leadership.leader_lease.RETRY_SECONDS": 0.5,
 }
 """About half of the Lease's own times."""
 POINTS = ("write", "answer", "read", "moment")

@@ -12,7 +12,7 @@ import aiohttp
 import yaml
 from aiohttp import web
 
-from learnloop_operator.adapters.kubeconfig import Connection
+from learnloop_operator.adapters.kube.kubeconfig import Connection
 
 READS = ("GET", "HEAD")
 HELD_BACK_SECONDS = 0.3

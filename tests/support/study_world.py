@@ -11,7 +11,7 @@ from learnloop_api.wire.study import StudyState, Trial
 from learnloop_api.wire.training import TrainingRun
 from learnloop_operator.core.plan import Call, Plan
 from learnloop_operator.core.study.decide import decide
-from learnloop_operator.core.study.world import StudyWorld, job_of, trial_name
+from learnloop_operator.core.study.snapshot import StudyWorld, job_of, trial_name
 
 NOW = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)
 SPACE = [{"parameter": "learningRate", "float": {"low": 0.001, "high": 0.1, "log": True}}]

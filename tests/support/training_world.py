@@ -5,12 +5,12 @@ from typing import Any
 
 from learnloop_api.kinds.training_job import TrainingJobSpec
 from learnloop_api.wire.training import Heartbeat, Manifest, Parity, ReturnEstimate, TrainingRun
-from learnloop_operator.adapters.kinds import PYTORCH_JOB, TRAINING_JOB
-from learnloop_operator.adapters.kubeflow import PyTorchJobs
+from learnloop_operator.adapters.kube.kinds import PYTORCH_JOB, TRAINING_JOB
+from learnloop_operator.adapters.kube.pytorch_jobs import PyTorchJobs
 from learnloop_operator.adapters.settings import Settings
 from learnloop_operator.core.plan import Plan
 from learnloop_operator.core.training.decide import decide
-from learnloop_operator.core.training.world import BackendJob, Rank, World
+from learnloop_operator.core.training.snapshot import BackendJob, Rank, World
 
 NOW = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)
 BACKEND = PyTorchJobs(Settings())

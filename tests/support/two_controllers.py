@@ -10,26 +10,22 @@ from typing import Any
 
 from learnloop_api import names
 from learnloop_api.wire.reward import AgentStats
-from learnloop_operator.adapters import kubeconfig
-from learnloop_operator.adapters.audit import Audit
+from learnloop_operator.adapters.audit_log import Audit
 from learnloop_operator.adapters.data_plane import DataPlane
-from learnloop_operator.adapters.echo import Echo
-from learnloop_operator.adapters.events import Recorder
-from learnloop_operator.adapters.kinds import (
-    DEPLOYMENT,
-    MODEL_DEPLOYMENT,
-    ResourceKind,
-)
-from learnloop_operator.adapters.kube import KubeClient
-from learnloop_operator.adapters.metrics import Metrics
-from learnloop_operator.adapters.pod_metrics import PodMetrics
-from learnloop_operator.adapters.prometheus import Prometheus, Sample
+from learnloop_operator.adapters.kube import kubeconfig
+from learnloop_operator.adapters.kube.client import KubeClient
+from learnloop_operator.adapters.kube.event_recorder import Recorder
+from learnloop_operator.adapters.kube.kinds import DEPLOYMENT, MODEL_DEPLOYMENT, ResourceKind
+from learnloop_operator.adapters.leadership.watch_liveness import Echo
+from learnloop_operator.adapters.operator_metrics import Metrics
+from learnloop_operator.adapters.pods.counter_reader import PodMetrics
+from learnloop_operator.adapters.prometheus.client import Prometheus, Sample
 from learnloop_operator.adapters.settings import Settings
-from learnloop_operator.controllers.apply import Applier
-from learnloop_operator.controllers.fast_lane import FastLane
-from learnloop_operator.controllers.learning_agent import LearningAgentController
-from learnloop_operator.controllers.model_deployment import ModelDeploymentController
-from learnloop_operator.controllers.reward_policy import RewardPolicyController
+from learnloop_operator.controllers.background.fast_lane_reader import FastLane
+from learnloop_operator.controllers.passes.apply_plan import Applier
+from learnloop_operator.controllers.reconcilers.learning_agent import LearningAgentController
+from learnloop_operator.controllers.reconcilers.model_deployment import ModelDeploymentController
+from learnloop_operator.controllers.reconcilers.reward_policy import RewardPolicyController
 from learnloop_operator.controllers.services import Services
 from learnloop_operator.core.plan import Call, Plan
 

@@ -8,11 +8,11 @@ from typing import Any
 
 from users import Users, shares, stable_of
 
-from learnloop_operator.adapters.kube_http import KubeHttp
-from learnloop_operator.adapters.kubeconfig import Connection
-from learnloop_operator.core.rollout.http_route import read_route
-from learnloop_operator.core.rollout.table import read
-from learnloop_operator.core.rollout.world import RoutingWorld
+from learnloop_operator.adapters.kube.http_transport import KubeHttp
+from learnloop_operator.adapters.kube.kubeconfig import Connection
+from learnloop_operator.core.rollout.children.http_route import read_route
+from learnloop_operator.core.rollout.children.routing_table import read
+from learnloop_operator.core.rollout.model.snapshot import RoutingWorld
 
 READS = ("GET",)
 OWN = ("learningagents", "modeldeployments", "trainingjobs", "rewardpolicies", "memoryservices")

@@ -14,9 +14,9 @@ from learnloop_api.wire.memory import MemoryUse
 from learnloop_api.wire.reward import AgentStats, DryRunFigures, RewardSignals
 from learnloop_api.wire.study import StudyState
 from learnloop_api.wire.training import TrainingRun
-from learnloop_operator.adapters.guard import Guard, unguarded
-from learnloop_operator.adapters.http_body import TooLarge, read_bounded
-from learnloop_operator.adapters.token_file import TokenFile
+from learnloop_operator.adapters.http.bounded_body import TooLarge, read_bounded
+from learnloop_operator.adapters.http.token_file import TokenFile
+from learnloop_operator.adapters.write_guard import Guard, unguarded
 from learnloop_operator.core.plan import Call
 
 log = logging.getLogger(__name__)

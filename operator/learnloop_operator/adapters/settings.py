@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Literal, cast
 
 from learnloop_api import names
-from learnloop_operator.core.promql.scope import OWN_SERIES, Scope, is_label
+from learnloop_operator.core.promql.namespace_scope import OWN_SERIES, Scope, is_label
 
 PULL_POLICIES = ("Always", "IfNotPresent", "Never")
 

@@ -4,7 +4,10 @@ import argparse
 import sys
 from collections.abc import Sequence
 
-from learnloop_operator.cli import (
+from learnloop_operator.cli.access.cluster import KubernetesCluster
+from learnloop_operator.cli.errors import CommandError
+from learnloop_operator.cli.verb_protocol import Verb
+from learnloop_operator.cli.verbs import (
     abort,
     approve,
     audit,
@@ -24,9 +27,6 @@ from learnloop_operator.cli import (
     undo,
     why,
 )
-from learnloop_operator.cli.cluster import KubernetesCluster
-from learnloop_operator.cli.errors import CommandError
-from learnloop_operator.cli.verb import Verb
 
 VERBS: tuple[Verb, ...] = (
     status, get, trace, why, plan, train, rewards, audit,

@@ -5,11 +5,11 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
 from learnloop_operator.adapters.data_plane import DataPlane
-from learnloop_operator.adapters.prometheus import Prometheus
-from learnloop_operator.adapters.reads import Reader
+from learnloop_operator.adapters.kube.live_or_cached_reads import Reader
+from learnloop_operator.adapters.prometheus.client import Prometheus
 from learnloop_operator.adapters.settings import Settings
-from learnloop_operator.controllers.drafts import Drafts
-from learnloop_operator.controllers.fast_lane import FastLane
+from learnloop_operator.controllers.background.fast_lane_reader import FastLane
+from learnloop_operator.controllers.unwritten_statuses import Drafts
 
 
 def utc_now() -> datetime:

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import field
 from typing import Any, Literal
 
-from learnloop_operator.core.values import value
+from learnloop_operator.tuning.value_objects import value
 
 Manifest = Mapping[str, Any]
 

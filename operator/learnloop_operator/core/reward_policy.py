@@ -6,10 +6,10 @@ from typing import Any, Literal
 from learnloop_api.kinds.reward_policy import RewardPolicySpec
 from learnloop_api.wire.reward import DryRunFigures, RewardSignals
 from learnloop_operator.core import conditions, times
-from learnloop_operator.core.digests import revision
+from learnloop_operator.core.content_digests import revision
 from learnloop_operator.core.plan import Call, Notice, Plan
 from learnloop_operator.core.snapshot import Snapshot
-from learnloop_operator.core.values import named_value
+from learnloop_operator.tuning.value_objects import named_value
 
 REVISION_DIGITS = 12
 SUSPECTED = "RewardHackingSuspected"

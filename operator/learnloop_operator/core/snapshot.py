@@ -4,7 +4,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from learnloop_operator.core.plan import Manifest
-from learnloop_operator.core.values import named_value
+from learnloop_operator.tuning.value_objects import named_value
 
 LONGEST_NOTE = 1024
 

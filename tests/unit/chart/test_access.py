@@ -6,10 +6,10 @@ from collections.abc import Iterable
 
 import pytest
 
-from learnloop_operator.adapters import kinds
-from learnloop_operator.adapters.claims import NAME
-from learnloop_operator.adapters.kinds import ResourceKind
-from learnloop_operator.controllers.wiring import CHILD_SELECTORS
+from learnloop_operator.adapters.kube import kinds
+from learnloop_operator.adapters.kube.kinds import ResourceKind
+from learnloop_operator.adapters.leadership.namespace_claims import NAME
+from learnloop_operator.controllers.watching.kopf_handlers import CHILD_SELECTORS
 
 from .conftest import ROOT, Object, Release, Render
 

@@ -7,8 +7,8 @@ import pytest
 from aiohttp import web
 from aiohttp.test_utils import TestServer
 
-from learnloop_operator.adapters.kube import KubeClient
-from learnloop_operator.adapters.kubeconfig import Connection
+from learnloop_operator.adapters.kube.client import KubeClient
+from learnloop_operator.adapters.kube.kubeconfig import Connection
 
 Script = list[Callable[[web.Request], Awaitable[web.Response]]]
 

@@ -7,7 +7,7 @@ import pytest
 from ports import held_port
 
 from learnloop_operator.adapters.data_plane import DataPlane, DataPlaneUnavailable
-from learnloop_operator.adapters.token_file import TokenFile
+from learnloop_operator.adapters.http.token_file import TokenFile
 from learnloop_operator.core.plan import Call
 
 

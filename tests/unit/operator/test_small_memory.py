@@ -8,13 +8,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from learnloop_api import names
-from learnloop_operator.adapters.cache import Cache
-from learnloop_operator.adapters.kinds import DEPLOYMENT
-from learnloop_operator.adapters.packing import Packer
-from learnloop_operator.adapters.reads import CACHED
-from learnloop_operator.controllers.drafts import Drafts
-from learnloop_operator.controllers.stateless import NoMemories
+from learnloop_operator.adapters.kube.kinds import DEPLOYMENT
+from learnloop_operator.adapters.kube.live_or_cached_reads import CACHED
+from learnloop_operator.adapters.kube.object_cache import Cache
+from learnloop_operator.controllers.unwritten_statuses import Drafts
 from learnloop_operator.core.snapshot import parse_time
+from learnloop_operator.tuning.stateless_kopf import NoMemories
+from learnloop_operator.tuning.text_packing import Packer
 
 NOW = parse_time("2026-03-01T00:00:00Z")
 

@@ -4,16 +4,16 @@ from dataclasses import replace
 
 from learnloop_api import names
 from learnloop_api.kinds.learning_agent import AgentModel, LastTraining, LearningAgentStatus
-from learnloop_operator.core.agent import memory
-from learnloop_operator.core.agent.models import forgettable, model_to_serve
+from learnloop_operator.core.agent import memory_budget
+from learnloop_operator.core.agent.manifests import actors, model_deployment, training_job
+from learnloop_operator.core.agent.model_to_serve import forgettable, model_to_serve
 from learnloop_operator.core.agent.problems import Problem, first_problem
-from learnloop_operator.core.agent.record import recorded
-from learnloop_operator.core.agent.render import actors, model_deployment, training_job
-from learnloop_operator.core.agent.report import Facts, status
+from learnloop_operator.core.agent.run_history import recorded
+from learnloop_operator.core.agent.snapshot import World
+from learnloop_operator.core.agent.status import Facts, status
 from learnloop_operator.core.agent.triggers import Trigger, Verdict, evaluate
-from learnloop_operator.core.agent.world import World
 from learnloop_operator.core.plan import Call, Manifest, Notice, ObjectRef, Plan
-from learnloop_operator.core.values import value
+from learnloop_operator.tuning.value_objects import value
 
 BUSY, IDLE, RESTING = 5.0, 20.0, 60.0
 """Seconds between two looks at the experience: while it grows, while it does not, and where nothing comes of it."""
@@ -43,8 +43,8 @@ def decide(world: World) -> Plan:
         status=status(facts),
         apply=(*jobs, model_deployment(world), *_actors(world, registration.mark)),
         delete=_deletes(world),
-        calls=(*registration.calls, *memory.tell(world)),
-        events=(*_events(world, model, verdict.fire, after), *memory.news(world)),
+        calls=(*registration.calls, *memory_budget.tell(world)),
+        events=(*_events(world, model, verdict.fire, after), *memory_budget.news(world)),
         requeue_after=_again(world, verdict),
     )
 

@@ -1,9 +1,9 @@
 """What keeps an agent from learning, each with the field and the fix. The first one found is the one to mend first."""
 
-from learnloop_operator.core.agent.world import World
-from learnloop_operator.core.artifacts import foreign
-from learnloop_operator.core.owner import cycle
-from learnloop_operator.core.values import value
+from learnloop_operator.core.agent.snapshot import World
+from learnloop_operator.core.artifact_uris import foreign
+from learnloop_operator.core.ownership import cycle
+from learnloop_operator.tuning.value_objects import value
 
 
 @value

@@ -7,9 +7,9 @@ from croniter import croniter
 
 from learnloop_api.kinds.learning_agent import LastTraining
 from learnloop_api.names import ANNOTATION_TRAIN
-from learnloop_operator.core.agent.world import World
+from learnloop_operator.core.agent.snapshot import World
 from learnloop_operator.core.times import parse, seconds_since
-from learnloop_operator.core.values import value
+from learnloop_operator.tuning.value_objects import value
 
 DRAWN = re.compile(r"(?i)(^|\s)[rh]")
 """croniter's own additions: no two looks would agree on the next time."""

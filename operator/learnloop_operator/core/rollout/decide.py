@@ -4,19 +4,11 @@ from dataclasses import replace
 
 from learnloop_api.names import LABEL_REVISION
 from learnloop_api.wire.routing import RoutingTable, arm_name
-from learnloop_operator.core.experiment.adopt import adopt_guests, guests_out
-from learnloop_operator.core.experiment.finish import outcome
-from learnloop_operator.core.experiment.state import asked_for
-from learnloop_operator.core.owner import controller_uid
+from learnloop_operator.core.ownership import controller_uid
 from learnloop_operator.core.plan import Manifest, ObjectRef, Plan
-from learnloop_operator.core.rollout import records
-from learnloop_operator.core.rollout.capacity import DRAIN_SECONDS, replicas
-from learnloop_operator.core.rollout.dry_run import notices
-from learnloop_operator.core.rollout.experiment_step import within_step
-from learnloop_operator.core.rollout.http_route import http_route
-from learnloop_operator.core.rollout.move import Move
-from learnloop_operator.core.rollout.quiet import can_wait
-from learnloop_operator.core.rollout.render import (
+from learnloop_operator.core.rollout.checks.dry_run_metrics import notices
+from learnloop_operator.core.rollout.children.http_route import http_route
+from learnloop_operator.core.rollout.children.manifests import (
     access,
     arm_deployment,
     arm_service,
@@ -25,12 +17,20 @@ from learnloop_operator.core.rollout.render import (
     pod_options,
     routing,
 )
-from learnloop_operator.core.rollout.report import status
-from learnloop_operator.core.rollout.serving import serving
-from learnloop_operator.core.rollout.state import Arm, State, load
-from learnloop_operator.core.rollout.table import drawn_arms, lowers, retired, table_for
-from learnloop_operator.core.rollout.transitions import move
-from learnloop_operator.core.rollout.world import Snapshot
+from learnloop_operator.core.rollout.children.routing_table import drawn_arms, lowers, retired, table_for
+from learnloop_operator.core.rollout.children.serving_announcement import serving
+from learnloop_operator.core.rollout.experiment.finish import outcome
+from learnloop_operator.core.rollout.experiment.recover_withdrawals import adopt_guests, guests_out
+from learnloop_operator.core.rollout.flow.transitions import move
+from learnloop_operator.core.rollout.judging.arm_capacity import DRAIN_SECONDS, replicas
+from learnloop_operator.core.rollout.model import decision_log
+from learnloop_operator.core.rollout.model.experiment_state import asked_for
+from learnloop_operator.core.rollout.model.next_state import Move
+from learnloop_operator.core.rollout.model.rollout_state import Arm, State, load
+from learnloop_operator.core.rollout.model.snapshot import Snapshot
+from learnloop_operator.core.rollout.status.deferrable_changes import can_wait
+from learnloop_operator.core.rollout.status.fields import status
+from learnloop_operator.core.rollout.steps.experiment_step import within_step
 from learnloop_operator.core.times import seconds_since, stamp
 
 
@@ -66,7 +66,7 @@ def decide(snapshot: Snapshot) -> Plan:
     before = current(snapshot)
     snapshot = replace(snapshot, desired=outcome(snapshot))
     result = within_step(snapshot, move(snapshot, before))
-    decided = records.fresh(before, result.state)
+    decided = decision_log.fresh(before, result.state)
     shown = before if result.keep_table else result.state
     table = _table(snapshot, shown, result)
     wanted = _arms(snapshot, result.state)
@@ -87,9 +87,9 @@ def decide(snapshot: Snapshot) -> Plan:
         events=(
             *result.events,
             *notices(before.reports, result.state.reports),
-            *records.notices(decided),
+            *decision_log.notices(decided),
         ),
-        audit=tuple(records.audit(snapshot, item) for item in decided),
+        audit=tuple(decision_log.audit(snapshot, item) for item in decided),
         requeue_after=again,
         status_first=result.state.weight > before.weight,
         status_can_wait=not result.events

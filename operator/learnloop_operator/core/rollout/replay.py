@@ -14,16 +14,16 @@ from learnloop_api.kinds.analysis import MetricThreshold
 from learnloop_api.kinds.model_deployment import ArmStatus, ModelDeploymentSpec, ModelDeploymentStatus, Routing
 from learnloop_api.names import ANNOTATION_APPROVE, API_VERSION
 from learnloop_api.wire.routing import RoutingTable
-from learnloop_operator.core.experiment.measure import checks
 from learnloop_operator.core.rollout import reasons
+from learnloop_operator.core.rollout.children.routing_table import read
 from learnloop_operator.core.rollout.decide import current, decide
-from learnloop_operator.core.rollout.evidence import Evidence
-from learnloop_operator.core.rollout.revision import revision_of
-from learnloop_operator.core.rollout.table import read
-from learnloop_operator.core.rollout.windows import Window, shadow_window, windows
-from learnloop_operator.core.rollout.world import ArmWorld, Defaults, Desired, Model, RoutingWorld, Snapshot
+from learnloop_operator.core.rollout.evidence.arm_evidence import Evidence
+from learnloop_operator.core.rollout.judging.experiment_arms import checks
+from learnloop_operator.core.rollout.judging.query_windows import Window, shadow_window, windows
+from learnloop_operator.core.rollout.model.revision import revision_of
+from learnloop_operator.core.rollout.model.snapshot import ArmWorld, Defaults, Desired, Model, RoutingWorld, Snapshot
 from learnloop_operator.core.times import stamp
-from learnloop_operator.core.values import value
+from learnloop_operator.tuning.value_objects import value
 
 RACED = (reasons.EXPERIMENT_WON, reasons.EXPERIMENT_OVER, reasons.ARM_WITHDRAWN, reasons.SUPERSEDED)
 PASSES = 50

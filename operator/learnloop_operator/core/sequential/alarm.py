@@ -16,7 +16,7 @@ import math
 from dataclasses import replace
 
 from learnloop_operator.core.sequential.betting import NONE, Counts, gain
-from learnloop_operator.core.values import value
+from learnloop_operator.tuning.value_objects import value
 
 BETS = (0.1, 0.25, 0.5, 0.95)
 """Shares bet on, as parts of the way from the bar to 1: nothing below the first is gross."""

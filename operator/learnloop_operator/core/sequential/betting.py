@@ -17,7 +17,7 @@ x log(p/q) + (1 - x) log((1-p)/(1-q)), which needs the sum of the outcomes only.
 
 import math
 
-from learnloop_operator.core.values import value
+from learnloop_operator.tuning.value_objects import value
 
 BISECTIONS = 48
 """Halvings of an interval no longer than 1: the projection is exact to the last bits of a float."""

@@ -13,7 +13,7 @@ from enum import Enum
 from functools import lru_cache
 
 from learnloop_operator.core.sequential.betting import NONE, Counts, divergence, log_e, nearest
-from learnloop_operator.core.values import value
+from learnloop_operator.tuning.value_objects import value
 
 SHRINK = 20.0
 """Weight of the pooled rate in a bet, in episodes: without it the first bets would follow noise."""

@@ -16,7 +16,7 @@ but for a small part of each stake that stays on such an arm, so that one which 
 import math
 
 from learnloop_operator.core.sequential.betting import BISECTIONS, Counts, gain
-from learnloop_operator.core.values import value
+from learnloop_operator.tuning.value_objects import value
 
 FIRST = 2.0
 """Weight, in episodes, of an arm half way beyond the bar: what the first bets are on."""

@@ -7,12 +7,12 @@ counts. So an operator killed at any instruction neither loses a trial nor runs 
 from collections.abc import Callable
 
 from learnloop_operator.core.plan import Call, Plan
-from learnloop_operator.core.study.report import best_trial, fields, sentence
-from learnloop_operator.core.study.space import problem
+from learnloop_operator.core.study.search_space import problem
+from learnloop_operator.core.study.snapshot import StudyWorld, trial_name
+from learnloop_operator.core.study.status import best_trial, fields, sentence
 from learnloop_operator.core.study.trials import Orders, manifest, path, tend
-from learnloop_operator.core.study.world import StudyWorld, trial_name
-from learnloop_operator.core.training.outcomes import NOW, SOON, fail, hold, judge
-from learnloop_operator.core.training.report import Verdict, lineage, status
+from learnloop_operator.core.training.attempts import NOW, SOON, fail, hold, judge
+from learnloop_operator.core.training.status import Verdict, lineage, status
 
 Rule = Callable[[StudyWorld], Plan | None]
 

@@ -5,10 +5,10 @@ from typing import Any
 
 from learnloop_api import names
 from learnloop_api.wire.study import Trial
-from learnloop_operator.core.owner import child, standard_labels
+from learnloop_operator.core.ownership import child, standard_labels
 from learnloop_operator.core.plan import Call, Manifest, Notice
-from learnloop_operator.core.study.space import trial_spec
-from learnloop_operator.core.study.world import Job, StudyWorld, trial_name
+from learnloop_operator.core.study.search_space import trial_spec
+from learnloop_operator.core.study.snapshot import Job, StudyWorld, trial_name
 
 
 @dataclass(slots=True)

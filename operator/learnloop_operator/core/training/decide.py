@@ -6,10 +6,10 @@ instruction neither loses count of the attempts nor the reason.
 
 from collections.abc import Callable
 
-from learnloop_operator.core.looks import next_look
 from learnloop_operator.core.plan import Call, Plan
-from learnloop_operator.core.training import gang, proof
-from learnloop_operator.core.training.outcomes import (
+from learnloop_operator.core.pod_poll_interval import next_look
+from learnloop_operator.core.training import gang, manifest_check
+from learnloop_operator.core.training.attempts import (
     HELD_UP,
     LATER,
     NOW,
@@ -23,8 +23,8 @@ from learnloop_operator.core.training.outcomes import (
     run_path,
     told,
 )
-from learnloop_operator.core.training.report import PHASES, Verdict, status
-from learnloop_operator.core.training.world import Backend, World
+from learnloop_operator.core.training.snapshot import Backend, World
+from learnloop_operator.core.training.status import PHASES, Verdict, status
 
 MANIFEST_GRACE = 15.0
 """A gang may end a moment before its manifest can be read."""
@@ -93,7 +93,7 @@ def accept_proof(world: World, _: Backend) -> Plan | None:
     found = world.run.manifest if world.run and world.attempts else None
     if found is None:
         return None
-    problem = proof.flaw(world, found)
+    problem = manifest_check.flaw(world, found)
     if problem is None:
         return judge(world, found)
     severity, why = problem
@@ -189,7 +189,7 @@ def end_attempt(world: World, _: Backend) -> Plan | None:
         if since < MANIFEST_GRACE:
             return hold(world, "AwaitingProof", "the pods succeeded; waiting for the manifest", after=SOON)
         found = world.run.manifest if world.run else None
-        problem = proof.flaw(world, found) if found else None
+        problem = manifest_check.flaw(world, found) if found else None
         return retry(world, job, problem[1] if problem else "the pods succeeded, but there is no manifest")
     why = gang.stalled(world, job)
     return retry(world, job, why) if why else None

@@ -3,7 +3,7 @@
 from datetime import timedelta
 
 from learnloop_operator.core import times
-from learnloop_operator.core.training.world import CONFIGURATION_ERROR, BackendJob, Rank, World
+from learnloop_operator.core.training.snapshot import CONFIGURATION_ERROR, BackendJob, Rank, World
 
 REPLACED_AFTER = timedelta(seconds=30)
 """A pod created this much later than its job was not there from the start: it replaces a lost one."""

@@ -6,7 +6,7 @@ from learnloop_api.kinds.evaluation import Gates
 from learnloop_api.kinds.training_status import GateResult
 from learnloop_api.wire.training import LEAST_PAIRS, Interval, ReturnEstimate
 from learnloop_api.wire.training import Manifest as Proof
-from learnloop_operator.core.training import suite
+from learnloop_operator.core.training import evaluation_suite
 
 
 def evaluate(gates: Gates, proof: Proof) -> list[GateResult]:
@@ -18,7 +18,7 @@ def evaluate(gates: Gates, proof: Proof) -> list[GateResult]:
         results.append(min_improvement(gates.min_improvement, proof))
     if gates.significant:
         results.append(significant(proof))
-    return results + suite.gates(gates.suite or (), proof.suite)
+    return results + evaluation_suite.gates(gates.suite or (), proof.suite)
 
 
 def min_return(bar: float, proof: Proof) -> GateResult:

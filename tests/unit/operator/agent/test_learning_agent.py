@@ -12,8 +12,8 @@ from learnloop_api.kinds.learning_agent import LearningAgentSpec, LearningAgentS
 from learnloop_api.kinds.model_deployment import ModelDeploymentStatus
 from learnloop_api.wire.reward import AgentStats
 from learnloop_operator.core.agent.decide import BUSY, RESTING, decide
-from learnloop_operator.core.agent.models import forgettable, model_to_serve
-from learnloop_operator.core.agent.world import Defaults, Job, MemoryHome, Policy, World
+from learnloop_operator.core.agent.model_to_serve import forgettable, model_to_serve
+from learnloop_operator.core.agent.snapshot import Defaults, Job, MemoryHome, Policy, World
 from learnloop_operator.core.plan import Plan
 from learnloop_operator.core.times import stamp
 

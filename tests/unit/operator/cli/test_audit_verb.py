@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from learnloop_operator.cli import audit
 from learnloop_operator.cli.errors import CommandError
+from learnloop_operator.cli.verbs import audit
 
 RECEIPT = {"rows": {"agent_memories": 2}, "audit_seq": 7, "signature": "ab"}
 

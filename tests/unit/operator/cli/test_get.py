@@ -3,8 +3,8 @@
 from datetime import UTC, datetime
 from typing import Any
 
-from learnloop_operator.cli import why
-from learnloop_operator.cli.table import HEAD, line, row, table
+from learnloop_operator.cli.text.loop_table import HEAD, line, row, table
+from learnloop_operator.cli.verbs import why
 
 NOW = datetime(2026, 1, 31, 12, 0, tzinfo=UTC)
 EVIDENCE = {

@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
-from learnloop_operator.cli import plan
 from learnloop_operator.cli.errors import CommandError
-from learnloop_operator.cli.history import History, pieces, resolution
-from learnloop_operator.cli.recorded import Seen, found, with_guests
-from learnloop_operator.cli.timeline import LOOKS, moments
+from learnloop_operator.cli.planning.prometheus_history import History, pieces, resolution
+from learnloop_operator.cli.planning.recorded_rollouts import Seen, found, with_guests
+from learnloop_operator.cli.planning.replay_timeline import LOOKS, moments
+from learnloop_operator.cli.verbs import plan
 
 SPEC: dict[str, Any] = {"model": {"uri": "https://m/1", "sha256": "ab" * 32}}
 FILE = "apiVersion: learnloop.dev/v1alpha1\nkind: ModelDeployment\nmetadata: {name: x}\nspec: {}\n"

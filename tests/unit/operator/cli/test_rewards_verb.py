@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from learnloop_operator.cli import rewards
 from learnloop_operator.cli.errors import CommandError
+from learnloop_operator.cli.verbs import rewards
 
 REWARD = {
     "trajectory_id": "t1",

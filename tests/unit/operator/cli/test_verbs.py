@@ -9,10 +9,11 @@ import pytest
 
 from learnloop_api.kinds.base import PodOptions
 from learnloop_api.names import ANNOTATION_TRAIN, verb_annotation
-from learnloop_operator.cli import (
+from learnloop_operator.cli import main
+from learnloop_operator.cli.errors import CommandError
+from learnloop_operator.cli.verbs import (
     abort,
     approve,
-    main,
     pause,
     promote,
     reject,
@@ -26,8 +27,7 @@ from learnloop_operator.cli import (
     undo,
     why,
 )
-from learnloop_operator.cli.errors import CommandError
-from learnloop_operator.core.rollout.revision import revision_of
+from learnloop_operator.core.rollout.model.revision import revision_of
 
 SHA = "ab" * 32
 ARM = {"revision": "aaaaaaaa", "uri": "https://m/1", "sha256": SHA, "episodes": 60, "meanReturn": 487.25}

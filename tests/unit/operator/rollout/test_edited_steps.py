@@ -9,7 +9,7 @@ from rollout_world import World
 
 from learnloop_api.kinds.model_deployment import ModelDeploymentStatus
 from learnloop_api.kinds.rollout import RolloutStep
-from learnloop_operator.core.rollout.state import load
+from learnloop_operator.core.rollout.model.rollout_state import load
 
 
 def climbing(to: int) -> World:

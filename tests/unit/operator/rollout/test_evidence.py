@@ -16,21 +16,21 @@ from rollout_cluster import histogram
 
 from learnloop_api import names
 from learnloop_api.kinds.analysis import MetricThreshold
-from learnloop_operator.adapters.prometheus import (
+from learnloop_operator.adapters.prometheus.client import (
     Prometheus,
     PrometheusBadAnswer,
     PrometheusRefused,
     PrometheusUnreachable,
     Sample,
 )
-from learnloop_operator.adapters.rollout_answers import arm_evidence
-from learnloop_operator.adapters.rollout_evidence import gather
-from learnloop_operator.adapters.rollout_queries import counters_query
-from learnloop_operator.core.promql.scope import Scope
+from learnloop_operator.adapters.prometheus.gather_evidence import gather
+from learnloop_operator.adapters.prometheus.parse_answers import arm_evidence
+from learnloop_operator.adapters.prometheus.queries import counters_query
+from learnloop_operator.core.promql.namespace_scope import Scope
 from learnloop_operator.core.rollout import reasons
-from learnloop_operator.core.rollout.evidence import ArmEvidence, Missing, Verdict
-from learnloop_operator.core.rollout.thresholds import check
-from learnloop_operator.core.rollout.windows import Window
+from learnloop_operator.core.rollout.checks.thresholds import check
+from learnloop_operator.core.rollout.evidence.arm_evidence import ArmEvidence, Missing, Verdict
+from learnloop_operator.core.rollout.judging.query_windows import Window
 
 RETURN = MetricThreshold(name="return", type="return", min_ratio=0.8)
 ALPHA = 0.0025

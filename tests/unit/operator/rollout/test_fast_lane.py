@@ -12,10 +12,10 @@ from learnloop_api.kinds.model_deployment import ModelDeploymentSpec, ModelDeplo
 from learnloop_api.wire.routing import ROUTING_KEY, RoutingTable
 from learnloop_operator.core.plan import Plan
 from learnloop_operator.core.rollout.decide import decide
-from learnloop_operator.core.rollout.direct import UNREACHABLE, Direct, Health
-from learnloop_operator.core.rollout.evidence import Evidence
-from learnloop_operator.core.rollout.revision import resolve
-from learnloop_operator.core.rollout.world import ArmWorld, Defaults, Snapshot
+from learnloop_operator.core.rollout.evidence.arm_evidence import Evidence
+from learnloop_operator.core.rollout.fast_lane.pod_evidence import UNREACHABLE, Direct, Health
+from learnloop_operator.core.rollout.model.revision import resolve
+from learnloop_operator.core.rollout.model.snapshot import ArmWorld, Defaults, Snapshot
 from learnloop_operator.core.times import stamp
 
 STABLE = "0" * 8

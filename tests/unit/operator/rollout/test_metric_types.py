@@ -7,11 +7,11 @@ import pytest
 from rollout_world import SUCCESS, World
 
 from learnloop_api.kinds.analysis import MetricThreshold
-from learnloop_operator.adapters.rollout_queries import custom_queries, returns_query
-from learnloop_operator.core.rollout.drift import drift
-from learnloop_operator.core.rollout.evidence import ArmEvidence, Drift, Verdict
-from learnloop_operator.core.rollout.measure import Measure, measure_of, outcomes
-from learnloop_operator.core.rollout.thresholds import check
+from learnloop_operator.adapters.prometheus.queries import custom_queries, returns_query
+from learnloop_operator.core.rollout.checks.metric_outcomes import Measure, measure_of, outcomes
+from learnloop_operator.core.rollout.checks.return_drift import drift
+from learnloop_operator.core.rollout.checks.thresholds import check
+from learnloop_operator.core.rollout.evidence.arm_evidence import ArmEvidence, Drift, Verdict
 from learnloop_operator.core.sequential.betting import Counts
 from learnloop_operator.core.sequential.latency import quantile_of
 

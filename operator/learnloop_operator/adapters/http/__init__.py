@@ -1,0 +1,1 @@
+"""HTTP parts that several adapters share."""

@@ -1,0 +1,291 @@
+"""The operator's client of the Kubernetes API: asynchronous, server-side apply, no write without a change."""
+
+import contextlib
+import hashlib
+import logging
+from collections import OrderedDict
+from collections.abc import AsyncIterator, Callable, Mapping
+from typing import Any
+
+import orjson
+
+from learnloop_operator.adapters.kube.concurrency_limit import Pace
+from learnloop_operator.adapters.kube.errors import Gone, KubeError, NotFound, Unavailable, error_for
+from learnloop_operator.adapters.kube.http_transport import KubeHttp
+from learnloop_operator.adapters.kube.kinds import ResourceKind, kind_of
+from learnloop_operator.adapters.kube.kubeconfig import Connection
+from learnloop_operator.adapters.kube.manifest_diff import covers, unchanged
+from learnloop_operator.adapters.kube.object_cache import Cache
+from learnloop_operator.adapters.write_guard import Guard, unguarded
+from learnloop_operator.core.plan import Manifest, ObjectRef
+
+log = logging.getLogger(__name__)
+
+APPLY = "application/apply-patch+yaml"  # JSON is YAML
+MERGE = "application/merge-patch+json"
+PAGE = 100
+"""Objects in one answer of a listing. Parsed, a Deployment takes 50 KiB: five hundred of each kind at once would be the
+most that the operator ever holds."""
+REMEMBERED = 20_000
+RESTARTS = 4
+
+Object = dict[str, Any]
+
+
+class KubeClient:
+    """Reads are always live; `cache` learns from the answers to our own writes, so that it is never older than they.
+
+    `guard` is asked before every try of a write (KubeHttp) and raises when the operator does not lead; `written` is
+    told of every write (verb, kind) that the operator set out to make.
+    """
+
+    def __init__(
+        self,
+        connection: Connection,
+        *,
+        guard: Guard = unguarded,
+        written: Callable[[str, str], None] = lambda _verb, _kind: None,
+        cache: Cache | None = None,
+        timeout: float = 10.0,
+        pace: Pace | None = None,
+    ) -> None:
+        self.http = KubeHttp(connection, timeout, pace, guard)
+        self.namespace = connection.namespace
+        self._guard, self._written = guard, written
+        self._cache = cache
+        self._last: OrderedDict[bytes, tuple[bytes, str, int]] = OrderedDict()
+        """Digest, resourceVersion and generation of what we last wrote, or found to be as we want it, by slot."""
+
+    async def close(self) -> None:
+        """Close the connections."""
+        await self.http.close()
+
+    async def get(self, kind: ResourceKind, namespace: str, name: str) -> Object:
+        """One object.
+
+        Raises:
+            NotFound: no such object, or no such kind.
+            KubeError: anything else.
+        """
+        return await self.http.request("GET", kind.path(namespace, name))
+
+    async def find(self, kind: ResourceKind, namespace: str, name: str) -> Object | None:
+        """One object, or None when it (or its kind) does not exist."""
+        try:
+            return await self.get(kind, namespace, name)
+        except NotFound:
+            return None
+
+    async def pages(
+        self,
+        kind: ResourceKind,
+        namespace: str | None,
+        *,
+        labels: str = "",
+        fields: str = "",
+        recent: bool = False,
+    ) -> AsyncIterator[tuple[list[Object], str]]:
+        """All objects page by page, each with apiVersion and kind, and the resourceVersion of the collection.
+
+        `namespace=None`: the whole cluster. `recent`: what the API server has in its own cache, all in one page; it
+        does not wait (100 ms in a quiet cluster) for the proof that nothing newer is in etcd.
+
+        Raises:
+            NotFound: the API server does not know the kind.
+            Gone: the list must be begun again.
+        """
+        query = {"resourceVersion": "0"} if recent else {"limit": str(PAGE)}
+        query |= {"labelSelector": labels} if labels else {}
+        query |= {"fieldSelector": fields} if fields else {}
+        while True:
+            page = await self.http.request("GET", kind.path(namespace), query=query)
+            metadata = page.get("metadata") or {}
+            items = [{"apiVersion": kind.api_version, "kind": kind.kind, **item} for item in page.get("items") or ()]
+            yield items, str(metadata.get("resourceVersion", ""))
+            if not metadata.get("continue"):
+                return
+            query["continue"] = metadata["continue"]
+
+    async def list(
+        self,
+        kind: ResourceKind,
+        namespace: str | None,
+        *,
+        labels: str = "",
+        fields: str = "",
+        recent: bool = False,
+    ) -> list[Object]:
+        """All objects, each with apiVersion and kind filled in; `namespace` and `recent` as in `pages`.
+
+        Raises:
+            NotFound: the API server does not know the kind.
+        """
+        for _ in range(RESTARTS):
+            pages = self.pages(kind, namespace, labels=labels, fields=fields, recent=recent)
+            with contextlib.suppress(Gone):  # the continue token expired between two pages: begin again
+                return [item async for items, _ in pages for item in items]
+        raise Gone(f"list {kind.plural}: the list changed faster than its {RESTARTS} readings", status=410)
+
+    async def apply(self, manifest: Manifest, manager: str, *, live: Manifest | None) -> Object:
+        """Server-side apply with force, unless `live` (the object as it was just read; None: there is none) already
+        says the same.
+
+        Returns the object as it is afterwards.
+        """
+        kind, metadata = kind_of(manifest), manifest["metadata"]
+        if live is not None and self.same(manifest, live, manager):
+            return dict(live)
+        return await self._write_apply(kind, metadata["namespace"], metadata["name"], "", manifest, manager)
+
+    async def apply_status(
+        self,
+        kind: ResourceKind,
+        namespace: str,
+        name: str,
+        status: Manifest,
+        manager: str,
+        *,
+        live: Manifest,
+        exact: bool = False,
+    ) -> Object:
+        """Server-side apply on /status of an object read as `live`; None values are left out.
+
+        Raises:
+            Conflict: the object is another one by now (its uid differs); with `exact`, anyone changed it since.
+        """
+        body: Object = {
+            "apiVersion": kind.api_version,
+            "kind": kind.kind,
+            "metadata": {"name": name, "namespace": namespace, "uid": live["metadata"]["uid"]},
+            "status": without_none(status),
+        }
+        if exact:
+            body["metadata"]["resourceVersion"] = live["metadata"]["resourceVersion"]
+        subset = {"metadata": {"managedFields": (), **live["metadata"]}, "status": live.get("status") or {}}
+        if live.get("status") is not None and self.same({"status": body["status"]}, subset, manager, "status"):
+            return dict(live)
+        return await self._write_apply(kind, namespace, name, "status", body, manager)
+
+    async def create(self, manifest: Manifest) -> Object:
+        """Create.
+
+        Raises:
+            Conflict: exists already.
+        """
+        kind = kind_of(manifest)
+        self._set_out("create", kind.kind)
+        path = kind.path(manifest["metadata"].get("namespace"))
+        return await self.http.request("POST", path, body=manifest)
+
+    async def replace(self, manifest: Manifest) -> Object:
+        """PUT; with metadata.resourceVersion it only succeeds when nobody wrote in between (else Conflict)."""
+        kind = kind_of(manifest)
+        self._set_out("update", kind.kind)
+        path = kind.path(manifest["metadata"]["namespace"], manifest["metadata"]["name"])
+        return await self.http.request("PUT", path, body=manifest)
+
+    async def patch(self, kind: ResourceKind, namespace: str, name: str, body: Mapping[str, Any]) -> Object:
+        """JSON merge patch."""
+        self._set_out("patch", kind.kind)
+        return await self.http.request("PATCH", kind.path(namespace, name), body=body, content_type=MERGE)
+
+    async def delete(self, ref: ObjectRef, *, uid: str | None = None, propagation: str = "Background") -> bool:
+        """Delete; False when it was not there. With `uid`, only that incarnation (else Conflict)."""
+        kind = kind_of(ref)
+        options: dict[str, Any] = {"apiVersion": "v1", "kind": "DeleteOptions", "propagationPolicy": propagation}
+        if uid:
+            options["preconditions"] = {"uid": uid}
+        self._set_out("delete", kind.kind)
+        if self._cache is not None:
+            self._cache.doubt(kind, ref.namespace, ref.name)
+        try:
+            await self.http.request("DELETE", kind.path(ref.namespace, ref.name), body=options)
+        except NotFound:
+            return False
+        return True
+
+    async def watch(
+        self, kind: ResourceKind, namespace: str, *, fields: str = "", version: str = "", seconds: int = 60
+    ) -> AsyncIterator[tuple[str, Object]]:
+        """Events (type, object) until the server closes after `seconds`; without `version` existing objects come first.
+
+        Raises:
+            Gone: `version` is too old.
+            KubeError: refused or broken.
+        """
+        query = {"watch": "true", "timeoutSeconds": str(seconds), "allowWatchBookmarks": "true"}
+        query |= {"fieldSelector": fields} if fields else {}
+        query |= {"resourceVersion": version} if version else {}
+        async with self.http.stream(kind.path(namespace), query, seconds + 5.0) as lines:
+            async for line in lines:
+                try:
+                    event = orjson.loads(line)
+                except ValueError as error:  # whoever stands between cut the stream inside a line
+                    raise Unavailable(f"watch {kind.plural}: {len(line)} bytes that are no event") from error
+                if event.get("type") == "ERROR":
+                    status = event.get("object") or {}
+                    raise error_for(int(status.get("code", 500)), f"watch {kind.plural}: {status.get('message')}")
+                yield str(event["type"]), event["object"]
+
+    def same(self, manifest: Manifest, live: Manifest, manager: str, subresource: str = "") -> bool:
+        """Applying `manifest` to `live` would change nothing."""
+        metadata, slot, digest = live["metadata"], _slot(live, manager, subresource), _digest(manifest)
+        last = self._last.get(slot)
+        if last is not None and last[:2] == (digest, metadata.get("resourceVersion")):
+            return True  # written by us, or compared before
+        if unchanged(manifest, live, manager, subresource):
+            self._remember(slot, digest, metadata)
+            return True
+        # The API server may store our words differently (a quantity, a default inside a list). What we wrote last and
+        # nobody touched since is what we want, whatever it looks like now.
+        if last is None or last[0] != digest or subresource or last[2] != metadata.get("generation"):
+            return False
+        return last[2] > 0 and covers(manifest["metadata"], metadata)
+
+    def _remember(self, slot: bytes, digest: bytes, metadata: Manifest) -> None:
+        self._last[slot] = (digest, str(metadata.get("resourceVersion", "")), metadata.get("generation") or 0)
+        self._last.move_to_end(slot)
+        while len(self._last) > REMEMBERED:
+            self._last.popitem(last=False)
+
+    def _set_out(self, verb: str, kind: str) -> None:
+        self._guard()  # who may not write need not wait for its turn to be told so
+        self._written(verb, kind)
+
+    async def _write_apply(
+        self, kind: ResourceKind, namespace: str, name: str, subresource: str, manifest: Manifest, manager: str
+    ) -> Object:
+        self._set_out("apply_status" if subresource else "apply", kind.kind)
+        # Without `Ignore` the API server parses the body a second time, for warnings that nobody would read.
+        query = {"fieldManager": manager, "force": "true", "fieldValidation": "Ignore"}
+        path = kind.path(namespace, name, subresource or None)
+        result = await self.http.request("PATCH", path, body=manifest, content_type=APPLY, query=query)
+        if self._cache is not None:
+            self._cache.put(kind, result)
+        digest = _digest({"status": manifest["status"]} if subresource else manifest)
+        self._remember(_slot(result, manager, subresource), digest, result["metadata"])
+        return result
+
+
+def without_none(value: Any) -> Any:
+    """The same without keys whose value is None, at any depth: null has no place in a structural schema."""
+    if isinstance(value, str | int | float):  # most of them: asking whether a text is a Mapping takes longer
+        return value
+    if isinstance(value, Mapping):
+        return {key: without_none(item) for key, item in value.items() if item is not None}
+    return [without_none(item) for item in value] if isinstance(value, list | tuple) else value
+
+
+def _slot(live: Manifest, manager: str, subresource: str) -> bytes:
+    """One incarnation of an object (its uid), as written by one manager."""
+    metadata = live["metadata"]
+    return _digest([metadata.get("uid", ""), metadata["namespace"], metadata["name"], manager, subresource])
+
+
+def _digest(content: Any) -> bytes:
+    """16 bytes for any JSON: there may be tens of thousands of them."""
+    text = orjson.dumps(content, option=orjson.OPT_SORT_KEYS, default=str)
+    return hashlib.blake2b(text, digest_size=16).digest()
+
+
+__all__ = ["KubeClient", "KubeError", "NotFound", "without_none"]

@@ -1,0 +1,203 @@
+"""HTTP towards the API server: authentication, time-outs, bounded retries, typed errors."""
+
+import asyncio
+import logging
+import math
+import random
+import socket
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import aiohttp
+import orjson
+
+from learnloop_operator.adapters.http.bounded_body import TooLarge, read_bounded
+from learnloop_operator.adapters.http.token_file import TokenFile
+from learnloop_operator.adapters.kube.concurrency_limit import Pace
+from learnloop_operator.adapters.kube.errors import KubeError, Unavailable, error_for
+from learnloop_operator.adapters.kube.kubeconfig import Connection
+from learnloop_operator.adapters.write_guard import Guard, unguarded
+
+log = logging.getLogger(__name__)
+
+REQUEST_SECONDS = 10.0
+BACKOFFS = (0.2, 0.5, 1.0, 2.0)
+MAX_RETRY_AFTER = 10.0
+MAX_ANSWER = 64 * 1024 * 1024
+RETRIED = (429, 500, 502, 503, 504)
+UNACKNOWLEDGED_SECONDS = 2.0
+"""After so long without a sign of life from the other machine the kernel drops what we sent, and does not deliver it
+when the network is mended minutes later."""
+
+
+class KubeHttp:
+    """One connection pool to one API server; `pace` bounds the requests under way (watches are none).
+
+    `guard` is asked directly before each try of a write, and once more when its connection is there. What it says
+    bounds the try, here and in the API server, which gives up by itself what it has not done by then.
+    """
+
+    def __init__(
+        self,
+        connection: Connection,
+        timeout: float = REQUEST_SECONDS,
+        pace: Pace | None = None,
+        guard: Guard = unguarded,
+    ) -> None:
+        self._connection, self._seconds, self._pace, self._guard = connection, timeout, pace, guard
+        self._session: aiohttp.ClientSession | None = None
+        self._token_file = TokenFile(connection.token_file) if connection.token_file is not None else None
+
+    async def close(self) -> None:
+        """Close the pool."""
+        if self._session is not None:
+            await self._session.close()
+            self._session = None
+
+    async def request(
+        self,
+        method: str,
+        path: str,
+        *,
+        body: Any = None,
+        content_type: str = "application/json",
+        query: dict[str, str] | None = None,
+    ) -> dict[str, Any]:
+        """The decoded answer. 429 and 5xx are tried again, at most four times, after Retry-After when given.
+
+        Every write the operator makes is idempotent (server-side apply, deletes with a uid, creates that tolerate
+        Conflict), so it is safe to repeat one whose answer was lost.
+
+        Raises:
+            KubeError: one of its subclasses by status; Unavailable when the retries are used up.
+        """
+        for backoff in (*BACKOFFS, None):
+            try:
+                return await self._in_turn(method, path, body, content_type, query)
+            except Unavailable as error:
+                if backoff is None:
+                    raise
+                wait = min(error.retry_after, MAX_RETRY_AFTER) if error.retry_after is not None else backoff
+                log.debug("%s %s: %s; again in %.1f s", method, path, error, wait)
+                await asyncio.sleep(wait * random.uniform(1.0, 1.2))
+        raise AssertionError("unreachable")
+
+    @asynccontextmanager
+    async def stream(self, path: str, query: dict[str, str], seconds: float) -> AsyncIterator[aiohttp.StreamReader]:
+        """Lines of a watch that may last `seconds`.
+
+        Raises:
+            KubeError: the watch was refused or the connection failed.
+        """
+        timeout = aiohttp.ClientTimeout(total=None, connect=5.0, sock_read=seconds)
+        session, headers = self._ready(), await self._headers()
+        try:
+            async with session.get(self._url(path), params=query, headers=headers, timeout=timeout) as response:
+                if response.status >= 300:
+                    raise await _refusal(response, "WATCH", path)
+                yield response.content
+        except (aiohttp.ClientError, TimeoutError) as error:
+            raise Unavailable(f"WATCH {path}: {error or type(error).__name__}") from error
+
+    async def _in_turn(
+        self, method: str, path: str, body: Any, content_type: str, query: dict[str, str] | None
+    ) -> dict[str, Any]:
+        if self._pace is None:
+            return await self._once(method, path, body, content_type, query)
+        async with self._pace.turn():
+            try:
+                return await self._once(method, path, body, content_type, query)
+            except Unavailable:
+                self._pace.refused()
+                raise
+
+    async def _once(
+        self, method: str, path: str, body: Any, content_type: str, query: dict[str, str] | None
+    ) -> dict[str, Any]:
+        session, headers = self._ready(), await self._headers()
+        data = None if body is None else orjson.dumps(body)
+        if data is not None:
+            headers["Content-Type"] = content_type
+        seconds = self._seconds
+        if method != "GET" and (left := self._guard()) < math.inf:
+            seconds = min(seconds, left)
+            query = {**(query or {}), "timeout": f"{seconds:.3f}s"}
+        # Without the threshold aiohttp would round a time of more than five seconds up to whole ones.
+        timeout = aiohttp.ClientTimeout(total=seconds, connect=min(5.0, seconds), ceil_threshold=math.inf)
+        try:
+            async with session.request(
+                method, self._url(path), data=data, params=query, headers=headers, timeout=timeout
+            ) as response:
+                if response.status >= 300:
+                    raise await _refusal(response, method, path)
+                answer = orjson.loads(await read_bounded(response, MAX_ANSWER))
+        except (aiohttp.ClientError, TimeoutError) as error:
+            reason = str(error) or type(error).__name__
+            raise Unavailable(f"{method} {path}: no answer from the API server: {reason}") from error
+        except (ValueError, TooLarge) as error:
+            raise KubeError(f"{method} {path}: unusable answer: {error}") from error
+        if not isinstance(answer, dict):
+            raise KubeError(f"{method} {path}: the answer is not an object")
+        return answer
+
+    def _ready(self) -> aiohttp.ClientSession:
+        if self._session is None:
+            connector = aiohttp.TCPConnector(
+                limit=64, ssl=self._connection.ssl or True, keepalive_timeout=60, socket_factory=_socket
+            )
+            trace = aiohttp.TraceConfig()
+            trace.on_request_headers_sent.append(self._about_to_send)
+            # No API server sets cookies, and looking for them costs with each request.
+            self._session = aiohttp.ClientSession(
+                connector=connector, cookie_jar=aiohttp.DummyCookieJar(), trace_configs=[trace]
+            )
+        return self._session
+
+    async def _about_to_send(
+        self, _session: aiohttp.ClientSession, _context: object, sent: aiohttp.TraceRequestHeadersSentParams
+    ) -> None:
+        # Called before the first byte. Waiting for a connection can take seconds, and aiohttp repeats a PUT or DELETE
+        # by itself when the server has closed the connection it was sent on.
+        if sent.method != "GET":
+            self._guard()
+
+    def _url(self, path: str) -> str:
+        return self._connection.server + path
+
+    async def _headers(self) -> dict[str, str]:
+        token = await self._token_file.token() if self._token_file is not None else self._connection.token
+        headers = {"Accept": "application/json", "User-Agent": "learnloop-operator"}
+        if token:
+            headers["Authorization"] = f"Bearer {token}"
+        return headers
+
+
+def _socket(address: tuple[Any, ...]) -> socket.socket:
+    family, kind, protocol = address[:3]
+    made = socket.socket(family=family, type=kind, proto=protocol)
+    if hasattr(socket, "TCP_USER_TIMEOUT"):
+        made.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, int(UNACKNOWLEDGED_SECONDS * 1000))
+    return made
+
+
+async def _refusal(response: aiohttp.ClientResponse, method: str, path: str) -> KubeError:
+    reason, message = "", response.reason or ""
+    try:
+        status = orjson.loads(await read_bounded(response, 1024 * 1024))
+        reason, message = str(status.get("reason", "")), str(status.get("message", "")) or message
+    except (ValueError, AttributeError, TooLarge, aiohttp.ClientError):
+        pass
+    return error_for(
+        response.status,
+        f"{method} {path}: {response.status} {message}",
+        reason,
+        _seconds(response.headers.get("Retry-After")),
+    )
+
+
+def _seconds(header: str | None) -> float | None:
+    try:
+        return max(0.0, float(header)) if header else None
+    except ValueError:
+        return None

@@ -1,0 +1,1 @@
+"""Pods: the counters that policy servers serve, and the ranks of a training run."""

@@ -1,0 +1,1 @@
+"""Prometheus: the queries, the client, and what its answers say of each arm."""

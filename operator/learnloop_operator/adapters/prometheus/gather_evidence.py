@@ -1,0 +1,231 @@
+"""Evidence of both arms from Prometheus: one query for all counters of a window, more for what only some checks ask."""
+
+import asyncio
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from textwrap import shorten
+
+from learnloop_api.kinds.analysis import MetricThreshold
+from learnloop_operator.adapters.prometheus.client import (
+    Prometheus,
+    PrometheusBadAnswer,
+    PrometheusError,
+    PrometheusRefused,
+    Sample,
+)
+from learnloop_operator.adapters.prometheus.parse_answers import arm_evidence, clock_of, drifts, histograms
+from learnloop_operator.adapters.prometheus.queries import (
+    all_returns_query,
+    counters_query,
+    custom_queries,
+    latency_query,
+    returns_query,
+)
+from learnloop_operator.core.promql.namespace_scope import OWN_SERIES, OutOfScope, Scope
+from learnloop_operator.core.rollout import reasons
+from learnloop_operator.core.rollout.evidence.arm_evidence import ArmEvidence, Drift, Evidence, Missing
+from learnloop_operator.core.rollout.judging.query_windows import Window
+from learnloop_operator.core.sequential.betting import Counts
+
+ROUNDING = 1.0 + 1e-6
+"""Sums of extrapolated parts may differ in their last bits."""
+AT_ONCE = 8
+"""Queries of one object's own checks that Prometheus works on at the same time."""
+TOGETHER = 8.0
+"""Seconds that all of them may take."""
+SHOWN = 200
+"""Characters of a query in a sentence about it."""
+CLUSTER_WIDE = "Rewrite it, or have the platform team allow all series: prometheus.queries.scope: cluster"
+
+
+async def gather(
+    prometheus: Prometheus,
+    namespace: str,
+    name: str,
+    windows: Sequence[Window],
+    metrics: Sequence[MetricThreshold],
+    lately: int = 0,
+    scope: Scope = OWN_SERIES,
+) -> Evidence:
+    """Evidence of every window's arm. Never raises: what cannot be had is said in the evidence itself.
+
+    `lately`: count the episodes of so many seconds apart, to tell whether any come at all. `scope`: which series the
+    user's own queries may read.
+    """
+    if not windows:
+        return Evidence()
+    try:
+        counted = await _counters(prometheus, namespace, name, windows, lately)
+        arms = {revision: arm for samples in counted for revision, arm in arm_evidence(samples).items()}
+        if latencies := [metric.name for metric in metrics if metric.type == "latency"]:
+            arms = await _with_latency(prometheus, namespace, name, windows, arms, latencies)
+        if any(metric.type == "return" and metric.return_range is None for metric in metrics):
+            arms = await _with_returns(prometheus, namespace, name, windows, arms)
+        if any(metric.type == "drift" for metric in metrics):
+            arms = await _with_drift(prometheus, namespace, name, windows, arms)
+        arms = await _with_custom(prometheus, namespace, windows, metrics, arms, scope)
+    except PrometheusError as error:
+        return Evidence(unavailable=str(error), reason=reason_of(error))
+    return Evidence(arms, clock=next(filter(None, map(clock_of, counted)), None))
+
+
+def _by_seconds(windows: Iterable[Window]) -> dict[int, list[str]]:
+    found: dict[int, list[str]] = {}
+    for window in windows:
+        found.setdefault(window.seconds, []).append(window.revision)
+    return found
+
+
+async def _counters(
+    prometheus: Prometheus, namespace: str, name: str, windows: Sequence[Window], lately: int
+) -> list[list[Sample]]:
+    asked = _by_seconds(windows).items()
+    queries = (counters_query(namespace, name, revisions, seconds, lately) for seconds, revisions in asked)
+    return list(await asyncio.gather(*map(prometheus.query, queries)))
+
+
+async def _with_latency(
+    prometheus: Prometheus,
+    namespace: str,
+    name: str,
+    windows: Sequence[Window],
+    arms: Mapping[str, ArmEvidence],
+    metrics: Sequence[str],
+) -> dict[str, ArmEvidence]:
+    """`arms` with their histograms. Buckets that are no number are left out; `metrics` that lack them say why."""
+    asked = _by_seconds(windows).items()
+    queries = (latency_query(namespace, name, revisions, seconds) for seconds, revisions in asked)
+    found = await asyncio.gather(*map(prometheus.query, queries))
+    known = {revision: one for samples in found for revision, one in histograms(samples, "latency").items()}
+    broken = {one.labels.get("revision"): one.value for rows in found for one in rows if not math.isfinite(one.value)}
+    result = {}
+    for revision, arm in arms.items():
+        problems = dict(arm.problems)
+        if revision in broken:
+            text = f"Prometheus answers {broken[revision]} for its latency counter"
+            problems |= dict.fromkeys(metrics, Missing(reasons.NOT_A_NUMBER, text))
+        result[revision] = replace(arm, latency=known.get(revision, {}), problems=problems)
+    return result
+
+
+async def _with_returns(
+    prometheus: Prometheus, namespace: str, name: str, windows: Sequence[Window], arms: Mapping[str, ArmEvidence]
+) -> dict[str, ArmEvidence]:
+    asked = _by_seconds(windows).items()
+    queries = (all_returns_query(namespace, name, revisions, seconds) for seconds, revisions in asked)
+    found = await asyncio.gather(*map(prometheus.query, queries))
+    known = {revision: one for samples in found for revision, one in histograms(samples, "returns").items()}
+    return {revision: replace(arm, returns=known.get(revision, {})) for revision, arm in arms.items()}
+
+
+async def _with_drift(
+    prometheus: Prometheus, namespace: str, name: str, windows: Sequence[Window], arms: Mapping[str, ArmEvidence]
+) -> dict[str, ArmEvidence]:
+    spans: dict[tuple[int, int], list[str]] = {}
+    for window in windows:
+        if window.recent:
+            spans.setdefault((window.whole, window.recent), []).append(window.revision)
+    queries = (returns_query(namespace, name, revisions, *span) for span, revisions in spans.items())
+    found = await asyncio.gather(*map(prometheus.query, queries))
+    known: dict[str, Drift] = {revision: one for samples in found for revision, one in drifts(samples).items()}
+    return {revision: replace(arm, drift=known.get(revision)) for revision, arm in arms.items()}
+
+
+async def _with_custom(
+    prometheus: Prometheus,
+    namespace: str,
+    windows: Sequence[Window],
+    metrics: Sequence[MetricThreshold],
+    arms: Mapping[str, ArmEvidence],
+    scope: Scope,
+) -> dict[str, ArmEvidence]:
+    """`arms` with the answers to the user's own queries; one that fails, is late, or asks for what it may not read
+    holds its own check only."""
+    asked = [
+        (metric, window.revision, _scoped(metric, namespace, window, scope))
+        for metric in metrics
+        for window in windows
+        if metric.type == "promql" and window.revision in arms
+    ]
+    allowed = {query for _, _, queries in asked for query in queries if isinstance(query, str)}
+    answers = await _answers(prometheus, allowed)
+    result = dict(arms)
+    for metric, revision, queries in asked:
+        found = [answers[query] if isinstance(query, str) else query for query in queries]
+        result[revision] = _with_answer(metric, found, result[revision])
+    return result
+
+
+def _scoped(metric: MetricThreshold, namespace: str, window: Window, scope: Scope) -> list[str | Missing]:
+    """The metric's queries as Prometheus gets them; why not, for one that may not be asked."""
+    result: list[str | Missing] = []
+    queries = custom_queries(metric, namespace, window.revision, window.seconds)
+    for field, query in zip(("query", "totalQuery"), queries, strict=False):
+        try:
+            # A query that is not there has a reason of its own.
+            result.append(scope.applied(query, namespace) if query.strip() else query)
+        except OutOfScope as error:
+            text = f"{field} {shorten(query, SHOWN)!r} {error}. {CLUSTER_WIDE}"
+            result.append(Missing(reasons.QUERY_OUT_OF_SCOPE, text))
+    return result
+
+
+async def _answers(prometheus: Prometheus, queries: Iterable[str]) -> dict[str, float | Missing]:
+    """Each query's one number. However many there are and however slow Prometheus is, a pass waits for them no longer
+    than TOGETHER: it holds one of the operator's few workers."""
+    places = asyncio.Semaphore(AT_ONCE)
+
+    async def ask(query: str) -> float | Missing:
+        async with places:
+            return await _one_number(prometheus, query)
+
+    asked = {query: asyncio.create_task(ask(query)) for query in queries}
+    late = Missing(reasons.PROVIDER_DOWN, f"Prometheus did not answer all queries of the checks within {TOGETHER:g} s")
+    try:
+        if asked:
+            await asyncio.wait(asked.values(), timeout=TOGETHER)
+        return {query: task.result() if task.done() else late for query, task in asked.items()}
+    finally:
+        for task in asked.values():
+            task.cancel()
+
+
+def _with_answer(metric: MetricThreshold, found: Sequence[float | Missing], arm: ArmEvidence) -> ArmEvidence:
+    """The arm with the answers to one metric's queries."""
+    numbers = []
+    for answer in found:
+        if isinstance(answer, Missing):
+            return replace(arm, problems={**arm.problems, metric.name: answer})
+        numbers.append(answer)
+    if len(numbers) == 1:
+        return replace(arm, custom={**arm.custom, metric.name: numbers[0]})
+    good, events = numbers
+    if not 0.0 <= good <= events * ROUNDING:
+        text = f"query counts {good:g} good events and totalQuery {events:g} in all: it must count the good ones too"
+        return replace(arm, problems={**arm.problems, metric.name: Missing(reasons.AMBIGUOUS_RESULT, text)})
+    share = {metric.name: good / events} if events > 0.0 else {}
+    counts = Counts(events, min(good, events))
+    return replace(arm, custom={**arm.custom, **share}, events={**arm.events, metric.name: counts})
+
+
+async def _one_number(prometheus: Prometheus, query: str) -> float | Missing:
+    if not query.strip():
+        return Missing(reasons.EMPTY_RESULT, "the check has no query")
+    try:
+        samples = await prometheus.query(query)
+    except PrometheusError as error:
+        return Missing(reason_of(error), str(error))
+    if not samples:
+        return Missing(reasons.EMPTY_RESULT, "the query gave no number, it must give one")
+    if len(samples) > 1:
+        return Missing(reasons.AMBIGUOUS_RESULT, f"the query gave {len(samples)} numbers, it must give one: use sum()")
+    value = samples[0].value
+    return value if math.isfinite(value) else Missing(reasons.NOT_A_NUMBER, f"the query gave {value}")
+
+
+def reason_of(error: PrometheusError) -> str:
+    """What kind of silence it is."""
+    if isinstance(error, PrometheusRefused):
+        return reasons.PROVIDER_REFUSED
+    return reasons.PROVIDER_BAD_ANSWER if isinstance(error, PrometheusBadAnswer) else reasons.PROVIDER_DOWN

@@ -1,0 +1,103 @@
+"""The data plane, asked as a service account of the caller's namespace.
+
+The way is the API server's service proxy with the caller's kubeconfig, or a URL. Two rights decide: `create` on
+`serviceaccounts/token` of that account, which is to speak for the namespace, and `get` and `create` on `services/proxy`
+of the data plane's Service. The proxy keeps the header Authorization, so the token travels in one of its own.
+"""
+
+import json
+import time
+from argparse import ArgumentParser, Namespace
+from collections.abc import Mapping
+from typing import Any
+from urllib.parse import urlencode
+
+from urllib3 import PoolManager
+from urllib3.exceptions import HTTPError
+
+from learnloop_api.names import HEADER_NAMESPACE, HEADER_TOKEN, TOKEN_AUDIENCE
+from learnloop_operator.cli.access.cluster import Cluster, Object
+from learnloop_operator.cli.access.service_proxy import Send
+from learnloop_operator.cli.errors import CommandError
+
+SERVICE = "learnloop-system/learnloop-data:http"
+SECONDS = 10.0
+RENEW_SECONDS = 300.0
+"""Half of what a token lives."""
+
+
+def arguments(parser: ArgumentParser) -> None:
+    """Which data plane, and as whom."""
+    parser.add_argument("--memory-service", metavar="NAME", help="a MemoryService; default: the installation's own")
+    parser.add_argument("--data-service", metavar="NAMESPACE/NAME:PORT", default=SERVICE, help="(%(default)s)")
+    parser.add_argument("--data-url", metavar="URL", help="default: the Service, through the API server's proxy")
+    parser.add_argument(
+        "--service-account", metavar="NAME", default="default", help="who asks, in the namespace (%(default)s)"
+    )
+
+
+class Data:
+    """Requests of one command, all for the cluster's namespace."""
+
+    def __init__(self, cluster: Cluster, options: Namespace) -> None:
+        own = f"{cluster.namespace}/{options.memory_service}-memory:http" if options.memory_service else None
+        self.namespace = cluster.namespace
+        self._cluster, self._account = cluster, options.service_account
+        self._send = at_url(options.data_url) if options.data_url else cluster.forward(own or options.data_service)
+        self._token, self._since = "", -RENEW_SECONDS
+
+    def ask(
+        self,
+        method: str,
+        path: str,
+        query: Mapping[str, str] | None = None,
+        body: Object | None = None,
+        seconds: float = SECONDS,
+    ) -> Any:
+        """The answer's JSON. Raises CommandError with the data plane's own sentence."""
+        if time.monotonic() - self._since >= RENEW_SECONDS:
+            self._token, self._since = self._cluster.token(self._account, TOKEN_AUDIENCE), time.monotonic()
+        headers = {HEADER_TOKEN: self._token, HEADER_NAMESPACE: self.namespace}
+        status, text = self._send(method, path, query or {}, headers, body, seconds)
+        try:
+            answer = json.loads(text)
+        except ValueError:
+            answer = None
+        if status >= 300 or answer is None:
+            raise CommandError(
+                f"the data plane answers {method} {path} with {status}: {_sentence(answer) or text[:300]}"
+            )
+        return answer
+
+
+def _sentence(answer: Any) -> str:
+    error = answer.get("error") if isinstance(answer, dict) else None
+    if not isinstance(error, dict):
+        return ""
+    field = f"{error['field']}: " if error.get("field") else ""
+    return f"{field}{error.get('message', '')}"
+
+
+def at_url(url: str) -> Send:
+    """The data plane at a URL of the caller's, e.g. of `kubectl port-forward`."""
+    pool = PoolManager(retries=False)
+
+    def send(
+        method: str,
+        path: str,
+        query: Mapping[str, str],
+        headers: Mapping[str, str],
+        body: Object | None,
+        seconds: float,
+    ) -> tuple[int, str]:
+        # PoolManager puts `fields` of a POST into its body.
+        tail = f"?{urlencode(query)}" if query else ""
+        try:
+            answer = pool.request(
+                method, f"{url.rstrip('/')}{path}{tail}", headers=dict(headers), json=body, timeout=seconds
+            )
+        except HTTPError as error:
+            raise CommandError(f"--data-url {url!r} does not answer: {error}") from error
+        return answer.status, answer.data.decode("utf-8", "replace")
+
+    return send

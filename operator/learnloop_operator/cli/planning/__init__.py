@@ -1,0 +1,1 @@
+"""`kubectl learnloop plan`: recorded rollouts, their evidence, and the replay as text."""

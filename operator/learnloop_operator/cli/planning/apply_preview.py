@@ -1,0 +1,77 @@
+"""What applying a ModelDeployment would do now: the object as it would be stored, through the operator's `decide`."""
+
+from datetime import UTC, datetime
+
+from pydantic import ValidationError
+
+from learnloop_api.kinds.model_deployment import ArmStatus, ModelDeploymentSpec, ModelDeploymentStatus
+from learnloop_api.wire.routing import routing_config_map
+from learnloop_operator.cli.access.cluster import Cluster, Object
+from learnloop_operator.cli.steering.wanted_model import wanted
+from learnloop_operator.cli.text.aligned_rows import rows
+from learnloop_operator.core.rollout.decide import decide
+from learnloop_operator.core.rollout.model.snapshot import ArmWorld, Defaults, Model, Snapshot
+
+
+def intent(cluster: Cluster, stored: Object, spec: ModelDeploymentSpec) -> str:
+    """The revision it asks for, what becomes of it first, and the way up."""
+    name, namespace = stored["metadata"]["name"], stored["metadata"]["namespace"]
+    live = cluster.find("modeldeployments", name)
+    try:
+        status = ModelDeploymentStatus.model_validate((live or {}).get("status") or {})
+    except ValidationError:
+        status = ModelDeploymentStatus()
+    desired = wanted(cluster, spec, namespace)
+    snapshot = Snapshot(
+        now=datetime.now(UTC),
+        object={**stored, "metadata": {"uid": "plan", "generation": 1, **stored["metadata"]}},
+        spec=spec,
+        before=status,
+        desired=desired,
+        arms={arm.revision: _world(arm) for arm in _arms(status)},
+        defaults=Defaults("", ""),
+    )
+    plan = decide(snapshot)
+    serving = {arm.revision for arm in _arms(status)}
+    fresh = [
+        f"{item['metadata']['name']} × {item['spec']['replicas']}"
+        for item in plan.apply
+        if item["kind"] == "Deployment" and item["metadata"]["name"].rpartition("-")[2] not in serving
+    ]
+    steps = [
+        f"{step.weight} % ({step.min_episodes} episodes{', approval' if step.pause else ''})"
+        for step in spec.rollout.steps
+    ]
+    pairs = [
+        ("model", f"{desired.model.revision} {desired.model.uri}" if desired.model else desired.problem),
+        ("is", _standing(status, desired.model)),
+        ("first", f"{plan.status.get('phase')}: {plan.status.get('verdict')}"),
+        ("pods", ", ".join(fresh) or "no new arm"),
+        ("steps", " → ".join(steps)),
+        ("checks", ", ".join(metric.name for metric in spec.analysis.metrics)),
+        ("routing", f"{spec.routing.mode}, ConfigMap {routing_config_map(name)}"),
+        ("object", f"{namespace}/{name}: {'changes' if live else 'would be new'}; nothing was written"),
+    ]
+    return rows(pairs)
+
+
+def _standing(status: ModelDeploymentStatus, model: Model | None) -> str | None:
+    if model is None:
+        return None
+    pinned = status.blocked_revision
+    if pinned and pinned.revision == model.revision:
+        return f"blocked since {pinned.at}: {pinned.message}; `kubectl learnloop retry` lets it try again"
+    for role in ("stable", "canary", "previous"):
+        arm = getattr(status, role)
+        if arm and arm.revision == model.revision:
+            return f"the {role} arm already"
+    return "a new revision" if status.stable else "the first model: it serves as soon as its pods can"
+
+
+def _arms(status: ModelDeploymentStatus) -> list[ArmStatus]:
+    return [arm for arm in (status.stable, status.canary, status.previous) if arm]
+
+
+def _world(arm: ArmStatus) -> ArmWorld:
+    model = Model(arm.revision, arm.uri, arm.sha256)
+    return ArmWorld(arm.ready_replicas or 0, arm.replicas or 0, message=arm.message or "", model=model)

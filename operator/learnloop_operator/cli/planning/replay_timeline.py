@@ -1,0 +1,184 @@
+"""The replay of recorded rollouts as text: what the operator would have said when, beside what really happened."""
+
+import asyncio
+import re
+from collections.abc import Iterator
+from datetime import datetime, timedelta
+
+from learnloop_api.kinds.model_deployment import ModelDeploymentSpec
+from learnloop_operator.adapters.prometheus.client import PrometheusError
+from learnloop_operator.adapters.prometheus.gather_evidence import gather
+from learnloop_operator.adapters.prometheus.gather_shadow_evidence import gather_shadow
+from learnloop_operator.cli.access.cluster import Cluster, Object
+from learnloop_operator.cli.errors import CommandError
+from learnloop_operator.cli.planning.prometheus_history import STEP, History, resolution
+from learnloop_operator.cli.planning.recorded_rollouts import Recorded, with_guests
+from learnloop_operator.cli.text.aligned_rows import status as status_of
+from learnloop_operator.core.promql.namespace_scope import OWN_SERIES, Scope
+from learnloop_operator.core.rollout.evidence.arm_evidence import Evidence
+from learnloop_operator.core.rollout.model.snapshot import Model
+from learnloop_operator.core.rollout.replay import Look, Replay, guests_of
+from learnloop_operator.core.times import parse
+
+UNKNOWN = "https://unknown.invalid/"
+CLOCKS = timedelta(seconds=30)
+"""By so much the clocks of the operator and of Prometheus may differ before anybody holds."""
+LOOKS = 250
+"""Looks, a few queries each, before they are spread twice as far: a rollout of days is seen to its end, every moment of
+it to within 1/250 of its age."""
+
+
+def timelines(
+    cluster: Cluster,
+    history: History,
+    body: Object,
+    spec: ModelDeploymentSpec,
+    last: timedelta,
+    scope: Scope = OWN_SERIES,
+) -> str:
+    """One block per rollout. `scope`: which series the specification's own queries may read.
+
+    Raises:
+        CommandError: Prometheus cannot be asked.
+    """
+    name, namespace = body["metadata"]["name"], body["metadata"]["namespace"]
+    rollouts = history.rollouts(namespace, name, last)
+    if not rollouts:
+        return f"no rollout of {namespace}/{name} is on record in the last {last}: Prometheus may keep less than that"
+    live = cluster.find("modeldeployments", name)
+    rollouts = with_guests(rollouts, {model.revision for model in guests_of(spec).values()})
+    # The object tells of the last try of a revision only.
+    latest = {past.canary: past for past in rollouts}
+    blocks = [
+        asyncio.run(
+            _block(
+                history,
+                namespace,
+                name,
+                spec,
+                past,
+                _fate(past, status_of(live or {}) if latest[past.canary] is past else {}),
+                scope,
+            )
+        )
+        for past in rollouts
+    ]
+    if any(step.experiment for step in spec.rollout.steps):
+        blocks.append(
+            "Experiments are replayed by the episodes that were really played, whatever the split was then. No record "
+            "holds the fast lane's readings, the readiness of pods, or whom a person would choose."
+        )
+    if any(step.shadow for step in spec.rollout.steps):
+        blocks.append(
+            "Shadow steps are replayed by the copies that were really made, compared by the maxDistance in force then; "
+            "of a rollout without copies on record they are left out."
+        )
+    if (step := resolution(last)) > STEP:
+        blocks.append(f"{last} were looked through each {step:.0f} s: rollouts shorter than that may be missing.")
+    return "\n\n".join(blocks)
+
+
+async def _block(
+    history: History,
+    namespace: str,
+    name: str,
+    spec: ModelDeploymentSpec,
+    past: Recorded,
+    fate: str,
+    scope: Scope,
+) -> str:
+    try:
+        copied = any(step.shadow for step in spec.rollout.steps) and await history.copied(namespace, name, past)
+    except PrometheusError as error:
+        raise CommandError(f"the copies of {past.canary} in shadow: {error}") from error
+    models = _model(past.canary), _model(past.stable)
+    replay = Replay(namespace, name, spec, *models, past.began, past.guests, copied)
+    lines = [f"{past.began:%Y-%m-%d %H:%M:%S}  {past.canary} beside {past.stable}", *_left_out(spec, past, copied)]
+    told: Look | None = None
+    widest = interval = timedelta(seconds=spec.analysis.interval_seconds)
+    for at, spread in moments(past.began, past.ended + interval, interval):
+        history.at, widest = at, spread
+        look = replay.look(at, await _evidence(history, namespace, name, spec, replay, scope))
+        if look.differs(told):
+            lines += [f"  {look.at:%H:%M:%S}  {said}" for said in look.raced]
+            lines.append(_line(look, await _really(history, namespace, name, past)))
+        told = look
+        if replay.over:
+            break
+    if told is not None and not replay.over:
+        lines.append(f"  {'the record ends':<19}  {told.sentence}")
+    if widest > interval:
+        seen = f"each {interval.total_seconds():g} s at first, each {widest.total_seconds():g} s in the end"
+        lines.append(f"  looked at {seen}: changes may be told that much late")
+    return "\n".join([*lines, f"  really: {fate}"])
+
+
+def moments(began: datetime, end: datetime, interval: timedelta) -> Iterator[tuple[datetime, timedelta]]:
+    """When to look, and how far apart: at the operator's interval, and twice as far after each `LOOKS` looks."""
+    at, number = began, 0
+    while at <= end:
+        spread = interval * 2 ** (number // LOOKS)
+        yield at, spread
+        at, number = at + spread, number + 1
+
+
+async def _evidence(
+    history: History, namespace: str, name: str, spec: ModelDeploymentSpec, replay: Replay, scope: Scope
+) -> Evidence:
+    """As the operator gathers it: of the copies in a shadow step, of the arms' episodes otherwise."""
+    shadowed = replay.shadowed(history.at)
+    if shadowed is not None:
+        return await gather_shadow(history, namespace, name, shadowed)
+    deadline = spec.rollout.progress_deadline_seconds
+    return await gather(history, namespace, name, replay.asked(history.at), replay.metrics, deadline, scope)
+
+
+def _left_out(spec: ModelDeploymentSpec, past: Recorded, copied: bool) -> list[str]:
+    """What of the specification this rollout has no record for."""
+    lines = []
+    absent = [
+        f"{label} ({model.revision})" for label, model in guests_of(spec).items() if model.revision not in past.guests
+    ]
+    if absent:
+        lines.append(
+            f"  without {', '.join(absent)}: not on record beside the canary; with fewer arms less proof is asked"
+        )
+    if not copied and any(step.shadow for step in spec.rollout.steps):
+        lines.append(f"  without its shadow steps: no copies to {past.canary} are on record")
+    return lines
+
+
+async def _really(history: History, namespace: str, name: str, past: Recorded) -> str:
+    try:
+        share = await history.share(namespace, name, past.canary)
+    except PrometheusError:
+        return "?"
+    return "-" if share is None else f"{100 * share:.0f} %"
+
+
+def _line(look: Look, really: str) -> str:
+    sentence = re.sub(rf" \({UNKNOWN}[0-9a-f]+\)", "", look.sentence)
+    return f"  {look.at:%H:%M:%S}  would be {look.weight:>3} %  was {really:>5}  {look.phase}: {sentence}"
+
+
+def _fate(past: Recorded, status: Object) -> str:
+    """What the object says of this try of the canary, else what its pods say."""
+    pinned, stable = status.get("blockedRevision") or {}, status.get("stable") or {}
+    if pinned.get("revision") == past.canary and _within(past, pinned.get("at")):
+        return f"{pinned['message']} ({pinned['at']})"
+    if stable.get("revision") == past.canary and _within(past, status.get("promotedAt")):
+        return f"it is stable now, promoted at {status['promotedAt']}"
+    if past.promoted:
+        return f"it took over from {past.stable}, its pods were there until {past.ended:%Y-%m-%d %H:%M:%S}"
+    return f"its pods were there until {past.ended:%Y-%m-%d %H:%M:%S}"
+
+
+def _within(past: Recorded, moment: str | None) -> bool:
+    """Whether it is about this try: a revision may be tried more than once. Clocks may differ a little."""
+    at = parse(moment)
+    return at is not None and past.began - CLOCKS <= at <= past.ended + CLOCKS
+
+
+def _model(revision: str) -> Model:
+    """The record knows the revision, not the address."""
+    return Model(revision, f"{UNKNOWN}{revision}")

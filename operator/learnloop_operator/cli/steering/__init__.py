@@ -1,0 +1,1 @@
+"""What the verbs share that steer a rollout or a training run."""

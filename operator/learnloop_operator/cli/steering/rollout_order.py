@@ -1,0 +1,114 @@
+"""What the verbs that steer a rollout share: the object, the arm they mean, and the one write."""
+
+from dataclasses import dataclass
+
+from pydantic import ValidationError
+
+from learnloop_api.kinds.model_deployment import ModelDeploymentSpec
+from learnloop_api.names import verb_annotation
+from learnloop_operator.cli.access.cluster import Cluster, Object
+from learnloop_operator.cli.errors import CommandError
+from learnloop_operator.cli.steering.signature import signed
+from learnloop_operator.cli.steering.wanted_model import wanted
+from learnloop_operator.cli.text.aligned_rows import status as status_of
+
+
+@dataclass(frozen=True, slots=True)
+class Rollout:
+    """One ModelDeployment as a person sees it."""
+
+    cluster: Cluster
+    name: str
+    spec: Object
+    status: Object
+
+    @property
+    def canary(self) -> Object | None:
+        """The arm on trial."""
+        return self.status.get("canary")
+
+    @property
+    def held(self) -> Object | None:
+        """The person's order in force."""
+        return self.status.get("hand")
+
+    @property
+    def where(self) -> str:
+        """`step 2/4 (25 %)`."""
+        return f"step {self.status.get('stepText') or '0'} ({self.status.get('weight') or 0} %)"
+
+    def trial(self) -> Object:
+        """The canary.
+
+        Raises:
+            CommandError: there is none.
+        """
+        if self.canary is None:
+            raise self.refusal("has no canary")
+        return self.canary
+
+    def winner(self) -> str | None:
+        """Revision of the arm that has won the experiment and waits for its promotion."""
+        found = self.status.get("experiment") or {}
+        if found.get("phase") != "Won":
+            return None
+        return next((str(arm["revision"]) for arm in found["arms"] if arm["name"] == found["winner"]), None)
+
+    def waiting(self) -> str | None:
+        """Revision of the model that waits for the end of the guard of another."""
+        old, stable = self.status.get("previous"), self.status.get("stable") or {}
+        if old is None or self.canary:
+            return None
+        try:
+            spec = ModelDeploymentSpec.model_validate(self.spec)
+        except ValidationError:
+            return None
+        model = wanted(self.cluster, spec, self.cluster.namespace).model
+        return None if model is None or model.revision == stable.get("revision") else model.revision
+
+    def challenger(self, name: str) -> str:
+        """Revision of an arm that plays in the experiment under way.
+
+        Raises:
+            CommandError: there is none of that name.
+        """
+        found = self.status.get("experiment") or {}
+        playing = {
+            arm["name"]: str(arm["revision"])
+            for arm in found.get("arms") or ()
+            if arm["name"] != "stable" and arm["standing"] == "playing" and found.get("phase") != "Finished"
+        }
+        if name not in playing:
+            named = ", ".join(sorted(playing)) or "none"
+            raise CommandError(f"--arm {name!r} plays in no experiment of ModelDeployment {self.name!r}: {named} does")
+        return playing[name]
+
+    def at_step(self, arm: str | None = None) -> str:
+        """`REVISION/STEP` of the canary, or of another arm at its step, or `REVISION` while its pods start."""
+        step = self.status.get("step")
+        revision = arm or str(self.trial()["revision"])
+        return revision if step is None else f"{revision}/{step + 1}"
+
+    def refusal(self, why: str) -> CommandError:
+        """The sentence that says what the object does instead."""
+        verdict = self.status.get("verdict") or "the operator has not looked at it yet"
+        return CommandError(f"ModelDeployment {self.name!r} {why} ({self.status.get('phase') or 'new'}): {verdict}")
+
+    def order(self, verb: str, what: str) -> None:
+        """Write the decision."""
+        self.cluster.annotate("modeldeployments", self.name, {verb_annotation(verb): signed(self.cluster, what)})
+
+
+def look(cluster: Cluster, name: str, *, to_take_back: bool = False) -> Rollout:
+    """The rollout to steer. `to_take_back`: by an order that is obeyed while it is suspended, too.
+
+    Raises:
+        CommandError: there is none, or it is suspended and the order would wait.
+    """
+    body = cluster.get("modeldeployments", name)
+    if (body.get("spec") or {}).get("suspend") and not to_take_back:
+        raise CommandError(
+            f"spec.suspend of ModelDeployment {name!r} is true: set it to false first; until then only abort and "
+            "reject are obeyed"
+        )
+    return Rollout(cluster, name, body.get("spec") or {}, status_of(body))

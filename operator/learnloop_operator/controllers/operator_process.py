@@ -1,0 +1,244 @@
+"""The operator's life: start everything, notice what ended, stop in the order that keeps promises."""
+
+import asyncio
+import logging
+import signal
+import threading
+
+import kopf
+
+from learnloop_operator.adapters.audit_log import Audit
+from learnloop_operator.adapters.data_plane import DataPlane
+from learnloop_operator.adapters.http.probe_server import ProbeServer
+from learnloop_operator.adapters.kube import kubeconfig
+from learnloop_operator.adapters.kube.client import KubeClient
+from learnloop_operator.adapters.kube.concurrency_limit import Pace, on_behalf_of
+from learnloop_operator.adapters.kube.event_recorder import Recorder
+from learnloop_operator.adapters.kube.kinds import MODEL_DEPLOYMENT
+from learnloop_operator.adapters.kube.live_or_cached_reads import CACHED, Reads
+from learnloop_operator.adapters.kube.object_cache import Cache
+from learnloop_operator.adapters.leadership import dead_man_switch
+from learnloop_operator.adapters.leadership.leader_lease import Leadership
+from learnloop_operator.adapters.leadership.namespace_claims import Claims
+from learnloop_operator.adapters.leadership.own_event_loop import OwnLoop
+from learnloop_operator.adapters.leadership.watch_liveness import Echo, watch_lease
+from learnloop_operator.adapters.operator_metrics import Metrics
+from learnloop_operator.adapters.pods.counter_reader import PodMetrics
+from learnloop_operator.adapters.prometheus.client import Prometheus
+from learnloop_operator.adapters.settings import Settings
+from learnloop_operator.controllers.background.artifact_usage_reporter import Keeper
+from learnloop_operator.controllers.background.fast_lane_reader import FastLane
+from learnloop_operator.controllers.background.serving_announcer import Herald
+from learnloop_operator.controllers.passes.apply_plan import Applier
+from learnloop_operator.controllers.passes.runtime import Runtime
+from learnloop_operator.controllers.reconcilers.registry import controllers
+from learnloop_operator.controllers.services import Services, utc_now
+from learnloop_operator.controllers.watching import kopf_handlers
+from learnloop_operator.tuning.stateless_kopf import NoMemories
+
+log = logging.getLogger(__name__)
+
+CHECK_SECONDS = 2.0
+BEAT_SECONDS = 0.5
+DRAIN_SECONDS = 3.0
+EVENTS_SECONDS = 1.0
+"""For the last events: the standby waits for the Lease all the while, and an event is told, never owed."""
+
+
+class Operator:
+    """All parts of one process, wired."""
+
+    def __init__(self, settings: Settings) -> None:
+        connection = kubeconfig.find()
+        self.settings = settings
+        self.metrics = Metrics()
+        self.echo = Echo()
+        # The Lease has connections, an event loop and a thread of its own: a busy operator must not lose leadership.
+        dead_man_switch.install()
+        self.lease_loop = OwnLoop("lease", dead_man_switch.keep_off)
+        self.lease_kube = KubeClient(connection, written=self.metrics.written)
+        self.leadership = Leadership(
+            self.lease_kube,
+            settings.system_namespace,
+            settings.lease_name,
+            settings.pod_name,
+            tell=asyncio.get_running_loop().call_soon_threadsafe,
+            switch=dead_man_switch.wind_up,
+        )
+        cache = Cache(CACHED)
+        pace = Pace()
+        self.metrics.allowed.set_function(lambda: float(pace.allowed))
+        self.kube = KubeClient(
+            connection, guard=self.leadership.guard, written=self.metrics.written, cache=cache, pace=pace
+        )
+        self.claims = Claims(self.kube, f"{settings.system_namespace}/{settings.lease_name}")
+        self.reads = Reads(self.kube, cache, settings.watch_namespaces)
+        self.data_plane = DataPlane(settings.data_url, settings.token_file, guard=self.leadership.guard)
+        self.herald = Herald(self.data_plane)
+        self.recorder = Recorder(self.kube, settings.pod_name)
+        self.prometheus = Prometheus(settings.prometheus_url)
+        self.pods = PodMetrics()
+        self.lane = FastLane(self.pods, self.metrics, utc_now)
+        self.services = Services(self.reads, self.data_plane, self.prometheus, settings, self.lane)
+        self.runtime = Runtime(
+            controllers(self.services),
+            Applier(
+                self.kube,
+                self.data_plane,
+                self.recorder,
+                self.echo,
+                Audit(self.metrics.decisions),
+                self.reads,
+                self.services.drafts,
+                self.herald,
+            ),
+            self.data_plane,
+            self.leadership,
+            self.metrics,
+            workers=settings.workers,
+            resync_seconds=settings.resync_seconds,
+            reads=self.reads,
+            claims=self.claims,
+        )
+        self.watching = asyncio.Event()
+        self._watching_over = asyncio.Event()
+        self.stopping = asyncio.Event()
+        self.server = ProbeServer(
+            self.metrics, unhealthy=self.echo.silence, unready=self._unready, refresh=self._refresh
+        )
+
+    async def run(self) -> int:
+        """Exit code: 0 after SIGTERM or SIGINT, 1 when the process must be replaced."""
+        self._take_signals()
+        await self.server.start(self.settings.port)
+        log.info("probes and metrics on port %d", self.server.port)
+        names = {
+            "kopf": self._watch(),
+            "lease": self.lease_loop.run(self.leadership.run()),
+            "lease watch": self.lease_loop.run(
+                watch_lease(
+                    self.lease_kube,
+                    self.settings.system_namespace,
+                    self.settings.lease_name,
+                    self.echo,
+                    self.leadership.noticed,
+                )
+            ),
+            "heart": self._beat(),
+            "workers": self.runtime.run(),
+            "claims": self._claim(),
+            "fast lane": self.lane.run(self._seen, lambda: self.leadership.held),
+            "events": self.recorder.run(),
+            "herald": self.herald.run(),
+            "keeper": Keeper(self.kube, self.data_plane, self._mine).run(),
+            "liveness": self._liveness(),
+            "stop": self.stopping.wait(),
+        }
+        tasks = [asyncio.create_task(coroutine, name=name) for name, coroutine in names.items()]
+        done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+        code = 0 if self.stopping.is_set() else 1
+        for task in done:
+            if code:
+                log.error("%s ended: stopping", task.get_name(), exc_info=task.exception())
+        await self._stop({task.get_name(): task for task in tasks})
+        return code
+
+    async def _stop(self, tasks: dict[str, "asyncio.Task[object]"]) -> None:
+        # Workers end first, then the last events go out, then the Lease is given up: a standby that takes over
+        # never meets a write of ours.
+        self.stopping.set()
+        tasks["workers"].cancel()
+        await asyncio.gather(tasks["workers"], return_exceptions=True)
+        await self.recorder.drain(EVENTS_SECONDS)
+        await self.lease_loop.run(self.leadership.release())
+        self.leadership.lapsed()
+        # Kopf ends last: when it does, it cancels every task that began after it.
+        self._watching_over.set()
+        await asyncio.wait([tasks["kopf"]], timeout=DRAIN_SECONDS)
+        for task in tasks.values():
+            task.cancel()
+        await asyncio.gather(*tasks.values(), return_exceptions=True)
+        await self.server.stop()
+        for client in (self.kube, self.data_plane, self.prometheus, self.pods):
+            await client.close()
+        await self.lease_loop.run(self.lease_kube.close())
+        await self.lease_loop.stop()
+
+    def _mine(self) -> set[str]:
+        """The namespaces this process looks after now."""
+        return self.runtime.namespaces() - set(self.claims.others()) if self.leadership.held else set()
+
+    async def _claim(self) -> None:
+        await self.leadership.acquired.wait()
+        with on_behalf_of("", quiet=True):  # a renewal that is late in a flood would stop all work in its namespace
+            await self.claims.run(self.runtime.namespaces, self.runtime.mark_namespace)
+
+    def _seen(self, namespace: str, name: str, breached: bool) -> None:
+        self.runtime.mark(MODEL_DEPLOYMENT.kind, namespace, name, first=breached)
+
+    async def _watch(self) -> None:
+        namespaces = self.settings.watch_namespaces
+        await kopf.operator(
+            registry=kopf_handlers.registry(
+                self.runtime,
+                self.echo,
+                self.reads.cache,
+                namespaced=bool(namespaces),
+                started=self._take_signals_back,
+                cut=self.metrics.cut,
+            ),
+            standalone=True,
+            memories=NoMemories(),
+            # Kopf would ask for a user name, which an arbitrary uid in a container does not have.
+            identity=self.leadership.identity,  # type: ignore[arg-type]  # a private NewType of str
+            clusterwide=not namespaces,
+            namespaces=namespaces,
+            stop_flag=self._watching_over,
+            ready_flag=self.watching,
+        )
+
+    def _take_signals_back(self) -> None:
+        # Kopf installs handlers of its own, one turn of the loop after its start-up handlers: they would end Kopf
+        # first, and with it every task; ours end the workers first.
+        asyncio.get_running_loop().call_later(0.2, self._take_signals)
+
+    def _take_signals(self) -> None:
+        if threading.current_thread() is threading.main_thread():
+            loop = asyncio.get_running_loop()
+            for number in (signal.SIGTERM, signal.SIGINT):
+                loop.add_signal_handler(number, self.stopping.set)
+
+    async def _beat(self) -> None:
+        lapsed = False
+        while True:
+            self.leadership.beat()
+            before, lapsed = lapsed, not self.leadership.held
+            if before and lapsed:  # whatever the guard let pass in earlier turns of this loop was sent since
+                self.leadership.lapsed()
+            await asyncio.sleep(BEAT_SECONDS)
+
+    async def _liveness(self) -> None:
+        while True:
+            await asyncio.sleep(CHECK_SECONDS)
+            self._refresh()
+            silence = self.echo.silence()
+            if silence:
+                log.error("not awake: %s", silence)
+                return
+
+    def _refresh(self) -> None:
+        self.metrics.leader.set(1.0 if self.leadership.held else 0.0)
+        self.metrics.claimed.clear()
+        for namespace, holder in self.claims.others().items():
+            self.metrics.claimed.labels(namespace_claimed=namespace, holder=holder).set(1.0)
+        self.metrics.lag.clear()
+        for source, lag in self.echo.lags().items():
+            self.metrics.lag.labels(source=source).set(lag)
+
+    def _unready(self) -> str | None:
+        return self.claims.problem() if self.watching.is_set() else "the watches are not established yet"
+
+
+async def operate(settings: Settings) -> int:
+    """Run one operator until a signal or a reason to be replaced."""
+    return await Operator(settings).run()

@@ -1,0 +1,1 @@
+"""One pass over one object: gather, decide, apply."""

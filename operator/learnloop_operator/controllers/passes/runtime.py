@@ -1,0 +1,265 @@
+"""One pass over one object: gather, decide, apply. The same for every kind.
+
+What changes or removes anything is decided on live reads: `gather` asks the API server (quorum reads), so such a pass
+never sees a world older than the operator's own last write. An object at rest is looked at from the cache first, which
+is enough to find that there is nothing to do, or to add what is missing
+(docs/decisions/0010-reads-from-the-watch-cache.md).
+"""
+
+import asyncio
+import logging
+import random
+import time
+from collections.abc import Awaitable, Callable, Iterable
+from typing import Any, Protocol, TypeVar
+
+from learnloop_operator.adapters.data_plane import DataPlane, DataPlaneRefused, DataPlaneUnavailable
+from learnloop_operator.adapters.kube.concurrency_limit import on_behalf_of
+from learnloop_operator.adapters.kube.errors import Conflict, InvalidSpec, KubeError, NotLeading
+from learnloop_operator.adapters.kube.kinds import MODEL_DEPLOYMENT, ResourceKind
+from learnloop_operator.adapters.kube.live_or_cached_reads import Reads
+from learnloop_operator.adapters.leadership.leader_lease import Leadership
+from learnloop_operator.adapters.leadership.namespace_claims import ClaimedElsewhere, Claims
+from learnloop_operator.adapters.operator_metrics import Metrics
+from learnloop_operator.controllers.passes.apply_plan import Applier
+from learnloop_operator.controllers.passes.at_rest import at_rest, on_trial
+from learnloop_operator.controllers.queue.dirty_queue import DirtyQueue
+from learnloop_operator.controllers.queue.object_key import Key
+from learnloop_operator.controllers.services import utc_now
+from learnloop_operator.core.plan import Call, Plan
+from learnloop_operator.core.snapshot import Snapshot
+
+log = logging.getLogger(__name__)
+
+S = TypeVar("S", bound=Snapshot)
+
+PASS_SECONDS = 60.0
+FIRST_BACKOFF, LAST_BACKOFF = 0.25, 60.0
+QUIET_WORKERS = 2
+"""Beside the others, for quiet news and what goes first: in a flood all others are in the middle of a pass."""
+LAPSE_SECONDS = 1.0
+CACHED_LOOKS = 2
+"""Of one pass, before it looks live: an object that somebody writes all the time could go on for ever."""
+GONE_SECONDS = 30.0
+"""How long the data plane is told of a deletion before we give up."""
+
+
+class Controller(Protocol[S]):
+    """What one kind brings along."""
+
+    @property
+    def kind(self) -> ResourceKind:
+        """The custom resource this controller looks after; also names its field manager."""
+
+    async def gather(self, namespace: str, name: str) -> S | None:
+        """Read the world; None when the object is gone. May raise KubeError: the pass is tried again later."""
+
+    def decide(self, snapshot: S) -> Plan:
+        """Pure: the same snapshot always gives the same plan."""
+
+    def gone(self, namespace: str, name: str) -> tuple[Call, ...]:
+        """What to tell the data plane, best effort, when the object has disappeared."""
+
+
+class Runtime:
+    """Workers over the dirty queue. One broken object never stops the others."""
+
+    def __init__(
+        self,
+        controllers: Iterable[Controller[Any]],
+        applier: Applier,
+        data_plane: DataPlane,
+        leadership: Leadership,
+        metrics: Metrics,
+        *,
+        workers: int,
+        resync_seconds: float,
+        reads: Reads | None = None,
+        claims: Claims | None = None,
+    ) -> None:
+        self.controllers = {controller.kind.kind: controller for controller in controllers}
+        self.queue = DirtyQueue()
+        self.known: set[Key] = set()
+        self._applier, self._data_plane, self._leadership = applier, data_plane, leadership
+        self._metrics, self._workers, self._resync = metrics, workers, resync_seconds
+        self._reads, self._claims = reads, claims
+        self._failures: dict[Key, int] = {}
+        self._gone_since: dict[Key, float] = {}
+        metrics.depth.set_function(lambda: float(len(self.queue)))
+
+    def mark(self, kind: str, namespace: str, name: str, *, urgent: bool = True, first: bool = False) -> None:
+        """Something about this object, or what it depends on, may have changed; not `urgent`: by us, most likely;
+        `first`: before everything else (`DirtyQueue.mark_first`)."""
+        if kind in self.controllers:
+            key = Key(kind, namespace, name)
+            self.known.add(key)
+            if first:
+                self.queue.mark_first(key)
+            else:
+                self.queue.mark(key, urgent)
+
+    def namespaces(self) -> set[str]:
+        """Where there are objects of ours to look after."""
+        return {key.namespace for key in self.known}
+
+    def mark_namespace(self, namespace: str) -> None:
+        """Everything in the namespace needs a look: it has just become ours."""
+        self._ours_now(key for key in tuple(self.known) if key.namespace == namespace)
+
+    async def run(self) -> None:
+        """Wait for leadership, look at everything known, then work until cancelled."""
+        await self._leadership.acquired.wait()
+        self._ours_now(self.known)
+        try:
+            async with asyncio.TaskGroup() as group:
+                group.create_task(self._resync_forever())
+                for _ in range(self._workers):
+                    group.create_task(self._work(self.queue.take))
+                for _ in range(QUIET_WORKERS):
+                    group.create_task(self._work(self.queue.take_quiet))
+        finally:
+            self.queue.close()
+
+    def _ours_now(self, keys: Iterable[Key], *, urgent: bool = True) -> None:
+        """All of them need a look; first those on trial, for the fast lane reads no arm of an object before its pass.
+        What the cache has not heard of yet waits its turn, and the events that bring it are news."""
+        for key in keys:
+            self.mark(key.kind, key.namespace, key.name, urgent=urgent, first=self._on_trial(key))
+
+    def _on_trial(self, key: Key) -> bool:
+        if self._reads is None or key.kind != MODEL_DEPLOYMENT.kind:
+            return False
+        body = self._reads.cache.get(MODEL_DEPLOYMENT, key.namespace, key.name)
+        return body is not None and on_trial(body)
+
+    async def _work(self, take: Callable[[], Awaitable[Key]]) -> None:
+        while True:
+            key = await take()
+            try:
+                await self.one_pass(key)
+            finally:
+                self.queue.done(key)
+
+    async def _resync_forever(self) -> None:
+        # The lists behind the cache are only good from here on: an earlier one could miss the last writes of the
+        # leader before us. Until they are there, passes read live; nobody waits for them.
+        self._ours_now(await self._list_anew(), urgent=False)
+        while True:
+            await asyncio.sleep(self._resync)
+            await self._list_anew()
+            for key in tuple(self.known):
+                # Spread over a tenth of the interval: a thousand objects must not come all at once.
+                self.queue.mark_later(key, random.uniform(0, self._resync / 10), urgent=False)
+
+    async def _list_anew(self) -> set[Key]:
+        """Lists every kind; the objects no event has told of yet."""
+        if self._reads is None:
+            return set()
+        await self._reads.refresh()
+        kinds = [controller.kind for controller in self.controllers.values()]
+        listed = {Key(kind.kind, *place) for kind in kinds for place in self._reads.cache.names(kind)}
+        fresh = listed - self.known
+        self.known |= fresh
+        return fresh
+
+    async def one_pass(self, key: Key) -> None:
+        """Gather, decide, apply; errors end in a later retry, never in an exception."""
+        started = time.monotonic()
+        result = "error"
+        try:
+            standing = self.queue.standing(key)
+            with on_behalf_of(key.namespace, quiet=standing.quiet, first=standing.first):
+                async with asyncio.timeout(PASS_SECONDS):
+                    result = await self._attempt(key)
+            self._failures.pop(key, None)
+        except ClaimedElsewhere:
+            result = "not_leading"  # the claims mark the whole namespace when that has changed
+        except NotLeading:
+            # A renewal came late: either the next one is in time, or this process ends.
+            result = "not_leading"
+            self.queue.mark_later(key, LAPSE_SECONDS)
+        except InvalidSpec as error:
+            await self._report(key, error)
+        except (KubeError, DataPlaneUnavailable, DataPlaneRefused, TimeoutError) as error:
+            self._retry(key, str(error) or f"no end after {PASS_SECONDS:.0f} s")
+        except Exception as error:
+            log.exception("%s: unexpected error", key)
+            self._retry(key, repr(error))
+        finally:
+            self._metrics.seconds.labels(kind=key.kind).observe(time.monotonic() - started)
+            self._metrics.reconciles.labels(kind=key.kind, result=result).inc()
+
+    async def _attempt(self, key: Key) -> str:
+        self._leadership.guard()
+        if self._claims is not None:
+            await self._claims.hold(key.namespace)
+        if await self._settled_from_cache(key):
+            return "ok"
+        return await self._look(key, cached=False)
+
+    async def _settled_from_cache(self, key: Key) -> bool:
+        """Whether the cache was enough. Any trouble there is looked at live, and told from there; only when somebody
+        wrote in between, and the cache has heard of it by now, is it enough to look there again."""
+        looked_at = None
+        for _ in range(CACHED_LOOKS):
+            version = self._version_at_rest(key)
+            if self._reads is None or version is None or version == looked_at:
+                return False
+            looked_at = version
+            try:
+                with self._reads.from_cache():
+                    return await self._look(key, cached=True) == "ok"
+            except Conflict as error:
+                log.debug("%s: looking again: %s", key, error)
+            except (KubeError, DataPlaneUnavailable, DataPlaneRefused) as error:
+                log.debug("%s: looking again, live: %s", key, error)
+                return False
+        return False
+
+    def _version_at_rest(self, key: Key) -> str | None:
+        """The resourceVersion that the cache has; None where only a live look will do."""
+        reads, kind = self._reads, self.controllers[key.kind].kind
+        if reads is None or key in self._failures or not reads.cache.complete(kind):
+            return None
+        body = reads.cache.get(kind, key.namespace, key.name)
+        return str(body["metadata"]["resourceVersion"]) if body is not None and at_rest(body) else None
+
+    async def _look(self, key: Key, *, cached: bool) -> str:
+        controller = self.controllers[key.kind]
+        snapshot = await controller.gather(key.namespace, key.name)
+        if snapshot is None:
+            if not cached:
+                await self._part(controller, key)
+            return "gone"
+        self._gone_since.pop(key, None)
+        plan = controller.decide(snapshot)
+        await self._applier.apply(controller.kind, snapshot, plan, cached=cached)
+        self._metrics.looks.labels(kind=key.kind, source="cache" if cached else "live").inc()
+        if plan.requeue_after is not None:
+            self.queue.mark_later(key, plan.requeue_after)
+        return "ok"
+
+    async def _report(self, key: Key, error: InvalidSpec) -> None:
+        # Only another spec (or another operator) helps: the next event or resync brings us back.
+        snapshot = Snapshot(now=utc_now(), object=error.live)
+        await self._applier.blame(self.controllers[key.kind].kind, snapshot, error)
+        log.warning("%s: %s", key, error)
+
+    async def _part(self, controller: Controller[Any], key: Key) -> None:
+        calls = controller.gone(key.namespace, key.name)
+        since = self._gone_since.setdefault(key, time.monotonic())
+        try:
+            for call in calls:
+                await self._data_plane.call(key.namespace, call)
+        except (DataPlaneUnavailable, DataPlaneRefused) as error:
+            if time.monotonic() - since < GONE_SECONDS:
+                raise
+            log.warning("%s: gone; the data plane was not told within %.0f s: %s", key, GONE_SECONDS, error)
+        self.known.discard(key)
+        self._gone_since.pop(key, None)
+
+    def _retry(self, key: Key, why: str) -> None:
+        failures = self._failures[key] = self._failures.get(key, 0) + 1
+        delay = min(LAST_BACKOFF, FIRST_BACKOFF * 2.0 ** min(failures - 1, 16)) * random.uniform(0.8, 1.2)
+        log.warning("%s: pass failed (%d in a row), again in %.1f s: %s", key, failures, delay, why)
+        self.queue.mark_later(key, delay)

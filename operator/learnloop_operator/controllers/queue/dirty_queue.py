@@ -1,0 +1,166 @@
+"""Which objects need a pass: each at most once in the queue, each at most in one pass at a time."""
+
+import asyncio
+import time
+from collections import OrderedDict
+from collections.abc import Callable
+from typing import NamedTuple
+
+from learnloop_operator.controllers.queue.fair_order import Lane
+from learnloop_operator.controllers.queue.object_key import Key
+
+BACKGROUND_SHARE = 8
+"""One in so many takes goes to the background while there is news."""
+PATIENCE_SECONDS = 120.0
+"""Who has waited so long in the background is news. Longer than most floods: their own echoes, which hardly ever show
+anything, would go before changes that nobody has looked at yet."""
+
+
+class Standing(NamedTuple):
+    """Whether an object goes before others, and before which: see `DirtyQueue`."""
+
+    quiet: bool = False
+    first: bool = False
+
+
+class DirtyQueue:
+    """Level-based work queue. Marking is cheap and idempotent; what was marked during a pass gets another one.
+
+    Two lanes: news (someone changed something) goes before the background (resync, the echo of our own writes), which
+    still gets its share, and is news itself after PATIENCE_SECONDS. In each lane a namespace with a thousand dirty
+    objects makes one with a single one wait for one pass, not for a thousand: see `Lane` for what it waits at most.
+
+    News is *quiet* while no other news of its namespace waits, if none did when it came. It waits in its lane like all
+    others, and also for those who take nothing else (`take_quiet`): in a flood everybody else is in the middle of a
+    pass.
+
+    *First* is what an arm's users suffer from meanwhile (`mark_first`): it goes before all of it, first come first
+    served, to whoever takes next, those who take quiet news included. It keeps its place in its lane, and the takes of
+    it count for nobody: the bounds of all others hold in the takes beside it.
+    """
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._waiting = asyncio.Semaphore(0)
+        self._lanes = {True: Lane(clock), False: Lane(clock)}
+        self._queued: dict[Key, bool] = {}
+        self._quiet: OrderedDict[str, Key] = OrderedDict()
+        """By namespace, the first come first."""
+        self._alone = asyncio.Event()
+        """Set while something quiet, or first, may wait."""
+        self._first: OrderedDict[Key, None] = OrderedDict()
+        """What goes before everything; it waits, or a pass over it is still under way."""
+        self._busy: dict[Key, Standing] = {}
+        """What a pass is under way over, and what it was when it was taken."""
+        self._again: dict[Key, bool] = {}
+        self._timers: dict[Key, asyncio.TimerHandle] = {}
+        self._taken = 0
+
+    def __len__(self) -> int:
+        return len(self._queued) + len(self._again)
+
+    def mark(self, key: Key, urgent: bool = True) -> None:
+        """The object may need something done: now."""
+        self._cancel(key)
+        if key in self._busy:
+            self._again[key] = urgent or self._again.get(key, False)
+        elif key not in self._queued:
+            self._add(key, urgent)
+            self._waiting.release()
+        elif urgent and not self._queued[key]:
+            self._promote(key)
+
+    def mark_first(self, key: Key) -> None:
+        """The object needs a pass before everything else, also when it waits already; during a pass over it, right
+        after that. Only what the operator itself has seen may come here: whatever a user can write would make an order
+        in which whoever writes most goes first."""
+        self.mark(key)
+        self._first.setdefault(key)
+        self._alone.set()
+
+    def mark_later(self, key: Key, seconds: float, urgent: bool = True) -> None:
+        """Mark in `seconds`, unless something marks it earlier; an earlier timer stays."""
+        due = asyncio.get_running_loop().time() + max(0.0, seconds)
+        timer = self._timers.get(key)
+        if key in self._queued or key in self._again or (timer is not None and timer.when() <= due):
+            return
+        self._cancel(key)
+        self._timers[key] = asyncio.get_running_loop().call_at(due, self.mark, key, urgent)
+
+    async def take(self) -> Key:
+        """Wait for a dirty object; it is busy until `done`. Its timer is dropped: the pass sets the next one."""
+        await self._waiting.acquire()
+        return self._begin(self._next())
+
+    async def take_quiet(self) -> Key:
+        """The same of what is quiet or first."""
+        while True:
+            await self._alone.wait()
+            key = self._at_once() or next(iter(self._quiet.values()), None)
+            if key is not None and not self._waiting.locked():  # locked: as many are being taken as there are
+                await self._waiting.acquire()
+                self._lanes[True].remove(key)
+                return self._begin(key)
+            self._alone.clear()
+
+    def standing(self, key: Key) -> Standing:
+        """What the object, over which a pass is under way, was when it was taken."""
+        return self._busy.get(key, Standing())
+
+    def done(self, key: Key) -> None:
+        """The pass is over."""
+        self._busy.pop(key, None)
+        if key in self._again:
+            again = self._again.pop(key)
+            if key in self._first:
+                self.mark_first(key)
+            else:
+                self.mark(key, again)
+
+    def close(self) -> None:
+        """Drop all timers."""
+        for timer in self._timers.values():
+            timer.cancel()
+        self._timers.clear()
+
+    def _at_once(self) -> Key | None:
+        return next((key for key in self._first if key in self._queued), None)
+
+    def _next(self) -> Key:
+        first = self._at_once()
+        if first is not None:
+            self._lanes[True].remove(first)
+            return first
+        self._taken += 1
+        news, background = self._lanes[True], self._lanes[False]
+        while (oldest := background.oldest()) and oldest[1] >= PATIENCE_SECONDS:
+            self._promote(oldest[0])
+        lane = background if self._taken % BACKGROUND_SHARE == 0 else news
+        return (lane or news or background).pop()
+
+    def _begin(self, key: Key) -> Key:
+        del self._queued[key]
+        quiet = self._quiet.get(key.namespace) == key
+        if quiet:
+            del self._quiet[key.namespace]
+        self._busy[key] = Standing(quiet, key in self._first)
+        self._first.pop(key, None)
+        self._cancel(key)
+        return key
+
+    def _add(self, key: Key, urgent: bool) -> None:
+        if urgent and self._lanes[True].empty(key.namespace):
+            self._quiet[key.namespace] = key
+            self._alone.set()
+        elif urgent:
+            self._quiet.pop(key.namespace, None)
+        self._queued[key] = urgent
+        self._lanes[urgent].add(key)
+
+    def _promote(self, key: Key) -> None:
+        self._lanes[False].remove(key)
+        self._add(key, True)
+
+    def _cancel(self, key: Key) -> None:
+        timer = self._timers.pop(key, None)
+        if timer is not None:
+            timer.cancel()

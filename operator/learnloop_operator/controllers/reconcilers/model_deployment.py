@@ -1,0 +1,177 @@
+"""ModelDeployment: gather the arms, the routing table and the evidence; the rest is decided in core/rollout."""
+
+import asyncio
+import secrets
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+from learnloop_api import names
+from learnloop_api.kinds.learning_agent import LearningAgentStatus
+from learnloop_api.kinds.model_deployment import ModelDeploymentSpec, ModelDeploymentStatus
+from learnloop_api.wire.routing import routing_config_map
+from learnloop_operator.adapters.kube.client import Object
+from learnloop_operator.adapters.kube.event_reader import with_events
+from learnloop_operator.adapters.kube.gateway_api import Mirroring, mirroring, route_problem
+from learnloop_operator.adapters.kube.kinds import (
+    CONFIG_MAP,
+    DEPLOYMENT,
+    HTTP_ROUTE,
+    LEARNING_AGENT,
+    MODEL_DEPLOYMENT,
+    POD,
+    SERVICE,
+    ResourceKind,
+)
+from learnloop_operator.adapters.kube.live_or_cached_reads import Reader
+from learnloop_operator.adapters.pods.counter_reader import targets
+from learnloop_operator.adapters.prometheus.client import Prometheus
+from learnloop_operator.adapters.prometheus.gather_evidence import gather as gather_evidence
+from learnloop_operator.adapters.prometheus.gather_shadow_evidence import gather_shadow
+from learnloop_operator.controllers.reconcilers.spec_validation import read_spec, read_status
+from learnloop_operator.controllers.services import Services
+from learnloop_operator.core.plan import Call, Plan
+from learnloop_operator.core.rollout.children.http_route import read_route
+from learnloop_operator.core.rollout.children.manifests import COMPONENT
+from learnloop_operator.core.rollout.children.observed_arms import arms
+from learnloop_operator.core.rollout.children.routing_table import read as read_table
+from learnloop_operator.core.rollout.decide import current, decide
+from learnloop_operator.core.rollout.evidence.arm_evidence import Evidence
+from learnloop_operator.core.rollout.fast_lane.pod_evidence import Direct
+from learnloop_operator.core.rollout.judging.experiment_arms import checks
+from learnloop_operator.core.rollout.judging.fast_lane_breaches import breached, subjects
+from learnloop_operator.core.rollout.judging.query_windows import shadow_window, windows
+from learnloop_operator.core.rollout.model.revision import agent_status, resolve
+from learnloop_operator.core.rollout.model.rollout_state import State
+from learnloop_operator.core.rollout.model.snapshot import Defaults, Snapshot
+
+KEY_BYTES = 32
+
+
+class ModelDeploymentController:
+    """Serves policies and rolls them out."""
+
+    def __init__(self, services: Services) -> None:
+        self._kube: Reader = services.kube
+        self._clock = services.clock
+        self._prometheus: Prometheus = services.prometheus
+        self._lane, self._drafts = services.lane, services.drafts
+        settings = services.settings
+        self._scope = settings.query_scope
+        self._defaults = Defaults(
+            settings.serving_image, settings.data_url, settings.image_pull_policy, settings.names_are_verified
+        )
+
+    @property
+    def kind(self) -> ResourceKind:
+        """ModelDeployment."""
+        return MODEL_DEPLOYMENT
+
+    async def gather(self, namespace: str, name: str) -> Snapshot | None:
+        """The object, its arms, its table, the model it follows, and what Prometheus knows of a running rollout."""
+        body = await self._kube.find(MODEL_DEPLOYMENT, namespace, name)
+        if body is None:
+            return None
+        spec = read_spec(ModelDeploymentSpec, body)
+        draft = self._drafts.of(body)
+        status = read_status(ModelDeploymentStatus, {**body, "status": draft.status} if draft else body)
+        snapshot = await self._world(body, spec, status)
+        snapshot = replace(snapshot, unwritten_since=draft.since if draft else None)
+        state = current(snapshot)
+        snapshot = replace(snapshot, direct=await self._direct(snapshot, state), now=self._clock())
+        if breached(snapshot, state):
+            return snapshot  # Prometheus has nothing to add, and may be as broken as the arm
+        key = (namespace, name)
+        evidence = await self._lane.unless_breached(key, self._evidence(snapshot, state))
+        # The clock is read again: a slow answer must not make evidence look younger than it is.
+        snapshot = replace(snapshot, direct=self._lane.known(key), now=self._clock())
+        if evidence is None and not breached(snapshot, state):
+            evidence = await self._evidence(snapshot, state)
+        return replace(snapshot, evidence=evidence, now=self._clock()) if evidence else snapshot
+
+    async def _evidence(self, snapshot: Snapshot, state: State) -> Evidence:
+        """Of the copies while the canary is in shadow, of the arms' episodes otherwise."""
+        spec, where = snapshot.spec, (self._prometheus, snapshot.namespace, snapshot.name)
+        shadowed = shadow_window(snapshot, state)
+        if shadowed is not None:
+            return await gather_shadow(*where, shadowed)
+        deadline = spec.rollout.progress_deadline_seconds
+        metrics = [*spec.analysis.metrics, *checks(spec, state.experiment)]
+        return await gather_evidence(*where, windows(snapshot, state), metrics, deadline, self._scope)
+
+    async def _direct(self, snapshot: Snapshot, state: State) -> Mapping[str, Direct]:
+        """What the fast lane knows of the arms on trial; the lane follows them as long as this is asked."""
+        key, asked = (snapshot.namespace, snapshot.name), subjects(snapshot, state)
+        if not asked:
+            self._lane.forget(key)
+            return {}
+        mine = f"{names.LABEL_DEPLOYMENT}={snapshot.name},{names.LABEL_COMPONENT}={COMPONENT}"
+        pods = await self._kube.list(POD, snapshot.namespace, labels=mine)
+        arms = {item.revision: [pod for pod in pods if _revision(pod) == item.revision] for item in asked}
+        return await self._lane.follow(key, asked, {revision: targets(own) for revision, own in arms.items()})
+
+    async def _world(self, body: Object, spec: ModelDeploymentSpec, status: ModelDeploymentStatus) -> Snapshot:
+        namespace, name = body["metadata"]["namespace"], body["metadata"]["name"]
+        mine = f"{names.LABEL_DEPLOYMENT}={name},{names.LABEL_COMPONENT}={COMPONENT}"
+        deployments, services, table, agent = await asyncio.gather(
+            self._kube.list(DEPLOYMENT, namespace, labels=mine),
+            self._kube.list(SERVICE, namespace, labels=mine),
+            self._kube.find(CONFIG_MAP, namespace, routing_config_map(name)),
+            self._agent(namespace, spec),
+        )
+        own = [item for item in deployments if _owned(item, body)]
+        pods = await self._kube.list(POD, namespace, labels=mine) if any(map(_has_unready_pods, own)) else []
+        pods = await with_events(self._kube, namespace, pods, self._clock())
+        routing = read_table(table)
+        by_gateway = spec.routing.mode == "gateway" or (routing.table is not None and routing.table.mode == "gateway")
+        mirror = await self._mirroring(namespace, spec)
+        route = await self._kube.find(HTTP_ROUTE, namespace, name) if by_gateway else None
+        return Snapshot(
+            now=self._clock(),
+            object=body,
+            children=tuple(item for item in (*own, *services, table, route) if item is not None),
+            spec=spec,
+            before=status,
+            desired=resolve(spec, agent, namespace),
+            arms=arms(own, pods),
+            routing=replace(routing, route=read_route(route if route and _owned(route, body) else None, name)),
+            defaults=self._defaults,
+            fresh_key=secrets.token_urlsafe(KEY_BYTES),
+            route_problem=route_problem(route) if spec.routing.mode == "gateway" else "",
+            mirror_problem=mirror.problem,
+            percent_problem=mirror.percent_problem,
+        )
+
+    async def _mirroring(self, namespace: str, spec: ModelDeploymentSpec) -> Mirroring:
+        shadows = any(step.shadow for step in spec.rollout.steps)
+        if spec.routing.mode != "gateway" or not shadows:
+            return Mirroring()
+        return await mirroring(self._kube, namespace, spec.routing.gateway)
+
+    async def _agent(self, namespace: str, spec: ModelDeploymentSpec) -> LearningAgentStatus | None:
+        if spec.model.learning_agent_ref is None:
+            return None
+        return agent_status(await self._kube.find(LEARNING_AGENT, namespace, spec.model.learning_agent_ref.name))
+
+    def decide(self, snapshot: Snapshot) -> Plan:
+        """Pure."""
+        return decide(snapshot)
+
+    def gone(self, namespace: str, name: str) -> tuple[Call, ...]:
+        """The data plane knows nothing of ModelDeployments."""
+        self._lane.forget((namespace, name))
+        return ()
+
+
+def _owned(item: Mapping[str, Any], owner: Mapping[str, Any]) -> bool:
+    uid = owner["metadata"]["uid"]
+    return any(reference.get("uid") == uid for reference in item["metadata"].get("ownerReferences") or ())
+
+
+def _revision(pod: Mapping[str, Any]) -> str:
+    return str((pod["metadata"].get("labels") or {}).get(names.LABEL_REVISION, ""))
+
+
+def _has_unready_pods(deployment: Mapping[str, Any]) -> bool:
+    status = deployment.get("status") or {}
+    return bool((status.get("readyReplicas") or 0) < (status.get("replicas") or 0))

@@ -1,0 +1,1 @@
+"""Kopf's handlers, and which objects a change concerns."""

@@ -1,0 +1,114 @@
+"""Manifests of what a LearningAgent owns: training jobs, its ModelDeployment, its actors."""
+
+from typing import Any
+
+from learnloop_api import names
+from learnloop_api.kinds.learning_agent import EnvironmentTask
+from learnloop_api.kinds.training_job import TrainingData, TrainingJobSpec
+from learnloop_operator.core.agent.snapshot import World
+from learnloop_operator.core.agent.triggers import Trigger
+from learnloop_operator.core.ownership import child, standard_labels
+from learnloop_operator.core.pod_templates import Main, pod_template
+
+Manifest = dict[str, Any]
+NOTE_TRIGGER = f"{names.GROUP}/trigger"
+NOTE_REWARDED = f"{names.GROUP}/rewarded-at-trigger"
+NOTE_TRAIN = f"{names.GROUP}/obeys-train"
+NOTE_REQUEST = f"{names.GROUP}/obeys-request"
+"""On a TrainingJob: what the status must know of it. Whoever dies between the two writes loses nothing."""
+
+ACTOR = "actor"
+ENV_ENDPOINT = "LEARNLOOP_ENDPOINT"
+ENV_MEMORY_URL = "LEARNLOOP_MEMORY_URL"
+
+
+def training_job(world: World, number: int, trigger: Trigger) -> Manifest:
+    """The run `la-N`."""
+    training, task = world.spec.training, world.spec.task
+    assert training is not None
+    environment = task.environment.name if task.environment else None
+    environment = environment or (task.external.training_environment if task.external else None)
+    assert environment is not None, "checked by decide"
+    data = TrainingData.model_validate({"environment": environment, "learningAgentRef": {"name": world.name}})
+    spec = TrainingJobSpec.model_validate({**training.template.to_kube(), "data": data.to_kube()})
+    request = world.stats.training_request if world.stats else None
+    notes = {
+        NOTE_TRIGGER: trigger.kind,
+        NOTE_REWARDED: str(world.stats.rewarded) if world.stats else "",
+        NOTE_TRAIN: world.annotations.get(names.ANNOTATION_TRAIN, ""),
+        NOTE_REQUEST: request or "",
+    }
+    return child(
+        world.object,
+        api_version=names.API_VERSION,
+        kind="TrainingJob",
+        name=f"{world.name}-{number}",
+        labels=standard_labels("training", {names.LABEL_AGENT: world.name}),
+        annotations={key: value for key, value in notes.items() if value},
+        spec=spec.to_kube(),
+    )
+
+
+def model_deployment(world: World) -> Manifest:
+    """The ModelDeployment that follows this agent's status.model."""
+    spec = world.spec.deployment.template.to_kube()
+    spec["model"] = {"learningAgentRef": {"name": world.name}}
+    return child(
+        world.object,
+        api_version=names.API_VERSION,
+        kind="ModelDeployment",
+        name=world.name,
+        labels=standard_labels("model-deployment", {names.LABEL_AGENT: world.name}),
+        spec=spec,
+    )
+
+
+def actors(world: World, environment: EnvironmentTask, replicas: int) -> Manifest:
+    """The pods that play the environment against the served policy."""
+    marks = standard_labels(ACTOR, {names.LABEL_AGENT: world.name})
+    selector = {names.LABEL_AGENT: world.name, names.LABEL_COMPONENT: ACTOR}
+    template = pod_template(_actor(world, environment), environment.actors.pod, labels=marks)
+    return child(
+        world.object,
+        api_version="apps/v1",
+        kind="Deployment",
+        name=f"{world.name}-actor",
+        labels=marks,
+        spec={
+            "replicas": replicas,
+            "revisionHistoryLimit": 1,
+            "selector": {"matchLabels": selector},
+            "template": template,
+        },
+    )
+
+
+def _actor(world: World, environment: EnvironmentTask) -> Main:
+    env: dict[str, str | Manifest] = {
+        names.ENV_NAMESPACE: world.namespace,
+        names.ENV_DATA_URL: world.defaults.data_url,
+        names.ENV_TOKEN_FILE: names.TOKEN_FILE,
+        names.ENV_POD_NAME: {"fieldRef": {"apiVersion": "v1", "fieldPath": "metadata.name"}},
+        "LEARNLOOP_ACTOR_AGENT": world.name,
+        "LEARNLOOP_ACTOR_ENVIRONMENT": environment.name,
+        "LEARNLOOP_ACTOR_CONCURRENCY": str(environment.actors.concurrency),
+        "LEARNLOOP_ACTOR_RECALL": str(world.spec.memory.recall),
+    }
+    if world.memory_url:
+        # Memories live in the namespace's own service; experience always goes to the hub, where it is rewarded.
+        env[ENV_MEMORY_URL] = world.memory_url
+    if environment.success_return is not None:
+        env["LEARNLOOP_ACTOR_SUCCESS_RETURN"] = f"{environment.success_return:g}"
+    if environment.actors.max_steps_per_second is not None:
+        env["LEARNLOOP_ACTOR_MAX_STEPS_PER_SECOND"] = str(environment.actors.max_steps_per_second)
+    # Behind a Gateway only the user knows the address; what the pod options say is left alone.
+    if not any(item.name == ENV_ENDPOINT for item in environment.actors.pod.env or ()):
+        env[ENV_ENDPOINT] = f"http://{world.name}.{world.namespace}.svc:{names.PORT_SERVING}"
+    return Main(
+        name=ACTOR,
+        image=world.defaults.image,
+        pull_policy=world.defaults.image_pull_policy,
+        env=env,
+        command=["python", "-m", "learnloop_sdk.actor"],
+        resources={"requests": {"cpu": "50m", "memory": "128Mi"}, "limits": {"memory": "1Gi"}},
+    )

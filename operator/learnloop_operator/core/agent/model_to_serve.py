@@ -1,0 +1,60 @@
+"""Which model the agent is to be served with, and which jobs may be forgotten."""
+
+import re
+
+from learnloop_api.kinds.learning_agent import AgentModel
+from learnloop_api.kinds.model_deployment import ArmStatus
+from learnloop_operator.core.agent.snapshot import Job, World
+
+VALIDATED = "Validated"
+PINNED, UNIFORM = "pinned", "uniform"
+
+
+def model_to_serve(world: World) -> AgentModel:
+    """The pinned model, else the newest proven one, else the uniform random policy: an honest place to begin.
+
+    A model does not vanish with its TrainingJob: what is served stays served when the history is cleaned.
+    """
+    before, pin = world.before.model, world.spec.deployment.model
+    if world.spec.suspend and before is not None:
+        return before
+    if pin is not None:
+        return AgentModel(uri=pin.uri, sha256=pin.sha256, source=PINNED)
+    newest = next((job for job in reversed(world.jobs) if is_proven(job)), None)
+    if before is not None and number_of(world.name, before.source) > (newest.number if newest else 0):
+        return before
+    if newest is not None and newest.uri:
+        return AgentModel(uri=newest.uri, sha256=newest.sha256, source=newest.name, mean_return=newest.mean_return)
+    task = world.spec.task
+    return AgentModel(uri=f"uniform://discrete/{task.actions}?observations={task.observations}", source=UNIFORM)
+
+
+def is_proven(job: Job) -> bool:
+    """Whether the job's artifact passed its gates."""
+    return job.phase == VALIDATED and job.uri is not None and job.sha256 is not None
+
+
+def number_of(agent: str, job: str) -> int:
+    """N of the job `agent-N`; 0 for any other name."""
+    match = re.fullmatch(re.escape(agent) + r"-([1-9][0-9]{0,8})", job)
+    return int(match[1]) if match else 0
+
+
+def forgettable(world: World) -> tuple[str, ...]:
+    """Finished jobs beyond the history, oldest first; never one whose model serves or is to, nor the newest proof."""
+    if world.spec.training is None:
+        return ()
+    served = {arm.uri for arm in _arms(world)}
+    wanted = model_to_serve(world)
+    newest = next((job.name for job in reversed(world.jobs) if is_proven(job)), None)
+    finished = [job for job in world.jobs if job.finished]
+    old = finished[: max(0, len(finished) - world.spec.training.history)]
+    return tuple(
+        job.name for job in old if job.uri not in {*served, wanted.uri} and job.name not in (newest, wanted.source)
+    )
+
+
+def _arms(world: World) -> tuple[ArmStatus, ...]:
+    status = world.deployment
+    arms = (status.stable, status.canary, status.previous) if status else ()
+    return tuple(arm for arm in arms if arm)

@@ -1,0 +1,93 @@
+"""What one decision about a LearningAgent may look at."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from learnloop_api.kinds.learning_agent import LearningAgentSpec, LearningAgentStatus
+from learnloop_api.kinds.model_deployment import ModelDeploymentStatus
+from learnloop_api.wire.memory import MemoryUse
+from learnloop_api.wire.reward import AgentStats
+from learnloop_operator.core.snapshot import Snapshot, obeyed
+from learnloop_operator.tuning.value_objects import named_value, value
+
+
+@value
+class Policy:
+    """The RewardPolicy the agent names."""
+
+    exists: bool = False
+    revision: str | None = None
+    """The published revision."""
+
+
+@value
+class MemoryHome:
+    """The MemoryService the agent names."""
+
+    exists: bool = False
+    url: str | None = None
+    tells_budgets: bool = False
+    """It has told its pods what its agents may keep."""
+    left_out_from: str | None = None
+    """There was no room for the budgets of this agent and of those after it, by name."""
+
+
+@value
+class Job:
+    """A TrainingJob of this agent."""
+
+    name: str
+    number: int
+    phase: str
+    finished: bool
+    created_at: str
+    finished_at: str | None = None
+    uri: str | None = None
+    sha256: str | None = None
+    mean_return: float | None = None
+    notes: Mapping[str, str] | None = None
+    """Annotations: what triggered it, and what had been seen then."""
+
+
+@value
+class Defaults:
+    """What the installation decides for every actor."""
+
+    image: str
+    data_url: str
+    image_pull_policy: str = "IfNotPresent"
+
+
+@named_value
+class World(Snapshot):
+    """Everything `decide` knows. Equal worlds give equal plans."""
+
+    spec: LearningAgentSpec
+    before: LearningAgentStatus
+    policy: Policy
+    memory: MemoryHome | None = None
+    stats: AgentStats | None = None
+    stats_problem: str = ""
+    """Why there are no stats: the data plane does not answer."""
+    memory_use: MemoryUse | None = None
+    """What the data plane says of the agent's memory budget; None: it has none there."""
+    memory_problem: str = ""
+    """Why that is not known."""
+    jobs: tuple[Job, ...] = ()
+    """By number, oldest first."""
+    deployment: ModelDeploymentStatus | None = None
+    actors: Mapping[str, Any] | None = None
+    """Status of the actors' Deployment."""
+    actors_trouble: str = ""
+    """What keeps the actors from playing; "" while they play or are on their way."""
+    defaults: Defaults
+
+    @property
+    def annotations(self) -> Mapping[str, str]:
+        """What people said to the operator, as much of it as a status can hold."""
+        return obeyed(self.object)
+
+    @property
+    def memory_url(self) -> str:
+        """Address of the agent's own MemoryService; "" for the installation's data plane."""
+        return (self.memory.url or "") if self.memory else ""

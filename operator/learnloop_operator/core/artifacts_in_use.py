@@ -1,0 +1,29 @@
+"""Which artifacts of a namespace are in use: what the data plane must not let go, however old it is."""
+
+import json
+import re
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from learnloop_operator.core.artifact_uris import SCHEME
+from learnloop_operator.core.plan import Call
+
+_DIGEST = "[0-9a-f]{64}"
+MOST = 20_000
+
+
+def in_use(objects: Iterable[Mapping[str, Any]], jobs: Iterable[Mapping[str, Any]]) -> Call:
+    """What to tell the data plane about one namespace.
+
+    An artifact is in use while a ModelDeployment or LearningAgent names it anywhere, by address or digest: as the model
+    wished for, on an arm, warm, blocked, in an experiment, or as where an undo leads to. A run is, while it goes on.
+    """
+    used = set[str]()
+    for item in objects:
+        text = json.dumps({"spec": item.get("spec"), "status": item.get("status")})
+        used.update(re.findall(rf"{SCHEME}[^/\"]+/({_DIGEST})", text))
+        used.update(re.findall(rf'"sha256": "({_DIGEST})"', text))
+    going = {job["metadata"]["name"] for job in jobs if not (job.get("status") or {}).get("finishedAt")}
+    if len(used) > MOST or len(going) > MOST:
+        raise ValueError(f"{len(used)} artifacts and {len(going)} runs in use are more than {MOST}: nothing is deleted")
+    return Call("PUT", "/api/v1/artifacts/in-use", {"sha256": sorted(used), "jobs": sorted(going)})

@@ -1,0 +1,58 @@
+"""The budgets of the agents that name a MemoryService, as its pods read them."""
+
+import json
+from collections.abc import Iterable, Mapping
+
+from pydantic import ValidationError
+
+from learnloop_api.kinds.learning_agent import Memory
+from learnloop_api.wire.memory import BUDGETS_ROOM, MemoryBudget
+from learnloop_operator.core.content_digests import canonical
+from learnloop_operator.core.plan import Manifest
+from learnloop_operator.tuning.value_objects import value
+
+
+@value
+class Told:
+    """`budgets.json`, and who is not in it."""
+
+    text: str
+    agents: int
+    """How many are in it."""
+    left_out_from: str | None = None
+    """Of all agents, by name, the first for which there was no room; nor was there for any after it."""
+
+
+def budgets_of(service: str, agents: Iterable[Manifest]) -> dict[str, MemoryBudget]:
+    """Of these LearningAgents the budgets of those that name the MemoryService, by name.
+
+    One that this version cannot read is left out, which makes nobody forget more; its own status says what is wrong.
+    """
+    found = {str(item["metadata"]["name"]): _budget(service, item) for item in agents}
+    return {name: budget for name, budget in found.items() if budget is not None}
+
+
+def _budget(service: str, agent: Manifest) -> MemoryBudget | None:
+    said = (agent.get("spec") or {}).get("memory") or {}
+    if not said.get("budget") or (said.get("serviceRef") or {}).get("name") != service:
+        return None
+    try:
+        budget = Memory.model_validate(said).budget
+    except ValidationError:
+        return None
+    return budget.told() if budget else None
+
+
+def tell(namespace: str, budgets: Mapping[str, MemoryBudget], room: int = BUDGETS_ROOM) -> Told:
+    """As many as fit into `room` bytes, by name, so that the same agents always give the same text."""
+    head, tail = f'{{"namespace":{json.dumps(namespace)},"agents":{{', "}}"
+    lines: list[str] = []
+    left, out = room - len(head) - len(tail), None
+    for name in sorted(budgets):
+        line = f"{json.dumps(name)}:{canonical(budgets[name].model_dump(exclude_none=True, exclude_defaults=True))}"
+        left -= len(line) + bool(lines)  # names and numbers are ASCII: a character is a byte
+        if left < 0:
+            out = name
+            break
+        lines.append(line)
+    return Told(f"{head}{','.join(lines)}{tail}", len(lines), out)

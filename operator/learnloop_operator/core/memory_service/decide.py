@@ -1,0 +1,131 @@
+"""What to do next about a MemoryService."""
+
+from typing import Any
+
+from learnloop_operator.core import conditions
+from learnloop_operator.core.memory_service import manifests
+from learnloop_operator.core.memory_service.budget_delivery import agent_budgets, budget_news
+from learnloop_operator.core.memory_service.snapshot import MemoryWorld
+from learnloop_operator.core.memory_service.vector_store import vector_news, vector_store
+from learnloop_operator.core.plan import Manifest, Notice, Plan
+from learnloop_operator.core.pod_poll_interval import next_look, unready_since
+
+LATER, NOW_AND_THEN = 15.0, 30.0
+
+
+def decide(world: MemoryWorld) -> Plan:
+    """Children first, then what they report. Deletion is the garbage collector's: nothing outside must be undone."""
+    if world.deleting:
+        return Plan(status=world.status)
+    spec = world.spec
+    if (spec.storage is None) == (spec.dsn_secret_ref is None):
+        return _hold(world, "InvalidSpec", "spec: set exactly one of storage and dsnSecretRef", after=None)
+    if problem := world.dsn_problem or world.weaviate_problem or world.audit_problem:
+        return _hold(world, "SecretUnusable", problem, after=LATER)
+    children: list[Manifest] = [manifests.budgets(world)]
+    if spec.storage is not None:
+        if not world.has_credentials:
+            if world.database is not None:
+                return _hold(world, "CredentialsLost", _lost(world), after=LATER)
+            children.append(manifests.credentials(world))
+        children += manifests.database(world, spec.storage)
+    if not world.has_audit_key:
+        children.append(manifests.audit_key(world))
+    children += manifests.server(world)
+    return _report(world, tuple(children))
+
+
+def _report(world: MemoryWorld, children: tuple[Manifest, ...]) -> Plan:
+    ready = _ready(world.server)
+    credentials = {"name": world.credentials_name} if world.spec.storage is not None else None
+    fields: dict[str, Any] = {"url": world.url, "credentials": credentials, "auditKey": {"name": world.audit_name}}
+    if world.spec.suspend:
+        state = _status(
+            world, "Suspended", "suspended: no pods, the data stays", ready=False, progressing=False, **fields
+        )
+        return Plan(status=state, apply=children, events=_news(world, "Suspended", "scaled to 0"))
+    if ready >= world.replicas and _settled(world.server):
+        message = f"{ready} of {world.replicas} pods are ready at {world.url}"
+        if any(item["status"] == conditions.FALSE for item in vector_store(world)):
+            message += "; Weaviate does not answer, large agents are scanned"
+        state = _status(world, "Ready", message, ready=True, progressing=False, **fields)
+        events = (*_news(world, "Ready", message), *vector_news(world, vector_store(world)))
+        # Nothing in the cluster changes when a Weaviate goes: only asking tells.
+        after = NOW_AND_THEN if world.spec.weaviate else None
+        return Plan(status=state, apply=children, events=events, requeue_after=after)
+    message = f"{ready} of {world.replicas} pods are ready"
+    if world.complaint:
+        message = f"{message}; {world.complaint}"
+    state = _status(world, "Starting", message, ready=False, progressing=True, **fields)
+    again = next_look(unready_since(world.server), world.now)
+    return Plan(status=state, apply=children, requeue_after=again)
+
+
+def _hold(world: MemoryWorld, reason: str, message: str, *, after: float | None) -> Plan:
+    """Nothing is started or changed but what its agents may keep: pods that run go by that whatever is held up here."""
+    state = _status(world, reason, message, ready=False, progressing=False, stalled=True)
+    events = _news(world, reason, message, "Warning")
+    return Plan(status=state, apply=(manifests.budgets(world),), events=events, requeue_after=after)
+
+
+def _lost(world: MemoryWorld) -> str:
+    return (
+        f"Secret {world.credentials_name} is gone, and only it could open the database: restore it, or delete "
+        f"StatefulSet {world.database_name} and its volume to begin anew"
+    )
+
+
+def _status(
+    world: MemoryWorld,
+    reason: str,
+    message: str,
+    *,
+    ready: bool,
+    progressing: bool,
+    stalled: bool = False,
+    **fields: Any,
+) -> dict[str, Any]:
+    triplet = conditions.ready_triplet(
+        ready=ready,
+        progressing=progressing,
+        stalled=stalled,
+        reason=reason,
+        message=message,
+        generation=world.generation,
+    )
+    selector = ",".join(f"{key}={value}" for key, value in sorted(world.selector(manifests.SERVER).items()))
+    state = {
+        **world.status,
+        **fields,
+        "observedGeneration": world.generation,
+        "phase": reason,
+        "replicas": int(((world.server or {}).get("status") or {}).get("replicas") or 0),
+        "readyReplicas": _ready(world.server),
+        "selector": selector,
+        "budgetsLeftOutFrom": world.budgets.left_out_from,
+        "conditions": conditions.merge(
+            world.status.get("conditions") or (),
+            [*triplet, *vector_store(world), *agent_budgets(world)],
+            world.time,
+        ),
+    }
+    return {key: value for key, value in state.items() if value is not None}
+
+
+def _news(world: MemoryWorld, reason: str, message: str, type_: Any = "Normal") -> tuple[Notice, ...]:
+    live = world.status.get("conditions") or ()
+    known = any(item.get("type") == "Ready" and item.get("reason") == reason for item in live)
+    return (*(() if known else (Notice(type_, reason, message),)), *budget_news(world))
+
+
+def _ready(deployment: Manifest | None) -> int:
+    return int(((deployment or {}).get("status") or {}).get("readyReplicas") or 0)
+
+
+def _settled(deployment: Manifest | None) -> bool:
+    """The rollout of the newest template is over."""
+    if deployment is None:
+        return False
+    status, wanted = deployment.get("status") or {}, int((deployment.get("spec") or {}).get("replicas") or 0)
+    seen = int(status.get("observedGeneration") or 0) >= int(deployment["metadata"].get("generation") or 0)
+    return seen and int(status.get("updatedReplicas") or 0) >= wanted

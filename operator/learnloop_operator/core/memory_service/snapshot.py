@@ -1,0 +1,95 @@
+"""What a decision about a MemoryService may look at, and what its children are called."""
+
+from collections.abc import Mapping
+
+from learnloop_api import names
+from learnloop_api.kinds.memory_service import MemoryServiceSpec
+from learnloop_api.wire.memory import budgets_config_map
+from learnloop_operator.core.memory_service.agent_budgets import Told
+from learnloop_operator.core.ownership import standard_labels
+from learnloop_operator.core.plan import Manifest
+from learnloop_operator.core.snapshot import Snapshot
+from learnloop_operator.tuning.value_objects import named_value
+
+PASSWORD_KEY, DSN_KEY, AUDIT_KEY = "postgres-password", "dsn", "audit-key"
+DATABASE = "learnloop"
+
+
+@named_value
+class MemoryWorld(Snapshot):
+    """A MemoryService and its children. No secret's content is ever in here, except what is not in use yet."""
+
+    spec: MemoryServiceSpec
+    images: tuple[str, str]
+    """Memory service, PostgreSQL."""
+    pull_policy: str
+    budgets: Told
+    """Of the agents that name it and have one of their own."""
+    operator_subject: str = ""
+    fresh_password: str = ""
+    """Newly drawn by gather when there are no credentials yet; never the password in use."""
+    has_credentials: bool = False
+    fresh_audit_key: str = ""
+    """As the password: newly drawn while there is none."""
+    has_audit_key: bool = False
+    audit_problem: str | None = None
+    """Why the secret with the audit key cannot be used."""
+    dsn_problem: str | None = None
+    """Why the user's secret cannot be used."""
+    dsn_version: str = ""
+    """Changes when the secret does: the pods then restart with the new address."""
+    weaviate_problem: str | None = None
+    """Why the secret with Weaviate's key cannot be used."""
+    weaviate_version: str = ""
+    """As for the DSN."""
+    degraded: Mapping[str, str] | None = None
+    """What the running service does without, and why; None when nobody could ask it."""
+    server: Manifest | None = None
+    """Live Deployment."""
+    database: Manifest | None = None
+    """Live StatefulSet."""
+    complaint: str | None = None
+    """What the first pod that is not ready says."""
+
+    @property
+    def server_name(self) -> str:
+        """Deployment and Service of the memory service."""
+        return f"{self.name}-memory"
+
+    @property
+    def database_name(self) -> str:
+        """StatefulSet and Service of PostgreSQL."""
+        return f"{self.name}-postgres"
+
+    @property
+    def credentials_name(self) -> str:
+        """Secret made once by us."""
+        return f"{self.name}-postgres"
+
+    @property
+    def audit_name(self) -> str:
+        """Secret with the key that signs the audit chain: made once by us, unless somebody put one there before."""
+        return f"{self.name}-audit"
+
+    @property
+    def budgets_name(self) -> str:
+        """ConfigMap with the budgets of its agents."""
+        return budgets_config_map(self.name)
+
+    @property
+    def url(self) -> str:
+        """Where the service answers inside the cluster."""
+        return f"http://{self.server_name}.{self.namespace}.svc:{names.PORT_DATA}"
+
+    @property
+    def replicas(self) -> int:
+        """Wanted pods of the service."""
+        return 0 if self.spec.suspend else self.spec.replicas
+
+    def selector(self, component: str) -> dict[str, str]:
+        """Labels that pick the pods of one component."""
+        return {names.LABEL_MEMORY: self.name, names.LABEL_COMPONENT: component}
+
+    def labels(self, component: str) -> dict[str, str]:
+        """Labels of a child."""
+        return standard_labels(component, {names.LABEL_MEMORY: self.name})

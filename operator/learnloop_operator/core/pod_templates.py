@@ -1,0 +1,132 @@
+"""Pod templates under the *restricted* Pod Security Standard, with what a user may set on them."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import field
+from typing import Any
+
+from learnloop_api import names
+from learnloop_api.kinds.base import PodOptions
+from learnloop_operator.tuning.value_objects import named_value
+
+USER_ID = 65532
+TOKEN_VOLUME = "learnloop-token"
+TMP_VOLUME = "learnloop-tmp"
+
+POD_SECURITY: dict[str, Any] = {
+    "runAsNonRoot": True,
+    "seccompProfile": {"type": "RuntimeDefault"},
+}
+CONTAINER_SECURITY: dict[str, Any] = {
+    "allowPrivilegeEscalation": False,
+    "readOnlyRootFilesystem": True,
+    "capabilities": {"drop": ["ALL"]},
+}
+
+
+@named_value
+class Main:
+    """The one container learnloop puts into a pod."""
+
+    name: str
+    image: str
+    pull_policy: str
+    env: Mapping[str, str | Mapping[str, Any]] = field(default_factory=dict)
+    """Value, or a core/v1 EnvVarSource."""
+    command: Sequence[str] = ()
+    args: Sequence[str] = ()
+    ports: Mapping[str, int] = field(default_factory=dict)
+    probes: Mapping[str, Any] = field(default_factory=dict)
+    """readinessProbe, livenessProbe, startupProbe, lifecycle."""
+    mounts: Sequence[Mapping[str, Any]] = ()
+    resources: Mapping[str, Any] = field(default_factory=dict)
+    """Used where the user sets none."""
+
+
+def env_list(env: Mapping[str, str | Mapping[str, Any]], options: PodOptions) -> list[dict[str, Any]]:
+    """Container env: ours first; the user's variables are added, and ours win where both set one."""
+    ours = [
+        {"name": name, "value": value} if isinstance(value, str) else {"name": name, "valueFrom": dict(value)}
+        for name, value in env.items()
+    ]
+    theirs = [item.to_kube() for item in options.env or () if item.name not in env]
+    return [*theirs, *ours]
+
+
+def token_volume() -> dict[str, Any]:
+    """A projected token that proves the pod's namespace to the data plane, and to nothing else."""
+    source = {"audience": names.TOKEN_AUDIENCE, "expirationSeconds": 3600, "path": names.TOKEN_FILE.rsplit("/", 1)[1]}
+    return {"name": TOKEN_VOLUME, "projected": {"sources": [{"serviceAccountToken": source}]}}
+
+
+def container(main: Main, options: PodOptions, *, token: bool) -> dict[str, Any]:
+    """core/v1 Container."""
+    mounts: list[Mapping[str, Any]] = [{"name": TMP_VOLUME, "mountPath": "/tmp"}]
+    if token:
+        mounts.append({"name": TOKEN_VOLUME, "mountPath": names.TOKEN_DIRECTORY, "readOnly": True})
+    resources = options.resources.to_kube() if options.resources else dict(main.resources)
+    result: dict[str, Any] = {
+        "name": main.name,
+        "image": options.image or main.image,
+        "imagePullPolicy": options.image_pull_policy or main.pull_policy,
+        "env": env_list(main.env, options),
+        "securityContext": CONTAINER_SECURITY,
+        "terminationMessagePolicy": "FallbackToLogsOnError",
+        "volumeMounts": [*mounts, *main.mounts, *(options.volume_mounts or ())],
+        **main.probes,
+    }
+    if main.command:
+        result["command"] = list(main.command)
+    if main.args:
+        result["args"] = list(main.args)
+    if main.ports:
+        result["ports"] = [{"name": name, "containerPort": port} for name, port in main.ports.items()]
+    if resources:
+        result["resources"] = resources
+    return result
+
+
+def pod_template(
+    main: Main,
+    options: PodOptions,
+    *,
+    labels: Mapping[str, str],
+    annotations: Mapping[str, str] | None = None,
+    token: bool = True,
+    api_access: bool = False,
+    service_account: str | None = None,
+    volumes: Sequence[Mapping[str, Any]] = (),
+    grace_seconds: int = 30,
+    user_id: int = USER_ID,
+) -> dict[str, Any]:
+    """core/v1 PodTemplateSpec. `token` mounts the data plane's token, `api_access` the API server's.
+
+    Labels and annotations that learnloop needs win over the user's.
+    """
+    spec: dict[str, Any] = {
+        "containers": [container(main, options, token=token)],
+        "securityContext": {**POD_SECURITY, "runAsUser": user_id, "runAsGroup": user_id, "fsGroup": user_id},
+        "automountServiceAccountToken": api_access,
+        "enableServiceLinks": False,
+        "terminationGracePeriodSeconds": grace_seconds,
+        "volumes": [
+            {"name": TMP_VOLUME, "emptyDir": {}},
+            *([token_volume()] if token else []),
+            *volumes,
+            *(options.volumes or ()),
+        ],
+    }
+    account = options.service_account_name or service_account
+    optional = {
+        "serviceAccountName": account,
+        "nodeSelector": options.node_selector,
+        "tolerations": options.tolerations,
+        "affinity": options.affinity,
+        "priorityClassName": options.priority_class_name,
+        "imagePullSecrets": [item.to_kube() for item in options.image_pull_secrets or ()],
+    }
+    spec.update({key: value for key, value in optional.items() if value})
+    metadata: dict[str, Any] = {"labels": {**(options.labels or {}), **labels}}
+    notes = {**(options.annotations or {}), **(annotations or {})}
+    if notes:
+        metadata["annotations"] = notes
+    return {"metadata": metadata, "spec": spec}

@@ -1,0 +1,30 @@
+"""How sure it is that a bound is broken, and the numbers that say so."""
+
+import math
+
+from learnloop_operator.core.sequential.comparison import chance
+from learnloop_operator.tuning.value_objects import value
+
+
+@value
+class Certainty:
+    """Whether the bound is certainly broken, and the half sentence of a verdict about it."""
+
+    broken: bool
+    text: str
+
+
+def weighed(evidence: float, alpha: float, what: str) -> Certainty:
+    """`evidence` is the log e-value of `what`; it suffices when chance alone reaches it once in 1/alpha."""
+    return Certainty(evidence >= math.log(1.0 / alpha), f"P({what}) {shown(evidence)}, {1.0 - alpha:.6g} needed")
+
+
+def shown(evidence: float) -> str:
+    """The chance that a log e-value speaks of, in four digits; who is surer than that reads no rounded 1."""
+    value = chance(evidence)
+    return "> 0.9999" if value > 0.9999 else f"{value:.4f}".rstrip("0").rstrip(".")
+
+
+def confidence(alpha: float) -> str:
+    """Of an interval that holds at all looks at once."""
+    return f"confidence {1.0 - alpha:.6g}"

@@ -1,0 +1,90 @@
+"""Sequential tests of a rollout: what they remember, and how they take a look at the evidence."""
+
+from collections.abc import Iterable
+from dataclasses import field, replace
+from functools import lru_cache
+
+from learnloop_api.kinds.analysis import Analysis, MetricThreshold
+from learnloop_operator.core.rollout.checks.error_budget import claims
+from learnloop_operator.core.rollout.checks.metric_outcomes import PLAIN, Measure, measure_of, outcomes, share_of_range
+from learnloop_operator.core.rollout.evidence.arm_evidence import ArmEvidence, Evidence, ordinal
+from learnloop_operator.core.sequential.comparison import Bars, Memory, Pair, bars, look, was_reset
+from learnloop_operator.tuning.value_objects import value
+
+
+@value
+class Trial:
+    """One sequential metric of this rollout. `claim`: what is tested, so that a changed metric starts over."""
+
+    name: str
+    claim: str
+    memory: Memory
+    measure: Measure = PLAIN
+    """Fixed at the look that begins the comparison."""
+    reset: bool = field(default=False, compare=False)
+    """At this very look a counter began anew. Not persisted."""
+
+    @property
+    def begun(self) -> bool:
+        """Whether a look has been taken from which on outcomes count."""
+        return self.memory.seen is not None or self.memory.judged.canary.n > 0.0
+
+
+def sequential(analysis: Analysis) -> list[MetricThreshold]:
+    """The metrics that are tested and not compared as they stand."""
+    return [metric for metric in analysis.metrics if metric.test == "sequential"]
+
+
+def bars_of(analysis: Analysis) -> Bars:
+    """The error budget, split over the tests and bounds that may act."""
+    return bars(analysis.alpha, max(1, claims(analysis)))
+
+
+def looked(
+    analysis: Analysis, before: Iterable[Trial], evidence: Evidence, subject: str, reference: str, *, concurrent: bool
+) -> tuple[Trial, ...]:
+    """Every sequential metric's trial after one look. Missing evidence leaves all of them as they are.
+
+    The comparison begins when the canary has played `minEpisodes`: of the first episodes the short ones end first.
+    Where samples are lost that it needs, it begins anew when they are no longer needed.
+    """
+    tests = sequential(analysis)
+    if not tests:
+        return ()
+    known = {(trial.name, trial.claim): trial for trial in before}
+    bar, after = bars_of(analysis), []
+    canary, stable = evidence.arms.get(subject), evidence.arms.get(reference)
+    torn = bool((canary and canary.gap) or (stable and stable.gap))
+    for metric in tests:
+        text = claim_text(metric)
+        trial = known.get((metric.name, text)) or Trial(metric.name, text, Memory())
+        if not concurrent or torn:
+            if trial.memory.seen is not None:
+                trial = replace(trial, memory=replace(trial.memory, seen=None))
+        elif canary and stable and canary.episodes >= metric.min_episodes:
+            trial = _look(metric, trial, canary, stable, bar)
+        after.append(trial)
+    return tuple(after)
+
+
+@lru_cache(maxsize=1024)
+def claim_text(metric: MetricThreshold) -> str:
+    """The claim in words: whoever changes a number in it asks another question."""
+    where, what = metric.return_range, str(metric.type)
+    if metric.type == "latency":
+        what = f"share of requests within stable's {ordinal(metric.quantile or 0.99)} percentile"
+    text = f"{what} not worse by {metric.max_drop:g}" if metric.max_drop is not None else what
+    return f"{text} of {where.lowest:g}..{where.highest:g}" if where else text
+
+
+def _look(metric: MetricThreshold, trial: Trial, canary: ArmEvidence, stable: ArmEvidence, bar: Bars) -> Trial:
+    drop = share_of_range(metric)
+    fixed = trial.measure if trial.begun else measure_of(metric, stable)
+    if drop is None or fixed is None:
+        return trial
+    one, other = outcomes(metric, canary, fixed), outcomes(metric, stable, fixed)
+    if one is None or other is None:
+        return trial
+    pair, memory = Pair(one, other), trial.memory
+    reset = memory.seen is not None and one.possible and other.possible and was_reset(pair, memory.seen)
+    return Trial(trial.name, trial.claim, look(memory, pair, drop, bar), fixed, reset)

@@ -1,0 +1,192 @@
+"""What one check makes of its bounds: min, max, minRatio and maxRatio.
+
+A check answers PASS or BREACH only when both arms have spoken often enough. What was seen must lie within the bounds
+to pass; beyond one it is a breach when the bound is certainly broken (bound_tests.py), and holds until then. A query
+whose number of events nobody knows is compared as it stands.
+
+Ratios are about outcomes that both arms had at the same time (paired_outcomes.py): of two times a world that changes
+would speak against a good arm. Where the other arm plays no more a ratio says nothing new, neither for the arm nor
+against it.
+"""
+
+import math
+from collections.abc import Iterator
+from dataclasses import replace
+
+from learnloop_api.kinds.analysis import MetricThreshold
+from learnloop_operator.core.rollout import reasons
+from learnloop_operator.core.rollout.checks.bound_tests import beyond_bound, beyond_ratio
+from learnloop_operator.core.rollout.checks.confidence import Certainty
+from learnloop_operator.core.rollout.checks.error_budget import is_counted
+from learnloop_operator.core.rollout.checks.paired_outcomes import Beside, span, unbounded
+from learnloop_operator.core.rollout.evidence.arm_evidence import (
+    P99,
+    ArmEvidence,
+    Check,
+    Missing,
+    Verdict,
+    count,
+    hold,
+    lost,
+    noun_of,
+    number,
+)
+from learnloop_operator.core.sequential.latency import quantile_of
+from learnloop_operator.tuning.value_objects import value
+
+
+@value
+class Comparison:
+    """What ratios are judged by."""
+
+    trial: Beside | None = None
+    """Both arms at the same time, as far as that was seen."""
+    apart: str = ""
+    """Why the arms are not compared now; ratios then neither break nor hold."""
+
+
+NOT_YET = Comparison()
+
+
+def check(
+    metric: MetricThreshold,
+    subject: ArmEvidence | None,
+    reference: ArmEvidence | None,
+    alpha: float,
+    comparison: Comparison = NOT_YET,
+    *,
+    subject_is: str = "the canary",
+    reference_is: str = "stable",
+) -> Check:
+    """Judge the arm that must prove itself against every bound of `metric`.
+
+    `alpha`: chance with which each bound may be called broken though it holds, over all looks. A ratio is measured
+    from the reference in units of its size, so that it keeps its meaning for negative returns: the bar is
+    `reference + (ratio - 1) * |reference|`, both numbers being `comparison`'s.
+    """
+    noun = noun_of(metric)
+    episodes = subject.episodes if subject else 0
+    if subject is None:
+        text = f"{noun}: Prometheus has no series of {subject_is} yet, 0 of {metric.min_episodes} episodes needed"
+        return hold(text, reasons.EMPTY_RESULT)
+    if episodes < metric.min_episodes:
+        return hold(f"{noun}: {subject_is} has {episodes} of {metric.min_episodes} episodes needed")
+    value = _value(metric, subject)
+    if value is None:
+        return _mute(metric, noun, subject, subject_is)
+    said = f"{noun} of {subject_is} {number(value)}"
+    found = _of_bounds(metric, subject, value, said, alpha)
+    if not _first_breach(found) and (gap := lost(subject.gap, subject_is)):
+        return hold(f"{noun}: {gap.text}", gap.reason)
+    if metric.min_ratio is not None or metric.max_ratio is not None:
+        if comparison.apart:
+            said += f", not comparable: {comparison.apart}"
+        else:
+            base = _base(metric, noun, reference, reference_is)
+            both = base if isinstance(base, Check) else _both(metric, noun, value, base, comparison.trial, subject_is)
+            if isinstance(both, Check):
+                found.append(both)
+            else:
+                said = f"{noun} of {subject_is} {number(both[0])} vs {number(both[1])} of {reference_is}{both[2]}"
+                found += _of_ratios(metric, comparison.trial, both[0], both[1], said, alpha)
+    return _first_breach(found) or (found[0] if found else Check(Verdict.PASS, said))
+
+
+def _first_breach(found: list[Check]) -> Check | None:
+    for item in found:
+        if item.verdict is Verdict.BREACH:
+            return item
+    return None
+
+
+def _of_bounds(metric: MetricThreshold, arm: ArmEvidence, value: float, said: str, alpha: float) -> list[Check]:
+    """One check for each of min and max that the value does not keep."""
+    found = []
+    for bar, low, text in ((metric.min, True, "at least"), (metric.max, False, "at most")):
+        if bar is not None and (value < bar if low else value > bar):
+            sure = beyond_bound(metric, arm, bar, low, alpha) if is_counted(metric) else None
+            found.append(_beyond(f"{said} over {count(arm.episodes)}; bar {text} {number(bar)}", sure))
+    return found
+
+
+def _both(
+    metric: MetricThreshold, noun: str, value: float, base: float, trial: Beside | None, subject_is: str
+) -> tuple[float, float, str] | Check:
+    """The numbers of both arms that a ratio compares, and of when they are; a hold where there are too few.
+
+    Quantiles of latency, and queries that count nothing, are those of the whole rollout.
+    """
+    if not is_counted(metric):
+        return value, base, ""
+    compared = trial.compared if trial else 0.0
+    if trial is None or compared < metric.min_episodes:
+        text = f"{int(compared)} of {count(metric.min_episodes)} of {subject_is} compared with those of the same time"
+        return replace(hold(f"{noun}: {text}"), of_both=True)
+    over = f" over {count(int(compared))}"
+    if metric.type == "latency":
+        return value, base, over
+    row, (start, end) = trial.rows[0], (0.0, 1.0) if unbounded(metric) else span(metric)
+    mine, theirs = (start + total / row.n * (end - start) for total in (row.total, row.beside))
+    return mine, theirs, f" at the same time{over}"
+
+
+def _of_ratios(
+    metric: MetricThreshold, trial: Beside | None, value: float, base: float, said: str, alpha: float
+) -> Iterator[Check]:
+    """One check for each ratio that the value does not keep."""
+    for ratio, low in ((metric.min_ratio, True), (metric.max_ratio, False)):
+        if ratio is None:
+            continue
+        bar = base + (ratio - 1) * abs(base)
+        if value < bar if low else value > bar:
+            sure = beyond_ratio(metric, trial, low, alpha) if trial is not None and is_counted(metric) else None
+            yield replace(_beyond(f"{said}; bar {number(ratio)}×", sure), of_both=True)
+
+
+def _beyond(said: str, sure: Certainty | None) -> Check:
+    """`sure` None: nobody can tell, the number decides as it stands."""
+    if sure is None:
+        return Check(Verdict.BREACH, f"{said}, compared as it stands")
+    return Check(Verdict.BREACH, f"{said}; {sure.text}") if sure.broken else hold(f"{said}, undecided: {sure.text}")
+
+
+def _base(metric: MetricThreshold, noun: str, reference: ArmEvidence | None, reference_is: str) -> float | Check:
+    """The reference's number, or why there is none."""
+    known = reference.episodes if reference else 0
+    if reference is None or known < metric.min_episodes:
+        text = f"{noun}: {reference_is} has {known} of {metric.min_episodes} episodes needed to compare with"
+        return hold(text, reasons.NOT_ENOUGH_DATA if reference else reasons.EMPTY_RESULT)
+    base = _value(metric, reference)
+    if base is None:
+        return _mute(metric, noun, reference, reference_is)
+    gap = lost(reference.gap, reference_is)
+    return hold(f"{noun}: {gap.text}", gap.reason) if gap else base
+
+
+def _value(metric: MetricThreshold, arm: ArmEvidence) -> float | None:
+    value = _raw(metric, arm)
+    return value if value is not None and math.isfinite(value) else None
+
+
+def _raw(metric: MetricThreshold, arm: ArmEvidence) -> float | None:
+    match metric.type:
+        case "success":
+            return arm.success_rate
+        case "return":
+            return arm.mean_return
+        case "errors":
+            return arm.error_rate
+        case "latency":
+            return quantile_of(arm.latency, metric.quantile or P99)
+    return arm.custom.get(metric.name)
+
+
+def _mute(metric: MetricThreshold, noun: str, arm: ArmEvidence, arm_is: str) -> Check:
+    """No number: the reason that is on record, or that of the number itself."""
+    problem = arm.problems.get(metric.name) or arm.problems.get("")
+    if problem is None:
+        found = _raw(metric, arm)
+        problem = Missing(reasons.EMPTY_RESULT, "nothing was counted")
+        if found is not None:
+            problem = Missing(reasons.NOT_A_NUMBER, f"it is {found}")
+    return hold(f"{noun}: no number for {arm_is} over {count(arm.episodes)} ({problem.text})", problem.reason)

@@ -1,0 +1,1 @@
+"""Manifests and routes of a ModelDeployment, and what its live pods say."""

@@ -1,0 +1,138 @@
+"""What is known of each arm, and what a check answers: missing data is a state of its own."""
+
+from collections.abc import Mapping
+from dataclasses import field
+from datetime import datetime
+from enum import Enum
+
+from learnloop_api.kinds.analysis import MetricThreshold
+from learnloop_operator.core.rollout import reasons
+from learnloop_operator.core.rollout.evidence.shadow_evidence import ShadowEvidence
+from learnloop_operator.core.sequential.betting import Counts
+from learnloop_operator.core.sequential.latency import Histogram
+from learnloop_operator.tuning.value_objects import value
+
+NOUN: Mapping[str, str] = {"success": "success rate", "return": "return", "errors": "error rate", "drift": "return"}
+P99 = 0.99
+
+
+@value
+class Missing:
+    """Why there is no number: a reason constant and half a sentence."""
+
+    reason: str
+    text: str
+
+
+@value
+class Drift:
+    """Returns of one arm: in this step, or since its promotion, and in this rollout before that."""
+
+    before: Histogram = field(default_factory=dict)
+    now: Histogram = field(default_factory=dict)
+
+
+@value
+class ArmEvidence:
+    """One arm over one window. Rates are shares in 0..1, latency is in seconds, returns are undiscounted sums."""
+
+    episodes: int = 0
+    mean_return: float | None = None
+    success_rate: float | None = None
+    error_rate: float | None = None
+    latency: Histogram = field(default_factory=dict)
+    """Requests of policies by their duration in seconds."""
+    returns: Histogram = field(default_factory=dict)
+    """Ended episodes by their return; asked where a bound of returns has no returnRange."""
+    seen_at: datetime | None = None
+    """When the pod that was scraped longest ago was scraped, by Prometheus' clock."""
+    lately: int | None = None
+    """Episodes that ended within the last progressDeadlineSeconds; None where nobody asked."""
+    gap: int = 0
+    """Pods that counted before the window began and of which there is no sample from then."""
+    drift: Drift | None = None
+    """Set where a drift check asks for it."""
+    custom: Mapping[str, float] = field(default_factory=dict)
+    """Answers of promql checks by name; one that gave no single finite number is absent."""
+    events: Mapping[str, Counts] = field(default_factory=dict)
+    """All events and the good ones of sequential promql checks, by name."""
+    problems: Mapping[str, Missing] = field(default_factory=dict)
+    """Why a check has no answer, by name; "" speaks for all checks of the arm."""
+
+
+@value
+class Evidence:
+    """Evidence by revision, or the reason why there is none at all."""
+
+    arms: Mapping[str, ArmEvidence] = field(default_factory=dict)
+    unavailable: str = ""
+    reason: str = reasons.PROVIDER_DOWN
+    """What kind of unavailable."""
+    clock: datetime | None = None
+    """Prometheus' own clock when it answered."""
+    shadow: ShadowEvidence | None = None
+    """Of the arm in shadow, since its step began; None when none is."""
+
+
+class Verdict(Enum):
+    """HOLD is neither good nor bad: it waits."""
+
+    PASS = "pass"
+    BREACH = "breach"
+    HOLD = "hold"
+
+
+@value
+class Check:
+    """One threshold's verdict with the sentence that goes to status and events."""
+
+    verdict: Verdict
+    sentence: str
+    reason: str = reasons.NOT_ENOUGH_DATA
+    """Why it holds, if it does."""
+    of_both: bool = False
+    """Whether it holds for want of episodes of both arms: those of one alone may never decide it."""
+
+
+def lost(pods: int, whose: str) -> Missing | None:
+    """Why an arm's numbers are not those of its window; None where they are. What such an arm breaks by itself it has
+    broken since its first sample; it is not compared, and passes nothing."""
+    if not pods:
+        return None
+    text = (
+        f"Prometheus has no samples from when this comparison began of {pods} pod{'' if pods == 1 else 's'} of {whose} "
+        "that ran then: it was restarted without its data, did not scrape, or keeps less than the rollout lasts; "
+        "`kubectl learnloop restart` compares anew"
+    )
+    return Missing(reasons.EVIDENCE_GAP, text)
+
+
+def noun_of(metric: MetricThreshold) -> str:
+    """What the metric measures, in a sentence."""
+    if metric.type == "promql":
+        return metric.name
+    if metric.type == "latency":
+        return f"{ordinal(metric.quantile or P99)} percentile latency"
+    return NOUN[metric.type]
+
+
+def ordinal(quantile: float) -> str:
+    """`0.99` as 99th, `0.995` as 99.5th."""
+    return f"{quantile * 100:.4g}th"
+
+
+def hold(sentence: str, reason: str = reasons.NOT_ENOUGH_DATA) -> Check:
+    """Neither good nor bad, and why."""
+    return Check(Verdict.HOLD, sentence, reason)
+
+
+def count(episodes: int) -> str:
+    """`1 episode`, `2 episodes`."""
+    return f"{episodes} episode{'' if episodes == 1 else 's'}"
+
+
+def number(value: float) -> str:
+    """Three digits where they tell something."""
+    if value == 0 or abs(value) >= 10:
+        return f"{value:.1f}".removesuffix(".0") if value else "0"
+    return f"{value:.3g}"

@@ -1,0 +1,65 @@
+"""An experiment in one sentence."""
+
+from learnloop_api.kinds.experiment import AnyExperiment, ExperimentGuardrail
+from learnloop_operator.core.rollout.checks.guardrails import bars, share_of_alpha, standing
+from learnloop_operator.core.rollout.evidence.arm_evidence import number
+from learnloop_operator.core.rollout.model.experiment_state import Player, Trial, in_unit
+from learnloop_operator.core.sequential.interval import mean_interval
+
+NOUN = {"success": "success rate", "return": "return", "errors": "error rate"}
+
+
+def standings(asked: AnyExperiment, trial: Trial) -> str:
+    """`success rate of b 71 % …`: every arm with its mean and its confidence sequence, the best first."""
+    alpha = share_of_alpha(asked) / max(1, len(trial.players))
+    order = sorted(trial.players, key=lambda player: -_mean(player))
+    said = f"{NOUN[asked.metric.type]}: " + ", ".join(_one(asked, player, alpha) for player in order)
+    return f"{said}{_guardrails(asked, trial)}"
+
+
+def broken_guardrail(guardrail: ExperimentGuardrail, place: int, trial: Trial, index: int) -> str:
+    """`guardrail calm: error rate of a 0.2 vs 0.03 of stable over 212 episodes, worse by more than 0.02`."""
+    player, judged, base = trial.players[index], *(trial.players[arm].guards[place].judged for arm in (index, 0))
+    value, other = (in_unit(guardrail, counts.total / counts.n) for counts in (judged, base))
+    numbers = f"{_noun(guardrail, trial, place)} of {player.name} {number(value)} vs {number(other)} of stable"
+    limit = f"worse by more than {number(guardrail.max_drop)}"
+    return f"guardrail {guardrail.name}: {numbers} over {int(judged.n)} episodes, {limit}"
+
+
+def _noun(guardrail: ExperimentGuardrail, trial: Trial, place: int) -> str:
+    measure = trial.players[0].guards[place].measure
+    if guardrail.type == "latency" and measure and measure.bound is not None:
+        return f"share of requests within {number(measure.bound)} s"
+    return NOUN.get(guardrail.type, f"share of good events of {guardrail.name}")
+
+
+def _guardrails(asked: AnyExperiment, trial: Trial) -> str:
+    """What is not proven yet of the arms that still play; "" without guardrails."""
+    bar, open_ones = bars(asked), []
+    for player in trial.players[1:]:
+        if player.standing == "playing":
+            open_ones += [
+                f"{guardrail.name} of {player.name}"
+                for guardrail, guard in zip(asked.guardrails, player.guards, strict=False)
+                if standing(guard, bar) == "unproven"
+            ]
+    if not asked.guardrails:
+        return ""
+    return f"; guardrails unproven: {', '.join(open_ones)}" if open_ones else "; every guardrail holds"
+
+
+def _one(asked: AnyExperiment, player: Player, alpha: float) -> str:
+    judged = player.tally.judged
+    if player.standing == "withdrawn":
+        return f"{player.name} withdrawn"
+    if judged.n <= 0.0:
+        return f"{player.name} not compared yet"
+    low, high = sorted(in_unit(asked.metric, end) for end in mean_interval(judged, alpha))
+    mean = in_unit(asked.metric, judged.total / judged.n)
+    beaten = ", beaten" if player.standing == "beaten" else ""
+    return f"{player.name} {number(mean)} [{number(low)}, {number(high)}] over {int(judged.n)} episodes{beaten}"
+
+
+def _mean(player: Player) -> float:
+    judged = player.tally.judged
+    return judged.total / judged.n if judged.n > 0.0 else -1.0

@@ -1,0 +1,1 @@
+"""Hard bounds on the counters that each pod serves itself."""

@@ -1,0 +1,1 @@
+"""Which situation a rollout is in, and what people ordered."""

@@ -1,0 +1,1 @@
+"""All checks of one arm at one look, and what they need to be asked."""

@@ -1,0 +1,1 @@
+"""What a decision reads and what the status remembers."""

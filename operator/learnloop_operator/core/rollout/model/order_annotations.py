@@ -1,0 +1,54 @@
+"""What people wrote into the annotations, read: `WHAT[ at WHEN][ by WHO]`, with WHAT = `REVISION[/STEP]`."""
+
+import re
+from collections.abc import Iterable, Mapping
+
+from learnloop_api.kinds.decision import Decision, Verb
+from learnloop_api.names import VERBS, verb_annotation
+from learnloop_operator.tuning.value_objects import value
+
+_REVISION = re.compile(r"[0-9a-f]{8}")
+_STEP = re.compile(r"[1-9][0-9]{0,2}")
+_ANNOTATIONS = tuple((verb, verb_annotation(verb)) for verb in VERBS)
+
+
+@value
+class Word:
+    """One annotation's value. `revision` is None where it names none; `step` counts from 1."""
+
+    verb: Verb
+    value: str
+    revision: str | None = None
+    step: int | None = None
+    by: str | None = None
+    problem: str = ""
+    """Why it cannot be obeyed, whatever the rollout does."""
+
+
+def read(verb: Verb, value: str) -> Word:
+    """The value's parts. Everything after the first ` by ` is the name: the admission policy compares just that."""
+    head, _, by = value.partition(" by ")
+    what = head.partition(" at ")[0].strip()
+    revision, slash, step = what.partition("/")
+    who = by[:256] or None
+    if verb == "retry":
+        return Word(verb, value, revision if _REVISION.fullmatch(revision) else None, by=who)
+    if not _REVISION.fullmatch(revision):
+        return Word(verb, value, by=who, problem=f"{what[:64]!r} names no revision: set REVISION or REVISION/STEP")
+    if slash and not _STEP.fullmatch(step):
+        problem = f"{step[:64]!r} is no step: set a number from 1, or the revision alone"
+        return Word(verb, value, revision, by=who, problem=problem)
+    return Word(verb, value, revision, int(step) if slash else None, who)
+
+
+def unanswered(annotations: Mapping[str, str], decisions: Iterable[Decision]) -> list[Word]:
+    """The values that were not answered yet, most cautious first."""
+    if not annotations:
+        return []
+    answered = {decision.verb: decision.value for decision in decisions}
+    found = []
+    for verb, annotation in _ANNOTATIONS:
+        value = annotations.get(annotation)
+        if value is not None and value != answered.get(verb):  # type: ignore[call-overload]
+            found.append(read(verb, value))  # type: ignore[arg-type]
+    return found

@@ -1,0 +1,129 @@
+"""What one decision about a ModelDeployment may look at: the frozen snapshot and its parts."""
+
+from collections.abc import Mapping
+from dataclasses import field
+from datetime import datetime
+
+from learnloop_api.kinds.base import PodOptions
+from learnloop_api.kinds.model_deployment import BlockedRevision, ModelDeploymentSpec, ModelDeploymentStatus
+from learnloop_api.wire.routing import RoutingTable
+from learnloop_operator.core.rollout.evidence.arm_evidence import Evidence
+from learnloop_operator.core.rollout.fast_lane.pod_evidence import Direct
+from learnloop_operator.core.rollout.model.withdrawn_guests import GuestsOut
+from learnloop_operator.core.snapshot import Snapshot as BaseSnapshot
+from learnloop_operator.core.snapshot import obeyed
+from learnloop_operator.tuning.value_objects import named_value, value
+
+
+@value
+class Model:
+    """A model and the revision it gets here: the digest of uri, sha256 and the pod options it runs with."""
+
+    revision: str
+    uri: str
+    sha256: str | None = None
+
+
+@value
+class Desired:
+    """The model the user wants served now, or the sentence why there is none yet."""
+
+    model: Model | None = None
+    problem: str = ""
+    over: str | None = None
+    """The revision that spec.model means, where the winner of an experiment serves in its place."""
+
+
+@value
+class ArmWorld:
+    """One arm as the cluster has it."""
+
+    ready: int = 0
+    replicas: int = 0
+    restarts: int = 0
+    message: str = ""
+    """The last sentence a container of the arm left behind, or why its pods cannot run."""
+    pod: PodOptions | None = None
+    """The pod options the arm was made with; None for an arm made by someone else."""
+    model: Model | None = None
+    """The model the arm was made with."""
+    keyed: bool = True
+    """Its pods mount the key of the episodes; those of older releases do not."""
+    unready_since: str | None = None
+    """Since when it has had too few ready pods; None: it has enough, or nobody knows."""
+
+
+@value
+class RouteWorld:
+    """gateway mode: our HTTPRoute as it stands."""
+
+    weights: Mapping[str, int] = field(default_factory=dict)
+    """Percent of new episodes by revision; a revision that is not in it has no rule at all."""
+    blocked: BlockedRevision | None = None
+    """The verdict written with it."""
+    guests_out: GuestsOut | None = None
+    """Who had left the experiment when it was written."""
+
+
+@value
+class RoutingWorld:
+    """The routing ConfigMap: the table in force and the verdict written with it; in gateway mode the route, too."""
+
+    table: RoutingTable | None = None
+    blocked: BlockedRevision | None = None
+    route: RouteWorld | None = None
+    """None: there is none, or it belongs to somebody else."""
+
+    def verdicts(self) -> tuple[BlockedRevision, ...]:
+        """Verdicts in force: what carries one of them no longer names its revision.
+
+        The HTTPRoute and the ConfigMap are two writes, and whichever was the last one before an operator died has it.
+        """
+        found, listed = [], self.table.arms if self.table else []
+        if self.blocked and self.blocked.revision not in [arm.revision for arm in listed]:
+            found.append(self.blocked)
+        if self.route and self.route.blocked and self.route.blocked.revision not in self.route.weights:
+            found.append(self.route.blocked)
+        return tuple(found)
+
+
+@value
+class Defaults:
+    """What the installation decides for every policy server."""
+
+    image: str
+    data_url: str
+    image_pull_policy: str = "IfNotPresent"
+    names_are_verified: bool = False
+    """An admission policy lets nobody write another's name into a verb's annotation."""
+
+
+@named_value
+class Snapshot(BaseSnapshot):
+    """Everything `decide` knows. Equal snapshots give equal plans."""
+
+    spec: ModelDeploymentSpec
+    before: ModelDeploymentStatus
+    """The status as the last look left it."""
+    unwritten_since: datetime | None = None
+    """`before` is ahead of the persisted status since then; None: it is the persisted one."""
+    desired: Desired
+    arms: Mapping[str, ArmWorld] = field(default_factory=dict)
+    routing: RoutingWorld = RoutingWorld()
+    evidence: Evidence = field(default_factory=Evidence)
+    direct: Mapping[str, Direct] = field(default_factory=dict)
+    """What the pods of each arm on trial said themselves, by revision; empty where nobody asked them."""
+    defaults: Defaults
+    fresh_key: str = field(default="", repr=False)
+    """Newly drawn by gather for a ModelDeployment that has no key of its episodes yet; never the one in use."""
+    route_problem: str = ""
+    """gateway mode: why the HTTPRoute is not in force as it stands, in the words of its controller."""
+    mirror_problem: str = ""
+    """gateway mode with shadow steps: why the gateway cannot copy requests; "" when it can."""
+    percent_problem: str = ""
+    """gateway mode with shadow steps: why the gateway may copy every request where a share is asked."""
+
+    @property
+    def annotations(self) -> Mapping[str, str]:
+        """What people said to the operator, as much of it as a status can hold."""
+        return obeyed(self.object)

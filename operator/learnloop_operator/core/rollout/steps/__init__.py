@@ -1,0 +1,1 @@
+"""What a canary does next: wait, rise, roll back, or stay as stable."""

@@ -1,0 +1,148 @@
+"""Rollouts judged by sequential tests, through the whole of `decide`, on a simulated cluster."""
+
+from typing import Any
+
+import pytest
+from rollout_world import RETURN, SUCCESS, World
+
+from learnloop_api.kinds.analysis import Analysis, MetricEvidence, MetricThreshold
+from learnloop_api.kinds.model_deployment import ModelDeploymentSpec, ModelDeploymentStatus
+from learnloop_operator.core.rollout.checks.metric_outcomes import outcomes
+from learnloop_operator.core.rollout.checks.sequential_test import Trial, looked
+from learnloop_operator.core.rollout.checks.sequential_verdict import weigh
+from learnloop_operator.core.rollout.evidence.arm_evidence import ArmEvidence, Evidence, Verdict
+from learnloop_operator.core.rollout.model.evidence_codec import Pace, load, save
+from learnloop_operator.core.sequential.betting import Counts
+from learnloop_operator.core.sequential.comparison import Memory, Pair
+
+
+def test_an_equal_canary_holds_until_it_is_proven_then_climbs() -> None:
+    world = World(1, 0.9)
+    assert world.run(900) == "Guarding"
+    waiting = [said for said in world.verdicts if "undecided" in said]
+    assert len(waiting) > 20
+    assert waiting[0].startswith("holding at 10 %: success rate of the canary ")
+    assert any(" more canary episodes needed, " in said and said.endswith("at the present rate") for said in waiting)
+    assert not any("RolledBack" in said for said in world.verdicts)
+    assert world.status.get("evidence") is None
+
+
+@pytest.mark.parametrize(("metric", "noun"), [(SUCCESS, "success rate"), (RETURN, "return")])
+def test_a_worse_canary_is_taken_back_with_p_and_bar_in_the_sentence(metric: dict[str, Any], noun: str) -> None:
+    world = World(2, 0.7, metric)
+    assert world.run(400) == "RolledBack"
+    message = world.status["blockedRevision"]["message"]
+    assert message.startswith(f"RolledBack at 10 %: {noun} of the canary ")
+    assert " episodes; P(worse) 0.99" in message or " episodes; P(worse) > 0.9999" in message
+    assert message.endswith("; bar 0.99")
+    assert world.status.get("evidence") is None
+
+
+def test_a_tolerated_drop_never_promotes_without_proof_and_a_drop_at_the_bar_does_not_pass() -> None:
+    world = World(3, 0.85)
+    assert world.run(500) in ("Progressing", "RolledBack")
+    assert "step 1/4 passed" not in " ".join(world.verdicts)
+
+
+def test_an_operator_that_forgets_everything_but_the_status_goes_on_where_it_was() -> None:
+    world = World(4, 0.9)
+    world.run(60)
+    world.look()
+    before = world.evidence
+    world.look()
+    assert world.evidence == before
+    assert before["judged"][0] > 100
+    pace = Pace(world.now, 0.1, 0.0)
+    again = save(load(save_of(world)), (), (), spec(world), pace) or []
+    assert [item.model_copy(update={"estimated_at": None}) for item in save_of(world)] == again
+
+
+def test_nothing_moves_the_evidence_while_prometheus_is_away() -> None:
+    world = World(5, 0.9)
+    world.run(60)
+    before = world.evidence
+    world.prometheus = False
+    world.run(60)
+    assert (world.evidence["judged"], world.evidence["logWorse"]) == (before["judged"], before["logWorse"])
+    assert "no evidence: gone" in world.status["verdict"]
+    world.prometheus = True
+    world.run(5)
+    assert world.evidence["judged"][0] > before["judged"][0]
+
+
+def test_what_is_proven_passes_no_step_at_a_look_without_stable() -> None:
+    world = World(1, 0.9)
+    while "undecided" not in world.status["verdict"] or world.evidence["chanceFine"] < 0.9:
+        world.run(1)
+    world.means["canary"] = 1.0
+    proven = [item.model_copy(update={"log_fine": 6.0}) for item in save_of(world)]
+    world.status["evidence"] = [item.to_kube() for item in proven]
+    world.played["stable"] = Counts()
+    world.look()
+    assert world.status["verdict"].startswith("holding at 10 %: success: no number for stable")
+
+
+def test_nan_is_neither_evidence_nor_a_figure_in_the_status() -> None:
+    world = World(1, 0.9)
+    world.run(40)
+    before = world.status
+    world.played["canary"] = Counts(500, float("nan"))
+    world.look()
+    assert world.evidence["judged"] == before["evidence"][0]["judged"]
+    assert world.status["canary"]["successRate"] == before["canary"]["successRate"]
+    assert "no number for the canary" in world.status["verdict"]
+
+
+def test_another_tolerance_asks_another_question_and_starts_over() -> None:
+    world = World(6, 0.9)
+    world.run(60)
+    world.spec["analysis"]["metrics"] = [{**SUCCESS, "maxDrop": 0.2}]
+    world.look()
+    assert world.evidence["claim"] == "success not worse by 0.2"
+    assert world.evidence["judged"] == [0, 0, 0, 0]
+
+
+def test_a_bound_of_a_sequential_metric_speaks_before_the_test_does() -> None:
+    world = World(7, 0.3, {**SUCCESS, "min": 0.5, "minEpisodes": 10})
+    world.run(60)
+    assert "success rate of the canary 0." in world.status["blockedRevision"]["message"]
+    assert world.status["blockedRevision"]["message"].endswith("(confidence 0.998333)")
+
+
+def test_two_metrics_share_the_budget_for_rollbacks() -> None:
+    world = World(8, 0.6, SUCCESS, {"name": "errors", "type": "errors", "test": "sequential", "maxDrop": 0.05})
+    assert world.run(300) == "RolledBack"
+    assert "bar 0.995" in world.status["blockedRevision"]["message"]
+
+
+def save_of(world: World) -> list[MetricEvidence]:
+    return ModelDeploymentStatus.model_validate(world.status).evidence or []
+
+
+def spec(world: World) -> Analysis:
+    return ModelDeploymentSpec.model_validate(world.spec).analysis
+
+
+def test_damaged_numbers_in_a_status_start_the_test_anew() -> None:
+    world = World(9, 0.9)
+    world.run(30)
+    saved = save_of(world)
+    for damage in ({"judged": [1.0]}, {"judged": [1.0, 5.0, 1.0, 1.0]}, {"log_fine": None}):
+        assert load([saved[0].model_copy(update=damage)])[0].memory == Memory()
+
+
+def test_a_return_outside_its_range_is_no_evidence() -> None:
+    metric = MetricThreshold.model_validate(RETURN)
+    analysis = Analysis(metrics=[metric])
+    begun = (Trial("return", "return not worse by 50 of -100..400", Memory(Pair())),)
+    beyond = Evidence({"c": ArmEvidence(50, 900.0), "s": ArmEvidence(500, 300.0)})
+    assert looked(analysis, begun, beyond, "c", "s", concurrent=True) == begun
+    assert outcomes(metric, ArmEvidence(10, 150.0)) == Counts(10, 5)
+    assert outcomes(metric, ArmEvidence(10, None)) is None
+
+
+def test_a_metric_the_api_server_would_refuse_holds_with_its_name() -> None:
+    metric = MetricThreshold.model_validate({"name": "mine", "type": "return", "test": "sequential", "maxDrop": 1})
+    found = weigh(metric, Trial("mine", "", Memory()), Analysis(metrics=[metric]), 0.1, 1.0)
+    assert found.verdict is Verdict.HOLD
+    assert "mine needs a maxDrop within its range" in found.sentence

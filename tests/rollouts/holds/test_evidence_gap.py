@@ -1,0 +1,102 @@
+"""Prometheus without the samples from when a rollout began: what pods counted in their life is no evidence."""
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from at_the_same_time import at_the_same_time
+from hypothesis import given
+from hypothesis import strategies as st
+from rollout_world import RETURN, SUCCESS, World
+
+from learnloop_api import names
+from learnloop_api.kinds.analysis import MetricThreshold
+from learnloop_operator.adapters.prometheus.client import Sample
+from learnloop_operator.adapters.prometheus.gather_shadow_evidence import shadow_evidence, shadow_query
+from learnloop_operator.adapters.prometheus.parse_answers import arm_evidence
+from learnloop_operator.adapters.prometheus.queries import GRACE, counters_query, latency_query, returns_query
+from learnloop_operator.core.rollout.checks.thresholds import check
+from learnloop_operator.core.rollout.evidence.arm_evidence import ArmEvidence, Verdict
+from learnloop_operator.core.rollout.judging.query_windows import Window
+
+RATIO = MetricThreshold(name="return", type="return", min_ratio=0.8)
+
+
+class Forgetful(World):
+    """`gaps`: the pods of each role whose samples from the beginning are lost."""
+
+    def __init__(self, seed: int, canary: float, *metrics: dict[str, Any]) -> None:
+        self.gaps: dict[str, int] = {}
+        super().__init__(seed, canary, *metrics)
+
+    def seen(self, role: str) -> ArmEvidence:
+        return replace(super().seen(role), gap=self.gaps.get(role, 0))
+
+
+@pytest.mark.parametrize("metric", [SUCCESS, RETURN, {"name": "ratio", "type": "return", "minRatio": 0.5}])
+def test_a_rollout_whose_beginning_is_lost_holds_with_the_reason_and_goes_on_when_it_is_not(
+    metric: dict[str, Any],
+) -> None:
+    world = Forgetful(1, 0.9, metric)
+    world.run(8)
+    world.gaps = {"stable": 2}
+    assert world.run(300) == "Progressing"
+    assert world.status["weight"] == 10
+    assert "2 pods of stable that ran then" in world.status["verdict"]
+    told = next(item for item in world.status["conditions"] if item["type"] == "DataAvailable")
+    assert (told["status"], told["reason"]) == ("False", "EvidenceGap")
+    world.gaps = {}
+    assert world.run(900) == "Guarding"
+
+
+def test_no_test_bets_on_what_pods_counted_before_the_rollout() -> None:
+    world = Forgetful(1, 0.9)
+    world.run(60)
+    judged = world.evidence["judged"]
+    world.gaps = {"stable": 1}
+    world.played["stable"] = replace(world.played["stable"], n=90_000, total=90_000)
+    world.run(20)
+    assert world.evidence["judged"] == judged
+    assert world.status["phase"] == "Progressing"
+
+
+def test_a_hard_bound_needs_no_beginning() -> None:
+    world = Forgetful(1, 0.3, {**SUCCESS, "min": 0.5, "minEpisodes": 10})
+    world.gaps = {"stable": 1, "canary": 1}
+    assert world.run(60) == "RolledBack"
+
+
+@given(st.integers(0, 9), st.integers(0, 9), st.integers(5, 99), st.floats(-99, 99), st.floats(-99, 99))
+def test_nothing_passes_and_no_ratio_is_broken_across_a_gap(
+    canary: int, stable: int, n: int, one: float, other: float
+) -> None:
+    whole = at_the_same_time(RATIO, ArmEvidence(n, one), ArmEvidence(n, other))
+    found = check(RATIO, ArmEvidence(n, one, gap=canary), ArmEvidence(n, other, gap=stable), 0.01, whole)
+    undecided = found.sentence.endswith("undecided: the histogram of returns is not there")
+    assert (found.verdict is Verdict.HOLD and not undecided) == (canary + stable > 0)
+
+
+def test_only_a_process_that_says_so_was_born_in_the_window() -> None:
+    began = f"last_over_time({names.METRIC_SERVER_STARTED}"
+    for query in (
+        counters_query("ns", "md", ["aaaaaaaa"], 600),
+        latency_query("ns", "md", ["aaaaaaaa"], 600),
+        returns_query("ns", "md", ["aaaaaaaa"], 600, 600),
+        shadow_query("ns", "md", Window("aaaaaaaa", 600)),
+    ):
+        born = query.count(f"and on (instance, pod) ({began}")
+        assert born == query.count(f">= time() - {600 + GRACE})") > 0
+        lost = query.count(names.METRIC_SHADOW_LOST) // 3
+        assert query.count(" or increase(") == born + lost
+    assert 'verb=~"act|infer"' not in latency_query("ns", "md", ["aaaaaaaa"], 600).split(began)[1].split("}")[0]
+
+
+def test_pods_with_a_gap_are_counted_by_arm() -> None:
+    def of(signal: str, value: float, **labels: str) -> Sample:
+        return Sample({"revision": "aaaaaaaa", "learnloop_signal": signal, **labels}, value)
+
+    found = arm_evidence([of("ended", 6.0, outcome="success"), of("gap", 2.0)])["aaaaaaaa"]
+    assert (found.episodes, found.gap) == (6, 2)
+    shadow = shadow_evidence([of("compared", 6.0), of("gap", 1.0)])
+    assert shadow is not None
+    assert shadow.gap == 1

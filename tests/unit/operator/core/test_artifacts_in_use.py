@@ -1,0 +1,67 @@
+"""What is in use is told as it stands in the cluster, and when that cannot be seen nothing is told."""
+
+import asyncio
+import json
+from contextlib import suppress
+from typing import Any
+
+import pytest
+
+from learnloop_operator.adapters.data_plane import DataPlane
+from learnloop_operator.adapters.kube.client import KubeClient
+from learnloop_operator.adapters.kube.errors import KubeError
+from learnloop_operator.controllers.background.artifact_usage_reporter import Keeper
+from learnloop_operator.core.artifacts_in_use import in_use
+
+A, B, C, D = ("a" * 64, "b" * 64, "c" * 64, "d" * 64)
+
+
+def deployment() -> dict[str, Any]:
+    return {
+        "metadata": {"name": "md", "annotations": {"note": f"learnloop://ns/{D}"}},
+        "spec": {"model": {"uri": f"learnloop://ns/{A}"}},
+        "status": {
+            "stable": {"uri": "https://models/x.onnx", "sha256": B},
+            "lastStable": {"uri": f"learnloop://ns/{C}", "sha256": C},
+        },
+    }
+
+
+def job(name: str, **status: str) -> dict[str, Any]:
+    return {"metadata": {"name": name}, "spec": {}, "status": status}
+
+
+def test_the_model_wished_for_the_one_that_serves_and_the_one_to_undo_to_are_in_use() -> None:
+    call = in_use([deployment()], [job("going"), job("ended", finishedAt="2026-01-01T00:00:00Z")])
+    assert call.body == {"sha256": [A, B, C], "jobs": ["going"]}
+
+
+def test_more_than_can_be_told_is_not_told_in_part() -> None:
+    with pytest.raises(ValueError, match="nothing is deleted"):
+        in_use([], [job(f"j{number}") for number in range(20_001)])
+
+
+async def test_each_namespace_is_told_and_one_that_cannot_be_seen_is_not(wire: Any, kube: KubeClient) -> None:
+    wire.answer(200, {"metadata": {"resourceVersion": "1"}, "items": [deployment()]})
+    wire.answer(200, {"metadata": {"resourceVersion": "1"}, "items": []})
+    wire.answer(200, {"metadata": {"resourceVersion": "1"}, "items": [job("going")]})
+    wire.answer(200, {})
+    data_plane = DataPlane(wire.url, "/nonexistent")
+    keeper = Keeper(kube, data_plane, lambda: ["ns"])
+    await keeper.tell("ns")
+    method, path, body = wire.asked[-1]
+    assert (method, path) == ("PUT", "/api/v1/artifacts/in-use")
+    assert json.loads(body) == {"sha256": [A, B, C], "jobs": ["going"]}
+    wire.script[:] = []
+    wire.answer(403, {"message": "no"})
+    told = len([path for _, path, _ in wire.asked if path.endswith("in-use")])
+    with pytest.raises(KubeError):
+        await keeper.tell("ns")
+    running = asyncio.create_task(keeper.run(first=0.0, every=0.01))
+    await asyncio.sleep(0.1)
+    assert not running.done(), "a refusal is no reason to stop"
+    running.cancel()
+    with suppress(asyncio.CancelledError):
+        await running
+    await data_plane.close()
+    assert len([path for _, path, _ in wire.asked if path.endswith("in-use")]) == told

@@ -1,0 +1,175 @@
+"""A pod that cannot start says why, and so does whoever cannot make it."""
+
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+from training_world import condition, heartbeat, job, plan, rank, run, world
+
+from learnloop_operator.adapters.kube.client import KubeClient
+from learnloop_operator.adapters.kube.event_reader import failure_of, with_events
+from learnloop_operator.adapters.kube.pytorch_jobs import CONTAINER
+from learnloop_operator.adapters.pods.training_ranks import complaint_of, rank_of
+from learnloop_operator.core.pod_trouble import creation_trouble, trouble
+
+NOW = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)
+UNSCHEDULABLE = {
+    "type": "PodScheduled",
+    "status": "False",
+    "reason": "Unschedulable",
+    "message": "1 Insufficient nvidia.com/gpu",
+}
+
+
+def pod(age: float = 60, **status: Any) -> dict[str, Any]:
+    made = (NOW - timedelta(seconds=age)).isoformat()
+    return {"metadata": {"name": "t-master-0", "uid": "p-1", "creationTimestamp": made}, "status": status}
+
+
+def waiting(reason: str, message: str | None = "back-off", name: str = CONTAINER) -> dict[str, Any]:
+    return {"name": name, "state": {"waiting": {"reason": reason, "message": message}}}
+
+
+def ended(code: int, message: str = "", reason: str = "Error") -> dict[str, Any]:
+    return {"exitCode": code, "message": message, "reason": reason}
+
+
+@pytest.mark.parametrize(
+    ("status", "said"),
+    [
+        ({"conditions": [UNSCHEDULABLE]}, "Unschedulable: 1 Insufficient nvidia.com/gpu"),
+        ({"containerStatuses": [waiting("ImagePullBackOff")]}, "ImagePullBackOff: back-off"),
+        ({"containerStatuses": [waiting("ErrImagePull", None)]}, "ErrImagePull: no message"),
+        (
+            {
+                "containerStatuses": [waiting("PodInitializing")],
+                "initContainerStatuses": [waiting("ErrImagePull", "not found", "init-pytorch")],
+            },
+            "init container init-pytorch: ErrImagePull: not found",
+        ),
+        (
+            {
+                "containerStatuses": [waiting("PodInitializing")],
+                "initContainerStatuses": [{"name": "init", "state": {"terminated": ended(1, "no such host")}}],
+            },
+            "no such host",
+        ),
+        (
+            {"containerStatuses": [waiting("CrashLoopBackOff") | {"lastState": {"terminated": ended(1, "no model")}}]},
+            "no model",
+        ),
+        (
+            {
+                "containerStatuses": [
+                    waiting("CrashLoopBackOff") | {"lastState": {"terminated": ended(137, "", "OOMKilled")}}
+                ]
+            },
+            "container pytorch exited with 137 (OOMKilled), and left no message",
+        ),
+        (
+            {"containerStatuses": [waiting("CreateContainerConfigError", 'secret "x" not found')]},
+            'secret "x" not found',
+        ),
+    ],
+)
+def test_a_pod_that_cannot_start_says_why(status: dict[str, Any], said: str) -> None:
+    assert said in trouble(pod(**status))
+    assert said in str(complaint_of(pod(**status)))
+
+
+@pytest.mark.parametrize(
+    "status",
+    [
+        {},
+        {"containerStatuses": [waiting("ContainerCreating", None)]},
+        {"containerStatuses": [waiting("PodInitializing", None)], "initContainerStatuses": [{"ready": True}]},
+        {"containerStatuses": [{"ready": True, "lastState": {"terminated": ended(1, "long ago")}}]},
+        {"containerStatuses": [{"state": {"terminated": ended(0)}}]},
+    ],
+)
+def test_a_pod_on_its_way_or_at_work_has_no_trouble(status: dict[str, Any]) -> None:
+    assert trouble(pod(**status)) == ""
+
+
+def test_a_rank_behind_a_broken_init_container_is_stuck_and_names_it() -> None:
+    seen = rank_of(
+        pod(
+            containerStatuses=[waiting("PodInitializing")],
+            initContainerStatuses=[waiting("ImagePullBackOff", "not found", "init-pytorch")],
+        ),
+        CONTAINER,
+    )
+    assert seen is not None
+    assert seen.stuck
+    assert seen.waiting == "init container init-pytorch: ImagePullBackOff: not found"
+
+
+def test_a_deployment_says_why_its_pods_cannot_be_made() -> None:
+    refused = {"type": "ReplicaFailure", "status": "True", "reason": "FailedCreate", "message": "exceeded quota: q"}
+    assert creation_trouble({"status": {"conditions": [refused]}}) == "exceeded quota: q"
+    assert creation_trouble({"status": {"conditions": [refused | {"status": "False"}]}}) == ""
+
+
+def test_a_job_whose_pods_may_not_be_made_says_so_and_warns_once() -> None:
+    why = 'pods "t-master-0" is forbidden: exceeded quota: q'
+    first = plan(world({"attempts": 1}, job=job(trouble=why)))
+    assert condition(first, "Ready")["reason"] == "PodsHeldUp"
+    assert condition(first, "Ready")["message"] == f"0 of 3 pods exist: {why}"
+    assert [notice.type for notice in first.events] == ["Warning"]
+    second = plan(world(dict(first.status), job=job(trouble=why)))
+    assert second.events == ()
+
+
+def test_a_master_that_waits_for_a_worker_without_a_gpu_names_the_gpu_and_waits_for_it() -> None:
+    worker = rank(1, 6000, running=False, started=None, waiting="Unschedulable: no GPU", stuck=True)
+    beat = heartbeat(phase="starting", message="waiting for 2 of 3 ranks")
+    seen = world(
+        {"attempts": 1},
+        job=job(age=6000),
+        ranks=(rank(0, 6000), worker),
+        run=run(beat=beat),
+    )
+    made = plan(seen)
+    assert made.status["phase"] == "Starting"
+    assert condition(made, "Ready")["message"] == "pod t-worker-0 waits: Unschedulable: no GPU"
+
+
+def test_a_gang_without_its_image_spends_no_attempt_although_its_workers_give_up_and_are_replaced() -> None:
+    master = rank(0, 6000, running=False, started=None, waiting="ErrImagePull: not found", stuck=True)
+    seen = world({"attempts": 1}, job=job(age=6000), ranks=(master, rank(1, 10), rank(2, 10)))
+    assert condition(plan(seen), "Ready")["message"] == "pod t-master-0 waits: ErrImagePull: not found"
+    failed = plan(world({"attempts": 1}, job=job(state="failed"), ranks=(master, rank(1, 10))))
+    assert "pod t-master-0 never started: ErrImagePull" in condition(failed, "Ready")["message"]
+
+
+async def test_the_newest_failure_event_is_the_reason(wire: Any, kube: KubeClient) -> None:
+    def event(reason: str, note: str, at: str) -> dict[str, Any]:
+        return {"metadata": {}, "reason": reason, "note": note, "deprecatedLastTimestamp": at}
+
+    wire.answer(
+        200,
+        {
+            "items": [
+                event("FailedCreatePod", "Error creating: old", "2026-01-01T00:00:01Z"),
+                event("FailedCreatePod", "Error creating: exceeded quota", "2026-01-01T00:00:02Z"),
+                event("Unschedulable", "something else", "2026-01-01T00:00:03Z"),
+            ]
+        },
+    )
+    assert await failure_of(kube, "ns", "u-1") == "exceeded quota"
+    assert "regarding.uid%3Du-1" in wire.asked[0][1]
+
+
+async def test_events_that_may_not_be_read_stop_nothing(wire: Any, kube: KubeClient) -> None:
+    wire.answer(403, {"reason": "Forbidden"})
+    assert await failure_of(kube, "ns", "u-1") == ""
+
+
+async def test_a_pod_that_is_being_made_for_long_is_asked_for_its_events(wire: Any, kube: KubeClient) -> None:
+    note = 'MountVolume.SetUp failed for volume "data" : configmap "nobody" not found'
+    wire.answer(200, {"items": [{"metadata": {}, "reason": "FailedMount", "note": note}]})
+    creating = {"phase": "Pending", "containerStatuses": [waiting("ContainerCreating", None)]}
+    (fresh,) = await with_events(kube, "ns", [pod(5, **creating)], NOW)
+    assert trouble(fresh) == ""
+    (late,) = await with_events(kube, "ns", [pod(60, **creating)], NOW)
+    assert trouble(late) == note

@@ -1,0 +1,185 @@
+"""RewardPolicy: one immutable revision per content."""
+
+import json
+import random
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from learnloop_api.kinds.reward_policy import RewardPolicySpec
+from learnloop_api.wire.reward import DryRunFigures, RewardSignals
+from learnloop_operator.adapters.data_plane import DataPlane
+from learnloop_operator.adapters.kube.client import KubeClient
+from learnloop_operator.adapters.kube.errors import InvalidSpec
+from learnloop_operator.controllers.reconcilers.reward_policy import RewardPolicyController
+from learnloop_operator.controllers.reconcilers.spec_validation import read_spec
+from learnloop_operator.controllers.services import Services
+from learnloop_operator.core.content_digests import revision
+from learnloop_operator.core.plan import Plan
+from learnloop_operator.core.reward_policy import REPEAT_SECONDS, RewardWorld, content_revision, decide
+
+NOW = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)
+
+
+def world(weights: tuple[float, ...] = (0.6, 0.4), status: dict[str, Any] | None = None, **changes: Any) -> RewardWorld:
+    components = [{"name": f"c{i}", "type": "environment", "weight": weight} for i, weight in enumerate(weights)]
+    spec = changes.pop("spec", {"components": components})
+    body = {"metadata": {"name": "rp", "namespace": "ns", "generation": 2}, "status": status or {}}
+    chosen = {"now": NOW, "object": body, "spec": RewardPolicySpec.model_validate(spec)} | changes
+    return RewardWorld(**chosen)
+
+
+def ready(plan: Plan) -> dict[str, Any]:
+    return next(item for item in plan.status["conditions"] if item["type"] == "Ready")
+
+
+def test_new_content_is_published_under_its_hash() -> None:
+    plan = decide(world(agents=3))
+    (call,) = plan.calls
+    assert call.method == "PUT"
+    assert call.path == f"/api/v1/rewards/policies/rp/revisions/{plan.status['revision']}"
+    assert call.body is not None
+    assert call.body["components"][0]["weight"] == 0.6
+    assert plan.status["agents"] == 3
+    assert ready(plan)["status"] == "True"
+
+
+def test_published_content_is_not_published_again_until_it_is_time() -> None:
+    first = decide(world())
+    assert decide(world(status=dict(first.status))).calls == ()
+    late = decide(world(status=dict(first.status), now=NOW + timedelta(seconds=REPEAT_SECONDS)))
+    assert len(late.calls) == 1
+    assert late.status == first.status, "repeating changes nothing in the status"
+
+
+def suspicion(plan: Plan) -> dict[str, Any]:
+    return next(item for item in plan.status["conditions"] if item["type"] == "RewardHackingSuspected")
+
+
+def signals(
+    suspected: bool | None = True, reason: str = "DuplicateTrajectories", figure: str = "31 %"
+) -> RewardSignals:
+    body = {"suspected": suspected, "reason": reason, "sentence": f"{figure} repeat another", "rewards": 500}
+    return RewardSignals.model_validate(body | {"worst": ["t1", "t2", "t3"] if suspected else []})
+
+
+def test_a_sign_of_reward_hacking_names_three_trajectories_and_is_told_once() -> None:
+    before = decide(world(agents=1)).status
+    assert suspicion(decide(world(agents=1)))["status"] == "Unknown"
+    found = decide(world(agents=1, status=dict(before), signals=signals()))
+    assert suspicion(found)["status"] == "True"
+    assert suspicion(found)["message"] == "31 % repeat another; look at trajectories t1, t2, t3"
+    assert [(event.type, event.reason) for event in found.events] == [("Warning", "RewardHackingSuspected")]
+    assert ready(found)["status"] == "True", "a suspicion does not stop the policy"
+    for later in (signals(figure="33 %"), None):
+        again = decide(world(agents=1, status=dict(found.status), signals=later, now=NOW + timedelta(seconds=60)))
+        assert (again.status, again.events) == (found.status, ()), "the same finding costs no write"
+
+
+def test_a_dry_run_publishes_nothing_and_tells_how_it_compares() -> None:
+    before = decide(world(agents=1)).status
+    other = {"components": [{"name": "c", "type": "success", "weight": 1}]}
+    trial = other | {"dryRun": True}
+    waiting = decide(world(agents=1, spec=trial, status=dict(before)))
+    assert (waiting.calls, waiting.requeue_after is not None, "dryRun" in waiting.status) == ((), True, False)
+    figures = DryRunFigures(trajectories=500, correlation=0.81, sentence="rank correlation 0.81 over 500 episodes")
+    told = decide(world(agents=1, spec=trial, status=dict(before), dry_run=figures))
+    assert told.calls == ()
+    assert told.status["revision"] == before["revision"]
+    assert (told.status["dryRun"]["correlation"], told.status["dryRun"]["trajectories"]) == (0.81, 500)
+    assert ready(told)["message"].endswith(f"over 500 episodes; revision {before['revision']} stays in force")
+    again = decide(world(agents=1, spec=trial, status=dict(told.status)))
+    assert (again.status, again.events, again.requeue_after) == (told.status, (), None)
+    taken = decide(world(agents=1, spec=other, status=dict(told.status)))
+    assert taken.status["revision"] == told.status["dryRun"]["revision"], "what was tried is what is published"
+    assert "dryRun" not in taken.status
+    assert "dryRun" not in taken.calls[0].body
+
+
+def test_a_first_policy_in_dry_run_is_not_ready() -> None:
+    plan = decide(world(spec={"dryRun": True}))
+    assert (ready(plan)["status"], plan.calls) == ("False", ())
+    assert "set dryRun to false" in ready(plan)["message"]
+
+
+def test_a_suspicion_ends_with_the_finding_and_with_the_revision() -> None:
+    found = decide(world(agents=1, status=dict(decide(world()).status), signals=signals()))
+    cleared = decide(world(agents=1, status=dict(found.status), signals=signals(False, "NothingFound")))
+    assert (suspicion(cleared)["status"], cleared.events) == ("False", ())
+    changed = decide(world((0.5, 0.5), agents=1, status=dict(found.status)))
+    assert (suspicion(changed)["status"], suspicion(changed)["reason"]) == ("Unknown", "NotLookedAt")
+
+
+@pytest.mark.parametrize(
+    ("component", "sentence"),
+    [
+        ({"type": "environment", "weight": 0.7}, "add up to 0.7"),
+        ({"type": "outcome", "weight": 1}, "key"),
+    ],
+)
+def test_a_policy_that_slipped_past_old_rules_is_reported_with_its_field(
+    component: dict[str, Any], sentence: str
+) -> None:
+    with pytest.raises(InvalidSpec, match=r"^spec.*components") as caught:
+        read_spec(RewardPolicySpec, {"spec": {"components": [{"name": "o", **component}]}})
+    assert sentence in str(caught.value)
+
+
+@given(st.dictionaries(st.text(max_size=5), st.integers() | st.text(max_size=5), max_size=6), st.randoms())
+def test_the_order_of_keys_never_changes_a_revision(content: dict[str, Any], shuffle: random.Random) -> None:
+    items = list(content.items())
+    shuffle.shuffle(items)
+    assert revision(dict(items)) == revision(content)
+
+
+AGENT = {"metadata": {"name": "a", "namespace": "ns"}, "spec": {"rewardPolicyRef": {"name": "rp"}}}
+
+
+def controller(kube: KubeClient, url: str) -> RewardPolicyController:
+    unused: Any = None
+    return RewardPolicyController(Services(kube, DataPlane(url, "/nonexistent"), unused, unused, unused))
+
+
+def policy(spec: dict[str, Any], status: dict[str, Any] | None = None) -> dict[str, Any]:
+    return {"metadata": {"name": "rp", "namespace": "ns", "generation": 1}, "spec": spec, "status": status or {}}
+
+
+async def test_the_signs_of_the_revision_in_force_are_read_for_a_policy_that_is_used(wire: Any, kube: Any) -> None:
+    wire.answer(200, policy({}))
+    wire.answer(200, {"metadata": {}, "items": [AGENT]})
+    wire.answer(200, signals().model_dump())
+    gathered = await controller(kube, wire.url).gather("ns", "rp")
+    assert gathered is not None
+    assert (gathered.agents, gathered.signals) == (1, signals())
+    path = f"/api/v1/rewards/policies/rp/revisions/{content_revision(RewardPolicySpec())}/signals"
+    assert wire.asked[-1][:2] == ("GET", path)
+
+
+async def test_a_dry_run_is_asked_for_once_and_a_busy_data_plane_is_asked_again(wire: Any, kube: Any) -> None:
+    spec = {"dryRun": True}
+    for answer in (
+        (429, {"error": {"message": "another one"}}),
+        (200, {"trajectories": 7, "sentence": "s", "more": 1}),
+    ):
+        wire.answer(200, policy(spec))
+        wire.answer(200, {"metadata": {}, "items": []})
+        wire.answer(*answer)
+    busy = await controller(kube, wire.url).gather("ns", "rp")
+    assert busy is not None
+    assert busy.dry_run is None
+    assert decide(busy).requeue_after
+    tried = await controller(kube, wire.url).gather("ns", "rp")
+    assert tried is not None
+    assert tried.dry_run == DryRunFigures(trajectories=7, sentence="s")
+    method, path, body = wire.asked[-1]
+    assert (method, path) == ("POST", "/api/v1/rewards/dry-run")
+    assert "dryRun" not in json.loads(body)["policy"]
+    asked = len(wire.asked)
+    wire.script.clear()
+    wire.answer(200, policy(spec, dict(decide(tried).status)))
+    wire.answer(200, {"metadata": {}, "items": []})
+    await controller(kube, wire.url).gather("ns", "rp")
+    assert [path for _, path, _ in wire.asked[asked:] if "rewards" in path] == []

@@ -1,0 +1,282 @@
+"""The API client when the network misbehaves, and its comparison that saves writes."""
+
+import asyncio
+import socket
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+from aiohttp import web
+from hypothesis import given
+from hypothesis import strategies as st
+
+from learnloop_operator.adapters.kube import http_transport
+from learnloop_operator.adapters.kube.client import KubeClient, without_none
+from learnloop_operator.adapters.kube.concurrency_limit import Pace
+from learnloop_operator.adapters.kube.errors import (
+    Conflict,
+    Gone,
+    Invalid,
+    KindMissing,
+    NotFound,
+    NotLeading,
+    Unavailable,
+)
+from learnloop_operator.adapters.kube.kinds import CONFIG_MAP, POD, PYTORCH_JOB, TRAINING_JOB
+from learnloop_operator.adapters.kube.kubeconfig import Connection
+from learnloop_operator.adapters.kube.manifest_diff import covers, dropped, unchanged
+
+
+@pytest.fixture(autouse=True)
+def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(http_transport, "BACKOFFS", (0.01, 0.01))
+
+
+def refusal(reason: str, code: int) -> dict[str, Any]:
+    return {"kind": "Status", "status": "Failure", "reason": reason, "message": "no", "code": code}
+
+
+async def test_a_429_is_tried_again_after_the_time_the_server_asks_for(wire: Any, kube: KubeClient) -> None:
+    wire.answer(429, refusal("TooManyRequests", 429), {"Retry-After": "0.2"})
+    wire.answer(200, {"metadata": {"name": "x"}})
+    started = asyncio.get_running_loop().time()
+    assert (await kube.get(POD, "ns", "x"))["metadata"]["name"] == "x"
+    assert asyncio.get_running_loop().time() - started >= 0.2
+
+
+async def test_retries_are_bounded(wire: Any, kube: KubeClient) -> None:
+    wire.answer(503, refusal("ServiceUnavailable", 503))
+    with pytest.raises(Unavailable):
+        await kube.get(POD, "ns", "x")
+    assert len(wire.asked) == 3
+
+
+async def test_a_server_that_hangs_is_unavailable_in_bounded_time(wire: Any) -> None:
+    over = asyncio.Event()
+
+    async def hang(_: web.Request) -> web.Response:
+        await over.wait()
+        return web.Response()
+
+    wire.script.append(hang)
+    kube = KubeClient(Connection(wire.url, None), timeout=0.1)
+    try:
+        async with asyncio.timeout(200):  # the server answers at the end of the test only
+            with pytest.raises(Unavailable):
+                await kube.get(POD, "ns", "x")
+    finally:
+        over.set()
+        await kube.close()
+
+
+@pytest.mark.parametrize(
+    ("status", "reason", "error"),
+    [(404, "NotFound", NotFound), (409, "Conflict", Conflict), (410, "Expired", Gone), (422, "Invalid", Invalid)],
+)
+async def test_refusals_have_types_and_are_not_repeated(
+    wire: Any, kube: KubeClient, status: int, reason: str, error: type[Exception]
+) -> None:
+    wire.answer(status, refusal(reason, status))
+    with pytest.raises(error):
+        await kube.get(POD, "ns", "x")
+    assert len(wire.asked) == 1
+
+
+async def test_a_missing_kind_is_not_mistaken_for_a_missing_object(wire: Any, kube: KubeClient) -> None:
+    async def bare(_: web.Request) -> web.Response:
+        return web.Response(status=404, text="404 page not found")
+
+    wire.script.append(bare)
+    with pytest.raises(KindMissing):
+        await kube.get(PYTORCH_JOB, "ns", "x")
+
+
+async def test_an_expired_continue_token_begins_the_list_again(wire: Any, kube: KubeClient) -> None:
+    first = {"items": [{"metadata": {"name": "a"}}], "metadata": {"continue": "token"}}
+    wire.answer(200, first)
+    wire.answer(410, refusal("Expired", 410))
+    wire.answer(200, first)
+    wire.answer(200, {"items": [{"metadata": {"name": "b"}}], "metadata": {}})
+    found = await kube.list(POD, "ns")
+    assert [item["metadata"]["name"] for item in found] == ["a", "b"]
+    assert found[0]["kind"] == "Pod"
+
+
+MANIFEST = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "x", "namespace": "ns"}, "data": {}}
+
+
+class Leading:
+    """Leads for so many questions, each with so many seconds left."""
+
+    def __init__(self, questions: int, seconds: float = 5.0) -> None:
+        self.questions, self.seconds = questions, seconds
+
+    def __call__(self) -> float:
+        self.questions -= 1
+        if self.questions < 0:
+            raise NotLeading("no")
+        return self.seconds
+
+
+@asynccontextmanager
+async def guarded(wire: Any, guard: Leading, **options: Any) -> AsyncIterator[KubeClient]:
+    client = KubeClient(Connection(wire.url, None), guard=guard, **options)
+    try:
+        yield client
+    finally:
+        await client.close()
+
+
+async def test_who_does_not_lead_does_not_write(wire: Any) -> None:
+    async with guarded(wire, Leading(0)) as kube:
+        for write in (kube.create(MANIFEST), kube.delete(CONFIG_MAP.ref("ns", "x")), kube.replace(MANIFEST)):
+            with pytest.raises(NotLeading):
+                await write
+    assert wire.asked == []
+
+
+@pytest.mark.parametrize(("questions", "sent"), [(1, 0), (2, 0), (3, 1), (5, 2), (7, 3)])
+async def test_leadership_is_asked_before_each_try_and_again_before_its_first_byte(
+    wire: Any, questions: int, sent: int
+) -> None:
+    wire.answer(503, refusal("ServiceUnavailable", 503))
+    async with guarded(wire, Leading(questions)) as kube:
+        with pytest.raises(NotLeading if sent < 3 else Unavailable):
+            await kube.create(MANIFEST)
+    assert len(wire.asked) == sent
+
+
+async def test_a_write_that_waited_for_a_place_is_not_sent_by_a_leader_that_was_replaced_in_the_meantime(
+    wire: Any,
+) -> None:
+    over, lead = asyncio.Event(), Leading(1)
+
+    async def slow(_: web.Request) -> web.Response:
+        await over.wait()
+        return web.json_response({})
+
+    wire.script.append(slow)
+    pace = Pace()
+    async with guarded(wire, lead, pace=pace) as kube:
+        reads = [asyncio.create_task(kube.get(POD, "ns", "x")) for _ in range(pace.allowed)]
+        await asyncio.sleep(0)
+        write = asyncio.create_task(kube.create(MANIFEST))
+        await asyncio.sleep(0)
+        over.set()
+        await asyncio.gather(*reads)
+        with pytest.raises(NotLeading):
+            await write
+    assert not any(method == "POST" for method, _, _ in wire.asked)
+
+
+async def test_a_write_may_take_no_longer_than_its_leader_leads_and_tells_the_api_server_so(wire: Any) -> None:
+    over = asyncio.Event()
+
+    async def hang(_: web.Request) -> web.Response:
+        await over.wait()
+        return web.Response()
+
+    wire.script.append(hang)
+    async with guarded(wire, Leading(3, seconds=0.5), timeout=3600.0) as kube:
+        async with asyncio.timeout(200):
+            with pytest.raises(NotLeading):  # before the second try: the first one was given up
+                await kube.create(MANIFEST)
+        over.set()
+    assert [path.rpartition("?")[2] for _, path, _ in wire.asked] == ["timeout=0.500s"]
+
+
+@pytest.mark.skipif(not hasattr(socket, "TCP_USER_TIMEOUT"), reason="the kernel knows no such thing")
+async def test_what_the_other_machine_does_not_acknowledge_is_dropped_by_the_kernel(wire: Any) -> None:
+    limits: list[int] = []
+
+    async def look(request: web.Request) -> web.Response:
+        limits.extend(
+            item.getsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT) for item in sockets if item.fileno() >= 0
+        )
+        return web.json_response({})
+
+    wire.script.append(look)
+    sockets: list[socket.socket] = []
+    made = http_transport._socket
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(http_transport, "_socket", lambda address: sockets.append(made(address)) or sockets[-1])
+        async with guarded(wire, Leading(3)) as kube:
+            await kube.create(MANIFEST)
+    assert limits == [int(http_transport.UNACKNOWLEDGED_SECONDS * 1000)]
+
+
+async def test_status_that_is_already_there_costs_no_write(wire: Any, kube: KubeClient) -> None:
+    live = {"metadata": {"uid": "u", "name": "t", "namespace": "ns", "resourceVersion": "1"}, "status": {"step": 1}}
+    await kube.apply_status(TRAINING_JOB, "ns", "t", {"step": 1, "eta": None}, "m", live=live)
+    assert wire.asked == []
+
+
+async def test_what_we_wrote_and_nobody_touched_is_not_written_again(wire: Any, kube: KubeClient) -> None:
+    # The server stores the value in a form of its own; comparing alone would write for ever.
+    meta = {"uid": "u", "name": "x", "namespace": "ns", "resourceVersion": "7", "generation": 3}
+    stored = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": meta, "data": {"a": "normalised"}}
+    manifest = {**stored, "metadata": {"name": "x", "namespace": "ns"}, "data": {"a": "raw"}}
+    wire.answer(200, stored)
+    await kube.apply(manifest, "m", live={**stored, "metadata": {**meta, "resourceVersion": "6"}})
+    assert len(wire.asked) == 1
+    await kube.apply(manifest, "m", live=stored)
+    assert len(wire.asked) == 1
+    touched = {**stored, "metadata": {**meta, "resourceVersion": "8", "generation": 4}}
+    await kube.apply(manifest, "m", live=touched)
+    assert len(wire.asked) == 2
+
+
+def test_defaults_of_the_server_are_no_difference() -> None:
+    desired = {"spec": {"ports": [{"name": "http", "port": 80}], "replicas": 1}}
+    live = {"spec": {"ports": [{"name": "http", "port": 80, "protocol": "TCP"}], "replicas": 1, "paused": False}}
+    assert covers(desired, live)
+
+
+@pytest.mark.parametrize(("ours", "theirs"), [("0.5", "500m"), ("1024Mi", "1Gi"), (1, "1"), ("", None), ([], None)])
+def test_the_servers_spelling_is_no_difference(ours: Any, theirs: Any) -> None:
+    assert covers({"a": ours}, {} if theirs is None else {"a": theirs})
+
+
+@pytest.mark.parametrize(
+    ("ours", "theirs"), [(True, "true"), (1, True), (["a"], ["a", "b"]), (False, None), ("1", "2"), ({"x": 1}, [])]
+)
+def test_real_differences_are_seen(ours: Any, theirs: Any) -> None:
+    assert not covers({"a": ours}, {} if theirs is None else {"a": theirs})
+
+
+def test_a_field_we_own_and_no_longer_want_is_a_difference() -> None:
+    fields = {"f:spec": {"f:paused": {}, "f:env": {'k:{"name":"A"}': {".": {}, "f:value": {}}}}}
+    entry = {"manager": "m", "operation": "Apply", "fieldsV1": fields}
+    live = {
+        "metadata": {"managedFields": [entry]},
+        "spec": {"paused": True, "env": [{"name": "A", "value": "1"}]},
+    }
+    kept = {"spec": {"paused": True, "env": [{"name": "A", "value": "1"}]}}
+    assert unchanged(kept, live, "m")
+    assert dropped({"spec": {"env": kept["spec"]["env"]}}, live, "m")
+    assert dropped({"spec": {"paused": True, "env": []}}, live, "m")
+    assert not dropped({"spec": {}}, live, "somebody-else")
+
+
+def test_a_label_dropped_from_a_selector_is_noticed_although_the_map_has_one_owner() -> None:
+    fields = {"f:spec": {"f:selector": {}}}
+    live = {
+        "metadata": {"managedFields": [{"manager": "m", "operation": "Apply", "fieldsV1": fields}]},
+        "spec": {"selector": {"app": "x", "revision": "1"}},
+    }
+    assert dropped({"spec": {"selector": {"app": "x"}}}, live, "m")
+    assert not dropped({"spec": {"selector": {"app": "x", "revision": "1"}}}, live, "m")
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers(-9, 9) | st.text("ab", max_size=2),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text("ab", max_size=2), inner, max_size=3),
+    max_leaves=8,
+)
+
+
+@given(st.dictionaries(st.text("xy", max_size=2), JSON, max_size=4))
+def test_an_object_always_covers_itself_and_null_is_nothing(value: dict[str, Any]) -> None:
+    assert covers(without_none(value), value)
+    assert covers(value, value)

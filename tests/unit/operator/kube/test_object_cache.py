@@ -1,0 +1,270 @@
+"""What a pass may know without asking, and what it may do with that."""
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from learnloop_api import names
+from learnloop_operator.adapters.kube.errors import KindMissing, NotFound, Stale
+from learnloop_operator.adapters.kube.event_recorder import Recorder
+from learnloop_operator.adapters.kube.kinds import CONFIG_MAP, DEPLOYMENT, MODEL_DEPLOYMENT, PYTORCH_JOB, SECRET
+from learnloop_operator.adapters.kube.live_or_cached_reads import CACHED, Reads
+from learnloop_operator.adapters.kube.object_cache import Cache
+from learnloop_operator.adapters.leadership.watch_liveness import Echo
+from learnloop_operator.adapters.settings import Settings
+from learnloop_operator.controllers.passes.apply_plan import Applier
+from learnloop_operator.controllers.passes.at_rest import at_rest
+from learnloop_operator.controllers.reconcilers.training_job import TrainingJobController
+from learnloop_operator.core.plan import ObjectRef, Plan
+from learnloop_operator.core.snapshot import Snapshot, parse_time
+
+NOW = parse_time("2026-03-01T00:00:00Z")
+
+
+def deployment(version: int, name: str = "d", arm: str = "md", **more: Any) -> dict[str, Any]:
+    labels = {names.LABEL_DEPLOYMENT: arm, names.LABEL_MANAGED_BY: names.MANAGED_BY}
+    metadata = {"namespace": "ns", "name": name, "uid": name, "resourceVersion": str(version), "labels": labels}
+    return {"apiVersion": "apps/v1", "kind": "Deployment", "metadata": metadata, **more}
+
+
+def version(cache: Cache, name: str = "d") -> str | None:
+    found = cache.get(DEPLOYMENT, "ns", name)
+    return str(found["metadata"]["resourceVersion"]) if found else None
+
+
+def test_an_entry_only_ever_moves_forward() -> None:
+    cache = Cache(CACHED)
+    assert cache.put(DEPLOYMENT, deployment(5))
+    assert not cache.put(DEPLOYMENT, deployment(5)), "the echo of a write is no news"
+    assert not cache.put(DEPLOYMENT, deployment(4)), "a late event is older than our own write"
+    assert version(cache) == "5"
+
+
+def test_a_late_answer_does_not_bring_a_deleted_object_back() -> None:
+    cache = Cache(CACHED)
+    cache.put(DEPLOYMENT, deployment(5))
+    cache.remove(DEPLOYMENT, deployment(7))
+    assert not cache.put(DEPLOYMENT, deployment(6))
+    assert version(cache) is None
+    assert cache.put(DEPLOYMENT, deployment(8)), "another one of the same name is new"
+
+
+def test_what_a_listing_misses_is_gone_unless_it_is_newer_than_the_listing() -> None:
+    cache = Cache(CACHED)
+    for number, name in ((1, "kept"), (2, "ghost"), (12, "born-later")):
+        cache.put(DEPLOYMENT, deployment(number, name))
+    assert not cache.complete(DEPLOYMENT)
+    cache.listed(DEPLOYMENT, {("ns", "kept")}, "10")
+    assert cache.complete(DEPLOYMENT)
+    assert [version(cache, name) for name in ("kept", "ghost", "born-later")] == ["1", None, "12"]
+
+
+def test_objects_are_found_by_their_labels_and_a_copy_is_nobodys_to_change() -> None:
+    cache = Cache(CACHED)
+    cache.put(DEPLOYMENT, deployment(1, "a", "md"))
+    cache.put(DEPLOYMENT, deployment(2, "b", "other"))
+    found = cache.select(DEPLOYMENT, "ns", {names.LABEL_DEPLOYMENT: "md"})
+    assert [item["metadata"]["name"] for item in found] == ["a"]
+    found[0]["metadata"]["name"] = "changed"
+    cache.put(DEPLOYMENT, deployment(3, "a", "moved"))
+    assert cache.select(DEPLOYMENT, "ns", {names.LABEL_DEPLOYMENT: "md"}) == []
+    assert len(cache.select(DEPLOYMENT, "ns", {})) == 2
+
+
+def test_secrets_are_never_kept() -> None:
+    cache = Cache(CACHED)
+    secret = {"metadata": {"namespace": "ns", "name": "s", "resourceVersion": "1"}, "data": {"password": "eA=="}}
+    cache.put(SECRET, secret)
+    assert cache.get(SECRET, "ns", "s") is None
+
+
+class Kube:
+    """A live API server of which every question and write is remembered."""
+
+    def __init__(self, *objects: dict[str, Any]) -> None:
+        self.objects = {(item["kind"], item["metadata"]["name"]): item for item in objects}
+        self.asked: list[str] = []
+        self.wrote: list[str] = []
+        self.exact: list[bool] = []
+
+    async def get(self, kind: Any, namespace: str, name: str) -> Any:
+        found = await self.find(kind, namespace, name)
+        if found is None:
+            raise NotFound("not there", status=404, reason="NotFound")
+        return found
+
+    async def find(self, kind: Any, namespace: str, name: str) -> Any:
+        self.asked.append(name)
+        return self.objects.get((kind.kind, name))
+
+    async def list(self, kind: Any, *_: Any, **__: Any) -> list[Any]:
+        self.asked.append(kind.plural)
+        return list(self.objects.values())
+
+    def same(self, manifest: Any, live: Any, *_: Any) -> bool:
+        return bool(manifest.get("data") == live.get("data"))
+
+    async def apply(self, manifest: Any, manager: str, *, live: Any) -> None:
+        if live is None or not self.same(manifest, live):
+            self.wrote.append(manifest["metadata"]["name"])
+
+    async def create(self, manifest: Any) -> None:
+        self.wrote.append(manifest["metadata"]["name"])
+
+    async def apply_status(self, *_: Any, live: Any, exact: bool) -> Any:
+        self.exact.append(exact)
+        return live
+
+    async def delete(self, ref: ObjectRef, **_: Any) -> None:
+        self.wrote.append(f"-{ref.name}")
+
+
+async def test_a_kind_the_api_server_does_not_know_is_not_asked_for_again_until_someone_sees_one() -> None:
+    class Without(Kube):
+        async def pages(self, kind: Any, *_: Any, **__: Any) -> Any:
+            if kind is PYTORCH_JOB:
+                raise KindMissing("404", status=404)
+            yield [], "1"
+
+    kube, cache = Without(), Cache(CACHED)
+    reads = Reads(kube, cache)  # type: ignore[arg-type]
+    await reads.refresh()
+    with reads.from_cache():
+        with pytest.raises(KindMissing, match=r"knows no PyTorchJob of kubeflow.org/v1"):
+            await reads.get(PYTORCH_JOB, "ns", "t")
+        assert kube.asked == []
+        cache.put(PYTORCH_JOB, {"metadata": {"namespace": "ns", "name": "other", "resourceVersion": "2"}})
+        assert await reads.find(PYTORCH_JOB, "ns", "t") is None
+        assert kube.asked == ["t"], "not listed yet: ask"
+
+
+async def test_a_suspended_training_job_asks_only_for_what_may_have_to_go() -> None:
+    kube = Kube(training_job(suspend=True))
+    asked: list[str] = []
+
+    class Plane:
+        async def run(self, _: str, job: str) -> None:
+            asked.append(job)
+
+    services = SimpleNamespace(kube=kube, data_plane=Plane(), settings=Settings(), clock=lambda: NOW)
+    controller = TrainingJobController(services)  # type: ignore[arg-type]
+    assert await controller.gather("ns", "t") is not None
+    assert (kube.asked, asked) == (["t", "t"], []), "itself and its PyTorchJob; no pods, no run that never began"
+    kube.objects["TrainingJob", "t"]["status"] = {"attempts": 1}
+    await controller.gather("ns", "t")
+    assert asked == ["t"], "one that ran says from which step it goes on"
+
+
+def training_job(**spec: Any) -> dict[str, Any]:
+    metadata = {"namespace": "ns", "name": "t", "uid": "t", "resourceVersion": "1", "generation": 1}
+    data = {"environment": "CartPole-v1"}
+    body = {"algorithm": "ppo", "totalSteps": 1000, "data": data, "pod": {}, **spec}
+    return {"apiVersion": "learnloop.dev/v1alpha1", "kind": "TrainingJob", "metadata": metadata, "spec": body}
+
+
+async def test_only_inside_from_cache_does_a_listed_kind_cost_no_question() -> None:
+    kube, cache = Kube(deployment(9)), Cache(CACHED)
+    cache.put(DEPLOYMENT, deployment(5))
+    reads = Reads(kube, cache)  # type: ignore[arg-type]
+    with reads.from_cache():
+        assert await reads.find(DEPLOYMENT, "ns", "d") == deployment(9), "not listed yet: ask"
+        cache.listed(DEPLOYMENT, {("ns", "d")}, "9")
+        kube.asked.clear()
+        assert await reads.find(DEPLOYMENT, "ns", "d") == deployment(9), "what a live read saw is kept"
+        assert await reads.list(DEPLOYMENT, "ns", labels=f"{names.LABEL_DEPLOYMENT}=md") == [deployment(9)]
+        assert kube.asked == []
+    assert await reads.find(DEPLOYMENT, "ns", "d") == deployment(9)
+    assert kube.asked == ["d"]
+
+
+async def test_what_we_had_deleted_is_read_live_until_that_is_settled() -> None:
+    kube, cache = Kube(), Cache(CACHED)
+    cache.put(DEPLOYMENT, deployment(5))
+    cache.listed(DEPLOYMENT, {("ns", "d")}, "5")
+    cache.doubt(DEPLOYMENT, "ns", "d")
+    reads = Reads(kube, cache)  # type: ignore[arg-type]
+    with reads.from_cache():
+        assert await reads.list(DEPLOYMENT, "ns") == []
+        assert await reads.find(DEPLOYMENT, "ns", "d") is None
+    assert kube.asked == ["d"], "once is enough"
+
+
+def table(text: str) -> dict[str, Any]:
+    metadata = {"namespace": "ns", "name": "md-routing", "resourceVersion": "3"}
+    return {"apiVersion": "v1", "kind": CONFIG_MAP.kind, "metadata": metadata, "data": {"routing": text}}
+
+
+def applier(kube: Kube) -> Applier:
+    return Applier(kube, None, Recorder(kube, "op"), Echo(), None)  # type: ignore[arg-type]
+
+
+def snapshot(*children: dict[str, Any]) -> Snapshot:
+    live = {
+        "kind": "ModelDeployment",
+        "metadata": {"namespace": "ns", "name": "md", "uid": "u", "resourceVersion": "3"},
+    }
+    return Snapshot(now=NOW, object=live, children=children)
+
+
+async def test_a_cached_pass_never_changes_a_routing_table_and_a_live_one_does() -> None:
+    kube, plan = Kube(table("a")), Plan(status={}, apply=(table("b"),))
+    with pytest.raises(Stale, match="changing ConfigMap ns/md-routing takes a live look"):
+        await applier(kube).apply(MODEL_DEPLOYMENT, snapshot(table("a")), plan, cached=True)
+    assert (kube.wrote, kube.exact) == ([], [])
+    await applier(kube).apply(MODEL_DEPLOYMENT, snapshot(table("a")), plan)
+    assert (kube.wrote, kube.exact) == (["md-routing"], [False])
+
+
+async def test_a_cached_pass_adds_what_is_really_missing_and_writes_the_status_of_the_version_it_saw() -> None:
+    kube = Kube()
+    await applier(kube).apply(MODEL_DEPLOYMENT, snapshot(), Plan(status={}, apply=(table("a"),)), cached=True)
+    assert (kube.asked.count("md-routing") > 0, kube.wrote, kube.exact) == (True, ["md-routing"], [True])
+
+
+async def test_a_secret_costs_one_question_and_is_made_once() -> None:
+    metadata = {"namespace": "ns", "name": "md-episodes", "resourceVersion": "1"}
+    plan = Plan(status={}, apply=({"apiVersion": "v1", "kind": SECRET.kind, "metadata": metadata, "stringData": {}},))
+    for cached in (True, False):
+        there, missing = Kube({**plan.apply[0], "data": {"key": "b2xk"}}), Kube()
+        await applier(there).apply(MODEL_DEPLOYMENT, snapshot(), plan, cached=cached)
+        assert (there.asked.count("md-episodes"), there.wrote) == (1, []), "the key in use stays"
+        await applier(missing).apply(MODEL_DEPLOYMENT, snapshot(), plan, cached=cached)
+        assert (missing.asked.count("md-episodes"), missing.wrote) == (1, ["md-episodes"])
+
+
+async def test_a_cached_pass_deletes_nothing_and_writes_nothing_before_it_finds_that_it_would_have_to() -> None:
+    plan = Plan(status={}, apply=(table("a"),), delete=(ObjectRef("apps/v1", "Deployment", "ns", "md-old"),))
+    kube = Kube()
+    with pytest.raises(Stale, match="deleting md-old takes a live look"):
+        await applier(kube).apply(MODEL_DEPLOYMENT, snapshot(), plan, cached=True)
+    assert kube.wrote == []
+
+
+async def test_a_child_the_cache_knows_nothing_of_is_not_overwritten() -> None:
+    kube = Kube(table("somebody's"))
+    reads = Reads(kube, Cache(CACHED))  # type: ignore[arg-type]
+    reads.cache.listed(CONFIG_MAP, set(), "9")
+    careful = Applier(kube, None, Recorder(kube, "op"), Echo(), None, reads)  # type: ignore[arg-type]
+    with reads.from_cache(), pytest.raises(Stale, match="exists although the cache knows nothing of it"):
+        await careful.apply(MODEL_DEPLOYMENT, snapshot(), Plan(status={}, apply=(table("a"),)), cached=True)
+    assert kube.wrote == []
+
+
+@pytest.mark.parametrize(
+    ("kind", "status", "quiet"),
+    [
+        ("ModelDeployment", {}, True),
+        ("ModelDeployment", {"phase": "Healthy", "stable": {}}, True),
+        ("ModelDeployment", {"phase": "Healthy", "canary": {"revision": "b"}}, False),
+        ("ModelDeployment", {"phase": "Guarding", "previous": {"revision": "a"}}, False),
+        ("ModelDeployment", {"phase": "AnythingNew"}, False),
+        ("TrainingJob", {"phase": "Running"}, False),
+        ("TrainingJob", {"finishedAt": "2026-01-01T00:00:00Z"}, True),
+        ("RewardPolicy", {}, True),
+        ("ModelDeployment", {"phase": "Suspended", "experiment": {"phase": "Running"}}, False),
+        ("ModelDeployment", {"phase": "Suspended", "experiment": {"phase": "Finished"}}, True),
+    ],
+)
+def test_what_is_under_way_is_never_decided_from_the_cache(kind: str, status: dict[str, Any], quiet: bool) -> None:
+    assert at_rest({"kind": kind, "spec": {}, "status": status}) is quiet

@@ -1,0 +1,239 @@
+"""One leader at a time, and the proof that its watches are awake."""
+
+import asyncio
+import copy
+from typing import Any
+
+import pytest
+
+from learnloop_operator.adapters.kube.errors import Conflict, NotLeading, Unavailable
+from learnloop_operator.adapters.kube.http_transport import UNACKNOWLEDGED_SECONDS
+from learnloop_operator.adapters.kube.kinds import LEASE
+from learnloop_operator.adapters.leadership.leader_lease import (
+    FENCE_SECONDS,
+    LEASE_SECONDS,
+    OVER_SECONDS,
+    STALLED_SECONDS,
+    Leadership,
+)
+from learnloop_operator.adapters.leadership.watch_liveness import LIMIT_SECONDS, Echo
+
+
+def lease_kube(wire_lease: dict[str, Any]) -> Any:
+    class Fake:
+        async def find(self, *_: Any) -> Any:
+            return copy.deepcopy(wire_lease.get("lease"))
+
+        async def get(self, *_: Any) -> Any:
+            return copy.deepcopy(wire_lease["lease"])
+
+        async def create(self, manifest: Any) -> Any:
+            return keep(manifest, 1)
+
+        async def replace(self, manifest: Any) -> Any:
+            if wire_lease.get("broken"):
+                raise Unavailable("no answer")
+            before = wire_lease["lease"]["metadata"]["resourceVersion"]
+            if before != manifest["metadata"]["resourceVersion"]:
+                raise Conflict("somebody wrote in between")
+            return keep(manifest, int(before) + 1)
+
+    def keep(manifest: Any, version: int) -> Any:
+        wire_lease["lease"] = {**manifest, "metadata": {**manifest["metadata"], "resourceVersion": str(version)}}
+        return copy.deepcopy(wire_lease["lease"])
+
+    return Fake()
+
+
+async def test_a_standby_takes_over_only_after_a_whole_lease_of_silence_by_its_own_clock() -> None:
+    store: dict[str, Any] = {}
+    clock = [0.0]
+    first = Leadership(lease_kube(store), "ns", "l", "one", clock=lambda: clock[0])
+    second = Leadership(lease_kube(store), "ns", "l", "two", clock=lambda: clock[0])
+    assert await first.attempt()
+    assert not await second.attempt()
+    clock[0] = LEASE_SECONDS - 0.1
+    assert not await second.attempt()
+    clock[0] = LEASE_SECONDS + 0.1
+    assert await second.attempt()
+    assert not await first.attempt()
+
+
+async def test_who_cannot_renew_stops_writing_before_anyone_else_may_start() -> None:
+    store: dict[str, Any] = {}
+    clock = [0.0]
+    leader = Leadership(lease_kube(store), "ns", "l", "one", clock=lambda: clock[0])
+    await leader.attempt()
+    store["broken"] = True
+    clock[0] = FENCE_SECONDS - 0.1
+    await leader.attempt()
+    assert clock[0] + leader.guard() == pytest.approx(OVER_SECONDS)
+    clock[0] = FENCE_SECONDS
+    with pytest.raises(NotLeading):
+        leader.guard()
+    assert FENCE_SECONDS + UNACKNOWLEDGED_SECONDS <= OVER_SECONDS < LEASE_SECONDS
+
+
+async def test_a_leader_that_nobody_replaced_goes_on_when_a_late_renewal_succeeds() -> None:
+    store: dict[str, Any] = {}
+    clock = [0.0]
+    leader = Leadership(lease_kube(store), "ns", "l", "one", clock=lambda: clock[0])
+    await leader.attempt()
+    store["broken"] = True
+    clock[0] = LEASE_SECONDS + 1.0
+    assert not await leader.attempt()
+    assert not leader.held
+    del store["broken"]
+    assert await leader.attempt()
+    assert clock[0] + leader.guard() == pytest.approx(LEASE_SECONDS + 1.0 + OVER_SECONDS)
+
+
+async def test_who_was_replaced_for_a_while_ends_although_the_lease_is_free_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("learnloop_operator.adapters.leadership.leader_lease.RENEW_SECONDS", 0.0)
+    store: dict[str, Any] = {}
+    clock = [0.0]
+    first = Leadership(lease_kube(store), "ns", "l", "one", clock=lambda: clock[0])
+    second = Leadership(lease_kube(store), "ns", "l", "two", clock=lambda: clock[0])
+    running = asyncio.create_task(first.run())
+    await first.acquired.wait()
+    taken = copy.deepcopy(store["lease"])
+    taken["spec"]["holderIdentity"] = "two"
+    taken["metadata"]["resourceVersion"] = "77"
+    store["lease"] = taken
+    second.noticed(taken)
+    store["lease"] = {**taken, "spec": {**taken["spec"], "holderIdentity": ""}}
+    async with asyncio.timeout(60):
+        await running
+    assert not first.held
+    assert store["lease"]["spec"]["holderIdentity"] == ""
+    assert await second.attempt()
+
+
+async def test_the_switch_is_wound_up_by_each_renewal_and_unwound_only_after_the_lease_lapsed() -> None:
+    told: list[float] = []
+    store: dict[str, Any] = {}
+    clock = [0.0]
+    leader = Leadership(lease_kube(store), "ns", "l", "one", clock=lambda: clock[0], switch=told.append)
+    await leader.attempt()
+    assert told == [pytest.approx(OVER_SECONDS)]
+    clock[0] = 4.0
+    await leader.attempt()
+    leader.lapsed()
+    assert told[1:] == [pytest.approx(OVER_SECONDS)], "who leads keeps the switch"
+    clock[0] = 4.0 + FENCE_SECONDS
+    leader.lapsed()
+    assert told[2:] == [0.0]
+
+
+async def test_an_answer_that_comes_after_the_fence_winds_nothing_up_and_proves_nothing() -> None:
+    told: list[float] = []
+    store: dict[str, Any] = {}
+    clock = [0.0]
+    kube = lease_kube(store)
+    answer = kube.create
+
+    async def late(manifest: Any) -> Any:
+        clock[0] += OVER_SECONDS
+        return await answer(manifest)
+
+    kube.create = late
+    leader = Leadership(kube, "ns", "l", "one", clock=lambda: clock[0], switch=told.append)
+    await leader.attempt()
+    assert not leader.held
+    assert told == []
+
+
+async def test_a_process_whose_loop_stands_still_renews_no_longer() -> None:
+    store: dict[str, Any] = {}
+    clock = [0.0]
+    leader = Leadership(lease_kube(store), "ns", "l", "one", clock=lambda: clock[0])
+    assert await leader.attempt()
+    clock[0] = STALLED_SECONDS - 1.0
+    assert await leader.attempt()
+    clock[0] = STALLED_SECONDS + 1.0
+    assert not await leader.attempt()
+    leader.beat()
+    assert await leader.attempt()
+
+
+async def test_a_renewal_takes_one_request_while_nobody_else_writes_the_lease() -> None:
+    store: dict[str, Any] = {}
+    kube = lease_kube(store)
+    leader = Leadership(kube, "ns", "l", "one")
+    await leader.attempt()
+
+    async def refused(*_: Any) -> Any:
+        raise AssertionError("a read")
+
+    kube.find = refused
+    assert await leader.attempt()
+    assert store["lease"]["metadata"]["resourceVersion"] == "2"
+
+
+async def test_a_released_lease_is_taken_at_once() -> None:
+    store: dict[str, Any] = {}
+    first = Leadership(lease_kube(store), "ns", "l", "one")
+    second = Leadership(lease_kube(store), "ns", "l", "two")
+    await first.attempt()
+    await second.attempt()
+    await first.release()
+    assert not first.held
+    assert await second.attempt()
+
+
+async def test_the_silence_of_a_leader_is_counted_from_the_renewal_that_a_watch_showed() -> None:
+    store: dict[str, Any] = {}
+    clock = [0.0]
+    first = Leadership(lease_kube(store), "ns", "l", "one", clock=lambda: clock[0])
+    second = Leadership(lease_kube(store), "ns", "l", "two", clock=lambda: clock[0])
+    await first.attempt()
+    second.noticed(store["lease"])
+    clock[0] = 2.0  # the next look of the standby: it must not begin to count only now
+    assert not await second.attempt()
+    clock[0] = LEASE_SECONDS + 0.1
+    assert await second.attempt()
+
+
+async def test_a_standby_hears_of_a_released_lease_without_looking(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("learnloop_operator.adapters.leadership.leader_lease.RETRY_SECONDS", 3600.0)
+    store: dict[str, Any] = {}
+    first, second = Leadership(lease_kube(store), "ns", "l", "one"), Leadership(lease_kube(store), "ns", "l", "two")
+    await first.attempt()
+    waiting = asyncio.create_task(second.run())
+    await asyncio.sleep(0)
+    await first.release()
+    assert not second.acquired.is_set()
+    second.noticed(store["lease"])
+    async with asyncio.timeout(LEASE_SECONDS / 2):
+        await second.acquired.wait()
+    waiting.cancel()
+
+
+def test_a_lease_watch_that_delivers_nothing_is_noticed() -> None:
+    clock = [0.0]
+    echo = Echo(lambda: clock[0])
+    clock[0] = LIMIT_SECONDS + 1
+    assert "lease watch" in (echo.silence() or "")
+    echo.lease_seen()
+    assert echo.silence() is None
+
+
+def test_a_write_that_never_comes_back_is_noticed_and_one_that_came_early_is_not() -> None:
+    clock = [0.0]
+    echo = Echo(lambda: clock[0])
+    echo.seen("TrainingJob", "ns", "early", "12")
+    echo.expect("TrainingJob", "ns", "early", "12")
+    assert "TrainingJob" not in echo.lags()
+    echo.expect("TrainingJob", "ns", "late", "13")
+    echo.seen("TrainingJob", "ns", "late", "11")
+    clock[0] = LIMIT_SECONDS + 1
+    echo.lease_seen()
+    assert "TrainingJob watch" in (echo.silence() or "")
+    echo.seen("TrainingJob", "ns", "late", "13")
+    assert echo.silence() is None
+
+
+def test_the_lease_is_addressed_where_the_api_server_keeps_it() -> None:
+    assert LEASE.path("ns", "x") == "/apis/coordination.k8s.io/v1/namespaces/ns/leases/x"

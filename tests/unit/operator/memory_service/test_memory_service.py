@@ -1,0 +1,195 @@
+"""MemoryService: credentials once, a clear sentence for every missing thing, no secret anywhere."""
+
+import json
+from datetime import UTC, datetime
+from typing import Any
+
+from learnloop_api.kinds.memory_service import MemoryServiceSpec
+from learnloop_memory.audit.signing import Signer, seed_from
+from learnloop_operator.bootstrap import seed
+from learnloop_operator.core.memory_service.agent_budgets import tell
+from learnloop_operator.core.memory_service.decide import decide
+from learnloop_operator.core.memory_service.snapshot import MemoryWorld
+from learnloop_operator.core.plan import Plan
+
+NOW = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)
+PASSWORD = "correct-horse"
+AUDIT = seed()
+
+
+def world(spec: dict[str, Any] | None = None, **changes: Any) -> MemoryWorld:
+    body = {
+        "apiVersion": "learnloop.dev/v1alpha1",
+        "kind": "MemoryService",
+        "metadata": {"name": "mem", "namespace": "ns", "uid": "u", "generation": 1},
+        "status": changes.pop("status", {}),
+    }
+    chosen = {
+        "now": NOW,
+        "object": body,
+        "spec": MemoryServiceSpec.model_validate(spec or {"storage": {"size": "1Gi"}}),
+        "images": ("memory:1", "postgres:17"),
+        "pull_policy": "IfNotPresent",
+        "budgets": tell("ns", {}),
+        "fresh_password": PASSWORD,
+        "fresh_audit_key": AUDIT,
+    }
+    return MemoryWorld(**(chosen | changes))
+
+
+def kinds(plan: Plan) -> list[str]:
+    return [manifest["kind"] for manifest in plan.apply]
+
+
+def ready(plan: Plan) -> dict[str, Any]:
+    return next(item for item in plan.status["conditions"] if item["type"] == "Ready")
+
+
+def deployment(ready_replicas: int = 1) -> dict[str, Any]:
+    return {
+        "metadata": {"generation": 1},
+        "spec": {"replicas": 1},
+        "status": {
+            "observedGeneration": 1,
+            "replicas": 1,
+            "updatedReplicas": 1,
+            "readyReplicas": ready_replicas,
+        },
+    }
+
+
+def test_with_storage_it_runs_postgresql_with_credentials_made_once() -> None:
+    first = decide(world())
+    assert kinds(first) == ["ConfigMap", "Secret", "Service", "StatefulSet", "Secret", "Service", "Deployment"]
+    later = decide(world(has_credentials=True, has_audit_key=True, database={"metadata": {}}))
+    assert "Secret" not in kinds(later)
+
+
+def test_the_password_is_in_the_secret_and_nowhere_else() -> None:
+    plan = decide(world())
+    others = [manifest for manifest in plan.apply if manifest["kind"] != "Secret"]
+    for secret in (PASSWORD, AUDIT):
+        assert secret not in json.dumps([others, plan.status])
+        assert secret not in " ".join(notice.message for notice in plan.events)
+
+
+def test_lost_credentials_are_never_silently_replaced() -> None:
+    plan = decide(world(database={"metadata": {}}))
+    assert kinds(plan) == ["ConfigMap"], "what agents may keep, and nothing else"
+    assert ready(plan)["reason"] == "CredentialsLost"
+
+
+def test_a_missing_dsn_secret_is_named_and_nothing_is_started() -> None:
+    spec = {"dsnSecretRef": {"name": "db", "key": "dsn"}}
+    plan = decide(world(spec, dsn_problem="spec.dsnSecretRef: Secret db does not exist"))
+    assert kinds(plan) == ["ConfigMap"], "what agents may keep, and nothing else"
+    assert ready(plan)["message"] == "spec.dsnSecretRef: Secret db does not exist"
+    assert plan.requeue_after is not None
+
+
+def test_an_own_database_needs_only_the_service_and_follows_the_secret() -> None:
+    plan = decide(world({"dsnSecretRef": {"name": "db", "key": "dsn"}}, dsn_version="17", has_audit_key=True))
+    assert kinds(plan) == ["ConfigMap", "Service", "Deployment"]
+    template = plan.apply[-1]["spec"]["template"]
+    assert template["metadata"]["annotations"]["learnloop.dev/dsn-version"] == "17"
+    env = {item["name"]: item for item in template["spec"]["containers"][0]["env"]}
+    assert env["LEARNLOOP_DSN"]["valueFrom"] == {"secretKeyRef": {"name": "db", "key": "dsn"}}
+
+
+def test_weaviate_is_passed_on_and_its_key_stays_in_the_secret() -> None:
+    weaviate = {"url": "https://w.example:443", "grpc": "g.example:443", "apiKeySecretRef": {"name": "w", "key": "k"}}
+    spec = {"storage": {}, "engine": "weaviate", "weaviate": weaviate}
+    plan = decide(world(spec, has_credentials=True, weaviate_version="23"))
+    template = plan.apply[-1]["spec"]["template"]
+    assert template["metadata"]["annotations"]["learnloop.dev/weaviate-key-version"] == "23"
+    env = {item["name"]: item for item in template["spec"]["containers"][0]["env"]}
+    assert env["LEARNLOOP_WEAVIATE_URL"]["value"] == "https://w.example:443"
+    assert env["LEARNLOOP_WEAVIATE_GRPC"]["value"] == "g.example:443"
+    assert env["LEARNLOOP_WEAVIATE_KEY"]["valueFrom"] == {"secretKeyRef": {"name": "w", "key": "k"}}
+    missing = decide(world(spec, weaviate_problem="spec.weaviate.apiKeySecretRef: Secret w does not exist"))
+    assert (kinds(missing), ready(missing)["reason"]) == (["ConfigMap"], "SecretUnusable")
+
+
+def test_a_weaviate_that_is_away_is_said_once_and_the_service_stays_ready() -> None:
+    spec = {"storage": {}, "engine": "weaviate", "weaviate": {"url": "http://w.example:8080"}}
+    more = {"has_credentials": True, "has_audit_key": True, "server": deployment()}
+    status: dict[str, Any] = {}
+    told = []
+    for degraded in ({}, {"vector store": "connection refused"}, {"vector store": "deadline exceeded"}, {}):
+        plan = decide(world(spec, degraded=degraded, status=status, **more))
+        status = plan.status
+        found = next(item for item in status["conditions"] if item["type"] == "VectorStoreAvailable")
+        assert ("Weaviate does not answer" in ready(plan)["message"]) is bool(degraded)
+        told.append((found["status"], found["message"], [n.reason for n in plan.events if "Vector" in n.reason]))
+        assert (ready(plan)["status"], plan.requeue_after) == ("True", 30.0)
+    assert [status for status, _, _ in told] == ["True", "False", "False", "True"]
+    assert [events for _, _, events in told] == [[], ["VectorStoreAway"], [], ["VectorStoreBack"]]
+    assert "http://w.example:8080: connection refused; large agents are scanned" in told[1][1]
+    assert told[2][1] == told[1][1], "another way of saying it is no news"
+    unasked = decide(world(spec, degraded=None, **more)).status["conditions"]
+    assert [item["status"] for item in unasked if item["type"] == "VectorStoreAvailable"] == ["Unknown"]
+    plain = decide(world({"storage": {}}, **more))
+    assert "VectorStoreAvailable" not in {item["type"] for item in plain.status["conditions"]}
+    assert plain.requeue_after is None
+
+
+def test_ready_pods_make_it_ready_with_an_address() -> None:
+    plan = decide(world(has_credentials=True, server=deployment()))
+    assert ready(plan)["status"] == "True"
+    assert plan.status["url"] == "http://mem-memory.ns.svc:8080"
+    assert plan.requeue_after is None
+
+
+def test_until_then_the_pods_own_complaint_is_shown() -> None:
+    plan = decide(
+        world(has_credentials=True, server=deployment(0), complaint="pod x exited with 1: no vector extension")
+    )
+    assert "no vector extension" in ready(plan)["message"]
+
+
+def test_suspending_scales_everything_to_zero_and_keeps_the_volume() -> None:
+    plan = decide(world({"storage": {}, "suspend": True}, has_credentials=True, has_audit_key=True))
+    scaled = {item["kind"]: item["spec"]["replicas"] for item in plan.apply if "replicas" in item.get("spec", {})}
+    assert scaled == {"StatefulSet": 0, "Deployment": 0}
+    stateful = next(item for item in plan.apply if item["kind"] == "StatefulSet")
+    assert stateful["spec"]["persistentVolumeClaimRetentionPolicy"]["whenScaled"] == "Retain"
+
+
+def test_the_limit_of_its_agents_goes_to_the_pods() -> None:
+    def limits(spec: dict[str, Any]) -> dict[str, str]:
+        [made] = [item for item in decide(world({"storage": {}, **spec})).apply if item["kind"] == "Deployment"]
+        env = made["spec"]["template"]["spec"]["containers"][0]["env"]
+        return {item["name"]: item["value"] for item in env if "PER_AGENT" in item["name"]}
+
+    assert limits({}) == {}
+    assert limits({"agentBudget": {"memories": 500, "size": "2Mi"}}) == {
+        "LEARNLOOP_MEMORIES_PER_AGENT": "500",
+        "LEARNLOOP_MEMORY_BYTES_PER_AGENT": str(2 * 2**20),
+    }
+
+
+def test_how_often_it_consolidates_goes_to_the_pods() -> None:
+    def seconds(spec: dict[str, Any]) -> str:
+        [made] = [item for item in decide(world({"storage": {}, **spec})).apply if item["kind"] == "Deployment"]
+        env = made["spec"]["template"]["spec"]["containers"][0]["env"]
+        return next(str(item["value"]) for item in env if item["name"] == "LEARNLOOP_CONSOLIDATE_SECONDS")
+
+    assert seconds({}) == "3600"
+    assert seconds({"consolidateEverySeconds": 0}) == "0"
+
+
+def test_its_audit_chain_is_signed_with_a_key_made_once_whoever_runs_the_database() -> None:
+    for spec in ({"storage": {}}, {"dsnSecretRef": {"name": "db", "key": "dsn"}}):
+        plan = decide(world(spec, dsn_version="1" if "dsnSecretRef" in spec else ""))
+        [made] = [item for item in plan.apply if item["metadata"]["name"] == "mem-audit"]
+        assert Signer(seed_from(made["stringData"]["audit-key"])), "what the service reads"
+        [server] = [item for item in plan.apply if item["kind"] == "Deployment"]
+        env = {item["name"]: item for item in server["spec"]["template"]["spec"]["containers"][0]["env"]}
+        assert env["LEARNLOOP_AUDIT_KEY"]["valueFrom"] == {"secretKeyRef": {"name": "mem-audit", "key": "audit-key"}}
+        assert plan.status["auditKey"] == {"name": "mem-audit"}
+
+
+def test_an_audit_key_that_is_none_is_named_and_nothing_is_started() -> None:
+    plan = decide(world(has_audit_key=True, audit_problem="Secret mem-audit, key audit-key: must hold 32 random bytes"))
+    assert kinds(plan) == ["ConfigMap"], "what agents may keep, and nothing else"
+    assert ready(plan)["message"].startswith("Secret mem-audit, key audit-key")

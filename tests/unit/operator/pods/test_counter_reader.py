@@ -1,0 +1,347 @@
+"""Reading policy servers' own counters: a real exposition, and everything a stranger might answer instead."""
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable
+
+import pytest
+from aiohttp import web
+from prometheus_client import CollectorRegistry
+
+from learnloop_api import names
+from learnloop_api.kinds.analysis import Analysis
+from learnloop_operator.adapters.operator_metrics import Metrics
+from learnloop_operator.adapters.pods import counter_reader
+from learnloop_operator.adapters.pods.counter_reader import (
+    MAX_ANSWER,
+    CountersUnusable,
+    PodMetrics,
+    PodUnreachable,
+    Target,
+    parse,
+    targets,
+)
+from learnloop_operator.controllers.background import fast_lane_reader
+from learnloop_operator.controllers.background.fast_lane_reader import FastLane, period
+from learnloop_operator.controllers.services import utc_now
+from learnloop_operator.core.rollout.fast_lane.breach_alarms import Questions
+from learnloop_operator.core.rollout.fast_lane.hard_bounds import of_analysis
+from learnloop_operator.core.rollout.fast_lane.pod_counters import (
+    AGREED,
+    COMPARED,
+    COPIES_FAILED,
+    COPIES_WITHIN,
+    within,
+)
+from learnloop_operator.core.rollout.fast_lane.pod_evidence import UNREACHABLE
+from learnloop_operator.core.rollout.judging.fast_lane_breaches import Subject
+from learnloop_operator.core.snapshot import rfc3339
+from learnloop_serving.metrics import Metrics as ServerMetrics
+
+MD, REVISION, OTHER = "cart", "bbbbbbbb", "aaaaaaaa"
+Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+
+
+def server() -> ServerMetrics:
+    metrics = ServerMetrics(MD, REVISION)
+    metrics.opened(OTHER)
+    metrics.ended("success", 12.0)
+    metrics.ended("error", -3.0)
+    for verb, seconds in (("act", 0.004), ("infer", 0.2), ("open", 9.0)):
+        metrics.observe[verb](seconds)
+    metrics.failed("act")
+    metrics.failed("open")
+    return metrics
+
+
+def test_a_real_servers_exposition_is_read() -> None:
+    metrics = server()
+    reading = parse(metrics.render().decode(), MD, REVISION)
+    read = reading.counters
+    assert (read["ended/success"], read["ended/error"], read["ended/withdrawn"]) == (1.0, 1.0, 0.0)
+    assert (read["gain"], read["loss"]) == (12.0, 3.0)
+    assert (read["requests"], read["failed"]) == (2.0, 1.0), "opening is not what users wait for"
+    assert (read["within/0.005"], read["within/0.25"], read["within/inf"]) == (1.0, 2.0, 2.0)
+    assert reading.possible
+    assert isinstance(metrics.registry, CollectorRegistry)
+    assert reading.process == pytest.approx(time.time(), abs=60)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "<html>hello</html>",
+        server().render().decode().replace(REVISION, OTHER),
+        server().render().decode().replace(names.METRIC_SERVER_STARTED, "learnloop_other"),
+        server().render().decode().replace('verb="act"} 1.0', 'verb="act"} NaN'),
+        server().render().decode().replace('verb="act"} 1.0', 'verb="act"} +Inf'),
+        server().render().decode().replace('verb="act"} 1.0', 'verb="act"} much'),
+    ],
+    ids=["empty", "html", "another arm", "an older image", "nan", "infinite", "no number"],
+)
+def test_an_exposition_without_the_arms_counters_is_unusable(text: str) -> None:
+    with pytest.raises(CountersUnusable):
+        parse(text, MD, REVISION)
+
+
+@pytest.mark.parametrize("unit", ["learnloop_", 'learnloop_a{b="', 'learnloop_a{b="c"} ', "learnloop_a{" + "b" * 600])
+def test_no_text_costs_more_than_a_walk_over_it(unit: str) -> None:
+    def work(size: int) -> int:
+        text = (unit * size)[:size]
+        began = time.thread_time_ns()
+        with pytest.raises(CountersUnusable):
+            parse(text, MD, REVISION)
+        return time.thread_time_ns() - began + 1
+
+    # Quadratic work would be sixteen times as much whenever it is looked at; a busy machine is not busy each time.
+    assert any(work(MAX_ANSWER) < 9 * work(MAX_ANSWER // 4) for _ in range(20))
+
+
+def pod(name: str, address: str = "127.0.0.1", *, ready: str = "True", deleted: bool = False) -> dict[str, object]:
+    metadata = {"name": name, **({"deletionTimestamp": "2026-01-01T00:00:00Z"} if deleted else {})}
+    return {"metadata": metadata, "status": {"podIP": address, "conditions": [{"type": "Ready", "status": ready}]}}
+
+
+def test_only_ready_pods_that_stay_are_asked() -> None:
+    pods = [pod("b"), pod("a"), pod("c", ready="False"), pod("d", deleted=True), pod("e", "")]
+    assert [target.name for target in targets(pods)] == ["a", "b"]
+    assert len(targets([pod(f"p{index}") for index in range(100)])) == 64
+
+
+class Stranger:
+    """A pod that answers whatever a test wants."""
+
+    def __init__(self) -> None:
+        self.handler: Handler = self.healthy
+        self.metrics = server()
+        self.asked = 0
+
+    async def healthy(self, _: web.Request) -> web.StreamResponse:
+        return web.Response(body=self.metrics.render())
+
+    async def answer(self, request: web.Request) -> web.StreamResponse:
+        self.asked += 1
+        return await self.handler(request)
+
+
+@pytest.fixture
+async def stranger(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Stranger]:
+    found = Stranger()
+    app = web.Application()
+    app.router.add_get("/metrics", found.answer)
+    runner = web.AppRunner(app)
+    await runner.setup()
+    site = web.TCPSite(runner, "127.0.0.1", 0)
+    await site.start()
+    monkeypatch.setattr(counter_reader.names, "PORT_SERVING", runner.addresses[0][1])
+    yield found
+    await runner.cleanup()
+
+
+@pytest.fixture(autouse=True)
+def often(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fast_lane_reader, "EVERY", 0.05)
+
+
+@pytest.fixture
+async def reader() -> AsyncIterator[PodMetrics]:
+    found = PodMetrics(seconds=60)
+    yield found
+    await found.close()
+
+
+class Hole:
+    """Pods at addresses of their own that take every connection and never say anything."""
+
+    def __init__(self, *addresses: str) -> None:
+        self.pods = tuple(Target(address, address) for address in addresses)
+        self.asked, self.over = asyncio.Queue[None](), asyncio.Event()
+
+    async def swallow(self, _: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.asked.put_nowait(None)
+        await self.over.wait()
+        writer.close()
+
+
+@pytest.fixture
+async def hole(stranger: Stranger) -> AsyncIterator[Hole]:
+    found = Hole(*(f"127.0.1.{index}" for index in range(1, 121)))
+    listening = await asyncio.start_server(found.swallow, [pod.address for pod in found.pods], names.PORT_SERVING)
+    yield found
+    found.over.set()
+    listening.close()
+
+
+HERE = (Target("p-0", "127.0.0.1"),)
+NOWHERE = Target("p-1", "127.255.255.254")
+ASKED = Questions(tuple(of_analysis(Analysis())), 10.0)
+
+
+async def why(reader: PodMetrics) -> PodUnreachable | CountersUnusable:
+    """Why the one pod gave no reading."""
+    answers = await reader.read_all(HERE, MD, MD, REVISION)
+    assert not answers.readings
+    return answers.errors["p-0"]
+
+
+async def test_each_pod_of_an_arm_is_read_or_it_is_said_why_not(stranger: Stranger, reader: PodMetrics) -> None:
+    answers = await reader.read_all((*HERE, NOWHERE), MD, MD, REVISION)
+    assert set(answers.readings) == {"p-0"}
+    assert isinstance(answers.errors["p-1"], PodUnreachable)
+    assert "p-1" in str(answers.errors["p-1"])
+
+
+async def test_a_pod_that_hangs_is_given_up(stranger: Stranger) -> None:
+    given_up = asyncio.Event()
+
+    async def hang(_: web.Request) -> web.StreamResponse:
+        await given_up.wait()
+        return web.Response()
+
+    stranger.handler = hang
+    impatient = PodMetrics(seconds=0.3)
+    assert isinstance(await why(impatient), PodUnreachable)
+    given_up.set()
+    await impatient.close()
+
+
+async def test_a_pod_that_redirects_or_talks_without_end_is_given_up(stranger: Stranger, reader: PodMetrics) -> None:
+    async def redirect(_: web.Request) -> web.StreamResponse:
+        raise web.HTTPFound("/metrics")
+
+    async def talk(_: web.Request) -> web.StreamResponse:
+        return web.Response(body=b"x" * (MAX_ANSWER + 1))
+
+    for handler in (redirect, talk):
+        stranger.handler, stranger.asked = handler, 0
+        assert isinstance(await why(reader), CountersUnusable)
+        assert stranger.asked == 1
+
+
+def test_copies_of_requests_are_read_too() -> None:
+    metrics = ServerMetrics(MD, REVISION)
+    metrics.shadow.compared.inc(3)
+    metrics.shadow.agreed.inc(2)
+    metrics.shadow.errors.inc()
+    metrics.shadow.observe(0.015)
+    counters = parse(metrics.render().decode(), MD, REVISION).counters
+    assert (counters[COMPARED], counters[AGREED], counters[COPIES_FAILED]) == (3.0, 2.0, 1.0)
+    assert within(counters, 0.01, COPIES_WITHIN) == 0.0
+    assert within(counters, 0.02, COPIES_WITHIN) == counters[f"{COPIES_WITHIN}inf"] == 1.0
+
+
+async def test_the_lane_asks_for_a_pass_when_a_bound_is_broken_and_not_before(
+    stranger: Stranger, reader: PodMetrics
+) -> None:
+    metrics, marked = Metrics(), asyncio.Event()
+    lane = FastLane(reader, metrics, utc_now)
+
+    def mark(_namespace: str, _name: str, breached: bool) -> None:
+        if breached:  # a look that had no answer in time asks for a pass, too
+            marked.set()
+
+    subject = Subject(REVISION, rfc3339(utc_now()), 10, ASKED)
+    await lane.follow((MD, MD), (subject,), {REVISION: HERE})
+    leading = True
+    running = asyncio.create_task(lane.run(mark, lambda: leading))
+    try:
+        with pytest.raises(TimeoutError):
+            await asyncio.wait_for(marked.wait(), 0.3)
+        for _ in range(30):
+            stranger.metrics.observe["act"](0.001)
+            stranger.metrics.failed("act")
+        await asyncio.wait_for(marked.wait(), 90)
+        assert (await lane.follow((MD, MD), (subject,), {REVISION: HERE}))[REVISION].alarms
+        lane.forget((MD, MD))
+        assert metrics.registry.get_sample_value("learnloop_fast_lane_breach_to_rollback_seconds_count") == 1.0
+    finally:
+        running.cancel()
+
+
+async def test_a_pod_that_fails_is_heard_while_another_of_its_arm_hangs(stranger: Stranger, hole: Hole) -> None:
+    marked, metrics, impatient = asyncio.Event(), Metrics(), PodMetrics(seconds=0.8)
+    lane = FastLane(impatient, metrics, utc_now)
+    subject = Subject(REVISION, rfc3339(utc_now()), 10, ASKED)
+
+    async def failing(_: web.Request) -> web.StreamResponse:
+        for _ in range(40):
+            stranger.metrics.observe["act"](0.001)
+            stranger.metrics.failed("act")
+        return web.Response(body=stranger.metrics.render())
+
+    def mark(_namespace: str, _name: str, breached: bool) -> None:
+        if breached:
+            marked.set()
+
+    stranger.handler = failing
+    await lane.follow((MD, MD), (subject,), {REVISION: (*HERE, hole.pods[0])})
+    running = asyncio.create_task(lane.run(mark, lambda: True))
+    try:
+        await asyncio.wait_for(marked.wait(), 90)
+        assert hole.asked.qsize() >= 1
+        assert metrics.registry.get_sample_value("learnloop_fast_lane_looks_total", {"result": "some"})
+    finally:
+        running.cancel()
+        await impatient.close()
+
+
+async def test_black_holes_of_another_namespace_do_not_keep_an_arm_waiting(
+    stranger: Stranger, hole: Hole, reader: PodMetrics
+) -> None:
+    lane, seen = FastLane(reader, Metrics(), utc_now), asyncio.Queue[None]()
+    subject = Subject(REVISION, rfc3339(utc_now()), 10, ASKED)
+
+    async def counted(request: web.Request) -> web.StreamResponse:
+        seen.put_nowait(None)
+        return await stranger.healthy(request)
+
+    stranger.handler = counted
+    for name in ("one", "other"):
+        half = hole.pods[:60] if name == "one" else hole.pods[60:]
+        following = asyncio.create_task(lane.follow(("theirs", name), (subject,), {REVISION: half}))
+        await asyncio.wait_for(hole.asked.get(), 90)
+        following.cancel()
+    running = asyncio.create_task(lane.run(lambda *_: None, lambda: True))
+    try:
+        await asyncio.wait_for(hole.asked.get(), 90)
+        await lane.follow(("mine", MD), (subject,), {REVISION: HERE})
+        for _ in range(3):
+            await asyncio.wait_for(seen.get(), 90)
+    finally:
+        running.cancel()
+
+
+async def test_a_lane_that_cannot_get_through_says_so_in_the_evidence(reader: PodMetrics) -> None:
+    lane = FastLane(reader, Metrics(), utc_now)
+    subject = Subject(REVISION, rfc3339(utc_now()), 10, ASKED)
+    direct = (await lane.follow((MD, MD), (subject,), {REVISION: (NOWHERE,)}))[REVISION]
+    assert (direct.seen_at, direct.health.problem) == (None, "")
+    assert direct.health.doubted_since is not None
+    assert direct.health.after(UNREACHABLE, direct.health.doubted_since.replace(year=2100)).problem == UNREACHABLE
+
+
+@pytest.mark.parametrize(
+    ("pods", "seconds"),
+    [([], 1), ([1], 1), ([125, 125], 1), ([250, 1], 2), ([400], 1), ([200] * 4, 5), ([1] * 2500, 10), ([250] * 90, 90)],
+)
+def test_the_period_is_that_of_the_turns_in_which_all_pods_are_read(pods: list[int], seconds: int) -> None:
+    assert period(pods) == seconds
+
+
+async def test_a_lane_with_more_pods_than_it_reads_in_a_second_says_how_often_it_does(reader: PodMetrics) -> None:
+    lane, started, turned = FastLane(reader, Metrics(), utc_now), rfc3339(utc_now()), asyncio.Event()
+    subject = Subject(REVISION, started, 10, ASKED)
+    for name in ("one", "other", "third"):
+        assert (await lane.follow((MD, name), (subject,), {REVISION: (NOWHERE,) * 200}))[REVISION].every == 1
+
+    def leading() -> bool:
+        turned.set()
+        return True
+
+    running = asyncio.create_task(lane.run(lambda _namespace, _name, _breached: None, leading))
+    try:
+        await turned.wait()
+        assert lane.known((MD, "one"))[REVISION].every == 5
+    finally:
+        running.cancel()

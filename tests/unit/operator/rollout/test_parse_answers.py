@@ -1,0 +1,161 @@
+"""What is read out of Prometheus' answers: histograms, clocks, rates, and numbers that are none."""
+
+import asyncio
+from collections.abc import Mapping
+from math import inf, nan
+
+import pytest
+
+from learnloop_api import names
+from learnloop_api.kinds.analysis import MetricThreshold
+from learnloop_operator.adapters.prometheus import gather_evidence
+from learnloop_operator.adapters.prometheus.client import Prometheus, PrometheusRefused, Sample
+from learnloop_operator.adapters.prometheus.gather_evidence import gather
+from learnloop_operator.adapters.prometheus.parse_answers import arm_evidence, clock_of, drifts, histograms
+from learnloop_operator.core.rollout import reasons
+from learnloop_operator.core.rollout.checks.thresholds import check
+from learnloop_operator.core.rollout.evidence.arm_evidence import Drift, Missing, Verdict
+from learnloop_operator.core.rollout.judging.query_windows import Window
+from learnloop_operator.core.sequential.betting import Counts
+
+RATE = {"name": "own", "type": "promql", "test": "sequential", "maxDrop": 0.1, "query": "good[$window]"}
+OWN = MetricThreshold.model_validate({**RATE, "totalQuery": "all[$window]"})
+
+
+def of(signal: str, value: float, **labels: str) -> Sample:
+    return Sample({"revision": "aaaaaaaa", "learnloop_signal": signal, **labels}, value)
+
+
+def test_buckets_never_fall_and_broken_ones_are_left_out() -> None:
+    found = histograms(
+        [of("latency", 5.0, le="0.01"), of("latency", 4.9, le="0.1"), of("latency", 9.0, le="+Inf")]
+        + [of("latency", nan, le="0.5"), of("latency", 1.0, le="wide"), of("latency", 1.0), of("whole", 1.0, le="1")],
+        "latency",
+    )
+    assert found == {"aaaaaaaa": {0.01: 5.0, 0.1: 5.0, inf: 9.0}}
+
+
+def test_what_is_not_recent_came_before() -> None:
+    found = drifts(
+        [of("whole", 30.0, le="0"), of("whole", 100.0, le="+Inf"), of("recent", 10.0, le="0")]
+        + [of("recent", 40.0, le="+Inf")]
+    )
+    assert found == {"aaaaaaaa": Drift({0.0: 20.0, inf: 60.0}, {0.0: 10.0, inf: 40.0})}
+
+
+def test_a_clock_is_read_and_an_impossible_one_is_none() -> None:
+    clock = clock_of([of("ended", 1.0), Sample({"learnloop_signal": "clock"}, 0.0)])
+    assert clock is not None
+    assert clock.year == 1970
+    assert clock_of([Sample({"learnloop_signal": "clock"}, inf)]) is None
+    assert clock_of([]) is None
+
+
+def test_a_counter_that_is_no_number_speaks_for_no_figure_of_its_arm() -> None:
+    found = arm_evidence([of("ended", 9.0, outcome="success"), of("gain", nan), of("lately", 4.0)])["aaaaaaaa"]
+    assert (found.episodes, found.success_rate, found.mean_return, found.lately) == (9, None, None, 4)
+    assert found.problems[""].reason == reasons.NOT_A_NUMBER
+
+
+class Answers(Prometheus):
+    """Prometheus' answers by the beginning of the query; the arm has ended nine episodes."""
+
+    def __init__(self, answers: Mapping[str, float | None]) -> None:
+        super().__init__("http://127.0.0.1:9")
+        self.answers = answers
+
+    async def query(self, promql: str) -> list[Sample]:
+        for start, value in self.answers.items():
+            if promql.startswith(start):
+                if value is None:
+                    raise PrometheusRefused("Prometheus: bad_data: parse")
+                return [Sample({}, value)]
+        return [of("ended", 9.0, outcome="success")] if "ended" in promql else []
+
+
+@pytest.mark.parametrize(
+    ("good", "events", "reason"),
+    [
+        (120.0, 100.0, reasons.AMBIGUOUS_RESULT),
+        (-1.0, 100.0, reasons.AMBIGUOUS_RESULT),
+        (nan, 100.0, reasons.NOT_A_NUMBER),
+        (90.0, inf, reasons.NOT_A_NUMBER),
+        (None, 100.0, reasons.PROVIDER_REFUSED),
+    ],
+)
+async def test_a_rate_that_cannot_be_is_missing_with_its_reason(good: float | None, events: float, reason: str) -> None:
+    answers = Answers({"good": good, "all": events})
+    found = (await gather(answers, "ns", "md", [Window("aaaaaaaa", 30)], [OWN])).arms["aaaaaaaa"]
+    assert isinstance(found.problems["own"], Missing)
+    assert found.problems["own"].reason == reason
+    assert not found.events
+
+
+async def test_a_rate_is_its_events_and_their_share() -> None:
+    answers = Answers({'good{namespace="ns"}[30s]': 90.0, 'all{namespace="ns"}[30s]': 100.0})
+    found = (await gather(answers, "ns", "md", [Window("aaaaaaaa", 30)], [OWN])).arms["aaaaaaaa"]
+    assert found.events == {"own": Counts(100.0, 90.0)}
+    assert found.custom == {"own": 0.9}
+
+
+class Buckets(Prometheus):
+    """Nine episodes, and a histogram of latencies whose count of all requests is `all_of_them`."""
+
+    def __init__(self, all_of_them: float) -> None:
+        super().__init__("http://127.0.0.1:9")
+        self.all_of_them = all_of_them
+
+    async def query(self, promql: str) -> list[Sample]:
+        if "_bucket" in promql:
+            return [of("latency", 80.0, le="0.1"), of("latency", self.all_of_them, le="+Inf")]
+        return [of("ended", 9.0, outcome="success")]
+
+
+async def test_a_latency_that_is_no_number_holds_and_says_that_it_is_none() -> None:
+    slow = MetricThreshold.model_validate({"name": "slow", "type": "latency", "max": 1.0, "minEpisodes": 5})
+    for count, verdict, reason in ((nan, Verdict.HOLD, reasons.NOT_A_NUMBER), (90.0, Verdict.PASS, "")):
+        arm = (await gather(Buckets(count), "ns", "md", [Window("aaaaaaaa", 30)], [slow])).arms["aaaaaaaa"]
+        found = check(slow, arm, None, 0.01)
+        assert found.verdict is verdict
+        assert not reason or (found.reason, "answers nan for its latency counter" in found.sentence) == (reason, True)
+
+
+class Crowd(Prometheus):
+    """Counts how many of the user's queries are asked at once; those that begin with `slow` are never answered."""
+
+    def __init__(self) -> None:
+        super().__init__("http://127.0.0.1:9")
+        self.now = self.most = self.asked = 0
+
+    async def query(self, promql: str) -> list[Sample]:
+        if names.METRIC_EPISODES_ENDED in promql:
+            return [of("ended", 9.0, outcome="success")]
+        self.now, self.asked = self.now + 1, self.asked + 1
+        self.most = max(self.most, self.now)
+        try:
+            await (asyncio.Event().wait() if promql.startswith("slow") else asyncio.sleep(0))
+        finally:
+            self.now -= 1
+        return [Sample({}, 1.0)]
+
+
+async def test_many_queries_are_asked_side_by_side_and_each_once() -> None:
+    crowd, window = Crowd(), Window("aaaaaaaa", 30)
+    asked = [MetricThreshold(name=f"m{index}", type="promql", query=f"q{index % 16}", min=0) for index in range(20)]
+    found = (await gather(crowd, "ns", "md", [window], asked)).arms["aaaaaaaa"]
+    assert found.custom == {metric.name: 1.0 for metric in asked}
+    assert (crowd.asked, crowd.most) == (16, gather_evidence.AT_ONCE)
+
+
+async def test_queries_that_are_late_hold_their_own_checks_and_no_worker(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(gather_evidence, "TOGETHER", 0.05)
+    crowd = Crowd()
+    asked = [MetricThreshold(name=query, type="promql", query=query, min=0) for query in ("quick", "slow", "slower")]
+    found = (await gather(crowd, "ns", "md", [Window("aaaaaaaa", 30)], asked)).arms["aaaaaaaa"]
+    assert found.custom == {"quick": 1.0}
+    assert {name: missing.reason for name, missing in found.problems.items()} == dict.fromkeys(
+        ("slow", "slower"), reasons.PROVIDER_DOWN
+    )
+    for _ in range(5):
+        await asyncio.sleep(0)
+    assert crowd.now == 0, "a query that is late goes on"

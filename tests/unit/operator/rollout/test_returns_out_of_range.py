@@ -1,0 +1,151 @@
+"""Returns that leave returnRange: the worst canary of all is taken back, and a wrong range holds and says so."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from datetime import timedelta
+from types import MappingProxyType
+from typing import Any
+
+import pytest
+from experiment_cluster import ExperimentCluster
+from hypothesis import given
+from hypothesis import strategies as st
+from rollout_cluster import uri
+from rollout_world import RETURN, SUCCESS, World
+
+from learnloop_api.kinds.analysis import Analysis, MetricThreshold
+from learnloop_operator.core.rollout.checks.metric_outcomes import outcomes
+from learnloop_operator.core.rollout.checks.returns_out_of_range import fitted, out_of_range
+from learnloop_operator.core.rollout.checks.sequential_test import looked
+from learnloop_operator.core.rollout.evidence.arm_evidence import ArmEvidence, Evidence, Verdict
+from learnloop_operator.core.sequential.betting import Counts
+from learnloop_operator.core.sequential.comparison import Pair
+
+METRIC = MetricThreshold.model_validate({**RETURN, "maxDrop": 0.05, "returnRange": {"lowest": 0.0, "highest": 1.0}})
+ANALYSIS = Analysis(metrics=[METRIC])
+
+
+class Straying(World):
+    """Arms whose mean return is what `means_said` says, where it says something."""
+
+    def __init__(self, seed: int, *metrics: dict[str, Any], **said: float) -> None:
+        self.said: dict[str, float] = {}
+        super().__init__(seed, 0.9, *metrics)
+        self.said = said
+
+    def seen(self, role: str) -> ArmEvidence:
+        found = super().seen(role)
+        return replace(found, mean_return=self.said.get(role, found.mean_return)) if found.episodes else found
+
+    def condition(self, kind: str) -> tuple[str, str]:
+        found = next(item for item in self.status["conditions"] if item["type"] == kind)
+        return found["status"], found["reason"]
+
+
+def test_a_canary_below_the_range_is_taken_back_with_the_range_in_the_sentence() -> None:
+    world = Straying(1, RETURN, canary=-600.0)
+    assert world.run(60) == "RolledBack"
+    pin = world.status["blockedRevision"]
+    assert pin["reason"] == "OutOfRange"
+    assert pin["message"].startswith("RolledBack at 10 %: return of the canary -600 over ")
+    assert pin["message"].endswith("lower than any single return of returnRange -100..400 may be")
+
+
+@pytest.mark.parametrize("said", [{"canary": -600.0, "stable": -600.0}, {"canary": 900.0}, {"stable": 900.0}])
+def test_a_range_that_is_wrong_holds_and_names_the_fix_and_stalls_when_nobody_mends_it(said: dict[str, float]) -> None:
+    world = Straying(2, RETURN, **said)
+    assert world.run(60) == "Progressing"
+    assert world.status["weight"] == 10
+    assert (
+        "outside returnRange -100..400 and is no evidence: set returnRange of the metric return"
+        in world.status["verdict"]
+    )
+    assert world.condition("DataAvailable") == ("False", "OutOfRange")
+    world.now += timedelta(hours=1)
+    world.run(3)
+    assert world.condition("Stalled") == ("True", "EvidenceOverdue")
+    assert world.status["weight"] == 10
+    world.said.clear()
+    assert world.run(900) == "Guarding"
+
+
+def test_what_was_proven_before_covers_no_canary_that_falls_below_the_range() -> None:
+    """All of its returns together still lie within it, so only those since the last bet can tell."""
+    world = World(3, 0.9, RETURN)
+    world.run(40)
+    earlier = world.played["canary"]
+    world.played["canary"] = Counts(earlier.n + 20, earlier.total - 50.0)
+    assert world.seen("canary").mean_return > -100.0  # type: ignore[operator]
+    world.look()
+    assert world.status["phase"] == "RolledBack"
+    assert world.status["blockedRevision"]["reason"] == "OutOfRange"
+
+
+def test_a_metric_without_a_range_knows_no_outside() -> None:
+    assert out_of_range(MetricThreshold.model_validate(SUCCESS), Pair(Counts(50, -90), Counts(50, 40))) is None
+
+
+def test_too_few_episodes_are_no_breach() -> None:
+    assert out_of_range(METRIC, Pair(Counts(4, -90.0), Counts(50, 40))) is None
+
+
+arm = st.lists(st.floats(0.0, 1.0), min_size=1, max_size=60)
+
+
+@given(arm, arm, st.integers(0, 60))
+def test_returns_within_the_range_never_meet_it_and_move_the_test_as_before(
+    canary: list[float], stable: list[float], taken: int
+) -> None:
+    counts = [Counts(len(item), sum(item)) for item in (canary, stable)]
+    before = [Counts(len(item[:taken]), sum(item[:taken])) for item in (canary, stable)]
+    assert out_of_range(METRIC, Pair(*counts), Pair(*before)) is None
+    assert all(fitted(item).possible for item in counts)
+    assert all(fitted(item).total == pytest.approx(item.total) for item in counts)
+
+
+@given(st.floats(-1e6, 1e6), st.floats(-1e6, 1e6), st.integers(1, 10_000), st.integers(1, 10_000))
+def test_only_a_canary_below_beside_stable_within_is_a_breach_and_nothing_outside_is_evidence(
+    canary: float, stable: float, n: int, m: int
+) -> None:
+    arms = {"c": ArmEvidence(n, canary), "s": ArmEvidence(m, stable)}
+    one, other = outcomes(METRIC, arms["c"]), outcomes(METRIC, arms["s"])
+    assert one is not None
+    assert other is not None
+    found = out_of_range(METRIC, Pair(one, other))
+    if found is not None and found.verdict is Verdict.BREACH:
+        assert canary < 0.0
+        assert other.possible
+        assert n >= METRIC.min_episodes
+    if found is None and n >= METRIC.min_episodes:
+        assert one.possible
+        assert other.possible
+    trials = looked(ANALYSIS, (), Evidence(arms), "c", "s", concurrent=True)
+    if found is not None:
+        assert not any(trial.begun for trial in trials)
+
+
+class OffScale(ExperimentCluster):
+    """An experiment on the scale 0..1 in which the models of `returns` return something else."""
+
+    returns: Mapping[str, float] = MappingProxyType({})
+
+    def outcome(self, revision: str) -> float:
+        return self.returns.get(self.model_of(revision), super().outcome(revision))
+
+
+def test_an_arm_of_an_experiment_below_the_range_loses_and_the_other_wins() -> None:
+    cluster = OffScale((0.5, 0.9, 0.5), (25, 25))
+    cluster.returns = {uri(2): -5.0}
+    cluster.start().finish()
+    assert cluster.status["experiment"]["winner"] == "a"
+
+
+@pytest.mark.parametrize("returns", [{uri(0): -5.0}, {uri(1): 7.0}])
+def test_nobody_wins_an_experiment_whose_range_is_wrong_and_the_sentence_says_so(returns: dict[str, float]) -> None:
+    cluster = OffScale((0.5, 0.9), (40,))
+    cluster.returns = returns
+    cluster.start().run(200)
+    assert (cluster.promotions, cluster.weights()) == ([], {uri(0): 60, uri(1): 40})
+    told = next(item for item in cluster.status["conditions"] if item["type"] == "DataAvailable")
+    assert (told["status"], told["reason"]) == ("False", "OutOfRange")
+    assert "lies outside returnRange 0..1: correct that range" in cluster.status["verdict"]

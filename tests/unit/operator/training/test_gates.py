@@ -1,0 +1,117 @@
+"""Gates: every verdict has numbers, and no episodes are no evidence."""
+
+import math
+
+from hypothesis import given
+from hypothesis import strategies as st
+from training_world import proof, returns
+
+from learnloop_api.kinds.evaluation import Gates
+from learnloop_api.kinds.suite import SuiteGate
+from learnloop_api.wire.training import DimensionResult, Interval, SuiteResult
+from learnloop_operator.core.training.evaluation_suite import status
+from learnloop_operator.core.training.gates import evaluate
+
+NUMBER = st.floats(-1e6, 1e6)
+
+
+def test_each_set_gate_gives_one_verdict_with_its_numbers() -> None:
+    gates = Gates(min_return=400, min_improvement=100, significant=True)
+    verdicts = evaluate(gates, proof())
+    assert [(verdict.name, verdict.passed) for verdict in verdicts] == [
+        ("minReturn", True),
+        ("minImprovement", True),
+        ("significant", True),
+    ]
+    assert "480.0, must be at least 400 (100 episodes)" in verdicts[0].message
+    assert "+458.0 against the baseline's 22.0" in verdicts[1].message
+
+
+def test_gates_that_are_not_set_are_not_asked() -> None:
+    assert evaluate(Gates(significant=False), proof()) == []
+
+
+def test_a_model_no_better_than_the_baseline_is_not_significant() -> None:
+    (verdict,) = evaluate(Gates(), proof(evaluation=returns(30.0, low=22.0), baseline=returns(22.0)))
+    assert not verdict.passed
+
+
+def test_without_held_out_episodes_every_gate_fails() -> None:
+    none = proof(evaluation=returns(1e6, episodes=0))
+    assert not any(verdict.passed for verdict in evaluate(Gates(min_return=0, min_improvement=0), none))
+
+
+@given(mean=NUMBER, baseline=NUMBER, bar=NUMBER)
+def test_a_passed_gate_always_means_what_it_says(mean: float, baseline: float, bar: float) -> None:
+    gates = Gates(min_return=bar, min_improvement=bar)
+    found = proof(evaluation=returns(mean), baseline=returns(baseline))
+    passed = {verdict.name: verdict.passed for verdict in evaluate(gates, found)}
+    assert passed["minReturn"] == (mean >= bar)
+    assert passed["minImprovement"] == (mean - baseline >= bar)
+    assert passed["significant"] == (mean - baseline - math.hypot(10, 10) / 2 > 0)
+
+
+@given(low=NUMBER)
+def test_the_paired_difference_decides_where_the_manifest_has_it(low: float) -> None:
+    found = proof(difference=Interval(value=max(low, 0), low=low, high=max(low, 0)))
+    (verdict,) = evaluate(Gates(), found)
+    assert verdict.passed == (low > 0)
+
+
+def test_the_baselines_own_uncertainty_counts() -> None:
+    shaky = returns(22.0).model_copy(update={"ci_low": -478.0, "ci_high": 522.0})
+    (verdict,) = evaluate(Gates(), proof(evaluation=returns(30.0), baseline=shaky))
+    assert not verdict.passed
+
+
+def test_few_episodes_cannot_be_significant_and_the_sentence_says_how_many_can() -> None:
+    few = proof(evaluation=returns(480.0, episodes=5), baseline=returns(22.0, episodes=5))
+    (verdict,) = evaluate(Gates(), few)
+    assert not verdict.passed
+    assert verdict.message == "5 episodes show nothing at 95 %: set evaluation.episodes to at least 6"
+
+
+def suite(**improvement: Interval) -> SuiteResult:
+    results = [
+        DimensionResult(
+            dimension=dimension,  # type: ignore[arg-type]
+            conditions=["noise 0.1"],
+            episodes=64,
+            iqm=Interval(value=400, low=390, high=410),
+            improvement=chance,
+        )
+        for dimension, chance in improvement.items()
+    ]
+    missing = DimensionResult(dimension="coordination", message="CartPole-v1 has one agent")
+    return SuiteResult(
+        improvement=Interval(value=1, low=1, high=1), overall=0.8, results=[*results, missing], seconds=1
+    )
+
+
+@given(low=st.floats(0, 1), bar=st.floats(0, 1))
+def test_a_dimension_passes_when_its_interval_begins_at_the_bar(low: float, bar: float) -> None:
+    gates = Gates(significant=False, suite=[SuiteGate(dimension="robustness", min_improvement=bar)])
+    found = proof(suite=suite(robustness=Interval(value=max(low, 0.5), low=low, high=1)))
+    (verdict,) = evaluate(gates, found)
+    assert verdict.passed == (low >= bar)
+
+
+def test_a_dimension_that_was_not_measured_fails_its_gate_with_the_reason() -> None:
+    wanted = [SuiteGate(dimension="coordination", min_iqm=0), SuiteGate(dimension="adaptability", min_iqm=0)]
+    verdicts = evaluate(Gates(significant=False, suite=wanted), proof(suite=suite()))
+    assert [verdict.passed for verdict in verdicts] == [False, False]
+    assert verdicts[0].message == "not measured: CartPole-v1 has one agent"
+    assert verdicts[1].message == "not measured: the manifest does not have it"
+
+
+def test_the_status_says_the_suite_in_sentences() -> None:
+    found = status(suite(robustness=Interval(value=0.9, low=0.8, high=1)))
+    assert found["overall"] == 0.8
+    assert found["dimensions"][0]["message"] == (
+        "IQM 400.0 [390.0, 410.0], better with probability 0.90 [0.80, 1.00]; noise 0.1"
+    )
+    assert found["dimensions"][1] == {
+        "dimension": "coordination",
+        "measured": False,
+        "message": "CartPole-v1 has one agent",
+    }

@@ -1,0 +1,281 @@
+"""What the operator does next about a TrainingJob."""
+
+import dataclasses
+from datetime import timedelta
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from training_world import (
+    NOW,
+    after,
+    condition,
+    heartbeat,
+    job,
+    plan,
+    proof,
+    rank,
+    ranks,
+    reason,
+    returns,
+    run,
+    spec,
+    world,
+)
+
+from learnloop_operator.core.pod_poll_interval import SOONEST
+from learnloop_operator.core.times import stamp
+from learnloop_operator.core.training.attempts import HELD_UP, SOON
+
+
+def test_a_new_job_starts_its_first_attempt_and_counts_it() -> None:
+    made = plan(world())
+    (manifest,) = made.apply
+    assert manifest["metadata"]["annotations"]["learnloop.dev/attempt"] == "0"
+    assert (made.status["attempts"], made.status["phase"]) == (1, "Starting")
+
+
+def test_data_of_a_deleted_job_of_the_same_name_is_removed_before_anything_starts() -> None:
+    seen = world(run=run(beat=heartbeat(), proof=proof()))
+    made = plan(seen)
+    assert [(call.method, call.path) for call in made.calls] == [("DELETE", "/api/v1/training/runs/t")]
+    assert not made.apply
+    assert made.status["phase"] != "Validated"
+
+
+def test_nothing_starts_while_the_data_plane_is_silent() -> None:
+    made = plan(world(run_error="the data plane at http://x does not answer"))
+    assert not made.apply
+    assert reason(made) == "DataPlaneUnavailable"
+    assert made.requeue_after is not None
+
+
+def test_without_the_pytorchjob_kind_the_job_says_what_to_install() -> None:
+    made = plan(world(backend_missing="install the Kubeflow training operator"))
+    assert reason(made) == "BackendMissing"
+    assert "install" in condition(made, "Ready")["message"]
+
+
+def test_progress_reads_like_a_sentence() -> None:
+    seen = world({"attempts": 1}, job=job(), ranks=ranks(), run=run(beat=heartbeat(recent_return=returns(150.0))))
+    made = plan(seen)
+    told = {key: made.status[key] for key in ("phase", "progress", "eta", "return", "worldSize")}
+    assert told == {
+        "phase": "Training",
+        "progress": "42%",
+        "eta": "1m20s",
+        "return": "150.0 [145.0, 155.0]",
+        "worldSize": 3,
+    }
+
+
+def test_progress_is_written_at_most_every_two_seconds() -> None:
+    fields = [{"operation": "Apply", "subresource": "status", "time": "2026-03-01T11:59:59Z"}]
+    seen = world({"attempts": 1, "step": 400}, job=job(), ranks=ranks(), run=run(beat=heartbeat()))
+    seen.object["metadata"]["managedFields"] = fields
+    assert plan(seen).status["step"] == 400
+    fields[0]["time"] = "2026-03-01T11:59:58Z"
+    assert plan(seen).status["step"] == 420
+
+
+def test_a_heartbeat_of_an_earlier_attempt_is_no_progress() -> None:
+    seen = world({"attempts": 2}, job=job(attempt=1), ranks=ranks(), run=run(beat=heartbeat(attempt=0)))
+    assert "step" not in plan(seen).status
+
+
+def test_the_end_of_an_attempt_is_recorded_before_its_pods_go() -> None:
+    seen = world({"attempts": 1}, job=job(state="failed"), ranks=(rank(0), rank(1, exit_code=137, message="killed")))
+    first = plan(seen)
+    assert not first.delete
+    assert "t-worker-0 exited with 137: killed" in condition(first, "Reconciling")["message"]
+    second = plan(after(seen, first))
+    assert [ref.name for ref in second.delete] == ["t"]
+    third = plan(after(after(seen, first), second, job=None, ranks=()))
+    assert third.apply[0]["metadata"]["annotations"]["learnloop.dev/attempt"] == "1"
+    assert third.status["attempts"] == 2
+
+
+def test_the_next_attempt_waits_for_the_last_pod_of_the_previous_one() -> None:
+    made = plan(world({"attempts": 1}, ranks=(rank(deleting=True),)))
+    assert not made.apply
+
+
+def test_exit_code_2_fails_at_once_with_the_trainers_sentence() -> None:
+    sentence = "spec.data.environment 'Cart' is unknown; use CartPole-v1"
+    made = plan(world({"attempts": 1}, job=job(), ranks=(rank(exit_code=2, running=False, message=sentence),)))
+    assert (made.status["phase"], reason(made)) == ("Failed", "ConfigurationError")
+    assert condition(made, "Stalled") == condition(made, "Stalled") | {"status": "True", "message": sentence}
+
+
+def test_the_attempt_budget_is_exact() -> None:
+    seen = world({"attempts": 4}, job=job(attempt=3, state="failed"), ranks=(rank(exit_code=1),))
+    made = plan(seen)
+    assert reason(made) == "AttemptsExhausted"
+    assert "attempt 4 of 4" in condition(made, "Ready")["message"]
+
+
+def test_an_environment_that_raised_costs_one_attempt_and_its_sentence_is_in_the_status() -> None:
+    sentence = "spec.data.environment: 'w:Plant' raised ZeroDivisionError: no valves in step, call 8"
+    seen = world(
+        {"attempts": 2}, job=job(attempt=1, state="failed"), ranks=(rank(0), rank(1, exit_code=70, message=sentence))
+    )
+    first = plan(seen)
+    assert sentence in condition(first, "Reconciling")["message"]
+    second = plan(after(seen, first))
+    assert plan(after(after(seen, first), second, job=None, ranks=())).status["attempts"] == 3
+
+
+def test_another_number_of_workers_restarts_the_gang_from_its_checkpoint_without_costing_an_attempt() -> None:
+    seen = world({"attempts": 2}, job=job(attempt=1, workers=5), ranks=ranks(), run=run(beat=heartbeat(attempt=1)))
+    first = plan(seen)
+    assert (first.delete, reason(first)) == ((), "Resizing")
+    assert "from 6 to 3 ranks" in condition(first, "Ready")["message"]
+    second = plan(after(seen, first))
+    assert [ref.name for ref in second.delete] == ["t"]
+    going = after(after(seen, first), second, job=job(attempt=1, workers=5, deleting=True))
+    third = plan(going)
+    fourth = plan(after(going, third, job=None, ranks=()))
+    assert fourth.apply[0]["metadata"]["annotations"]["learnloop.dev/attempt"] == "1"
+    assert fourth.apply[0]["spec"]["pytorchReplicaSpecs"]["Worker"]["replicas"] == 2
+    assert fourth.status["attempts"] == 2
+    last = plan(after(after(going, third, job=None, ranks=()), fourth, job=job(attempt=1, workers=2), ranks=ranks()))
+    assert not last.delete
+    assert last.status["phase"] == "Training"
+
+
+def test_an_attempt_whose_start_was_never_recorded_still_counts() -> None:
+    made = plan(world({"attempts": 1}, job=job(attempt=1), ranks=ranks(), run=run(beat=heartbeat(attempt=1))))
+    assert made.status["attempts"] == 2
+
+
+def test_a_silent_gang_is_restarted_and_the_sentence_has_numbers() -> None:
+    seen = world({"attempts": 1}, job=job(age=600), ranks=ranks(600)[:2], run=run(age=130.0, beat=heartbeat()))
+    made = plan(seen)
+    assert made.status["phase"] == "Restarting"
+    message = condition(made, "Ready")["message"]
+    assert "130 s (limit 120 s)" in message
+    assert "2 of 3 ranks run" in message
+
+
+def test_a_gang_that_only_ever_says_starting_is_no_sign_of_life() -> None:
+    beat = heartbeat(phase="starting")
+    made = plan(world({"attempts": 1}, job=job(age=600), ranks=ranks(600), run=run(beat=beat)))
+    assert made.status["phase"] == "Restarting"
+
+
+def test_a_crash_loop_does_not_pass_for_life() -> None:
+    fresh = dataclasses.replace(rank(1, age=3.0), running=True)
+    made = plan(world({"attempts": 1}, job=job(age=600), ranks=(rank(0, 600), fresh)))
+    assert made.status["phase"] == "Restarting"
+
+
+@pytest.mark.parametrize("sentence", ["Unschedulable: 0/3 nodes are available", "ImagePullBackOff: no such image"])
+def test_pods_that_wait_for_the_cluster_are_not_stalled(sentence: str) -> None:
+    waiting = rank(1, 600, running=False, started=None, waiting=sentence)
+    made = plan(world({"attempts": 1}, job=job(age=600), ranks=(rank(0, 600), waiting)))
+    assert made.status["phase"] == "Starting"
+    assert sentence in condition(made, "Ready")["message"]
+
+
+def test_pods_that_wait_for_the_cluster_for_long_are_looked_at_a_few_times_a_minute_only() -> None:
+    waiting = rank(1, 600, running=False, started=None, waiting="Unschedulable: no node", stuck=True)
+    gang = {"job": job(age=600), "ranks": (rank(0, 600), waiting)}
+    begun = {"attempts": 1, "attemptStartedAt": stamp(NOW - timedelta(seconds=600))}
+    assert plan(world(begun, **gang)).requeue_after == HELD_UP
+    assert plan(world({**begun, "attemptStartedAt": stamp(NOW)}, **gang)).requeue_after == SOONEST
+    assert plan(world(begun, job=job(age=600), ranks=ranks(600), run=run(beat=heartbeat()))).requeue_after == SOON
+
+
+def test_a_silent_data_plane_holds_a_running_job_and_never_restarts_it() -> None:
+    made = plan(world({"attempts": 1}, job=job(age=9999), ranks=ranks(9999), run_error="no answer"))
+    assert not made.delete
+    assert reason(made) == "DataPlaneUnavailable"
+
+
+def test_suspending_removes_the_pods_and_resuming_costs_no_attempt() -> None:
+    seen = world({"attempts": 2, "startedAt": "2026-03-01T11:00:00Z"}, spec=spec(suspend=True), job=job(attempt=1))
+    first = plan(seen)
+    assert not first.delete, "the suspension is recorded first"
+    second = plan(after(seen, first))
+    assert second.delete
+    resumed = plan(after(seen, second, spec=spec(), job=None))
+    assert resumed.apply[0]["metadata"]["annotations"]["learnloop.dev/attempt"] == "1"
+    assert resumed.status["attempts"] == 2
+    assert resumed.status["startedAt"] == "2026-03-01T12:00:00Z"
+
+
+def test_the_deadline_ends_a_job_that_still_runs() -> None:
+    status = {"attempts": 1, "startedAt": "2026-03-01T11:00:00Z"}
+    made = plan(world(status, spec=spec(deadlineSeconds=60), job=job(), ranks=ranks(), run=run(beat=heartbeat())))
+    assert reason(made) == "DeadlineExceeded"
+    ended = after(world(status, spec=spec(deadlineSeconds=60), job=job()), made)
+    assert plan(ended).delete
+
+
+def test_a_finished_job_is_left_alone() -> None:
+    seen = world({"attempts": 1}, job=job(state="succeeded"), run=run(beat=heartbeat(), proof=proof()))
+    done = plan(seen)
+    again = plan(after(seen, done))
+    assert again.status == done.status
+    assert (again.apply, again.delete, again.calls, again.events) == ((), (), (), ())
+
+
+def test_the_ttl_removes_the_pods_job_and_keeps_the_outcome() -> None:
+    chosen = spec(ttlSecondsAfterFinished=30)
+    seen = world({"attempts": 1}, spec=chosen, job=job(state="succeeded"), run=run(proof=proof()))
+    done = plan(seen)
+    assert plan(after(seen, done)).requeue_after == pytest.approx(30)
+    late = plan(after(seen, done, now=NOW + timedelta(seconds=31)))
+    assert late.delete
+    assert late.status["phase"] == "Validated"
+
+
+STATES = st.sampled_from(["active", "succeeded", "failed"])
+
+
+@given(
+    recorded=st.integers(0, 6),
+    attempt=st.none() | st.integers(0, 5),
+    state=STATES,
+    age=st.floats(0, 1000),
+    exit_code=st.none() | st.sampled_from([0, 1, 2, 137]),
+    manifest=st.booleans(),
+    silent=st.booleans(),
+    suspended=st.booleans(),
+)
+def test_no_world_gives_a_model_without_proof_or_an_attempt_over_budget(
+    recorded: int,
+    attempt: int | None,
+    state: str,
+    age: float,
+    exit_code: int | None,
+    manifest: bool,
+    silent: bool,
+    suspended: bool,
+) -> None:
+    gang = () if attempt is None else (rank(exit_code=exit_code, running=exit_code is None),)
+    seen = world(
+        {"attempts": recorded} if recorded else {},
+        spec=spec(suspend=suspended),
+        job=None if attempt is None else job(attempt=attempt, state=state),  # type: ignore[arg-type]
+        ranks=gang,
+        run=None if silent else run(age=age, beat=heartbeat(attempt=attempt or 0), proof=proof() if manifest else None),
+        run_error="silent" if silent else None,
+    )
+    made = plan(seen)
+    if made.status["phase"] == "Validated":
+        assert manifest
+        assert not silent
+    for manifest_ in made.apply:
+        assert int(manifest_["metadata"]["annotations"]["learnloop.dev/attempt"]) < seen.spec.max_attempts
+        assert not gang
+        assert not suspended
+    assert plan(seen) == made, "the same world gives the same plan"
+    assert {"Ready", "Reconciling", "Stalled"} <= {item["type"] for item in made.status["conditions"]}
+
+
+def test_figures_in_the_status_have_four_decimals() -> None:
+    uneven = returns(100 / 3, 100 / 7)
+    made = plan(world({"attempts": 1}, job=job(), ranks=ranks(), run=run(beat=heartbeat(recent_return=uneven))))
+    assert made.status["recentReturn"]["mean"] == 33.3333
+    assert made.status["recentReturn"]["ciLow"] == 14.2857
