@@ -3,6 +3,7 @@
 import re
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -19,8 +20,8 @@ def test_generated_pages_are_current() -> None:
 
 
 @pytest.mark.parametrize("path", [pytest.param(path, id=path.name) for path in DECISIONS])
-def test_a_decision_is_in_the_index(path: object) -> None:
-    assert f"({path.name})" in (ROOT / "docs" / "decisions" / "index.md").read_text()  # type: ignore[attr-defined]
+def test_a_decision_is_in_the_index(path: Path) -> None:
+    assert f"({path.name})" in (ROOT / "docs" / "decisions" / "index.md").read_text()
 
 
 def test_the_index_names_no_decision_that_is_gone() -> None:
@@ -29,12 +30,12 @@ def test_the_index_names_no_decision_that_is_gone() -> None:
 
 
 @pytest.mark.parametrize("path", [pytest.param(path, id=str(path.relative_to(ROOT))) for path in pages()])
-def test_links_lead_to_files_and_headings_that_exist(path: object) -> None:
-    text = re.sub(r"```.*?```", "", path.read_text(), flags=re.DOTALL)  # type: ignore[attr-defined]
+def test_links_lead_to_files_and_headings_that_exist(path: Path) -> None:
+    text = re.sub(r"```.*?```", "", path.read_text(), flags=re.DOTALL)
     for target, anchor in re.findall(r"\]\(([^)#\s]*)(?:#([^)\s]*))?\)", text):
         if "://" in target or target.startswith("mailto:"):
             continue
-        file = (path.parent / target).resolve() if target else path  # type: ignore[attr-defined]
+        file = (path.parent / target).resolve() if target else path
         assert file.exists(), f"{target} does not exist"
         if anchor and file.suffix == ".md":
             assert anchor in _anchors(file.read_text()), f"{target}#{anchor}: no such heading"
@@ -49,3 +50,13 @@ def test_every_example_is_in_the_index_of_examples() -> None:
     index = (ROOT / "examples" / "README.md").read_text()
     for folder in sorted(path for path in (ROOT / "examples").iterdir() if path.is_dir()):
         assert f"({folder.name}/" in index, f"examples/{folder.name} is not in examples/README.md"
+
+
+@pytest.mark.parametrize("path", [pytest.param(path, id=path.name) for path in DECISIONS])
+def test_a_decision_has_its_status_date_context_decision_and_consequences(path: Path) -> None:
+    text = path.read_text()
+    assert re.search(r"^Status: (accepted|replaced by .+|rejected) · Date: \d{4}-\d\d-\d\d$", text, re.MULTILINE)
+    places = [text.find(f"\n## {part}\n") for part in ("Context", "Decision", "Consequences")]
+    assert -1 not in places, "a section is missing"
+    assert places == sorted(places), "the sections are in another order"
+    assert len(text.split()) <= 1100, "longer than a page: figures belong into docs/measurements"
