@@ -5,8 +5,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from learnloop_memory.memory.embedder import HashingEmbedder
-from learnloop_memory.memory.text import words
+from learnloop_dataplane.embedding.embedder import HashingEmbedder
+from learnloop_dataplane.text.tokenizer import words
 
 SYLLABLES = [consonant + vowel for consonant in "bcdfghjklmnpqrstvwxyz" for vowel in "aeiou"]
 TOPICS, TOPIC_WORDS, COMMON_WORDS = 20, 60, 2000

@@ -26,7 +26,7 @@ from bench.memory.data import word
 from bench.memory.filling import say
 from bench.memory.server import Product, postgres
 
-from learnloop_memory.life.forgetting import Floats, Worth, surplus, value
+from learnloop_dataplane.lifecycle.forgetting import Floats, Worth, surplus, value
 
 API = "/api/v1/memory/"
 CLIENTS = 8

@@ -7,7 +7,7 @@ import numpy as np
 from bench.memory.data import word
 from bench.memory.server import Product
 
-from learnloop_memory.memory.signals import STATIC
+from learnloop_dataplane.ranking.relevance_signals import STATIC
 
 API = "/api/v1/memory/"
 FAMILIES, EACH, FORMS = 40, 12, 3

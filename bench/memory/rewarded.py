@@ -18,9 +18,9 @@ from bench.memory import quality
 from bench.memory.filling import say
 from bench.memory.server import Product, postgres
 
-from learnloop_memory.memory.exploration import explore
-from learnloop_memory.memory.ranker import Ranker, Shown, learn_from_reward
-from learnloop_memory.memory.signals import SIGNALS, STATIC, weight_vector
+from learnloop_dataplane.ranking.exploration import explore
+from learnloop_dataplane.ranking.learned_ranker import Ranker, Shown, learn_from_reward
+from learnloop_dataplane.ranking.relevance_signals import SIGNALS, STATIC, weight_vector
 
 API = "/api/v1/"
 EPISODES, LATER = 500, 500

@@ -40,7 +40,7 @@ def postgres() -> Iterator[Any]:
 
 
 class Product:
-    """`python -m learnloop_memory` on a free port."""
+    """`python -m learnloop_dataplane` on a free port."""
 
     def __init__(self, dsn: str, data: Path, directory: Path, **settings: str) -> None:
         self._data = data
@@ -61,7 +61,7 @@ class Product:
         """Seconds from the start of the process until /readyz says yes; `settings` are of this start only."""
         started = time.perf_counter()
         env = self._env | {f"LEARNLOOP_{name}": value for name, value in settings.items()}
-        self._process = subprocess.Popen([sys.executable, "-m", "learnloop_memory"], env=env)
+        self._process = subprocess.Popen([sys.executable, "-m", "learnloop_dataplane"], env=env)
         while time.perf_counter() - started < 60:
             try:
                 with urllib.request.urlopen(f"http://127.0.0.1:{self.port}/readyz", timeout=1):
@@ -124,7 +124,7 @@ class Product:
 @cache
 def compile_packages() -> None:
     """As the image has them (memory_image/Dockerfile): a start from sources alone takes a sixth longer."""
-    for name in ("learnloop_memory", "learnloop_api"):
+    for name in ("learnloop_dataplane", "learnloop_api"):
         spec = find_spec(name)
         assert spec
         assert spec.origin

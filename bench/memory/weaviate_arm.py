@@ -27,14 +27,15 @@ from bench.memory.server import Product, postgres
 from bench.memory.speed import RETRIEVE, retrievals
 from weaviate_server import KEY, Weaviate, own_weaviate
 
-from learnloop_memory.memory.candidates import Query
-from learnloop_memory.memory.embedder import HashingEmbedder
-from learnloop_memory.memory.kinds import ALL_TYPES
-from learnloop_memory.store.database import Database
-from learnloop_memory.vectors.pgvector import PgVectors, index_name
-from learnloop_memory.vectors.port import StoreAway, VectorStore
-from learnloop_memory.vectors.tenants import Address, Tenants
-from learnloop_memory.vectors.weaviate import PAUSE_SECONDS, WeaviateVectors
+from learnloop_dataplane.embedding.embedder import HashingEmbedder
+from learnloop_dataplane.errors import StoreAway
+from learnloop_dataplane.postgres.database import Database
+from learnloop_dataplane.ranking.candidates import Query
+from learnloop_dataplane.ranking.memory_types import ALL_TYPES
+from learnloop_dataplane.vectors.pgvector import PgVectors, index_name
+from learnloop_dataplane.vectors.vector_store import VectorStore
+from learnloop_dataplane.vectors.weaviate import PAUSE_SECONDS, WeaviateVectors
+from learnloop_dataplane.vectors.weaviate_tenants import Address, Tenants
 
 NAMESPACE, QUESTIONS, CLIENTS = "default", 20, 8
 TIES = 5e-4  # the stores hold half precision: memories this near to the tenth are as good

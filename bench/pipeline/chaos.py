@@ -29,9 +29,9 @@ from bench.pipeline.world import pipeline
 from clickhouse_server import ClickHouseServer
 from ports import held_port
 
-from learnloop_memory.experience.consumer import STREAM_DURABLE
-from learnloop_memory.experience.streams import DEAD_LETTERS, TRAJECTORIES
-from learnloop_memory.warehouse.clickhouse import ClickHouse
+from learnloop_dataplane.experience.trajectory_consumer import STREAM_DURABLE
+from learnloop_dataplane.nats.streams import DEAD_LETTERS, TRAJECTORIES
+from learnloop_dataplane.warehouse.clickhouse import ClickHouse
 
 COUNT = 100_000
 EPISODES_PER_KILL, LEAST_KILLS = 4000, 10

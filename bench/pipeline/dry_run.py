@@ -19,9 +19,9 @@ from bench.arguments import numbers
 from bench.memory.server import postgres
 
 from learnloop_api.kinds.reward_policy import RewardPolicySpec
-from learnloop_memory.rewards.dry_run import DryRun, Window
-from learnloop_memory.store.database import Database
-from learnloop_memory.store.migrate import migrate
+from learnloop_dataplane.postgres.database import Database
+from learnloop_dataplane.postgres.migrate import migrate
+from learnloop_dataplane.rewards.dry_run import DryRun, Window
 
 EPISODES, AGENTS, STEPS = 100_000, 20, 10
 TARGET = 50_000.0

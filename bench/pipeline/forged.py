@@ -6,7 +6,7 @@ from typing import Any
 import asyncpg
 from bench.pipeline.intruders import VICTIM
 
-from learnloop_memory.store.database import Database
+from learnloop_dataplane.postgres.database import Database
 
 STRANGER = "red"
 # As the victim's row, with other values where told.

@@ -26,8 +26,8 @@ from nats.js.api import AckPolicy, ConsumerConfig, DeliverPolicy
 from nats.js.client import JetStreamContext
 
 from learnloop_api import events, names
-from learnloop_memory.experience.consumer import STREAM_DURABLE
-from learnloop_memory.experience.streams import DEAD_LETTERS, TRAJECTORIES
+from learnloop_dataplane.experience.trajectory_consumer import STREAM_DURABLE
+from learnloop_dataplane.nats.streams import DEAD_LETTERS, TRAJECTORIES
 
 COUNT, EVERY, SEED = 2000, 20, 7
 NAMESPACE = "fuzz"

@@ -15,9 +15,9 @@ import httpx
 import jwt
 from token_cluster import ISSUER, Cluster
 
-from learnloop_memory.api.app import create_app
-from learnloop_memory.config import Config
-from learnloop_memory.store.database import Database
+from learnloop_dataplane.api.app import create_app
+from learnloop_dataplane.config import Config
+from learnloop_dataplane.postgres.database import Database
 
 MARK = "CANARY-7f3a"
 VICTIM = "blue"

@@ -26,11 +26,11 @@ from bench.arguments import numbers
 from bench.pipeline.chaos import register
 from bench.pipeline.world import pipeline
 
-from learnloop_memory.metrics import Metrics
-from learnloop_memory.rewards import worker
-from learnloop_memory.rewards.pending import Weigher
-from learnloop_memory.rewards.policies import Policies
-from learnloop_memory.store.database import Database
+from learnloop_dataplane.metrics import Metrics
+from learnloop_dataplane.postgres.database import Database
+from learnloop_dataplane.rewards import reward_worker
+from learnloop_dataplane.rewards.pending_episodes import Weigher
+from learnloop_dataplane.rewards.published_policies import Policies
 from learnloop_sdk.http1 import ConnectionPool
 
 RATE, SECONDS = 100, 30
@@ -133,7 +133,7 @@ async def rewarded(dsn: str, batch: int) -> dict[str, float]:
         await connection.execute("DELETE FROM reward_history")
     times: list[float] = []
 
-    class Timed(worker.RewardWorker):
+    class Timed(reward_worker.RewardWorker):
         async def _batch(self, namespace: str, whose: Weigher) -> int:
             started = time.perf_counter()
             count = await super()._batch(namespace, whose)
@@ -150,7 +150,7 @@ async def rewarded_alone(dsn: str, count: int = ALONE) -> dict[str, float]:
     db = Database(dsn, pool_size=2)
     db.start()
     await asyncio.wait_for(db.ready.wait(), 60)
-    one_pass = worker.RewardWorker(db, Policies(db), Metrics(), announce=True)
+    one_pass = reward_worker.RewardWorker(db, Policies(db), Metrics(), announce=True)
     async with db.tenant("default") as connection:
         rows = await connection.fetch("SELECT trajectory_id FROM trajectories ORDER BY seq LIMIT $1", count)
     times: list[float] = []
@@ -175,7 +175,7 @@ def main(arguments: list[str]) -> int:
         product.stop()  # it would compute the same rewards first
         figures["reward_worker"] = asyncio.run(rewarded(database.dsn, 1))
         figures["reward_alone"] = asyncio.run(rewarded_alone(database.dsn))
-        figures["reward_worker_amortised"] = asyncio.run(rewarded(database.dsn, worker.BATCH))
+        figures["reward_worker_amortised"] = asyncio.run(rewarded(database.dsn, reward_worker.BATCH))
     met = all(figures[way]["p99_ms"] <= TARGET_ACCEPTED_MS for way in ("accepted_http", "accepted_nats"))
     rewards = ("reward_worker", "reward_alone", "reward_calculate_http")
     met &= all(figures[way]["p99_ms"] <= TARGET_REWARD_MS for way in rewards)

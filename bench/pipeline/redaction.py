@@ -16,7 +16,7 @@ from bench.pipeline.ordinary import KINDS
 from bench.pipeline.planted import WORDS, Planted, planted
 
 from learnloop_api.redaction import Redaction
-from learnloop_memory.memory.store import redacted_content
+from learnloop_dataplane.memories.memory_store import redacted_content
 from learnloop_sdk.redact import redact_value
 
 SEED = 20261121

@@ -32,7 +32,7 @@ import asyncpg
 from bench.memory.server import postgres
 from bench.pipeline import forged, intruders, victim
 
-from learnloop_memory.store.database import Database
+from learnloop_dataplane.postgres.database import Database
 
 BATCH, AT_ONCE = 250, 25
 WRITES_SHARE = 0.05

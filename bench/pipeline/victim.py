@@ -10,7 +10,7 @@ import asyncpg
 import httpx
 from bench.pipeline.intruders import MARK, VICTIM, House
 
-from learnloop_memory.store.rls import UNSCOPED
+from learnloop_dataplane.postgres.row_level_security import UNSCOPED
 
 TIME = "2026-01-31T12:00:00Z"
 TABLES = """

@@ -3,8 +3,8 @@
 from collections.abc import Iterator
 from typing import Any
 
-from learnloop_memory.api.app import create_app
-from learnloop_memory.config import Config
+from learnloop_dataplane.api.app import create_app
+from learnloop_dataplane.config import Config
 from reference.markdown import code, outside_code, page, table
 
 _VERBS = ("get", "put", "post", "patch", "delete")

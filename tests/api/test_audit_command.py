@@ -17,7 +17,7 @@ import real_data_plane
 import yaml
 from proxied import behind_service, own_address
 
-from learnloop_memory.audit.signing import verifies
+from learnloop_dataplane.audit.signing import verifies
 from learnloop_operator.bootstrap import seed
 from learnloop_operator.cli import main
 

@@ -15,8 +15,8 @@ import pytest
 import yaml
 from own_postgres import own_postgres
 
-from learnloop_memory.api.app import create_app
-from learnloop_memory.config import Config
+from learnloop_dataplane.api.app import create_app
+from learnloop_dataplane.config import Config
 
 ROOT = Path(__file__).resolve().parents[2]
 SYSTEM = "learnloop-data-test"

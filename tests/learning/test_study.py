@@ -12,8 +12,8 @@ from own_postgres import own_postgres
 from learnloop_api.kinds.training_job import TrainingJobSpec
 from learnloop_api.wire.study import StudyOrder, TrialResult
 from learnloop_api.wire.training import Manifest
-from learnloop_memory.studies.storage import open_storage
-from learnloop_memory.studies.study import Studies
+from learnloop_dataplane.studies.optuna_storage import open_storage
+from learnloop_dataplane.studies.trials import Studies
 from learnloop_operator.core.study.search_space import trial_spec
 from learnloop_operator.core.study.snapshot import trial_name
 from learnloop_operator.core.training import gates

@@ -13,8 +13,8 @@ import httpx
 import uvicorn
 from ports import held_port
 
-from learnloop_memory.api.app import create_app
-from learnloop_memory.config import Config
+from learnloop_dataplane.api.app import create_app
+from learnloop_dataplane.config import Config
 
 START_SECONDS = 60.0
 

@@ -55,7 +55,9 @@ def data_plane(honest: bytes, postgres: Any, tmp_path_factory: pytest.TempPathFa
         "LEARNLOOP_HOST": "127.0.0.1",
         "LEARNLOOP_PORT": str(port),
     }
-    process = subprocess.Popen([sys.executable, "-m", "learnloop_memory"], env=environment, stderr=subprocess.DEVNULL)
+    process = subprocess.Popen(
+        [sys.executable, "-m", "learnloop_dataplane"], env=environment, stderr=subprocess.DEVNULL
+    )
     address = f"http://127.0.0.1:{port}"
     try:
         deadline = time.monotonic() + 120

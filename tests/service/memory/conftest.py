@@ -16,9 +16,9 @@ import pytest
 from nats_server import START_SECONDS, Nats
 from ports import held_port
 
-from learnloop_memory.api.app import create_app
-from learnloop_memory.config import Config
-from learnloop_memory.store.migrate import migrate
+from learnloop_dataplane.api.app import create_app
+from learnloop_dataplane.config import Config
+from learnloop_dataplane.postgres.migrate import migrate
 
 NOW = datetime(2026, 1, 31, 12, tzinfo=UTC)
 

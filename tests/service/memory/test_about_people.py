@@ -5,8 +5,8 @@ from typing import Any
 
 import orjson
 
-from learnloop_memory.memory.people import name_people, opted_out
-from learnloop_memory.memory.store import NewMemory, insert
+from learnloop_dataplane.memories.memories_about_people import name_people, opted_out
+from learnloop_dataplane.memories.memory_store import NewMemory, insert
 
 from .conftest import Api, superuser, trajectory
 

@@ -15,10 +15,10 @@ from uuid import UUID
 import asyncpg
 import pytest
 
-from learnloop_memory.audit.journal import digest_of
-from learnloop_memory.audit.record import GENESIS, Entry, seal
-from learnloop_memory.audit.signing import Signer
-from learnloop_memory.audit.verify import verify
+from learnloop_dataplane.audit.chain_record import GENESIS, Entry, seal
+from learnloop_dataplane.audit.journal import digest_of
+from learnloop_dataplane.audit.signing import Signer
+from learnloop_dataplane.audit.verification import verify
 
 from .conftest import POLICY, Api, eventually, running, settings, superuser, trajectory
 
@@ -209,7 +209,7 @@ async def test_a_chain_written_anew_does_not_fit_its_signatures(audited: Api, ds
 async def test_the_command_names_the_first_bad_record_and_fails(audited: Api, dsn: str, tmp_path: Path) -> None:
     await _damaged(audited, dsn, "UPDATE audit_log SET subject = 'x' WHERE seq = 2")
     environment = {"LEARNLOOP_DSN": dsn, "LEARNLOOP_ARTIFACTS": f"file://{tmp_path}", "LEARNLOOP_AUDIT_KEY": KEY}
-    command = [sys.executable, "-m", "learnloop_memory.audit", "verify", "--namespace", "team-a"]
+    command = [sys.executable, "-m", "learnloop_dataplane.audit", "verify", "--namespace", "team-a"]
     done = await asyncio.to_thread(
         subprocess.run, command, env={**os.environ, **environment}, capture_output=True, text=True, check=False
     )

@@ -8,9 +8,9 @@ from typing import Any
 
 import nats as nats_client
 
-from learnloop_memory.experience.consumer import STREAM_DURABLE
-from learnloop_memory.experience.pull import consumer_config, pull_forever
-from learnloop_memory.experience.streams import REWARDS, TRAJECTORIES
+from learnloop_dataplane.experience.trajectory_consumer import STREAM_DURABLE
+from learnloop_dataplane.nats.pull_consumer import consumer_config, pull_forever
+from learnloop_dataplane.nats.streams import REWARDS, TRAJECTORIES
 
 from .conftest import START_SECONDS, Nats, eventually, running, settings, trajectory
 

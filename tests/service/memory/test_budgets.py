@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from learnloop_api.wire.memory import MemoryBudget
-from learnloop_memory.life import budgets
+from learnloop_dataplane.lifecycle import budgets
 
 from .conftest import Api, eventually, running, settings, superuser
 from .test_recall import store
@@ -136,7 +136,7 @@ async def test_the_services_limit_holds_for_every_agent(dsn: str, tmp_path: Path
 async def test_a_budget_is_kept_in_batches_while_recalls_and_stores_go_on(
     swift: Api, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("learnloop_memory.life.forgetting.BATCH", 50)
+    monkeypatch.setattr("learnloop_dataplane.lifecycle.forgetting.BATCH", 50)
     for page in range(4):
         await store(swift, "busy", [f"page {page} line {index}" for index in range(250)])
     await swift.call("PUT", path("busy"), json={"memories": 100})

@@ -17,8 +17,8 @@ from ports import held_port
 from token_cluster import Cluster
 
 from learnloop_api import names
-from learnloop_memory.experience import nats_issuer
-from learnloop_memory.experience.callout import read_request
+from learnloop_dataplane.nats import issuer_config
+from learnloop_dataplane.nats.auth_callout import read_request
 from learnloop_sdk import Learnloop
 
 from .conftest import Api, eventually, running, settings, trajectory
@@ -31,7 +31,7 @@ def authorization(directory: Path) -> str:
     """The part of the chart's configuration under test, with the issuer as the init container writes it."""
     key, conf = directory / "key", directory / "issuer.conf"
     key.write_text(SEED)
-    assert nats_issuer.main([str(key), str(conf)]) == 0
+    assert issuer_config.main([str(key), str(conf)]) == 0
     template = (ROOT / "charts/learnloop/templates/nats/_config.tpl").read_text()
     chart = template.split("nats.conf: |\n")[1].split("{{- end -}}")[0]
     part = chart[chart.index("  authorization {") :].replace("$NATS_PASSWORD", "known")
@@ -244,6 +244,6 @@ def test_a_question_that_is_none_is_a_value_error(data: bytes) -> None:
 
 def test_a_key_that_is_none_is_refused_with_its_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "key").write_text("short")
-    assert nats_issuer.main([str(tmp_path / "key"), str(tmp_path / "out")]) == 2
+    assert issuer_config.main([str(tmp_path / "key"), str(tmp_path / "out")]) == 2
     assert "32 random bytes" in capsys.readouterr().err
     assert not (tmp_path / "out").exists()

@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from learnloop_memory.memory.columns import Columns
-from learnloop_memory.memory.signals import bm25, signals
+from learnloop_dataplane.ranking.columns import Columns
+from learnloop_dataplane.ranking.relevance_signals import bm25, signals
 
 from .test_recall import columns, query
 

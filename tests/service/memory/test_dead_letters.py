@@ -15,11 +15,11 @@ import pytest
 from fuzzed_events import fuzzed
 from nats.js.api import AckPolicy, ConsumerConfig, DeliverPolicy
 
-from learnloop_memory.experience.bus import Bus
-from learnloop_memory.experience.consumer import STREAM_DURABLE
-from learnloop_memory.experience.pull import MAX_DELIVER, consumer_config
-from learnloop_memory.experience.replay import Selection, replay
-from learnloop_memory.experience.streams import DEAD_LETTERS, TRAJECTORIES, ensure_streams
+from learnloop_dataplane.experience.dead_letter_replay import Selection, replay
+from learnloop_dataplane.experience.trajectory_consumer import STREAM_DURABLE
+from learnloop_dataplane.nats.connection import Bus
+from learnloop_dataplane.nats.pull_consumer import MAX_DELIVER, consumer_config
+from learnloop_dataplane.nats.streams import DEAD_LETTERS, TRAJECTORIES, ensure_streams
 
 from .conftest import START_SECONDS, Api, Nats, eventually, running, settings, superuser, trajectory
 
@@ -199,7 +199,7 @@ async def _command(nats: Nats, dsn: str, *arguments: str) -> list[dict[str, Any]
         "LEARNLOOP_AUTH": "none",
     }
     process = await asyncio.create_subprocess_exec(
-        sys.executable, "-m", "learnloop_memory", "replay-dead-letters", *arguments,
+        sys.executable, "-m", "learnloop_dataplane", "replay-dead-letters", *arguments,
         env=environment, stdout=asyncio.subprocess.PIPE,
     )  # fmt: skip
     output, _ = await process.communicate()

@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from learnloop_api.wire.reward import DryRunFigures
-from learnloop_memory.rewards.dry_run_report import Columns, report
-from learnloop_memory.rewards.ranking import midranks, percentiles, spearman
+from learnloop_dataplane.rewards.dry_run_report import Columns, report
+from learnloop_dataplane.rewards.rank_statistics import midranks, percentiles, spearman
 
 from .conftest import Api, trajectory
 

@@ -13,11 +13,11 @@ import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
-from learnloop_memory.errors import ConfigError, Unavailable
-from learnloop_memory.experience.redact import use_key
-from learnloop_memory.memory.embedders import open_embedder
-from learnloop_memory.memory.http_embedder import HttpEmbedder
-from learnloop_memory.memory.onnx_embedder import OnnxEmbedder, WordPiece
+from learnloop_dataplane.embedding.factory import open_embedder
+from learnloop_dataplane.embedding.onnx_model import OnnxEmbedder, WordPiece
+from learnloop_dataplane.embedding.openai_compatible import HttpEmbedder
+from learnloop_dataplane.errors import ConfigError, Unavailable
+from learnloop_dataplane.privacy.redaction import use_key
 
 from .conftest import eventually, running, settings
 from .test_recall import ask, store

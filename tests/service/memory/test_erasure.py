@@ -13,7 +13,7 @@ import nats as nats_client
 import pytest
 from ports import held_port
 
-from learnloop_memory.audit.signing import verifies
+from learnloop_dataplane.audit.signing import verifies
 
 from .conftest import POLICY, START_SECONDS, Api, Nats, eventually, running, settings, superuser, trajectory
 

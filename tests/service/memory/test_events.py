@@ -149,7 +149,7 @@ class Process:
         self._process: subprocess.Popen[bytes] | None = None
 
     def start(self) -> None:
-        self._process = subprocess.Popen([sys.executable, "-m", "learnloop_memory"], env=self._environment)
+        self._process = subprocess.Popen([sys.executable, "-m", "learnloop_dataplane"], env=self._environment)
 
     def kill(self) -> None:
         assert self._process

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from learnloop_api.wire.memory import MemoryBudget
-from learnloop_memory.life import forgetting
-from learnloop_memory.life.distil import Episode
-from learnloop_memory.memory.store import NewMemory
+from learnloop_dataplane.lifecycle import forgetting
+from learnloop_dataplane.lifecycle.distillation import Episode
+from learnloop_dataplane.memories.memory_store import NewMemory
 
 from .conftest import Api, eventually, running, settings, superuser
 from .test_recall import ask, indexed, store

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from learnloop_memory.api import idempotency
+from learnloop_dataplane.api.http import idempotency_keys
 
 from .conftest import Api, superuser, trajectory
 
@@ -86,7 +86,7 @@ async def test_a_claim_whose_process_died_is_free_after_a_minute_and_a_key_is_fo
     await age(1, None)
     busy = await api.call("POST", "/api/v1/memory/store", 409, namespace="dead", json=STORE, headers=keyed("old"))
     assert "being worked on" in busy["error"]["message"]
-    await age(idempotency.CLAIM_SECONDS + 1, None)
+    await age(idempotency_keys.CLAIM_SECONDS + 1, None)
     await api.call("POST", "/api/v1/memory/store", 201, namespace="dead", json=STORE, headers=keyed("old"))
     await age(90_000, 201)
     await api.service._retention.run()

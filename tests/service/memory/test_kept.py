@@ -10,10 +10,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from learnloop_memory.memory.cache import Kept
-from learnloop_memory.memory.reader import Reader
-from learnloop_memory.memory.reading import Reading
-from learnloop_memory.memory.warm import warm
+from learnloop_dataplane.ranking.agent_cache import Kept
+from learnloop_dataplane.ranking.column_queries import Reading
+from learnloop_dataplane.recall.cache_warming import warm
+from learnloop_dataplane.recall.cached_agents import Reader
 
 from .conftest import Api, running, settings
 from .test_recall import ask, columns, indexed, store
@@ -180,8 +180,8 @@ def answer(vectors: Any, known: Any) -> dict[str, Any]:
 async def test_a_large_agent_read_in_parts_is_whole_though_others_write_meanwhile(
     api: Api, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("learnloop_memory.memory.reading.LARGE", 20)
-    monkeypatch.setattr("learnloop_memory.memory.reading.PART", 16)
+    monkeypatch.setattr("learnloop_dataplane.ranking.column_queries.LARGE", 20)
+    monkeypatch.setattr("learnloop_dataplane.ranking.column_queries.PART", 16)
     ids = await store(api, "parts", [f"pebble n{index}" for index in range(100)])
     await indexed(api, "parts", 100)
     reading, after_each = Reading(api.service.db, api.service.embedder), [0]

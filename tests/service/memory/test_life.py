@@ -9,11 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from learnloop_memory.life import transfer
-from learnloop_memory.life.distil import CountingDistiller, Episode, lower_bound
-from learnloop_memory.life.duplicates import Item, Told, duplicates, echoes
-from learnloop_memory.life.forgetting import Worth, surplus, value
-from learnloop_memory.retention import Retention
+from learnloop_dataplane.erasure.retention import Retention
+from learnloop_dataplane.lifecycle import export_import
+from learnloop_dataplane.lifecycle.distillation import CountingDistiller, Episode, lower_bound
+from learnloop_dataplane.lifecycle.duplicates import Item, Told, duplicates, echoes
+from learnloop_dataplane.lifecycle.forgetting import Worth, surplus, value
 
 from .conftest import Api, superuser
 from .test_recall import ask, store
@@ -316,8 +316,8 @@ async def test_a_memory_deleted_between_two_pages_ends_neither_list_nor_export(
     await post(api, "delete", agent_id="shrinking", ids=[first["memories"][-1]["id"]])
     rest = await api.call("GET", f"{BASE}/entries?agent_id=shrinking&after={first['next']}")
     assert [memory["id"] for memory in rest["memories"]] == ids[2:]
-    monkeypatch.setattr(transfer, "PAGE", 2)
-    export = transfer.export(api.service.db, "team-a", "shrinking", None)
+    monkeypatch.setattr(export_import, "PAGE", 2)
+    export = export_import.export(api.service.db, "team-a", "shrinking", None)
     lines = (await anext(export)).splitlines()
     await post(api, "delete", agent_id="shrinking", ids=[json.loads(lines[-1])["id"]])
     async for page in export:

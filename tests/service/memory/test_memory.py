@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from learnloop_memory.memory.embedder import HashingEmbedder
-from learnloop_memory.memory.text import MAX_TEXT, text_of, words
+from learnloop_dataplane.embedding.embedder import HashingEmbedder
+from learnloop_dataplane.text.tokenizer import MAX_TEXT, text_of, words
 
 from .conftest import Api
 

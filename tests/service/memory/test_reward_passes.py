@@ -9,14 +9,14 @@ import pytest
 
 from learnloop_api.kinds.reward_policy import RewardPolicySpec
 from learnloop_api.wire.trajectory import Trajectory
-from learnloop_memory.experience import agents
-from learnloop_memory.experience.store import prepare, store
-from learnloop_memory.metrics import Metrics
-from learnloop_memory.rewards.pending import KEEP, Weigher, keep, pending, waiting
-from learnloop_memory.rewards.policies import Policies
-from learnloop_memory.rewards.store import put_policy
-from learnloop_memory.rewards.worker import RewardWorker, compute
-from learnloop_memory.store.database import Database
+from learnloop_dataplane.agents import agent_registry
+from learnloop_dataplane.experience.trajectory_store import prepare, store
+from learnloop_dataplane.metrics import Metrics
+from learnloop_dataplane.postgres.database import Database
+from learnloop_dataplane.rewards.pending_episodes import KEEP, Weigher, keep, pending, waiting
+from learnloop_dataplane.rewards.published_policies import Policies
+from learnloop_dataplane.rewards.reward_tables import put_policy
+from learnloop_dataplane.rewards.reward_worker import RewardWorker, compute
 
 from .conftest import START_SECONDS, superuser, trajectory
 
@@ -48,7 +48,7 @@ async def _arrive(db: Database, agent: str, *returns: float) -> Weigher:
         }
     )
     await put_policy(db, SPACE, agent, "r1", spec)
-    await agents.register(db, SPACE, agent, agent, "r1")
+    await agent_registry.register(db, SPACE, agent, agent, "r1")
     episodes = [trajectory(f"{agent}-{index}", agent, value) for index, value in enumerate(returns)]
     await store(db, SPACE, [prepare(Trajectory.model_validate_json(_json(body))) for body in episodes])
     return Weigher(agent, agent, "r1")

@@ -14,8 +14,8 @@ from nats.js.errors import APIError
 from nats_server import Nats
 
 from learnloop_api import names
-from learnloop_memory.experience.bus import FULL
-from learnloop_memory.experience.streams import TRAINING, TRAJECTORIES
+from learnloop_dataplane.nats.connection import FULL
+from learnloop_dataplane.nats.streams import TRAINING, TRAJECTORIES
 
 from .conftest import Api, eventually, running, settings, superuser, trajectory
 

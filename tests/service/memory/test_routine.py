@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from learnloop_memory.life.distil import Episode
-from learnloop_memory.life.routine import ENOUGH
-from learnloop_memory.memory.store import NewMemory
+from learnloop_dataplane.lifecycle.distillation import Episode
+from learnloop_dataplane.lifecycle.scheduled_consolidation import ENOUGH
+from learnloop_dataplane.memories.memory_store import NewMemory
 
 from .conftest import Api, eventually, running, settings, superuser
 from .test_recall import ask

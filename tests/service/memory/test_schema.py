@@ -10,10 +10,10 @@ from alembic.script import ScriptDirectory
 from sqlalchemy.ext.asyncio import create_async_engine
 from sqlmodel import SQLModel
 
-from learnloop_memory.store import models, rls
-from learnloop_memory.store.database import Database
-from learnloop_memory.store.facts import HEAD
-from learnloop_memory.store.migrate import alembic_config, migrate
+from learnloop_dataplane.postgres import experience_tables, row_level_security
+from learnloop_dataplane.postgres.database import Database
+from learnloop_dataplane.postgres.migrate import alembic_config, migrate
+from learnloop_dataplane.postgres.schema_facts import HEAD
 
 from .conftest import START_SECONDS, eventually, new_database, superuser
 
@@ -40,7 +40,7 @@ async def catalog(dsn: str) -> list[set[Any]]:
 
 
 async def test_upgrade_equals_create_all(postgres: Any) -> None:
-    assert set(SQLModel.metadata.tables) >= {models.Agent.__tablename__, *rls.UNSCOPED}
+    assert set(SQLModel.metadata.tables) >= {experience_tables.Agent.__tablename__, *row_level_security.UNSCOPED}
     upgraded, created = (new_database(postgres, f"{kind}_{os.getpid()}") for kind in ("upgraded", "created"))
     await migrate(upgraded)
 

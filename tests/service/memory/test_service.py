@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from learnloop_memory.audit.journal import digest_of
-from learnloop_memory.experience.agents import RECENT
+from learnloop_dataplane.agents.agent_registry import RECENT
+from learnloop_dataplane.audit.journal import digest_of
 
 from .conftest import Api, eventually, superuser, trajectory
 
@@ -67,7 +67,7 @@ async def test_old_experience_is_forgotten_and_young_is_not(api: Api, dsn: str) 
 async def test_what_is_trimmed_and_what_is_pinned_is_on_record(
     api: Api, dsn: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("learnloop_memory.retention.MAX_EPISODE_MEMORIES", 2)
+    monkeypatch.setattr("learnloop_dataplane.erasure.retention.MAX_EPISODE_MEMORIES", 2)
     await api.call("PUT", "/api/v1/agents/writer", json={}, namespace="trimmed")
     async with superuser(dsn) as connection:
         rows = await connection.fetch(

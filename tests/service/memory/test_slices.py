@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from learnloop_memory.life import origins, slices
-from learnloop_memory.store import database
+from learnloop_dataplane.lifecycle import provenance
+from learnloop_dataplane.postgres import database, sliced_transactions
 
 from .conftest import Api, eventually, running, settings, superuser
 from .test_recall import ask, indexed, store
@@ -32,8 +32,8 @@ LINES = {"accept": "application/x-ndjson", "x-learnloop-namespace": "team-a"}
 def short_statements(monkeypatch: pytest.MonkeyPatch) -> None:
     """A statement may take 2 s here, where a slice is 20 memories."""
     monkeypatch.setattr(database, "COMMAND_SECONDS", 2.0)
-    monkeypatch.setattr(slices, "SLICE", SLICE)
-    monkeypatch.setattr(origins, "SLICE", SLICE)
+    monkeypatch.setattr(sliced_transactions, "SLICE", SLICE)
+    monkeypatch.setattr(provenance, "SLICE", SLICE)
 
 
 @pytest.fixture

@@ -6,9 +6,9 @@ from collections.abc import AsyncIterator
 import asyncpg
 import pytest
 
-from learnloop_memory.errors import Unavailable
-from learnloop_memory.store.database import Database
-from learnloop_memory.store.statements import Statements
+from learnloop_dataplane.errors import Unavailable
+from learnloop_dataplane.postgres.database import Database
+from learnloop_dataplane.postgres.kept_connections import Statements
 
 from .conftest import Api
 

@@ -9,10 +9,10 @@ import jwt
 import pytest
 from token_cluster import ISSUER, Cluster
 
-from learnloop_memory.store.database import Database
-from learnloop_memory.store.facts import SERVICE_ROLE
-from learnloop_memory.store.models import SQLModel
-from learnloop_memory.store.rls import UNSCOPED
+from learnloop_dataplane.postgres.database import Database
+from learnloop_dataplane.postgres.experience_tables import SQLModel
+from learnloop_dataplane.postgres.row_level_security import UNSCOPED
+from learnloop_dataplane.postgres.schema_facts import SERVICE_ROLE
 
 from .conftest import Api, running, settings, trajectory
 

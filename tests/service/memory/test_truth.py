@@ -4,7 +4,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 from uuid import UUID
 
-from learnloop_memory.retention import Retention
+from learnloop_dataplane.erasure.retention import Retention
 
 from .conftest import Api, superuser
 from .test_life import BASE, post, texts

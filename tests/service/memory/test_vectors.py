@@ -14,13 +14,13 @@ import numpy as np
 import pytest
 from weaviate_server import KEY, Weaviate, own_weaviate
 
-from learnloop_memory.errors import Unavailable
-from learnloop_memory.memory.candidates import Query
-from learnloop_memory.memory.embedder import HashingEmbedder
-from learnloop_memory.memory.kinds import ALL_TYPES
-from learnloop_memory.memory.text import words
-from learnloop_memory.vectors import pgvector
-from learnloop_memory.vectors.port import StoreAway, VectorStore
+from learnloop_dataplane.embedding.embedder import HashingEmbedder
+from learnloop_dataplane.errors import StoreAway, Unavailable
+from learnloop_dataplane.ranking.candidates import Query
+from learnloop_dataplane.ranking.memory_types import ALL_TYPES
+from learnloop_dataplane.text.tokenizer import words
+from learnloop_dataplane.vectors import pgvector
+from learnloop_dataplane.vectors.vector_store import VectorStore
 
 from .conftest import Api, eventually, running, settings, superuser
 from .test_recall import ask, indexed, invented, store

@@ -11,8 +11,8 @@ import pytest
 from clickhouse_server import START_SECONDS, ClickHouseServer
 from ports import held_port
 
-from learnloop_memory.errors import Unavailable
-from learnloop_memory.warehouse.clickhouse import COLUMNS, ClickHouse
+from learnloop_dataplane.errors import Unavailable
+from learnloop_dataplane.warehouse.clickhouse import COLUMNS, ClickHouse
 
 from .conftest import Api, eventually, running, settings, superuser, trajectory
 
@@ -282,8 +282,8 @@ async def test_old_episodes_stay_until_the_warehouse_has_them_and_dry_runs_find_
 async def test_a_server_killed_again_and_again_under_load_loses_nothing_and_counts_nothing_twice(
     dsn: str, tmp_path: Path, server: ClickHouseServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("learnloop_memory.service.SHIP_SECONDS", 0.02)
-    monkeypatch.setattr("learnloop_memory.background.AWAY_SECONDS", 0.1)
+    monkeypatch.setattr("learnloop_dataplane.service.SHIP_SECONDS", 0.02)
+    monkeypatch.setattr("learnloop_dataplane.concurrency.background_tasks.AWAY_SECONDS", 0.1)
     count, kills = 300, 4
     async with running(**with_warehouse(dsn, tmp_path, server.dsn)) as api:
         await registered(api, "busy", "fire")

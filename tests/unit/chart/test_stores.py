@@ -51,7 +51,7 @@ def test_the_data_plane_accepts_that_environment(render: Render, tmp_path: Path)
     key = tmp_path / "audit-key"
     key.write_text(base64.b64encode(bytes(32)).decode())
     given["LEARNLOOP_AUDIT_KEY_FILE"] = given["LEARNLOOP_NATS_ISSUER_KEY_FILE"] = str(key)
-    check = "from learnloop_memory.config import Config; print(Config.from_env().auth)"
+    check = "from learnloop_dataplane.config import Config; print(Config.from_env().auth)"
     answer = subprocess.run(
         [sys.executable, "-c", check], env=given, capture_output=True, text=True, timeout=240, check=True
     )

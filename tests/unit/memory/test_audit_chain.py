@@ -9,9 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from learnloop_memory.audit.record import GENESIS, Entry, Sealed, canonical, seal
-from learnloop_memory.audit.signing import Checkpoint, Signer, seed_from
-from learnloop_memory.audit.verify import Chain
+from learnloop_dataplane.audit.chain_record import GENESIS, Entry, Sealed, canonical, seal
+from learnloop_dataplane.audit.signing import Checkpoint, Signer
+from learnloop_dataplane.audit.verification import Chain
+from learnloop_dataplane.ed25519_keys import seed_from
 
 SEED = bytes(range(32))
 NOON = datetime(2026, 1, 31, 12, tzinfo=UTC)

@@ -9,12 +9,12 @@ from uuid import UUID
 import asyncpg
 import pytest
 
-from learnloop_memory.background import AWAY_SECONDS, FAILED_SECONDS, Background
-from learnloop_memory.errors import Unavailable
-from learnloop_memory.memory import log
-from learnloop_memory.memory.log import Recalled, RecallLog
-from learnloop_memory.metrics import Metrics
-from learnloop_memory.rounds import Rounds
+from learnloop_dataplane.concurrency.background_tasks import AWAY_SECONDS, FAILED_SECONDS, Background
+from learnloop_dataplane.concurrency.namespace_rounds import Rounds
+from learnloop_dataplane.errors import Unavailable
+from learnloop_dataplane.metrics import Metrics
+from learnloop_dataplane.recall import recall_log
+from learnloop_dataplane.recall.recall_log import Recalled, RecallLog
 
 
 class Naps:
@@ -135,7 +135,7 @@ async def test_a_flush_that_fails_half_way_loses_nothing_and_keeps_the_order(err
     broken = True
 
     def judge(namespace: str, ids: list[UUID]) -> None:
-        if broken and namespace == "a" and ids[0].int >= log.TOGETHER:
+        if broken and namespace == "a" and ids[0].int >= recall_log.TOGETHER:
             raise error
 
     db = Refusing(judge)
@@ -168,7 +168,7 @@ async def test_a_recall_that_can_never_be_logged_is_left_out_and_those_beside_it
 
 
 async def test_a_long_outage_costs_the_oldest_recalls_of_whoever_has_most(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(log, "MAX_WAITING", 100)
+    monkeypatch.setattr(recall_log, "MAX_WAITING", 100)
     away = True
 
     def judge(namespace: str, ids: list[UUID]) -> None:

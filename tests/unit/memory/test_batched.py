@@ -6,9 +6,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from learnloop_api.redaction_rules import RULES, rules_for
-from learnloop_memory.ids import uuid7
-from learnloop_memory.memory.embedder import HashingEmbedder
-from learnloop_memory.memory.text import words
+from learnloop_dataplane.embedding.embedder import HashingEmbedder
+from learnloop_dataplane.postgres.row_ids import uuid7
+from learnloop_dataplane.text.tokenizer import words
 
 TEXT = st.lists(st.sampled_from(["red", "fox", "a", "Straße", "n17", "", "jumps"]) | st.text(max_size=6), max_size=12)
 

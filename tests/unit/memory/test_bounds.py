@@ -8,8 +8,8 @@ from pydantic import ValidationError
 
 from learnloop_api.wire.base import MOST
 from learnloop_api.wire.training import Heartbeat
-from learnloop_memory.api.app import create_app
-from learnloop_memory.config import Config
+from learnloop_dataplane.api.app import create_app
+from learnloop_dataplane.config import Config
 
 QUANTITIES = {"Resources.requests", "Resources.limits"}
 """Kubernetes' own, judged by the API server that they are handed on to."""

@@ -5,9 +5,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from learnloop_api.wire.memory import MemoryBudget
-from learnloop_memory.life.budgets import Held
-from learnloop_memory.life.forgetting import above
-from learnloop_memory.memory.kinds import CODES
+from learnloop_dataplane.lifecycle.budgets import Held
+from learnloop_dataplane.lifecycle.forgetting import above
+from learnloop_dataplane.ranking.memory_types import CODES
 
 KINDS = st.sampled_from(sorted(CODES))
 MEMORY = st.tuples(st.floats(0, 10), st.integers(1, 500), KINDS, st.booleans())

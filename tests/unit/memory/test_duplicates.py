@@ -5,8 +5,8 @@ from uuid import uuid4
 from hypothesis import given
 from hypothesis import strategies as st
 
-from learnloop_memory.life.duplicates import Effort, Item, Told, duplicates, echoes
-from learnloop_memory.memory.sameness import reworded, stems
+from learnloop_dataplane.lifecycle.duplicates import Effort, Item, Told, duplicates, echoes
+from learnloop_dataplane.text.redundancy import reworded, stems
 
 WORDS = ("the", "depot", "lamp", "lamps", "gate", "opens", "not", "4", "5", "at", "noon")
 DETAILS = ('["gate",4]', '["gate",5]', '["floor",1]')

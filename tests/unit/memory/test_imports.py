@@ -7,8 +7,8 @@ from pathlib import Path
 
 STARTED = """
 import sys
-from learnloop_memory.api.app import create_app
-from learnloop_memory.config import Config
+from learnloop_dataplane.api.app import create_app
+from learnloop_dataplane.config import Config
 create_app(Config.model_validate({values}))
 print(*(name for name in {libraries} if name in sys.modules))
 """

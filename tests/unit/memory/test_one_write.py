@@ -4,7 +4,7 @@ import asyncio
 from typing import Any
 from unittest.mock import Mock
 
-from learnloop_memory.one_write import OneWrite
+from learnloop_dataplane.tuning.single_write_responses import OneWrite
 
 
 async def test_an_answer_is_sent_when_it_is_told_to_be_and_not_after_others_had_their_turn() -> None:

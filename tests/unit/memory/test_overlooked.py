@@ -6,8 +6,8 @@ from uuid import UUID
 import numpy as np
 import pytest
 
-from learnloop_memory.memory.big import ROUNDING, overlooked
-from learnloop_memory.vectors.port import Near
+from learnloop_dataplane.recall.large_agents import ROUNDING, overlooked
+from learnloop_dataplane.vectors.vector_store import Near
 
 PROPOSED = [Near(UUID(int=number), 0.9 - 0.01 * number) for number in range(30)]
 TENTH = PROPOSED[9].similarity

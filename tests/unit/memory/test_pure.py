@@ -11,13 +11,13 @@ from hypothesis import strategies as st
 
 from learnloop_api.kinds.reward_parts import Normalisation
 from learnloop_api.kinds.reward_policy import RewardComponent, RewardPolicySpec
-from learnloop_memory.config import Config
-from learnloop_memory.errors import ConfigError
-from learnloop_memory.experience.redact import redact, redact_text
-from learnloop_memory.experience.subjects import Refused, split_subject
-from learnloop_memory.metrics import MAX_SERIES, Metrics
-from learnloop_memory.rewards.components import LIMIT, Episode, component_value, evaluate
-from learnloop_memory.rewards.normalise import Running, normalise
+from learnloop_dataplane.config import Config
+from learnloop_dataplane.errors import ConfigError
+from learnloop_dataplane.metrics import MAX_SERIES, Metrics
+from learnloop_dataplane.nats.subjects import Refused, split_subject
+from learnloop_dataplane.privacy.redaction import redact, redact_text
+from learnloop_dataplane.rewards.components import LIMIT, Episode, component_value, evaluate
+from learnloop_dataplane.rewards.normalisation import Running, normalise
 
 numbers = st.floats(allow_nan=False, allow_infinity=False)
 episodes = st.builds(

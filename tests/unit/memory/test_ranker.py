@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from learnloop_memory.memory.exploration import LABELLED, PATIENCE, TRYING, WATCHING, explore
-from learnloop_memory.memory.ranker import (
+from learnloop_dataplane.ranking.exploration import LABELLED, PATIENCE, TRYING, WATCHING, explore
+from learnloop_dataplane.ranking.learned_ranker import (
     MOST,
     Ranker,
     Shown,
@@ -19,8 +19,8 @@ from learnloop_memory.memory.ranker import (
     learn_from_labels,
     learn_from_reward,
 )
-from learnloop_memory.memory.signals import SIGNALS, STATIC, weight_vector
-from learnloop_memory.memory.utility import credits, utility
+from learnloop_dataplane.ranking.outcome_credit import credits, utility
+from learnloop_dataplane.ranking.relevance_signals import SIGNALS, STATIC, weight_vector
 
 
 def recalled(rng: np.random.Generator, k: int = 10, n: int = 30, weights: Any = None) -> Shown:

@@ -15,10 +15,10 @@ from learnloop_api.kinds.reward_parts import (
     SafetyConstraint,
 )
 from learnloop_api.kinds.reward_policy import RewardComponent, RewardPolicySpec
-from learnloop_memory.errors import Invalid
-from learnloop_memory.rewards.components import Episode, component_value, evaluate
-from learnloop_memory.rewards.normalise import RANK_WINDOW, Running, confidence, normalise, settle
-from learnloop_memory.rewards.steps import credits, potential_sum, potential_terms
+from learnloop_dataplane.errors import Invalid
+from learnloop_dataplane.rewards.components import Episode, component_value, evaluate
+from learnloop_dataplane.rewards.normalisation import RANK_WINDOW, Running, confidence, normalise, settle
+from learnloop_dataplane.rewards.step_terms import credits, potential_sum, potential_terms
 
 small = st.floats(-100, 100)
 methods = st.sampled_from(["none", "zscore", "minmax", "rank"])

@@ -5,8 +5,8 @@ import random
 import pytest
 
 from learnloop_api.kinds.reward_policy import RewardPolicySpec
-from learnloop_memory.rewards.components import Episode, evaluate
-from learnloop_memory.rewards.signals import FEWEST, Rewarded, read_signals
+from learnloop_dataplane.rewards.components import Episode, evaluate
+from learnloop_dataplane.rewards.reward_hacking import FEWEST, Rewarded, read_signals
 
 SPEC = RewardPolicySpec.model_validate(
     {

@@ -5,7 +5,7 @@ from uuid import uuid4
 
 import pytest
 
-from learnloop_memory.life.duplicates import Item, Told, duplicates, echoes
+from learnloop_dataplane.lifecycle.duplicates import Item, Told, duplicates, echoes
 
 SAID = "the billing service of the northern region sends invoices through port 8080 after each nightly run"
 

@@ -6,7 +6,7 @@ import orjson
 from hypothesis import given
 from hypothesis import strategies as st
 
-from learnloop_memory.memory.shown import AGENTS, MEMORIES, MOST_BYTES, WITHIN_SECONDS, Shown
+from learnloop_dataplane.recall.echo_gate import AGENTS, MEMORIES, MOST_BYTES, WITHIN_SECONDS, Shown
 
 TEXT = "one two three four five six seven eight nine ten"
 

@@ -10,8 +10,8 @@ import pytest
 from fuzzed_events import AGENT, doubtful, event, fuzzed
 
 from learnloop_api import events, names
-from learnloop_memory.experience.consumer import read
-from learnloop_memory.experience.subjects import Refused
+from learnloop_dataplane.experience.trajectory_consumer import read
+from learnloop_dataplane.nats.subjects import Refused
 
 SUBJECT = f"{names.SUBJECT_TRAJECTORY}.team.{AGENT}"
 SCHEMA = jsonschema_rs.Draft202012Validator(events.schema(names.SUBJECT_TRAJECTORY), validate_formats=True)

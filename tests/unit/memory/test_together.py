@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from learnloop_memory.memory.together import Together
+from learnloop_dataplane.concurrency.batching import Together
 
 
 async def test_what_comes_together_is_done_together_and_fails_alone() -> None:

@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from learnloop_api.wire.memory import BUDGETS_ROOM, AgentBudgets, MemoryBudget
-from learnloop_memory.life.told_budgets import ToldBudgets
-from learnloop_memory.metrics import Metrics
+from learnloop_dataplane.lifecycle.budget_file import ToldBudgets
+from learnloop_dataplane.metrics import Metrics
 
 GOOD = AgentBudgets(namespace="ns", agents={"a": MemoryBudget(memories=3)}).model_dump_json(exclude_none=True)
 

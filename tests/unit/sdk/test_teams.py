@@ -3,7 +3,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from learnloop_api.kinds.reward_policy import RewardComponent
-from learnloop_memory.rewards.components import Episode, component_value
+from learnloop_dataplane.rewards.components import Episode, component_value
 from learnloop_sdk import LearnloopError, difference
 
 COMPONENT = RewardComponent(name="mine", type="difference", weight=1)

@@ -5,7 +5,8 @@ from datetime import UTC, datetime
 from typing import Any
 
 from learnloop_api.kinds.memory_service import MemoryServiceSpec
-from learnloop_memory.audit.signing import Signer, seed_from
+from learnloop_dataplane.audit.signing import Signer
+from learnloop_dataplane.ed25519_keys import seed_from
 from learnloop_operator.bootstrap import seed
 from learnloop_operator.core.memory_service.agent_budgets import tell
 from learnloop_operator.core.memory_service.decide import decide

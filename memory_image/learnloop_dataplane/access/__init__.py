@@ -1,0 +1,1 @@
+"""Callers: who they are, by their service-account tokens."""

@@ -1,0 +1,108 @@
+"""Who is calling, and for which namespace: service-account tokens, verified offline against the cluster's keys."""
+
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Protocol
+
+from learnloop_api import names
+from learnloop_dataplane.config import Config
+from learnloop_dataplane.errors import ApiError
+
+if TYPE_CHECKING:
+    from learnloop_dataplane.access.token_verification import Tokens
+
+NAMESPACE = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
+# What Kubernetes lets a ServiceAccount be named. NATS' permissions are made of it: a `*` in it would be one.
+ACCOUNT = re.compile(r"[a-z0-9]([-.a-z0-9]{0,251}[a-z0-9])?")
+
+
+@dataclass(frozen=True)
+class Identity:
+    """A caller that proved who it is."""
+
+    namespace: str
+    subject: str
+
+
+class Reviewer(Protocol):
+    """Whoever knows whether a token that verifies still holds; see token_review."""
+
+    async def holds(self, token: str) -> bool:
+        """False: its pod or service account is gone. Raises Unavailable."""
+        ...
+
+
+class Authenticator:
+    """Turns a request's headers into an Identity.
+
+    Args:
+        reviewer: asked about every token that verifies; None: a token holds until it expires.
+    """
+
+    def __init__(self, config: Config, reviewer: Reviewer | None = None) -> None:
+        self._config = config
+        self._reviewer = reviewer
+        self._tokens = None if config.auth == "none" else _tokens(config)
+
+    async def identify(self, authorization: str | None, asked: str | None) -> Identity:
+        """The caller and the namespace it acts for.
+
+        Args:
+            authorization: value of the Authorization header.
+            asked: the namespace the request asks for; only the operator may name another than its own.
+
+        Raises:
+            ApiError: 401 without a valid token; 403 for a namespace that is not the caller's; 400 for a bad name.
+            Unavailable: the cluster's keys cannot be had.
+        """
+        if asked is not None and not NAMESPACE.fullmatch(asked):
+            raise ApiError(400, "not the name of a namespace", field=names.HEADER_NAMESPACE, value=asked)
+        if self._config.auth == "none":
+            return Identity(asked or "default", "anonymous")
+        own = await self._verify(authorization)
+        if asked is None or asked == own.namespace:
+            return own
+        if own.subject != self._config.operator_subject:
+            raise ApiError(
+                403,
+                f"the token is for namespace {own.namespace}; only the operator may act for another one",
+                field=names.HEADER_NAMESPACE,
+                value=asked,
+            )
+        return Identity(asked, own.subject)
+
+    async def _verify(self, authorization: str | None) -> Identity:
+        scheme, _, token = (authorization or "").partition(" ")
+        if scheme.lower() != "bearer" or not token or self._tokens is None:
+            raise _unauthorized("send a service-account token with audience learnloop as a Bearer token")
+        try:
+            claims = await self._tokens.claims(token)
+        except ValueError as error:
+            raise _unauthorized(str(error)) from None
+        identity = _identity(claims)
+        if self._reviewer is not None and not await self._reviewer.holds(token):
+            raise _unauthorized("the API server says that the token no longer holds: its pod or account is gone")
+        return identity
+
+
+def _tokens(config: Config) -> "Tokens":
+    # PyJWT and cryptography: 8 MiB and a tenth of a start, for those alone who verify.
+    from learnloop_dataplane.access.token_verification import Tokens
+
+    return Tokens(config)
+
+
+def _identity(claims: dict[str, Any]) -> Identity:
+    kubernetes = claims.get("kubernetes.io")
+    namespace = kubernetes.get("namespace") if isinstance(kubernetes, dict) else None
+    subject = str(claims["sub"])
+    if not isinstance(namespace, str) or not NAMESPACE.fullmatch(namespace):
+        raise _unauthorized("the token names no namespace; mount a projected service-account token")
+    prefix = f"system:serviceaccount:{namespace}:"
+    if not subject.startswith(prefix) or not ACCOUNT.fullmatch(subject.removeprefix(prefix)):
+        raise _unauthorized("the token's subject is not a service account of its namespace")
+    return Identity(namespace, subject)
+
+
+def _unauthorized(message: str) -> ApiError:
+    return ApiError(401, message, field="authorization")

@@ -1,0 +1,1 @@
+"""Agents: registration, the figures the operator reads, and what they observed."""

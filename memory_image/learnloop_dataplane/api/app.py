@@ -1,0 +1,99 @@
+"""The FastAPI application."""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+from fastapi import FastAPI
+from fastapi.routing import APIRoute
+
+from learnloop_dataplane.api import openapi
+from learnloop_dataplane.api.http import error_responses
+from learnloop_dataplane.api.http.hot_routes import Direct
+from learnloop_dataplane.api.http.idempotency_keys import Idempotency
+from learnloop_dataplane.api.http.request_limits import Limits
+from learnloop_dataplane.api.routes import (
+    agents,
+    artifacts,
+    audit,
+    deployments,
+    erasure,
+    event_schemas,
+    health,
+    memories,
+    memory_lifecycle,
+    people,
+    recall_feedback,
+    rewards,
+    studies,
+    training_jobs,
+    training_runs,
+    trajectories,
+)
+from learnloop_dataplane.config import Config
+from learnloop_dataplane.privacy.redaction import use_key
+from learnloop_dataplane.service import Service
+
+ROUTERS = (
+    trajectories,
+    agents,
+    rewards,
+    memories,
+    recall_feedback,
+    memory_lifecycle,
+    artifacts,
+    training_runs,
+    studies,
+    training_jobs,
+    people,
+    erasure,
+    deployments,
+    audit,
+    event_schemas,
+    health,
+)
+HOT = (trajectories, rewards, memories)  # of their routes, those that read the caller and the body by hand
+
+
+def create_app(config: Config) -> FastAPI:
+    """The data plane; its background work lives as long as the app does."""
+    use_key(config.pseudonym_key.get_secret_value().encode() if config.pseudonym_key else None)
+    service = Service(config)
+
+    @asynccontextmanager
+    async def lifespan(_: FastAPI) -> AsyncIterator[None]:
+        service.start()
+        yield
+        await service.close()
+
+    app = FastAPI(
+        title="learnloop data plane",
+        version="v1",
+        lifespan=lifespan,
+        docs_url=None,
+        redoc_url=None,
+        # Without an OpenTelemetry SDK, which no image has, FastAPI would look for one with every request.
+        telemetry={"tracing": False, "metrics": False, "logs": False},
+    )
+    app.state.service = service
+    error_responses.install(app)
+    for module in ROUTERS:
+        app.include_router(module.router)
+    # Around everything, so that the hot routes do without what Starlette and FastAPI put around each request.
+    hot = [route for module in HOT for route in module.router.routes if isinstance(route, APIRoute)]
+    hot = [route for route in hot if not route.dependant.dependencies]
+    app.middleware_stack = Limits(
+        Idempotency(Direct(app.build_middleware_stack(), routes=hot)),
+        max_body=config.max_body_bytes,
+        max_upload=config.max_artifact_bytes,
+        metrics=service.metrics,
+    )
+    app.openapi = lambda: _openapi(app)  # type: ignore[method-assign]
+    return app
+
+
+def _openapi(app: FastAPI) -> dict[str, Any]:
+    if app.openapi_schema is None:
+        routes = [route for module in ROUTERS for route in module.router.routes if isinstance(route, APIRoute)]
+        app.openapi_schema = openapi.build(app, routes)
+    return app.openapi_schema

@@ -1,0 +1,1 @@
+"""What every route shares: bodies, callers, refusals, limits, pages, progress."""

@@ -1,0 +1,80 @@
+"""One shape for every refusal: {"error": {"field", "value", "message"}}."""
+
+import logging
+import re
+from typing import Any
+
+from fastapi import FastAPI, Request, Response
+from fastapi.exceptions import RequestValidationError
+from pydantic_core import to_json
+from starlette.exceptions import HTTPException
+from starlette.routing import Match
+from starlette.types import Scope
+
+from learnloop_dataplane.errors import ApiError
+from learnloop_dataplane.privacy.redaction import redact_text
+
+log = logging.getLogger(__name__)
+MAX_VALUE = 200
+MAX_MESSAGE = 1000
+_FIELD = re.compile(r"([a-z_]{1,64}): ")
+
+
+def refusal(error: ApiError) -> Response:
+    """The answer for an ApiError."""
+    value = None if error.value is None or error.field == "authorization" else redact_text(str(error.value)[:MAX_VALUE])
+    body = {"error": {"field": error.field, "value": value, "message": error.message[:MAX_MESSAGE]}}
+    headers = {"Retry-After": str(error.retry_after)} if error.retry_after else None
+    if error.status == 401:
+        headers = {"WWW-Authenticate": "Bearer"}
+    return Response(to_json(body), status_code=error.status, media_type="application/json", headers=headers)
+
+
+def from_validation(errors: list[Any]) -> ApiError:
+    """The first of pydantic's complaints; more than one at a time helps nobody."""
+    first = errors[0]
+    where = [str(part) for part in first["loc"]]
+    field = ".".join(where[1:] if where and where[0] in ("body", "path", "query", "header") else where) or "body"
+    message = first["msg"].removeprefix("Value error, ")
+    if first["type"] == "value_error" and (named := _FIELD.match(message)):
+        # A rule across fields says itself which one it is about.
+        field = named[1] if field == "body" else f"{field}.{named[1]}"
+        message = message[named.end() :]
+    hint = f" ({len(errors) - 1} more after this one)" if len(errors) > 1 else ""
+    value = None if first["type"] in ("missing", "json_invalid", "value_error") else first.get("input")
+    return ApiError(422, f"{message}; correct it and send it again{hint}", field=field, value=value)
+
+
+def unexpected(scope: Scope, error: Exception) -> Response:
+    """The answer when something failed that nobody thought of; the log has all of it."""
+    log.error("%s %s failed", scope["method"], scope["path"], exc_info=error)
+    return refusal(ApiError(500, "the data plane made a mistake; its log says more"))
+
+
+def _methods(app: FastAPI, request: Request) -> set[str]:
+    """Of every route with this path; Starlette names those of the first only."""
+    found = [route for route in app.routes if route.matches(request.scope)[0] != Match.NONE]
+    return {method for route in found for method in getattr(route, "methods", None) or ()}
+
+
+def install(app: FastAPI) -> None:
+    """Registers the handlers."""
+
+    @app.exception_handler(ApiError)
+    async def api_error(_: Request, error: ApiError) -> Response:
+        return refusal(error)
+
+    @app.exception_handler(RequestValidationError)
+    async def validation(_: Request, error: RequestValidationError) -> Response:
+        return refusal(from_validation(list(error.errors())))
+
+    @app.exception_handler(HTTPException)
+    async def http(request: Request, error: HTTPException) -> Response:
+        answer = refusal(ApiError(error.status_code, str(error.detail)))
+        if error.status_code == 405:
+            answer.headers["Allow"] = ", ".join(sorted(_methods(app, request)))
+        return answer
+
+    @app.exception_handler(Exception)
+    async def mistake(request: Request, error: Exception) -> Response:
+        return unexpected(request.scope, error)

@@ -1,0 +1,149 @@
+"""`Idempotency-Key` on every POST that creates or changes something: sent again, the same request has the same answer.
+
+After draft-ietf-httpapi-idempotency-key-header. A key belongs to a namespace and is kept for a day
+(`erasure.retention`). Only success is kept: a refused request did nothing, and may be corrected under the same key. A
+process that dies between doing and keeping leaves a claim behind, which is free again after `CLAIM_SECONDS`; what is
+done twice then is what the operation itself does not recognise.
+"""
+
+import hashlib
+import json
+import re
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from learnloop_dataplane.api.http.dependencies import identify
+from learnloop_dataplane.api.http.error_responses import refusal, unexpected
+from learnloop_dataplane.errors import ApiError, Invalid
+from learnloop_dataplane.postgres.database import Database
+
+HEADER = "idempotency-key"
+CLAIM_SECONDS = 60
+MAX_ANSWER = 1_048_576
+# These only read; /training/start makes the TrainingJob's name of its key: the cluster remembers it longer. /forget
+# does nothing more when it is asked again, and its answer has texts, which must not outlive the memories by a day.
+WITHOUT = frozenset(
+    {
+        "/api/v1/memory/forget",
+        "/api/v1/memory/retrieve",
+        "/api/v1/memory/retrieve/batch",
+        "/api/v1/rewards/dry-run",
+        "/api/v1/training/start",
+    }
+)
+PARAMETER: dict[str, Any] = {
+    "name": "Idempotency-Key",
+    "in": "header",
+    "required": False,
+    "description": "the same request with the same key is done once; its answer is kept for a day",
+    "schema": {"type": "string", "minLength": 1, "maxLength": 128, "pattern": r"^[A-Za-z0-9][A-Za-z0-9._:-]*$"},
+}
+_KEY = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:-]{0,127}")
+_CLAIM = """
+INSERT INTO idempotency_keys AS k (namespace, key, digest) VALUES ($1, $2, $3)
+ON CONFLICT (namespace, key) DO UPDATE SET claimed_at = now()
+    WHERE k.digest = excluded.digest AND k.status IS NULL AND k.claimed_at < now() - make_interval(secs => $4)
+RETURNING true
+"""
+_KNOWN = "SELECT digest, status, answer FROM idempotency_keys WHERE namespace = $1 AND key = $2"
+_KEEP = "UPDATE idempotency_keys SET status = $3, answer = $4 WHERE namespace = $1 AND key = $2 AND status IS NULL"
+_RELEASE = "DELETE FROM idempotency_keys WHERE namespace = $1 AND key = $2 AND status IS NULL"
+
+
+class Idempotency:
+    """ASGI middleware; requests without the header pass untouched."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serves one request."""
+        if not covers(scope):
+            await self._app(scope, receive, send)
+            return
+        request = Request(scope, receive)
+        key = request.headers.get(HEADER)
+        if key is None:
+            await self._app(scope, receive, send)
+            return
+        try:
+            response = await self._once(request, key)
+        except ApiError as error:
+            response = refusal(error)
+        except Exception as error:
+            response = unexpected(scope, error)
+        await response(scope, receive, send)
+
+    async def _once(self, request: Request, key: str) -> Response:
+        if not _KEY.fullmatch(key):
+            raise Invalid("1 to 128 letters, digits and ._:-, the first a letter or digit", field=HEADER, value=key)
+        service, caller = await identify(request)
+        body = await request.body()
+        namespace, digest = caller.namespace, _digest(request, body)
+        if kept := await claim(service.db, namespace, key, digest):
+            return kept
+        status, answer, headers = 500, b"", dict[str, str]()
+        try:
+            status, answer, headers = await _answered(self._app, request.scope, body)
+        finally:
+            async with service.db.tenant(namespace) as connection:
+                if 200 <= status < 300 and len(answer) <= MAX_ANSWER:
+                    await connection.execute(_KEEP, namespace, key, status, answer.decode())
+                else:
+                    await connection.execute(_RELEASE, namespace, key)
+        return Response(answer, status_code=status, headers=headers)
+
+
+def covers(scope: Scope) -> bool:
+    """Is this one of the requests that may carry a key?"""
+    return scope["type"] == "http" and scope["method"] == "POST" and scope["path"] not in WITHOUT
+
+
+async def claim(db: Database, namespace: str, key: str, digest: str) -> Response | None:
+    """The kept answer; None when the caller is to do the work, for which the key is now his.
+
+    Raises:
+        ApiError: 409, the key was used for another request, or this one is being worked on.
+        Unavailable: PostgreSQL does not answer.
+    """
+    async with db.tenant(namespace) as connection:
+        if await connection.fetchval(_CLAIM, namespace, key, digest, CLAIM_SECONDS):
+            return None
+        known = await connection.fetchrow(_KNOWN, namespace, key)
+    if known is None or (known["digest"] == digest and known["status"] is None):
+        raise ApiError(
+            409, "the same request is being worked on; send it again", field=HEADER, value=key, retry_after=2
+        )
+    if known["digest"] != digest:
+        raise ApiError(409, "this key came with another request; choose a new one", field=HEADER, value=key)
+    headers = {"idempotency-replayed": "true"}
+    return Response(known["answer"], known["status"], headers=headers, media_type="application/json")
+
+
+def _digest(request: Request, body: bytes) -> str:
+    asked = json.dumps([request.method, request.url.path, sorted(request.query_params.multi_items())])
+    return hashlib.sha256(asked.encode() + b"\n" + body).hexdigest()
+
+
+async def _answered(app: ASGIApp, scope: Scope, body: bytes) -> tuple[int, bytes, dict[str, str]]:
+    """Status, body and headers of what the application answers to this body."""
+    status, parts, headers = 500, list[bytes](), dict[str, str]()
+
+    async def again() -> Message:
+        return {"type": "http.request", "body": body, "more_body": False}
+
+    async def kept(message: Message) -> None:
+        nonlocal status, headers
+        if message["type"] == "http.response.start":
+            status = message["status"]
+            headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in message["headers"]}
+        else:
+            parts.append(message.get("body", b""))
+
+    receive: Callable[[], Awaitable[Message]] = again
+    await app(scope, receive, kept)
+    return status, b"".join(parts), headers

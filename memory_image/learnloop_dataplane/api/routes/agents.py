@@ -1,0 +1,103 @@
+"""Agents, what they may keep, and what they observed."""
+
+from typing import Annotated, Literal
+
+from fastapi import APIRouter, Query, Response
+from pydantic import Field
+
+from learnloop_api.wire.base import Name
+from learnloop_api.wire.memory import MemoryBudget, MemoryUse
+from learnloop_api.wire.reward import AgentStats
+from learnloop_dataplane.agents import agent_registry
+from learnloop_dataplane.api.http.dependencies import Caller, Input, NamePath, Svc, answer
+from learnloop_dataplane.api.http.json_bodies import json_body
+from learnloop_dataplane.lifecycle import budgets
+
+router = APIRouter(prefix="/api/v1", tags=["agents"])
+
+
+class Registration(Input):
+    """By which RewardPolicy revision new episodes of the agent are rewarded; without one they are only stored."""
+
+    reward_policy: Name | None = None
+    reward_policy_revision: str | None = Field(default=None, min_length=1, max_length=64)
+
+
+@router.put("/agents/{agent}")
+async def put_agent(
+    agent: NamePath, body: Annotated[Registration, json_body(Registration)], service: Svc, caller: Caller
+) -> Response:
+    """Registers an agent, or moves it to another policy revision."""
+    await agent_registry.register(service.db, caller.namespace, agent, body.reward_policy, body.reward_policy_revision)
+    service.arrived(caller.namespace)
+    return answer({"agent": agent, **body.model_dump()})
+
+
+@router.put("/agents/{agent}/memory-budget")
+async def put_budget(
+    agent: NamePath, body: Annotated[MemoryBudget, json_body(MemoryBudget)], service: Svc, caller: Caller
+) -> Response:
+    """How much the agent may keep; above, the least valuable memories that are not pinned are forgotten, soon."""
+    if await budgets.put(service.db, caller.namespace, agent, body):  # the same again wakes nobody
+        service.budgets.changed(caller.namespace)
+    return answer({"agent": agent, **body.model_dump()})
+
+
+@router.get("/agents/{agent}/memory-budget", response_model=MemoryUse)
+async def get_budget(agent: NamePath, service: Svc, caller: Caller) -> Response:
+    """The agent's budget, and how much of it is used."""
+    limit = service.budgets.limit(caller.namespace, agent)
+    return answer(await budgets.use(service.db, caller.namespace, agent, limit))
+
+
+@router.delete("/agents/{agent}/memory-budget", status_code=204)
+async def delete_budget(agent: NamePath, service: Svc, caller: Caller) -> Response:
+    """Takes the agent's own budget back; its LearningAgent's and the service's limit hold on."""
+    async with service.db.tenant(caller.namespace) as connection:
+        await budgets.drop(connection, caller.namespace, agent)
+    return Response(status_code=204)
+
+
+@router.delete("/agents/{agent}", status_code=204)
+async def delete_agent(agent: NamePath, service: Svc, caller: Caller) -> Response:
+    """Removes the registration and the memory budget; experience stays until its retention ends."""
+    await agent_registry.forget(service.db, caller.namespace, agent)
+    return Response(status_code=204)
+
+
+@router.get("/agents/{agent}/stats", response_model=AgentStats)
+async def get_stats(agent: NamePath, service: Svc, caller: Caller) -> Response:
+    """The figures the operator decides by."""
+    return answer(await agent_registry.stats(service.db, caller.namespace, agent))
+
+
+@router.get("/experience/observations")
+async def get_observations(
+    agent: Annotated[Name, Query()],
+    service: Svc,
+    caller: Caller,
+    limit: Annotated[int, Query(ge=1, le=10_000)] = 1000,
+) -> Response:
+    """The newest numeric observations, newest first."""
+    found = await agent_registry.observations(service.db, caller.namespace, agent, limit)
+    return answer({"observations": found})
+
+
+@router.get("/experience/trajectories")
+async def get_trajectories(
+    agent: Annotated[Name, Query()],
+    service: Svc,
+    caller: Caller,
+    limit: Annotated[int, Query(ge=1, le=20)] = 20,
+    offset: Annotated[int, Query(ge=0, le=100_000)] = 0,
+    rewards: Annotated[
+        Literal["environment", "policy"],
+        Query(description="of each step: the environment's own, or its part in what the RewardPolicy gave"),
+    ] = "environment",
+) -> Response:
+    """The steps of the newest trajectories, newest first, to learn from; by `policy` only those that are rewarded."""
+    if rewards == "policy":
+        steps = await agent_registry.credited(service.db, caller.namespace, agent, limit, offset)
+        return answer({"trajectories": steps})
+    body = await agent_registry.trajectories(service.db, caller.namespace, agent, limit, offset)
+    return Response(body, media_type="application/json")

@@ -1,0 +1,47 @@
+"""The namespace's audit chain: read it, take the newest signature away for safe keeping, check it."""
+
+from typing import Annotated
+
+from fastapi import APIRouter, Query, Response
+
+from learnloop_dataplane.api.http.dependencies import Caller, Svc, answer, not_found
+from learnloop_dataplane.audit import chain_pages
+from learnloop_dataplane.audit.verification import newest_checkpoint, verify
+
+router = APIRouter(prefix="/api/v1/audit", tags=["audit"])
+_TEXT = r"^[^\x00]*$"
+"""PostgreSQL has no text with a NUL in it."""
+
+
+@router.get("/records")
+async def get_records(
+    service: Svc,
+    caller: Caller,
+    after: Annotated[int, Query(ge=0, le=2**62, description="`next` of the page before")] = 0,
+    limit: Annotated[int, Query(ge=1, le=1000)] = 100,
+    action: Annotated[
+        str | None, Query(max_length=64, pattern=_TEXT, description="only these, e.g. memory.deleted")
+    ] = None,
+    subject: Annotated[
+        str | None, Query(max_length=512, pattern=_TEXT, description="only about this, e.g. agent/walker")
+    ] = None,
+) -> Response:
+    """Records in the order of the chain, page by page, with their hashes."""
+    rows = await chain_pages.page(service.db, caller.namespace, after, limit, action=action, subject=subject)
+    return answer({"records": rows, "next": rows[-1]["seq"] if len(rows) == limit else None})
+
+
+@router.get("/checkpoint")
+async def get_checkpoint(service: Svc, caller: Caller) -> Response:
+    """The newest signature over the chain; whoever keeps it can prove later that the end is missing."""
+    found = await newest_checkpoint(service.blobs, caller.namespace)
+    if found is None:
+        raise not_found("checkpoint", caller.namespace, "nothing is signed yet; wait a minute, or set an audit key")
+    return answer(found.to_json())
+
+
+@router.get("/verify")
+async def get_verify(service: Svc, caller: Caller) -> Response:
+    """Checks the whole chain; `problem` names the first bad record."""
+    trusted = [service.signer.public_key] if service.signer else []
+    return answer((await verify(service.db, service.blobs, caller.namespace, trusted=trusted)).to_json())

@@ -1,0 +1,37 @@
+"""Which model serves: told by the operator, published as an event, kept as a record."""
+
+from typing import Annotated
+
+from fastapi import APIRouter, Query, Response
+
+from learnloop_api.wire.deployment import ModelDeployed
+from learnloop_dataplane.api.http.dependencies import Caller, NamePath, Svc, answer, same
+from learnloop_dataplane.api.http.json_bodies import json_body
+from learnloop_dataplane.api.http.pagination import begins_after, following, page_mark
+
+router = APIRouter(prefix="/api/v1/models", tags=["models"])
+
+
+@router.put("/{deployment}/deployed")
+async def put_deployed(
+    deployment: NamePath, body: Annotated[ModelDeployed, json_body(ModelDeployed)], service: Svc, caller: Caller
+) -> Response:
+    """Records that a model serves now, and publishes it; the same again is fine (new: false)."""
+    same("model_deployment", deployment, body.model_deployment)
+    new = await service.deployments.put(caller.namespace, body)
+    if new:
+        service.arrived(caller.namespace)
+    return answer({"model_deployment": deployment, "revision": body.revision, "new": new})
+
+
+@router.get("/{deployment}/deployed")
+async def get_deployed(
+    deployment: NamePath,
+    service: Svc,
+    caller: Caller,
+    limit: Annotated[int, Query(ge=1, le=1000)] = 100,
+    after: Annotated[str | None, page_mark(1)] = None,
+) -> Response:
+    """What served when, newest first, page by page, as far back as the retention time."""
+    found, more = await service.deployments.history(caller.namespace, deployment, limit, begins_after(after))
+    return answer({"deployed": found, "next": following(*more) if more else None})

@@ -1,0 +1,243 @@
+"""Memories: store and retrieve (specification 000), one at a time or many."""
+
+import time
+from datetime import UTC, datetime
+from typing import Annotated, Any
+from uuid import UUID
+
+from fastapi import APIRouter, Request, Response
+from pydantic import AfterValidator, Field, JsonValue, WithJsonSchema, model_validator
+
+from learnloop_api.wire.base import Identifier, Name, Timestamp
+from learnloop_dataplane.api.http.dependencies import NOTHING_NEW, Input, by_hand, get_service, identify, quick
+from learnloop_dataplane.api.http.json_bodies import JsonBody
+from learnloop_dataplane.memories.memories_about_people import about, name_people, store_many
+from learnloop_dataplane.memories.memory_store import NewMemory, life
+from learnloop_dataplane.privacy.redaction import redact
+from learnloop_dataplane.ranking.memory_types import ALL_TYPES, POLICIES, MemoryType
+from learnloop_dataplane.ranking.relevance_signals import SIGNALS
+from learnloop_dataplane.ranking.result_order import Ask, Recall
+from learnloop_dataplane.service import Service
+from learnloop_dataplane.text.tokenizer import text_of
+
+router = APIRouter(prefix="/api/v1/memory", tags=["memory"])
+MAX_BATCH = 5000
+_THERE = """
+SELECT id, extract(epoch FROM ends_at)::float8 AS ends, coalesce(provenance->>'user', '') AS about FROM agent_memories
+WHERE namespace = $1 AND id = ANY($2::uuid[]) AND state = 'active' AND ends_at > now()
+    AND greatest(created_at, valid_from) <= now()
+"""
+MAX_TTL_SECONDS = 10 * 366 * 86_400
+LEAST = 2.0**-126
+"""Memories are ranked in single precision; PostgreSQL refuses what is less than its smallest number and is not 0."""
+
+
+class StoreMemory(Input):
+    """One memory of one agent."""
+
+    agent_id: Name
+    memory_type: MemoryType
+    content: dict[str, JsonValue] = Field(min_length=1, max_length=256, description="`text` is what is searched")
+    importance: Annotated[float, AfterValidator(lambda value: value if value >= LEAST else 0.0)] = Field(
+        default=0.5, ge=0, le=1
+    )
+    session_id: Identifier | None = Field(
+        default=None, description="conversation or episode it belongs to; its neighbours there are its context"
+    )
+    origin: Annotated[
+        str, Field(max_length=256, description="what it came from; a bad origin is rolled back whole")
+    ] = ""
+    pinned: bool = Field(default=False, description="never expires and is never forgotten")
+    ttl_seconds: int | None = Field(
+        default=None, ge=1, le=MAX_TTL_SECONDS, description="not recalled after this; default by type (working: 3600)"
+    )
+    valid_from: Timestamp | None = Field(default=None, description="when it became true; default: when it is stored")
+    valid_to: Timestamp | None = Field(default=None, description="when it stopped being true; default: not yet")
+    idempotency_key: Identifier | None = Field(default=None, description="the same key stores the same memory once")
+    user_id: Annotated[str, Field(min_length=1, max_length=256)] | None = Field(
+        default=None, description="whom it is about, kept as a pseudonym: an opt-out or erasure of theirs reaches it"
+    )
+
+    @model_validator(mode="after")
+    def _ends_after_it_begins(self) -> "StoreMemory":
+        if self.valid_from and self.valid_to and self.valid_to <= self.valid_from:
+            raise ValueError("valid_to: is not after valid_from; nothing could ever be recalled")
+        return self
+
+    def memory(self) -> NewMemory:
+        """As it goes to the store."""
+        return NewMemory(
+            self.agent_id,
+            self.memory_type,
+            dict(self.content),
+            importance=self.importance,
+            origin=self.origin,
+            session_id=self.session_id,
+            idempotency_key=self.idempotency_key,
+            pinned=self.pinned,
+            valid_from=self.valid_from,
+            valid_to=self.valid_to,
+            ttl_seconds=self.ttl_seconds,
+        )
+
+
+class StoreBatch(Input):
+    """Many memories, of any agents of the namespace: all are stored or none."""
+
+    memories: list[StoreMemory] = Field(min_length=1, max_length=MAX_BATCH)
+
+
+def _known(weights: dict[str, float]) -> dict[str, float]:
+    for name in weights:
+        if name not in SIGNALS:
+            raise ValueError(f"weights: there is no signal {name[:32]!r}; the signals are {', '.join(SIGNALS)}")
+    return weights
+
+
+Weight = Annotated[float, Field(ge=-100, le=100)]
+_WEIGHT = {"type": "number", "minimum": -100, "maximum": 100}
+Weights = Annotated[
+    dict[str, Weight],
+    AfterValidator(_known),
+    WithJsonSchema({"type": "object", "properties": dict.fromkeys(SIGNALS, _WEIGHT), "additionalProperties": False}),
+]
+
+
+class Retrieve(Input):
+    """What is going on now; the best matching memories come back."""
+
+    agent_id: Name
+    context: dict[str, JsonValue] | str = Field(max_length=65_536)
+    k: int = Field(default=10, ge=1, le=100)
+    # A tuple: pydantic would copy a list anew for every request.
+    memory_types: tuple[MemoryType, ...] = Field(default=ALL_TYPES, min_length=1, max_length=len(ALL_TYPES))
+    as_of: Timestamp | None = Field(default=None, description="answer as the agent would have at this instant")
+    weights: Weights | None = Field(
+        default=None,
+        description="what would come first with these weights instead of the ranker's; is not logged, teaches nothing",
+    )
+
+    def ask(self) -> Ask:
+        """As it goes to recall: redacted as memories are, or an address in the question is not the `<EMAIL:…>` that is
+        stored, and an embedder elsewhere gets to see it."""
+        return Ask(
+            self.agent_id,
+            text_of(redact(self.context)),
+            self.k,
+            tuple(dict.fromkeys(self.memory_types)),
+            self.as_of,
+            self.weights,
+        )
+
+
+class RetrieveBatch(Input):
+    """Several questions in one request, each answered as if it were alone."""
+
+    queries: list[Retrieve] = Field(min_length=1, max_length=50)
+
+
+READ_BY_HAND: tuple[type[Input], ...] = (StoreMemory, StoreBatch, Retrieve, RetrieveBatch)
+_BODIES = {model: JsonBody(model, mends=True) for model in READ_BY_HAND}
+
+
+async def _read(request: Request, model: type[Input]) -> Any:
+    return _BODIES[model].read(await request.body())
+
+
+@router.post("/store", status_code=201, responses=NOTHING_NEW, openapi_extra=by_hand(StoreMemory))
+async def store_memory(request: Request) -> Response:
+    """Stores a memory; it can be recalled as soon as this answers. What the agent was shown within the hour is not
+    stored again (echo: true): the id is that of the memory it was recalled from. Nothing is stored about a person who
+    opted out (stored: false)."""
+    service, caller = await identify(request)
+    body: StoreMemory = await _read(request, StoreMemory)
+    memory = body.memory()
+    await name_people(service.db, service.users, caller.namespace, [(memory, body.user_id)])
+    if memory.id in (echoes := await _echoes(service, caller.namespace, [memory])):
+        return quick({"id": echoes[memory.id], "duplicate": True, "echo": True, "stored": True})
+    done = await _store(service, caller.namespace, memory, body.user_id)
+    if done is None:
+        return quick({"id": None, "duplicate": False, "echo": False, "stored": False})
+    identity, duplicate = done
+    stored = {"id": identity, "duplicate": duplicate, "echo": False, "stored": True}
+    return quick(stored, 200 if duplicate else 201)
+
+
+@router.post("/store/batch", status_code=201, openapi_extra=by_hand(StoreBatch))
+async def store_batch(request: Request) -> Response:
+    """Stores up to 5,000 memories in one transaction; all can be recalled as soon as this answers."""
+    service, caller = await identify(request)
+    service.indexing.bulk()
+    body: StoreBatch = await _read(request, StoreBatch)
+    memories = [memory.memory() for memory in body.memories]
+    users = [memory.user_id for memory in body.memories]
+    del body  # thousands of objects that the next batch can use while this one waits for the database
+    await name_people(service.db, service.users, caller.namespace, zip(memories, users, strict=True))
+    echoes = await _echoes(service, caller.namespace, memories)
+    ours = [one for one in memories if one.id not in echoes]
+    stored = await store_many(service.db, service.users, caller.namespace, ours)
+    service.indexing.stored(caller.namespace)
+    duplicates = sum(done[1] for done in stored if done is not None)
+    known = echoes | {one.id: done[0] for one, done in zip(ours, stored, strict=True) if done is not None}
+    ids = [known.get(one.id) for one in memories]
+    return quick({"ids": ids, "duplicates": duplicates, "echoes": len(echoes), "opted_out": stored.count(None)}, 201)
+
+
+async def _store(service: Service, namespace: str, memory: NewMemory, user: str | None) -> tuple[UUID, bool] | None:
+    """As `Writer.store`; None when its person opted out."""
+    if user is None:
+        return await service.writer.store(namespace, memory)
+    [done] = await store_many(service.db, service.users, namespace, [memory])
+    service.indexing.stored(namespace)
+    return done
+
+
+async def _echoes(service: Service, namespace: str, memories: list[NewMemory]) -> dict[UUID, UUID]:
+    """Which of these say what the agent was shown, and the memory that said it, if that is still there, stays at least
+    as long and is about the same person. An echo that names nobody is about whom the shown memory is about."""
+    found: list[tuple[NewMemory, UUID]] = []
+    for memory in memories:
+        if not memory.pinned and POLICIES[memory.memory_type].consolidates:
+            source = service.shown.source_of(namespace, memory.agent, memory.content)
+            if source is not None:
+                found.append((memory, source))
+    if not found:
+        return {}
+    async with service.db.tenant(namespace) as connection:
+        rows = await connection.fetch(_THERE, namespace, list({source for _, source in found}))
+    there = {row["id"]: row for row in rows}
+    now = datetime.now(UTC)
+    return {
+        memory.id: source
+        for memory, source in found
+        if (row := there.get(source)) is not None
+        and about(memory) in ("", row["about"])
+        and row["ends"] >= life(memory, now)[1].timestamp()
+    }
+
+
+@router.post("/retrieve", openapi_extra=by_hand(Retrieve))
+async def retrieve(request: Request) -> Response:
+    """The k best memories with the score of every signal."""
+    get_service(request).turns.expect()
+    service, caller = await identify(request)
+    body: Retrieve = await _read(request, Retrieve)
+    async with service.turns:
+        return quick(await _recall(service, caller.namespace, body))
+
+
+@router.post("/retrieve/batch", openapi_extra=by_hand(RetrieveBatch))
+async def retrieve_batch(request: Request) -> Response:
+    """One answer for each query, in their order."""
+    get_service(request).turns.expect()
+    service, caller = await identify(request)
+    body: RetrieveBatch = await _read(request, RetrieveBatch)
+    async with service.turns:
+        return quick({"answers": [await _recall(service, caller.namespace, query) for query in body.queries]})
+
+
+async def _recall(service: Service, namespace: str, body: Retrieve) -> Recall:
+    started = time.perf_counter()
+    found = await service.recaller.recall(namespace, body.ask())
+    service.metrics.recall.observe(time.perf_counter() - started)
+    return found

@@ -1,0 +1,69 @@
+"""Hyperparameter studies: one resource for each study, one for each of its trials; every write may be repeated."""
+
+from typing import Annotated
+
+from fastapi import APIRouter, Path, Response
+
+from learnloop_api.wire.study import StudyOrder, StudyState, Trial, TrialProgress, TrialResult
+from learnloop_dataplane.api.http.dependencies import Caller, NamePath, Svc, answer, same
+from learnloop_dataplane.api.http.json_bodies import json_body
+from learnloop_dataplane.studies.optuna_storage import SCHEMA
+
+router = APIRouter(prefix="/api/v1/training/studies", tags=["training"])
+NumberPath = Annotated[int, Path(ge=0, lt=1000)]
+
+
+@router.put("/{job}", response_model=StudyState)
+async def put_study(
+    job: NamePath, body: Annotated[StudyOrder, json_body(StudyOrder)], service: Svc, caller: Caller
+) -> Response:
+    """Begins a study; the same again changes nothing. Another owner's study of the same name is forgotten."""
+    same("job", job, body.job)
+    return answer(await service.studies.ask(lambda studies: studies.put(caller.namespace, body)))
+
+
+@router.get("/{job}", response_model=StudyState)
+async def get_study(job: NamePath, service: Svc, caller: Caller) -> Response:
+    """All trials of a study; 404 when there is none."""
+    return answer(await service.studies.ask(lambda studies: studies.get(caller.namespace, job)))
+
+
+@router.delete("/{job}", status_code=204)
+async def delete_study(job: NamePath, service: Svc, caller: Caller) -> Response:
+    """Forgets a study. Every TrainingJob that goes asks for it, most of them without ever having had one."""
+    async with service.db.transaction() as connection:
+        begun = await connection.fetchval("SELECT to_regnamespace($1) IS NOT NULL", SCHEMA)
+    if not begun:
+        return Response(status_code=204)
+    await service.studies.ask(lambda studies: studies.delete(caller.namespace, job))
+    return Response(status_code=204)
+
+
+@router.put("/{job}/trials/{number}", response_model=Trial)
+async def put_trial(job: NamePath, number: NumberPath, service: Svc, caller: Caller) -> Response:
+    """Begins a trial with parameters that the sampler chooses, once: the same number has the same ones for ever."""
+    return answer(await service.studies.ask(lambda studies: studies.ask(caller.namespace, job, number)))
+
+
+@router.put("/{job}/trials/{number}/progress", response_model=Trial)
+async def put_progress(
+    job: NamePath,
+    number: NumberPath,
+    body: Annotated[TrialProgress, json_body(TrialProgress)],
+    service: Svc,
+    caller: Caller,
+) -> Response:
+    """Keeps an intermediate value; the answer says whether the trial is to be stopped."""
+    return answer(await service.studies.ask(lambda studies: studies.progress(caller.namespace, job, number, body)))
+
+
+@router.put("/{job}/trials/{number}/result", response_model=Trial)
+async def put_result(
+    job: NamePath,
+    number: NumberPath,
+    body: Annotated[TrialResult, json_body(TrialResult)],
+    service: Svc,
+    caller: Caller,
+) -> Response:
+    """Keeps the end of a trial: the first one that is told."""
+    return answer(await service.studies.ask(lambda studies: studies.result(caller.namespace, job, number, body)))

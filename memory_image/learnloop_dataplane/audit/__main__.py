@@ -1,0 +1,77 @@
+"""`python -m learnloop_dataplane.audit verify` checks the chains; `… public-key` prints the key that
+signatures are checked with."""
+
+import argparse
+import asyncio
+import json
+import sys
+from pathlib import Path
+
+from pydantic_core import to_json
+
+from learnloop_dataplane.audit.signing import Checkpoint, Signer
+from learnloop_dataplane.audit.verification import Report, verify
+from learnloop_dataplane.blobs.blob_store import open_blobs
+from learnloop_dataplane.config import Config
+from learnloop_dataplane.ed25519_keys import seed_from
+from learnloop_dataplane.errors import ApiError, ConfigError
+from learnloop_dataplane.postgres.database import Database
+
+READY_SECONDS = 30.0
+
+
+def main(arguments: list[str]) -> int:
+    """Exit codes: 0 every chain is whole, 1 one is not, 2 configuration error, 3 the database does not answer."""
+    options = _parser().parse_args(arguments)
+    try:
+        config = Config.from_env()
+        kept = [Checkpoint.from_json(json.loads(path.read_bytes())) for path in options.checkpoint]
+        trusted = [bytes.fromhex(key) for key in options.public_key]
+        if config.audit_key is not None:
+            trusted.append(Signer(seed_from(config.audit_key.get_secret_value())).public_key)
+    except (ConfigError, OSError, ValueError) as error:
+        print(f"configuration error: {error}", file=sys.stderr)
+        return 2
+    if options.verb == "public-key":
+        for key in trusted:
+            print(key.hex())
+        return 0 if trusted else 2
+    try:
+        reports = asyncio.run(_verify(config, options.namespace, trusted, kept))
+    except (ApiError, TimeoutError) as error:
+        print(f"the chains could not be read: {error or 'PostgreSQL does not answer'}", file=sys.stderr)
+        return 3
+    for report in reports:
+        print(to_json(report.to_json()).decode())
+    return 0 if all(report.ok for report in reports) else 1
+
+
+async def _verify(config: Config, namespace: str | None, trusted: list[bytes], kept: list[Checkpoint]) -> list[Report]:
+    db = Database(config.dsn.get_secret_value(), pool_size=2)
+    db.start()
+    try:
+        await asyncio.wait_for(db.ready.wait(), READY_SECONDS)
+        blobs = open_blobs(config.artifacts)
+        return [
+            await verify(db, blobs, name, trusted=trusted, kept=[item for item in kept if item.namespace == name])
+            for name in ([namespace] if namespace else await db.namespaces())
+        ]
+    finally:
+        await db.close()
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="python -m learnloop_dataplane.audit", description=__doc__)
+    parser.add_argument("verb", choices=("verify", "public-key"))
+    parser.add_argument("--namespace", help="only this one; left out: every one that ever wrote something")
+    parser.add_argument(
+        "--public-key", action="append", default=[], metavar="HEX", help="trusted as well, e.g. of the key before this"
+    )
+    parser.add_argument(
+        "--checkpoint", action="append", default=[], type=Path, metavar="FILE", help="one that was kept elsewhere"
+    )
+    return parser
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

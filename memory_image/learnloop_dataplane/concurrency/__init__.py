@@ -1,0 +1,1 @@
+"""Background tasks, batches, queues and limits within one process."""

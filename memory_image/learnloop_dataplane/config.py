@@ -1,0 +1,187 @@
+"""What the process reads from its environment, checked once at the start."""
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Literal
+
+from pydantic import BaseModel, ConfigDict, Field, SecretStr, ValidationError, field_validator
+
+from learnloop_api.wire.base import MOST
+from learnloop_api.wire.memory import MOST_MEMORIES
+from learnloop_dataplane.ed25519_keys import seed_from
+from learnloop_dataplane.errors import ConfigError
+
+PREFIX = "LEARNLOOP_"
+SECRETS = (
+    "dsn",
+    "nats_password",
+    "embedder_key",
+    "pseudonym_key",
+    "audit_key",
+    "nats_issuer_key",
+    "warehouse",
+    "weaviate_key",
+)
+WAREHOUSE = "clickhouse://"
+IN_CLUSTER_JWKS = "https://kubernetes.default.svc/openid/v1/jwks"
+IN_CLUSTER_TOKEN = "/var/run/secrets/kubernetes.io/serviceaccount/token"
+IN_CLUSTER_CA = "/var/run/secrets/kubernetes.io/serviceaccount/ca.crt"
+
+
+class Config(BaseModel):
+    """Settings; each field is the environment variable LEARNLOOP_<FIELD IN CAPITALS>.
+
+    Each of `SECRETS` may come from a file named by the same variable with the suffix `_FILE`.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="ignore")
+
+    dsn: SecretStr = Field(description="postgresql://user:password@host:port/database, with the vector extension")
+    nats_url: str | None = Field(
+        default=None, pattern=r"^(nats|tls)://.+", description="absent: trajectories are written directly"
+    )
+    nats_user: str | None = None
+    nats_password: SecretStr | None = None
+    nats_issuer_key: SecretStr | None = Field(
+        default=None, description="32 random bytes in Base64; absent: NATS does not ask here who may publish what"
+    )
+    pseudonym_key: SecretStr | None = Field(
+        default=None, min_length=16, description="16 random characters or more; absent: redaction makes no pseudonyms"
+    )
+    audit_key: SecretStr | None = Field(
+        default=None, description="32 random bytes in Base64; absent: the audit chain is linked, but not signed"
+    )
+    audit_checkpoint_seconds: float = Field(
+        default=60.0, gt=0, le=86_400, description="between two signatures over an audit chain that grows"
+    )
+    artifacts: str = Field(pattern=r"^(file:///|s3://).+", description="file:///directory or s3://bucket/prefix")
+    auth: Literal["jwks", "tokenreview", "none"] = "jwks"
+    jwks_url: str = Field(default=IN_CLUSTER_JWKS, pattern=r"^https?://.+")
+    jwks_token_file: str = IN_CLUSTER_TOKEN
+    jwks_ca_file: str = IN_CLUSTER_CA
+    kube_url: str = Field(default="https://kubernetes.default.svc", pattern=r"^https?://[^/]+$")
+    training_api: bool = Field(
+        default=False, description="TrainingJobs by REST; the service account needs rights for it"
+    )
+    issuer: str | None = Field(default=None, description="absent: the issuer of this pod's own service-account token")
+    operator_subject: str | None = Field(
+        default=None, pattern=r"^system:serviceaccount:[^:]+:[^:]+$", description="may act for any namespace"
+    )
+    retention_days: int = Field(default=30, ge=1, le=3650)
+    warehouse: SecretStr | None = Field(
+        default=None, description="clickhouse://user:password@host:8123/database; absent: PostgreSQL is all there is"
+    )
+    warehouse_days: int = Field(default=365, ge=1, le=3650, description="how long the warehouse keeps episodes")
+    artifact_retention_days: int = Field(
+        default=90, ge=1, le=3650, description="of models and checkpoints, counted from when they were last in use"
+    )
+    host: str = "0.0.0.0"
+    port: int = Field(default=8080, ge=1, le=65535)
+    max_artifact_bytes: int = Field(default=512 * 2**20, ge=1)
+    max_body_bytes: int = Field(default=8 * 2**20, ge=1024)
+    stream_max_bytes: int = Field(
+        default=512 * 2**20, ge=2**20, description="room in RL_TRAJECTORIES for what waits to be stored, bytes"
+    )
+    pool_size: int = Field(default=10, ge=2, le=200)
+    ack_wait_seconds: float = Field(default=15.0, ge=0.5, le=600)
+    sweep_seconds: float = Field(default=2.0, gt=0, le=60, description="how often work without a nudge is looked for")
+    exact_up_to: int | None = Field(
+        default=None,
+        ge=1,
+        description="memories of an agent; above, only the nearest and those with rare words are ranked. Left out, "
+        "seven eighths of what cache_mib holds, and 20000 at least",
+    )
+    nearest_up_to: int = Field(
+        default=500_000,
+        ge=1,
+        description="memories of such an agent of which PostgreSQL finds the nearest by looking at all; above, an "
+        "index of the agent's own proposes them. A Weaviate proposes them from exact_up_to on",
+    )
+    index_build_mib: int = Field(
+        default=512,
+        ge=64,
+        le=65_536,
+        description="memory that PostgreSQL may take for building such an index, about 2 KiB for each memory of the "
+        "agent; with less than that it takes many times as long",
+    )
+    weaviate_url: str | None = Field(
+        default=None,
+        pattern=r"^https?://[^/@]+$",
+        description="http(s)://host:port of the vector store of such agents; absent: pgvector is it",
+    )
+    weaviate_grpc: str | None = Field(
+        default=None, pattern=r"^[^/@:]+:[0-9]{1,5}$", description="host:port; absent: the URL's host, port 50051"
+    )
+    weaviate_key: SecretStr | None = None
+    cache_mib: int = Field(
+        default=136,
+        ge=0,
+        le=65_536,
+        description="memory for what agents were asked lately, 1 MiB for 1,000 memories; 0: PostgreSQL scans each time",
+    )
+    recall_wait_ms: int = Field(
+        default=5, ge=1, le=10_000, description="a recall that would wait longer for its turn is refused with 429"
+    )
+    embedder: str = Field(default="hashing", max_length=1024, description="hashing, onnx:///directory or URL#model")
+    embedder_dimensions: int = Field(default=1536, ge=1, le=4000, description="of an HTTP embedder's vectors")
+    embedder_key: SecretStr | None = None
+    memories_per_agent: int | None = Field(
+        default=None, ge=1, le=MOST_MEMORIES, description="of every agent; above, the least valuable are forgotten"
+    )
+    memory_bytes_per_agent: int | None = Field(
+        default=None, ge=1, le=MOST, description="of every agent, content and text; above, the least valuable go"
+    )
+    agent_budgets_file: str | None = Field(
+        default=None, description="JSON with budgets of single agents, read again at each pass; absent: there are none"
+    )
+    index_check_seconds: float = Field(default=60.0, gt=0, le=3600, description="how often large agents are looked for")
+    consolidate_seconds: float = Field(
+        default=3600.0, ge=0, le=2_592_000, description="between two consolidations of an agent; 0: only when asked"
+    )
+    log_level: Literal["DEBUG", "INFO", "WARNING", "ERROR"] = "INFO"
+
+    @field_validator("audit_key", "nats_issuer_key")
+    @classmethod
+    def _is_a_key(cls, key: SecretStr | None) -> SecretStr | None:
+        if key is not None:
+            seed_from(key.get_secret_value())
+        return key
+
+    @classmethod
+    def from_env(cls, env: Mapping[str, str] = os.environ) -> "Config":
+        """Reads the environment.
+
+        Raises:
+            ConfigError: names the variable, its value unless secret, and what is expected.
+        """
+        values = {name: env[PREFIX + name.upper()] for name in cls.model_fields if env.get(PREFIX + name.upper())}
+        for name in SECRETS:
+            if path := env.get(f"{PREFIX}{name.upper()}_FILE"):
+                values[name] = _read(f"{PREFIX}{name.upper()}_FILE", path)
+        try:
+            config = cls.model_validate(values)
+        except ValidationError as error:
+            raise ConfigError(_explain(error)) from None
+        if not config.dsn.get_secret_value().startswith(("postgresql://", "postgres://")):
+            raise ConfigError(f"{PREFIX}DSN does not start with postgresql://; give the URL of the database")
+        if config.warehouse and not config.warehouse.get_secret_value().startswith(WAREHOUSE):
+            raise ConfigError(f"{PREFIX}WAREHOUSE does not start with {WAREHOUSE}; give the URL of the warehouse")
+        return config
+
+
+def _read(variable: str, path: str) -> str:
+    try:
+        return Path(path).read_text().strip()
+    except OSError as error:
+        raise ConfigError(f"{variable}={path}: cannot be read ({error.strerror}); mount it there") from None
+
+
+def _explain(error: ValidationError) -> str:
+    lines = []
+    for item in error.errors(include_url=False):
+        name = str(item["loc"][0])
+        description = Config.model_fields[name].description
+        given = "" if item["type"] == "missing" or name in SECRETS else f"={item['input']}"
+        lines.append(f"{PREFIX}{name.upper()}{given}: {item['msg']}" + (f" ({description})" if description else ""))
+    return "; ".join(lines)

@@ -1,0 +1,193 @@
+"""One erasure from request to receipt."""
+
+from dataclasses import asdict, dataclass
+from datetime import datetime
+from typing import TYPE_CHECKING, Any, Literal
+from uuid import UUID
+
+from learnloop_dataplane.audit.journal import actor, note
+from learnloop_dataplane.audit.sealer import Sealer
+from learnloop_dataplane.audit.signing import Signer
+from learnloop_dataplane.erasure.tenant_rows import Erased, Scope, erase
+from learnloop_dataplane.errors import ApiError, StoreAway, Unavailable
+from learnloop_dataplane.postgres.database import Database
+from learnloop_dataplane.postgres.row_ids import uuid7
+from learnloop_dataplane.privacy import tombstones
+from learnloop_dataplane.privacy.pseudonyms import Users, pseudonym
+from learnloop_dataplane.recall.large_agents import BigAgents
+from learnloop_dataplane.recall.recall_log import RecallLog
+from learnloop_dataplane.rewards.human_feedback import UserFeedback
+from learnloop_dataplane.warehouse.clickhouse import ClickHouse
+
+if TYPE_CHECKING:  # a process without NATS does not load its client
+    from learnloop_dataplane.nats.connection import Bus
+
+REMAINS = (
+    "models trained before",
+    "sums over many episodes: normalisation, ranker weights, an agent's totals",
+    "the audit chain, which names people by pseudonym only",
+)
+_DIGESTS = "SELECT digest FROM erased_trajectories WHERE namespace = $1 AND subject = $2"
+
+
+@dataclass(frozen=True)
+class Receipt:
+    """Proof of an erasure. `signature` is by Ed25519 over the canonical JSON of all fields but the last two.
+
+    `warehouse`: no query finds anything of the subject there any more, or there is none.
+    """
+
+    erasure_id: UUID
+    namespace: str
+    subject: str
+    erased_at: datetime
+    rows: dict[str, int]
+    messages: dict[str, int]
+    warehouse: Literal["erased", "none"]
+    remains: list[str]
+    audit_seq: int
+    audit_hash: str
+    public_key: str | None = None
+    signature: str | None = None
+
+    def signed(self, signer: Signer | None) -> dict[str, Any]:
+        """As it is answered; unsigned where there is no key."""
+        document = {**asdict(self), "erasure_id": str(self.erasure_id)}
+        said = {name: value for name, value in document.items() if name not in ("public_key", "signature")}
+        if signer is None:
+            return document
+        return {**said, "public_key": signer.public_key.hex(), "signature": signer.sign(said).hex()}
+
+
+def _sum(one: dict[str, int], other: dict[str, int]) -> dict[str, int]:
+    return {name: one.get(name, 0) + other.get(name, 0) for name in {**one, **other}}
+
+
+def _action(scope: Scope) -> str:
+    return "user.erased" if scope.user is not None else "agent.erased"
+
+
+class Erasing:
+    """Erases rows, vectors, what the warehouse has and messages, and says so in the audit chain.
+
+    Twice: `begun` is committed with the deletion of the rows, so none are gone without a record whatever happens next;
+    `done` follows when nothing of the subject is left anywhere. Both name the erasure; one that was cut short has a
+    `begun` of its own, and the next has both.
+    """
+
+    def __init__(
+        self,
+        db: Database,
+        bus: "Bus | None",
+        users: Users,
+        feedback: UserFeedback,
+        recalls: RecallLog,
+        big: BigAgents,
+        warehouse: ClickHouse | None,
+        sealer: Sealer,
+        signer: Signer | None,
+    ) -> None:
+        self._db = db
+        self._bus = bus
+        self._users = users
+        self._feedback = feedback
+        self._recalls = recalls
+        self._big = big
+        self._store = warehouse
+        self._sealer = sealer
+        self._signer = signer
+
+    async def erase(self, namespace: str, *, user_id: str | None = None, agent: str | None = None) -> dict[str, Any]:
+        """Erases one person, by id or pseudonym, or one agent. Again is fine: it finds what is new or was left.
+
+        Raises:
+            Unavailable: PostgreSQL does not answer; nothing was erased.
+            ApiError: 503, NATS, the vector store or the warehouse does not: the rows are gone, and asking again erases
+                the rest and gives the receipt.
+        """
+        before = None
+        if user_id is not None and (former := await self._former(namespace, user_id)) is not None:
+            before = await self._erase(namespace, Scope(user=former), None)
+        done = await self._erase(namespace, await self._scope(namespace, user_id, agent), before)
+        return done.signed(self._signer)
+
+    async def _erase(self, namespace: str, scope: Scope, before: Receipt | None) -> Receipt:
+        """`before`: what was erased of the same person under the hash they had formerly; the receipt counts it, too."""
+        identity = uuid7()
+        erased, at = await self._rows(namespace, scope, identity)
+        await self._vectors(namespace, scope)
+        warehouse = await self._warehouse(namespace, scope, at)
+        messages = await self._messages(namespace, scope, at)
+        detail = {"erasure_id": str(identity), "rows": erased.rows, "messages": messages, "warehouse": warehouse}
+        link = await self._sealer.append(namespace, _action(scope), scope.subject, actor.get(), detail)
+        place = (link.entry.seq, link.hash.hex())
+        rows = erased.rows
+        if before is not None:
+            rows, messages = _sum(before.rows, rows), _sum(before.messages, messages)
+        return Receipt(identity, namespace, scope.subject, at, rows, messages, warehouse, list(REMAINS), *place)
+
+    async def opt_out(self, namespace: str, user_id: str) -> None:
+        """Nothing of this person is stored from now on, and what was is erased.
+
+        Raises:
+            Unavailable, ApiError: as for `erase`; asking again does the rest.
+        """
+        scope = await self._scope(namespace, user_id, None)
+        async with self._db.tenant(namespace) as connection:
+            await tombstones.alone(connection, namespace)
+            await self._users.opt_out(connection, namespace, scope.user or "")
+        await self.erase(namespace, user_id=user_id)
+
+    async def _scope(self, namespace: str, user_id: str | None, agent: str | None) -> Scope:
+        if user_id is None:
+            return Scope(agent=agent)
+        async with self._db.tenant(namespace) as connection:
+            return Scope(user=(await self._users.hashes(connection, namespace, [user_id]))[user_id])
+
+    async def _former(self, namespace: str, user_id: str) -> str | None:
+        async with self._db.tenant(namespace) as connection:
+            return await self._users.former(connection, namespace, user_id)
+
+    async def _rows(self, namespace: str, scope: Scope, identity: UUID) -> tuple[Erased, datetime]:
+        await self._recalls.flush()  # what is logged later could name what is gone
+        async with self._db.tenant(namespace) as connection:
+            await tombstones.alone(connection, namespace)
+            at = await tombstones.mark(connection, namespace, scope.subject)
+            erased = await erase(connection, namespace, scope)
+            for trajectory_id in sorted(erased.touched):
+                await self._feedback.join(connection, namespace, trajectory_id)
+            detail = {"erasure_id": str(identity), "rows": erased.rows}
+            await note(connection, namespace, _action(scope), scope.subject, detail, outcome="begun")
+        return erased, at
+
+    async def _vectors(self, namespace: str, scope: Scope) -> None:
+        try:
+            await self._big.erased(namespace, scope.agent)
+        except StoreAway as error:
+            raise ApiError(
+                503, f"the rows are erased, their vectors are not yet: {error}; ask again", retry_after=5
+            ) from error
+
+    async def _warehouse(self, namespace: str, scope: Scope, at: datetime) -> Literal["erased", "none"]:
+        """At once, beside the pass of the shipper, which does it again for what was under way there."""
+        if self._store is None:
+            return "none"
+        column, value = scope.attribute
+        try:
+            await self._store.erase(namespace, column, value, at)
+        except Unavailable as error:
+            raise ApiError(
+                503, f"the rows are erased, the warehouse's are not yet: {error}; ask again", retry_after=5
+            ) from error
+        return "erased"
+
+    async def _messages(self, namespace: str, scope: Scope, at: datetime) -> dict[str, int]:
+        if self._bus is None:
+            return {}
+        from learnloop_dataplane.erasure.stream_messages import Matcher, erase_messages
+
+        async with self._db.tenant(namespace) as connection:
+            digests = [row["digest"] for row in await connection.fetch(_DIGESTS, namespace, scope.subject)]
+            key = await self._users.key(connection, namespace)
+        matcher = Matcher(namespace, scope, digests, at, lambda user: pseudonym(key, user))
+        return await erase_messages(self._bus, namespace, scope, matcher)

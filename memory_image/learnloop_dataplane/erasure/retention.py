@@ -1,0 +1,133 @@
+"""Forgets what is older than the retention time, in small transactions that block nobody."""
+
+from typing import Any
+
+from learnloop_dataplane.audit.journal import note, note_memories
+from learnloop_dataplane.erasure.provenance_labels import name_people
+from learnloop_dataplane.postgres.database import Database
+from learnloop_dataplane.postgres.memory_absences import away
+
+BATCH = 500
+EPISODES = "trajectories"
+MAX_EPISODE_MEMORIES = 5000
+
+# A snapshot sees what was there when it was taken.
+_UNSEEN = f"""NOT EXISTS (SELECT 1 FROM memory_snapshots s
+    WHERE s.namespace = {{m}}.namespace AND s.agent_id = {{m}}.agent_id AND s.taken_at >= {{m}}.created_at
+    AND s.taken_at < coalesce({{m}}.retired_at, {{m}}.ends_at)
+    AND NOT {away("{m}.namespace", "{m}.id", "s.taken_at")})"""
+# Of what the service wrote itself, all that nobody pinned and no snapshot sees.
+_ORDINARY = "source = 'episode' AND NOT pinned AND " + _UNSEEN
+# Each statement deletes at most one batch of one namespace; $2 is the number of days or of rows to keep.
+_OLD = {
+    EPISODES: ("received_at", "namespace = $1"),
+    "reward_history": ("created_at", "namespace = $1"),
+    "agent_memories": ("created_at", f"namespace = $1 AND {_ORDINARY.format(m='agent_memories')}"),
+    "recall_log": ("created_at", "namespace = $1"),
+    "event_outbox": ("created_at", "namespace = $1 AND published_at IS NOT NULL"),
+    "user_feedback": ("given_at", "namespace = $1"),
+}
+# With a warehouse the episodes go when they are there; without one nobody is left who could carry out its erasures.
+_WITH_WAREHOUSE = _OLD | {EPISODES: ("received_at", "namespace = $1 AND warehoused")}
+_WITHOUT = _OLD | {"warehouse_erasures": ("asked_at", "namespace = $1")}
+_DELETE_OLD = """
+DELETE FROM {table} WHERE ctid = ANY(ARRAY(
+    SELECT ctid FROM {table} WHERE {scope} AND {time} < now() - make_interval(days => $2::int)
+    ORDER BY {time} LIMIT 500))
+"""
+# Episodes go by their ids, after what they told was written down. One that is being erased or shipped waits.
+_OLD_EPISODES = """
+SELECT trajectory_id, episode_id, labels ->> 'user_id' AS person FROM trajectories
+WHERE {scope} AND {time} < now() - make_interval(days => $2::int) ORDER BY {time} LIMIT 500 FOR UPDATE SKIP LOCKED
+"""
+_DELETE_EPISODES = "DELETE FROM trajectories WHERE namespace = $1 AND trajectory_id = ANY($2::text[])"
+_TRIM_EPISODES = f"""
+DELETE FROM agent_memories m WHERE namespace = $1 AND agent_id = $2 AND {_ORDINARY.format(m="m")} AND created_at < (
+    SELECT created_at FROM agent_memories WHERE namespace = $1 AND agent_id = $2 AND source = 'episode'
+    ORDER BY created_at DESC OFFSET $3 LIMIT 1) RETURNING id
+"""
+_ANSWERED = "DELETE FROM idempotency_keys WHERE namespace = $1 AND claimed_at < now() - interval '1 day'"
+# Copies older than six hours are read again whatever happened, so nobody asks about deletions of yesterday.
+_FORGOTTEN = "DELETE FROM memory_gone WHERE namespace = $1 AND gone_at < now() - interval '1 day'"
+# Recalls are counted, and their outcomes noted, a moment after: a memory may be gone by then.
+_USE_OF_NONE = """
+DELETE FROM memory_use u WHERE u.namespace = $1
+AND NOT EXISTS (SELECT 1 FROM agent_memories m WHERE m.namespace = u.namespace AND m.id = u.memory_id)
+"""
+# A database restored from a dump counts its transactions anew: what seems to be of the future is of now.
+_FUTURE = "namespace = $1 AND changed > pg_snapshot_xmax(pg_current_snapshot())"
+_ANY_FUTURE = f"SELECT EXISTS(SELECT 1 FROM memory_vec WHERE {_FUTURE})"
+_MAKE_PRESENT = f"UPDATE memory_vec SET utility = utility WHERE {_FUTURE}"
+# What ended long ago goes for good, unless a snapshot still sees it.
+_PURGE = f"""
+DELETE FROM agent_memories WHERE namespace = $1 AND id = ANY(ARRAY(
+    SELECT m.id FROM agent_memories m
+    WHERE m.namespace = $1 AND m.ends_at < now() - make_interval(days => $2::int) AND {_UNSEEN.format(m="m")}
+    ORDER BY m.ends_at LIMIT 500))
+"""
+
+
+class Retention:
+    """Runs over all namespaces.
+
+    Args:
+        days: how long trajectories, rewards, episode memories, recall logs,
+            published events, feedback and ended memories are kept.
+        warehouse: there is one: an episode stays until it is there, however old.
+    """
+
+    def __init__(self, db: Database, days: int, *, warehouse: bool = False) -> None:
+        self._db = db
+        self._days = days
+        self._old = _WITH_WAREHOUSE if warehouse else _WITHOUT
+
+    async def run(self) -> int:
+        """Deletes everything that is due and returns how many rows by age that were.
+
+        Raises:
+            Unavailable: the rest is deleted next time.
+        """
+        total = 0
+        for namespace in await self._db.namespaces():
+            for table, (time, scope) in self._old.items():
+                statement = _OLD_EPISODES if table == EPISODES else _DELETE_OLD
+                statement = statement.format(table=table, time=time, scope=scope)
+                total += await self._delete_old(namespace, table, statement)
+            total += await self._delete_old(namespace, "ended memories", _PURGE)
+            await self._trim(namespace)
+            async with self._db.tenant(namespace) as connection:
+                await connection.execute(_FORGOTTEN, namespace)
+                await connection.execute(_ANSWERED, namespace)
+                await connection.execute(_USE_OF_NONE, namespace)
+                if await connection.fetchval(_ANY_FUTURE, namespace):
+                    await connection.execute(_MAKE_PRESENT, namespace)
+        return total
+
+    async def _delete_old(self, namespace: str, what: str, statement: str) -> int:
+        total = 0
+        while True:
+            async with self._db.tenant(namespace) as connection:
+                count = await self._delete_batch(connection, namespace, what, statement)
+                if count:
+                    await note(connection, namespace, "retention.deleted", what, {"count": count, "days": self._days})
+            total += count
+            if count < BATCH:
+                return total
+
+    async def _delete_batch(self, connection: Any, namespace: str, what: str, statement: str) -> int:
+        if what != EPISODES:
+            return int((await connection.execute(statement, namespace, self._days)).split()[-1])
+        episodes = await connection.fetch(statement, namespace, self._days)
+        await name_people(connection, namespace, [row for row in episodes if row["person"]])
+        await connection.execute(_DELETE_EPISODES, namespace, [row["trajectory_id"] for row in episodes])
+        return len(episodes)
+
+    async def _trim(self, namespace: str) -> None:
+        """Thousands of near-identical episodes are no better a memory than the newest five thousand."""
+        async with self._db.tenant(namespace) as connection:
+            agents = await connection.fetch("SELECT name FROM agents WHERE namespace = $1", namespace)
+        for agent in agents:
+            async with self._db.tenant(namespace) as connection:
+                gone = await connection.fetch(_TRIM_EPISODES, namespace, agent["name"], MAX_EPISODE_MEMORIES)
+                ids = sorted(row["id"] for row in gone)
+                await note_memories(connection, namespace, "retention.trimmed", agent["name"], ids)

@@ -1,0 +1,64 @@
+"""Refusals that callers see. Every one names the field, the value and what to do about it."""
+
+from typing import Any
+
+
+class ApiError(Exception):
+    """A refusal with an HTTP status.
+
+    Args:
+        status: HTTP status code.
+        message: what is wrong and how to fix it, one sentence.
+        field: dotted path of the offending input, when there is one.
+        value: the offending value; shortened before it is sent.
+        retry_after: seconds after which the same request may succeed.
+    """
+
+    def __init__(
+        self, status: int, message: str, *, field: str | None = None, value: Any = None, retry_after: int | None = None
+    ) -> None:
+        super().__init__(message)
+        self.status = status
+        self.message = message
+        self.field = field
+        self.value = value
+        self.retry_after = retry_after
+
+
+class Unavailable(ApiError):
+    """Something this service stands on does not answer right now; nothing was written."""
+
+    def __init__(self, what: str, *, retry_after: int = 2) -> None:
+        super().__init__(503, f"{what} does not answer; nothing was written, send the request again", field=None)
+        self.retry_after = retry_after
+
+
+class NoRoom(Unavailable):
+    """A stream is full of what nobody has read yet: it refuses what is new rather than forget what it took."""
+
+    def __init__(self, message: str, *, retry_after: int = 5) -> None:
+        super().__init__("NATS", retry_after=retry_after)
+        self.message = message
+
+
+class Invalid(ApiError):
+    """Input that no retry makes valid."""
+
+    def __init__(self, message: str, *, field: str | None = None, value: Any = None) -> None:
+        super().__init__(422, message, field=field, value=value)
+
+
+class Refused(ApiError):
+    """What the API server does not do, with its own words; 4xx only."""
+
+
+class ConfigError(Exception):
+    """The environment of the process is wrong; the message names the variable and the fix."""
+
+
+class StoreAway(Exception):
+    """A store beside PostgreSQL does not answer, or refuses. The message says which, and why."""
+
+
+class StoreLost(StoreAway):
+    """The store answers, but what it was given is not there: it must be filled anew."""

@@ -1,0 +1,65 @@
+"""`agent.rl.training.request.v1.<namespace>.<agent>`: someone asks for training; the operator reads it in the stats."""
+
+import asyncio
+from collections.abc import Sequence
+from contextlib import suppress
+
+from nats.aio.msg import Msg
+from nats.errors import Error as NatsError
+from pydantic import ValidationError
+
+from learnloop_api import names
+from learnloop_api.wire.training import TrainingRequest
+from learnloop_dataplane.errors import Unavailable
+from learnloop_dataplane.experience.dead_letters import DeadLetters
+from learnloop_dataplane.nats.delivery_heartbeat import keep
+from learnloop_dataplane.nats.message_errors import invalid
+from learnloop_dataplane.nats.subjects import Refused, split_subject
+from learnloop_dataplane.postgres.database import Database
+from learnloop_dataplane.strict_json import StrictReader
+
+DURABLE = "learnloop-requests"
+_READER = StrictReader(TrainingRequest)
+# A redelivered older request must not replace a newer one: the stream's own time decides.
+_UPSERT = """
+INSERT INTO agents (namespace, name, training_request, training_requested_at) VALUES ($1, $2, $3, $4)
+ON CONFLICT (namespace, name) DO UPDATE
+SET training_request = excluded.training_request, training_requested_at = excluded.training_requested_at
+WHERE agents.training_requested_at IS NULL OR agents.training_requested_at <= excluded.training_requested_at
+"""
+
+
+class RequestConsumer:
+    """Writes the newest request of each agent into its row."""
+
+    def __init__(self, db: Database, dead_letters: DeadLetters, ack_wait: float) -> None:
+        self._db = db
+        self._dead_letters = dead_letters
+        self._patience = min(0.5, ack_wait / 4)
+
+    async def handle(self, messages: Sequence[Msg]) -> None:
+        """Returns when every message is settled."""
+        for message in messages:
+            while True:
+                try:
+                    await self._settle(message)
+                    break
+                except Unavailable:
+                    await keep(messages)
+                    await asyncio.sleep(self._patience)
+
+    async def _settle(self, message: Msg) -> None:
+        try:
+            self._dead_letters.check(message)
+            namespace, agent = split_subject(message.subject, names.SUBJECT_TRAINING_REQUEST)
+            try:
+                request: TrainingRequest = _READER.read(message.data)
+            except ValidationError as error:
+                raise invalid(namespace, names.SUBJECT_TRAINING_REQUEST, error, message.data) from None
+        except Refused as refusal:
+            await self._dead_letters.put(message, refusal)
+            return
+        async with self._db.tenant(namespace) as connection:
+            await connection.execute(_UPSERT, namespace, agent, request.request_id, message.metadata.timestamp)
+        with suppress(NatsError):
+            await message.ack()

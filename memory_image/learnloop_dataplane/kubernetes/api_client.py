@@ -1,0 +1,115 @@
+"""The API server, as the data plane's own service account sees it: a handful of calls, off unless a setting asks."""
+
+import asyncio
+import ssl
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+import httpx
+
+from learnloop_dataplane.access.authentication import Identity
+from learnloop_dataplane.config import Config
+from learnloop_dataplane.errors import Refused, Unavailable
+
+TIMEOUT_SECONDS = 10.0
+MAX_ANSWER_BYTES = 16 * 2**20
+_REVIEWS = "/apis/authorization.k8s.io/v1/namespaces/{namespace}/localsubjectaccessreviews"
+
+
+class KubeApi:
+    """Requests with this pod's token, which is read anew each time: the kubelet replaces it every hour.
+
+    Args:
+        config: where the API server, its certificate authority and the token are.
+    """
+
+    def __init__(self, config: Config) -> None:
+        self._config = config
+        self._client: httpx.AsyncClient | None = None
+
+    async def close(self) -> None:
+        """Closes the connections."""
+        if self._client is not None:
+            await self._client.aclose()
+
+    async def request(
+        self,
+        method: str,
+        path: str,
+        *,
+        query: dict[str, str] | None = None,
+        body: Any = None,
+        content_type: str = "application/json",
+    ) -> Any:
+        """The answer's JSON.
+
+        Raises:
+            Refused: the API server says no, and why.
+            Unavailable: it does not answer, or not now.
+        """
+        try:
+            if self._client is None:
+                self._client = await asyncio.to_thread(self._open)
+            token = await asyncio.to_thread(Path(self._config.jwks_token_file).read_text)
+            headers = {"Authorization": f"Bearer {token.strip()}", "Content-Type": content_type}
+            answer = await self._client.request(method, path, params=query, json=body, headers=headers)
+        except (OSError, httpx.HTTPError, ssl.SSLError) as error:
+            raise Unavailable("the API server") from error
+        if answer.status_code == 429 or answer.status_code >= 500:
+            raise Unavailable("the API server", retry_after=5)
+        if answer.status_code >= 300:
+            raise Refused(answer.status_code, _message(answer), field=None)
+        if len(answer.content) > MAX_ANSWER_BYTES:
+            raise Unavailable("the API server")
+        return answer.json()
+
+    async def may(self, caller: Identity, verb: str, resource: str, name: str = "") -> bool:
+        """May this service account do that to objects of learnloop.dev in its namespace? The API server decides.
+
+        Raises:
+            Unavailable: it does not answer.
+            Refused: the data plane itself may not ask.
+        """
+        attributes = {
+            "namespace": caller.namespace,
+            "verb": verb,
+            "group": "learnloop.dev",
+            "resource": resource,
+            "name": name,
+        }
+        review = {
+            "apiVersion": "authorization.k8s.io/v1",
+            "kind": "LocalSubjectAccessReview",
+            "metadata": {"namespace": caller.namespace},
+            "spec": {"user": caller.subject, "groups": groups(caller.subject), "resourceAttributes": attributes},
+        }
+        path = _REVIEWS.format(namespace=quote(caller.namespace, safe=""))
+        answer = await self.request("POST", path, body=review)
+        return bool(answer.get("status", {}).get("allowed"))
+
+    def _open(self) -> httpx.AsyncClient:
+        ca = Path(self._config.jwks_ca_file)
+        verify: Any = ssl.create_default_context(cafile=str(ca)) if ca.exists() else True
+        return httpx.AsyncClient(
+            base_url=self._config.kube_url,
+            verify=verify,
+            timeout=TIMEOUT_SECONDS,
+            follow_redirects=False,
+            trust_env=False,
+        )
+
+
+def groups(subject: str) -> list[str]:
+    """The groups that the API server gives a service account of this name."""
+    if not subject.startswith("system:serviceaccount:"):
+        return ["system:unauthenticated"]
+    own = subject.split(":")[2]
+    return ["system:serviceaccounts", f"system:serviceaccounts:{own}", "system:authenticated"]
+
+
+def _message(answer: httpx.Response) -> str:
+    try:
+        return str(answer.json()["message"])
+    except (ValueError, KeyError, TypeError):
+        return f"the API server answered {answer.status_code}"

@@ -1,0 +1,1 @@
+"""How memories live: budgets, forgetting, consolidation, provenance, snapshots, export and import."""

@@ -1,0 +1,88 @@
+"""Holds every agent to its memory budget, behind the stores: no store and no recall ever waits for it."""
+
+from learnloop_api.wire.memory import MemoryBudget
+from learnloop_dataplane.concurrency.background_tasks import Background
+from learnloop_dataplane.concurrency.namespace_rounds import Rounds
+from learnloop_dataplane.lifecycle.budget_file import ToldBudgets
+from learnloop_dataplane.lifecycle.budgets import Held, budgets, held, measured
+from learnloop_dataplane.lifecycle.forgetting import forget
+from learnloop_dataplane.metrics import Metrics
+from learnloop_dataplane.postgres.database import Database
+
+_NONE = MemoryBudget()
+PAUSE_SECONDS = 1.0
+"""Between two passes, however many budgets are put meanwhile."""
+
+
+class BudgetKeeper:
+    """One agent after the other, each in transactions of at most 500 memories.
+
+    Args:
+        limit: what every agent keeps within, whatever its own budget says.
+        told: budgets of single agents, looked at before each pass.
+        every: seconds between two passes over everything; a new budget is seen to at once.
+        background: logs and counts what goes wrong in one namespace, so that it stops no other.
+    """
+
+    def __init__(
+        self,
+        db: Database,
+        metrics: Metrics,
+        limit: MemoryBudget,
+        told: ToldBudgets,
+        every: float,
+        background: Background,
+    ) -> None:
+        self._db = db
+        self._metrics = metrics
+        self._limit = limit
+        self._told = told
+        self._background = background
+        self._rounds = Rounds(db.namespaces, every)
+
+    def limit(self, namespace: str, agent: str) -> MemoryBudget:
+        """What an agent keeps within, whatever budget was put for it here."""
+        return self._told.of(namespace).get(agent, _NONE).within(self._limit)
+
+    def changed(self, namespace: str) -> None:
+        """A budget of this namespace is new, or its agents keep much more than before."""
+        self._rounds.changed(namespace)
+
+    async def look(self) -> None:
+        """One pass over the namespaces whose turn it is, as soon as there are any.
+
+        Raises:
+            Unavailable: PostgreSQL does not answer; nothing is left out the next time.
+        """
+        turns = await self._rounds.next()
+        await self._told.look()
+        for namespace in turns:
+            await self._background.attempt(self.keep, namespace)
+
+    async def keep(self, namespace: str) -> int:
+        """One pass over a namespace; returns how many memories went.
+
+        Raises:
+            Unavailable: the rest goes the next time.
+        """
+        everybody = self._limit != _NONE
+        async with self._db.tenant(namespace) as connection:
+            own = await budgets(connection, namespace)
+            named = {*own, *self._told.of(namespace)}
+            kept = await held(connection, namespace, None if everybody else named) if named or everybody else {}
+        gone = 0
+        for agent in sorted({*kept, *named}):
+            budget = own.get(agent, _NONE).within(self.limit(namespace, agent))
+            gone += await self._agent(namespace, agent, budget, kept.get(agent) or Held())
+        return gone
+
+    async def _agent(self, namespace: str, agent: str, budget: MemoryBudget, kept: Held) -> int:
+        gone = 0
+        if kept.exceeds(budget):
+            gone = (await forget(self._db, namespace, agent, budget)).forgotten
+        async with self._db.tenant(namespace) as connection:
+            if gone:
+                kept = (await held(connection, namespace, [agent])).get(agent) or Held()
+            await measured(connection, namespace, agent, kept, budget, gone)
+        self._metrics.budget(namespace, agent, kept.memories, kept.bytes, gone)
+        return gone

@@ -1,0 +1,212 @@
+"""Consolidation of one agent's memory: duplicates and echoes end, episodes become facts and procedures."""
+
+import asyncio
+from collections import Counter, defaultdict
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import orjson
+
+from learnloop_api.redaction_fields import safe_origin
+from learnloop_dataplane.audit.journal import note_memories
+from learnloop_dataplane.lifecycle.distillation import Distiller, episode
+from learnloop_dataplane.lifecycle.duplicates import Effort, Item, Superfluous, Told, duplicates, echoes
+from learnloop_dataplane.lifecycle.retirement import retire
+from learnloop_dataplane.memories.memory_store import NewMemory, insert
+from learnloop_dataplane.postgres.database import Database
+from learnloop_dataplane.privacy.redaction import redact_text
+from learnloop_dataplane.ranking.memory_types import POLICIES
+from learnloop_dataplane.text.redundancy import details
+
+MOST = 20_000  # memories looked at in one pass, the newest
+EXAMPLES = 20
+READ_AT_ONCE = 1000  # rows between two of which requests are answered
+_HELD = """
+SELECT m.id, m.memory_type, m.text, m.content, m.importance, m.pinned, m.source, m.origin,
+    extract(epoch FROM m.created_at)::float8 AS created, coalesce(u.helped - u.hurt, 0) AS earned,
+    CASE WHEN m.valid_from > now() THEN extract(epoch FROM m.valid_from)::float8 ELSE 0 END AS begins,
+    extract(epoch FROM m.ends_at)::float8 AS ends, coalesce(m.provenance->>'user', '') AS about
+FROM agent_memories m LEFT JOIN memory_use u ON u.namespace = m.namespace AND u.memory_id = m.id
+WHERE m.namespace = $1 AND m.agent_id = $2 AND m.state = 'active' AND m.ends_at > now()
+ORDER BY m.created_at DESC, m.id DESC LIMIT $3
+"""
+_SHOWN = """
+SELECT extract(epoch FROM l.created_at)::float8 AS at, m.id, m.text, m.content,
+    extract(epoch FROM m.ends_at)::float8 AS ends, coalesce(m.provenance->>'user', '') AS about FROM (
+    SELECT created_at, unnest(memory_ids[1:shown]) AS id FROM recall_log
+    WHERE namespace = $1 AND agent_id = $2 ORDER BY created_at DESC LIMIT 5000) l
+JOIN agent_memories m ON m.namespace = $1 AND m.id = l.id AND m.state = 'active'
+"""
+_LOCK = "SELECT pg_advisory_xact_lock(hashtextextended($1 || '/' || $2, 7))"
+_TRY = "SELECT pg_try_advisory_xact_lock(hashtextextended($1 || '/' || $2, 7))"
+_DONE = """
+INSERT INTO memory_consolidations (namespace, agent_id, consolidated_at) VALUES ($1, $2, now())
+ON CONFLICT (namespace, agent_id) DO UPDATE SET consolidated_at = excluded.consolidated_at
+"""
+
+
+@dataclass(frozen=True)
+class Consolidated:
+    """What a pass did, or would do: counts, the share of junk it found, and the first twenty of it.
+
+    Attributes:
+        left: memories that were not compared, because too many read almost like them.
+    """
+
+    agent_id: str
+    looked_at: int
+    duplicates: int
+    echoes: int
+    left: int
+    distilled: int
+    junk_ratio: float
+    dry_run: bool
+    examples: list[dict[str, Any]]
+
+
+async def consolidate(
+    db: Database, namespace: str, agent: str, distiller: Distiller, *, dry_run: bool = False
+) -> Consolidated:
+    """One pass. Doing it twice changes nothing more; two at once wait for one another, and requests for neither.
+
+    Raises:
+        Unavailable: nothing was changed.
+    """
+    async with db.tenant(namespace) as connection:
+        await connection.execute(_LOCK, namespace, agent)
+        return await _pass(connection, namespace, agent, distiller, dry_run=dry_run)
+
+
+async def pass_over(
+    connection: Any, namespace: str, agent: str, distiller: Distiller, *, rest: Callable[[], None]
+) -> Consolidated | None:
+    """One pass within the caller's transaction; None: one is under way.
+
+    Args:
+        rest: called again and again by the thread that compares, for it to sleep when it likes.
+    """
+    if not await connection.fetchval(_TRY, namespace, agent):
+        return None
+    return await _pass(connection, namespace, agent, distiller, rest=rest)
+
+
+async def _pass(
+    connection: Any,
+    namespace: str,
+    agent: str,
+    distiller: Distiller,
+    *,
+    dry_run: bool = False,
+    rest: Callable[[], None] | None = None,
+) -> Consolidated:
+    held = await _read(connection, _HELD, namespace, agent, MOST)
+    shown = await _read(connection, _SHOWN, namespace, agent)
+    # Some seconds for a large agent, and as long as a distiller likes that asks a model.
+    junk, left, rows, facts = await asyncio.to_thread(_examined, held, shown, distiller, agent, rest)
+    if not dry_run:
+        await _apply(connection, namespace, agent, junk)
+        await note_memories(connection, namespace, "memory.consolidated", agent, [entry.id for entry in junk])
+        await _replace(connection, namespace, agent, rows, facts)
+        await connection.execute(_DONE, namespace, agent)
+    kinds = Counter(entry.kind for entry in junk)
+    return Consolidated(
+        agent_id=agent,
+        looked_at=len(held),
+        duplicates=kinds["duplicate"],
+        echoes=kinds["echo"],
+        left=left,
+        distilled=len(facts),
+        junk_ratio=round(len(junk) / max(len(held), 1), 4),
+        dry_run=dry_run,
+        examples=[{"id": entry.id, "says_the_same_as": entry.by, "kind": entry.kind} for entry in junk[:EXAMPLES]],
+    )
+
+
+def _examined(
+    held: list[Any], shown: list[Any], distiller: Distiller, agent: str, rest: Callable[[], None] | None
+) -> tuple[list[Superfluous], int, list[Any], list[NewMemory]]:
+    """What may go, how many were not compared, what stays, and what there is to learn from that."""
+    reading = Effort(rest=rest)
+    items, told = [_item(row) for row in reading.over(held)], [_told(row) for row in reading.over(shown)]
+    junk, left = superfluous(items, told, rest)
+    gone = {entry.id for entry in junk}
+    # What ends now is no evidence either: told again it would count twice, and the next pass would not find it.
+    rows = [row for row in held if row["id"] not in gone]
+    return junk, left, rows, _new_facts(rows, distiller, agent)
+
+
+async def _read(connection: Any, query: str, *arguments: Any) -> list[Any]:
+    rows: list[Any] = []
+    cursor = await connection.cursor(query, *arguments)
+    while page := await cursor.fetch(READ_AT_ONCE):
+        rows += page
+    return rows
+
+
+def superfluous(
+    items: list[Item], shown: list[Told], rest: Callable[[], None] | None = None
+) -> tuple[list[Superfluous], int]:
+    """What may go, and how many of the rest were not compared. Echoes first: what remains is compared with what is no
+    echo, so nothing ends in favour of junk."""
+    echoing, repeating = Effort(rest=rest), Effort(rest=rest)
+    lasting = [item for item in items if POLICIES[item.memory_type].consolidates]  # type: ignore[index]
+    junk = echoes(lasting, shown, effort=echoing)
+    echoed = {entry.id for entry in junk}
+    junk += duplicates([item for item in lasting if item.id not in echoed], repeating)
+    return junk, len((echoing.left | repeating.left) - {entry.id for entry in junk})
+
+
+def _item(row: Any) -> Item:
+    return Item(
+        row["id"],
+        row["memory_type"],
+        row["text"],
+        row["created"],
+        standing=row["importance"] + row["earned"],
+        pinned=row["pinned"],
+        # Each episode is an event of its own, however alike two of them read; distilled memories have their own rule.
+        distilled=row["source"] in ("consolidation", "episode"),
+        begins=row["begins"],
+        ends=row["ends"],
+        about=row["about"],
+        details=details(orjson.loads(row["content"])),
+    )
+
+
+def _told(row: Any) -> Told:
+    said = details(orjson.loads(row["content"]))
+    return Told(row["at"], row["id"], row["text"], row["ends"], row["about"], said)
+
+
+def _new_facts(rows: list[Any], distiller: Distiller, agent: str) -> list[NewMemory]:
+    told = [
+        episode(str(row["id"]), orjson.loads(row["content"]), row["about"])
+        for row in rows
+        if row["memory_type"] == "episodic"
+    ]
+    facts = distiller.distil(agent, [item for item in told if item is not None])
+    for fact in facts:
+        fact.origin = safe_origin(fact.origin, redact_text)  # as it is stored: by it the old version is found
+    known: dict[str, list[Any]] = defaultdict(list)
+    for row in rows:
+        if row["source"] == "consolidation":
+            known[row["origin"]].append(orjson.loads(row["content"]))
+    # Of one subject there are two where a quarantined one was released: a new one then takes the place of both.
+    return [fact for fact in facts if known[fact.origin] != [fact.content]]
+
+
+async def _apply(connection: Any, namespace: str, agent: str, junk: list[Superfluous]) -> None:
+    for kind in ("duplicate", "echo"):
+        chosen = [entry for entry in junk if entry.kind == kind]
+        await retire(connection, namespace, agent, [entry.id for entry in chosen], kind, [entry.by for entry in chosen])
+
+
+async def _replace(connection: Any, namespace: str, agent: str, rows: list[Any], facts: list[NewMemory]) -> None:
+    """The new version of a fact takes the place of the old one, which `as_of` still finds."""
+    new = {fact.origin: fact.id for fact in facts}
+    old = [row for row in rows if row["source"] == "consolidation" and row["origin"] in new]
+    await insert(connection, namespace, facts)
+    await retire(
+        connection, namespace, agent, [row["id"] for row in old], "superseded", [new[row["origin"]] for row in old]
+    )

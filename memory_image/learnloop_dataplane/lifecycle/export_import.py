@@ -1,0 +1,126 @@
+"""Reading an agent's memories page by page, and moving them as NDJSON."""
+
+from collections.abc import AsyncIterator
+from datetime import datetime
+from typing import Any
+from uuid import UUID
+
+import orjson
+from pydantic_core import to_json
+
+from learnloop_dataplane.audit.journal import note_memories
+from learnloop_dataplane.errors import ApiError
+from learnloop_dataplane.postgres.database import Database
+from learnloop_dataplane.postgres.memory_absences import away
+
+PAGE = 500
+Place = tuple[datetime, UUID]  # when a memory was stored, and its id
+# Whom a memory is about: as it was stored, as the episode has it that it came from, or those it was distilled from.
+_PEOPLE = """
+SELECT array_agg(DISTINCT person ORDER BY person) FILTER (WHERE person IS NOT NULL) AS people FROM (
+    SELECT coalesce(m.provenance ->> 'user', t.labels ->> 'user_id') AS person
+    UNION ALL
+    SELECT jsonb_array_elements_text(CASE jsonb_typeof(m.provenance -> 'people')
+        WHEN 'array' THEN m.provenance -> 'people' END)
+    UNION ALL
+    SELECT coalesce(s.provenance ->> 'user', o.labels ->> 'user_id')
+    FROM jsonb_array_elements_text(CASE jsonb_typeof(m.provenance -> 'from')
+        WHEN 'array' THEN m.provenance -> 'from' END) AS source
+    JOIN agent_memories s ON s.namespace = m.namespace
+        AND s.id = CASE WHEN source ~ '^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$' THEN source::uuid END
+    LEFT JOIN trajectories o ON o.namespace = s.namespace AND o.trajectory_id =
+        CASE WHEN starts_with(s.origin, 'trajectory/') THEN substr(s.origin, 12) END
+) AS known"""
+_PAGE = f"""
+SELECT m.id, m.agent_id, m.memory_type, m.content, m.importance, m.origin, m.source, m.session_id, m.pinned, m.state,
+    m.superseded_by, m.created_at, m.retired_at, m.valid_from, m.valid_to, m.expires_at,
+    coalesce(m.provenance ->> 'user', t.labels ->> 'user_id') AS user_id, coalesce(p.people, '{{}}') AS user_ids,
+    coalesce(u.access_count, 0) AS access_count, u.last_accessed,
+    coalesce(u.helped, 0) AS helped, coalesce(u.hurt, 0) AS hurt,
+    least(m.created_at, (m.provenance ->> 'remembered_at')::timestamptz) AS remembered_at
+FROM agent_memories m LEFT JOIN memory_use u ON u.namespace = m.namespace AND u.memory_id = m.id
+LEFT JOIN trajectories t ON t.namespace = m.namespace AND t.trajectory_id =
+    CASE WHEN starts_with(m.origin, 'trajectory/') THEN substr(m.origin, 12) END
+CROSS JOIN LATERAL ({_PEOPLE}) AS p
+WHERE m.namespace = $1 AND m.agent_id = $2 AND ($8::uuid[] IS NULL OR m.id = ANY($8))
+    AND ($7::uuid IS NULL OR (m.created_at, m.id) > ($3::timestamptz, $7))
+    AND ($4 OR (m.state = 'active' AND m.ends_at > now()))
+    AND ($6::timestamptz IS NULL OR (m.created_at <= $6 AND (m.retired_at IS NULL OR m.retired_at > $6)
+        AND NOT {away("$1", "m.id", "$6")}))
+ORDER BY m.created_at, m.id LIMIT $5
+"""
+# First the queue, as the indexer does: the other way round each could wait for the other.
+_TAKE = """
+SELECT FROM memory_pending WHERE namespace = $1 AND agent_id = $2 AND memory_id = ANY($3::uuid[])
+ORDER BY memory_id FOR UPDATE
+"""
+_DELETE = "DELETE FROM agent_memories WHERE namespace = $1 AND agent_id = $2 AND id = ANY($3::uuid[]) RETURNING id"
+
+
+async def page(
+    db: Database,
+    namespace: str,
+    agent: str,
+    *,
+    limit: int,
+    after: Place | None = None,
+    ended: bool = False,
+    at: datetime | None = None,
+    only: list[UUID] | None = None,
+) -> list[dict[str, Any]]:
+    """Up to `limit` memories in the order they were stored, after this place, whether the memory
+    that was there still is or not.
+
+    `user_id` is the pseudonym of whom it is about: as it was stored, or as the episode has it that it came from;
+    `user_ids` also has those of the episodes that it was distilled from, as far as it names them (a hundred sources).
+    `helped` and `hurt` are sums of what feedback said until now, `remembered_at` is when it was stored first: a copy's
+    is that of what it was made from.
+
+    Args:
+        ended: retired and expired ones too, with why they ended.
+        at: those the agent had at this instant.
+        only: of these.
+
+    Raises:
+        Unavailable: PostgreSQL does not answer.
+    """
+    async with db.tenant(namespace) as connection:
+        time, identity = after or (None, None)
+        rows = await connection.fetch(_PAGE, namespace, agent, time, ended or at is not None, limit, at, identity, only)
+    return [{**row, "content": orjson.loads(row["content"])} for row in rows]
+
+
+async def export(
+    db: Database, namespace: str, agent: str, at: datetime | None, *, only: list[UUID] | None = None
+) -> AsyncIterator[bytes]:
+    """One line of JSON for each memory, page by page: an export of any size holds one page in memory.
+
+    Args:
+        only: of these; ended ones too.
+    """
+    after: Place | None = None
+    while True:
+        rows = await page(db, namespace, agent, limit=PAGE, after=after, at=at, only=only, ended=only is not None)
+        if rows:
+            yield b"".join(to_json(row) + b"\n" for row in rows)
+            after = (rows[-1]["created_at"], rows[-1]["id"])
+        if len(rows) < PAGE:
+            return
+
+
+async def delete(db: Database, namespace: str, agent: str, ids: list[UUID]) -> int:
+    """Deletes memories for good, with their vectors and counts; returns how many there were.
+
+    There is no way to delete without naming what: neither here nor anywhere else.
+
+    Raises:
+        ApiError: 422, nothing was named.
+        Unavailable: nothing was deleted.
+    """
+    if not ids:
+        raise ApiError(422, "name at least one memory", field="ids")
+    async with db.tenant(namespace) as connection:
+        await connection.execute(_TAKE, namespace, agent, ids)
+        gone = [row["id"] for row in await connection.fetch(_DELETE, namespace, agent, ids)]
+        await note_memories(connection, namespace, "memory.deleted", agent, gone)
+    return len(gone)

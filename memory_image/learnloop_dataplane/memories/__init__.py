@@ -1,0 +1,1 @@
+"""Storing memories and indexing them."""

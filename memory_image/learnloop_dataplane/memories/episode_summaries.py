@@ -1,0 +1,70 @@
+"""Every episode leaves one short episodic memory: what was tried and how it went."""
+
+from typing import Any
+from uuid import NAMESPACE_OID, uuid5
+
+from learnloop_dataplane.memories.memories_about_people import USER
+from learnloop_dataplane.memories.memory_store import NewMemory, insert
+from learnloop_dataplane.postgres.database import Database
+
+BATCH = 200
+_PENDING = """
+SELECT trajectory_id, agent_id, task, status, success, episode_return, steps, policy_revision,
+    labels ->> 'user_id' AS person
+FROM trajectories WHERE namespace = $1 AND NOT remembered ORDER BY seq LIMIT $2 FOR UPDATE SKIP LOCKED
+"""
+_MARK = "UPDATE trajectories SET remembered = true WHERE namespace = $1 AND trajectory_id = ANY($2::text[])"
+
+
+class EpisodeMemories:
+    """Turns stored trajectories into episodic memories, each once: the memory's id follows from the trajectory's."""
+
+    def __init__(self, db: Database) -> None:
+        self._db = db
+
+    async def run(self, namespace: str) -> int:
+        """Handles everything pending in one namespace and returns how many that were.
+
+        Raises:
+            Unavailable: the rest stays pending.
+        """
+        done = 0
+        while True:
+            async with self._db.tenant(namespace) as connection:
+                rows = await connection.fetch(_PENDING, namespace, BATCH)
+                if rows:
+                    memories = [describe(namespace, row) for row in rows]
+                    await insert(connection, namespace, memories)
+                    await connection.execute(_MARK, namespace, [row["trajectory_id"] for row in rows])
+            done += len(rows)
+            if len(rows) < BATCH:
+                return done
+
+
+def describe(namespace: str, row: Any) -> NewMemory:
+    """The memory of one episode; importance grows from 0.3 (failed) to 0.6 (succeeded).
+
+    It names the episode's person (a pseudonym) itself: it may outlive the episode.
+    """
+    how = {True: "succeeded", False: "failed", None: row["status"]}[row["success"]]
+    task = row["task"] or "unnamed task"
+    text = f"{task}: {how} with return {row['episode_return']:g} after {row['steps']} steps"
+    return NewMemory(
+        agent=row["agent_id"],
+        memory_type="episodic",
+        content={
+            "text": text,
+            "task": row["task"],
+            "outcome": how,
+            "status": row["status"],
+            "return": row["episode_return"],
+            "steps": row["steps"],
+            "policy_revision": row["policy_revision"],
+            "trajectory_id": row["trajectory_id"],
+        },
+        importance={True: 0.6, False: 0.3, None: 0.4}[row["success"]],
+        source="episode",
+        origin=f"trajectory/{row['trajectory_id']}",
+        provenance={USER: row["person"]} if row["person"] else None,
+        id=uuid5(NAMESPACE_OID, f"{namespace}/{row['trajectory_id']}"),
+    )

@@ -1,0 +1,133 @@
+"""Who may publish what on NATS: the server asks here whenever somebody connects with a service-account token.
+
+NATS calls it auth callout (https://docs.nats.io/running-a-nats-service/configuration/securing_nats/auth_callout): the
+server publishes a request on `$SYS.REQ.USER.AUTH`, signed by itself, and lets the client in with the permissions of
+the user that comes back, signed by the key its configuration names. A token speaks for its namespace and nothing
+else, on NATS as over HTTP; what is answered to it, its ServiceAccount alone can read. The data plane's own user has a
+password and is not asked about.
+"""
+
+import base64
+import binascii
+import logging
+import time
+from typing import Any
+
+import orjson
+from nats.aio.client import Client
+from nats.aio.msg import Msg
+
+from learnloop_api import names
+from learnloop_dataplane.access.authentication import Authenticator, Identity
+from learnloop_dataplane.errors import ApiError
+
+log = logging.getLogger(__name__)
+SUBJECT = "$SYS.REQ.USER.AUTH"
+ACCOUNT = "$G"  # NATS' name of the account of a server that names none
+ACCOUNT_PREFIX = b"\x00"  # an nkey that begins with A
+MAX_REQUEST_BYTES = 2**16
+# A connection is looked at again when its token would be: the kubelet has given the pod a newer one by then.
+MAX_SECONDS = 3600
+PUBLISHED = (names.SUBJECT_TRAJECTORY, names.SUBJECT_TRAINING_REQUEST)
+READ = (names.SUBJECT_REWARD, names.SUBJECT_TRAINING_STATUS, names.SUBJECT_MODEL_DEPLOYED)
+
+
+class Issuer:
+    """Signs what NATS believes.
+
+    Args:
+        seed: 32 random bytes, the private key of RFC 8032.
+    """
+
+    def __init__(self, seed: bytes) -> None:
+        from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+
+        self._key = Ed25519PrivateKey.from_private_bytes(seed)
+        self.name = _nkey(self._key.public_key().public_bytes_raw())
+
+    def token(self, claims: dict[str, Any]) -> str:
+        """A JWT as NATS reads it: `ed25519-nkey`, with this key's name as issuer."""
+        claims = claims | {"iss": self.name, "iat": int(time.time())}
+        signed = b".".join(_base64(orjson.dumps(part)) for part in ({"typ": "JWT", "alg": "ed25519-nkey"}, claims))
+        return (signed + b"." + _base64(self._key.sign(signed))).decode()
+
+
+class AuthCallout:
+    """Answers the server's questions, beside other replicas that do the same."""
+
+    def __init__(self, authenticator: Authenticator, issuer: Issuer) -> None:
+        self._authenticator = authenticator
+        self._issuer = issuer
+
+    async def listen(self, client: Client) -> None:
+        """From now on, also after a reconnection."""
+        await client.subscribe(SUBJECT, queue="learnloop", cb=self._answer)
+
+    async def _answer(self, message: Msg) -> None:
+        try:
+            user, server, token = read_request(message.data)
+        except ValueError as error:
+            log.warning("NATS asks in a way nobody understands: %s", error)
+            return
+        answer: dict[str, Any] = {"type": "authorization_response", "version": 2}
+        try:
+            identity = await self._authenticator.identify(f"Bearer {token}", None)
+        except ApiError as error:
+            log.info("NATS: a client is refused: %s", error)
+            answer["error"] = str(error)[:300]
+        else:
+            answer["jwt"] = self._issuer.token(user_claims(user, identity))
+        await message.respond(self._issuer.token({"sub": user, "aud": server, "nats": answer}).encode())
+
+
+def read_request(data: bytes) -> tuple[str, str, str]:
+    """The key the client is to be known by, the server's id, and the token the client sent.
+
+    The signature is not checked: only the server itself may publish on `$SYS`, and an answer is of use to it alone.
+
+    Raises:
+        ValueError: it is no such request.
+    """
+    if len(data) > MAX_REQUEST_BYTES:
+        raise ValueError(f"{len(data)} bytes")
+    try:
+        payload = data.split(b".")[1]
+        claims = orjson.loads(base64.urlsafe_b64decode(payload + b"=" * (-len(payload) % 4)))["nats"]
+        options = claims["connect_opts"]
+        token = options.get("auth_token") or options.get("pass") or ""
+        return str(claims["user_nkey"]), str(claims["server_id"]["id"]), str(token)
+    except (IndexError, KeyError, TypeError, AttributeError, ValueError) as error:
+        raise ValueError(repr(error)[:200]) from None
+
+
+def user_claims(user: str, identity: Identity) -> dict[str, Any]:
+    """The user of one connection: its namespace's subjects, and an inbox no other ServiceAccount can read."""
+    namespace = identity.namespace
+    account = identity.subject.rpartition(":")[2]
+    publish = [f"{subject}.{namespace}.>" for subject in PUBLISHED]
+    read = [f"{subject}.{namespace}.>" for subject in READ]
+    return {
+        "sub": user,
+        "aud": ACCOUNT,
+        "name": identity.subject,
+        "exp": int(time.time()) + MAX_SECONDS,
+        "nats": {
+            "type": "user",
+            "version": 2,
+            "pub": {"allow": publish},
+            "sub": {"allow": [*read, f"{names.nats_inbox(namespace, account)}.>"]},
+            "subs": 100,
+            "data": -1,
+            "payload": -1,
+        },
+    }
+
+
+def _nkey(public_key: bytes) -> str:
+    body = ACCOUNT_PREFIX + public_key
+    checked = body + binascii.crc_hqx(body, 0).to_bytes(2, "little")
+    return base64.b32encode(checked).decode().rstrip("=")
+
+
+def _base64(data: bytes) -> bytes:
+    return base64.urlsafe_b64encode(data).rstrip(b"=")

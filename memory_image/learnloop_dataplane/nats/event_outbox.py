@@ -1,0 +1,65 @@
+"""Events that are written with the change they tell of, and published afterwards: a crash between cannot lose one.
+
+From reading them to their acknowledgement no erasure begins: one that comes later finds the events in the stream.
+"""
+
+from typing import TYPE_CHECKING, Any
+
+from learnloop_dataplane.postgres.database import Database
+from learnloop_dataplane.privacy.tombstones import hold_off
+
+if TYPE_CHECKING:  # a process without NATS does not load its client
+    from learnloop_dataplane.nats.connection import Bus
+
+BATCH = 200
+_PUT = """
+INSERT INTO event_outbox (namespace, message_id, subject, payload, published_at)
+VALUES ($1, $2, $3, $4, CASE WHEN $5::bool THEN NULL ELSE now() END) ON CONFLICT DO NOTHING RETURNING 1
+"""
+_UNPUBLISHED = """
+SELECT message_id, subject, payload FROM event_outbox WHERE namespace = $1 AND published_at IS NULL
+ORDER BY created_at, message_id LIMIT $2
+"""
+_PUBLISHED = "UPDATE event_outbox SET published_at = now() WHERE namespace = $1 AND message_id = ANY($2::text[])"
+
+
+class EventOutbox:
+    """Relays `event_outbox`, at least once; the message id lets the stream drop what it already has.
+
+    Args:
+        bus: None where there is no NATS: events are kept as a record and never published.
+    """
+
+    def __init__(self, db: Database, bus: "Bus | None") -> None:
+        self._db = db
+        self._bus = bus
+
+    async def put(self, connection: Any, namespace: str, subject: str, message_id: str, payload: bytes) -> bool:
+        """Writes one event within the caller's transaction; False when it was there already.
+
+        Args:
+            message_id: starts with the namespace, for all namespaces share the stream.
+        """
+        later = self._bus is not None
+        return bool(await connection.fetchval(_PUT, namespace, message_id, subject, payload.decode(), later))
+
+    async def run(self, namespace: str) -> int:
+        """Publishes everything pending in one namespace, oldest first, and returns how many that were.
+
+        Raises:
+            Unavailable: what was not marked will be published again; the message id makes that harmless.
+        """
+        if self._bus is None:
+            return 0
+        done = 0
+        while True:
+            async with self._db.tenant(namespace) as connection:
+                await hold_off(connection, namespace)
+                rows = await connection.fetch(_UNPUBLISHED, namespace, BATCH)
+                if not rows:
+                    return done
+                await self._bus.publish_all(
+                    [(row["subject"], row["payload"].encode(), row["message_id"]) for row in rows]
+                )
+                await connection.execute(_PUBLISHED, namespace, [row["message_id"] for row in rows])
+            done += len(rows)

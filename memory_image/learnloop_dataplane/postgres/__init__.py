@@ -1,0 +1,1 @@
+"""PostgreSQL: connection pool, tables, row-level security, migrations."""

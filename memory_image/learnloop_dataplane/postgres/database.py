@@ -1,0 +1,202 @@
+"""The connection pool and the one way to touch tenant rows: a transaction that named its namespace."""
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import asyncpg
+from pgvector.asyncpg import register_vector
+
+from learnloop_dataplane.concurrency.cancellation import cancel
+from learnloop_dataplane.errors import Unavailable
+from learnloop_dataplane.postgres.kept_connections import ACQUIRE_SECONDS, Statements
+from learnloop_dataplane.postgres.schema_facts import HEAD, SERVICE_ROLE, SETTING
+
+log = logging.getLogger(__name__)
+
+# What a database that is restarting, gone or overloaded looks like; all of it passes.
+TRANSIENT = (
+    OSError,
+    TimeoutError,
+    asyncpg.PostgresConnectionError,
+    asyncpg.InterfaceError,
+    asyncpg.InternalClientError,  # to go on with a connection that broke in the middle of an answer
+    asyncpg.InsufficientResourcesError,
+    asyncpg.OperatorInterventionError,
+    asyncpg.ReadOnlySQLTransactionError,
+    asyncpg.DeadlockDetectedError,
+    asyncpg.SerializationError,
+)
+COMMAND_SECONDS = 15.0
+"""For one statement that does not say otherwise."""
+KEPT_SHARE = 4  # of the pool, a quarter is kept for single statements
+
+
+class Database:
+    """PostgreSQL, migrated and pooled. `start` returns at once and keeps trying until the database answers."""
+
+    def __init__(self, dsn: str, *, pool_size: int = 10) -> None:
+        self._dsn = dsn
+        self._size = pool_size
+        self._pool: asyncpg.Pool | None = None
+        self._statements: Statements | None = None
+        self._starting: asyncio.Task[None] | None = None
+        self._known: set[str] = set()
+        self.problem: str = "the first connection is being made"
+        self.ready = asyncio.Event()
+
+    def start(self) -> None:
+        """Begins connecting in the background."""
+        self._starting = asyncio.create_task(self._connect_forever(), name="database")
+
+    async def close(self) -> None:
+        """Gives every connection back."""
+        await cancel([self._starting])
+        if self._statements:
+            await self._statements.close()
+        if self._pool:
+            try:
+                await asyncio.wait_for(self._pool.close(), 5)
+            except TimeoutError:
+                self._pool.terminate()
+
+    @asynccontextmanager
+    async def tenant(self, namespace: str) -> AsyncIterator[Any]:
+        """A transaction that sees and writes the rows of one namespace only.
+
+        Raises:
+            Unavailable: no connection within 5 s, or it broke on the way (nothing was committed).
+        """
+        async with self.transaction() as connection:
+            await connection.execute(f"SELECT set_config('{SETTING}', $1, true)", namespace)
+            if namespace not in self._known:
+                await connection.execute(
+                    "INSERT INTO tenants (namespace) VALUES ($1) ON CONFLICT DO NOTHING", namespace
+                )
+            yield connection
+        self._known.add(namespace)
+
+    async def fetch_as(self, namespace: str, statement: str, *arguments: Any) -> list[Any]:
+        """One statement that names its namespace itself: one round trip instead of the five of a transaction.
+
+        Args:
+            namespace: becomes $1.
+            statement: begins its FROM with `set_config('app.namespace', $1, true) AS s(namespace)` and has everything
+                else depend on `s`; a part that ran before would see no row at all.
+
+        Raises:
+            Unavailable: as for `tenant`.
+        """
+        if namespace not in self._known:
+            async with self.tenant(namespace) as connection:
+                rows: list[Any] = await connection.fetch(statement, namespace, *arguments)
+                return rows
+        if self._pool is None or self._statements is None:
+            raise Unavailable("PostgreSQL")
+        try:
+            return await self._statements.fetch(statement, namespace, *arguments)
+        except TRANSIENT as error:
+            raise _unavailable(error) from error
+
+    @asynccontextmanager
+    async def transaction(self) -> AsyncIterator[Any]:
+        """A transaction without a namespace: it sees no tenant row at all."""
+        async with self._connection() as connection, connection.transaction():
+            yield connection
+
+    @asynccontextmanager
+    async def _connection(self) -> AsyncIterator[Any]:
+        if self._pool is None:
+            raise Unavailable("PostgreSQL")
+        try:
+            async with self._pool.acquire(timeout=ACQUIRE_SECONDS) as connection:
+                yield connection
+        except TRANSIENT as error:
+            raise _unavailable(error) from error
+
+    async def namespaces(self) -> list[str]:
+        """Every namespace that ever wrote something, in order."""
+        async with self.transaction() as connection:
+            rows = await connection.fetch("SELECT namespace FROM tenants ORDER BY namespace")
+        return [row["namespace"] for row in rows]
+
+    async def ping(self) -> None:
+        """Raises Unavailable unless PostgreSQL answers within 2 s."""
+        try:
+            async with asyncio.timeout(2), self.transaction() as connection:
+                await connection.execute("SELECT 1")
+        except TimeoutError as error:
+            raise Unavailable("PostgreSQL") from error
+
+    async def _connect_forever(self) -> None:
+        delay = 0.2
+        while True:
+            try:
+                await _upgrade(self._dsn)
+                self._pool = await asyncpg.create_pool(
+                    self._dsn,
+                    min_size=2,
+                    max_size=self._size,
+                    timeout=5,
+                    command_timeout=COMMAND_SECONDS,
+                    init=_prepare,
+                    # Every setting is made with SET LOCAL, so a returned connection has nothing to reset.
+                    reset=_keep,
+                    # Planning a hot statement anew takes as long as running it twice, and every plan here goes by keys.
+                    server_settings={
+                        "application_name": "learnloop-memory",
+                        "jit": "off",
+                        "plan_cache_mode": "force_generic_plan",
+                    },
+                )
+                self._statements = Statements(self._pool, self._size // KEPT_SHARE)
+                self.ready.set()
+                return
+            except Exception as error:  # whatever it is, the next attempt may succeed and /readyz tells until then
+                self.problem = _short(error)
+                log.warning("database is not usable yet, next attempt in %.1f s: %s", delay, self.problem)
+                await asyncio.sleep(delay)
+                delay = min(delay * 2, 10.0)
+
+
+async def _upgrade(dsn: str) -> None:
+    """Migrates unless the database is at the newest revision already: a restart then needs no Alembic at all."""
+    connection = await asyncpg.connect(dsn, timeout=5)
+    try:
+        known = await connection.fetchval("SELECT to_regclass('alembic_version') IS NOT NULL")
+        if known and await connection.fetchval("SELECT version_num FROM alembic_version") == HEAD:
+            return
+    finally:
+        await connection.close()
+    from learnloop_dataplane.postgres.migrate import migrate
+
+    await migrate(dsn)
+
+
+async def _prepare(connection: asyncpg.Connection) -> None:
+    """Steps down to the service role and refuses to work as a login that row-level security does not bind."""
+    exists = await connection.fetchval("SELECT 1 FROM pg_roles WHERE rolname = $1", SERVICE_ROLE)
+    if exists and await connection.fetchval("SELECT pg_has_role(current_user, $1, 'SET')", SERVICE_ROLE):
+        await connection.execute(f"SET ROLE {SERVICE_ROLE}")
+    bypass = await connection.fetchval("SELECT rolsuper OR rolbypassrls FROM pg_roles WHERE rolname = current_user")
+    if bypass:
+        raise RuntimeError(
+            f"the login of LEARNLOOP_DSN bypasses row-level security and may not become {SERVICE_ROLE}; "
+            f"grant it that role or use an ordinary login"
+        )
+    await register_vector(connection)
+
+
+async def _keep(connection: asyncpg.Connection) -> None:
+    return None
+
+
+def _unavailable(error: BaseException) -> Unavailable:
+    log.warning("PostgreSQL: %s", _short(error))
+    return Unavailable("PostgreSQL")
+
+
+def _short(error: BaseException) -> str:
+    return f"{type(error).__name__}: {error}".splitlines()[0][:300]

@@ -1,0 +1,88 @@
+"""Tables of events and of the people behind them, as sqlmodel classes."""
+
+from datetime import datetime
+
+from sqlalchemy import BigInteger, Boolean, Column, Double, Identity, Index, Integer, LargeBinary, Text, text
+from sqlmodel import Field, SQLModel
+
+from learnloop_dataplane.postgres.column_types import column as _column
+from learnloop_dataplane.postgres.column_types import time_column as _time
+
+
+class OutboxEvent(SQLModel, table=True):
+    """An event as it is (or, without NATS, would be) published. `published_at` NULL means: still to be."""
+
+    __tablename__ = "event_outbox"
+    __table_args__ = (
+        Index("ix_outbox_unpublished", "namespace", "created_at", postgresql_where=text("published_at IS NULL")),
+        Index("ix_outbox_subject", "namespace", "subject", "created_at"),
+        Index("ix_outbox_created", "namespace", "created_at"),
+    )
+    namespace: str = _column(Text, key=True)
+    message_id: str = _column(Text, key=True)
+    subject: str = _column(Text)
+    payload: str = _column(Text)
+    created_at: datetime = _time(default="clock_timestamp()")
+    published_at: datetime | None = _time(null=True)
+
+
+class UserKey(SQLModel, table=True):
+    """The key of one namespace's user hashes; made once, it never leaves the database and its clients."""
+
+    __tablename__ = "user_keys"
+    namespace: str = _column(Text, key=True)
+    key: bytes = _column(LargeBinary)
+
+
+class UserOptOut(SQLModel, table=True):
+    """A person, by hash, of whom nothing is stored."""
+
+    __tablename__ = "user_opt_outs"
+    namespace: str = _column(Text, key=True)
+    user_hash: str = _column(Text, key=True)
+    opted_out_at: datetime = _time(default="now()")
+
+
+class UserFeedbackRow(SQLModel, table=True):
+    """One person's opinion about one episode, -1 to 1. `joined`: it is part of the episode's outcome values."""
+
+    __tablename__ = "user_feedback"
+    __table_args__ = (
+        Index("ix_feedback_unjoined", "namespace", "trajectory_id", postgresql_where=text("NOT joined")),
+        Index("ix_feedback_user", "namespace", "user_hash"),
+        Index("ix_feedback_given", "namespace", "given_at"),
+    )
+    namespace: str = _column(Text, key=True)
+    trajectory_id: str = _column(Text, key=True)
+    user_hash: str = _column(Text, key=True)
+    value: float = _column(Double)
+    given_at: datetime = _time(default="now()")
+    joined: bool = _column(Boolean, default="false")
+
+
+class WarehouseErasure(SQLModel, table=True):
+    """What the warehouse has yet to delete: the episodes with this `user_hash`, `agent_id` or `trajectory_id`."""
+
+    __tablename__ = "warehouse_erasures"
+    namespace: str = _column(Text, key=True)
+    id: int = Field(sa_column=Column(BigInteger, Identity(always=True), primary_key=True))
+    attribute: str = _column(Text)
+    value: str = _column(Text)
+    asked_at: datetime = _time(default="clock_timestamp()")
+    tried_at: datetime | None = _time(null=True)
+
+
+class IdempotencyKey(SQLModel, table=True):
+    """What was answered to a request of this key; without a `status` it is being worked on since `claimed_at`.
+
+    `digest` is that of the whole request: the same key with another one is a mistake of the client's.
+    """
+
+    __tablename__ = "idempotency_keys"
+    __table_args__ = (Index("ix_idempotency_claimed", "namespace", "claimed_at"),)
+    namespace: str = _column(Text, key=True)
+    key: str = _column(Text, key=True)
+    digest: str = _column(Text)
+    claimed_at: datetime = _time(default="now()")
+    status: int | None = _column(Integer, null=True)
+    answer: str | None = _column(Text, null=True)

@@ -1,0 +1,235 @@
+"""The tables, as sqlmodel classes (the memories': `memory_tables.py`). Names follow specification 000 where it has one.
+
+Decisions that differ from the specification's literal schema:
+
+- Every row carries `namespace`; `row_level_security.py` makes rows of other namespaces invisible.
+- All times are timestamptz; agents and jobs are known by their Kubernetes names, so their ids are text.
+- `training_transitions` holds one row per *trajectory* with the steps as one document, not one row per step: an
+  episode is always read whole, its next_state is the next step's state (storing both doubles the volume), and 500
+  index entries per CartPole episode buy nothing. `trajectories` beside it is the narrow row that gets counted, and
+  has the columns that are the same in every step: its `agent_id` is the steps' agent_id. `done` is `terminated` or
+  `truncated` of the last step; a learner needs to know which of the two. There is no `batch_id`: learners read
+  episodes by agent and time and draw their own batches.
+- `reward_history.reward` is `shaped_reward`, of one trajectory of one agent; `components` says how it came about.
+  `task_id` is the trajectory's `task`, which its publisher names. `credit_assigned` is the agent's part of its task's
+  reward: what a team did without it is taken off by the components already, so it is `reward`. How that was divided
+  among the steps is computed from them when asked; what is left when retention took them is in `metadata`.
+- `model_checkpoints.agent_id` and `performance_metrics` are of the upload: who was trained, and the figures of the
+  newest heartbeat until then. A run by hand trains no agent: NULL.
+- No foreign key points to `agents`: experience may arrive before its agent is registered and outlives it.
+"""
+
+from datetime import datetime
+from typing import Any
+from uuid import UUID
+
+from sqlalchemy import (
+    BigInteger,
+    Boolean,
+    Column,
+    Double,
+    ForeignKeyConstraint,
+    Identity,
+    Index,
+    Integer,
+    Text,
+    Uuid,
+    text,
+)
+from sqlalchemy.dialects.postgresql import ARRAY, JSONB
+from sqlmodel import Field, SQLModel
+
+from learnloop_dataplane.postgres.column_types import column as _column
+from learnloop_dataplane.postgres.column_types import time_column as _time
+
+
+class Tenant(SQLModel, table=True):
+    """Namespaces ever seen: the only table without row-level security, so that workers know where to look."""
+
+    __tablename__ = "tenants"
+    namespace: str = _column(Text, key=True)
+    first_seen: datetime = _time(default="now()")
+
+
+class Agent(SQLModel, table=True):
+    """An agent and its running totals; the row appears with the first registration, trajectory or request."""
+
+    __tablename__ = "agents"
+    namespace: str = _column(Text, key=True)
+    name: str = _column(Text, key=True)
+    since: datetime = _time(default="now()")
+    registered_at: datetime | None = _time(null=True)
+    reward_policy: str | None = _column(Text, null=True)
+    reward_policy_revision: str | None = _column(Text, null=True)
+    trajectories: int = _column(BigInteger, default="0")
+    rewarded: int = _column(BigInteger, default="0")
+    last_trajectory_at: datetime | None = _time(null=True)
+    first_episodes: int = _column(Integer, default="0")
+    first_return_sum: float = _column(Double, default="0")
+    training_request: str | None = _column(Text, null=True)
+    training_requested_at: datetime | None = _time(null=True)
+
+
+class RewardPolicyRevision(SQLModel, table=True):
+    """One immutable revision of a RewardPolicy: its spec as published."""
+
+    __tablename__ = "reward_policy_revisions"
+    namespace: str = _column(Text, key=True)
+    name: str = _column(Text, key=True)
+    revision: str = _column(Text, key=True)
+    spec: dict[str, Any] = _column(JSONB)
+    created_at: datetime = _time(default="now()")
+
+
+class TrajectoryRow(SQLModel, table=True):
+    """One episode without its steps. `seq` is the order of arrival."""
+
+    __tablename__ = "trajectories"
+    __table_args__ = (
+        Index("ix_trajectories_agent", "namespace", "agent_id", "seq"),
+        Index("ix_trajectories_unrewarded", "namespace", "agent_id", "seq", postgresql_where=text("reward IS NULL")),
+        Index("ix_trajectories_unremembered", "namespace", "seq", postgresql_where=text("NOT remembered")),
+        Index("ix_trajectories_received", "namespace", "received_at"),
+        Index("ix_trajectories_unwarehoused", "namespace", "seq", postgresql_where=text("NOT warehoused")),
+        Index(
+            "ix_trajectories_uncredited",
+            "namespace",
+            "seq",
+            postgresql_where=text("NOT credited AND reward IS NOT NULL AND retrieval_ids <> '[]'::jsonb"),
+        ),
+    )
+    namespace: str = _column(Text, key=True)
+    trajectory_id: str = _column(Text, key=True)
+    seq: int = Field(sa_column=Column(BigInteger, Identity(always=True), nullable=False))
+    agent_id: str = _column(Text)
+    task: str = _column(Text)
+    episode_id: str = _column(Text)
+    model_deployment: str | None = _column(Text, null=True)
+    policy_revision: str = _column(Text)
+    started_at: datetime = _time()
+    ended_at: datetime = _time()
+    received_at: datetime = _time(default="now()")
+    steps: int = _column(Integer)
+    status: str = _column(Text)
+    episode_return: float = _column(Double)
+    success: bool | None = _column(Boolean, null=True)
+    outcome_values: dict[str, float] = _column(JSONB)
+    retrieval_ids: list[str] = _column(JSONB)
+    # "metadata" is taken by SQLAlchemy's declarative classes.
+    labels: dict[str, str] = _column(JSONB)
+    reward: float | None = _column(Double, null=True)
+    reward_policy_revision: str | None = _column(Text, null=True)
+    remembered: bool = _column(Boolean, default="false")
+    credited: bool = _column(Boolean, default="false")
+    warehoused: bool = _column(Boolean, default="false")
+
+
+class TrainingTransitions(SQLModel, table=True):
+    """The steps of one trajectory, as a JSON array of wire.Step, after redaction."""
+
+    __tablename__ = "training_transitions"
+    __table_args__ = (
+        ForeignKeyConstraint(
+            ["namespace", "trajectory_id"],
+            ["trajectories.namespace", "trajectories.trajectory_id"],
+            ondelete="CASCADE",
+            name="fk_transitions_trajectory",
+        ),
+    )
+    namespace: str = _column(Text, key=True)
+    trajectory_id: str = _column(Text, key=True)
+    steps: list[Any] = _column(JSONB)
+
+
+class RewardStatistics(SQLModel, table=True):
+    """What normalisation knows of an agent's raw rewards; `recent` only under a policy that ranks."""
+
+    __tablename__ = "reward_statistics"
+    namespace: str = _column(Text, key=True)
+    agent_id: str = _column(Text, key=True)
+    reward_policy: str = _column(Text, key=True)
+    reward_policy_revision: str = _column(Text, key=True)
+    count: int = _column(BigInteger, default="0")
+    mean: float = _column(Double, default="0")
+    m2: float = _column(Double, default="0")
+    low: float | None = _column(Double, null=True)
+    high: float | None = _column(Double, null=True)
+    recent: list[float] = _column(ARRAY(Double), default="'{}'")
+
+
+class RewardHistory(SQLModel, table=True):
+    """One computed reward. `published_at` NULL means: still to be announced on NATS (an outbox)."""
+
+    __tablename__ = "reward_history"
+    __table_args__ = (
+        Index("ix_rewards_agent", "namespace", "agent_id", "created_at"),
+        Index("ix_rewards_created", "namespace", "created_at"),
+        Index("ix_rewards_unpublished", "namespace", "created_at", postgresql_where=text("published_at IS NULL")),
+    )
+    namespace: str = _column(Text, key=True)
+    trajectory_id: str = _column(Text, key=True)
+    reward_policy: str = _column(Text, key=True)
+    reward_policy_revision: str = _column(Text, key=True)
+    agent_id: str = _column(Text)
+    components: dict[str, float] = _column(JSONB)
+    raw_reward: float = _column(Double)
+    reward: float = _column(Double)
+    confidence: float = _column(Double, default="1")
+    violated: list[str] = _column(JSONB, default="'[]'")
+    created_at: datetime = _time(default="now()")
+    published_at: datetime | None = _time(null=True)
+    task_id: str | None = _column(Text, null=True)
+    credit_assigned: float | None = _column(Double, null=True)
+    # "metadata" is taken by SQLAlchemy's declarative classes.
+    told: dict[str, Any] = _column(JSONB, default="'{}'", name="metadata")
+
+
+class Artifact(SQLModel, table=True):
+    """A content-addressed blob of one namespace; the bytes lie in the blob store."""
+
+    __tablename__ = "artifacts"
+    namespace: str = _column(Text, key=True)
+    sha256: str = _column(Text, key=True)
+    size_bytes: int = _column(BigInteger)
+    created_at: datetime = _time(default="now()")
+    used_at: datetime | None = _time(null=True)
+
+
+class TrainingRunRow(SQLModel, table=True):
+    """What one TrainingJob reported: its newest heartbeat and, once, its manifest."""
+
+    __tablename__ = "training_runs"
+    namespace: str = _column(Text, key=True)
+    job: str = _column(Text, key=True)
+    attempt: int | None = _column(Integer, null=True)
+    beat_at: datetime | None = _time(null=True)
+    heartbeat: dict[str, Any] | None = _column(JSONB, null=True)
+    received_at: datetime | None = _time(null=True)
+    manifest: dict[str, Any] | None = _column(JSONB, null=True)
+    created_at: datetime = _time(default="now()")
+
+
+class ModelCheckpoint(SQLModel, table=True):
+    """One durable checkpoint of a run; the newest two are kept."""
+
+    __tablename__ = "model_checkpoints"
+    __table_args__ = (
+        ForeignKeyConstraint(
+            ["namespace", "job"],
+            ["training_runs.namespace", "training_runs.job"],
+            ondelete="CASCADE",
+            name="fk_checkpoints_run",
+        ),
+        Index("ix_checkpoints_job", "namespace", "job", "seq"),
+    )
+    namespace: str = _column(Text, key=True)
+    id: UUID = _column(Uuid, key=True)
+    seq: int = Field(sa_column=Column(BigInteger, Identity(always=True), nullable=False))
+    job: str = _column(Text)
+    training_iteration: int = _column(BigInteger)
+    sha256: str = _column(Text)
+    size_bytes: int = _column(BigInteger)
+    checkpoint_path: str = _column(Text)
+    created_at: datetime = _time(default="now()")
+    agent_id: str | None = _column(Text, null=True)
+    performance_metrics: dict[str, Any] = _column(JSONB, default="'{}'")

@@ -1,0 +1,1 @@
+"""People behind the data: redaction, pseudonyms, opt-outs, and tombstones of what was erased."""

@@ -1,0 +1,149 @@
+"""What a recall ranks where nothing is kept between recalls: one agent's memories as columns, read in one pass.
+
+PostgreSQL scans the agent's narrow rows, takes the inner products and hands back packed columns; numpy does the rest.
+This serves questions about the past, agents too large for the cache (see `agent_cache`), and those with an index.
+"""
+
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+from uuid import UUID
+
+import numpy as np
+from numpy.typing import NDArray
+from pgvector import HalfVector
+
+from learnloop_dataplane.postgres.memory_absences import away
+from learnloop_dataplane.ranking.columns import Columns, Floats
+from learnloop_dataplane.ranking.memory_types import CODES, MemoryType
+from learnloop_dataplane.text.tokenizer import pack, term_hash, thread_of, words
+
+LIGHT = """
+count(*)::int AS n,
+string_agg(uuid_send(v.memory_id), '') AS ids,
+string_agg(v.terms, '') AS terms,
+string_agg(int4send(length(v.terms)), '') AS lengths,
+string_agg(float8send(extract(epoch FROM v.created_at)::float8), '') AS created,
+string_agg(float4send(v.importance) || float4send(v.utility), '') AS worth,
+string_agg(int8send(v.thread), '') AS threads
+"""
+_COSINES = """
+string_agg(CASE WHEN v.embedder = $5 THEN float4send((-(v.embedding <#> $4))::real) ELSE '\\x7fc00000'::bytea END, '')
+    AS vector
+"""
+# `visible_from` and `visible_to` hold every end a memory can have: expired, retired, no longer true. $6 is the instant;
+# none is the database's own now, so that another machine's clock cannot hide what was just stored.
+VISIBLE = """v.namespace = s.namespace AND v.agent_id = $2 AND v.memory_type = ANY($3::smallint[])
+    AND v.visible_from <= coalesce($6, now()) AND v.visible_to > coalesce($6, now())"""
+# Naming the namespace inside the statement saves the two round trips of a transaction. The LATERAL aggregate depends
+# on the row that set_config returns, so it cannot run before; if it did, row-level security would show it nothing.
+SCOPE = "FROM set_config('app.namespace', $1, true) AS s(namespace)"
+MOST_PENDING = 2000
+# $2 is the agent; memories that the indexer has not come to yet, newest first. With a place for the instant.
+PENDING = f"""
+(SELECT array_agg(ROW(m.id, m.text, m.created_at, m.importance, m.session_id, m.memory_type)
+        ORDER BY m.created_at DESC) FROM (
+    SELECT p.memory_id FROM memory_pending p
+    WHERE p.namespace = s.namespace AND p.agent_id = $2 LIMIT {MOST_PENDING}) p
+ JOIN agent_memories m ON m.namespace = s.namespace AND m.id = p.memory_id
+ WHERE greatest(m.created_at, m.valid_from) <= coalesce({{at}}, now())
+    AND m.ends_at > coalesce({{at}}, now()){{here}}) AS pending
+"""
+# What the agent's ranker has learned comes along: a look-up by key costs less than knowing when a copy went stale.
+RANKER = "(SELECT r.state FROM memory_rankers r WHERE r.namespace = s.namespace AND r.agent_id = $2) AS ranker"
+_REST = f"{RANKER}, {PENDING.format(at='$6', here='')}"
+EXACT = f"SELECT x.*, {_REST} {SCOPE}, LATERAL (SELECT {LIGHT}, {_COSINES} FROM memory_vec v WHERE {VISIBLE}) x"
+# Of an instant in the past: what was away then and came back is not among it.
+_REST_THEN = f"{RANKER}, {PENDING.format(at='$6', here=' AND NOT ' + away('s.namespace', 'm.id', '$6'))}"
+EXACT_THEN = f"""SELECT x.*, {_REST_THEN} {SCOPE}, LATERAL (SELECT {LIGHT}, {_COSINES} FROM memory_vec v
+WHERE {VISIBLE} AND NOT {away("s.namespace", "v.memory_id", "$6")}) x"""
+CHOSEN = f"""SELECT x.*, {_REST} {SCOPE},
+LATERAL (SELECT {LIGHT}, {_COSINES} FROM memory_vec v WHERE {VISIBLE} AND v.memory_id = ANY($7::uuid[])) x"""
+
+
+@dataclass(frozen=True)
+class Query:
+    """What is looked for: its words, its vector (None while the embedder is away), the instant (None: now)."""
+
+    text: str
+    tokens: list[str]
+    vector: Any
+    embedder: str
+    at: datetime | None
+    types: tuple[MemoryType, ...]
+
+    def hashes(self, most: int = 64) -> NDArray[np.uint32]:
+        """The distinct words, at most 64."""
+        return np.array([term_hash(word) for word in dict.fromkeys(self.tokens)][:most], dtype=np.uint32)
+
+    def kinds(self) -> tuple[int, ...]:
+        """The codes of the types asked for."""
+        return tuple(CODES[name] for name in self.types)
+
+    def arguments(self, namespace: str, agent: str) -> tuple[Any, ...]:
+        """$1 to $6 of the statements here. Without a vector no embedder's name matches."""
+        absent = self.vector is None
+        return (
+            namespace,
+            agent,
+            list(self.kinds()),
+            HalfVector([0.0] if absent else self.vector),
+            None if absent else self.embedder,
+            self.at,
+        )
+
+
+@dataclass(frozen=True)
+class Pending:
+    """A memory that is stored and not indexed yet."""
+
+    id: UUID
+    text: str
+    created: float
+    importance: float
+    session: str | None
+    memory_type: str
+
+
+def pending_of(row: Any, types: tuple[MemoryType, ...]) -> list[Pending]:
+    """Those of an answer that are of one of these types, newest first."""
+    rows = row["pending"] or ()
+    return [Pending(r[0], r[1], r[2].timestamp(), r[3], r[4], r[5]) for r in rows if r[5] in types]
+
+
+def light(row: Any) -> Columns:
+    """The columns of an answer to a statement with LIGHT."""
+    worth = read(row["worth"], ">f4").reshape(-1, 2)
+    return Columns(
+        ids=np.frombuffer(row["ids"] or b"", np.uint8).reshape(-1, 16),
+        words=np.frombuffer(row["terms"] or b"", "<u4").astype(np.uint32),
+        lengths=(read(row["lengths"], ">i4") // 4).astype(np.int32),
+        created=read(row["created"], ">f8").astype(np.float64),
+        importance=worth[:, 0].astype(np.float32),
+        utility=worth[:, 1].astype(np.float32),
+        threads=read(row["threads"], ">i8").astype(np.int64),
+    )
+
+
+def light_of_pending(pending: list[Pending]) -> Columns:
+    """The same of memories that only exist as texts yet."""
+    packed = [np.frombuffer(pack(words(memory.text)), "<u4") for memory in pending]
+    return Columns(
+        ids=np.frombuffer(b"".join(memory.id.bytes for memory in pending), np.uint8).reshape(-1, 16),
+        words=np.concatenate([np.zeros(0, np.uint32), *packed]).astype(np.uint32),
+        lengths=np.array([len(item) for item in packed], np.int32),
+        created=np.array([memory.created for memory in pending], np.float64),
+        importance=np.array([memory.importance for memory in pending], np.float32),
+        utility=np.zeros(len(pending), np.float32),
+        threads=np.array([thread_of(memory.session) for memory in pending], np.int64),
+    )
+
+
+def cosines_of(row: Any) -> Floats:
+    """Cosines with the query, NaN for rows without a vector of its embedder, from an answer to these statements."""
+    return read(row["vector"], ">f4").astype(np.float64)
+
+
+def read(column: bytes | None, kind: str) -> NDArray[Any]:
+    """A packed column."""
+    return np.frombuffer(column or b"", kind)

@@ -1,0 +1,1 @@
+"""Artifacts, model deployments and training runs."""

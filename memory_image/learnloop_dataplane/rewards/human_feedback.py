@@ -1,0 +1,152 @@
+"""What people think of an episode: kept once for each person, and part of what the episode is worth.
+
+The mean of all opinions about an episode becomes its outcome value `feedback`, which the reward component of that name
+reads. Opinions come late: an episode that has its reward already is weighed again under the revision that weighed it,
+against the statistics of now, which it does not enter a second time; the corrected reward is announced as well.
+"""
+
+from typing import Any
+
+import orjson
+
+from learnloop_api import names
+from learnloop_api.wire.reward import Reward
+from learnloop_dataplane.audit.journal import note
+from learnloop_dataplane.errors import ApiError
+from learnloop_dataplane.nats.event_outbox import EventOutbox
+from learnloop_dataplane.postgres.database import Database
+from learnloop_dataplane.postgres.row_ids import uuid7
+from learnloop_dataplane.privacy.pseudonyms import Users
+from learnloop_dataplane.privacy.tombstones import is_erased
+from learnloop_dataplane.rewards.components import evaluate
+from learnloop_dataplane.rewards.normalisation import confidence, settle
+from learnloop_dataplane.rewards.pending_episodes import LOG
+from learnloop_dataplane.rewards.reward_tables import get_policy, statistics
+from learnloop_dataplane.rewards.reward_worker import metadata, read_episode
+
+MAX_PEOPLE = 1000
+BATCH = 100
+_COUNT = "SELECT count(*) FROM user_feedback WHERE namespace = $1 AND trajectory_id = $2 AND user_hash <> $3"
+_PUT = """
+INSERT INTO user_feedback AS f (namespace, trajectory_id, user_hash, value) VALUES ($1, $2, $3, $4)
+ON CONFLICT (namespace, trajectory_id, user_hash) DO UPDATE SET value = excluded.value, given_at = now(), joined = false
+WHERE f.value <> excluded.value RETURNING 1
+"""
+_PENDING = """
+SELECT DISTINCT f.trajectory_id FROM user_feedback f JOIN trajectories t USING (namespace, trajectory_id)
+WHERE f.namespace = $1 AND NOT f.joined ORDER BY f.trajectory_id LIMIT $2
+"""
+_LOCK = "SELECT agent_id FROM trajectories WHERE namespace = $1 AND trajectory_id = $2 FOR UPDATE"
+_JOIN = """
+WITH mean AS (SELECT avg(value)::float8 AS value FROM user_feedback WHERE namespace = $1 AND trajectory_id = $2)
+UPDATE trajectories t SET warehoused = false,
+    outcome_values = CASE WHEN mean.value IS NULL THEN t.outcome_values - 'feedback'
+    ELSE t.outcome_values || jsonb_build_object('feedback', mean.value) END
+FROM mean WHERE t.namespace = $1 AND t.trajectory_id = $2
+"""
+_JOINED = "UPDATE user_feedback SET joined = true WHERE namespace = $1 AND trajectory_id = $2 AND NOT joined"
+_REWARDED = f"""
+SELECT t.trajectory_id, t.agent_id, t.episode_return, t.success, t.steps, t.outcome_values, {LOG} AS log,
+    t.episode_id, t.policy_revision, h.reward_policy, h.reward_policy_revision
+FROM trajectories t JOIN reward_history h USING (namespace, trajectory_id)
+WHERE t.namespace = $1 AND t.trajectory_id = $2 AND t.reward IS NOT NULL
+    AND h.reward_policy_revision = t.reward_policy_revision
+"""
+_CORRECT = """
+UPDATE reward_history SET components = $5, raw_reward = $6, reward = $7, confidence = $8, violated = $9,
+    credit_assigned = $7, metadata = $10
+WHERE namespace = $1 AND trajectory_id = $2 AND reward_policy = $3 AND reward_policy_revision = $4
+RETURNING clock_timestamp() AS now
+"""
+_MARK = "UPDATE trajectories SET reward = $3, warehoused = false WHERE namespace = $1 AND trajectory_id = $2"
+
+
+class UserFeedback:
+    """Opinions, and their way into the rewards."""
+
+    def __init__(self, db: Database, users: Users, outbox: EventOutbox) -> None:
+        self._db = db
+        self._users = users
+        self._outbox = outbox
+
+    async def give(self, namespace: str, trajectory_id: str, user_id: str, value: float) -> bool:
+        """Keeps one person's opinion; a later one replaces it. False: the person opted out, or the episode was
+        erased; nothing was kept.
+
+        Args:
+            trajectory_id: may name an episode that is still on its way here.
+            value: -1 to 1.
+
+        Raises:
+            ApiError: 409, a thousand others said something about this episode already.
+            Unavailable: nothing was written.
+        """
+        async with self._db.tenant(namespace) as connection:
+            user = (await self._users.hashes(connection, namespace, [user_id]))[user_id]
+            if await self._users.opted_out(connection, namespace, [user]):
+                return False
+            if await is_erased(connection, namespace, trajectory_id):
+                return False
+            if await connection.fetchval(_COUNT, namespace, trajectory_id, user) >= MAX_PEOPLE:
+                raise ApiError(
+                    409,
+                    f"{MAX_PEOPLE} people gave feedback on this episode already; more would not change its mean",
+                    field="trajectory_id",
+                    value=trajectory_id,
+                )
+            if await connection.fetchval(_PUT, namespace, trajectory_id, user, value):
+                said = {"user": user, "value": f"{value:g}"}
+                await note(connection, namespace, "feedback.given", f"trajectory/{trajectory_id}", said)
+        return True
+
+    async def run(self, namespace: str) -> int:
+        """Joins what is new to its episodes and returns how many episodes that were.
+
+        Raises:
+            Unavailable: the rest is joined next time.
+        """
+        async with self._db.tenant(namespace) as connection:
+            rows = await connection.fetch(_PENDING, namespace, BATCH)
+        for row in rows:
+            async with self._db.tenant(namespace) as connection:
+                await self.join(connection, namespace, row["trajectory_id"])
+        return len(rows)
+
+    async def join(self, connection: Any, namespace: str, trajectory_id: str) -> None:
+        """Makes the mean of what people say now part of one episode, and weighs it again if it was weighed before."""
+        if await connection.fetchrow(_LOCK, namespace, trajectory_id) is None:
+            return
+        await connection.execute(_JOINED, namespace, trajectory_id)
+        await connection.execute(_JOIN, namespace, trajectory_id)
+        row = await connection.fetchrow(_REWARDED, namespace, trajectory_id)
+        if row is None:
+            return
+        policy = await get_policy(connection, namespace, row["reward_policy"], row["reward_policy_revision"])
+        if policy is None:
+            return
+        episode = read_episode(row)
+        worth = evaluate(policy.spec, episode)
+        running = await statistics(connection, namespace, row["agent_id"], policy)
+        reward, _ = settle(policy.spec, worth, running)
+        sure = confidence(policy.spec, worth, running)
+        components, violated = orjson.dumps(worth.components).decode(), orjson.dumps(worth.broken).decode()
+        key = (namespace, trajectory_id, policy.name, policy.revision)
+        told = metadata(policy, reward, episode, row)
+        now = await connection.fetchval(_CORRECT, *key, components, worth.raw, reward, sure, violated, told)
+        await connection.execute(_MARK, namespace, trajectory_id, reward)
+        event = Reward(
+            trajectory_id=trajectory_id,
+            agent=row["agent_id"],
+            reward_policy=policy.name,
+            reward_policy_revision=policy.revision,
+            components=worth.components,
+            raw_reward=worth.raw,
+            reward=reward,
+            confidence=sure,
+            violated=list(worth.broken),
+            computed_at=now,
+        )
+        subject = f"{names.SUBJECT_REWARD}.{namespace}.{event.agent}"
+        await self._outbox.put(
+            connection, namespace, subject, f"{namespace}/feedback/{uuid7()}", event.model_dump_json().encode()
+        )

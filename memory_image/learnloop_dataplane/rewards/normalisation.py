@@ -1,0 +1,102 @@
+"""From the raw sum to the stored reward: normalisation by the agent's history, bounds, safety constraints."""
+
+import math
+from dataclasses import dataclass
+
+from learnloop_api.kinds.reward_parts import Normalisation
+from learnloop_api.kinds.reward_policy import RewardPolicySpec
+from learnloop_dataplane.rewards.components import Worth, bounded
+
+RANK_WINDOW = 500
+
+
+@dataclass(frozen=True)
+class Running:
+    """Everything seen so far, in one pass (B. P. Welford, Technometrics 4(3), 1962).
+
+    Attributes:
+        count: how many values.
+        mean: their mean.
+        m2: their sum of squared deviations.
+        low: the least, None before the first.
+        high: the largest.
+        recent: the newest `RANK_WINDOW` of them, oldest first; kept only where ranks are asked for.
+    """
+
+    count: int = 0
+    mean: float = 0.0
+    m2: float = 0.0
+    low: float | None = None
+    high: float | None = None
+    recent: tuple[float, ...] = ()
+
+    def add(self, value: float, *, ranks: bool = False) -> "Running":
+        """The statistics with one more value; `ranks` keeps the value itself too."""
+        count = self.count + 1
+        delta = value - self.mean
+        mean = self.mean + delta / count
+        return Running(
+            count,
+            mean,
+            self.m2 + delta * (value - mean),
+            value if self.low is None else min(self.low, value),
+            value if self.high is None else max(self.high, value),
+            (*self.recent, value)[-RANK_WINDOW:] if ranks else (),
+        )
+
+    @property
+    def std(self) -> float:
+        """Population standard deviation; 0 for fewer than two values."""
+        return math.sqrt(max(0.0, self.m2) / self.count) if self.count > 1 else 0.0
+
+
+def normalise(raw: float, running: Running, rule: Normalisation) -> float:
+    """The raw reward on the agent's own scale, within ±clip.
+
+    `running` includes `raw` itself: with n values no z-score can then exceed (n-1)/√n, so the first few episodes of an
+    agent cannot produce extremes. Without any spread yet, zscore and minmax give 0.
+    """
+    match rule.method:
+        case "none":
+            return bounded(raw, rule.clip)
+        case "rank":
+            return bounded(_midrank(raw, running.recent), rule.clip)
+        case "minmax":
+            if running.low is None or running.high is None or running.high <= running.low:
+                return 0.0
+            return bounded((raw - running.low) / (running.high - running.low), rule.clip)
+        case _:
+            # Rounding leaves a little "spread" behind when every value was the same; that must not be divided by.
+            if running.std <= 1e-9 * max(1.0, abs(running.mean)):
+                return 0.0
+            return bounded((raw - running.mean) / running.std, rule.clip)
+
+
+def settle(spec: RewardPolicySpec, worth: Worth, running: Running) -> tuple[float, Running]:
+    """The reward to store, and the statistics that include it.
+
+    Constraints come after the bounds: nothing an episode achieved makes up for one it broke.
+    """
+    running = running.add(worth.raw, ranks=spec.normalisation.method == "rank")
+    reward = normalise(worth.raw, running, spec.normalisation)
+    if spec.bounds is not None:
+        reward = min(spec.bounds.maximum, max(spec.bounds.minimum, reward))
+    limits = [constraint.reward_at_most for constraint in spec.constraints if constraint.name in worth.broken]
+    return min([reward, *limits]), running
+
+
+def confidence(spec: RewardPolicySpec, worth: Worth, running: Running) -> float:
+    """How far a reward can be trusted, 0 to 1: share of the weights that were measured × how settled the scale is.
+
+    A scale learned from n episodes is off by about 1/√n standard deviations; without normalisation there is none.
+    """
+    settled = 1.0 if spec.normalisation.method == "none" else 1.0 - 1.0 / math.sqrt(max(1, running.count))
+    return worth.coverage * settled
+
+
+def _midrank(raw: float, recent: tuple[float, ...]) -> float:
+    if not recent:
+        return 0.5
+    lower = sum(value < raw for value in recent)
+    equal = sum(value == raw for value in recent)
+    return (lower + 0.5 * equal) / len(recent)

@@ -1,0 +1,90 @@
+"""Published revisions, parsed once, and the statistics a reward is normalised by, in one round trip."""
+
+from collections import OrderedDict
+from typing import Any
+
+from learnloop_api.kinds.reward_policy import RewardPolicySpec
+from learnloop_dataplane.postgres.database import Database
+from learnloop_dataplane.rewards.normalisation import Running
+from learnloop_dataplane.rewards.reward_tables import STATE, Policy
+
+MAX_KEPT = 256
+_SCOPE = "FROM set_config('app.namespace', $1, true) AS s(namespace)"
+_GET = f"""
+SELECT p.spec {_SCOPE}, LATERAL (
+    SELECT p.spec FROM reward_policy_revisions p
+    WHERE p.namespace = s.namespace AND p.name = $2 AND p.revision = $3 OFFSET 0) p
+"""
+_STATISTICS = f"""
+LEFT JOIN LATERAL (
+    SELECT {STATE} FROM reward_statistics r WHERE r.namespace = $1 AND r.agent_id = $2
+        AND r.reward_policy = p.name AND r.reward_policy_revision = p.revision OFFSET 0) r ON true
+"""
+_NAMED = f"""
+SELECT p.*, r.* {_SCOPE}, LATERAL (
+    SELECT p.name, p.revision FROM reward_policy_revisions p
+    WHERE p.namespace = s.namespace AND p.name = $3 AND ($4::text IS NULL OR p.revision = $4)
+    ORDER BY p.created_at DESC LIMIT 1) p {_STATISTICS}
+"""
+_OF_AGENT = f"""
+SELECT p.*, r.* {_SCOPE}, LATERAL (
+    SELECT p.name, p.revision FROM agents a JOIN reward_policy_revisions p
+        ON p.namespace = a.namespace AND p.name = a.reward_policy AND p.revision = a.reward_policy_revision
+    WHERE a.namespace = s.namespace AND a.name = $2 AND a.registered_at IS NOT NULL OFFSET 0) p {_STATISTICS}
+"""
+
+
+class Policies:
+    """Keeps the revisions that were asked for last, of all namespaces: a revision never changes, and none is deleted.
+    One that is not there is asked for again."""
+
+    def __init__(self, db: Database) -> None:
+        self._db = db
+        self._kept: OrderedDict[tuple[str, str, str], Policy] = OrderedDict()
+
+    async def get(self, namespace: str, name: str, revision: str) -> Policy | None:
+        """The revision; None where it is not published.
+
+        Raises:
+            Unavailable: it is not kept, and PostgreSQL does not answer.
+        """
+        key = (namespace, name, revision)
+        found = self._kept.get(key)
+        if found is None:
+            rows = await self._db.fetch_as(namespace, _GET, name, revision)
+            if not rows:
+                return None
+            found = Policy(name, revision, RewardPolicySpec.model_validate_json(rows[0]["spec"]))
+            self._kept[key] = found
+            if len(self._kept) > MAX_KEPT:
+                self._kept.popitem(last=False)
+        self._kept.move_to_end(key)
+        return found
+
+    async def named(
+        self, namespace: str, name: str, revision: str | None, agent: str | None
+    ) -> tuple[Policy | None, Running]:
+        """A revision by name, without `revision` the newest; and an agent's statistics under it.
+
+        Raises:
+            Unavailable: PostgreSQL does not answer.
+        """
+        if revision is not None and agent is None:
+            return await self.get(namespace, name, revision), Running()
+        return await self._with_statistics(namespace, _NAMED, agent or "", name, revision)
+
+    async def of_agent(self, namespace: str, agent: str) -> tuple[Policy | None, Running]:
+        """The revision a registered agent's new episodes are rewarded by, when it is published; and its statistics.
+
+        Raises:
+            Unavailable: PostgreSQL does not answer.
+        """
+        return await self._with_statistics(namespace, _OF_AGENT, agent)
+
+    async def _with_statistics(self, namespace: str, statement: str, *arguments: Any) -> tuple[Policy | None, Running]:
+        rows = await self._db.fetch_as(namespace, statement, *arguments)
+        if not rows:
+            return None, Running()
+        name, revision, *state = rows[0].values()
+        running = Running() if state[0] is None else Running(*state)
+        return await self.get(namespace, name, revision), running

@@ -1,0 +1,60 @@
+"""Publishes rewards that are committed but not yet announced: a crash in between cannot lose one.
+
+From reading them to their acknowledgement no erasure begins: one that comes later finds the events in the stream.
+"""
+
+from typing import TYPE_CHECKING
+
+from learnloop_api import names
+from learnloop_api.wire.reward import Reward
+from learnloop_dataplane.postgres.database import Database
+from learnloop_dataplane.privacy.tombstones import hold_off
+from learnloop_dataplane.rewards.reward_tables import as_reward
+
+if TYPE_CHECKING:  # a process without NATS does not load its client
+    from learnloop_dataplane.nats.connection import Bus
+
+BATCH = 200
+_UNPUBLISHED = """
+SELECT trajectory_id, agent_id AS agent, reward_policy, reward_policy_revision, components, raw_reward, reward,
+    confidence, violated, created_at AS computed_at
+FROM reward_history WHERE namespace = $1 AND published_at IS NULL ORDER BY created_at LIMIT $2
+"""
+_PUBLISHED = """
+UPDATE reward_history SET published_at = now() FROM unnest($2::text[], $3::text[], $4::text[])
+    AS t(trajectory_id, policy, revision)
+WHERE namespace = $1 AND reward_history.trajectory_id = t.trajectory_id AND reward_policy = t.policy
+    AND reward_policy_revision = t.revision
+"""
+
+
+class RewardOutbox:
+    """Relays `reward_history` to `agent.rl.reward.v1.<namespace>.<agent>`, at least once and deduplicated by id."""
+
+    def __init__(self, db: Database, bus: "Bus") -> None:
+        self._db = db
+        self._bus = bus
+
+    async def run(self, namespace: str) -> int:
+        """Publishes everything pending in one namespace and returns how many that were.
+
+        Raises:
+            Unavailable: what was not marked will be published again; the message id makes that harmless.
+        """
+        done = 0
+        while True:
+            async with self._db.tenant(namespace) as connection:
+                await hold_off(connection, namespace)
+                rows = await connection.fetch(_UNPUBLISHED, namespace, BATCH)
+                if not rows:
+                    return done
+                await self._bus.publish_all([_event(namespace, as_reward(row)) for row in rows])
+                keys = ("trajectory_id", "reward_policy", "reward_policy_revision")
+                await connection.execute(_PUBLISHED, namespace, *([row[key] for row in rows] for key in keys))
+            done += len(rows)
+
+
+def _event(namespace: str, reward: Reward) -> tuple[str, bytes, str]:
+    """Subject, payload and message id."""
+    message_id = f"{namespace}/{reward.trajectory_id}:{reward.reward_policy}:{reward.reward_policy_revision}"
+    return f"{names.SUBJECT_REWARD}.{namespace}.{reward.agent}", reward.model_dump_json().encode(), message_id

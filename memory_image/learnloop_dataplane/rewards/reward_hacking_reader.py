@@ -1,0 +1,66 @@
+"""Reads the rewards that signs of reward hacking are looked for in, and remembers the answer for a minute."""
+
+import asyncio
+import time
+from typing import Any
+
+import orjson
+
+from learnloop_api.kinds.reward_policy import RewardPolicySpec
+from learnloop_api.wire.reward import RewardSignals
+from learnloop_dataplane.postgres.database import Database
+from learnloop_dataplane.rewards.reward_hacking import Rewarded, read_signals
+from learnloop_dataplane.rewards.reward_tables import get_policy
+
+NEWEST = 1000
+FRESH_SECONDS = 60.0
+MAX_REMEMBERED = 1000
+
+# By agent, because that is what the index is by: a quiet policy must not search through a busy one's rewards.
+_NEWEST = """
+SELECT h.trajectory_id, h.components, h.reward, md5(s.steps::text) AS fingerprint,
+    (t.outcome_values ->> 'feedback')::float8 AS feedback
+FROM agents a CROSS JOIN LATERAL (
+    SELECT trajectory_id, components, reward, created_at FROM reward_history r
+    WHERE r.namespace = a.namespace AND r.agent_id = a.name AND r.reward_policy = $2 AND r.reward_policy_revision = $3
+    ORDER BY r.created_at DESC LIMIT $4) h
+JOIN trajectories t ON t.namespace = $1 AND t.trajectory_id = h.trajectory_id
+LEFT JOIN training_transitions s ON s.namespace = $1 AND s.trajectory_id = h.trajectory_id
+WHERE a.namespace = $1 AND a.reward_policy = $2 AND a.reward_policy_revision = $3
+ORDER BY h.created_at DESC, h.trajectory_id LIMIT $4
+"""
+
+
+class SignalReader:
+    """Answers for one process; whoever asks often gets the same answer for a minute."""
+
+    def __init__(self, db: Database) -> None:
+        self._db = db
+        self._answers: dict[tuple[str, str, str], tuple[float, RewardSignals]] = {}
+
+    async def read(self, namespace: str, name: str, revision: str) -> RewardSignals | None:
+        """Signs in the newest rewards of a revision in force; None when it was never published.
+
+        Raises:
+            Unavailable: PostgreSQL does not answer.
+        """
+        key = (namespace, name, revision)
+        known = self._answers.get(key)
+        if known is not None and time.monotonic() - known[0] < FRESH_SECONDS:
+            return known[1]
+        async with self._db.tenant(namespace) as connection:
+            policy = await get_policy(connection, namespace, name, revision)
+            if policy is None:
+                return None
+            rows = await connection.fetch(_NEWEST, namespace, name, revision, NEWEST)
+        found = await asyncio.to_thread(_read, policy.spec, rows)
+        while len(self._answers) >= MAX_REMEMBERED:
+            del self._answers[next(iter(self._answers))]
+        self._answers.pop(key, None)
+        self._answers[key] = (time.monotonic(), found)
+        return found
+
+
+def _read(spec: RewardPolicySpec, rows: list[Any]) -> RewardSignals:
+    rewards = [Rewarded(**{**row, "components": orjson.loads(row["components"])}) for row in rows]
+    return read_signals(spec, rewards)

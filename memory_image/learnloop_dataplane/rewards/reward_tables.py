@@ -1,0 +1,140 @@
+"""RewardPolicy revisions, running statistics and reward history in PostgreSQL."""
+
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from hashlib import sha256
+from typing import Any
+
+import orjson
+
+from learnloop_api.kinds.reward_policy import RewardPolicySpec
+from learnloop_api.wire.reward import KeptReward, Reward
+from learnloop_dataplane.audit.journal import note
+from learnloop_dataplane.errors import ApiError
+from learnloop_dataplane.postgres.database import Database
+from learnloop_dataplane.rewards.normalisation import Running
+from learnloop_dataplane.rewards.step_terms import credits, potential_terms
+
+_PUT = """
+INSERT INTO reward_policy_revisions (namespace, name, revision, spec) VALUES ($1, $2, $3, $4) ON CONFLICT DO NOTHING
+RETURNING 1
+"""
+_GET = "SELECT spec FROM reward_policy_revisions WHERE namespace = $1 AND name = $2 AND revision = $3"
+_GET_NEWEST = """
+SELECT revision, spec FROM reward_policy_revisions WHERE namespace = $1 AND name = $2 ORDER BY created_at DESC LIMIT 1
+"""
+STATE = "count, mean, m2, low, high, recent"
+"""Columns of `reward_statistics`, as Running has them."""
+_STATISTICS = f"""
+SELECT {STATE} FROM reward_statistics
+WHERE namespace = $1 AND agent_id = $2 AND reward_policy = $3 AND reward_policy_revision = $4
+"""
+_HISTORY = """
+SELECT trajectory_id, agent_id AS agent, reward_policy, reward_policy_revision, components, raw_reward, reward,
+    confidence, violated, created_at AS computed_at, task_id, credit_assigned, metadata
+FROM reward_history WHERE namespace = $1 AND agent_id = $2
+    AND (created_at, trajectory_id, reward_policy, reward_policy_revision) < ($4, $5, $6, $7)
+ORDER BY created_at DESC, trajectory_id DESC, reward_policy DESC, reward_policy_revision DESC LIMIT $3
+"""
+_NEWEST = (datetime(9999, 12, 31, tzinfo=UTC), "", "", "")
+
+_CREDITED = """
+SELECT h.agent_id AS agent, h.reward_policy, h.reward_policy_revision, h.reward, p.spec, s.steps
+FROM reward_history h
+JOIN reward_policy_revisions p
+    ON p.namespace = $1 AND p.name = h.reward_policy AND p.revision = h.reward_policy_revision
+JOIN training_transitions s ON s.namespace = $1 AND s.trajectory_id = h.trajectory_id
+WHERE h.namespace = $1 AND h.trajectory_id = $2 ORDER BY h.created_at DESC LIMIT 1
+"""
+
+
+@dataclass(frozen=True)
+class Policy:
+    """One published revision."""
+
+    name: str
+    revision: str
+    spec: RewardPolicySpec
+
+
+async def put_policy(db: Database, namespace: str, name: str, revision: str, spec: RewardPolicySpec) -> None:
+    """Publishes a revision. The same content again is fine.
+
+    Raises:
+        ApiError: 409, the revision exists with other content.
+        Unavailable: nothing was written.
+    """
+    wanted = spec.to_kube()
+    async with db.tenant(namespace) as connection:
+        if await connection.fetchval(_PUT, namespace, name, revision, orjson.dumps(wanted).decode()):
+            digest = sha256(orjson.dumps(wanted, option=orjson.OPT_SORT_KEYS)).hexdigest()
+            told = {"revision": revision, "spec_sha256": digest}
+            await note(connection, namespace, "reward.policy.published", f"reward-policy/{name}", told)
+        stored = RewardPolicySpec.model_validate_json(await connection.fetchval(_GET, namespace, name, revision))
+    if stored.to_kube() != wanted:
+        raise ApiError(
+            409,
+            "this revision is published with another spec; publish under a new revision",
+            field="revision",
+            value=revision,
+        )
+
+
+async def get_policy(connection: Any, namespace: str, name: str, revision: str | None) -> Policy | None:
+    """A revision by name; without `revision` the newest."""
+    if revision is None:
+        row = await connection.fetchrow(_GET_NEWEST, namespace, name)
+        return Policy(name, row["revision"], RewardPolicySpec.model_validate_json(row["spec"])) if row else None
+    spec = await connection.fetchval(_GET, namespace, name, revision)
+    return Policy(name, revision, RewardPolicySpec.model_validate_json(spec)) if spec else None
+
+
+async def statistics(connection: Any, namespace: str, agent: str, policy: Policy) -> Running:
+    """The running statistics of an agent under a revision."""
+    row = await connection.fetchrow(_STATISTICS, namespace, agent, policy.name, policy.revision)
+    return Running(*row.values()) if row else Running()
+
+
+async def step_credits(db: Database, namespace: str, trajectory_id: str) -> dict[str, Any] | None:
+    """The newest reward of an episode divided among its steps by the policy that gave it; None where there is none.
+
+    Returns:
+        `credits`, one number a step, which add up to `reward`; `shaping`, the part of the raw reward that potential-
+        based shaping gave each step, all 0 without it; and whose reward it is.
+    """
+    async with db.tenant(namespace) as connection:
+        row = await connection.fetchrow(_CREDITED, namespace, trajectory_id)
+    if row is None:
+        return None
+    spec, log = RewardPolicySpec.model_validate_json(row["spec"]), orjson.loads(row["steps"])
+    told = {name: row[name] for name in ("agent", "reward_policy", "reward_policy_revision", "reward")}
+    shaping = potential_terms(spec.shaping, log) if spec.shaping else [0.0] * len(log)
+    return {
+        "trajectory_id": trajectory_id,
+        **told,
+        "credits": credits(spec.credit, row["reward"], log),
+        "shaping": shaping,
+    }
+
+
+async def history(
+    db: Database, namespace: str, agent: str, limit: int, before: tuple[Any, ...] | None = None
+) -> list[KeptReward]:
+    """The newest rewards of an agent, newest first; those older than the one with this time, trajectory, policy and
+    revision."""
+    async with db.tenant(namespace) as connection:
+        rows = await connection.fetch(_HISTORY, namespace, agent, limit, *(before or _NEWEST))
+    return [_kept(row) for row in rows]
+
+
+def as_reward(row: Any) -> Reward:
+    """A row of `reward_history` as it is announced."""
+    return Reward.model_validate({**row, **_parsed(row, "components", "violated")})
+
+
+def _kept(row: Any) -> KeptReward:
+    return KeptReward.model_validate({**row, **_parsed(row, "components", "violated", "metadata")})
+
+
+def _parsed(row: Any, *names: str) -> dict[str, Any]:
+    return {name: orjson.loads(row[name]) for name in names}

@@ -1,0 +1,107 @@
+"""Gives every stored trajectory of a registered agent its reward, exactly once."""
+
+import logging
+from typing import Any
+
+import orjson
+
+from learnloop_dataplane.metrics import Metrics
+from learnloop_dataplane.postgres.database import Database
+from learnloop_dataplane.rewards.components import Episode, evaluate, needs_log
+from learnloop_dataplane.rewards.normalisation import Running, confidence, settle
+from learnloop_dataplane.rewards.pending_episodes import Columns, Weigher, keep, pending, recent, waiting
+from learnloop_dataplane.rewards.published_policies import Policies
+from learnloop_dataplane.rewards.reward_tables import Policy
+from learnloop_dataplane.rewards.step_terms import division
+
+log = logging.getLogger(__name__)
+BATCH = 200
+ATTEMPTS = 5
+"""At one batch, when replicas or late feedback come in between; what is left waits for the next pass."""
+
+
+class RewardWorker:
+    """Computes what is pending. Any number of replicas may do so at once: of two that weigh the same episodes one
+    writes, the other reads again.
+
+    Args:
+        announce: leave an entry in the outbox for each reward (there is a NATS to publish it on).
+        batch: how many at most in a transaction.
+    """
+
+    def __init__(
+        self, db: Database, policies: Policies, metrics: Metrics, *, announce: bool, batch: int = BATCH
+    ) -> None:
+        self._db = db
+        self._policies = policies
+        self._metrics = metrics
+        self._announce = announce
+        self._size = batch
+
+    async def run(self, namespace: str) -> int:
+        """Rewards everything pending in one namespace and returns how many that were.
+
+        Raises:
+            Unavailable: the rest stays pending.
+        """
+        done = 0
+        for whose in await waiting(self._db, namespace):
+            here = 0
+            while count := await self._batch(namespace, whose):
+                here += count
+                if count < self._size:
+                    break
+            if here:
+                self._metrics.recent(namespace, whose.agent, *await recent(self._db, namespace, whose.agent))
+            done += here
+        return done
+
+    async def _batch(self, namespace: str, whose: Weigher) -> int:
+        policy = await self._policies.get(namespace, whose.policy, whose.revision)
+        if policy is None:
+            return 0
+        by_steps = needs_log(policy.spec) or policy.spec.credit.method == "environment"
+        for _ in range(ATTEMPTS):
+            rows, before = await pending(self._db, namespace, whose, self._size, log=by_steps)
+            if not rows:
+                return 0
+            columns, after = compute(policy, before, rows)
+            if await keep(self._db, namespace, whose, before, after, columns, announce=self._announce):
+                for reward in columns[4]:
+                    self._metrics.reward(namespace, whose.agent, reward)
+                return len(rows)
+        log.info("rewards of %s/%s: others are at it too, the next pass goes on", namespace, whose.agent)
+        return 0
+
+
+def compute(policy: Policy, running: Running, rows: list[Any]) -> tuple[Columns, Running]:
+    """Rewards of consecutive episodes, and the statistics after them."""
+    columns: Columns = ([], [], [], [], [], [], [], [], [])
+    for row in rows:
+        episode = read_episode(row)
+        worth = evaluate(policy.spec, episode)
+        reward, running = settle(policy.spec, worth, running)
+        columns[0].append(row["trajectory_id"])
+        columns[1].append(row["outcome_values"])
+        columns[2].append(orjson.dumps(worth.components).decode())
+        columns[3].append(worth.raw)
+        columns[4].append(reward)
+        columns[5].append(confidence(policy.spec, worth, running))
+        columns[6].append(orjson.dumps(worth.broken).decode())
+        columns[7].append(row["task"])
+        columns[8].append(metadata(policy, reward, episode, row))
+    return columns, running
+
+
+def metadata(policy: Policy, reward: float, episode: Episode, row: Any) -> str:
+    """What a reward says of its episode when that is forgotten, as JSON: which one it was, and how the reward was
+    divided among its steps."""
+    told = {"episode_id": row["episode_id"], "policy_revision": row["policy_revision"]}
+    told["credit"] = division(policy.spec.credit, reward, episode.steps, episode.log)
+    return orjson.dumps(told).decode()
+
+
+def read_episode(row: Any) -> Episode:
+    """The episode in a row of `trajectories` that was selected together with its `log`."""
+    values, steps = orjson.loads(row["outcome_values"]), orjson.loads(row["log"]) if row["log"] else ()
+    return Episode(row["episode_return"], row["success"], row["steps"], values, steps)

@@ -1,0 +1,1 @@
+"""What patches or tunes the runtime and libraries from within."""

@@ -1,0 +1,217 @@
+"""Episodes in ClickHouse: one table, written in batches, read newest first.
+
+ClickHouse has no unique keys. `ReplacingMergeTree(version)` keeps, of rows with the same sorting key, the one with the
+highest version, and `FINAL` reads as if that had happened already: a batch sent twice, or an episode sent again with
+its corrected reward, is one episode. API: https://clickhouse.com/docs/engines/table-engines/mergetree-family/replacingmergetree
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from datetime import UTC, datetime
+from typing import Any, TypeVar
+
+from learnloop_dataplane.errors import Unavailable
+
+log = logging.getLogger(__name__)
+for _library in ("urllib3.connectionpool", "clickhouse_connect"):  # what they warn of is raised too, and told here once
+    logging.getLogger(_library).setLevel(logging.ERROR)
+T = TypeVar("T")
+
+TABLE = "learnloop_trajectories"
+COLUMNS = (
+    "namespace",
+    "trajectory_id",
+    "seq",
+    "agent_id",
+    "task",
+    "episode_id",
+    "model_deployment",
+    "policy_revision",
+    "started_at",
+    "ended_at",
+    "received_at",
+    "steps",
+    "status",
+    "episode_return",
+    "success",
+    "outcome_values",
+    "retrieval_ids",
+    "labels",
+    "user_hash",
+    "reward",
+    "reward_policy_revision",
+    "components",
+    "log",
+    "version",
+)
+# The order of the key is that of the reads: one agent's episodes by time. `received_at` never changes, so it may be
+# part of what tells two episodes apart. Partitions by month: each one costs open files and merges of its own.
+_CREATE = f"""
+CREATE TABLE IF NOT EXISTS {TABLE} (
+    namespace LowCardinality(String),
+    trajectory_id String,
+    seq UInt64,
+    agent_id LowCardinality(String),
+    task String,
+    episode_id String,
+    model_deployment LowCardinality(Nullable(String)),
+    policy_revision LowCardinality(String),
+    started_at DateTime64(6, 'UTC'),
+    ended_at DateTime64(6, 'UTC'),
+    received_at DateTime64(6, 'UTC'),
+    steps UInt32,
+    status LowCardinality(String),
+    episode_return Float64,
+    success Nullable(Bool),
+    outcome_values String CODEC(ZSTD(3)),
+    retrieval_ids String CODEC(ZSTD(3)),
+    labels String CODEC(ZSTD(3)),
+    user_hash String,
+    reward Nullable(Float64),
+    reward_policy_revision LowCardinality(Nullable(String)),
+    components String CODEC(ZSTD(3)),
+    log String CODEC(ZSTD(3)),
+    version UInt64
+) ENGINE = ReplacingMergeTree(version)
+PARTITION BY toYYYYMM(received_at)
+ORDER BY (namespace, agent_id, received_at, trajectory_id)
+"""
+# ClickHouse answers an insert when the page cache has it. PostgreSQL forgets what was answered, so a server whose
+# machine loses power must not: with these it answers when the disk has the data and the directory that names it.
+_DURABLY = f"ALTER TABLE {TABLE} MODIFY SETTING fsync_after_insert = 1, fsync_part_directory = 1"
+_KEEP = f"ALTER TABLE {TABLE} MODIFY TTL toDateTime(received_at) + toIntervalDay({{days:UInt32}})"
+_PAGE = f"""
+SELECT {{columns}} FROM {TABLE} FINAL
+WHERE namespace = {{namespace:String}} {{whose}}
+    AND received_at >= {{since:DateTime64(6, 'UTC')}}
+    AND (received_at, trajectory_id) < ({{until:DateTime64(6, 'UTC')}}, {{before:String}})
+ORDER BY received_at DESC, trajectory_id DESC LIMIT {{size:UInt32}}
+"""
+_NAMES = f"""
+SELECT seq, trajectory_id FROM {TABLE} FINAL WHERE namespace = {{namespace:String}} AND seq IN {{numbers:Array(UInt64)}}
+"""
+_ERASE = f"DELETE FROM {TABLE} WHERE namespace = {{namespace:String}} AND {{column}} = {{value:String}}"
+ERASABLE = ("user_hash", "agent_id", "trajectory_id")
+
+
+class ClickHouse:
+    """One server, one statement at a time: what is written here waits for nobody.
+
+    Args:
+        dsn: `clickhouse://user:password@host:8123/database`, `?secure=true` for TLS.
+        days: how long an episode is kept.
+        timeout: seconds a statement may take.
+    """
+
+    def __init__(self, dsn: str, *, days: int, timeout: float = 10.0) -> None:
+        self._dsn = dsn
+        self._days = days
+        self._timeout = timeout
+        self._client: Any = None
+        self._one = asyncio.Lock()
+
+    async def insert(self, rows: Sequence[Sequence[Any]]) -> None:
+        """Writes rows of `COLUMNS`; returns when the server has them durably.
+
+        Raises:
+            Unavailable: some or none may have been written; send the same rows again.
+        """
+        await self._run(lambda client: client.insert(TABLE, rows, column_names=list(COLUMNS)))
+
+    async def page(
+        self,
+        namespace: str,
+        columns: Sequence[str],
+        *,
+        agents: Sequence[str] | None,
+        since: datetime,
+        until: datetime,
+        before: str,
+        size: int,
+    ) -> list[Mapping[str, Any]]:
+        """At most `size` episodes with (received_at, trajectory_id) below (`until`, `before`), newest first.
+
+        Args:
+            columns: of `COLUMNS`; JSON ones come as text.
+            agents: only of these; None: of all.
+
+        Raises:
+            Unavailable: the server does not answer.
+            ValueError: a column that is none.
+        """
+        if unknown := set(columns) - set(COLUMNS):
+            raise ValueError(f"columns={sorted(unknown)}: the warehouse has {', '.join(COLUMNS)}")
+        whose = "" if agents is None else "AND agent_id IN {agents:Array(String)}"
+        query = _PAGE.replace("{columns}", ", ".join(columns)).replace("{whose}", whose)
+        given = {"namespace": namespace, "since": since, "until": until, "before": before, "size": size}
+        if agents is not None:
+            given["agents"] = list(agents)
+        answer = await self._run(lambda client: client.query(query, parameters=given))
+        return list(answer.named_results())
+
+    async def names(self, namespace: str, numbers: Sequence[int]) -> dict[int, str]:
+        """trajectory_id by `seq`, of those that are here.
+
+        Raises:
+            Unavailable: the server does not answer.
+        """
+        given = {"namespace": namespace, "numbers": list(numbers)}
+        answer = await self._run(lambda client: client.query(_NAMES, parameters=given))
+        return {row["seq"]: row["trajectory_id"] for row in answer.named_results()}
+
+    async def erase(self, namespace: str, column: str, value: str, until: datetime | None = None) -> None:
+        """Deletes every episode of a user, of an agent, or one by id, received until then (None: ever).
+
+        Returns when no query finds it any more.
+
+        Raises:
+            Unavailable: ask again.
+            ValueError: `column` is none of `ERASABLE`.
+        """
+        if column not in ERASABLE:
+            raise ValueError(f"column={column}: one of {', '.join(ERASABLE)}")
+        statement = _ERASE.replace("{column}", column)
+        given: dict[str, Any] = {"namespace": namespace, "value": value}
+        if until is not None:
+            statement += " AND received_at <= {until:DateTime64(6, 'UTC')}"
+            given["until"] = until.astimezone(UTC).strftime("%Y-%m-%d %H:%M:%S.%f")
+        await self._run(lambda client: client.command(statement, parameters=given))
+
+    async def close(self) -> None:
+        """Gives the connection back."""
+        async with self._one:
+            if self._client is not None:
+                await asyncio.to_thread(self._client.close)
+                self._client = None
+
+    async def _run(self, work: Callable[[Any], T]) -> T:
+        async with self._one:
+            try:
+                return await asyncio.wait_for(asyncio.to_thread(self._connected, work), self._timeout + 5)
+            except TimeoutError as error:
+                raise Unavailable("ClickHouse") from error
+
+    def _connected(self, work: Callable[[Any], T]) -> T:
+        # Imported here: a quarter of a second and 40 MB that only those with a warehouse pay.
+        import clickhouse_connect
+        from clickhouse_connect.driver.exceptions import Error
+
+        try:
+            if self._client is None:
+                client = clickhouse_connect.get_client(
+                    dsn=self._dsn,
+                    connect_timeout=5,
+                    send_receive_timeout=self._timeout,
+                    autogenerate_session_id=False,
+                    settings={"max_execution_time": int(self._timeout)},
+                    client_name="learnloop",
+                )
+                client.command(_CREATE)
+                client.command(_DURABLY)
+                client.command(_KEEP.replace("{days:UInt32}", str(self._days)))
+                self._client = client
+            return work(self._client)
+        except (Error, OSError) as error:
+            log.warning("ClickHouse: %s", str(error).splitlines()[0][:300] if str(error) else type(error).__name__)
+            raise Unavailable("ClickHouse") from error

@@ -1,1 +1,0 @@
-"""HTTP routers, one file per resource."""

@@ -1,1 +1,0 @@
-"""Trajectories: JetStream streams, consumer, redaction and their tables."""

@@ -1,1 +1,0 @@
-"""How memories live: forgetting, consolidation, provenance, snapshots, moving them about."""

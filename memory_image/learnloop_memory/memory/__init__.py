@@ -1,1 +1,0 @@
-"""Memories: the embedder, storing, recalling, and episodes turned into memories."""

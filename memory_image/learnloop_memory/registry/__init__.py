@@ -1,1 +1,0 @@
-"""Artifacts, checkpoints and training runs."""

@@ -1,1 +1,0 @@
-"""PostgreSQL: connection pool, tables, migrations."""

@@ -1,1 +1,0 @@
-"""TrainingJobs by REST, for whoever speaks no Kubernetes."""
