@@ -30,7 +30,7 @@ from learnloop_trainer.algorithms import (
 from learnloop_trainer.environments import own_code
 from learnloop_trainer.environments.base import Bounds, Observations, VectorEnvironment
 from learnloop_trainer.errors import ExportError
-from learnloop_trainer.evaluation import Policy, difference, estimate, play
+from learnloop_trainer.evaluation import Policy, difference, estimate, play, worlds
 from learnloop_trainer.evaluation.suite import Stage, measure
 from learnloop_trainer.evaluation.worlds import held_out
 from learnloop_trainer.export import OnnxPolicy, build
@@ -187,6 +187,8 @@ def prove(
         baseline=before,
         evaluation=evaluation,
         difference=difference(ours, theirs, spec.seed),
+        held_out=worlds.episodes(order).model_copy(update={"level": worlds.nominal(order).level}),
+        **_compared(order),
         parity=parity,
         validation=validation,
         suite=suite,
@@ -201,6 +203,12 @@ def prove(
     )
     store.put_manifest(manifest)
     return manifest
+
+
+def _compared(order: Order) -> dict[str, str | None]:
+    """The baseline by address and digest."""
+    uri = order.baseline_uri or "uniform://"
+    return {"baseline_uri": uri, "baseline_sha256": order.baseline_sha256 or None}
 
 
 def _interventions(environment: VectorEnvironment, order: Order, store: Store) -> dict[str, Any]:

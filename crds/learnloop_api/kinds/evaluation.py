@@ -5,11 +5,30 @@ from pydantic import Field
 from learnloop_api.kinds.base import Resource
 from learnloop_api.kinds.suite import Suite, SuiteGates
 
+EPISODES_PER_RUN = 2**23
+"""Numbers of held-out episodes that are set aside for each run of a LearningAgent: more than any run can play."""
+MOST_EPISODES = 2**53 - 2**24
+"""So that every number of a run is exact in JSON, of run 999,999,999 too."""
+
 
 class Evaluation(Resource):
     """Held-out evaluation: episodes on seeds that training never uses."""
 
     episodes: int = Field(default=100, ge=1, le=10000, description="Episodes for each of the two policies compared.")
+    seed: int | None = Field(
+        default=None,
+        ge=0,
+        le=2_147_483_647,
+        description="With a number, the seed of a held-out episode. Left out: of a LearningAgent one that all its runs "
+        "share, else the job's seed.",
+    )
+    first_episode: int | None = Field(
+        default=None,
+        ge=0,
+        le=MOST_EPISODES,
+        description=f"Number of the first held-out episode. Left out: in run N of a LearningAgent N × "
+        f"{EPISODES_PER_RUN:,}, so that no two runs of an agent play the same episode, else 0.",
+    )
     validation_episodes: int = Field(
         default=0,
         ge=0,

@@ -167,7 +167,12 @@ class TrainingTemplate(Resource):
         default=None, description="Hyperparameters, only with algorithm: maml; left out, the defaults."
     )
     total_steps: int = Field(ge=1, le=10_000_000_000, description="Environment steps of all ranks together.")
-    seed: int = Field(default=0, ge=0, le=2_147_483_647, description="Seed of everything random in the run.")
+    seed: int | None = Field(
+        default=None,
+        ge=0,
+        le=2_147_483_647,
+        description="Seed of everything random in a run. Left out, each run of a LearningAgent has one of its own.",
+    )
     workers: int = Field(
         default=0,
         ge=0,
@@ -243,6 +248,7 @@ class TrainingJobSpec(TrainingTemplate):
         rule for field, optional in FROZEN for rule in immutable(field, "create a new TrainingJob", optional=optional)
     )
 
+    seed: int = Field(default=0, ge=0, le=2_147_483_647, description="Seed of everything random in the run.")
     data: TrainingData
     suspend: bool = Field(
         default=False, description="Stops the pods and keeps the newest checkpoint; false resumes from it."

@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 
+from learnloop_api.wire.training import HeldOut
 from learnloop_trainer.environments import Conditions, VectorEnvironment, make
 from learnloop_trainer.environments.simulation import Simulation
 from learnloop_trainer.environments.wrappers import innermost
@@ -27,18 +28,27 @@ def sample(order: Order) -> Simulation | VectorEnvironment:
     return inner
 
 
+def episodes(order: Order) -> HeldOut:
+    """Which held-out episodes prove the run."""
+    spec, asked = order.spec, order.spec.evaluation
+    seed = spec.seed if asked.seed is None else asked.seed
+    return HeldOut(seed=seed, first=asked.first_episode or 0, episodes=asked.episodes)
+
+
 def held_out(
     order: Order, conditions: Conditions | None = None, first: int = 0, split: Split = Split.HELD_OUT
 ) -> World:
     """Episodes with plain rewards, behind the shield: it is obeyed even in evaluation, and by the baseline too.
 
-    Numbers of episodes begin at `first`: two worlds whose numbers do not overlap share no seed.
+    Numbers of episodes begin at `first`, counted from the run's first held-out one: two worlds whose numbers do not
+    overlap share no seed. Training's episodes belong to the run's seed alone, and are counted from 0.
     """
-    spec = order.spec
+    spec, proof = order.spec, episodes(order)
+    seed, zero = (proof.seed, proof.first) if split is Split.HELD_OUT else (spec.seed, 0)
     chosen = replace(nominal(order) if conditions is None else conditions, credit="team")
 
     def opened(members: range) -> VectorEnvironment:
-        numbers = range(members.start + first, members.stop + first)
-        return shielded(make(spec.data.environment, split, spec.seed, numbers, chosen), spec.safety)
+        numbers = range(members.start + first + zero, members.stop + first + zero)
+        return shielded(make(spec.data.environment, split, seed, numbers, chosen), spec.safety)
 
     return opened

@@ -5,6 +5,7 @@ from typing import Any
 from learnloop_api import names
 from learnloop_api.kinds.learning_agent import EnvironmentTask
 from learnloop_api.kinds.training_job import TrainingData, TrainingJobSpec
+from learnloop_operator.core.agent.seeds import seeded
 from learnloop_operator.core.agent.snapshot import World
 from learnloop_operator.core.agent.triggers import Trigger
 from learnloop_operator.core.ownership import child, standard_labels
@@ -30,7 +31,8 @@ def training_job(world: World, number: int, trigger: Trigger) -> Manifest:
     environment = environment or (task.external.training_environment if task.external else None)
     assert environment is not None, "checked by decide"
     data = TrainingData.model_validate({"environment": environment, "learningAgentRef": {"name": world.name}})
-    spec = TrainingJobSpec.model_validate({**training.template.to_kube(), "data": data.to_kube()})
+    template = seeded(training.template, str(world.object["metadata"]["uid"]), number)
+    spec = TrainingJobSpec.model_validate({**template, "data": data.to_kube()})
     request = world.stats.training_request if world.stats else None
     notes = {
         NOTE_TRIGGER: trigger.kind,

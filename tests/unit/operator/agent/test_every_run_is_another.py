@@ -1,0 +1,71 @@
+"""No run of an agent repeats another one, and none is judged by episodes that judged another one."""
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from learnloop_api.kinds.evaluation import EPISODES_PER_RUN
+from learnloop_api.kinds.learning_agent import LearningAgentSpec
+from learnloop_api.kinds.training_job import TrainingJobSpec
+from learnloop_operator.core.agent.render import training_job
+from learnloop_operator.core.agent.triggers import Trigger
+from learnloop_operator.core.agent.world import World
+
+from .test_learning_agent import world
+
+WHY = Trigger("episodes", "enough")
+
+
+def run(number: int, given: World | None = None) -> TrainingJobSpec:
+    return TrainingJobSpec.model_validate(training_job(given or world(), number, WHY)["spec"])
+
+
+def with_template(**more: Any) -> World:
+    body = world().spec.to_kube()
+    body["training"]["template"].update(more)
+    return world(spec=LearningAgentSpec.model_validate(body).to_kube())
+
+
+def of_uid(uid: str) -> World:
+    found = world()
+    found.object["metadata"]["uid"] = uid  # type: ignore[index]
+    return found
+
+
+def test_two_runs_of_an_agent_train_with_different_seeds_and_the_same_run_with_the_same() -> None:
+    assert run(1).seed != run(2).seed
+    assert run(2).seed == run(2).seed
+
+
+@given(st.integers(1, 999_999_999), st.integers(1, 999_999_999))
+def test_no_two_runs_of_an_agent_play_the_same_held_out_episodes(one: int, other: int) -> None:
+    first, second = run(one).evaluation, run(other).evaluation
+    assert first.first_episode is not None
+    assert second.first_episode is not None
+    assert first.seed == second.seed
+    assert abs(first.first_episode - second.first_episode) >= EPISODES_PER_RUN * min(1, abs(one - other))
+    assert run(one).seed != run(other).seed or one == other
+
+
+def test_another_agent_of_the_same_name_begins_elsewhere() -> None:
+    one, other = run(1, of_uid("a")), run(1, of_uid("b"))
+    assert one.seed != other.seed
+    assert one.evaluation.seed != other.evaluation.seed
+
+
+def test_a_seed_that_the_user_set_wins_and_held_out_episodes_rotate_all_the_same() -> None:
+    given = with_template(seed=7)
+    assert (run(1, given).seed, run(2, given).seed) == (7, 7)
+    assert run(1, given).evaluation.first_episode != run(2, given).evaluation.first_episode
+
+
+def test_held_out_episodes_that_the_user_named_are_played_by_every_run() -> None:
+    given = with_template(evaluation={"seed": 3, "firstEpisode": 0})
+    assert [(run(n, given).evaluation.seed, run(n, given).evaluation.first_episode) for n in (1, 2)] == [(3, 0)] * 2
+
+
+@pytest.mark.parametrize("seed", [0, 2_147_483_647])
+def test_every_seed_is_one_that_a_training_job_takes(seed: int) -> None:
+    assert run(999_999_999, with_template(seed=seed)).seed == seed

@@ -1,0 +1,53 @@
+"""Which episodes prove a run, and how its manifest names them."""
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+from learnloop_api.kinds.evaluation import EPISODES_PER_RUN
+from learnloop_api.kinds.suite import DIMENSIONS
+from learnloop_trainer.environments.wrappers import innermost
+from learnloop_trainer.evaluation.suite import stage
+from learnloop_trainer.evaluation.worlds import episodes, held_out
+from learnloop_trainer.order import Order
+from learnloop_trainer.proof import VALIDATION
+from learnloop_trainer.randomness import Split
+
+ASKED = {"episodes": 8, "seed": 5, "firstEpisode": 3 * EPISODES_PER_RUN}
+
+
+def starts(order: Order, count: int = 8, first: int = 0, split: Split = Split.HELD_OUT) -> set[bytes]:
+    environment = held_out(order, first=first, split=split)(range(count))
+    return {row.tobytes() for row in np.asarray(innermost(environment).reset())}
+
+
+@pytest.mark.parametrize("environment", ["CartPole-v1", "Navigation-v1"])
+def test_runs_that_begin_at_other_numbers_meet_other_episodes(
+    make_order: Callable[..., Order], environment: str
+) -> None:
+    data = {"environment": environment}
+    one = make_order(evaluation=ASKED, data=data)
+    other = make_order(evaluation={**ASKED, "firstEpisode": 4 * EPISODES_PER_RUN}, data=data)
+    assert not starts(one) & starts(other)
+    assert starts(one) == starts(make_order(evaluation=ASKED, data=data, seed=9))
+
+
+def test_left_out_the_runs_own_seed_and_its_first_episodes_prove_it(make_order: Callable[..., Order]) -> None:
+    assert starts(make_order(seed=4)) == starts(make_order(evaluation={"episodes": 8, "seed": 4, "firstEpisode": 0}))
+
+
+def test_all_that_a_run_may_play_has_room_before_the_next_runs_episodes() -> None:
+    assert stage.FIRST + len(DIMENSIONS) * stage.ROOM * stage.PER_CONDITION <= EPISODES_PER_RUN
+    assert VALIDATION + 10_000 <= stage.FIRST
+
+
+def test_episodes_of_training_stay_where_the_runs_seed_has_them(make_order: Callable[..., Order]) -> None:
+    one, other = make_order(), make_order(evaluation=ASKED)
+    assert starts(one, split=Split.TRAINING) == starts(other, split=Split.TRAINING)
+
+
+def test_the_manifest_names_the_episodes_and_the_policy_compared_with(make_order: Callable[..., Any]) -> None:
+    found = episodes(make_order(evaluation=ASKED))
+    assert (found.seed, found.first, found.episodes) == (5, 3 * EPISODES_PER_RUN, 8)
