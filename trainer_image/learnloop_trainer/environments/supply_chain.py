@@ -1,9 +1,13 @@
-"""Supply chain: keep two warehouses stocked for up to 30 stores whose demand moves with the seasons.
+"""Supply chain: keep two warehouses stocked for up to 30 stores whose demand moves with the season.
+
+All stores share the chain's season, so their swings add up. Beside it every store holds sales of its own, unannounced:
+each wants SALE units more for a period. A store's part of the usual demand falls with the number of stores, what it
+wants at once does not: the more stores, the less steady the demand, at the same mean.
 
 Five decisions a period, each in [-1, 1]: order from the distant, cheap supplier (four periods away) and from the near,
 dear one (one period), the express share of the distant orders (two periods sooner), the first warehouse's share of all
-orders, and the price (0.8 to 1.2 of the list price). Suppliers fail for some periods at a time. The reward balances the
-specification's objectives with its weights:
+orders, and the price (0.8 to 1.2 of the list price). Suppliers fail for some periods at a time: what is ordered from
+them meanwhile is paid for and lost. The reward balances the specification's objectives with its weights:
 
     -0.4 cost / reference + 0.4 service level + 0.2 turnover,   cost = inventory + transportation + ordering
 
@@ -23,6 +27,7 @@ from learnloop_trainer.environments.simulation import Flags, Floats64, Level, Ou
 from learnloop_trainer.randomness import Words
 
 STORES, HOUSES, LEAD, FORECAST = 30, 2, 4, 3
+SALES, SALE, MANY = 0.03, 6.0, 6  # chance a store and period; units; in a warehouse's stores at once
 LARGEST_ORDER, MEAN_DEMAND, OUTAGE = 20.0, 10.0, 5  # units a period; periods
 HOLDING, CHEAP, DEAR, FREIGHT, EXPRESS, ELASTICITY = 0.05, 1.0, 1.4, 0.1, 0.3, 1.5
 REFERENCE = HOUSES * MEAN_DEMAND * (CHEAP + FREIGHT + HOLDING)  # of one period that runs smoothly
@@ -48,29 +53,41 @@ class SupplyChain(Simulation):
     )
 
     def _blank(self, count: int) -> dict[str, NDArray[Any]]:
-        body = {name: np.zeros((count, STORES)) for name in ("weight", "phase", "season")}
-        body |= {name: np.zeros((count, HOUSES)) for name in ("stock", "demand", "outage")}
-        return body | {"coming": np.zeros((count, HOUSES, LEAD)), "total": np.zeros(count)}
+        body = {name: np.zeros(count) for name in ("phase", "season", "total")}
+        body |= {name: np.zeros((count, HOUSES)) for name in ("usual", "stores", "stock", "demand", "outage")}
+        return body | {"coming": np.zeros((count, HOUSES, LEAD))}
 
     def _begin(self, which: NDArray[np.intp], seeds: Words) -> None:
         body = self.body
-        draws = self._draws(seeds, 3 * STORES).reshape(-1, 3, STORES)
-        open_ = np.arange(STORES) < self.parameter["complexity"][which, None]
-        weight = (0.5 + draws[:, 0]) * open_
-        by_house = weight.reshape(-1, STORES // HOUSES, HOUSES).sum(axis=1)
-        weight = weight.reshape(-1, STORES // HOUSES, HOUSES) / np.maximum(by_house, 1e-12)[:, None] * MEAN_DEMAND
-        body["weight"][which] = weight.reshape(-1, STORES)
-        body["phase"][which], body["season"][which] = 2 * math.pi * draws[:, 1], 8.0 + 16.0 * draws[:, 2]
+        draws = self._draws(seeds, 2)
+        body["phase"][which], body["season"][which] = 2 * math.pi * draws[:, 0], 8.0 + 16.0 * draws[:, 1]
+        # Stores belong to the warehouses by turns.
+        stores = (self.parameter["complexity"][which, None] + np.arange(HOUSES - 1, -1, -1)) // HOUSES
+        body["stores"][which], body["usual"][which] = stores, MEAN_DEMAND - SALES * SALE * stores
         body["stock"][which], body["coming"][which] = 2 * MEAN_DEMAND, 0.0
         body["outage"][which] = body["total"][which] = 0.0
         body["demand"][which] = self._expected(0)[which]
 
     def _expected(self, ahead: int) -> Floats64:
-        """Demand of each warehouse at list price, `ahead` periods from now, without noise [n, 2]."""
+        """Demand of each warehouse at list price, `ahead` periods from now, without sales and noise [n, 2]."""
         body = self.body
-        wave = np.sin(2 * math.pi * (self.age[:, None] + ahead) / np.maximum(body["season"], 1.0) + body["phase"])
-        demand = body["weight"] * (1.0 + 0.5 * wave)
-        return np.asarray(demand.reshape(-1, STORES // HOUSES, HOUSES).sum(axis=1))
+        wave = np.sin(2 * math.pi * (self.age + ahead) / np.maximum(body["season"], 1.0) + body["phase"])
+        return np.asarray(body["usual"] * (1.0 + 0.5 * wave)[:, None])
+
+    def _sales(self) -> Floats64:
+        """What the sales of this period's stores add to the demand of each warehouse [n, 2].
+
+        How many there are is Poisson distributed, as for many stores with a small chance each, cut off at MANY.
+        """
+        rate = SALES * self.body["stores"]
+        chance = self._chance(2 * HOUSES + 2 + HOUSES)[:, -HOUSES:]
+        term = np.exp(-rate)
+        held, count = np.zeros_like(rate), term
+        for number in range(1, MANY + 1):
+            held += chance > count
+            term = term * rate / number
+            count = count + term
+        return SALE * held
 
     def _advance(self, actions: NDArray[Any]) -> Outcome:
         body = self.body
@@ -78,18 +95,19 @@ class SupplyChain(Simulation):
         stock = body["stock"] + body["coming"][:, :, 0]
         coming = np.concatenate((body["coming"][:, :, 1:], np.zeros((len(stock), HOUSES, 1))), axis=2)
         working = body["outage"] == 0
-        ordered = LARGEST_ORDER * HOUSES * share[:, :2] * working  # distant, near [n, 2]
+        paid = LARGEST_ORDER * HOUSES * share[:, :2]  # distant, near [n, 2]
+        ordered = paid * working
         split = np.stack((share[:, 3], 1.0 - share[:, 3]), axis=1)
         express = ordered[:, 0] * share[:, 2]
         coming[:, :, LEAD - 1] += split * (ordered[:, 0] - express)[:, None]
         coming[:, :, LEAD - 3] += split * express[:, None]
         coming[:, :, 0] += split * ordered[:, 1, None]
         noise = 1.0 + self.parameter["noise"][:, None] * self._normals(HOUSES)
-        at_list_price = np.maximum(self._expected(0) * noise, 0.0)
+        at_list_price = np.maximum(self._expected(0) * noise, 0.0) + self._sales()
         price = 0.8 + 0.4 * share[:, 4, None]
         sales = np.minimum(stock, at_list_price * price**-ELASTICITY)
         left = stock - sales
-        cost = HOLDING * left.sum(axis=1) + CHEAP * ordered[:, 0] + DEAR * ordered[:, 1]
+        cost = HOLDING * left.sum(axis=1) + CHEAP * paid[:, 0] + DEAR * paid[:, 1]
         cost += FREIGHT * ordered.sum(axis=1) + EXPRESS * express
         service = np.minimum(sales, at_list_price).sum(axis=1) / np.maximum(at_list_price.sum(axis=1), 1e-12)
         turnover = np.minimum(1.0, sales.sum(axis=1) / np.maximum((stock + left).sum(axis=1) / 2, 1e-12))

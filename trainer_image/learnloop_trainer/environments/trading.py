@@ -2,16 +2,20 @@
 
 Returns have a slow, hidden trend that the agent can only infer; competitors crowd it out and add noise, and large
 trades move the price. Three decisions, each in [-1, 1]: the position wanted (full short to full long), a stop loss (1
-to 10 %) and a take profit (2 to 20 %) since the position was opened. Returns, profit and costs are counted in units of
-`volatility`, so that all levels pay alike. The reward is the specification's two formulas together:
+to 10 %) and a take profit (2 to 20 %) since the position was opened. Returns, profit and costs are counted in
+percent: the trend is the same in all markets, and what a return deviates from it grows with `volatility` (10 times as
+many percent). The reward is the specification's two formulas together:
 
     0.4 profit + 0.3 Sharpe + 0.2 cooperation + 0.1 novelty - risk - transaction cost - market impact
 
-Sharpe is the change of the running Sharpe ratio (Moody & Saffell, 1998, equation 7), cooperation falls with the size of
-a trade, novelty is 1 / sqrt(visits) of the position's band in this episode. An episode succeeds with a profit.
+Sharpe is the change of the running Sharpe ratio (Moody & Saffell, 1998, equation 7). Cooperation is what a trade leaves
+of the price to others: minus half its size. Novelty is 1 / sqrt(visits) of the band of positions that is entered, and
+risk grows with the square of the position and with the volatility. So who holds no position earns nothing. An episode
+succeeds with a profit.
 
-Seen (50 numbers): 24 returns, 6 indicators (means over 3, 6, 12, 24 steps, relative strength, Bollinger), 6 volumes,
-sentiment (the trend, blurred), 4 of the portfolio, 3 of risk, the competitors' last 6 net positions.
+Seen (50 numbers), money in the market's deviations: 24 returns, 6 indicators (means over 3, 6, 12, 24 steps, relative
+strength, Bollinger), 6 volumes, sentiment (the trend, blurred), 4 of the portfolio, 3 of risk, the competitors' last 6
+net positions.
 """
 
 from collections.abc import Mapping
@@ -26,7 +30,14 @@ from learnloop_trainer.randomness import Words
 
 HISTORY, RECENT, BANDS = 24, 6, 5
 PERSISTENCE, RATE = 0.95, 0.05  # of the trend; of the running Sharpe ratio
-COST, RISK, IMPACT = 0.05, 0.05, 0.05
+COST, RISK, IMPACT = 0.05, 0.02, 0.05
+PERCENT = 10.0  # deviation of a return in percent, for a volatility of 1
+CORRIDOR = 0.01  # of stop loss and take profit: a percent, in the easiest market
+
+
+def _band(position: NDArray[Any]) -> NDArray[np.int64]:
+    """Which fifth of the positions from full short to full long each one is in [n]."""
+    return np.minimum(((position + 1.0) / 2.0 * BANDS).astype(np.int64), BANDS - 1)
 
 
 class Trading(Simulation):
@@ -56,44 +67,49 @@ class Trading(Simulation):
         self.body["square"][which] = 1.0
 
     def _advance(self, actions: NDArray[Any]) -> Outcome:
-        body, noise = self.body, self._normals(4)
-        step = 0.1 * self.parameter["volatility"]  # standard deviation of a return
-        wanted = self._stopped(actions, step)
+        body, noise, deviation = self.body, self._normals(4), self._deviation()
+        wanted = self._stopped(actions)
         trade = np.abs(wanted - body["position"])
         opened = np.where(np.sign(wanted) == np.sign(body["position"]), body["opened"], 0.0)
         rivals = self.parameter["competitors"]
         crowd = np.tanh(body["trend"] + 0.5 * noise[:, 1])
         moved = self.parameter["signal"] * body["trend"] / (1.0 + 0.05 * rivals) * 0.5
-        change = moved + noise[:, 0] * np.sqrt(1.0 + 0.01 * rivals)
+        change = moved + noise[:, 0] * deviation * np.sqrt(1.0 + 0.01 * rivals)
         profit = wanted * change
         body["trend"] = PERSISTENCE * body["trend"] + np.sqrt(1.0 - PERSISTENCE**2) * noise[:, 2]
         body["sentiment"] = body["trend"] + noise[:, 3]
-        body["position"], body["opened"] = wanted, opened + step * profit
+        before, after = _band(body["position"]), _band(wanted)
+        body["position"], body["opened"] = wanted, opened + CORRIDOR * profit / deviation
         net = profit - COST * trade - IMPACT * trade * trade
         body["wealth"] = body["wealth"] + net
         body["peak"] = np.maximum(body["peak"], body["wealth"])
         self._remember("returns", change)
         self._remember("crowd", crowd)
-        self._remember("volume", np.abs(change) + np.abs(crowd) + trade)
-        band = np.minimum(((wanted + 1.0) / 2.0 * BANDS).astype(np.int64), BANDS - 1)
-        rows = np.arange(len(band))
-        body["visits"][rows, band] += 1.0
-        novelty = body["visits"][rows, band] ** -0.5
-        reward = 0.4 * profit + 0.3 * self._sharpe(net) + 0.2 * (1.0 - trade / 2.0) + 0.1 * novelty
-        reward -= RISK * wanted * wanted + COST * trade + IMPACT * trade * trade
+        self._remember("volume", np.abs(change) / deviation + np.abs(crowd) + trade)
+        entered, rows = before != after, np.arange(len(after))
+        body["visits"][rows, after] += entered
+        novelty = entered / np.sqrt(np.maximum(body["visits"][rows, after], 1.0))
+        reward = 0.4 * profit + 0.3 * self._sharpe(net, deviation) - 0.2 * trade / 2.0 + 0.1 * novelty
+        reward -= RISK * wanted * wanted * deviation + COST * trade + IMPACT * trade * trade
         nobody = np.zeros(len(reward), dtype=np.bool_)
         return Outcome(reward, nobody, nobody)
 
-    def _stopped(self, actions: NDArray[Any], step: NDArray[Any]) -> NDArray[np.float64]:
-        """The position wanted, or none where the profit since opening has left the corridor the agent set."""
+    def _deviation(self) -> NDArray[np.float64]:
+        """What a return deviates from the trend, in percent [n]; a thousandth at least, for a market without noise."""
+        return np.asarray(np.maximum(PERCENT * self.parameter["volatility"], 1e-3))
+
+    def _stopped(self, actions: NDArray[Any]) -> NDArray[np.float64]:
+        """The position wanted, or none where the profit since opening has left the corridor the agent set.
+
+        The corridor is quoted for the easiest market, and is as many deviations wide in every other one.
+        """
         loss, gain = 0.01 + 0.045 * (actions[:, 1] + 1.0), 0.02 + 0.09 * (actions[:, 2] + 1.0)
-        scale = np.maximum(1.0, step / 0.01)  # the corridor is quoted for the easiest market
-        out = (self.body["opened"] < -loss * scale) | (self.body["opened"] > gain * scale)
+        out = (self.body["opened"] < -loss) | (self.body["opened"] > gain)
         return np.where(out, 0.0, actions[:, 0])
 
-    def _sharpe(self, net: NDArray[Any]) -> NDArray[np.float64]:
+    def _sharpe(self, net: NDArray[Any], deviation: NDArray[np.float64]) -> NDArray[np.float64]:
         """Change of the exponentially weighted Sharpe ratio."""
-        body = self.body
+        body, net = self.body, net / deviation
         body["mean"] = body["mean"] + RATE * (net - body["mean"])
         body["square"] = body["square"] + RATE * (net * net - body["square"])
         ratio = body["mean"] / np.sqrt(np.maximum(body["square"] - body["mean"] ** 2, 0.01))
@@ -107,15 +123,17 @@ class Trading(Simulation):
         return truncated & (self.body["wealth"] > 0)
 
     def _observe(self) -> Observations:
-        body, past = self.body, self.body["returns"]
+        deviations = self._deviation()
+        body, past = self.body, self.body["returns"] / deviations[:, None]
         means = [past[:, -span:].mean(axis=1) for span in (3, 6, 12, 24)]
         ups = np.maximum(past, 0.0).sum(axis=1)
         strength = ups / np.maximum(np.abs(past).sum(axis=1), 1e-9) - 0.5
         deviation = past.std(axis=1)
         bollinger = (past[:, -1] - means[3]) / np.maximum(deviation, 1e-9)
-        fall = (body["wealth"] - body["peak"]) / 10.0
+        wealth, peak = (body[name] / deviations / 10.0 for name in ("wealth", "peak"))
         singles = [*means, strength, bollinger, body["sentiment"], body["position"], body["opened"] * 10.0]
-        singles += [body["wealth"] / 10.0, fall, deviation, -np.quantile(past, 0.05, axis=1), body["sharpe"]]
+        risk = [deviation, -np.quantile(past, 0.05, axis=1), body["sharpe"]]
+        singles += [wealth, wealth - peak, *risk]
         return np.concatenate(
             [past, np.stack(singles, axis=1), body["volume"], body["crowd"]], axis=1, dtype=np.float32
         )

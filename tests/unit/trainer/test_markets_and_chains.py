@@ -1,0 +1,103 @@
+"""Levels of trading and supply chains are levels: what a fixed policy earns falls, and doing nothing earns nothing."""
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from learnloop_trainer.environments import Conditions, make
+from learnloop_trainer.environments.make import SIMULATIONS
+from learnloop_trainer.randomness import Split
+
+Policy = Callable[[NDArray[Any]], NDArray[Any]]
+
+
+def mean_return(name: str, policy: Policy, level: str | None = None, episodes: int = 256, **fixed: float) -> float:
+    """Of one episode of each environment; `fixed`: physics that are given."""
+    randomise = tuple((name, value, value) for name, value in fixed.items())
+    world = make(name, Split.TRAINING, 3, range(episodes), Conditions(level, randomise))
+    seen, total = world.reset(), np.zeros(episodes)
+    for _ in range(int(SIMULATIONS[name].PARAMETERS["max_steps"])):
+        step = world.step(policy(seen))
+        seen, total = step.observation, total + step.reward
+    return float(total.mean())
+
+
+def idle(seen: NDArray[Any]) -> NDArray[Any]:
+    return np.broadcast_to(np.asarray([0.0, 1.0, 1.0]), (len(seen), 3))
+
+
+def following(share: float) -> Policy:
+    """A share of the trend as it is seen, blurred, approached by a tenth in every step; with wide corridors."""
+
+    def policy(seen: NDArray[Any]) -> NDArray[Any]:
+        position = np.clip(0.9 * seen[:, 31] + 0.1 * share * seen[:, 30], -1.0, 1.0)
+        return np.stack((position, np.ones(len(seen)), np.ones(len(seen))), axis=1)
+
+    return policy
+
+
+def replenishing(stock: float, *, distant: bool = False) -> Policy:
+    """Orders what lacks to a stock of so many periods' demand, from one of the suppliers, at list price."""
+
+    def policy(seen: NDArray[Any]) -> NDArray[Any]:
+        missing = np.clip(2.0 * stock - seen[:, :10].sum(axis=1), 0.0, 4.0) / 2.0 - 1.0
+        none, middle = np.full(len(seen), -1.0), np.zeros(len(seen))
+        return np.stack((missing, none, none, middle, middle) if distant else (none, missing, none, middle, middle), 1)
+
+    return policy
+
+
+def random(numbers: int) -> Policy:
+    draws = np.random.default_rng(0)
+    return lambda seen: draws.uniform(-1.0, 1.0, (len(seen), numbers))
+
+
+@pytest.mark.parametrize("level", ["easy", "expert"])
+def test_who_holds_no_position_earns_nothing(level: str) -> None:
+    assert mean_return("Trading-v1", idle, level) == pytest.approx(0.0, abs=1e-6)
+
+
+def test_volatility_changes_what_a_trader_earns() -> None:
+    """The same episodes, the same policy: only the volatility differs."""
+    calm, wild = (mean_return("Trading-v1", following(0.3), volatility=value) for value in (0.1, 0.8))
+    assert calm > wild + 0.5
+
+
+def test_who_follows_the_trend_carefully_earns_something_in_the_wildest_market() -> None:
+    assert mean_return("Trading-v1", following(0.3), "expert", 1024) > 0.3
+
+
+@pytest.mark.parametrize(
+    ("name", "policy"),
+    [
+        ("Trading-v1", following(0.5)),
+        ("Trading-v1", random(3)),
+        ("SupplyChain-v1", replenishing(2.0)),
+        ("SupplyChain-v1", replenishing(3.0)),
+        ("SupplyChain-v1", replenishing(5.0, distant=True)),
+    ],
+    ids=["a trend follower", "a random trader", "a small stock", "a large stock", "far orders"],
+)
+def test_a_fixed_policy_earns_less_at_every_harder_level(name: str, policy: Policy) -> None:
+    returns = [mean_return(name, policy, level.name) for level in SIMULATIONS[name].LEVELS]
+    assert returns == sorted(returns, reverse=True)
+    assert returns[0] > returns[-1] + 0.5, returns
+
+
+def test_more_stores_make_demand_less_steady() -> None:
+    """Not steadier, as a sum of independent stores is: what a store wants at once does not shrink with its share."""
+    spread = []
+    for stores in (6.0, 30.0):
+        conditions = Conditions(randomise=(("complexity", stores, stores), ("noise", 0.1, 0.1)))
+        world = make("SupplyChain-v1", Split.TRAINING, 0, range(256), conditions)
+        seen = []
+        for _ in range(59):
+            world.step(np.zeros((256, 5)))
+            seen.append(world.state()["body.demand"].sum(axis=1))  # type: ignore[index]
+        demand = np.stack(seen)
+        spread.append(float(demand.std(axis=0).mean()))
+        assert demand.mean() == pytest.approx(20.0, rel=0.05)
+    assert spread[1] > spread[0]
