@@ -49,8 +49,9 @@ def test_the_meta_gradient_is_that_of_the_loss_after_the_inner_step(make_order: 
         learner = learner_of(order)
         random = torch.Generator().manual_seed(0)
 
-        def data(generator: torch.Generator = random) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-            return tuple(torch.randn(3, 40, *shape, generator=generator) for shape in ((2,), (2,), ()))  # type: ignore[return-value]
+        def data(generator: torch.Generator = random) -> tuple[torch.Tensor, ...]:
+            drawn = (torch.randn(3, 40, *shape, generator=generator) for shape in ((2,), (2,), ()))
+            return (*drawn, torch.ones(3, 40))
 
         inner, outer = data(), data()
         leaves = {name: leaf.detach().double().requires_grad_() for name, leaf in learner.network.leaves.items()}
@@ -77,6 +78,7 @@ def test_the_surrogates_gradient_at_the_policy_that_played_is_the_losss() -> Non
     random = torch.Generator().manual_seed(1)
     weights = {"actor.0.weight": torch.randn(2, 2, generator=random), "actor.0.bias": torch.zeros(2)}
     data = torch.randn(30, 2, generator=random), torch.randn(30, 2, generator=random), torch.randn(30, generator=random)
+    data = (*data, torch.ones(30))
     leaf = weights["actor.0.weight"].requires_grad_()
     (plain,) = torch.autograd.grad(maml.loss(weights, *data), leaf)
     (weighted,) = torch.autograd.grad(maml.surrogate(weights, weights, *data), leaf)
@@ -85,7 +87,7 @@ def test_the_surrogates_gradient_at_the_policy_that_played_is_the_losss() -> Non
 
 def test_advantages_have_mean_zero_over_a_tasks_episodes_at_every_step() -> None:
     reward = np.random.default_rng(0).normal(size=(5, 12)).astype(np.float32)
-    gain = maml.advantages(reward, 3, 0.9)
+    gain = maml.advantages(reward, np.ones((5, 12), dtype=np.bool_), 3, 0.9)
     assert gain.shape == reward.shape
     assert gain.reshape(5, 3, 4).mean(axis=2) == pytest.approx(0, abs=1e-6)
 

@@ -7,12 +7,13 @@ Finn, Abbeel & Levine (2017), arXiv 1703.03400, algorithm 3, with tasks T_i draw
 
 The gradient passes through the inner steps: second derivatives are kept (`first_order: true` drops them).
 
-What is exported: after the last meta-update the policy is adapted to the *nominal* environment, as it would be to any
-other new task, with the same few episodes; evaluation plays that one, on held-out seeds.
+What is exported: after the last meta-update the policy is adapted to the *nominal* environment of its level, as it
+would be to any other new task, by the `episodes` of one task for each inner step; evaluation plays that one, on
+held-out seeds.
 
 Deviations, all deliberate: Adam for the outer step instead of TRPO; the baseline of A_t is, at every step of an
-episode, the mean return to go of the task's other episodes; all tasks adapt side by side; alpha is
-the same everywhere.
+episode, the mean return to go of the task's other episodes, 0 of those that are over; all tasks adapt side by side, and
+the steps that some take while others still play are left out; alpha is the same everywhere.
 """
 
 from collections.abc import Mapping
@@ -24,8 +25,8 @@ from numpy.typing import NDArray
 from learnloop_api.kinds.more_algorithms import MamlParameters
 from learnloop_trainer.algorithms.base import Arrays, Experience, Occasion
 from learnloop_trainer.environments import VectorEnvironment
-from learnloop_trainer.environments.base import Observations
-from learnloop_trainer.environments.simulation import Floats64, Simulation
+from learnloop_trainer.environments.base import Imposable, Observations
+from learnloop_trainer.environments.simulation import Flags, Floats64, Simulation
 from learnloop_trainer.environments.wrappers import innermost
 from learnloop_trainer.errors import ConfigError
 from learnloop_trainer.networks import Floats, Network, dense
@@ -35,6 +36,7 @@ from learnloop_trainer.schedules import step_size
 
 ACTIVATION = "tanh"
 Weights = Mapping[str, torch.Tensor]
+Batch = tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]  # seen, done before tanh, gained, played
 DEVIATION = 0.5  # of the policy's Gaussian, before squashing
 
 
@@ -53,32 +55,45 @@ def mean(weights: Weights, x: torch.Tensor) -> torch.Tensor:
     return x
 
 
-def loss(weights: Weights, seen: torch.Tensor, before: torch.Tensor, gain: torch.Tensor) -> torch.Tensor:
-    """L_i of each task [tasks]: observations and actions before tanh [tasks, n, ...], advantages [tasks, n]."""
+def loss(
+    weights: Weights, seen: torch.Tensor, before: torch.Tensor, gain: torch.Tensor, playing: torch.Tensor
+) -> torch.Tensor:
+    """L_i of each task [tasks]: observations and actions before tanh [tasks, n, ...], advantages [tasks, n].
+
+    `playing` [tasks, n] is 1 where a step belongs to an episode, and 0 where that was over.
+    """
     log_prob = -(before - mean(weights, seen)).square().sum(-1) / (2 * DEVIATION**2)
-    return -(log_prob * gain).mean(-1)
+    return -(log_prob * gain * playing).sum(-1) / playing.sum(-1)
 
 
 def surrogate(
-    weights: Weights, old: Weights, seen: torch.Tensor, before: torch.Tensor, gain: torch.Tensor
+    weights: Weights,
+    old: Weights,
+    seen: torch.Tensor,
+    before: torch.Tensor,
+    gain: torch.Tensor,
+    playing: torch.Tensor,
 ) -> torch.Tensor:
     """L_i' [tasks] as an importance-weighted objective: its gradient at weights = old is that of `loss`."""
     new_square, old_square = ((before - mean(given, seen)).square().sum(-1) for given in (weights, old))
-    return -(((old_square.detach() - new_square) / (2 * DEVIATION**2)).exp() * gain).mean(-1)
+    ratio = ((old_square.detach() - new_square) / (2 * DEVIATION**2)).exp()
+    return -(ratio * gain * playing).sum(-1) / playing.sum(-1)
 
 
-def advantages(reward: NDArray[np.float32], tasks: int, discount: float) -> Floats:
-    """Rewards [steps, tasks * episodes] to advantages alike, normalised within each task."""
+def advantages(reward: NDArray[np.float32], playing: NDArray[np.bool_], tasks: int, discount: float) -> Floats:
+    """Rewards [steps, tasks * episodes] to advantages alike, normalised within each task; 0 where nobody plays."""
     steps, members = reward.shape
     to_go = np.zeros((steps, members))
     running = np.zeros(members)
     for t in range(steps - 1, -1, -1):
-        running = reward[t] + discount * running
+        running = np.where(playing[t], reward[t] + discount * running, 0.0)
         to_go[t] = running
-    split = to_go.reshape(steps, tasks, -1)
-    gain = split - split.mean(axis=2, keepdims=True)
-    scaled = gain / (gain.std(axis=(0, 2), keepdims=True) + 1e-8)
-    return np.asarray(scaled.reshape(steps, members), dtype=np.float32)
+    split, counted = to_go.reshape(steps, tasks, -1), playing.reshape(steps, tasks, -1)
+    gain = (split - split.mean(axis=2, keepdims=True)) * counted
+    count = counted.sum(axis=(0, 2), keepdims=True)
+    centre = gain.sum(axis=(0, 2), keepdims=True) / count
+    spread = np.sqrt(((gain - centre) ** 2 * counted).sum(axis=(0, 2), keepdims=True) / count)
+    return np.asarray((gain / (spread + 1e-8)).reshape(steps, members), dtype=np.float32)
 
 
 class Maml:
@@ -109,7 +124,7 @@ class Maml:
         if self.step >= self.occasion.total_steps:
             self._adapt_to_nominal()
         require_finite(self.step, loss=self.network.vector.sum().cpu().numpy())
-        return self._world.impose({}), experiences
+        return self._imposed({}), experiences
 
     def draw(self, occasion: int) -> dict[str, Floats64]:
         """Parameters of the tasks of one meta-update, the same for all episodes of a task [tasks * episodes]."""
@@ -126,20 +141,25 @@ class Maml:
         parameters, network = self.parameters, self.network
         tasks = self.draw(network.updates)
         shared: Weights = {name: leaf.expand(self.tasks, *leaf.shape) for name, leaf in network.leaves.items()}
-        experiences, weights = list[Experience](), shared
+        steps, weights = 0, shared
         for inner in range(parameters.adaptation_steps):
             batch, experience = self._play(weights, tasks, inner)
             weights = self.adapt(weights, batch)
-            experiences.append(experience)
+            steps += experience.reward.size
         batch, experience = self._play(weights, tasks, parameters.adaptation_steps)
         old = {name: weight.detach() for name, weight in weights.items()}
         torch.autograd.backward(surrogate(weights, old, *batch).mean())
         rate = step_size(parameters, parameters.learning_rate, self.step / self.occasion.total_steps)
         network.adam(rate, parameters.max_gradient_norm)
-        self.step += len(experiences + [experience]) * experience.reward.size
+        self.step += steps + experience.reward.size
         return [experience]
 
-    def adapt(self, weights: Weights, batch: tuple[torch.Tensor, torch.Tensor, torch.Tensor]) -> Weights:
+    def _imposed(self, tasks: Mapping[str, Floats64]) -> Observations:
+        """New episodes of these tasks, through all wrappers: each of them looks at where an episode begins."""
+        assert isinstance(self.environment, Imposable)  # a Simulation, or a wrapper around one
+        return self.environment.impose(tasks)
+
+    def adapt(self, weights: Weights, batch: Batch) -> Weights:
         """One inner step for every task; weights [tasks, ...]."""
         # No task's loss depends on another's weights: the gradient of the sum is all gradients at once.
         given, exact = list(weights.values()), not self.parameters.first_order
@@ -147,16 +167,18 @@ class Maml:
         rate = self.parameters.adaptation_rate
         return {name: weight - rate * slope for (name, weight), slope in zip(weights.items(), slopes, strict=True)}
 
-    def _play(
-        self, weights: Weights, tasks: Mapping[str, Floats64], inner: int
-    ) -> tuple[tuple[torch.Tensor, torch.Tensor, torch.Tensor], Experience]:
-        """One episode in every environment: what each task saw, did and gained [tasks, steps * episodes, ...]."""
+    def _play(self, weights: Weights, tasks: Mapping[str, Floats64], inner: int) -> tuple[Batch, Experience]:
+        """One episode in every environment: what each task saw, did and gained [tasks, steps * episodes, ...].
+
+        Environments whose episode is over play on until all are, and nothing of that is learned from or counted.
+        """
         environment, count = self.environment, len(self.environment.members)
-        observation = self._world.impose(tasks)
-        seen, done, rewards = list[Observations](), list[Floats](), list[Floats]()
+        observation = self._imposed(tasks)
+        seen, done = list[Observations](), list[Floats]()
+        rewards, plays, ends = list[Floats](), list[Flags](), list[Flags]()
         numbers = (np.arange(count)[:, None], np.arange(environment.actions))
-        ended = np.zeros(count, dtype=np.bool_)
-        while not ended.all():
+        playing = np.ones(count, dtype=np.bool_)
+        while playing.any():
             draws = uniforms(Purpose.ACTION, self.occasion.seed, self.network.updates, inner, len(seen), *numbers)
             other = uniforms(Purpose.NOISE, self.occasion.seed, self.network.updates, inner, len(seen), *numbers)
             normal = np.sqrt(-2.0 * np.log(draws)) * np.cos(2.0 * np.pi * other)  # Box & Muller (1958)
@@ -166,39 +188,55 @@ class Maml:
             before = (centre + DEVIATION * normal).astype(np.float32)
             assert environment.bounds is not None  # session.begin refuses others
             step = environment.step(environment.bounds.scale(np.tanh(before)))
+            over = step.terminated | step.truncated
             seen.append(observation)
             done.append(before)
-            rewards.append(step.reward)
-            ended, observation = step.terminated | step.truncated, step.observation
-        reward = np.stack(rewards)
-        gain = advantages(reward, self.tasks, self.parameters.discount)
+            rewards.append(np.where(playing, step.reward, np.float32(0)))
+            plays.append(playing)
+            ends.append(playing & over)
+            playing, observation = playing & ~over, step.observation
+        reward, played = np.stack(rewards), np.stack(plays)
+        gain = advantages(reward, played, self.tasks, self.parameters.discount)
 
         def by_task(array: NDArray[np.float32]) -> torch.Tensor:
             split = array.reshape(len(array), self.tasks, -1, *array.shape[2:]).swapaxes(0, 1)
             whole = np.ascontiguousarray(split.reshape(self.tasks, -1, *array.shape[2:]))
             return torch.from_numpy(whole).to(self.network.vector.device)
 
-        flags = np.zeros(reward.shape, dtype=np.bool_)
-        flags[-1] = True
-        return (by_task(np.stack(seen)), by_task(np.stack(done)), by_task(gain)), Experience(reward, flags)
+        batch = by_task(np.stack(seen)), by_task(np.stack(done)), by_task(gain), by_task(played.astype(np.float32))
+        return batch, Experience(reward, np.stack(ends))
 
     def adapted(self, tasks: Mapping[str, Floats64]) -> tuple[Weights, NDArray[np.float64]]:
         """Adapt to given tasks; their weights, and the mean return of each task [tasks] played after it."""
+        weights = self._inner_steps(tasks)
+        _, after = self._play(weights, tasks, self.parameters.adaptation_steps)
+        return weights, after.reward.sum(axis=0).reshape(self.tasks, -1).mean(axis=1)
+
+    def _inner_steps(self, tasks: Mapping[str, Floats64]) -> Weights:
         weights: Weights = {name: leaf.expand(self.tasks, *leaf.shape) for name, leaf in self.network.leaves.items()}
         for inner in range(self.parameters.adaptation_steps):
             batch, _ = self._play(weights, tasks, inner)
             weights = {name: weight.detach().requires_grad_() for name, weight in self.adapt(weights, batch).items()}
-        _, after = self._play(weights, tasks, self.parameters.adaptation_steps)
-        return weights, after.reward.sum(axis=0).reshape(self.tasks, -1).mean(axis=1)
+        return weights
+
+    def adapted_to(self, task: Mapping[str, float]) -> dict[str, torch.Tensor]:
+        """The weights after the inner steps on one task, by the episodes of the first place alone.
+
+        The others play the same task, and their episodes change nothing: a new task has `episodes` of them, no more.
+        """
+        count = len(self.environment.members)
+        weights = self._inner_steps({name: np.full(count, value) for name, value in task.items()})
+        return {name: weight[0].detach().clone() for name, weight in weights.items()}
+
+    def nominal(self) -> dict[str, float]:
+        """The task without anything drawn, at the level that is played now."""
+        values = self._world.nominal()
+        return {name: values[name] for name, _, _ in self._world.conditions.randomise}
 
     def _adapt_to_nominal(self) -> None:
-        count = len(self.environment.members)
-        nominal = {
-            name: np.full(count, self._world.PARAMETERS[name]) for name, _, _ in self._world.conditions.randomise
-        }
-        weights, _ = self.adapted(nominal)
+        weights = self.adapted_to(self.nominal())
         self._meta.copy_(self.network.vector)
-        flat = torch.cat([weights[name].detach().mean(0).reshape(-1) for name in self.network.shapes])
+        flat = torch.cat([weights[name].reshape(-1) for name in self.network.shapes])
         with torch.no_grad():
             self.network.vector.copy_(flat)
 

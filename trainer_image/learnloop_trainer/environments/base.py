@@ -1,5 +1,6 @@
 """The vector interface all algorithms train on."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol, runtime_checkable
 
@@ -97,6 +98,14 @@ class VectorEnvironment(Protocol):
 
     def close(self) -> None:
         """Release what the environments hold."""
+
+
+@runtime_checkable
+class Imposable(Protocol):
+    """What marks a VectorEnvironment whose physics can be chosen: a Simulation, or a wrapper around one."""
+
+    def impose(self, parameters: Mapping[str, NDArray[np.float64]]) -> Observations:
+        """See Simulation.impose."""
 
 
 @runtime_checkable

@@ -3,7 +3,7 @@
 import os
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
 import numpy as np
@@ -76,6 +76,10 @@ class Guarded(Wrapper):
     def reset(self) -> Observations:
         """See VectorEnvironment.reset."""
         return self._watchdog.run("reset", self.inner.reset)
+
+    def impose(self, parameters: Mapping[str, NDArray[np.float64]]) -> Observations:
+        """See Simulation.impose."""
+        return self._watchdog.run("impose", lambda: super(Guarded, self).impose(parameters))
 
     def step(self, actions: NDArray[Any]) -> Step:
         """See VectorEnvironment.step."""

@@ -92,25 +92,33 @@ class Simulation(ABC):
         self.seeds = np.zeros(count, dtype=np.uint64)
         self.parameter = {name: np.full(count, value, dtype=np.float64) for name, value in self.PARAMETERS.items()}
         self.body = self._blank(count)
+        self._imposed: Mapping[str, Floats64] = {}
         self._restart(np.arange(count))
         return self._observe()
 
     def impose(self, parameters: Mapping[str, Floats64]) -> Observations:
-        """Begin new episodes everywhere, with these parameters [n] until the next one begins."""
+        """Begin new episodes everywhere, with these parameters [n] in all that follow, until others are imposed.
+
+        None of them are part of `state`: impose them again after `restore`.
+        """
         self.episode += 1
-        self._restart(np.arange(len(self.members)), parameters)
+        self._imposed = {name: np.asarray(values, dtype=np.float64) for name, values in parameters.items()}
+        self._restart(np.arange(len(self.members)))
         return self._observe()
 
-    def _restart(self, which: NDArray[np.intp], imposed: Mapping[str, Floats64] | None = None) -> None:
+    def nominal(self) -> dict[str, float]:
+        """The parameters at the level that is played now, before anything is randomised or imposed."""
+        return dict(self.PARAMETERS) | (dict(self.LEVELS[self.level].parameters) if self.LEVELS else {})
+
+    def _restart(self, which: NDArray[np.intp]) -> None:
         seeds = episode_seeds(self._split, self._seed, self._numbers[which], self.episode[which])
         self.seeds[which], self.age[which] = seeds, 0
-        nominal = dict(self.PARAMETERS) | (dict(self.LEVELS[self.level].parameters) if self.LEVELS else {})
-        for name, value in nominal.items():
+        for name, value in self.nominal().items():
             self.parameter[name][which] = value
         for number, (name, low, high) in enumerate(self.conditions.randomise):
             self.parameter[name][which] = low + (high - low) * uniforms(Purpose.CONDITIONS, seeds, number)
-        for name, values in (imposed or {}).items():
-            self.parameter[name][which] = values
+        for name, values in self._imposed.items():
+            self.parameter[name][which] = values[which]
         self._begin(which, seeds)
 
     def step(self, actions: NDArray[Any]) -> Step:
@@ -177,6 +185,7 @@ class Simulation(ABC):
         self.seeds = np.array(state["seeds"], dtype=np.uint64)
         self.parameter = {name: np.array(state[f"parameter.{name}"], dtype=np.float64) for name in self.parameter}
         self.body = {name: np.array(state[f"body.{name}"], dtype=array.dtype) for name, array in self.body.items()}
+        self._imposed = {}
         return self._observe()
 
     def close(self) -> None:  # noqa: B027 - there is nothing to release, and no subclass has anything

@@ -1,11 +1,20 @@
 """Environments around environments: what they share, the count of successes, and shaped rewards."""
 
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from learnloop_trainer.environments.base import Bounds, Observations, Step, Team, VectorEnvironment, team_return
+from learnloop_trainer.environments.base import (
+    Bounds,
+    Imposable,
+    Observations,
+    Step,
+    Team,
+    VectorEnvironment,
+    team_return,
+)
 from learnloop_trainer.errors import ConfigError
 
 
@@ -29,6 +38,12 @@ class Wrapper:
     def reset(self) -> Observations:
         """See VectorEnvironment.reset."""
         return self.inner.reset()
+
+    def impose(self, parameters: Mapping[str, NDArray[np.float64]]) -> Observations:
+        """See Simulation.impose; raises TypeError where what is within has no physics to choose."""
+        if not isinstance(self.inner, Imposable):
+            raise TypeError(f"{type(self.inner).__name__} has no parameters that could be imposed")
+        return self.inner.impose(parameters)
 
     def step(self, actions: NDArray[Any]) -> Step:
         """See VectorEnvironment.step."""
@@ -76,6 +91,11 @@ class Counted(Wrapper):
                 self._successes += int((step.success & ended).sum())
         return step
 
+    def impose(self, parameters: Mapping[str, NDArray[np.float64]]) -> Observations:
+        """See Simulation.impose: episodes under way end uncounted."""
+        self._running[:] = 0.0
+        return super().impose(parameters)
+
     def take(self) -> tuple[int, int, float]:
         """Episodes, successes and the sum of returns since the last call."""
         counts = self._episodes, self._successes, self._total
@@ -119,6 +139,11 @@ class Shaped(Wrapper):
     def reset(self) -> Observations:
         """See VectorEnvironment.reset."""
         self._seen = self.inner.reset()
+        return self._seen
+
+    def impose(self, parameters: Mapping[str, NDArray[np.float64]]) -> Observations:
+        """See Simulation.impose."""
+        self._seen = super().impose(parameters)
         return self._seen
 
     def step(self, actions: NDArray[Any]) -> Step:

@@ -1,6 +1,6 @@
 """An environment that executes only what the shield lets through."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -28,6 +28,11 @@ class Shielded(Wrapper):
     def reset(self) -> Observations:
         """See VectorEnvironment.reset."""
         self._seen = self.inner.reset()
+        return self._seen
+
+    def impose(self, parameters: Mapping[str, NDArray[np.float64]]) -> Observations:
+        """See Simulation.impose."""
+        self._seen = super().impose(parameters)
         return self._seen
 
     def step(self, actions: NDArray[Any]) -> Step:

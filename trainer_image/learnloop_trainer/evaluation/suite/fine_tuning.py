@@ -5,19 +5,15 @@ whose policy network is the same, goes on from its weights. What was meta-learne
 steps on few episodes, from the weights given.
 """
 
-from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-import numpy as np
 import torch
 
 from learnloop_api.kinds.algorithms import Parameters, PpoParameters
 from learnloop_trainer.algorithms import Occasion, learner
 from learnloop_trainer.algorithms.maml import Maml
 from learnloop_trainer.environments import Conditions, VectorEnvironment, make
-from learnloop_trainer.environments.simulation import Floats64, Simulation
-from learnloop_trainer.environments.wrappers import innermost
 from learnloop_trainer.evaluation.suite.stage import Disturb, Stage, Weights
 from learnloop_trainer.groups import Alone
 from learnloop_trainer.randomness import Split
@@ -86,17 +82,7 @@ def _adapted(stage: Stage, weights: Weights, conditions: Conditions, disturb: Di
         student = _warm(stage, parameters, world, weights)
         assert isinstance(student, Maml)
         stage.check()
-        task = _task(innermost(world), dict((name, low) for name, low, _ in conditions.randomise), ranges)
-        found, _ = student.adapted(task)
-        return {name: array.detach().mean(0).cpu().numpy().copy() for name, array in found.items()}
+        task = student.nominal() | {name: low for name, low, _ in conditions.randomise}
+        return {name: array.cpu().numpy() for name, array in student.adapted_to(task).items()}
     finally:
         world.close()
-
-
-def _task(
-    world: Simulation, changed: Mapping[str, float], ranges: tuple[tuple[str, float, float], ...]
-) -> dict[str, Floats64]:
-    """Parameters of the one task everywhere [n]: nominal but for what is changed."""
-    level = dict(world.LEVELS[world.level].parameters) if world.LEVELS else {}
-    nominal = {name: {**world.PARAMETERS, **level}[name] for name, _, _ in ranges}
-    return {name: np.full(len(world.members), value) for name, value in {**nominal, **changed}.items()}
