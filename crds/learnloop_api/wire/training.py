@@ -131,17 +131,14 @@ class Manifest(WireModel):
     checkpoint_sha256: Sha256
     baseline: ReturnEstimate = Field(description="the serving (or uniform random) policy on the same held-out seeds")
     evaluation: ReturnEstimate = Field(description="the exported policy on held-out seeds, disjoint from training's")
-<<<<<<< HEAD
     difference: Interval | None = Field(
         default=None,
         description="evaluation's mean less baseline's, paired by episode, with its 95 % interval; null of fewer than "
         "6 episodes, and in manifests made before this field",
     )
-=======
     held_out: HeldOut | None = Field(default=None, description="which episodes both of them played")
     baseline_uri: str | None = Field(default=None, max_length=2048, description="the policy compared with")
     baseline_sha256: Sha256 | None = Field(default=None, description="its digest; null for uniform random actions")
->>>>>>> 7f7ac69 (Each run of an agent has its own seed and held-out episodes)
     parity: Parity
     validation: ReturnEstimate | None = Field(
         default=None, description="the exported policy on further held-out seeds, where a study chooses by it"

@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 from learnloop_api.kinds.evaluation import EPISODES_PER_RUN
 from learnloop_api.kinds.learning_agent import LearningAgentSpec
 from learnloop_api.kinds.training_job import TrainingJobSpec
-from learnloop_operator.core.agent.render import training_job
+from learnloop_operator.core.agent.manifests import training_job
+from learnloop_operator.core.agent.snapshot import World
 from learnloop_operator.core.agent.triggers import Trigger
-from learnloop_operator.core.agent.world import World
 
 from .test_learning_agent import world
 
