@@ -39,8 +39,10 @@ ALPHA, MIN_EPISODES, MOST_ERRORS, LEAST_RATIO = 0.01, 20, 0.1, 0.9
 STEPS = (10, 25, 50, 100)
 CHAOS_LOOKS, MOST_LOOKS = 60, 4_000
 NEAR = 0.02
-STABLE = Model("00000000", "https://models.example/0.onnx", "ab" * 32)
-MODELS = tuple(Model(f"{number:08x}", f"https://models.example/{number}.onnx", "ab" * 32) for number in range(1, 4))
+STABLE = Model("00000000", "https://models.example/0.onnx", "00" * 32)
+MODELS = tuple(
+    Model(f"{number:08x}", f"https://models.example/{number}.onnx", f"{number:064x}") for number in range(1, 4)
+)
 FAULTS = ("none", "away", "no canary", "no stable", "nan", "quiet", "reset", "stale", "skewed", "pods gone")
 MUTE = frozenset(("away", "no canary", "no stable", "nan", "stale", "skewed"))
 NOTHING = (0, 0)

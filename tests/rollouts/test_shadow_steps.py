@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from rollout_cluster import BAD, BETTER, SHA, STEPS, uri
+from rollout_cluster import BAD, BETTER, STEPS, digest, uri
 from shadow_cluster import BARS, ShadowCluster
 
 from learnloop_api import names
@@ -191,10 +191,10 @@ def test_prometheus_answer_becomes_evidence() -> None:
 
 
 def in_shadow(problem: str, percent: int = 20, mirror: str = "detect", **more: str) -> Snapshot:
-    revision = revision_of(uri(1), SHA, PodOptions())
+    revision = revision_of(uri(1), digest(1), PodOptions())
     status = {
         "stable": {"revision": "11111111", "uri": "uniform://discrete/2?observations=4", "readyReplicas": 1},
-        "canary": {"revision": revision, "uri": uri(1), "sha256": SHA, "readyReplicas": 1},
+        "canary": {"revision": revision, "uri": uri(1), "sha256": digest(1), "readyReplicas": 1},
         "step": 0,
         "weight": 0,
         "rolloutStartedAt": "2025-12-31T23:59:00Z",
@@ -203,7 +203,7 @@ def in_shadow(problem: str, percent: int = 20, mirror: str = "detect", **more: s
     steps = [{"weight": 0, "shadow": {"percent": percent}}, {"weight": 100}]
     spec = ModelDeploymentSpec.model_validate(
         {
-            "model": {"uri": uri(1), "sha256": SHA},
+            "model": {"uri": uri(1), "sha256": digest(1)},
             "routing": {"mode": "gateway", "gateway": {"name": "gw", "requestMirror": mirror}},
             "rollout": {"steps": steps},
         }
@@ -227,7 +227,7 @@ def manifest(seen: Snapshot, kind: str) -> Any:
 
 def test_a_gateway_that_can_copies_everything_but_the_opening_of_episodes() -> None:
     seen = in_shadow("")
-    revision = revision_of(uri(1), SHA, PodOptions())
+    revision = revision_of(uri(1), digest(1), PodOptions())
     rules = manifest(seen, "HTTPRoute")["spec"]["rules"]
     mirrored = [rule for rule in rules if rule.get("filters")]
     backend = {"group": "", "kind": "Service", "name": f"md-{revision}", "port": 8080}

@@ -49,7 +49,6 @@ from learnloop_operator.core.rollout.children.routing_table import read
 from learnloop_operator.core.rollout.model.revision import revision_of
 
 NAME = "md"
-SHA = "cd" * 32
 STEPS = [{"weight": weight, "minEpisodes": 6} for weight in (10, 25, 50, 100)]
 RESTART_SECONDS = 3.0
 """Of the world's time, until a new process stands where the killed one was."""
@@ -58,12 +57,12 @@ LONGEST_WAIT = 10.0
 
 def model(number: int) -> dict[str, str]:
     """The user's model of that number."""
-    return {"uri": f"https://models.example/{number}.onnx", "sha256": SHA}
+    return {"uri": f"https://models.example/{number}.onnx", "sha256": f"{number:064x}"}
 
 
 def revision(number: int) -> str:
     """The arm it is served by."""
-    return revision_of(model(number)["uri"], SHA, PodOptions())
+    return revision_of(model(number)["uri"], model(number)["sha256"], PodOptions())
 
 
 def full_spec(mode: str = "service", **changes: Any) -> dict[str, Any]:

@@ -4,7 +4,7 @@ from bisect import bisect_right
 from datetime import datetime, timedelta
 from typing import Any
 
-from rollout_cluster import SHA, Cluster, uri
+from rollout_cluster import Cluster, digest, uri
 
 from learnloop_operator.core.rollout.checks.best_arm_elimination import bar
 from learnloop_operator.core.rollout.evidence.arm_evidence import ArmEvidence
@@ -15,7 +15,7 @@ FLOOR = 5
 def arms_of(*weights: int) -> list[dict[str, Any]]:
     """Arms a, b, c… of models 1, 2, 3…"""
     return [
-        {"name": "abcdefg"[index], "uri": uri(index + 1), "sha256": SHA, "weight": weight}
+        {"name": "abcdefg"[index], "uri": uri(index + 1), "sha256": digest(index + 1), "weight": weight}
         for index, weight in enumerate(weights)
     ]
 

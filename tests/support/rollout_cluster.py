@@ -31,7 +31,6 @@ LEAST = [
 ]
 """Checks that speak in the guard too, where no ratio does."""
 STEPS = [{"weight": weight, "minEpisodes": 6} for weight in (10, 25, 50, 100)]
-SHA = "ab" * 32
 DEADLINE = timedelta(seconds=60)
 MODES = ("service", "gateway")
 TWICE_EVERY = 4
@@ -40,6 +39,11 @@ GATEWAY = {"mode": "gateway", "gateway": {"name": "edge"}}
 
 def uri(number: int) -> str:
     return f"https://models.example/{number}.onnx"
+
+
+def digest(number: int) -> str:
+    """Of the model's file: every model has its own."""
+    return f"{number:064x}"
 
 
 def histogram(returns: list[float]) -> dict[float, float]:
@@ -56,7 +60,7 @@ class Cluster:
     def __init__(self, steps: list[dict[str, Any]] | None = None, keep: int = 30) -> None:
         self.now = datetime(2026, 1, 1, tzinfo=UTC)
         self.spec: dict[str, Any] = {
-            "model": {"uri": uri(0), "sha256": SHA},
+            "model": {"uri": uri(0), "sha256": digest(0)},
             "rollout": {"steps": steps or STEPS, "keepForSeconds": keep, "progressDeadlineSeconds": 60},
             "analysis": {"intervalSeconds": 2},
         }
@@ -194,6 +198,7 @@ class Cluster:
         shadows = any(step.get("shadow") for step in self.spec["rollout"]["steps"])
         assert len(status["conditions"]) == 8 + shadows
         self.check_step(self.status, status)
+        self.check_blocked(self.status, status)
         self.check_guard(self.status, status)
         self.status = status
 
@@ -207,6 +212,19 @@ class Cluster:
             needed = self.spec["rollout"]["steps"][before["step"]]["minEpisodes"]
             assert abs(self.skew) <= 30, f"step {before['step']} passed with clocks {self.skew} s apart"
             assert count >= needed, f"step {before['step']} passed on {count} of {needed} episodes"
+
+    def check_blocked(self, before: dict[str, Any], after: dict[str, Any]) -> None:
+        """No artifact that was taken back begins again, and nothing leaves the list, but by a retry or an undo."""
+        was, now = before.get("blockedRevisions", ()), after.get("blockedRevisions", ())
+        said = {item["value"] for item in before.get("decisions", ())}
+        fresh = {item["verb"] for item in after.get("decisions", ()) if item["value"] not in said}
+        if "retry" not in fresh:
+            lost = {pin["revision"] for pin in was} - {pin["revision"] for pin in now}
+            assert not lost or len(was) == len(now) == 32, f"{lost} unblocked by nobody"
+        canary, hand = after.get("canary"), after.get("hand") or {}
+        begins = canary and canary["revision"] != (before.get("canary") or {}).get("revision")
+        if begins and hand.get("verb") != "undo" and canary["sha256"] != after["stable"]["sha256"]:
+            assert canary["sha256"] not in {pin["sha256"] for pin in now}, "a blocked artifact is back"
 
     def check_guard(self, before: dict[str, Any], after: dict[str, Any]) -> None:
         """The arm that was proven goes when its time is over, when it serves again, or when a person says so."""
@@ -291,7 +309,7 @@ class Cluster:
 
     def wish(self, number: int, quality: float) -> None:
         self.quality[uri(number)] = quality
-        self.spec["model"] = {"uri": uri(number), "sha256": SHA}
+        self.spec["model"] = {"uri": uri(number), "sha256": digest(number)}
 
     def rise(self, number: int, quality: float, weight: int) -> None:
         """Somebody applies another model, and it gets so many percent of the episodes."""

@@ -4,7 +4,7 @@ from datetime import datetime
 from typing import Any
 
 from experiment_cluster import FLOOR, ExperimentCluster, arms_of
-from rollout_cluster import SHA, uri
+from rollout_cluster import digest, uri
 
 from learnloop_operator.core.rollout.checks.best_arm_elimination import bar
 
@@ -15,7 +15,7 @@ GUESTS = 5
 def guests_of(*weights: int) -> list[dict[str, Any]]:
     """Guests a, b… of models 5, 6…"""
     named = zip(arms_of(*weights), range(GUESTS, GUESTS + len(weights)), strict=True)
-    return [{**arm, "uri": uri(number), "sha256": SHA} for arm, number in named]
+    return [{**arm, "uri": uri(number), "sha256": digest(number)} for arm, number in named]
 
 
 class StepCluster(ExperimentCluster):
@@ -42,7 +42,7 @@ class StepCluster(ExperimentCluster):
         """Serve model 0, then ask for model 1."""
         self.run(10)
         assert self.status["phase"] == "Healthy"
-        self.spec["model"] = {"uri": uri(1), "sha256": SHA}
+        self.spec["model"] = {"uri": uri(1), "sha256": digest(1)}
         return self
 
     @property

@@ -30,7 +30,6 @@ from learnloop_operator.controllers.services import Services
 from learnloop_operator.core.plan import Call, Plan
 
 MERGE = "application/merge-patch+json"
-SHA = "cd" * 32
 
 
 class Experience(DataPlane):
@@ -142,7 +141,7 @@ class Operator:
 
 
 def model(number: int) -> dict[str, Any]:
-    return {"uri": f"https://models.example/{number}.onnx", "sha256": SHA}
+    return {"uri": f"https://models.example/{number}.onnx", "sha256": f"{number:064x}"}
 
 
 async def serve(operator: Operator, name: str = "md", **more: Any) -> dict[str, Any]:

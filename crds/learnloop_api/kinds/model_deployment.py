@@ -218,8 +218,17 @@ class ModelDeploymentStatus(Status):
     blocked_revision: BlockedRevision | None = Field(
         default=None,
         description=(
-            "The revision that was rolled back. It stays blocked until the annotation learnloop.dev/retry changes or "
-            "the model does."
+            "What was rolled back and keeps the wished model from being tried; where nothing does, what was "
+            "rolled back last. The annotation learnloop.dev/retry unblocks it."
+        ),
+    )
+    blocked_revisions: list[BlockedRevision] | None = Field(
+        default=None,
+        max_length=32,
+        json_schema_extra={"listType": "map", "listMapKeys": ["revision"]},
+        description=(
+            "All that was rolled back, newest last. Neither the revision nor its artifact is tried again until "
+            "learnloop.dev/retry names the revision, or says all. With more than 32 the oldest leaves."
         ),
     )
     evidence: list[MetricEvidence] | None = Field(

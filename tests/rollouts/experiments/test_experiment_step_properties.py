@@ -7,7 +7,7 @@ from fate import Fate
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import initialize, precondition, rule
-from rollout_cluster import MODES, SHA, uri
+from rollout_cluster import MODES, digest, uri
 from step_cluster import GUESTS, StepCluster, guests_of
 
 from learnloop_api import names
@@ -56,7 +56,7 @@ class Chaos(Fate):
     @rule(number=st.sampled_from([0, 1, 2]))
     def wish(self, number: int) -> None:
         self.cluster.quality.setdefault(uri(number), 0.6)
-        self.cluster.spec["model"] = {"uri": uri(number), "sha256": SHA}
+        self.cluster.spec["model"] = {"uri": uri(number), "sha256": digest(number)}
 
     @precondition(lambda self: self.cluster.found.get("arms"))
     @rule(verb=st.sampled_from(["abort", "approve", "reject", "pause", "resume", "restart", "retry"]), arm=ARMS)

@@ -1,7 +1,7 @@
 """Experiments as steps of whole simulated rollouts: who is proven best goes on, and nobody else does."""
 
 import pytest
-from rollout_cluster import SHA, uri
+from rollout_cluster import digest, uri
 from step_cluster import StepCluster
 
 from learnloop_api import names
@@ -160,7 +160,7 @@ def test_a_changed_experiment_is_another_one_and_a_new_model_ends_it() -> None:
     cluster.run(30)
     assert (cluster.found["id"] != first, cluster.found["phase"]) == (True, "Running")
     cluster.quality[uri(2)] = 0.9
-    cluster.spec["model"] = {"uri": uri(2), "sha256": SHA}
+    cluster.spec["model"] = {"uri": uri(2), "sha256": digest(2)}
     cluster.run(5)
     assert cluster.found["phase"] == "Finished"
     cluster.end()

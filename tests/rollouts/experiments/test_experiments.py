@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 from experiment_cluster import ExperimentCluster, arms_of
-from rollout_cluster import MODES, SHA, uri
+from rollout_cluster import MODES, digest, uri
 
 from learnloop_api import names
 from learnloop_operator.core.rollout.checks import best_arm_elimination
@@ -151,7 +151,9 @@ def test_an_arm_that_never_starts_does_not_stop_the_others() -> None:
 
 
 def test_an_arm_with_stables_own_model_is_named_with_the_fix() -> None:
-    cluster = ExperimentCluster((0.5,), (40,), arms=[{"name": "a", "uri": uri(0), "sha256": SHA, "weight": 40}]).start()
+    cluster = ExperimentCluster(
+        (0.5,), (40,), arms=[{"name": "a", "uri": uri(0), "sha256": digest(0), "weight": 40}]
+    ).start()
     cluster.run(10)
     assert cluster.status["verdict"].startswith("spec.experiment.arms[0]: a is the model that stable serves")
 

@@ -10,6 +10,7 @@ from learnloop_operator.cli.access.cluster import Cluster, Object
 from learnloop_operator.cli.steering.wanted_model import wanted
 from learnloop_operator.cli.text.aligned_rows import rows
 from learnloop_operator.core.rollout.decide import decide
+from learnloop_operator.core.rollout.model import blocked_models as blocked
 from learnloop_operator.core.rollout.model.snapshot import ArmWorld, Defaults, Model, Snapshot
 
 
@@ -58,9 +59,12 @@ def intent(cluster: Cluster, stored: Object, spec: ModelDeploymentSpec) -> str:
 def _standing(status: ModelDeploymentStatus, model: Model | None) -> str | None:
     if model is None:
         return None
-    pinned = status.blocked_revision
-    if pinned and pinned.revision == model.revision:
-        return f"blocked since {pinned.at}: {pinned.message}; `kubectl learnloop retry` lets it try again"
+    stable = Model(status.stable.revision, status.stable.uri, status.stable.sha256) if status.stable else None
+    pinned = blocked.in_the_way(blocked.load(status), model, stable)
+    if pinned:
+        return (
+            f"blocked since {pinned.at}: {blocked.sentence(pinned, model)}; `kubectl learnloop retry` lets it try again"
+        )
     for role in ("stable", "canary", "previous"):
         arm = getattr(status, role)
         if arm and arm.revision == model.revision:

@@ -163,8 +163,10 @@ def _line(look: Look, really: str) -> str:
 
 def _fate(past: Recorded, status: Object) -> str:
     """What the object says of this try of the canary, else what its pods say."""
-    pinned, stable = status.get("blockedRevision") or {}, status.get("stable") or {}
-    if pinned.get("revision") == past.canary and _within(past, pinned.get("at")):
+    known = [*(status.get("blockedRevisions") or ()), status.get("blockedRevision") or {}]
+    stable = status.get("stable") or {}
+    pinned = next((pin for pin in known if pin.get("revision") == past.canary and _within(past, pin.get("at"))), None)
+    if pinned:
         return f"{pinned['message']} ({pinned['at']})"
     if stable.get("revision") == past.canary and _within(past, status.get("promotedAt")):
         return f"it is stable now, promoted at {status['promotedAt']}"

@@ -23,12 +23,14 @@ def run(cluster: Cluster, options: argparse.Namespace) -> str:
     if not status:
         return f"ModelDeployment {options.name}: the operator has not looked at it yet; is it running?"
     blocked = status.get("blockedRevision") or {}
+    others = [pin["revision"] for pin in status.get("blockedRevisions") or () if pin["revision"] != blocked["revision"]]
     parts = [
         rows(
             [
                 ("phase", status.get("phase")),
                 ("verdict", status.get("verdict")),
                 ("blocked", f"{blocked['revision']} since {blocked['at']}: {blocked['message']}" if blocked else None),
+                ("also blocked", ", ".join(others) or None),
                 *_arms(status),
                 *_orders(status),
                 ("shadow", (status.get("shadow") or {}).get("message")),

@@ -24,6 +24,7 @@ from learnloop_operator.core.rollout.experiment.recover_withdrawals import adopt
 from learnloop_operator.core.rollout.flow.transitions import move
 from learnloop_operator.core.rollout.judging.arm_capacity import DRAIN_SECONDS, replicas
 from learnloop_operator.core.rollout.model import decision_log
+from learnloop_operator.core.rollout.model.blocked_models import of_revision
 from learnloop_operator.core.rollout.model.experiment_state import asked_for
 from learnloop_operator.core.rollout.model.next_state import Move
 from learnloop_operator.core.rollout.model.rollout_state import Arm, State, load
@@ -185,7 +186,7 @@ def _standing(snapshot: Snapshot) -> set[str]:
 
 
 def _draining(snapshot: Snapshot, state: State, revision: str) -> float:
-    pin, trial = state.blocked, state.experiment
-    went = [pin.at] if pin and pin.revision == revision else []
+    pin, trial = of_revision(state.pins, revision), state.experiment
+    went = [pin.at] if pin else []
     went += [player.since for player in trial.players if player.model.revision == revision] if trial else []
     return max((DRAIN_SECONDS - seconds_since(at, snapshot.now) for at in went), default=0.0)

@@ -20,6 +20,7 @@ from learnloop_operator.core.rollout.decide import current, decide
 from learnloop_operator.core.rollout.evidence.arm_evidence import Evidence
 from learnloop_operator.core.rollout.judging.experiment_arms import checks
 from learnloop_operator.core.rollout.judging.query_windows import Window, shadow_window, windows
+from learnloop_operator.core.rollout.model import blocked_models as blocked
 from learnloop_operator.core.rollout.model.revision import revision_of
 from learnloop_operator.core.rollout.model.snapshot import ArmWorld, Defaults, Desired, Model, RoutingWorld, Snapshot
 from learnloop_operator.core.times import stamp
@@ -165,7 +166,9 @@ class Replay:
             before=self._status,
             desired=Desired(self._canary),
             arms=self._arms,
-            routing=RoutingWorld(self._table, self._status.blocked_revision if self._table else None),
+            routing=RoutingWorld(
+                self._table, next(reversed(blocked.load(self._status)), None) if self._table else None
+            ),
             evidence=evidence,
             defaults=Defaults("", ""),
         )

@@ -30,6 +30,7 @@ from learnloop_operator.cli.verbs import (
 from learnloop_operator.core.rollout.model.revision import revision_of
 
 SHA = "ab" * 32
+PINS = [{"revision": revision, "message": "too bad"} for revision in ("aaaaaaaa", "bbbbbbbb")]
 ARM = {"revision": "aaaaaaaa", "uri": "https://m/1", "sha256": SHA, "episodes": 60, "meanReturn": 487.25}
 OLD = {"revision": "bbbbbbbb", "uri": "uniform://discrete/2?observations=4"}
 
@@ -100,11 +101,12 @@ HELD = {"hand": {"verb": "pause", "by": "bob", "at": "2026-01-31T12:00:00Z"}}
         (undo, {"stable": ARM, "previous": OLD}, "aaaaaaaa by alice"),
         (undo, {"stable": ARM, "lastStable": OLD}, "aaaaaaaa by alice"),
         (retry, {"blockedRevision": {"revision": "aaaaaaaa", "message": "too bad"}}, "aaaaaaaa by alice"),
+        (retry, {"blockedRevision": PINS[1], "blockedRevisions": PINS}, "bbbbbbbb by alice"),
     ],
 )
 def test_a_verb_names_what_is_shown_and_who_says_it(verb: Any, fields: dict[str, Any], written: str) -> None:
     cluster = rollout(**fields)
-    assert verb.run(cluster, options(revision=None))
+    assert verb.run(cluster, options(revision=None, all=False))
     assert said(cluster, verb.NAME) == written
 
 
@@ -130,6 +132,17 @@ def test_a_verb_refuses_where_it_would_do_nothing(verb: Any, fields: dict[str, A
     with pytest.raises(CommandError, match=refusal):
         verb.run(cluster, options(revision=None))
     assert not cluster.annotations
+
+
+def test_a_retry_unblocks_the_revision_that_is_named_or_all() -> None:
+    blocked = {"blockedRevision": PINS[1], "blockedRevisions": PINS}
+    cluster = rollout(**blocked)
+    retry.run(cluster, options(revision="aaaaaaaa", all=False))
+    assert said(cluster, "retry") == "aaaaaaaa by alice"
+    assert retry.run(cluster, options(revision=None, all=True)) == "aaaaaaaa, bbbbbbbb may try again"
+    assert said(cluster, "retry") == "all by alice"
+    with pytest.raises(CommandError, match="has not blocked --revision 'cccccccc': it has aaaaaaaa, bbbbbbbb"):
+        retry.run(cluster, options(revision="cccccccc", all=False))
 
 
 def test_a_second_pause_or_promotion_changes_nothing() -> None:

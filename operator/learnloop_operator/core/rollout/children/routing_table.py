@@ -9,6 +9,7 @@ from learnloop_api.names import GROUP, PORT_SERVING
 from learnloop_api.wire.routing import ROUTING_KEY, Arm, RoutingTable, arm_name
 from learnloop_operator.core.json_annotation import noted
 from learnloop_operator.core.rollout.judging.shadow_step import mirror_for
+from learnloop_operator.core.rollout.model.blocked_models import of_revision
 from learnloop_operator.core.rollout.model.revision import revision_of
 from learnloop_operator.core.rollout.model.rollout_state import State
 from learnloop_operator.core.rollout.model.snapshot import RouteWorld, RoutingWorld, Snapshot
@@ -51,12 +52,12 @@ def retired(snapshot: Snapshot, state: State) -> str | None:
     The route names it no longer, so nothing leads to it, and that it still stands in the table is not worth a write:
     the next one leaves it out. An arm that was taken back leaves the table at once, for by it its servers refuse.
     """
-    old, pin = state.last_stable, state.blocked
+    old = state.last_stable
     over = state.promoted_at is not None and state.canary is None and state.previous is None
     if snapshot.spec.routing.mode != "gateway" or old is None or not over:
         return None
     revision = revision_of(old.uri, old.sha256, snapshot.spec.serving.pod)
-    return None if pin and pin.revision == revision else revision
+    return None if of_revision(state.pins, revision) else revision
 
 
 def lowers(live: RouteWorld | None, wanted: Sequence[Arm]) -> bool:

@@ -7,6 +7,8 @@ from learnloop_api.names import ANNOTATION_PROMOTE
 from learnloop_operator.core.rollout import reasons
 from learnloop_operator.core.rollout.experiment.sentence import standings
 from learnloop_operator.core.rollout.judging.arm_capacity import world
+from learnloop_operator.core.rollout.model.blocked_models import load as load_pins
+from learnloop_operator.core.rollout.model.blocked_models import of_revision
 from learnloop_operator.core.rollout.model.experiment_state import CANARY, Player, Trial, asked_for
 from learnloop_operator.core.rollout.model.next_state import Move, happened
 from learnloop_operator.core.rollout.model.rollout_state import Arm, State, past
@@ -71,10 +73,10 @@ def outcome(snapshot: Snapshot) -> Desired:
         return wanted
     # While an experiment plays at a step, the canary is what is wanted: it may have won at an earlier one.
     name = CANARY if found.step is not None and (found.phase != "Finished" or not found.winner) else found.winner
-    pin, arm = snapshot.before.blocked_revision, next((arm for arm in found.arms if arm.name == name), None)
+    arm = next((arm for arm in found.arms if arm.name == name), None)
     if arm is None or found.promoted_over != wanted.model.revision:
         return wanted
-    if found.step is None and pin and pin.revision == arm.revision:
+    if found.step is None and of_revision(load_pins(snapshot.before), arm.revision):
         return wanted
     winner = replace(wanted.model, revision=arm.revision, uri=arm.uri, sha256=arm.sha256)
     return Desired(winner, over=wanted.model.revision)

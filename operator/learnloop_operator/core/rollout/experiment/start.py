@@ -8,6 +8,7 @@ from learnloop_operator.core.rollout import reasons
 from learnloop_operator.core.rollout.checks.best_arm_elimination import fresh
 from learnloop_operator.core.rollout.checks.guardrails import Guard
 from learnloop_operator.core.rollout.judging.arm_capacity import world
+from learnloop_operator.core.rollout.model.blocked_models import sentence
 from learnloop_operator.core.rollout.model.experiment_state import CANARY, STABLE, Player, Trial, id_of
 from learnloop_operator.core.rollout.model.next_state import Move, happened
 from learnloop_operator.core.rollout.model.revision import revision_of
@@ -30,7 +31,7 @@ def begin(snapshot: Snapshot, state: State, stable: Arm, asked: Experiment) -> M
         Player(arm.name, _model(snapshot, arm.uri, arm.sha256), arm.weight, since=stamp(snapshot.now))
         for arm in asked.arms
     )
-    if problem := _problem(snapshot, stable, players):
+    if problem := _problem(snapshot, state, stable, players):
         return Move(state, "Degraded", reasons.EXPERIMENT_INVALID, problem, degraded=True)
     return _begun(state, _trial(snapshot, stable, asked, players))
 
@@ -52,8 +53,9 @@ def begin_step(
     players = (first, *(player for player in guests if player.model.revision not in hosts))
     trial = replace(_trial(snapshot, stable, asked, players), step=step, promoted_over=snapshot.desired.over)
     for player in trial.guests():
-        if why := foreign(player.model.uri, snapshot.namespace):
-            problem = f"spec.rollout.steps[{step}].experiment.arms: uri of {player.name}: {why}"
+        stray = foreign(player.model.uri, snapshot.namespace)
+        if why := (f"uri of {player.name}: {stray}" if stray else _taken_back(state, player)):
+            problem = f"spec.rollout.steps[{step}].experiment.arms: {why}"
             interval = float(snapshot.spec.analysis.interval_seconds)
             return Move(
                 state, "Degraded", reasons.EXPERIMENT_INVALID, problem, again_after=interval, degraded=True, data=""
@@ -102,11 +104,23 @@ def _model(snapshot: Snapshot, uri: str, sha256: str | None) -> Model:
     return Model(revision_of(uri, sha256, snapshot.spec.serving.pod), uri, sha256)
 
 
-def _problem(snapshot: Snapshot, stable: Arm, players: tuple[Player, ...]) -> str:
+def _problem(snapshot: Snapshot, state: State, stable: Arm, players: tuple[Player, ...]) -> str:
     for index, player in enumerate(players):
         field = f"spec.experiment.arms[{index}]"
         if player.model.revision == stable.revision:
             return f"{field}: {player.name} is the model that stable serves: stable is an arm already, remove it"
         if why := foreign(player.model.uri, snapshot.namespace):
             return f"{field}.uri: {why}"
+        if why := _taken_back(state, player):
+            return f"{field}: {why}"
     return ""
+
+
+def _taken_back(state: State, player: Player) -> str:
+    """What is blocked comes back as nobody's guest."""
+    pin = state.in_the_way(player.model)
+    if pin is None:
+        return ""
+    return (
+        f"{player.name} was taken back ({sentence(pin, player.model)}): remove it, or unblock {pin.revision} by retry"
+    )

@@ -8,6 +8,7 @@ from learnloop_operator.core.rollout import reasons
 from learnloop_operator.core.rollout.experiment.manual_orders import let_win, take_out
 from learnloop_operator.core.rollout.judging.analysis import judge_canary, observed, young
 from learnloop_operator.core.rollout.judging.shadow_step import judge_shadow
+from learnloop_operator.core.rollout.model.blocked_models import named, of_revision, shown, with_pin, without
 from learnloop_operator.core.rollout.model.decision_log import Outcome, who
 from learnloop_operator.core.rollout.model.next_state import Move, happened
 from learnloop_operator.core.rollout.model.order_annotations import Word
@@ -52,9 +53,8 @@ def _stray(state: State, word: Word) -> Answer | None:
 
 
 def _is_blocked(state: State, word: Word) -> Answer | None:
-    if state.blocked and state.blocked.revision == word.revision:
-        return Answer("obeyed", f"{word.revision} is taken back: {state.blocked.message}")
-    return None
+    pin = of_revision(state.pins, word.revision)
+    return Answer("obeyed", f"{word.revision} is taken back: {pin.message}") if pin else None
 
 
 def _taking_back(move: Move, sentence: str) -> Answer:
@@ -119,7 +119,7 @@ def _cold(snapshot: Snapshot, state: State, word: Word, stable: Arm, why: str) -
         canary=Arm(back, now),
         rollout_started_at=now,
         promoted_at=None,
-        blocked=pinned(snapshot, stable, reasons.UNDONE, f"RolledBack after its promotion: {why}"),
+        pins=with_pin(state.pins, pinned(snapshot, stable, reasons.UNDONE, f"RolledBack after its promotion: {why}")),
         hand=Hand(verb="undo", by=who(snapshot, word), at=now),
     )
     events = happened(reasons.REVERTED, sentence, warning=True)
@@ -163,13 +163,17 @@ def _restart(snapshot: Snapshot, state: State, word: Word) -> Answer | None:
 
 
 def _retry(snapshot: Snapshot, state: State, word: Word) -> Answer | None:
-    if state.blocked is None:
+    pins, stable = state.pins, state.stable.model if state.stable else None
+    gone = shown(pins, snapshot.desired.model, stable) if word.revision is None else of_revision(pins, word.revision)
+    if not pins:
         return ignored("nothing is blocked")
-    if word.revision and word.revision != state.blocked.revision:
-        return ignored(f"{word.revision} is not blocked: {state.blocked.revision} is")
-    sentence = f"{state.blocked.revision} may try again, as {who(snapshot, word)} says"
+    if gone is None:
+        return ignored(f"{word.revision} is not blocked: {named(pins)} {'is' if len(pins) == 1 else 'are'}")
+    left = () if word.everything else without(pins, gone)
+    whom = named(pins) if word.everything else gone.revision
+    sentence = f"{whom} may try again, as {who(snapshot, word)} says"
     events = happened(reasons.RETRYING, sentence)
-    after = replace(state, blocked=None)
+    after = replace(state, pins=left)
     return Answer("obeyed", sentence, Move(after, "Progressing", reasons.RETRYING, sentence, events, again_after=0.0))
 
 
@@ -231,7 +235,7 @@ def _approve(snapshot: Snapshot, state: State, word: Word) -> Answer | None:
     model = snapshot.desired.model
     if state.experiment and word.revision in {player.model.revision for player in state.experiment.guests()}:
         return None
-    if state.canary is None and model is not None and word.revision == model.revision and state.blocked is None:
+    if state.canary is None and model is not None and word.revision == model.revision and not state.in_the_way(model):
         return None
     if word.step is not None and state.canary and word.step > (state.step or 0):
         return _stray(state, replace(word, step=None))

@@ -12,6 +12,7 @@ from learnloop_operator.core.rollout import reasons
 from learnloop_operator.core.rollout.experiment.decide import advance as advance_experiment
 from learnloop_operator.core.rollout.flow.answer_orders import listen
 from learnloop_operator.core.rollout.judging.analysis import observed, observed_promoted
+from learnloop_operator.core.rollout.model.blocked_models import sentence
 from learnloop_operator.core.rollout.model.next_state import Move
 from learnloop_operator.core.rollout.model.rollout_state import State
 from learnloop_operator.core.rollout.model.snapshot import Snapshot
@@ -86,7 +87,7 @@ def _frozen(snapshot: Snapshot, state: State) -> Move:
 
 
 def _nothing_on_trial(snapshot: Snapshot, state: State) -> Move:
-    model, pin = snapshot.desired.model, state.blocked
-    taken_back = pin is not None and model is not None and pin.revision == model.revision
-    sentence = f"suspended; {pin.message}" if pin and taken_back else "suspended: weights and arms stay as they are"
-    return Move(state, "Suspended", reasons.SUSPENDED, sentence, again_after=IDLE)
+    model = snapshot.desired.model
+    pin = state.in_the_way(model)
+    known = f"suspended; {sentence(pin, model)}" if pin and model else "suspended: weights and arms stay as they are"
+    return Move(state, "Suspended", reasons.SUSPENDED, known, again_after=IDLE)

@@ -9,6 +9,7 @@ from learnloop_operator.core.rollout.experiment.start import due
 from learnloop_operator.core.rollout.flow.answer_orders import listen
 from learnloop_operator.core.rollout.flow.suspended import suspended
 from learnloop_operator.core.rollout.judging.arm_capacity import hopeless, look_at_pods, ready, world
+from learnloop_operator.core.rollout.model import blocked_models as blocked
 from learnloop_operator.core.rollout.model.next_state import Move, happened
 from learnloop_operator.core.rollout.model.rollout_state import Arm, State
 from learnloop_operator.core.rollout.model.snapshot import Model, Snapshot
@@ -57,7 +58,7 @@ def _with_stable(snapshot: Snapshot, state: State, stable: Arm) -> Move:
     if state.previous:
         return watch(snapshot, state, stable, state.previous)
     fresh = model is not None and model.revision != stable.revision
-    if model is not None and fresh and (state.blocked is None or state.blocked.revision != model.revision):
+    if model is not None and fresh and state.in_the_way(model) is None:
         return _begin(snapshot, state, model)
     asked = due(snapshot, state)
     if asked and model is not None and not fresh and ready(snapshot, stable.revision):
@@ -141,9 +142,10 @@ def _leave(state: State, canary: Arm, stable: Arm, wanted: Model) -> Move:
 
 
 def _resting(snapshot: Snapshot, state: State, stable: Arm) -> Move:
-    model, pin = snapshot.desired.model, state.blocked
-    if pin and model is not None and pin.revision == model.revision:
-        sentence = f"{pin.message}; {stable.revision} keeps serving"
+    model = snapshot.desired.model
+    pin = state.in_the_way(model)
+    if pin and model is not None:
+        sentence = f"{blocked.sentence(pin, model)}; {stable.revision} keeps serving"
         return Move(state, "RolledBack", reasons.BLOCKED, sentence)
     arm = world(snapshot, stable.revision)
     if arm.ready == 0 and snapshot.spec.serving.replicas > 0:

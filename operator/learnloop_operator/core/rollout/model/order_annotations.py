@@ -21,6 +21,8 @@ class Word:
     revision: str | None = None
     step: int | None = None
     by: str | None = None
+    everything: bool = False
+    """retry: all that is blocked, not one."""
     problem: str = ""
     """Why it cannot be obeyed, whatever the rollout does."""
 
@@ -32,7 +34,8 @@ def read(verb: Verb, value: str) -> Word:
     revision, slash, step = what.partition("/")
     who = by[:256] or None
     if verb == "retry":
-        return Word(verb, value, revision if _REVISION.fullmatch(revision) else None, by=who)
+        known = revision if _REVISION.fullmatch(revision) else None
+        return Word(verb, value, known, by=who, everything=what == "all")
     if not _REVISION.fullmatch(revision):
         return Word(verb, value, by=who, problem=f"{what[:64]!r} names no revision: set REVISION or REVISION/STEP")
     if slash and not _STEP.fullmatch(step):

@@ -11,6 +11,8 @@ from learnloop_operator.core.rollout.checks.dry_run_metrics import Report
 from learnloop_operator.core.rollout.checks.paired_outcomes import Beside
 from learnloop_operator.core.rollout.checks.sequential_test import Trial
 from learnloop_operator.core.rollout.model import evidence_codec
+from learnloop_operator.core.rollout.model.blocked_models import Pins, in_the_way
+from learnloop_operator.core.rollout.model.blocked_models import load as load_pins
 from learnloop_operator.core.rollout.model.experiment_state import Trial as Experiment
 from learnloop_operator.core.rollout.model.experiment_state import load as load_experiment
 from learnloop_operator.core.rollout.model.snapshot import ArmWorld, Model
@@ -45,7 +47,8 @@ class State:
     """Episodes of the canary that do not count for the step; None see judging/episodes_of_step.py."""
     rollout_started_at: str | None = None
     promoted_at: str | None = None
-    blocked: BlockedRevision | None = None
+    pins: Pins = ()
+    """What was taken back and is not tried again, oldest first."""
     hand: Hand | None = None
     """A person's order that is in force for the canary."""
     last_stable: PastModel | None = None
@@ -59,6 +62,15 @@ class State:
     """What the dry runs say."""
     experiment: Experiment | None = None
     """The experiment under way, or the last one."""
+
+    @property
+    def blocked(self) -> BlockedRevision | None:
+        """What was taken back last."""
+        return self.pins[-1] if self.pins else None
+
+    def in_the_way(self, model: Model | None) -> BlockedRevision | None:
+        """Why the model is not tried; None: it may be."""
+        return in_the_way(self.pins, model, self.stable.model if self.stable else None)
 
     def arms(self) -> tuple[Arm, ...]:
         """The arms whose pods must exist."""
@@ -105,7 +117,7 @@ def load(status: ModelDeploymentStatus, steps: list[RolloutStep]) -> State:
         step_base=status.step_base_episodes if canary else 0,
         rollout_started_at=status.rollout_started_at,
         promoted_at=status.promoted_at,
-        blocked=status.blocked_revision,
+        pins=load_pins(status),
         hand=status.hand if canary else None,
         last_stable=status.last_stable,
         decisions=tuple(status.decisions or ()),

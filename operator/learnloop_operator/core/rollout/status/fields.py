@@ -13,6 +13,7 @@ from learnloop_operator.core.rollout.checks.dry_run_metrics import remark
 from learnloop_operator.core.rollout.judging import fast_lane_breaches
 from learnloop_operator.core.rollout.judging.arm_capacity import replicas, world
 from learnloop_operator.core.rollout.judging.shadow_step import figures, gateway_problem, mirror_for
+from learnloop_operator.core.rollout.model import blocked_models as blocked
 from learnloop_operator.core.rollout.model.evidence_codec import Pace, save
 from learnloop_operator.core.rollout.model.experiment_state import asked_for
 from learnloop_operator.core.rollout.model.experiment_state import save as save_experiment
@@ -43,7 +44,10 @@ def status(snapshot: Snapshot, move: Move, routing_generation: int | None) -> di
         step_base_episodes=None if state.step is None else state.step_base,
         rollout_started_at=state.rollout_started_at,
         promoted_at=state.promoted_at,
-        blocked_revision=state.blocked,
+        blocked_revision=blocked.shown(
+            state.pins, snapshot.desired.model, state.stable.model if state.stable else None
+        ),
+        blocked_revisions=list(state.pins) or None,
         shadow=figures(snapshot, state),
         experiment=save_experiment(trial, asked_for(snapshot.spec, trial) if trial else None),
         routing_generation=routing_generation,
@@ -128,8 +132,8 @@ def _kept(fresh: float | None, old: float | None, digits: int) -> float | None:
 
 def _conditions(snapshot: Snapshot, move: Move, sentence: str, stalled: bool) -> list[dict[str, Any]]:
     generation, phase = snapshot.generation, move.phase
-    pinned, model = move.state.blocked, snapshot.desired.model
-    taken_back = pinned if pinned and (model is None or model.revision == pinned.revision) else None
+    model = snapshot.desired.model
+    taken_back = move.state.blocked if model is None else move.state.in_the_way(model)
     serving = move.state.stable is not None and (
         world(snapshot, move.state.stable.revision).ready > 0 or snapshot.spec.serving.replicas == 0
     )

@@ -59,8 +59,7 @@ def waiting(snapshot: Snapshot, state: State) -> Model | None:
     model = snapshot.desired.model
     if model is None or state.previous is None or state.canary or state.stable is None:
         return None
-    blocked = state.blocked is not None and state.blocked.revision == model.revision
-    return None if blocked or model.revision == state.stable.revision else model
+    return None if state.in_the_way(model) or model.revision == state.stable.revision else model
 
 
 def ended(snapshot: Snapshot, state: State, new: Arm, old: Arm, by: str) -> Move | str:

@@ -5,6 +5,7 @@ from dataclasses import replace
 from learnloop_api.kinds.model_deployment import BlockedRevision
 from learnloop_operator.core.rollout import reasons
 from learnloop_operator.core.rollout.judging.arm_capacity import ready
+from learnloop_operator.core.rollout.model.blocked_models import of_revision, with_pin
 from learnloop_operator.core.rollout.model.next_state import Move, happened
 from learnloop_operator.core.rollout.model.rollout_state import Arm, State
 from learnloop_operator.core.rollout.model.snapshot import Snapshot
@@ -31,7 +32,7 @@ def swap_back(snapshot: Snapshot, state: State, bad: Arm, good: Arm, reason: str
 def blocked(after: State, pin: BlockedRevision, event: str) -> Move:
     """The state after a revision was taken back, told as a warning."""
     return Move(
-        replace(after, blocked=pin),
+        replace(after, pins=with_pin(after.pins, pin)),
         "RolledBack",
         reasons.ROLLED_BACK,
         pin.message,
@@ -52,7 +53,8 @@ def adopt(snapshot: Snapshot, state: State) -> Move | None:
 
 
 def _adopted(snapshot: Snapshot, state: State, pin: BlockedRevision) -> Move | None:
-    if state.blocked == pin or not _is_of_this_rollout(pin, state):
+    known = of_revision(state.pins, pin.revision)
+    if (known and known.at == pin.at) or not _is_of_this_rollout(pin, state):
         return None
     if state.canary and state.canary.revision == pin.revision:
         return blocked(state.without_canary(), pin, reasons.ROLLED_BACK)

@@ -1,4 +1,4 @@
--- The operator forgets status.blockedRevision and tries that model again.
+-- The operator takes status.blockedRevision off its list and tries that model again.
 if obj.status == nil or obj.status.blockedRevision == nil then
   error("no revision is blocked")
 end
