@@ -216,8 +216,8 @@ class Cluster:
     def check_blocked(self, before: dict[str, Any], after: dict[str, Any]) -> None:
         """No artifact that was taken back begins again, and nothing leaves the list, but by a retry or an undo."""
         was, now = before.get("blockedRevisions", ()), after.get("blockedRevisions", ())
-        said = {item["value"] for item in before.get("decisions", ())}
-        fresh = {item["verb"] for item in after.get("decisions", ()) if item["value"] not in said}
+        said = {(item["verb"], item["value"]) for item in before.get("decisions", ())}
+        fresh = {item["verb"] for item in after.get("decisions", ()) if (item["verb"], item["value"]) not in said}
         if "retry" not in fresh:
             lost = {pin["revision"] for pin in was} - {pin["revision"] for pin in now}
             assert not lost or len(was) == len(now) == 32, f"{lost} unblocked by nobody"
