@@ -13,15 +13,15 @@ from bench.algorithms.whole_runs import CLIMBING, proven_return
 
 from learnloop_api.kinds.algorithms import ALGORITHMS
 from learnloop_api.kinds.more_algorithms import MamlParameters
+from learnloop_environments import Conditions, make
+from learnloop_environments.randomness import Split
 from learnloop_trainer.algorithms import Learner, Occasion, learner
 from learnloop_trainer.algorithms.maml import Maml
-from learnloop_trainer.environments import Conditions, make
 from learnloop_trainer.evaluation import play
 from learnloop_trainer.export import OnnxPolicy
 from learnloop_trainer.groups import Alone
 from learnloop_trainer.numerics import settle
 from learnloop_trainer.proof import graph
-from learnloop_trainer.randomness import Split
 
 
 @dataclass(frozen=True, slots=True)

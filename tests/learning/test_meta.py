@@ -6,12 +6,12 @@ import torch
 from numpy.typing import NDArray
 
 from learnloop_api.kinds.more_algorithms import MamlParameters
+from learnloop_environments import Conditions, make
+from learnloop_environments.randomness import Split
 from learnloop_trainer.algorithms import Occasion
 from learnloop_trainer.algorithms.maml import Maml
-from learnloop_trainer.environments import Conditions, make
 from learnloop_trainer.evaluation import improvement
 from learnloop_trainer.groups import Alone
-from learnloop_trainer.randomness import Split
 
 GOALS = Conditions(randomise=(("goal_x", -0.5, 0.5), ("goal_y", -0.5, 0.5)))
 META_UPDATES = 80

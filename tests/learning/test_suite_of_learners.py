@@ -10,9 +10,9 @@ import pytest
 
 from learnloop_api.wire.training import Manifest
 from learnloop_api.wire.trajectory import Outcome, Step, Trajectory
-from learnloop_trainer.environments import make
+from learnloop_environments import make
+from learnloop_environments.randomness import Split
 from learnloop_trainer.order import Order, Place
-from learnloop_trainer.randomness import Split
 from learnloop_trainer.run import run
 from learnloop_trainer.store.directory import DirectoryStore
 

@@ -11,10 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from learnloop_api.kinds.team_algorithms import MaddpgParameters, QmixParameters
+from learnloop_environments.errors import ConfigError
 from learnloop_trainer.algorithms import maddpg, qmix
 from learnloop_trainer.checkpoints import restore, save
 from learnloop_trainer.containers import unpack
-from learnloop_trainer.errors import ConfigError
 from learnloop_trainer.groups import Alone
 from learnloop_trainer.networks import forward
 from learnloop_trainer.order import Order, Place

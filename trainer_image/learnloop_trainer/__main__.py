@@ -8,9 +8,10 @@ import os
 import sys
 import traceback
 
+from learnloop_environments.endings import testify
+from learnloop_environments.errors import EXIT_COUNTED, TrainerError
 from learnloop_trainer import threads
-from learnloop_trainer.endings import testify
-from learnloop_trainer.errors import EXIT_COUNTED, Terminated, TrainerError
+from learnloop_trainer.errors import Terminated
 from learnloop_trainer.order import read_order, read_place
 
 

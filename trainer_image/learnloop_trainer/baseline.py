@@ -8,8 +8,9 @@ from urllib.parse import unquote, urlsplit
 import httpx
 from numpy.typing import NDArray
 
-from learnloop_trainer.environments import Bounds
-from learnloop_trainer.errors import ConfigError, StoreRefused, StoreUnavailable
+from learnloop_environments import Bounds
+from learnloop_environments.errors import ConfigError
+from learnloop_trainer.errors import StoreRefused, StoreUnavailable
 from learnloop_trainer.evaluation import Policy, Uniform
 from learnloop_trainer.export import OnnxPolicy
 from learnloop_trainer.export.weights import read

@@ -14,12 +14,12 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from learnloop_environments import VectorEnvironment
+from learnloop_environments.base import Observations
+from learnloop_environments.wrappers import innermost
 from learnloop_trainer.algorithms import Learner
 from learnloop_trainer.containers import Arrays, pack, part, under, unpack
 from learnloop_trainer.curriculum import Curriculum
-from learnloop_trainer.environments import VectorEnvironment
-from learnloop_trainer.environments.base import Observations
-from learnloop_trainer.environments.wrappers import innermost
 from learnloop_trainer.errors import PeerLost, StoreRefused, StoreUnavailable
 from learnloop_trainer.evaluation.suite.milestones import Milestones
 from learnloop_trainer.groups import Group

@@ -16,8 +16,8 @@ from numpy.typing import NDArray
 
 from learnloop_api.kinds.conditions import Curriculum as Settings
 from learnloop_api.kinds.conditions import ReturnThreshold
-from learnloop_trainer.environments.simulation import Level
-from learnloop_trainer.errors import ConfigError
+from learnloop_environments.errors import ConfigError
+from learnloop_environments.simulation import Level
 
 
 class Curriculum:

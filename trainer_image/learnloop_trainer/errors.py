@@ -1,39 +1,14 @@
-"""What can end a run, and the exit code by which the operator tells the cases apart."""
+"""What can end a run beside an environment's own problems, and the exit codes of that."""
 
-EXIT_NEVER_RETRY = 2
-EXIT_COUNTED = 70  # EX_SOFTWARE: ends the whole attempt, which the operator counts
+from learnloop_environments.errors import EXIT_NEVER_RETRY, TrainerError
+
 EXIT_TERMINATED = 143  # 128 + SIGTERM
-EXIT_RETRY = 203  # 128 + EX_TEMPFAIL
-
-
-class TrainerError(Exception):
-    """A run that ends for a reason a human can read. The text is one sentence."""
-
-    exit_code = EXIT_RETRY
-
-
-class ConfigError(TrainerError):
-    """The order cannot be carried out as written; trying again would end the same way."""
-
-    exit_code = EXIT_NEVER_RETRY
-
-    def __init__(self, field: str, value: object, problem: str, fix: str) -> None:
-        """Name the field, quote the (shortened) value, say what is wrong and what to do instead."""
-        text = " ".join(str(value).split())
-        shown = text if len(text) <= 120 else f"{text[:117]}..."
-        super().__init__(f"{field}: {shown!r} {problem}; {fix}")
 
 
 class NumericError(TrainerError):
     """A NaN or an infinity appeared; a deterministic run would meet it again."""
 
     exit_code = EXIT_NEVER_RETRY
-
-
-class EnvironmentFailed(TrainerError):
-    """A user's environment raised or hung: worth another attempt, but not endless ones."""
-
-    exit_code = EXIT_COUNTED
 
 
 class ExportError(TrainerError):

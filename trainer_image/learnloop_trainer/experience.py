@@ -14,11 +14,11 @@ from pydantic import ValidationError
 from learnloop_api.kinds.algorithms import BcParameters
 from learnloop_api.kinds.more_algorithms import VtraceParameters
 from learnloop_api.wire.trajectory import Step, Trajectory
+from learnloop_environments import VectorEnvironment
+from learnloop_environments.action_spaces import ActionSpace
+from learnloop_environments.errors import ConfigError
 from learnloop_trainer.baseline import fetch
 from learnloop_trainer.containers import pack, unpack
-from learnloop_trainer.environments import VectorEnvironment
-from learnloop_trainer.environments.action_spaces import ActionSpace
-from learnloop_trainer.errors import ConfigError
 from learnloop_trainer.groups import Group
 from learnloop_trainer.order import Order
 from learnloop_trainer.reporter import say

@@ -1,8 +1,8 @@
 """Training that begins from an exported policy: `spec.initialPolicy`."""
 
+from learnloop_environments.errors import ConfigError
 from learnloop_trainer.algorithms import Learner
 from learnloop_trainer.baseline import fetch
-from learnloop_trainer.errors import ConfigError
 from learnloop_trainer.export.weights import read
 from learnloop_trainer.order import Order
 from learnloop_trainer.proof import HEADS

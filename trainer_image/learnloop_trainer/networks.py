@@ -15,7 +15,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from learnloop_trainer.randomness import Purpose, generator
+from learnloop_environments.randomness import Purpose, generator
 
 Floats = NDArray[np.float32]
 Squash = tuple[Callable[[torch.Tensor], torch.Tensor], Callable[[Floats], Floats]]

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 import numpy as np
 from numpy.typing import NDArray
 
-from learnloop_trainer.environments.base import Observations
+from learnloop_environments.base import Observations
 from learnloop_trainer.groups import Group
 from learnloop_trainer.networks import Floats
 

@@ -12,7 +12,7 @@ from learnloop_api.kinds.algorithms import ALGORITHMS, Parameters, block
 from learnloop_api.kinds.base import Resource
 from learnloop_api.kinds.training_job import TrainingJobSpec
 from learnloop_api.wire.base import Name
-from learnloop_trainer.errors import ConfigError
+from learnloop_environments.errors import ConfigError
 
 VARIABLE = "LEARNLOOP_TRAINING_SPEC"
 MAX_BYTES = 1 << 20

@@ -9,7 +9,8 @@ import numpy as np
 import torch
 import torch.distributed as dist
 
-from learnloop_trainer.errors import ConfigError, PeerLost
+from learnloop_environments.errors import ConfigError
+from learnloop_trainer.errors import PeerLost
 from learnloop_trainer.rendezvous import Meeting
 
 VARIABLE = "LEARNLOOP_COLLECTIVE_SECONDS"

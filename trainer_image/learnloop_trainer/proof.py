@@ -13,6 +13,8 @@ import torch
 from numpy.typing import NDArray
 
 from learnloop_api.wire.training import Export, Manifest, ReturnEstimate, SuiteResult
+from learnloop_environments import own_code
+from learnloop_environments.base import Bounds, Observations, VectorEnvironment
 from learnloop_trainer import baseline
 from learnloop_trainer.algorithms import (
     Learner,
@@ -27,8 +29,6 @@ from learnloop_trainer.algorithms import (
     sac,
     vtrace,
 )
-from learnloop_trainer.environments import own_code
-from learnloop_trainer.environments.base import Bounds, Observations, VectorEnvironment
 from learnloop_trainer.errors import ExportError
 from learnloop_trainer.evaluation import Policy, difference, estimate, play, worlds
 from learnloop_trainer.evaluation.suite import Stage, measure

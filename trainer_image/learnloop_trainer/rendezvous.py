@@ -19,7 +19,8 @@ from datetime import timedelta
 
 from torch.distributed import PrefixStore, TCPStore  # type: ignore[attr-defined]
 
-from learnloop_trainer.errors import ConfigError, PeerLost, TrainerError
+from learnloop_environments.errors import ConfigError, TrainerError
+from learnloop_trainer.errors import PeerLost
 from learnloop_trainer.order import Place
 from learnloop_trainer.reporter import say
 

@@ -14,7 +14,7 @@ from typing import Literal
 import numpy as np
 
 from learnloop_api.wire.training import Heartbeat, Manifest, ReturnEstimate
-from learnloop_trainer.errors import TrainerError
+from learnloop_environments.errors import TrainerError
 from learnloop_trainer.evaluation.estimate import estimate
 from learnloop_trainer.order import Order, Place
 from learnloop_trainer.store import Store

@@ -7,10 +7,11 @@ import torch
 
 from learnloop_api import names
 from learnloop_api.wire.training import Manifest
+from learnloop_environments import own_code
+from learnloop_environments.endings import on_abandon
+from learnloop_environments.errors import TrainerError
 from learnloop_trainer.checkpoints import Saver
-from learnloop_trainer.endings import on_abandon
-from learnloop_trainer.environments import own_code
-from learnloop_trainer.errors import PeerLost, Terminated, TrainerError
+from learnloop_trainer.errors import PeerLost, Terminated
 from learnloop_trainer.groups import Alone, Group
 from learnloop_trainer.order import Order, Place
 from learnloop_trainer.peers import Peers

@@ -6,22 +6,23 @@ from types import FrameType
 
 import torch
 
+from learnloop_environments import Conditions, VectorEnvironment, make
+from learnloop_environments.action_spaces import FIELD
+from learnloop_environments.base import agents
+from learnloop_environments.errors import ConfigError
+from learnloop_environments.randomness import Split
+from learnloop_environments.wrappers import Counted, Shaped, Wrapper, innermost
 from learnloop_trainer.algorithms import Occasion, learner
 from learnloop_trainer.algorithms.worth import worth
 from learnloop_trainer.checkpoints import Saver, Training, no_episodes, restore, save
 from learnloop_trainer.curriculum import Curriculum
-from learnloop_trainer.environments import Conditions, VectorEnvironment, make
-from learnloop_trainer.environments.action_spaces import FIELD
-from learnloop_trainer.environments.base import agents
-from learnloop_trainer.environments.wrappers import Counted, Shaped, Wrapper, innermost
-from learnloop_trainer.errors import ConfigError, PeerLost, StoreRefused, Terminated
+from learnloop_trainer.errors import PeerLost, StoreRefused, Terminated
 from learnloop_trainer.evaluation.suite.milestones import Milestones
 from learnloop_trainer.experience import Recording, recorded
 from learnloop_trainer.groups import Group
 from learnloop_trainer.initial import begin_from
 from learnloop_trainer.order import Order
 from learnloop_trainer.proof import CHOOSERS, HEADS
-from learnloop_trainer.randomness import Split
 from learnloop_trainer.rendezvous import settled
 from learnloop_trainer.reporter import Reporter, say
 from learnloop_trainer.safety import Shielded, Trail, shielded

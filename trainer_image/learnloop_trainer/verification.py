@@ -6,7 +6,7 @@ from typing import Literal
 import numpy as np
 
 from learnloop_api.wire.training import Parity
-from learnloop_trainer.environments.base import Bounds, Observations
+from learnloop_environments.base import Bounds, Observations
 from learnloop_trainer.errors import ExportError
 from learnloop_trainer.evaluation import collect
 from learnloop_trainer.evaluation.worlds import held_out

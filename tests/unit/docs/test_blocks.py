@@ -67,7 +67,7 @@ def test_commands_name_verbs_targets_and_files_that_exist(block: Block) -> None:
 
 
 def test_training_takes_the_environment_of_the_tutorial(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from learnloop_trainer.environments.make import action_space
+    from learnloop_environments.make import action_space
 
     block = next(item for item in blocks("python") if "own-environment" in item.place)
     (tmp_path / "rooms.py").write_text(block.text)

@@ -11,13 +11,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from learnloop_trainer.environments import action_space, make
-from learnloop_trainer.environments.action_spaces import ActionSpace, ActionType, mask
-from learnloop_trainer.environments.base import Bounds
-from learnloop_trainer.environments.gymnasium_vector import GymnasiumVector
-from learnloop_trainer.environments.make import SIMULATIONS
-from learnloop_trainer.errors import ConfigError
-from learnloop_trainer.randomness import Split
+from learnloop_environments import action_space, make
+from learnloop_environments.action_spaces import ActionSpace, ActionType, mask
+from learnloop_environments.base import Bounds
+from learnloop_environments.errors import ConfigError
+from learnloop_environments.interfaces.gymnasium_vector import GymnasiumVector
+from learnloop_environments.make import SIMULATIONS
+from learnloop_environments.randomness import Split
 
 LOW, HIGH = np.float32([-2, 0.1]), np.float32([0.7, 0.3])
 SPACES = {

@@ -12,18 +12,19 @@ import torch
 
 from learnloop_api.kinds.algorithms import BcParameters
 from learnloop_api.wire.trajectory import Outcome, Step, Trajectory
+from learnloop_environments import make
+from learnloop_environments.errors import ConfigError
+from learnloop_environments.randomness import Split
 from learnloop_trainer.algorithms import bc
 from learnloop_trainer.checkpoints import Training, restore, save
 from learnloop_trainer.containers import unpack
-from learnloop_trainer.environments import make
-from learnloop_trainer.errors import ConfigError, StoreRefused
+from learnloop_trainer.errors import StoreRefused
 from learnloop_trainer.evaluation import play
 from learnloop_trainer.experience import fitting, load, read_file
 from learnloop_trainer.export import OnnxPolicy, build
 from learnloop_trainer.groups import Alone
 from learnloop_trainer.networks import forward
 from learnloop_trainer.order import Order
-from learnloop_trainer.randomness import Split
 from learnloop_trainer.session import begin
 from learnloop_trainer.store.directory import DirectoryStore
 

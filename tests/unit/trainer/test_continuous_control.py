@@ -9,18 +9,18 @@ import pytest
 import torch
 
 from learnloop_api.kinds.algorithms import SacParameters
+from learnloop_environments import Bounds, make
+from learnloop_environments.errors import ConfigError
+from learnloop_environments.randomness import Split
+from learnloop_environments.worlds.pendulum import Pendulum
 from learnloop_trainer.algorithms import Occasion, sac
 from learnloop_trainer.checkpoints import Training, restore, save
 from learnloop_trainer.containers import unpack
-from learnloop_trainer.environments import Bounds, make
-from learnloop_trainer.environments.pendulum import Pendulum
-from learnloop_trainer.errors import ConfigError
 from learnloop_trainer.export import OnnxPolicy, build, check
 from learnloop_trainer.groups import Alone
 from learnloop_trainer.networks import Network, forward
 from learnloop_trainer.order import Order
 from learnloop_trainer.proof import trained
-from learnloop_trainer.randomness import Split
 from learnloop_trainer.replay import Transitions
 from learnloop_trainer.session import begin
 

@@ -11,17 +11,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from learnloop_api.kinds.conditions import Curriculum as Settings
+from learnloop_environments import Conditions, make
+from learnloop_environments.errors import ConfigError
+from learnloop_environments.randomness import Split
+from learnloop_environments.worlds.exploration import Exploration
+from learnloop_environments.worlds.supply_chain import SupplyChain
+from learnloop_environments.worlds.trading import Trading
+from learnloop_environments.wrappers import Shaped, innermost
 from learnloop_trainer.checkpoints import restore, save
 from learnloop_trainer.curriculum import Curriculum
-from learnloop_trainer.environments import Conditions, make
-from learnloop_trainer.environments.exploration import Exploration
-from learnloop_trainer.environments.supply_chain import SupplyChain
-from learnloop_trainer.environments.trading import Trading
-from learnloop_trainer.environments.wrappers import Shaped, innermost
-from learnloop_trainer.errors import ConfigError
 from learnloop_trainer.groups import Alone
 from learnloop_trainer.order import Order, Place
-from learnloop_trainer.randomness import Split
 from learnloop_trainer.run import run
 from learnloop_trainer.session import begin, training_world
 from learnloop_trainer.store.directory import DirectoryStore

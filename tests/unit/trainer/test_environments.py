@@ -4,10 +4,10 @@ import gymnasium
 import numpy as np
 import pytest
 
-from learnloop_trainer.environments import make
-from learnloop_trainer.environments.cartpole import CartPole
-from learnloop_trainer.errors import ConfigError
-from learnloop_trainer.randomness import Split, episode_seeds
+from learnloop_environments import make
+from learnloop_environments.errors import ConfigError
+from learnloop_environments.randomness import Split, episode_seeds
+from learnloop_environments.worlds.cartpole import CartPole
 
 
 def test_native_cartpole_equals_gymnasium_step_by_step_through_ends_and_resets() -> None:

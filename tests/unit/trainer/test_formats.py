@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from learnloop_api.kinds.safety import Safety
-from learnloop_trainer.environments.base import Bounds
+from learnloop_environments.base import Bounds
 from learnloop_trainer.errors import ExportError
 from learnloop_trainer.export import OnnxPolicy, TorchPolicy, build, check, convert
 from learnloop_trainer.export.torch_graph import TorchGraph

@@ -7,10 +7,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from learnloop_api.kinds.algorithms import DqnParameters, PpoParameters
+from learnloop_environments.base import Bounds
+from learnloop_environments.randomness import Draws, Purpose, generator, words
 from learnloop_trainer.algorithms import dqn, heads, ppo
-from learnloop_trainer.environments.base import Bounds
 from learnloop_trainer.networks import Network, dense, forward, side_by_side
-from learnloop_trainer.randomness import Draws, Purpose, generator, words
 from learnloop_trainer.replay import Transitions
 from learnloop_trainer.stacks import MAX_SIZES, Stack, neighbours
 

@@ -9,14 +9,14 @@ import pytest
 import torch
 
 from learnloop_api.kinds.more_algorithms import Curiosity, HierarchicalDqnParameters
+from learnloop_environments.errors import ConfigError
+from learnloop_environments.randomness import Split
+from learnloop_environments.worlds.key_door import DOOR, KEY, SIZE, KeyDoor
 from learnloop_trainer.algorithms import Occasion, hierarchical_dqn, icm
 from learnloop_trainer.checkpoints import restore, save
 from learnloop_trainer.containers import unpack
-from learnloop_trainer.environments.key_door import DOOR, KEY, SIZE, KeyDoor
-from learnloop_trainer.errors import ConfigError
 from learnloop_trainer.groups import Alone
 from learnloop_trainer.order import Order, Place
-from learnloop_trainer.randomness import Split
 from learnloop_trainer.replay import Transitions
 from learnloop_trainer.run import run
 from learnloop_trainer.session import begin

@@ -9,15 +9,15 @@ import pytest
 import torch
 
 from learnloop_api.kinds.team_algorithms import MaddpgParameters
+from learnloop_environments import make
+from learnloop_environments.base import Bounds, middle
+from learnloop_environments.errors import ConfigError
+from learnloop_environments.interfaces.gymnasium_api import Parallel
+from learnloop_environments.interfaces.team_vector import TeamVector
+from learnloop_environments.randomness import Split
 from learnloop_trainer.algorithms import maddpg
-from learnloop_trainer.environments import make
-from learnloop_trainer.environments.base import Bounds, middle
-from learnloop_trainer.environments.gymnasium_api import Parallel
-from learnloop_trainer.environments.team_vector import TeamVector
-from learnloop_trainer.errors import ConfigError
 from learnloop_trainer.groups import Alone
 from learnloop_trainer.order import Order, Place
-from learnloop_trainer.randomness import Split
 from learnloop_trainer.run import run
 from learnloop_trainer.session import begin
 from learnloop_trainer.store.directory import DirectoryStore

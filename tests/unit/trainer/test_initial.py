@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 import torch
 
-from learnloop_trainer.environments.base import Bounds
-from learnloop_trainer.errors import ConfigError
+from learnloop_environments.base import Bounds
+from learnloop_environments.errors import ConfigError
 from learnloop_trainer.groups import Alone
 from learnloop_trainer.order import Order
 from learnloop_trainer.proof import graph

@@ -8,9 +8,9 @@ import pytest
 import torch
 
 from learnloop_api.kinds.algorithms import DqnParameters, PpoParameters
+from learnloop_environments import Step
 from learnloop_trainer.algorithms import Learner, Occasion, dqn, learner, ppo
 from learnloop_trainer.algorithms.heads import Categorical
-from learnloop_trainer.environments import Step
 from learnloop_trainer.errors import NumericError
 from learnloop_trainer.groups import Alone
 from learnloop_trainer.networks import Network, dense

@@ -11,9 +11,10 @@ from typing import NoReturn
 import numpy as np
 import pytest
 
+from learnloop_environments.errors import TrainerError
+from learnloop_environments.guarded import Watchdog
 from learnloop_trainer.checkpoints import Saver
-from learnloop_trainer.environments.guarded import Watchdog
-from learnloop_trainer.errors import PeerLost, Terminated, TrainerError
+from learnloop_trainer.errors import PeerLost, Terminated
 from learnloop_trainer.export import formats
 from learnloop_trainer.export.runtime import OnnxPolicy
 from learnloop_trainer.groups import Alone

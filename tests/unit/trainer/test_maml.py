@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 import torch
 
+from learnloop_environments.errors import ConfigError
 from learnloop_trainer.algorithms import maml
 from learnloop_trainer.checkpoints import restore, save
-from learnloop_trainer.errors import ConfigError
 from learnloop_trainer.groups import Alone
 from learnloop_trainer.order import Order, Place
 from learnloop_trainer.run import run

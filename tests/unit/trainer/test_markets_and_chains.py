@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from learnloop_trainer.environments import Conditions, make
-from learnloop_trainer.environments.make import SIMULATIONS
-from learnloop_trainer.randomness import Split
+from learnloop_environments import Conditions, make
+from learnloop_environments.make import SIMULATIONS
+from learnloop_environments.randomness import Split
 
 Policy = Callable[[NDArray[Any]], NDArray[Any]]
 

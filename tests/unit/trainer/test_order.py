@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from learnloop_trainer.errors import ConfigError
+from learnloop_environments.errors import ConfigError
 from learnloop_trainer.order import VARIABLE, Place, read_order, read_place
 from learnloop_trainer.store import choose
 

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from learnloop_trainer.environments import own_code
-from learnloop_trainer.errors import ConfigError
+from learnloop_environments import own_code
+from learnloop_environments.errors import ConfigError
 from learnloop_trainer.order import Order, Place
 from learnloop_trainer.run import run
 from learnloop_trainer.store.directory import DirectoryStore

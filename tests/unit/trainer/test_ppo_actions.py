@@ -8,11 +8,11 @@ import pytest
 import torch
 
 from learnloop_api.kinds.algorithms import PpoParameters
+from learnloop_environments.base import Bounds
 from learnloop_serving.policy import OnnxPolicy as Served
 from learnloop_trainer.algorithms import heads, ppo
 from learnloop_trainer.checkpoints import Training, restore, save
 from learnloop_trainer.containers import unpack
-from learnloop_trainer.environments.base import Bounds
 from learnloop_trainer.export import OnnxPolicy, build, check
 from learnloop_trainer.groups import Alone
 from learnloop_trainer.normalising import Normaliser, normalised

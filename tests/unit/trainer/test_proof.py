@@ -10,8 +10,9 @@ import pytest
 import torch
 from onnx import numpy_helper
 
+from learnloop_environments.errors import ConfigError
 from learnloop_trainer import baseline
-from learnloop_trainer.errors import ConfigError, ExportError
+from learnloop_trainer.errors import ExportError
 from learnloop_trainer.evaluation import Policy, Uniform, difference, estimate, play
 from learnloop_trainer.evaluation.estimate import interquartile_mean
 from learnloop_trainer.export import OnnxPolicy, build, check

@@ -12,16 +12,16 @@ import pytest
 from gymnasium.utils.env_checker import check_env
 from pettingzoo.test import parallel_api_test
 
-from learnloop_trainer.environments import Conditions, Team, make
-from learnloop_trainer.environments.base import VectorEnvironment, agents
-from learnloop_trainer.environments.cooperative import Cooperative
-from learnloop_trainer.environments.gymnasium_api import Parallel
-from learnloop_trainer.environments.make import SIMULATIONS
-from learnloop_trainer.environments.manipulation import LENGTHS, hand
-from learnloop_trainer.environments.resources import gini
-from learnloop_trainer.environments.wrappers import innermost
-from learnloop_trainer.errors import ConfigError
-from learnloop_trainer.randomness import Split
+from learnloop_environments import Conditions, Team, make
+from learnloop_environments.base import VectorEnvironment, agents
+from learnloop_environments.errors import ConfigError
+from learnloop_environments.interfaces.gymnasium_api import Parallel
+from learnloop_environments.make import SIMULATIONS
+from learnloop_environments.randomness import Split
+from learnloop_environments.teams.cooperative import Cooperative
+from learnloop_environments.worlds.manipulation import LENGTHS, hand
+from learnloop_environments.worlds.resources import gini
+from learnloop_environments.wrappers import innermost
 
 SINGLE = [name for name in SIMULATIONS if not hasattr(SIMULATIONS[name], "agents")]
 ONE_START = {"DeepSea-v1", "KeyDoor-v1", "PointGoals-v1", "TwoStep-v1"}  # every episode begins alike

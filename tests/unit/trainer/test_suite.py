@@ -10,8 +10,9 @@ import torch
 from numpy.typing import NDArray
 
 from learnloop_api.kinds.suite import DIMENSIONS, Suite
-from learnloop_trainer.environments import make
-from learnloop_trainer.environments.base import Observations
+from learnloop_environments import make
+from learnloop_environments.base import Observations
+from learnloop_environments.randomness import Split
 from learnloop_trainer.errors import NumericError
 from learnloop_trainer.evaluation import Policy, Uniform, collect
 from learnloop_trainer.evaluation.suite import Stage, coordination, generalisation, measure, robustness
@@ -23,7 +24,6 @@ from learnloop_trainer.export import OnnxPolicy
 from learnloop_trainer.groups import Alone
 from learnloop_trainer.order import Order
 from learnloop_trainer.proof import VALIDATION, graph
-from learnloop_trainer.randomness import Split
 from learnloop_trainer.session import begin
 from learnloop_trainer.transfer import warm
 

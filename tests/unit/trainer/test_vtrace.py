@@ -8,15 +8,15 @@ from hypothesis import strategies as st
 
 from learnloop_api.kinds.more_algorithms import VtraceParameters
 from learnloop_api.wire.trajectory import Step
+from learnloop_environments import make
+from learnloop_environments.base import Bounds
+from learnloop_environments.errors import ConfigError
+from learnloop_environments.randomness import Split
+from learnloop_environments.simulation import box
 from learnloop_trainer.algorithms import Occasion, learner
 from learnloop_trainer.algorithms.vtrace import before_squashing, targets
-from learnloop_trainer.environments import make
-from learnloop_trainer.environments.base import Bounds
-from learnloop_trainer.environments.simulation import box
-from learnloop_trainer.errors import ConfigError
 from learnloop_trainer.experience import Recording, fitting
 from learnloop_trainer.groups import Alone
-from learnloop_trainer.randomness import Split
 
 CPU = torch.device("cpu")
 

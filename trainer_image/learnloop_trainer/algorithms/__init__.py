@@ -13,6 +13,7 @@ from learnloop_api.kinds.algorithms import (
 )
 from learnloop_api.kinds.more_algorithms import HierarchicalDqnParameters, MamlParameters, VtraceParameters
 from learnloop_api.kinds.team_algorithms import IndependentDqnParameters, MaddpgParameters, QmixParameters
+from learnloop_environments import VectorEnvironment
 from learnloop_trainer.algorithms.base import Learner, Occasion
 from learnloop_trainer.algorithms.bc import Bc
 from learnloop_trainer.algorithms.dqn import Dqn
@@ -24,7 +25,6 @@ from learnloop_trainer.algorithms.ppo import Ppo
 from learnloop_trainer.algorithms.qmix import Qmix
 from learnloop_trainer.algorithms.sac import Sac
 from learnloop_trainer.algorithms.vtrace import Vtrace
-from learnloop_trainer.environments import VectorEnvironment
 
 __all__ = ["Learner", "Occasion", "learner"]
 

@@ -7,8 +7,8 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from learnloop_trainer.environments.base import Observations, VectorEnvironment
-from learnloop_trainer.errors import ConfigError
+from learnloop_environments.base import Observations, VectorEnvironment
+from learnloop_environments.errors import ConfigError
 from learnloop_trainer.experience import Recording
 from learnloop_trainer.groups import Group
 from learnloop_trainer.networks import Network

@@ -15,13 +15,13 @@ import numpy as np
 import torch
 
 from learnloop_api.kinds.algorithms import BcParameters
+from learnloop_environments import VectorEnvironment
+from learnloop_environments.base import Observations
+from learnloop_environments.randomness import Draws, Purpose
 from learnloop_trainer.algorithms.base import Arrays, Experience, Occasion
-from learnloop_trainer.environments import VectorEnvironment
-from learnloop_trainer.environments.base import Observations
 from learnloop_trainer.experience import Recording
 from learnloop_trainer.networks import Network, dense
 from learnloop_trainer.numerics import require_finite
-from learnloop_trainer.randomness import Draws, Purpose
 from learnloop_trainer.schedules import step_size
 from learnloop_trainer.stacks import Stack
 

@@ -29,13 +29,13 @@ import torch
 from numpy.typing import NDArray
 
 from learnloop_api.kinds.algorithms import DqnParameters
+from learnloop_environments import Step, VectorEnvironment
+from learnloop_environments.base import Observations
+from learnloop_environments.randomness import Draws, Purpose, uniforms
 from learnloop_trainer.algorithms.base import Arrays, Experience, Occasion
 from learnloop_trainer.algorithms.icm import Icm
-from learnloop_trainer.environments import Step, VectorEnvironment
-from learnloop_trainer.environments.base import Observations
 from learnloop_trainer.networks import Floats, Network, dense, forward, forward_numpy
 from learnloop_trainer.numerics import require_finite
-from learnloop_trainer.randomness import Draws, Purpose, uniforms
 from learnloop_trainer.replay import Priorities, Replay, Transitions
 from learnloop_trainer.schedules import step_size
 from learnloop_trainer.stacks import Stack

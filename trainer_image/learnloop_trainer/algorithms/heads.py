@@ -16,10 +16,10 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from learnloop_trainer.environments import VectorEnvironment
-from learnloop_trainer.environments.base import Bounds
+from learnloop_environments import VectorEnvironment
+from learnloop_environments.base import Bounds
+from learnloop_environments.randomness import Purpose, gumbels, uniforms
 from learnloop_trainer.networks import Floats, Network
-from learnloop_trainer.randomness import Purpose, gumbels, uniforms
 
 DEVIATION = "log_deviation"
 LEAST, MOST = -5.0, 2.0  # log sigma stays within; a policy that has become certain must not divide by nothing

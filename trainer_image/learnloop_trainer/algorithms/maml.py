@@ -23,15 +23,15 @@ import torch
 from numpy.typing import NDArray
 
 from learnloop_api.kinds.more_algorithms import MamlParameters
+from learnloop_environments import VectorEnvironment
+from learnloop_environments.base import Imposable, Observations
+from learnloop_environments.errors import ConfigError
+from learnloop_environments.randomness import Purpose, uniforms
+from learnloop_environments.simulation import Flags, Floats64, Simulation
+from learnloop_environments.wrappers import innermost
 from learnloop_trainer.algorithms.base import Arrays, Experience, Occasion
-from learnloop_trainer.environments import VectorEnvironment
-from learnloop_trainer.environments.base import Imposable, Observations
-from learnloop_trainer.environments.simulation import Flags, Floats64, Simulation
-from learnloop_trainer.environments.wrappers import innermost
-from learnloop_trainer.errors import ConfigError
 from learnloop_trainer.networks import Floats, Network, dense
 from learnloop_trainer.numerics import require_finite
-from learnloop_trainer.randomness import Purpose, uniforms
 from learnloop_trainer.schedules import step_size
 
 ACTIVATION = "tanh"

@@ -33,14 +33,14 @@ import torch
 from numpy.typing import NDArray
 
 from learnloop_api.kinds.algorithms import PpoParameters
+from learnloop_environments import VectorEnvironment
+from learnloop_environments.base import Observations
+from learnloop_environments.randomness import Purpose, generator
 from learnloop_trainer.algorithms.base import Arrays, Experience, Occasion
 from learnloop_trainer.algorithms.heads import Head, fitting
-from learnloop_trainer.environments import VectorEnvironment
-from learnloop_trainer.environments.base import Observations
 from learnloop_trainer.networks import Floats, Network, dense, forward, forward_numpy, side_by_side
 from learnloop_trainer.normalising import Normaliser
 from learnloop_trainer.numerics import require_finite
-from learnloop_trainer.randomness import Purpose, generator
 from learnloop_trainer.schedules import between, step_size
 from learnloop_trainer.stacks import Stack
 

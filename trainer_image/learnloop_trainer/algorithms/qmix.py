@@ -21,10 +21,10 @@ from numpy.typing import NDArray
 from torch.nn.functional import elu
 
 from learnloop_api.kinds.team_algorithms import QmixParameters
+from learnloop_environments.base import Observations, VectorEnvironment
 from learnloop_trainer.algorithms.base import Occasion
 from learnloop_trainer.algorithms.independent_dqn import act, exploration
 from learnloop_trainer.algorithms.team import Team
-from learnloop_trainer.environments.base import Observations, VectorEnvironment
 from learnloop_trainer.networks import Network, dense, forward
 from learnloop_trainer.replay import Transitions
 

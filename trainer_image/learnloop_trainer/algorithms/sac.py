@@ -24,12 +24,12 @@ import numpy as np
 import torch
 
 from learnloop_api.kinds.algorithms import SacParameters
+from learnloop_environments import VectorEnvironment
+from learnloop_environments.base import Bounds, Observations
+from learnloop_environments.randomness import Draws, Purpose, uniforms
 from learnloop_trainer.algorithms.base import Arrays, Experience, Occasion
-from learnloop_trainer.environments import VectorEnvironment
-from learnloop_trainer.environments.base import Bounds, Observations
 from learnloop_trainer.networks import Floats, Network, dense, forward_numpy, side_by_side
 from learnloop_trainer.numerics import require_finite
-from learnloop_trainer.randomness import Draws, Purpose, uniforms
 from learnloop_trainer.replay import Replay, Transitions
 from learnloop_trainer.schedules import step_size
 from learnloop_trainer.stacks import Stack

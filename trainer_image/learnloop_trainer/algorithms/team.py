@@ -11,11 +11,11 @@ import torch
 from numpy.typing import NDArray
 
 from learnloop_api.kinds.team_algorithms import TeamParameters
+from learnloop_environments.base import Observations, VectorEnvironment, agents, team_return
+from learnloop_environments.randomness import Draws, Purpose
 from learnloop_trainer.algorithms.base import Arrays, Experience, Occasion
-from learnloop_trainer.environments.base import Observations, VectorEnvironment, agents, team_return
 from learnloop_trainer.networks import Network
 from learnloop_trainer.numerics import require_finite
-from learnloop_trainer.randomness import Draws, Purpose
 from learnloop_trainer.replay import Replay, Transitions
 from learnloop_trainer.schedules import step_size
 

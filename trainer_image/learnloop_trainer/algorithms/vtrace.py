@@ -29,15 +29,15 @@ import torch
 from numpy.typing import NDArray
 
 from learnloop_api.kinds.more_algorithms import VtraceParameters
+from learnloop_environments import VectorEnvironment
+from learnloop_environments.base import Bounds, Observations
+from learnloop_environments.errors import ConfigError
+from learnloop_environments.randomness import Draws, Purpose
 from learnloop_trainer.algorithms.base import Arrays, Experience, Occasion
 from learnloop_trainer.algorithms.heads import Head, fitting
-from learnloop_trainer.environments import VectorEnvironment
-from learnloop_trainer.environments.base import Bounds, Observations
-from learnloop_trainer.errors import ConfigError
 from learnloop_trainer.experience import Recording
 from learnloop_trainer.networks import Network, dense, forward
 from learnloop_trainer.numerics import require_finite
-from learnloop_trainer.randomness import Draws, Purpose
 from learnloop_trainer.schedules import step_size
 
 ACTIVATION = "tanh"

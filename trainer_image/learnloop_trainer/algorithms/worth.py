@@ -11,6 +11,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from learnloop_environments.base import Observations
 from learnloop_trainer.algorithms.base import Learner
 from learnloop_trainer.algorithms.dqn import Dqn
 from learnloop_trainer.algorithms.hierarchical_dqn import HierarchicalDqn
@@ -18,7 +19,6 @@ from learnloop_trainer.algorithms.independent_dqn import IndependentDqn
 from learnloop_trainer.algorithms.maddpg import Maddpg, joint, told, value
 from learnloop_trainer.algorithms.qmix import Qmix
 from learnloop_trainer.algorithms.sac import ACTIVATION, Sac
-from learnloop_trainer.environments.base import Observations
 from learnloop_trainer.networks import Floats, forward, forward_numpy
 
 Worth = Callable[[Observations, NDArray[Any]], Floats]

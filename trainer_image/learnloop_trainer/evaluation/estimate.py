@@ -4,7 +4,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from learnloop_api.wire.training import LEAST_PAIRS, Interval, ReturnEstimate
-from learnloop_trainer.randomness import Purpose, generator
+from learnloop_environments.randomness import Purpose, generator
 
 
 def interquartile_mean(returns: NDArray[np.float64]) -> float:

@@ -6,11 +6,11 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from learnloop_trainer.environments import make
-from learnloop_trainer.environments.action_spaces import ActionSpace
-from learnloop_trainer.environments.base import Bounds, Observations, VectorEnvironment, team_return
+from learnloop_environments import make
+from learnloop_environments.action_spaces import ActionSpace
+from learnloop_environments.base import Bounds, Observations, VectorEnvironment, team_return
+from learnloop_environments.randomness import Purpose, Split, uniforms
 from learnloop_trainer.numerics import require_finite
-from learnloop_trainer.randomness import Purpose, Split, uniforms
 
 BLOCK = 256  # episodes played side by side
 MAX_STEPS = 100_000  # of one episode, for environments without a time limit

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from learnloop_api.wire.training import Interval
-from learnloop_trainer.randomness import Purpose, generator
+from learnloop_environments.randomness import Purpose, generator
 
 Strata = Sequence[NDArray[np.floating]]
 RESAMPLES = 2000

@@ -3,12 +3,12 @@
 from dataclasses import replace
 
 from learnloop_api.wire.training import HeldOut
-from learnloop_trainer.environments import Conditions, VectorEnvironment, make
-from learnloop_trainer.environments.simulation import Simulation
-from learnloop_trainer.environments.wrappers import innermost
+from learnloop_environments import Conditions, VectorEnvironment, make
+from learnloop_environments.randomness import Split
+from learnloop_environments.simulation import Simulation
+from learnloop_environments.wrappers import innermost
 from learnloop_trainer.evaluation.play import World
 from learnloop_trainer.order import Order
-from learnloop_trainer.randomness import Split
 from learnloop_trainer.safety import shielded
 
 

@@ -16,7 +16,7 @@ import onnx
 import torch
 from numpy.typing import NDArray
 
-from learnloop_trainer.environments.base import Observations
+from learnloop_environments.base import Observations
 from learnloop_trainer.errors import ExportError
 from learnloop_trainer.export.torch_graph import TorchGraph
 

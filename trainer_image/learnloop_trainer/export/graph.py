@@ -16,7 +16,7 @@ import onnx
 from numpy.typing import NDArray
 from onnx import TensorProto, helper, numpy_helper
 
-from learnloop_trainer.environments.base import Bounds
+from learnloop_environments.base import Bounds
 from learnloop_trainer.export import shield as shield_nodes
 from learnloop_trainer.normalising import LIMIT, MEAN, SCALE
 from learnloop_trainer.safety.shield import Shield

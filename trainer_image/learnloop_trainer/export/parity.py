@@ -7,8 +7,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from learnloop_api.wire.training import Parity
-from learnloop_trainer.environments.action_spaces import MASKED
-from learnloop_trainer.environments.base import Observations
+from learnloop_environments.action_spaces import MASKED
+from learnloop_environments.base import Observations
 
 BATCHES = (1, 3, 17)
 TOLERANCE = 1e-5  # of the largest logit's size, at least 1: a few units in the last place of float32

@@ -7,7 +7,7 @@ import numpy as np
 import onnxruntime
 from numpy.typing import NDArray
 
-from learnloop_trainer.environments.base import Observations
+from learnloop_environments.base import Observations
 
 
 class OnnxPolicy:

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from learnloop_trainer.environments.base import Observations, Step
+from learnloop_environments.base import Observations, Step
 
 MAX_ROOMS = 64  # batch sizes whose places are kept; ranks see a few different ones
 

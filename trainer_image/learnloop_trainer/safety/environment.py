@@ -7,8 +7,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from learnloop_api.kinds.safety import Safety
-from learnloop_trainer.environments.base import Observations, Step, VectorEnvironment, agents
-from learnloop_trainer.environments.wrappers import Wrapper
+from learnloop_environments.base import Observations, Step, VectorEnvironment, agents
+from learnloop_environments.wrappers import Wrapper
 from learnloop_trainer.safety.audit import Trail
 from learnloop_trainer.safety.shield import Shield
 

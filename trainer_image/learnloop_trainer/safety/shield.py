@@ -12,9 +12,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from learnloop_api.kinds.safety import Constraint, Safety
-from learnloop_trainer.environments.action_spaces import MASKED, mask
-from learnloop_trainer.environments.base import Observations
-from learnloop_trainer.errors import ConfigError
+from learnloop_environments.action_spaces import MASKED, mask
+from learnloop_environments.base import Observations
+from learnloop_environments.errors import ConfigError
 
 FIELD = "spec.safety"
 SLACK = np.float32(1e-5)  # relative rounding that a limit forgives

@@ -5,7 +5,7 @@ from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
 from learnloop_api import names
-from learnloop_trainer.errors import ConfigError
+from learnloop_environments.errors import ConfigError
 from learnloop_trainer.store.base import Store
 from learnloop_trainer.store.dataplane import DataPlaneStore
 from learnloop_trainer.store.directory import DirectoryStore

@@ -4,7 +4,7 @@ The serving policy is fine-tuned alike, from its own weights. One that has none 
 algorithm's network) is compared with ours before fine-tuning.
 """
 
-from learnloop_trainer.environments import Conditions
+from learnloop_environments import Conditions
 from learnloop_trainer.evaluation.play import Policy
 from learnloop_trainer.evaluation.suite.disturbances import Sticky
 from learnloop_trainer.evaluation.suite.fine_tuning import effort, tuned

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from learnloop_trainer.environments.base import Observations, agents
+from learnloop_environments.base import Observations, agents
 from learnloop_trainer.evaluation.play import Policy
 from learnloop_trainer.evaluation.suite.stage import Finding, NotMeasured, Stage
 from learnloop_trainer.evaluation.worlds import sample

@@ -6,9 +6,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from learnloop_trainer.environments.base import Observations, Step, VectorEnvironment
-from learnloop_trainer.environments.wrappers import Wrapper
-from learnloop_trainer.randomness import Purpose, generator
+from learnloop_environments.base import Observations, Step, VectorEnvironment
+from learnloop_environments.randomness import Purpose, generator
+from learnloop_environments.wrappers import Wrapper
 
 
 class Noisy(Wrapper):

@@ -4,10 +4,10 @@ The reference are episodes with training's own seeds; the gap between the two is
 (Cobbe et al., 2019, "Quantifying Generalization in Reinforcement Learning", arXiv 1812.02341).
 """
 
-from learnloop_trainer.environments import Conditions
+from learnloop_environments import Conditions
+from learnloop_environments.randomness import Split
 from learnloop_trainer.evaluation.suite.stage import Finding, Stage
 from learnloop_trainer.evaluation.worlds import nominal, sample
-from learnloop_trainer.randomness import Split
 
 
 def measure(stage: Stage) -> Finding:

@@ -5,7 +5,8 @@ from collections.abc import Callable, Mapping, Sequence
 
 from learnloop_api.kinds.suite import WEIGHTS, Dimension
 from learnloop_api.wire.training import DimensionResult, SuiteResult
-from learnloop_trainer.errors import ConfigError, NumericError
+from learnloop_environments.errors import ConfigError
+from learnloop_trainer.errors import NumericError
 from learnloop_trainer.evaluation.stratified import interquartile_mean, probability_of_improvement
 from learnloop_trainer.evaluation.suite import (
     adaptability,

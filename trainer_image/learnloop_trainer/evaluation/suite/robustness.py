@@ -5,8 +5,8 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from learnloop_trainer.environments import Conditions
-from learnloop_trainer.environments.simulation import Level
+from learnloop_environments import Conditions
+from learnloop_environments.simulation import Level
 from learnloop_trainer.evaluation.suite.disturbances import Noisy, Sticky
 from learnloop_trainer.evaluation.suite.stage import Disturb, Finding, Stage
 from learnloop_trainer.evaluation.worlds import nominal, sample

@@ -12,9 +12,9 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from learnloop_trainer.environments.base import Observations
-from learnloop_trainer.environments.simulation import Outcome, Simulation
-from learnloop_trainer.randomness import Purpose, Words, words
+from learnloop_environments.base import Observations
+from learnloop_environments.randomness import Purpose, Words, words
+from learnloop_environments.simulation import Outcome, Simulation
 
 DEPTH = 14
 COST = 0.01 / DEPTH

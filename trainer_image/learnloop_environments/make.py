@@ -6,29 +6,29 @@ from typing import Any
 
 import gymnasium
 
-from learnloop_trainer.environments.action_spaces import FIELD, ActionSpace
-from learnloop_trainer.environments.base import VectorEnvironment
-from learnloop_trainer.environments.cartpole import CartPole
-from learnloop_trainer.environments.cooperative import Cooperative, CooperativeContinuous, CooperativeHybrid
-from learnloop_trainer.environments.courier import Courier
-from learnloop_trainer.environments.deep_sea import DeepSea
-from learnloop_trainer.environments.exploration import Exploration
-from learnloop_trainer.environments.guarded import guarded
-from learnloop_trainer.environments.gymnasium_vector import GymnasiumVector
-from learnloop_trainer.environments.key_door import KeyDoor
-from learnloop_trainer.environments.manipulation import Manipulation
-from learnloop_trainer.environments.navigation import Navigation
-from learnloop_trainer.environments.pendulum import Pendulum
-from learnloop_trainer.environments.point_goals import PointGoals
-from learnloop_trainer.environments.relay import Relay, RelayHybrid
-from learnloop_trainer.environments.resources import ResourceAllocation
-from learnloop_trainer.environments.simulation import NOMINAL, Conditions, Simulation
-from learnloop_trainer.environments.supply_chain import SupplyChain
-from learnloop_trainer.environments.team_vector import TeamVector
-from learnloop_trainer.environments.trading import Trading
-from learnloop_trainer.environments.two_step import TwoStep
-from learnloop_trainer.errors import ConfigError
-from learnloop_trainer.randomness import Split
+from learnloop_environments.action_spaces import FIELD, ActionSpace
+from learnloop_environments.base import VectorEnvironment
+from learnloop_environments.errors import ConfigError
+from learnloop_environments.guarded import guarded
+from learnloop_environments.interfaces.gymnasium_vector import GymnasiumVector
+from learnloop_environments.interfaces.team_vector import TeamVector
+from learnloop_environments.randomness import Split
+from learnloop_environments.simulation import NOMINAL, Conditions, Simulation
+from learnloop_environments.teams.cooperative import Cooperative, CooperativeContinuous, CooperativeHybrid
+from learnloop_environments.teams.relay import Relay, RelayHybrid
+from learnloop_environments.teams.two_step import TwoStep
+from learnloop_environments.worlds.cartpole import CartPole
+from learnloop_environments.worlds.courier import Courier
+from learnloop_environments.worlds.deep_sea import DeepSea
+from learnloop_environments.worlds.exploration import Exploration
+from learnloop_environments.worlds.key_door import KeyDoor
+from learnloop_environments.worlds.manipulation import Manipulation
+from learnloop_environments.worlds.navigation import Navigation
+from learnloop_environments.worlds.pendulum import Pendulum
+from learnloop_environments.worlds.point_goals import PointGoals
+from learnloop_environments.worlds.resources import ResourceAllocation
+from learnloop_environments.worlds.supply_chain import SupplyChain
+from learnloop_environments.worlds.trading import Trading
 
 CLASSICS: dict[str, type[CartPole] | type[Pendulum]] = {"CartPole-v1": CartPole, "Pendulum-v1": Pendulum}
 SIMULATIONS: Mapping[str, type[Simulation]] = {

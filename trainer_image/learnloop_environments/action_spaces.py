@@ -14,8 +14,8 @@ import numpy as np
 from gymnasium.spaces import Box, Discrete, Space, Tuple
 from numpy.typing import NDArray
 
-from learnloop_trainer.environments.base import Bounds, VectorEnvironment
-from learnloop_trainer.errors import ConfigError
+from learnloop_environments.base import Bounds, VectorEnvironment
+from learnloop_environments.errors import ConfigError
 
 FIELD = "spec.data.environment"
 Actions = NDArray[Any]  # int64 [n], or float32 [n, numbers]; hybrid: the choice first

@@ -14,9 +14,9 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from learnloop_trainer.environments.base import Bounds, Observations, Step
-from learnloop_trainer.errors import ConfigError
-from learnloop_trainer.randomness import Purpose, Split, Words, episode_seeds, uniforms
+from learnloop_environments.base import Bounds, Observations, Step
+from learnloop_environments.errors import ConfigError
+from learnloop_environments.randomness import Purpose, Split, Words, episode_seeds, uniforms
 
 Floats64 = NDArray[np.float64]
 Flags = NDArray[np.bool_]

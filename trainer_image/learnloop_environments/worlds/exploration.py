@@ -12,9 +12,9 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from learnloop_trainer.environments.base import Observations
-from learnloop_trainer.environments.simulation import Flags, Level, Outcome, Simulation
-from learnloop_trainer.randomness import Words
+from learnloop_environments.base import Observations
+from learnloop_environments.randomness import Words
+from learnloop_environments.simulation import Flags, Level, Outcome, Simulation
 
 LARGEST, SIGHT, RESOURCES = 15, 2, 3
 WIDTH = LARGEST + 2 * SIGHT  # a border that cannot be entered, so that every window lies inside

@@ -12,9 +12,9 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from learnloop_trainer.environments.base import Observations
-from learnloop_trainer.environments.simulation import Outcome, Simulation
-from learnloop_trainer.randomness import Words
+from learnloop_environments.base import Observations
+from learnloop_environments.randomness import Words
+from learnloop_environments.simulation import Outcome, Simulation
 
 SIZE = 10
 MOVES = np.asarray([[-1, 0], [0, 1], [1, 0], [0, -1]])  # north, east, south, west

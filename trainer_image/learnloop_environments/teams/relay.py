@@ -17,9 +17,9 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from learnloop_trainer.environments.base import Bounds, Observations
-from learnloop_trainer.environments.simulation import Flags, Outcome, TeamSimulation, box
-from learnloop_trainer.randomness import Words
+from learnloop_environments.base import Bounds, Observations
+from learnloop_environments.randomness import Words
+from learnloop_environments.simulation import Flags, Outcome, TeamSimulation, box
 
 NEAR = 0.2  # mean distance of answer and goal in a successful episode
 

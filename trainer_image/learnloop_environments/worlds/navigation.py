@@ -13,9 +13,9 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from learnloop_trainer.environments.base import Observations
-from learnloop_trainer.environments.simulation import Floats64, Level, Outcome, Simulation, box
-from learnloop_trainer.randomness import Words
+from learnloop_environments.base import Observations
+from learnloop_environments.randomness import Words
+from learnloop_environments.simulation import Floats64, Level, Outcome, Simulation, box
 
 MOST, SEEN, RADIUS, GOAL, SECONDS = 12, 5, 0.35, 0.4, 0.5
 FAR = 100.0  # where obstacles are that a level does not have

@@ -12,9 +12,9 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from learnloop_trainer.environments.base import Observations
-from learnloop_trainer.environments.simulation import Flags, Outcome, Simulation, box
-from learnloop_trainer.randomness import Words
+from learnloop_environments.base import Observations
+from learnloop_environments.randomness import Words
+from learnloop_environments.simulation import Flags, Outcome, Simulation, box
 
 SPEED, NEAR = 0.1, 0.2
 

@@ -9,10 +9,10 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from learnloop_trainer.endings import abandon
-from learnloop_trainer.environments.base import Observations, Step, VectorEnvironment
-from learnloop_trainer.environments.wrappers import Wrapper
-from learnloop_trainer.errors import ConfigError, EnvironmentFailed, TrainerError
+from learnloop_environments.base import Observations, Step, VectorEnvironment
+from learnloop_environments.endings import abandon
+from learnloop_environments.errors import ConfigError, EnvironmentFailed, TrainerError
+from learnloop_environments.wrappers import Wrapper
 
 VARIABLE = "LEARNLOOP_ENVIRONMENT_SECONDS"
 LOOK_SECONDS = 0.25

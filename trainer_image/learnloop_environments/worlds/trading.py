@@ -24,9 +24,9 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from learnloop_trainer.environments.base import Observations
-from learnloop_trainer.environments.simulation import Flags, Level, Outcome, Simulation, box
-from learnloop_trainer.randomness import Words
+from learnloop_environments.base import Observations
+from learnloop_environments.randomness import Words
+from learnloop_environments.simulation import Flags, Level, Outcome, Simulation, box
 
 HISTORY, RECENT, BANDS = 24, 6, 5
 PERSISTENCE, RATE = 0.95, 0.05  # of the trend; of the running Sharpe ratio

@@ -22,9 +22,9 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from learnloop_trainer.environments.base import Observations
-from learnloop_trainer.environments.simulation import Flags, Floats64, Level, Outcome, Simulation, box
-from learnloop_trainer.randomness import Words
+from learnloop_environments.base import Observations
+from learnloop_environments.randomness import Words
+from learnloop_environments.simulation import Flags, Floats64, Level, Outcome, Simulation, box
 
 STORES, HOUSES, LEAD, FORECAST = 30, 2, 4, 3
 SALES, SALE, MANY = 0.03, 6.0, 6  # chance a store and period; units; in a warehouse's stores at once

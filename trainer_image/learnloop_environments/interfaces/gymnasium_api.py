@@ -1,6 +1,6 @@
 """learnloop's simulations for everybody else: as Gymnasium environments, vectorised ones, and PettingZoo parallel ones.
 
-`gymnasium.make("learnloop/Navigation-v1")` after importing learnloop_trainer.environments, `gymnasium.make_vec`
+`gymnasium.make("learnloop/Navigation-v1")` after importing learnloop_environments, `gymnasium.make_vec`
 likewise (the native arrays, no loop); `Parallel("Cooperative-v1")` has PettingZoo's parallel interface.
 """
 
@@ -13,11 +13,11 @@ from gymnasium.vector import AutoresetMode
 from gymnasium.vector.utils import batch_space
 from numpy.typing import NDArray
 
-from learnloop_trainer.environments.action_spaces import ActionSpace
-from learnloop_trainer.environments.base import Step
-from learnloop_trainer.environments.make import SIMULATIONS
-from learnloop_trainer.environments.simulation import Conditions, Simulation, TeamSimulation
-from learnloop_trainer.randomness import Split
+from learnloop_environments.action_spaces import ActionSpace
+from learnloop_environments.base import Step
+from learnloop_environments.make import SIMULATIONS
+from learnloop_environments.randomness import Split
+from learnloop_environments.simulation import Conditions, Simulation, TeamSimulation
 
 
 def _spaces(simulation: type[Simulation]) -> tuple[Box, Space[Any]]:

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import NoReturn
 
-from learnloop_trainer.errors import TrainerError
+from learnloop_environments.errors import TrainerError
 
 TERMINATION_LOG = "LEARNLOOP_TERMINATION_LOG"
 _listeners: list[Callable[[str], None]] = []

@@ -12,10 +12,10 @@ from gymnasium.spaces import Box, Discrete
 from gymnasium.vector import AutoresetMode
 from numpy.typing import NDArray
 
-from learnloop_trainer.environments.action_spaces import FIELD, ActionSpace, ActionType
-from learnloop_trainer.environments.base import Observations, Step
-from learnloop_trainer.errors import ConfigError
-from learnloop_trainer.randomness import Split, episode_seeds
+from learnloop_environments.action_spaces import FIELD, ActionSpace, ActionType
+from learnloop_environments.base import Observations, Step
+from learnloop_environments.errors import ConfigError
+from learnloop_environments.randomness import Split, episode_seeds
 
 
 def _open(name: str, count: int, entry: Callable[[], Any] | None) -> Any:

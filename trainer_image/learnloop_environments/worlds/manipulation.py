@@ -12,9 +12,9 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from learnloop_trainer.environments.base import Observations
-from learnloop_trainer.environments.simulation import Floats64, Level, Outcome, Simulation, box
-from learnloop_trainer.randomness import Words
+from learnloop_environments.base import Observations
+from learnloop_environments.randomness import Words
+from learnloop_environments.simulation import Floats64, Level, Outcome, Simulation, box
 
 JOINTS, SECONDS = 7, 0.1
 LENGTHS = np.asarray([0.3, 0.3, 0.25, 0.25, 0.15, 0.15, 0.1])  # m

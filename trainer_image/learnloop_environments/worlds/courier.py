@@ -13,9 +13,9 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from learnloop_trainer.environments.base import Bounds, Observations
-from learnloop_trainer.environments.simulation import Level, Outcome, Simulation
-from learnloop_trainer.randomness import Words
+from learnloop_environments.base import Bounds, Observations
+from learnloop_environments.randomness import Words
+from learnloop_environments.simulation import Level, Outcome, Simulation
 
 TURN, DRIVE, HAND_OVER = range(3)
 STRIDE, WITHIN = 0.2, 0.2

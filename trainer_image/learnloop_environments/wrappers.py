@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from learnloop_trainer.environments.base import (
+from learnloop_environments.base import (
     Bounds,
     Imposable,
     Observations,
@@ -15,7 +15,7 @@ from learnloop_trainer.environments.base import (
     VectorEnvironment,
     team_return,
 )
-from learnloop_trainer.errors import ConfigError
+from learnloop_environments.errors import ConfigError
 
 
 class Wrapper:

@@ -11,9 +11,9 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from learnloop_trainer.environments.base import Observations
-from learnloop_trainer.environments.simulation import Outcome, TeamSimulation
-from learnloop_trainer.randomness import Words
+from learnloop_environments.base import Observations
+from learnloop_environments.randomness import Words
+from learnloop_environments.simulation import Outcome, TeamSimulation
 
 PAYOFF = np.asarray([[[0.0, 0.0], [0.0, 0.0]], [[7.0, 7.0], [7.0, 7.0]], [[0.0, 1.0], [1.0, 8.0]]])  # start, A, B
 

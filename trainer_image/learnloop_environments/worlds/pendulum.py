@@ -9,8 +9,8 @@ import math
 import numpy as np
 from numpy.typing import NDArray
 
-from learnloop_trainer.environments.base import Bounds, Observations, Step
-from learnloop_trainer.randomness import Split, Starts
+from learnloop_environments.base import Bounds, Observations, Step
+from learnloop_environments.randomness import Split, Starts
 
 GRAVITY, MASS, LENGTH, SECONDS = 10.0, 1.0, 1.0, 0.05
 MAX_SPEED, MAX_TORQUE, MAX_STEPS = 8.0, 2.0, 200

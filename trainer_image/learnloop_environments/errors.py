@@ -1,0 +1,29 @@
+"""What an environment's problem is, and the exit code by which whoever started the process tells the cases apart."""
+
+EXIT_NEVER_RETRY = 2
+EXIT_COUNTED = 70  # EX_SOFTWARE: ends the whole attempt, which the operator counts
+EXIT_RETRY = 203  # 128 + EX_TEMPFAIL
+
+
+class TrainerError(Exception):
+    """A run that ends for a reason a human can read. The text is one sentence."""
+
+    exit_code = EXIT_RETRY
+
+
+class ConfigError(TrainerError):
+    """The order cannot be carried out as written; trying again would end the same way."""
+
+    exit_code = EXIT_NEVER_RETRY
+
+    def __init__(self, field: str, value: object, problem: str, fix: str) -> None:
+        """Name the field, quote the (shortened) value, say what is wrong and what to do instead."""
+        text = " ".join(str(value).split())
+        shown = text if len(text) <= 120 else f"{text[:117]}..."
+        super().__init__(f"{field}: {shown!r} {problem}; {fix}")
+
+
+class EnvironmentFailed(TrainerError):
+    """A user's environment raised or hung: worth another attempt, but not endless ones."""
+
+    exit_code = EXIT_COUNTED

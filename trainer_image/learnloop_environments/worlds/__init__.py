@@ -1,0 +1,1 @@
+"""Worlds with one who acts."""
