@@ -60,3 +60,7 @@ def test_a_decision_has_its_status_date_context_decision_and_consequences(path: 
     assert -1 not in places, "a section is missing"
     assert places == sorted(places), "the sections are in another order"
     assert len(text.split()) <= 1100, "longer than a page: figures belong into docs/measurements"
+
+
+def test_the_first_page_has_no_line_over_120_characters() -> None:
+    assert [line for line in (ROOT / "README.md").read_text().split("\n") if len(line) > 120] == []
