@@ -27,7 +27,8 @@ def deployment(world: World, index: int, release: int) -> dict[str, object]:
     return {
         "apiVersion": "learnloop.dev/v1alpha1",
         "kind": "ModelDeployment",
-        "metadata": {"name": name},
+        # What was taken back stays blocked by its artifact: each release says retry.
+        "metadata": {"name": name, "annotations": {"learnloop.dev/retry": f"all at release {release}"}},
         "spec": {
             "model": model,
             "serving": {"pod": {"env": environment, "resources": REQUESTED}},

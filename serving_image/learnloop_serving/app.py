@@ -9,7 +9,7 @@ import logging
 import time
 from collections.abc import Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
+from typing import Any, Literal
 
 import orjson
 from fastapi import FastAPI, Request, Response
@@ -32,6 +32,7 @@ PREFIX = "/v1/episodes"
 ARM_HEADER = names.HEADER_ARM.encode()
 MAX_BODY = {"open": 16_384, "act": 2_097_152, "end": 16_384}
 SLOW_POLICY_SECONDS = 0.005
+Fault = Literal["nobody", "caller", "arm"]
 NEW = Opening("")
 """The episode of a request that is about to open it."""
 
@@ -75,26 +76,34 @@ class Arm:
         if copy:
             return await self._copied(verb, body)
         start = time.perf_counter()
-        try:
-            status, answer, at_fault = await self._result(verb, opening, arm, body)
-            if at_fault:
-                self.metrics.failed(verb)
-            return status, answer
-        finally:
-            self.metrics.observe[verb](time.perf_counter() - start)
+        status, answer, fault = await self._result(verb, opening, arm, body)
+        self._count(verb, opening, fault, time.perf_counter() - start)
+        return status, answer
 
-    async def _result(self, verb: str, opening: Opening, arm: str | None, body: bytes) -> tuple[int, bytes, bool]:
-        """Status, body, and whether this arm is at fault."""
+    def _count(self, verb: str, opening: Opening, fault: Fault, seconds: float) -> None:
+        """What a request says of this arm: nothing where its caller is at fault, or its episode failed before."""
+        if fault == "caller":
+            self.metrics.apart[verb, "invalid"].inc()
+            return
+        if fault == "arm" and verb == "act" and not self.episodes.fails_first(opening):
+            self.metrics.apart["act", "again"].inc()
+            return
+        if fault == "arm":
+            self.metrics.failed(verb)
+        self.metrics.observe[verb](seconds)
+
+    async def _result(self, verb: str, opening: Opening, arm: str | None, body: bytes) -> tuple[int, bytes, Fault]:
+        """Status, body, and who is at fault."""
         try:
-            return 200, await self._do(verb, opening, arm, body), False
+            return 200, await self._do(verb, opening, arm, body), "nobody"
         except Refusal as refusal:
-            return refusal.status, _refused(refusal), refusal.counted
+            return refusal.status, _refused(refusal), "caller" if refusal.by_caller else "nobody"
         except PolicyError as error:
             log.error("policy failed: %s", error)
-            return 500, _refused(Refusal(500, "PolicyError", str(error))), True
+            return 500, _refused(Refusal(500, "PolicyError", str(error))), "arm"
         except Exception:  # whatever a policy does to us, the caller gets a refusal and the server lives on
             log.exception("%s failed", verb)
-            return 500, _refused(Refusal(500, "PolicyError", "internal error, see the server's log")), True
+            return 500, _refused(Refusal(500, "PolicyError", "internal error, see the server's log")), "arm"
 
     async def _do(self, verb: str, opening: Opening, arm: str | None, body: bytes) -> bytes:
         if verb == "act":

@@ -32,15 +32,32 @@ from learnloop_serving.seal import Seal
 from learnloop_serving.shadow import Shadow
 from learnloop_serving.stand_in import StandIn
 
-ENDED_REMEMBERED = 65_536
+REMEMBERED = 65_536
 LONGEST_SECONDS = 86_400
 """An episode that ends later than this after its opening says nothing of the arm as it is compared now."""
 COPIED_ROWS = 16
 """Rows of one batch request that are copied to the arm in shadow."""
 
 
+class Remembered:
+    """The last episodes of which something was counted."""
+
+    def __init__(self) -> None:
+        self._known: OrderedDict[str, None] = OrderedDict()
+
+    def is_new(self, episode_id: str) -> bool:
+        """False when it was asked about before. The oldest are forgotten."""
+        if episode_id in self._known:
+            self._known.move_to_end(episode_id)
+            return False
+        self._known[episode_id] = None
+        if len(self._known) > REMEMBERED:
+            self._known.popitem(last=False)
+        return True
+
+
 class Episodes:
-    """All an arm knows about episodes: nothing but which ones it has already counted as ended."""
+    """All an arm knows about episodes: nothing but which ones it has already counted as ended, or as failed."""
 
     def __init__(
         self,
@@ -63,7 +80,8 @@ class Episodes:
         self.stand_in = StandIn(revision, routing, self.shadow)
         self._bank = CreditBank()
         self._random = np.random.default_rng()
-        self._ended: OrderedDict[str, None] = OrderedDict()
+        self._ended = Remembered()
+        self._failed = Remembered()
         self.policy: Policy | None = None
 
     @property
@@ -143,7 +161,7 @@ class Episodes:
         size = len(request.observation)
         if policy.observations is not None and size != policy.observations:
             message = f"observation: has {size} numbers, revision {self._revision} takes {policy.observations}"
-            raise Refusal(400, "InvalidInput", message, counted=True)
+            raise Refusal(400, "InvalidInput", message)
         with np.errstate(over="ignore"):
             observation = np.array([request.observation], dtype=np.float32)
         if not np.isfinite(observation).all():
@@ -174,16 +192,17 @@ class Episodes:
         if time.time() - opening.at > LONGEST_SECONDS:
             self._metrics.uncounted["late"].inc()
             return False
-        if episode_id in self._ended:
-            self._ended.move_to_end(episode_id)
+        if not self._ended.is_new(episode_id):
             self._metrics.uncounted["again"].inc()
             return False
-        self._ended[episode_id] = None
-        if len(self._ended) > ENDED_REMEMBERED:
-            self._ended.popitem(last=False)
         self._metrics.ended(_outcome(ending), ending.episode_return)
         self.mirror.ended(episode_id, ending.status, ending.episode_return, ending.length)
         return True
+
+    def fails_first(self, opening: Opening) -> bool:
+        """Whether this is the first request of the episode that failed here: whoever repeats a request that the policy
+        cannot answer has one bad episode to show, and no more."""
+        return self._failed.is_new(opening.episode_id)
 
     def serving(self) -> Policy:
         """The policy for requests that know no episodes; raises Refusal 410, 503."""

@@ -74,6 +74,17 @@ class Metrics:
             (*_ARM, "reason"),
             registry=self.registry,
         )
+        apart = Counter(
+            names.METRIC_REQUESTS_UNCOUNTED,
+            "Requests that are no evidence: no policy could answer them, or their episode has failed before",
+            (*_ARM, "verb", "reason"),
+            registry=self.registry,
+        )
+        self.apart = {
+            (verb, reason): apart.labels(*self._own, verb, reason)
+            for verb in VERBS
+            for reason in (("invalid", "again") if verb == "act" else ("invalid",))
+        }
         self.uncounted = {reason: uncounted.labels(*self._own, reason) for reason in ("again", "late")}
         self.shadow = ShadowMetrics(self.registry, model_deployment, revision, _BUCKETS, self.unproven["shadow"])
         self._gain, self._loss = gain.labels(*self._own), loss.labels(*self._own)

@@ -90,7 +90,7 @@ def _add_model_routes(router: APIRouter, arm: "Arm") -> None:
 
 
 async def _infer(arm: "Arm", request: Request) -> Response:
-    start = time.perf_counter()
+    start, says = time.perf_counter(), True
     shadow = arm.episodes.shadow
     copy = shadow.is_copy(request.headers.get(names.HEADER_ARM))
     other = None if copy else arm.episodes.stand_in.arm(request)
@@ -109,8 +109,13 @@ async def _infer(arm: "Arm", request: Request) -> Response:
             encoded = oip.infer(*arguments, length, arm.episodes.inferred)
         return _encoded(encoded)
     except oip.InvalidRequest as error:
+        says = False
+        arm.metrics.apart["infer", "invalid"].inc()
         return _error(str(error), 400)
     except Refusal as refusal:
+        says = not refusal.by_caller
+        if refusal.by_caller:
+            arm.metrics.apart["infer", "invalid"].inc()
         return _error(refusal.message, refusal.status)
     except PolicyError as error:
         if not copy:
@@ -118,7 +123,7 @@ async def _infer(arm: "Arm", request: Request) -> Response:
             log.error("policy failed: %s", error)
         return _error(str(error), 500)
     finally:
-        if not copy and other is None:
+        if not copy and other is None and says:
             arm.metrics.observe["infer"](time.perf_counter() - start)
 
 

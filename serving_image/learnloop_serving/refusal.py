@@ -8,14 +8,18 @@ Reason = Literal["ArmWithdrawn", "InvalidInput", "NotReady", "UnknownEpisode", "
 
 
 class Refusal(Exception):
-    """A request that is not served. `counted`: it is this arm's fault and belongs into its error metric."""
+    """A request that is not served. None of them is the arm's fault, and `by_caller` says which are the caller's."""
 
-    def __init__(self, status: int, reason: Reason, message: str, *, counted: bool = False) -> None:
+    def __init__(self, status: int, reason: Reason, message: str) -> None:
         super().__init__(message)
         self.status = status
         self.reason = reason
         self.message = message
-        self.counted = counted
+
+    @property
+    def by_caller(self) -> bool:
+        """What was sent is no request that any policy could answer: it says nothing of this one."""
+        return self.reason in ("InvalidInput", "TooLarge")
 
 
 def invalid(error: ValidationError) -> Refusal:

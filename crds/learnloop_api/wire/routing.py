@@ -13,6 +13,8 @@ from pydantic import Field, model_validator
 from learnloop_api.wire.base import Identifier, Name, Timestamp, WireModel
 
 ROUTING_KEY = "routing.json"
+MOST_RETURN = 1e12
+"""Of either sign. 2^53 episodes of this return add up to 1e28: no sum of returns overflows, or drowns a million."""
 
 
 def routing_config_map(model_deployment: str) -> str:
@@ -133,7 +135,9 @@ class EndEpisode(WireModel):
     """POST /v1/episodes/{episode_id}/end"""
 
     status: Literal["completed", "error", "withdrawn"]
-    episode_return: float
+    episode_return: float = Field(
+        ge=-MOST_RETURN, le=MOST_RETURN, allow_inf_nan=False, description="undiscounted; bounded, for arms sum it up"
+    )
     length: int = Field(ge=0)
     success: bool | None = None
 

@@ -181,6 +181,56 @@ def test_a_policy_that_breaks_is_the_arms_fault(start: Callable[..., LiveServer]
     assert server.metric("learnloop_policy_request_errors_total", verb="act") == 1
 
 
+def test_what_a_caller_sends_wrong_says_nothing_of_the_arm(start: Callable[..., LiveServer]) -> None:
+    server = start(policy=UniformPolicy(2, 4))
+    server.route(table((STABLE, "stable", 100)))
+    at = f"/v1/episodes/{server.arm.episodes.ids.make(STABLE)}"
+    infer = f"/v2/models/cart/versions/{STABLE}/infer"
+    for body in ({"observation": [1.0]}, {"observation": [1e300, 0, 0, 0]}, b"{"):
+        assert server.post(f"{at}/act", body).status_code == 400
+    assert server.post(f"{at}/end", b"{").status_code == 400
+    assert server.post("/v1/episodes", b"[]").status_code == 400
+    assert server.post(infer, b"{").status_code == 400
+    for verb, sent in (("act", 3), ("end", 1), ("open", 1), ("infer", 1)):
+        assert server.metric("learnloop_policy_request_errors_total", verb=verb) == 0
+        assert server.metric("learnloop_policy_request_duration_seconds_count", verb=verb) == 0
+        assert server.metric("learnloop_requests_uncounted_total", verb=verb, reason="invalid") == sent
+
+
+def test_an_episode_fails_once_however_often_its_caller_repeats_what_the_policy_cannot_stand(
+    start: Callable[..., LiveServer],
+) -> None:
+    class Brittle(UniformPolicy):
+        def run(self, observation: np.ndarray) -> object:  # type: ignore[override]
+            if observation.max() > 1:
+                raise ZeroDivisionError
+            return super().run(observation)
+
+    server = start(policy=Brittle(2, 4))
+    server.route(table((STABLE, "stable", 100)))
+    for episode in (server.opened(), server.opened()):
+        assert server.post(f"/v1/episodes/{episode}/act", {"observation": LEFT}).status_code == 200
+        for _ in range(6):
+            assert server.post(f"/v1/episodes/{episode}/act", {"observation": [7.0] * 4}).status_code == 500
+    assert server.metric("learnloop_policy_request_errors_total", verb="act") == 2
+    assert server.metric("learnloop_policy_request_duration_seconds_count", verb="act") == 4
+    assert server.metric("learnloop_requests_uncounted_total", verb="act", reason="again") == 10
+
+
+@pytest.mark.parametrize("value", ["1.7e308", "-1.7e308", "1e999", "NaN", "1.1e12"])
+def test_a_return_beyond_its_bound_is_refused_and_sums_stay_numbers(server: LiveServer, value: str) -> None:
+    end = f"/v1/episodes/{server.opened()}/end"
+    body = b'{"status":"completed","length":1,"episode_return":%s}' % value.encode()
+    assert refusal(server.post(end, body))[:2] == (400, "InvalidInput")
+    for most in (1e12, 1e12):
+        fine = {"status": "completed", "length": 1, "episode_return": most}
+        assert server.post(f"/v1/episodes/{server.opened()}/end", fine).json() == {"counted": True}
+    gain = server.metric("learnloop_episode_return_gain_total")
+    assert server.post(end, {"status": "completed", "length": 1, "episode_return": 0.5}).json() == {"counted": True}
+    assert math.isfinite(gain)
+    assert server.metric("learnloop_episode_return_gain_total") - gain == 0.5, "a small return is still seen"
+
+
 def test_series_of_the_own_revision_exist_from_the_start(start: Callable[..., LiveServer]) -> None:
     text = start().get("/metrics").text
     own = f'model_deployment="cart",revision="{STABLE}"'

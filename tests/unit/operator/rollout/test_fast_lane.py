@@ -1,9 +1,11 @@
 """What a decision makes of the fast lane's evidence."""
 
+import math
 from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any
 
+import lane_pods
 import pytest
 from lane_pods import NOW, SPEC, START, Pod, after, look, watched
 
@@ -52,6 +54,14 @@ def snapshot(direct: Direct | None, *, promoted: bool = False, **more: Any) -> S
 def broken(at: datetime = NOW) -> Direct:
     pod = Pod()
     return replace(after(pod, *[lambda: pod.request(fails=True)] * 10), seen_at=at)
+
+
+def test_fewer_than_five_failed_episodes_are_no_gross_breach() -> None:
+    for failures, expected in ((4, False), (10, True)):
+        pod = Pod()
+        direct = after(pod, *[lambda pod=pod: pod.request(fails=True)] * failures)
+        certain = {claim: replace(alarm, evidence=math.inf) for claim, alarm in direct.alarms.items() if "req" in claim}
+        assert bool(lane_pods.said(replace(direct, alarms=certain))) is expected
 
 
 def weights(plan: Plan) -> dict[str, int]:

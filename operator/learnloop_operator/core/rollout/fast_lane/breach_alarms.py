@@ -29,6 +29,9 @@ from learnloop_operator.tuning.value_objects import value
 Kind = Literal["success", "errors", "return", "latency", "requests", "copies failed", "copies latency", "agreement"]
 ROUNDING = 1.0 + 1e-6
 """Sums of many returns may differ in their last bits."""
+FEWEST_FAILURES = 5
+"""Requests must have failed so often before that takes an arm back: a server counts one for each episode, so that it
+takes as many episodes, drawn by the weights."""
 OF_COPIES = ("copies failed", "copies latency", "agreement")
 
 
@@ -119,9 +122,15 @@ def listened(
 
 def breach(asked: Questions, alarms: Mapping[str, Alarm], subject_is: str) -> str:
     """The bounds that are broken beyond doubt, in one sentence; "" while there is none."""
-    broken = [bound for bound in asked.bounds if bound.claim in alarms and alarms[bound.claim].evidence >= asked.bar]
+    broken = [
+        bound for bound in asked.bounds if bound.claim in alarms and _is_broken(bound, alarms[bound.claim], asked.bar)
+    ]
     said = "; ".join(bound.sentence(alarms[bound.claim], subject_is) for bound in broken)
     return f"{said}; read from its own pods" if said else ""
+
+
+def _is_broken(bound: Bound, alarm: Alarm, bar: float) -> bool:
+    return alarm.evidence >= bar and (bound.kind != "requests" or alarm.recent.total >= FEWEST_FAILURES)
 
 
 def _slow(prompt: float | None, all_of_them: float) -> Counts | None:
