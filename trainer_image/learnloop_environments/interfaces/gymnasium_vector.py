@@ -1,39 +1,65 @@
-"""Any Gymnasium environment with Box observations and Discrete, bounded Box or both actions, through make_vec.
+"""Any Gymnasium environment whose spaces can be translated (see foreign_spaces.py), through make_vec.
 
 Slower than a native environment, and its inner state cannot be saved: after a restart its episodes begin anew.
 """
 
-from collections.abc import Callable
+import functools
+import re
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import gymnasium
 import numpy as np
-from gymnasium.spaces import Box, Discrete
+from gymnasium.spaces import Box
 from gymnasium.vector import AutoresetMode
+from gymnasium.wrappers import FlattenObservation
 from numpy.typing import NDArray
 
-from learnloop_environments.action_spaces import FIELD, ActionSpace, ActionType
+from learnloop_environments.action_spaces import FIELD
 from learnloop_environments.base import Observations, Step
 from learnloop_environments.errors import ConfigError
+from learnloop_environments.interfaces.foreign_spaces import Doing, width
 from learnloop_environments.randomness import Split, episode_seeds
 
+EXTRA = re.compile(r"gymnasium\[([a-z0-9_-]+)\]")
+SAME_STEP = {"autoreset_mode": AutoresetMode.SAME_STEP}
 
-def _open(name: str, count: int, entry: Callable[[], Any] | None) -> Any:
+
+def _open(name: str, count: int, entry: Callable[[], Any] | None, wrappers: Sequence[Callable[[Any], Any]] = ()) -> Any:
     """Raises ConfigError for names Gymnasium does not know or cannot build."""
     if entry is not None:
-        return gymnasium.vector.SyncVectorEnv([entry] * count, autoreset_mode=AutoresetMode.SAME_STEP)
+
+        def built() -> Any:
+            return functools.reduce(lambda inner, wrapper: wrapper(inner), wrappers, entry())
+
+        return gymnasium.vector.SyncVectorEnv([built] * count, **SAME_STEP)
     try:
         return gymnasium.make_vec(
-            name,
-            num_envs=count,
-            vectorization_mode="sync",
-            vector_kwargs={"autoreset_mode": AutoresetMode.SAME_STEP},
+            name, num_envs=count, vectorization_mode="sync", vector_kwargs=SAME_STEP, wrappers=wrappers
         )
     except gymnasium.error.DependencyNotInstalled as error:
-        raise ConfigError(FIELD, name, f"lacks a dependency ({error})", "use a trainer image that has it") from None
+        extra = EXTRA.search(str(error))
+        package = f'"{extra[0]}"' if extra else "what is missing"
+        fix = f"build the trainer's and the actors' image with {package} installed, and name them in the pods"
+        raise ConfigError(FIELD, name, f"lacks a dependency ({error})", fix) from None
     except (gymnasium.error.Error, ModuleNotFoundError, ImportError) as error:
         known = "CartPole-v1 or another environment registered with Gymnasium"
-        raise ConfigError(FIELD, name, f"is unknown to the trainer image ({error})", f"name {known}") from None
+        raise ConfigError(FIELD, name, f"is unknown to this image ({error})", f"name {known}") from None
+
+
+def _flattening(name: str, count: int, entry: Callable[[], Any] | None) -> tuple[Any, int]:
+    """The environments with flat observations, and how wide these are."""
+    inner = _open(name, count, entry)
+    seen = inner.single_observation_space
+    try:
+        wide = width(name, seen)
+    except ConfigError:
+        inner.close()
+        raise
+    if isinstance(seen, Box):
+        return inner, wide
+    inner.close()
+    return _open(name, count, entry, [FlattenObservation]), wide
 
 
 class GymnasiumVector:
@@ -46,16 +72,10 @@ class GymnasiumVector:
 
         Raises ConfigError when the spaces do not fit.
         """
-        self._inner = _open(name, len(members), entry)
-        observation, action = self._inner.single_observation_space, self._inner.single_action_space
-        if not isinstance(observation, Box):
-            raise ConfigError(FIELD, name, f"has observations {observation}", "choose one with Box observations")
+        self._inner, self.observations = _flattening(name, len(members), entry)
         self.members = members
-        self.observations = int(np.prod(observation.shape))
-        space = ActionSpace.from_gymnasium(name, action)
-        self.bounds, self.actions = space.bounds, space.actions
-        choice = action[0] if space.type is ActionType.HYBRID else action
-        self._first_action = int(choice.start) if isinstance(choice, Discrete) else 0
+        self._doing = Doing(name, self._inner.single_action_space)
+        self.bounds, self.actions = self._doing.actions.bounds, self._doing.actions.actions
         # Gymnasium takes 32 bits here; the upper half belongs to held-out episodes.
         seeds = episode_seeds(split, seed, np.asarray(members, dtype=np.uint64), 0) >> np.uint64(32)
         self._seeds = [int(value) for value in seeds]
@@ -69,7 +89,7 @@ class GymnasiumVector:
 
     def step(self, actions: NDArray[Any]) -> Step:
         """See VectorEnvironment.step."""
-        result = self._inner.step(self._told(actions))
+        result = self._inner.step(self._doing.many(actions))
         observation = self._flat(result[0])
         terminated, truncated = np.asarray(result[2], dtype=np.bool_), np.asarray(result[3], dtype=np.bool_)
         successor = observation
@@ -80,13 +100,6 @@ class GymnasiumVector:
         ended = terminated | truncated
         reward = np.asarray(result[1], dtype=np.float32)
         return Step(observation, successor, reward, terminated, truncated, self._success(result[4], ended))
-
-    def _told(self, actions: NDArray[Any]) -> Any:
-        if self.bounds is None:
-            return actions + self._first_action
-        if not self.bounds.choices:
-            return actions
-        return actions[:, 0].astype(np.int64) + self._first_action, np.ascontiguousarray(actions[:, 1:])
 
     def _success(self, info: dict[str, Any], ended: NDArray[np.bool_]) -> NDArray[np.bool_] | None:
         """`is_success` of the episodes that ended, where the environment says it."""

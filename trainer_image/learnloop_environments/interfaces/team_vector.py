@@ -9,12 +9,13 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-from gymnasium.spaces import Box, Discrete
+from gymnasium.spaces import flatten
 from numpy.typing import NDArray
 
-from learnloop_environments.action_spaces import FIELD, ActionSpace, ActionType
+from learnloop_environments.action_spaces import FIELD
 from learnloop_environments.base import Observations, Step
 from learnloop_environments.errors import ConfigError
+from learnloop_environments.interfaces.foreign_spaces import Doing, width
 from learnloop_environments.randomness import Split, episode_seeds
 
 
@@ -30,16 +31,15 @@ class TeamVector:
         self.agents = len(self._names)
         seen = [first.observation_space(agent) for agent in self._names]
         done = [first.action_space(agent) for agent in self._names]
-        if not isinstance(seen[0], Box) or any(space.shape != seen[0].shape for space in seen):
-            raise ConfigError(FIELD, name, "has agents with different observations", "give all agents equal Box spaces")
+        if any(type(space) is not type(seen[0]) or space.shape != seen[0].shape for space in seen):
+            raise ConfigError(FIELD, name, "has agents with different observations", "give all agents equal spaces")
         if any(type(space) is not type(done[0]) or space != done[0] for space in done):
             raise ConfigError(FIELD, name, "has agents with different actions", "give all agents equal spaces")
-        self._width = int(np.prod(seen[0].shape))
+        self._seen = dict(zip(self._names, seen, strict=True))
+        self._width = width(name, seen[0])
         self.observations = self._width + self.agents
-        space = ActionSpace.from_gymnasium(name, done[0])
-        self.bounds, self.actions = space.bounds, space.actions
-        choice = done[0][0] if space.type is ActionType.HYBRID else done[0]
-        self._first_action = int(choice.start) if isinstance(choice, Discrete) else 0
+        self._doing = Doing(name, done[0])
+        self.bounds, self.actions = self._doing.actions.bounds, self._doing.actions.actions
         self._seeds = episode_seeds(split, seed, np.asarray(members, dtype=np.uint64), 0) >> np.uint64(32)
 
     def _look(self, observation: dict[Any, Any]) -> NDArray[np.float32]:
@@ -47,7 +47,7 @@ class TeamVector:
         rows[:, self._width :] = np.eye(self.agents)
         for row, agent in zip(rows, self._names, strict=True):
             if agent in observation:
-                row[: self._width] = np.asarray(observation[agent], dtype=np.float32).reshape(-1)
+                row[: self._width] = flatten(self._seen[agent], observation[agent])
         return rows
 
     def reset(self) -> Observations:
@@ -63,7 +63,9 @@ class TeamVector:
         terminated, truncated = np.zeros(count, dtype=np.bool_), np.zeros(count, dtype=np.bool_)
         observation = successor
         for n, one in enumerate(self._all):
-            chosen = {agent: self._action(actions[n, k]) for k, agent in enumerate(self._names) if agent in one.agents}
+            chosen = {
+                agent: self._doing.one(actions[n, k]) for k, agent in enumerate(self._names) if agent in one.agents
+            }
             seen, earned, over, late, _ = one.step(chosen)
             successor[n] = self._look(seen)
             reward[n] = [earned.get(agent, 0.0) for agent in self._names]
@@ -73,13 +75,6 @@ class TeamVector:
                 observation = successor.copy() if observation is successor else observation
                 observation[n] = self._look(one.reset()[0])
         return Step(observation, successor, reward, terminated, truncated)
-
-    def _action(self, action: Any) -> Any:
-        if self.bounds is None:
-            return int(action) + self._first_action
-        if not self.bounds.choices:
-            return action
-        return int(action[0]) + self._first_action, np.ascontiguousarray(action[1:])
 
     def state(self) -> None:
         """PettingZoo has no way to save an environment."""
