@@ -2,9 +2,9 @@
 
 from learnloop_environments.base import Bounds, Step, Team, VectorEnvironment
 from learnloop_environments.interfaces.gymnasium_api import register
-from learnloop_environments.make import action_space, make
+from learnloop_environments.make import action_space, code_digest, make
 from learnloop_environments.simulation import Conditions
 
-__all__ = ["Bounds", "Conditions", "Step", "Team", "VectorEnvironment", "action_space", "make"]
+__all__ = ["Bounds", "Conditions", "Step", "Team", "VectorEnvironment", "action_space", "code_digest", "make"]
 
 register()

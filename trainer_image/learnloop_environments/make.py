@@ -1,11 +1,14 @@
 """From an environment's name to n of it."""
 
 import importlib
+import os
 from collections.abc import Mapping
 from typing import Any
 
 import gymnasium
 
+from learnloop_api.names import ENV_ENVIRONMENT_DIRECTORY
+from learnloop_environments import own_code
 from learnloop_environments.action_spaces import FIELD, ActionSpace
 from learnloop_environments.base import VectorEnvironment
 from learnloop_environments.errors import ConfigError
@@ -79,6 +82,15 @@ def _foreign(name: str, split: Split, seed: int, members: range, conditions: Con
     if hasattr(entry, "possible_agents") or hasattr(entry, "observation_spaces"):
         return TeamVector(name, split, seed, members, entry)
     return _built(name, entry, split, seed, members)
+
+
+def code_digest(name: str) -> str:
+    """SHA-256 of the code of the environment of this name; raises ConfigError as `make` does.
+
+    Two processes that agree on it play the same environment.
+    """
+    own: Any = SIMULATIONS.get(name) or CLASSICS.get(name)
+    return own_code.code(own or _entry_point(name), os.environ.get(ENV_ENVIRONMENT_DIRECTORY))
 
 
 def action_space(name: str) -> ActionSpace:

@@ -1,9 +1,13 @@
 """The user's own environment, from a directory of Python files: a ConfigMap, as the ranks see it mounted."""
 
+import functools
 import hashlib
+import inspect
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from importlib.metadata import version
 from pathlib import Path
+from typing import Any
 
 from learnloop_api.names import ENV_ENVIRONMENT_DIRECTORY
 
@@ -18,10 +22,35 @@ def use(environ: Mapping[str, str]) -> None:
 def fingerprint(environ: Mapping[str, str]) -> str | None:
     """SHA-256 over names and contents of the directory's files; None without a directory."""
     directory = environ.get(ENV_ENVIRONMENT_DIRECTORY)
-    if not directory:
-        return None
+    return _digest(item for item in Path(directory).iterdir() if item.is_file()) if directory else None
+
+
+def code(entry: object, directory: str | None) -> str:
+    """SHA-256 of what decides how an environment behaves, as this process runs it.
+
+    `entry`: its class or function; None for one that Gymnasium registers, whose code is Gymnasium's version. Beside the
+    files of the directory, those of the entry point and of all it inherits from, as they were when first asked for:
+    what changes on disk later is not what runs.
+    """
+    return _code(entry, directory)
+
+
+@functools.cache
+def _code(entry: Any, directory: str | None) -> str:
+    files = {item for item in Path(directory).iterdir() if item.is_file()} if directory else set()
+    kinds = inspect.getmro(entry) if inspect.isclass(entry) else (entry,)
+    for kind in kinds if entry is not None else ():
+        module = sys.modules.get(getattr(kind, "__module__", ""))
+        source = getattr(module, "__file__", None)
+        if source and module is not None and module.__name__.partition(".")[0] not in sys.stdlib_module_names:
+            files.add(Path(source))
+    library = "" if entry is not None else f"gymnasium {version('gymnasium')} "
+    return library + _digest(files)
+
+
+def _digest(files: Iterable[Path]) -> str:
     digest = hashlib.sha256()
-    for file in sorted(item for item in Path(directory).iterdir() if item.is_file()):
+    for file in sorted(files):
         body = file.read_bytes()
         digest.update(f"{file.name}\0{len(body)}\0".encode() + body)
     return digest.hexdigest()

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from learnloop_environments import VectorEnvironment
+from learnloop_environments import VectorEnvironment, code_digest
 from learnloop_environments.base import Observations
 from learnloop_environments.wrappers import innermost
 from learnloop_trainer.algorithms import Learner
@@ -67,7 +67,8 @@ def fingerprint(order: Order) -> str:
     """What must be equal for a checkpoint to belong to an order."""
     spec = order.spec
     parameters = order.parameters.model_dump_json()
-    text = f"{FORMAT} {spec.algorithm} {spec.data.environment} seed={spec.seed} steps={spec.total_steps} {parameters}"
+    world = f"{spec.data.environment} code={code_digest(spec.data.environment)}"
+    text = f"{FORMAT} {spec.algorithm} {world} seed={spec.seed} steps={spec.total_steps} {parameters}"
     data = spec.data.model_dump(include={"level", "randomise", "credit"}, exclude_defaults=True)
     rest = spec.model_dump(include={"curriculum", "shaping", "safety", "initial_policy"}, exclude_none=True)
     return text + (f" {json.dumps([data, rest], sort_keys=True)}" if data or rest else "")

@@ -1,13 +1,15 @@
 """An environment from a directory, as a ConfigMap is mounted: no vector entry point, no part of the image."""
 
+import os
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
-from learnloop_environments import own_code
+from learnloop_environments import code_digest, own_code
 from learnloop_environments.errors import ConfigError
+from learnloop_trainer.checkpoints import fingerprint
 from learnloop_trainer.order import Order, Place
 from learnloop_trainer.run import run
 from learnloop_trainer.store.directory import DirectoryStore
@@ -79,3 +81,28 @@ def test_no_file_of_the_directory_takes_the_place_of_another_module(directory: P
     own_code.use({"LEARNLOOP_ENVIRONMENT_DIRECTORY": str(directory)})
     assert sys.path[-1] == str(directory)
     assert own_code.fingerprint({}) is None
+
+
+def test_a_checkpoint_of_other_environment_code_is_not_taken_up(
+    directory: Path, make_order: Callable[..., Order], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What was learned in a world that is no more would be finished, and proven, in another one."""
+    data = {"environment": "own_worlds:Guess", "environmentConfigMap": {"name": "worlds"}}
+    order = make_order("ppo", steps=2000, ppo=SMALL, data=data)
+    own_code.use(os.environ)
+    before = fingerprint(order)
+    assert fingerprint(order) == before
+    changed = directory.parent / "changed"
+    changed.mkdir()
+    for name in ("own_worlds.py", "broken_worlds.py"):
+        (changed / name).write_text((directory / name).read_text().replace("self.age == 8", "self.age == 9"))
+    monkeypatch.setenv("LEARNLOOP_ENVIRONMENT_DIRECTORY", str(changed))
+    assert fingerprint(order) != before
+
+
+def test_every_environment_says_which_code_it_is() -> None:
+    names = ["CartPole-v1", "Navigation-v1", "Acrobot-v1", "learnloop_environments.worlds.cartpole:CartPole"]
+    digests = [code_digest(name) for name in names]
+    assert digests[0] == digests[3]
+    assert len(set(digests)) == 3
+    assert "gymnasium" in digests[2]
