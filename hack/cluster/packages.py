@@ -2,12 +2,12 @@
 
 import os
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 
 from cluster.commands import follow, run
 from cluster.errors import Refusal
-from cluster.layout import cache_root
+from cluster.layout import REPOSITORY, cache_root
 from cluster.progress import step
 
 CNI_PLUGINS = Path("/usr/lib/cni")
@@ -24,7 +24,7 @@ NODE = {
     "socat": "socat",
     "openssl": "openssl",
 }
-APT = ["apt-get", "-o", "DPkg::Lock::Timeout=600"]
+APT = REPOSITORY / "hack" / "apt"
 
 
 def ensure(needed: Mapping[str, str]) -> None:
@@ -40,10 +40,8 @@ def ensure(needed: Mapping[str, str]) -> None:
             f"These packages are missing, and this machine has no apt-get to install them: {', '.join(missing)}. "
             "Install their like, or use your own cluster: `CONTEXT=<kubeconfig context> make demo`."
         )
-    environment = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
     with step(f"Debian packages {', '.join(missing)}") as current:
-        follow([*APT, "update"], current, env=environment)
-        follow([*APT, "install", "--yes", "--no-install-recommends", *missing], current, env=environment)
+        follow([APT, "install", *missing], current)
 
 
 def locate(program: str) -> str | None:
@@ -68,15 +66,10 @@ def _unpack(package: str, folder: Path) -> None:
     making = folder.with_name(f"{package}.{os.getpid()}")
     making.mkdir(parents=True)
     try:
-        run([*_unprivileged_off(), "download", package], cwd=making)
+        run([APT, "download", package], cwd=making)
         for archive in making.glob("*.deb"):
             run(["dpkg-deb", "--extract", archive, making])
         shutil.rmtree(folder, ignore_errors=True)
         making.rename(folder)
     finally:
         shutil.rmtree(making, ignore_errors=True)
-
-
-def _unprivileged_off() -> Sequence[str]:
-    """apt's download helper gives up root, and then may not write into a folder below /root."""
-    return [*APT, "-o", "APT::Sandbox::User=root"]
