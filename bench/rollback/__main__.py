@@ -26,12 +26,12 @@ from bench.rollback.traffic import Traffic
 from bench.rollback.weights import Weights
 from bench.rollback.world import NAMESPACE, World, enter, run
 
-from cluster.envoy import IMAGE as ENVOY_IMAGE
-from cluster.gateway import CONTOUR_IMAGE
-from cluster.layout import KUBERNETES_VERSION
+from cluster.addons.envoy import IMAGE as ENVOY_IMAGE
+from cluster.addons.gateway import CONTOUR_IMAGE
 from demo import install
 from demo.narrator import Narrator
 from demo.settings import Settings
+from go_programs.go_build import KUBERNETES_VERSION
 from learnloop_operator.adapters.kube import kubeconfig
 from learnloop_operator.adapters.kube.client import KubeClient
 

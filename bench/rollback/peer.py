@@ -14,7 +14,7 @@ from bench.rollback.traffic import Traffic
 from bench.rollback.weights import Weights
 from bench.rollback.world import NAMESPACE, World, run
 
-from cluster import binaries
+from go_programs import go_build
 
 VERSION = "v1.36.1"
 SOURCE = Path(__file__).with_name("flagger")
@@ -31,7 +31,7 @@ SUCCESS = (
 
 
 @dataclass(frozen=True)
-class Peer(binaries.Module):
+class Peer(go_build.Module):
     """The bench's own go.mod: a peer is nothing that the cluster of the product knows of."""
 
     @property
@@ -44,7 +44,7 @@ FLAGGER = Peer("flagger", {"flagger": "github.com/fluxcd/flagger/cmd/flagger"})
 
 def build() -> Path:
     """The program, built once for each go.mod and go.sum."""
-    return binaries.ensure(FLAGGER, FLAGGER.programs)["flagger"]
+    return go_build.ensure(FLAGGER, FLAGGER.programs)["flagger"]
 
 
 def name_of(index: int) -> str:
@@ -54,7 +54,7 @@ def name_of(index: int) -> str:
 @asynccontextmanager
 async def running(world: World, kubeconfig: str, log: Path) -> AsyncIterator[None]:
     """Flagger on this machine, against the cluster, for the time of the block."""
-    module = binaries.module_folder(FLAGGER, "github.com/fluxcd/flagger")
+    module = go_build.module_folder(FLAGGER, "github.com/fluxcd/flagger")
     crds = module / "artifacts" / "flagger" / "crd.yaml"
     run([*world.kubectl, "apply", "--server-side", "--force-conflicts", "-f", str(crds)])
     run([*world.kubectl, "wait", "--for=condition=Established", "--timeout=60s", "crd/canaries.flagger.app"])

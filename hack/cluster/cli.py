@@ -2,27 +2,23 @@
 
 import argparse
 import os
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from cluster import checks, full, light, loading, teardown
-from cluster.commands import CommandFailed
-from cluster.errors import Refusal
-from cluster.layout import CONTROL_PLANE_ONLY, FULL, State, default_state
+from cluster import control_plane_only, full_cluster, preconditions, teardown
 from cluster.locking import exclusive
-from cluster.progress import say
+from cluster.node import load_image
+from cluster.state_folder import CONTROL_PLANE_ONLY, FULL, State, default_state
+from toolkit.errors import Refusal
+from toolkit.main_program import run_as_program
+from toolkit.progress import say
 
 
 def main(arguments: Sequence[str]) -> int:
     """Run one verb. Returns the exit status: 0 done, 1 not healthy (status), 2 could not be done."""
     options = _parser().parse_args(arguments)
     state = State(options.state.absolute()) if options.state else default_state(options.control_plane_only)
-    try:
-        return int(options.action(state, options))
-    except (Refusal, CommandFailed, TimeoutError) as error:
-        print(f"hack/cluster {options.verb}: {error}", file=sys.stderr)
-        return 2
+    return run_as_program(f"hack/cluster {options.verb}", lambda: int(options.action(state, options)))
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -50,13 +46,14 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _up(state: State, options: argparse.Namespace) -> int:
-    checks.state_path(state)
+    preconditions.state_path(state)
     state.require_free_for(CONTROL_PLANE_ONLY if options.control_plane_only else FULL)
     with exclusive(state):
         if options.control_plane_only:
-            print(light.up(state))
-        else:
-            print(full.up(state, with_gateway=os.environ.get("GATEWAY") == "1"))
+            print(control_plane_only.up(state))
+            return 0
+        with full_cluster.halted_on_failure(state):
+            print(full_cluster.up(state, with_gateway=os.environ.get("GATEWAY") == "1"))
     return 0
 
 
@@ -68,7 +65,7 @@ def _down(state: State, options: argparse.Namespace) -> int:
         raise Refusal(f"{state.root} is not the folder of a cluster; nothing was removed.")
     with exclusive(state):
         if state.mode() == CONTROL_PLANE_ONLY:
-            light.down(state)
+            control_plane_only.down(state)
         elif state.mode() == FULL:
             teardown.down(state, purge=options.purge)
     return 0
@@ -78,12 +75,12 @@ def _status(state: State, options: argparse.Namespace) -> int:
     if state.mode() is None:
         print(f"no cluster in {state.root}")
         return 1
-    report = light.status if state.mode() == CONTROL_PLANE_ONLY else full.status
+    report = control_plane_only.status if state.mode() == CONTROL_PLANE_ONLY else full_cluster.status
     return 0 if report(state) else 1
 
 
 def _load(state: State, options: argparse.Namespace) -> int:
     if state.mode() != FULL:
         raise Refusal(f"no cluster to load into in {state.root}. Start one: `python3 hack/cluster up`.")
-    loading.load(state, options.image)
+    load_image.load(state, options.image)
     return 0

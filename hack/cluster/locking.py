@@ -1,13 +1,12 @@
 """One `up`, `down` or `load` at a time for each state folder. The system drops the lock when its holder is killed."""
 
-import fcntl
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import IO
 
-from cluster.layout import State
-from cluster.progress import say
+from cluster.state_folder import State
+from toolkit.locks import acquire
 
 
 @contextmanager
@@ -16,7 +15,7 @@ def exclusive(state: State) -> Iterator[None]:
     state.lock.parent.mkdir(parents=True, exist_ok=True)
     while True:
         with state.lock.open("w") as lock:
-            _acquire(lock, state)
+            acquire(lock, f"another run is at work on {state.root}; waiting for it to end")
             if not _still_there(lock, state):
                 continue  # `down` removed the file while this run waited for it: others would lock another one
             try:
@@ -25,14 +24,6 @@ def exclusive(state: State) -> Iterator[None]:
                 if not state.root.exists():  # refused, or taken down: nothing is left to be locked
                     state.lock.unlink(missing_ok=True)
             return
-
-
-def _acquire(lock: IO[str], state: State) -> None:
-    try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        say(f"another run is at work on {state.root}; waiting for it to end")
-        fcntl.flock(lock, fcntl.LOCK_EX)
 
 
 def _still_there(lock: IO[str], state: State) -> bool:

@@ -13,8 +13,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from cluster.errors import Refusal
-from cluster.layout import State
+from cluster.state_folder import State
+from toolkit.errors import Refusal
 
 OWNER_MARK = "LEARNLOOP_CLUSTER_PROCESS"
 INPUTS_MARK = "LEARNLOOP_CLUSTER_INPUTS"

@@ -4,12 +4,14 @@ import shutil
 from contextlib import suppress
 from pathlib import Path
 
-from cluster import addons, containerd, controlplane, mounts, network, node
-from cluster.commands import CommandFailed
-from cluster.errors import Refusal
-from cluster.layout import State
+from cluster.addons import standard
+from cluster.control_plane import servers
+from cluster.node import components, containerd, mounts, network
 from cluster.processes import Processes
-from cluster.progress import say, step, wait_until
+from cluster.state_folder import State
+from toolkit.commands import CommandFailed
+from toolkit.errors import Refusal
+from toolkit.progress import say, step, wait_until
 
 POD_LOG_LINKS = Path("/var/log/containers")
 KUBELET_FOLDERS = (Path("/var/lib/kubelet/device-plugins"), Path("/var/lib/kubelet"))
@@ -19,26 +21,33 @@ CONTAINERD_SECONDS = 15.0
 def down(state: State, purge: bool) -> None:
     """End the cluster and remove its processes, mounts, bridge, firewall chains, control groups and folder.
 
-    What stays is the cache: binaries and, unless `purge` is set, containerd's images.
+    What stays is the cache: programs and, unless `purge` is set, containerd's images.
     """
+    halt(state)
+    with step(f"removing {state.root}"):
+        shutil.rmtree(state.root, ignore_errors=True)
+        if purge:
+            shutil.rmtree(containerd.image_store(), ignore_errors=True)
+
+
+def halt(state: State) -> None:
+    """End the cluster's processes and remove what they made outside the folder; logs and data stay in it."""
     processes = Processes(state)
     with step("stopping the node"):
         # The kubelet first: it would start again what is ended under it.
-        for name in (node.KUBELET, *addons.PROGRAMS, node.PROXY, node.SCHEDULER, node.CONTROLLER_MANAGER):
+        controllers = (components.PROXY, components.SCHEDULER, components.CONTROLLER_MANAGER)
+        for name in (components.KUBELET, *standard.PROGRAMS, *controllers):
             processes.stop(name, grace_seconds=3)
         containers = _remove_containers(state, processes)
         processes.stop("containerd")
     with step("stopping the control plane"):
-        controlplane.stop(processes)
+        servers.stop(processes)
         processes.stop_descendants()
-    with step(f"removing mounts, network and {state.root}"):
+    with step("removing mounts and network"):
         mounts.unmount_below(state.root, containerd.image_store())
         network.remove(containers)
         mounts.remove_pod_groups()
-        shutil.rmtree(state.root, ignore_errors=True)
         _remove_kubelet_leftovers()
-        if purge:
-            shutil.rmtree(containerd.image_store(), ignore_errors=True)
 
 
 def _remove_containers(state: State, processes: Processes) -> list[str]:

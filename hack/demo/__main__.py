@@ -1,21 +1,27 @@
 """`make demo`: the whole loop on a real Kubernetes, told from what the cluster says and nothing else.
 
 The last line of the output is one JSON object with the figures; the exit status is not 0 when any part of
-the story did not happen.
+the story did not happen, and the last line then says which.
 """
 
 import json
+import resource
 import subprocess
 import sys
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from demo import install, learning, picture, sabotage
+from cluster.full_cluster import halted_on_failure
+from demo import afterwards, bad_model, cluster_choice, install, learning, picture, source_cluster
 from demo.api import Api, connect
+from demo.describe import describe
 from demo.narrator import Narrator, StoryFailedError
 from demo.recorder import Recorder
-from demo.settings import Settings
+from demo.settings import SOURCE, Settings
+from toolkit.main_program import run_as_program
+from toolkit.work_groups import side_by_side
 
 BASELINE_AT_MOST = 30.0
 PROMOTED_AT_LEAST = 400.0
@@ -26,39 +32,55 @@ ROLLBACK_SECONDS = 60.0
 def main() -> int:
     """Runs the demo; returns the exit status."""
     narrator, settings = Narrator(), Settings.read()
-    try:
-        kubectl = install.prepare(settings, narrator)
-        with connect(kubectl) as api, Recorder(api, settings) as recorder:
-            figures = tell(api, settings, narrator)
+    choice = cluster_choice.choose(settings)
+    narrator.say(f"the demo runs on {choice.why}")
+    figures: dict[str, float] = {}
+
+    def story() -> None:
+        install.install(found, narrator)
+        with connect(found.kubectl) as api, Recorder(api, settings) as recorder:
+            figures.update(tell(api, settings, narrator))
         if settings.picture:
             picture.draw(recorder.samples, settings.picture)
             narrator.say(f"drew the run in {settings.picture}")
-    except StoryFailedError as error:
-        narrator.fail(str(error))
-        return 1
-    except subprocess.CalledProcessError as error:
-        narrator.fail(f"{' '.join(map(str, error.cmd[:6]))} …: {(error.stderr or error.stdout or '').strip()}")
-        return 1
+        afterwards.say_what_next(found.kubectl, settings, choice.kind)
+
+    with _ended_on_failure(settings, choice.kind):
+        found = install.reach(settings, choice, narrator)
+        # The last program is compiled while the chart is installed and a policy of chance plays.
+        side_by_side(story, *([source_cluster.finish] if choice.kind == SOURCE else []))
+    figures["processor_seconds"] = round(_processor_seconds(), 1)
     figures["total_seconds"] = round(narrator.elapsed(), 1)
     print(json.dumps(figures), flush=True)
     return 0
 
 
 def tell(api: Api, settings: Settings, narrator: Narrator) -> dict[str, float]:
-    """Both halves of the story, then what they must show."""
+    """Both halves of the story, what they must show, and rest. A failure says what the cluster looked like."""
+    try:
+        return _tell(api, settings, narrator)
+    except subprocess.CalledProcessError as error:
+        said = (error.stderr or error.stdout or "").strip()
+        raise StoryFailedError(f"{describe(api)}\n{' '.join(map(str, error.cmd[:6]))} …: {said}") from error
+    except StoryFailedError as error:
+        raise StoryFailedError(f"{describe(api)}\n{error}") from error
+
+
+def _tell(api: Api, settings: Settings, narrator: Narrator) -> dict[str, float]:
     _fresh_namespace(api, settings)
     learned = learning.watch_it_learn(api, settings, narrator)
     _require(learned.baseline_return <= BASELINE_AT_MOST, f"baseline return {learned.baseline_return:.1f} is above 30")
     _require(
         learned.promoted_return >= PROMOTED_AT_LEAST, f"promoted return {learned.promoted_return:.1f} is below 400"
     )
-    back = sabotage.watch_it_come_back(api, settings, narrator, learned.model_uri, learned.model_sha256)
+    back = bad_model.watch_it_come_back(api, settings, narrator, learned.model_uri, learned.model_sha256)
     _require(back.max_weight <= CANARY_SHARE, f"the sabotaged model had {back.max_weight} % of the episodes")
     _require(back.max_share * 100 <= CANARY_SHARE, f"the sabotaged model saw {back.max_share:.1%} of the episodes")
     _require(back.rollback_seconds <= ROLLBACK_SECONDS, f"rollback took {back.rollback_seconds:.1f} s, more than 60 s")
-    sabotage.restore(api, settings)
+    bad_model.restore(api, settings)
     narrator.chapter("Where everything came from")
     print(api.run("get", "-n", settings.namespace, "learningagents,trainingjobs,modeldeployments,rewardpolicies"))
+    afterwards.bring_to_rest(api, settings, narrator)
     return {
         "baseline_return": round(learned.baseline_return, 1),
         "promoted_return": round(learned.promoted_return, 1),
@@ -68,6 +90,17 @@ def tell(api: Api, settings: Settings, narrator: Narrator) -> dict[str, float]:
         "bad_model_max_share": round(back.max_share, 4),
         "bad_model_rollback_seconds": round(back.rollback_seconds, 1),
     }
+
+
+def _ended_on_failure(settings: Settings, kind: str | None) -> AbstractContextManager[None]:
+    """A demo that fails leaves nothing of its own running; KEEP=1 leaves the cluster as it was when it failed."""
+    return halted_on_failure(source_cluster.state()) if kind == SOURCE and not settings.keep else nullcontext()
+
+
+def _processor_seconds() -> float:
+    """What building took: the cluster's own processes have left this program's family, and are not in it."""
+    used = [resource.getrusage(whom) for whom in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
+    return sum(part.ru_utime + part.ru_stime for part in used)
 
 
 def _fresh_namespace(api: Api, settings: Settings) -> None:
@@ -83,4 +116,4 @@ def _require(happened: bool, otherwise: str) -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(run_as_program("make demo", main))

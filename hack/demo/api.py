@@ -10,6 +10,8 @@ import urllib.request
 from collections.abc import Iterator
 from typing import Any
 
+from toolkit.commands import ask
+
 Json = dict[str, Any]
 TIMEOUT_SECONDS = 10
 
@@ -45,12 +47,11 @@ class Api:
 
     def run(self, *arguments: str, stdin: str | None = None) -> str:
         """Runs kubectl; raises CalledProcessError with its stderr when it fails."""
-        done = subprocess.run(
-            [*self._kubectl, *arguments], input=stdin, capture_output=True, text=True, timeout=180, check=False
-        )
-        if done.returncode:
-            raise subprocess.CalledProcessError(done.returncode, done.args, done.stdout, done.stderr)
-        return done.stdout
+        command = [*self._kubectl, *arguments]
+        answer = ask(command, stdin=stdin)
+        if answer.code:
+            raise subprocess.CalledProcessError(answer.code, command, answer.out, answer.err)
+        return answer.out
 
 
 @contextlib.contextmanager

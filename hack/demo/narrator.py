@@ -1,10 +1,11 @@
 """Prints the story: one line a happening, with the time since the start."""
 
-import sys
 import time
 
+from toolkit.errors import Refusal
 
-class StoryFailedError(Exception):
+
+class StoryFailedError(Refusal):
     """A part of the story did not happen; the message says which and what was seen instead."""
 
 
@@ -33,7 +34,3 @@ class Narrator:
         if self._said.get(topic) != sentence:
             self._said[topic] = sentence
             self.say(sentence)
-
-    def fail(self, message: str) -> None:
-        """The story ends here."""
-        print(f"\ndemo failed: {message}", file=sys.stderr, flush=True)

@@ -1,11 +1,11 @@
 """Running other programs with their output in view."""
 
 import shutil
-import subprocess
 from pathlib import Path
 
 from demo.narrator import StoryFailedError
 from demo.settings import ROOT
+from toolkit.commands import follow
 
 
 def tool(name: str, folder: Path | None = None) -> str:
@@ -25,15 +25,6 @@ def tool(name: str, folder: Path | None = None) -> str:
 def run_shown(command: list[str]) -> str:
     """Runs a command from the repository's root, shows what it prints as it prints it, and returns that.
 
-    Raises:
-        StoryFailedError: it exited with another status than 0.
+    Raises CommandFailed when it exits with another status than 0.
     """
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, cwd=ROOT)
-    assert process.stdout is not None
-    lines = []
-    for line in process.stdout:
-        print(f"        {line}", end="", flush=True)
-        lines.append(line)
-    if process.wait():
-        raise StoryFailedError(f"`{' '.join(command[:4])} …` exited with {process.returncode}")
-    return "".join(lines)
+    return follow(command, cwd=ROOT, on_line=lambda line: print(f"        {line}", flush=True))

@@ -4,31 +4,42 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 
+from toolkit.errors import Refusal
+
 ROOT = Path(__file__).resolve().parents[2]
 SYSTEM_NAMESPACE = "learnloop-system"
 RELEASE = "learnloop"
 AGENT = "cartpole"
+SOURCE, KIND, K3D = "source", "kind", "k3d"
 
 
 @dataclass(frozen=True)
 class Settings:
-    """`CONTEXT` names the user's own cluster; without it one is made on this machine."""
+    """`context` names the user's own cluster; without it one is made on this machine, by the means `cluster` names."""
 
     context: str | None
     namespace: str
     values: tuple[Path, ...]
     keep: bool
-    picture: Path | None
+    cluster: str | None = None
+    picture: Path | None = None
 
     @classmethod
     def read(cls) -> "Settings":
-        """Reads CONTEXT, DEMO_NAMESPACE, VALUES (colon-separated Helm values files), KEEP=1 and PICTURE (an SVG)."""
-        context = os.environ.get("CONTEXT") or None
+        """Reads CONTEXT, CLUSTER, DEMO_NAMESPACE, VALUES (files, colon-separated), KEEP=1 and PICTURE (an SVG).
+
+        Raises:
+            Refusal: CLUSTER is none of source, kind and k3d.
+        """
+        cluster = os.environ.get("CLUSTER") or None
+        if cluster not in (None, SOURCE, KIND, K3D):
+            raise Refusal(f"CLUSTER is {cluster!r}; set it to source, kind or k3d, or leave it out")
         values = tuple(Path(item) for item in os.environ.get("VALUES", "").split(":") if item)
         return cls(
-            context=context,
+            context=os.environ.get("CONTEXT") or None,
             namespace=os.environ.get("DEMO_NAMESPACE", "learnloop-demo"),
             values=values,
             keep=os.environ.get("KEEP") == "1",
             picture=Path(os.environ["PICTURE"]) if os.environ.get("PICTURE") else None,
+            cluster=cluster,
         )

@@ -5,6 +5,7 @@ from collections.abc import Callable
 from typing import TypeVar
 
 from demo.narrator import StoryFailedError
+from toolkit.work_groups import current
 
 T = TypeVar("T")
 
@@ -14,9 +15,11 @@ def until(what: str, look: Callable[[], T | None], seconds: float, every: float 
 
     Raises:
         StoryFailedError: nothing came within `seconds`.
+        Ended: something beside the story failed.
     """
     deadline = time.monotonic() + seconds
     while True:
+        current().check()
         seen = look()
         if seen is not None:
             return seen

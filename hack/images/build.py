@@ -5,14 +5,17 @@ from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
-from cluster import packages
-from cluster.commands import CommandFailed
-from cluster.containerd import Client
-from cluster.layout import State
-from cluster.ociarchive import Archive
-from cluster.progress import say, step
-from images import base, store
-from images.catalogue import Definition
+from cluster import preconditions
+from cluster.node.containerd import Client
+from cluster.node.oci_archive import Archive
+from cluster.state_folder import State
+from images import base_image, buildah
+from images.definitions import Definition
+from toolkit import debian_packages
+from toolkit.commands import CommandFailed
+from toolkit.progress import say, step, wait_until
+
+CONTAINERD_SECONDS = 900.0
 
 
 def build(definitions: list[Definition], state: State | None) -> None:
@@ -20,11 +23,13 @@ def build(definitions: list[Definition], state: State | None) -> None:
 
     Raises Refusal or CommandFailed.
     """
-    packages.ensure(store.TOOLS)
-    store.folder().mkdir(parents=True, exist_ok=True)
-    notes = Notes(store.folder() / "notes.json")
+    preconditions.disk(buildah.folder(), 0 if buildah.folder().exists() else preconditions.IMAGES_GIBIBYTES)
+    debian_packages.ensure(buildah.TOOLS)
+    buildah.folder().mkdir(parents=True, exist_ok=True)
+    buildah.forget_interrupted()
+    notes = Notes(buildah.folder() / "notes.json")
     client = Client(state) if state else None
-    base_id = base.ensure()
+    base_id = base_image.ensure()
     for definition in definitions:
         wanted = definition.digest(base_id)
         _build_if_stale(definition, wanted, notes)
@@ -53,22 +58,23 @@ class Notes:
 
 def _build_if_stale(definition: Definition, wanted: str, notes: Notes) -> None:
     reference = definition.reference
-    if notes.get(reference).get("inputs") == wanted and store.identifier(reference):
+    if notes.get(reference).get("inputs") == wanted and buildah.identifier(reference):
         return
     with step(f"building {reference}") as current:
-        arguments = {"BASE_IMAGE": base.REFERENCE, **definition.arguments}
-        store.build(reference, definition.dockerfile, definition.context, arguments, current)
+        arguments = {"BASE_IMAGE": base_image.REFERENCE, **definition.arguments}
+        buildah.build(reference, definition.dockerfile, definition.context, arguments, current)
     notes.set(reference, inputs=wanted)
 
 
 def _load_if_missing(definition: Definition, client: Client, notes: Notes) -> None:
+    wait_until("containerd", client.answers, CONTAINERD_SECONDS)  # it may be on its way, beside this build
     reference = definition.reference
     exported_before = notes.get(reference).get("exported")
     if exported_before and client.images().get(reference) == exported_before:
         say(f"{reference} is current")
         return
     with step(f"loading {reference}") as current:
-        exported = store.export(reference, current)
+        exported = buildah.export(reference, current)
         _import(client, exported)
     notes.set(reference, inputs=notes.get(reference)["inputs"], exported=exported.digest)
 

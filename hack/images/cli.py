@@ -1,28 +1,22 @@
 """The command line of hack/images."""
 
 import argparse
-import sys
 from collections.abc import Sequence
 
-from cluster.commands import CommandFailed
-from cluster.containerd import Client
-from cluster.errors import Refusal
-from cluster.layout import FULL, State, default_state
 from cluster.locking import exclusive
+from cluster.node.containerd import Client
+from cluster.state_folder import FULL, State, default_state
 from images.build import Notes, build
-from images.catalogue import DEFINITIONS, choose
-from images.store import folder
+from images.buildah import folder
+from images.definitions import DEFINITIONS, choose
+from toolkit.errors import Refusal
+from toolkit.main_program import run_as_program
 
 
 def main(arguments: Sequence[str]) -> int:
     """Run one verb. Returns the exit status: 0 done, 2 could not be done."""
     options = _parser().parse_args(arguments)
-    try:
-        options.action(options)
-    except (Refusal, CommandFailed) as error:
-        print(f"hack/images {options.verb}: {error}", file=sys.stderr)
-        return 2
-    return 0
+    return run_as_program(f"hack/images {options.verb}", lambda: options.action(options) or 0)
 
 
 def _parser() -> argparse.ArgumentParser:

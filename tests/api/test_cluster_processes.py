@@ -3,8 +3,8 @@
 import time
 from pathlib import Path
 
-from cluster.layout import State
 from cluster.processes import Daemon, Processes
+from cluster.state_folder import State
 
 BECOMING = '[ "$1" = 0 ] && exec sleep 60; exec /bin/sh -c "$0" "$0" $(($1 - 1))'
 """Becomes another program so many times, one after the other: each time its environment is empty for a moment."""

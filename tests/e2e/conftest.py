@@ -4,7 +4,6 @@ import hashlib
 import os
 import re
 import secrets
-import subprocess
 from collections.abc import Iterator
 
 import pytest
@@ -13,8 +12,9 @@ from world import World, own_namespace
 
 from demo import install, learning
 from demo.api import Api, connect
+from demo.describe import describe
 from demo.narrator import Narrator
-from demo.settings import SYSTEM_NAMESPACE, Settings
+from demo.settings import Settings
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -90,21 +90,4 @@ def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) ->
     outcome = yield
     report = outcome.get_result()  # type: ignore[attr-defined]
     if report.failed and "api" in getattr(item, "funcargs", {}):
-        report.sections.append(("cluster", _describe(item.funcargs["api"])))  # type: ignore[attr-defined]
-
-
-def _describe(api: Api) -> str:
-    wanted = (
-        ("get", "pods", "-A", "-o", "wide"),
-        ("get", "la,tjob,mdep,rp,memsvc,pytorchjobs", "-A", "-o", "yaml"),
-        ("logs", "-n", SYSTEM_NAMESPACE, "deploy/learnloop-operator", "--tail=80"),
-        ("logs", "-n", SYSTEM_NAMESPACE, "deploy/learnloop-data", "--tail=40"),
-        ("get", "events", "-A", "--sort-by=.lastTimestamp"),
-    )
-    parts = []
-    for command in wanted:
-        try:
-            parts.append(f"$ kubectl {' '.join(command)}\n{api.run(*command)[-12000:]}")
-        except subprocess.CalledProcessError as error:
-            parts.append(f"$ kubectl {' '.join(command)}\n{error.stderr}")
-    return "\n".join(parts)
+        report.sections.append(("cluster", describe(item.funcargs["api"])))  # type: ignore[attr-defined]

@@ -1,6 +1,6 @@
 """The main job: the quickstart learns, and a bad model is taken back."""
 
-from demo import sabotage
+from demo import bad_model
 from demo.api import Api
 from demo.learning import Learned
 from demo.narrator import Narrator
@@ -18,8 +18,8 @@ def test_a_sabotaged_model_is_taken_back_at_its_first_step(
     api: Api, learned: tuple[Settings, Learned], narrator: Narrator
 ) -> None:
     settings, result = learned
-    back = sabotage.watch_it_come_back(api, settings, narrator, result.model_uri, result.model_sha256)
+    back = bad_model.watch_it_come_back(api, settings, narrator, result.model_uri, result.model_sha256)
     assert back.max_weight <= 10
     assert back.rollback_seconds <= 60
     assert "return" in back.sentence
-    sabotage.restore(api, settings)
+    bad_model.restore(api, settings)

@@ -9,8 +9,8 @@ import yaml
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "hack"))
 
-from cluster import binaries
-from cluster.gateway import CRD_FOLDER, CRD_MODULE
+from cluster.addons.gateway import CRD_FOLDER, CRD_MODULE
+from go_programs import go_build
 from learnloop_operator.adapters.kube.client import KubeClient
 from learnloop_operator.adapters.kube.kinds import HTTP_ROUTE
 
@@ -24,7 +24,7 @@ ACCEPTED = [{"type": name, "status": "True", "reason": name, "message": "yes"} f
 
 async def install(user: KubeClient) -> None:
     """The API server knows HTTPRoutes. AssertionError when it does not in half a minute."""
-    folder = binaries.module_folder(binaries.GATEWAY, CRD_MODULE) / CRD_FOLDER
+    folder = go_build.module_folder(go_build.GATEWAY, CRD_MODULE) / CRD_FOLDER
     definition = yaml.safe_load((folder / "gateway.networking.k8s.io_httproutes.yaml").read_text(encoding="utf-8"))
     query = {"fieldManager": "test", "force": "true"}
     await user.http.request("PATCH", PATH, body=definition, query=query, content_type=APPLY)

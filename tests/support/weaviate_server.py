@@ -12,7 +12,7 @@ from pathlib import Path
 
 from ports import held_port
 
-from cluster import binaries
+from go_programs import go_build
 
 KEY = "only-for-tests"
 START_SECONDS = 90.0  # until a server answers, on a machine that has much else to do
@@ -90,7 +90,7 @@ class Weaviate:
 @contextmanager
 def own_weaviate(directory: Path) -> Iterator[Weaviate]:
     """A started server; the first one on a machine is built, which takes minutes."""
-    binary = binaries.ensure(binaries.WEAVIATE, binaries.WEAVIATE.programs)["weaviate-server"]
+    binary = go_build.ensure(go_build.WEAVIATE, go_build.WEAVIATE.programs)["weaviate-server"]
     with ExitStack() as held:
         ports = {name: held.enter_context(held_port()) for name in _PORTS}
         ports["RAFT_PORT"], ports["RAFT_INTERNAL_RPC_PORT"] = held.enter_context(_two_in_a_row())

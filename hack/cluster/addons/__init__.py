@@ -1,0 +1,1 @@
+"""What a cluster has beside its control plane and its node."""

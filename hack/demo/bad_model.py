@@ -1,0 +1,106 @@
+"""Second half of the story: a model that does the opposite is taken back before most users meet it."""
+
+import json
+import time
+from dataclasses import dataclass
+
+from demo.api import Api, Json
+from demo.canary_watch import Watch
+from demo.narrator import Narrator, StoryFailedError
+from demo.settings import AGENT, RELEASE, ROOT, SYSTEM_NAMESPACE, Settings
+from demo.waiting import until
+from toolkit.work_groups import current
+
+
+@dataclass(frozen=True)
+class TakenBack:
+    """What the cluster said about the second half."""
+
+    max_weight: int
+    max_share: float
+    rollback_seconds: float
+    sentence: str
+
+
+def watch_it_come_back(
+    api: Api, settings: Settings, narrator: Narrator, model_uri: str, model_sha256: str
+) -> TakenBack:
+    """Makes a valid model with the wrong actions, rolls it out, and waits for the operator to take it back.
+
+    Raises:
+        StoryFailedError: it was not taken back, or saw more than its first step's share.
+    """
+    narrator.chapter("A sabotaged model: valid ONNX, the opposite actions")
+    bad = _make(api, settings, model_uri, model_sha256)
+    narrator.say(f"pushed {bad['uri']}")
+    patch = {"spec": {"deployment": {"model": {"uri": bad["uri"], "sha256": bad["sha256"]}}}}
+    api.run("patch", "-n", settings.namespace, "learningagent", AGENT, "--type=merge", "-p", json.dumps(patch))
+    narrator.say("asked the agent to serve it (spec.deployment.model)")
+    return _follow(api, settings, narrator, bad["uri"])
+
+
+def _make(api: Api, settings: Settings, model_uri: str, model_sha256: str) -> dict[str, str]:
+    job = ROOT / "examples" / "sabotaged" / "job.yaml"
+    words = {"MODEL_URI": model_uri, "MODEL_SHA256": model_sha256, "TRAINER_IMAGE": _trainer_image(api)}
+    manifest = job.read_text()
+    for word, value in words.items():
+        manifest = manifest.replace(word, value)
+    api.run("delete", "-n", settings.namespace, "job", "sabotage", "--ignore-not-found", "--wait")
+    api.run("apply", "-n", settings.namespace, "-f", "-", stdin=manifest)
+    api.run("wait", "-n", settings.namespace, "--for=condition=complete", "--timeout=120s", "job/sabotage")
+    last = api.run("logs", "-n", settings.namespace, "job/sabotage").strip().splitlines()[-1]
+    made: dict[str, str] = json.loads(last)
+    return made
+
+
+def _trainer_image(api: Api) -> str:
+    """The image the installed operator trains with: it has onnx, and this cluster can surely pull it."""
+    path = f"/apis/apps/v1/namespaces/{SYSTEM_NAMESPACE}/deployments/{RELEASE}-operator"
+    containers = (api.get(path) or {})["spec"]["template"]["spec"]["containers"]
+    environment = {item["name"]: item.get("value") for item in containers[0]["env"]}
+    return str(environment["LEARNLOOP_TRAINER_IMAGE"])
+
+
+def _follow(api: Api, settings: Settings, narrator: Narrator, uri: str) -> TakenBack:
+    watch = Watch(api, settings)
+    deadline = time.monotonic() + 420
+    while time.monotonic() < deadline:
+        current().check()
+        status = (api.custom(settings.namespace, "modeldeployments", AGENT) or {}).get("status") or {}
+        if status.get("verdict"):
+            narrator.on_change("bad", f"weight {status.get('weight') or 0:3d} %  {status['verdict']}")
+        watch.look((status.get("canary") or {}) if (status.get("canary") or {}).get("uri") == uri else {})
+        if watch.first_bad is not None:
+            narrator.on_change("first", "its first episode has ended")
+        blocked = status.get("blockedRevision") or {}
+        if blocked.get("uri") == uri and watch.weight == 0:
+            return _verdict(narrator, watch, blocked)
+        time.sleep(0.5)
+    raise StoryFailedError("the sabotaged model was not taken back within 420 s")
+
+
+def _verdict(narrator: Narrator, watch: Watch, blocked: Json) -> TakenBack:
+    if watch.first_bad is None:
+        raise StoryFailedError("it was taken back before a single episode of it was seen to end")
+    seconds = time.monotonic() - watch.first_bad
+    narrator.say(f"the operator: {blocked['message']}")
+    narrator.say(
+        f"weight 0, {seconds:.1f} s after its first bad episode; it never had more than {watch.max_weight} %, "
+        f"and saw {watch.max_share:.1%} of the episodes opened meanwhile"
+    )
+    return TakenBack(watch.max_weight, watch.max_share, seconds, blocked["message"])
+
+
+def restore(api: Api, settings: Settings) -> None:
+    """Takes the pin away again, as a person would revert the commit."""
+    patch = json.dumps({"spec": {"deployment": {"model": None}}})
+    api.run("patch", "-n", settings.namespace, "learningagent", AGENT, "--type=merge", "-p", patch)
+    until(
+        "the agent back on its own model",
+        lambda: True if _phase(api, settings) in {"Healthy", "Guarding", "RolledBack"} else None,
+        60,
+    )
+
+
+def _phase(api: Api, settings: Settings) -> str | None:
+    return ((api.custom(settings.namespace, "modeldeployments", AGENT) or {}).get("status") or {}).get("phase")

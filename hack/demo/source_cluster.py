@@ -1,0 +1,48 @@
+"""The cluster that is made from source on this machine, and the images in it."""
+
+from pathlib import Path
+
+from cluster import full_cluster, preconditions
+from cluster.locking import exclusive
+from cluster.state_folder import FULL, State, default_state
+from images import buildah
+from images.build import Notes, build
+from images.definitions import DEFINITIONS, choose
+from toolkit.work_groups import side_by_side
+
+# The chart's Deployments, by the image that they run: an image keeps its tag when its content changes.
+RESTARTED = {"operator": "operator", "memory": "dataPlane"}
+
+
+def state() -> State:
+    """The folder of the cluster."""
+    return default_state(control_plane_only=False)
+
+
+def start() -> Path:
+    """Have pods run, and all images in the cluster; PyTorchJobs only exist as a kind yet. Returns the kubeconfig.
+
+    Compiling Kubernetes waits for the processor and building images mostly for the network, so both go on at the same
+    time, and an image is loaded as soon as it is built. Raises Refusal or CommandFailed.
+    """
+    here = state()
+    preconditions.state_path(here)
+    here.require_free_for(FULL)
+    with exclusive(here), exclusive(State(buildah.folder())):
+        side_by_side(lambda: full_cluster.start_node(here), lambda: build(choose([]), here))
+    return here.kubeconfig
+
+
+def finish(with_gateway: bool = False) -> None:
+    """What the story needs last: it may be compiled while the chart is being installed and episodes are collected."""
+    with exclusive(state()):
+        full_cluster.add_training_operator(state())
+        if with_gateway:
+            full_cluster.add_gateway(state())
+
+
+def restart_on_new_images() -> list[str]:
+    """Helm arguments with an annotation that changes with an image's content, so that its pods are made anew."""
+    notes = Notes(buildah.folder() / "notes.json")
+    digests = {name: notes.get(DEFINITIONS[name].reference).get("exported", "") for name in RESTARTED}
+    return [f"--set-string={part}.podAnnotations.learnloop-image={digests[name]}" for name, part in RESTARTED.items()]

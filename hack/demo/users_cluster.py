@@ -1,0 +1,77 @@
+"""The user's own cluster: what must be there already, and how it gets this checkout's images."""
+
+import os
+
+from demo.narrator import Narrator, StoryFailedError
+from demo.running import run_shown, tool
+from demo.settings import ROOT, Settings
+from toolkit.commands import ask, run
+
+# Image name → Dockerfile and the chart's value it belongs to.
+PRODUCT = {
+    "operator": ("operator/Dockerfile", "operator"),
+    "trainer": ("trainer_image/Dockerfile", "trainer"),
+    "serving": ("serving_image/Dockerfile", "serving"),
+    "memory": ("memory_image/Dockerfile", "dataPlane"),
+}
+
+
+def reach(context: str) -> tuple[list[str], list[str]]:
+    """kubectl and helm for the context.
+
+    Raises:
+        StoryFailedError: the cluster does not answer or has no training operator, which only its owner may install.
+    """
+    kubectl = [tool("kubectl"), "--context", context]
+    helm = [tool("helm"), "--kube-context", context]
+    found = ask([*kubectl, "get", "crd", "pytorchjobs.kubeflow.org", "-o", "name"])
+    if found.code:
+        raise StoryFailedError(
+            f"context {context!r}: {found.err.strip() or 'no PyTorchJob CRD'}. Training needs the Kubeflow "
+            "training operator v1; install it (its overlay manifests/overlays/standalone) and run this again. "
+            "This demo installs nothing outside its own namespaces and CRDs."
+        )
+    return kubectl, helm
+
+
+def provide_images(settings: Settings, context: str, narrator: Narrator) -> list[str]:
+    """Builds the four images with Docker and hands them to the cluster; returns the Helm arguments that name them.
+
+    kind and k3d get them loaded, any other cluster through the registry in IMAGE_REGISTRY. With VALUES set, the
+    images are whatever those files name.
+
+    Raises:
+        StoryFailedError: there is no way from here into the cluster.
+    """
+    if settings.values:
+        return []
+    registry = os.environ.get("IMAGE_REGISTRY")
+    if not registry and not context.startswith(("kind-", "k3d-")):
+        raise StoryFailedError(
+            f"context {context!r} is neither kind's nor k3d's, so images must come from a registry: set IMAGE_REGISTRY "
+            "to one that you may push to and the cluster may pull from, or VALUES to Helm values that name images"
+        )
+    docker = tool("docker")
+    version = run(["git", "rev-parse", "--short=12", "HEAD"], cwd=ROOT).strip()
+    arguments = []
+    for name, (dockerfile, value) in PRODUCT.items():
+        repository = f"{registry}/learnloop/{name}" if registry else f"learnloop.local/{name}"
+        narrator.say(f"building {repository}:{version}")
+        accelerator = (
+            ["--build-arg", f"ACCELERATOR={os.environ.get('ACCELERATOR', 'cpu')}"] if name == "trainer" else []
+        )
+        run_shown([docker, "build", "-t", f"{repository}:{version}", "-f", dockerfile, *accelerator, "."])
+        run_shown(_hand_over(docker, context, f"{repository}:{version}", registry))
+        arguments += [
+            f"--set-string={value}.image.repository={repository}",
+            f"--set-string={value}.image.tag={version}",
+        ]
+    return arguments
+
+
+def _hand_over(docker: str, context: str, image: str, registry: str | None) -> list[str]:
+    if registry:
+        return [docker, "push", image]
+    if context.startswith("kind-"):
+        return [tool("kind"), "load", "docker-image", "--name", context.removeprefix("kind-"), image]
+    return [tool("k3d"), "image", "import", "--cluster", context.removeprefix("k3d-"), image]

