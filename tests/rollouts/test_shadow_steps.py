@@ -20,7 +20,7 @@ from learnloop_operator.core.rollout.children.routing_table import read
 from learnloop_operator.core.rollout.decide import decide
 from learnloop_operator.core.rollout.evidence.arm_evidence import Verdict
 from learnloop_operator.core.rollout.evidence.shadow_evidence import ShadowEvidence
-from learnloop_operator.core.rollout.judging.query_windows import Window
+from learnloop_operator.core.rollout.evidence.source import Window
 from learnloop_operator.core.rollout.model.revision import resolve, revision_of
 from learnloop_operator.core.rollout.model.snapshot import ArmWorld, Defaults, Snapshot
 

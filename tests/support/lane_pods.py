@@ -7,9 +7,9 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from learnloop_api.kinds.model_deployment import ModelDeploymentSpec
+from learnloop_operator.core.rollout.evidence.pod_counters import Reading
 from learnloop_operator.core.rollout.fast_lane.breach_alarms import breach
 from learnloop_operator.core.rollout.fast_lane.hard_bounds import of_episodes
-from learnloop_operator.core.rollout.fast_lane.pod_counters import Reading
 from learnloop_operator.core.rollout.fast_lane.pod_evidence import UNREACHABLE, Direct, looked
 from learnloop_operator.core.times import stamp
 

@@ -9,7 +9,7 @@ from shadow_cluster import ShadowCluster
 from step_cluster import StepCluster
 
 from learnloop_operator.core.rollout.decide import current
-from learnloop_operator.core.rollout.fast_lane.pod_counters import (
+from learnloop_operator.core.rollout.evidence.pod_counters import (
     AGREED,
     COMPARED,
     COPIES_FAILED,

@@ -10,7 +10,8 @@ from rollout_cluster import STEPS, Cluster
 from learnloop_operator.core.rollout.decide import current
 from learnloop_operator.core.rollout.evidence.arm_evidence import Evidence
 from learnloop_operator.core.rollout.evidence.shadow_evidence import ShadowEvidence
-from learnloop_operator.core.rollout.judging.query_windows import Window, shadow_window
+from learnloop_operator.core.rollout.evidence.source import Window
+from learnloop_operator.core.rollout.judging.query_windows import shadow_window
 from learnloop_operator.core.rollout.model.snapshot import Snapshot
 
 BARS = {"minRequests": 60, "minAgreement": 0.6, "maxErrorRate": 0.02, "maxLatencySeconds": 0.02}

@@ -25,6 +25,7 @@ from learnloop_operator.adapters.leadership.watch_liveness import Echo, watch_le
 from learnloop_operator.adapters.operator_metrics import Metrics
 from learnloop_operator.adapters.pods.counter_reader import PodMetrics
 from learnloop_operator.adapters.prometheus.client import Prometheus
+from learnloop_operator.adapters.prometheus.evidence_source import PrometheusEvidence
 from learnloop_operator.adapters.settings import Settings
 from learnloop_operator.controllers.background.artifact_usage_reporter import Keeper
 from learnloop_operator.controllers.background.fast_lane_reader import FastLane
@@ -79,7 +80,9 @@ class Operator:
         self.prometheus = Prometheus(settings.prometheus_url)
         self.pods = PodMetrics()
         self.lane = FastLane(self.pods, self.metrics, utc_now)
-        self.services = Services(self.reads, self.data_plane, self.prometheus, settings, self.lane)
+        self.services = Services(
+            self.reads, self.data_plane, PrometheusEvidence(self.prometheus, settings.query_scope), settings, self.lane
+        )
         self.runtime = Runtime(
             controllers(self.services),
             Applier(

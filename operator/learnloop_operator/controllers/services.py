@@ -6,10 +6,10 @@ from datetime import UTC, datetime
 
 from learnloop_operator.adapters.data_plane import DataPlane
 from learnloop_operator.adapters.kube.live_or_cached_reads import Reader
-from learnloop_operator.adapters.prometheus.client import Prometheus
 from learnloop_operator.adapters.settings import Settings
 from learnloop_operator.controllers.background.fast_lane_reader import FastLane
 from learnloop_operator.controllers.unwritten_statuses import Drafts
+from learnloop_operator.core.rollout.evidence.source import EvidenceSource
 
 
 def utc_now() -> datetime:
@@ -23,7 +23,7 @@ class Services:
 
     kube: Reader
     data_plane: DataPlane
-    prometheus: Prometheus
+    evidence: EvidenceSource
     settings: Settings
     lane: FastLane
     drafts: Drafts = field(default_factory=Drafts)

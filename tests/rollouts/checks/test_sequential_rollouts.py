@@ -7,10 +7,11 @@ from rollout_world import RETURN, SUCCESS, World
 
 from learnloop_api.kinds.analysis import Analysis, MetricEvidence, MetricThreshold
 from learnloop_api.kinds.model_deployment import ModelDeploymentSpec, ModelDeploymentStatus
-from learnloop_operator.core.rollout.checks.metric_outcomes import outcomes
 from learnloop_operator.core.rollout.checks.sequential_test import Trial, looked
 from learnloop_operator.core.rollout.checks.sequential_verdict import weigh
 from learnloop_operator.core.rollout.evidence.arm_evidence import ArmEvidence, Evidence, Verdict
+from learnloop_operator.core.rollout.metrics.metric_type import PLAIN
+from learnloop_operator.core.rollout.metrics.registry import type_of
 from learnloop_operator.core.rollout.model.evidence_codec import Pace, load, save
 from learnloop_operator.core.sequential.betting import Counts
 from learnloop_operator.core.sequential.comparison import Memory, Pair
@@ -137,8 +138,8 @@ def test_a_return_outside_its_range_is_no_evidence() -> None:
     begun = (Trial("return", "return not worse by 50 of -100..400", Memory(Pair())),)
     beyond = Evidence({"c": ArmEvidence(50, 900.0), "s": ArmEvidence(500, 300.0)})
     assert looked(analysis, begun, beyond, "c", "s", concurrent=True) == begun
-    assert outcomes(metric, ArmEvidence(10, 150.0)) == Counts(10, 5)
-    assert outcomes(metric, ArmEvidence(10, None)) is None
+    assert type_of(metric).outcomes(metric, ArmEvidence(10, 150.0), PLAIN) == Counts(10, 5)
+    assert type_of(metric).outcomes(metric, ArmEvidence(10, None), PLAIN) is None
 
 
 def test_a_metric_the_api_server_would_refuse_holds_with_its_name() -> None:

@@ -8,10 +8,10 @@ from rollout_cluster import uri
 
 from learnloop_api.kinds.experiment import ExperimentGuardrail
 from learnloop_api.kinds.model_deployment import ModelDeploymentSpec
-from learnloop_operator.adapters.prometheus.queries import custom_queries
 from learnloop_operator.core.rollout.decide import current
 from learnloop_operator.core.rollout.evidence.arm_evidence import Missing
 from learnloop_operator.core.rollout.judging.experiment_arms import check_of, checks
+from learnloop_operator.core.rollout.metrics.registry import type_of
 
 SLOW = {"name": "slow", "type": "latency", "quantile": 0.95, "maxDrop": 0.1}
 OWN = {
@@ -103,7 +103,7 @@ def test_the_evidence_is_asked_for_while_the_experiment_runs_with_queries_of_the
     (check,) = checks(snapshot.spec, trial)
     assert trial is not None
     assert check.name == "guardrail polite", "no metric of spec.analysis has a space in its name"
-    asked = custom_queries(check, "ns", "cafe0000", 90)
+    asked = type_of(check).queries(check, "ns", "cafe0000", 90)
     assert asked == (
         'sum(increase(polite{revision="cafe0000"}[90s]))',
         'sum(increase(said{revision="cafe0000"}[90s]))',

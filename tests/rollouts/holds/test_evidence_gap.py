@@ -17,7 +17,7 @@ from learnloop_operator.adapters.prometheus.parse_answers import arm_evidence
 from learnloop_operator.adapters.prometheus.queries import GRACE, counters_query, latency_query, returns_query
 from learnloop_operator.core.rollout.checks.thresholds import check
 from learnloop_operator.core.rollout.evidence.arm_evidence import ArmEvidence, Verdict
-from learnloop_operator.core.rollout.judging.query_windows import Window
+from learnloop_operator.core.rollout.evidence.source import Window
 
 RATIO = MetricThreshold(name="return", type="return", min_ratio=0.8)
 

@@ -16,7 +16,7 @@ import aiohttp
 from learnloop_api import names
 from learnloop_operator.adapters.http.bounded_body import TooLarge, read_bounded
 from learnloop_operator.adapters.pods.fair_slots import FairShare
-from learnloop_operator.core.rollout.fast_lane.pod_counters import (
+from learnloop_operator.core.rollout.evidence.pod_counters import (
     AGREED,
     COMPARED,
     COPIES_FAILED,

@@ -18,14 +18,14 @@ from learnloop_operator.adapters.prometheus.parse_answers import arm_evidence, c
 from learnloop_operator.adapters.prometheus.queries import (
     all_returns_query,
     counters_query,
-    custom_queries,
     latency_query,
     returns_query,
 )
 from learnloop_operator.core.promql.namespace_scope import OWN_SERIES, OutOfScope, Scope
 from learnloop_operator.core.rollout import reasons
 from learnloop_operator.core.rollout.evidence.arm_evidence import ArmEvidence, Drift, Evidence, Missing
-from learnloop_operator.core.rollout.judging.query_windows import Window
+from learnloop_operator.core.rollout.evidence.source import EvidenceRequest, ExtraSeries, Window
+from learnloop_operator.core.rollout.metrics.registry import type_of
 from learnloop_operator.core.sequential.betting import Counts
 
 ROUNDING = 1.0 + 1e-6
@@ -39,30 +39,25 @@ SHOWN = 200
 CLUSTER_WIDE = "Rewrite it, or have the platform team allow all series: prometheus.queries.scope: cluster"
 
 
-async def gather(
-    prometheus: Prometheus,
-    namespace: str,
-    name: str,
-    windows: Sequence[Window],
-    metrics: Sequence[MetricThreshold],
-    lately: int = 0,
-    scope: Scope = OWN_SERIES,
-) -> Evidence:
+async def gather(prometheus: Prometheus, request: EvidenceRequest, scope: Scope = OWN_SERIES) -> Evidence:
     """Evidence of every window's arm. Never raises: what cannot be had is said in the evidence itself.
 
-    `lately`: count the episodes of so many seconds apart, to tell whether any come at all. `scope`: which series the
-    user's own queries may read.
+    `scope`: which series the user's own queries may read.
     """
+    namespace, name, windows, metrics = request.namespace, request.name, request.windows, request.metrics
     if not windows:
         return Evidence()
+    needing = {
+        extra: [metric.name for metric in metrics if extra in type_of(metric).extra_series] for extra in ExtraSeries
+    }
     try:
-        counted = await _counters(prometheus, namespace, name, windows, lately)
+        counted = await _counters(prometheus, namespace, name, windows, request.lately_seconds)
         arms = {revision: arm for samples in counted for revision, arm in arm_evidence(samples).items()}
-        if latencies := [metric.name for metric in metrics if metric.type == "latency"]:
+        if latencies := needing[ExtraSeries.LATENCY]:
             arms = await _with_latency(prometheus, namespace, name, windows, arms, latencies)
-        if any(metric.type == "return" and metric.return_range is None for metric in metrics):
+        if needing[ExtraSeries.RETURNS]:
             arms = await _with_returns(prometheus, namespace, name, windows, arms)
-        if any(metric.type == "drift" for metric in metrics):
+        if needing[ExtraSeries.RETURN_DRIFT]:
             arms = await _with_drift(prometheus, namespace, name, windows, arms)
         arms = await _with_custom(prometheus, namespace, windows, metrics, arms, scope)
     except PrometheusError as error:
@@ -143,10 +138,10 @@ async def _with_custom(
     """`arms` with the answers to the user's own queries; one that fails, is late, or asks for what it may not read
     holds its own check only."""
     asked = [
-        (metric, window.revision, _scoped(metric, namespace, window, scope))
+        (metric, window.revision, queries)
         for metric in metrics
         for window in windows
-        if metric.type == "promql" and window.revision in arms
+        if window.revision in arms and (queries := _scoped(metric, namespace, window, scope))
     ]
     allowed = {query for _, _, queries in asked for query in queries if isinstance(query, str)}
     answers = await _answers(prometheus, allowed)
@@ -160,7 +155,7 @@ async def _with_custom(
 def _scoped(metric: MetricThreshold, namespace: str, window: Window, scope: Scope) -> list[str | Missing]:
     """The metric's queries as Prometheus gets them; why not, for one that may not be asked."""
     result: list[str | Missing] = []
-    queries = custom_queries(metric, namespace, window.revision, window.seconds)
+    queries = type_of(metric).queries(metric, namespace, window.revision, window.seconds)
     for field, query in zip(("query", "totalQuery"), queries, strict=False):
         try:
             # A query that is not there has a reason of its own.

@@ -10,7 +10,7 @@ from learnloop_operator.adapters.prometheus.parse_answers import clock_of, momen
 from learnloop_operator.adapters.prometheus.queries import SIGNAL, arms_of, gap, grown, labelled
 from learnloop_operator.core.rollout.evidence.arm_evidence import Evidence
 from learnloop_operator.core.rollout.evidence.shadow_evidence import ShadowEvidence
-from learnloop_operator.core.rollout.judging.query_windows import Window
+from learnloop_operator.core.rollout.evidence.source import Window
 
 _COUNTERS = {
     "compared": names.METRIC_SHADOW_COMPARED,

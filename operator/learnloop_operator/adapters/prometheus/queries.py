@@ -3,7 +3,6 @@
 from collections.abc import Sequence
 
 from learnloop_api import names
-from learnloop_api.kinds.analysis import MetricThreshold
 
 SIGNAL = "learnloop_signal"
 GRACE = 150
@@ -51,18 +50,6 @@ def returns_query(namespace: str, name: str, revisions: Sequence[str], whole: in
     select, buckets = arms_of(namespace, name, revisions), f"{names.METRIC_EPISODE_RETURN}_bucket"
     spans = (("whole", whole), ("recent", recent))
     return " or ".join(grown(signal, "revision, le", buckets, select, seconds) for signal, seconds in spans)
-
-
-def custom_query(query: str | None, namespace: str, revision: str, seconds: int) -> str:
-    """The user's query with $revision, $namespace and $window filled in."""
-    text = (query or "").replace("$revision", revision).replace("$namespace", namespace)
-    return text.replace("$window", f"{seconds}s")
-
-
-def custom_queries(metric: MetricThreshold, namespace: str, revision: str, seconds: int) -> tuple[str, ...]:
-    """One query, or for a sequential test that of the good events and that of all of them."""
-    asked = (metric.query, metric.total_query) if metric.test == "sequential" else (metric.query,)
-    return tuple(custom_query(query, namespace, revision, seconds) for query in asked)
 
 
 def grown(signal: str, by: str, metric: str, arms: str, seconds: int, more: str = "") -> str:

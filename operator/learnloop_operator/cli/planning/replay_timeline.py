@@ -7,8 +7,7 @@ from datetime import datetime, timedelta
 
 from learnloop_api.kinds.model_deployment import ModelDeploymentSpec
 from learnloop_operator.adapters.prometheus.client import PrometheusError
-from learnloop_operator.adapters.prometheus.gather_evidence import gather
-from learnloop_operator.adapters.prometheus.gather_shadow_evidence import gather_shadow
+from learnloop_operator.adapters.prometheus.evidence_source import PrometheusEvidence
 from learnloop_operator.cli.access.cluster import Cluster, Object
 from learnloop_operator.cli.errors import CommandError
 from learnloop_operator.cli.planning.prometheus_history import STEP, History, resolution
@@ -16,6 +15,7 @@ from learnloop_operator.cli.planning.recorded_rollouts import Recorded, with_gue
 from learnloop_operator.cli.text.aligned_rows import status as status_of
 from learnloop_operator.core.promql.namespace_scope import OWN_SERIES, Scope
 from learnloop_operator.core.rollout.evidence.arm_evidence import Evidence
+from learnloop_operator.core.rollout.evidence.source import EvidenceRequest
 from learnloop_operator.core.rollout.model.snapshot import Model
 from learnloop_operator.core.rollout.replay import Look, Replay, guests_of
 from learnloop_operator.core.times import parse
@@ -126,11 +126,12 @@ async def _evidence(
     history: History, namespace: str, name: str, spec: ModelDeploymentSpec, replay: Replay, scope: Scope
 ) -> Evidence:
     """As the operator gathers it: of the copies in a shadow step, of the arms' episodes otherwise."""
-    shadowed = replay.shadowed(history.at)
+    source, shadowed = PrometheusEvidence(history, scope), replay.shadowed(history.at)
     if shadowed is not None:
-        return await gather_shadow(history, namespace, name, shadowed)
+        return await source.of_copies(namespace, name, shadowed)
     deadline = spec.rollout.progress_deadline_seconds
-    return await gather(history, namespace, name, replay.asked(history.at), replay.metrics, deadline, scope)
+    request = EvidenceRequest(namespace, name, replay.asked(history.at), tuple(replay.metrics), deadline)
+    return await source.of_episodes(request)
 
 
 def _left_out(spec: ModelDeploymentSpec, past: Recorded, copied: bool) -> list[str]:

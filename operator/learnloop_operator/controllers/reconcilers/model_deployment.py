@@ -25,9 +25,6 @@ from learnloop_operator.adapters.kube.kinds import (
 )
 from learnloop_operator.adapters.kube.live_or_cached_reads import Reader
 from learnloop_operator.adapters.pods.counter_reader import targets
-from learnloop_operator.adapters.prometheus.client import Prometheus
-from learnloop_operator.adapters.prometheus.gather_evidence import gather as gather_evidence
-from learnloop_operator.adapters.prometheus.gather_shadow_evidence import gather_shadow
 from learnloop_operator.controllers.reconcilers.spec_validation import read_spec, read_status
 from learnloop_operator.controllers.services import Services
 from learnloop_operator.core.plan import Call, Plan
@@ -37,6 +34,7 @@ from learnloop_operator.core.rollout.children.observed_arms import arms
 from learnloop_operator.core.rollout.children.routing_table import read as read_table
 from learnloop_operator.core.rollout.decide import current, decide
 from learnloop_operator.core.rollout.evidence.arm_evidence import Evidence
+from learnloop_operator.core.rollout.evidence.source import EvidenceRequest
 from learnloop_operator.core.rollout.fast_lane.pod_evidence import Direct
 from learnloop_operator.core.rollout.judging.experiment_arms import checks
 from learnloop_operator.core.rollout.judging.fast_lane_breaches import breached, subjects
@@ -54,10 +52,9 @@ class ModelDeploymentController:
     def __init__(self, services: Services) -> None:
         self._kube: Reader = services.kube
         self._clock = services.clock
-        self._prometheus: Prometheus = services.prometheus
+        self._source = services.evidence
         self._lane, self._drafts = services.lane, services.drafts
         settings = services.settings
-        self._scope = settings.query_scope
         self._defaults = Defaults(
             settings.serving_image, settings.data_url, settings.image_pull_policy, settings.names_are_verified
         )
@@ -68,7 +65,7 @@ class ModelDeploymentController:
         return MODEL_DEPLOYMENT
 
     async def gather(self, namespace: str, name: str) -> Snapshot | None:
-        """The object, its arms, its table, the model it follows, and what Prometheus knows of a running rollout."""
+        """The object, its arms, its table, the model it follows, and the evidence of a running rollout."""
         body = await self._kube.find(MODEL_DEPLOYMENT, namespace, name)
         if body is None:
             return None
@@ -80,7 +77,7 @@ class ModelDeploymentController:
         state = current(snapshot)
         snapshot = replace(snapshot, direct=await self._direct(snapshot, state), now=self._clock())
         if breached(snapshot, state):
-            return snapshot  # Prometheus has nothing to add, and may be as broken as the arm
+            return snapshot  # The source has nothing to add, and may be as broken as the arm
         key = (namespace, name)
         evidence = await self._lane.unless_breached(key, self._evidence(snapshot, state))
         # The clock is read again: a slow answer must not make evidence look younger than it is.
@@ -91,13 +88,13 @@ class ModelDeploymentController:
 
     async def _evidence(self, snapshot: Snapshot, state: State) -> Evidence:
         """Of the copies while the canary is in shadow, of the arms' episodes otherwise."""
-        spec, where = snapshot.spec, (self._prometheus, snapshot.namespace, snapshot.name)
+        spec, where = snapshot.spec, (snapshot.namespace, snapshot.name)
         shadowed = shadow_window(snapshot, state)
         if shadowed is not None:
-            return await gather_shadow(*where, shadowed)
+            return await self._source.of_copies(*where, shadowed)
+        metrics = (*spec.analysis.metrics, *checks(spec, state.experiment))
         deadline = spec.rollout.progress_deadline_seconds
-        metrics = [*spec.analysis.metrics, *checks(spec, state.experiment)]
-        return await gather_evidence(*where, windows(snapshot, state), metrics, deadline, self._scope)
+        return await self._source.of_episodes(EvidenceRequest(*where, windows(snapshot, state), metrics, deadline))
 
     async def _direct(self, snapshot: Snapshot, state: State) -> Mapping[str, Direct]:
         """What the fast lane knows of the arms on trial; the lane follows them as long as this is asked."""

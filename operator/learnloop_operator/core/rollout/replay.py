@@ -18,8 +18,9 @@ from learnloop_operator.core.rollout import reasons
 from learnloop_operator.core.rollout.children.routing_table import read
 from learnloop_operator.core.rollout.decide import current, decide
 from learnloop_operator.core.rollout.evidence.arm_evidence import Evidence
+from learnloop_operator.core.rollout.evidence.source import Window
 from learnloop_operator.core.rollout.judging.experiment_arms import checks
-from learnloop_operator.core.rollout.judging.query_windows import Window, shadow_window, windows
+from learnloop_operator.core.rollout.judging.query_windows import shadow_window, windows
 from learnloop_operator.core.rollout.model import blocked_models as blocked
 from learnloop_operator.core.rollout.model.revision import revision_of
 from learnloop_operator.core.rollout.model.snapshot import ArmWorld, Defaults, Desired, Model, RoutingWorld, Snapshot

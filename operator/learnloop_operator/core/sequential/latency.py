@@ -49,6 +49,14 @@ def prompt(arm: Histogram, bound: float) -> Counts | None:
     return Counts(requests, within)
 
 
+def nearest_bound(histogram: Histogram, limit: float, low: bool) -> float | None:
+    """The last finite bound up to `limit` (`low`), or the first one from it on; None where there is none."""
+    bounds = finite_bounds(histogram)
+    if low:
+        return next((bound for bound in reversed(bounds) if bound <= limit), None)
+    return next((bound for bound in bounds if bound >= limit), None)
+
+
 def quantile_of(arm: Histogram, quantile: float) -> float | None:
     """The quantile by linear interpolation within its bucket, as Prometheus' `histogram_quantile` has it for bounds
     above 0; the last finite bound where it lies beyond. None without any request."""

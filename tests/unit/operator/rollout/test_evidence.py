@@ -2,7 +2,7 @@
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from math import inf
 from typing import Any
 
@@ -30,11 +30,15 @@ from learnloop_operator.core.promql.namespace_scope import Scope
 from learnloop_operator.core.rollout import reasons
 from learnloop_operator.core.rollout.checks.thresholds import check
 from learnloop_operator.core.rollout.evidence.arm_evidence import ArmEvidence, Missing, Verdict
-from learnloop_operator.core.rollout.judging.query_windows import Window
+from learnloop_operator.core.rollout.evidence.source import EvidenceRequest, Window
 
 RETURN = MetricThreshold(name="return", type="return", min_ratio=0.8)
 ALPHA = 0.0025
 Answer = Callable[[str], Any]
+
+
+def request(windows: Sequence[Window], metrics: Sequence[MetricThreshold]) -> EvidenceRequest:
+    return EvidenceRequest("ns", "md", tuple(windows), tuple(metrics))
 
 
 def arm(episodes: int, mean: float | None) -> ArmEvidence:
@@ -175,7 +179,7 @@ async def test_every_way_to_get_no_number_has_a_type_and_a_sentence(
     prometheus = Prometheus(await serve(answer), timeout=0.3 if answer is hang else 60)
     with pytest.raises(error, match=said):
         await prometheus.query("up")
-    evidence = await gather(prometheus, "ns", "md", [Window("aaaaaaaa", 15)], [RETURN])
+    evidence = await gather(prometheus, request([Window("aaaaaaaa", 15)], [RETURN]))
     assert evidence.unavailable
     await prometheus.close()
 
@@ -202,7 +206,7 @@ async def test_a_users_query_gets_its_revision_and_fails_alone(serve: Callable[[
     prometheus = Prometheus(await serve(answer))
     own = MetricThreshold(name="own", type="promql", query='mine{n="$namespace",r="$revision"}', min=1)
     windows = [Window("aaaaaaaa", 15), Window("bbbbbbbb", 15)]
-    evidence = await gather(prometheus, "ns", "md", windows, [own])
+    evidence = await gather(prometheus, request(windows, [own]))
     assert evidence.arms["aaaaaaaa"].custom == {"own": 7.0}
     assert evidence.arms["bbbbbbbb"].problems == {
         "own": Missing(reasons.EMPTY_RESULT, "the query gave no number, it must give one")
@@ -226,7 +230,7 @@ async def test_a_query_for_anothers_series_is_never_asked_and_holds_alone(
     theirs = MetricThreshold(name="theirs", type="promql", query='sum(orders{namespace="rival"})', min=1)
     own = MetricThreshold(name="own", type="promql", query="sum(orders)", min=1)
     windows = [Window("aaaaaaaa", 15)]
-    arm = (await gather(prometheus, "ns", "md", windows, [theirs, own])).arms["aaaaaaaa"]
+    arm = (await gather(prometheus, request(windows, [theirs, own]))).arms["aaaaaaaa"]
     assert arm.custom == {"own": 7.0}
     assert 'sum(orders{namespace="ns"})' in asked
     assert not any("rival" in query for query in asked)
@@ -235,6 +239,6 @@ async def test_a_query_for_anothers_series_is_never_asked_and_holds_alone(
     assert arm.problems["theirs"].reason == reasons.QUERY_OUT_OF_SCOPE
     assert """query 'sum(orders{namespace="rival"})' asks for series with namespace="rival", and""" in found.sentence
     assert "prometheus.queries.scope: cluster" in found.sentence
-    everything = await gather(prometheus, "ns", "md", windows, [theirs], scope=Scope(cluster=True))
+    everything = await gather(prometheus, request(windows, [theirs]), scope=Scope(cluster=True))
     assert everything.arms["aaaaaaaa"].custom == {"theirs": 7.0}
     await prometheus.close()

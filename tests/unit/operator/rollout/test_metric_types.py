@@ -7,11 +7,12 @@ import pytest
 from rollout_world import SUCCESS, World
 
 from learnloop_api.kinds.analysis import MetricThreshold
-from learnloop_operator.adapters.prometheus.queries import custom_queries, returns_query
-from learnloop_operator.core.rollout.checks.metric_outcomes import Measure, measure_of, outcomes
+from learnloop_operator.adapters.prometheus.queries import returns_query
 from learnloop_operator.core.rollout.checks.return_drift import drift
 from learnloop_operator.core.rollout.checks.thresholds import check
 from learnloop_operator.core.rollout.evidence.arm_evidence import ArmEvidence, Drift, Verdict
+from learnloop_operator.core.rollout.metrics.metric_type import Measure
+from learnloop_operator.core.rollout.metrics.registry import type_of
 from learnloop_operator.core.sequential.betting import Counts
 from learnloop_operator.core.sequential.latency import quantile_of
 
@@ -64,12 +65,13 @@ def test_the_bound_and_the_block_are_fixed_before_the_comparison_and_kept_in_the
 def test_ten_requests_of_an_episode_count_as_one_outcome() -> None:
     metric = MetricThreshold.model_validate(LATENCY)
     stable = ArmEvidence(100, latency={0.005: 930.0, 0.1: 1000.0, inf: 1000.0})
-    fixed = measure_of(metric, stable)
+    kind = type_of(metric)
+    fixed = kind.measure(metric, stable)
     assert fixed == Measure(0.005, 10.0)
-    assert outcomes(metric, stable, fixed) == Counts(100.0, 93.0)
-    assert measure_of(metric, ArmEvidence(100)) is None
-    assert measure_of(metric, ArmEvidence(0, latency=stable.latency)) is None
-    assert outcomes(metric, ArmEvidence(100, latency={0.2: 1.0, inf: 1.0}), fixed) is None
+    assert kind.outcomes(metric, stable, fixed) == Counts(100.0, 93.0)
+    assert kind.measure(metric, ArmEvidence(100)) is None
+    assert kind.measure(metric, ArmEvidence(0, latency=stable.latency)) is None
+    assert kind.outcomes(metric, ArmEvidence(100, latency={0.2: 1.0, inf: 1.0}), fixed) is None
 
 
 def test_a_quantile_is_interpolated_within_its_bucket() -> None:
@@ -87,7 +89,8 @@ def test_a_quantile_is_interpolated_within_its_bucket() -> None:
 
 
 def test_both_queries_of_a_rate_count_since_the_rollout_began() -> None:
-    found = custom_queries(MetricThreshold.model_validate(PROMQL), "ns", "aaaaaaaa", 90)
+    metric = MetricThreshold.model_validate(PROMQL)
+    found = type_of(metric).queries(metric, "ns", "aaaaaaaa", 90)
     assert found == ('sum(increase(good{r="aaaaaaaa"}[90s]))', 'sum(increase(all{r="aaaaaaaa"}[90s]))')
 
 

@@ -1,7 +1,7 @@
 """What is read out of Prometheus' answers: histograms, clocks, rates, and numbers that are none."""
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from math import inf, nan
 
 import pytest
@@ -15,11 +15,15 @@ from learnloop_operator.adapters.prometheus.parse_answers import arm_evidence, c
 from learnloop_operator.core.rollout import reasons
 from learnloop_operator.core.rollout.checks.thresholds import check
 from learnloop_operator.core.rollout.evidence.arm_evidence import Drift, Missing, Verdict
-from learnloop_operator.core.rollout.judging.query_windows import Window
+from learnloop_operator.core.rollout.evidence.source import EvidenceRequest, Window
 from learnloop_operator.core.sequential.betting import Counts
 
 RATE = {"name": "own", "type": "promql", "test": "sequential", "maxDrop": 0.1, "query": "good[$window]"}
 OWN = MetricThreshold.model_validate({**RATE, "totalQuery": "all[$window]"})
+
+
+def request(windows: Sequence[Window], metrics: Sequence[MetricThreshold]) -> EvidenceRequest:
+    return EvidenceRequest("ns", "md", tuple(windows), tuple(metrics))
 
 
 def of(signal: str, value: float, **labels: str) -> Sample:
@@ -85,7 +89,7 @@ class Answers(Prometheus):
 )
 async def test_a_rate_that_cannot_be_is_missing_with_its_reason(good: float | None, events: float, reason: str) -> None:
     answers = Answers({"good": good, "all": events})
-    found = (await gather(answers, "ns", "md", [Window("aaaaaaaa", 30)], [OWN])).arms["aaaaaaaa"]
+    found = (await gather(answers, request([Window("aaaaaaaa", 30)], [OWN]))).arms["aaaaaaaa"]
     assert isinstance(found.problems["own"], Missing)
     assert found.problems["own"].reason == reason
     assert not found.events
@@ -93,7 +97,7 @@ async def test_a_rate_that_cannot_be_is_missing_with_its_reason(good: float | No
 
 async def test_a_rate_is_its_events_and_their_share() -> None:
     answers = Answers({'good{namespace="ns"}[30s]': 90.0, 'all{namespace="ns"}[30s]': 100.0})
-    found = (await gather(answers, "ns", "md", [Window("aaaaaaaa", 30)], [OWN])).arms["aaaaaaaa"]
+    found = (await gather(answers, request([Window("aaaaaaaa", 30)], [OWN]))).arms["aaaaaaaa"]
     assert found.events == {"own": Counts(100.0, 90.0)}
     assert found.custom == {"own": 0.9}
 
@@ -114,7 +118,7 @@ class Buckets(Prometheus):
 async def test_a_latency_that_is_no_number_holds_and_says_that_it_is_none() -> None:
     slow = MetricThreshold.model_validate({"name": "slow", "type": "latency", "max": 1.0, "minEpisodes": 5})
     for count, verdict, reason in ((nan, Verdict.HOLD, reasons.NOT_A_NUMBER), (90.0, Verdict.PASS, "")):
-        arm = (await gather(Buckets(count), "ns", "md", [Window("aaaaaaaa", 30)], [slow])).arms["aaaaaaaa"]
+        arm = (await gather(Buckets(count), request([Window("aaaaaaaa", 30)], [slow]))).arms["aaaaaaaa"]
         found = check(slow, arm, None, 0.01)
         assert found.verdict is verdict
         assert not reason or (found.reason, "answers nan for its latency counter" in found.sentence) == (reason, True)
@@ -142,7 +146,7 @@ class Crowd(Prometheus):
 async def test_many_queries_are_asked_side_by_side_and_each_once() -> None:
     crowd, window = Crowd(), Window("aaaaaaaa", 30)
     asked = [MetricThreshold(name=f"m{index}", type="promql", query=f"q{index % 16}", min=0) for index in range(20)]
-    found = (await gather(crowd, "ns", "md", [window], asked)).arms["aaaaaaaa"]
+    found = (await gather(crowd, request([window], asked))).arms["aaaaaaaa"]
     assert found.custom == {metric.name: 1.0 for metric in asked}
     assert (crowd.asked, crowd.most) == (16, gather_evidence.AT_ONCE)
 
@@ -151,7 +155,7 @@ async def test_queries_that_are_late_hold_their_own_checks_and_no_worker(monkeyp
     monkeypatch.setattr(gather_evidence, "TOGETHER", 0.05)
     crowd = Crowd()
     asked = [MetricThreshold(name=query, type="promql", query=query, min=0) for query in ("quick", "slow", "slower")]
-    found = (await gather(crowd, "ns", "md", [Window("aaaaaaaa", 30)], asked)).arms["aaaaaaaa"]
+    found = (await gather(crowd, request([Window("aaaaaaaa", 30)], asked))).arms["aaaaaaaa"]
     assert found.custom == {"quick": 1.0}
     assert {name: missing.reason for name, missing in found.problems.items()} == dict.fromkeys(
         ("slow", "slower"), reasons.PROVIDER_DOWN

@@ -14,10 +14,12 @@ from rollout_cluster import uri
 from rollout_world import RETURN, SUCCESS, World
 
 from learnloop_api.kinds.analysis import Analysis, MetricThreshold
-from learnloop_operator.core.rollout.checks.metric_outcomes import outcomes
-from learnloop_operator.core.rollout.checks.returns_out_of_range import fitted, out_of_range
+from learnloop_operator.core.rollout.checks.returns_out_of_range import out_of_range
 from learnloop_operator.core.rollout.checks.sequential_test import looked
 from learnloop_operator.core.rollout.evidence.arm_evidence import ArmEvidence, Evidence, Verdict
+from learnloop_operator.core.rollout.metrics.metric_type import PLAIN
+from learnloop_operator.core.rollout.metrics.registry import type_of
+from learnloop_operator.core.rollout.metrics.return_range import fitted
 from learnloop_operator.core.sequential.betting import Counts
 from learnloop_operator.core.sequential.comparison import Pair
 
@@ -108,7 +110,7 @@ def test_only_a_canary_below_beside_stable_within_is_a_breach_and_nothing_outsid
     canary: float, stable: float, n: int, m: int
 ) -> None:
     arms = {"c": ArmEvidence(n, canary), "s": ArmEvidence(m, stable)}
-    one, other = outcomes(METRIC, arms["c"]), outcomes(METRIC, arms["s"])
+    one, other = (type_of(METRIC).outcomes(METRIC, arms[name], PLAIN) for name in ("c", "s"))
     assert one is not None
     assert other is not None
     found = out_of_range(METRIC, Pair(one, other))

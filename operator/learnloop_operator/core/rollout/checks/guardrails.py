@@ -14,7 +14,7 @@ from dataclasses import replace
 
 from learnloop_api.kinds.experiment import AnyExperiment, ExperimentGuardrail
 from learnloop_operator.core.rollout.checks.best_arm_elimination import Batch, new_batch
-from learnloop_operator.core.rollout.checks.metric_outcomes import Measure
+from learnloop_operator.core.rollout.metrics.metric_type import Measure
 from learnloop_operator.core.sequential.betting import NONE, Counts, log_e
 from learnloop_operator.core.sequential.comparison import CREDIT, Bars, Pair, expected
 from learnloop_operator.tuning.value_objects import value

@@ -6,24 +6,20 @@ before it the long ones last. So nothing is compared until minEpisodes of the ca
 batch reaches over a change of it, and there is none while only one arm gets episodes.
 """
 
-import math
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
 from learnloop_api.kinds.analysis import Analysis, MetricThreshold
 from learnloop_operator.core.rollout.checks.dry_run_metrics import bounds_text
-from learnloop_operator.core.rollout.checks.error_budget import is_counted
-from learnloop_operator.core.rollout.checks.metric_outcomes import Measure, measure_of, outcomes
 from learnloop_operator.core.rollout.evidence.arm_evidence import ArmEvidence, Evidence
+from learnloop_operator.core.rollout.metrics.registry import type_of
 from learnloop_operator.core.sequential.betting import Counts
 from learnloop_operator.core.sequential.comparison import JITTER
-from learnloop_operator.core.sequential.latency import Histogram, finite_bounds, prompt, total
-from learnloop_operator.core.sequential.ratio import LEVEL, Bar, Row, added, after
+from learnloop_operator.core.sequential.ratio import Row, added, after
 from learnloop_operator.tuning.value_objects import value
 
 GROWTH = 0.04
 """A batch needs so many new outcomes of the canary for each that was compared, and one at least."""
-HALF = 0.5
 
 Seen = tuple[tuple[Counts, Counts], ...]
 """What the source had counted of both arms, canary first, of each quantity."""
@@ -56,18 +52,7 @@ class Beside:
 
 def has_ratio(metric: MetricThreshold) -> bool:
     """Whether the metric compares the arms by a ratio whose evidence is kept."""
-    return (metric.min_ratio is not None or metric.max_ratio is not None) and is_counted(metric)
-
-
-def unbounded(metric: MetricThreshold) -> bool:
-    """Whether nothing says how large its values may be."""
-    return metric.type == "return" and metric.return_range is None
-
-
-def span(metric: MetricThreshold) -> tuple[float, float]:
-    """What outcomes of 0 and 1 stand for."""
-    where = metric.return_range if metric.type == "return" else None
-    return (where.lowest, where.highest) if where else (0.0, 1.0)
+    return (metric.min_ratio is not None or metric.max_ratio is not None) and type_of(metric).is_counted(metric)
 
 
 def known(analysis: Analysis, trials: Iterable[Beside]) -> Mapping[str, Beside]:
@@ -117,11 +102,11 @@ def _look(metric: MetricThreshold, trial: Beside, canary: ArmEvidence, stable: A
     enough = max(1.0, GROWTH * fixed.compared)
     if any(a.n < enough or b.n < 1.0 for a, b in batch):
         return trial
-    aside = 1 if unbounded(metric) else 0
+    aside = type_of(metric).first_bet_on
     bet_on = batch[aside:]
     if any(not (a.possible and b.possible) for a, b in bet_on):
         return trial
-    lowest, highest = _bars(metric)
+    lowest, highest = type_of(metric).ratio_bars(metric)
     rows = [added(row, a, b) for row, (a, b) in zip(fixed.rows[:aside], batch[:aside], strict=True)]
     rows += [after(row, a, b, lowest, highest) for row, (a, b) in zip(fixed.rows[aside:], bet_on, strict=True)]
     return replace(fixed, rows=tuple(rows), seen=now)
@@ -129,52 +114,15 @@ def _look(metric: MetricThreshold, trial: Beside, canary: ArmEvidence, stable: A
 
 def _begun(metric: MetricThreshold, trial: Beside, stable: ArmEvidence) -> Beside | None:
     """The memory with what is fixed by what stable has shown until now; None where that does not suffice."""
-    if unbounded(metric):
-        return replace(trial, bounds=_around_median(stable.returns))
-    fixed = measure_of(metric, stable)
-    if fixed is None:
-        return None
-    return replace(trial, bounds=() if fixed.bound is None else (fixed.bound,), block=fixed.block)
-
-
-def _around_median(returns: Histogram) -> tuple[float, ...]:
-    """The bounds of the bucket in which stable's median lies: whatever the returns are worth, a canary that mostly
-    gets less than stable has more of its own at or below one of the two."""
-    bounds = finite_bounds(returns)
-    above = next((place for place, bound in enumerate(bounds) if returns[bound] > HALF * total(returns)), len(bounds))
-    return tuple(bounds[max(0, above - 1) : above + 1])
+    basis = type_of(metric).ratio_basis(metric, stable)
+    return replace(trial, bounds=basis[0], block=basis[1]) if basis else None
 
 
 def quantities(metric: MetricThreshold, trial: Beside, canary: ArmEvidence, stable: ArmEvidence) -> Seen | None:
     """What both arms have counted of everything that is compared; None where a number is missing or none."""
-    one, other = _counts(metric, trial, canary), _counts(metric, trial, stable)
+    kind = type_of(metric)
+    one, other = (kind.ratio_counts(metric, arm, trial.bounds, trial.block) for arm in (canary, stable))
     return tuple(zip(one, other, strict=True)) if one and other else None
-
-
-def _counts(metric: MetricThreshold, trial: Beside, arm: ArmEvidence) -> list[Counts] | None:
-    if unbounded(metric):
-        mean = arm.mean_return
-        if mean is None or not math.isfinite(mean):
-            return None
-        whole = [prompt(arm.returns, bound) for bound in trial.bounds]
-        found = [Counts(item.n, item.n - item.total) for item in whole if item is not None]
-        return [Counts(arm.episodes, arm.episodes * mean), *found] if len(found) == len(whole) else None
-    seen = outcomes(metric, arm, Measure(trial.bounds[0] if trial.bounds else None, trial.block))
-    if seen is None or not seen.possible:
-        return None
-    return [Counts(seen.n, seen.n - seen.total) if metric.type == "errors" else seen]
-
-
-def _bars(metric: MetricThreshold) -> tuple[Bar | None, Bar | None]:
-    """What is bet on below, and above. Latency and returns without a range: that one arm is worse at the same time. A
-    latency above its ratio is a share of prompt requests below stable's."""
-    low, high = metric.min_ratio, metric.max_ratio
-    if metric.type == "latency":
-        return LEVEL if high is not None else None, LEVEL if low is not None else None
-    if unbounded(metric):
-        return LEVEL if low is not None else None, LEVEL if high is not None else None
-    start, end = span(metric)
-    return Bar(low, start, end) if low is not None else None, Bar(high, start, end) if high is not None else None
 
 
 def _first(stable: Counts) -> Row:

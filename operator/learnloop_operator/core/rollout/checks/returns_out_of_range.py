@@ -10,42 +10,13 @@ hard bound of its own, as `min` of a threshold is, once minEpisodes have ended a
 Where stable does not either, or returns lie above the range, the range is wrong and not the canary: it holds.
 """
 
-import math
-from enum import Enum
-
 from learnloop_api.kinds.analysis import MetricThreshold, ReturnRange
 from learnloop_operator.core.rollout import reasons
-from learnloop_operator.core.rollout.evidence.arm_evidence import Check, Verdict, count, hold, noun_of, number
+from learnloop_operator.core.rollout.evidence.arm_evidence import Check, Verdict, count, hold, number
+from learnloop_operator.core.rollout.metrics.registry import type_of
+from learnloop_operator.core.rollout.metrics.return_range import Side, side
 from learnloop_operator.core.sequential.betting import Counts
-from learnloop_operator.core.sequential.comparison import JITTER, Pair
-
-SLACK = 0.01
-"""Share of the range by which a mean may lie beyond its ends: sums and counts are extrapolated apart."""
-
-
-class Side(Enum):
-    """Where a mean lies that does not lie in the range."""
-
-    BELOW = "below"
-    ABOVE = "above"
-
-
-def side(seen: Counts) -> Side | None:
-    """Where the mean of `seen` lies, on the scale 0..1; None within the range, near its ends, and for no numbers."""
-    if not (math.isfinite(seen.n) and math.isfinite(seen.total)) or seen.n <= 0.0:
-        return None
-    margin = JITTER + SLACK * seen.n
-    if seen.total < -margin:
-        return Side.BELOW
-    return Side.ABOVE if seen.total > seen.n + margin else None
-
-
-def fitted(seen: Counts) -> Counts:
-    """`seen` as outcomes in 0..1 can have given it, where it is that but for rounding; else as it is, which no test
-    takes for evidence."""
-    if side(seen) is not None or not math.isfinite(seen.total) or not seen.n >= 0.0:
-        return seen
-    return Counts(seen.n, min(seen.n, max(0.0, seen.total)))
+from learnloop_operator.core.sequential.comparison import Pair
 
 
 def out_of_range(
@@ -59,7 +30,7 @@ def out_of_range(
     lie outside the metric's range; None where they do not. What came last speaks first: an arm that turned bad is not
     covered by what it was before."""
     where = metric.return_range
-    if metric.type != "return" or where is None:
+    if where is None:
         return None
     for pair in (whole.minus(taken), whole) if taken else (whole,):
         ripe = pair.canary.n >= metric.min_episodes
@@ -73,13 +44,15 @@ def out_of_range(
 
 
 def _worse(metric: MetricThreshold, where: ReturnRange, pair: Pair, subject_is: str, reference_is: str) -> str:
-    said = f"{noun_of(metric)} of {subject_is} {_mean(where, pair.canary)} over {count(int(pair.canary.n))}"
+    said = (
+        f"{type_of(metric).noun(metric)} of {subject_is} {_mean(where, pair.canary)} over {count(int(pair.canary.n))}"
+    )
     against = f"vs {_mean(where, pair.stable)} of {reference_is}"
     return f"{said} {against}: lower than any single return of returnRange {where.lowest:g}..{where.highest:g} may be"
 
 
 def _wrong(metric: MetricThreshold, where: ReturnRange, seen: Counts, whose: str) -> str:
-    said = f"{noun_of(metric)} of {whose} {_mean(where, seen)} over {count(int(seen.n))}"
+    said = f"{type_of(metric).noun(metric)} of {whose} {_mean(where, seen)} over {count(int(seen.n))}"
     return (
         f"{said} lies outside returnRange {where.lowest:g}..{where.highest:g} and is no evidence: "
         f"set returnRange of the metric {metric.name} to where all returns lie"

@@ -6,8 +6,9 @@ from functools import lru_cache
 
 from learnloop_api.kinds.analysis import Analysis, MetricThreshold
 from learnloop_operator.core.rollout.checks.error_budget import claims
-from learnloop_operator.core.rollout.checks.metric_outcomes import PLAIN, Measure, measure_of, outcomes, share_of_range
-from learnloop_operator.core.rollout.evidence.arm_evidence import ArmEvidence, Evidence, ordinal
+from learnloop_operator.core.rollout.evidence.arm_evidence import ArmEvidence, Evidence
+from learnloop_operator.core.rollout.metrics.metric_type import PLAIN, Measure, max_drop_share
+from learnloop_operator.core.rollout.metrics.registry import type_of
 from learnloop_operator.core.sequential.comparison import Bars, Memory, Pair, bars, look, was_reset
 from learnloop_operator.tuning.value_objects import value
 
@@ -70,19 +71,18 @@ def looked(
 @lru_cache(maxsize=1024)
 def claim_text(metric: MetricThreshold) -> str:
     """The claim in words: whoever changes a number in it asks another question."""
-    where, what = metric.return_range, str(metric.type)
-    if metric.type == "latency":
-        what = f"share of requests within stable's {ordinal(metric.quantile or 0.99)} percentile"
+    where, what = metric.return_range, type_of(metric).claim_noun(metric)
     text = f"{what} not worse by {metric.max_drop:g}" if metric.max_drop is not None else what
     return f"{text} of {where.lowest:g}..{where.highest:g}" if where else text
 
 
 def _look(metric: MetricThreshold, trial: Trial, canary: ArmEvidence, stable: ArmEvidence, bar: Bars) -> Trial:
-    drop = share_of_range(metric)
-    fixed = trial.measure if trial.begun else measure_of(metric, stable)
+    kind = type_of(metric)
+    drop = max_drop_share(metric, kind.scale(metric))
+    fixed = trial.measure if trial.begun else kind.measure(metric, stable)
     if drop is None or fixed is None:
         return trial
-    one, other = outcomes(metric, canary, fixed), outcomes(metric, stable, fixed)
+    one, other = kind.outcomes(metric, canary, fixed), kind.outcomes(metric, stable, fixed)
     if one is None or other is None:
         return trial
     pair, memory = Pair(one, other), trial.memory

@@ -4,10 +4,11 @@ from learnloop_api.kinds.analysis import Analysis, MetricThreshold
 from learnloop_operator.core.durations import rough
 from learnloop_operator.core.durations import text as duration
 from learnloop_operator.core.rollout import reasons
-from learnloop_operator.core.rollout.checks.confidence import shown
-from learnloop_operator.core.rollout.checks.metric_outcomes import PLAIN, Measure, share_of_range
 from learnloop_operator.core.rollout.checks.sequential_test import Trial, bars_of
-from learnloop_operator.core.rollout.evidence.arm_evidence import P99, Check, Verdict, count, noun_of, number, ordinal
+from learnloop_operator.core.rollout.evidence.arm_evidence import Check, Verdict, count, number
+from learnloop_operator.core.rollout.metrics.confidence import chance_text
+from learnloop_operator.core.rollout.metrics.metric_type import max_drop_share
+from learnloop_operator.core.rollout.metrics.registry import type_of
 from learnloop_operator.core.sequential.betting import Counts
 from learnloop_operator.core.sequential.comparison import Claim, chance, claim, needed
 
@@ -17,8 +18,8 @@ def weigh(metric: MetricThreshold, trial: Trial, analysis: Analysis, share: floa
 
     `share` is the canary's share of new episodes, `per_second` the episodes it finishes.
     """
-    bar, memory, noun = bars_of(analysis), trial.memory, _noun(metric, trial.measure)
-    drop = share_of_range(metric)
+    bar, memory, kind = bars_of(analysis), trial.memory, type_of(metric)
+    noun, drop = kind.compared_noun(metric, trial.measure), max_drop_share(metric, kind.scale(metric))
     if drop is None:
         return Check(Verdict.HOLD, f"{noun}: spec.analysis.metrics: {metric.name} needs a maxDrop within its range")
     canary, stable = memory.judged.canary, memory.judged.stable
@@ -29,7 +30,7 @@ def weigh(metric: MetricThreshold, trial: Trial, analysis: Analysis, share: floa
         return Check(Verdict.HOLD, f"{noun}: no episodes of the canary and of stable at the same time to compare yet")
     said = f"{noun} of the canary {_value(metric, canary)} vs {_value(metric, stable)} of stable"
     over = f"over {_amount(metric, canary)}"
-    worse, fine = shown(memory.worse), shown(memory.fine)
+    worse, fine = chance_text(memory.worse), chance_text(memory.fine)
     tolerated = f"P(not worse by {metric.max_drop:g})"
     found = claim(memory, bar)
     if found is Claim.WORSE:
@@ -46,27 +47,15 @@ def weigh(metric: MetricThreshold, trial: Trial, analysis: Analysis, share: floa
     return Check(Verdict.HOLD, text, reason)
 
 
-def _noun(metric: MetricThreshold, measure: Measure = PLAIN) -> str:
-    if metric.type != "latency" or measure.bound is None:
-        return noun_of(metric)
-    named = f"stable's {ordinal(metric.quantile or P99)} percentile"
-    return f"share of requests within {number(measure.bound)} s, {named},"
-
-
 def _amount(metric: MetricThreshold, seen: Counts) -> str:
     """Blocks of events are as many as episodes, and are none."""
     episodes = count(int(seen.n))
-    return f"the events of {episodes}" if metric.type in ("latency", "promql") else episodes
+    return f"the events of {episodes}" if type_of(metric).counts_events else episodes
 
 
 def _value(metric: MetricThreshold, seen: Counts) -> str:
     """The mean in the metric's own unit."""
-    mean = seen.total / seen.n if seen.n > 0.0 else 0.0
-    if metric.type == "errors":
-        mean = 1.0 - mean
-    if metric.return_range:
-        mean = metric.return_range.lowest + mean * (metric.return_range.highest - metric.return_range.lowest)
-    return number(mean)
+    return number(type_of(metric).in_unit(metric, seen.total / seen.n if seen.n > 0.0 else 0.0))
 
 
 def _bar(log_evidence: float) -> str:

@@ -1,8 +1,8 @@
 """What one check makes of its bounds: min, max, minRatio and maxRatio.
 
 A check answers PASS or BREACH only when both arms have spoken often enough. What was seen must lie within the bounds
-to pass; beyond one it is a breach when the bound is certainly broken (bound_tests.py), and holds until then. A query
-whose number of events nobody knows is compared as it stands.
+to pass; beyond one it is a breach when the bound is certainly broken (metrics/metric_type.py), and holds until then. A
+query whose number of events nobody knows is compared as it stands.
 
 Ratios are about outcomes that both arms had at the same time (paired_outcomes.py): of two times a world that changes
 would speak against a good arm. Where the other arm plays no more a ratio says nothing new, neither for the arm nor
@@ -15,12 +15,8 @@ from dataclasses import replace
 
 from learnloop_api.kinds.analysis import MetricThreshold
 from learnloop_operator.core.rollout import reasons
-from learnloop_operator.core.rollout.checks.bound_tests import beyond_bound, beyond_ratio
-from learnloop_operator.core.rollout.checks.confidence import Certainty
-from learnloop_operator.core.rollout.checks.error_budget import is_counted
-from learnloop_operator.core.rollout.checks.paired_outcomes import Beside, span, unbounded
+from learnloop_operator.core.rollout.checks.paired_outcomes import Beside
 from learnloop_operator.core.rollout.evidence.arm_evidence import (
-    P99,
     ArmEvidence,
     Check,
     Missing,
@@ -28,10 +24,10 @@ from learnloop_operator.core.rollout.evidence.arm_evidence import (
     count,
     hold,
     lost,
-    noun_of,
     number,
 )
-from learnloop_operator.core.sequential.latency import quantile_of
+from learnloop_operator.core.rollout.metrics.confidence import Confidence
+from learnloop_operator.core.rollout.metrics.registry import type_of
 from learnloop_operator.tuning.value_objects import value
 
 
@@ -64,7 +60,7 @@ def check(
     from the reference in units of its size, so that it keeps its meaning for negative returns: the bar is
     `reference + (ratio - 1) * |reference|`, both numbers being `comparison`'s.
     """
-    noun = noun_of(metric)
+    noun = type_of(metric).noun(metric)
     episodes = subject.episodes if subject else 0
     if subject is None:
         text = f"{noun}: Prometheus has no series of {subject_is} yet, 0 of {metric.min_episodes} episodes needed"
@@ -101,10 +97,10 @@ def _first_breach(found: list[Check]) -> Check | None:
 
 def _of_bounds(metric: MetricThreshold, arm: ArmEvidence, value: float, said: str, alpha: float) -> list[Check]:
     """One check for each of min and max that the value does not keep."""
-    found = []
+    found, kind = [], type_of(metric)
     for bar, low, text in ((metric.min, True, "at least"), (metric.max, False, "at most")):
         if bar is not None and (value < bar if low else value > bar):
-            sure = beyond_bound(metric, arm, bar, low, alpha) if is_counted(metric) else None
+            sure = kind.certainly_beyond(metric, arm, bar, low, alpha) if kind.is_counted(metric) else None
             found.append(_beyond(f"{said} over {count(arm.episodes)}; bar {text} {number(bar)}", sure))
     return found
 
@@ -116,16 +112,17 @@ def _both(
 
     Quantiles of latency, and queries that count nothing, are those of the whole rollout.
     """
-    if not is_counted(metric):
+    kind = type_of(metric)
+    if not kind.is_counted(metric):
         return value, base, ""
     compared = trial.compared if trial else 0.0
     if trial is None or compared < metric.min_episodes:
         text = f"{int(compared)} of {count(metric.min_episodes)} of {subject_is} compared with those of the same time"
         return replace(hold(f"{noun}: {text}"), of_both=True)
     over = f" over {count(int(compared))}"
-    if metric.type == "latency":
+    if kind.of_whole_rollout:
         return value, base, over
-    row, (start, end) = trial.rows[0], (0.0, 1.0) if unbounded(metric) else span(metric)
+    row, (start, end) = trial.rows[0], kind.scale(metric) or (0.0, 1.0)
     mine, theirs = (start + total / row.n * (end - start) for total in (row.total, row.beside))
     return mine, theirs, f" at the same time{over}"
 
@@ -134,16 +131,19 @@ def _of_ratios(
     metric: MetricThreshold, trial: Beside | None, value: float, base: float, said: str, alpha: float
 ) -> Iterator[Check]:
     """One check for each ratio that the value does not keep."""
+    kind = type_of(metric)
     for ratio, low in ((metric.min_ratio, True), (metric.max_ratio, False)):
         if ratio is None:
             continue
         bar = base + (ratio - 1) * abs(base)
         if value < bar if low else value > bar:
-            sure = beyond_ratio(metric, trial, low, alpha) if trial is not None and is_counted(metric) else None
+            sure = None
+            if trial is not None and kind.is_counted(metric):
+                sure = kind.ratio_certainly_beyond(trial.rows, trial.bounds, low, alpha)
             yield replace(_beyond(f"{said}; bar {number(ratio)}×", sure), of_both=True)
 
 
-def _beyond(said: str, sure: Certainty | None) -> Check:
+def _beyond(said: str, sure: Confidence | None) -> Check:
     """`sure` None: nobody can tell, the number decides as it stands."""
     if sure is None:
         return Check(Verdict.BREACH, f"{said}, compared as it stands")
@@ -164,28 +164,15 @@ def _base(metric: MetricThreshold, noun: str, reference: ArmEvidence | None, ref
 
 
 def _value(metric: MetricThreshold, arm: ArmEvidence) -> float | None:
-    value = _raw(metric, arm)
+    value = type_of(metric).value(metric, arm)
     return value if value is not None and math.isfinite(value) else None
-
-
-def _raw(metric: MetricThreshold, arm: ArmEvidence) -> float | None:
-    match metric.type:
-        case "success":
-            return arm.success_rate
-        case "return":
-            return arm.mean_return
-        case "errors":
-            return arm.error_rate
-        case "latency":
-            return quantile_of(arm.latency, metric.quantile or P99)
-    return arm.custom.get(metric.name)
 
 
 def _mute(metric: MetricThreshold, noun: str, arm: ArmEvidence, arm_is: str) -> Check:
     """No number: the reason that is on record, or that of the number itself."""
     problem = arm.problems.get(metric.name) or arm.problems.get("")
     if problem is None:
-        found = _raw(metric, arm)
+        found = type_of(metric).value(metric, arm)
         problem = Missing(reasons.EMPTY_RESULT, "nothing was counted")
         if found is not None:
             problem = Missing(reasons.NOT_A_NUMBER, f"it is {found}")

@@ -5,15 +5,11 @@ from dataclasses import field
 from datetime import datetime
 from enum import Enum
 
-from learnloop_api.kinds.analysis import MetricThreshold
 from learnloop_operator.core.rollout import reasons
 from learnloop_operator.core.rollout.evidence.shadow_evidence import ShadowEvidence
 from learnloop_operator.core.sequential.betting import Counts
 from learnloop_operator.core.sequential.latency import Histogram
 from learnloop_operator.tuning.value_objects import value
-
-NOUN: Mapping[str, str] = {"success": "success rate", "return": "return", "errors": "error rate", "drift": "return"}
-P99 = 0.99
 
 
 @value
@@ -105,15 +101,6 @@ def lost(pods: int, whose: str) -> Missing | None:
         "`kubectl learnloop restart` compares anew"
     )
     return Missing(reasons.EVIDENCE_GAP, text)
-
-
-def noun_of(metric: MetricThreshold) -> str:
-    """What the metric measures, in a sentence."""
-    if metric.type == "promql":
-        return metric.name
-    if metric.type == "latency":
-        return f"{ordinal(metric.quantile or P99)} percentile latency"
-    return NOUN[metric.type]
 
 
 def ordinal(quantile: float) -> str:

@@ -3,17 +3,18 @@
 from learnloop_api.kinds.experiment import AnyExperiment, ExperimentGuardrail
 from learnloop_operator.core.rollout.checks.guardrails import bars, share_of_alpha, standing
 from learnloop_operator.core.rollout.evidence.arm_evidence import number
+from learnloop_operator.core.rollout.metrics.registry import type_of
 from learnloop_operator.core.rollout.model.experiment_state import Player, Trial, in_unit
 from learnloop_operator.core.sequential.interval import mean_interval
-
-NOUN = {"success": "success rate", "return": "return", "errors": "error rate"}
 
 
 def standings(asked: AnyExperiment, trial: Trial) -> str:
     """`success rate of b 71 % …`: every arm with its mean and its confidence sequence, the best first."""
     alpha = share_of_alpha(asked) / max(1, len(trial.players))
     order = sorted(trial.players, key=lambda player: -_mean(player))
-    said = f"{NOUN[asked.metric.type]}: " + ", ".join(_one(asked, player, alpha) for player in order)
+    said = f"{type_of(asked.metric).guardrail_noun(asked.metric, None)}: " + ", ".join(
+        _one(asked, player, alpha) for player in order
+    )
     return f"{said}{_guardrails(asked, trial)}"
 
 
@@ -27,10 +28,7 @@ def broken_guardrail(guardrail: ExperimentGuardrail, place: int, trial: Trial, i
 
 
 def _noun(guardrail: ExperimentGuardrail, trial: Trial, place: int) -> str:
-    measure = trial.players[0].guards[place].measure
-    if guardrail.type == "latency" and measure and measure.bound is not None:
-        return f"share of requests within {number(measure.bound)} s"
-    return NOUN.get(guardrail.type, f"share of good events of {guardrail.name}")
+    return type_of(guardrail).guardrail_noun(guardrail, trial.players[0].guards[place].measure)
 
 
 def _guardrails(asked: AnyExperiment, trial: Trial) -> str:

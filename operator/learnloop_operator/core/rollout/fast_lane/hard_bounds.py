@@ -7,18 +7,103 @@ step; no comparison with stable: a bound needs one arm.
 import math
 from collections.abc import Iterable, Iterator
 
-from learnloop_api.kinds.analysis import Analysis, MetricThreshold
+from learnloop_api.kinds.analysis import Analysis
 from learnloop_api.kinds.model_deployment import ModelDeploymentSpec
 from learnloop_api.kinds.shadow import ShadowCheck
 from learnloop_operator.core.rollout.checks.shadow_checks import SLOW_SHARE
-from learnloop_operator.core.rollout.fast_lane.breach_alarms import Bound, Questions
+from learnloop_operator.core.rollout.evidence.arm_evidence import number
+from learnloop_operator.core.rollout.evidence.pod_counters import (
+    AGREED,
+    COMPARED,
+    COPIES_FAILED,
+    COPIES_WITHIN,
+    FAILED,
+    REQUESTS,
+    Tally,
+    within,
+)
+from learnloop_operator.core.rollout.fast_lane.breach_alarms import Questions
+from learnloop_operator.core.rollout.metrics.hard_bound import HardBound, too_slow
+from learnloop_operator.core.rollout.metrics.latency import GROSSLY_SLOW_SHARE
+from learnloop_operator.core.rollout.metrics.registry import type_of
+from learnloop_operator.core.sequential.alarm import Alarm
+from learnloop_operator.core.sequential.betting import Counts
 
 BUDGET = 0.1
 """Share of analysis.alpha that all bounds of a rollout, or of all arms of an
 experiment, may err with together, beside the sequential tests' alpha."""
-SLOW = 0.1
-"""A bound of a latency is grossly broken when so many more of the requests are slower than its quantile allows: one
-pause that a few requests met together is no breach."""
+
+
+FEWEST_FAILURES = 5
+"""Requests must have failed so often before that takes an arm back: a server counts one for each episode, so that it
+takes as many episodes, drawn by the weights."""
+
+
+class FailedRequests(HardBound):
+    """maxRequestErrors of the fast lane."""
+
+    __slots__ = ()
+    kind = "requests"
+    fewest_bad = FEWEST_FAILURES
+
+    def bad(self, tally: Tally) -> Counts:
+        """Requests for an action that failed."""
+        return Counts(tally.get(REQUESTS, 0.0), tally.get(FAILED, 0.0))
+
+    def sentence(self, alarm: Alarm, subject_is: str) -> str:
+        """`0.5 of 30 requests to the canary failed; bar at most 0.05`."""
+        return _failed(self, alarm, f"requests to {subject_is}")
+
+
+class FailedCopies(HardBound):
+    """maxErrorRate of a shadow step."""
+
+    __slots__ = ()
+    kind = "copies failed"
+
+    def bad(self, tally: Tally) -> Counts:
+        """Copies that the policy failed on."""
+        failed = tally.get(COPIES_FAILED, 0.0)
+        return Counts(tally.get(COMPARED, 0.0) + failed, failed)
+
+    def sentence(self, alarm: Alarm, subject_is: str) -> str:
+        """`0.5 of 30 copies of requests to the canary failed; bar at most 0.05`."""
+        return _failed(self, alarm, f"copies of requests to {subject_is}")
+
+
+class SlowCopies(HardBound):
+    """maxLatencySeconds of a shadow step."""
+
+    __slots__ = ()
+    kind = "copies latency"
+
+    def bad(self, tally: Tally) -> Counts | None:
+        """Copies that took longer."""
+        return too_slow(within(tally, self.limit, COPIES_WITHIN), tally.get(f"{COPIES_WITHIN}inf", 0.0))
+
+    def sentence(self, alarm: Alarm, subject_is: str) -> str:
+        """`0.5 of 30 copies of requests to the canary took longer than 0.1 s; bar at most 0.11`."""
+        n, bad = alarm.recent.n, alarm.recent.total
+        copies = f"{number(bad / n)} of {n:.0f} copies of requests to {subject_is}"
+        return f"{copies} took longer than {number(self.limit)} s; bar at most {number(self.share)}"
+
+
+class Disagreement(HardBound):
+    """minAgreement of a shadow step."""
+
+    __slots__ = ()
+    kind = "agreement"
+
+    def bad(self, tally: Tally) -> Counts:
+        """Copies that were answered with another action than stable's."""
+        compared = tally.get(COMPARED, 0.0)
+        return Counts(compared, compared - tally.get(AGREED, 0.0))
+
+    def sentence(self, alarm: Alarm, subject_is: str) -> str:
+        """`the canary agrees with stable on 0.4 of 30 copies of requests; bar at least 0.9`."""
+        n, bad = alarm.recent.n, alarm.recent.total
+        agreed = f"{subject_is} agrees with stable on {number(1.0 - bad / n)} of {n:.0f} copies of requests"
+        return f"{agreed}; bar at least {number(self.limit)}"
 
 
 def of_episodes(spec: ModelDeploymentSpec, weight: int, arms: int = 1) -> Questions:
@@ -31,48 +116,35 @@ def of_copies(spec: ModelDeploymentSpec, bars: ShadowCheck) -> Questions:
     return _asked(spec, _distinct(_of_shadow(bars)), 1, True)
 
 
-def of_analysis(analysis: Analysis) -> Iterator[Bound]:
+def of_analysis(analysis: Analysis) -> Iterator[HardBound]:
     """Every hard bound of the analysis that one arm's counters can break."""
     errors = analysis.fast_lane.max_request_errors
-    yield Bound("requests", errors, False, errors, 0)
+    yield FailedRequests(errors, False, errors)
     for metric in analysis.metrics:
-        yield from _of_metric(metric)
+        if not metric.dry_run:
+            yield from type_of(metric).hard_bounds(metric)
 
 
-def _asked(spec: ModelDeploymentSpec, bounds: tuple[Bound, ...], arms: int, exposed: bool) -> Questions:
+def _asked(spec: ModelDeploymentSpec, bounds: tuple[HardBound, ...], arms: int, exposed: bool) -> Questions:
     """A rollout's shadow steps and its other steps share the budget, and so do the arms of an experiment."""
     shadows = [bound for step in spec.rollout.steps if step.shadow for bound in _of_shadow(step.shadow)]
     claims = len(_distinct((*of_analysis(spec.analysis), *shadows)))
     return Questions(bounds, math.log(max(1, claims * arms) / (BUDGET * spec.analysis.alpha)), exposed)
 
 
-def _distinct(bounds: Iterable[Bound]) -> tuple[Bound, ...]:
+def _distinct(bounds: Iterable[HardBound]) -> tuple[HardBound, ...]:
     """Those that can be broken, each claim once."""
     return tuple({bound.claim: bound for bound in bounds if 0.0 <= bound.share < 1.0}.values())
 
 
-def _of_shadow(bars: ShadowCheck) -> Iterator[Bound]:
-    yield Bound("copies failed", bars.max_error_rate, False, bars.max_error_rate, 0)
+def _of_shadow(bars: ShadowCheck) -> Iterator[HardBound]:
+    yield FailedCopies(bars.max_error_rate, False, bars.max_error_rate)
     if bars.max_latency_seconds is not None:
-        yield Bound("copies latency", bars.max_latency_seconds, False, SLOW_SHARE + SLOW, 0)
+        yield SlowCopies(bars.max_latency_seconds, False, SLOW_SHARE + GROSSLY_SLOW_SHARE)
     if bars.min_agreement is not None:
-        yield Bound("agreement", bars.min_agreement, True, 1.0 - bars.min_agreement, 0)
+        yield Disagreement(bars.min_agreement, True, 1.0 - bars.min_agreement)
 
 
-def _of_metric(metric: MetricThreshold) -> Iterator[Bound]:
-    if metric.dry_run or metric.type == "promql" or metric.type == "drift":
-        return
-    if metric.type == "latency":
-        if metric.max is not None:
-            share = 1.0 - (metric.quantile or 0.99) + SLOW
-            yield Bound("latency", metric.max, False, share, metric.min_episodes)
-        return
-    if metric.type == "return" and metric.return_range is None:
-        return  # a mean that may be anything is refuted by no number of episodes
-    where = metric.return_range if metric.type == "return" else None
-    low, high = (where.lowest, where.highest) if where else (0.0, 1.0)
-    for limit, is_low in ((metric.min, True), (metric.max, False)):
-        if limit is not None and high > low:
-            part = (limit - low) / (high - low)
-            share = 1.0 - part if is_low else part
-            yield Bound(metric.type, limit, is_low, share, metric.min_episodes, (low, high))
+def _failed(bound: HardBound, alarm: Alarm, what: str) -> str:
+    n, bad = alarm.recent.n, alarm.recent.total
+    return f"{number(bad / n)} of {n:.0f} {what} failed; bar at most {number(bound.limit)}"

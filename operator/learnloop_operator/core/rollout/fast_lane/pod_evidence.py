@@ -9,8 +9,8 @@ from dataclasses import field, replace
 from datetime import datetime, timedelta
 from types import MappingProxyType
 
+from learnloop_operator.core.rollout.evidence.pod_counters import Reading, between, finished, total
 from learnloop_operator.core.rollout.fast_lane.breach_alarms import Questions, listened
-from learnloop_operator.core.rollout.fast_lane.pod_counters import Reading, between, finished, total
 from learnloop_operator.core.sequential.alarm import Alarm
 from learnloop_operator.tuning.value_objects import value
 

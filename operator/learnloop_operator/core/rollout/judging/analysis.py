@@ -8,8 +8,7 @@ from learnloop_api.kinds.analysis import MetricThreshold
 from learnloop_operator.core.rollout import reasons
 from learnloop_operator.core.rollout.checks import paired_outcomes
 from learnloop_operator.core.rollout.checks.dry_run_metrics import bounds_text, report
-from learnloop_operator.core.rollout.checks.error_budget import alpha_of_bound, is_counted
-from learnloop_operator.core.rollout.checks.metric_outcomes import PLAIN, outcomes
+from learnloop_operator.core.rollout.checks.error_budget import alpha_of_bound
 from learnloop_operator.core.rollout.checks.paired_outcomes import Beside, has_ratio
 from learnloop_operator.core.rollout.checks.return_drift import drift
 from learnloop_operator.core.rollout.checks.returns_out_of_range import out_of_range
@@ -18,6 +17,8 @@ from learnloop_operator.core.rollout.checks.sequential_verdict import weigh
 from learnloop_operator.core.rollout.checks.thresholds import Comparison, check
 from learnloop_operator.core.rollout.evidence.arm_evidence import ArmEvidence, Check, Verdict, hold, lost
 from learnloop_operator.core.rollout.judging.query_windows import SHORTEST, at_first_weight
+from learnloop_operator.core.rollout.metrics.metric_type import PLAIN
+from learnloop_operator.core.rollout.metrics.registry import type_of
 from learnloop_operator.core.rollout.model.rollout_state import Arm, State
 from learnloop_operator.core.rollout.model.snapshot import Snapshot
 from learnloop_operator.core.sequential.betting import NONE
@@ -145,7 +146,7 @@ def _against_stable(snapshot: Snapshot, state: State, canary: Arm, stable: Arm) 
             return hold(f"{metric.name}: {torn.text}", torn.reason)
         if found is None or not found.begun:
             return hold(f"{metric.name}: no look at both arms yet")
-        if outcomes(metric, seen, found.measure) is None:
+        if seen is None or type_of(metric).outcomes(metric, seen, found.measure) is None:
             text = f"{metric.name}: no number for stable at this look, what is known waits"
             return hold(text, reasons.EMPTY_RESULT)
         elapsed = seconds_since(state.rollout_started_at, snapshot.now)
@@ -182,7 +183,8 @@ def _outside(
     """What is to be said of returns that leave their range; nothing else has one."""
     if metric.return_range is None:
         return None
-    both = Pair(outcomes(metric, subject, PLAIN) or NONE, outcomes(metric, reference, PLAIN) or NONE)
+    found = (type_of(metric).outcomes(metric, arm, PLAIN) if arm else None for arm in (subject, reference))
+    both = Pair(*(outcomes or NONE for outcomes in found))
     return out_of_range(metric, both, taken, subject_is, reference_is)
 
 
@@ -230,7 +232,7 @@ def _check(snapshot: Snapshot, metric: MetricThreshold, pairing: Pairing, tested
     """Bounds first, those of sequential metrics among them; what passes these is `tested`. `alpha`: each bound's."""
     arms = snapshot.evidence.arms
     subject, reference = arms.get(pairing.subject), arms.get(pairing.reference)
-    if metric.type == "drift":
+    if type_of(metric).against_own_past:
         return _drift(snapshot, metric, pairing, subject, reference)
     compared = _comparison(metric, pairing)
     plain = check(
@@ -249,9 +251,9 @@ def _check(snapshot: Snapshot, metric: MetricThreshold, pairing: Pairing, tested
 
 def _comparison(metric: MetricThreshold, pairing: Pairing) -> Comparison:
     """What a ratio is judged by. What it compares over the whole rollout it compares while both arms get episodes."""
-    trial, apart = pairing.trials.get(metric.name), pairing.apart
-    was = metric.type == "latency" and trial is not None and trial.compared >= metric.min_episodes
-    if not pairing.now and not apart and (was or not is_counted(metric)):
+    trial, apart, kind = pairing.trials.get(metric.name), pairing.apart, type_of(metric)
+    was = kind.of_whole_rollout and trial is not None and trial.compared >= metric.min_episodes
+    if not pairing.now and not apart and (was or not kind.is_counted(metric)):
         apart = "stable plays no more, it was within the bar while it did"
     return Comparison(trial, apart)
 

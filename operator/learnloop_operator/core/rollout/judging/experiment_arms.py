@@ -8,11 +8,12 @@ from learnloop_api.kinds.experiment import AnyExperiment, AnyMetric, ExperimentG
 from learnloop_api.kinds.model_deployment import ModelDeploymentSpec
 from learnloop_operator.core.rollout import reasons
 from learnloop_operator.core.rollout.checks.error_budget import alpha_of_bound
-from learnloop_operator.core.rollout.checks.metric_outcomes import PLAIN, Measure, measure_of, outcomes
-from learnloop_operator.core.rollout.checks.returns_out_of_range import Side, fitted, side
 from learnloop_operator.core.rollout.checks.thresholds import check
 from learnloop_operator.core.rollout.evidence.arm_evidence import Missing, Verdict, lost, number
 from learnloop_operator.core.rollout.evidence.sample_age import untimely
+from learnloop_operator.core.rollout.metrics.metric_type import PLAIN, Measure
+from learnloop_operator.core.rollout.metrics.registry import type_of
+from learnloop_operator.core.rollout.metrics.return_range import Side, fitted, side
 from learnloop_operator.core.rollout.model.experiment_state import STABLE, Player, Trial, asked_for
 from learnloop_operator.core.rollout.model.snapshot import Snapshot
 from learnloop_operator.core.sequential.betting import NONE, Counts
@@ -48,7 +49,8 @@ def counts(snapshot: Snapshot, metric: AnyMetric, player: Player, measure: Measu
         return None
     if arm.episodes <= 0:
         return NONE
-    found = outcomes(check_of(metric), arm, measure)
+    asked = check_of(metric)
+    found = type_of(asked).outcomes(asked, arm, measure)
     if found is None or not math.isfinite(found.n) or not math.isfinite(found.total):
         return None
     found, strays = fitted(found), side(found)
@@ -61,7 +63,8 @@ def measured(snapshot: Snapshot, guardrail: ExperimentGuardrail, trial: Trial, p
     """How it is measured: as was fixed, or as stable suggests now; None while stable has shown nothing."""
     stable = trial.players[0]
     fixed, arm = stable.guards[place].measure, snapshot.evidence.arms.get(stable.model.revision)
-    return fixed or (measure_of(check_of(guardrail), arm) if arm else None)
+    asked = check_of(guardrail)
+    return fixed or (type_of(asked).measure(asked, arm) if arm else None)
 
 
 def silences(snapshot: Snapshot, asked: AnyExperiment, trial: Trial) -> dict[int, Missing]:
@@ -116,7 +119,7 @@ def _why(snapshot: Snapshot, metric: AnyMetric, player: Player) -> Missing:
     problem = arm.problems.get(asked.name) or arm.problems.get("")
     if problem is not None:
         return problem
-    found = outcomes(asked, arm)
+    found = type_of(asked).outcomes(asked, arm, PLAIN)
     if found is not None and not math.isfinite(found.total):
         return Missing(reasons.NOT_A_NUMBER, "it is none")
     where = metric.return_range
@@ -136,7 +139,7 @@ def breach(snapshot: Snapshot, player: Player, arms: int) -> str:
     alpha = alpha_of_bound(snapshot.spec.analysis, arms)
     said = []
     for metric in snapshot.spec.analysis.metrics:
-        if metric.dry_run or metric.type == "drift" or (metric.min is None and metric.max is None):
+        if metric.dry_run or type_of(metric).against_own_past or (metric.min is None and metric.max is None):
             continue
         hard = metric.model_copy(update={"min_ratio": None, "max_ratio": None})
         found = check(hard, arm, None, alpha, subject_is=player.name)

@@ -1,24 +1,13 @@
 """Which arms to ask Prometheus about, and since when."""
 
+from learnloop_operator.core.rollout.evidence.source import Window
 from learnloop_operator.core.rollout.model.experiment_state import Trial
 from learnloop_operator.core.rollout.model.rollout_state import State
 from learnloop_operator.core.rollout.model.snapshot import Snapshot
 from learnloop_operator.core.times import seconds_since
-from learnloop_operator.tuning.value_objects import value
 
 SHORTEST = 15.0
 """Seconds: `increase` needs two scrapes inside the window."""
-
-
-@value
-class Window:
-    """Ask for `revision` over the last `seconds`."""
-
-    revision: str
-    seconds: int
-    whole: int = 0
-    recent: int = 0
-    """Returns of the last `whole` seconds, the `recent` ones apart; 0: there is nothing earlier to compare with."""
 
 
 def windows(snapshot: Snapshot, state: State) -> tuple[Window, ...]:

@@ -7,9 +7,10 @@ from datetime import datetime, timedelta
 
 from learnloop_api.kinds.analysis import Analysis, MetricEvidence, MetricThreshold
 from learnloop_operator.core.rollout.checks.dry_run_metrics import Report, verdict_of
-from learnloop_operator.core.rollout.checks.metric_outcomes import Measure, share_of_range
-from learnloop_operator.core.rollout.checks.paired_outcomes import Beside, known, unbounded
+from learnloop_operator.core.rollout.checks.paired_outcomes import Beside, known
 from learnloop_operator.core.rollout.checks.sequential_test import Trial, bars_of, sequential
+from learnloop_operator.core.rollout.metrics.metric_type import Measure, max_drop_share
+from learnloop_operator.core.rollout.metrics.registry import type_of
 from learnloop_operator.core.sequential.betting import Counts
 from learnloop_operator.core.sequential.comparison import Bars, Memory, Pair, chance, claim, needed
 from learnloop_operator.core.sequential.ratio import Row
@@ -91,7 +92,8 @@ def estimate(pace: Pace, more: float | None, before: str | None) -> str | None:
 def _tested(
     trial: Trial, metric: MetricThreshold, bar: Bars, pace: Pace, before: MetricEvidence | None
 ) -> MetricEvidence:
-    memory, drop = trial.memory, share_of_range(metric)
+    memory, kind = trial.memory, type_of(metric)
+    drop = max_drop_share(metric, kind.scale(metric))
     more = needed(memory, drop, bar, pace.share) if drop is not None and 0.0 < pace.share < 1.0 else None
     return MetricEvidence(
         name=trial.name,
@@ -103,7 +105,7 @@ def _tested(
         needed_episodes=None if more is None else int(more),
         estimated_at=estimate(pace, more, before.estimated_at if before else None),
         bound_seconds=trial.measure.bound if trial.begun else None,
-        block=trial.measure.block if trial.begun and metric.type in ("latency", "promql") else None,
+        block=trial.measure.block if trial.begun and kind.counts_events else None,
         log_worse=memory.worse,
         log_fine=memory.fine,
         judged=_numbers(memory.judged),
@@ -113,7 +115,7 @@ def _tested(
 
 def _compared(trial: Beside, metric: MetricThreshold, said: Report | None) -> MetricEvidence:
     """A ratio proves nothing but a breach, which ends the rollout: until then it is undecided, or a dry run's word."""
-    logs = [max(row.low, row.high) for row in trial.rows[unbounded(metric) :]]
+    logs = [max(row.low, row.high) for row in trial.rows[type_of(metric).first_bet_on :]]
     return MetricEvidence(
         name=trial.name,
         claim=trial.claim,
@@ -121,7 +123,7 @@ def _compared(trial: Beside, metric: MetricThreshold, said: Report | None) -> Me
         dry_run=metric.dry_run or None,
         chance_worse=round(chance(max(logs)), 6) if logs else None,
         bounds=list(trial.bounds) or None,
-        block=trial.block if metric.type == "latency" and trial.rows else None,
+        block=trial.block if type_of(metric).counts_events and trial.rows else None,
         at_weight=trial.weight,
         start_episodes=trial.start,
         compared=[value for row in trial.rows for value in astuple(row)],

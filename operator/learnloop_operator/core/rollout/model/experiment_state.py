@@ -12,7 +12,8 @@ from learnloop_api.kinds.experiment_status import ExperimentArmStatus, Experimen
 from learnloop_api.kinds.model_deployment import ModelDeploymentSpec
 from learnloop_operator.core.rollout.checks.best_arm_elimination import Tally, fresh
 from learnloop_operator.core.rollout.checks.guardrails import Guard, bars, share_of_alpha, standing
-from learnloop_operator.core.rollout.checks.metric_outcomes import Measure
+from learnloop_operator.core.rollout.metrics.metric_type import Measure
+from learnloop_operator.core.rollout.metrics.registry import type_of
 from learnloop_operator.core.rollout.model.snapshot import ArmWorld, Model
 from learnloop_operator.core.sequential.betting import Counts
 from learnloop_operator.core.sequential.comparison import chance
@@ -157,10 +158,7 @@ def save(trial: Trial | None, experiment: AnyExperiment | None) -> ExperimentSta
 
 def in_unit(metric: AnyMetric, value: float) -> float:
     """A mean of outcomes in 0..1 in the metric's own unit."""
-    if metric.type == "errors":
-        return 1.0 - value
-    where = metric.return_range
-    return where.lowest + value * (where.highest - where.lowest) if where else value
+    return type_of(metric).in_unit(metric, value)
 
 
 def _arm(player: Player, metric: ExperimentMetric, alpha: float) -> ExperimentArmStatus:
@@ -197,7 +195,7 @@ def _guards(player: Player, experiment: AnyExperiment | None) -> list[Experiment
             standing=standing(guard, bar) if player.name != STABLE else "holds",
             mean=round(in_unit(asked, guard.judged.total / guard.judged.n), 4) if guard.judged.n > 0.0 else None,
             bound_seconds=guard.measure.bound if guard.measure else None,
-            block=guard.measure.block if guard.measure and asked.type in ("latency", "promql") else None,
+            block=guard.measure.block if guard.measure and type_of(asked).counts_events else None,
             log_fine=guard.fine,
             log_worse=guard.worse,
             judged=[guard.judged.n, guard.judged.total],

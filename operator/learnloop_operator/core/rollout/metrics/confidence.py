@@ -7,24 +7,24 @@ from learnloop_operator.tuning.value_objects import value
 
 
 @value
-class Certainty:
+class Confidence:
     """Whether the bound is certainly broken, and the half sentence of a verdict about it."""
 
     broken: bool
     text: str
 
 
-def weighed(evidence: float, alpha: float, what: str) -> Certainty:
+def of_evidence(evidence: float, alpha: float, what: str) -> Confidence:
     """`evidence` is the log e-value of `what`; it suffices when chance alone reaches it once in 1/alpha."""
-    return Certainty(evidence >= math.log(1.0 / alpha), f"P({what}) {shown(evidence)}, {1.0 - alpha:.6g} needed")
+    return Confidence(evidence >= math.log(1.0 / alpha), f"P({what}) {chance_text(evidence)}, {1.0 - alpha:.6g} needed")
 
 
-def shown(evidence: float) -> str:
-    """The chance that a log e-value speaks of, in four digits; who is surer than that reads no rounded 1."""
+def chance_text(evidence: float) -> str:
+    """The chance that a log e-value speaks of, in four digits; a higher one is never rounded to 1."""
     value = chance(evidence)
     return "> 0.9999" if value > 0.9999 else f"{value:.4f}".rstrip("0").rstrip(".")
 
 
-def confidence(alpha: float) -> str:
-    """Of an interval that holds at all looks at once."""
+def level_text(alpha: float) -> str:
+    """The level of an interval that holds at all looks at once."""
     return f"confidence {1.0 - alpha:.6g}"

@@ -1,0 +1,93 @@
+"""A hard bound of one arm: at most a share of its outcomes may be bad, by the counters that its own pods serve."""
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from typing import ClassVar
+
+from learnloop_api.kinds.analysis import MetricThreshold
+from learnloop_operator.core.rollout.evidence.arm_evidence import count, number
+from learnloop_operator.core.rollout.evidence.pod_counters import Tally
+from learnloop_operator.core.sequential.alarm import Alarm
+from learnloop_operator.core.sequential.betting import Counts
+from learnloop_operator.tuning.value_objects import value
+
+ROUNDING = 1.0 + 1e-6
+"""Sums of many returns may differ in their last bits."""
+
+
+@value
+class HardBound(ABC):
+    """At most `share` of the outcomes may be bad. `low`: the bound is a minimum."""
+
+    kind: ClassVar[str]
+    fewest_bad: ClassVar[float] = 0.0
+    """So many outcomes must have been bad before the bound can be broken."""
+    limit: float
+    low: bool
+    share: float
+    min_episodes: int = 0
+    scale: tuple[float, float] = (0.0, 1.0)
+    """What an outcome of 0 and of 1 stands for."""
+
+    @property
+    def claim(self) -> str:
+        """Names the alarm: a changed number asks another question."""
+        return f"{self.kind} {'min' if self.low else 'max'} {self.limit:g} of {self.scale[0]:g}..{self.scale[1]:g}"
+
+    @abstractmethod
+    def bad(self, tally: Tally) -> Counts | None:
+        """Outcomes and how many of them (or which part of each) were bad; None where the counters cannot tell."""
+
+    @abstractmethod
+    def sentence(self, alarm: Alarm, subject_is: str) -> str:
+        """The verdict with its numbers, in the metric's own unit."""
+
+    @property
+    def bar_text(self) -> str:
+        """`at least 0.9`, `at most 0.05`."""
+        return f"at {'least' if self.low else 'most'} {number(self.limit)}"
+
+
+class EpisodeBound(HardBound, ABC):
+    """A hard bound on a mean of which each ended episode gives one outcome."""
+
+    __slots__ = ()
+    noun: ClassVar[str]
+
+    def sentence(self, alarm: Alarm, subject_is: str) -> str:
+        """`success rate of the canary 0.2 over 31 episodes; bar at least 0.9`."""
+        n, bad = alarm.recent.n, alarm.recent.total
+        share = (n - bad if self.low else bad) / n
+        mean = self.scale[0] + share * (self.scale[1] - self.scale[0])
+        return f"{self.noun} of {subject_is} {number(mean)} over {count(round(n))}; bar {self.bar_text}"
+
+    def within_scale(self, n: float, total: float) -> Counts:
+        """Bad outcomes where `n` episodes add up to `total` on the scale 0..1.
+
+        A sum that is worse than n worst returns proves one such return; how the others were nobody can tell, and a
+        single one of -1000 must not count for all that ended in the same second. So a look of that kind counts for one
+        outcome, as bad as can be: its mean, which is worse than that. A sum better than n best ones counts as n best.
+        """
+        bad = Counts(n, n - total if self.low else total)
+        if not (math.isfinite(bad.n) and math.isfinite(bad.total)) or bad.n <= 0.0:
+            return bad
+        if bad.total > bad.n * ROUNDING:
+            return Counts(min(1.0, bad.n), min(1.0, bad.n))
+        return Counts(bad.n, min(bad.n, max(0.0, bad.total)))
+
+
+def too_slow(prompt: float | None, requests: float) -> Counts | None:
+    """Requests, and those that were slower than the `prompt` ones."""
+    return None if prompt is None else Counts(requests, requests - prompt)
+
+
+def episode_bounds(
+    bound: type[EpisodeBound], metric: MetricThreshold, scale: tuple[float, float]
+) -> Iterator[EpisodeBound]:
+    """One bound for each of min and max of the metric."""
+    start, end = scale
+    for limit, low in ((metric.min, True), (metric.max, False)):
+        if limit is not None and end > start:
+            part = (limit - start) / (end - start)
+            yield bound(limit, low, 1.0 - part if low else part, metric.min_episodes, scale)
