@@ -51,7 +51,7 @@ api: $(VENV)/.ready ## against real etcds and kube-apiservers, one pair for each
 	pytest tests/api -n "$${API_PROCESSES:-2}" --dist loadfile
 
 crash-sweep: $(VENV)/.ready ## the operator dies before and after every API write of whole rollouts; KILLS=12: so many SIGKILLs of the process; real API server
-	@$(PYTHON) tests/support/$(if $(KILLS),process_kills.py --kills $(KILLS),crash_sweep.py)
+	@PYTHONPATH=hack $(PYTHON) -m testing.operators.$(if $(KILLS),process_kills --kills $(KILLS),crash_sweep)
 
 e2e: $(VENV)/.ready ## against real nodes, pods and traffic
 	pytest tests/e2e
@@ -73,7 +73,7 @@ bench-rollback: $(VENV)/.ready ## from a breach to weight 0 on a real cluster, b
 	@PYTHONPATH=hack $(PYTHON) -m bench.rollback
 
 bench-operator: $(VENV)/.ready ## 1,000 ModelDeployments and a burst of 10,000 objects on a real API server, beside a plain Kopf operator
-	@$(PYTHON) -m bench.operator
+	@PYTHONPATH=hack $(PYTHON) -m bench.operator
 
 cluster: ## a real Kubernetes on this machine (GATEWAY=1 adds Contour and Envoy)
 	python3 hack/cluster up
@@ -88,7 +88,7 @@ bench-algorithms: $(VENV)/.ready ## each algorithm beside the simpler one it mus
 	@$(PYTHON) -m bench.algorithms
 
 bench-memory: $(VENV)/.ready ## recall and stores through HTTP beside the usual schemas and a Weaviate, on the same data
-	@PYTHONPATH=.:tests/support:hack $(PYTHON) -m bench.memory
+	@PYTHONPATH=hack $(PYTHON) -m bench.memory
 
 bench-pipeline: $(VENV)/.ready ## experience under load and under fire: latency, overhead, dry-runs, secrets, every process killed
 	@$(PYTHON) -m bench.pipeline

@@ -11,9 +11,9 @@ import time
 from concurrent.futures import ProcessPoolExecutor, as_completed
 
 import numpy as np
+
 from bench.algorithms.tasks import TASKS, result
 from bench.arguments import parser
-
 from learnloop_trainer.evaluation import improvement
 
 FIRST = 1000

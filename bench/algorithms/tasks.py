@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 import torch
-from bench.algorithms.whole_runs import CLIMBING, proven_return
 
+from bench.algorithms.whole_runs import CLIMBING, proven_return
 from learnloop_api.kinds.algorithms import ALGORITHMS
 from learnloop_api.kinds.more_algorithms import MamlParameters
 from learnloop_environments import Conditions, make

@@ -18,11 +18,12 @@ from typing import Any
 import asyncpg
 import numpy as np
 import uvloop
+
 from bench.memory import arms, crossover, forgetting, quality, rewarded, weaviate_arm
 from bench.memory.data import Agent, generate
 from bench.memory.filling import fill, recall_at_10, say, wait_indexed
-from bench.memory.server import Product, postgres
 from bench.memory.speed import large_agent, speed, stores
+from testing.servers.data_plane_process import Product, postgres
 
 QUESTIONS = 20
 SERIAL = 1010

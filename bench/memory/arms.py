@@ -7,9 +7,10 @@ from typing import Any
 
 import asyncpg
 import numpy as np
-from bench.memory.data import Agent
 from pgvector import HalfVector, Vector
 from pgvector.asyncpg import register_vector
+
+from bench.memory.data import Agent
 
 # Specification 000, literally: the index is created on the empty table, before there is anything to cluster.
 SPECIFIED = """

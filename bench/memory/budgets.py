@@ -18,11 +18,12 @@ from statistics import median
 from typing import Any
 
 import asyncpg
+
 from bench.memory import load
 from bench.memory.data import generate
 from bench.memory.filling import fill, say, wait_indexed
-from bench.memory.server import Product, postgres
 from bench.memory.speed import retrievals
+from testing.servers.data_plane_process import Product, postgres
 
 RATE, SLICE, QUESTIONS, OTHERS = 50.0, 2500, 20, 10
 PATH = "/api/v1/agents/agent-large/memory-budget"

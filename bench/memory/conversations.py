@@ -23,7 +23,8 @@ from typing import Any
 
 import numpy as np
 import psycopg
-from bench.memory.server import Product, postgres
+
+from testing.servers.data_plane_process import Product, postgres
 
 STORE, RETRIEVE = "/api/v1/memory/store/batch", "/api/v1/memory/retrieve"
 K, DEPTH, BATCH = 10, 100, 1000

@@ -25,11 +25,12 @@ from pathlib import Path
 from typing import Any
 
 import asyncpg
+
 from bench.memory import load
 from bench.memory.data import Agent, generate
 from bench.memory.filling import fill, recall_at_10, say, wait_indexed
-from bench.memory.server import Product, postgres
 from bench.memory.speed import RETRIEVE, retrievals
+from testing.servers.data_plane_process import Product, postgres
 
 QUESTIONS, SECONDS, PATIENCE = 100, 8.0, 900.0
 FEW = 20  # for the way that takes up to a second for each

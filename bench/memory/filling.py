@@ -7,9 +7,10 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+
 from bench.memory.data import Agent
-from bench.memory.server import Product
 from bench.memory.speed import BATCH, RETRIEVE, memory_of
+from testing.servers.data_plane_process import Product
 
 
 def say(text: str) -> None:

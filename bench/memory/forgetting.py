@@ -20,13 +20,13 @@ from uuid import UUID
 
 import asyncpg
 import numpy as np
+
 from bench.arguments import numbers
 from bench.memory import load
 from bench.memory.data import word
 from bench.memory.filling import say
-from bench.memory.server import Product, postgres
-
 from learnloop_dataplane.lifecycle.forgetting import Floats, Worth, surplus, value
+from testing.servers.data_plane_process import Product, postgres
 
 API = "/api/v1/memory/"
 CLIENTS = 8

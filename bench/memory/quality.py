@@ -4,10 +4,10 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from bench.memory.data import word
-from bench.memory.server import Product
 
+from bench.memory.data import word
 from learnloop_dataplane.ranking.relevance_signals import STATIC
+from testing.servers.data_plane_process import Product
 
 API = "/api/v1/memory/"
 FAMILIES, EACH, FORMS = 40, 12, 3

@@ -13,14 +13,14 @@ from pathlib import Path
 from random import Random
 
 import numpy as np
+
 from bench.arguments import numbers
 from bench.memory import quality
 from bench.memory.filling import say
-from bench.memory.server import Product, postgres
-
 from learnloop_dataplane.ranking.exploration import explore
 from learnloop_dataplane.ranking.learned_ranker import Ranker, Shown, learn_from_reward
 from learnloop_dataplane.ranking.relevance_signals import SIGNALS, STATIC, weight_vector
+from testing.servers.data_plane_process import Product, postgres
 
 API = "/api/v1/"
 EPISODES, LATER = 500, 500

@@ -10,7 +10,7 @@ from typing import Any
 
 from bench.memory import load
 from bench.memory.data import Agent
-from bench.memory.server import Product
+from testing.servers.data_plane_process import Product
 
 RETRIEVE, STORE, BATCH = "/api/v1/memory/retrieve", "/api/v1/memory/store", "/api/v1/memory/store/batch"
 

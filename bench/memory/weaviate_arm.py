@@ -20,13 +20,11 @@ from uuid import UUID
 
 import asyncpg
 import numpy as np
+
 from bench.memory import load
 from bench.memory.data import Agent, generate
 from bench.memory.filling import fill, recall_at_10, say, wait_indexed
-from bench.memory.server import Product, postgres
 from bench.memory.speed import RETRIEVE, retrievals
-from weaviate_server import KEY, Weaviate, own_weaviate
-
 from learnloop_dataplane.embedding.embedder import HashingEmbedder
 from learnloop_dataplane.errors import StoreAway
 from learnloop_dataplane.postgres.database import Database
@@ -36,6 +34,8 @@ from learnloop_dataplane.vectors.pgvector import PgVectors, index_name
 from learnloop_dataplane.vectors.vector_store import VectorStore
 from learnloop_dataplane.vectors.weaviate import PAUSE_SECONDS, WeaviateVectors
 from learnloop_dataplane.vectors.weaviate_tenants import Address, Tenants
+from testing.servers.data_plane_process import Product, postgres
+from testing.servers.weaviate_server import KEY, Weaviate, own_weaviate
 
 NAMESPACE, QUESTIONS, CLIENTS = "default", 20, 8
 TIES = 5e-4  # the stores hold half precision: memories this near to the tenth are as good

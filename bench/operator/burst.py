@@ -30,7 +30,6 @@ from bench.operator.observer import Name, Observer
 from bench.operator.process import Running, control_plane_cpu_seconds, running
 from bench.operator.thousand import say, spread
 from bench.operator.waits import Span, Trace, longest
-
 from learnloop_operator.adapters.kube.kinds import OWN_KINDS, REWARD_POLICY
 
 PARALLEL = 32

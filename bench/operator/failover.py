@@ -25,10 +25,10 @@ from pathlib import Path
 from typing import Any
 
 import aiohttp
+
 from bench.operator.control_plane import control_plane
 from bench.operator.process import AS_IN_IMAGE, MODULES
 from bench.operator.witness import Landed, Witness, twice_decided, witness
-
 from learnloop_api import names
 from learnloop_operator.adapters.kube import kubeconfig
 from learnloop_operator.adapters.kube.client import KubeClient

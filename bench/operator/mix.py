@@ -14,7 +14,6 @@ from typing import Any
 
 from bench.operator import world
 from bench.operator.api import Api
-
 from learnloop_operator.adapters.kube.kinds import (
     LEARNING_AGENT,
     MEMORY_SERVICE,

@@ -8,8 +8,8 @@ from contextlib import suppress
 from typing import Any
 
 import aiohttp
-from bench.operator.api import Api, Expired
 
+from bench.operator.api import Api, Expired
 from learnloop_operator.adapters.kube.kinds import ResourceKind
 
 Name = tuple[str, str, str]

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import orjson
+
 from bench.operator.observer import Name
 
 Span = tuple[float, float]

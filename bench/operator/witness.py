@@ -12,8 +12,8 @@ from typing import Any
 import aiohttp
 import yaml
 from aiohttp import web
-from bench.operator.api import authorization
 
+from bench.operator.api import authorization
 from learnloop_operator.adapters.kube.kubeconfig import Connection
 
 

@@ -1,16 +1,13 @@
 """What a full rollout in four steps costs the API server, in writes of the operator, events among them."""
 
 import asyncio
-import sys
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "tests" / "support"))
-
-from crash_scenarios import SEQUENTIAL
-from crash_world import World
-from gitops import differences
-from rollout_cost import ERRORS, QUICK, STEPS_WITH_EXPERIMENT, THRESHOLD, rollout_log
-from write_ledger import OWN
+from testing.operators.crash_scenarios import SEQUENTIAL
+from testing.operators.crash_world import World
+from testing.operators.gitops_differences import differences
+from testing.operators.write_ledger import OWN
+from testing.operators.writes_per_rollout import ERRORS, QUICK, STEPS_WITH_EXPERIMENT, THRESHOLD, rollout_log
 
 
 def measure(kubeconfig: Path) -> dict[str, float | bool]:

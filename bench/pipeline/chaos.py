@@ -22,16 +22,16 @@ from typing import Any
 
 import asyncpg
 import nats
+
 from bench.arguments import numbers
-from bench.memory.server import Product
 from bench.pipeline.player import AGENTS
 from bench.pipeline.world import pipeline
-from clickhouse_server import ClickHouseServer
-from ports import held_port
-
 from learnloop_dataplane.experience.trajectory_consumer import STREAM_DURABLE
 from learnloop_dataplane.nats.streams import DEAD_LETTERS, TRAJECTORIES
 from learnloop_dataplane.warehouse.clickhouse import ClickHouse
+from testing.servers.clickhouse_server import ClickHouseServer
+from testing.servers.data_plane_process import Product
+from testing.servers.ports import held_port
 
 COUNT = 100_000
 EPISODES_PER_KILL, LEAST_KILLS = 4000, 10

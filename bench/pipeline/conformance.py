@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import Any
 
 import httpx
+
 from bench.pipeline.world import pipeline
 
 PHASES = "examples,coverage,fuzzing,stateful"

@@ -15,13 +15,13 @@ from pathlib import Path
 from typing import Any
 
 import asyncpg
-from bench.arguments import numbers
-from bench.memory.server import postgres
 
+from bench.arguments import numbers
 from learnloop_api.kinds.reward_policy import RewardPolicySpec
 from learnloop_dataplane.postgres.database import Database
 from learnloop_dataplane.postgres.migrate import migrate
 from learnloop_dataplane.rewards.dry_run import DryRun, Window
+from testing.servers.data_plane_process import postgres
 
 EPISODES, AGENTS, STEPS = 100_000, 20, 10
 TARGET = 50_000.0

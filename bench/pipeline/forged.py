@@ -4,8 +4,8 @@ from collections import Counter
 from typing import Any
 
 import asyncpg
-from bench.pipeline.intruders import VICTIM
 
+from bench.pipeline.intruders import VICTIM
 from learnloop_dataplane.postgres.database import Database
 
 STRANGER = "red"

@@ -19,15 +19,15 @@ import asyncpg
 import jsonschema_rs
 import nats
 import orjson
-from bench.arguments import numbers
-from bench.pipeline.world import pipeline
-from fuzzed_events import AGENT, doubtful, event, fuzzed
 from nats.js.api import AckPolicy, ConsumerConfig, DeliverPolicy
 from nats.js.client import JetStreamContext
 
+from bench.arguments import numbers
+from bench.pipeline.world import pipeline
 from learnloop_api import events, names
 from learnloop_dataplane.experience.trajectory_consumer import STREAM_DURABLE
 from learnloop_dataplane.nats.streams import DEAD_LETTERS, TRAJECTORIES
+from testing.messages.fuzzed_events import AGENT, doubtful, event, fuzzed
 
 COUNT, EVERY, SEED = 2000, 20, 7
 NAMESPACE = "fuzz"

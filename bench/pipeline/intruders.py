@@ -13,11 +13,11 @@ from typing import Any
 
 import httpx
 import jwt
-from token_cluster import ISSUER, Cluster
 
 from learnloop_dataplane.api.app import create_app
 from learnloop_dataplane.config import Config
 from learnloop_dataplane.postgres.database import Database
+from testing.servers.token_issuer import ISSUER, Cluster
 
 MARK = "CANARY-7f3a"
 VICTIM = "blue"

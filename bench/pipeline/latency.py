@@ -22,10 +22,10 @@ from datetime import UTC, datetime
 from typing import Any
 
 import nats
+
 from bench.arguments import numbers
 from bench.pipeline.chaos import register
 from bench.pipeline.world import pipeline
-
 from learnloop_dataplane.metrics import Metrics
 from learnloop_dataplane.postgres.database import Database
 from learnloop_dataplane.rewards import reward_worker

@@ -33,10 +33,10 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import gymnasium
+
 from bench.arguments import numbers
 from bench.pipeline.chaos import register
 from bench.pipeline.world import pipeline, wait_for_port
-
 from learnloop_api.wire.routing import Arm, RoutingTable
 from learnloop_api.wire.trajectory import MAX_STEPS
 from learnloop_sdk import Learnloop

@@ -14,7 +14,6 @@ from typing import Any
 from bench.arguments import numbers
 from bench.pipeline.ordinary import KINDS
 from bench.pipeline.planted import WORDS, Planted, planted
-
 from learnloop_api.redaction import Redaction
 from learnloop_dataplane.memories.memory_store import redacted_content
 from learnloop_sdk.redact import redact_value

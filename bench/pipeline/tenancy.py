@@ -29,10 +29,10 @@ from pathlib import Path
 from typing import Any
 
 import asyncpg
-from bench.memory.server import postgres
-from bench.pipeline import forged, intruders, victim
 
+from bench.pipeline import forged, intruders, victim
 from learnloop_dataplane.postgres.database import Database
+from testing.servers.data_plane_process import postgres
 
 BATCH, AT_ONCE = 250, 25
 WRITES_SHARE = 0.05

@@ -8,8 +8,8 @@ from typing import Any
 
 import asyncpg
 import httpx
-from bench.pipeline.intruders import MARK, VICTIM, House
 
+from bench.pipeline.intruders import MARK, VICTIM, House
 from learnloop_dataplane.postgres.row_level_security import UNSCOPED
 
 TIME = "2026-01-31T12:00:00Z"

@@ -10,9 +10,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from bench.memory.server import Product, postgres
-from nats_server import Nats
-from ports import held_port
+from testing.servers.data_plane_process import Product, postgres
+from testing.servers.nats_server import Nats
+from testing.servers.ports import held_port
 
 START_SECONDS = 60.0
 
@@ -30,7 +30,7 @@ def wait_for_port(port: int) -> None:
 
 
 class Postgres:
-    """The server of `bench.memory.server.postgres`, crashed and recovered."""
+    """The server of `testing.servers.data_plane_process.postgres`, crashed and recovered."""
 
     def __init__(self, server: Any) -> None:
         self._server = server

@@ -14,7 +14,6 @@ from typing import Any
 
 from bench.resume.cases import JOB
 from bench.resume.watch.sitecustomize import BEGUN, NOTE
-
 from learnloop_api.wire.training import Manifest
 from learnloop_trainer.containers import unpack
 from learnloop_trainer.store.directory import DirectoryStore

@@ -16,8 +16,8 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from bench.resume.cases import CASES, JOB, order
 
+from bench.resume.cases import CASES, JOB, order
 from learnloop_trainer.checkpoints import Saver, Training
 from learnloop_trainer.groups import Alone
 from learnloop_trainer.order import Order

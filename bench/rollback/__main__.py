@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import aiohttp
+
 from bench.arguments import numbers
 from bench.rollback import ours, peer
 from bench.rollback.figures import Breach, ratio, summary
@@ -25,7 +26,6 @@ from bench.rollback.model import brittle
 from bench.rollback.traffic import Traffic
 from bench.rollback.weights import Weights
 from bench.rollback.world import NAMESPACE, World, enter, run
-
 from cluster.addons.envoy import IMAGE as ENVOY_IMAGE
 from cluster.addons.gateway import CONTOUR_IMAGE
 from demo import install

@@ -13,7 +13,6 @@ from bench.rollback.ours import REQUESTED
 from bench.rollback.traffic import Traffic
 from bench.rollback.weights import Weights
 from bench.rollback.world import NAMESPACE, World, run
-
 from go_programs import go_build
 
 VERSION = "v1.36.1"

@@ -6,6 +6,7 @@ import time
 from dataclasses import dataclass, field
 
 import aiohttp
+
 from bench.rollback.figures import Breach
 from bench.rollback.model import BAD, GOOD, OBSERVATIONS
 

@@ -8,6 +8,7 @@ import sys
 import time
 
 import numpy as np
+
 from bench.arguments import numbers
 from bench.statistics.goals import judged
 from bench.statistics.parts import ALONE, MAX_DROP, SIDE_BY_SIDE, Figures, timed

@@ -3,8 +3,8 @@
 import math
 
 import numpy as np
-from bench.statistics.evidence import Floats
 
+from bench.statistics.evidence import Floats
 from learnloop_operator.core.rollout.fast_lane.hard_bounds import BUDGET
 from learnloop_operator.core.sequential.alarm import BETS, Alarm, heard
 from learnloop_operator.core.sequential.betting import Counts

@@ -6,18 +6,18 @@ import time
 from collections.abc import Callable
 
 import numpy as np
+
 from bench.statistics.default import figures as default_analysis
 from bench.statistics.evidence import Bools, Feared, Floats, feared
 from bench.statistics.experiments import false_winners, guarded_winners, right_winners
 from bench.statistics.goals import EXPERIMENT_ALPHA
-from bench.statistics.graphs import graphs
 from bench.statistics.gross import difference as alarm_difference
 from bench.statistics.gross import false_rollbacks, requests_until_right
 from bench.statistics.rollouts import PER_SECOND, Draw, Outcome, agreement, simulate, successes
 from bench.statistics.simulator import walk_on_all_cores, walk_sabotaged
 from bench.statistics.streams import REQUESTS, STEP, TOGETHER, drifting, prompt_requests, returns
-
 from learnloop_api.kinds.experiment import Experiment
+from testing.state_walk.every_walk import graphs
 
 Figures = dict[str, object]
 RATES = (0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 0.99)

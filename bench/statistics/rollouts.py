@@ -4,10 +4,10 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import numpy as np
-from bench.statistics.evidence import CANARY_N, Bools, Feared, Floats, Memories, feared, look
-from bench.statistics.ttest import significant
 from numpy.typing import NDArray
 
+from bench.statistics.evidence import CANARY_N, Bools, Feared, Floats, Memories, feared, look
+from bench.statistics.ttest import significant
 from learnloop_operator.core.sequential.betting import Counts
 from learnloop_operator.core.sequential.comparison import Bars, Memory, Pair, bars, claim
 from learnloop_operator.core.sequential.comparison import look as product_look

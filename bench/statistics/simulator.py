@@ -2,7 +2,7 @@
 
 What `decide` adds to it (rendering manifests, reading and writing a status) takes half a millisecond each time, too
 long for a million a minute. It is left out here and covered, with the operator dying between any two writes, by
-`exploration`, `steered_exploration` and the unit tests; this walk covers long histories: minutes to hours of a
+`testing.state_walk` and the unit tests; this walk covers long histories: minutes to hours of a
 rollout, faults that come and go, models that change in mid-canary, annotations. Every step is checked, and each table.
 """
 
@@ -17,9 +17,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 from unittest.mock import patch
 
-from bench.statistics.shares import shares, unfair
 from bench.statistics.walked import Walked
-
 from learnloop_api import names
 from learnloop_api.kinds.base import Condition
 from learnloop_api.kinds.model_deployment import ModelDeploymentSpec, ModelDeploymentStatus
@@ -34,6 +32,7 @@ from learnloop_operator.core.rollout.reasons import DATA_AVAILABLE
 from learnloop_operator.core.rollout.status.fields import data_condition
 from learnloop_operator.core.rollout.steps import canary_steps
 from learnloop_operator.core.times import stamp
+from testing.state_walk.table_shares import shares, unfair
 
 ALPHA, MIN_EPISODES, MOST_ERRORS, LEAST_RATIO = 0.01, 20, 0.1, 0.9
 STEPS = (10, 25, 50, 100)

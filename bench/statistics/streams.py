@@ -3,10 +3,10 @@
 from math import inf
 
 import numpy as np
-from bench.statistics.evidence import Floats
-from bench.statistics.rollouts import ALPHA, Draw
 from numpy.typing import NDArray
 
+from bench.statistics.evidence import Floats
+from bench.statistics.rollouts import ALPHA, Draw
 from learnloop_api.kinds.analysis import MetricThreshold
 from learnloop_operator.core.rollout.checks.return_drift import drift
 from learnloop_operator.core.rollout.evidence.arm_evidence import ArmEvidence, Drift, Verdict

@@ -1,6 +1,7 @@
 """Specification 004's test as it stands there: `ttest_ind(rewards_a, rewards_b)`, significant at p < 0.05, polled."""
 
 import numpy as np
+
 from bench.statistics.evidence import CANARY_N, CANARY_SUM, STABLE_N, STABLE_SUM, Bools, Floats
 
 Z = 1.959963984540054

@@ -8,8 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from live_world import PATIENCE, LiveWorld, live_world
-from two_controllers import MERGE, Operator
 
 from learnloop_api import names
 from learnloop_api.wire.memory import BUDGETS_KEY, MemoryBudget
@@ -17,6 +15,8 @@ from learnloop_operator.adapters.kube.errors import KubeError
 from learnloop_operator.adapters.kube.kinds import CONFIG_MAP, DEPLOYMENT, LEARNING_AGENT, REWARD_POLICY
 from learnloop_operator.controllers.reconcilers.memory_service import MemoryServiceController
 from learnloop_operator.core.memory_service.agent_budgets import tell
+from testing.operators.controller_passes import MERGE, Operator
+from testing.operators.operator_processes import PATIENCE, LiveWorld, live_world
 
 
 @pytest.fixture

@@ -4,9 +4,9 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
-from two_controllers import Operator, model
 
 from learnloop_operator.adapters.kube.kinds import DEPLOYMENT, LEARNING_AGENT, REWARD_POLICY, TRAINING_JOB
+from testing.operators.controller_passes import Operator, model
 
 
 @pytest.fixture

@@ -13,13 +13,13 @@ from typing import Any
 import asyncpg
 import httpx
 import pytest
-import real_data_plane
 import yaml
-from proxied import behind_service, own_address
 
 from learnloop_dataplane.audit.signing import verifies
 from learnloop_operator.bootstrap import seed
 from learnloop_operator.cli import main
+from testing.proxies.service_proxy_target import behind_service, own_address
+from testing.servers import data_plane_server
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -113,8 +113,8 @@ def place(api_server: Path, kube: Any, kubectl: Any, namespace: str, tmp_path: P
     )
     address = own_address()
     with (
-        real_data_plane.postgres() as dsn,
-        real_data_plane.listening(dsn, tmp_path / "artifacts", address, **settings) as url,
+        data_plane_server.postgres() as dsn,
+        data_plane_server.listening(dsn, tmp_path / "artifacts", address, **settings) as url,
     ):
         port = int(url.rpartition(":")[2])
         service = behind_service(kube, namespace, "learnloop-data", address, port, "/healthz")

@@ -13,10 +13,10 @@ from typing import Any
 import httpx
 import pytest
 import yaml
-from own_postgres import own_postgres
 
 from learnloop_dataplane.api.app import create_app
 from learnloop_dataplane.config import Config
+from testing.servers.postgres_server import own_postgres
 
 ROOT = Path(__file__).resolve().parents[2]
 SYSTEM = "learnloop-data-test"

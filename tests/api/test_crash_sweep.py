@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from crash_sweep import sweep
+from testing.operators.crash_sweep import sweep
 
 SAMPLE = ("undone", "in shadow first", "by a gateway, promoted")
 

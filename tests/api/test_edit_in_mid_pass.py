@@ -7,11 +7,11 @@ from itertools import pairwise
 from pathlib import Path
 
 import pytest
-from crash_world import NAME, model, revision
-from live_world import live_world
 
 from learnloop_operator.adapters.kube.kinds import MODEL_DEPLOYMENT
 from learnloop_operator.controllers.passes.apply_plan import field_manager
+from testing.operators.crash_world import NAME, model, revision
+from testing.operators.operator_processes import live_world
 
 DECISIONS = {"status": f"modeldeployments/{NAME}/status", "routing table": f"configmaps/{NAME}-routing"}
 

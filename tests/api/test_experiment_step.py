@@ -2,10 +2,9 @@
 
 from pathlib import Path
 
-from crash_world import NAME, model, revision
-from live_world import live_world
-
 from learnloop_operator.adapters.kube.kinds import DEPLOYMENT, MODEL_DEPLOYMENT
+from testing.operators.crash_world import NAME, model, revision
+from testing.operators.operator_processes import live_world
 
 GUEST = {"name": "other", "weight": 20, **model(2)}
 STEPS = [

@@ -14,10 +14,10 @@ from typing import Any, TypeVar
 
 import numpy as np
 import pytest
-from policy_world import LiveServer, table
 
 from learnloop_api import names
 from learnloop_serving.policy import PolicyError, UniformPolicy
+from testing.servers.policy_servers import LiveServer, table
 
 T = TypeVar("T")
 MD = "cart"

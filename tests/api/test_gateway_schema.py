@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from gateway_api import install
 
 from learnloop_api import names
 from learnloop_api.kinds.model_deployment import ModelDeploymentSpec, ModelDeploymentStatus
@@ -16,6 +15,7 @@ from learnloop_operator.adapters.kube import kubeconfig
 from learnloop_operator.adapters.kube.client import KubeClient
 from learnloop_operator.core.rollout.children.http_route import http_route
 from learnloop_operator.core.rollout.model.snapshot import Defaults, Desired, Snapshot
+from testing.operators.gateway_api import install
 
 STABLE, CANARY, OTHER = "0" * 8, "1" * 8, "2" * 8
 

@@ -8,13 +8,13 @@ from typing import Any
 
 import httpx
 import pytest
-import real_data_plane
-from two_controllers import Operator
 
 from learnloop_api import names
 from learnloop_operator.adapters.kube.kinds import DEPLOYMENT, SECRET
 from learnloop_operator.bootstrap import seed
 from learnloop_operator.controllers.reconcilers.memory_service import MemoryServiceController
+from testing.operators.controller_passes import Operator
+from testing.servers import data_plane_server
 
 
 @pytest.fixture
@@ -51,7 +51,7 @@ async def test_a_key_is_made_once_and_a_service_signs_its_chain_with_it(operator
     assert await key(operator) == made
 
     settings = {"audit_key": made, "audit_checkpoint_seconds": 0.1, "sweep_seconds": 0.1}
-    with real_data_plane.postgres() as dsn, real_data_plane.listening(dsn, tmp_path, **settings) as url:
+    with data_plane_server.postgres() as dsn, data_plane_server.listening(dsn, tmp_path, **settings) as url:
         headers = {names.HEADER_NAMESPACE: operator.namespace}
         async with httpx.AsyncClient(base_url=url, headers=headers, trust_env=False) as client:
             memory = {"agent_id": "la", "memory_type": "semantic", "content": {"text": "signed"}}

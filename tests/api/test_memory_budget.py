@@ -6,12 +6,12 @@ from typing import Any
 
 import httpx
 import pytest
-import real_data_plane
-from two_controllers import MERGE, Operator
 
 from learnloop_api import names
 from learnloop_operator.adapters.data_plane import DataPlane
 from learnloop_operator.adapters.kube.kinds import LEARNING_AGENT, REWARD_POLICY
+from testing.operators.controller_passes import MERGE, Operator
+from testing.servers import data_plane_server
 
 SECONDS = 30.0
 
@@ -19,8 +19,8 @@ SECONDS = 30.0
 @pytest.fixture(scope="module")
 def data_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     with (
-        real_data_plane.postgres() as dsn,
-        real_data_plane.listening(dsn, tmp_path_factory.mktemp("artifacts"), index_check_seconds=0.2) as url,
+        data_plane_server.postgres() as dsn,
+        data_plane_server.listening(dsn, tmp_path_factory.mktemp("artifacts"), index_check_seconds=0.2) as url,
     ):
         yield url
 

@@ -7,13 +7,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import real_data_plane
-from two_controllers import Operator
-from weaviate_server import KEY, own_weaviate
 
 from learnloop_operator.adapters.data_plane import DataPlane
 from learnloop_operator.adapters.kube.kinds import DEPLOYMENT, SECRET
 from learnloop_operator.controllers.reconcilers.memory_service import MemoryServiceController
+from testing.operators.controller_passes import Operator
+from testing.servers import data_plane_server
+from testing.servers.weaviate_server import KEY, own_weaviate
 
 pytestmark = pytest.mark.timeout(1800)  # the first to need Weaviate on a machine builds it
 SECONDS = 60.0
@@ -90,8 +90,8 @@ async def test_the_service_follows_the_weaviate_it_names_and_the_status_says_whe
         counts = dict.fromkeys(("replicas", "readyReplicas", "updatedReplicas"), 1)
         await operator.status(DEPLOYMENT, "mem-memory", {"observedGeneration": 1, **counts})
         with (
-            real_data_plane.postgres() as dsn,
-            real_data_plane.listening(dsn, tmp_path, sweep_seconds=0.2, **settings) as url,
+            data_plane_server.postgres() as dsn,
+            data_plane_server.listening(dsn, tmp_path, sweep_seconds=0.2, **settings) as url,
         ):
             Resolved.here = url
             found = await until(operator, controller, "True")

@@ -9,9 +9,9 @@ from typing import Any, ClassVar
 from urllib.parse import parse_qs
 
 import pytest
-from proxied import behind_service, own_address
 
 from learnloop_operator.cli import main
+from testing.proxies.service_proxy_target import behind_service, own_address
 
 GOOD = """
 apiVersion: learnloop.dev/v1alpha1

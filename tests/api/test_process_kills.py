@@ -3,7 +3,8 @@
 from pathlib import Path
 
 import pytest
-from process_kills import compare
+
+from testing.operators.process_kills import compare
 
 KILLS = 3
 

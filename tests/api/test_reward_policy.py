@@ -8,13 +8,13 @@ from typing import Any
 
 import httpx
 import pytest
-import real_data_plane
-from two_controllers import MERGE, Operator
 
 from learnloop_api import names
 from learnloop_operator.adapters.data_plane import DataPlane
 from learnloop_operator.adapters.kube.kinds import REWARD_POLICY
 from learnloop_sdk import Learnloop
+from testing.operators.controller_passes import MERGE, Operator
+from testing.servers import data_plane_server
 
 SECONDS = 60.0
 EPISODES = 120
@@ -24,8 +24,8 @@ SUSPECTED = "RewardHackingSuspected"
 @pytest.fixture(scope="module")
 def data_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     with (
-        real_data_plane.postgres() as dsn,
-        real_data_plane.listening(dsn, tmp_path_factory.mktemp("artifacts"), sweep_seconds=0.2) as url,
+        data_plane_server.postgres() as dsn,
+        data_plane_server.listening(dsn, tmp_path_factory.mktemp("artifacts"), sweep_seconds=0.2) as url,
     ):
         yield url
 

@@ -8,13 +8,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from two_controllers import Operator, model, serve, wish
 
 from learnloop_api import names
 from learnloop_operator.adapters.kube.kinds import CONFIG_MAP, DEPLOYMENT, SECRET, SERVICE
 from learnloop_operator.cli import main
 from learnloop_operator.core.plan import ObjectRef
 from learnloop_operator.core.rollout.children.routing_table import read
+from testing.operators.controller_passes import Operator, model, serve, wish
 
 
 @pytest.fixture

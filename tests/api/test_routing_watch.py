@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 import yaml
-from policy_world import CANARY, STABLE, settings, table
 
 from learnloop_serving.metrics import Metrics
 from learnloop_serving.routing import ConfigMapWatch, RoutingState
+from testing.servers.policy_servers import CANARY, STABLE, settings, table
 
 CORE, RBAC = "v1", "rbac.authorization.k8s.io/v1"
 

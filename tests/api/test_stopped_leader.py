@@ -3,9 +3,9 @@
 from pathlib import Path
 
 import pytest
-from stopped_leaders import stopped_rollout
 
 from learnloop_operator.adapters.leadership.dead_man_switch import STATUS
+from testing.operators.stopped_leaders import stopped_rollout
 
 STOPS = 4
 

@@ -8,8 +8,6 @@ from typing import Any
 
 import httpx
 import pytest
-from real_data_plane import listening, postgres
-from training_world import proof
 
 from learnloop_api import names
 from learnloop_operator.adapters.audit_log import Audit
@@ -28,6 +26,8 @@ from learnloop_operator.controllers.background.fast_lane_reader import FastLane
 from learnloop_operator.controllers.passes.apply_plan import Applier
 from learnloop_operator.controllers.reconcilers.training_job import TrainingJobController
 from learnloop_operator.controllers.services import Services
+from testing.servers.data_plane_server import listening, postgres
+from testing.training.training_builders import proof
 
 MERGE = "application/merge-patch+json"
 SPEC = {

@@ -4,10 +4,10 @@ import time
 from pathlib import Path
 
 import pytest
-from live_world import live_world
 
 from learnloop_operator.adapters.kube.kinds import LEASE
 from learnloop_operator.adapters.leadership.namespace_claims import NAME
+from testing.operators.operator_processes import live_world
 
 CLAIMS = "leadership.namespace_claims"
 SHORT = {

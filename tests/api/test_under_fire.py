@@ -4,15 +4,15 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
-from crash_scenarios import phase, scenario, serves
-from crash_sweep import MOST_TURNS, run
-from crash_world import NAME, World, full_spec
-from fault_proxy import FaultProxy
-from served_traffic import Provider
 
 from learnloop_operator.adapters.kube import kubeconfig
 from learnloop_operator.adapters.kube.kinds import DEPLOYMENT, MODEL_DEPLOYMENT, SERVICE
 from learnloop_operator.adapters.kube.kubeconfig import Connection
+from testing.operators.crash_scenarios import phase, scenario, serves
+from testing.operators.crash_sweep import MOST_TURNS, run
+from testing.operators.crash_world import NAME, World, full_spec
+from testing.operators.served_traffic import Provider
+from testing.proxies.fault_proxy import FaultProxy
 
 MERGE = "application/merge-patch+json"
 MOST_ROLLOUTS = 3

@@ -6,9 +6,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from crash_world import revision
-from live_world import live_world
-from stream_proxy import BROKEN, PASSING, StreamProxy
+
+from testing.operators.crash_world import revision
+from testing.operators.operator_processes import live_world
+from testing.proxies.stream_proxy import BROKEN, PASSING, StreamProxy
 
 LIMIT_SECONDS = 12.0
 """The echo's limit, shortened: above the Lease's 5 s between two renewals."""

@@ -4,10 +4,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from crash_scenarios import SEQUENTIAL
-from crash_world import World
-from gitops import differences
-from rollout_cost import ERRORS, QUICK, SLOW, STEPS_WITH_EXPERIMENT, THRESHOLD, rollout_log
+
+from testing.operators.crash_scenarios import SEQUENTIAL
+from testing.operators.crash_world import World
+from testing.operators.gitops_differences import differences
+from testing.operators.writes_per_rollout import ERRORS, QUICK, SLOW, STEPS_WITH_EXPERIMENT, THRESHOLD, rollout_log
 
 MOST_WRITES = 25
 MOST_FOR_EXPERIMENT = 20

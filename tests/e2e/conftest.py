@@ -7,14 +7,14 @@ import secrets
 from collections.abc import Iterator
 
 import pytest
-from players import Door
-from world import World, own_namespace
 
 from demo import install, learning
 from demo.api import Api, connect
 from demo.describe import describe
 from demo.narrator import Narrator
 from demo.settings import Settings
+from testing.real_cluster.cluster_actions import World, own_namespace
+from testing.real_cluster.playing_agents import Door
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

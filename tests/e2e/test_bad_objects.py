@@ -3,9 +3,9 @@
 from collections.abc import Iterator
 
 import pytest
-from world import Json, World, learnloop, own_namespace
 
 from demo.api import Api
+from testing.real_cluster.cluster_actions import Json, World, learnloop, own_namespace
 
 NAMESPACE = "e2e-bad-objects"
 NOWHERE = f"learnloop://{NAMESPACE}/" + "0" * 64

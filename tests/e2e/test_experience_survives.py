@@ -3,10 +3,9 @@
 import re
 import time
 
-from world import World
-
 from demo.learning import Learned
 from demo.settings import AGENT, SYSTEM_NAMESPACE, Settings
+from testing.real_cluster.cluster_actions import World
 
 ENDED = re.compile(
     r'^learnloop_episodes_ended_total\{[^}]*outcome="(?:success|failure|error)"[^}]*\} ([0-9.e+]+)', re.M

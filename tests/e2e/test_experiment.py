@@ -1,7 +1,7 @@
 """An experiment with live traffic: three models side by side, and the best one takes over as it is."""
 
-from players import Habits, players
-from world import Json, World, learnloop
+from testing.real_cluster.cluster_actions import Json, World, learnloop
+from testing.real_cluster.playing_agents import Habits, players
 
 
 def _deployment() -> Json:

@@ -4,11 +4,11 @@ import time
 from collections.abc import Callable
 
 import pytest
-from world import Json, World
 
 from demo.api import Api
 from demo.learning import Learned
 from demo.settings import AGENT, SYSTEM_NAMESPACE, Settings
+from testing.real_cluster.cluster_actions import Json, World
 
 
 @pytest.fixture

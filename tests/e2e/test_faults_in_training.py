@@ -1,8 +1,7 @@
 """What must not be lost while a model trains."""
 
-from world import Json, World, learnloop
-
 from demo.settings import SYSTEM_NAMESPACE
+from testing.real_cluster.cluster_actions import Json, World, learnloop
 
 
 def long_job(steps: int) -> Json:

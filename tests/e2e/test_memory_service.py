@@ -2,7 +2,7 @@
 
 import json
 
-from world import Json, World, learnloop
+from testing.real_cluster.cluster_actions import Json, World, learnloop
 
 AGENT, SERVICE = "walker", "team"
 PODS = {

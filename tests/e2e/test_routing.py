@@ -6,10 +6,9 @@ import math
 import time
 
 from bench.rollback.model import BAD, brittle
-from players import Door, Habits, Played, play, players
-from world import Json, World, learnloop
-
 from demo.settings import SYSTEM_NAMESPACE
+from testing.real_cluster.cluster_actions import Json, World, learnloop
+from testing.real_cluster.playing_agents import Door, Habits, Played, play, players
 
 OPERATOR = "deployment/learnloop-operator"
 WEIGHT = 20

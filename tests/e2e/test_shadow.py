@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from players import Door, Habits, play, players
-from world import Json, World, learnloop
+from testing.real_cluster.cluster_actions import Json, World, learnloop
+from testing.real_cluster.playing_agents import Door, Habits, play, players
 
 SHADOW = {"minRequests": 100, "minAgreement": 0.9, "minReturnRatio": 0.9, "minEffectiveEpisodes": 10}
 HUNG = Habits(infers=True, rest=0.0)

@@ -2,7 +2,7 @@
 
 import time
 
-from world import Json, World, learnloop
+from testing.real_cluster.cluster_actions import Json, World, learnloop
 
 POD: Json = {"resources": {"requests": {"cpu": "50m"}, "limits": {"cpu": "1"}}}
 

@@ -5,10 +5,9 @@ import os
 import subprocess
 from pathlib import Path
 
-from world import World
-
 from demo.api import Api
 from demo.settings import RELEASE, ROOT, SYSTEM_NAMESPACE
+from testing.real_cluster.cluster_actions import World
 
 KINDS = (
     "deployments,statefulsets,services,configmaps,secrets,serviceaccounts,roles,rolebindings,networkpolicies,pods,jobs"

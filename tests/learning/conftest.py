@@ -1,8 +1,7 @@
 """Learning on one thread: small networks gain nothing from a second one."""
 
-from rank_world import make_order
-
 from learnloop_trainer.numerics import settle
+from testing.training.training_ranks import make_order
 
 __all__ = ["make_order"]
 

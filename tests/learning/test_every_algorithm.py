@@ -4,8 +4,8 @@ from statistics import median
 from typing import Any
 
 import pytest
-from bench.algorithms.tasks import Side, held_out_return
 
+from bench.algorithms.tasks import Side, held_out_return
 from learnloop_api.kinds.algorithms import ALGORITHMS
 
 # Algorithm → environment, hyperparameters, steps, and a return that is out of reach without having learned.

@@ -1,6 +1,7 @@
 """Learners of one agent on small tasks, judged by held-out episodes of the exported policy."""
 
 import numpy as np
+
 from bench.algorithms.tasks import TASKS, Side, held_out_return
 
 NUMBERS = {"environments": 16, "horizon": 128, "epochs": 10, "minibatches": 16}

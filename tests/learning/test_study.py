@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import yaml
-from own_postgres import own_postgres
 
 from learnloop_api.kinds.training_job import TrainingJobSpec
 from learnloop_api.wire.study import StudyOrder, TrialResult
@@ -21,6 +20,7 @@ from learnloop_trainer.numerics import settle
 from learnloop_trainer.order import Order, Place
 from learnloop_trainer.run import run
 from learnloop_trainer.store.directory import DirectoryStore
+from testing.servers.postgres_server import own_postgres
 
 EXAMPLE = Path(__file__).resolve().parents[2] / "examples/study/study.yaml"
 NAMESPACE = "default"

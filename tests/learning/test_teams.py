@@ -2,8 +2,8 @@
 
 import numpy as np
 import pytest
-from bench.algorithms.tasks import TASKS, held_out_return
 
+from bench.algorithms.tasks import TASKS, held_out_return
 from learnloop_trainer.evaluation import improvement
 
 

@@ -1,5 +1,5 @@
 """Small orders and real ranks."""
 
-from rank_world import launch, small
+from testing.training.training_ranks import launch, small
 
 __all__ = ["launch", "small"]

@@ -20,7 +20,8 @@ Small = Callable[..., dict[str, Any]]
 NEVER, COUNTED = 2, 70
 STEPS = 64 * 4000
 OFTEN = {"checkpoint": {"everySeconds": 1}}
-WORLDS = {"PYTHONPATH": os.pathsep.join([str(Path(__file__).parents[1] / "support"), os.environ.get("PYTHONPATH", "")])}
+ENVIRONMENTS = Path(__file__).parents[2] / "testing/training"
+WORLDS = {"PYTHONPATH": os.pathsep.join([str(ENVIRONMENTS), os.environ.get("PYTHONPATH", "")])}
 
 
 def last_words(tmp_path: Path) -> str:
@@ -44,16 +45,16 @@ def listed(run: Path) -> list[dict[str, Any]]:
         ("NanReward", NEVER, "reward is not finite at step"),
         ("NanObservation", NEVER, "observation is not finite at step"),
         ("HugeReward", NEVER, "loss is not finite at step"),
-        ("Raises", COUNTED, "'troubled_worlds:Raises' raised ZeroDivisionError: the simulated plant has no valves"),
-        ("Hangs", COUNTED, "'troubled_worlds:Hangs' did not return from step"),
+        ("Raises", COUNTED, "'faulty_environments:Raises' raised ZeroDivisionError: the simulated plant has no valves"),
+        ("Hangs", COUNTED, "'faulty_environments:Hangs' did not return from step"),
         ("WrongSpace", NEVER, "has observations Dict"),
-        ("Absent", NEVER, "module troubled_worlds has no Absent"),
+        ("Absent", NEVER, "module faulty_environments has no Absent"),
     ],
 )
 def test_an_environment_on_a_bad_day_ends_the_run_with_its_reason(
     launch: Launch, small: Small, tmp_path: Path, world: str, code: int, words: str
 ) -> None:
-    order = small(data={"environment": f"troubled_worlds:{world}"}, steps=STEPS)
+    order = small(data={"environment": f"faulty_environments:{world}"}, steps=STEPS)
     ended, output = launch(order, LEARNLOOP_ENVIRONMENT_SECONDS="1", **WORLDS).ended()
     assert ended == code, output
     assert words in last_words(tmp_path)
@@ -61,7 +62,7 @@ def test_an_environment_on_a_bad_day_ends_the_run_with_its_reason(
 
 def test_an_environment_that_raises_costs_an_attempt_and_no_work(launch: Launch, small: Small, tmp_path: Path) -> None:
     """The next attempt goes on from the last good checkpoint."""
-    order = small(data={"environment": "troubled_worlds:Calm"}, steps=STEPS, **OFTEN)
+    order = small(data={"environment": "faulty_environments:Calm"}, steps=STEPS, **OFTEN)
     first = launch(order, **WORLDS)
     pointer = tmp_path / "store/runs/small-1/checkpoint.json"
     first.wait_until(pointer.exists)
@@ -71,8 +72,8 @@ def test_an_environment_that_raises_costs_an_attempt_and_no_work(launch: Launch,
     assert saved is not None
     # Another module of the same name: the environment was changed, and now fails.
     (tmp_path / "worse").mkdir()
-    (tmp_path / "worse/troubled_worlds.py").write_text(
-        (Path(WORLDS["PYTHONPATH"].split(os.pathsep)[0]) / "troubled_worlds.py")
+    (tmp_path / "worse/faulty_environments.py").write_text(
+        (ENVIRONMENTS / "faulty_environments.py")
         .read_text()
         .replace("class Calm(", "class Quiet(")
         .replace("(Calm)", "(Quiet)")

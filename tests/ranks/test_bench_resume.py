@@ -4,6 +4,7 @@ import signal
 from pathlib import Path
 
 import pytest
+
 from bench.resume.gang import Note
 from bench.resume.sweep import Strike, figures, moment, sweep
 from bench.resume.watch.sitecustomize import BEGUN, CAPTURED, ITERATED

@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from ports import held_port
 
 from learnloop_api.wire.training import Heartbeat
+from testing.servers.ports import held_port
 
 Launch = Callable[..., Any]
 Small = Callable[..., dict[str, Any]]

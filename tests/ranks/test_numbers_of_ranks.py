@@ -12,10 +12,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-from ports import held_port
 
 from learnloop_trainer.containers import part, unpack
 from learnloop_trainer.store.directory import DirectoryStore
+from testing.servers.ports import held_port
 
 TOLERANCE = 1e-4  # of any weight, after a thousand environment steps
 LATER_TOLERANCE = 2e-2  # after many thousands

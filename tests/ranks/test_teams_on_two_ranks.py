@@ -5,9 +5,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from ports import held_port
 
 from learnloop_trainer.store.directory import DirectoryStore
+from testing.servers.ports import held_port
 
 SMALL = {"environments": 4, "hidden": [8], "bufferSize": 1000, "learningStarts": 64, "batchSize": 32}
 DQN = {**SMALL, "curiosity": {"hidden": [8], "features": 4}}

@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from ports import held_port
 
 from learnloop_api.wire.training import Heartbeat, Manifest
 from learnloop_trainer.containers import part, unpack
@@ -17,6 +16,7 @@ from learnloop_trainer.groups import Alone
 from learnloop_trainer.order import Order
 from learnloop_trainer.session import begin
 from learnloop_trainer.store.directory import DirectoryStore
+from testing.servers.ports import held_port
 
 STEPS = 64 * 800  # a few seconds
 Launch = Callable[..., Any]

@@ -1,11 +1,11 @@
 """What was taken back stays away: under another revision, behind another one, at another address, as a guest."""
 
 import pytest
-from experiment_cluster import ExperimentCluster
-from rollout_cluster import BAD, BETTER, MODES, Cluster, digest, uri
 
 from learnloop_api import names
 from learnloop_operator.core.rollout.model.blocked_models import MOST
+from testing.simulation.experiment_cluster import ExperimentCluster
+from testing.simulation.rollout_cluster import BAD, BETTER, MODES, Cluster, digest, uri
 
 
 @pytest.fixture(params=MODES)

@@ -3,12 +3,12 @@
 from typing import Any
 
 import pytest
-from rollout_cluster import BAD, BETTER, STEPS, Cluster, uri
 
 from learnloop_api.names import VERBS, verb_annotation
 from learnloop_operator.core.rollout.children.routing_table import read as table_of
 from learnloop_operator.core.rollout.model.decision_log import NEWEST
 from learnloop_operator.core.rollout.model.order_annotations import read
+from testing.simulation.rollout_cluster import BAD, BETTER, STEPS, Cluster, uri
 
 
 def say(cluster: Cluster, verb: str, what: str, by: str = "alice") -> None:

@@ -1,14 +1,14 @@
 """Anything may happen to a rollout, in any order: what must hold between two writes holds, and every run ends."""
 
-from experiment_cluster import ExperimentCluster, arms_of
-from fate import Fate
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import initialize, precondition, rule
-from rollout_cluster import BAD, BETTER, GOOD, MODES, Cluster, digest, uri
-from shadow_cluster import ShadowCluster
 
 from learnloop_api import names
+from testing.simulation.experiment_cluster import ExperimentCluster, arms_of
+from testing.simulation.random_faults import Fate
+from testing.simulation.rollout_cluster import BAD, BETTER, GOOD, MODES, Cluster, digest, uri
+from testing.simulation.shadow_cluster import ShadowCluster
 
 
 class Chaos(Fate):

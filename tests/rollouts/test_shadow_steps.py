@@ -6,8 +6,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from rollout_cluster import BAD, BETTER, STEPS, digest, uri
-from shadow_cluster import BARS, ShadowCluster
 
 from learnloop_api import names
 from learnloop_api.kinds.base import PodOptions
@@ -23,6 +21,8 @@ from learnloop_operator.core.rollout.evidence.shadow_evidence import ShadowEvide
 from learnloop_operator.core.rollout.evidence.source import Window
 from learnloop_operator.core.rollout.model.revision import resolve, revision_of
 from learnloop_operator.core.rollout.model.snapshot import ArmWorld, Defaults, Snapshot
+from testing.simulation.rollout_cluster import BAD, BETTER, STEPS, digest, uri
+from testing.simulation.shadow_cluster import BARS, ShadowCluster
 
 
 @pytest.fixture

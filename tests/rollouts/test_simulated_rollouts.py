@@ -1,11 +1,11 @@
 """Whole rollouts against a simulated cluster, case by case; the operator dies wherever it likes."""
 
 import pytest
-from rollout_cluster import BAD, BETTER, GOOD, LEAST, MODES, STEPS, Cluster, uri
 
 from learnloop_api import names
 from learnloop_operator.core.rollout.children.routing_table import read
 from learnloop_operator.core.rollout.decide import decide
+from testing.simulation.rollout_cluster import BAD, BETTER, GOOD, LEAST, MODES, STEPS, Cluster, uri
 
 
 def served(mode: str) -> Cluster:

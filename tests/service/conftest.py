@@ -4,7 +4,8 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from own_postgres import own_postgres
+
+from testing.servers.postgres_server import own_postgres
 
 
 @pytest.fixture(scope="session")

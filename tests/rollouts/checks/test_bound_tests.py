@@ -6,8 +6,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from at_the_same_time import at_the_same_time
-from rollout_cluster import histogram
 
 from learnloop_api.kinds.analysis import Analysis, MetricThreshold
 from learnloop_operator.core.rollout.checks.error_budget import alpha_of_bound, claims
@@ -15,6 +13,8 @@ from learnloop_operator.core.rollout.checks.sequential_test import bars_of
 from learnloop_operator.core.rollout.checks.thresholds import check
 from learnloop_operator.core.rollout.evidence.arm_evidence import ArmEvidence, Verdict
 from learnloop_operator.core.sequential.betting import Counts
+from testing.simulation.rollout_cluster import histogram
+from testing.simulation.simultaneous_evidence import at_the_same_time
 
 ALPHA = alpha_of_bound(Analysis())
 ERRORS = Analysis().metrics[1]

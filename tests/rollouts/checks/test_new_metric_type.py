@@ -5,7 +5,6 @@ from dataclasses import replace
 from typing import Any, get_args
 
 import pytest
-from rollout_world import World
 
 from learnloop_api.kinds.analysis import MetricThreshold
 from learnloop_operator.adapters.prometheus.client import Prometheus, Sample
@@ -16,6 +15,7 @@ from learnloop_operator.core.rollout.metrics.metric_type import Measure, MetricT
 from learnloop_operator.core.rollout.metrics.registry import METRIC_TYPES
 from learnloop_operator.core.rollout.model.snapshot import Snapshot
 from learnloop_operator.core.sequential.betting import Counts
+from testing.simulation.two_arm_world import World
 
 WITHIN = 'episode_steps_bucket{revision="%s", le="100"}'
 ALL = 'episode_steps_count{revision="%s"}'

@@ -4,12 +4,12 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from rollout_world import World
 
 from learnloop_api.kinds.analysis import Analysis, MetricEvidence, MetricThreshold
 from learnloop_operator.core.rollout.checks.paired_outcomes import Beside, looked
 from learnloop_operator.core.rollout.evidence.arm_evidence import ArmEvidence, Evidence
 from learnloop_operator.core.rollout.model.evidence_codec import load_ratios
+from testing.simulation.two_arm_world import World
 
 METRIC = {"name": "success", "type": "success", "minRatio": 0.8, "minEpisodes": 5}
 ANALYSIS = Analysis(metrics=[MetricThreshold.model_validate(METRIC)])

@@ -3,7 +3,6 @@
 from typing import Any
 
 import pytest
-from rollout_world import RETURN, SUCCESS, World
 
 from learnloop_api.kinds.analysis import Analysis, MetricEvidence, MetricThreshold
 from learnloop_api.kinds.model_deployment import ModelDeploymentSpec, ModelDeploymentStatus
@@ -15,6 +14,7 @@ from learnloop_operator.core.rollout.metrics.registry import type_of
 from learnloop_operator.core.rollout.model.evidence_codec import Pace, load, save
 from learnloop_operator.core.sequential.betting import Counts
 from learnloop_operator.core.sequential.comparison import Memory, Pair
+from testing.simulation.two_arm_world import RETURN, SUCCESS, World
 
 
 def test_an_equal_canary_holds_until_it_is_proven_then_climbs() -> None:

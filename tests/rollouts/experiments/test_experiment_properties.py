@@ -6,10 +6,10 @@ What must hold between two writes, and what a promotion needs, is checked by the
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
-from laned_cluster import LanedExperiment
-from rollout_cluster import MODES, uri
 
 from learnloop_api import names
+from testing.simulation.fast_lane_cluster import LanedExperiment
+from testing.simulation.rollout_cluster import MODES, uri
 
 MODELS = st.sampled_from([uri(1), uri(2)])
 CHANCES = st.sampled_from([0.2, 0.5, 0.6, 0.95])

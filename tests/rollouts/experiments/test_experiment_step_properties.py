@@ -3,14 +3,14 @@
 What must hold between two writes, what passes a step and what a promotion needs is checked by the simulated cluster.
 """
 
-from fate import Fate
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import initialize, precondition, rule
-from rollout_cluster import MODES, digest, uri
-from step_cluster import GUESTS, StepCluster, guests_of
 
 from learnloop_api import names
+from testing.simulation.experiment_step_cluster import GUESTS, StepCluster, guests_of
+from testing.simulation.random_faults import Fate
+from testing.simulation.rollout_cluster import MODES, digest, uri
 
 CHANCES = st.sampled_from([0.2, 0.5, 0.9])
 MODELS = st.sampled_from([1, GUESTS])

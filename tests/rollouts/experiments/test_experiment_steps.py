@@ -1,10 +1,10 @@
 """Experiments as steps of whole simulated rollouts: who is proven best goes on, and nobody else does."""
 
 import pytest
-from rollout_cluster import digest, uri
-from step_cluster import StepCluster
 
 from learnloop_api import names
+from testing.simulation.experiment_step_cluster import StepCluster
+from testing.simulation.rollout_cluster import digest, uri
 
 
 def test_a_canary_that_is_proven_better_than_stable_goes_on_and_is_promoted() -> None:

@@ -6,8 +6,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from experiment_cluster import ExperimentCluster, arms_of
-from rollout_cluster import MODES, digest, uri
 
 from learnloop_api import names
 from learnloop_operator.core.rollout.checks import best_arm_elimination
@@ -15,6 +13,8 @@ from learnloop_operator.core.rollout.children.routing_table import read
 from learnloop_operator.core.rollout.decide import decide
 from learnloop_operator.core.rollout.model import withdrawn_guests
 from learnloop_operator.core.sequential.betting import Counts
+from testing.simulation.experiment_cluster import ExperimentCluster, arms_of
+from testing.simulation.rollout_cluster import MODES, digest, uri
 
 
 def test_the_split_is_as_asked_and_the_best_arm_is_promoted_without_a_restart() -> None:

@@ -3,8 +3,6 @@
 from dataclasses import replace
 
 import pytest
-from event_cluster import AWAY, EMPTY, NAN, EventCluster
-from rollout_cluster import uri
 
 from learnloop_api.kinds.experiment import ExperimentGuardrail
 from learnloop_api.kinds.model_deployment import ModelDeploymentSpec
@@ -12,6 +10,8 @@ from learnloop_operator.core.rollout.decide import current
 from learnloop_operator.core.rollout.evidence.arm_evidence import Missing
 from learnloop_operator.core.rollout.judging.experiment_arms import check_of, checks
 from learnloop_operator.core.rollout.metrics.registry import type_of
+from testing.simulation.event_cluster import AWAY, EMPTY, NAN, EventCluster
+from testing.simulation.rollout_cluster import uri
 
 SLOW = {"name": "slow", "type": "latency", "quantile": 0.95, "maxDrop": 0.1}
 OWN = {

@@ -2,13 +2,13 @@
 
 import numpy as np
 import pytest
-from experiment_cluster import ExperimentCluster
-from rollout_cluster import uri
 
 from learnloop_api.kinds.experiment import Experiment
 from learnloop_operator.core.rollout.checks import best_arm_elimination, guardrails
 from learnloop_operator.core.rollout.checks.guardrails import Guard
 from learnloop_operator.core.sequential.betting import Counts
+from testing.simulation.experiment_cluster import ExperimentCluster
+from testing.simulation.rollout_cluster import uri
 
 CALM = {"name": "calm", "type": "success", "maxDrop": 0.1}
 ASKED = Experiment.model_validate(

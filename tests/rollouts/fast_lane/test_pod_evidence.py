@@ -8,13 +8,13 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from lane_pods import ASKED, METRICS, NEW, NOW, SPEC, START, Pod, after, look, said, watched
 
 from learnloop_api.kinds.model_deployment import ModelDeploymentSpec
 from learnloop_operator.core.rollout.evidence.pod_counters import Reading, between
 from learnloop_operator.core.rollout.fast_lane.breach_alarms import breach
 from learnloop_operator.core.rollout.fast_lane.hard_bounds import of_episodes
 from learnloop_operator.core.rollout.fast_lane.pod_evidence import UNREACHABLE, UNUSABLE, Health, at_weight, looked
+from testing.simulation.fast_lane_pods import ASKED, METRICS, NEW, NOW, SPEC, START, Pod, after, look, said, watched
 
 
 @pytest.mark.parametrize(

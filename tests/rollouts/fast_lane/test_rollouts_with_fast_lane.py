@@ -4,10 +4,10 @@ import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
-from laned_cluster import LanedCluster
-from rollout_cluster import BETTER, MODES, uri
 
 from learnloop_api import names
+from testing.simulation.fast_lane_cluster import LanedCluster
+from testing.simulation.rollout_cluster import BETTER, MODES, uri
 
 
 @pytest.fixture

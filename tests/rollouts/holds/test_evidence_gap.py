@@ -4,10 +4,8 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from at_the_same_time import at_the_same_time
 from hypothesis import given
 from hypothesis import strategies as st
-from rollout_world import RETURN, SUCCESS, World
 
 from learnloop_api import names
 from learnloop_api.kinds.analysis import MetricThreshold
@@ -18,6 +16,8 @@ from learnloop_operator.adapters.prometheus.queries import GRACE, counters_query
 from learnloop_operator.core.rollout.checks.thresholds import check
 from learnloop_operator.core.rollout.evidence.arm_evidence import ArmEvidence, Verdict
 from learnloop_operator.core.rollout.evidence.source import Window
+from testing.simulation.simultaneous_evidence import at_the_same_time
+from testing.simulation.two_arm_world import RETURN, SUCCESS, World
 
 RATIO = MetricThreshold(name="return", type="return", min_ratio=0.8)
 

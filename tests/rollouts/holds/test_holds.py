@@ -6,8 +6,6 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
-from rollout_cluster import BETTER, Cluster, fields, uri
-from rollout_world import SUCCESS, World
 
 from learnloop_operator.core.rollout import reasons
 from learnloop_operator.core.rollout.decide import decide
@@ -15,6 +13,8 @@ from learnloop_operator.core.rollout.evidence.arm_evidence import Evidence, Miss
 from learnloop_operator.core.rollout.model.evidence_codec import Pace, estimate
 from learnloop_operator.core.rollout.model.snapshot import Snapshot
 from learnloop_operator.core.sequential.betting import Counts
+from testing.simulation.rollout_cluster import BETTER, Cluster, fields, uri
+from testing.simulation.two_arm_world import SUCCESS, World
 
 OWN = {"name": "own", "type": "promql", "query": "own", "min": 0.0}
 Change = Callable[[Evidence, Snapshot], Evidence]

@@ -7,10 +7,6 @@ from math import inf, nan
 from typing import Any
 
 import pytest
-from experiment_cluster import ExperimentCluster
-from rollout_cluster import BETTER, Cluster, fields, uri
-from shadow_cluster import ShadowCluster
-from step_cluster import StepCluster
 
 from learnloop_operator.adapters.prometheus.client import Sample
 from learnloop_operator.adapters.prometheus.gather_shadow_evidence import shadow_evidence
@@ -21,6 +17,10 @@ from learnloop_operator.core.rollout.evidence.arm_evidence import Evidence
 from learnloop_operator.core.rollout.evidence.shadow_evidence import ShadowEvidence
 from learnloop_operator.core.rollout.model.snapshot import Snapshot
 from learnloop_operator.core.sequential.betting import Counts
+from testing.simulation.experiment_cluster import ExperimentCluster
+from testing.simulation.experiment_step_cluster import StepCluster
+from testing.simulation.rollout_cluster import BETTER, Cluster, fields, uri
+from testing.simulation.shadow_cluster import ShadowCluster
 
 Change = Callable[[Evidence, Snapshot], Evidence]
 

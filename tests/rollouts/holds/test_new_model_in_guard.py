@@ -3,10 +3,10 @@
 from datetime import datetime, timedelta
 
 import pytest
-from rollout_cluster import BAD, BETTER, GOOD, LEAST, MODES, Cluster, uri
 
 from learnloop_api.names import verb_annotation
 from learnloop_operator.core.rollout import reasons
+from testing.simulation.rollout_cluster import BAD, BETTER, GOOD, LEAST, MODES, Cluster, uri
 
 KEEP = 120
 

@@ -1,14 +1,14 @@
 """spec.suspend in the middle of a rollout: the way up is closed, the way down is not."""
 
 import pytest
-from experiment_cluster import ExperimentCluster
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from laned_cluster import LanedCluster
-from rollout_cluster import BAD, BETTER, GOOD, Cluster, uri
-from rollout_world import SUCCESS, World
 
 from learnloop_api import names
+from testing.simulation.experiment_cluster import ExperimentCluster
+from testing.simulation.fast_lane_cluster import LanedCluster
+from testing.simulation.rollout_cluster import BAD, BETTER, GOOD, Cluster, uri
+from testing.simulation.two_arm_world import SUCCESS, World
 
 
 def at_weight(cluster: Cluster, weight: int, quality: float = BETTER) -> Cluster:

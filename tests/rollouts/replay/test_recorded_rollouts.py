@@ -4,8 +4,6 @@ import random
 from datetime import timedelta
 
 import pytest
-from rollout_cluster import BAD, BETTER, GOOD, LEAST
-from scraped_cluster import Happened, ScrapedCluster
 
 from learnloop_api.kinds.model_deployment import ModelDeploymentSpec
 from learnloop_api.names import verb_annotation
@@ -13,6 +11,8 @@ from learnloop_operator.cli.planning.recorded_rollouts import Recorded, Seen, fo
 from learnloop_operator.core.rollout.evidence.arm_evidence import Evidence
 from learnloop_operator.core.rollout.model.snapshot import Model
 from learnloop_operator.core.rollout.replay import Replay
+from testing.simulation.rollout_cluster import BAD, BETTER, GOOD, LEAST
+from testing.simulation.scraped_cluster import Happened, ScrapedCluster
 
 DAY = timedelta(days=1)
 

@@ -3,14 +3,13 @@
 from datetime import datetime, timedelta
 from typing import Any
 
-from rollout_cluster import BAD, BETTER, STEPS, Cluster, histogram
-
 from learnloop_api.kinds.base import PodOptions
 from learnloop_api.kinds.model_deployment import ModelDeploymentSpec
 from learnloop_operator.core.rollout.evidence.arm_evidence import ArmEvidence, Evidence
 from learnloop_operator.core.rollout.model.revision import revision_of
 from learnloop_operator.core.rollout.model.snapshot import Model
 from learnloop_operator.core.rollout.replay import Look, Replay
+from testing.simulation.rollout_cluster import BAD, BETTER, STEPS, Cluster, histogram
 
 OLD, NEW = Model("bbbbbbbb", "https://m/0"), Model("aaaaaaaa", "https://m/1")
 

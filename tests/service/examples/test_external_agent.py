@@ -14,7 +14,8 @@ import gymnasium
 import httpx
 import numpy as np
 import pytest
-from ports import held_port
+
+from testing.servers.ports import held_port
 
 AGENT = Path(__file__).resolve().parents[3] / "examples" / "external-agent" / "agent.py"
 

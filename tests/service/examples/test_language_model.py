@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from posted import DataPlane
 
 from learnloop_api.wire.trajectory import Trajectory
+from testing.servers.recording_server import DataPlane
 
 AGENT = Path(__file__).resolve().parents[3] / "examples" / "language-model" / "agent.py"
 CALL = {"id": "c1", "type": "function", "function": {"name": "opening_hours", "arguments": '{"day": "Saturday"}'}}

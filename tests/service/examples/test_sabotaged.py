@@ -15,9 +15,9 @@ import numpy as np
 import onnxruntime
 import pytest
 import yaml
-from ports import held_port
 
 from learnloop_trainer.export.graph import build
+from testing.servers.ports import held_port
 
 ROOT = Path(__file__).resolve().parents[3]
 JOB = yaml.safe_load((ROOT / "examples" / "sabotaged" / "job.yaml").read_text())

@@ -8,11 +8,11 @@ from typing import Any
 import nats
 import pytest
 from nats.js.api import StreamConfig
-from nats_server import Nats
-from ports import held_port
-from posted import DataPlane
 
 from learnloop_sdk import Learnloop
+from testing.servers.nats_server import Nats
+from testing.servers.ports import held_port
+from testing.servers.recording_server import DataPlane
 
 STREAM = "TRAJECTORIES"
 

@@ -8,10 +8,10 @@ import time
 from collections.abc import Iterator
 
 import pytest
-from policy_world import LiveServer, clean_environment, table
-from posted import DataPlane
 
 from learnloop_api.wire.trajectory import Trajectory
+from testing.servers.policy_servers import LiveServer, clean_environment, table
+from testing.servers.recording_server import DataPlane
 
 
 @pytest.fixture

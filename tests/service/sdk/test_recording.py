@@ -6,10 +6,10 @@ from typing import Any
 
 import nats
 import pytest
-from nats_server import Nats
 
 from learnloop_api.wire.trajectory import Trajectory
 from learnloop_sdk import Learnloop
+from testing.servers.nats_server import Nats
 
 from .conftest import STREAM, stored
 

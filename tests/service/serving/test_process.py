@@ -9,8 +9,9 @@ from pathlib import Path
 
 import httpx
 import pytest
-from policy_world import STABLE, clean_environment, table, write_policy
-from ports import held_port
+
+from testing.servers.policy_servers import STABLE, clean_environment, table, write_policy
+from testing.servers.ports import held_port
 
 
 def environment(tmp_path: Path, uri: str, digest: str = "", **extra: str) -> dict[str, str]:

@@ -4,7 +4,8 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from fake_programs import Fakes
+
+from testing.fake_programs import Fakes
 
 APT = Path(__file__).resolve().parents[3] / "hack" / "apt"
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterator
 
-from bench.statistics.walk import TWINS, Found, Graph, walk
+from testing.state_walk.breadth_first import TWINS, Found, Graph, walk
 
 
 def graph(

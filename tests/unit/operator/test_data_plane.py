@@ -4,11 +4,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from ports import held_port
 
 from learnloop_operator.adapters.data_plane import DataPlane, DataPlaneUnavailable
 from learnloop_operator.adapters.http.token_file import TokenFile
 from learnloop_operator.core.plan import Call
+from testing.servers.ports import held_port
 
 
 async def test_the_data_plane_is_asked_for_the_objects_namespace_and_held_when_down(wire: Any) -> None:

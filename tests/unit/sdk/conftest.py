@@ -2,11 +2,11 @@ from collections.abc import AsyncIterator, Callable, Iterator
 from typing import Any
 
 import pytest
-from policy_world import CANARY, STABLE, LiveServer, table
-from ports import held_port
-from posted import DataPlane
 
 from learnloop_sdk import Learnloop
+from testing.servers.policy_servers import CANARY, STABLE, LiveServer, table
+from testing.servers.ports import held_port
+from testing.servers.recording_server import DataPlane
 
 
 class Arms:

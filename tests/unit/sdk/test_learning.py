@@ -5,11 +5,11 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from policy_world import STABLE
 
 from learnloop_api.wire.trajectory import Trajectory
 from learnloop_sdk import Learnloop, LearnloopError, StepResult, execute_with_learning
 from learnloop_sdk.actor import Pace, parse
+from testing.servers.policy_servers import STABLE
 
 Make = Callable[..., Learnloop]
 

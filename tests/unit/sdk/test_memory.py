@@ -6,9 +6,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from posted import DataPlane
 
 from learnloop_sdk import Learnloop, Recall, courier
+from testing.servers.recording_server import DataPlane
 
 Make = Callable[..., Learnloop]
 

@@ -3,9 +3,9 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from posted import DataPlane
 
 from learnloop_sdk import Learnloop, LearnloopError, StepResult, breaker, execute_with_learning
+from testing.servers.recording_server import DataPlane
 
 Make = Callable[..., Learnloop]
 

@@ -3,7 +3,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from policy_world import STABLE, LiveServer, linear_policy, table
+
+from testing.servers.policy_servers import STABLE, LiveServer, linear_policy, table
 
 
 @pytest.fixture(scope="session")

@@ -7,9 +7,9 @@ import numpy as np
 import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
-from policy_world import STABLE, LiveServer, table
 
 from learnloop_serving.policy import ModelError, OnnxPolicy, PolicyError
+from testing.servers.policy_servers import STABLE, LiveServer, table
 
 
 def write_continuous(path: Path, *, rank: int = 2, metadata: dict[str, str] | None = None) -> Path:

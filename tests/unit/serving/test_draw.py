@@ -5,10 +5,10 @@ from types import SimpleNamespace
 
 from hypothesis import given
 from hypothesis import strategies as st
-from policy_world import CANARY, OTHER, STABLE, table
 
 from learnloop_api.wire.routing import Arm, RoutingTable
 from learnloop_serving.draw import CreditBank, choose_arm
+from testing.servers.policy_servers import CANARY, OTHER, STABLE, table
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 weights = st.integers(0, 100)

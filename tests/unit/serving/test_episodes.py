@@ -3,10 +3,10 @@ from collections.abc import Callable
 
 import numpy as np
 import pytest
-from policy_world import CANARY, OTHER, STABLE, LiveServer, table
 
 from learnloop_api.wire.routing import ActResponse, OpenedEpisode, ServingError
 from learnloop_serving.policy import UniformPolicy
+from testing.servers.policy_servers import CANARY, OTHER, STABLE, LiveServer, table
 
 LEFT, RIGHT = [1.0, 0.0, 0.0, 0.0], [-1.0, 0.0, 0.0, 0.0]
 

@@ -7,11 +7,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 from onnx import TensorProto
-from policy_world import settings, write_policy
-from ports import held_port
 
 from learnloop_serving.loader import load_policy, parse_uniform
 from learnloop_serving.policy import ModelError
+from testing.servers.policy_servers import settings, write_policy
+from testing.servers.ports import held_port
 
 
 class Store(ThreadingHTTPServer):

@@ -6,7 +6,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from policy_world import OTHER, STABLE, LiveServer, table
+
+from testing.servers.policy_servers import OTHER, STABLE, LiveServer, table
 
 OBSERVATION = [[1.0, 0.0, 0.0, 0.0], [-1.0, 0.0, 0.0, 0.0]]
 

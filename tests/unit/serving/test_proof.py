@@ -7,7 +7,6 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
-from policy_world import CANARY, KEY, STABLE, LiveServer, table
 from pydantic import TypeAdapter
 
 from learnloop_api import names
@@ -18,6 +17,7 @@ from learnloop_serving.episode_ids import EpisodeIds
 from learnloop_serving.episodes import LONGEST_SECONDS
 from learnloop_serving.policy import UniformPolicy
 from learnloop_serving.seal import Seal, follow_key
+from testing.servers.policy_servers import CANARY, KEY, STABLE, LiveServer, table
 
 SEEN = {"observation": [1.0, 0.0, 0.0, 0.0]}
 FAILED = {"status": "completed", "episode_return": -1.0, "length": 1, "success": False}

@@ -5,8 +5,6 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
 
 import pytest
-from policy_world import CANARY, STABLE, LiveServer, table
-from ports import held_port
 
 from learnloop_api.wire.routing import Arm
 from learnloop_serving import reach as reaching
@@ -14,6 +12,8 @@ from learnloop_serving.metrics import Metrics
 from learnloop_serving.policy import UniformPolicy
 from learnloop_serving.reach import Reach
 from learnloop_serving.routing import RoutingState
+from testing.servers.policy_servers import CANARY, STABLE, LiveServer, table
+from testing.servers.ports import held_port
 
 
 @pytest.fixture(autouse=True)

@@ -6,10 +6,10 @@ from pathlib import Path
 from urllib.parse import parse_qs, urlsplit
 
 import pytest
-from policy_world import CANARY, STABLE, settings, table
 
 from learnloop_serving.metrics import Metrics
 from learnloop_serving.routing import ConfigMapWatch, RoutingState, follow_file
+from testing.servers.policy_servers import CANARY, STABLE, settings, table
 
 STABLE_ONLY = table((STABLE, "stable", 100))
 WITH_CANARY = table((STABLE, "stable", 90), (CANARY, "canary", 10), generation=2)

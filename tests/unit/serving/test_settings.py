@@ -3,9 +3,9 @@
 from pathlib import Path
 
 import pytest
-from policy_world import STABLE, clean_environment
 
 from learnloop_serving.settings import ConfigurationError, read_settings
+from testing.servers.policy_servers import STABLE, clean_environment
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,6 @@ from pathlib import Path
 import httpx
 import numpy as np
 import pytest
-from policy_world import CANARY, KEY, STABLE, LiveServer, linear_policy, table, write_policy
 
 from learnloop_api import names
 from learnloop_api.wire.routing import RoutingTable
@@ -20,6 +19,7 @@ from learnloop_serving.mirror import PURPOSE
 from learnloop_serving.off_policy import CLIP, OffPolicy, log_probability
 from learnloop_serving.policy import OnnxPolicy
 from learnloop_serving.seal import Seal
+from testing.servers.policy_servers import CANARY, KEY, STABLE, LiveServer, linear_policy, table, write_policy
 
 Start = Callable[..., LiveServer]
 OBSERVATIONS = [[x, 0.0, 0.0, 0.0] for x in (1.0, -1.0, 0.4, -0.3)]

@@ -4,7 +4,8 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from policy_world import CANARY, STABLE, LiveServer, table
+
+from testing.servers.policy_servers import CANARY, STABLE, LiveServer, table
 
 INFER = "/v2/models/cart/infer"
 BODY = {"inputs": [{"name": "observation", "datatype": "FP32", "shape": [1, 4], "data": [0.0] * 4}]}

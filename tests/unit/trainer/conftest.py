@@ -1,7 +1,8 @@
 """Small orders."""
 
 import torch
-from rank_world import make_order, small
+
+from testing.training.training_ranks import make_order, small
 
 __all__ = ["make_order", "small"]
 

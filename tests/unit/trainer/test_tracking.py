@@ -7,13 +7,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from mlflow_server import MlflowServer, mlflow_server
 from tensorboardX.proto.event_pb2 import Event
 
 from learnloop_trainer.order import Order
 from learnloop_trainer.tracking import Tracker, tracker
 from learnloop_trainer.tracking.board import Board
 from learnloop_trainer.tracking.mlflow import Refused, Run
+from testing.servers.mlflow_server import MlflowServer, mlflow_server
 
 Make = Callable[..., Order]
 

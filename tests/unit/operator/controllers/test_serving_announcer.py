@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 from aiohttp import web
-from rollout_cluster import BETTER, Cluster, uri
 
 from learnloop_api.wire.deployment import ModelDeployed
 from learnloop_operator.adapters.data_plane import DataPlane
@@ -15,6 +14,7 @@ from learnloop_operator.adapters.kube.errors import NotLeading
 from learnloop_operator.controllers.background import serving_announcer as herald_module
 from learnloop_operator.controllers.background.serving_announcer import Herald
 from learnloop_operator.core.plan import Call
+from testing.simulation.rollout_cluster import BETTER, Cluster, uri
 
 
 def _call(deployment: str, revision: str, at: str = "12:00") -> Call:

@@ -4,13 +4,13 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
-from training_world import condition, heartbeat, job, plan, rank, run, world
 
 from learnloop_operator.adapters.kube.client import KubeClient
 from learnloop_operator.adapters.kube.event_reader import failure_of, with_events
 from learnloop_operator.adapters.kube.pytorch_jobs import CONTAINER
 from learnloop_operator.adapters.pods.training_ranks import complaint_of, rank_of
 from learnloop_operator.core.pod_trouble import creation_trouble, trouble
+from testing.training.training_builders import condition, heartbeat, job, plan, rank, run, world
 
 NOW = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)
 UNSCHEDULABLE = {

@@ -8,11 +8,11 @@ import kubernetes.client.models as core
 import pytest
 from kubeflow.training import KubeflowOrgV1PyTorchJob
 from kubernetes.client import ApiClient
-from training_world import BACKEND, DIGEST, resource, spec
 
 from learnloop_operator.adapters.kube.manifest_diff import covers
 from learnloop_operator.adapters.kube.pytorch_jobs import job_of
 from learnloop_operator.core.training.snapshot import RunRequest
+from testing.training.training_builders import BACKEND, DIGEST, resource, spec
 
 OPTIONS = {
     "image": "registry.example/own:1",

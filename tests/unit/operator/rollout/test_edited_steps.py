@@ -5,11 +5,11 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from rollout_world import World
 
 from learnloop_api.kinds.model_deployment import ModelDeploymentStatus
 from learnloop_api.kinds.rollout import RolloutStep
 from learnloop_operator.core.rollout.model.rollout_state import load
+from testing.simulation.two_arm_world import World
 
 
 def climbing(to: int) -> World:

@@ -8,11 +8,8 @@ from typing import Any
 
 import pytest
 from aiohttp import web
-from at_the_same_time import at_the_same_time
 from hypothesis import given
 from hypothesis import strategies as st
-from ports import held_port
-from rollout_cluster import histogram
 
 from learnloop_api import names
 from learnloop_api.kinds.analysis import MetricThreshold
@@ -31,6 +28,9 @@ from learnloop_operator.core.rollout import reasons
 from learnloop_operator.core.rollout.checks.thresholds import check
 from learnloop_operator.core.rollout.evidence.arm_evidence import ArmEvidence, Missing, Verdict
 from learnloop_operator.core.rollout.evidence.source import EvidenceRequest, Window
+from testing.servers.ports import held_port
+from testing.simulation.rollout_cluster import histogram
+from testing.simulation.simultaneous_evidence import at_the_same_time
 
 RETURN = MetricThreshold(name="return", type="return", min_ratio=0.8)
 ALPHA = 0.0025

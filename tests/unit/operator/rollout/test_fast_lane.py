@@ -4,9 +4,7 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any
 
-import lane_pods
 import pytest
-from lane_pods import NOW, SPEC, START, Pod, after, look, watched
 
 from learnloop_api import names
 from learnloop_api.kinds.model_deployment import ModelDeploymentSpec, ModelDeploymentStatus
@@ -19,6 +17,8 @@ from learnloop_operator.core.rollout.fast_lane.pod_evidence import UNREACHABLE, 
 from learnloop_operator.core.rollout.model.revision import resolve
 from learnloop_operator.core.rollout.model.snapshot import ArmWorld, Defaults, Snapshot
 from learnloop_operator.core.times import stamp
+from testing.simulation import fast_lane_pods
+from testing.simulation.fast_lane_pods import NOW, SPEC, START, Pod, after, look, watched
 
 STABLE = "0" * 8
 
@@ -57,7 +57,7 @@ def broken(at: datetime = NOW) -> Direct:
 
 
 def test_fewer_than_five_failed_episodes_are_no_gross_breach() -> None:
-    requests = tuple(bound for bound in lane_pods.ASKED.bounds if bound.kind == "requests")
+    requests = tuple(bound for bound in fast_lane_pods.ASKED.bounds if bound.kind == "requests")
     for failures, expected in ((4, False), (10, True)):
         pod = Pod()
         direct = after(pod, *[lambda pod=pod: pod.request(fails=True)] * failures)

@@ -4,7 +4,6 @@ from math import inf
 from typing import Any
 
 import pytest
-from rollout_world import SUCCESS, World
 
 from learnloop_api.kinds.analysis import MetricThreshold
 from learnloop_operator.adapters.prometheus.queries import returns_query
@@ -15,6 +14,7 @@ from learnloop_operator.core.rollout.metrics.metric_type import Measure
 from learnloop_operator.core.rollout.metrics.registry import type_of
 from learnloop_operator.core.sequential.betting import Counts
 from learnloop_operator.core.sequential.latency import quantile_of
+from testing.simulation.two_arm_world import SUCCESS, World
 
 LATENCY = {"name": "slow", "type": "latency", "quantile": 0.9, "test": "sequential", "maxDrop": 0.05}
 PROMQL = {

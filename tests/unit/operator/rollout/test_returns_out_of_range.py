@@ -7,11 +7,8 @@ from types import MappingProxyType
 from typing import Any
 
 import pytest
-from experiment_cluster import ExperimentCluster
 from hypothesis import given
 from hypothesis import strategies as st
-from rollout_cluster import uri
-from rollout_world import RETURN, SUCCESS, World
 
 from learnloop_api.kinds.analysis import Analysis, MetricThreshold
 from learnloop_operator.core.rollout.checks.returns_out_of_range import out_of_range
@@ -22,6 +19,9 @@ from learnloop_operator.core.rollout.metrics.registry import type_of
 from learnloop_operator.core.rollout.metrics.return_range import fitted
 from learnloop_operator.core.sequential.betting import Counts
 from learnloop_operator.core.sequential.comparison import Pair
+from testing.simulation.experiment_cluster import ExperimentCluster
+from testing.simulation.rollout_cluster import uri
+from testing.simulation.two_arm_world import RETURN, SUCCESS, World
 
 METRIC = MetricThreshold.model_validate({**RETURN, "maxDrop": 0.05, "returnRange": {"lowest": 0.0, "highest": 1.0}})
 ANALYSIS = Analysis(metrics=[METRIC])

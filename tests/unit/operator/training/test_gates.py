@@ -4,13 +4,13 @@ import math
 
 from hypothesis import given
 from hypothesis import strategies as st
-from training_world import proof, returns
 
 from learnloop_api.kinds.evaluation import Gates
 from learnloop_api.kinds.suite import SuiteGate
 from learnloop_api.wire.training import DimensionResult, Interval, SuiteResult
 from learnloop_operator.core.training.evaluation_suite import status
 from learnloop_operator.core.training.gates import evaluate
+from testing.training.training_builders import proof, returns
 
 NUMBER = st.floats(-1e6, 1e6)
 

@@ -4,7 +4,10 @@ import dataclasses
 from datetime import timedelta
 
 import pytest
-from training_world import (
+
+from learnloop_operator.core.plan import Plan
+from learnloop_operator.core.training.decide import MANIFEST_GRACE
+from testing.training.training_builders import (
     NOW,
     condition,
     heartbeat,
@@ -17,9 +20,6 @@ from training_world import (
     spec,
     world,
 )
-
-from learnloop_operator.core.plan import Plan
-from learnloop_operator.core.training.decide import MANIFEST_GRACE
 
 
 def test_succeeded_pods_without_a_manifest_are_not_trained() -> None:

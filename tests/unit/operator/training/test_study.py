@@ -6,10 +6,10 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from study_world import Cluster, run, spec
 
 from learnloop_operator.core.study.decide import decide
 from learnloop_operator.core.study.search_space import problem, trial_spec
+from testing.training.study_simulation import Cluster, run, spec
 
 
 def condition(status: dict[str, Any], type_: str = "Ready") -> dict[str, Any]:

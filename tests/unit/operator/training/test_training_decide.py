@@ -6,7 +6,11 @@ from datetime import timedelta
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from training_world import (
+
+from learnloop_operator.core.pod_poll_interval import SOONEST
+from learnloop_operator.core.times import stamp
+from learnloop_operator.core.training.attempts import HELD_UP, SOON
+from testing.training.training_builders import (
     NOW,
     after,
     condition,
@@ -22,10 +26,6 @@ from training_world import (
     spec,
     world,
 )
-
-from learnloop_operator.core.pod_poll_interval import SOONEST
-from learnloop_operator.core.times import stamp
-from learnloop_operator.core.training.attempts import HELD_UP, SOON
 
 
 def test_a_new_job_starts_its_first_attempt_and_counts_it() -> None:

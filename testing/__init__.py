@@ -1,0 +1,1 @@
+"""What tests and benches share: servers, clusters, proxies, simulations. The product never imports it."""

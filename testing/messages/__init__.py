@@ -1,0 +1,1 @@
+"""Messages that a stream of trajectories may carry."""

@@ -1,0 +1,1 @@
+"""Operators on a real API server that are killed, stopped and watched."""

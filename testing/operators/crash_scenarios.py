@@ -1,0 +1,132 @@
+"""What users do in the crash sweep, from the first model to the last, in both routing modes."""
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from learnloop_api import names
+from learnloop_operator.adapters.kube.kinds import MODEL_DEPLOYMENT
+from testing.operators.crash_world import NAME, STEPS, World, full_spec, model, revision
+
+SEQUENTIAL = {"name": "success", "type": "success", "test": "sequential", "maxDrop": 0.3}
+
+Act = Callable[[World], Awaitable[None]]
+Seen = Callable[[World], bool]
+
+
+@dataclass(frozen=True, slots=True)
+class Scenario:
+    """What the user does, each after the status shows that what was before is done."""
+
+    name: str
+    chapters: tuple[tuple[Act, Seen], ...]
+    spec: dict[str, Any] = field(default_factory=full_spec)
+    blind: float = 0.0
+    """Seconds after a restart in which Prometheus does not answer."""
+
+
+def serves(number: int) -> Seen:
+    """That model serves everybody, and nothing else is left."""
+    return lambda world: (
+        world.ledger.status.get("phase") == "Healthy"
+        and world.ledger.status["stable"]["uri"] == model(number)["uri"]
+        and len(world.ledger.replicas) == 1
+    )
+
+
+def phase(name: str, arms: int = 0) -> Seen:
+    """The status says this phase; with `arms`, so many Deployments are left."""
+    return lambda world: world.ledger.status.get("phase") == name and (not arms or len(world.ledger.replicas) == arms)
+
+
+def weight(percent: int) -> Seen:
+    """The canary has this weight."""
+    return lambda world: world.ledger.status.get("weight") == percent
+
+
+def wishes(number: int, quality: float) -> Act:
+    """The user asks for a model that is so good."""
+    return lambda world: world.wish(number, quality)
+
+
+async def nothing(_: World) -> None:
+    """The user has applied the object, and waits."""
+
+
+async def turns_bad(world: World) -> None:
+    """The model that was just promoted fails from now on."""
+    world.traffic.quality[world.ledger.status["stable"]["revision"]] = 0.0
+
+
+def says(verb: str, arm: str) -> Act:
+    """A person sets the verb's annotation, for the revision of that arm."""
+
+    async def act(world: World) -> None:
+        note = {names.verb_annotation(verb): world.ledger.status[arm]["revision"]}
+        await world.user.patch(MODEL_DEPLOYMENT, world.namespace, NAME, {"metadata": {"annotations": note}})
+
+    return act
+
+
+def plays(stable: float, guest: float) -> Act:
+    """How good the first model is, and the guest of an experiment (model 2)."""
+
+    async def act(world: World) -> None:
+        world.traffic.quality |= {revision(0): stable, revision(2): guest}
+
+    return act
+
+
+def steps(*listed: dict[str, Any]) -> dict[str, Any]:
+    """A rollout in these steps."""
+    return {"rollout": {"steps": [*listed], "keepForSeconds": 30}}
+
+
+FIRST = (nothing, phase("Healthy"))
+TAKEN_BACK = phase("RolledBack", 1)
+PAUSED = steps(STEPS[0], {**STEPS[1], "pause": True}, STEPS[3])
+SHADOWED = steps({"weight": 0, "shadow": {"minRequests": 60, "minAgreement": 0.9}}, STEPS[1], STEPS[3])
+GUEST = {"name": "other", "weight": 20, **model(2)}
+WITH_EXPERIMENT = steps(
+    STEPS[0],
+    {**STEPS[1], "experiment": {"arms": [GUEST], "minEpisodes": 50, "maxEpisodes": 100_000}},
+    STEPS[3],
+)
+ONLY_ERRORS = {"intervalSeconds": 5, "metrics": [{"name": "errors", "type": "errors", "max": 0.5}]}
+BY_SEQUENTIAL_TEST = {"intervalSeconds": 5, "metrics": [SEQUENTIAL]}
+WITH_A_BOUND = {"intervalSeconds": 5, "metrics": [{"name": "success", "type": "success", "minRatio": 0.9, "min": 0.5}]}
+"""A promoted model is watched by bounds: a ratio has nothing to compare it with any more."""
+PROMOTED = (FIRST, (wishes(1, 1.0), serves(1)))
+ROLLED_BACK = (FIRST, (wishes(1, 0.2), TAKEN_BACK))
+SWAPPED_BACK = (FIRST, (wishes(1, 1.0), phase("Guarding")), (turns_bad, TAKEN_BACK))
+APPROVED = (FIRST, (wishes(1, 1.0), phase("Paused")), (says("approve", "canary"), serves(1)))
+UNDONE = (FIRST, (wishes(1, 1.0), phase("Guarding")), (says("undo", "stable"), TAKEN_BACK))
+BY_HAND = (FIRST, (wishes(1, 1.0), weight(10)), (says("promote", "canary"), serves(1)))
+RACED = ((plays(0.6, 0.6), phase("Healthy")), (wishes(1, 0.95), serves(1)))
+SCENARIOS = (
+    Scenario("promoted", PROMOTED),
+    Scenario("rolled back", ROLLED_BACK),
+    Scenario("promoted by a sequential test", PROMOTED, full_spec(analysis=BY_SEQUENTIAL_TEST)),
+    Scenario("swapped back while guarding", SWAPPED_BACK, full_spec(analysis=WITH_A_BOUND)),
+    Scenario("superseded", (FIRST, (wishes(1, 1.0), weight(25)), (wishes(2, 1.0), serves(2)))),
+    Scenario("aborted", (FIRST, (wishes(1, 1.0), weight(50)), (says("abort", "canary"), TAKEN_BACK))),
+    Scenario("approved", APPROVED, full_spec(**PAUSED)),
+    Scenario("undone", UNDONE),
+    Scenario("promoted by hand", BY_HAND),
+    Scenario("in shadow first", PROMOTED, full_spec(**SHADOWED)),
+    Scenario("through an experiment", RACED, full_spec(**WITH_EXPERIMENT, analysis=ONLY_ERRORS)),
+    Scenario("by a gateway, promoted", PROMOTED, full_spec("gateway")),
+    Scenario("by a gateway, rolled back", ROLLED_BACK, full_spec("gateway")),
+    Scenario("by a gateway, swapped back while guarding", SWAPPED_BACK, full_spec("gateway", analysis=WITH_A_BOUND)),
+    Scenario(
+        "by a gateway, through an experiment",
+        RACED,
+        full_spec("gateway", **WITH_EXPERIMENT, analysis=ONLY_ERRORS),
+        blind=15.0,
+    ),
+)
+
+
+def scenario(name: str) -> Scenario:
+    """The scenario of that name. Raises KeyError: there is none."""
+    return {item.name: item for item in SCENARIOS}[name]

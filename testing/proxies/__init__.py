@@ -1,0 +1,1 @@
+"""Proxies between a client and an API server: they count, hold, spoil and forward."""

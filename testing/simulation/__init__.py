@@ -1,0 +1,1 @@
+"""Simulated clusters for whole rollouts, without an API server."""

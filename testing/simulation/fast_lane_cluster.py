@@ -1,0 +1,127 @@
+"""The simulated cluster with a fast lane: its pods count requests, and the operator reads them when it looks."""
+
+from dataclasses import replace
+from typing import Any
+
+from learnloop_operator.core.rollout.decide import current
+from learnloop_operator.core.rollout.evidence.pod_counters import (
+    AGREED,
+    COMPARED,
+    COPIES_FAILED,
+    COPIES_WITHIN,
+    Reading,
+)
+from learnloop_operator.core.rollout.fast_lane.pod_evidence import UNREACHABLE, Direct, at_weight, looked
+from learnloop_operator.core.rollout.judging.fast_lane_breaches import Subject, subjects
+from learnloop_operator.core.rollout.model.snapshot import Snapshot
+from learnloop_operator.core.times import seconds_since
+from testing.simulation.experiment_cluster import ExperimentCluster
+from testing.simulation.experiment_step_cluster import StepCluster
+from testing.simulation.rollout_cluster import Cluster
+from testing.simulation.shadow_cluster import ShadowCluster
+
+REQUESTS = 5
+"""An episode makes so many requests for an action."""
+
+
+class LanedCluster(Cluster):
+    """`failing`: models whose requests fail; `ever_failing`: those that did at any time. Mixes with other clusters."""
+
+    def __init__(self, *args: Any, **more: Any) -> None:
+        super().__init__(*args, **more)
+        self.failing: set[str] = set()
+        self.ever_failing: set[str] = set()
+        self.lane_up = True
+        self.processes: dict[str, float] = {}
+        self.requests: dict[str, list[float]] = {}
+        self.direct: dict[str, Direct] = {}
+
+    def fail(self, model: str) -> None:
+        """Every request to this model fails from now on."""
+        self.failing.add(model)
+        self.ever_failing.add(model)
+
+    def restart_pods(self, revision: str) -> None:
+        """Another process, whose counters begin at 0."""
+        self.processes[revision] = self.processes.get(revision, 0.0) + 1.0
+        self.requests[revision] = [0.0, 0.0]
+
+    def restart_operator(self) -> None:
+        """What the lane knew is gone."""
+        self.direct = {}
+
+    def tick(self, seconds: int) -> None:
+        """Episodes are made of requests."""
+        played = len(self.episodes)
+        super().tick(seconds)
+        for _, revision, _ in self.episodes[played:]:
+            counted = self.requests.setdefault(revision, [0.0, 0.0])
+            counted[0] += REQUESTS
+            counted[1] += REQUESTS if self.model_of_any(revision) in self.failing else 0
+
+    def model_of_any(self, revision: str) -> str:
+        """The model of an arm, as long as it lives."""
+        return self.model_of(revision) if f"md-{revision}" in self.deployments else ""
+
+    def snapshot(self) -> Snapshot:
+        """With what the pods say now."""
+        bare = super().snapshot()
+        asked = subjects(bare, current(bare))
+        self.direct = {item.revision: self._looked(item) for item in asked}
+        return replace(bare, direct=dict(self.direct))
+
+    def _looked(self, asked: Subject) -> Direct:
+        known = self.direct.get(asked.revision)
+        if known is None or known.rollout != asked.rollout:
+            known = Direct(asked.revision, asked.rollout)
+        known = at_weight(known, asked.weight)
+        read = {"pod": Reading(self.processes.get(asked.revision, 0.0), self.counters(asked.revision))}
+        told, silent = (read, {}) if self.lane_up else ({}, {"pod": UNREACHABLE})
+        moment = 1 + int(seconds_since(asked.rollout, self.now))
+        return looked(known, told, asked.asked, self.now, moment, silent)
+
+    def counters(self, revision: str) -> dict[str, float]:
+        """Everything the arm's only process has counted."""
+        total, failed = self.requests.get(revision, [0.0, 0.0])
+        return {"requests": total, "failed": failed}
+
+    def _status(self, status: dict[str, object]) -> None:
+        pinned = status.get("blockedRevision")
+        if isinstance(pinned, dict) and pinned["reason"] == "GrossBreach":
+            assert pinned["uri"] in self.ever_failing, "a model that never failed was taken back for failing"
+        super()._status(status)
+
+
+class LanedStep(LanedCluster, StepCluster):
+    """An experiment as a step of a rollout, all arms on trial read; the operator looks each second."""
+
+    def run(self, seconds: int) -> None:
+        Cluster.run(self, seconds)
+
+
+class LanedExperiment(LanedCluster, ExperimentCluster):
+    """Several arms side by side, all of them read; the operator looks each second."""
+
+    def run(self, seconds: int) -> None:
+        Cluster.run(self, seconds)
+
+    def _status(self, status: dict[str, Any]) -> None:
+        for arm in (status.get("experiment") or {}).get("arms", ()):
+            if "read from its own pods" in arm.get("message", ""):
+                assert arm["uri"] in self.ever_failing, "an arm that never failed was withdrawn for failing"
+        super()._status(status)
+
+
+class LanedShadow(LanedCluster, ShadowCluster):
+    """A canary in shadow, whose pods count the copies they get."""
+
+    def counters(self, revision: str) -> dict[str, float]:
+        copies = [copy for copy in self.copies if copy[1] == revision]
+        fine = [copy for copy in copies if not copy[3]]
+        return super().counters(revision) | {
+            COMPARED: float(len(fine)),
+            AGREED: float(sum(copy[2] for copy in fine)),
+            COPIES_FAILED: float(len(copies) - len(fine)),
+            f"{COPIES_WITHIN}0.02": float(sum(not copy[4] for copy in fine)),
+            f"{COPIES_WITHIN}inf": float(len(fine)),
+        }

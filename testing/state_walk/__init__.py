@@ -1,0 +1,1 @@
+"""An exhaustive walk through the states of a rollout: no path may break a promise."""

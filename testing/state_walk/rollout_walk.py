@@ -1,0 +1,155 @@
+"""The state graph of `decide`, walked breadth first: does any path pass a step without its evidence?
+
+A node is what survives between two passes: status, routing table, pods and counters. From each node every combination
+of what the evidence may look like, whether the pods are ready, and where the operator dies in its writes is tried.
+Nodes that differ in nothing a decision depends on count as one (`state_key`). The oracle knows nothing
+of the operator's code but its status: it says what a pass of a step requires, what the routing table may hold, and
+that no check takes a canary back which it has not seen. Afterwards every state is led to an end, by a world in which
+everything works.
+"""
+
+import math
+from collections.abc import Iterator
+from itertools import product
+from unittest.mock import patch
+
+from learnloop_api.kinds.model_deployment import ModelDeploymentSpec, ModelDeploymentStatus
+from learnloop_operator.core.rollout.checks.thresholds import Comparison
+from learnloop_operator.core.rollout.decide import decide
+from learnloop_operator.core.rollout.judging import analysis
+from learnloop_operator.core.rollout.judging.analysis import Judgement
+from learnloop_operator.core.rollout.steps import canary_steps
+from learnloop_operator.core.times import stamp
+from testing.state_walk.breadth_first import Found, Graph, walk
+from testing.state_walk.rollout_graph import (
+    ALPHA,
+    BLIND,
+    LEAST_RATIO,
+    MIN_EPISODES,
+    MUTE,
+    SEEN,
+    SEQUENTIAL,
+    THRESHOLD,
+    TORN,
+    WEIGHTS,
+    Node,
+    after_time,
+    applied,
+    compared,
+    log_evidence,
+    routing_of,
+    snapshot_of,
+    spec_with,
+    started_node,
+    step_of,
+)
+from testing.state_walk.state_key import state_key
+from testing.state_walk.table_shares import unfair
+
+METRICS = {"sequential": SEQUENTIAL, "threshold": THRESHOLD}
+
+
+def explore(name: str, most_transitions: int) -> Found:
+    """Walk at most so many transitions from a deployment whose second model has just been asked for, judged by the
+    metric of that name."""
+    return _walked(name, spec_with(METRICS[name]), most_transitions)
+
+
+def explore_agreeing(name: str, most_transitions: int) -> Found:
+    """The same walk with every check answering yes: the oracle must object, or it sees nothing."""
+    with patch.object(canary_steps, "judge_canary", lambda *_: Judgement(passed="yes")):
+        return explore(name, most_transitions)
+
+
+def explore_hasty(name: str, most_transitions: int) -> Found:
+    """The same walk with steps that ask for one episode less than the oracle does: a key that took the last episodes
+    for enough, or for none, would not let it see that."""
+    return _walked(name, spec_with(METRICS[name], MIN_EPISODES - 1), most_transitions)
+
+
+def explore_apart(name: str, most_transitions: int) -> Found:
+    """The same walk with ratios that neither hold nor break, as if stable had never played: whatever was compared at
+    the same time is passed by."""
+    with patch.object(analysis, "_comparison", lambda *_: Comparison(apart="so it is said")):
+        return explore(name, most_transitions)
+
+
+def _walked(name: str, spec: ModelDeploymentSpec, most_transitions: int) -> Found:
+    tested = name == "sequential"
+
+    def go_on(node: Node) -> Node:
+        world = after_time(node, "equal", True, 20)
+        return applied(world, decide(snapshot_of(spec, world, "equal")), None)
+
+    def held_against(found: Found, before: Node, seen: str, after: Node) -> None:
+        _judge(found, before, seen, after, tested)
+        found.broken += _broken(before, seen, after)
+
+    first = started_node(spec)
+    return walk(
+        Graph(name, first, lambda node: _next(spec, node), state_key, ended, held_against, go_on), most_transitions
+    )
+
+
+def _next(spec: ModelDeploymentSpec, node: Node) -> Iterator[tuple[str, bool, Node]]:
+    """What is seen, whether everything works, and the node after it."""
+    before = ModelDeploymentStatus.model_validate(node.status)
+    for seen, ready, seconds in product(SEEN, (True, False), (1, 70)):
+        if not ready and seen != "equal":
+            continue
+        world = after_time(node, seen, ready, seconds)
+        plan = decide(snapshot_of(spec, world, seen, before))
+        for writes in (1, None):
+            yield seen, seen == "equal" and ready and writes is None, applied(world, plan, writes)
+
+
+def _judge(found: Found, before: Node, seen: str, after: Node, tested: bool) -> None:
+    old, new = before.status, after.status
+    was, now = old.get("canary") or {}, new.get("canary") or {}
+    promoted = bool(was) and new["stable"]["revision"] == was["revision"]
+    passed = promoted or (was.get("revision") == now.get("revision") and step_of(new) > step_of(old))
+    found.rollbacks += bool(new.get("blockedRevision")) and not old.get("blockedRevision")
+    said, says = log_evidence(old), log_evidence(new)
+    if seen in (*BLIND, *TORN, "no stable", "reset") and says not in (said or (0.0, 0.0), None):
+        found.false_passes.append(f"{seen} moved the evidence from {said} to {says}")
+    if not passed or step_of(old) < 0:
+        return
+    found.passes += 1
+    found.promotions += promoted
+    episodes = after.counters[0] - old.get("stepBaseEpisodes", math.inf)
+    logs = says or said
+    together, ratio = compared(new if says else old)
+    wrong = [
+        why
+        for why, is_wrong in (
+            ("no evidence at this look", seen in MUTE),
+            ("too many errors", seen == "errors"),
+            (f"{episodes:g} episodes at this step", episodes < MIN_EPISODES),
+            (f"log e-value {logs}", tested and (logs is None or logs[1] < math.log(1 / ALPHA) - 1e-9)),
+            (f"{together:g} episodes compared", not tested and together < MIN_EPISODES),
+            (f"a success of {ratio:.3g} of stable's", not tested and ratio < LEAST_RATIO),
+        )
+        if is_wrong
+    ]
+    found.false_passes += [f"step {step_of(old) + 1} passed with {why} (seen: {seen})" for why in wrong]
+
+
+def _broken(before: Node, seen: str, after: Node) -> list[str]:
+    """Weights above their step, stable below its floor or lost, and rollbacks by checks that saw nothing."""
+    status, wrong = after.status, []
+    table = routing_of(after).table
+    if table and table.arms:
+        wrong += unfair(table, WEIGHTS[max(0, step_of(status))] if status.get("canary") else 100)
+    pin = status.get("blockedRevision")
+    fresh = pin and not before.status.get("blockedRevision") and pin["at"] == stamp(after.now)
+    if fresh and seen in BLIND and pin["reason"] == "CheckFailed":
+        wrong.append(f"taken back by a check that saw nothing ({seen})")
+    if fresh and "at least 0.99" in pin["message"]:
+        wrong.append("taken back by a dry run")
+    return wrong
+
+
+def ended(node: Node) -> bool:
+    """Whether nothing is on trial and nothing is kept warm."""
+    status = node.status
+    return bool(status.get("stable")) and not status.get("canary") and not status.get("previous")

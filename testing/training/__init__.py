@@ -1,0 +1,1 @@
+"""Training orders, ranks in processes, and worlds in which training is decided."""

@@ -1,0 +1,42 @@
+"""The SDK's memory client against the real service: it stores, recalls and gives feedback, and never raises."""
+
+import httpx
+
+from learnloop_sdk.counters import Counters
+from learnloop_sdk.courier import Courier
+from learnloop_sdk.identity import Identity
+from learnloop_sdk.memory import MemoryClient, Recall
+from learnloop_sdk.redact import redact_text
+
+from ..conftest import Api
+
+
+def client(api: Api) -> MemoryClient:
+    return MemoryClient(Courier(api.client, Identity(namespace="team-a"), Counters()), "sdk-agent", redact_text)
+
+
+async def test_what_is_stored_comes_back_and_feedback_on_it_is_taken(api: Api) -> None:
+    memory = client(api)
+    assert await memory.store({"text": "the tide turns at six"}, memory_type="semantic", session_id="s", origin="note")
+    assert await memory.store_many([{"text": "one gull"}, {"text": "two gulls"}], importance=0.9)
+    found = await memory.retrieve({"question": "when does the tide turn"}, k=2)
+    assert found.memories[0]["content"]["text"] == "the tide turns at six"
+    assert await memory.feedback(found, helpful=[found.memories[0]["id"]])
+    assert not await memory.feedback(found)
+    assert not await memory.feedback(Recall(), reward=1.0)
+
+
+async def test_a_refusal_costs_the_memory_and_nothing_else(api: Api) -> None:
+    assert not await client(api).store({"text": "x"}, memory_type="dream")
+    away = Courier(httpx.AsyncClient(base_url="http://127.0.0.1:9"), Identity(namespace="a"), Counters())
+    assert await MemoryClient(away, "x", redact_text).retrieve({"q": "x"}) == Recall(degraded=["unavailable"])
+
+
+async def test_what_is_stored_again_because_nobody_knew_it_was_stored_is_there_once(api: Api) -> None:
+    """As after a time-out: the service had it, the client did not hear of it, and the outbox sends it again."""
+    courier = Courier(api.client, Identity(namespace="team-a"), Counters())
+    sent = {"agent_id": "twice", "memory_type": "semantic", "content": {"text": "a buoy"}, "idempotency_key": "k-1"}
+    for _ in range(2):
+        assert await courier.hand_over("/api/v1/memory/store", sent)
+    entries = await api.call("GET", "/api/v1/memory/entries?agent_id=twice")
+    assert [entry["content"]["text"] for entry in entries["memories"]] == ["a buoy"]

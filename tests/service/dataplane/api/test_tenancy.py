@@ -1,0 +1,153 @@
+"""Namespaces do not see one another, whatever a query forgets; and callers prove which one is theirs."""
+
+import time
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import asyncpg
+import jwt
+import pytest
+
+from learnloop_dataplane.postgres.database import Database
+from learnloop_dataplane.postgres.experience_tables import SQLModel
+from learnloop_dataplane.postgres.row_level_security import UNSCOPED
+from learnloop_dataplane.postgres.schema_facts import SERVICE_ROLE
+from testing.servers.token_issuer import ISSUER, Cluster
+
+from ..conftest import Api, running, settings, trajectory
+
+OPERATOR = "system:serviceaccount:learnloop-system:learnloop-operator"
+
+
+async def test_a_query_without_where_sees_no_other_tenant(api: Api) -> None:
+    for namespace in ("red", "blue"):
+        await api.call("POST", "/api/v1/trajectories", 202, namespace=namespace, json=trajectory(f"{namespace}-1"))
+        await api.call("PUT", "/api/v1/agents/walker", namespace=namespace, json={})
+    db: Database = api.service.db
+    async with db.tenant("red") as connection:
+        for table in ("trajectories", "training_transitions", "agents"):
+            rows = await connection.fetch(f"SELECT DISTINCT namespace FROM {table}")
+            assert [row["namespace"] for row in rows] == ["red"]
+        assert await connection.execute("DELETE FROM trajectories") == "DELETE 1"
+    async with db.transaction() as connection:
+        assert await connection.fetchval("SELECT count(*) FROM trajectories") == 0, "no namespace named, nothing seen"
+    async with db.tenant("blue") as connection:
+        assert await connection.fetchval("SELECT count(*) FROM trajectories") == 1
+        with pytest.raises(asyncpg.InsufficientPrivilegeError):
+            await connection.execute("INSERT INTO artifacts (namespace, sha256, size_bytes) VALUES ('red', 'x', 1)")
+
+
+async def test_every_table_is_under_the_rule_and_the_service_is_not_above_it(api: Api) -> None:
+    async with api.service.db.transaction() as connection:
+        rows = await connection.fetch(
+            "SELECT relname FROM pg_class WHERE relkind = 'r' AND relnamespace = current_schema()::regnamespace"
+            " AND relrowsecurity AND relforcerowsecurity"
+        )
+        role = await connection.fetchrow(
+            "SELECT rolname, rolsuper OR rolbypassrls AS above FROM pg_roles WHERE rolname = current_user"
+        )
+    assert {row["relname"] for row in rows} == set(SQLModel.metadata.tables) - set(UNSCOPED)
+    assert tuple(role) == (SERVICE_ROLE, False)
+
+
+async def test_memories_artifacts_and_runs_stay_in_their_namespace(api: Api) -> None:
+    memory = {"agent_id": "a", "memory_type": "semantic", "content": {"text": "the door code is blue"}}
+    await api.call("POST", "/api/v1/memory/store", 201, namespace="red", json=memory)
+    query = {"agent_id": "a", "context": "door code"}
+    assert (await api.call("POST", "/api/v1/memory/retrieve", namespace="blue", json=query))["memories"] == []
+    await api.call("GET", "/api/v1/training/runs/j", 404, namespace="blue")
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Cluster:
+    return Cluster()
+
+
+@pytest.fixture
+async def guarded(dsn: str, tmp_path: Path, cluster: Cluster) -> AsyncIterator[Api]:
+    with cluster.served() as url:
+        own = tmp_path / "token"
+        own.write_text(cluster.token())
+        values = settings(dsn, tmp_path, auth="jwks", jwks_url=url, jwks_token_file=str(own), operator_subject=OPERATOR)
+        async with running(**values) as api:
+            yield api
+
+
+async def _status(api: Api, token: str | None, **headers: str) -> int:
+    if token is not None:
+        headers["Authorization"] = f"Bearer {token}"
+    answer = await api.client.get("/api/v1/training/runs/none", headers=headers)
+    assert answer.json()["error"]["message"]
+    return answer.status_code
+
+
+async def test_the_token_decides_the_namespace(guarded: Api, cluster: Cluster) -> None:
+    headers = {"Authorization": f"Bearer {cluster.token('red')}"}
+    await guarded.client.post("/api/v1/trajectories", json=trajectory("own"), headers=headers)
+    async with guarded.service.db.tenant("red") as connection:
+        assert await connection.fetchval("SELECT count(*) FROM trajectories WHERE trajectory_id = 'own'") == 1
+    assert await _status(guarded, cluster.token("red"), **{"x-learnloop-namespace": "red"}) == 404
+    assert await _status(guarded, cluster.token("red"), **{"x-learnloop-namespace": "blue"}) == 403
+
+
+async def test_a_token_behind_a_proxy_that_takes_authorization_away_counts_the_same(
+    guarded: Api, cluster: Cluster
+) -> None:
+    for path, status in (("/api/v1/training/runs/none", 404), ("/api/v1/memory/retrieve", 405)):
+        found = await guarded.client.get(path, headers={"x-learnloop-token": cluster.token("red")})
+        assert found.status_code == status
+    ask = {"agent_id": "walker", "context": "x"}
+    for token, status in ((cluster.token("red"), 200), ("nonsense", 401), ("x" * 20_000, 422)):
+        headers = {"x-learnloop-token": token}
+        found = await guarded.client.post("/api/v1/memory/retrieve", json=ask, headers=headers)
+        assert found.status_code == status
+    both = {"x-learnloop-token": cluster.token("red"), "Authorization": f"Bearer {Cluster().token('red')}"}
+    assert await _status(guarded, None, **both) == 401, "what the caller says openly decides"
+    for path in ("/api/v1/memory/retrieve", "/api/v1/memory/forget"):
+        long = {"Authorization": f"Bearer {cluster.token('red')}", "x-learnloop-token": "x" * 20_000}
+        found = await guarded.client.post(path, json=ask, headers=long)
+        assert found.status_code == 422, f"{path}: a header that nobody needs is bounded, too"
+
+
+async def test_only_the_operator_acts_for_other_namespaces(guarded: Api, cluster: Cluster) -> None:
+    operator = cluster.token("learnloop-system", "learnloop-operator")
+    assert await _status(guarded, operator, **{"x-learnloop-namespace": "blue"}) == 404
+    pretender = cluster.token("blue", sub=OPERATOR)
+    assert await _status(guarded, pretender, **{"x-learnloop-namespace": "red"}) == 401
+
+
+async def test_bad_tokens_are_refused(guarded: Api, cluster: Cluster) -> None:
+    forged = Cluster()
+    bad = [
+        None,
+        "nonsense",
+        cluster.token(aud=["other"]),
+        cluster.token(iss="https://elsewhere"),
+        cluster.token(exp=int(time.time()) - 120),
+        cluster.token(**{"kubernetes.io": {}}),
+        forged.token(),
+        jwt.encode({"aud": "learnloop"}, "x" * 32, algorithm="HS256", headers={"kid": "k1"}),
+    ]
+    assert [await _status(guarded, token) for token in bad] == [401] * len(bad)
+    assert (await guarded.client.get("/healthz")).status_code == 200
+
+
+async def test_unknown_keys_are_looked_up_but_not_at_the_callers_pace(guarded: Api, cluster: Cluster) -> None:
+    assert await _status(guarded, cluster.token()) == 404
+    before = cluster.requests
+    cluster.add("k2")
+    guarded.service.auth._tokens._keys._tried = -1e9
+    assert await _status(guarded, cluster.token(kid="k2")) == 404
+    stranger = Cluster()
+    stranger.add("k9")
+    for _ in range(5):
+        assert await _status(guarded, stranger.token(kid="k9")) == 401
+    assert cluster.requests == before + 1
+
+
+async def test_without_the_api_server_the_answer_is_try_again(
+    dsn: str, tmp_path: Path, cluster: Cluster, port: int
+) -> None:
+    values = settings(dsn, tmp_path, auth="jwks", jwks_url=f"http://127.0.0.1:{port}/jwks", issuer=ISSUER)
+    async with running(**values) as api:
+        assert await _status(api, cluster.token()) == 503

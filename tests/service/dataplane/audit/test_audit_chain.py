@@ -1,0 +1,217 @@
+"""The audit chain: who did what is on record, and what is done to the record itself is found."""
+
+import asyncio
+import base64
+import json
+import os
+import subprocess
+import sys
+from collections.abc import AsyncIterator, Callable
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+from uuid import UUID
+
+import asyncpg
+import pytest
+
+from learnloop_dataplane.audit.chain_record import GENESIS, Entry, seal
+from learnloop_dataplane.audit.journal import digest_of
+from learnloop_dataplane.audit.signing import Signer
+from learnloop_dataplane.audit.verification import verify
+
+from ..conftest import POLICY, Api, eventually, running, settings, superuser, trajectory
+
+SEED = bytes(range(32))
+KEY = base64.b64encode(SEED).decode()
+NOON = datetime(2026, 1, 31, 12, tzinfo=UTC)
+
+
+@pytest.fixture
+def dsn(migrated: Callable[[str], str], request: pytest.FixtureRequest) -> str:
+    """Each test harms a chain of its own."""
+    return migrated(f"audit_{abs(hash(request.node.name))}_{os.getpid()}")
+
+
+@pytest.fixture
+async def audited(dsn: str, tmp_path: Path) -> AsyncIterator[Api]:
+    async with running(**settings(dsn, tmp_path, audit_key=KEY, audit_checkpoint_seconds=0.01)) as api:
+        yield api
+
+
+async def _story(api: Api) -> list[dict[str, Any]]:
+    """Some of everything, and the records of it."""
+    await api.call("PUT", "/api/v1/rewards/policies/p/revisions/r1", json=POLICY)
+    for _ in range(2):  # the second time changes nothing, and leaves nothing
+        body = {"reward_policy": "p", "reward_policy_revision": "r1"}
+        await api.call("PUT", "/api/v1/agents/walker", json=body)
+    for text in ("the gate is open", "the gate is shut"):
+        memory = {"agent_id": "walker", "memory_type": "semantic", "content": {"text": text}}
+        stored = await api.call("POST", "/api/v1/memory/store", 201, json=memory)
+    await api.call("POST", "/api/v1/memory/delete", json={"agent_id": "walker", "ids": [stored["id"]]})
+    await api.call("POST", "/api/v1/memory/forget", json={"agent_id": "walker", "budget": 0})
+    await api.call("POST", "/api/v1/trajectories", 202, json=trajectory("t1", "walker"))
+    opinion = {"trajectory_id": "t1", "user_id": "anna", "thumbs": "up"}
+    await api.call("POST", "/api/v1/feedback", json=opinion)
+    await api.call("PUT", "/api/v1/users/zoe/opt-out", 204)
+    deployed = {
+        "model_deployment": "walker",
+        "revision": "r2",
+        "uri": "s3://models/r2",
+        "verdict": "passed",
+        "deployed_at": NOON.isoformat(),
+    }
+    await api.call("PUT", "/api/v1/models/walker/deployed", json=deployed)
+
+    async def told() -> Any:
+        found = (await api.call("GET", "/api/v1/audit/records"))["records"]
+        return found if len(found) >= 12 else None
+
+    return list(await eventually(told))
+
+
+async def _damaged(api: Api, dsn: str, *statements: str) -> Any:
+    """What verify says after someone with all rights did this to the tables."""
+    await _story(api)
+
+    async def signed() -> bool:
+        report = await api.call("GET", "/api/v1/audit/verify")
+        assert report["ok"], report
+        return bool(report["signed_up_to"] == report["records"] >= 12)
+
+    await eventually(signed)
+    async with superuser(dsn) as connection:
+        for table in ("audit_log", "audit_checkpoints"):
+            await connection.execute(f"ALTER TABLE {table} DISABLE TRIGGER append_only")
+        for statement in statements:
+            await connection.execute(statement)
+    return (await api.call("GET", "/api/v1/audit/verify"))["problem"]
+
+
+async def test_what_was_done_is_on_record_once_with_who_did_it(audited: Api) -> None:
+    records = await _story(audited)
+    found = [(record["action"], record["subject"]) for record in records]
+    for expected in (
+        ("reward.policy.published", "reward-policy/p"),
+        ("agent.registered", "agent/walker"),
+        ("memory.stored", "agent/walker"),
+        ("memory.deleted", "agent/walker"),
+        ("memory.forgotten", "agent/walker"),
+        ("feedback.given", "trajectory/t1"),
+        ("model.deployed", "model-deployment/walker"),
+    ):
+        assert expected in found
+    assert [record["seq"] for record in records] == list(range(1, len(records) + 1))
+    assert found.count(("agent.registered", "agent/walker")) == 1
+    by_action = {record["action"]: record for record in records}
+    assert by_action["memory.deleted"]["actor"] == "anonymous"
+    assert by_action["user.opted-out"]["subject"].startswith("user/user:"), "no name of a person is in the chain"
+    stored = [record["actor"] for record in records if record["action"] == "memory.stored"]
+    assert sorted(stored) == ["anonymous", "anonymous", "system:learnloop"], "the episode's memory nobody asked for"
+    one = await audited.call("GET", "/api/v1/audit/records?action=memory.deleted")
+    assert [record["action"] for record in one["records"]] == ["memory.deleted"]
+    first = await audited.call("GET", "/api/v1/audit/records?limit=3")
+    second = await audited.call("GET", f"/api/v1/audit/records?limit=3&after={first['next']}")
+    assert [record["seq"] for record in first["records"] + second["records"]] == [1, 2, 3, 4, 5, 6]
+    assert (await audited.call("GET", "/api/v1/audit/records", namespace="blue"))["records"] == []
+
+
+@pytest.mark.parametrize("keyed", [False, True])
+async def test_a_batch_leaves_one_record_for_each_of_its_agents(audited: Api, keyed: bool) -> None:
+    memories = [
+        {"agent_id": agent, "memory_type": "semantic", "content": {"text": text}}
+        | ({"idempotency_key": f"k-{text}"} if keyed else {})
+        for agent, text in (("walker", "a"), ("runner", "b"), ("walker", "c"))
+    ]
+    told = await audited.call("POST", "/api/v1/memory/store/batch", 201, json={"memories": memories})
+    first, alone, last = told["ids"]
+    if keyed:
+        again = await audited.call("POST", "/api/v1/memory/store/batch", 201, json={"memories": memories})
+        assert again["ids"] == told["ids"]
+    await audited.service.sealer.run("team-a")
+    records = (await audited.call("GET", "/api/v1/audit/records?action=memory.stored"))["records"]
+    both = digest_of([UUID(first), UUID(last)])
+    assert {(record["actor"], record["subject"]): record["detail"] for record in records} == {
+        ("anonymous", "agent/runner"): {"id": alone},
+        ("anonymous", "agent/walker"): {"count": 2, "first": first, "last": last, "ids_sha256": both},
+    }
+    assert len(records) == 2
+
+
+async def test_a_change_that_is_not_made_leaves_no_record(audited: Api) -> None:
+    body = {"agent_id": "walker", "memory_type": "semantic", "content": {"text": "a"}, "idempotency_key": "k"}
+    await audited.call("POST", "/api/v1/memory/store", 201, json=body)
+    await audited.call("POST", "/api/v1/memory/store", 200, json=body)
+    await audited.call("POST", "/api/v1/memory/store", 409, json={**body, "content": {"text": "b"}})
+    await audited.service.sealer.run("team-a")
+    assert len((await audited.call("GET", "/api/v1/audit/records"))["records"]) == 1
+
+
+async def test_the_chain_only_grows_for_the_service_and_for_the_owner(audited: Api, dsn: str) -> None:
+    await _story(audited)
+    async with audited.service.db.tenant("team-a") as connection:
+        with pytest.raises(asyncpg.InsufficientPrivilegeError, match="permission denied"):
+            await connection.execute("DELETE FROM audit_log")
+    async with superuser(dsn) as connection:
+        for statement in ("UPDATE audit_log SET actor = 'me'", "DELETE FROM audit_log", "TRUNCATE audit_log"):
+            with pytest.raises(asyncpg.InsufficientPrivilegeError, match="append-only"):
+                await connection.execute(statement)
+
+
+async def test_a_changed_record_is_named(audited: Api, dsn: str) -> None:
+    problem = await _damaged(audited, dsn, "UPDATE audit_log SET actor = 'someone else' WHERE seq = 4")
+    assert (problem["seq"], problem["kind"]) == (4, "changed")
+
+
+async def test_a_missing_record_is_named(audited: Api, dsn: str) -> None:
+    problem = await _damaged(audited, dsn, "DELETE FROM audit_log WHERE seq = 4")
+    assert (problem["seq"], problem["kind"]) == (4, "missing")
+
+
+async def test_records_that_changed_places_are_named(audited: Api, dsn: str) -> None:
+    moves = [f"UPDATE audit_log SET seq = {new} WHERE seq = {old}" for old, new in ((4, 1000), (5, 4), (1000, 5))]
+    problem = await _damaged(audited, dsn, *moves)
+    assert (problem["seq"], problem["kind"]) == (4, "reordered")
+    assert "written as record 5" in problem["message"]
+
+
+async def test_a_cut_end_is_noticed_even_with_its_signatures(audited: Api, dsn: str) -> None:
+    cut = ("DELETE FROM audit_log WHERE seq > 6", "DELETE FROM audit_checkpoints WHERE seq > 6")
+    problem = await _damaged(audited, dsn, *cut)
+    assert (problem["seq"], problem["kind"]) == (7, "truncated")
+
+
+async def test_a_chain_written_anew_does_not_fit_its_signatures(audited: Api, dsn: str) -> None:
+    async def forge() -> list[tuple[str, ...]]:
+        async with superuser(dsn) as connection:
+            rows = await connection.fetch("SELECT * FROM audit_log ORDER BY seq")
+        previous, links = GENESIS, []
+        for row in rows:
+            said = (row["at"], "forger", row["action"], row["subject"], row["outcome"], json.loads(row["detail"]))
+            links.append(seal(previous, Entry("team-a", row["seq"], *said)))
+            previous = links[-1].hash
+        return [(link.previous.hex(), link.hash.hex(), str(link.entry.seq)) for link in links]
+
+    await _damaged(audited, dsn)
+    async with superuser(dsn) as connection:
+        for previous, own, seq in await forge():
+            links = f"previous = '\\x{previous}', hash = '\\x{own}'"
+            change = f"UPDATE audit_log SET actor = 'forger', {links} WHERE seq = {seq}"
+            await connection.execute(change)
+    problem = (await audited.call("GET", "/api/v1/audit/verify"))["problem"]
+    assert problem["kind"] == "rewritten"
+    strangers = [Signer(bytes(32)).public_key]
+    report = await verify(audited.service.db, audited.service.blobs, "team-a", trusted=strangers)
+    assert report.problem is not None
+    assert report.problem.kind == "checkpoint"
+
+
+async def test_the_command_names_the_first_bad_record_and_fails(audited: Api, dsn: str, tmp_path: Path) -> None:
+    await _damaged(audited, dsn, "UPDATE audit_log SET subject = 'x' WHERE seq = 2")
+    environment = {"LEARNLOOP_DSN": dsn, "LEARNLOOP_ARTIFACTS": f"file://{tmp_path}", "LEARNLOOP_AUDIT_KEY": KEY}
+    command = [sys.executable, "-m", "learnloop_dataplane.audit", "verify", "--namespace", "team-a"]
+    done = await asyncio.to_thread(
+        subprocess.run, command, env={**os.environ, **environment}, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 1, done.stderr
+    assert json.loads(done.stdout)["problem"]["seq"] == 2

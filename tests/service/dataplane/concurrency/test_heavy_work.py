@@ -1,0 +1,138 @@
+"""What one agent's memory needs keeps nobody else waiting."""
+
+import asyncio
+import threading
+from collections.abc import Sequence
+from contextlib import nullcontext
+from pathlib import Path
+
+import pytest
+
+from learnloop_api.wire.memory import MemoryBudget
+from learnloop_dataplane.lifecycle import forgetting
+from learnloop_dataplane.lifecycle.distillation import Episode
+from learnloop_dataplane.memories.memory_store import NewMemory
+
+from ..conftest import Api, eventually, running, settings, superuser
+from ..recall.test_recall import ask, indexed, store
+
+FORKS_THAT_WAIT = """
+SELECT count(*) = 2 FROM pg_stat_activity
+WHERE datname = current_database() AND wait_event_type = 'Lock' AND query LIKE '%fork%'
+"""
+RETIREMENTS_THAT_WAIT = """
+SELECT count(*) = 2 FROM pg_stat_activity
+WHERE datname = current_database() AND wait_event_type = 'Lock' AND query LIKE '%UPDATE agent_memories%'
+"""
+CONSOLIDATE = "/api/v1/memory/consolidate"
+
+
+class Slow:
+    """A distiller that takes until it is told to go on."""
+
+    def __init__(self) -> None:
+        self.entered = threading.Semaphore(0)
+        self.go_on = threading.Event()
+
+    def distil(self, agent: str, episodes: Sequence[Episode]) -> list[NewMemory]:
+        self.entered.release()
+        self.go_on.wait(200)
+        return []
+
+
+async def test_recalls_are_answered_while_memories_are_consolidated_and_no_third_joins_in(api: Api) -> None:
+    for agent in ("one", "two", "three"):
+        await store(api, agent, ["the lamp of the depot is broken"])
+    slow = api.service.distiller = Slow()
+    headers = {"x-learnloop-namespace": "team-a"}
+
+    def consolidate(agent: str) -> asyncio.Task[object]:
+        return asyncio.create_task(api.call("POST", CONSOLIDATE, json={"agent_id": agent}, headers=headers))
+
+    working = [consolidate("one"), consolidate("two")]
+    try:
+        for _ in working:
+            assert await asyncio.to_thread(slow.entered.acquire, timeout=120)
+        assert (await ask(api, "one", "lamp"))["memories"]
+        for agent, field in (("one", "agent_id"), ("three", None)):
+            refused = await api.client.post(CONSOLIDATE, json={"agent_id": agent}, headers=headers)
+            assert (refused.status_code, refused.headers["retry-after"]) == (429, "10")
+            assert refused.json()["error"]["field"] == field
+        assert not any(task.done() for task in working)
+    finally:
+        slow.go_on.set()
+        await asyncio.gather(*working)
+    await api.call("POST", CONSOLIDATE, json={"agent_id": "three"}, headers=headers)
+
+
+async def test_of_two_forks_into_one_agent_at_once_the_second_is_refused(
+    api: Api, dsn: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await store(api, "parent", ["the lamp of the depot is broken"])
+    await api.call("POST", "/api/v1/memory/snapshots", 201, json={"agent_id": "parent", "name": "all"})
+    headers = {"x-learnloop-namespace": "team-a"}
+
+    # As if each were in a process of its own; in one the second would be told at once.
+    monkeypatch.setattr(api.service.rewritings, "turn", lambda *_: nullcontext())
+
+    async def fork() -> int:
+        body = {"agent_id": "parent", "name": "all", "into": "child"}
+        return (await api.client.post("/api/v1/memory/snapshots/fork", headers=headers, json=body)).status_code
+
+    async with superuser(dsn) as watch, superuser(dsn) as holder:
+        async with holder.transaction():
+            await holder.execute(
+                "LOCK TABLE agent_memories IN SHARE MODE"
+            )  # nobody stores: both get as far as they can
+            forks = [asyncio.create_task(fork()) for _ in range(2)]
+            await eventually(lambda: watch.fetchval(FORKS_THAT_WAIT))
+        assert sorted(await asyncio.gather(*forks)) == [201, 409]
+    assert len((await ask(api, "child", "lamp", k=10))["memories"]) == 1
+
+
+async def test_ten_forgets_at_once_leave_the_pool_to_a_neighbours_store(dsn: str, tmp_path: Path) -> None:
+    agents = [f"hoarder-{index}" for index in range(10)]
+    async with (
+        running(**settings(dsn, tmp_path, pool_size=10)) as api,
+        superuser(dsn) as watch,
+        superuser(dsn) as holder,
+    ):
+        for agent in agents:
+            await store(api, agent, ["the lamp of the depot is broken", "the gate of the depot is open"])
+        for agent in agents:
+            await indexed(api, agent, 2)  # the indexer has no work left that waits for these rows
+
+        async def forget(agent: str) -> int:
+            body, headers = {"agent_id": agent, "budget": 1}, {"x-learnloop-namespace": "team-a"}
+            return (await api.client.post("/api/v1/memory/forget", headers=headers, json=body)).status_code
+
+        async with holder.transaction():
+            await holder.execute("SELECT FROM agent_memories WHERE agent_id LIKE 'hoarder-%' FOR UPDATE")
+            forgets = [asyncio.create_task(forget(agent)) for agent in agents]
+            await eventually(lambda: watch.fetchval(RETIREMENTS_THAT_WAIT))
+            await store(api, "neighbour", ["the lamp of the depot is new"])
+        assert sorted(await asyncio.gather(*forgets)) == [200] * 2 + [429] * 8
+
+
+async def test_what_another_process_forgot_meanwhile_is_not_forgotten_twice(
+    api: Api, dsn: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await store(api, "shared", [f"trifle {index}" for index in range(20)])
+    budget, db = MemoryBudget(memories=10), api.service.db
+    monkeypatch.setattr(forgetting, "BATCH", 5)
+
+    async def no_rest(_: float) -> None:
+        return
+
+    async def the_other_forgets(_: float) -> None:
+        monkeypatch.setattr(forgetting, "_rest", no_rest)
+        async with superuser(dsn) as anybody:  # feedback since has made what the first one chose worth keeping
+            await anybody.execute(
+                "UPDATE agent_memories SET importance = 1 WHERE agent_id = 'shared' AND id IN "
+                "(SELECT id FROM agent_memories WHERE agent_id = 'shared' AND state = 'active' ORDER BY id LIMIT 5)"
+            )
+        assert (await forgetting.forget(db, "team-a", "shared", budget)).forgotten == 5
+
+    monkeypatch.setattr(forgetting, "_rest", the_other_forgets)
+    assert (await forgetting.forget(db, "team-a", "shared", budget)).forgotten == 5
+    assert len((await ask(api, "shared", "trifle", k=30))["memories"]) == 10

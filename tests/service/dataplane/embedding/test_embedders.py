@@ -1,0 +1,184 @@
+"""Embedders behind the port: a model on disk, a server, and what happens when either changes or goes away."""
+
+import http.server
+import json
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+
+from learnloop_dataplane.embedding.factory import open_embedder
+from learnloop_dataplane.embedding.onnx_model import OnnxEmbedder, WordPiece
+from learnloop_dataplane.embedding.openai_compatible import HttpEmbedder
+from learnloop_dataplane.errors import ConfigError, Unavailable
+from learnloop_dataplane.privacy.redaction import use_key
+
+from ..conftest import eventually, running, settings
+from ..recall.test_recall import ask, store
+
+INPUTS = ("input_ids", "attention_mask")
+VOCABULARY = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "cat", "dog", "##s", "the", "a", "!"]
+
+
+def model(directory: Path, seed: int = 0) -> Path:
+    """A model that looks token states up in a table: what an encoder does before its first layer."""
+    table = np.random.default_rng(seed).standard_normal((len(VOCABULARY), 8)).astype(np.float32)
+    graph = helper.make_graph(
+        [helper.make_node("Gather", ["table", "input_ids"], ["states"])],
+        "g",
+        [helper.make_tensor_value_info(name, TensorProto.INT64, ["b", "t"]) for name in INPUTS],
+        [helper.make_tensor_value_info("states", TensorProto.FLOAT, ["b", "t", 8])],
+        [numpy_helper.from_array(table, "table")],
+    )
+    made = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=10)
+    directory.mkdir(exist_ok=True)
+    onnx.save(made, directory / "model.onnx")
+    (directory / "vocab.txt").write_text("\n".join(VOCABULARY))
+    return directory
+
+
+def test_words_are_cut_into_the_longest_known_pieces() -> None:
+    assert WordPiece(VOCABULARY).encode("The CATS, a bird!") == [2, 7, 4, 6, 1, 8, 1, 9, 3]
+    assert len(WordPiece(VOCABULARY).encode("cat " * 1000)) == 256
+
+
+async def test_a_model_on_disk_embeds_the_same_whatever_it_is_batched_with(tmp_path: Path) -> None:
+    embedder = OnnxEmbedder(model(tmp_path / "m"))
+    [alone] = await embedder.embed(["the cat"])
+    together = await embedder.embed(["the cat", "a dog and the cats and a cat", ""])
+    assert np.allclose(alone, together[0], atol=1e-6)
+    assert np.linalg.norm(alone) == pytest.approx(1.0, abs=1e-6)
+    assert not together[2].any()
+    assert embedder.name != OnnxEmbedder(model(tmp_path / "n", seed=1)).name
+    with pytest.raises(ConfigError, match="holds no ONNX model"):
+        OnnxEmbedder(tmp_path)
+
+
+class Server(http.server.BaseHTTPRequestHandler):
+    """An OpenAI-compatible endpoint; what it does next is set on the class."""
+
+    dimensions = 8
+    status = 200
+    seen: list[Any] = []  # noqa: RUF012
+
+    def do_POST(self) -> None:
+        body = json.loads(self.rfile.read(int(self.headers["content-length"])))
+        type(self).seen.append((self.headers["authorization"], body))
+        rows = [
+            {"index": index, "embedding": [float(ord(char)) for char in text.ljust(self.dimensions)[: self.dimensions]]}
+            for index, text in enumerate(body["input"])
+        ]
+        content = json.dumps({"data": rows[::-1]}).encode()
+        self.send_response(400 if "too long" in body["input"] else self.status)
+        self.send_header("content-length", str(len(content)))
+        self.end_headers()
+        self.wfile.write(content)
+
+    def log_message(self, format: str, *arguments: Any) -> None:
+        pass
+
+
+@contextmanager
+def serving() -> Iterator[str]:
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Server)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    try:
+        yield f"http://127.0.0.1:{server.server_address[1]}/v1"
+    finally:
+        server.shutdown()
+        server.server_close()
+
+
+async def test_a_server_embeds_in_order_with_its_key_and_bad_answers_are_refused(tmp_path: Path) -> None:
+    with serving() as url:
+        embedder = HttpEmbedder(url, "m", 8, key="k")
+        vectors = await embedder.embed(["abc", "", "xyz"])
+        assert Server.seen[-1] == ("Bearer k", {"model": "m", "input": ["abc", "xyz"]})
+        assert vectors[0] @ np.array([97, 98, 99] + [32] * 5) == pytest.approx(np.linalg.norm([97, 98, 99] + [32] * 5))
+        assert not vectors[1].any()
+        with pytest.raises(Unavailable, match="expected"):
+            await HttpEmbedder(url, "m", 5).embed(["abc"])
+        Server.status = 500
+        with pytest.raises(Unavailable):
+            await embedder.embed(["abc"])
+        Server.status = 200
+        await embedder.close()
+
+
+async def test_a_text_that_the_server_refuses_costs_the_others_nothing() -> None:
+    with serving() as url:
+        embedder = HttpEmbedder(url, "m", 8)
+        texts = [f"text {number}" for number in range(9)]
+        texts[4] = "too long"
+        vectors = await embedder.embed(texts)
+        assert [bool(vector.any()) for vector in vectors] == [text != "too long" for text in texts]
+        [alone] = await embedder.embed(["text 8"])
+        assert np.allclose(vectors[8], alone)
+        Server.status = 400
+        with pytest.raises(Unavailable, match="400"):  # a wrong model name is no reason to leave all texts without one
+            await embedder.embed(["text 1", "text 2"])
+        Server.status = 200
+        await embedder.close()
+
+
+async def test_another_embedder_embeds_again_what_the_first_one_made(dsn: str, tmp_path: Path) -> None:
+    async with running(**settings(dsn, tmp_path)) as api:
+        await store(api, "changer", ["the cat sleeps", "a dog barks"])
+        await ask(api, "changer", "cat")
+    directory = model(tmp_path / "m")
+    async with running(**settings(dsn, tmp_path, embedder=f"onnx://{directory}")) as api:
+
+        async def again() -> bool:
+            async with api.service.db.tenant("team-a") as connection:
+                rows = await connection.fetch("SELECT DISTINCT embedder FROM memory_vec WHERE agent_id = 'changer'")
+            return [row[0] for row in rows] == [api.service.embedder.name]
+
+        answer = await ask(api, "changer", "the cat")
+        assert answer["memories"][0]["content"]["text"] == "the cat sleeps", "words find it meanwhile"
+        await eventually(again)
+        assert (await ask(api, "changer", "the cat"))["memories"][0]["signals"]["vector"] != 0
+
+
+async def test_recall_goes_on_by_words_while_the_embedder_is_away(dsn: str, tmp_path: Path) -> None:
+    with serving() as url:
+        pass  # its port is free again: nobody answers there
+    values = settings(dsn, tmp_path, embedder=f"{url}#m", embedder_dimensions=8)
+    async with running(**values) as api:
+        await store(api, "patient", ["the lighthouse is white", "the ferry is late"])
+        answer = await ask(api, "patient", "lighthouse")
+        assert answer["degraded"] == ["embedder"]
+        assert answer["memories"][0]["content"]["text"] == "the lighthouse is white"
+
+
+@pytest.fixture
+def pseudonyms() -> Iterator[str]:
+    """The key of a service; what redacts is the process's, which serves other tests without one."""
+    yield "0123456789abcdef"
+    use_key(None)
+
+
+async def test_a_question_is_redacted_as_memories_are(dsn: str, tmp_path: Path, pseudonyms: str) -> None:
+    with serving() as url:
+        values = settings(dsn, tmp_path, embedder=f"{url}#m", embedder_dimensions=8, pseudonym_key=pseudonyms)
+        async with running(**values) as api:
+            await store(api, "clerk", ["anna@example.org wants letters", "ben@example.org wants calls"])
+            seen = len(Server.seen)
+            for context in ("what does Ben@Example.org want", {"about": "ben@example.org", "password": "abc"}):
+                answer = await ask(api, "clerk", context, k=2)
+                assert "wants calls" in answer["memories"][0]["content"]["text"]
+            asked = str(Server.seen[seen:])
+    assert "<EMAIL:" in asked
+    assert "@" not in asked
+    assert "abc" not in asked
+
+
+@pytest.mark.parametrize("bad", ["https://host/v1", "magic", "onnx:///nowhere"])
+def test_an_embedder_that_cannot_be_is_a_configuration_error(bad: str) -> None:
+    with pytest.raises(ConfigError, match="LEARNLOOP_EMBEDDER"):
+        open_embedder(bad, 384, None)

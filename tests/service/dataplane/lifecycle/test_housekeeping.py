@@ -1,0 +1,175 @@
+"""Housekeeping costs nothing true: what is no junk stays, and what was thrown out does not come back."""
+
+from datetime import UTC, datetime, timedelta
+from typing import Any
+from uuid import UUID
+
+from learnloop_dataplane.erasure.retention import Retention
+
+from ..conftest import Api, superuser
+from ..recall.test_recall import ask, store
+from .test_lifecycle import BASE, post, texts
+
+SAID = "the billing service of the northern region sends invoices through port 8080 after each nightly run"
+
+
+async def episodes(api: Api, agent: str, count: int, origin: str, task: str = "betting") -> None:
+    told = [{"task": task, "text": f"{task} {origin} {i}", "success": True, "approach": "double"} for i in range(count)]
+    memories = [{"agent_id": agent, "memory_type": "episodic", "content": one, "origin": origin} for one in told]
+    await api.call("POST", f"{BASE}/store/batch", 201, json={"memories": memories})
+
+
+async def test_a_correction_of_what_was_recalled_is_stored(api: Api) -> None:
+    await store(api, "corrected", [SAID])
+    await ask(api, "corrected", "billing port")
+    body = {"agent_id": "corrected", "memory_type": "semantic", "content": {"text": SAID.replace("8080", "9090")}}
+    assert (await api.call("POST", f"{BASE}/store", 201, json=body))["echo"] is False
+    detailed = body | {"content": {"text": SAID, "owner": "team north"}}
+    assert (await api.call("POST", f"{BASE}/store", 201, json=detailed))["echo"] is False
+    person = body | {"content": {"text": SAID}, "user_id": "alice"}
+    assert (await api.call("POST", f"{BASE}/store", 201, json=person))["echo"] is False
+    assert (await api.call("POST", f"{BASE}/store", 200, json=body | {"content": {"text": SAID}}))["echo"] is True
+
+
+async def test_what_was_recalled_from_working_memory_can_be_kept_for_good(api: Api) -> None:
+    await store(api, "promoter", [SAID], memory_type="working")
+    await ask(api, "promoter", "billing port")
+    body = {"agent_id": "promoter", "memory_type": "semantic", "content": {"text": SAID}}
+    assert (await api.call("POST", f"{BASE}/store", 201, json=body))["echo"] is False
+
+
+async def test_consolidation_keeps_what_outlives_its_twin_and_details_that_differ(api: Api) -> None:
+    await store(api, "keeper", ["the server room opens at noon"], importance=0.9, ttl_seconds=2)
+    await store(api, "keeper", ["the server room opens at noon"], importance=0.1)
+    gates = [{"text": "the bus leaves from here", "gate": gate} for gate in (4, 5)]
+    memories = [{"agent_id": "keeper", "memory_type": "semantic", "content": gate} for gate in gates]
+    await api.call("POST", f"{BASE}/store/batch", 201, json={"memories": memories})
+    assert (await post(api, "consolidate", agent_id="keeper"))["duplicates"] == 1
+    left = (await api.call("GET", f"{BASE}/entries?agent_id=keeper"))["memories"]
+    assert [memory["importance"] for memory in left if "room" in memory["content"]["text"]] == [0.1]
+    assert sorted(memory["content"].get("gate", 0) for memory in left) == [0, 4, 5]
+
+
+async def test_what_ends_as_a_duplicate_is_no_evidence_and_a_second_pass_changes_nothing(api: Api) -> None:
+    await episodes(api, "counter", 6, "tool/a")
+    await episodes(api, "counter", 6, "tool/a")
+    first = await post(api, "consolidate", agent_id="counter")
+    assert (first["duplicates"], first["distilled"]) == (6, 2)
+    assert "betting: 6 episodes, 6 of 6 succeeded" in await texts(api, "counter")
+    assert (await post(api, "consolidate", agent_id="counter"))["distilled"] == 0
+
+
+async def test_a_rollback_reaches_what_was_distilled_from_more_episodes_than_are_named(api: Api) -> None:
+    await episodes(api, "gambler", 3, "tool/tipster")
+    await episodes(api, "gambler", 120, "tool/honest")
+    await post(api, "consolidate", agent_id="gambler")
+    assert (await post(api, "origins", origin="tool/tipster", action="rollback"))["memories"] == 5
+    assert not {text for text in await texts(api, "gambler") if "episodes" in text}
+    await post(api, "consolidate", agent_id="gambler")
+    assert "betting: 120 episodes, 120 of 120 succeeded" in await texts(api, "gambler")
+
+
+async def test_a_rollback_in_a_fork_reaches_what_was_distilled_before_it(api: Api) -> None:
+    await episodes(api, "parent", 6, "tool/tipster")
+    await post(api, "consolidate", agent_id="parent")
+    await post(api, "snapshots", 201, agent_id="parent", name="now")
+    await post(api, "snapshots/fork", 201, agent_id="parent", name="now", into="child")
+    await post(api, "origins", origin="tool/tipster", action="rollback", agent_id="child")
+    assert await texts(api, "child") == set()
+    assert len(await texts(api, "parent")) == 8
+
+
+async def test_what_was_thrown_out_does_not_come_back_by_a_snapshot(api: Api) -> None:
+    await store(api, "reader", ["the moon is cheese"], origin="web/hoax")
+    await store(api, "reader", ["cheese is cheap"], origin="web/hoax", importance=0.0)
+    await store(api, "reader", ["the moon is rock"], origin="web/good", importance=1.0)
+    await post(api, "snapshots", 201, agent_id="reader", name="before")
+    await post(api, "forget", agent_id="reader", budget=2)
+    await post(api, "origins", origin="web/hoax", action="rollback")
+    assert await post(api, "snapshots/restore", agent_id="reader", name="before") == {"removed": 0, "returned": 0}
+    assert (await post(api, "snapshots/fork", 201, agent_id="reader", name="before", into="heir"))["copied"] == 1
+    assert await texts(api, "reader") == await texts(api, "heir") == {"the moon is rock"}
+
+
+async def test_what_another_source_said_too_stays_when_the_first_goes(api: Api) -> None:
+    await store(api, "cited", ["water boils at one hundred degrees"] * 2, origin="web/hoax", importance=0.9)
+    await store(api, "cited", ["water boils at one hundred degrees"], origin="web/good")
+    assert (await post(api, "consolidate", agent_id="cited"))["duplicates"] == 2
+    await post(api, "origins", origin="web/hoax", action="rollback")
+    left = (await api.call("GET", f"{BASE}/entries?agent_id=cited"))["memories"]
+    assert [memory["origin"] for memory in left] == ["web/good"]
+
+
+async def test_a_rolled_back_memory_was_not_there_while_it_was_quarantined(api: Api, dsn: str) -> None:
+    await store(api, "past", ["the moon is cheese"], origin="web/hoax")
+    await post(api, "origins", origin="web/hoax", action="quarantine")
+    async with superuser(dsn) as connection:
+        meanwhile = await connection.fetchval("SELECT clock_timestamp()")
+    await post(api, "origins", origin="web/hoax", action="rollback")
+    assert await texts(api, "past", as_of=meanwhile.isoformat()) == set()
+
+
+async def test_a_released_fact_beside_its_successor_is_one_again_after_the_next_pass(api: Api) -> None:
+    await episodes(api, "twice", 6, "tool/tipster")
+    await episodes(api, "twice", 6, "tool/honest")
+    await post(api, "consolidate", agent_id="twice")
+    await post(api, "origins", origin="tool/tipster", action="quarantine")
+    await post(api, "consolidate", agent_id="twice")
+    await post(api, "origins", origin="tool/tipster", action="release")
+    await post(api, "consolidate", agent_id="twice")
+    facts = {text for text in await texts(api, "twice") if "episodes" in text}
+    assert facts == {"betting: 12 episodes, 12 of 12 succeeded"}
+    found = await ask(api, "twice", "x", k=100, memory_types=["semantic"])
+    assert len(found["memories"]) == 1
+
+
+async def test_a_pin_that_is_taken_back_leaves_the_time_to_live(api: Api, dsn: str) -> None:
+    [identity] = await store(api, "pinner", ["brief"], ttl_seconds=3600, pinned=True)
+    [other] = await store(api, "pinner", ["gone"], ttl_seconds=1)
+    async with superuser(dsn) as connection:
+        back = "UPDATE agent_memories SET expires_at = now() - interval '1 hour', ends_at = $2 WHERE id = $1"
+        await connection.execute(back, UUID(identity), datetime.max.replace(tzinfo=UTC))
+        await connection.execute(back, UUID(other), datetime.now(UTC) - timedelta(hours=1))
+        meanwhile = await connection.fetchval("SELECT clock_timestamp()")
+    await api.call("PUT", f"{BASE}/entries/{other}/pin", 404, json={"pinned": True})
+    assert "brief" in await texts(api, "pinner")
+    await api.call("PUT", f"{BASE}/entries/{identity}/pin", 204, json={"pinned": False})
+    assert "brief" not in await texts(api, "pinner")
+    assert "brief" in await texts(api, "pinner", as_of=meanwhile.isoformat())
+
+
+async def test_an_import_keeps_how_long_a_memory_lives_and_since_when_it_is_true(api: Api) -> None:
+    await store(api, "leaver", ["brief"], ttl_seconds=60)
+    lines = (await api.call("GET", f"{BASE}/export?agent_id=leaver")).text
+    await api.call("POST", f"{BASE}/import?agent_id=arrived", 201, content=lines)
+    [old] = (await api.call("GET", f"{BASE}/entries?agent_id=leaver"))["memories"]
+    [new] = (await api.call("GET", f"{BASE}/entries?agent_id=arrived"))["memories"]
+    assert (new["expires_at"], new["valid_from"]) == (old["expires_at"], old["created_at"])
+
+
+async def test_retention_leaves_pinned_episodes_and_those_a_snapshot_sees(api: Api, dsn: str) -> None:
+    ids: dict[str, Any] = {}
+    for agent in ("pins", "snaps", "neither"):
+        await store(api, agent, ["an old episode"], pinned=agent == "pins")
+    await post(api, "snapshots", 201, agent_id="snaps", name="keep")
+    async with superuser(dsn) as connection:
+        await connection.execute(
+            "UPDATE agent_memories SET source = 'episode', created_at = now() - interval '100 days'"
+            " WHERE agent_id IN ('pins', 'snaps', 'neither')"
+        )
+    await Retention(api.service.db, days=30).run()
+    ids = {agent: await texts(api, agent) for agent in ("pins", "snaps", "neither")}
+    assert ids == {"pins": {"an old episode"}, "snaps": {"an old episode"}, "neither": set()}
+
+
+async def test_turns_that_were_stored_together_stand_next_to_one_another_as_they_were_said(api: Api) -> None:
+    said = ["apple", "birch", "cedar", "daisy", "elder", "fennel", "ginger", "hazel", "iris"]
+    memories = [
+        {"agent_id": "talker", "memory_type": "episodic", "content": {"text": word}, "session_id": "s1"}
+        for word in said
+    ]
+    await api.call("POST", f"{BASE}/store/batch", 201, json={"memories": memories})
+    for place in range(1, len(said) - 1):
+        hits = (await ask(api, "talker", said[place], k=len(said)))["memories"]
+        near = sorted(hits, key=lambda hit: -hit["signals"]["context"])[:2]
+        assert {hit["content"]["text"] for hit in near} == {said[place - 1], said[place + 1]}

@@ -1,0 +1,382 @@
+"""Forgetting, consolidation, origins, snapshots and moving memories about, on the real PostgreSQL."""
+
+import json
+from typing import Any
+from uuid import UUID, uuid4
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from learnloop_dataplane.erasure.retention import Retention
+from learnloop_dataplane.lifecycle import export_import
+from learnloop_dataplane.lifecycle.distillation import CountingDistiller, Episode, lower_bound
+from learnloop_dataplane.lifecycle.duplicates import Item, Told, duplicates, echoes
+from learnloop_dataplane.lifecycle.forgetting import Worth, surplus, value
+
+from ..conftest import Api, superuser
+from ..recall.test_recall import ask, store
+
+BASE = "/api/v1/memory"
+
+
+async def texts(api: Api, agent: str, question: str = "x", **changes: Any) -> set[str]:
+    return {hit["content"]["text"] for hit in (await ask(api, agent, question, k=100, **changes))["memories"]}
+
+
+async def post(api: Api, path: str, status: int = 200, **body: Any) -> Any:
+    return await api.call("POST", f"{BASE}/{path}", status, json=body)
+
+
+def item(text: str, created: float = 0.0, standing: float = 0.5, **changes: Any) -> Item:
+    return Item(uuid4(), "semantic", text, created, standing, **changes)
+
+
+def test_the_same_in_other_words_is_one_memory_and_other_numbers_are_two() -> None:
+    kept = item("the invoice portal needs a two factor login", 1.0, standing=0.9)
+    near = item("The invoice portal needs two-factor login", 2.0)
+    same = item("the invoice portal needs a two factor login", 3.0)
+    others = [
+        item("gate 4 leads to the northern parking deck"),
+        item("gate 5 leads to the northern parking deck"),
+        item("the northern parking deck of the airport is open on sundays"),
+        item("the northern parking deck of the airport is not open on sundays"),
+    ]
+    found = duplicates([same, near, kept, *others])
+    assert {entry.id for entry in found} == {near.id, same.id}
+    assert {entry.by for entry in found} == {kept.id}
+
+
+def test_pinned_memories_never_go() -> None:
+    assert duplicates([item("one and the same", pinned=True), item("one and the same", pinned=True)]) == []
+
+
+def test_recalled_text_stored_again_is_an_echo() -> None:
+    source = uuid4()
+    recalled = [Told(100.0, source, "the customer prefers invoices by letter and not by mail")]
+    echo = item("i remember the customer prefers invoices by letter and not by mail", 160.0)
+    own = item("the customer called today about a broken lamp in the hall", 170.0)
+    later = item("i remember the customer prefers invoices by letter and not by mail", 9000.0)
+    [found] = echoes([echo, own, later], recalled)
+    assert (found.id, found.by, found.kind) == (echo.id, source, "echo")
+
+
+@given(st.lists(st.sampled_from(["a b c", "a b c d", "x y z", "1 2 3", "a b", ""]), max_size=15))
+def test_what_stays_is_never_gone_itself(names: list[str]) -> None:
+    items = [item(text, float(index)) for index, text in enumerate(names)]
+    found = duplicates(items)
+    gone = {entry.id for entry in found}
+    assert len(gone) == len(found)
+    assert not gone & {entry.by for entry in found}
+    assert len(items) - len(gone) >= min(len(items), 1)
+
+
+def worth(n: int, **changes: Any) -> Worth:
+    columns = {name: np.zeros(n) for name in ("used", "helped", "hurt", "idle_days")}
+    base = {"importance": np.full(n, 0.5), "half_life_days": np.full(n, 7.0), "pinned": np.zeros(n, bool)}
+    return Worth(**(columns | base | changes))
+
+
+def test_the_useful_outlive_the_new_and_the_pinned_outlive_all() -> None:
+    held = worth(4, helped=np.array([5.0, 0, 0, 0]), idle_days=np.array([60.0, 0, 60, 60]))
+    values = value(held)
+    assert values[0] > values[2]
+    assert values[1] > values[2]
+    pinned = worth(2, pinned=np.array([True, False]), importance=np.array([0.0, 1.0]))
+    assert surplus(value(pinned), 1).tolist() == [1]
+    assert surplus(value(pinned), 0).tolist() == [1], "a pinned memory stays above the budget"
+
+
+@given(st.lists(st.floats(0, 10), max_size=30), st.integers(0, 30))
+def test_no_more_goes_than_the_budget_asks_and_never_the_better_one(values: list[float], budget: int) -> None:
+    column = np.array(values)
+    gone = set(surplus(column, budget).tolist())
+    assert len(gone) == max(len(values) - budget, 0)
+    if gone and len(gone) < len(values):
+        assert max(values[i] for i in gone) <= min(values[i] for i in range(len(values)) if i not in gone)
+
+
+def test_one_lucky_episode_is_no_procedure() -> None:
+    assert lower_bound(1, 1) < lower_bound(18, 20)
+    told = [Episode(str(i), "maze", i % 2 == 0, float(i), ("approach", "left")) for i in range(10)]
+    told += [Episode(f"r{i}", "maze", True, 1.0, ("approach", "right")) for i in range(6)]
+    told += [Episode("lucky", "maze", True, 99.0, ("approach", "jump"))]
+    fact, procedure = CountingDistiller().distil("walker", told)
+    assert fact.memory_type == "semantic"
+    assert "12 of 17 succeeded" in fact.content["text"]
+    assert procedure.memory_type == "procedural"
+    assert procedure.content["approach"] == "right"
+    assert procedure.provenance
+    assert procedure.provenance["from"] == [f"r{i}" for i in range(6)]
+
+
+async def test_forgetting_says_first_what_would_go(api: Api) -> None:
+    await store(api, "full", [f"trifle {index}" for index in range(8)], importance=0.1)
+    await store(api, "full", ["weighty one", "weighty two"], importance=0.9)
+    await store(api, "full", ["pinned trifle"], importance=0.0, pinned=True)
+    plan = await post(api, "forget", agent_id="full", budget=3, dry_run=True)
+    assert (plan["held"], plan["forgotten"], len(plan["examples"])) == (11, 8, 8)
+    assert len(await texts(api, "full")) == 11
+    await post(api, "forget", agent_id="full", budget=3)
+    assert await texts(api, "full") == {"weighty one", "weighty two", "pinned trifle"}
+    ended = await api.call("GET", f"{BASE}/entries?agent_id=full&ended=true")
+    assert [memory["state"] for memory in ended["memories"]].count("forgotten") == 8
+
+
+async def test_consolidation_ends_junk_once_and_leaves_the_rest(api: Api) -> None:
+    await store(api, "messy", ["the printer on floor two jams on mondays"] * 3)
+    await store(api, "messy", ["The printer on floor two jams on mondays!", "the coffee machine is on floor three"])
+    await ask(api, "messy", "printer", k=5)
+    await api.service.recalls.flush()
+    await store(api, "messy", ["as far as i know the printer on floor two jams on mondays and always did"])
+    dry = await post(api, "consolidate", agent_id="messy", dry_run=True)
+    done = await post(api, "consolidate", agent_id="messy")
+    assert (done["duplicates"], done["echoes"], done["junk_ratio"]) == (3, 0, 0.5)
+    assert dry | {"dry_run": False} == done
+    assert len(await texts(api, "messy")) == 3
+    again = await post(api, "consolidate", agent_id="messy")
+    assert (again["duplicates"], again["echoes"], again["distilled"]) == (0, 0, 0)
+
+
+async def test_an_echo_that_another_replica_took_in_ends(api: Api) -> None:
+    await store(api, "parrot", ["the harbour crane needs an inspection in the second week of may"])
+    await ask(api, "parrot", "crane")
+    await api.service.recalls.flush()
+    api.service.shown._agents.clear()  # as in a process that did not answer that recall
+    await store(api, "parrot", ["noted the harbour crane needs an inspection in the second week of may ok"])
+    assert (await post(api, "consolidate", agent_id="parrot"))["echoes"] == 1
+
+
+async def test_episodes_become_a_fact_that_is_replaced_by_a_newer_one(api: Api) -> None:
+    told = [{"task": "sorting", "text": f"run {i}", "success": i > 2, "approach": "radix"} for i in range(8)]
+    memories = [{"agent_id": "sorter", "memory_type": "episodic", "content": content} for content in told]
+    await api.call("POST", f"{BASE}/store/batch", 201, json={"memories": memories})
+    assert (await post(api, "consolidate", agent_id="sorter"))["distilled"] == 2
+    assert "sorting: approach radix works best, 5 of 8 succeeded" in await texts(api, "sorter")
+    ninth = memories[-1] | {"content": told[-1] | {"text": "run 8"}}
+    await api.call("POST", f"{BASE}/store/batch", 201, json={"memories": [ninth, memories[-1]]})
+    assert (await post(api, "consolidate", agent_id="sorter"))["distilled"] == 2
+    now = await texts(api, "sorter", memory_types=["procedural", "semantic"])
+    assert now == {"sorting: 9 episodes, 6 of 9 succeeded", "sorting: approach radix works best, 6 of 9 succeeded"}
+
+
+async def test_an_origin_is_quarantined_released_and_rolled_back_whole(api: Api) -> None:
+    await store(api, "reader", ["the moon is made of cheese", "cheese is cheap"], origin="web/hoax.example/1")
+    await store(api, "reader", ["the moon is rock"], origin="web/good.example")
+    await ask(api, "reader", "moon")
+    await api.service.recalls.flush()
+    far = await post(api, "origins", origin="web/hoax.example/*", action="quarantine", dry_run=True)
+    assert (far["memories"], far["agents"], far["recalls"]) == (2, {"reader": 2}, 1)
+    await post(api, "origins", origin="web/hoax.example/*", action="quarantine")
+    assert await texts(api, "reader") == {"the moon is rock"}
+    await post(api, "origins", origin="web/hoax.example/1", action="release")
+    assert len(await texts(api, "reader")) == 3
+    await post(api, "origins", origin="web/hoax.example/1", action="rollback")
+    assert (await post(api, "origins", origin="web/hoax.example/1", action="release"))["memories"] == 0
+    assert await texts(api, "reader") == {"the moon is rock"}
+
+
+async def test_an_origin_with_an_address_is_found_by_it_and_stored_and_audited_without(api: Api, dsn: str) -> None:
+    await store(api, "postman", ["the invoice is overdue"], origin="mail/eve@phish.example/7")
+    await store(api, "postman", ["an episode said so"], origin="trajectory/e-7")
+    for origin in ("mail/eve@phish.example/7", "mail/eve@phish.example*"):
+        far = await post(api, "origins", origin=origin, action="quarantine", dry_run=True)
+        assert (far["origin"].startswith("mail/<EMAIL"), far["memories"]) == (True, 1)
+    await post(api, "origins", origin="mail/eve@phish.example/*", action="rollback")
+    await post(api, "origins", origin="trajectory/e-7", action="quarantine")
+    assert await texts(api, "postman") == set()
+    async with superuser(dsn) as connection:
+        for table in ("agent_memories", "audit_pending", "audit_log"):
+            rows = await connection.fetch(f"SELECT t::text FROM {table} t")
+            assert not [row for row in rows if "eve@" in row["t"]], table
+        old = (
+            "UPDATE agent_memories SET origin = 'mail/eve@phish.example/8', state = 'active' WHERE agent_id = 'postman'"
+        )
+        await connection.execute(old)
+    again = await post(api, "origins", origin="mail/eve@phish.example/8", action="quarantine", dry_run=True)
+    assert again["memories"] == 2, "what was stored before origins were redacted is found, too"
+
+
+async def test_what_was_distilled_from_an_origin_goes_with_it(api: Api) -> None:
+    told = [{"task": "betting", "text": f"bet {i}", "success": True, "approach": "double"} for i in range(6)]
+    memories = [
+        {"agent_id": "bettor", "memory_type": "episodic", "content": content, "origin": "tool/tipster"}
+        for content in told
+    ]
+    await api.call("POST", f"{BASE}/store/batch", 201, json={"memories": memories})
+    await post(api, "consolidate", agent_id="bettor")
+    assert (await post(api, "origins", origin="tool/tipster", action="quarantine"))["memories"] == 8
+    assert await texts(api, "bettor") == set()
+
+
+async def test_a_snapshot_restores_and_forks(api: Api) -> None:
+    await store(api, "wise", ["old truth", "older truth"])
+    await post(api, "snapshots", 201, agent_id="wise", name="before")
+    await store(api, "wise", ["new lie"])
+    await post(api, "forget", agent_id="wise", budget=1)
+    assert await post(api, "snapshots/restore", agent_id="wise", name="before")
+    assert await texts(api, "wise") == {"old truth", "older truth"}
+    assert (await post(api, "snapshots/fork", 201, agent_id="wise", name="before", into="twin"))["copied"] == 2
+    assert await texts(api, "twin") == {"old truth", "older truth"}
+    await post(api, "snapshots/fork", 409, agent_id="wise", name="before", into="twin")
+    await post(api, "snapshots", 409, agent_id="wise", name="before")
+    await post(api, "snapshots/restore", 404, agent_id="wise", name="never")
+    await api.call("DELETE", f"{BASE}/snapshots?agent_id=wise&name=before", 204)
+    assert await api.call("GET", f"{BASE}/snapshots?agent_id=wise") == {"snapshots": []}
+
+
+async def test_a_snapshot_is_what_the_agent_had_then_whatever_came_and_went_since(api: Api) -> None:
+    await store(api, "wanderer", ["a path"])
+    await post(api, "snapshots", 201, agent_id="wanderer", name="with")
+    await post(api, "forget", agent_id="wanderer", budget=0)
+    without = await post(api, "snapshots", 201, agent_id="wanderer", name="without")
+    await post(api, "snapshots/restore", agent_id="wanderer", name="with")
+    assert await texts(api, "wanderer") == {"a path"}
+    assert await texts(api, "wanderer", as_of=without["taken_at"]) == set()
+    assert (await post(api, "snapshots/fork", 201, agent_id="wanderer", name="without", into="newcomer"))["copied"] == 0
+    export = await api.call("GET", f"{BASE}/export", params={"agent_id": "wanderer", "as_of": without["taken_at"]})
+    assert export.text == ""
+    restored = await post(api, "snapshots/restore", agent_id="wanderer", name="without")
+    assert restored == {"removed": 1, "returned": 0}
+    assert await texts(api, "wanderer") == set()
+    again = await post(api, "snapshots/restore", agent_id="wanderer", name="with")
+    assert again == {"removed": 0, "returned": 1}
+    assert await texts(api, "wanderer", as_of=without["taken_at"]) == set()
+
+
+async def test_a_quarantine_that_was_released_is_still_seen_as_of_then(api: Api) -> None:
+    [identity] = await store(api, "guest", ["the well is clean"], origin="web/rumour.example")
+    before = await post(api, "snapshots", 201, agent_id="guest", name="before")
+    await post(api, "origins", origin="web/rumour.example", action="quarantine")
+    during = await post(api, "snapshots", 201, agent_id="guest", name="during")
+    await post(api, "origins", origin="web/rumour.example", action="release")
+    assert await texts(api, "guest") == {"the well is clean"}
+    assert await texts(api, "guest", as_of=during["taken_at"]) == set()
+    assert await texts(api, "guest", as_of=before["taken_at"]) == {"the well is clean"}
+    absences = "SELECT count(*) FROM memory_absences WHERE memory_id = $1"
+    async with api.service.db.tenant("team-a") as connection:
+        assert await connection.fetchval(absences, UUID(identity)) == 1
+    async with api.service.db.tenant("team-b") as connection:
+        assert await connection.fetchval("SELECT count(*) FROM memory_absences") == 0
+    await post(api, "delete", agent_id="guest", ids=[identity])
+    async with api.service.db.tenant("team-a") as connection:
+        assert await connection.fetchval(absences, UUID(identity)) == 0
+
+
+async def test_what_was_away_when_a_snapshot_was_taken_is_not_kept_for_it(api: Api) -> None:
+    await store(api, "hermit", ["a rumour"])
+    await post(api, "snapshots", 201, agent_id="hermit", name="with")
+    await post(api, "forget", agent_id="hermit", budget=0)
+    await post(api, "snapshots", 201, agent_id="hermit", name="without")
+    await post(api, "snapshots/restore", agent_id="hermit", name="with")
+    await api.call("DELETE", f"{BASE}/snapshots?agent_id=hermit&name=with", 204)
+    await post(api, "forget", agent_id="hermit", budget=0)
+    async with api.service.db.tenant("team-a") as connection:
+        await connection.execute(
+            "UPDATE agent_memories SET ends_at = now() - interval '100 days' WHERE agent_id = 'hermit'"
+        )
+    await Retention(api.service.db, days=30).run()
+    assert (await api.call("GET", f"{BASE}/entries?agent_id=hermit&ended=true"))["memories"] == []
+
+
+async def test_an_export_comes_back_the_same_and_once(api: Api) -> None:
+    await store(api, "mover", [f"thing {index}" for index in range(5)], importance=0.8, session_id="s1")
+    lines = (await api.call("GET", f"{BASE}/export?agent_id=mover")).text
+    assert len(lines.splitlines()) == 5
+    for expected in ({"imported": 5, "known": 0, "opted_out": 0}, {"imported": 0, "known": 5, "opted_out": 0}):
+        answer = await api.call("POST", f"{BASE}/import?agent_id=moved", 201, content=lines)
+        assert answer == expected
+    assert await texts(api, "moved") == {f"thing {index}" for index in range(5)}
+    [entry] = (await api.call("GET", f"{BASE}/entries?agent_id=moved&limit=1"))["memories"]
+    assert (entry["importance"], entry["session_id"]) == (0.8, "s1")
+    for bad, field in (("[]", "body"), ("{", "body"), ('{"id": 1}', None), ("", "body")):
+        refused = await api.call("POST", f"{BASE}/import?agent_id=moved", 422, content=bad)
+        assert field is None or refused["error"]["field"] == field
+
+
+async def test_pages_follow_one_another_without_gap(api: Api) -> None:
+    ids = await store(api, "paged", [f"p{index}" for index in range(7)])
+    seen: list[str] = []
+    after = ""
+    while True:
+        answer = await api.call("GET", f"{BASE}/entries?agent_id=paged&limit=3{after}")
+        seen += [memory["id"] for memory in answer["memories"]]
+        if answer["next"] is None:
+            break
+        after = f"&after={answer['next']}"
+    assert seen == sorted(ids, key=lambda text: UUID(text).bytes)
+
+
+async def test_a_memory_deleted_between_two_pages_ends_neither_list_nor_export(
+    api: Api, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ids = sorted(await store(api, "shrinking", [f"s{index}" for index in range(6)]))
+    first = await api.call("GET", f"{BASE}/entries?agent_id=shrinking&limit=2")
+    await post(api, "delete", agent_id="shrinking", ids=[first["memories"][-1]["id"]])
+    rest = await api.call("GET", f"{BASE}/entries?agent_id=shrinking&after={first['next']}")
+    assert [memory["id"] for memory in rest["memories"]] == ids[2:]
+    monkeypatch.setattr(export_import, "PAGE", 2)
+    export = export_import.export(api.service.db, "team-a", "shrinking", None)
+    lines = (await anext(export)).splitlines()
+    await post(api, "delete", agent_id="shrinking", ids=[json.loads(lines[-1])["id"]])
+    async for page in export:
+        lines += page.splitlines()
+    assert [json.loads(line)["id"] for line in lines] == [ids[0], *ids[2:]]
+    for bad in ("x", ids[0], "1,2", f"17,{ids[0]},"):
+        await api.call("GET", f"{BASE}/entries?agent_id=shrinking&after={bad}", 422)
+
+
+async def test_deleting_names_what_it_deletes_and_leaves_nothing_of_it(api: Api) -> None:
+    ids = await store(api, "erased", ["one", "two"])
+    await post(api, "delete", 422, agent_id="erased", ids=[])
+    body = {"agent_id": "erased", "ids": ids}
+    assert await api.call("POST", f"{BASE}/delete", namespace="team-b", json=body) == {"deleted": 0}
+    assert await post(api, "delete", **body) == {"deleted": 2}
+    async with api.service.db.tenant("team-a") as connection:
+        for table in ("memory_vec", "memory_pending"):
+            assert not await connection.fetchval(f"SELECT count(*) FROM {table} WHERE agent_id = 'erased'")
+
+
+@pytest.mark.parametrize("pinned", [True, False])
+async def test_pinning_holds_against_time(api: Api, pinned: bool) -> None:
+    [identity] = await store(api, f"pin-{pinned}".lower(), ["brief"], ttl_seconds=3600)
+    await api.call("PUT", f"{BASE}/entries/{identity}/pin", 204, json={"pinned": pinned})
+    async with api.service.db.tenant("team-a") as connection:
+        ends = await connection.fetchval(
+            "SELECT ends_at = 'infinity' FROM agent_memories WHERE id = $1", UUID(identity)
+        )
+    assert ends is pinned
+    await api.call("PUT", f"{BASE}/entries/{uuid4()}/pin", 404, json={"pinned": pinned})
+
+
+async def test_what_ended_long_ago_is_deleted_unless_a_snapshot_sees_it(api: Api) -> None:
+    await store(api, "archive", ["ancient"])
+    await post(api, "snapshots", 201, agent_id="archive", name="keep")
+    await post(api, "forget", agent_id="archive", budget=0)
+    await store(api, "archive", ["fleeting"])
+    await post(api, "forget", agent_id="archive", budget=0)
+    async with api.service.db.tenant("team-a") as connection:
+        await connection.execute(
+            "UPDATE agent_memories SET ends_at = now() - interval '100 days' WHERE agent_id = 'archive'"
+        )
+    await Retention(api.service.db, days=30).run()
+    left = await api.call("GET", f"{BASE}/entries?agent_id=archive&ended=true")
+    assert [memory["content"]["text"] for memory in left["memories"]] == ["ancient"]
+
+
+async def test_a_count_that_comes_after_its_memory_was_deleted_goes(api: Api) -> None:
+    kept, gone = await store(api, "counted", ["stays", "goes"])
+    await post(api, "delete", agent_id="counted", ids=[gone])
+    async with api.service.db.tenant("team-a") as connection:
+        await connection.execute(
+            "INSERT INTO memory_use (namespace, memory_id, access_count) SELECT 'team-a', unnest($1::uuid[]), 1"
+            " ON CONFLICT DO NOTHING",
+            [UUID(kept), UUID(gone)],
+        )
+    await Retention(api.service.db, days=30).run()
+    async with api.service.db.tenant("team-a") as connection:
+        rows = await connection.fetch(
+            "SELECT memory_id FROM memory_use WHERE memory_id = ANY($1)", [UUID(kept), UUID(gone)]
+        )
+    assert [str(row["memory_id"]) for row in rows] == [kept]

@@ -1,0 +1,160 @@
+"""Consolidation that nobody asked for, on the real PostgreSQL."""
+
+import asyncio
+import threading
+from collections.abc import AsyncIterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from learnloop_dataplane.lifecycle.distillation import Episode
+from learnloop_dataplane.lifecycle.scheduled_consolidation import ENOUGH
+from learnloop_dataplane.memories.memory_store import NewMemory
+
+from ..conftest import Api, eventually, running, settings, superuser
+from ..recall.test_recall import ask
+
+LOCK = "SELECT pg_advisory_lock(hashtextextended('consolidation', 8))"
+
+
+@pytest.fixture
+async def eager(dsn: str, tmp_path: Path) -> AsyncIterator[Api]:
+    """A service that looks ten times a second."""
+    async with running(**settings(dsn, tmp_path, consolidate_seconds=0.1)) as started:
+        yield started
+
+
+async def live(api: Api, agent: str, episodes: int, first: int = 0) -> None:
+    """Episodes of one task, every second of which succeeded."""
+    memories = [
+        {
+            "agent_id": agent,
+            "memory_type": "episodic",
+            "content": {"text": f"docking, try {index}", "task": "docking", "success": index % 2 == 0},
+        }
+        for index in range(first, first + episodes)
+    ]
+    await api.call("POST", "/api/v1/memory/store/batch", 201, json={"memories": memories})
+
+
+async def passes(dsn: str, agent: str) -> list[Any]:
+    """What the audit trail says of them, sealed or not."""
+    async with superuser(dsn) as connection:
+        rows = await connection.fetch(
+            "SELECT actor, detail::jsonb ->> 'looked_at' AS looked_at FROM (SELECT actor, action, subject, detail::text"
+            " FROM audit_pending UNION ALL SELECT actor, action, subject, detail::text FROM audit_log) a"
+            " WHERE action = 'memory.consolidation' AND subject = $1",
+            f"agent/{agent}",
+        )
+    return [(row["actor"], row["looked_at"]) for row in rows]
+
+
+async def facts(api: Api, agent: str) -> list[str]:
+    found = await ask(api, agent, "docking", k=100)
+    return [hit["content"]["text"] for hit in found["memories"] if hit["memory_type"] == "semantic"]
+
+
+async def test_episodes_become_facts_without_anybody_asking_and_newer_facts_when_there_are_more(
+    eager: Api, dsn: str
+) -> None:
+    await live(eager, "pilot", ENOUGH)
+
+    async def learned(episodes: int) -> bool:
+        return any(text.startswith(f"docking: {episodes} episodes") for text in await facts(eager, "pilot"))
+
+    assert await eventually(lambda: learned(ENOUGH))
+    assert await passes(dsn, "pilot") == [("system:learnloop", str(ENOUGH))]
+    await live(eager, "pilot", ENOUGH, first=ENOUGH)
+    assert await eventually(lambda: learned(2 * ENOUGH))
+    assert len(await facts(eager, "pilot")) == 1
+    metrics = (await eager.call("GET", "/metrics")).text
+    assert 'learnloop_memory_consolidations_total{namespace="team-a"} 2.0' in metrics
+    assert 'learnloop_memory_consolidated_total{namespace="team-a",what="distilled"}' in metrics
+    assert 'learnloop_memory_consolidations_due{namespace="team-a"} 0.0' in metrics
+
+
+async def test_few_new_memories_are_left_until_there_are_enough(eager: Api, dsn: str) -> None:
+    await live(eager, "novice", ENOUGH - 1)
+    await live(eager, "expert", ENOUGH)
+
+    async def seen_to() -> bool:
+        return bool(await passes(dsn, "expert"))
+
+    assert await eventually(seen_to)
+    assert await passes(dsn, "novice") == []
+    await live(eager, "novice", 1, first=ENOUGH)
+
+    async def novice_too() -> bool:
+        return bool(await passes(dsn, "novice"))
+
+    assert await eventually(novice_too)
+
+
+async def test_a_pass_that_was_asked_for_counts(dsn: str, tmp_path: Path) -> None:
+    async with running(**settings(dsn, tmp_path)) as api:
+        await live(api, "asked", ENOUGH)
+        await api.call("POST", "/api/v1/memory/consolidate", json={"agent_id": "asked"})
+    async with running(**settings(dsn, tmp_path, consolidate_seconds=0.1)) as api:
+        await live(api, "another", ENOUGH)
+
+        async def seen_to() -> bool:
+            return bool(await passes(dsn, "another"))
+
+        assert await eventually(seen_to)
+        assert await passes(dsn, "asked") == []
+
+
+async def test_of_two_replicas_one_works_and_each_agent_is_seen_to_once(dsn: str, tmp_path: Path) -> None:
+    one = running(**settings(dsn, tmp_path, consolidate_seconds=3600))
+    two = running(**settings(dsn, tmp_path, consolidate_seconds=3600))
+    async with superuser(dsn) as connection, one as first, two as second:
+        for agent in ("red", "green", "blue"):
+            await live(first, agent, ENOUGH)
+        await connection.execute(LOCK)
+        assert await first.service.routine.run("team-a") == 0
+        await connection.execute("SELECT pg_advisory_unlock_all()")
+        for _ in range(3):
+            await asyncio.gather(first.service.routine.run("team-a"), second.service.routine.run("team-a"))
+        assert [len(await passes(dsn, agent)) for agent in ("red", "green", "blue")] == [1, 1, 1]
+
+
+class Slow:
+    """A distiller that takes until it is told to go on."""
+
+    def __init__(self) -> None:
+        self.entered = threading.Event()
+        self.go_on = threading.Event()
+
+    def distil(self, agent: str, episodes: Sequence[Episode]) -> list[NewMemory]:
+        self.entered.set()
+        self.go_on.wait(20)
+        return []
+
+
+async def test_recalls_and_stores_go_on_meanwhile_and_who_asks_for_a_pass_is_told_to_wait(eager: Api) -> None:
+    slow = eager.service.distiller = Slow()
+    try:
+        await live(eager, "busy", ENOUGH)
+        assert await asyncio.to_thread(slow.entered.wait, 60)
+        assert (await ask(eager, "busy", "docking"))["memories"]
+        await live(eager, "busy", 1, first=ENOUGH)
+        refused = await eager.client.post(
+            "/api/v1/memory/consolidate", json={"agent_id": "busy"}, headers={"x-learnloop-namespace": "team-a"}
+        )
+        assert (refused.status_code, refused.headers["retry-after"]) == (429, "10")
+    finally:
+        slow.go_on.set()
+
+
+async def test_an_erased_agent_leaves_no_time_of_its_consolidation(eager: Api, dsn: str) -> None:
+    await live(eager, "leaving", ENOUGH)
+
+    async def noted() -> bool:
+        async with superuser(dsn) as connection:
+            known = "SELECT count(*) FROM memory_consolidations WHERE agent_id = 'leaving'"
+            return bool(await connection.fetchval(known))
+
+    assert await eventually(noted)
+    await eager.call("POST", "/api/v1/erasure", json={"agent_id": "leaving"})
+    assert not await noted()

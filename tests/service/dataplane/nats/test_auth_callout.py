@@ -1,0 +1,249 @@
+"""A real NATS server asks the data plane who may publish what: a token speaks for its namespace and no other."""
+
+import asyncio
+import base64
+import json
+import time
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import nats
+import nats.errors
+import pytest
+from nats.aio.client import Client
+from nats.aio.msg import Msg
+
+from learnloop_api import names
+from learnloop_dataplane.nats import issuer_config
+from learnloop_dataplane.nats.auth_callout import read_request
+from learnloop_sdk import Learnloop
+from testing.servers.nats_server import START_SECONDS, Nats
+from testing.servers.ports import held_port
+from testing.servers.token_issuer import Cluster
+
+from ..conftest import Api, eventually, running, settings, trajectory
+
+ROOT = Path(__file__).parents[4]
+SEED = base64.b64encode(bytes(range(32))).decode()
+
+
+def authorization(directory: Path) -> str:
+    """The part of the chart's configuration under test, with the issuer as the init container writes it."""
+    key, conf = directory / "key", directory / "issuer.conf"
+    key.write_text(SEED)
+    assert issuer_config.main([str(key), str(conf)]) == 0
+    template = (ROOT / "charts/learnloop/templates/nats/_config.tpl").read_text()
+    chart = template.split("nats.conf: |\n")[1].split("{{- end -}}")[0]
+    part = chart[chart.index("  authorization {") :].replace("$NATS_PASSWORD", "known")
+    return conf.read_text() + part
+
+
+@pytest.fixture
+async def guarded(dsn: str, tmp_path: Path, cluster: Cluster) -> AsyncIterator[tuple[Api, Nats]]:
+    with held_port() as port, cluster.served() as url:
+        server = Nats(tmp_path / "nats", port, more=authorization(tmp_path)).start()
+        own = tmp_path / "token"
+        own.write_text(cluster.token())
+        values = settings(dsn, tmp_path, auth="jwks", jwks_url=url, jwks_token_file=str(own))
+        values |= {"nats_url": server.url, "nats_user": "learnloop", "nats_password": "known", "nats_issuer_key": SEED}
+        async with running(**values) as api:
+            yield api, server
+        server.kill()
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Cluster:
+    return Cluster()
+
+
+async def connected(server: Nats, token: str, namespace: str, errors: list[str], *, account: str = "default") -> Client:
+    async def told(error: Exception) -> None:
+        errors.append(str(error))
+
+    return await nats.connect(
+        server.url,
+        token=token,
+        inbox_prefix=names.nats_inbox(namespace, account),
+        allow_reconnect=False,
+        connect_timeout=20,
+        error_cb=told,
+    )
+
+
+def learnloop(server: Nats, directory: Path, token: str, namespace: str, **options: str) -> Learnloop:
+    file = directory / "sdk-token"
+    file.write_text(token)
+    return Learnloop(
+        "cart", "http://nowhere", nats_url=server.url, namespace=namespace, token_file=file, nats_options=options
+    )
+
+
+async def said(log: pytest.LogCaptureFixture, words: str) -> bool:
+    return words in log.text.lower()
+
+
+@pytest.mark.parametrize("account", ["default", "team.cart-1"])
+async def test_a_token_publishes_for_its_namespace_and_is_acknowledged(
+    guarded: tuple[Api, Nats], cluster: Cluster, tmp_path: Path, account: str
+) -> None:
+    api, server = guarded
+    token = cluster.token("red", account)
+    headers = {"Authorization": f"Bearer {token}"}
+    await api.client.put("/api/v1/agents/cart", headers=headers, json={})
+    async with learnloop(server, tmp_path, token, "red") as loop:
+        async with loop.episode("t", external=True) as episode:
+            episode.record(1, 1.0, terminated=True, observation=[0.0, 1.0])
+        assert await loop.flush(60) == 0
+
+    async def stored() -> bool:
+        answer = await api.client.get("/api/v1/agents/cart/stats", headers=headers)
+        return answer.status_code == 200 and answer.json()["trajectories"] == 1
+
+    await eventually(stored)
+
+
+async def test_a_publish_for_another_namespace_is_refused_at_once_and_says_why(
+    guarded: tuple[Api, Nats], cluster: Cluster, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    _, server = guarded
+    async with learnloop(server, tmp_path, cluster.token("red"), "blue") as loop:
+        async with loop.episode("t", external=True) as episode:
+            episode.record(1, 1.0, terminated=True, observation=[0.0, 1.0])
+        await eventually(lambda: said(caplog, "give the agent a service account of namespace blue"))
+        assert await loop.flush(0.1) == 1, "kept: nothing is lost by being refused"
+    assert await said(caplog, "permissions violation for publish")
+
+
+async def test_a_neighbour_in_the_namespace_cannot_listen_to_what_another_account_is_answered(
+    guarded: tuple[Api, Nats], cluster: Cluster
+) -> None:
+    _, server = guarded
+    errors: list[str] = []
+    neighbour = await connected(server, cluster.token("red", "a"), "red", errors, account="a")
+    others = [names.nats_inbox("red", account) for account in ("default", "a.b", "a-b")]
+    everybody = names.nats_inbox("red")
+    closed = [*(f"{inbox}.>" for inbox in others), f"{everybody}.>", f"{everybody}.*.>", f"{everybody}.*.*.*"]
+    heard: list[Msg] = []
+
+    async def listens(message: Msg) -> None:
+        heard.append(message)
+
+    for subject in closed:
+        await neighbour.subscribe(subject, cb=listens)
+    own = await neighbour.subscribe(f"{names.nats_inbox('red', 'a')}.>")
+    await neighbour.flush(90)
+
+    async def all_refused() -> bool:
+        return len(errors) == len(closed)
+
+    await eventually(all_refused)
+    assert all("permissions violation for subscription" in error.lower() for error in errors)
+    for account in ("default", "a.b"):
+        client = await connected(server, cluster.token("red", account), "red", [], account=account)
+        body = json.dumps(trajectory(f"of-{account}", "a")).encode()
+        assert (await client.jetstream(timeout=START_SECONDS).publish(f"{names.SUBJECT_TRAJECTORY}.red.a", body)).stream
+        await client.close()
+    await neighbour.flush(90)
+    assert heard == []
+    assert own.pending_msgs == 0
+    await neighbour.close()
+
+
+async def test_an_inbox_that_is_another_accounts_is_refused_at_once_and_says_why(
+    guarded: tuple[Api, Nats], cluster: Cluster, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    _, server = guarded
+    other = names.nats_inbox("red", "other")
+    async with learnloop(server, tmp_path, cluster.token("red"), "red", inbox_prefix=other) as loop:
+        async with loop.episode("t", external=True) as episode:
+            episode.record(1, 1.0, terminated=True, observation=[0.0, 1.0])
+        await eventually(lambda: said(caplog, "own serviceaccount's inbox only"))
+        assert await loop.flush(0.1) == 1, "kept: whether it is in the stream nobody could hear"
+    assert await said(caplog, "permissions violation for subscription")
+
+
+def test_each_service_account_has_one_inbox_and_no_two_share_it() -> None:
+    accounts = ("a", "a.b", "a-b", "a.b.c", "ab")
+    inboxes = {names.nats_inbox(namespace, account) for namespace in ("red", "red-a") for account in accounts}
+    assert len(inboxes) == 2 * len(accounts)
+    assert {inbox.count(".") for inbox in inboxes} == {1}, "one token each: none contains another"
+
+
+async def test_nobody_publishes_or_reads_what_is_not_theirs(guarded: tuple[Api, Nats], cluster: Cluster) -> None:
+    _, server = guarded
+    errors: list[str] = []
+    client = await connected(server, cluster.token("red"), "red", errors)
+    publish = (
+        f"{names.SUBJECT_TRAJECTORY}.blue.a",
+        f"{names.SUBJECT_REWARD}.red.a",  # rewards are given, not claimed
+        f"{names.SUBJECT_MODEL_DEPLOYED}.red.a",
+        "$JS.API.STREAM.PURGE.RL_TRAJECTORIES",
+        "$JS.API.STREAM.DELETE.RL_TRAJECTORIES",
+        "$SYS.REQ.USER.AUTH",
+        f"{names.nats_inbox('blue', 'default')}.x",
+    )
+    for subject in publish:
+        await client.publish(subject, b"{}")
+    read = (">", f"{names.SUBJECT_REWARD}.>", f"{names.SUBJECT_REWARD}.blue.>", "_INBOX.>", "$SYS.REQ.USER.AUTH")
+    for subject in read:
+        await client.subscribe(subject)
+    await client.flush(20)
+
+    async def all_refused() -> bool:
+        return len(errors) == len(publish) + len(read)
+
+    await eventually(all_refused)
+    assert all("permissions violation" in error.lower() for error in errors)
+    allowed = await client.subscribe(f"{names.SUBJECT_REWARD}.red.>")
+    await client.flush(20)
+    assert len(errors) == len(publish) + len(read)
+    await allowed.unsubscribe()
+    await client.close()
+
+
+@pytest.mark.parametrize("wrong", ["", "not-a-token", "expired", "other audience", "account that is a wildcard"])
+async def test_without_a_valid_token_there_is_no_connection(
+    guarded: tuple[Api, Nats], cluster: Cluster, wrong: str
+) -> None:
+    _, server = guarded
+    tokens = {
+        "expired": {"exp": int(time.time()) - 600},
+        "other audience": {"aud": ["https://elsewhere"]},
+        "account that is a wildcard": {"sub": "system:serviceaccount:red:*"},
+    }
+    token = cluster.token(**tokens[wrong]) if wrong in tokens else wrong
+    with pytest.raises(nats.errors.Error, match=r"(?i)authorization"):
+        await nats.connect(server.url, token=token, allow_reconnect=False, connect_timeout=20, max_reconnect_attempts=1)
+
+
+async def test_the_data_plane_answers_again_after_nats_came_back(guarded: tuple[Api, Nats], cluster: Cluster) -> None:
+    _, server = guarded
+    server.kill()
+    await asyncio.to_thread(server.start)
+
+    async def works() -> bool:
+        try:
+            client = await connected(server, cluster.token("red"), "red", [])
+            body = json.dumps(trajectory("again", "a")).encode()
+            ack = await client.jetstream(timeout=5).publish(f"{names.SUBJECT_TRAJECTORY}.red.a", body)
+            await client.close()
+        except (nats.errors.Error, OSError, TimeoutError):
+            return False
+        return ack.stream == "RL_TRAJECTORIES"
+
+    await eventually(works)
+
+
+@pytest.mark.parametrize(
+    "data", [b"", b"a.b", b"a.e30.c", b"a." + base64.b64encode(b'{"nats": 3}') + b".c", b"x" * 70_000]
+)
+def test_a_question_that_is_none_is_a_value_error(data: bytes) -> None:
+    with pytest.raises(ValueError, match=r"bytes|Error"):
+        read_request(data)
+
+
+def test_a_key_that_is_none_is_refused_with_its_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "key").write_text("short")
+    assert issuer_config.main([str(tmp_path / "key"), str(tmp_path / "out")]) == 2
+    assert "32 random bytes" in capsys.readouterr().err
+    assert not (tmp_path / "out").exists()

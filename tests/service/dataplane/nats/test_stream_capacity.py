@@ -1,0 +1,163 @@
+"""A full stream, on the real NATS and PostgreSQL: nothing acknowledged is lost, others go on, it ends by itself."""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import httpx
+import nats as nats_client
+import orjson
+import pytest
+from nats.js.api import DiscardPolicy, StorageType, StreamConfig
+from nats.js.errors import APIError
+
+from learnloop_api import names
+from learnloop_dataplane.nats.connection import FULL
+from learnloop_dataplane.nats.streams import TRAINING, TRAJECTORIES
+from testing.servers.nats_server import Nats
+
+from ..conftest import Api, eventually, running, settings, superuser, trajectory
+
+SIZE = 2 * 2**20
+
+
+@pytest.fixture
+async def full(dsn: str, nats: Nats, tmp_path: Path) -> AsyncIterator[Api]:
+    """A service whose stream has room for some fifty episodes of `large`."""
+    async with running(**settings(dsn, tmp_path, nats_url=nats.url, stream_max_bytes=SIZE)) as api:
+        yield api
+
+
+def large(identity: str, agent: str = "walker") -> dict[str, Any]:
+    step = {"observation": [0.125] * 64, "action": 1, "log_prob": -0.7, "reward": 1.0}
+    return trajectory(identity, agent, steps=[step] * 80)
+
+
+async def publish(api: Api, namespace: str, identity: str) -> bool:
+    """On NATS; False: refused for want of room."""
+    body, subject = orjson.dumps(large(identity)), f"{names.SUBJECT_TRAJECTORY}.{namespace}.walker"
+    return await taken_in(api, subject, body, f"{namespace}/{identity}")
+
+
+async def taken_in(api: Api, subject: str, body: bytes, message_id: str) -> bool:
+    try:
+        await api.service.bus.js.publish(subject, body, headers={"Nats-Msg-Id": message_id})
+    except APIError as error:
+        if error.description != FULL:
+            raise
+        return False
+    return True
+
+
+async def post(api: Api, namespace: str, identity: str) -> httpx.Response:
+    headers = {"x-learnloop-namespace": namespace}
+    return await api.client.post("/api/v1/trajectories", json=large(identity), headers=headers)
+
+
+async def stored(dsn: str, namespace: str) -> set[str]:
+    async with superuser(dsn) as connection:
+        rows = await connection.fetch("SELECT trajectory_id FROM trajectories WHERE namespace = $1", namespace)
+    return {row["trajectory_id"] for row in rows}
+
+
+@asynccontextmanager
+async def stuck(dsn: str, namespace: str) -> AsyncIterator[None]:
+    """Nothing of this namespace can be stored meanwhile, so the one reader of the stream stands still."""
+    async with superuser(dsn) as connection:
+        await connection.execute("SELECT pg_advisory_lock(hashtextextended('erasure/' || $1, 0))", namespace)
+        yield
+
+
+async def flood(api: Api, namespace: str) -> set[str]:
+    """Publishes on NATS until that is refused; what was acknowledged."""
+    taken: set[str] = set()
+    while await publish(api, namespace, f"{namespace}-{len(taken)}"):
+        taken.add(f"{namespace}-{len(taken)}")
+    return taken
+
+
+async def test_a_full_stream_loses_nothing_lets_others_publish_and_recovers_by_itself(full: Api, dsn: str) -> None:
+    async with stuck(dsn, "flood"):
+        taken = await flood(full, "flood")
+        assert len(taken) > 20
+
+        async def told() -> Any:
+            return (await full.call("GET", "/readyz"))["degraded"].get("streams")
+
+        assert f"{TRAJECTORIES}: {len(taken)} unread messages" in await eventually(told)
+        refused = await post(full, "flood", "one-more")
+        assert refused.status_code == 503
+        assert int(refused.headers["retry-after"]) > 0
+        assert f"{len(taken)} messages of this namespace wait" in refused.json()["error"]["message"]
+        others = [await post(full, "quiet", f"quiet-{index}") for index in range(5)]
+        assert {answer.status_code for answer in others} == {202}
+        assert await stored(dsn, "quiet") == {f"quiet-{index}" for index in range(5)}
+        again = await post(full, "quiet", "quiet-0")
+        assert again.json()["duplicate"] is True
+        metrics = (await full.call("GET", "/metrics")).text
+        assert f'learnloop_stream_unread_messages{{stream="{TRAJECTORIES}"}} {len(taken)}.0' in metrics
+        assert 'learnloop_stream_refusals_total{namespace="flood"} 1.0' in metrics
+
+    async def recovered() -> bool:
+        return await stored(dsn, "flood") == taken and not (await full.call("GET", "/readyz"))["degraded"]
+
+    assert await eventually(recovered)
+    assert (await post(full, "flood", "one-more")).status_code == 202
+
+
+async def test_what_was_read_makes_way_so_that_a_stream_never_fills_with_it(full: Api, dsn: str) -> None:
+    wanted = {f"long-{index}" for index in range(200)}
+    for identity in sorted(wanted):
+        assert (await post(full, "long", identity)).status_code == 202
+
+    async def settled() -> bool:
+        state = (await full.service.bus.js.stream_info(TRAJECTORIES)).state
+        return await stored(dsn, "long") >= wanted and state.bytes <= 0.75 * SIZE
+
+    assert await eventually(settled)
+    assert await publish(full, "long", "and-one-by-nats")
+
+
+async def test_a_stream_of_before_stops_discarding_and_keeps_its_messages(
+    dsn: str, tmp_path_factory: pytest.TempPathFactory, port: int
+) -> None:
+    server = Nats(tmp_path_factory.mktemp("before"), port).start()
+    try:
+        subjects = [names.SUBJECT_TRAJECTORY, f"{names.SUBJECT_TRAJECTORY}.>"]
+        client = await nats_client.connect(server.url)
+        before = StreamConfig(TRAJECTORIES, subjects=subjects, max_bytes=SIZE, storage=StorageType.FILE)
+        await client.jetstream().add_stream(before)
+        for index in range(100):
+            body = orjson.dumps(large(f"before-{index}"))
+            await client.jetstream().publish(f"{names.SUBJECT_TRAJECTORY}.before.walker", body)
+        there = (await client.jetstream().stream_info(TRAJECTORIES)).state.messages
+        await client.close()
+        directory = tmp_path_factory.mktemp("artifacts")
+        async with running(**settings(dsn, directory, nats_url=server.url, stream_max_bytes=SIZE)) as api:
+
+            async def all_stored() -> bool:
+                return len(await stored(dsn, "before")) == there
+
+            assert await eventually(all_stored)
+            assert (await api.service.bus.js.stream_info(TRAJECTORIES)).config.discard == DiscardPolicy.NEW
+
+            async def taken() -> bool:  # what was read makes way within a second
+                return (await post(api, "before", "after")).status_code == 202
+
+            assert await eventually(taken)
+    finally:
+        server.kill()
+
+
+async def test_a_stream_that_fills_with_read_requests_and_status_makes_way_too(full: Api) -> None:
+    subject = f"{names.SUBJECT_TRAINING_STATUS}.team-a.job"
+    js = full.service.bus.js
+    limit = (await js.stream_info(TRAINING)).config.max_bytes
+    for index in range(40):  # 40 MB into 16 MiB
+
+        async def taken(number: int = index) -> bool:
+            return await taken_in(full, subject, bytes(1_000_000), f"status-{number}")
+
+        assert await eventually(taken)
+    assert (await js.stream_info(TRAINING)).state.bytes <= limit

@@ -1,0 +1,164 @@
+"""Artifacts, checkpoints, heartbeats and manifests."""
+
+import asyncio
+import hashlib
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ..conftest import Api, running, settings
+
+
+def _sha(body: bytes) -> str:
+    return hashlib.sha256(body).hexdigest()
+
+
+def _head(body: bytes, **more: str) -> dict[str, str]:
+    return {"x-learnloop-sha256": _sha(body), **more}
+
+
+async def _put(api: Api, body: bytes, status: int = 201, **kwargs: Any) -> Any:
+    return await api.call("PUT", "/api/v1/artifacts", status, content=body, headers=_head(body), **kwargs)
+
+
+async def test_an_artifact_is_read_back_by_its_digest_and_by_nobody_else(api: Api) -> None:
+    body = os.urandom(3 * 2**20 + 7)
+    stored = await _put(api, body)
+    assert stored == {"uri": f"learnloop://team-a/{_sha(body)}", "sha256": _sha(body), "size_bytes": len(body)}
+    assert await _put(api, body) == stored
+    answer = await api.call("GET", f"/api/v1/artifacts/{_sha(body)}")
+    assert answer.content == body
+    assert answer.headers["x-learnloop-sha256"] == _sha(body)
+    await api.call("GET", f"/api/v1/artifacts/{_sha(body)}", 404, namespace="team-b")
+    await api.call("GET", "/api/v1/artifacts/not-a-digest", 422)
+
+
+async def test_bytes_that_are_not_what_they_say_leave_nothing(api: Api, tmp_path: Path) -> None:
+    refused = await api.call("PUT", "/api/v1/artifacts", 422, content=b"abc", headers=_head(b"xyz"))
+    assert refused["error"]["field"] == "x-learnloop-sha256"
+    await api.call("GET", f"/api/v1/artifacts/{_sha(b'xyz')}", 404)
+    await _put(api, b"", 422)
+    assert [path for path in tmp_path.rglob("*") if path.is_file()] == []
+
+
+async def test_what_is_too_large_is_refused_with_the_limit(dsn: str, tmp_path: Path) -> None:
+    async with running(**settings(dsn, tmp_path, max_artifact_bytes=1000, max_body_bytes=2000)) as api:
+
+        async def endless() -> Any:
+            for _ in range(50):
+                yield b"x" * 100
+
+        for content in (b"x" * 1001, endless()):
+            headers = {"x-learnloop-sha256": _sha(b"")}
+            refused = await api.call("PUT", "/api/v1/artifacts", 413, content=content, headers=headers)
+            assert "1000 bytes" in refused["error"]["message"]
+        refused = await api.call("PUT", "/api/v1/agents/a", 413, content=b"x" * 2001)
+        assert "2000 bytes" in refused["error"]["message"]
+
+
+async def test_a_checkpoint_replaces_the_last_and_two_are_kept(api: Api, tmp_path: Path) -> None:
+    path = "/api/v1/training/runs/job/checkpoint"
+    await api.call("GET", path, 404)
+    for step in (100, 200, 300):
+        body = f"weights {step}".encode()
+        info = await api.call("PUT", path, content=body, headers=_head(body, **{"x-learnloop-step": str(step)}))
+        assert (info["step"], info["sha256"]) == (step, _sha(body))
+    answer = await api.call("GET", path)
+    assert (answer.content, answer.headers["x-learnloop-step"]) == (b"weights 300", "300")
+    assert (await api.call("GET", "/api/v1/training/runs/job"))["checkpoint"]["step"] == 300
+    blobs = [file for file in (tmp_path / "team-a").rglob("*") if file.is_file()]
+    assert sorted(file.read_bytes() for file in blobs) == [b"weights 200", b"weights 300"]
+    await api.call("DELETE", "/api/v1/training/runs/job", 204)
+    await api.call("GET", "/api/v1/training/runs/job", 404)
+    assert [file for file in (tmp_path / "team-a").rglob("*") if file.is_file()] == []
+
+
+async def test_a_checkpoint_says_of_whom_it_is_and_how_good_it_was(api: Api) -> None:
+    recent = {"episodes": 10, "mean": 21.0, "iqm": 20.0, "ci_low": 15.0, "ci_high": 25.0}
+    await api.call("PUT", "/api/v1/training/runs/told/heartbeat", json=_beat(job="told", step=90, recent_return=recent))
+    named, bad = {"x-learnloop-agent": "runner"}, {"x-learnloop-agent": "no name"}
+    for job, agent in (("told", named), ("by-hand", {})):
+        headers = _head(b"x", **{"x-learnloop-step": "100"}, **agent)
+        await api.call("PUT", f"/api/v1/training/runs/{job}/checkpoint", content=b"x", headers=headers)
+    headers = _head(b"x", **{"x-learnloop-step": "100"}, **bad)
+    refused = await api.call("PUT", "/api/v1/training/runs/told/checkpoint", 422, content=b"x", headers=headers)
+    assert refused["error"]["field"] == "x-learnloop-agent"
+    async with api.service.db.tenant("team-a") as connection:
+        rows = await connection.fetch("SELECT job, agent_id, performance_metrics FROM model_checkpoints")
+    assert {row["job"]: (row["agent_id"], json.loads(row["performance_metrics"])) for row in rows} == {
+        "told": ("runner", {"step": 90, "steps_per_second": 50.0, "recent_return": recent}),
+        "by-hand": (None, {}),
+    }
+
+
+def _beat(**changes: Any) -> dict[str, Any]:
+    return {
+        "job": "runner", "attempt": 0, "phase": "training", "step": 10, "total_steps": 100, "world_size": 2,
+        "steps_per_second": 50.0, "at": "2026-01-31T12:00:00Z",
+    } | changes  # fmt: skip
+
+
+async def test_an_older_attempt_never_overwrites_a_newer_one(api: Api) -> None:
+    path = "/api/v1/training/runs/runner/heartbeat"
+    assert (await api.call("PUT", path, json=_beat(attempt=1)))["accepted"]
+    for stale in (_beat(attempt=0, step=90, at="2026-01-31T13:00:00Z"), _beat(attempt=1, at="2026-01-31T11:00:00Z")):
+        assert not (await api.call("PUT", path, json=stale))["accepted"]
+    await asyncio.sleep(0.05)
+    run = await api.call("GET", "/api/v1/training/runs/runner")
+    assert (run["heartbeat"]["attempt"], run["heartbeat"]["step"]) == (1, 10)
+    assert 0.05 <= run["heartbeat_age_seconds"] < 600, "the age is by the server's clock"
+    refused = await api.call("PUT", path, 409, json=_beat(job="another"))
+    assert (refused["error"]["field"], refused["error"]["value"]) == ("job", "another")
+
+
+async def test_a_manifest_never_changes(api: Api) -> None:
+    estimate = {"episodes": 10, "mean": 1.0, "iqm": 1.0, "ci_low": 0.5, "ci_high": 1.5}
+    manifest = {
+        "job": "proof", "algorithm": "ppo", "environment": "CartPole-v1", "seed": 1, "step": 9, "total_steps": 9,
+        "world_size": 1, "attempts": 1, "artifact_uri": "learnloop://team-a/x", "artifact_sha256": "a" * 64,
+        "artifact_bytes": 1, "checkpoint_sha256": "b" * 64, "baseline": estimate, "evaluation": estimate,
+        "parity": {
+            "observations": 1, "recorded": 0, "max_abs_difference": 0.0, "action_agreement": 1.0, "passed": True,
+        },
+        "wall_seconds": 5.0, "created_at": "2026-01-31T12:00:00Z",
+    }  # fmt: skip
+    path = "/api/v1/training/runs/proof/manifest"
+    await api.call("PUT", path, json=manifest)
+    await api.call("PUT", path, json=manifest)
+    await api.call("PUT", path, 409, json=manifest | {"seed": 2})
+    assert (await api.call("GET", "/api/v1/training/runs/proof"))["manifest"]["seed"] == 1
+    text = (await api.call("GET", "/metrics")).text
+    assert 'agent_rl_training_jobs_total{namespace="team-a",status="done"} 1.0' in text
+
+
+async def test_the_same_registry_on_s3(dsn: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from moto.server import ThreadedMotoServer
+
+    server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
+    server.start()
+    host, port = server.get_host_and_port()
+    variables = {
+        "AWS_ENDPOINT_URL": f"http://{host}:{port}", "AWS_ALLOW_HTTP": "true", "AWS_REGION": "us-east-1",
+        "AWS_ACCESS_KEY_ID": "test", "AWS_SECRET_ACCESS_KEY": "test",
+    }  # fmt: skip
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+    import boto3
+
+    boto3.client("s3", endpoint_url=variables["AWS_ENDPOINT_URL"]).create_bucket(Bucket="models")
+    try:
+        async with running(**settings(dsn, tmp_path, artifacts="s3://models/learnloop")) as api:
+            body = os.urandom(6 * 2**20)
+            await _put(api, body, namespace="cloud")
+            answer = await api.call("GET", f"/api/v1/artifacts/{_sha(body)}", namespace="cloud")
+            assert answer.content == body
+            server.stop()
+            refused = await api.call(
+                "PUT", "/api/v1/artifacts", 503, content=b"new", headers=_head(b"new"), namespace="cloud"
+            )
+            assert "S3" in refused["error"]["message"]
+    finally:
+        server.stop()
