@@ -164,11 +164,11 @@ class MetricThreshold(Resource):
     return_range: ReturnRange | None = Field(
         default=None,
         description=(
-            "Where returns lie; required with type return and test: sequential, and for the fast lane to ask min "
-            "and max. A mean outside it holds (OutOfRange); a canary's below it, beside a stable arm's within it, "
-            "takes the canary back. Without it no number of episodes bounds their mean: a ratio is broken when the "
-            "mean is beyond it and the returns certainly are distributed worse than stable's, min and max when the "
-            "mean is beyond them and more than half of the episodes certainly are."
+            "Where returns lie; required with type return and test: sequential, and for the fast lane to ask min and "
+            "max. A mean outside it holds (OutOfRange); a canary's below it, beside a stable arm's within it, takes "
+            "the canary back. Without it no number of episodes bounds their mean. A ratio is then broken when the "
+            "mean is beyond it and the returns certainly are distributed worse than stable's. A min or max is broken "
+            "when the mean is beyond it and more than half of the episodes certainly are."
         ),
     )
 
@@ -179,11 +179,11 @@ class FastLane(Resource):
     enabled: bool = Field(
         default=True,
         description=(
-            "Read the metrics of each arm on trial (canary, shadow, experiment, guard) from its pods every second, and "
-            "take it back at once when it breaks min or max of a metric (success, errors, return with returnRange, "
-            "latency), maxRequestErrors or a bar of its shadow step beyond doubt. It never promotes. Needs a way from "
-            "the operator to the pods' port 8080; the condition FastLane says whether it is there, and how often they "
-            "are read where more than 250 pods are on trial. Without it Prometheus alone decides."
+            "Read the metrics of each arm on trial (canary, shadow, experiment, guard) from its pods every second. "
+            "Take the arm back at once when it breaks a bound beyond doubt: min or max of a metric (success, errors, "
+            "return with returnRange, latency), maxRequestErrors, a bar of its shadow step. It never promotes. Needs "
+            "a way from the operator to the pods' port 8080; the condition FastLane says whether it is there, and how "
+            "often they are read where more than 250 pods are on trial. Without it Prometheus alone decides."
         ),
     )
     max_request_errors: float = Field(
@@ -292,9 +292,10 @@ class MetricEvidence(Resource):
         default=None,
         max_length=18,
         description=(
-            "Of a ratio, six numbers for each quantity compared: episodes of the canary that were compared with "
-            "stable's of the same time, the sum of their values, what as many of stable's made at these times, "
-            "stable's mean lately, and the logarithms of the e-values of 'below' and 'above'."
+            "Of a ratio, six numbers for each quantity compared. The first two: episodes of the canary that were "
+            "compared with stable's of the same time, and the sum of their values. Then: what as many of stable's "
+            "made at these times, and stable's mean lately. Last: the logarithms of the e-values of 'below' and "
+            "'above'."
         ),
     )
     bounds: list[float] | None = Field(
