@@ -9,8 +9,8 @@ from typing import Annotated, Any
 from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
 from pydantic_core import to_json
 
-from learnloop_api.wire.base import Real
-from learnloop_api.wire.trajectory import Choice, ChosenNumbers, LogProb, ObservedNumbers, Trajectory
+from learnloop_api.wire.base import LogProb, Real
+from learnloop_api.wire.trajectory import Choice, ChosenNumbers, ObservedNumbers, Trajectory
 from learnloop_sdk.redact import Redactor, redact_trajectory
 
 Decision = tuple[Any, Any, float | None, bool]

@@ -17,12 +17,12 @@ from fastapi.responses import JSONResponse
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from learnloop_api import names
+from learnloop_api.acting.policy import Policy, PolicyError
 from learnloop_api.wire.routing import ActRequest, ActResponse, EndEpisode, OpenedEpisode, OpenEpisode, ServingError
 from learnloop_serving.episode_ids import Opening
 from learnloop_serving.episodes import Episodes
 from learnloop_serving.metrics import Metrics
 from learnloop_serving.oip_routes import oip_routes
-from learnloop_serving.policy import Policy, PolicyError
 from learnloop_serving.refusal import Refusal
 from learnloop_serving.settings import Settings
 from learnloop_serving.shadow_routes import shadow_routes
@@ -111,11 +111,10 @@ class Arm:
                 decision = await self.beside(self.episodes.act, opening, arm, body)
             else:
                 decision = self.episodes.act(opening, arm, body)
-            action, log_prob, sampled = decision
             return b'{"action":%b,"log_prob":%b,"exploration":%b,"revision":%b}' % (
-                orjson.dumps(action),
-                orjson.dumps(log_prob),
-                b"true" if sampled else b"false",
+                orjson.dumps(decision.action),
+                orjson.dumps(decision.log_prob),
+                b"true" if decision.drawn else b"false",
                 self._revision_json,
             )
         if verb == "open":

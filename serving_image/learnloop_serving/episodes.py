@@ -1,17 +1,18 @@
 """The episodes API without HTTP: open, act, end. The episode is the unit of exposure; one arm owns it."""
 
-import math
+import random
 import time
-from bisect import bisect_right
 from collections import OrderedDict
 from datetime import UTC, datetime
-from itertools import accumulate
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 from pydantic import ValidationError
 
+from learnloop_api.acting.deciding import Decision, decide
+from learnloop_api.acting.policy import Observations, Policy, advise
+from learnloop_api.kinds.behaviour import GREEDY
 from learnloop_api.wire.routing import (
     ActRequest,
     Arm,
@@ -24,7 +25,6 @@ from learnloop_serving.draw import CreditBank, choose_arm, stable_arm
 from learnloop_serving.episode_ids import EpisodeIds, Opening
 from learnloop_serving.metrics import Metrics
 from learnloop_serving.mirror import Mirror
-from learnloop_serving.policy import Observations, Policy
 from learnloop_serving.reach import Reach
 from learnloop_serving.refusal import Refusal, invalid
 from learnloop_serving.routing import RoutingState
@@ -79,7 +79,7 @@ class Episodes:
         self.reach = Reach(routing)
         self.stand_in = StandIn(revision, routing, self.shadow)
         self._bank = CreditBank()
-        self._random = np.random.default_rng()
+        self._random = random.Random()
         self._ended = Remembered()
         self._failed = Remembered()
         self.policy: Policy | None = None
@@ -126,22 +126,20 @@ class Episodes:
             raise self._withdrawn(self._revision)
         return own
 
-    def act(self, opening: Opening, arm: str | None, body: bytes) -> tuple[int | list[float], float, bool]:
-        """(action, natural log of its probability, sampled?) for one observation; raises Refusal and PolicyError.
+    def act(self, opening: Opening, arm: str | None, body: bytes) -> Decision:
+        """What the policy does at one observation, as its file says it behaves; greedily where the caller asks for it.
 
-        A continuous policy is never sampled from: its action is the greedy one.
+        Raises Refusal and PolicyError.
         """
         policy = self._check(opening, arm)
         self._check_serves()
         request, observation = self._observation(policy, body)
-        action, logits = policy.run(observation)
-        greedy: int | list[float] = action[0].tolist() if policy.continuous else int(action[0])
-        if policy.continuous or not request.explore:
-            self._copy(opening, request.observation, greedy)
-            return greedy, 0.0, False
-        drawn, log_prob = self._sample(logits[0].tolist())
-        self._copy(opening, request.observation, greedy, drawn, log_prob)
-        return drawn, log_prob, True
+        (advice,) = advise(policy, observation)
+        behaviour = policy.behaviour if request.explore else GREEDY
+        decision = decide(behaviour, policy.numbers, advice, self._random.random)
+        drawn = (decision.action, decision.log_prob) if decision.drawn else ()
+        self._copy(opening, request.observation, advice.action, *drawn)
+        return decision
 
     def _copy(self, opening: Opening, *decision: Any) -> None:
         if opening.proven:
@@ -167,17 +165,6 @@ class Episodes:
         if not np.isfinite(observation).all():
             raise Refusal(400, "InvalidInput", "observation: a number is beyond the range of float32 (3.4e38)")
         return request, observation
-
-    def _sample(self, logits: list[float]) -> tuple[int, float]:
-        """One draw from softmax(logits) and its log-probability, by inversion of the cumulated distribution.
-
-        Plain Python: for the few actions of a usual policy numpy's call overhead is several times the work.
-        """
-        top = max(logits)
-        cumulated = list(accumulate(math.exp(logit - top) for logit in logits))
-        total = cumulated[-1]
-        action = min(bisect_right(cumulated, self._random.random() * total), len(logits) - 1)
-        return action, min(0.0, logits[action] - top - math.log(total))
 
     def end(self, opening: Opening, arm: str | None, body: bytes) -> bool:
         """Count the outcome of an episode, once; says whether it was counted now. Open to withdrawn arms too."""

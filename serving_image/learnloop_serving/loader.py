@@ -12,7 +12,9 @@ from urllib.parse import parse_qs, unquote, urlsplit
 
 import httpx
 
-from learnloop_serving.policy import ModelError, OnnxPolicy, Policy, UniformPolicy
+from learnloop_api.acting.onnx_policy import OnnxPolicy
+from learnloop_api.acting.policy import ModelError, Policy
+from learnloop_serving.policy import UniformPolicy
 from learnloop_serving.settings import Settings
 
 log = logging.getLogger(__name__)

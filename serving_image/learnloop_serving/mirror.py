@@ -71,7 +71,7 @@ class Mirror:
         episode_id: str | None,
         observation: list[float],
         greedy: int | list[float],
-        action: int | None = None,
+        action: int | list[float] | None = None,
         log_prob: float | None = None,
     ) -> None:
         """Stable has decided; `action` and `log_prob` only when it drew."""

@@ -12,6 +12,7 @@ sum(w * return) / sum(w), its effective sample size (sum w)^2 / sum(w^2).
 
 Episodes that give no weight are counted and left out: parts of one (a copy was lost, or another pod got it), one with a
 step that stable did not draw (its other actions had probability 0, so nothing can be said of them), an unfinished one.
+An action that the policy in shadow never takes makes the weight 0.
 """
 
 import math
@@ -60,9 +61,3 @@ class OffPolicy:
         if not played.drawn:
             return "deterministic", 0.0
         return "counted", min(CLIP, math.exp(min(played.log_ratio, 50.0)))
-
-
-def log_probability(logits: list[float], action: int) -> float:
-    """Natural log of softmax(logits)[action]; at most 0."""
-    top = max(logits)
-    return min(0.0, logits[action] - top - math.log(sum(math.exp(logit - top) for logit in logits)))

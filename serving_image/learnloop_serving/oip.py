@@ -11,7 +11,8 @@ from typing import Any
 import numpy as np
 import orjson
 
-from learnloop_serving.policy import INPUT, OUTPUTS, Policy
+from learnloop_api.acting.onnx_policy import INPUT
+from learnloop_api.acting.policy import Policy
 
 HEADER_JSON_LENGTH = "inference-header-content-length"
 MAX_BATCH = 8192
@@ -71,7 +72,7 @@ def infer(
     observation = _observation(header, binary, policy)
     types = _types(policy)
     wanted = _wanted(header, list(types))
-    results: dict[str, np.ndarray[Any, Any]] = dict(zip(OUTPUTS, policy.run(observation), strict=True))
+    results = policy.run(observation)
     if decided is not None:
         decided(observation, results["action"])
     outputs: list[dict[str, Any]] = []

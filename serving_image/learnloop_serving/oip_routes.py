@@ -9,8 +9,8 @@ import orjson
 from fastapi import APIRouter, Request, Response
 
 from learnloop_api import names
+from learnloop_api.acting.policy import PolicyError
 from learnloop_serving import oip
-from learnloop_serving.policy import PolicyError
 from learnloop_serving.refusal import Refusal
 
 if TYPE_CHECKING:

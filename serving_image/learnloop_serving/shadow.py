@@ -8,10 +8,11 @@ import numpy as np
 from pydantic import ValidationError
 
 from learnloop_api import names
+from learnloop_api.acting.deciding import Advice, log_probability
+from learnloop_api.acting.policy import Policy, PolicyError, advise
 from learnloop_api.wire.shadow import Decision, Ending, ShadowBatch
 from learnloop_serving.mirror import PURPOSE
-from learnloop_serving.off_policy import OffPolicy, log_probability
-from learnloop_serving.policy import Policy, PolicyError
+from learnloop_serving.off_policy import OffPolicy
 from learnloop_serving.refusal import Refusal, invalid
 from learnloop_serving.routing import RoutingState
 from learnloop_serving.seal import Seal
@@ -80,18 +81,19 @@ class Shadow:
     def _decide(self, policy: Policy, decision: Decision) -> None:
         start = time.perf_counter()
         try:
-            greedy, logits = _run(policy, decision.observation)
+            advice = _advice(policy, decision.observation)
         except PolicyError:
             self._metrics.errors.inc()
             return
         self._metrics.observe(time.perf_counter() - start)
         self._metrics.compared.inc()
-        if self._same(greedy, decision.greedy):
+        if self._same(advice.action, decision.greedy):
             self._metrics.agreed.inc()
         if decision.episode_id is None:
             return
-        known = decision.action is not None and logits is not None and 0 <= decision.action < len(logits)
-        mine = log_probability(logits, decision.action) if known and logits and decision.action is not None else None
+        mine = None
+        if decision.action is not None:
+            mine = log_probability(policy.behaviour, policy.numbers, advice, decision.action)
         self._episodes.step(decision.episode_id, decision.log_prob, mine)
 
     def _same(self, mine: int | list[float], theirs: int | list[float]) -> bool:
@@ -106,11 +108,9 @@ class Shadow:
         self._metrics.played(use, weight, ending.episode_return)
 
 
-def _run(policy: Policy, observation: list[float]) -> tuple[int | list[float], list[float] | None]:
-    """(greedy action, logits) for one observation; no logits for a continuous policy. Raises PolicyError."""
+def _advice(policy: Policy, observation: list[float]) -> Advice:
+    """What the policy's network says of one observation; raises PolicyError."""
     if policy.observations is not None and len(observation) != policy.observations:
         raise PolicyError(f"observation has {len(observation)} numbers, the policy takes {policy.observations}")
-    action, logits = policy.run(np.array([observation], dtype=np.float32))
-    if policy.continuous:
-        return action[0].tolist(), None
-    return int(action[0]), logits[0].tolist()
+    (advice,) = advise(policy, np.array([observation], dtype=np.float32))
+    return advice

@@ -16,7 +16,8 @@ import numpy as np
 import pytest
 
 from learnloop_api import names
-from learnloop_serving.policy import PolicyError, UniformPolicy
+from learnloop_api.acting.policy import PolicyError
+from learnloop_serving.policy import UniformPolicy
 from testing.servers.policy_servers import LiveServer, table
 
 T = TypeVar("T")

@@ -34,6 +34,7 @@ class Purpose(enum.IntEnum):
     DYNAMICS = 11
     CONDITIONS = 12
     TASK = 13
+    BEHAVIOUR = 14
 
 
 class Split(enum.IntEnum):

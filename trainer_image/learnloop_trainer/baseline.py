@@ -12,7 +12,7 @@ from learnloop_environments import Bounds
 from learnloop_environments.errors import ConfigError
 from learnloop_trainer.errors import StoreRefused, StoreUnavailable
 from learnloop_trainer.evaluation import Policy, Uniform
-from learnloop_trainer.export import OnnxPolicy
+from learnloop_trainer.export import Behaving, OnnxPolicy
 from learnloop_trainer.export.weights import read
 from learnloop_trainer.order import Order
 from learnloop_trainer.store import Store
@@ -35,11 +35,11 @@ def artifact(order: Order, store: Store) -> bytes | None:
 
 
 def policy(order: Order, body: bytes | None, observations: int, actions: int, bounds: Bounds | None = None) -> Policy:
-    """What `artifact` gave as a policy; raises ConfigError when it does not fit these spaces."""
+    """What `artifact` gave, acting as it is served; raises ConfigError when it does not fit these spaces."""
     if body is None:
         return Uniform(actions, order.spec.seed, bounds)
     try:
-        return OnnxPolicy(body, observations, actions, continuous=bounds is not None)
+        return Behaving(OnnxPolicy(body, observations, actions, continuous=bounds is not None), order.spec.seed)
     except ValueError as error:
         raise ConfigError(FIELD, order.baseline_uri or "", str(error), FIX) from None
 

@@ -12,6 +12,8 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from learnloop_api.acting import metadata
+from learnloop_api.kinds.behaviour import GREEDY, Behaviour
 from learnloop_api.wire.training import Export, Manifest, ReturnEstimate, SuiteResult
 from learnloop_environments import own_code
 from learnloop_environments.base import Bounds, Observations, VectorEnvironment
@@ -29,11 +31,12 @@ from learnloop_trainer.algorithms import (
     sac,
     vtrace,
 )
-from learnloop_trainer.errors import ExportError
+from learnloop_trainer.errors import ExportError, NumericError
 from learnloop_trainer.evaluation import Policy, difference, estimate, play, worlds
 from learnloop_trainer.evaluation.suite import Stage, measure
 from learnloop_trainer.evaluation.worlds import held_out
-from learnloop_trainer.export import OnnxPolicy, build
+from learnloop_trainer.export import Behaving, OnnxPolicy, build
+from learnloop_trainer.export.behaviour import DEVIATIONS, behaviour_of
 from learnloop_trainer.export.weights import read
 from learnloop_trainer.networks import Network, forward
 from learnloop_trainer.normalising import normalised
@@ -88,11 +91,24 @@ def trained(
 
 
 def graph(
-    arrays: Weights, algorithm: str, facts: Mapping[str, str], bounds: Bounds | None, shield: Shield | None
+    arrays: Weights,
+    algorithm: str,
+    facts: Mapping[str, str],
+    bounds: Bounds | None,
+    shield: Shield | None,
+    behaviour: Behaviour = GREEDY,
 ) -> bytes:
-    """A policy with these weights as an ONNX graph with these facts in its metadata."""
+    """A policy with these weights as an ONNX graph with these facts in its metadata, how it acts among them."""
     head, activation = HEADS[algorithm]
-    return build(arrays, head, activation, facts, bounds, shield, CHOOSERS.get(algorithm))
+    said = {metadata.BEHAVIOUR: behaviour.model_dump_json(exclude_none=True)}
+    deviation = None
+    if bounds is not None and behaviour.kind == "sampled":
+        first = int(bool(bounds.choices))
+        low, high = (tuple(side[first:].tolist()) for side in (bounds.low, bounds.high))
+        said[metadata.BOUNDS] = metadata.Numbers(low, high, bounds.choices).written()
+        deviation = DEVIATIONS[algorithm]
+    chooser = CHOOSERS.get(algorithm)
+    return build(arrays, head, activation, dict(facts) | said, bounds, shield, chooser, deviation)
 
 
 def measured(
@@ -132,25 +148,36 @@ def prove(
     if spec.safety is not None:
         shield = Shield(spec.safety, observations, actions, continuous=continuous)
 
-    def policy_of(weights: Weights) -> OnnxPolicy:
-        other = graph(weights, spec.algorithm, facts, bounds, shield)
-        return OnnxPolicy(other, observations, actions, continuous=continuous)
+    behaviour = behaviour_of(order, bounds)
 
-    body = graph(network.exported(), spec.algorithm, facts, bounds, shield)
-    policy = OnnxPolicy(body, observations, actions, continuous=continuous)
+    def loaded(graph: bytes) -> OnnxPolicy:
+        try:
+            return OnnxPolicy(graph, observations, actions, continuous=continuous)
+        except ValueError as error:
+            raise NumericError(f"the exported policy: {error}") from None
+
+    def policy_of(weights: Weights) -> Policy:
+        return Behaving(loaded(graph(weights, spec.algorithm, facts, bounds, shield, behaviour)), spec.seed)
+
+    body = graph(network.exported(), spec.algorithm, facts, bounds, shield, behaviour)
+    greedy = loaded(body)
+    policy = Behaving(greedy, spec.seed)
     reporter.phase("evaluating", "playing held-out episodes")
     served = baseline.artifact(order, store)
     baseline_policy = baseline.policy(order, served, observations, actions, bounds)
     asked = spec.evaluation
     evaluation, ours, met = measured(order, policy, reporter, "exported policy", asked.episodes)
     before, theirs, _ = measured(order, baseline_policy, reporter, "baseline", asked.episodes)
+    calm: ReturnEstimate | None = None
+    if behaviour.kind != "greedy":
+        calm, _, _ = measured(order, greedy, reporter, "greedy policy", asked.episodes)
     validation: ReturnEstimate | None = None
     if asked.validation_episodes:
         validation, _, _ = measured(order, policy, reporter, "validation", asked.validation_episodes, VALIDATION)
     reporter.phase("exporting", "comparing the exported policy with the trained one")
     seen, real = witnesses(order, store, met, actions, bounds)
     judge = trained(network, spec.algorithm, bounds, shield)
-    parity, more = verify(judge, policy, seen, real), more_formats(order, body, policy, judge, seen, real)
+    parity, more = verify(judge, greedy, seen, real), more_formats(order, body, greedy, judge, seen, real)
     suite: SuiteResult | None = None
     if asked.suite is not None:
         head = HEADS[spec.algorithm]
@@ -189,6 +216,8 @@ def prove(
         difference=difference(ours, theirs, spec.seed),
         held_out=worlds.episodes(order).model_copy(update={"level": worlds.nominal(order).level}),
         **_compared(order),
+        behaviour=behaviour,
+        greedy=calm,
         parity=parity,
         validation=validation,
         suite=suite,

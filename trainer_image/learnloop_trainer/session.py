@@ -19,6 +19,7 @@ from learnloop_trainer.curriculum import Curriculum
 from learnloop_trainer.errors import PeerLost, StoreRefused, Terminated
 from learnloop_trainer.evaluation.suite.milestones import Milestones
 from learnloop_trainer.experience import Recording, recorded
+from learnloop_trainer.export.behaviour import behaviour_of
 from learnloop_trainer.groups import Group
 from learnloop_trainer.initial import begin_from
 from learnloop_trainer.order import Order
@@ -118,6 +119,7 @@ def begin(order: Order, group: Group, device: torch.device, store: Store | None 
     members = group.place.share(order.parameters.environments)
     environment = training_world(order, members)
     _require_fitting_actions(order, environment)
+    behaviour_of(order, environment.bounds)  # what cannot be exported is not trained
 
     def recording() -> Recording:
         return recorded(order, group, store, environment)

@@ -18,6 +18,7 @@ from learnloop_api.kinds.base import (
     PodOptions,
     Resource,
 )
+from learnloop_api.kinds.behaviour import Behaviour
 from learnloop_api.kinds.conditions import Curriculum, LevelName, Randomised, Shaping
 from learnloop_api.kinds.evaluation import Evaluation, Gates
 from learnloop_api.kinds.more_algorithms import HierarchicalDqnParameters, MamlParameters, VtraceParameters
@@ -79,7 +80,13 @@ class Checkpointing(Resource):
 
 
 class Export(Resource):
-    """Formats of the trained policy beside ONNX, which is always exported and is what policy servers load."""
+    """The trained policy as a file: ONNX, which is what policy servers load, and what goes with it."""
+
+    behaviour: Behaviour | None = Field(
+        default=None,
+        description="How the policy acts, in the evaluation that the gates read and wherever it is served. Left out: "
+        "sampled for choices of ppo, vtrace and bc, greedy for everything else.",
+    )
 
     formats: list[Literal["pt2", "torchscript"]] = Field(
         default_factory=list,

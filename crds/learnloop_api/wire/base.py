@@ -52,6 +52,7 @@ LARGEST = 3.4e38
 
 Timestamp = Annotated[datetime, BeforeValidator(_text), AfterValidator(_aware)]
 Real = Annotated[float, Field(ge=-LARGEST, le=LARGEST)]
+LogProb = Annotated[float, Field(ge=-LARGEST, le=10_000)]
 Sha256 = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$", description="lower-case hex SHA-256 digest")]
 Name = Annotated[str, Field(min_length=1, max_length=253, pattern=r"^[a-z0-9]([-a-z0-9.]*[a-z0-9])?$")]
 Identifier = Annotated[str, Field(min_length=1, max_length=128, pattern=r"^[A-Za-z0-9][A-Za-z0-9._:-]*$")]

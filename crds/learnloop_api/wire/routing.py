@@ -10,7 +10,7 @@ from typing import Literal
 
 from pydantic import Field, model_validator
 
-from learnloop_api.wire.base import Identifier, Name, Timestamp, WireModel
+from learnloop_api.wire.base import Identifier, LogProb, Name, Timestamp, WireModel
 
 ROUTING_KEY = "routing.json"
 MOST_RETURN = 1e12
@@ -119,15 +119,20 @@ class ActRequest(WireModel):
     """POST /v1/episodes/{episode_id}/act"""
 
     observation: list[float] = Field(min_length=1, max_length=65_536)
-    explore: bool = Field(default=True, description="false: take the greedy action")
+    explore: bool = Field(
+        default=True, description="act as the policy's file says it behaves; false: take the greedy action"
+    )
 
 
 class ActResponse(WireModel):
     """The policy's decision for one observation."""
 
     action: int | list[float]
-    log_prob: float = Field(le=0, description="natural log; 0 for a deterministic choice")
-    exploration: bool
+    log_prob: LogProb = Field(
+        description="natural log of the action's probability, 0 where nothing was drawn; where numbers were drawn, of "
+        "their density, which may be above 0"
+    )
+    exploration: bool = Field(description="the action was drawn from a distribution")
     revision: str
 
 

@@ -7,7 +7,7 @@ from typing import Literal
 
 from pydantic import Field
 
-from learnloop_api.wire.base import Identifier, WireModel
+from learnloop_api.wire.base import Identifier, LogProb, WireModel
 
 MAX_ITEMS = 64
 
@@ -18,8 +18,10 @@ class Decision(WireModel):
     episode_id: Identifier | None = Field(default=None, description="absent for requests that know no episodes")
     observation: list[float] = Field(min_length=1, max_length=65_536)
     greedy: int | list[float] = Field(description="the action stable thinks best")
-    action: int | None = Field(default=None, description="the action stable took, when it drew it")
-    log_prob: float | None = Field(default=None, le=0, description="natural log of its probability under stable")
+    action: int | list[float] | None = Field(default=None, description="the action stable took, when it drew it")
+    log_prob: LogProb | None = Field(
+        default=None, description="natural log of its probability under stable, or of its density"
+    )
 
 
 class Ending(WireModel):

@@ -7,6 +7,7 @@ from typing import Literal
 
 from pydantic import ConfigDict, Field
 
+from learnloop_api.kinds.behaviour import Behaviour
 from learnloop_api.kinds.suite import Dimension
 from learnloop_api.wire.base import MOST, Identifier, Name, Sha256, Timestamp, WireModel
 
@@ -139,6 +140,12 @@ class Manifest(WireModel):
     held_out: HeldOut | None = Field(default=None, description="which episodes both of them played")
     baseline_uri: str | None = Field(default=None, max_length=2048, description="the policy compared with")
     baseline_sha256: Sha256 | None = Field(default=None, description="its digest; null for uniform random actions")
+    behaviour: Behaviour | None = Field(
+        default=None, description="how the exported policy acts, in the evaluation as where it is served"
+    )
+    greedy: ReturnEstimate | None = Field(
+        default=None, description="its greedy actions on the same episodes, where it does not act so anyway"
+    )
     parity: Parity
     validation: ReturnEstimate | None = Field(
         default=None, description="the exported policy on further held-out seeds, where a study chooses by it"

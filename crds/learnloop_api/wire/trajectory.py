@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, JsonValue
 
-from learnloop_api.wire.base import LARGEST, MOST, Identifier, Name, Real, Timestamp, WireModel
+from learnloop_api.wire.base import MOST, Identifier, LogProb, Name, Real, Timestamp, WireModel
 
 MAX_STEPS = 10_000
 MAX_OBSERVATION = 65_536
@@ -20,7 +20,6 @@ Choice = Annotated[int, Field(ge=-MOST, le=MOST)]
 ChosenNumbers = Annotated[list[Real], Field(max_length=4096)]
 Observation = ObservedNumbers | dict[str, JsonValue] | str
 Action = Choice | ChosenNumbers | dict[str, JsonValue] | str
-LogProb = Annotated[float, Field(ge=-LARGEST, le=10_000)]
 
 
 class Step(WireModel):

@@ -8,7 +8,8 @@ import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
-from learnloop_serving.policy import ModelError, OnnxPolicy, PolicyError
+from learnloop_api.acting.onnx_policy import OnnxPolicy
+from learnloop_api.acting.policy import ModelError, PolicyError
 from testing.servers.policy_servers import STABLE, LiveServer, table
 
 

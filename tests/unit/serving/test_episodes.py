@@ -35,9 +35,12 @@ def test_sampled_actions_follow_softmax_and_say_their_log_probability(server: Li
     opening = server.arm.episodes.ids.read(server.opened())
     assert opening
     for _ in range(3000):
-        action, log_prob, explored = server.arm.episodes.act(opening, None, b'{"observation":[0.5,0,0,0]}')
-        assert explored
-        assert log_prob == pytest.approx((0.5 if action == 0 else -0.5) - math.log(math.exp(0.5) + math.exp(-0.5)))
+        decision = server.arm.episodes.act(opening, None, b'{"observation":[0.5,0,0,0]}')
+        action = decision.action
+        assert isinstance(action, int)
+        assert decision.drawn
+        logit = 0.5 if action == 0 else -0.5
+        assert decision.log_prob == pytest.approx(logit - math.log(math.exp(0.5) + math.exp(-0.5)))
         counts[action] += 1
     assert counts[0] / 3000 == pytest.approx(math.exp(0.5) / (math.exp(0.5) + math.exp(-0.5)), abs=0.04)
 

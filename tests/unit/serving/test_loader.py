@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 from onnx import TensorProto
 
+from learnloop_api.acting.policy import ModelError
 from learnloop_serving.loader import load_policy, parse_uniform
-from learnloop_serving.policy import ModelError
 from testing.servers.policy_servers import settings, write_policy
 from testing.servers.ports import held_port
 
@@ -143,8 +143,8 @@ async def test_schemes_without_support_and_models_without_digest_are_refused() -
 
 def test_the_uniform_policy_is_built_in() -> None:
     policy = parse_uniform("uniform://discrete/3?observations=4")
-    action, logits = policy.run(np.zeros((2, 4), dtype=np.float32))
-    assert (policy.observations, action.tolist(), logits.shape) == (4, [0, 0], (2, 3))
+    found = policy.run(np.zeros((2, 4), dtype=np.float32))
+    assert (policy.observations, found["action"].tolist(), found["logits"].shape) == (4, [0, 0], (2, 3))
     assert parse_uniform("uniform://discrete/3").observations is None
     for uri in ("uniform://discrete/0", "uniform://box/3", "uniform://discrete/3?x=1", "uniform://discrete/a"):
         with pytest.raises(ModelError, match="write uniform://"):

@@ -14,10 +14,10 @@ import numpy as np
 import pytest
 
 from learnloop_api import names
+from learnloop_api.acting.onnx_policy import OnnxPolicy
 from learnloop_api.wire.routing import RoutingTable
 from learnloop_serving.mirror import PURPOSE
-from learnloop_serving.off_policy import CLIP, OffPolicy, log_probability
-from learnloop_serving.policy import OnnxPolicy
+from learnloop_serving.off_policy import CLIP, OffPolicy
 from learnloop_serving.seal import Seal
 from testing.servers.policy_servers import CANARY, KEY, STABLE, LiveServer, linear_policy, table, write_policy
 
@@ -249,12 +249,6 @@ def test_an_episode_with_a_lost_copy_or_an_action_not_drawn_is_never_weighed() -
     assert episodes.end("cut", False, 1) == ("unfinished", 0.0)
     episodes.step("lucky", -600.0, 0.0)
     assert episodes.end("lucky", True, 1) == ("counted", CLIP)
-
-
-def test_log_probability_is_that_of_softmax() -> None:
-    logits = [1.0, 3.0, -2.0]
-    total = sum(math.exp(value) for value in logits)
-    assert log_probability(logits, 1) == pytest.approx(math.log(math.exp(3.0) / total))
 
 
 def test_a_mirror_must_be_an_arm_without_weight() -> None:

@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 import torch
 
+from learnloop_api.acting.onnx_policy import OnnxPolicy as Served
 from learnloop_api.kinds.algorithms import PpoParameters
 from learnloop_environments.base import Bounds
-from learnloop_serving.policy import OnnxPolicy as Served
 from learnloop_trainer.algorithms import heads, ppo
 from learnloop_trainer.checkpoints import Training, restore, save
 from learnloop_trainer.containers import unpack
@@ -80,7 +80,7 @@ def test_the_policy_server_serves_a_hybrid_policy(tmp_path: Path) -> None:
     (tmp_path / "policy.onnx").write_bytes(build(network.arrays(), "policy", "tanh", {}, bounds))
     served, seen = Served(tmp_path / "policy.onnx"), np.ones((5, 3), dtype=np.float32)
     assert (served.continuous, served.actions) == (True, 3)
-    assert np.allclose(served.run(seen)[0], trained(network, "ppo", bounds)(seen))
+    assert np.allclose(served.run(seen)["action"], trained(network, "ppo", bounds)(seen))
 
 
 def test_a_uniform_hybrid_action_takes_each_choice_as_often() -> None:

@@ -15,7 +15,7 @@ from learnloop_trainer import baseline
 from learnloop_trainer.errors import ExportError
 from learnloop_trainer.evaluation import Policy, Uniform, difference, estimate, play
 from learnloop_trainer.evaluation.estimate import interquartile_mean
-from learnloop_trainer.export import OnnxPolicy, build, check
+from learnloop_trainer.export import Behaving, OnnxPolicy, build, check
 from learnloop_trainer.networks import Network, dense
 from learnloop_trainer.order import Order
 from learnloop_trainer.proof import trained
@@ -74,7 +74,12 @@ def corrupted(body: bytes, change: Callable[[np.ndarray], np.ndarray]) -> bytes:
     return bytes(model.SerializeToString())
 
 
-@pytest.mark.parametrize("change", [lambda w: w + 1e-3, lambda w: -w, lambda w: w * np.nan])
+def test_a_graph_whose_weights_are_no_numbers_is_not_even_loaded(body: bytes) -> None:
+    with pytest.raises(ValueError, match="does not run on zeros: the policy's logits are not finite"):
+        OnnxPolicy(corrupted(body, lambda w: w * np.nan), 4, 2)
+
+
+@pytest.mark.parametrize("change", [lambda w: w + 1e-3, lambda w: -w])
 def test_parity_catches_a_graph_whose_weights_are_not_the_networks(network: Network, body: bytes, change: Any) -> None:
     parity = check(trained(network, "ppo"), OnnxPolicy(corrupted(body, change), 4, 2), observations(), 0)
     assert not parity.passed
@@ -178,7 +183,7 @@ def test_a_serving_policy_is_the_baseline_when_its_digest_is_right(
     store = DirectoryStore(tmp_path, "small-1")
     store.put_artifact(body)
     changes = {"baseline_uri": f"learnloop://default/{digest(body)}", "baseline_sha256": digest(body)}
-    assert isinstance(loaded(make_order().model_copy(update=changes), store, 4, 2), OnnxPolicy)
+    assert isinstance(loaded(make_order().model_copy(update=changes), store, 4, 2), Behaving)
     with pytest.raises(ConfigError, match=r"baselineSha256: '0+' is not the digest"):
         loaded(make_order().model_copy(update=changes | {"baseline_sha256": "0" * 64}), store, 4, 2)
     with pytest.raises(ConfigError, match="takes 4 observations, the environment has 6"):

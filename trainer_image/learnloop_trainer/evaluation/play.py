@@ -1,7 +1,7 @@
 """Whole episodes with a fixed policy."""
 
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
@@ -36,6 +36,14 @@ class Policy(Protocol):
 
     def act(self, observation: Observations) -> NDArray[Any]:
         """Actions [n], or [n, dimensions] where they are continuous, for observations [n, observations]."""
+
+
+@runtime_checkable
+class Drawing(Policy, Protocol):
+    """A policy that draws: the same numbers again whenever the same episodes begin."""
+
+    def begin(self, first: int) -> None:
+        """Episodes begin, numbered from `first`."""
 
 
 class Uniform:
@@ -81,6 +89,8 @@ def _play_block(
 ) -> NDArray[np.float64]:
     try:
         observation = environment.reset()
+        if isinstance(policy, Drawing):
+            policy.begin(members.start)
         running, total = np.ones(len(members), dtype=np.bool_), np.zeros(len(members))
         kept = 0
         for t in range(MAX_STEPS):

@@ -3,6 +3,6 @@
 from learnloop_trainer.export.formats import TorchPolicy, convert
 from learnloop_trainer.export.graph import build
 from learnloop_trainer.export.parity import Exported, check
-from learnloop_trainer.export.runtime import OnnxPolicy
+from learnloop_trainer.export.runtime import Behaving, OnnxPolicy
 
-__all__ = ["Exported", "OnnxPolicy", "TorchPolicy", "build", "check", "convert"]
+__all__ = ["Behaving", "Exported", "OnnxPolicy", "TorchPolicy", "build", "check", "convert"]

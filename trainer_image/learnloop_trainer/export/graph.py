@@ -4,12 +4,14 @@ Signature of a policy with discrete actions: `observation` float32 [batch, obser
 (greedy) and `logits` float32 [batch, actions] out. For DQN the logits are Q-values. With continuous actions: `action`
 float32 [batch, actions] out, squashed, scaled to the environment's bounds and projected onto them in the graph. With
 hybrid ones its first number is the greedy choice, and `logits` float32 [batch, choices] of the choices go out too.
+A policy that draws its numbers gives `mean` and `deviation` float32 [batch, numbers] too, before tanh and any bounds.
 Where observations were normalised in training, the graph normalises them.
 
 Opset 17 and IR version 8 load on onnxruntime ≥ 1.12.
 """
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 
 import numpy as np
 import onnx
@@ -27,6 +29,15 @@ Head = tuple[list[onnx.NodeProto], list[onnx.ValueInfoProto], Constants]
 OPERATORS = {"tanh": "Tanh", "relu": "Relu"}
 
 
+@dataclass(frozen=True, slots=True)
+class Deviation:
+    """Where the deviation of the numbers is: log sigma, clipped to [least, most]."""
+
+    array: str | None  # a parameter of this name [numbers]; None: the outputs that follow the means
+    least: float
+    most: float
+
+
 def build(
     arrays: Mapping[str, NDArray[np.float32]],
     name: str,
@@ -35,20 +46,24 @@ def build(
     bounds: Bounds | None = None,
     shield: Shield | None = None,
     chooser: str | None = None,
+    deviation: Deviation | None = None,
 ) -> bytes:
     """The perceptron `name` among the arrays with what makes actions of its outputs, checked and serialised.
 
     Deterministic: the same weights and metadata give the same bytes. With `bounds` the first of the perceptron's
     outputs are the logits of the choices, if any, and the means before tanh. With `shield` no output breaks a
     constraint. `chooser`: a perceptron whose best output, as a one-hot vector, is what `name` sees beside the
-    observation.
+    observation. `deviation`: where the policy draws its numbers, which no shield watches then.
     """
     weights: Constants = {key: array for key, array in arrays.items() if key.startswith(f"{name}.")}
     layers = len(weights) // 2
     last = f"{name}.{layers - 1}"
     if bounds is not None:
         for key in (f"{last}.weight", f"{last}.bias"):
-            weights[key] = np.ascontiguousarray(weights[key][..., : _outputs(bounds)])
+            beside = len(bounds.low) if deviation is not None and deviation.array is None else 0
+            weights[key] = np.ascontiguousarray(weights[key][..., : _outputs(bounds) + beside])
+    if deviation is not None and deviation.array is not None:
+        weights[deviation.array] = arrays[deviation.array]
     observations = weights[f"{name}.0.weight"].shape[0]
     actions = weights[f"{last}.weight"].shape[1] if bounds is None else len(bounds.low)
     nodes = _perceptron(name, layers, activation)
@@ -62,7 +77,7 @@ def build(
         nodes = [*_choice(chooser, len(above) // 2, activation), *_perceptron(name, layers, activation, "with.goal")]
         weights |= above | {"goals": np.asarray([goals]), "off.on": np.asarray([0, 1], dtype=np.float32)}
         observations -= goals
-    head, outputs, constants = _discrete(actions, shield) if bounds is None else _continuous(bounds, shield)
+    head, outputs, constants = _discrete(actions, shield) if bounds is None else _continuous(bounds, shield, deviation)
     graph = helper.make_graph(
         [*nodes, *head],
         "policy",
@@ -131,7 +146,7 @@ def _discrete(actions: int, shield: Shield | None) -> Head:
     return masking.nodes, outputs, masking.constants
 
 
-def _continuous(bounds: Bounds, shield: Shield | None) -> Head:
+def _continuous(bounds: Bounds, shield: Shield | None, deviation: Deviation | None) -> Head:
     """tanh, scaled to the bounds; rounding may lead a last bit beyond them, hence the projection."""
     first = bool(bounds.choices)
     constants: Constants = {"centre": bounds.centre[first:], "reach": bounds.reach[first:]}
@@ -144,20 +159,47 @@ def _continuous(bounds: Bounds, shield: Shield | None) -> Head:
         ("Min", ["above", "high"], "bounded"),
     ]
     nodes = [helper.make_node(operator, inputs, [output]) for operator, inputs, output in steps]
+    whole, before = "raw", list[onnx.NodeProto]()
+    if deviation is not None:
+        count = len(bounds.low) - first
+        before, after, more = _spread(deviation, count)
+        whole, nodes, constants = ("means" if before else "raw"), [*nodes, *after], constants | more
     outputs = [helper.make_tensor_value_info("action", TensorProto.FLOAT, ["batch", len(bounds.low)])]
     if first:
         constants["parts"] = np.asarray([bounds.choices, _outputs(bounds) - bounds.choices], dtype=np.int64)
         above = [
-            helper.make_node("Split", ["raw", "parts"], ["logits", "numbers"], axis=1),
+            helper.make_node("Split", [whole, "parts"], ["logits", "numbers"], axis=1),
             helper.make_node("ArgMax", ["logits"], ["best"], axis=1, keepdims=1),
             helper.make_node("Cast", ["best"], ["chosen"], to=TensorProto.FLOAT),
         ]
         nodes = [*above, *nodes, helper.make_node("Concat", ["chosen", "bounded"], ["wanted"], axis=1)]
         outputs.append(helper.make_tensor_value_info("logits", TensorProto.FLOAT, ["batch", bounds.choices]))
     else:
-        nodes = [helper.make_node("Identity", ["raw"], ["numbers"]), *nodes]
+        nodes = [helper.make_node("Identity", [whole], ["numbers"]), *nodes]
         nodes.append(helper.make_node("Identity", ["bounded"], ["wanted"]))
+    if deviation is not None:
+        outputs += [
+            helper.make_tensor_value_info(name, TensorProto.FLOAT, ["batch", count]) for name in ("mean", "deviation")
+        ]
     projection = shield_nodes.project(shield, "wanted", "action") if shield else shield_nodes.Builder()
     if shield is None:
         projection.op("Identity", "wanted", result="action")
-    return [*nodes, *projection.nodes], outputs, constants | projection.constants
+    return [*before, *nodes, *projection.nodes], outputs, constants | projection.constants
+
+
+def _spread(deviation: Deviation, count: int) -> tuple[list[onnx.NodeProto], list[onnx.NodeProto], Constants]:
+    """Nodes from `raw` to `means` and the logarithms of deviations, and from `numbers` and those to the outputs."""
+    limits = {"deviation.least": deviation.least, "deviation.most": deviation.most}
+    constants: Constants = {name: np.asarray(limit, dtype=np.float32) for name, limit in limits.items()}
+    before = []
+    if deviation.array is None:
+        constants["halves"] = np.asarray([count, count], dtype=np.int64)
+        before.append(helper.make_node("Split", ["raw", "halves"], ["means", "deviation.raw"], axis=1))
+    after = [
+        helper.make_node("Clip", [deviation.array or "deviation.raw", *limits], ["deviation.log"]),
+        helper.make_node("Exp", ["deviation.log"], ["deviation.each"]),
+        helper.make_node("Identity", ["numbers"], ["mean"]),
+        helper.make_node("Sub", ["mean", "mean"], ["deviation.none"]),  # 0 [batch, numbers]: as many rows as there are
+        helper.make_node("Add", ["deviation.none", "deviation.each"], ["deviation"]),
+    ]
+    return before, after, constants

@@ -30,6 +30,7 @@ OPERATORS: Mapping[str, Callable[..., torch.Tensor]] = {
     "Clip": torch.clamp,
     "Concat": lambda *x, axis: torch.cat(x, axis),
     "Div": torch.div,
+    "Exp": torch.exp,
     "Gather": lambda x, indices, axis: x[:, indices] if axis == 1 else x[indices],
     "Gemm": lambda x, weight, bias, alpha: torch.addmm(bias, x, weight),
     "Greater": torch.gt,

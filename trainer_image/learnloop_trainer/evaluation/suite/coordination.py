@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from learnloop_environments.base import Observations, agents
-from learnloop_trainer.evaluation.play import Policy
+from learnloop_trainer.evaluation.play import Drawing, Policy
 from learnloop_trainer.evaluation.suite.stage import Finding, NotMeasured, Stage
 from learnloop_trainer.evaluation.worlds import sample
 
@@ -22,11 +22,17 @@ class Mixed:
         """`odd`: the number of the agent that follows `partner`."""
         self._ours, self._partner, self._agents, self._odd = ours, partner, agents, odd
 
+    def begin(self, first: int) -> None:
+        """See Drawing."""
+        for policy in (self._ours, self._partner):
+            if isinstance(policy, Drawing):
+                policy.begin(first)
+
     def act(self, observation: Observations) -> NDArray[Any]:
-        """See Policy."""
+        """See Policy. Both are asked for all agents: so each draws as it does alone."""
         odd = np.arange(len(observation)) % self._agents == self._odd
         actions = np.array(self._ours.act(observation))
-        actions[odd] = self._partner.act(np.ascontiguousarray(observation[odd]))
+        actions[odd] = self._partner.act(observation)[odd]
         return actions
 
 

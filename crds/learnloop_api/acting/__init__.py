@@ -1,0 +1,1 @@
+"""How a policy becomes actions: the one code by which policy servers act and by which evaluation proves them."""

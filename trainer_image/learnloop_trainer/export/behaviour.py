@@ -1,0 +1,43 @@
+"""How the exported policy of a run acts: what the order says, or what is usual for its algorithm."""
+
+from learnloop_api.acting import metadata
+from learnloop_api.kinds.behaviour import Q_ALGORITHMS, Behaviour, usual
+from learnloop_environments.base import Bounds
+from learnloop_environments.errors import ConfigError
+from learnloop_trainer.algorithms import heads, sac
+from learnloop_trainer.export.graph import Deviation
+from learnloop_trainer.order import Order
+
+FIELD = "spec.export.behaviour"
+CONSTANT = Deviation(heads.DEVIATION, heads.LEAST, heads.MOST)
+DEVIATIONS = {"ppo": CONSTANT, "vtrace": CONSTANT, "sac": Deviation(None, *sac.LOG_DEVIATION)}
+"""Algorithms that learn how far their numbers may stray."""
+
+
+def behaviour_of(order: Order, bounds: Bounds | None) -> Behaviour:
+    """How the exported policy acts in an environment with these bounds; raises ConfigError where it cannot."""
+    spec, asked, continuous = order.spec, order.spec.export.behaviour, bounds is not None
+    if asked is None:
+        return usual(spec.algorithm, continuous=continuous)
+    try:
+        metadata.behaviour({metadata.BEHAVIOUR: asked.model_dump_json(exclude_none=True)}, continuous=continuous)
+    except ValueError as error:
+        problem = str(error).partition(": ")[2]
+        raise ConfigError(FIELD, asked.kind, f"is refused: {problem}", "see kubectl explain") from None
+    if asked.kind == "sampled":
+        _require_distribution(order, asked, continuous=continuous)
+    return asked
+
+
+def _require_distribution(order: Order, asked: Behaviour, *, continuous: bool) -> None:
+    spec, problem, fix = order.spec, "", ""
+    if continuous and spec.algorithm not in DEVIATIONS:
+        problem = f"needs a deviation of the numbers, which {spec.algorithm} does not learn"
+        fix = f"set kind to greedy, or algorithm to {', '.join(DEVIATIONS)}"
+    elif continuous and spec.safety is not None:
+        problem, fix = "draws numbers after the shield has looked", "set kind to greedy, or remove spec.safety"
+    elif spec.algorithm in Q_ALGORITHMS and asked.temperature is None:
+        problem = f"needs a temperature: {spec.algorithm} learns values, which are no logits"
+        fix = "set temperature, in units of the return, or kind to epsilon-greedy"
+    if problem:
+        raise ConfigError(f"{FIELD}.kind", asked.kind, problem, fix)
