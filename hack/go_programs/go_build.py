@@ -66,6 +66,7 @@ TRAINING_OPERATOR = Module(
     "training-operator", {"training-operator": "github.com/kubeflow/training-operator/cmd/training-operator.v1"}
 )
 GATEWAY = Module("gateway", {"contour": "github.com/projectcontour/contour/cmd/contour"})
+NATS = Module("nats", {"nats-server": "github.com/nats-io/nats-server/v2"})
 WEAVIATE = Module("weaviate", {"weaviate-server": "github.com/weaviate/weaviate/cmd/weaviate-server"})
 
 

@@ -6,6 +6,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from go_programs import go_build
+from go_programs.go_build import Module
 from toolkit.errors import Refusal
 from toolkit.places import REPOSITORY
 
@@ -17,13 +19,20 @@ NOT_CONTENT = {"__pycache__"}
 
 @dataclass(frozen=True)
 class Definition:
-    """One image: its tag, its Dockerfile, the folder it may copy from, and its build arguments."""
+    """One image: its tag, its Dockerfile, the folder it may copy from, its build arguments, and the Go module of the
+    programs that lie in that folder, where it is not of sources."""
 
     name: str
     tag: str
     dockerfile: Path
     context: Path
     arguments: Mapping[str, str] = field(default_factory=dict)
+    programs: Module | None = None
+
+    def prepare(self) -> None:
+        """Have what the Dockerfile copies. Raises Refusal without a Go toolchain, CommandFailed when a build fails."""
+        if self.programs:
+            go_build.ensure(self.programs, self.programs.programs)
 
     @property
     def reference(self) -> str:
@@ -66,6 +75,10 @@ def _third_party(name: str, tag: str) -> Definition:
     return Definition(name, tag, HERE / name / "Dockerfile", HERE / name)
 
 
+def _from_source(module: Module, tag: str) -> Definition:
+    return Definition(module.name, tag, HERE / module.name / "Dockerfile", module.cache(), programs=module)
+
+
 DEFINITIONS: Mapping[str, Definition] = {
     definition.name: definition
     for definition in (
@@ -74,7 +87,7 @@ DEFINITIONS: Mapping[str, Definition] = {
         _product("serving", "serving_image"),
         _product("memory", "memory_image"),
         _third_party("postgres", "17"),
-        _third_party("nats", "2.10"),
+        _from_source(go_build.NATS, "2.15.1"),
         _third_party("prometheus", "2.53"),
     )
 }

@@ -42,6 +42,9 @@ class Config(BaseModel):
         default=None, pattern=r"^(nats|tls)://.+", description="absent: trajectories are written directly"
     )
     nats_user: str | None = None
+    nats_tenants_user: str = Field(
+        default="learnloop-tenants", description="the data plane's user in the tenants' account, same password"
+    )
     nats_password: SecretStr | None = None
     nats_issuer_key: SecretStr | None = Field(
         default=None, description="32 random bytes in Base64; absent: NATS does not ask here who may publish what"

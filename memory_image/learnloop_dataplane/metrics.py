@@ -47,6 +47,12 @@ class Metrics:
         self._dead = Counter(
             "learnloop_dead_letters_total", "Refused messages by why.", ("namespace", "code"), registry=self.registry
         )
+        self._relay_refusals = Counter(
+            "learnloop_relay_refusals_total",
+            "Tenants' NATS messages not taken. reply: it named no inbox of its own; in_hand: too many at once.",
+            ("namespace", "why"),
+            registry=self.registry,
+        )
         self._opted_out = Counter(
             "learnloop_opted_out_total", "Trajectories of users who opted out.", ("namespace",), registry=self.registry
         )
@@ -203,6 +209,10 @@ class Metrics:
     def opted_out(self, namespace: str) -> None:
         """A trajectory was not stored because its user opted out."""
         self._opted_out.labels(self._pair(namespace, "")[0]).inc()
+
+    def relay_refused(self, namespace: str, why: str) -> None:
+        """A tenant's message was not taken from NATS."""
+        self._relay_refusals.labels(self._pair(namespace, "")[0], why).inc()
 
     def dead_letter(self, namespace: str, code: str) -> None:
         """A message was refused for good."""

@@ -17,8 +17,10 @@ from learnloop_dataplane.metrics import Metrics
 from learnloop_dataplane.nats.auth_callout import AuthCallout, Issuer
 from learnloop_dataplane.nats.connection import Bus
 from learnloop_dataplane.nats.pull_consumer import Handler, consumer_config, pull_forever
+from learnloop_dataplane.nats.relay import Relay
 from learnloop_dataplane.nats.stream_capacity import ROOM_SECONDS, Room
 from learnloop_dataplane.nats.streams import TRAINING, TRAJECTORIES
+from learnloop_dataplane.nats.tenants import Tenants
 from learnloop_dataplane.postgres.database import Database
 from learnloop_dataplane.privacy.pseudonyms import Users
 
@@ -31,7 +33,7 @@ class NatsSide:
     def __init__(self, config: Config, db: Database, auth: Authenticator, metrics: Metrics) -> None:
         issuer = config.nats_issuer_key
         callout = AuthCallout(auth, Issuer(seed_from(issuer.get_secret_value()))) if issuer else None
-        self.bus = Bus(config, callout)
+        self.bus = Bus(config, Tenants(config, callout, Relay(metrics)) if callout else None)
         self.room = Room(self.bus, metrics, {TRAJECTORIES: STREAM_DURABLE, TRAINING: training_requests.DURABLE})
         self._config = config
         self._db = db

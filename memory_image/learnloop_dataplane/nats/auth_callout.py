@@ -3,8 +3,8 @@
 NATS calls it auth callout (https://docs.nats.io/running-a-nats-service/configuration/securing_nats/auth_callout): the
 server publishes a request on `$SYS.REQ.USER.AUTH`, signed by itself, and lets the client in with the permissions of
 the user that comes back, signed by the key its configuration names. A token speaks for its namespace and nothing
-else, on NATS as over HTTP; what is answered to it, its ServiceAccount alone can read. The data plane's own user has a
-password and is not asked about.
+else, on NATS as over HTTP, in the tenants' account, which has no JetStream (see `relay`); what is answered to it, its
+ServiceAccount alone can read. The data plane's own users have a password and are not asked about.
 """
 
 import base64
@@ -23,7 +23,8 @@ from learnloop_dataplane.errors import ApiError
 
 log = logging.getLogger(__name__)
 SUBJECT = "$SYS.REQ.USER.AUTH"
-ACCOUNT = "$G"  # NATS' name of the account of a server that names none
+ACCOUNT = "TENANTS"
+"""Of the server's configuration: it has no JetStream, and what is published there reaches `relay` alone."""
 ACCOUNT_PREFIX = b"\x00"  # an nkey that begins with A
 MAX_REQUEST_BYTES = 2**16
 # A connection is looked at again when its token would be: the kubelet has given the pod a newer one by then.

@@ -4,9 +4,7 @@ import asyncio
 import logging
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from typing import Any
 
-import nats
 from nats.aio.client import Client
 from nats.errors import Error as NatsError
 from nats.errors import MaxPayloadError
@@ -17,8 +15,9 @@ from nats.js.errors import APIError, NotFoundError
 from learnloop_dataplane.concurrency.cancellation import cancel
 from learnloop_dataplane.config import Config
 from learnloop_dataplane.errors import ApiError, NoRoom, Unavailable
-from learnloop_dataplane.nats.auth_callout import AuthCallout
+from learnloop_dataplane.nats.connecting import TooOld, connected, refuse_old
 from learnloop_dataplane.nats.streams import MAX_MESSAGE, STREAMS, ensure_streams
+from learnloop_dataplane.nats.tenants import Tenants
 
 log = logging.getLogger(__name__)
 PUBLISH_TIMEOUT = 3.0
@@ -32,16 +31,17 @@ class Bus:
     """JetStream with the streams in place.
 
     Args:
-        callout: tells the server who may publish what; None: the server knows by itself.
+        tenants: their account, where the server has one; None: the server knows by itself who may publish what.
     """
 
-    def __init__(self, config: Config, callout: AuthCallout | None = None) -> None:
+    def __init__(self, config: Config, tenants: Tenants | None = None) -> None:
         self._config = config
-        self._callout = callout
+        self._tenants = tenants
         self._client: Client | None = None
         self._js: JetStreamContext | None = None
         self._starting: asyncio.Task[None] | None = None
         self._loose: set[asyncio.Task[None]] = set()
+        self._connections = 0
         self.ready = asyncio.Event()
         self.problem = "the first connection is being made"
 
@@ -52,6 +52,8 @@ class Bus:
     async def close(self) -> None:
         """Stops; unacknowledged messages will be delivered again."""
         await cancel([self._starting, *self._loose])
+        if self._tenants:
+            await self._tenants.close()
         if self._client and not self._client.is_closed:
             with suppress(Exception):
                 await asyncio.wait_for(self._client.close(), 2)
@@ -61,11 +63,22 @@ class Bus:
         """The JetStream context.
 
         Raises:
-            Unavailable: there is no connection at this moment.
+            Unavailable: there is no connection at this moment, or one to a server that is too old.
         """
         if self._js is None or self._client is None or not self._client.is_connected:
             raise Unavailable("NATS")
+        if (connections := self._client.stats["reconnects"]) != self._connections:
+            self._look_at_server(self._client)
+            self._connections = connections
         return self._js
+
+    def _look_at_server(self, client: Client) -> None:
+        try:
+            refuse_old(client)
+        except TooOld as error:
+            unavailable = Unavailable("NATS")
+            unavailable.message = str(error)
+            raise unavailable from None
 
     @property
     def max_payload(self) -> int:
@@ -173,11 +186,11 @@ class Bus:
         while True:
             try:
                 if self._client is None:
-                    self._client = await asyncio.wait_for(self._connect(), 5)
+                    self._client = await asyncio.wait_for(connected(self._config, self._config.nats_user), 5)
                     self._js = self._client.jetstream(timeout=PUBLISH_TIMEOUT)
-                    if self._callout:
-                        await self._callout.listen(self._client)
                 await self.ensure()
+                if self._tenants:
+                    await asyncio.wait_for(self._tenants.serve(self._client), 10)
                 self.ready.set()
                 return
             except Exception as error:  # whatever it is, the next attempt may succeed and /readyz tells until then
@@ -185,28 +198,6 @@ class Bus:
                 log.warning("NATS is not usable yet, next attempt in %.1f s: %s", delay, self.problem)
                 await asyncio.sleep(delay)
                 delay = min(delay * 2, 5.0)
-
-    async def _connect(self) -> Client:
-        config = self._config
-        options: dict[str, Any] = {}
-        if config.nats_user:
-            options["user"] = config.nats_user
-            options["password"] = config.nats_password.get_secret_value() if config.nats_password else ""
-        return await nats.connect(
-            config.nats_url or "",
-            name="learnloop-memory",
-            max_reconnect_attempts=-1,
-            reconnect_time_wait=0.25,
-            connect_timeout=2,
-            ping_interval=10,
-            max_outstanding_pings=2,
-            error_cb=_log_error,
-            **options,
-        )
-
-
-async def _log_error(error: Exception) -> None:
-    log.info("NATS: %s", _short(error))
 
 
 def _short(error: BaseException) -> str:

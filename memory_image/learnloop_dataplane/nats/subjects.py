@@ -1,5 +1,6 @@
 """Subjects carry the namespace: rights are given by subject, so the token is to be believed and the body is not."""
 
+import hashlib
 import re
 from typing import Literal, get_args
 
@@ -43,3 +44,13 @@ def split_subject(subject: str, prefix: str) -> tuple[str, str]:
             f"subject {subject!r} is not {prefix}.<namespace>.<name>; publish there",
         )
     return namespace, name
+
+
+def tenants_id(namespace: str, subject: str, identity: str) -> str:
+    """The message id of what a tenant sends, by NATS or by HTTP.
+
+    A stream takes one id once. No tenant can choose an id that the data plane uses, or another tenant: those of tenants
+    begin with `tenant/` and the namespace, and end in a hash.
+    """
+    digest = hashlib.sha256(f"{subject} {identity}".encode(errors="replace")).hexdigest()  # no subject has a space
+    return f"tenant/{namespace}/{digest}"

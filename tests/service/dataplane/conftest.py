@@ -19,6 +19,8 @@ from learnloop_dataplane.config import Config
 from learnloop_dataplane.postgres.migrate import migrate
 from testing.servers.nats_server import START_SECONDS, Nats
 from testing.servers.ports import held_port
+from testing.servers.tenants_nats import LOGIN, accounts
+from testing.servers.token_issuer import Cluster
 
 NOW = datetime(2026, 1, 31, 12, tzinfo=UTC)
 
@@ -91,7 +93,7 @@ class Api:
 
 
 @asynccontextmanager
-async def running(**values: Any) -> AsyncIterator[Api]:
+async def running(*, wait_for_nats: bool = True, **values: Any) -> AsyncIterator[Api]:
     """A started service."""
     app = create_app(Config.model_validate(values))
     transport = httpx.ASGITransport(app=app, raise_app_exceptions=False)
@@ -101,7 +103,7 @@ async def running(**values: Any) -> AsyncIterator[Api]:
     ):
         api = Api(app, client)
         await asyncio.wait_for(api.service.db.ready.wait(), START_SECONDS)
-        if api.service.bus:
+        if api.service.bus and wait_for_nats:
             await asyncio.wait_for(api.service.bus.ready.wait(), START_SECONDS)
         yield api
 
@@ -111,6 +113,24 @@ async def api(dsn: str, tmp_path: Path) -> AsyncIterator[Api]:
     """A service without NATS on this module's database."""
     async with running(**settings(dsn, tmp_path)) as started:
         yield started
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Cluster:
+    return Cluster()
+
+
+@pytest.fixture
+async def guarded(dsn: str, tmp_path: Path, cluster: Cluster) -> AsyncIterator[tuple[Api, Nats]]:
+    """A service that asks for tokens, beside a NATS configured as in the chart."""
+    with held_port() as port, cluster.served() as url:
+        server = Nats(tmp_path / "nats", port, more=accounts(tmp_path)).start()
+        own = tmp_path / "token"
+        own.write_text(cluster.token())
+        values = settings(dsn, tmp_path, auth="jwks", jwks_url=url, jwks_token_file=str(own))
+        async with running(**values, **LOGIN, nats_url=server.url) as api:
+            yield api, server
+        server.kill()
 
 
 async def eventually(check: Any, seconds: float = 200.0) -> Any:

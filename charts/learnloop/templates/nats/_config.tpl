@@ -10,12 +10,33 @@ nats.conf: |
   }
   # The public half of the issuer's key, written by the init container. Includes are relative to this file.
   include ../../run/issuer/issuer.conf
+  # The streams are in an account that no tenant is in. JetStream acknowledges to any subject that a publisher names, with
+  # the server's own rights; so tenants publish where there is no JetStream, and the data plane alone hears and answers.
+  accounts {
+    LEARNLOOP {
+      jetstream: enabled
+      users: [{user: learnloop, password: $NATS_PASSWORD}]
+      exports: [
+        {stream: "agent.rl.reward.v1.>"}
+        {stream: "agent.rl.training.status.v1.>"}
+        {stream: "agent.rl.model.deployed.v1.>"}
+      ]
+    }
+    TENANTS {
+      users: [{user: learnloop-tenants, password: $NATS_PASSWORD}]
+      imports: [
+        {stream: {account: LEARNLOOP, subject: "agent.rl.reward.v1.>"}}
+        {stream: {account: LEARNLOOP, subject: "agent.rl.training.status.v1.>"}}
+        {stream: {account: LEARNLOOP, subject: "agent.rl.model.deployed.v1.>"}}
+      ]
+    }
+  }
   authorization {
-    users: [{user: learnloop, password: $NATS_PASSWORD}]
     # Everybody else comes with a service-account token: the data plane says for which namespace it speaks.
     auth_callout {
       issuer: $LEARNLOOP_ISSUER
-      auth_users: [learnloop]
+      account: LEARNLOOP
+      auth_users: [learnloop, learnloop-tenants]
     }
   }
 {{- end -}}

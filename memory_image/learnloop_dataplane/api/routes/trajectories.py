@@ -10,6 +10,7 @@ from learnloop_dataplane.api.http.dependencies import by_hand, identify, quick
 from learnloop_dataplane.api.http.json_bodies import JsonBody
 from learnloop_dataplane.errors import NoRoom
 from learnloop_dataplane.experience.trajectory_store import prepare, store
+from learnloop_dataplane.nats.subjects import tenants_id
 from learnloop_dataplane.privacy.redaction import redact, redact_text
 from learnloop_dataplane.service import Service
 
@@ -36,8 +37,8 @@ async def post_trajectory(request: Request) -> Response:
     if service.bus is None or service.room is None:
         return await _stored(service, caller.namespace, trajectory)
     subject = f"{names.SUBJECT_TRAJECTORY}.{caller.namespace}.{trajectory.agent}"
-    # Two namespaces may use the same id; the stream, which they share, must not take one for the other.
-    message_id = f"{caller.namespace}/{trajectory.trajectory_id}"
+    # What came by NATS already is known again: the SDK sends this id there.
+    message_id = tenants_id(caller.namespace, subject, f"{caller.namespace}/{trajectory.trajectory_id}")
     try:
         ack = await service.bus.publish(subject, redacted(trajectory), message_id)
     except NoRoom:

