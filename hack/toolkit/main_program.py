@@ -27,8 +27,13 @@ def run_as_program(name: str, work: Callable[[], int]) -> int:
     """Do the work. Returns its exit status, 2 when it failed, 130 when it was interrupted."""
     outcome: list[int] = []
 
+    done = threading.Event()
+
     def do() -> None:
-        outcome.append(_status(name, work))
+        try:
+            outcome.append(_status(name, work))
+        finally:
+            done.set()
 
     # The work runs in a thread of its own, so that no interrupt cuts it between two lines: it is told by its programs
     # ending under it, and cleans up.
@@ -38,13 +43,14 @@ def run_as_program(name: str, work: Callable[[], int]) -> int:
     try:
         worker.start()
         # The system may deliver a signal to any thread, and this one, which answers it, notices only when it wakes up.
-        while worker.is_alive():
-            worker.join(LOOK_SECONDS)
+        # An event, for Thread.join takes a thread for ended once an interrupt has cut a join of it short.
+        while not done.wait(LOOK_SECONDS):
+            pass
     except _Interrupted as error:
         for number in SIGNALS:
             signal.signal(number, signal.SIG_IGN)  # once is enough: what follows has its time limits
         EVERYTHING.end()
-        worker.join(CLEANING_SECONDS)
+        done.wait(CLEANING_SECONDS)
         print(f"{name}: interrupted by {error}; what it had started has been ended", file=sys.stderr, flush=True)
         return INTERRUPTED
     return outcome[0] if outcome else FAILED

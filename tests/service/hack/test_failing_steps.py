@@ -1,0 +1,180 @@
+"""Each step of `make demo` fails once, with programs that only pretend: the rest is ended, and the reason is last."""
+
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from testing.fake_programs import Fakes
+
+HACK = Path(__file__).resolve().parents[3] / "hack"
+GENEROUS = 90.0
+MARK = "LEARNLOOP_TEST_OF_STEPS"
+
+# The demo itself, without what would change this machine: no bridge, no firewall, no control groups, no look at ports.
+DEMO = """
+import os, sys
+sys.path.insert(0, sys.argv[1])
+from pathlib import Path
+from cluster import full_cluster, preconditions, teardown
+from cluster.addons import standard
+from cluster.node import mounts, network
+from toolkit import debian_packages
+from images import buildah
+
+def nothing(*_): return None
+
+preconditions.full = preconditions.disk = nothing
+network.check = network.ensure = network.remove = mounts.remove_pod_groups = nothing
+mounts.unmount_below = mounts.forget_dead_runtime = full_cluster.forget_dead_runtime = nothing
+teardown._remove_kubelet_leftovers = standard.fetch = nothing
+missing = os.environ.get("FAKE_MISSING")
+debian_packages.NODE = {"never-there": missing} if missing else {}
+buildah.TOOLS = {}
+
+from demo import source_cluster
+from demo.__main__ import main
+from toolkit.commands import follow
+from toolkit.main_program import run_as_program
+
+if os.environ.get("FAKE_STARTED"):
+    kubeconfig = Path(os.environ["FAKE_STARTED"])
+    source_cluster.start = lambda: kubeconfig
+    source_cluster.finish = lambda: follow(["go", "build", "training-operator"])
+    source_cluster.restart_on_new_images = lambda: []
+sys.exit(run_as_program("make demo", main))
+"""
+SILENT = "exec sleep 1000"
+BUSY = "while sleep 0.2; do echo still at it; done"
+
+
+@pytest.fixture
+def cache(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A short path, for those of sockets are limited."""
+    with tempfile.TemporaryDirectory(dir="/tmp", prefix="ll") as folder:
+        monkeypatch.setenv("XDG_CACHE_HOME", folder)
+        yield Path(folder)
+
+
+@pytest.fixture
+def machine(tmp_path: Path, cache: Path) -> Iterator[Fakes]:
+    """Everything works, or goes on for ever where a test lets another step fail."""
+    fakes = Fakes(tmp_path)
+    fakes.program("go", BUSY)
+    fakes.program("debootstrap", BUSY)
+    fakes.program("buildah", '[[ " $* " != *" inspect "* ]]')
+    fakes.program("containerd", SILENT)
+    for name in ("runc", "ctr", "skopeo"):
+        fakes.program(name)
+    fakes.program("nice", 'shift 2; exec "$@"')
+    yield fakes
+    assert not left(fakes), "left running"
+
+
+def started(machine: Fakes, **environment: str) -> "subprocess.Popen[str]":
+    home = machine.folder.parent
+    told = machine.environment(
+        **{
+            MARK: str(home),
+            "LEARNLOOP_APT_STATE": str(home / "apt"),
+            "LEARNLOOP_APT_LOCK": str(home / "apt-lock"),
+            "LEARNLOOP_APT_LISTS": str(home),
+            "CLUSTER": "source",
+            **environment,
+        }
+    )
+    command = [sys.executable, "-c", DEMO, str(HACK)]
+    return subprocess.Popen(command, env=told, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+
+
+def left(machine: Fakes) -> list[str]:
+    """The command lines of all processes that carry this test's mark."""
+    mark = f"{MARK}={machine.folder.parent}".encode()
+    found = []
+    for process in Path("/proc").glob("[0-9]*"):
+        try:
+            if mark in (process / "environ").read_bytes().split(b"\0"):
+                found.append((process / "cmdline").read_text().replace("\0", " "))
+        except OSError:
+            continue
+    return found
+
+
+def last_line(process: "subprocess.Popen[str]", status: int) -> str:
+    output, _ = process.communicate(timeout=GENEROUS)
+    assert process.returncode == status, output
+    return output.splitlines()[-1]
+
+
+def until_called(machine: Fakes, *programs: str) -> None:
+    deadline = time.monotonic() + GENEROUS
+    while not all(any(call.startswith(name) for call in machine.calls()) for name in programs):
+        assert time.monotonic() < deadline, machine.calls()
+        time.sleep(0.02)
+
+
+def test_apt_fails(machine: Fakes) -> None:
+    machine.program("apt-get", 'echo "E: Unable to locate package containerd"; exit 100')
+    said = last_line(started(machine, FAKE_MISSING="containerd"), 2)
+    assert said.startswith("make demo: `")
+    assert said.endswith("ended with 100: E: Unable to locate package containerd")
+
+
+def test_go_build_fails(machine: Fakes) -> None:
+    machine.program("go", 'echo "k8s.io/api/core/v1"; echo "compile: signal: killed"; exit 1')
+    assert last_line(started(machine), 2).endswith("ended with 1: compile: signal: killed")
+
+
+def test_debootstrap_fails(machine: Fakes) -> None:
+    machine.program("debootstrap", 'echo "E: Failed getting release file"; exit 1')
+    said = last_line(started(machine), 2)
+    assert "debootstrap" in said
+    assert said.endswith("ended with 1: E: Failed getting release file")
+
+
+IMAGE_FAILS = """
+case " $* " in
+  *" bud "*) echo "Error: building at STEP RUN pip install: exit status 2"; exit 125 ;;
+  *" inspect "*) echo sha256:0 ;;
+esac
+"""
+
+
+def test_building_an_image_fails(machine: Fakes) -> None:
+    machine.program("debootstrap", 'for folder; do :; done; mkdir -p "$folder"/{etc/ssl/certs,usr/local/bin}')
+    machine.program("buildah", IMAGE_FAILS)
+    assert last_line(started(machine), 2).endswith("Error: building at STEP RUN pip install: exit status 2")
+
+
+def test_the_disk_is_full(machine: Fakes) -> None:
+    machine.program("go", 'echo "write /tmp/b001/_pkg_.a: no space left on device"; exit 1')
+    assert last_line(started(machine), 2).endswith("ended with 1: write /tmp/b001/_pkg_.a: no space left on device")
+
+
+def test_a_step_hangs(machine: Fakes) -> None:
+    machine.program("go", SILENT)
+    said = last_line(started(machine, LEARNLOOP_IDLE_MINUTES="0.05"), 2)
+    assert "hangs: for 0.05 minutes it neither printed, computed nor read anything" in said
+    assert "go build" in said or "go list" in said
+
+
+def test_helm_fails(machine: Fakes, tmp_path: Path) -> None:
+    machine.program("kubectl")
+    machine.program("helm", 'echo "Error: context deadline exceeded"; exit 1')
+    said = last_line(started(machine, FAKE_STARTED=str(tmp_path / "kubeconfig")), 2)
+    assert said.endswith("ended with 1: Error: context deadline exceeded")
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_the_user_interrupts(machine: Fakes, number: signal.Signals) -> None:
+    demo = started(machine)
+    until_called(machine, "go build", "debootstrap", "containerd")
+    os.kill(demo.pid, number)
+    said = last_line(demo, 130)
+    assert said == f"make demo: interrupted by {number.name}; what it had started has been ended"

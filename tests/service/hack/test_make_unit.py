@@ -1,0 +1,48 @@
+"""`make unit` makes the environment and Helm at the same time; the first failure ends it all."""
+
+import os
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from testing.fake_programs import Fakes
+
+UNIT = Path(__file__).resolve().parents[3] / "hack" / "unit"
+
+
+@pytest.fixture
+def machine(tmp_path: Path) -> Fakes:
+    fakes = Fakes(tmp_path)
+    fakes.program("make", f"echo $$ >{tmp_path}/pid; exec sleep 1000")
+    fakes.program("go", f"echo $$ >{tmp_path}/pid; exec sleep 1000")
+    return fakes
+
+
+def unit(machine: Fakes) -> "subprocess.CompletedProcess[str]":
+    folders = [folder for folder in os.environ["PATH"].split(":") if not (Path(folder) / "helm").exists()]
+    told = {**os.environ, "PATH": ":".join([str(machine.folder), *folders])}
+    told["XDG_CACHE_HOME"] = str(machine.folder.parent)
+    return subprocess.run([UNIT], env=told, capture_output=True, text=True, timeout=60, check=False)
+
+
+def ended(machine: Fakes) -> bool:
+    """Whether the program that would have gone on for ever has ended, if it ever began."""
+    note = machine.folder.parent / "pid"
+    return not note.exists() or not Path(f"/proc/{note.read_text().strip()}").exists()
+
+
+def test_a_failing_environment_ends_the_compilation_of_helm(machine: Fakes) -> None:
+    machine.program("make", "sleep 1; echo hack/venv: no network >&2; exit 2")
+    done = unit(machine)
+    assert done.returncode == 2
+    assert "hack/venv: no network" in done.stderr
+    assert ended(machine)
+
+
+def test_a_failing_compilation_of_helm_ends_the_environment(machine: Fakes) -> None:
+    machine.program("go", "sleep 1; echo no space left on device; exit 1")
+    done = unit(machine)
+    assert done.returncode == 2
+    assert done.stderr.splitlines()[-1].endswith("ended with 1: no space left on device")
+    assert ended(machine)
