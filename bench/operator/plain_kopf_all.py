@@ -20,11 +20,11 @@ from learnloop_operator.adapters.data_plane import DataPlane
 from learnloop_operator.adapters.kube import kubeconfig
 from learnloop_operator.adapters.kube.client import KubeClient
 from learnloop_operator.adapters.kube.kinds import kind_of
-from learnloop_operator.adapters.operator_metrics import Metrics
-from learnloop_operator.adapters.pods.counter_reader import PodMetrics
+from learnloop_operator.adapters.operator_metrics import OperatorMetrics
+from learnloop_operator.adapters.pods.counter_reader import CounterReader
 from learnloop_operator.adapters.prometheus.client import Prometheus
 from learnloop_operator.adapters.settings import from_environment
-from learnloop_operator.controllers.background.fast_lane_reader import FastLane
+from learnloop_operator.controllers.background.fast_lane_reader import FastLaneReader
 from learnloop_operator.controllers.passes.runtime import Controller
 from learnloop_operator.controllers.reconcilers.registry import controllers
 from learnloop_operator.controllers.services import Services, utc_now
@@ -39,7 +39,7 @@ class Peer:
         settings = from_environment(os.environ)
         self.kube = KubeClient(kubeconfig.find())
         self.data_plane = DataPlane(settings.data_url, settings.token_file)
-        lane = FastLane(PodMetrics(), Metrics(), utc_now)
+        lane = FastLaneReader(CounterReader(), OperatorMetrics(), utc_now)
         services = Services(self.kube, self.data_plane, Prometheus(""), settings, lane)
         for controller in controllers(services):
             where = (controller.kind.group, controller.kind.version, controller.kind.plural)

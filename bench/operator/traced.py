@@ -20,32 +20,32 @@ from learnloop_operator.adapters.kube.kinds import ResourceKind
 from learnloop_operator.controllers import operator_process
 from learnloop_operator.controllers.passes import runtime
 from learnloop_operator.controllers.queue.dirty_queue import DirtyQueue
-from learnloop_operator.controllers.queue.object_key import Key
+from learnloop_operator.controllers.queue.object_key import ObjectKey
 from learnloop_operator.core.plan import Manifest
 
-_marked: dict[Key, float] = {}
+_marked: dict[ObjectKey, float] = {}
 """Since when an object has waited for a pass."""
-_ended: dict[Key, float] = {}
+_ended: dict[ObjectKey, float] = {}
 """When its last pass was over."""
-_passes: dict[Key, tuple[float, float, float]] = {}
+_passes: dict[ObjectKey, tuple[float, float, float]] = {}
 """Marked, free and taken, of the pass under way."""
 
 
 class TracedQueue(DirtyQueue):
     """Remembers when an object was first marked, and when it was taken."""
 
-    def mark(self, key: Key, urgent: bool = True) -> None:
+    def mark(self, key: ObjectKey, urgent: bool = True) -> None:
         """As DirtyQueue."""
         _marked.setdefault(key, time.monotonic())
         super().mark(key, urgent)
 
-    def _begin(self, key: Key) -> Key:
+    def _begin(self, key: ObjectKey) -> ObjectKey:
         now = time.monotonic()
         marked = _marked.pop(key, now)
         _passes[key] = (marked, max(marked, _ended.pop(key, marked)), now)
         return super()._begin(key)
 
-    def done(self, key: Key) -> None:
+    def done(self, key: ObjectKey) -> None:
         """As DirtyQueue."""
         _ended[key] = time.monotonic()
         super().done(key)
@@ -69,7 +69,7 @@ def traced_client(file: TextIO) -> type[KubeClient]:
             sent = time.monotonic()
             after = await super().apply_status(kind, namespace, name, status, manager, live=live, exact=exact)
             if after["metadata"]["resourceVersion"] != live["metadata"]["resourceVersion"]:
-                moments = (*_passes[Key(kind.kind, namespace, name)], sent, time.monotonic())
+                moments = (*_passes[ObjectKey(kind.kind, namespace, name)], sent, time.monotonic())
                 file.write(orjson.dumps([kind.kind, namespace, name, *moments]).decode() + "\n")
             return after
 

@@ -15,7 +15,7 @@ from statistics import median, quantiles
 
 from learnloop_api.kinds.analysis import Analysis
 from learnloop_operator.core.rollout.checks.error_budget import alpha_of_bound
-from learnloop_operator.core.rollout.checks.paired_outcomes import Beside, looked
+from learnloop_operator.core.rollout.checks.paired_outcomes import PairedOutcomes, looked
 from learnloop_operator.core.rollout.checks.thresholds import Comparison, check
 from learnloop_operator.core.rollout.evidence.arm_evidence import ArmEvidence, Evidence, Verdict
 
@@ -75,7 +75,7 @@ class Rollout:
 
     canary: Arm = field(default_factory=Arm)
     stable: Arm = field(default_factory=Arm)
-    trials: tuple[Beside, ...] = ()
+    trials: tuple[PairedOutcomes, ...] = ()
     weight: int = 0
 
     def look(self) -> None:

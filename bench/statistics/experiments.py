@@ -57,7 +57,7 @@ def right_winners(chances: list[float], alpha: float, runs: int, episodes: int) 
 def guarded_race(chances: list[float], calm: list[float], asked: Experiment, episodes: int, seed: int) -> Race:
     """The same with one guardrail, whose chances are `calm`: who breaks it is out, who is unproven beats nobody."""
     size, source, bars = len(chances), np.random.default_rng(seed), guardrails.bars(asked)
-    tallies, racing, guards = fresh(size), frozenset(range(size)), (guardrails.Guard(),) * size
+    tallies, racing, guards = fresh(size), frozenset(range(size)), (guardrails.GuardrailEvidence(),) * size
     enough, drop = bar(size, guardrails.share_of_alpha(asked)), guardrails.drop_of(asked.guardrails[0])
     played, won, kept = np.zeros(size), np.zeros(size), np.zeros(size)
     for done in range(0, episodes, PER_LOOK):

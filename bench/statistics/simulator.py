@@ -25,8 +25,8 @@ from learnloop_operator.core.rollout.children.routing_table import table_for
 from learnloop_operator.core.rollout.evidence.arm_evidence import ArmEvidence, Evidence
 from learnloop_operator.core.rollout.flow.transitions import move
 from learnloop_operator.core.rollout.judging.analysis import Judgement
-from learnloop_operator.core.rollout.model.next_state import Move
-from learnloop_operator.core.rollout.model.rollout_state import Arm, State
+from learnloop_operator.core.rollout.model.next_state import NextState
+from learnloop_operator.core.rollout.model.rollout_state import ArmState, State
 from learnloop_operator.core.rollout.model.snapshot import ArmWorld, Defaults, Desired, Model, Snapshot
 from learnloop_operator.core.rollout.reasons import DATA_AVAILABLE
 from learnloop_operator.core.rollout.status.fields import data_condition
@@ -85,7 +85,7 @@ class World:
             defaults=DEFAULTS,
         )
 
-    def _evidence(self, fault: str, players: tuple[Arm, ...]) -> Evidence:
+    def _evidence(self, fault: str, players: tuple[ArmState, ...]) -> Evidence:
         if fault == "away":
             return Evidence(unavailable="away")
         if fault == "reset":
@@ -118,7 +118,7 @@ class World:
                 before = self.counters.get(revision, NOTHING)
                 self.counters[revision] = before[0] + n, before[1] + good
 
-    def take(self, after: Move) -> None:
+    def take(self, after: NextState) -> None:
         """The operator has persisted its decision; a new rollout begins with counters at 0."""
         if after.state.rollout_started_at != self.state.rollout_started_at:
             self.counters.clear()
@@ -147,7 +147,9 @@ def walk(seed: int, seconds: float, sequential: bool) -> Walked:
 def _rollout(found: Walked, source: random.Random, spec: ModelDeploymentSpec) -> None:
     """One model is asked for, anything happens, and then nothing more does: the rollout must end."""
     stable = source.uniform(0.75, 0.98)
-    world = World(source, spec, ModelDeploymentStatus(), state=State(stable=Arm(STABLE, stamp(EARLY), was_ready=True)))
+    world = World(
+        source, spec, ModelDeploymentStatus(), state=State(stable=ArmState(STABLE, stamp(EARLY), was_ready=True))
+    )
     world.quality = {STABLE.revision: stable}
     for model in MODELS:
         world.quality[model.revision] = max(0.05, min(0.99, stable + source.choice((-0.4, -0.15, 0.0, 0.02))))
@@ -215,7 +217,7 @@ def _meddle(world: World, source: random.Random, fault: str) -> None:
         world.quality[world.desired.revision] = source.uniform(0.1, 0.99)
 
 
-def _broken(world: World, fault: str, old: State, after: Move) -> list[str]:
+def _broken(world: World, fault: str, old: State, after: NextState) -> list[str]:
     """The promises that this step breaks. It knows the world and the state, and nothing of the code between."""
     new, wrong = after.state, []
     if old.stable is not None and new.stable is None:
@@ -234,7 +236,7 @@ def _broken(world: World, fault: str, old: State, after: Move) -> list[str]:
     return wrong
 
 
-def _missing(world: World, fault: str, old: State, after: Move) -> list[str]:
+def _missing(world: World, fault: str, old: State, after: NextState) -> list[str]:
     """What a passed step lacks."""
     assert old.canary is not None
     assert old.stable is not None

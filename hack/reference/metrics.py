@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from prometheus_client import CollectorRegistry
 
 from learnloop_dataplane.metrics import Metrics as DataPlaneMetrics
-from learnloop_operator.adapters.operator_metrics import Metrics as OperatorMetrics
+from learnloop_operator.adapters.operator_metrics import OperatorMetrics as OperatorMetrics
 from learnloop_serving.metrics import Metrics as ServingMetrics
 from reference.markdown import code, page, table
 

@@ -10,18 +10,18 @@ from typing import Any
 
 from learnloop_api import names
 from learnloop_api.wire.reward import AgentStats
-from learnloop_operator.adapters.audit_log import Audit
+from learnloop_operator.adapters.audit_log import AuditLog
 from learnloop_operator.adapters.data_plane import DataPlane
 from learnloop_operator.adapters.kube import kubeconfig
 from learnloop_operator.adapters.kube.client import KubeClient
-from learnloop_operator.adapters.kube.event_recorder import Recorder
+from learnloop_operator.adapters.kube.event_recorder import EventRecorder
 from learnloop_operator.adapters.kube.kinds import DEPLOYMENT, MODEL_DEPLOYMENT, ResourceKind
-from learnloop_operator.adapters.leadership.watch_liveness import Echo
-from learnloop_operator.adapters.operator_metrics import Metrics
-from learnloop_operator.adapters.pods.counter_reader import PodMetrics
+from learnloop_operator.adapters.leadership.watch_liveness import WatchLiveness
+from learnloop_operator.adapters.operator_metrics import OperatorMetrics
+from learnloop_operator.adapters.pods.counter_reader import CounterReader
 from learnloop_operator.adapters.prometheus.client import Prometheus, Sample
 from learnloop_operator.adapters.settings import Settings
-from learnloop_operator.controllers.background.fast_lane_reader import FastLane
+from learnloop_operator.controllers.background.fast_lane_reader import FastLaneReader
 from learnloop_operator.controllers.passes.apply_plan import Applier
 from learnloop_operator.controllers.reconcilers.learning_agent import LearningAgentController
 from learnloop_operator.controllers.reconcilers.model_deployment import ModelDeploymentController
@@ -83,15 +83,15 @@ class Operator:
         connection = kubeconfig.from_kubeconfig(path)
         self.kube = KubeClient(connection, written=lambda verb, kind: self.writes.update([f"{verb} {kind}"]))
         self.data, self.prometheus, self.shift = Experience(), Returns(self.now), timedelta()
-        lane = FastLane(PodMetrics(), Metrics(), self.now)
+        lane = FastLaneReader(CounterReader(), OperatorMetrics(), self.now)
         spoken_to = data or self.data
         services = self.services = Services(self.kube, spoken_to, self.prometheus, Settings(), lane, clock=self.now)
         self.applier = Applier(
             self.kube,
             spoken_to,
-            Recorder(self.kube, "test"),
-            Echo(),
-            Audit(Metrics().decisions),
+            EventRecorder(self.kube, "test"),
+            WatchLiveness(),
+            AuditLog(OperatorMetrics().decisions),
             drafts=services.drafts,
         )
         self.rollout, self.agent = ModelDeploymentController(services), LearningAgentController(services)

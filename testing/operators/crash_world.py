@@ -13,11 +13,11 @@ from typing import Any
 from learnloop_api import names
 from learnloop_api.kinds.base import PodOptions
 from learnloop_api.kinds.model_deployment import ModelDeploymentSpec
-from learnloop_operator.adapters.audit_log import Audit
+from learnloop_operator.adapters.audit_log import AuditLog
 from learnloop_operator.adapters.data_plane import DataPlane
 from learnloop_operator.adapters.kube.client import KubeClient
 from learnloop_operator.adapters.kube.errors import NotFound
-from learnloop_operator.adapters.kube.event_recorder import Recorder
+from learnloop_operator.adapters.kube.event_recorder import EventRecorder
 from learnloop_operator.adapters.kube.kinds import (
     CONFIG_MAP,
     DEPLOYMENT,
@@ -28,16 +28,16 @@ from learnloop_operator.adapters.kube.kinds import (
 )
 from learnloop_operator.adapters.kube.kubeconfig import Connection
 from learnloop_operator.adapters.leadership.leader_lease import Leadership
-from learnloop_operator.adapters.leadership.watch_liveness import Echo
-from learnloop_operator.adapters.operator_metrics import Metrics
-from learnloop_operator.adapters.pods.counter_reader import PodMetrics
+from learnloop_operator.adapters.leadership.watch_liveness import WatchLiveness
+from learnloop_operator.adapters.operator_metrics import OperatorMetrics
+from learnloop_operator.adapters.pods.counter_reader import CounterReader
 from learnloop_operator.adapters.prometheus.client import Prometheus
 from learnloop_operator.adapters.settings import Settings
-from learnloop_operator.controllers.background.fast_lane_reader import FastLane
+from learnloop_operator.controllers.background.fast_lane_reader import FastLaneReader
 from learnloop_operator.controllers.passes.apply_plan import Applier
 from learnloop_operator.controllers.passes.runtime import Runtime
 from learnloop_operator.controllers.queue.dirty_queue import DirtyQueue
-from learnloop_operator.controllers.queue.object_key import Key
+from learnloop_operator.controllers.queue.object_key import ObjectKey
 from learnloop_operator.controllers.reconcilers.model_deployment import ModelDeploymentController
 from learnloop_operator.controllers.services import Services
 from learnloop_operator.core.rollout.children.http_route import read_route
@@ -93,7 +93,7 @@ class Later(DirtyQueue):
 
     again: float | None = None
 
-    def mark_later(self, key: Key, seconds: float, urgent: bool = True) -> None:
+    def mark_later(self, key: ObjectKey, seconds: float, urgent: bool = True) -> None:
         """The earliest counts."""
         self.again = seconds if self.again is None else min(self.again, seconds)
 
@@ -104,22 +104,29 @@ class Process:
     def __init__(self, connection: Connection, world: "World", provider: Provider) -> None:
         self.kube = KubeClient(connection)
         self.kube.http = TappedHttp(connection, world.ledger)
-        self.prometheus, self.pods = Prometheus(provider.url), PodMetrics()
+        self.prometheus, self.pods = Prometheus(provider.url), CounterReader()
         data = DataPlane("http://127.0.0.1:9")
-        self.recorder = Recorder(self.kube, "operator")
-        lane = FastLane(self.pods, Metrics(), world.traffic.clock)
+        self.recorder = EventRecorder(self.kube, "operator")
+        lane = FastLaneReader(self.pods, OperatorMetrics(), world.traffic.clock)
         services = Services(self.kube, data, self.prometheus, Settings(), lane, clock=world.traffic.clock)
         self.runtime = Runtime(
             [ModelDeploymentController(services)],
-            Applier(self.kube, data, self.recorder, Echo(), Audit(Metrics().decisions), drafts=services.drafts),
+            Applier(
+                self.kube,
+                data,
+                self.recorder,
+                WatchLiveness(),
+                AuditLog(OperatorMetrics().decisions),
+                drafts=services.drafts,
+            ),
             data,
             Leading(self.kube, "system", "lease", "one"),
-            Metrics(),
+            OperatorMetrics(),
             workers=1,
             resync_seconds=300,
         )
         self.runtime.queue = self.queue = Later()
-        self.key = Key(MODEL_DEPLOYMENT.kind, world.namespace, NAME)
+        self.key = ObjectKey(MODEL_DEPLOYMENT.kind, world.namespace, NAME)
 
     async def look(self) -> float | None:
         """One pass and its events; seconds until the next one is due. Raises Killed."""

@@ -11,7 +11,7 @@ from learnloop_operator.core.rollout.evidence.pod_counters import (
     COPIES_WITHIN,
     Reading,
 )
-from learnloop_operator.core.rollout.fast_lane.pod_evidence import UNREACHABLE, Direct, at_weight, looked
+from learnloop_operator.core.rollout.fast_lane.pod_evidence import UNREACHABLE, PodEvidence, at_weight, looked
 from learnloop_operator.core.rollout.judging.fast_lane_breaches import Subject, subjects
 from learnloop_operator.core.rollout.model.snapshot import Snapshot
 from learnloop_operator.core.times import seconds_since
@@ -34,7 +34,7 @@ class LanedCluster(Cluster):
         self.lane_up = True
         self.processes: dict[str, float] = {}
         self.requests: dict[str, list[float]] = {}
-        self.direct: dict[str, Direct] = {}
+        self.direct: dict[str, PodEvidence] = {}
 
     def fail(self, model: str) -> None:
         """Every request to this model fails from now on."""
@@ -70,10 +70,10 @@ class LanedCluster(Cluster):
         self.direct = {item.revision: self._looked(item) for item in asked}
         return replace(bare, direct=dict(self.direct))
 
-    def _looked(self, asked: Subject) -> Direct:
+    def _looked(self, asked: Subject) -> PodEvidence:
         known = self.direct.get(asked.revision)
         if known is None or known.rollout != asked.rollout:
-            known = Direct(asked.revision, asked.rollout)
+            known = PodEvidence(asked.revision, asked.rollout)
         known = at_weight(known, asked.weight)
         read = {"pod": Reading(self.processes.get(asked.revision, 0.0), self.counters(asked.revision))}
         told, silent = (read, {}) if self.lane_up else ({}, {"pod": UNREACHABLE})

@@ -10,7 +10,7 @@ from learnloop_api.kinds.model_deployment import ModelDeploymentSpec
 from learnloop_operator.core.rollout.evidence.pod_counters import Reading
 from learnloop_operator.core.rollout.fast_lane.breach_alarms import breach
 from learnloop_operator.core.rollout.fast_lane.hard_bounds import of_episodes
-from learnloop_operator.core.rollout.fast_lane.pod_evidence import UNREACHABLE, Direct, looked
+from learnloop_operator.core.rollout.fast_lane.pod_evidence import UNREACHABLE, PodEvidence, looked
 from learnloop_operator.core.times import stamp
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
@@ -54,11 +54,11 @@ class Pod:
         return Reading(self.process, {**self.counters, **damaged})
 
 
-def watched(weight: int = 10) -> Direct:
-    return Direct("1" * 8, stamp(START), weight)
+def watched(weight: int = 10) -> PodEvidence:
+    return PodEvidence("1" * 8, stamp(START), weight)
 
 
-def look(direct: Direct, *pods: Pod, second: int = 1, silent: Collection[int] = ()) -> Direct:
+def look(direct: PodEvidence, *pods: Pod, second: int = 1, silent: Collection[int] = ()) -> PodEvidence:
     """The evidence after a look at `pods`; `silent`: the numbers of those that do not answer."""
     readings = {f"{NEW}-{index}": pod.read() for index, pod in enumerate(pods) if index not in silent}
     hang = {f"{NEW}-{index}": UNREACHABLE for index in silent}
@@ -66,7 +66,7 @@ def look(direct: Direct, *pods: Pod, second: int = 1, silent: Collection[int] = 
     return looked(direct, readings, asked, START + timedelta(seconds=second), second + 1, hang)
 
 
-def after(pod: Pod, *outcomes: Any, direct: Direct | None = None) -> Direct:
+def after(pod: Pod, *outcomes: Any, direct: PodEvidence | None = None) -> PodEvidence:
     """The evidence after looks at `pod`, between each of which one of `outcomes` happens."""
     direct = look(direct or watched(), pod)
     for second, happens in enumerate(outcomes, 2):
@@ -75,5 +75,5 @@ def after(pod: Pod, *outcomes: Any, direct: Direct | None = None) -> Direct:
     return direct
 
 
-def said(direct: Direct) -> str:
+def said(direct: PodEvidence) -> str:
     return breach(ASKED, direct.alarms, "the canary")

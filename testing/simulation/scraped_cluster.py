@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from learnloop_api import names
-from learnloop_operator.cli.planning.prometheus_history import History
+from learnloop_operator.cli.planning.prometheus_history import PrometheusHistory
 from testing.simulation.rollout_cluster import Cluster
 
 LOOKBACK = 300.0
@@ -96,7 +96,7 @@ class ScrapedCluster(Cluster):
         if pinned.get("revision") == last.canary and pinned != before.get("blockedRevision"):
             last.fate = "RolledBack"
 
-    def history(self) -> History:
+    def history(self) -> PrometheusHistory:
         """As the command asks for it; answers the two queries about pods."""
 
         def ask(path: str, form: Mapping[str, str]) -> tuple[int, str]:
@@ -114,7 +114,7 @@ class ScrapedCluster(Cluster):
                 rows = [self._row(pod, values, "values") for pod, values in seen.items()]
             return 200, json.dumps({"status": "success", "data": {"result": rows}})
 
-        history = History(ask)
+        history = PrometheusHistory(ask)
         history.at = self.now
         return history
 

@@ -11,7 +11,7 @@ from unittest.mock import patch
 
 from learnloop_api.kinds.model_deployment import ModelDeploymentStatus
 from learnloop_operator.core.rollout.judging.analysis import Judgement
-from learnloop_operator.core.rollout.model.order_annotations import Word
+from learnloop_operator.core.rollout.model.order_annotations import OrderAnnotation
 from learnloop_operator.core.rollout.steps import canary_steps, wait_for_time_and_approval
 from testing.state_walk.breadth_first import Found, Graph, walk
 from testing.state_walk.manual_rollout_graph import (
@@ -63,7 +63,7 @@ def explore_agreeing(most_transitions: int) -> Found:
 
 def explore_unasked(most_transitions: int) -> Found:
     """The same walk with a pause that anybody passes."""
-    anybody = Word("approve", "anybody")
+    anybody = OrderAnnotation("approve", "anybody")
     with (
         patch.object(canary_steps, "approval", lambda *_: anybody),
         patch.object(wait_for_time_and_approval, "approval", lambda *_: anybody),

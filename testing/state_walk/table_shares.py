@@ -1,10 +1,10 @@
 """What a routing table gives to whom, and what it must never do."""
 
 from learnloop_api.wire.routing import RoutingTable
-from learnloop_operator.core.rollout.model.rollout_state import Arm, State
+from learnloop_operator.core.rollout.model.rollout_state import ArmState, State
 
 
-def shares(state: State) -> tuple[Arm | None, Arm | None, Arm | None, int | None, int]:
+def shares(state: State) -> tuple[ArmState | None, ArmState | None, ArmState | None, int | None, int]:
     """All that the weights of a table without an experiment follow from."""
     return state.stable, state.canary, state.previous, state.step, state.weight
 

@@ -9,7 +9,7 @@ from learnloop_api.wire.study import StudyState, Trial
 from learnloop_api.wire.training import TrainingRun
 from learnloop_operator.core.plan import Call, Plan
 from learnloop_operator.core.study.decide import decide
-from learnloop_operator.core.study.snapshot import StudyWorld, job_of, trial_name
+from learnloop_operator.core.study.snapshot import StudySnapshot, job_of, trial_name
 from testing.training.training_builders import proof
 
 NOW = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)
@@ -36,13 +36,13 @@ class Cluster:
         self.most = 0
         """Most trials that ever ran at the same time."""
 
-    def gather(self) -> StudyWorld:
+    def gather(self) -> StudySnapshot:
         """The world as a pass sees it."""
         over, best = not any(trial["state"] == "running" for trial in self.trials), self.best()
         run = self._run(trial_name("s", best)) if over and best is not None and self.owner == self.uid else None
         meta = {"name": "s", "namespace": "ns", "uid": self.uid, "generation": 1, "resourceVersion": "1"}
         body = {"apiVersion": "learnloop.dev/v1alpha1", "kind": "TrainingJob", "metadata": meta, "status": self.status}
-        return StudyWorld(
+        return StudySnapshot(
             now=self.now,
             object=body,
             spec=self.spec,

@@ -10,7 +10,7 @@ from learnloop_operator.adapters.kube.pytorch_jobs import PyTorchJobs
 from learnloop_operator.adapters.settings import Settings
 from learnloop_operator.core.plan import Plan
 from learnloop_operator.core.training.decide import decide
-from learnloop_operator.core.training.snapshot import BackendJob, Rank, World
+from learnloop_operator.core.training.snapshot import BackendJob, Rank, TrainingSnapshot
 
 NOW = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)
 BACKEND = PyTorchJobs(Settings())
@@ -32,9 +32,9 @@ def resource(status: dict[str, Any] | None = None, **metadata: Any) -> dict[str,
     }
 
 
-def world(status: dict[str, Any] | None = None, **changes: Any) -> World:
+def world(status: dict[str, Any] | None = None, **changes: Any) -> TrainingSnapshot:
     chosen = {"now": NOW, "object": resource(status), "spec": spec()} | changes
-    return World(**chosen)
+    return TrainingSnapshot(**chosen)
 
 
 def job(attempt: int = 0, age: float = 60.0, **changes: Any) -> BackendJob:
@@ -99,7 +99,7 @@ def proof(**changes: Any) -> Manifest:
     return Manifest.model_validate(base | changes)
 
 
-def plan(seen: World) -> Plan:
+def plan(seen: TrainingSnapshot) -> Plan:
     return decide(seen, BACKEND)
 
 
@@ -111,7 +111,7 @@ def condition(made: Plan, type_: str) -> dict[str, Any]:
     return next(item for item in made.status["conditions"] if item["type"] == type_)
 
 
-def after(seen: World, made: Plan, **changes: Any) -> World:
+def after(seen: TrainingSnapshot, made: Plan, **changes: Any) -> TrainingSnapshot:
     """The world as the next pass sees it when only the status was written."""
     import dataclasses
 

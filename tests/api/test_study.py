@@ -10,19 +10,19 @@ import httpx
 import pytest
 
 from learnloop_api import names
-from learnloop_operator.adapters.audit_log import Audit
+from learnloop_operator.adapters.audit_log import AuditLog
 from learnloop_operator.adapters.data_plane import DataPlane
 from learnloop_operator.adapters.kube import kubeconfig
 from learnloop_operator.adapters.kube.client import KubeClient
 from learnloop_operator.adapters.kube.errors import Invalid
-from learnloop_operator.adapters.kube.event_recorder import Recorder
+from learnloop_operator.adapters.kube.event_recorder import EventRecorder
 from learnloop_operator.adapters.kube.kinds import TRAINING_JOB
-from learnloop_operator.adapters.leadership.watch_liveness import Echo
-from learnloop_operator.adapters.operator_metrics import Metrics
-from learnloop_operator.adapters.pods.counter_reader import PodMetrics
+from learnloop_operator.adapters.leadership.watch_liveness import WatchLiveness
+from learnloop_operator.adapters.operator_metrics import OperatorMetrics
+from learnloop_operator.adapters.pods.counter_reader import CounterReader
 from learnloop_operator.adapters.prometheus.client import Prometheus
 from learnloop_operator.adapters.settings import Settings
-from learnloop_operator.controllers.background.fast_lane_reader import FastLane
+from learnloop_operator.controllers.background.fast_lane_reader import FastLaneReader
 from learnloop_operator.controllers.passes.apply_plan import Applier
 from learnloop_operator.controllers.reconcilers.training_job import TrainingJobController
 from learnloop_operator.controllers.services import Services
@@ -64,11 +64,11 @@ class Searcher:
     def speak_to(self, url: str) -> None:
         """From now on the data plane is there."""
         self.url, self.data = url, DataPlane(url)
-        lane = FastLane(PodMetrics(), Metrics(), lambda: datetime.now(UTC))
+        lane = FastLaneReader(CounterReader(), OperatorMetrics(), lambda: datetime.now(UTC))
         services = Services(self.kube, self.data, Prometheus("http://127.0.0.1:9"), Settings(), lane)
         self.controller = TrainingJobController(services)
-        recorder, audit = Recorder(self.kube, "test"), Audit(Metrics().decisions)
-        self.applier = Applier(self.kube, self.data, recorder, Echo(), audit)
+        recorder, audit = EventRecorder(self.kube, "test"), AuditLog(OperatorMetrics().decisions)
+        self.applier = Applier(self.kube, self.data, recorder, WatchLiveness(), audit)
 
     async def begin(self, name: str, **changes: Any) -> None:
         spec = {**SPEC, **changes}

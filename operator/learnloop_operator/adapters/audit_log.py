@@ -16,7 +16,7 @@ log = logging.getLogger("learnloop.audit")
 
 
 @dataclass(frozen=True, slots=True)
-class Audit:
+class AuditLog:
     """Writes decisions down once they are in the object's status."""
 
     decisions: Counter

@@ -16,7 +16,7 @@ from learnloop_api.wire.study import StudyState
 from learnloop_api.wire.training import TrainingRun
 from learnloop_operator.adapters.http.bounded_body import TooLarge, read_bounded
 from learnloop_operator.adapters.http.token_file import TokenFile
-from learnloop_operator.adapters.write_guard import Guard, unguarded
+from learnloop_operator.adapters.write_guard import WriteGuard, unguarded
 from learnloop_operator.core.plan import Call
 
 log = logging.getLogger(__name__)
@@ -41,7 +41,7 @@ class DataPlane:
     """
 
     def __init__(
-        self, url: str, token_file: str = names.TOKEN_FILE, timeout: float = 5.0, guard: Guard = unguarded
+        self, url: str, token_file: str = names.TOKEN_FILE, timeout: float = 5.0, guard: WriteGuard = unguarded
     ) -> None:
         self.url, self._seconds, self._guard = url.rstrip("/"), timeout, guard
         self._token = TokenFile(Path(token_file))

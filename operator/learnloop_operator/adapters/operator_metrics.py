@@ -5,7 +5,7 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, Plat
 BUCKETS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
 
 
-class Metrics:
+class OperatorMetrics:
     """One registry for one operator process (a second one in the same process, as in tests, does not clash)."""
 
     def __init__(self) -> None:

@@ -3,7 +3,7 @@
 import math
 from collections.abc import Callable
 
-Guard = Callable[[], float]
+WriteGuard = Callable[[], float]
 """Seconds after which a write that begins now must be over; raises when it may not begin."""
 
 

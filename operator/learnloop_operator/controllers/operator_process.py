@@ -7,29 +7,29 @@ import threading
 
 import kopf
 
-from learnloop_operator.adapters.audit_log import Audit
+from learnloop_operator.adapters.audit_log import AuditLog
 from learnloop_operator.adapters.data_plane import DataPlane
 from learnloop_operator.adapters.http.probe_server import ProbeServer
 from learnloop_operator.adapters.kube import kubeconfig
 from learnloop_operator.adapters.kube.client import KubeClient
-from learnloop_operator.adapters.kube.concurrency_limit import Pace, on_behalf_of
-from learnloop_operator.adapters.kube.event_recorder import Recorder
+from learnloop_operator.adapters.kube.concurrency_limit import ConcurrencyLimit, on_behalf_of
+from learnloop_operator.adapters.kube.event_recorder import EventRecorder
 from learnloop_operator.adapters.kube.kinds import MODEL_DEPLOYMENT
-from learnloop_operator.adapters.kube.live_or_cached_reads import CACHED, Reads
-from learnloop_operator.adapters.kube.object_cache import Cache
+from learnloop_operator.adapters.kube.live_or_cached_reads import CACHED, LiveOrCachedReads
+from learnloop_operator.adapters.kube.object_cache import ObjectCache
 from learnloop_operator.adapters.leadership import dead_man_switch
 from learnloop_operator.adapters.leadership.leader_lease import Leadership
-from learnloop_operator.adapters.leadership.namespace_claims import Claims
-from learnloop_operator.adapters.leadership.own_event_loop import OwnLoop
-from learnloop_operator.adapters.leadership.watch_liveness import Echo, watch_lease
-from learnloop_operator.adapters.operator_metrics import Metrics
-from learnloop_operator.adapters.pods.counter_reader import PodMetrics
+from learnloop_operator.adapters.leadership.namespace_claims import NamespaceClaims
+from learnloop_operator.adapters.leadership.own_event_loop import OwnEventLoop
+from learnloop_operator.adapters.leadership.watch_liveness import WatchLiveness, watch_lease
+from learnloop_operator.adapters.operator_metrics import OperatorMetrics
+from learnloop_operator.adapters.pods.counter_reader import CounterReader
 from learnloop_operator.adapters.prometheus.client import Prometheus
 from learnloop_operator.adapters.prometheus.evidence_source import PrometheusEvidence
 from learnloop_operator.adapters.settings import Settings
-from learnloop_operator.controllers.background.artifact_usage_reporter import Keeper
-from learnloop_operator.controllers.background.fast_lane_reader import FastLane
-from learnloop_operator.controllers.background.serving_announcer import Herald
+from learnloop_operator.controllers.background.artifact_usage_reporter import ArtifactUsageReporter
+from learnloop_operator.controllers.background.fast_lane_reader import FastLaneReader
+from learnloop_operator.controllers.background.serving_announcer import ServingAnnouncer
 from learnloop_operator.controllers.passes.apply_plan import Applier
 from learnloop_operator.controllers.passes.runtime import Runtime
 from learnloop_operator.controllers.reconcilers.registry import controllers
@@ -52,11 +52,11 @@ class Operator:
     def __init__(self, settings: Settings) -> None:
         connection = kubeconfig.find()
         self.settings = settings
-        self.metrics = Metrics()
-        self.echo = Echo()
+        self.metrics = OperatorMetrics()
+        self.echo = WatchLiveness()
         # The Lease has connections, an event loop and a thread of its own: a busy operator must not lose leadership.
         dead_man_switch.install()
-        self.lease_loop = OwnLoop("lease", dead_man_switch.keep_off)
+        self.lease_loop = OwnEventLoop("lease", dead_man_switch.keep_off)
         self.lease_kube = KubeClient(connection, written=self.metrics.written)
         self.leadership = Leadership(
             self.lease_kube,
@@ -66,20 +66,20 @@ class Operator:
             tell=asyncio.get_running_loop().call_soon_threadsafe,
             switch=dead_man_switch.wind_up,
         )
-        cache = Cache(CACHED)
-        pace = Pace()
+        cache = ObjectCache(CACHED)
+        pace = ConcurrencyLimit()
         self.metrics.allowed.set_function(lambda: float(pace.allowed))
         self.kube = KubeClient(
             connection, guard=self.leadership.guard, written=self.metrics.written, cache=cache, pace=pace
         )
-        self.claims = Claims(self.kube, f"{settings.system_namespace}/{settings.lease_name}")
-        self.reads = Reads(self.kube, cache, settings.watch_namespaces)
+        self.claims = NamespaceClaims(self.kube, f"{settings.system_namespace}/{settings.lease_name}")
+        self.reads = LiveOrCachedReads(self.kube, cache, settings.watch_namespaces)
         self.data_plane = DataPlane(settings.data_url, settings.token_file, guard=self.leadership.guard)
-        self.herald = Herald(self.data_plane)
-        self.recorder = Recorder(self.kube, settings.pod_name)
+        self.herald = ServingAnnouncer(self.data_plane)
+        self.recorder = EventRecorder(self.kube, settings.pod_name)
         self.prometheus = Prometheus(settings.prometheus_url)
-        self.pods = PodMetrics()
-        self.lane = FastLane(self.pods, self.metrics, utc_now)
+        self.pods = CounterReader()
+        self.lane = FastLaneReader(self.pods, self.metrics, utc_now)
         self.services = Services(
             self.reads, self.data_plane, PrometheusEvidence(self.prometheus, settings.query_scope), settings, self.lane
         )
@@ -90,7 +90,7 @@ class Operator:
                 self.data_plane,
                 self.recorder,
                 self.echo,
-                Audit(self.metrics.decisions),
+                AuditLog(self.metrics.decisions),
                 self.reads,
                 self.services.drafts,
                 self.herald,
@@ -133,7 +133,7 @@ class Operator:
             "fast lane": self.lane.run(self._seen, lambda: self.leadership.held),
             "events": self.recorder.run(),
             "herald": self.herald.run(),
-            "keeper": Keeper(self.kube, self.data_plane, self._mine).run(),
+            "keeper": ArtifactUsageReporter(self.kube, self.data_plane, self._mine).run(),
             "liveness": self._liveness(),
             "stop": self.stopping.wait(),
         }

@@ -7,8 +7,8 @@ from datetime import UTC, datetime
 from learnloop_operator.adapters.data_plane import DataPlane
 from learnloop_operator.adapters.kube.live_or_cached_reads import Reader
 from learnloop_operator.adapters.settings import Settings
-from learnloop_operator.controllers.background.fast_lane_reader import FastLane
-from learnloop_operator.controllers.unwritten_statuses import Drafts
+from learnloop_operator.controllers.background.fast_lane_reader import FastLaneReader
+from learnloop_operator.controllers.unwritten_statuses import UnwrittenStatuses
 from learnloop_operator.core.rollout.evidence.source import EvidenceSource
 
 
@@ -25,6 +25,6 @@ class Services:
     data_plane: DataPlane
     evidence: EvidenceSource
     settings: Settings
-    lane: FastLane
-    drafts: Drafts = field(default_factory=Drafts)
+    lane: FastLaneReader
+    drafts: UnwrittenStatuses = field(default_factory=UnwrittenStatuses)
     clock: Callable[[], datetime] = field(default=utc_now)

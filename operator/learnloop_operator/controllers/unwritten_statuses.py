@@ -12,7 +12,7 @@ REMEMBERED = 20_000
 
 
 @dataclass(frozen=True, slots=True)
-class Draft:
+class UnwrittenStatus:
     """What the next decision goes on from. `since`: when something first stayed unwritten."""
 
     status: dict[str, Any]
@@ -21,13 +21,13 @@ class Draft:
     """The live status it goes on from."""
 
 
-class Drafts:
+class UnwrittenStatuses:
     """One for each object at most."""
 
     def __init__(self) -> None:
-        self._kept: OrderedDict[str, Draft] = OrderedDict()
+        self._kept: OrderedDict[str, UnwrittenStatus] = OrderedDict()
 
-    def of(self, live: Manifest) -> Draft | None:
+    def of(self, live: Manifest) -> UnwrittenStatus | None:
         """The draft that goes on from the live status; None when there is none, or anybody has written since."""
         draft = self._kept.get(live["metadata"]["uid"])
         return draft if draft is not None and draft.written == live.get("status") else None
@@ -39,7 +39,7 @@ class Drafts:
             return
         before = self.of(live)
         uid = live["metadata"]["uid"]
-        self._kept[uid] = Draft(dict(status), before.since if before else now, live.get("status"))
+        self._kept[uid] = UnwrittenStatus(dict(status), before.since if before else now, live.get("status"))
         self._kept.move_to_end(uid)
         while len(self._kept) > REMEMBERED:
             self._kept.popitem(last=False)

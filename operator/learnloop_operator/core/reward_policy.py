@@ -8,7 +8,7 @@ from learnloop_api.wire.reward import DryRunFigures, RewardSignals
 from learnloop_operator.core import conditions, times
 from learnloop_operator.core.content_digests import revision
 from learnloop_operator.core.plan import Call, Notice, Plan
-from learnloop_operator.core.snapshot import Snapshot
+from learnloop_operator.core.snapshot import BaseSnapshot
 from learnloop_operator.tuning.value_objects import named_value
 
 REVISION_DIGITS = 12
@@ -20,7 +20,7 @@ REPEAT_SECONDS = 300.0
 
 
 @named_value
-class RewardWorld(Snapshot):
+class RewardPolicySnapshot(BaseSnapshot):
     """A RewardPolicy, how many agents use it, and what the data plane says of its rewards (None: nothing new)."""
 
     spec: RewardPolicySpec
@@ -30,7 +30,7 @@ class RewardWorld(Snapshot):
     """Fresh figures, where `needs_dry_run` asked for them and the data plane had the time."""
 
 
-def decide(world: RewardWorld) -> Plan:
+def decide(world: RewardPolicySnapshot) -> Plan:
     """Publish when the content is new (or it is time to repeat it), and say so.
 
     Weights and keys are checked by the model itself: a spec that got past the API server's rules never comes here.
@@ -81,7 +81,7 @@ def needs_dry_run(spec: RewardPolicySpec, status: Mapping[str, Any]) -> bool:
     return spec.dry_run and (status.get("dryRun") or {}).get("revision") != content_revision(spec)
 
 
-def _tried(world: RewardWorld) -> Plan:
+def _tried(world: RewardPolicySnapshot) -> Plan:
     """Publish nothing; say how the content compares with what is in force."""
     number, in_force = content_revision(world.spec), world.status.get("revision")
     waits = needs_dry_run(world.spec, world.status)
@@ -114,7 +114,7 @@ def _tried(world: RewardWorld) -> Plan:
     return Plan(status=state, events=events, requeue_after=None if told else RETRY_SECONDS)
 
 
-def _suspicion(world: RewardWorld, *, new: bool) -> Mapping[str, Any]:
+def _suspicion(world: RewardPolicySnapshot, *, new: bool) -> Mapping[str, Any]:
     """The condition RewardHackingSuspected.
 
     Its sentence has figures of the moment: it is written when the finding appears or becomes another one, and stays
@@ -134,5 +134,5 @@ def _suspicion(world: RewardWorld, *, new: bool) -> Mapping[str, Any]:
     return conditions.condition(SUSPECTED, status, found.reason, found.sentence + worst, world.generation)
 
 
-def _before(world: RewardWorld) -> Mapping[str, Any]:
+def _before(world: RewardPolicySnapshot) -> Mapping[str, Any]:
     return next((item for item in world.status.get("conditions") or () if item.get("type") == SUSPECTED), {})

@@ -10,7 +10,7 @@ LONGEST_NOTE = 1024
 
 
 @named_value
-class Snapshot:
+class BaseSnapshot:
     """Base of every kind's snapshot. `now` is the only clock a decision knows."""
 
     now: datetime

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from learnloop_api.kinds.analysis import Analysis, MetricEvidence, MetricThreshold
-from learnloop_operator.core.rollout.checks.paired_outcomes import Beside, looked
+from learnloop_operator.core.rollout.checks.paired_outcomes import PairedOutcomes, looked
 from learnloop_operator.core.rollout.evidence.arm_evidence import ArmEvidence, Evidence
 from learnloop_operator.core.rollout.model.evidence_codec import load_ratios
 from testing.simulation.two_arm_world import World
@@ -15,7 +15,9 @@ METRIC = {"name": "success", "type": "success", "minRatio": 0.8, "minEpisodes": 
 ANALYSIS = Analysis(metrics=[MetricThreshold.model_validate(METRIC)])
 
 
-def look(before: tuple[Beside, ...], weight: int, canary: int, stable: int, gap: int = 0) -> tuple[Beside, ...]:
+def look(
+    before: tuple[PairedOutcomes, ...], weight: int, canary: int, stable: int, gap: int = 0
+) -> tuple[PairedOutcomes, ...]:
     arms = {"c": ArmEvidence(canary, success_rate=0.9), "s": ArmEvidence(stable, success_rate=0.9, gap=gap)}
     return looked(ANALYSIS, before, Evidence(arms), "c", "s", weight)
 
@@ -94,7 +96,7 @@ def test_what_was_compared_survives_a_restart_and_damaged_numbers_begin_anew() -
     assert found.compared > 5
     damages: list[dict[str, Any]] = [{"compared": [1.0]}, {"seen": [1.0]}, {"compared": [float("nan")] * 6}]
     for damage in damages:
-        assert load_ratios([saved.model_copy(update=damage)])[0] == Beside(saved.name, saved.claim)
+        assert load_ratios([saved.model_copy(update=damage)])[0] == PairedOutcomes(saved.name, saved.claim)
 
 
 def test_a_rollout_whose_steps_let_nobody_play_beside_the_canary_is_not_held_by_a_ratio() -> None:

@@ -6,14 +6,14 @@ import pytest
 
 from learnloop_api.kinds.analysis import Analysis, MetricEvidence, MetricThreshold
 from learnloop_api.kinds.model_deployment import ModelDeploymentSpec, ModelDeploymentStatus
-from learnloop_operator.core.rollout.checks.sequential_test import Trial, looked
+from learnloop_operator.core.rollout.checks.sequential_test import SequentialTest, looked
 from learnloop_operator.core.rollout.checks.sequential_verdict import weigh
 from learnloop_operator.core.rollout.evidence.arm_evidence import ArmEvidence, Evidence, Verdict
 from learnloop_operator.core.rollout.metrics.metric_type import PLAIN
 from learnloop_operator.core.rollout.metrics.registry import type_of
-from learnloop_operator.core.rollout.model.evidence_codec import Pace, load, save
+from learnloop_operator.core.rollout.model.evidence_codec import EpisodeRate, load, save
 from learnloop_operator.core.sequential.betting import Counts
-from learnloop_operator.core.sequential.comparison import Memory, Pair
+from learnloop_operator.core.sequential.comparison import Pair, TestMemory
 from testing.simulation.two_arm_world import RETURN, SUCCESS, World
 
 
@@ -53,7 +53,7 @@ def test_an_operator_that_forgets_everything_but_the_status_goes_on_where_it_was
     world.look()
     assert world.evidence == before
     assert before["judged"][0] > 100
-    pace = Pace(world.now, 0.1, 0.0)
+    pace = EpisodeRate(world.now, 0.1, 0.0)
     again = save(load(save_of(world)), (), (), spec(world), pace) or []
     assert [item.model_copy(update={"estimated_at": None}) for item in save_of(world)] == again
 
@@ -129,13 +129,13 @@ def test_damaged_numbers_in_a_status_start_the_test_anew() -> None:
     world.run(30)
     saved = save_of(world)
     for damage in ({"judged": [1.0]}, {"judged": [1.0, 5.0, 1.0, 1.0]}, {"log_fine": None}):
-        assert load([saved[0].model_copy(update=damage)])[0].memory == Memory()
+        assert load([saved[0].model_copy(update=damage)])[0].memory == TestMemory()
 
 
 def test_a_return_outside_its_range_is_no_evidence() -> None:
     metric = MetricThreshold.model_validate(RETURN)
     analysis = Analysis(metrics=[metric])
-    begun = (Trial("return", "return not worse by 50 of -100..400", Memory(Pair())),)
+    begun = (SequentialTest("return", "return not worse by 50 of -100..400", TestMemory(Pair())),)
     beyond = Evidence({"c": ArmEvidence(50, 900.0), "s": ArmEvidence(500, 300.0)})
     assert looked(analysis, begun, beyond, "c", "s", concurrent=True) == begun
     assert type_of(metric).outcomes(metric, ArmEvidence(10, 150.0), PLAIN) == Counts(10, 5)
@@ -144,6 +144,6 @@ def test_a_return_outside_its_range_is_no_evidence() -> None:
 
 def test_a_metric_the_api_server_would_refuse_holds_with_its_name() -> None:
     metric = MetricThreshold.model_validate({"name": "mine", "type": "return", "test": "sequential", "maxDrop": 1})
-    found = weigh(metric, Trial("mine", "", Memory()), Analysis(metrics=[metric]), 0.1, 1.0)
+    found = weigh(metric, SequentialTest("mine", "", TestMemory()), Analysis(metrics=[metric]), 0.1, 1.0)
     assert found.verdict is Verdict.HOLD
     assert "mine needs a maxDrop within its range" in found.sentence

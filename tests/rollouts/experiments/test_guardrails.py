@@ -5,7 +5,7 @@ import pytest
 
 from learnloop_api.kinds.experiment import Experiment
 from learnloop_operator.core.rollout.checks import best_arm_elimination, guardrails
-from learnloop_operator.core.rollout.checks.guardrails import Guard
+from learnloop_operator.core.rollout.checks.guardrails import GuardrailEvidence
 from learnloop_operator.core.sequential.betting import Counts
 from testing.simulation.experiment_cluster import ExperimentCluster
 from testing.simulation.rollout_cluster import uri
@@ -79,7 +79,7 @@ def test_an_experiment_without_guardrails_keeps_its_identity_and_its_whole_alpha
 
 def play(source: np.random.Generator, base: float, arm: float, looks: int) -> set[str]:
     """What was ever said of an arm's guardrail, 20 episodes of each arm a look."""
-    bar, guards, n, total = guardrails.bars(ASKED), (Guard(), Guard()), np.zeros(2), np.zeros(2)
+    bar, guards, n, total = guardrails.bars(ASKED), (GuardrailEvidence(), GuardrailEvidence()), np.zeros(2), np.zeros(2)
     found = set()
     for _ in range(looks):
         seen = tuple(Counts(a, b) for a, b in zip(n, total, strict=True))
@@ -106,7 +106,7 @@ def test_a_clear_case_is_decided() -> None:
 
 def test_impossible_and_reset_counters_change_no_guard() -> None:
     bar = guardrails.bars(ASKED)
-    guards = guardrails.look((Guard(), Guard()), (Counts(0, 0), Counts(0, 0)), 0.1, bar)
+    guards = guardrails.look((GuardrailEvidence(), GuardrailEvidence()), (Counts(0, 0), Counts(0, 0)), 0.1, bar)
     for n in (50, 100):
         guards = guardrails.look(guards, (Counts(n, 0.9 * n), Counts(n, 0.4 * n)), 0.1, bar)
     assert guards[1].worse > 0

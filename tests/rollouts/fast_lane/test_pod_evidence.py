@@ -13,7 +13,13 @@ from learnloop_api.kinds.model_deployment import ModelDeploymentSpec
 from learnloop_operator.core.rollout.evidence.pod_counters import Reading, between
 from learnloop_operator.core.rollout.fast_lane.breach_alarms import breach
 from learnloop_operator.core.rollout.fast_lane.hard_bounds import of_episodes
-from learnloop_operator.core.rollout.fast_lane.pod_evidence import UNREACHABLE, UNUSABLE, Health, at_weight, looked
+from learnloop_operator.core.rollout.fast_lane.pod_evidence import (
+    UNREACHABLE,
+    UNUSABLE,
+    FastLaneHealth,
+    at_weight,
+    looked,
+)
 from testing.simulation.fast_lane_pods import ASKED, METRICS, NEW, NOW, SPEC, START, Pod, after, look, said, watched
 
 
@@ -199,7 +205,7 @@ def test_equal_models_are_taken_back_less_often_than_the_budget_allows() -> None
 
 
 def test_the_lanes_state_changes_after_a_while_and_not_with_every_look() -> None:
-    health, changes = Health(), 0
+    health, changes = FastLaneHealth(), 0
     for second in range(300):
         before = health.problem
         health = health.after(UNREACHABLE if second % 4 else "", START + timedelta(seconds=second))
@@ -215,7 +221,7 @@ def test_the_lanes_state_changes_after_a_while_and_not_with_every_look() -> None
 
 def test_how_many_pods_are_silent_is_told_when_it_stays_so_and_not_with_every_look() -> None:
     def told(silent: list[int]) -> list[tuple[int, int]]:
-        health, levels = Health(), []
+        health, levels = FastLaneHealth(), []
         for second, count in enumerate(silent):
             some = (count, 4) if 0 < count < 4 else (0, 0)
             health = health.after(UNREACHABLE if count else "", START + timedelta(seconds=second), *some)

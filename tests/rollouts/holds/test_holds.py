@@ -10,7 +10,7 @@ import pytest
 from learnloop_operator.core.rollout import reasons
 from learnloop_operator.core.rollout.decide import decide
 from learnloop_operator.core.rollout.evidence.arm_evidence import Evidence, Missing
-from learnloop_operator.core.rollout.model.evidence_codec import Pace, estimate
+from learnloop_operator.core.rollout.model.evidence_codec import EpisodeRate, estimate
 from learnloop_operator.core.rollout.model.snapshot import Snapshot
 from learnloop_operator.core.sequential.betting import Counts
 from testing.simulation.rollout_cluster import BETTER, Cluster, fields, uri
@@ -116,12 +116,12 @@ def test_an_estimate_is_written_again_only_when_it_is_off_by_half() -> None:
         seen |= {item["estimatedAt"] for item in world.status.get("evidence", []) if "estimatedAt" in item}
     assert 1 <= len(seen) <= 15
     now = world.now
-    first = estimate(Pace(now, 0.1, 1.0), 600.0, None)
+    first = estimate(EpisodeRate(now, 0.1, 1.0), 600.0, None)
     assert first is not None
-    assert estimate(Pace(now + timedelta(seconds=60), 0.1, 1.0), 600.0, first) == first
-    assert estimate(Pace(now + timedelta(seconds=60), 0.1, 1.0), 6000.0, first) != first
-    assert estimate(Pace(now, 0.1, 0.0), 600.0, first) is None
-    assert estimate(Pace(now, 0.1, 1.0), None, first) is None
+    assert estimate(EpisodeRate(now + timedelta(seconds=60), 0.1, 1.0), 600.0, first) == first
+    assert estimate(EpisodeRate(now + timedelta(seconds=60), 0.1, 1.0), 6000.0, first) != first
+    assert estimate(EpisodeRate(now, 0.1, 0.0), 600.0, first) is None
+    assert estimate(EpisodeRate(now, 0.1, 1.0), None, first) is None
 
 
 @pytest.fixture

@@ -7,7 +7,7 @@ import pytest
 
 from learnloop_api.kinds.model_deployment import ModelDeploymentSpec
 from learnloop_api.names import verb_annotation
-from learnloop_operator.cli.planning.recorded_rollouts import Recorded, Seen, found, with_guests
+from learnloop_operator.cli.planning.recorded_rollouts import RecordedRollout, Seen, found, with_guests
 from learnloop_operator.core.rollout.evidence.arm_evidence import Evidence
 from learnloop_operator.core.rollout.model.snapshot import Model
 from learnloop_operator.core.rollout.replay import Replay
@@ -45,11 +45,11 @@ def retried(cluster: ScrapedCluster, quality: float, rest: int = 60) -> None:
     cluster.tick(rest)
 
 
-def recorded(cluster: ScrapedCluster) -> list[Recorded]:
+def recorded(cluster: ScrapedCluster) -> list[RecordedRollout]:
     return cluster.history().rollouts("ns", "md", DAY)
 
 
-def told(rollouts: list[Recorded]) -> list[tuple[str, str, bool]]:
+def told(rollouts: list[RecordedRollout]) -> list[tuple[str, str, bool]]:
     return [(one.canary, one.stable, one.promoted) for one in rollouts]
 
 
@@ -57,7 +57,7 @@ def really(happened: list[Happened]) -> list[tuple[str, str, bool]]:
     return [(one.canary, one.stable, one.fate == "promoted") for one in happened]
 
 
-def verdict(cluster: ScrapedCluster, past: Recorded) -> str:
+def verdict(cluster: ScrapedCluster, past: RecordedRollout) -> str:
     """What the replay of one rollout ends in, by the episodes that were played."""
     spec = ModelDeploymentSpec.model_validate(cluster.spec)
     replay = Replay("ns", "md", spec, Model(past.canary, "https://c"), Model(past.stable, "https://s"), past.began)

@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from learnloop_api.kinds.model_deployment import ModelDeploymentSpec
-from learnloop_operator.cli.planning.prometheus_history import History
+from learnloop_operator.cli.planning.prometheus_history import PrometheusHistory
 from learnloop_operator.cli.planning.replay_timeline import timelines
 
 SPEC: dict[str, Any] = {"model": {"uri": "https://m/1", "sha256": "ab" * 32}}
@@ -25,7 +25,7 @@ class Cluster:
         return self._live
 
 
-def record(lasts: float = 300.0, returns: float = 9.0, copies: bool = False) -> History:
+def record(lasts: float = 300.0, returns: float = 9.0, copies: bool = False) -> PrometheusHistory:
     """A Prometheus that remembers half an hour, or as much as it takes, in which BAD got an episode every other second
     beside GOOD; with `copies` it was in shadow then."""
     end = max(BASE + 1800, BEGAN + lasts)
@@ -71,12 +71,12 @@ def record(lasts: float = 300.0, returns: float = 9.0, copies: bool = False) -> 
         vector = [{"metric": labels, "value": [now, str(value)]} for labels, value in rows]
         return 200, json.dumps({"status": "success", "data": {"resultType": "vector", "result": vector}})
 
-    history = History(ask)
+    history = PrometheusHistory(ask)
     history.at = datetime.fromtimestamp(end, UTC)
     return history
 
 
-def told(history: History, last: timedelta = timedelta(hours=1), **spec: Any) -> list[str]:
+def told(history: PrometheusHistory, last: timedelta = timedelta(hours=1), **spec: Any) -> list[str]:
     pinned = {"revision": BAD, "message": "RolledBack at 10 %: too bad", "at": "2027-01-15T08:15:00Z"}
     body = {"metadata": {"name": "x", "namespace": "ns"}}
     asked = ModelDeploymentSpec.model_validate({**SPEC, **spec})
@@ -130,7 +130,7 @@ def test_what_the_object_says_of_a_revision_is_told_of_its_last_try_only() -> No
             return 200, json.dumps({"status": "success", "data": {"resultType": "matrix", "result": rows}})
         return 200, json.dumps({"status": "success", "data": {"resultType": "vector", "result": []}})
 
-    history = History(ask)
+    history = PrometheusHistory(ask)
     history.at = datetime.fromtimestamp(BASE + 1800, UTC)
     # 1.8e9 is 2027-01-15T08:00:00Z, and the second try ends 20 minutes later.
     pinned = {"revision": BAD, "message": "RolledBack at 10 %: too bad", "at": "2027-01-15T08:20:00Z"}

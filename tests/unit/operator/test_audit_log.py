@@ -4,12 +4,12 @@ import json
 
 import pytest
 
-from learnloop_operator.adapters.audit_log import Audit, log, to_standard_output
-from learnloop_operator.adapters.operator_metrics import Metrics
+from learnloop_operator.adapters.audit_log import AuditLog, log, to_standard_output
+from learnloop_operator.adapters.operator_metrics import OperatorMetrics
 
 
 def test_a_decision_is_one_line_of_json_on_standard_output_and_counted(capsys: pytest.CaptureFixture[str]) -> None:
-    metrics, before = Metrics(), list(log.handlers)
+    metrics, before = OperatorMetrics(), list(log.handlers)
     entry = {
         "kind": "ModelDeployment",
         "namespace": "ns",
@@ -20,7 +20,7 @@ def test_a_decision_is_one_line_of_json_on_standard_output_and_counted(capsys: p
     }
     try:
         to_standard_output()
-        Audit(metrics.decisions).record(entry)
+        AuditLog(metrics.decisions).record(entry)
     finally:
         log.handlers, log.propagate = before, True
     told = capsys.readouterr()

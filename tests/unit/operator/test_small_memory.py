@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from learnloop_api import names
 from learnloop_operator.adapters.kube.kinds import DEPLOYMENT
 from learnloop_operator.adapters.kube.live_or_cached_reads import CACHED
-from learnloop_operator.adapters.kube.object_cache import Cache
-from learnloop_operator.controllers.unwritten_statuses import Drafts
+from learnloop_operator.adapters.kube.object_cache import ObjectCache
+from learnloop_operator.controllers.unwritten_statuses import UnwrittenStatuses
 from learnloop_operator.core.snapshot import parse_time
 from learnloop_operator.tuning.stateless_kopf import NoMemories
 from learnloop_operator.tuning.text_packing import Packer
@@ -41,7 +41,7 @@ def test_of_an_object_like_the_first_only_the_difference_is_kept() -> None:
 
 
 def test_an_object_is_found_by_its_present_owner_alone() -> None:
-    cache = Cache(CACHED)
+    cache = ObjectCache(CACHED)
     for body in (deployment("a", 1, "old"), deployment("b", 2, "old"), deployment("a", 3, "new")):
         assert cache.put(DEPLOYMENT, body)
 
@@ -65,7 +65,7 @@ async def test_kopf_remembers_nothing_of_an_object() -> None:
 
 
 def test_a_status_that_says_what_is_written_is_no_draft() -> None:
-    drafts, live = Drafts(), {"metadata": {"uid": "u"}, "status": {"phase": "Serving"}}
+    drafts, live = UnwrittenStatuses(), {"metadata": {"uid": "u"}, "status": {"phase": "Serving"}}
     drafts.keep(live, {"phase": "Serving", "verdict": "new"}, NOW)
     assert drafts.of(live) is not None
     drafts.keep(live, {"phase": "Serving", "verdict": None}, NOW + timedelta(seconds=1))

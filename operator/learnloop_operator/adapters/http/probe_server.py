@@ -5,7 +5,7 @@ from collections.abc import Callable
 from aiohttp import web
 from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 
-from learnloop_operator.adapters.operator_metrics import Metrics
+from learnloop_operator.adapters.operator_metrics import OperatorMetrics
 
 
 class ProbeServer:
@@ -13,7 +13,7 @@ class ProbeServer:
 
     def __init__(
         self,
-        metrics: Metrics,
+        metrics: OperatorMetrics,
         *,
         unhealthy: Callable[[], str | None],
         unready: Callable[[], str | None],

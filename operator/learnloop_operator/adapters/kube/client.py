@@ -9,14 +9,14 @@ from typing import Any
 
 import orjson
 
-from learnloop_operator.adapters.kube.concurrency_limit import Pace
+from learnloop_operator.adapters.kube.concurrency_limit import ConcurrencyLimit
 from learnloop_operator.adapters.kube.errors import Gone, KubeError, NotFound, Unavailable, error_for
 from learnloop_operator.adapters.kube.http_transport import KubeHttp
 from learnloop_operator.adapters.kube.kinds import ResourceKind, kind_of
 from learnloop_operator.adapters.kube.kubeconfig import Connection
 from learnloop_operator.adapters.kube.manifest_diff import covers, unchanged
-from learnloop_operator.adapters.kube.object_cache import Cache
-from learnloop_operator.adapters.write_guard import Guard, unguarded
+from learnloop_operator.adapters.kube.object_cache import ObjectCache
+from learnloop_operator.adapters.write_guard import WriteGuard, unguarded
 from learnloop_operator.core.plan import Manifest, ObjectRef
 
 log = logging.getLogger(__name__)
@@ -43,11 +43,11 @@ class KubeClient:
         self,
         connection: Connection,
         *,
-        guard: Guard = unguarded,
+        guard: WriteGuard = unguarded,
         written: Callable[[str, str], None] = lambda _verb, _kind: None,
-        cache: Cache | None = None,
+        cache: ObjectCache | None = None,
         timeout: float = 10.0,
-        pace: Pace | None = None,
+        pace: ConcurrencyLimit | None = None,
     ) -> None:
         self.http = KubeHttp(connection, timeout, pace, guard)
         self.namespace = connection.namespace

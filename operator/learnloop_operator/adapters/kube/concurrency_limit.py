@@ -70,7 +70,7 @@ class _Waiting:
     """Done when there is one: whether it is a reserved one."""
 
 
-class Pace:
+class ConcurrencyLimit:
     """Places for requests."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:

@@ -48,7 +48,7 @@ class _Noted:
     at: str
 
 
-class Recorder:
+class EventRecorder:
     """`note` never blocks and never raises; `run` sends in the background."""
 
     def __init__(self, kube: KubeClient, instance: str, clock: Callable[[], float] = time.monotonic) -> None:

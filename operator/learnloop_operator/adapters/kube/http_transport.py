@@ -14,10 +14,10 @@ import orjson
 
 from learnloop_operator.adapters.http.bounded_body import TooLarge, read_bounded
 from learnloop_operator.adapters.http.token_file import TokenFile
-from learnloop_operator.adapters.kube.concurrency_limit import Pace
+from learnloop_operator.adapters.kube.concurrency_limit import ConcurrencyLimit
 from learnloop_operator.adapters.kube.errors import KubeError, Unavailable, error_for
 from learnloop_operator.adapters.kube.kubeconfig import Connection
-from learnloop_operator.adapters.write_guard import Guard, unguarded
+from learnloop_operator.adapters.write_guard import WriteGuard, unguarded
 
 log = logging.getLogger(__name__)
 
@@ -42,8 +42,8 @@ class KubeHttp:
         self,
         connection: Connection,
         timeout: float = REQUEST_SECONDS,
-        pace: Pace | None = None,
-        guard: Guard = unguarded,
+        pace: ConcurrencyLimit | None = None,
+        guard: WriteGuard = unguarded,
     ) -> None:
         self._connection, self._seconds, self._pace, self._guard = connection, timeout, pace, guard
         self._session: aiohttp.ClientSession | None = None

@@ -25,7 +25,7 @@ from learnloop_operator.adapters.kube.kinds import (
     STATEFUL_SET,
     ResourceKind,
 )
-from learnloop_operator.adapters.kube.object_cache import Cache, Object
+from learnloop_operator.adapters.kube.object_cache import Object, ObjectCache
 
 log = logging.getLogger(__name__)
 
@@ -57,10 +57,10 @@ class Reader(Protocol):
         """All objects that match."""
 
 
-class Reads:
+class LiveOrCachedReads:
     """A Reader that is live, except inside `from_cache`."""
 
-    def __init__(self, kube: KubeClient, cache: Cache, namespaces: Sequence[str] = ()) -> None:
+    def __init__(self, kube: KubeClient, cache: ObjectCache, namespaces: Sequence[str] = ()) -> None:
         self.cache, self._kube, self._namespaces = cache, kube, namespaces or (None,)
         self._cached: ContextVar[bool] = ContextVar("cached", default=False)
 

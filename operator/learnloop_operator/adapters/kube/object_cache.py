@@ -18,7 +18,7 @@ from learnloop_operator.adapters.kube.kinds import ResourceKind
 from learnloop_operator.tuning.text_packing import Packer
 
 Object = dict[str, Any]
-Place = tuple[str, str]
+ObjectName = tuple[str, str]
 """Kind and namespace."""
 
 REMEMBERED = 20_000
@@ -43,17 +43,17 @@ class Entry:
     packed: bytes
 
 
-class Cache:
+class ObjectCache:
     """Objects of `kinds` by namespace and name. A kind counts only once it was listed as a whole."""
 
     def __init__(self, kinds: Iterable[ResourceKind]) -> None:
         self._kinds = frozenset(kind.kind for kind in kinds)
         self._packers = {kind: Packer() for kind in self._kinds}
-        self._places: defaultdict[Place, dict[str, Entry]] = defaultdict(dict)
-        self._labelled: defaultdict[Place, dict[str, tuple[str, ...]]] = defaultdict(dict)
+        self._places: defaultdict[ObjectName, dict[str, Entry]] = defaultdict(dict)
+        self._labelled: defaultdict[ObjectName, dict[str, tuple[str, ...]]] = defaultdict(dict)
         """Names by place and label."""
-        self._deleted: OrderedDict[tuple[Place, str], int] = OrderedDict()
-        self._doubted: defaultdict[Place, set[str]] = defaultdict(set)
+        self._deleted: OrderedDict[tuple[ObjectName, str], int] = OrderedDict()
+        self._doubted: defaultdict[ObjectName, set[str]] = defaultdict(set)
         self._complete: set[str] = set()
         self._unknown: set[str] = set()
 
@@ -150,12 +150,12 @@ class Cache:
         body: Object = orjson.loads(self._packers[kind.kind].unpack(entry.packed))
         return body
 
-    def _index(self, place: Place, name: str, labels: tuple[str, ...]) -> None:
+    def _index(self, place: ObjectName, name: str, labels: tuple[str, ...]) -> None:
         index = self._labelled[place]
         for pair in filter(_of_owner, labels):
             index[pair] = (*index.get(pair, ()), name)
 
-    def _forget(self, place: Place, name: str) -> None:
+    def _forget(self, place: ObjectName, name: str) -> None:
         entry = self._places[place].pop(name, None)
         index = self._labelled[place]
         for pair in filter(_of_owner, entry.labels if entry else ()):

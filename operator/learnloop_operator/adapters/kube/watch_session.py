@@ -23,7 +23,7 @@ GONE = 410
 RELIST = orjson.dumps({"type": "ERROR", "object": {"kind": "Status", "code": GONE, "reason": "Expired"}})
 """The one error of a watch to which Kopf answers by listing everything again."""
 
-Cut = Callable[[str], None]
+CutCounter = Callable[[str], None]
 """Told of each damaged answer: the plural of the kind."""
 
 
@@ -40,7 +40,7 @@ class WatchSession(kopf.AiohttpSession):
         return hash((self.server, self.priority))
 
 
-def session_for(credentials: kopf.ConnectionInfo, cut: Cut) -> WatchSession:
+def session_for(credentials: kopf.ConnectionInfo, cut: CutCounter) -> WatchSession:
     """What a login handler returns: the same connection that Kopf would make, with every answer checked."""
     connector = aiohttp.TCPConnector(limit=0, ssl=credentials.as_ssl_context())
 
@@ -61,7 +61,9 @@ def session_for(credentials: kopf.ConnectionInfo, cut: Cut) -> WatchSession:
     )
 
 
-async def check(request: aiohttp.ClientRequest, response: aiohttp.ClientResponse, cut: Cut) -> aiohttp.ClientResponse:
+async def check(
+    request: aiohttp.ClientRequest, response: aiohttp.ClientResponse, cut: CutCounter
+) -> aiohttp.ClientResponse:
     """The answer, if it is whole; that of a watch, which is checked as it comes.
 
     Raises:
@@ -85,7 +87,7 @@ async def check(request: aiohttp.ClientRequest, response: aiohttp.ClientResponse
 class WholeLines:
     """The body of a watch as Kopf reads it, in chunks, of which each ends with an event."""
 
-    def __init__(self, behind: aiohttp.StreamReader, plural: str, cut: Cut) -> None:
+    def __init__(self, behind: aiohttp.StreamReader, plural: str, cut: CutCounter) -> None:
         self._behind, self._plural, self._cut = behind, plural, cut
 
     def __getattr__(self, name: str) -> Any:

@@ -30,7 +30,7 @@ class ClaimedElsewhere(NotLeading):
     """The namespace is another installation's, or nobody can tell: nothing is decided there."""
 
 
-class Claims:
+class NamespaceClaims:
     """The namespaces of one installation, which is known as `installation` (its system namespace and leader Lease)."""
 
     def __init__(self, kube: KubeClient, installation: str, *, clock: Callable[[], float] = since_boot) -> None:

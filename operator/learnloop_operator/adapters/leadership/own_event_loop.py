@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 T = TypeVar("T")
 
 
-class OwnLoop:
+class OwnEventLoop:
     """Runs coroutines for another loop; `begin` is called first, on the thread itself.
 
     What belongs to a loop (clients, locks, events) is only to be touched by the coroutines that run here.

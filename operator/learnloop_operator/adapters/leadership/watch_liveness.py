@@ -20,7 +20,7 @@ log = logging.getLogger(__name__)
 LIMIT_SECONDS = 30.0
 
 
-class Echo:
+class WatchLiveness:
     """Remembers what has not come back yet."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
@@ -70,7 +70,7 @@ class Echo:
 
 
 async def watch_lease(
-    kube: KubeClient, namespace: str, name: str, echo: Echo, noticed: Callable[[Mapping[str, Any]], None]
+    kube: KubeClient, namespace: str, name: str, echo: WatchLiveness, noticed: Callable[[Mapping[str, Any]], None]
 ) -> None:
     """Report each change of the Lease to `echo`, and the Lease itself to `noticed`, for ever."""
     while True:

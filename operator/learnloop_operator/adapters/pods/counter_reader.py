@@ -15,7 +15,7 @@ import aiohttp
 
 from learnloop_api import names
 from learnloop_operator.adapters.http.bounded_body import TooLarge, read_bounded
-from learnloop_operator.adapters.pods.fair_slots import FairShare
+from learnloop_operator.adapters.pods.fair_slots import FairSlots
 from learnloop_operator.core.rollout.evidence.pod_counters import (
     AGREED,
     COMPARED,
@@ -89,13 +89,13 @@ class Answers:
     errors: Mapping[str, PodUnreachable | CountersUnusable]
 
 
-class PodMetrics:
+class CounterReader:
     """Keep-alive connections to the pods of the arms on trial."""
 
     def __init__(self, seconds: float = LOOK_SECONDS) -> None:
         self._seconds = seconds
         self._session: aiohttp.ClientSession | None = None
-        self._share = FairShare(AT_ONCE)
+        self._share = FairSlots(AT_ONCE)
 
     async def close(self) -> None:
         """Close the connections."""

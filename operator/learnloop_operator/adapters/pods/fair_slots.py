@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 
-class FairShare:
+class FairSlots:
     """So many slots. A tenant gets one while it holds fewer than are free, so that one alone takes no more than half of
     them, a second half of the rest, and so on (dynamic thresholds, Choudhury and Hahne 1998, with a factor of 1); of
     those that wait the one that holds least is first."""

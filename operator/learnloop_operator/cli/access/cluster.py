@@ -10,7 +10,7 @@ from kubernetes.client.exceptions import ApiException
 from urllib3.exceptions import HTTPError
 
 from learnloop_api.names import GROUP, VERSION
-from learnloop_operator.cli.access.service_proxy import Send, refused, through, unreachable
+from learnloop_operator.cli.access.service_proxy import SendRequest, refused, through, unreachable
 from learnloop_operator.cli.errors import CommandError
 
 Object = dict[str, Any]
@@ -52,7 +52,7 @@ class Cluster(Protocol):
 
     def proxy(self, service: str) -> Callable[[str, Mapping[str, str]], tuple[int, str]]: ...
 
-    def forward(self, service: str) -> Send: ...
+    def forward(self, service: str) -> SendRequest: ...
 
     def token(self, account: str, audience: str) -> str: ...
 
@@ -212,7 +212,7 @@ class KubernetesCluster:
 
         return ask
 
-    def forward(self, service: str) -> Send:
+    def forward(self, service: str) -> SendRequest:
         """Requests to `NAMESPACE/NAME:PORT` through the API server."""
         return through(self._objects.api_client, service)
 

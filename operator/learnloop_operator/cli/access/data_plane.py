@@ -17,7 +17,7 @@ from urllib3.exceptions import HTTPError
 
 from learnloop_api.names import HEADER_NAMESPACE, HEADER_TOKEN, TOKEN_AUDIENCE
 from learnloop_operator.cli.access.cluster import Cluster, Object
-from learnloop_operator.cli.access.service_proxy import Send
+from learnloop_operator.cli.access.service_proxy import SendRequest
 from learnloop_operator.cli.errors import CommandError
 
 SERVICE = "learnloop-system/learnloop-data:http"
@@ -36,7 +36,7 @@ def arguments(parser: ArgumentParser) -> None:
     )
 
 
-class Data:
+class DataPlaneAccess:
     """Requests of one command, all for the cluster's namespace."""
 
     def __init__(self, cluster: Cluster, options: Namespace) -> None:
@@ -78,7 +78,7 @@ def _sentence(answer: Any) -> str:
     return f"{field}{error.get('message', '')}"
 
 
-def at_url(url: str) -> Send:
+def at_url(url: str) -> SendRequest:
     """The data plane at a URL of the caller's, e.g. of `kubectl port-forward`."""
     pool = PoolManager(retries=False)
 

@@ -7,7 +7,7 @@ from queue import Empty, Queue
 from learnloop_operator.cli.access.cluster import Cluster, Object
 from learnloop_operator.cli.errors import CommandError
 
-Change = tuple[str, dict[str, Object]]
+WatchedChange = tuple[str, dict[str, Object]]
 """A plural, and all objects of it by name."""
 
 
@@ -16,7 +16,7 @@ class Follower:
 
     def __init__(self, cluster: Cluster, plurals: Iterable[str]) -> None:
         self._cluster = cluster
-        self._queue: Queue[Change | CommandError] = Queue()
+        self._queue: Queue[WatchedChange | CommandError] = Queue()
         self._stopped = threading.Event()
         self._threads = [threading.Thread(target=self._follow, args=(plural,), daemon=True) for plural in plurals]
 
@@ -29,7 +29,7 @@ class Follower:
         """End with the next event; the threads do not keep the process alive."""
         self._stopped.set()
 
-    def next(self, seconds: float) -> Change | None:
+    def next(self, seconds: float) -> WatchedChange | None:
         """The next change, None after so many seconds without one.
 
         Raises:

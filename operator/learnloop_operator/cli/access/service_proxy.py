@@ -10,11 +10,11 @@ from urllib3.exceptions import HTTPError
 
 from learnloop_operator.cli.errors import CommandError
 
-Send = Callable[[str, str, Mapping[str, str], Mapping[str, str], dict[str, Any] | None, float], tuple[int, str]]
+SendRequest = Callable[[str, str, Mapping[str, str], Mapping[str, str], dict[str, Any] | None, float], tuple[int, str]]
 """One request: method, path, query, headers, JSON and seconds → status and body. Raises CommandError."""
 
 
-def through(api: client.ApiClient, service: str) -> Send:
+def through(api: client.ApiClient, service: str) -> SendRequest:
     """Requests to `NAMESPACE/NAME:PORT`; what the service itself refuses comes back as it is."""
     namespace, _, target = service.partition("/")
     root = f"/api/v1/namespaces/{namespace}/services/{target}/proxy"

@@ -17,9 +17,9 @@ from urllib3.exceptions import HTTPError
 from learnloop_api.names import METRIC_EPISODES_OPENED, METRIC_SERVER_STARTED, METRIC_SHADOW_COMPARED
 from learnloop_operator.adapters.prometheus.client import Prometheus, PrometheusUnreachable
 from learnloop_operator.cli.errors import CommandError
-from learnloop_operator.cli.planning.recorded_rollouts import Recorded, Seen, found
+from learnloop_operator.cli.planning.recorded_rollouts import RecordedRollout, Seen, found
 
-Ask = Callable[[str, Mapping[str, str]], tuple[int, str]]
+AskPrometheus = Callable[[str, Mapping[str, str]], tuple[int, str]]
 """One GET: the path behind /api/v1/ and its parameters → status and body. Raises CommandError."""
 POINTS = 10_000
 """Prometheus answers at most 11,000 points of a series; longer times are asked for in pieces."""
@@ -29,10 +29,10 @@ STEP = 5.0
 SECONDS = 10.0
 
 
-class History(Prometheus):
+class PrometheusHistory(Prometheus):
     """The operator's Prometheus client at the moment `at`."""
 
-    def __init__(self, ask: Ask) -> None:
+    def __init__(self, ask: AskPrometheus) -> None:
         super().__init__("history")
         self._ask = ask
         self.at = datetime.now(UTC)
@@ -47,7 +47,7 @@ class History(Prometheus):
         except ValueError:
             return status, None
 
-    def rollouts(self, namespace: str, name: str, last: timedelta) -> list[Recorded]:
+    def rollouts(self, namespace: str, name: str, last: timedelta) -> list[RecordedRollout]:
         """Every time a revision appeared beside another one, oldest first.
 
         Raises:
@@ -85,7 +85,7 @@ class History(Prometheus):
             raise CommandError(f"Prometheus answers {status}: {body[:300]}") from error
         return series
 
-    async def copied(self, namespace: str, name: str, past: Recorded) -> bool:
+    async def copied(self, namespace: str, name: str, past: RecordedRollout) -> bool:
         """Whether the canary got copies of requests in shadow.
 
         Raises:
@@ -119,7 +119,7 @@ def pieces(end: float, seconds: float, step: float) -> Iterator[tuple[float, flo
         first += POINTS * step
 
 
-def at_url(url: str) -> Ask:
+def at_url(url: str) -> AskPrometheus:
     """Prometheus at a URL of the caller's."""
     pool = PoolManager(timeout=SECONDS, retries=False)
 

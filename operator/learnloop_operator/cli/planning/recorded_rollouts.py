@@ -21,7 +21,7 @@ MISSED = 2.5
 
 
 @dataclass(frozen=True, slots=True)
-class Recorded:
+class RecordedRollout:
     """One rollout the record knows of: `canary` had pods beside `stable` from `began` to `ended`; so did `guests`, the
     other arms of an experiment. `promoted`: it outlived that stable."""
 
@@ -43,7 +43,7 @@ class Seen:
 
 
 @dataclass(frozen=True, slots=True)
-class Spell:
+class PodLifetime:
     """An unbroken time in which the revision had pods; Unix time of the first and the last sample."""
 
     first: float
@@ -51,7 +51,7 @@ class Spell:
     revision: str
 
 
-def found(pods: Iterable[Seen], step: float, births: Mapping[str, float] | None = None) -> list[Recorded]:
+def found(pods: Iterable[Seen], step: float, births: Mapping[str, float] | None = None) -> list[RecordedRollout]:
     """Every time a revision appeared beside another one, oldest first.
 
     `step`: seconds between two moments that were looked at. `births`: when the oldest process of a revision began, of
@@ -81,14 +81,14 @@ def found(pods: Iterable[Seen], step: float, births: Mapping[str, float] | None 
         stable = _stable(stable, beside, spell.first, ends - gap)
         began, ended = (datetime.fromtimestamp(moment, UTC) for moment in (spell.first - step, spell.last))
         promoted = _until(stable, beside, spells) < min(spell.last, ends - gap)
-        rollouts.append(Recorded(spell.revision, stable, began, ended, promoted=promoted))
+        rollouts.append(RecordedRollout(spell.revision, stable, began, ended, promoted=promoted))
     return rollouts
 
 
-def with_guests(rollouts: Sequence[Recorded], known: Collection[str]) -> list[Recorded]:
+def with_guests(rollouts: Sequence[RecordedRollout], known: Collection[str]) -> list[RecordedRollout]:
     """The rollouts with their guests: of the revisions `known` to be some, those that came while a canary was there,
     beside the same stable. A rollout lasts as long as any of its arms."""
-    result: list[Recorded] = []
+    result: list[RecordedRollout] = []
     for one in rollouts:
         last = result[-1] if result else None
         of_last = last and one.canary != last.canary and one.stable == last.stable and one.began <= last.ended
@@ -99,7 +99,7 @@ def with_guests(rollouts: Sequence[Recorded], known: Collection[str]) -> list[Re
     return result
 
 
-def _stable(before: str, beside: Sequence[Spell], at: float, open_end: float) -> str:
+def _stable(before: str, beside: Sequence[PodLifetime], at: float, open_end: float) -> str:
     """Who of those that were there at `at` was stable. What ends after `open_end` may go on beyond the record."""
     staying = [one for one in beside if one.last > min(at + LEAVES, open_end)]
     candidates = staying or beside
@@ -108,7 +108,7 @@ def _stable(before: str, beside: Sequence[Spell], at: float, open_end: float) ->
     return max(candidates, key=lambda one: (one.last, -one.first)).revision
 
 
-def _until(revision: str, beside: Sequence[Spell], spells: Sequence[Spell]) -> float:
+def _until(revision: str, beside: Sequence[PodLifetime], spells: Sequence[PodLifetime]) -> float:
     """When the arm was gone for good, its short absences aside."""
     last = max(one.last for one in beside if one.revision == revision)
     for one in spells:
@@ -117,7 +117,7 @@ def _until(revision: str, beside: Sequence[Spell], spells: Sequence[Spell]) -> f
     return last
 
 
-def _came_back(spell: Spell, spells: Sequence[Spell]) -> bool:
+def _came_back(spell: PodLifetime, spells: Sequence[PodLifetime]) -> bool:
     """Whether the pods of a revision were away for a moment only."""
     earlier = [one.last for one in spells if one.revision == spell.revision and one.first < spell.first]
     return bool(earlier) and spell.first - max(earlier) <= BACK
@@ -129,14 +129,14 @@ def _spacing(pods: Sequence[Seen]) -> float:
     return median(each) if each else 0.0
 
 
-def _spells(pods: Sequence[Seen], gap: float) -> list[Spell]:
+def _spells(pods: Sequence[Seen], gap: float) -> list[PodLifetime]:
     """Lives of pods joined where one follows the other without a gap, and where nobody at all was seen in between:
     there Prometheus was away."""
     silences = _silences(pods, gap)
     lives: dict[str, list[tuple[float, float]]] = {}
     for pod in pods:
         lives.setdefault(pod.revision, []).extend(_lives(pod, gap))
-    found: list[Spell] = []
+    found: list[PodLifetime] = []
     for revision, each in lives.items():
         joined: list[tuple[float, float]] = []
         for first, last in sorted(each):
@@ -144,7 +144,7 @@ def _spells(pods: Sequence[Seen], gap: float) -> list[Spell]:
                 joined[-1] = joined[-1][0], max(joined[-1][1], last)
             else:
                 joined.append((first, last))
-        found += [Spell(first, last, revision) for first, last in joined]
+        found += [PodLifetime(first, last, revision) for first, last in joined]
     return found
 
 

@@ -10,8 +10,8 @@ from learnloop_operator.adapters.prometheus.client import PrometheusError
 from learnloop_operator.adapters.prometheus.evidence_source import PrometheusEvidence
 from learnloop_operator.cli.access.cluster import Cluster, Object
 from learnloop_operator.cli.errors import CommandError
-from learnloop_operator.cli.planning.prometheus_history import STEP, History, resolution
-from learnloop_operator.cli.planning.recorded_rollouts import Recorded, with_guests
+from learnloop_operator.cli.planning.prometheus_history import STEP, PrometheusHistory, resolution
+from learnloop_operator.cli.planning.recorded_rollouts import RecordedRollout, with_guests
 from learnloop_operator.cli.text.aligned_rows import status as status_of
 from learnloop_operator.core.promql.namespace_scope import OWN_SERIES, Scope
 from learnloop_operator.core.rollout.evidence.arm_evidence import Evidence
@@ -30,7 +30,7 @@ it to within 1/250 of its age."""
 
 def timelines(
     cluster: Cluster,
-    history: History,
+    history: PrometheusHistory,
     body: Object,
     spec: ModelDeploymentSpec,
     last: timedelta,
@@ -79,11 +79,11 @@ def timelines(
 
 
 async def _block(
-    history: History,
+    history: PrometheusHistory,
     namespace: str,
     name: str,
     spec: ModelDeploymentSpec,
-    past: Recorded,
+    past: RecordedRollout,
     fate: str,
     scope: Scope,
 ) -> str:
@@ -123,7 +123,7 @@ def moments(began: datetime, end: datetime, interval: timedelta) -> Iterator[tup
 
 
 async def _evidence(
-    history: History, namespace: str, name: str, spec: ModelDeploymentSpec, replay: Replay, scope: Scope
+    history: PrometheusHistory, namespace: str, name: str, spec: ModelDeploymentSpec, replay: Replay, scope: Scope
 ) -> Evidence:
     """As the operator gathers it: of the copies in a shadow step, of the arms' episodes otherwise."""
     source, shadowed = PrometheusEvidence(history, scope), replay.shadowed(history.at)
@@ -134,7 +134,7 @@ async def _evidence(
     return await source.of_episodes(request)
 
 
-def _left_out(spec: ModelDeploymentSpec, past: Recorded, copied: bool) -> list[str]:
+def _left_out(spec: ModelDeploymentSpec, past: RecordedRollout, copied: bool) -> list[str]:
     """What of the specification this rollout has no record for."""
     lines = []
     absent = [
@@ -149,7 +149,7 @@ def _left_out(spec: ModelDeploymentSpec, past: Recorded, copied: bool) -> list[s
     return lines
 
 
-async def _really(history: History, namespace: str, name: str, past: Recorded) -> str:
+async def _really(history: PrometheusHistory, namespace: str, name: str, past: RecordedRollout) -> str:
     try:
         share = await history.share(namespace, name, past.canary)
     except PrometheusError:
@@ -162,7 +162,7 @@ def _line(look: Look, really: str) -> str:
     return f"  {look.at:%H:%M:%S}  would be {look.weight:>3} %  was {really:>5}  {look.phase}: {sentence}"
 
 
-def _fate(past: Recorded, status: Object) -> str:
+def _fate(past: RecordedRollout, status: Object) -> str:
     """What the object says of this try of the canary, else what its pods say."""
     known = [*(status.get("blockedRevisions") or ()), status.get("blockedRevision") or {}]
     stable = status.get("stable") or {}
@@ -176,7 +176,7 @@ def _fate(past: Recorded, status: Object) -> str:
     return f"its pods were there until {past.ended:%Y-%m-%d %H:%M:%S}"
 
 
-def _within(past: Recorded, moment: str | None) -> bool:
+def _within(past: RecordedRollout, moment: str | None) -> bool:
     """Whether it is about this try: a revision may be tried more than once. Clocks may differ a little."""
     at = parse(moment)
     return at is not None and past.began - CLOCKS <= at <= past.ended + CLOCKS

@@ -14,7 +14,7 @@ from learnloop_operator.cli.text.aligned_rows import status as status_of
 
 
 @dataclass(frozen=True, slots=True)
-class Rollout:
+class RolloutOrder:
     """One ModelDeployment as a person sees it."""
 
     cluster: Cluster
@@ -99,7 +99,7 @@ class Rollout:
         self.cluster.annotate("modeldeployments", self.name, {verb_annotation(verb): signed(self.cluster, what)})
 
 
-def look(cluster: Cluster, name: str, *, to_take_back: bool = False) -> Rollout:
+def look(cluster: Cluster, name: str, *, to_take_back: bool = False) -> RolloutOrder:
     """The rollout to steer. `to_take_back`: by an order that is obeyed while it is suspended, too.
 
     Raises:
@@ -111,4 +111,4 @@ def look(cluster: Cluster, name: str, *, to_take_back: bool = False) -> Rollout:
             f"spec.suspend of ModelDeployment {name!r} is true: set it to false first; until then only abort and "
             "reject are obeyed"
         )
-    return Rollout(cluster, name, body.get("spec") or {}, status_of(body))
+    return RolloutOrder(cluster, name, body.get("spec") or {}, status_of(body))

@@ -9,7 +9,7 @@ from typing import IO, Any
 
 from learnloop_operator.cli.access import data_plane
 from learnloop_operator.cli.access.cluster import Cluster, Object
-from learnloop_operator.cli.access.data_plane import Data
+from learnloop_operator.cli.access.data_plane import DataPlaneAccess
 from learnloop_operator.cli.errors import CommandError
 from learnloop_operator.cli.text.aligned_rows import rows
 
@@ -40,10 +40,10 @@ def run(cluster: Cluster, options: argparse.Namespace) -> str:
         for name in names:
             if what != options.what and getattr(options, name) is not None:
                 raise CommandError(f"--{name} belongs to `audit {what}`, not to `audit {options.what}`: leave it out")
-    return _DO[options.what](Data(cluster, options), options)
+    return _DO[options.what](DataPlaneAccess(cluster, options), options)
 
 
-def _verify(plane: Data, options: argparse.Namespace) -> str:
+def _verify(plane: DataPlaneAccess, options: argparse.Namespace) -> str:
     if options.output:
         raise CommandError("--output belongs to `audit export` and `audit erase`: leave it out")
     report: Object = plane.ask("GET", "/api/v1/audit/verify", seconds=VERIFY_SECONDS)
@@ -65,7 +65,7 @@ def _verify(plane: Data, options: argparse.Namespace) -> str:
     )
 
 
-def _export(plane: Data, options: argparse.Namespace) -> str:
+def _export(plane: DataPlaneAccess, options: argparse.Namespace) -> str:
     count = 0
     with _sink(options.output) as sink:
         for record in _records(plane, options):
@@ -74,7 +74,7 @@ def _export(plane: Data, options: argparse.Namespace) -> str:
     return f"{count} records written to {options.output}" if options.output else ""
 
 
-def _records(plane: Data, options: argparse.Namespace) -> Iterator[Object]:
+def _records(plane: DataPlaneAccess, options: argparse.Namespace) -> Iterator[Object]:
     only = {name: value for name in ("action", "subject") if (value := getattr(options, name)) is not None}
     after: int | None = options.after or 0
     while after is not None:
@@ -83,7 +83,7 @@ def _records(plane: Data, options: argparse.Namespace) -> Iterator[Object]:
         after = page["next"]
 
 
-def _erase(plane: Data, options: argparse.Namespace) -> str:
+def _erase(plane: DataPlaneAccess, options: argparse.Namespace) -> str:
     if (options.user is None) == (options.agent is None):
         raise CommandError("name exactly one of --user and --agent: there is no way to erase all")
     kind, name = ("user_id", options.user) if options.user is not None else ("agent_id", options.agent)

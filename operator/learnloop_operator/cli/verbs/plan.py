@@ -14,7 +14,7 @@ from learnloop_api.names import API_VERSION
 from learnloop_operator.cli.access.cluster import Cluster, Object
 from learnloop_operator.cli.errors import CommandError
 from learnloop_operator.cli.planning.apply_preview import intent
-from learnloop_operator.cli.planning.prometheus_history import History, at_url
+from learnloop_operator.cli.planning.prometheus_history import PrometheusHistory, at_url
 from learnloop_operator.cli.planning.replay_timeline import timelines
 from learnloop_operator.core.promql.namespace_scope import Scope, is_label
 
@@ -74,7 +74,7 @@ def run(cluster: Cluster, options: argparse.Namespace) -> str:
         return intent(cluster, stored, spec)
     ask = at_url(options.prometheus) if options.prometheus else cluster.proxy(options.prometheus_service)
     scope = Scope(options.namespace_label, options.query_scope == "cluster")
-    return timelines(cluster, History(ask), stored, spec, options.last, scope)
+    return timelines(cluster, PrometheusHistory(ask), stored, spec, options.last, scope)
 
 
 def _read(filename: str) -> Object:

@@ -4,7 +4,7 @@ import argparse
 
 from learnloop_operator.cli.access import data_plane
 from learnloop_operator.cli.access.cluster import Cluster, Object
-from learnloop_operator.cli.access.data_plane import Data
+from learnloop_operator.cli.access.data_plane import DataPlaneAccess
 from learnloop_operator.cli.errors import CommandError
 from learnloop_operator.cli.text.aligned_rows import condition, rows, status
 
@@ -28,7 +28,7 @@ def run(cluster: Cluster, options: argparse.Namespace) -> str:
     agent = cluster.get("learningagents", options.name)
     policy = cluster.get("rewardpolicies", agent["spec"]["rewardPolicyRef"]["name"])
     query = {"agent_id": options.name, "limit": str(options.limit)}
-    found: list[Object] = Data(cluster, options).ask("GET", "/api/v1/rewards/history", query)["rewards"]
+    found: list[Object] = DataPlaneAccess(cluster, options).ask("GET", "/api/v1/rewards/history", query)["rewards"]
     suspicion, state = condition(policy, SUSPECTED), status(policy)
     head = rows(
         [

@@ -14,7 +14,7 @@ log = logging.getLogger(__name__)
 FIRST_SECONDS, EVERY_SECONDS = 60.0, 3600.0
 
 
-class Keeper:
+class ArtifactUsageReporter:
     """Asks the API server itself, not a cache: an object that is not seen would lose its model."""
 
     def __init__(self, kube: KubeClient, data_plane: DataPlane, namespaces: Callable[[], Iterable[str]]) -> None:

@@ -12,18 +12,18 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any, TypeVar
 
-from learnloop_operator.adapters.operator_metrics import Metrics
-from learnloop_operator.adapters.pods.counter_reader import Answers, PodMetrics, PodUnreachable, Target
+from learnloop_operator.adapters.operator_metrics import OperatorMetrics
+from learnloop_operator.adapters.pods.counter_reader import Answers, CounterReader, PodUnreachable, Target
 from learnloop_operator.core.rollout.fast_lane.breach_alarms import Questions, breach
 from learnloop_operator.core.rollout.fast_lane.pod_evidence import (
     UNREACHABLE,
     UNUSABLE,
-    Direct,
+    PodEvidence,
     at_weight,
     looked,
     trouble,
 )
-from learnloop_operator.core.rollout.fast_lane.pod_read_backoff import Pace, Patience, rounded
+from learnloop_operator.core.rollout.fast_lane.pod_read_backoff import ReadBackoff, ReadInterval, rounded
 from learnloop_operator.core.rollout.judging.fast_lane_breaches import Subject
 from learnloop_operator.core.times import seconds_since
 
@@ -46,12 +46,12 @@ class Watched:
     """One arm on trial. `breached`: when a look first showed a breach, by the monotonic clock."""
 
     asked: Questions
-    direct: Direct
+    direct: PodEvidence
     pods: tuple[Target, ...] = ()
     breached: float | None = None
     reading: asyncio.Lock = field(default_factory=asyncio.Lock)
-    patience: Patience[Target] = field(default_factory=Patience)
-    pace: Pace = field(default_factory=Pace)
+    patience: ReadBackoff[Target] = field(default_factory=ReadBackoff)
+    pace: ReadInterval = field(default_factory=ReadInterval)
 
 
 @dataclass(slots=True)
@@ -62,10 +62,10 @@ class OnTrial:
     alarm: asyncio.Event = field(default_factory=asyncio.Event)
 
 
-class FastLane:
+class FastLaneReader:
     """All arms on trial of one operator. `clock` is the one decisions know."""
 
-    def __init__(self, pods: PodMetrics, metrics: Metrics, clock: Callable[[], datetime]) -> None:
+    def __init__(self, pods: CounterReader, metrics: OperatorMetrics, clock: Callable[[], datetime]) -> None:
         self._pods, self._metrics, self._clock = pods, metrics, clock
         self._on_trial: dict[Name, OnTrial] = {}
         self._turn = 0
@@ -75,7 +75,7 @@ class FastLane:
 
     async def follow(
         self, name: Name, subjects: tuple[Subject, ...], pods: Mapping[str, tuple[Target, ...]]
-    ) -> Mapping[str, Direct]:
+    ) -> Mapping[str, PodEvidence]:
         """What is known of the arms on trial, by revision; from now on they are read each second, and no other arm of
         this object is. One that is new is read at once, so that the counters' beginning is known before it gets an
         episode. `pods`: those of each arm."""
@@ -87,7 +87,7 @@ class FastLane:
         _raise_alarm(on_trial)
         return self.known(name)
 
-    def known(self, name: Name) -> Mapping[str, Direct]:
+    def known(self, name: Name) -> Mapping[str, PodEvidence]:
         """What was read of the arms on trial by now."""
         on_trial = self._on_trial.get(name)
         arms = on_trial.arms.items() if on_trial else ()
@@ -209,7 +209,7 @@ def _followed(on_trial: OnTrial, subject: Subject, pods: tuple[Target, ...]) -> 
     """Brings what is known of the arm up to date; returns it where its pods have not been read yet."""
     arm = on_trial.arms.get(subject.revision)
     if arm is None or arm.direct.rollout != subject.rollout:
-        arm = on_trial.arms[subject.revision] = Watched(subject.asked, Direct(subject.revision, subject.rollout))
+        arm = on_trial.arms[subject.revision] = Watched(subject.asked, PodEvidence(subject.revision, subject.rollout))
     unread, arm.pods, arm.asked = not arm.pods, pods, subject.asked
     arm.direct = at_weight(arm.direct, subject.weight)
     return arm if unread else None

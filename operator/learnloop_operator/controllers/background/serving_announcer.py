@@ -13,7 +13,7 @@ FIRST_PAUSE, LONGEST_PAUSE = 0.5, 30.0
 MAX_WAITING = 10_000
 
 
-class Herald:
+class ServingAnnouncer:
     """Delivers in order, at least once, each revision of a ModelDeployment once while this process lives.
 
     A process that dies forgets what was waiting; the next one tells what serves then, and the data plane knows

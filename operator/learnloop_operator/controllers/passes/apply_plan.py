@@ -7,20 +7,20 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from learnloop_operator.adapters.audit_log import Audit
+from learnloop_operator.adapters.audit_log import AuditLog
 from learnloop_operator.adapters.data_plane import DataPlane, DataPlaneRefused, DataPlaneUnavailable
 from learnloop_operator.adapters.kube.client import KubeClient
 from learnloop_operator.adapters.kube.errors import Conflict, Forbidden, Invalid, KubeError, NotOurs, Stale
-from learnloop_operator.adapters.kube.event_recorder import Recorder
+from learnloop_operator.adapters.kube.event_recorder import EventRecorder
 from learnloop_operator.adapters.kube.kinds import MODEL_DEPLOYMENT, SECRET, ResourceKind, kind_of, ref_of
 from learnloop_operator.adapters.kube.live_or_cached_reads import Reader
-from learnloop_operator.adapters.leadership.watch_liveness import Echo
-from learnloop_operator.controllers.background.serving_announcer import Herald
-from learnloop_operator.controllers.unwritten_statuses import Drafts
+from learnloop_operator.adapters.leadership.watch_liveness import WatchLiveness
+from learnloop_operator.controllers.background.serving_announcer import ServingAnnouncer
+from learnloop_operator.controllers.unwritten_statuses import UnwrittenStatuses
 from learnloop_operator.core import conditions
 from learnloop_operator.core.ownership import controller_uid
 from learnloop_operator.core.plan import Manifest, ObjectRef, Plan
-from learnloop_operator.core.snapshot import Snapshot
+from learnloop_operator.core.snapshot import BaseSnapshot
 
 log = logging.getLogger(__name__)
 
@@ -31,17 +31,17 @@ class Applier:
 
     kube: KubeClient
     data_plane: DataPlane
-    recorder: Recorder
-    echo: Echo
-    audit: Audit
+    recorder: EventRecorder
+    echo: WatchLiveness
+    audit: AuditLog
     reads: Reader | None = None
     """Where children that the snapshot does not hold are looked for; None: always live."""
-    drafts: Drafts = field(default_factory=Drafts)
+    drafts: UnwrittenStatuses = field(default_factory=UnwrittenStatuses)
     """Statuses that can wait."""
-    herald: Herald | None = None
+    herald: ServingAnnouncer | None = None
     """Who tells the data plane what serves; None: nobody does."""
 
-    async def apply(self, kind: ResourceKind, snapshot: Snapshot, plan: Plan, *, cached: bool = False) -> None:
+    async def apply(self, kind: ResourceKind, snapshot: BaseSnapshot, plan: Plan, *, cached: bool = False) -> None:
         """Everything the plan wants.
 
         When a step fails, the steps after it are left out; when it can never succeed the object's status says so.
@@ -76,14 +76,14 @@ class Applier:
         if plan.serving is not None and self.herald is not None:
             self.herald.say(snapshot.namespace, plan.serving)
 
-    def _tell(self, kind: ResourceKind, snapshot: Snapshot, plan: Plan) -> None:
+    def _tell(self, kind: ResourceKind, snapshot: BaseSnapshot, plan: Plan) -> None:
         for entry in plan.audit:
             self.audit.record(entry)
         for notice in plan.events:
             log.info("%s %s/%s: %s: %s", kind.kind, snapshot.namespace, snapshot.name, notice.reason, notice.message)
             self.recorder.note(snapshot.object, notice)
 
-    async def _children(self, snapshot: Snapshot, plan: Plan, manager: str, cached: bool) -> None:
+    async def _children(self, snapshot: BaseSnapshot, plan: Plan, manager: str, cached: bool) -> None:
         live = {ref_of(child): child for child in snapshot.children}
         found: Sequence[Manifest | None]
         if cached:  # it answers at once: a task for each look would cost more than the look
@@ -131,7 +131,7 @@ class Applier:
                 await self.kube.create(manifest)
 
     async def _status(
-        self, kind: ResourceKind, snapshot: Snapshot, status: Manifest, manager: str, *, exact: bool = False
+        self, kind: ResourceKind, snapshot: BaseSnapshot, status: Manifest, manager: str, *, exact: bool = False
     ) -> Manifest:
         live = snapshot.object
         after = await self.kube.apply_status(
@@ -142,7 +142,7 @@ class Applier:
             self.echo.expect(kind.kind, snapshot.namespace, snapshot.name, version)
         return after
 
-    async def blame(self, kind: ResourceKind, snapshot: Snapshot, error: Exception) -> None:
+    async def blame(self, kind: ResourceKind, snapshot: BaseSnapshot, error: Exception) -> None:
         """Say in the object's status what can never succeed, or not until somebody gives us room or a right.
 
         Errors that pass by themselves are left to the retry.
@@ -160,7 +160,7 @@ def field_manager(kind: ResourceKind) -> str:
     return f"learnloop-{kind.kind.lower()}"
 
 
-def blamed(snapshot: Snapshot, error: Exception) -> dict[str, Any]:
+def blamed(snapshot: BaseSnapshot, error: Exception) -> dict[str, Any]:
     """The live status with the failure in Ready, Reconciling and Stalled; every other condition stays.
 
     A data plane that does not answer takes nobody's readiness away, and neither does a quota or a missing right

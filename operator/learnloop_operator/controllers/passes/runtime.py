@@ -17,21 +17,21 @@ from learnloop_operator.adapters.data_plane import DataPlane, DataPlaneRefused, 
 from learnloop_operator.adapters.kube.concurrency_limit import on_behalf_of
 from learnloop_operator.adapters.kube.errors import Conflict, InvalidSpec, KubeError, NotLeading
 from learnloop_operator.adapters.kube.kinds import MODEL_DEPLOYMENT, ResourceKind
-from learnloop_operator.adapters.kube.live_or_cached_reads import Reads
+from learnloop_operator.adapters.kube.live_or_cached_reads import LiveOrCachedReads
 from learnloop_operator.adapters.leadership.leader_lease import Leadership
-from learnloop_operator.adapters.leadership.namespace_claims import ClaimedElsewhere, Claims
-from learnloop_operator.adapters.operator_metrics import Metrics
+from learnloop_operator.adapters.leadership.namespace_claims import ClaimedElsewhere, NamespaceClaims
+from learnloop_operator.adapters.operator_metrics import OperatorMetrics
 from learnloop_operator.controllers.passes.apply_plan import Applier
 from learnloop_operator.controllers.passes.at_rest import at_rest, on_trial
 from learnloop_operator.controllers.queue.dirty_queue import DirtyQueue
-from learnloop_operator.controllers.queue.object_key import Key
+from learnloop_operator.controllers.queue.object_key import ObjectKey
 from learnloop_operator.controllers.services import utc_now
 from learnloop_operator.core.plan import Call, Plan
-from learnloop_operator.core.snapshot import Snapshot
+from learnloop_operator.core.snapshot import BaseSnapshot
 
 log = logging.getLogger(__name__)
 
-S = TypeVar("S", bound=Snapshot)
+S = TypeVar("S", bound=BaseSnapshot)
 
 PASS_SECONDS = 60.0
 FIRST_BACKOFF, LAST_BACKOFF = 0.25, 60.0
@@ -70,28 +70,28 @@ class Runtime:
         applier: Applier,
         data_plane: DataPlane,
         leadership: Leadership,
-        metrics: Metrics,
+        metrics: OperatorMetrics,
         *,
         workers: int,
         resync_seconds: float,
-        reads: Reads | None = None,
-        claims: Claims | None = None,
+        reads: LiveOrCachedReads | None = None,
+        claims: NamespaceClaims | None = None,
     ) -> None:
         self.controllers = {controller.kind.kind: controller for controller in controllers}
         self.queue = DirtyQueue()
-        self.known: set[Key] = set()
+        self.known: set[ObjectKey] = set()
         self._applier, self._data_plane, self._leadership = applier, data_plane, leadership
         self._metrics, self._workers, self._resync = metrics, workers, resync_seconds
         self._reads, self._claims = reads, claims
-        self._failures: dict[Key, int] = {}
-        self._gone_since: dict[Key, float] = {}
+        self._failures: dict[ObjectKey, int] = {}
+        self._gone_since: dict[ObjectKey, float] = {}
         metrics.depth.set_function(lambda: float(len(self.queue)))
 
     def mark(self, kind: str, namespace: str, name: str, *, urgent: bool = True, first: bool = False) -> None:
         """Something about this object, or what it depends on, may have changed; not `urgent`: by us, most likely;
         `first`: before everything else (`DirtyQueue.mark_first`)."""
         if kind in self.controllers:
-            key = Key(kind, namespace, name)
+            key = ObjectKey(kind, namespace, name)
             self.known.add(key)
             if first:
                 self.queue.mark_first(key)
@@ -120,19 +120,19 @@ class Runtime:
         finally:
             self.queue.close()
 
-    def _ours_now(self, keys: Iterable[Key], *, urgent: bool = True) -> None:
+    def _ours_now(self, keys: Iterable[ObjectKey], *, urgent: bool = True) -> None:
         """All of them need a look; first those on trial, for the fast lane reads no arm of an object before its pass.
         What the cache has not heard of yet waits its turn, and the events that bring it are news."""
         for key in keys:
             self.mark(key.kind, key.namespace, key.name, urgent=urgent, first=self._on_trial(key))
 
-    def _on_trial(self, key: Key) -> bool:
+    def _on_trial(self, key: ObjectKey) -> bool:
         if self._reads is None or key.kind != MODEL_DEPLOYMENT.kind:
             return False
         body = self._reads.cache.get(MODEL_DEPLOYMENT, key.namespace, key.name)
         return body is not None and on_trial(body)
 
-    async def _work(self, take: Callable[[], Awaitable[Key]]) -> None:
+    async def _work(self, take: Callable[[], Awaitable[ObjectKey]]) -> None:
         while True:
             key = await take()
             try:
@@ -151,18 +151,18 @@ class Runtime:
                 # Spread over a tenth of the interval: a thousand objects must not come all at once.
                 self.queue.mark_later(key, random.uniform(0, self._resync / 10), urgent=False)
 
-    async def _list_anew(self) -> set[Key]:
+    async def _list_anew(self) -> set[ObjectKey]:
         """Lists every kind; the objects no event has told of yet."""
         if self._reads is None:
             return set()
         await self._reads.refresh()
         kinds = [controller.kind for controller in self.controllers.values()]
-        listed = {Key(kind.kind, *place) for kind in kinds for place in self._reads.cache.names(kind)}
+        listed = {ObjectKey(kind.kind, *place) for kind in kinds for place in self._reads.cache.names(kind)}
         fresh = listed - self.known
         self.known |= fresh
         return fresh
 
-    async def one_pass(self, key: Key) -> None:
+    async def one_pass(self, key: ObjectKey) -> None:
         """Gather, decide, apply; errors end in a later retry, never in an exception."""
         started = time.monotonic()
         result = "error"
@@ -189,7 +189,7 @@ class Runtime:
             self._metrics.seconds.labels(kind=key.kind).observe(time.monotonic() - started)
             self._metrics.reconciles.labels(kind=key.kind, result=result).inc()
 
-    async def _attempt(self, key: Key) -> str:
+    async def _attempt(self, key: ObjectKey) -> str:
         self._leadership.guard()
         if self._claims is not None:
             await self._claims.hold(key.namespace)
@@ -197,7 +197,7 @@ class Runtime:
             return "ok"
         return await self._look(key, cached=False)
 
-    async def _settled_from_cache(self, key: Key) -> bool:
+    async def _settled_from_cache(self, key: ObjectKey) -> bool:
         """Whether the cache was enough. Any trouble there is looked at live, and told from there; only when somebody
         wrote in between, and the cache has heard of it by now, is it enough to look there again."""
         looked_at = None
@@ -216,7 +216,7 @@ class Runtime:
                 return False
         return False
 
-    def _version_at_rest(self, key: Key) -> str | None:
+    def _version_at_rest(self, key: ObjectKey) -> str | None:
         """The resourceVersion that the cache has; None where only a live look will do."""
         reads, kind = self._reads, self.controllers[key.kind].kind
         if reads is None or key in self._failures or not reads.cache.complete(kind):
@@ -224,7 +224,7 @@ class Runtime:
         body = reads.cache.get(kind, key.namespace, key.name)
         return str(body["metadata"]["resourceVersion"]) if body is not None and at_rest(body) else None
 
-    async def _look(self, key: Key, *, cached: bool) -> str:
+    async def _look(self, key: ObjectKey, *, cached: bool) -> str:
         controller = self.controllers[key.kind]
         snapshot = await controller.gather(key.namespace, key.name)
         if snapshot is None:
@@ -239,13 +239,13 @@ class Runtime:
             self.queue.mark_later(key, plan.requeue_after)
         return "ok"
 
-    async def _report(self, key: Key, error: InvalidSpec) -> None:
+    async def _report(self, key: ObjectKey, error: InvalidSpec) -> None:
         # Only another spec (or another operator) helps: the next event or resync brings us back.
-        snapshot = Snapshot(now=utc_now(), object=error.live)
+        snapshot = BaseSnapshot(now=utc_now(), object=error.live)
         await self._applier.blame(self.controllers[key.kind].kind, snapshot, error)
         log.warning("%s: %s", key, error)
 
-    async def _part(self, controller: Controller[Any], key: Key) -> None:
+    async def _part(self, controller: Controller[Any], key: ObjectKey) -> None:
         calls = controller.gone(key.namespace, key.name)
         since = self._gone_since.setdefault(key, time.monotonic())
         try:
@@ -258,7 +258,7 @@ class Runtime:
         self.known.discard(key)
         self._gone_since.pop(key, None)
 
-    def _retry(self, key: Key, why: str) -> None:
+    def _retry(self, key: ObjectKey, why: str) -> None:
         failures = self._failures[key] = self._failures.get(key, 0) + 1
         delay = min(LAST_BACKOFF, FIRST_BACKOFF * 2.0 ** min(failures - 1, 16)) * random.uniform(0.8, 1.2)
         log.warning("%s: pass failed (%d in a row), again in %.1f s: %s", key, failures, delay, why)

@@ -6,8 +6,8 @@ from collections import OrderedDict
 from collections.abc import Callable
 from typing import NamedTuple
 
-from learnloop_operator.controllers.queue.fair_order import Lane
-from learnloop_operator.controllers.queue.object_key import Key
+from learnloop_operator.controllers.queue.fair_order import FairOrder
+from learnloop_operator.controllers.queue.object_key import ObjectKey
 
 BACKGROUND_SHARE = 8
 """One in so many takes goes to the background while there is news."""
@@ -41,24 +41,24 @@ class DirtyQueue:
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._waiting = asyncio.Semaphore(0)
-        self._lanes = {True: Lane(clock), False: Lane(clock)}
-        self._queued: dict[Key, bool] = {}
-        self._quiet: OrderedDict[str, Key] = OrderedDict()
+        self._lanes = {True: FairOrder(clock), False: FairOrder(clock)}
+        self._queued: dict[ObjectKey, bool] = {}
+        self._quiet: OrderedDict[str, ObjectKey] = OrderedDict()
         """By namespace, the first come first."""
         self._alone = asyncio.Event()
         """Set while something quiet, or first, may wait."""
-        self._first: OrderedDict[Key, None] = OrderedDict()
+        self._first: OrderedDict[ObjectKey, None] = OrderedDict()
         """What goes before everything; it waits, or a pass over it is still under way."""
-        self._busy: dict[Key, Standing] = {}
+        self._busy: dict[ObjectKey, Standing] = {}
         """What a pass is under way over, and what it was when it was taken."""
-        self._again: dict[Key, bool] = {}
-        self._timers: dict[Key, asyncio.TimerHandle] = {}
+        self._again: dict[ObjectKey, bool] = {}
+        self._timers: dict[ObjectKey, asyncio.TimerHandle] = {}
         self._taken = 0
 
     def __len__(self) -> int:
         return len(self._queued) + len(self._again)
 
-    def mark(self, key: Key, urgent: bool = True) -> None:
+    def mark(self, key: ObjectKey, urgent: bool = True) -> None:
         """The object may need something done: now."""
         self._cancel(key)
         if key in self._busy:
@@ -69,7 +69,7 @@ class DirtyQueue:
         elif urgent and not self._queued[key]:
             self._promote(key)
 
-    def mark_first(self, key: Key) -> None:
+    def mark_first(self, key: ObjectKey) -> None:
         """The object needs a pass before everything else, also when it waits already; during a pass over it, right
         after that. Only what the operator itself has seen may come here: whatever a user can write would make an order
         in which whoever writes most goes first."""
@@ -77,7 +77,7 @@ class DirtyQueue:
         self._first.setdefault(key)
         self._alone.set()
 
-    def mark_later(self, key: Key, seconds: float, urgent: bool = True) -> None:
+    def mark_later(self, key: ObjectKey, seconds: float, urgent: bool = True) -> None:
         """Mark in `seconds`, unless something marks it earlier; an earlier timer stays."""
         due = asyncio.get_running_loop().time() + max(0.0, seconds)
         timer = self._timers.get(key)
@@ -86,12 +86,12 @@ class DirtyQueue:
         self._cancel(key)
         self._timers[key] = asyncio.get_running_loop().call_at(due, self.mark, key, urgent)
 
-    async def take(self) -> Key:
+    async def take(self) -> ObjectKey:
         """Wait for a dirty object; it is busy until `done`. Its timer is dropped: the pass sets the next one."""
         await self._waiting.acquire()
         return self._begin(self._next())
 
-    async def take_quiet(self) -> Key:
+    async def take_quiet(self) -> ObjectKey:
         """The same of what is quiet or first."""
         while True:
             await self._alone.wait()
@@ -102,11 +102,11 @@ class DirtyQueue:
                 return self._begin(key)
             self._alone.clear()
 
-    def standing(self, key: Key) -> Standing:
+    def standing(self, key: ObjectKey) -> Standing:
         """What the object, over which a pass is under way, was when it was taken."""
         return self._busy.get(key, Standing())
 
-    def done(self, key: Key) -> None:
+    def done(self, key: ObjectKey) -> None:
         """The pass is over."""
         self._busy.pop(key, None)
         if key in self._again:
@@ -122,10 +122,10 @@ class DirtyQueue:
             timer.cancel()
         self._timers.clear()
 
-    def _at_once(self) -> Key | None:
+    def _at_once(self) -> ObjectKey | None:
         return next((key for key in self._first if key in self._queued), None)
 
-    def _next(self) -> Key:
+    def _next(self) -> ObjectKey:
         first = self._at_once()
         if first is not None:
             self._lanes[True].remove(first)
@@ -137,7 +137,7 @@ class DirtyQueue:
         lane = background if self._taken % BACKGROUND_SHARE == 0 else news
         return (lane or news or background).pop()
 
-    def _begin(self, key: Key) -> Key:
+    def _begin(self, key: ObjectKey) -> ObjectKey:
         del self._queued[key]
         quiet = self._quiet.get(key.namespace) == key
         if quiet:
@@ -147,7 +147,7 @@ class DirtyQueue:
         self._cancel(key)
         return key
 
-    def _add(self, key: Key, urgent: bool) -> None:
+    def _add(self, key: ObjectKey, urgent: bool) -> None:
         if urgent and self._lanes[True].empty(key.namespace):
             self._quiet[key.namespace] = key
             self._alone.set()
@@ -156,11 +156,11 @@ class DirtyQueue:
         self._queued[key] = urgent
         self._lanes[urgent].add(key)
 
-    def _promote(self, key: Key) -> None:
+    def _promote(self, key: ObjectKey) -> None:
         self._lanes[False].remove(key)
         self._add(key, True)
 
-    def _cancel(self, key: Key) -> None:
+    def _cancel(self, key: ObjectKey) -> None:
         timer = self._timers.pop(key, None)
         if timer is not None:
             timer.cancel()

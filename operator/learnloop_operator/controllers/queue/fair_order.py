@@ -5,7 +5,7 @@ from collections import OrderedDict
 from collections.abc import Callable
 from heapq import heappop, heappush
 
-from learnloop_operator.controllers.queue.object_key import Key
+from learnloop_operator.controllers.queue.object_key import ObjectKey
 
 CYCLE = 4
 """Of so many turns one goes to a quiet namespace, one to whoever has waited longest, the others to the round."""
@@ -17,7 +17,7 @@ class Flow:
     """What waits in one namespace: one kind after the other, first come first served within each."""
 
     def __init__(self) -> None:
-        self._kinds: OrderedDict[str, OrderedDict[Key, None]] = OrderedDict()
+        self._kinds: OrderedDict[str, OrderedDict[ObjectKey, None]] = OrderedDict()
         self._size = 0
         self.turn = 0
         """Number of its last turn; 0 for none."""
@@ -29,12 +29,12 @@ class Flow:
     def __len__(self) -> int:
         return self._size
 
-    def add(self, key: Key) -> None:
+    def add(self, key: ObjectKey) -> None:
         """Last of its kind."""
         self._kinds.setdefault(key.kind, OrderedDict())[key] = None
         self._size += 1
 
-    def remove(self, key: Key) -> None:
+    def remove(self, key: ObjectKey) -> None:
         """Not any more; its kind keeps its place among the kinds."""
         keys = self._kinds[key.kind]
         del keys[key]
@@ -42,14 +42,14 @@ class Flow:
         if not keys:
             del self._kinds[key.kind]
 
-    def first(self) -> Key:
+    def first(self) -> ObjectKey:
         """The first of the kind whose turn it is; that kind is the last one then."""
         kind = next(iter(self._kinds))
         self._kinds.move_to_end(kind)
         return next(iter(self._kinds[kind]))
 
 
-class Lane:
+class FairOrder:
     """Keys in fair order. Who gets a turn is one of three, CYCLE by CYCLE:
 
     - *the round*: the namespace whose last turn is the longest ago, and in it one kind after the other. Whoever had a
@@ -72,21 +72,21 @@ class Lane:
         """Heap of last turn, ticket, namespace: the order of the round."""
         self._quiet: list[tuple[int, int, str]] = []
         """The same of those that have a single object waiting."""
-        self._since: OrderedDict[Key, float] = OrderedDict()
+        self._since: OrderedDict[ObjectKey, float] = OrderedDict()
         """Everything that waits, the oldest first, and since when."""
         self._turns = self._tickets = 0
 
     def __len__(self) -> int:
         return len(self._since)
 
-    def add(self, key: Key) -> None:
+    def add(self, key: ObjectKey) -> None:
         """Last of its kind in its namespace."""
         flow = self._flows.setdefault(key.namespace, Flow())
         flow.add(key)
         self._since[key] = self._clock()
         self._line_up(key.namespace, flow)
 
-    def remove(self, key: Key) -> None:
+    def remove(self, key: ObjectKey) -> None:
         """Not any more; the namespace keeps its place."""
         flow = self._flows[key.namespace]
         flow.remove(key)
@@ -97,13 +97,13 @@ class Lane:
         """Nothing of this namespace waits."""
         return not self._flows.get(namespace)
 
-    def oldest(self) -> tuple[Key, float] | None:
+    def oldest(self) -> tuple[ObjectKey, float] | None:
         """Who has waited longest, and for how many seconds."""
         for key, since in self._since.items():
             return key, self._clock() - since
         return None
 
-    def pop(self) -> Key:
+    def pop(self) -> ObjectKey:
         """The object whose turn it is.
 
         Raises:
@@ -122,7 +122,7 @@ class Lane:
             self._forget()
         return key
 
-    def _choose(self) -> Key:
+    def _choose(self) -> ObjectKey:
         place = self._turns % CYCLE
         if place == 0:
             return next(iter(self._since))

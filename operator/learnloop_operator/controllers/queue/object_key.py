@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True, order=True)
-class Key:
+class ObjectKey:
     """One custom resource: kind name, namespace, name."""
 
     kind: str

@@ -32,7 +32,7 @@ from learnloop_operator.core.agent.decide import decide
 from learnloop_operator.core.agent.manifests import ACTOR
 from learnloop_operator.core.agent.memory_budget import asks
 from learnloop_operator.core.agent.model_to_serve import number_of
-from learnloop_operator.core.agent.snapshot import Defaults, Job, MemoryHome, Policy, World
+from learnloop_operator.core.agent.snapshot import AgentDefaults, AgentSnapshot, MemoryHome, Policy, TrainingRun
 from learnloop_operator.core.memory_service.budget_delivery import TYPE as AGENT_BUDGETS
 from learnloop_operator.core.ownership import controller_uid
 from learnloop_operator.core.plan import Call, Plan
@@ -45,14 +45,14 @@ class LearningAgentController:
     def __init__(self, services: Services) -> None:
         self._kube, self._data_plane, self._clock = services.kube, services.data_plane, services.clock
         settings = services.settings
-        self._defaults = Defaults(settings.serving_image, settings.data_url, settings.image_pull_policy)
+        self._defaults = AgentDefaults(settings.serving_image, settings.data_url, settings.image_pull_policy)
 
     @property
     def kind(self) -> ResourceKind:
         """LearningAgent."""
         return LEARNING_AGENT
 
-    async def gather(self, namespace: str, name: str) -> World | None:
+    async def gather(self, namespace: str, name: str) -> AgentSnapshot | None:
         """The agent and everything its loop consists of."""
         body = await self._kube.find(LEARNING_AGENT, namespace, name)
         if body is None:
@@ -69,7 +69,7 @@ class LearningAgentController:
         uid = body["metadata"]["uid"]
         mine = deployment if deployment and controller_uid(deployment) == uid else None
         playing = actors if actors and controller_uid(actors) == uid else None
-        return World(
+        return AgentSnapshot(
             now=self._clock(),
             object=body,
             children=tuple(item for item in (*jobs, deployment, actors) if item is not None),
@@ -124,7 +124,7 @@ class LearningAgentController:
         except DataPlaneUnavailable as error:
             return None, str(error)
 
-    def decide(self, snapshot: World) -> Plan:
+    def decide(self, snapshot: AgentSnapshot) -> Plan:
         """Pure."""
         return decide(snapshot)
 
@@ -137,20 +137,20 @@ def _policy(body: Mapping[str, Any] | None) -> Policy:
     return Policy(True, read_status(RewardPolicyStatus, body).revision) if body else Policy()
 
 
-def _jobs(agent: str, uid: str, bodies: list[dict[str, Any]]) -> tuple[Job, ...]:
+def _jobs(agent: str, uid: str, bodies: list[dict[str, Any]]) -> tuple[TrainingRun, ...]:
     """The agent's own runs by number; a job of another name or owner that wears the label is none of them."""
     own = [body for body in bodies if controller_uid(body) == uid and number_of(agent, body["metadata"]["name"])]
     return tuple(sorted((_job(agent, body) for body in own), key=lambda job: job.number))
 
 
-def _job(agent: str, body: Mapping[str, Any]) -> Job:
+def _job(agent: str, body: Mapping[str, Any]) -> TrainingRun:
     metadata = body["metadata"]
     try:
         status = TrainingJobStatus.model_validate(body.get("status") or {})
     except ValidationError:
         # A run that cannot be read has proved nothing, and must not let another one overlap with it.
         status = TrainingJobStatus(phase="Unreadable")
-    return Job(
+    return TrainingRun(
         name=metadata["name"],
         number=number_of(agent, metadata["name"]),
         phase=status.phase or "",

@@ -28,7 +28,7 @@ from learnloop_operator.controllers.reconcilers.spec_validation import read_spec
 from learnloop_operator.controllers.services import Services
 from learnloop_operator.core.memory_service.agent_budgets import budgets_of, tell
 from learnloop_operator.core.memory_service.decide import decide
-from learnloop_operator.core.memory_service.snapshot import AUDIT_KEY, MemoryWorld
+from learnloop_operator.core.memory_service.snapshot import AUDIT_KEY, MemoryServiceSnapshot
 from learnloop_operator.core.plan import Call, Plan
 from learnloop_operator.core.pod_trouble import creation_trouble
 
@@ -43,7 +43,7 @@ class MemoryServiceController:
     def __init__(self, services: Services) -> None:
         self._services = services
 
-    async def gather(self, namespace: str, name: str) -> MemoryWorld | None:
+    async def gather(self, namespace: str, name: str) -> MemoryServiceSnapshot | None:
         """The service, its children, what its agents may keep, and whether the secrets it needs can be used (never what
         is in them)."""
         live = await self._services.kube.find(MEMORY_SERVICE, namespace, name)
@@ -51,7 +51,7 @@ class MemoryServiceController:
             return None
         live = {"apiVersion": MEMORY_SERVICE.api_version, "kind": MEMORY_SERVICE.kind, **live}
         settings, agents = self._services.settings, await self._services.kube.list(LEARNING_AGENT, namespace)
-        world = MemoryWorld(
+        world = MemoryServiceSnapshot(
             now=self._services.clock(),
             object=live,
             spec=read_spec(MemoryServiceSpec, live),
@@ -92,7 +92,7 @@ class MemoryServiceController:
         }
         return dataclasses.replace(world, **changes)
 
-    def decide(self, snapshot: MemoryWorld) -> Plan:
+    def decide(self, snapshot: MemoryServiceSnapshot) -> Plan:
         """See core.memory."""
         return decide(snapshot)
 

@@ -35,7 +35,7 @@ from learnloop_operator.core.rollout.children.routing_table import read as read_
 from learnloop_operator.core.rollout.decide import current, decide
 from learnloop_operator.core.rollout.evidence.arm_evidence import Evidence
 from learnloop_operator.core.rollout.evidence.source import EvidenceRequest
-from learnloop_operator.core.rollout.fast_lane.pod_evidence import Direct
+from learnloop_operator.core.rollout.fast_lane.pod_evidence import PodEvidence
 from learnloop_operator.core.rollout.judging.experiment_arms import checks
 from learnloop_operator.core.rollout.judging.fast_lane_breaches import breached, subjects
 from learnloop_operator.core.rollout.judging.query_windows import shadow_window, windows
@@ -96,7 +96,7 @@ class ModelDeploymentController:
         deadline = spec.rollout.progress_deadline_seconds
         return await self._source.of_episodes(EvidenceRequest(*where, windows(snapshot, state), metrics, deadline))
 
-    async def _direct(self, snapshot: Snapshot, state: State) -> Mapping[str, Direct]:
+    async def _direct(self, snapshot: Snapshot, state: State) -> Mapping[str, PodEvidence]:
         """What the fast lane knows of the arms on trial; the lane follows them as long as this is asked."""
         key, asked = (snapshot.namespace, snapshot.name), subjects(snapshot, state)
         if not asked:

@@ -9,7 +9,7 @@ from learnloop_operator.controllers.services import Services
 from learnloop_operator.core.plan import Call, Plan
 from learnloop_operator.core.reward_policy import (
     DRY_RUN_EPISODES,
-    RewardWorld,
+    RewardPolicySnapshot,
     content,
     content_revision,
     decide,
@@ -25,7 +25,7 @@ class RewardPolicyController:
     def __init__(self, services: Services) -> None:
         self._services = services
 
-    async def gather(self, namespace: str, name: str) -> RewardWorld | None:
+    async def gather(self, namespace: str, name: str) -> RewardPolicySnapshot | None:
         """The policy and the agents that name it."""
         live = await self._services.kube.find(REWARD_POLICY, namespace, name)
         if live is None:
@@ -39,7 +39,7 @@ class RewardPolicyController:
         signals = await self._signals(namespace, name, revision) if using and revision else None
         tried = await self._try(namespace, spec) if needs_dry_run(spec, status) else None
         now = self._services.clock()
-        return RewardWorld(now=now, object=live, spec=spec, agents=using, signals=signals, dry_run=tried)
+        return RewardPolicySnapshot(now=now, object=live, spec=spec, agents=using, signals=signals, dry_run=tried)
 
     async def _try(self, namespace: str, spec: RewardPolicySpec) -> DryRunFigures | None:
         try:
@@ -54,7 +54,7 @@ class RewardPolicyController:
         except DataPlaneUnavailable:
             return None
 
-    def decide(self, snapshot: RewardWorld) -> Plan:
+    def decide(self, snapshot: RewardPolicySnapshot) -> Plan:
         """See core.reward_policy."""
         return decide(snapshot)
 

@@ -11,7 +11,7 @@ from learnloop_operator.adapters.kube.client import Object
 from learnloop_operator.adapters.kube.kinds import TRAINING_JOB
 from learnloop_operator.controllers.services import Services
 from learnloop_operator.core.ownership import controller_uid
-from learnloop_operator.core.study.snapshot import StudyWorld, job_of, trial_name
+from learnloop_operator.core.study.snapshot import StudySnapshot, job_of, trial_name
 
 
 class StudyReader:
@@ -22,7 +22,7 @@ class StudyReader:
 
     async def gather(
         self, live: Object, spec: TrainingJobSpec, agent: Object | None, agent_name: str | None
-    ) -> StudyWorld:
+    ) -> StudySnapshot:
         """The job's trials, its study, and the best trial's run once none is left to come."""
         namespace, name = str(live["metadata"]["namespace"]), str(live["metadata"]["name"])
         finished = bool((live.get("status") or {}).get("finishedAt"))
@@ -32,7 +32,7 @@ class StudyReader:
         run, run_problem = (None, None)
         if state is not None and over and state.best is not None:
             run, run_problem = await self._run(namespace, trial_name(name, state.best))
-        return StudyWorld(
+        return StudySnapshot(
             now=self._services.clock(),
             object=live,
             children=tuple(bodies),

@@ -18,11 +18,11 @@ from learnloop_operator.controllers.reconcilers.study_reader import StudyReader
 from learnloop_operator.controllers.services import Services
 from learnloop_operator.core.plan import Call, Plan
 from learnloop_operator.core.study.decide import decide as decide_study
-from learnloop_operator.core.study.snapshot import StudyWorld
+from learnloop_operator.core.study.snapshot import StudySnapshot
 from learnloop_operator.core.study.trials import path as study_path
 from learnloop_operator.core.training.attempts import run_path
 from learnloop_operator.core.training.decide import decide
-from learnloop_operator.core.training.snapshot import BackendJob, World
+from learnloop_operator.core.training.snapshot import BackendJob, TrainingSnapshot
 
 MISSING = (
     "the kind PyTorchJob (kubeflow.org/v1) does not exist in this cluster: install the Kubeflow training operator; "
@@ -40,7 +40,7 @@ class TrainingJobController:
         self._backend = PyTorchJobs(services.settings)
         self._studies = StudyReader(services)
 
-    async def gather(self, namespace: str, name: str) -> World | None:
+    async def gather(self, namespace: str, name: str) -> TrainingSnapshot | None:
         """The job, its PyTorchJob and pods, its run in the data plane, its agent; with a study, its trials.
 
         What no rule looks at is not asked for: of a finished job only its PyTorchJob may still have to go, a suspended
@@ -69,7 +69,7 @@ class TrainingJobController:
         )
         now = self._services.clock()
         pods = await with_events(self._services.kube, namespace, pods, now)
-        return World(
+        return TrainingSnapshot(
             now=now,
             object=live,
             children=(job,) if job else (),
@@ -83,9 +83,9 @@ class TrainingJobController:
             agent_name=agent_name,
         )
 
-    def decide(self, snapshot: World) -> Plan:
+    def decide(self, snapshot: TrainingSnapshot) -> Plan:
         """See core.training and core.study."""
-        if isinstance(snapshot, StudyWorld):
+        if isinstance(snapshot, StudySnapshot):
             return decide_study(snapshot)
         return decide(snapshot, self._backend)
 

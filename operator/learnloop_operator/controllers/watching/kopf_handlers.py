@@ -20,12 +20,12 @@ from learnloop_operator.adapters.kube.kinds import (
     STATEFUL_SET,
     ResourceKind,
 )
-from learnloop_operator.adapters.kube.object_cache import Cache
-from learnloop_operator.adapters.kube.watch_session import Cut, session_for
-from learnloop_operator.adapters.leadership.watch_liveness import Echo
+from learnloop_operator.adapters.kube.object_cache import ObjectCache
+from learnloop_operator.adapters.kube.watch_session import CutCounter, session_for
+from learnloop_operator.adapters.leadership.watch_liveness import WatchLiveness
 from learnloop_operator.controllers.passes.runtime import Runtime
-from learnloop_operator.controllers.queue.object_key import Key
-from learnloop_operator.controllers.watching.related_objects import GATHERED, Relations, owners
+from learnloop_operator.controllers.queue.object_key import ObjectKey
+from learnloop_operator.controllers.watching.related_objects import GATHERED, RelatedObjects, owners
 from learnloop_operator.tuning.stateless_kopf import NoDifferences, NoProgress
 
 IDLE_SECONDS = 0.1
@@ -46,17 +46,17 @@ CHILD_SELECTORS: Mapping[ResourceKind, str] = {
 
 def registry(
     runtime: Runtime,
-    echo: Echo,
-    cache: Cache,
+    echo: WatchLiveness,
+    cache: ObjectCache,
     *,
     namespaced: bool,
     started: Callable[[], None] = lambda: None,
-    cut: Cut = lambda plural: None,
+    cut: CutCounter = lambda plural: None,
 ) -> kopf.OperatorRegistry:
     """Handlers bound to one runtime; `started` is called when Kopf has taken its first steps (and the signals), `cut`
     for each answer of the API server that broke off."""
     handlers = kopf.OperatorRegistry()
-    relations = Relations()
+    relations = RelatedObjects()
 
     @kopf.on.startup(registry=handlers)
     async def configure_kopf(settings: kopf.OperatorSettings, **_: Any) -> None:
@@ -102,13 +102,15 @@ def configure(settings: kopf.OperatorSettings, *, namespaced: bool) -> None:
         settings.watching.label_selectors[key] = selector
 
 
-def own_handler(kind: ResourceKind, runtime: Runtime, relations: Relations, echo: Echo, cache: Cache) -> Any:
+def own_handler(
+    kind: ResourceKind, runtime: Runtime, relations: RelatedObjects, echo: WatchLiveness, cache: ObjectCache
+) -> Any:
     """Marks the object and everything related to it."""
 
     async def handle(event: Mapping[str, Any], **_: Any) -> None:
         body, deleted = event["object"], event["type"] == "DELETED"
         metadata = body["metadata"]
-        key = Key(kind.kind, metadata["namespace"], metadata["name"])
+        key = ObjectKey(kind.kind, metadata["namespace"], metadata["name"])
         echo.seen(key.kind, key.namespace, key.name, str(metadata.get("resourceVersion", "")), deleted=deleted)
         first, news = key not in runtime.known, learn(cache, kind, event) or behind(body)
         for other in relations.changed(key, body, deleted=deleted):
@@ -124,7 +126,7 @@ def own_handler(kind: ResourceKind, runtime: Runtime, relations: Relations, echo
     return handle
 
 
-def child_handler(kind: ResourceKind, runtime: Runtime, cache: Cache) -> Any:
+def child_handler(kind: ResourceKind, runtime: Runtime, cache: ObjectCache) -> Any:
     """Marks the owners of a child."""
 
     async def handle(event: Mapping[str, Any], **_: Any) -> None:
@@ -149,7 +151,7 @@ def behind(body: Mapping[str, Any]) -> bool:
     return bool(observed < (body["metadata"].get("generation") or 0))
 
 
-def learn(cache: Cache, kind: ResourceKind, event: Mapping[str, Any]) -> bool:
+def learn(cache: ObjectCache, kind: ResourceKind, event: Mapping[str, Any]) -> bool:
     """False when the event says what we knew, as the echo of our own write does, or a repeated listing (type None)."""
     if event["type"] == "DELETED":
         cache.remove(kind, event["object"])

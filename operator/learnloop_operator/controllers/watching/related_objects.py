@@ -7,7 +7,7 @@ from typing import Any
 
 from learnloop_api import names
 from learnloop_operator.adapters.kube.kinds import OWN_KINDS
-from learnloop_operator.controllers.queue.object_key import Key
+from learnloop_operator.controllers.queue.object_key import ObjectKey
 from learnloop_operator.core.content_digests import canonical
 
 OWN_NAMES = frozenset(kind.kind for kind in OWN_KINDS)
@@ -40,20 +40,20 @@ GATHERED = frozenset((reference.source, reference.target) for reference in _REFE
 # A secret that a MemoryService names is not labelled by us: its change is noticed by requeue, not by a watch.
 
 
-def owners(body: Mapping[str, Any]) -> set[Key]:
+def owners(body: Mapping[str, Any]) -> set[ObjectKey]:
     """Our custom resources that a child belongs to: by controller reference and by label."""
     metadata = body.get("metadata") or {}
     namespace = str(metadata.get("namespace", ""))
     found = {
-        Key(str(item["kind"]), namespace, str(item["name"]))
+        ObjectKey(str(item["kind"]), namespace, str(item["name"]))
         for item in metadata.get("ownerReferences") or ()
         if item.get("kind") in OWN_NAMES and str(item.get("apiVersion", "")).startswith(f"{names.GROUP}/")
     }
     labels = metadata.get("labels") or {}
-    return found | {Key(kind, namespace, labels[label]) for label, kind in LABELLED.items() if labels.get(label)}
+    return found | {ObjectKey(kind, namespace, labels[label]) for label, kind in LABELLED.items() if labels.get(label)}
 
 
-def references(kind: str, body: Mapping[str, Any]) -> dict[Key, str]:
+def references(kind: str, body: Mapping[str, Any]) -> dict[ObjectKey, str]:
     """Custom resources that this one names in its spec or belongs to, and what it says to each, "" for nothing."""
     namespace = str((body.get("metadata") or {}).get("namespace", ""))
     found = dict.fromkeys(owners(body), "")
@@ -61,7 +61,7 @@ def references(kind: str, body: Mapping[str, Any]) -> dict[Key, str]:
         name = _dig(body, reference.path) if reference.source == kind else None
         if isinstance(name, str) and name:
             said = _dig(body, reference.says) if reference.says else None
-            found[Key(reference.target, namespace, name)] = "" if said is None else canonical(said)
+            found[ObjectKey(reference.target, namespace, name)] = "" if said is None else canonical(said)
     return found
 
 
@@ -71,14 +71,14 @@ def _dig(value: Any, path: Iterable[str]) -> Any:
     return value
 
 
-class Relations:
+class RelatedObjects:
     """References between custom resources, in both directions."""
 
     def __init__(self) -> None:
-        self._out: dict[Key, dict[Key, str]] = {}
-        self._in: defaultdict[Key, set[Key]] = defaultdict(set)
+        self._out: dict[ObjectKey, dict[ObjectKey, str]] = {}
+        self._in: defaultdict[ObjectKey, set[ObjectKey]] = defaultdict(set)
 
-    def changed(self, key: Key, body: Mapping[str, Any], *, deleted: bool) -> set[Key]:
+    def changed(self, key: ObjectKey, body: Mapping[str, Any], *, deleted: bool) -> set[ObjectKey]:
         """Everyone to mark dirty: the object, its owners, who names it, and whom it began or ceased to name, or says
         something else to.
 

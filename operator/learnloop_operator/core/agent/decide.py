@@ -9,9 +9,9 @@ from learnloop_operator.core.agent.manifests import actors, model_deployment, tr
 from learnloop_operator.core.agent.model_to_serve import forgettable, model_to_serve
 from learnloop_operator.core.agent.problems import Problem, first_problem
 from learnloop_operator.core.agent.run_history import recorded
-from learnloop_operator.core.agent.snapshot import World
+from learnloop_operator.core.agent.snapshot import AgentSnapshot
 from learnloop_operator.core.agent.status import Facts, status
-from learnloop_operator.core.agent.triggers import Trigger, Verdict, evaluate
+from learnloop_operator.core.agent.triggers import Trigger, TriggerVerdict, evaluate
 from learnloop_operator.core.plan import Call, Manifest, Notice, ObjectRef, Plan
 from learnloop_operator.tuning.value_objects import value
 
@@ -27,7 +27,7 @@ class Registration:
     calls: tuple[Call, ...] = ()
 
 
-def decide(world: World) -> Plan:
+def decide(world: AgentSnapshot) -> Plan:
     """Register, count, train when it is time, serve the best proven model, keep the actors playing."""
     if world.deleting:
         return Plan(status=world.status)
@@ -49,7 +49,7 @@ def decide(world: World) -> Plan:
     )
 
 
-def _register(world: World) -> Registration:
+def _register(world: AgentSnapshot) -> Registration:
     """Tell the data plane which revision rewards this agent; again when it has forgotten, never while it is away."""
     if world.policy.revision is None:
         return Registration(world.before.registered)
@@ -62,16 +62,16 @@ def _register(world: World) -> Registration:
     return Registration(mark, (Call("PUT", f"/api/v1/agents/{world.name}", body),))
 
 
-def _triggers(world: World, problem: Problem | None) -> Verdict:
+def _triggers(world: AgentSnapshot, problem: Problem | None) -> TriggerVerdict:
     if world.spec.suspend:
-        return Verdict(waiting="suspended")
+        return TriggerVerdict(waiting="suspended")
     if problem is not None:
-        return Verdict(waiting=problem.sentence)
+        return TriggerVerdict(waiting=problem.sentence)
     return evaluate(world, world.before.last_training)
 
 
 def _train(
-    world: World, before: LearningAgentStatus, fire: Trigger | None
+    world: AgentSnapshot, before: LearningAgentStatus, fire: Trigger | None
 ) -> tuple[tuple[Manifest, ...], LearningAgentStatus]:
     if fire is None:
         return (), before
@@ -95,7 +95,7 @@ def _train(
     return (job,), after
 
 
-def _actors(world: World, registered: str | None) -> tuple[Manifest, ...]:
+def _actors(world: AgentSnapshot, registered: str | None) -> tuple[Manifest, ...]:
     environment = world.spec.task.environment
     if environment is None:
         return ()
@@ -104,14 +104,16 @@ def _actors(world: World, registered: str | None) -> tuple[Manifest, ...]:
     return (actors(world, environment, environment.actors.replicas if playing else 0),)
 
 
-def _deletes(world: World) -> tuple[ObjectRef, ...]:
+def _deletes(world: AgentSnapshot) -> tuple[ObjectRef, ...]:
     old = [ObjectRef(names.API_VERSION, "TrainingJob", world.namespace, name) for name in forgettable(world)]
     if world.spec.task.environment is None and world.actors is not None:
         old.append(ObjectRef("apps/v1", "Deployment", world.namespace, f"{world.name}-actor"))
     return tuple(old)
 
 
-def _events(world: World, model: AgentModel, fire: Trigger | None, after: LearningAgentStatus) -> tuple[Notice, ...]:
+def _events(
+    world: AgentSnapshot, model: AgentModel, fire: Trigger | None, after: LearningAgentStatus
+) -> tuple[Notice, ...]:
     events: list[Notice] = []
     if fire and after.last_training:
         events.append(Notice("Normal", "TrainingTriggered", f"{after.last_training.name}: {fire.sentence}"))
@@ -121,12 +123,12 @@ def _events(world: World, model: AgentModel, fire: Trigger | None, after: Learni
     return tuple(events)
 
 
-def _again(world: World, verdict: Verdict) -> float:
+def _again(world: AgentSnapshot, verdict: TriggerVerdict) -> float:
     usual = _usual(world)
     return min(usual, verdict.again_after) if verdict.again_after is not None else usual
 
 
-def _usual(world: World) -> float:
+def _usual(world: AgentSnapshot) -> float:
     if world.stats is None or world.stats_problem:
         return BUSY
     if world.spec.suspend:

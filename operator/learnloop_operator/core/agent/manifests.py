@@ -6,7 +6,7 @@ from learnloop_api import names
 from learnloop_api.kinds.learning_agent import EnvironmentTask
 from learnloop_api.kinds.training_job import TrainingData, TrainingJobSpec
 from learnloop_operator.core.agent.seeds import seeded
-from learnloop_operator.core.agent.snapshot import World
+from learnloop_operator.core.agent.snapshot import AgentSnapshot
 from learnloop_operator.core.agent.triggers import Trigger
 from learnloop_operator.core.ownership import child, standard_labels
 from learnloop_operator.core.pod_templates import Main, pod_template
@@ -23,7 +23,7 @@ ENV_ENDPOINT = "LEARNLOOP_ENDPOINT"
 ENV_MEMORY_URL = "LEARNLOOP_MEMORY_URL"
 
 
-def training_job(world: World, number: int, trigger: Trigger) -> Manifest:
+def training_job(world: AgentSnapshot, number: int, trigger: Trigger) -> Manifest:
     """The run `la-N`."""
     training, task = world.spec.training, world.spec.task
     assert training is not None
@@ -51,7 +51,7 @@ def training_job(world: World, number: int, trigger: Trigger) -> Manifest:
     )
 
 
-def model_deployment(world: World) -> Manifest:
+def model_deployment(world: AgentSnapshot) -> Manifest:
     """The ModelDeployment that follows this agent's status.model."""
     spec = world.spec.deployment.template.to_kube()
     spec["model"] = {"learningAgentRef": {"name": world.name}}
@@ -65,7 +65,7 @@ def model_deployment(world: World) -> Manifest:
     )
 
 
-def actors(world: World, environment: EnvironmentTask, replicas: int) -> Manifest:
+def actors(world: AgentSnapshot, environment: EnvironmentTask, replicas: int) -> Manifest:
     """The pods that play the environment against the served policy."""
     marks = standard_labels(ACTOR, {names.LABEL_AGENT: world.name})
     selector = {names.LABEL_AGENT: world.name, names.LABEL_COMPONENT: ACTOR}
@@ -85,7 +85,7 @@ def actors(world: World, environment: EnvironmentTask, replicas: int) -> Manifes
     )
 
 
-def _actor(world: World, environment: EnvironmentTask) -> Main:
+def _actor(world: AgentSnapshot, environment: EnvironmentTask) -> Main:
     env: dict[str, str | Manifest] = {
         names.ENV_NAMESPACE: world.namespace,
         names.ENV_DATA_URL: world.defaults.data_url,

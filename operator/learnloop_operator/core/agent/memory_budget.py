@@ -5,7 +5,7 @@ from typing import Any
 from learnloop_api.kinds.learning_agent import AgentMemory, LearningAgentSpec, LearningAgentStatus
 from learnloop_api.wire.memory import MemoryBudget, MemoryUse
 from learnloop_operator.core.agent import memory_service_budget
-from learnloop_operator.core.agent.snapshot import World
+from learnloop_operator.core.agent.snapshot import AgentSnapshot
 from learnloop_operator.core.conditions import FALSE, TRUE, UNKNOWN, condition
 from learnloop_operator.core.plan import Call, Notice
 from learnloop_operator.core.times import seconds_since, stamp
@@ -30,7 +30,7 @@ def asks(spec: LearningAgentSpec, before: LearningAgentStatus) -> bool:
     )
 
 
-def tell(world: World) -> tuple[Call, ...]:
+def tell(world: AgentSnapshot) -> tuple[Call, ...]:
     """Whatever makes the data plane's budget that of the spec; nothing while that is not known."""
     budget, path = wanted(world.spec), f"/api/v1/agents/{world.name}/memory-budget"
     own = world.memory_use.own if world.memory_use else None
@@ -41,7 +41,7 @@ def tell(world: World) -> tuple[Call, ...]:
     return (Call("PUT", path, budget.model_dump(mode="json", exclude_none=True)),)
 
 
-def shown(world: World) -> AgentMemory | None:
+def shown(world: AgentSnapshot) -> AgentMemory | None:
     """The figures of the status: those that are there already unless there is news."""
     old, use = world.before.memory, world.memory_use
     if wanted(world.spec) is None:
@@ -63,7 +63,7 @@ def shown(world: World) -> AgentMemory | None:
     return old if same or seconds_since(old.observed_at, world.now) < STALE_SECONDS else new
 
 
-def judge(world: World) -> list[dict[str, Any]]:
+def judge(world: AgentSnapshot) -> list[dict[str, Any]]:
     """The condition MemoryBudget of an agent that has one, or whose budget could not be taken back yet."""
     budget, use = wanted(world.spec), world.memory_use
     if world.memory_problem:
@@ -82,7 +82,7 @@ def judge(world: World) -> list[dict[str, Any]]:
     return [condition(CONDITION, TRUE, "WithinBudget", said, world.generation)]
 
 
-def news(world: World) -> tuple[Notice, ...]:
+def news(world: AgentSnapshot) -> tuple[Notice, ...]:
     """A warning when pinned memories have come to exceed the budget."""
     known = any(item.type == CONDITION and item.reason == PINNED_ABOVE for item in world.before.conditions)
     found = [item for item in judge(world) if item["reason"] == PINNED_ABOVE and not known]

@@ -7,14 +7,16 @@ budget, and how much of it is used they tell whoever asks them.
 from typing import Literal
 
 from learnloop_api.wire.memory import MemoryBudget, budgets_config_map
-from learnloop_operator.core.agent.snapshot import MemoryHome, World
+from learnloop_operator.core.agent.snapshot import AgentSnapshot, MemoryHome
 from learnloop_operator.core.conditions import FALSE, TRUE, UNKNOWN
 
 MISSING, NOT_TOLD, NO_ROOM, KEPT = "MemoryServiceMissing", "NotToldYet", "NoRoom", "KeptByMemoryService"
 REASONS = frozenset({MISSING, NOT_TOLD, NO_ROOM, KEPT})
 
 
-def judge(world: World, service: str, budget: MemoryBudget) -> tuple[Literal["True", "False", "Unknown"], str, str]:
+def judge(
+    world: AgentSnapshot, service: str, budget: MemoryBudget
+) -> tuple[Literal["True", "False", "Unknown"], str, str]:
     """Status, reason and message."""
     home = world.memory or MemoryHome()
     if not home.exists:

@@ -4,13 +4,13 @@ import re
 
 from learnloop_api.kinds.learning_agent import AgentModel
 from learnloop_api.kinds.model_deployment import ArmStatus
-from learnloop_operator.core.agent.snapshot import Job, World
+from learnloop_operator.core.agent.snapshot import AgentSnapshot, TrainingRun
 
 VALIDATED = "Validated"
 PINNED, UNIFORM = "pinned", "uniform"
 
 
-def model_to_serve(world: World) -> AgentModel:
+def model_to_serve(world: AgentSnapshot) -> AgentModel:
     """The pinned model, else the newest proven one, else the uniform random policy: an honest place to begin.
 
     A model does not vanish with its TrainingJob: what is served stays served when the history is cleaned.
@@ -29,7 +29,7 @@ def model_to_serve(world: World) -> AgentModel:
     return AgentModel(uri=f"uniform://discrete/{task.actions}?observations={task.observations}", source=UNIFORM)
 
 
-def is_proven(job: Job) -> bool:
+def is_proven(job: TrainingRun) -> bool:
     """Whether the job's artifact passed its gates."""
     return job.phase == VALIDATED and job.uri is not None and job.sha256 is not None
 
@@ -40,7 +40,7 @@ def number_of(agent: str, job: str) -> int:
     return int(match[1]) if match else 0
 
 
-def forgettable(world: World) -> tuple[str, ...]:
+def forgettable(world: AgentSnapshot) -> tuple[str, ...]:
     """Finished jobs beyond the history, oldest first; never one whose model serves or is to, nor the newest proof."""
     if world.spec.training is None:
         return ()
@@ -54,7 +54,7 @@ def forgettable(world: World) -> tuple[str, ...]:
     )
 
 
-def _arms(world: World) -> tuple[ArmStatus, ...]:
+def _arms(world: AgentSnapshot) -> tuple[ArmStatus, ...]:
     status = world.deployment
     arms = (status.stable, status.canary, status.previous) if status else ()
     return tuple(arm for arm in arms if arm)

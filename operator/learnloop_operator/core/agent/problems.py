@@ -1,6 +1,6 @@
 """What keeps an agent from learning, each with the field and the fix. The first one found is the one to mend first."""
 
-from learnloop_operator.core.agent.snapshot import World
+from learnloop_operator.core.agent.snapshot import AgentSnapshot
 from learnloop_operator.core.artifact_uris import foreign
 from learnloop_operator.core.ownership import cycle
 from learnloop_operator.tuning.value_objects import value
@@ -15,23 +15,23 @@ class Problem:
     waits: bool = False
 
 
-def first_problem(world: World) -> Problem | None:
+def first_problem(world: AgentSnapshot) -> Problem | None:
     """The references of the spec, in the order in which they are needed."""
     return _owner(world) or _reward_policy(world) or _memory(world) or _environment(world) or _pin(world)
 
 
-def _owner(world: World) -> Problem | None:
+def _owner(world: AgentSnapshot) -> Problem | None:
     ring = cycle(world.object, world.children)
     return Problem("OwnedByItsOwnChild", ring) if ring else None
 
 
-def _pin(world: World) -> Problem | None:
+def _pin(world: AgentSnapshot) -> Problem | None:
     pin = world.spec.deployment.model
     stray = foreign(pin.uri, world.namespace) if pin and pin.uri else ""
     return Problem("ModelOfAnotherNamespace", f"spec.deployment.model.uri: {stray}") if stray else None
 
 
-def _reward_policy(world: World) -> Problem | None:
+def _reward_policy(world: AgentSnapshot) -> Problem | None:
     name = world.spec.reward_policy_ref.name
     if not world.policy.exists:
         text = f"spec.rewardPolicyRef.name: no RewardPolicy {name!r} in namespace {world.namespace}; create it"
@@ -41,7 +41,7 @@ def _reward_policy(world: World) -> Problem | None:
     return None
 
 
-def _memory(world: World) -> Problem | None:
+def _memory(world: AgentSnapshot) -> Problem | None:
     reference = world.spec.memory.service_ref
     if reference is None or world.memory is None:
         return None
@@ -53,7 +53,7 @@ def _memory(world: World) -> Problem | None:
     return None
 
 
-def _environment(world: World) -> Problem | None:
+def _environment(world: AgentSnapshot) -> Problem | None:
     task = world.spec.task
     if world.spec.training is None or task.environment is not None:
         return None

@@ -2,11 +2,11 @@
 
 from learnloop_api.kinds.learning_agent import LastTraining, LearningAgentStatus
 from learnloop_operator.core.agent.manifests import NOTE_REQUEST, NOTE_REWARDED, NOTE_TRAIN, NOTE_TRIGGER
-from learnloop_operator.core.agent.snapshot import Job, World
+from learnloop_operator.core.agent.snapshot import AgentSnapshot, TrainingRun
 from learnloop_operator.core.snapshot import LONGEST_NOTE
 
 
-def recorded(world: World) -> LearningAgentStatus:
+def recorded(world: AgentSnapshot) -> LearningAgentStatus:
     """The persisted status, completed by a run that was created just before the operator died."""
     before = world.before
     newest = world.jobs[-1] if world.jobs else None
@@ -23,7 +23,7 @@ def recorded(world: World) -> LearningAgentStatus:
     )
 
 
-def _last(job: Job) -> LastTraining:
+def _last(job: TrainingRun) -> LastTraining:
     notes = job.notes or {}
     rewarded = notes.get(NOTE_REWARDED, "")
     return LastTraining(
@@ -35,6 +35,6 @@ def _last(job: Job) -> LastTraining:
     )
 
 
-def _refreshed(last: LastTraining | None, jobs: tuple[Job, ...]) -> LastTraining | None:
+def _refreshed(last: LastTraining | None, jobs: tuple[TrainingRun, ...]) -> LastTraining | None:
     job = next((job for job in jobs if last and job.name == last.name), None)
     return last.model_copy(update={"phase": job.phase or None}) if last and job else last

@@ -7,7 +7,7 @@ from learnloop_api.kinds.learning_agent import LearningAgentSpec, LearningAgentS
 from learnloop_api.kinds.model_deployment import ModelDeploymentStatus
 from learnloop_api.wire.memory import MemoryUse
 from learnloop_api.wire.reward import AgentStats
-from learnloop_operator.core.snapshot import Snapshot, obeyed
+from learnloop_operator.core.snapshot import BaseSnapshot, obeyed
 from learnloop_operator.tuning.value_objects import named_value, value
 
 
@@ -33,7 +33,7 @@ class MemoryHome:
 
 
 @value
-class Job:
+class TrainingRun:
     """A TrainingJob of this agent."""
 
     name: str
@@ -50,7 +50,7 @@ class Job:
 
 
 @value
-class Defaults:
+class AgentDefaults:
     """What the installation decides for every actor."""
 
     image: str
@@ -59,7 +59,7 @@ class Defaults:
 
 
 @named_value
-class World(Snapshot):
+class AgentSnapshot(BaseSnapshot):
     """Everything `decide` knows. Equal worlds give equal plans."""
 
     spec: LearningAgentSpec
@@ -73,14 +73,14 @@ class World(Snapshot):
     """What the data plane says of the agent's memory budget; None: it has none there."""
     memory_problem: str = ""
     """Why that is not known."""
-    jobs: tuple[Job, ...] = ()
+    jobs: tuple[TrainingRun, ...] = ()
     """By number, oldest first."""
     deployment: ModelDeploymentStatus | None = None
     actors: Mapping[str, Any] | None = None
     """Status of the actors' Deployment."""
     actors_trouble: str = ""
     """What keeps the actors from playing; "" while they play or are on their way."""
-    defaults: Defaults
+    defaults: AgentDefaults
 
     @property
     def annotations(self) -> Mapping[str, str]:

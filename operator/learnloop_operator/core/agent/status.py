@@ -6,8 +6,8 @@ from learnloop_api.kinds.base import Condition
 from learnloop_api.kinds.learning_agent import AgentModel, LearningAgentStatus
 from learnloop_operator.core.agent import memory_budget
 from learnloop_operator.core.agent.problems import Problem
-from learnloop_operator.core.agent.snapshot import World
-from learnloop_operator.core.agent.triggers import Verdict, rewarded_since
+from learnloop_operator.core.agent.snapshot import AgentSnapshot
+from learnloop_operator.core.agent.triggers import TriggerVerdict, rewarded_since
 from learnloop_operator.core.conditions import FALSE, TRUE, condition, merge, ready_triplet
 from learnloop_operator.tuning.value_objects import value
 
@@ -16,11 +16,11 @@ from learnloop_operator.tuning.value_objects import value
 class Facts:
     """What was decided."""
 
-    world: World
+    world: AgentSnapshot
     record: LearningAgentStatus
     model: AgentModel
     registered: str | None
-    verdict: Verdict
+    verdict: TriggerVerdict
     problem: Problem | None
 
 

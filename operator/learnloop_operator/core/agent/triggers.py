@@ -7,7 +7,7 @@ from croniter import croniter
 
 from learnloop_api.kinds.learning_agent import LastTraining
 from learnloop_api.names import ANNOTATION_TRAIN
-from learnloop_operator.core.agent.snapshot import World
+from learnloop_operator.core.agent.snapshot import AgentSnapshot
 from learnloop_operator.core.times import parse, seconds_since
 from learnloop_operator.tuning.value_objects import value
 
@@ -24,7 +24,7 @@ class Trigger:
 
 
 @value
-class Verdict:
+class TriggerVerdict:
     """A trigger to fire now, or what is waited for, and when to look again by the clock alone."""
 
     fire: Trigger | None = None
@@ -34,37 +34,37 @@ class Verdict:
     """A trigger that can never fire, with field, value and fix."""
 
 
-def evaluate(world: World, last: LastTraining | None) -> Verdict:
+def evaluate(world: AgentSnapshot, last: LastTraining | None) -> TriggerVerdict:
     """The first trigger that fires. People's own words (annotation, request) need no rest between runs; runs of one
     agent never overlap, whoever asks."""
     training = world.spec.training
     if training is None:
-        return Verdict(waiting="no training is configured")
+        return TriggerVerdict(waiting="no training is configured")
     running = next((job for job in world.jobs if not job.finished), None)
     if running:
-        return Verdict(waiting=f"{running.name} is running ({running.phase or 'new'})")
+        return TriggerVerdict(waiting=f"{running.name} is running ({running.phase or 'new'})")
     asked = _asked(world)
     if asked:
-        return Verdict(asked)
+        return TriggerVerdict(asked)
     rest = _rest(world, last)
     triggers = training.triggers
     try:
         due = _next_time(world, last) if triggers.schedule else None
     except (ValueError, KeyError) as error:
         field = f"spec.training.triggers.schedule: {triggers.schedule!r}"
-        return Verdict(problem=f"{field} never comes: {error}; write five cron fields in UTC, e.g. 0 3 * * *")
+        return TriggerVerdict(problem=f"{field} never comes: {error}; write five cron fields in UTC, e.g. 0 3 * * *")
     fired = _by_episodes(world, last) or _by_clock(world, due, triggers.schedule)
     if fired and rest <= 0:
-        return Verdict(fired)
+        return TriggerVerdict(fired)
     waits = [rest] if fired else []
     waits += [(due - world.now).total_seconds()] if due and not fired else []
     text = (
         f"{fired.sentence}, in {rest:.0f} s: minIntervalSeconds rests between runs" if fired else _wanted(world, last)
     )
-    return Verdict(waiting=text, again_after=max(1.0, min(waits)) if waits else None)
+    return TriggerVerdict(waiting=text, again_after=max(1.0, min(waits)) if waits else None)
 
 
-def rewarded_since(world: World, last: LastTraining | None) -> int | None:
+def rewarded_since(world: AgentSnapshot, last: LastTraining | None) -> int | None:
     """Rewarded episodes since the last run began; counts from 0 again when the data plane's store was emptied."""
     if world.stats is None:
         return None
@@ -72,7 +72,7 @@ def rewarded_since(world: World, last: LastTraining | None) -> int | None:
     return world.stats.rewarded - base if world.stats.rewarded >= base else world.stats.rewarded
 
 
-def _asked(world: World) -> Trigger | None:
+def _asked(world: AgentSnapshot) -> Trigger | None:
     value = world.annotations.get(ANNOTATION_TRAIN)
     if value is not None and value != world.before.observed_train:
         return Trigger("annotation", f"{ANNOTATION_TRAIN}={value[:300]}")
@@ -82,7 +82,7 @@ def _asked(world: World) -> Trigger | None:
     return None
 
 
-def _by_episodes(world: World, last: LastTraining | None) -> Trigger | None:
+def _by_episodes(world: AgentSnapshot, last: LastTraining | None) -> Trigger | None:
     wanted = world.spec.training.triggers.episodes if world.spec.training else None
     have = rewarded_since(world, last)
     if wanted is None or have is None or have < wanted:
@@ -90,11 +90,11 @@ def _by_episodes(world: World, last: LastTraining | None) -> Trigger | None:
     return Trigger("episodes", f"{have} rewarded episodes, {wanted} wanted")
 
 
-def _by_clock(world: World, due: datetime | None, schedule: str | None) -> Trigger | None:
+def _by_clock(world: AgentSnapshot, due: datetime | None, schedule: str | None) -> Trigger | None:
     return Trigger("schedule", f"{schedule} was due at {due:%Y-%m-%d %H:%M} UTC") if due and due <= world.now else None
 
 
-def _next_time(world: World, last: LastTraining | None) -> datetime | None:
+def _next_time(world: AgentSnapshot, last: LastTraining | None) -> datetime | None:
     """The first time after the last run (or the agent's creation). However many were missed meanwhile, it is one."""
     created = parse(str(world.object["metadata"].get("creationTimestamp") or ""))
     base = (parse(last.at) if last else None) or created or world.now
@@ -105,7 +105,7 @@ def _next_time(world: World, last: LastTraining | None) -> datetime | None:
     return found
 
 
-def _rest(world: World, last: LastTraining | None) -> float:
+def _rest(world: AgentSnapshot, last: LastTraining | None) -> float:
     """Seconds left of the rest after the newest run's end."""
     if last is None or world.spec.training is None:
         return 0.0
@@ -113,7 +113,7 @@ def _rest(world: World, last: LastTraining | None) -> float:
     return world.spec.training.triggers.min_interval_seconds - seconds_since(ended, world.now)
 
 
-def _wanted(world: World, last: LastTraining | None) -> str:
+def _wanted(world: AgentSnapshot, last: LastTraining | None) -> str:
     have, triggers = rewarded_since(world, last), world.spec.training.triggers if world.spec.training else None
     if triggers and triggers.episodes is not None and have is not None:
         return f"{have} of {triggers.episodes} rewarded episodes for the next run"

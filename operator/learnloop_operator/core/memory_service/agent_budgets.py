@@ -13,7 +13,7 @@ from learnloop_operator.tuning.value_objects import value
 
 
 @value
-class Told:
+class DeliveredBudgets:
     """`budgets.json`, and who is not in it."""
 
     text: str
@@ -43,7 +43,7 @@ def _budget(service: str, agent: Manifest) -> MemoryBudget | None:
     return budget.told() if budget else None
 
 
-def tell(namespace: str, budgets: Mapping[str, MemoryBudget], room: int = BUDGETS_ROOM) -> Told:
+def tell(namespace: str, budgets: Mapping[str, MemoryBudget], room: int = BUDGETS_ROOM) -> DeliveredBudgets:
     """As many as fit into `room` bytes, by name, so that the same agents always give the same text."""
     head, tail = f'{{"namespace":{json.dumps(namespace)},"agents":{{', "}}"
     lines: list[str] = []
@@ -55,4 +55,4 @@ def tell(namespace: str, budgets: Mapping[str, MemoryBudget], room: int = BUDGET
             out = name
             break
         lines.append(line)
-    return Told(f"{head}{','.join(lines)}{tail}", len(lines), out)
+    return DeliveredBudgets(f"{head}{','.join(lines)}{tail}", len(lines), out)

@@ -4,13 +4,13 @@ from typing import Any
 
 from learnloop_api.wire.memory import BUDGETS_ROOM
 from learnloop_operator.core import conditions
-from learnloop_operator.core.memory_service.snapshot import MemoryWorld
+from learnloop_operator.core.memory_service.snapshot import MemoryServiceSnapshot
 from learnloop_operator.core.plan import Notice
 
 TYPE, NO_ROOM = "AgentBudgets", "NoRoomForBudgets"
 
 
-def agent_budgets(world: MemoryWorld) -> list[dict[str, Any]]:
+def agent_budgets(world: MemoryServiceSnapshot) -> list[dict[str, Any]]:
     """The condition; none where no agent has a budget of its own. It tells no number of agents: all of them look at
     each change of this status."""
     first = world.budgets.left_out_from
@@ -22,7 +22,7 @@ def agent_budgets(world: MemoryWorld) -> list[dict[str, Any]]:
     return [conditions.condition(TYPE, conditions.TRUE, "Told", said, world.generation)]
 
 
-def budget_news(world: MemoryWorld) -> tuple[Notice, ...]:
+def budget_news(world: MemoryServiceSnapshot) -> tuple[Notice, ...]:
     """A warning when there is no more room."""
     live = world.status.get("conditions") or ()
     known = any(item.get("type") == TYPE and item.get("reason") == NO_ROOM for item in live)
@@ -30,7 +30,7 @@ def budget_news(world: MemoryWorld) -> tuple[Notice, ...]:
     return tuple(Notice("Warning", NO_ROOM, item["message"]) for item in found)
 
 
-def _full(world: MemoryWorld, first: str) -> str:
+def _full(world: MemoryServiceSnapshot, first: str) -> str:
     return (
         f"ConfigMap {world.budgets_name} is full ({BUDGETS_ROOM} bytes): LearningAgent {first} and those after it by "
         "name are held to spec.agentBudget alone; give some of them another MemoryService, or take their "

@@ -5,7 +5,7 @@ from typing import Any
 from learnloop_operator.core import conditions
 from learnloop_operator.core.memory_service import manifests
 from learnloop_operator.core.memory_service.budget_delivery import agent_budgets, budget_news
-from learnloop_operator.core.memory_service.snapshot import MemoryWorld
+from learnloop_operator.core.memory_service.snapshot import MemoryServiceSnapshot
 from learnloop_operator.core.memory_service.vector_store import vector_news, vector_store
 from learnloop_operator.core.plan import Manifest, Notice, Plan
 from learnloop_operator.core.pod_poll_interval import next_look, unready_since
@@ -13,7 +13,7 @@ from learnloop_operator.core.pod_poll_interval import next_look, unready_since
 LATER, NOW_AND_THEN = 15.0, 30.0
 
 
-def decide(world: MemoryWorld) -> Plan:
+def decide(world: MemoryServiceSnapshot) -> Plan:
     """Children first, then what they report. Deletion is the garbage collector's: nothing outside must be undone."""
     if world.deleting:
         return Plan(status=world.status)
@@ -35,7 +35,7 @@ def decide(world: MemoryWorld) -> Plan:
     return _report(world, tuple(children))
 
 
-def _report(world: MemoryWorld, children: tuple[Manifest, ...]) -> Plan:
+def _report(world: MemoryServiceSnapshot, children: tuple[Manifest, ...]) -> Plan:
     ready = _ready(world.server)
     credentials = {"name": world.credentials_name} if world.spec.storage is not None else None
     fields: dict[str, Any] = {"url": world.url, "credentials": credentials, "auditKey": {"name": world.audit_name}}
@@ -61,14 +61,14 @@ def _report(world: MemoryWorld, children: tuple[Manifest, ...]) -> Plan:
     return Plan(status=state, apply=children, requeue_after=again)
 
 
-def _hold(world: MemoryWorld, reason: str, message: str, *, after: float | None) -> Plan:
+def _hold(world: MemoryServiceSnapshot, reason: str, message: str, *, after: float | None) -> Plan:
     """Nothing is started or changed but what its agents may keep: pods that run go by that whatever is held up here."""
     state = _status(world, reason, message, ready=False, progressing=False, stalled=True)
     events = _news(world, reason, message, "Warning")
     return Plan(status=state, apply=(manifests.budgets(world),), events=events, requeue_after=after)
 
 
-def _lost(world: MemoryWorld) -> str:
+def _lost(world: MemoryServiceSnapshot) -> str:
     return (
         f"Secret {world.credentials_name} is gone, and only it could open the database: restore it, or delete "
         f"StatefulSet {world.database_name} and its volume to begin anew"
@@ -76,7 +76,7 @@ def _lost(world: MemoryWorld) -> str:
 
 
 def _status(
-    world: MemoryWorld,
+    world: MemoryServiceSnapshot,
     reason: str,
     message: str,
     *,
@@ -112,7 +112,7 @@ def _status(
     return {key: value for key, value in state.items() if value is not None}
 
 
-def _news(world: MemoryWorld, reason: str, message: str, type_: Any = "Normal") -> tuple[Notice, ...]:
+def _news(world: MemoryServiceSnapshot, reason: str, message: str, type_: Any = "Normal") -> tuple[Notice, ...]:
     live = world.status.get("conditions") or ()
     known = any(item.get("type") == "Ready" and item.get("reason") == reason for item in live)
     return (*(() if known else (Notice(type_, reason, message),)), *budget_news(world))

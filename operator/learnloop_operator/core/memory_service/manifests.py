@@ -6,7 +6,13 @@ from learnloop_api import names
 from learnloop_api.kinds.memory_budget import MemoryLimit
 from learnloop_api.kinds.memory_service import Storage, Weaviate
 from learnloop_api.wire.memory import BUDGETS_KEY
-from learnloop_operator.core.memory_service.snapshot import AUDIT_KEY, DATABASE, DSN_KEY, PASSWORD_KEY, MemoryWorld
+from learnloop_operator.core.memory_service.snapshot import (
+    AUDIT_KEY,
+    DATABASE,
+    DSN_KEY,
+    PASSWORD_KEY,
+    MemoryServiceSnapshot,
+)
 from learnloop_operator.core.ownership import child
 from learnloop_operator.core.plan import Manifest
 from learnloop_operator.core.pod_templates import Main, pod_template
@@ -20,7 +26,7 @@ ANNOTATION_DSN = f"{names.GROUP}/dsn-version"
 ANNOTATION_WEAVIATE = f"{names.GROUP}/weaviate-key-version"
 
 
-def credentials(world: MemoryWorld) -> Manifest:
+def credentials(world: MemoryServiceSnapshot) -> Manifest:
     """The Secret, made once: the password and the address that contains it."""
     address = f"{world.database_name}.{world.namespace}.svc:5432/{DATABASE}"
     data = {
@@ -39,7 +45,7 @@ def credentials(world: MemoryWorld) -> Manifest:
     )
 
 
-def audit_key(world: MemoryWorld) -> Manifest:
+def audit_key(world: MemoryServiceSnapshot) -> Manifest:
     """The Secret with what signs the audit chain, made once: a new key would vouch for nothing from before."""
     return child(
         world.object,
@@ -52,7 +58,7 @@ def audit_key(world: MemoryWorld) -> Manifest:
     )
 
 
-def budgets(world: MemoryWorld) -> Manifest:
+def budgets(world: MemoryServiceSnapshot) -> Manifest:
     """The ConfigMap with the budgets of its agents. Nothing of it is in the pods' template: they read it again."""
     return child(
         world.object,
@@ -64,7 +70,7 @@ def budgets(world: MemoryWorld) -> Manifest:
     )
 
 
-def database(world: MemoryWorld, storage: Storage) -> tuple[Manifest, Manifest]:
+def database(world: MemoryServiceSnapshot, storage: Storage) -> tuple[Manifest, Manifest]:
     """Service and StatefulSet of PostgreSQL on one volume, which goes when the MemoryService goes."""
     service = _service(world, world.database_name, POSTGRES, "postgres", 5432)
     claim: dict[str, Any] = {
@@ -87,7 +93,7 @@ def database(world: MemoryWorld, storage: Storage) -> tuple[Manifest, Manifest]:
     return service, child(world.object, api_version="apps/v1", kind="StatefulSet", name=name, labels=labels, spec=spec)
 
 
-def server(world: MemoryWorld) -> tuple[Manifest, Manifest]:
+def server(world: MemoryServiceSnapshot) -> tuple[Manifest, Manifest]:
     """Service and Deployment of the memory service itself."""
     service = _service(world, world.server_name, SERVER, "http", names.PORT_DATA)
     spec = {
@@ -100,13 +106,13 @@ def server(world: MemoryWorld) -> tuple[Manifest, Manifest]:
     return service, child(world.object, api_version="apps/v1", kind="Deployment", name=name, labels=labels, spec=spec)
 
 
-def _service(world: MemoryWorld, name: str, component: str, port_name: str, port: int) -> Manifest:
+def _service(world: MemoryServiceSnapshot, name: str, component: str, port_name: str, port: int) -> Manifest:
     ports = [{"name": port_name, "port": port, "targetPort": port_name, "protocol": "TCP"}]
     spec = {"selector": world.selector(component), "ports": ports}
     return child(world.object, api_version="v1", kind="Service", name=name, labels=world.labels(component), spec=spec)
 
 
-def _server_pod(world: MemoryWorld) -> dict[str, Any]:
+def _server_pod(world: MemoryServiceSnapshot) -> dict[str, Any]:
     own = world.spec.dsn_secret_ref
     source = {"name": own.name, "key": own.key} if own else {"name": world.credentials_name, "key": DSN_KEY}
     env: dict[str, Any] = {
@@ -179,7 +185,7 @@ def _weaviate(where: Weaviate | None) -> dict[str, Any]:
     return env
 
 
-def _database_pod(world: MemoryWorld, storage: Storage) -> dict[str, Any]:
+def _database_pod(world: MemoryServiceSnapshot, storage: Storage) -> dict[str, Any]:
     check: dict[str, Any] = {
         "exec": {"command": ["pg_isready", "--host=127.0.0.1", f"--username={DATABASE}", f"--dbname={DATABASE}"]}
     }

@@ -5,10 +5,10 @@ from collections.abc import Mapping
 from learnloop_api import names
 from learnloop_api.kinds.memory_service import MemoryServiceSpec
 from learnloop_api.wire.memory import budgets_config_map
-from learnloop_operator.core.memory_service.agent_budgets import Told
+from learnloop_operator.core.memory_service.agent_budgets import DeliveredBudgets
 from learnloop_operator.core.ownership import standard_labels
 from learnloop_operator.core.plan import Manifest
-from learnloop_operator.core.snapshot import Snapshot
+from learnloop_operator.core.snapshot import BaseSnapshot
 from learnloop_operator.tuning.value_objects import named_value
 
 PASSWORD_KEY, DSN_KEY, AUDIT_KEY = "postgres-password", "dsn", "audit-key"
@@ -16,14 +16,14 @@ DATABASE = "learnloop"
 
 
 @named_value
-class MemoryWorld(Snapshot):
+class MemoryServiceSnapshot(BaseSnapshot):
     """A MemoryService and its children. No secret's content is ever in here, except what is not in use yet."""
 
     spec: MemoryServiceSpec
     images: tuple[str, str]
     """Memory service, PostgreSQL."""
     pull_policy: str
-    budgets: Told
+    budgets: DeliveredBudgets
     """Of the agents that name it and have one of their own."""
     operator_subject: str = ""
     fresh_password: str = ""

@@ -3,14 +3,14 @@
 from typing import Any, Literal
 
 from learnloop_operator.core import conditions
-from learnloop_operator.core.memory_service.snapshot import MemoryWorld
+from learnloop_operator.core.memory_service.snapshot import MemoryServiceSnapshot
 from learnloop_operator.core.plan import Notice
 
 TYPE = "VectorStoreAvailable"
 LONGEST = 500
 
 
-def vector_store(world: MemoryWorld) -> list[dict[str, Any]]:
+def vector_store(world: MemoryServiceSnapshot) -> list[dict[str, Any]]:
     """The condition; none where PostgreSQL does it all. While its status stays, so does its first sentence: a store
     that is away says so in many ways, and a reader learns nothing from the next."""
     if world.spec.weaviate is None:
@@ -29,7 +29,7 @@ def vector_store(world: MemoryWorld) -> list[dict[str, Any]]:
     return [conditions.condition(TYPE, *found, world.generation)]
 
 
-def vector_news(world: MemoryWorld, found: list[dict[str, Any]]) -> tuple[Notice, ...]:
+def vector_news(world: MemoryServiceSnapshot, found: list[dict[str, Any]]) -> tuple[Notice, ...]:
     """An event when it goes, and one when it is back."""
     before = (_live(world) or {}).get("status")
     for item in found:
@@ -40,5 +40,5 @@ def vector_news(world: MemoryWorld, found: list[dict[str, Any]]) -> tuple[Notice
     return ()
 
 
-def _live(world: MemoryWorld) -> Any:
+def _live(world: MemoryServiceSnapshot) -> Any:
     return next((item for item in world.status.get("conditions") or () if item.get("type") == TYPE), None)

@@ -26,8 +26,8 @@ from learnloop_operator.core.rollout.judging.arm_capacity import DRAIN_SECONDS, 
 from learnloop_operator.core.rollout.model import decision_log
 from learnloop_operator.core.rollout.model.blocked_models import of_revision
 from learnloop_operator.core.rollout.model.experiment_state import asked_for
-from learnloop_operator.core.rollout.model.next_state import Move
-from learnloop_operator.core.rollout.model.rollout_state import Arm, State, load
+from learnloop_operator.core.rollout.model.next_state import NextState
+from learnloop_operator.core.rollout.model.rollout_state import ArmState, State, load
 from learnloop_operator.core.rollout.model.snapshot import Snapshot
 from learnloop_operator.core.rollout.status.deferrable_changes import can_wait
 from learnloop_operator.core.rollout.status.fields import status
@@ -49,13 +49,13 @@ def current(snapshot: Snapshot) -> State:
     return state.as_seen(snapshot.arms, snapshot.now)
 
 
-def _serving(snapshot: Snapshot) -> Arm | None:
+def _serving(snapshot: Snapshot) -> ArmState | None:
     """The arm that serves although the status does not say so: the status was lost, the users were not."""
     table = snapshot.routing.table
     for arm in table.arms if table else ():
         live = snapshot.arms.get(arm.revision)
         if arm.role == "stable" and live and live.model:
-            return Arm(live.model, stamp(snapshot.now), live.ready > 0)
+            return ArmState(live.model, stamp(snapshot.now), live.ready > 0)
     return None
 
 
@@ -99,17 +99,17 @@ def decide(snapshot: Snapshot) -> Plan:
     )
 
 
-def _table(snapshot: Snapshot, shown: State, result: Move) -> RoutingTable:
+def _table(snapshot: Snapshot, shown: State, result: NextState) -> RoutingTable:
     if (result.keep_table or _leaves_gateway(snapshot)) and snapshot.routing.table is not None:
         return snapshot.routing.table
     return table_for(snapshot, shown)
 
 
-def _arms(snapshot: Snapshot, state: State) -> tuple[Arm, ...]:
+def _arms(snapshot: Snapshot, state: State) -> tuple[ArmState, ...]:
     """The arms whose pods must exist; before anything serves, that of the wanted model."""
     model = snapshot.desired.model
     if state.stable is None and model is not None and not snapshot.spec.suspend:
-        return (Arm(model, stamp(snapshot.now)),)
+        return (ArmState(model, stamp(snapshot.now)),)
     return state.arms()
 
 
@@ -129,7 +129,7 @@ def _routes(snapshot: Snapshot, state: State, table: RoutingTable, shown: State)
     return (route, config_map) if lowers(snapshot.routing.route, arms) else (config_map, route)
 
 
-def _children(snapshot: Snapshot, state: State, wanted: tuple[Arm, ...]) -> tuple[Manifest, ...]:
+def _children(snapshot: Snapshot, state: State, wanted: tuple[ArmState, ...]) -> tuple[Manifest, ...]:
     accounts = {name for arm in wanted if (name := pod_options(snapshot, arm.revision).service_account_name)}
     return (
         *access(snapshot, accounts),
@@ -140,7 +140,7 @@ def _children(snapshot: Snapshot, state: State, wanted: tuple[Arm, ...]) -> tupl
     )
 
 
-def _may_lack_key(snapshot: Snapshot, wanted: tuple[Arm, ...]) -> bool:
+def _may_lack_key(snapshot: Snapshot, wanted: tuple[ArmState, ...]) -> bool:
     """Is the key to be looked for? No cache holds Secrets, so only where pods are to be made that need it, or where
     some complain: what is not there keeps them from starting."""
     for arm in wanted:
@@ -150,7 +150,9 @@ def _may_lack_key(snapshot: Snapshot, wanted: tuple[Arm, ...]) -> bool:
     return False
 
 
-def _orphans(snapshot: Snapshot, result: Move, wanted: tuple[Arm, ...]) -> tuple[tuple[ObjectRef, ...], float | None]:
+def _orphans(
+    snapshot: Snapshot, result: NextState, wanted: tuple[ArmState, ...]
+) -> tuple[tuple[ObjectRef, ...], float | None]:
     """Arms nobody wants and nothing leads to; and when to look again for those that are still draining."""
     kept = {arm.revision for arm in wanted} | _led_to(snapshot, result.state)
     again = result.again_after

@@ -56,7 +56,7 @@ NOTHING = Pair()
 
 
 @value
-class Memory:
+class TestMemory:
     """All that has to survive a restart: ten numbers."""
 
     seen: Pair | None = None
@@ -87,7 +87,7 @@ def bars(alpha: float, tests: int = 1) -> Bars:
     return Bars(math.log(tests / alpha), math.log(1.0 / alpha))
 
 
-def look(memory: Memory, seen: Pair, max_drop: float, bar: Bars, *, concurrent: bool = True) -> Memory:
+def look(memory: TestMemory, seen: Pair, max_drop: float, bar: Bars, *, concurrent: bool = True) -> TestMemory:
     """The memory after a look at counters that now read `seen` (since some fixed moment), `max_drop` in 0..1.
 
     The first look takes the counters for the beginning: what stable did alone is not concurrent. Anything impossible
@@ -108,7 +108,7 @@ def look(memory: Memory, seen: Pair, max_drop: float, bar: Bars, *, concurrent: 
     return replace(bet(memory, batch, max_drop, bar), seen=seen)
 
 
-def bet(memory: Memory, batch: Pair, max_drop: float, bar: Bars) -> Memory:
+def bet(memory: TestMemory, batch: Pair, max_drop: float, bar: Bars) -> TestMemory:
     """The memory after both tests have bet on `batch` with what they knew before it."""
     canary, stable = feared(memory.judged, max_drop)
     worse = log_e(batch.stable, batch.canary, stable, canary, 0.0)
@@ -130,7 +130,7 @@ class Claim(Enum):
     UNDECIDED = "undecided"
 
 
-def claim(memory: Memory, bar: Bars) -> Claim:
+def claim(memory: TestMemory, bar: Bars) -> Claim:
     """Worse by less than tolerated is fine: where both claims are proven, what was said to matter decides."""
     if memory.fine >= bar.fine:
         return Claim.FINE
@@ -165,7 +165,7 @@ def _drawn(seen: Counts, rate: float, weight: float) -> float:
     return (seen.total + weight * rate) / (seen.n + weight)
 
 
-def needed(memory: Memory, max_drop: float, bar: Bars, share: float) -> float | None:
+def needed(memory: TestMemory, max_drop: float, bar: Bars, share: float) -> float | None:
     """Canary episodes until the first of the two claims is proven, if the rates stay as they look now.
 
     `share` is the canary's share of new episodes, 0 < share < 1. None: not in sight. 0: proven already.

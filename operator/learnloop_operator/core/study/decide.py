@@ -8,16 +8,16 @@ from collections.abc import Callable
 
 from learnloop_operator.core.plan import Call, Plan
 from learnloop_operator.core.study.search_space import problem
-from learnloop_operator.core.study.snapshot import StudyWorld, trial_name
+from learnloop_operator.core.study.snapshot import StudySnapshot, trial_name
 from learnloop_operator.core.study.status import best_trial, fields, sentence
 from learnloop_operator.core.study.trials import Orders, manifest, path, tend
 from learnloop_operator.core.training.attempts import NOW, SOON, fail, hold, judge
-from learnloop_operator.core.training.status import Verdict, lineage, status
+from learnloop_operator.core.training.status import StatusVerdict, lineage, status
 
-Rule = Callable[[StudyWorld], Plan | None]
+StudyRule = Callable[[StudySnapshot], Plan | None]
 
 
-def decide(world: StudyWorld) -> Plan:
+def decide(world: StudySnapshot) -> Plan:
     """The first rule that applies."""
     for rule in RULES:
         plan = rule(world)
@@ -26,30 +26,30 @@ def decide(world: StudyWorld) -> Plan:
     raise AssertionError("the last rule always applies")
 
 
-def leave_to_garbage_collection(world: StudyWorld) -> Plan | None:
+def leave_to_garbage_collection(world: StudySnapshot) -> Plan | None:
     """The trials carry owner references; nothing is left to do."""
     return Plan(status=world.status) if world.deleting else None
 
 
-def keep_finished(world: StudyWorld) -> Plan | None:
+def keep_finished(world: StudySnapshot) -> Plan | None:
     """A finished study stays finished, its trials to be looked at until it is deleted."""
     if not world.status.get("finishedAt"):
         return None
     return Plan(status={**world.status, "observedGeneration": world.generation})
 
 
-def refuse(world: StudyWorld) -> Plan | None:
+def refuse(world: StudySnapshot) -> Plan | None:
     """A space that could not be trained is refused before the first trial."""
     why = problem(world.name, world.spec)
     return fail(world, "ConfigurationError", why) if why else None
 
 
-def wait_for_the_data_plane(world: StudyWorld) -> Plan | None:
+def wait_for_the_data_plane(world: StudySnapshot) -> Plan | None:
     """Trials at work go on; none begins and none ends."""
     return hold(world, "DataPlaneUnavailable", world.state_error) if world.state_error else None
 
 
-def begin(world: StudyWorld) -> Plan | None:
+def begin(world: StudySnapshot) -> Plan | None:
     """No study of this very object yet: a deleted one of the same name is forgotten."""
     if world.state is not None and world.state.owner == world.owner:
         return None
@@ -64,13 +64,13 @@ def begin(world: StudyWorld) -> Plan | None:
         "startup_trials": study.startup_trials,
         "pruner": study.pruner.to_kube(),
     }
-    verdict = Verdict(phase="Searching", reason="Searching", message=f"begins a study of {study.trials} trials")
+    verdict = StatusVerdict(phase="Searching", reason="Searching", message=f"begins a study of {study.trials} trials")
     started = world.status.get("startedAt") or world.time
     state = status(world, verdict, startedAt=started, lineage=lineage(world))
     return Plan(status=state, calls=(Call("PUT", path(world.name), order),), requeue_after=NOW)
 
 
-def suspend(world: StudyWorld) -> Plan | None:
+def suspend(world: StudySnapshot) -> Plan | None:
     """Every trial stops and keeps its newest checkpoint."""
     if not world.spec.suspend:
         return None
@@ -78,11 +78,11 @@ def suspend(world: StudyWorld) -> Plan | None:
     jobs = [(trial, world.trials[trial.number]) for trial in running if trial.number in world.trials]
     stop = tuple(manifest(world, trial, suspend=True) for trial, job in jobs if not (job.suspend or job.finished))
     message = f"suspended: {sentence(world)}"
-    verdict = Verdict(phase="Suspended", reason="Suspended", message=message, progressing=False, suspended=True)
+    verdict = StatusVerdict(phase="Suspended", reason="Suspended", message=message, progressing=False, suspended=True)
     return Plan(status=status(world, verdict, **fields(world), startedAt=None), apply=stop)
 
 
-def search(world: StudyWorld) -> Plan | None:
+def search(world: StudySnapshot) -> Plan | None:
     """Tend the trials that run, and begin others while there are some to come."""
     assert world.state is not None
     orders, stopping = Orders(), stop_reason(world)
@@ -96,7 +96,7 @@ def search(world: StudyWorld) -> Plan | None:
             orders.calls.append(Call("PUT", f"{path(world.name)}/trials/{number}"))
     if not running and (stopping or begun == world.study.trials):
         return None
-    verdict = Verdict(phase="Searching", reason="Searching", message=sentence(world))
+    verdict = StatusVerdict(phase="Searching", reason="Searching", message=sentence(world))
     started = world.status.get("startedAt") or world.time
     state = status(world, verdict, **fields(world), startedAt=started)
     soon = NOW if orders.ended or len(orders.calls) or orders.apply else SOON
@@ -109,7 +109,7 @@ def search(world: StudyWorld) -> Plan | None:
     )
 
 
-def conclude(world: StudyWorld) -> Plan:
+def conclude(world: StudySnapshot) -> Plan:
     """All trials have ended: the best one's proof is the job's, and the job's gates judge it."""
     best, stopping = best_trial(world), stop_reason(world)
     if _too_many_failed(world) or best is None:
@@ -129,7 +129,7 @@ def conclude(world: StudyWorld) -> Plan:
     return _with_study(world, plan)
 
 
-RULES: tuple[Rule, ...] = (
+RULES: tuple[StudyRule, ...] = (
     leave_to_garbage_collection,
     keep_finished,
     refuse,
@@ -141,7 +141,7 @@ RULES: tuple[Rule, ...] = (
 )
 
 
-def stop_reason(world: StudyWorld) -> str | None:
+def stop_reason(world: StudySnapshot) -> str | None:
     """Why no further trial begins and those at work stop; None while the search goes on."""
     if _too_many_failed(world):
         return f"maxFailedTrials: {world.study.max_failed_trials}"
@@ -151,12 +151,12 @@ def stop_reason(world: StudyWorld) -> str | None:
     return None
 
 
-def _too_many_failed(world: StudyWorld, more: int = 0) -> bool:
+def _too_many_failed(world: StudySnapshot, more: int = 0) -> bool:
     trials = world.state.trials if world.state else []
     return more + sum(trial.state == "failed" for trial in trials) >= world.study.max_failed_trials
 
 
-def _with_study(world: StudyWorld, plan: Plan) -> Plan:
+def _with_study(world: StudySnapshot, plan: Plan) -> Plan:
     """The plan with the study's figures in its status; the proof's return stands where there is one."""
     figures = fields(world)
     figures["return"] = plan.status.get("return") or figures["return"]

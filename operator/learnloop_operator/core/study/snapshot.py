@@ -8,7 +8,7 @@ from typing import Any
 from learnloop_api.kinds.study import Study
 from learnloop_api.wire.study import RUNGS, StudyState
 from learnloop_operator.core.plan import Manifest
-from learnloop_operator.core.training.snapshot import World
+from learnloop_operator.core.training.snapshot import TrainingSnapshot
 from learnloop_operator.tuning.value_objects import named_value
 
 
@@ -18,7 +18,7 @@ def trial_name(job: str, number: int) -> str:
 
 
 @named_value
-class Job:
+class TrialJob:
     """A trial's TrainingJob, as far as its study goes by it."""
 
     name: str
@@ -41,11 +41,11 @@ class Job:
         return min(RUNGS - 1, RUNGS * self.step // max(1, self.total_steps))
 
 
-def job_of(body: Manifest) -> Job:
+def job_of(body: Manifest) -> TrialJob:
     """A Job of a live TrainingJob."""
     spec, status = body.get("spec") or {}, body.get("status") or {}
     held = {item["type"]: item for item in status.get("conditions") or ()}
-    return Job(
+    return TrialJob(
         name=str(body["metadata"]["name"]),
         suspend=bool(spec.get("suspend")),
         suspended=held.get("Suspended", {}).get("status") == "True",
@@ -60,10 +60,10 @@ def job_of(body: Manifest) -> Job:
 
 
 @named_value
-class StudyWorld(World):
+class StudySnapshot(TrainingSnapshot):
     """A TrainingJob with a study. `run` is the run of the best trial, once all of them have ended."""
 
-    trials: Mapping[int, Job] = field(default_factory=dict)
+    trials: Mapping[int, TrialJob] = field(default_factory=dict)
     """Live TrainingJobs of trials by number."""
     state: StudyState | None = None
     """The study in the data plane; None before it has begun."""

@@ -5,12 +5,12 @@ from collections import Counter
 from typing import Any
 
 from learnloop_api.wire.study import Trial
-from learnloop_operator.core.study.snapshot import StudyWorld, trial_name
+from learnloop_operator.core.study.snapshot import StudySnapshot, trial_name
 
 DIGITS = 4
 
 
-def fields(world: StudyWorld) -> dict[str, Any]:
+def fields(world: StudySnapshot) -> dict[str, Any]:
     """What a study adds to its TrainingJob's status."""
     trials = world.state.trials if world.state else []
     counts: Counter[str] = Counter(trial.state for trial in trials)
@@ -34,7 +34,7 @@ def fields(world: StudyWorld) -> dict[str, Any]:
     return {"study": study, "progress": f"{100 * done // world.study.trials}%", "return": text}
 
 
-def sentence(world: StudyWorld) -> str:
+def sentence(world: StudySnapshot) -> str:
     """e.g. 5 of 20 trials done (1 pruned), 2 running; best 487.2: t-3 with hidden [64, 64]"""
     trials = world.state.trials if world.state else []
     counts: Counter[str] = Counter(trial.state for trial in trials)
@@ -47,7 +47,7 @@ def sentence(world: StudyWorld) -> str:
     return f"{text}; best {best.value:.1f}: {trial_name(world.name, best.number)} with {words(best)}"[:1024]
 
 
-def best_trial(world: StudyWorld) -> Trial | None:
+def best_trial(world: StudySnapshot) -> Trial | None:
     """The best complete trial so far."""
     state = world.state
     return None if state is None or state.best is None else state.trials[state.best]

@@ -8,7 +8,7 @@ from learnloop_api.wire.study import Trial
 from learnloop_operator.core.ownership import child, standard_labels
 from learnloop_operator.core.plan import Call, Manifest, Notice
 from learnloop_operator.core.study.search_space import trial_spec
-from learnloop_operator.core.study.snapshot import Job, StudyWorld, trial_name
+from learnloop_operator.core.study.snapshot import StudySnapshot, TrialJob, trial_name
 
 
 @dataclass(slots=True)
@@ -27,7 +27,7 @@ def path(job: str) -> str:
     return f"/api/v1/training/studies/{job}"
 
 
-def manifest(world: StudyWorld, trial: Trial, *, suspend: bool) -> Manifest:
+def manifest(world: StudySnapshot, trial: Trial, *, suspend: bool) -> Manifest:
     """The TrainingJob of a trial."""
     return child(
         world.object,
@@ -39,7 +39,7 @@ def manifest(world: StudyWorld, trial: Trial, *, suspend: bool) -> Manifest:
     )
 
 
-def tend(world: StudyWorld, trial: Trial, stopping: str | None, orders: Orders) -> None:
+def tend(world: StudySnapshot, trial: Trial, stopping: str | None, orders: Orders) -> None:
     """One running trial; `stopping`: why the whole study ends now."""
     name, job = trial_name(world.name, trial.number), world.trials.get(trial.number)
     refusal = world.refused(name)
@@ -62,7 +62,7 @@ def tend(world: StudyWorld, trial: Trial, stopping: str | None, orders: Orders) 
         orders.calls.append(Call("PUT", f"{path(world.name)}/trials/{trial.number}/progress", told))
 
 
-def _keep(world: StudyWorld, trial: Trial, job: Job, orders: Orders) -> None:
+def _keep(world: StudySnapshot, trial: Trial, job: TrialJob, orders: Orders) -> None:
     """A trial that ended by itself: its objective, or why it has none."""
     value = (job.validation or {}).get(world.study.objective)
     if job.artifact is None or value is None:
@@ -71,7 +71,7 @@ def _keep(world: StudyWorld, trial: Trial, job: Job, orders: Orders) -> None:
         _end(world, trial, orders, "complete", f"{value:.1f}", value)
 
 
-def _end(world: StudyWorld, trial: Trial, orders: Orders, state: str, why: str, value: float | None = None) -> None:
+def _end(world: StudySnapshot, trial: Trial, orders: Orders, state: str, why: str, value: float | None = None) -> None:
     told: dict[str, Any] = {"state": state, "value": value}
     orders.calls.append(Call("PUT", f"{path(world.name)}/trials/{trial.number}/result", told))
     orders.ended.append(state)

@@ -3,8 +3,8 @@
 from learnloop_api.wire.training import Manifest as Proof
 from learnloop_operator.core.plan import Notice, Plan
 from learnloop_operator.core.training import gates
-from learnloop_operator.core.training.snapshot import Backend, BackendJob, RunRequest, World
-from learnloop_operator.core.training.status import Verdict, lineage, proven, status
+from learnloop_operator.core.training.snapshot import Backend, BackendJob, RunRequest, TrainingSnapshot
+from learnloop_operator.core.training.status import StatusVerdict, lineage, proven, status
 
 NOW, SOON, LATER, HELD_UP = 0.05, 2.0, 10.0, 15.0
 """Seconds until the next look: write then act at once; a gang at work; something a person must install; and the
@@ -12,7 +12,7 @@ most for pods that wait for a node, as a thousand jobs may at once."""
 RESTARTING = "Restarting"
 
 
-def launch(world: World, backend: Backend, attempt: int, last: str) -> Plan:
+def launch(world: TrainingSnapshot, backend: Backend, attempt: int, last: str) -> Plan:
     """Begin attempt number `attempt` (from 0)."""
     uri, digest = baseline(world)
     request = RunRequest(
@@ -28,7 +28,7 @@ def launch(world: World, backend: Backend, attempt: int, last: str) -> Plan:
     message = f"{number} after: {last}" if last else f"{number}: 1 master, {world.spec.workers} workers"
     state = status(
         world,
-        Verdict(phase="Starting", reason="Starting", message=message),
+        StatusVerdict(phase="Starting", reason="Starting", message=message),
         attempts=max(world.attempts, attempt + 1),
         startedAt=world.status.get("startedAt") or world.time,
         attemptStartedAt=world.time,
@@ -39,13 +39,13 @@ def launch(world: World, backend: Backend, attempt: int, last: str) -> Plan:
     return Plan(status=state, apply=(manifest,), events=(notice,), requeue_after=SOON)
 
 
-def judge(world: World, found: Proof, note: str = "") -> Plan:
+def judge(world: TrainingSnapshot, found: Proof, note: str = "") -> Plan:
     """The proof stands: the gates decide whether the model may serve. `note`: where it comes from."""
     results = gates.evaluate(world.spec.gates, found)
     failed = [result for result in results if not result.passed]
     sentence = "; ".join(f"{result.name}: {result.message}" for result in failed or results) or "no gates are set"
     sentence = f"{sentence} ({note})" if note else sentence
-    verdict = Verdict(
+    verdict = StatusVerdict(
         phase="Failed" if failed else "Validated",
         reason="GatesFailed" if failed else "Validated",
         message=sentence,
@@ -67,9 +67,9 @@ def judge(world: World, found: Proof, note: str = "") -> Plan:
     return Plan(status=state, events=(kind,), requeue_after=NOW)
 
 
-def fail(world: World, reason: str, why: str) -> Plan:
+def fail(world: TrainingSnapshot, reason: str, why: str) -> Plan:
     """The end, without a model. The gang goes in the next pass, when this is on record."""
-    verdict = Verdict(
+    verdict = StatusVerdict(
         phase="Failed",
         reason=reason,
         message=why,
@@ -83,27 +83,27 @@ def fail(world: World, reason: str, why: str) -> Plan:
     return Plan(status=state, events=(Notice("Warning", reason, why),), requeue_after=NOW)
 
 
-def retry(world: World, job: BackendJob, why: str) -> Plan:
+def retry(world: TrainingSnapshot, job: BackendJob, why: str) -> Plan:
     """Put the end of this attempt on record; `finish_restart` acts on it."""
     ended = f"attempt {job.attempt + 1} of {world.spec.max_attempts} ended: {why}"
     if job.attempt + 1 >= world.spec.max_attempts:
         return fail(world, "AttemptsExhausted", ended)
     state = status(
-        world, Verdict(phase=RESTARTING, reason=RESTARTING, message=ended), attempts=world.attempts, eta=None
+        world, StatusVerdict(phase=RESTARTING, reason=RESTARTING, message=ended), attempts=world.attempts, eta=None
     )
     return Plan(status=state, events=(Notice("Warning", "AttemptEnded", ended),), requeue_after=NOW)
 
 
-def hold(world: World, reason: str, message: str, *, after: float = 5.0) -> Plan:
+def hold(world: TrainingSnapshot, reason: str, message: str, *, after: float = 5.0) -> Plan:
     """Nothing can or should be done now; the sentence says what is missing."""
     phase = {RESTARTING: RESTARTING, "Starting": "Starting"}.get(reason, "Holding")
     suspended = world.holds("Suspended")  # until the gang runs again, a resume must stay free of charge
-    verdict = Verdict(phase=phase, reason=reason, message=message, suspended=suspended)
+    verdict = StatusVerdict(phase=phase, reason=reason, message=message, suspended=suspended)
     state = status(world, verdict, attempts=world.attempts or None)
     return Plan(status=state, events=told(world, reason, message) if phase == "Holding" else (), requeue_after=after)
 
 
-def baseline(world: World) -> tuple[str | None, str | None]:
+def baseline(world: TrainingSnapshot) -> tuple[str | None, str | None]:
     """The policy that serves the agent's users now; the uniform random one when there is none."""
     agent = world.agent or {}
     model = (agent.get("status") or {}).get("model") or {}
@@ -120,7 +120,7 @@ def run_path(job: str) -> str:
     return f"/api/v1/training/runs/{job}"
 
 
-def told(world: World, reason: str, message: str) -> tuple[Notice, ...]:
+def told(world: TrainingSnapshot, reason: str, message: str) -> tuple[Notice, ...]:
     """An event for news only: nothing when the live Ready condition already gives this reason."""
     if world.condition("Ready").get("reason") == reason:
         return ()

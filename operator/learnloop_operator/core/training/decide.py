@@ -23,16 +23,16 @@ from learnloop_operator.core.training.attempts import (
     run_path,
     told,
 )
-from learnloop_operator.core.training.snapshot import Backend, World
-from learnloop_operator.core.training.status import PHASES, Verdict, status
+from learnloop_operator.core.training.snapshot import Backend, TrainingSnapshot
+from learnloop_operator.core.training.status import PHASES, StatusVerdict, status
 
 MANIFEST_GRACE = 15.0
 """A gang may end a moment before its manifest can be read."""
 
-Rule = Callable[[World, Backend], Plan | None]
+TrainingRule = Callable[[TrainingSnapshot, Backend], Plan | None]
 
 
-def decide(world: World, backend: Backend) -> Plan:
+def decide(world: TrainingSnapshot, backend: Backend) -> Plan:
     """The first rule that applies."""
     for rule in RULES:
         plan = rule(world, backend)
@@ -41,12 +41,12 @@ def decide(world: World, backend: Backend) -> Plan:
     raise AssertionError("the last rule always applies")
 
 
-def leave_to_garbage_collection(world: World, _: Backend) -> Plan | None:
+def leave_to_garbage_collection(world: TrainingSnapshot, _: Backend) -> Plan | None:
     """The children carry owner references; nothing is left to do."""
     return Plan(status=world.status) if world.deleting else None
 
 
-def keep_finished(world: World, _: Backend) -> Plan | None:
+def keep_finished(world: TrainingSnapshot, _: Backend) -> Plan | None:
     """A finished job stays finished; its pods go when they are failed leftovers, or old."""
     if not world.status.get("finishedAt"):
         return None
@@ -62,13 +62,13 @@ def keep_finished(world: World, _: Backend) -> Plan | None:
     return Plan(status=state, delete=(job.ref,)) if left <= 0 else Plan(status=state, requeue_after=left)
 
 
-def suspend(world: World, _: Backend) -> Plan | None:
+def suspend(world: TrainingSnapshot, _: Backend) -> Plan | None:
     """No pods; the checkpoint stays where it is. The clock of deadlineSeconds begins anew on resume."""
     if not world.spec.suspend:
         return None
     state = status(
         world,
-        Verdict(phase="Suspended", reason="Suspended", message=_paused(world), progressing=False, suspended=True),
+        StatusVerdict(phase="Suspended", reason="Suspended", message=_paused(world), progressing=False, suspended=True),
         attempts=world.attempts or None,
         startedAt=None,
         eta=None,
@@ -81,14 +81,14 @@ def suspend(world: World, _: Backend) -> Plan | None:
     return Plan(status=state)
 
 
-def need_backend(world: World, _: Backend) -> Plan | None:
+def need_backend(world: TrainingSnapshot, _: Backend) -> Plan | None:
     """Without the backend's kind nothing can run, and everything else goes on."""
     if world.backend_missing is None:
         return None
     return hold(world, "BackendMissing", world.backend_missing, after=LATER)
 
 
-def accept_proof(world: World, _: Backend) -> Plan | None:
+def accept_proof(world: TrainingSnapshot, _: Backend) -> Plan | None:
     """A verified manifest is the only way to Trained."""
     found = world.run.manifest if world.run and world.attempts else None
     if found is None:
@@ -100,7 +100,7 @@ def accept_proof(world: World, _: Backend) -> Plan | None:
     return fail(world, "ProofRejected", why) if severity == "wrong" else None
 
 
-def heed_deadline(world: World, _: Backend) -> Plan | None:
+def heed_deadline(world: TrainingSnapshot, _: Backend) -> Plan | None:
     """deadlineSeconds of wall time since the start (or the last resume)."""
     limit, spent = world.spec.deadline_seconds, world.since("startedAt")
     if limit is None or spent is None or spent <= limit:
@@ -108,17 +108,17 @@ def heed_deadline(world: World, _: Backend) -> Plan | None:
     return fail(world, "DeadlineExceeded", f"not finished after {spent:.0f} s (deadlineSeconds: {limit})")
 
 
-def finish_restart(world: World, _: Backend) -> Plan | None:
+def finish_restart(world: TrainingSnapshot, _: Backend) -> Plan | None:
     """The end of an attempt is on record: now its gang goes."""
     job, recorded = world.job, world.condition("Reconciling")
     if job is None or recorded.get("reason") != RESTARTING or job.attempt + 1 != world.recorded:
         return None
-    verdict = Verdict(phase=RESTARTING, reason=RESTARTING, message=str(recorded.get("message", "")))
+    verdict = StatusVerdict(phase=RESTARTING, reason=RESTARTING, message=str(recorded.get("message", "")))
     delete = () if job.deleting else (job.ref,)
     return Plan(status=status(world, verdict), delete=delete, requeue_after=SOON / 2)
 
 
-def resize(world: World, _: Backend) -> Plan | None:
+def resize(world: TrainingSnapshot, _: Backend) -> Plan | None:
     """Another number of workers is asked for: the gang goes on with it from its checkpoint, free of charge.
 
     As after a suspension, which is what keeps the attempt from being counted while the old gang goes.
@@ -129,14 +129,14 @@ def resize(world: World, _: Backend) -> Plan | None:
     if job.workers is None or job.workers == world.spec.workers:
         return None
     why = f"from {1 + job.workers} to {1 + world.spec.workers} ranks; goes on from the newest checkpoint"
-    verdict = Verdict(phase=RESTARTING, reason="Resizing", message=why, suspended=True)
+    verdict = StatusVerdict(phase=RESTARTING, reason="Resizing", message=why, suspended=True)
     state = status(world, verdict, attempts=world.attempts or None, eta=None)
     if not world.holds("Suspended"):
         return Plan(status=state, events=told(world, "Resizing", why), requeue_after=NOW)
     return Plan(status=state, delete=(job.ref,), requeue_after=SOON / 2)
 
 
-def start(world: World, backend: Backend) -> Plan | None:
+def start(world: TrainingSnapshot, backend: Backend) -> Plan | None:
     """No gang: begin the first attempt, the next one, or go on where a suspension stopped."""
     if world.job is not None:
         return None
@@ -152,7 +152,7 @@ def start(world: World, backend: Backend) -> Plan | None:
     if world.attempts == 0 and world.has_data:
         # A run of a deleted job of the same name: its checkpoint and manifest must never count as ours.
         call = Call("DELETE", run_path(world.name))
-        verdict = Verdict(
+        verdict = StatusVerdict(
             phase="Pending", reason="Cleaning", message="removing the data of an earlier job of this name"
         )
         return Plan(status=status(world, verdict), calls=(call,), requeue_after=NOW)
@@ -163,20 +163,20 @@ def start(world: World, backend: Backend) -> Plan | None:
     return launch(world, backend, attempt, last)
 
 
-def await_removal(world: World, _: Backend) -> Plan | None:
+def await_removal(world: TrainingSnapshot, _: Backend) -> Plan | None:
     """Something deletes the gang: wait until it is gone."""
     if world.job is None or not world.job.deleting:
         return None
     return hold(world, "Starting", "waiting for the end of the previous pods", after=SOON / 2)
 
 
-def heed_refusal(world: World, _: Backend) -> Plan | None:
+def heed_refusal(world: TrainingSnapshot, _: Backend) -> Plan | None:
     """Exit code 2: the trainer says that the configuration is wrong. No retry can help."""
     why = gang.refusal(world)
     return fail(world, "ConfigurationError", why) if why else None
 
 
-def end_attempt(world: World, _: Backend) -> Plan | None:
+def end_attempt(world: TrainingSnapshot, _: Backend) -> Plan | None:
     """The gang failed, ended without proof, or shows no sign of life."""
     job = world.job
     assert job is not None
@@ -195,7 +195,7 @@ def end_attempt(world: World, _: Backend) -> Plan | None:
     return retry(world, job, why) if why else None
 
 
-def watch(world: World, _: Backend) -> Plan | None:
+def watch(world: TrainingSnapshot, _: Backend) -> Plan | None:
     """All is well: report progress."""
     job, beat = world.job, world.heartbeat
     assert job is not None
@@ -207,15 +207,15 @@ def watch(world: World, _: Backend) -> Plan | None:
     phase = PHASES.get(beat.phase if beat else "starting", "Training")
     cause = gang.held_up(world)
     if cause:
-        verdict = Verdict(phase=phase, reason="PodsHeldUp", message=cause)
+        verdict = StatusVerdict(phase=phase, reason="PodsHeldUp", message=cause)
         news = told(world, "PodsHeldUp", cause)
         again = next_look(world.status.get("attemptStartedAt"), world.now, HELD_UP)
         return Plan(status=status(world, verdict, **fields), events=news, requeue_after=again)
-    verdict = Verdict(phase=phase, reason=phase, message=_working(world))
+    verdict = StatusVerdict(phase=phase, reason=phase, message=_working(world))
     return Plan(status=status(world, verdict, **fields), requeue_after=SOON)
 
 
-RULES: tuple[Rule, ...] = (
+RULES: tuple[TrainingRule, ...] = (
     leave_to_garbage_collection,
     keep_finished,
     suspend,
@@ -232,16 +232,16 @@ RULES: tuple[Rule, ...] = (
 )
 
 
-def _restarting(world: World) -> bool:
+def _restarting(world: TrainingSnapshot) -> bool:
     return world.condition("Reconciling").get("reason") == RESTARTING
 
 
-def _paused(world: World) -> str:
+def _paused(world: TrainingSnapshot) -> str:
     step = world.run.checkpoint.step if world.run and world.run.checkpoint else None
     return f"suspended; resumes from step {step}" if step is not None else "suspended"
 
 
-def _working(world: World) -> str:
+def _working(world: TrainingSnapshot) -> str:
     beat = world.heartbeat
     if beat is None:
         return gang.waiting(world) or f"{gang.census(world)}; no heartbeat yet"

@@ -3,13 +3,13 @@
 from datetime import timedelta
 
 from learnloop_operator.core import times
-from learnloop_operator.core.training.snapshot import CONFIGURATION_ERROR, BackendJob, Rank, World
+from learnloop_operator.core.training.snapshot import CONFIGURATION_ERROR, BackendJob, Rank, TrainingSnapshot
 
 REPLACED_AFTER = timedelta(seconds=30)
 """A pod created this much later than its job was not there from the start: it replaces a lost one."""
 
 
-def held_up(world: World) -> str | None:
+def held_up(world: TrainingSnapshot) -> str | None:
     """What somebody has to mend before the whole gang can work: no node, no image, pods that may not be made.
 
     Asked until work begins: a master that runs alone only says that it waits for the others.
@@ -25,7 +25,7 @@ def held_up(world: World) -> str | None:
     return None
 
 
-def waiting(world: World) -> str | None:
+def waiting(world: TrainingSnapshot) -> str | None:
     """Why the gang has not begun to work, when the cause lies outside of it (no node, no image, no pods yet)."""
     cause = held_up(world)
     if cause or world.heartbeat is not None or world.job is None:
@@ -38,7 +38,7 @@ def waiting(world: World) -> str | None:
     return None
 
 
-def stalled(world: World, job: BackendJob) -> str | None:
+def stalled(world: TrainingSnapshot, job: BackendJob) -> str | None:
     """The sentence why this attempt is given up; None while there is hope."""
     limit = world.spec.stall_seconds
     if held_up(world):
@@ -61,13 +61,13 @@ def stalled(world: World, job: BackendJob) -> str | None:
     return f"no sign of work for {quiet:.0f} s (limit {limit} s); {census(world)}"
 
 
-def census(world: World) -> str:
+def census(world: TrainingSnapshot) -> str:
     """Which ranks run."""
     running = sum(rank.running and not rank.deleting for rank in world.ranks)
     return f"{running} of {_expected(world)} ranks run"
 
 
-def refusal(world: World) -> str | None:
+def refusal(world: TrainingSnapshot) -> str | None:
     """The trainer's sentence when it says that the configuration is wrong."""
     for rank in world.ranks:
         if rank.exit_code == CONFIGURATION_ERROR:
@@ -75,7 +75,7 @@ def refusal(world: World) -> str | None:
     return None
 
 
-def post_mortem(world: World, job: BackendJob) -> str:
+def post_mortem(world: TrainingSnapshot, job: BackendJob) -> str:
     """How the gang ended, in the words of the rank that failed."""
     for rank in world.ranks:
         if rank.exit_code:
@@ -91,5 +91,5 @@ def _replaced(rank: Rank, job: BackendJob) -> bool:
     return rank.created - job.created > REPLACED_AFTER
 
 
-def _expected(world: World) -> int:
+def _expected(world: TrainingSnapshot) -> int:
     return 1 + world.spec.workers

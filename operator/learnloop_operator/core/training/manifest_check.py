@@ -3,12 +3,12 @@
 from typing import Literal
 
 from learnloop_api.wire.training import Manifest as Proof
-from learnloop_operator.core.training.snapshot import World
+from learnloop_operator.core.training.snapshot import TrainingSnapshot
 
 Flaw = tuple[Literal["incomplete", "wrong"], str]
 
 
-def flaw(world: World, proof: Proof) -> Flaw | None:
+def flaw(world: TrainingSnapshot, proof: Proof) -> Flaw | None:
     """Why `proof` proves nothing. incomplete: another attempt may complete it; wrong: no attempt will."""
     if proof.job != world.name:
         return "incomplete", f"the manifest is for job {proof.job!r}, not {world.name!r}"

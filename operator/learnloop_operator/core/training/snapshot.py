@@ -8,7 +8,7 @@ from learnloop_api.kinds.training_job import TrainingJobSpec
 from learnloop_api.wire.training import Heartbeat, TrainingRun
 from learnloop_operator.core import times
 from learnloop_operator.core.plan import Manifest, ObjectRef
-from learnloop_operator.core.snapshot import Snapshot
+from learnloop_operator.core.snapshot import BaseSnapshot
 from learnloop_operator.tuning.value_objects import named_value
 
 CONFIGURATION_ERROR = 2
@@ -72,7 +72,7 @@ class Backend(Protocol):
 
 
 @named_value
-class World(Snapshot):
+class TrainingSnapshot(BaseSnapshot):
     """A TrainingJob and all that was found about it."""
 
     spec: TrainingJobSpec

@@ -7,7 +7,7 @@ from learnloop_api.wire.training import ReturnEstimate
 from learnloop_operator.core import conditions, durations, times
 from learnloop_operator.core.plan import Manifest
 from learnloop_operator.core.training import evaluation_suite
-from learnloop_operator.core.training.snapshot import World
+from learnloop_operator.core.training.snapshot import TrainingSnapshot
 from learnloop_operator.tuning.value_objects import named_value
 
 PROGRESS_SECONDS = 2.0
@@ -18,7 +18,7 @@ PHASES = {"starting": "Starting", "training": "Training", "evaluating": "Evaluat
 
 
 @named_value
-class Verdict:
+class StatusVerdict:
     """Where the job stands, in the terms of its conditions."""
 
     phase: str
@@ -32,7 +32,7 @@ class Verdict:
     suspended: bool = False
 
 
-def status(world: World, verdict: Verdict, **fields: Any) -> Manifest:
+def status(world: TrainingSnapshot, verdict: StatusVerdict, **fields: Any) -> Manifest:
     """The whole status: the live one, `fields` (None removes), progress when it is due, conditions."""
     generation = world.generation
     wanted = conditions.ready_triplet(
@@ -61,7 +61,7 @@ def status(world: World, verdict: Verdict, **fields: Any) -> Manifest:
     return {key: value for key, value in result.items() if value is not None}
 
 
-def progress(world: World) -> dict[str, Any]:
+def progress(world: TrainingSnapshot) -> dict[str, Any]:
     """Step, percent, ETA and return from the newest heartbeat; nothing when the last write was a moment ago."""
     beat = world.heartbeat
     if beat is None or _just_written(world):
@@ -116,7 +116,7 @@ def interval(value: ReturnEstimate) -> str:
     return f"{value.mean:.1f} [{value.ci_low:.1f}, {value.ci_high:.1f}]"
 
 
-def lineage(world: World) -> dict[str, Any] | None:
+def lineage(world: TrainingSnapshot) -> dict[str, Any] | None:
     """Where the model will come from; fixed when the run begins."""
     if world.status.get("lineage") or world.agent_name is None:
         return world.status.get("lineage")
@@ -131,7 +131,7 @@ def lineage(world: World) -> dict[str, Any] | None:
     return {key: value for key, value in found.items() if value is not None}
 
 
-def _just_written(world: World) -> bool:
+def _just_written(world: TrainingSnapshot) -> bool:
     # The API server itself remembers when our status last changed.
     for entry in world.object["metadata"].get("managedFields") or ():
         if entry.get("subresource") == "status" and entry.get("operation") == "Apply":

@@ -10,7 +10,7 @@ from learnloop_api.kinds.evaluation import EPISODES_PER_RUN
 from learnloop_api.kinds.learning_agent import LearningAgentSpec
 from learnloop_api.kinds.training_job import TrainingJobSpec
 from learnloop_operator.core.agent.manifests import training_job
-from learnloop_operator.core.agent.snapshot import World
+from learnloop_operator.core.agent.snapshot import AgentSnapshot
 from learnloop_operator.core.agent.triggers import Trigger
 
 from .test_learning_agent import world
@@ -18,17 +18,17 @@ from .test_learning_agent import world
 WHY = Trigger("episodes", "enough")
 
 
-def run(number: int, given: World | None = None) -> TrainingJobSpec:
+def run(number: int, given: AgentSnapshot | None = None) -> TrainingJobSpec:
     return TrainingJobSpec.model_validate(training_job(given or world(), number, WHY)["spec"])
 
 
-def with_template(**more: Any) -> World:
+def with_template(**more: Any) -> AgentSnapshot:
     body = world().spec.to_kube()
     body["training"]["template"].update(more)
     return world(spec=LearningAgentSpec.model_validate(body).to_kube())
 
 
-def of_uid(uid: str) -> World:
+def of_uid(uid: str) -> AgentSnapshot:
     found = world()
     found.object["metadata"]["uid"] = uid  # type: ignore[index]
     return found

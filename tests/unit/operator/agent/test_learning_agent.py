@@ -13,7 +13,7 @@ from learnloop_api.kinds.model_deployment import ModelDeploymentStatus
 from learnloop_api.wire.reward import AgentStats
 from learnloop_operator.core.agent.decide import BUSY, RESTING, decide
 from learnloop_operator.core.agent.model_to_serve import forgettable, model_to_serve
-from learnloop_operator.core.agent.snapshot import Defaults, Job, MemoryHome, Policy, World
+from learnloop_operator.core.agent.snapshot import AgentDefaults, AgentSnapshot, MemoryHome, Policy, TrainingRun
 from learnloop_operator.core.plan import Plan
 from learnloop_operator.core.times import stamp
 
@@ -41,7 +41,7 @@ def spec(**more: Any) -> dict[str, Any]:
     }
 
 
-def world(rewarded: int | None = 0, request: str | None = None, **changes: Any) -> World:
+def world(rewarded: int | None = 0, request: str | None = None, **changes: Any) -> AgentSnapshot:
     raw = changes.pop("spec", spec())
     notes = changes.pop("annotations", {})
     metadata = {"name": "la", "namespace": "ns", "uid": "u", "generation": 1, "annotations": notes}
@@ -53,18 +53,18 @@ def world(rewarded: int | None = 0, request: str | None = None, **changes: Any) 
         )
     before = LearningAgentStatus.model_validate(changes.pop("before", {"registered": "solving/r1"}))
     defaults = {"policy": Policy(True, "r1"), "stats": stats, "deployment": SERVING, "now": NOW}
-    return World(
+    return AgentSnapshot(
         object={"apiVersion": names.API_VERSION, "kind": "LearningAgent", "metadata": metadata},
         spec=LearningAgentSpec.model_validate(raw),
         before=before,
-        defaults=Defaults("serving", "http://data"),
+        defaults=AgentDefaults("serving", "http://data"),
         **{**defaults, **changes},
     )
 
 
-def job(number: int, phase: str = "Validated", ended: datetime = NOW - timedelta(hours=1), **more: Any) -> Job:
+def job(number: int, phase: str = "Validated", ended: datetime = NOW - timedelta(hours=1), **more: Any) -> TrainingRun:
     finished = phase in ("Validated", "Failed")
-    return Job(
+    return TrainingRun(
         name=f"la-{number}",
         number=number,
         phase=phase,

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from learnloop_operator.cli.errors import CommandError
-from learnloop_operator.cli.planning.prometheus_history import History, pieces, resolution
+from learnloop_operator.cli.planning.prometheus_history import PrometheusHistory, pieces, resolution
 from learnloop_operator.cli.planning.recorded_rollouts import Seen, found, with_guests
 from learnloop_operator.cli.planning.replay_timeline import LOOKS, moments
 from learnloop_operator.cli.verbs import plan
@@ -187,7 +187,7 @@ def test_a_rollout_of_twenty_seconds_is_found_in_a_week() -> None:
         found = [row for row in rows if row["values"]]
         return 200, json.dumps({"status": "success", "data": {"resultType": "matrix", "result": found}})
 
-    history = History(ask)
+    history = PrometheusHistory(ask)
     history.at = datetime.fromtimestamp(end, UTC)
     (rollout,) = history.rollouts("ns", "x", timedelta(days=7))
     assert (rollout.canary, rollout.stable) == ("short", "old")
@@ -205,7 +205,7 @@ def test_a_long_rollout_is_looked_at_less_and_less_often_but_to_its_end(lasts: t
 
 
 def test_what_is_no_prometheus_is_named() -> None:
-    history = History(lambda path, form: (502, "<html>"))
+    history = PrometheusHistory(lambda path, form: (502, "<html>"))
     history.at = datetime(2026, 1, 1, tzinfo=UTC)
     with pytest.raises(CommandError, match="Prometheus answers 502: <html>"):
         history.rollouts("ns", "x", timedelta(hours=1))

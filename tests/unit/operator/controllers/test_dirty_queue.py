@@ -5,10 +5,10 @@ import asyncio
 import pytest
 
 from learnloop_operator.controllers.queue.dirty_queue import BACKGROUND_SHARE, PATIENCE_SECONDS, DirtyQueue
-from learnloop_operator.controllers.queue.fair_order import CYCLE, Lane
-from learnloop_operator.controllers.queue.object_key import Key
+from learnloop_operator.controllers.queue.fair_order import CYCLE, FairOrder
+from learnloop_operator.controllers.queue.object_key import ObjectKey
 
-A, B = Key("TrainingJob", "ns", "a"), Key("TrainingJob", "ns", "b")
+A, B = ObjectKey("TrainingJob", "ns", "a"), ObjectKey("TrainingJob", "ns", "b")
 
 
 async def test_an_object_marked_many_times_gets_one_pass() -> None:
@@ -48,8 +48,8 @@ async def test_an_earlier_timer_wins_and_an_event_overtakes_it() -> None:
 async def test_one_dirty_object_does_not_wait_for_a_thousand_of_another_namespace() -> None:
     queue = DirtyQueue()
     for number in range(1000):
-        queue.mark(Key("TrainingJob", "crowded", f"t-{number}"))
-    quiet = Key("TrainingJob", "quiet", "t")
+        queue.mark(ObjectKey("TrainingJob", "crowded", f"t-{number}"))
+    quiet = ObjectKey("TrainingJob", "quiet", "t")
     queue.mark(quiet)
     assert quiet in [await queue.take() for _ in range(2)]
 
@@ -57,10 +57,10 @@ async def test_one_dirty_object_does_not_wait_for_a_thousand_of_another_namespac
 async def test_in_a_flood_a_namespace_with_one_change_goes_before_all_that_are_being_worked_off() -> None:
     queue = DirtyQueue()
     for number in range(20 * 51):
-        queue.mark(Key("TrainingJob", f"team-{number % 51}", f"t-{number}"))
+        queue.mark(ObjectKey("TrainingJob", f"team-{number % 51}", f"t-{number}"))
     for _ in range(100):
         queue.done(await queue.take())
-    quiet = Key("RewardPolicy", "quiet", "rp")
+    quiet = ObjectKey("RewardPolicy", "quiet", "rp")
     queue.mark(quiet)
     assert await queue.take() == quiet
 
@@ -68,8 +68,8 @@ async def test_in_a_flood_a_namespace_with_one_change_goes_before_all_that_are_b
 async def test_a_namespace_that_asks_for_less_than_its_share_never_waits_for_the_backlog_of_others() -> None:
     queue, kinds = DirtyQueue(), ("RewardPolicy", "TrainingJob", "ModelDeployment", "LearningAgent", "MemoryService")
     for number in range(50 * 100):
-        queue.mark(Key(kinds[number % 5], f"team-{number // 5 % 50}", f"o-{number}"))
-    quiet, places = Key("RewardPolicy", "quiet", "rp"), []
+        queue.mark(ObjectKey(kinds[number % 5], f"team-{number // 5 % 50}", f"o-{number}"))
+    quiet, places = ObjectKey("RewardPolicy", "quiet", "rp"), []
     for _ in range(72):
         queue.done(await queue.take())
     for _ in range(30):
@@ -83,10 +83,10 @@ async def test_a_namespace_that_asks_for_less_than_its_share_never_waits_for_the
 
 def test_on_a_starved_machine_a_quiet_namespace_waits_for_a_few_passes_and_a_crowd_of_them_for_a_round() -> None:
     now = [0.0]
-    lane = Lane(lambda: now[0])
+    lane = FairOrder(lambda: now[0])
     for number in range(50 * 100):
-        lane.add(Key("TrainingJob", f"team-{number % 50}", f"t-{number}"))
-    quiet, waits = Key("RewardPolicy", "quiet", "rp"), []
+        lane.add(ObjectKey("TrainingJob", f"team-{number % 50}", f"t-{number}"))
+    quiet, waits = ObjectKey("RewardPolicy", "quiet", "rp"), []
     for _ in range(60):
         lane.pop()
     for _ in range(20):  # ten passes a second: a round of all takes five seconds, and it changes each second
@@ -95,17 +95,17 @@ def test_on_a_starved_machine_a_quiet_namespace_waits_for_a_few_passes_and_a_cro
         now[0] += 1.0
     assert max(waits) < CYCLE
     for number in range(500):
-        lane.add(Key("RewardPolicy", f"quiet-{number}", "rp"))
+        lane.add(ObjectKey("RewardPolicy", f"quiet-{number}", "rp"))
     turns = [lane.pop().namespace for _ in range(2 * 550)]
     assert len(set(turns)) == 550, "each of the 500 and of the 50 that were there before: nobody is starved"
 
 
 def test_turns_had_in_a_slow_hour_are_not_paid_for_later() -> None:
     now = [0.0]
-    lane = Lane(lambda: now[0])
+    lane = FairOrder(lambda: now[0])
     for number in range(50 * 100):
-        lane.add(Key("TrainingJob", f"team-{number % 50}", f"t-{number}"))
-    neighbour = Key("RewardPolicy", "quiet", "rp")
+        lane.add(ObjectKey("TrainingJob", f"team-{number % 50}", f"t-{number}"))
+    neighbour = ObjectKey("RewardPolicy", "quiet", "rp")
     for _ in range(30):  # ten passes a second, and a change a second: five times the share of one in fifty
         lane.add(neighbour)
         assert neighbour in [lane.pop() for _ in range(10)]
@@ -117,13 +117,13 @@ def test_turns_had_in_a_slow_hour_are_not_paid_for_later() -> None:
 
 
 def test_the_last_of_the_longest_backlog_waits_for_those_before_it_and_not_for_a_round_for_each() -> None:
-    lane = Lane()
-    backlog = [Key("TrainingJob", "crowded", f"t-{number}") for number in range(20)]
+    lane = FairOrder()
+    backlog = [ObjectKey("TrainingJob", "crowded", f"t-{number}") for number in range(20)]
     for key in backlog:
         lane.add(key)
     for turn in range(CYCLE * len(backlog)):
         for team in range(50):  # everybody else has news all the time
-            key = Key("TrainingJob", f"team-{team}", f"t-{turn}")
+            key = ObjectKey("TrainingJob", f"team-{team}", f"t-{turn}")
             lane.add(key)
         popped = lane.pop()
         if popped in backlog:
@@ -134,8 +134,8 @@ def test_the_last_of_the_longest_backlog_waits_for_those_before_it_and_not_for_a
 async def test_in_one_namespace_a_kind_waits_for_one_pass_of_each_other_kind() -> None:
     queue = DirtyQueue()
     for number in range(500):
-        queue.mark(Key("RewardPolicy" if number % 2 else "TrainingJob", "ns", f"o-{number}"))
-    rare = Key("ModelDeployment", "ns", "md")
+        queue.mark(ObjectKey("RewardPolicy" if number % 2 else "TrainingJob", "ns", f"o-{number}"))
+    rare = ObjectKey("ModelDeployment", "ns", "md")
     queue.mark(rare)
     assert rare in [await queue.take() for _ in range(3)]
 
@@ -145,7 +145,7 @@ async def test_what_left_the_lane_and_came_back_is_taken_once() -> None:
     for key in (A, B):
         queue.mark(key, urgent=False)
         queue.mark(key)  # leaves the background for the news
-    queue.mark(Key("TrainingJob", "other", "c"), urgent=False)
+    queue.mark(ObjectKey("TrainingJob", "other", "c"), urgent=False)
     assert {(await queue.take()).name for _ in range(3)} == {"a", "b", "c"}
     assert len(queue) == 0
 
@@ -153,8 +153,8 @@ async def test_what_left_the_lane_and_came_back_is_taken_once() -> None:
 async def test_coming_back_again_and_again_gets_nobody_ahead_of_a_full_round() -> None:
     queue = DirtyQueue()
     for number in range(1000):
-        queue.mark(Key("TrainingJob", f"team-{number % 10}", f"t-{number}"))
-    pushy, taken = Key("TrainingJob", "pushy", "t"), []
+        queue.mark(ObjectKey("TrainingJob", f"team-{number % 10}", f"t-{number}"))
+    pushy, taken = ObjectKey("TrainingJob", "pushy", "t"), []
     for _ in range(110):
         queue.mark(pushy)
         taken.append(await queue.take())
@@ -165,10 +165,10 @@ async def test_coming_back_again_and_again_gets_nobody_ahead_of_a_full_round() -
 async def test_news_goes_before_a_resync_which_still_gets_its_share() -> None:
     queue = DirtyQueue()
     for number in range(100):
-        queue.mark(Key("TrainingJob", "ns", f"resync-{number}"), urgent=False)
+        queue.mark(ObjectKey("TrainingJob", "ns", f"resync-{number}"), urgent=False)
     for number in range(100):
-        queue.mark(Key("TrainingJob", "ns", f"news-{number}"))
-    queue.mark(Key("TrainingJob", "ns", "resync-99"))
+        queue.mark(ObjectKey("TrainingJob", "ns", f"news-{number}"))
+    queue.mark(ObjectKey("TrainingJob", "ns", "resync-99"))
     first = [(await queue.take()).name for _ in range(BACKGROUND_SHARE * 5)]
     assert sum(name.startswith("resync") for name in first) == 5
     rest = [(await queue.take()).name for _ in range(len(queue))]
@@ -180,20 +180,20 @@ async def test_what_waited_long_in_the_background_is_news() -> None:
     now = [0.0]
     queue = DirtyQueue(lambda: now[0])
     for number in range(1000):
-        queue.mark(Key("TrainingJob", "ns", f"resync-{number}"), urgent=False)
-    quiet = Key("TrainingJob", "quiet", "resync")
+        queue.mark(ObjectKey("TrainingJob", "ns", f"resync-{number}"), urgent=False)
+    quiet = ObjectKey("TrainingJob", "quiet", "resync")
     queue.mark(quiet, urgent=False)
     for number in range(1000):
-        queue.mark(Key("TrainingJob", "ns", f"news-{number}"))
+        queue.mark(ObjectKey("TrainingJob", "ns", f"news-{number}"))
     now[0] = PATIENCE_SECONDS
     assert quiet in [await queue.take() for _ in range(CYCLE)], "first of its namespace, whatever the backlog of others"
 
 
 async def test_who_takes_quiet_news_only_gets_what_came_alone_in_its_namespace_and_nobody_gets_it_twice() -> None:
-    queue, quiet = DirtyQueue(), Key("TrainingJob", "quiet", "edited")
+    queue, quiet = DirtyQueue(), ObjectKey("TrainingJob", "quiet", "edited")
     for number in range(3):
-        queue.mark(Key("TrainingJob", "ns", f"flood-{number}"))
-    queue.mark(Key("TrainingJob", "other", "resync"), urgent=False)
+        queue.mark(ObjectKey("TrainingJob", "ns", f"flood-{number}"))
+    queue.mark(ObjectKey("TrainingJob", "other", "resync"), urgent=False)
     waiting = asyncio.create_task(queue.take_quiet())
     await asyncio.sleep(0)
     assert not waiting.done(), "neither a backlog, the first of it included, nor a resync is quiet"
@@ -214,16 +214,20 @@ async def test_what_the_others_take_at_once_is_not_there_for_who_takes_quiet_new
     await asyncio.sleep(0)
     await asyncio.sleep(0)
     assert [taker.done() for taker in takers] == [True, False]
-    queue.mark(Key("TrainingJob", "quiet", "edited"))
+    queue.mark(ObjectKey("TrainingJob", "quiet", "edited"))
     assert (await takers[1]).namespace == "quiet"
 
 
 @pytest.mark.parametrize("state", ["new", "queued", "in the background"])
 async def test_what_goes_first_goes_before_its_own_namespaces_backlog_and_everybody_elses(state: str) -> None:
-    queue, canary, other = DirtyQueue(), Key("ModelDeployment", "ns", "canary"), Key("ModelDeployment", "ns", "other")
+    queue, canary, other = (
+        DirtyQueue(),
+        ObjectKey("ModelDeployment", "ns", "canary"),
+        ObjectKey("ModelDeployment", "ns", "other"),
+    )
     for number in range(1000):
-        queue.mark(Key("ModelDeployment", "ns", f"flood-{number}"))
-        queue.mark(Key("TrainingJob", f"team-{number % 20}", f"job-{number}"))
+        queue.mark(ObjectKey("ModelDeployment", "ns", f"flood-{number}"))
+        queue.mark(ObjectKey("TrainingJob", f"team-{number % 20}", f"job-{number}"))
     if state != "new":
         queue.mark(canary, urgent=state == "queued")
     queue.mark_first(canary)
@@ -243,7 +247,7 @@ async def test_what_goes_first_comes_right_after_the_pass_over_it_that_is_under_
     assert await queue.take() == A
     queue.mark_first(A)
     for number in range(100):
-        queue.mark(Key("TrainingJob", "ns", f"flood-{number}"))
+        queue.mark(ObjectKey("TrainingJob", "ns", f"flood-{number}"))
     assert await queue.take() != A, "never two passes over one object at a time"
     waiting = asyncio.create_task(queue.take_quiet())
     await asyncio.sleep(0)

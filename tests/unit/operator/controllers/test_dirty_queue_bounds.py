@@ -10,11 +10,11 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from learnloop_operator.controllers.queue.dirty_queue import BACKGROUND_SHARE, PATIENCE_SECONDS, DirtyQueue
 from learnloop_operator.controllers.queue.fair_order import CYCLE
-from learnloop_operator.controllers.queue.object_key import Key
+from learnloop_operator.controllers.queue.object_key import ObjectKey
 
 NAMESPACES, KINDS = 6, ("RewardPolicy", "TrainingJob")
 KEYS = st.builds(
-    Key, st.sampled_from(KINDS), st.integers(0, NAMESPACES - 1).map(lambda i: f"ns-{i}"), st.sampled_from("abcd")
+    ObjectKey, st.sampled_from(KINDS), st.integers(0, NAMESPACES - 1).map(lambda i: f"ns-{i}"), st.sampled_from("abcd")
 )
 
 
@@ -30,24 +30,24 @@ class Nobody(RuleBasedStateMachine):
         super().__init__()
         self.now, self.takes = 0.0, 0
         self.queue = DirtyQueue(lambda: self.now)
-        self.news: dict[Key, tuple[int, int]] = {}
+        self.news: dict[ObjectKey, tuple[int, int]] = {}
         """At which take it came, and how many were there before it."""
-        self.background: dict[Key, float] = {}
-        self.first: dict[Key, None] = {}
+        self.background: dict[ObjectKey, float] = {}
+        self.first: dict[ObjectKey, None] = {}
         """What goes before everything, in order; takes of it are no takes to anybody else."""
-        self.busy: dict[Key, bool | None] = {}
+        self.busy: dict[ObjectKey, bool | None] = {}
         """Under way; what was marked meanwhile, and whether that was news."""
         self.waiting: dict[str, int] = {}
         """Namespaces with news, and the take since which they wait for a turn."""
 
     @rule(key=KEYS, urgent=st.booleans())
-    def mark(self, key: Key, urgent: bool) -> None:
+    def mark(self, key: ObjectKey, urgent: bool) -> None:
         """Anybody, anything."""
         self.queue.mark(key, urgent)
         self._marked(key, urgent)
 
     @rule(key=KEYS)
-    def breach(self, key: Key) -> None:
+    def breach(self, key: ObjectKey) -> None:
         """It waits already, or a pass over it is under way, or neither."""
         self.queue.mark_first(key)
         self._marked(key, True)
@@ -63,7 +63,7 @@ class Nobody(RuleBasedStateMachine):
     def flood(self, namespace: int, urgent: bool, size: int) -> None:
         """Many objects of one namespace."""
         for number in range(size):
-            self.mark(Key(KINDS[number % 2], f"ns-{namespace}", f"flood-{number}"), urgent)
+            self.mark(ObjectKey(KINDS[number % 2], f"ns-{namespace}", f"flood-{number}"), urgent)
 
     @rule(seconds=st.sampled_from([0.1, 1.0, PATIENCE_SECONDS / 2, PATIENCE_SECONDS]))
     def wait(self, seconds: float) -> None:
@@ -89,7 +89,7 @@ class Nobody(RuleBasedStateMachine):
         """Any of those under way."""
         self.done(data.draw(st.sampled_from(sorted(self.busy))))
 
-    def done(self, key: Key) -> None:
+    def done(self, key: ObjectKey) -> None:
         """What was marked during the pass waits from here on."""
         self.queue.done(key)
         again = self.busy.pop(key)
@@ -110,10 +110,10 @@ class Nobody(RuleBasedStateMachine):
         assert len({self._take() for _ in range(left)}) == left
         assert len(self.queue) == 0
 
-    def _at_once(self) -> Key | None:
+    def _at_once(self) -> ObjectKey | None:
         return next((key for key in self.first if key in self.news), None)
 
-    def _take(self, take: Coroutine[Any, Any, Key] | None = None) -> Key:
+    def _take(self, take: Coroutine[Any, Any, ObjectKey] | None = None) -> ObjectKey:
         take = take or self.queue.take()
         first = self._at_once()
         if first is not None:
@@ -142,14 +142,14 @@ class Nobody(RuleBasedStateMachine):
         self._begun(key)
         return key
 
-    def _begun(self, key: Key) -> None:
+    def _begun(self, key: ObjectKey) -> None:
         self.news.pop(key, None)
         self.first.pop(key, None)
         if not any(other.namespace == key.namespace for other in self.news):
             self.waiting.pop(key.namespace, None)
         self.busy[key] = None
 
-    def _marked(self, key: Key, urgent: bool) -> None:
+    def _marked(self, key: ObjectKey, urgent: bool) -> None:
         if key in self.busy:
             self.busy[key] = urgent or bool(self.busy[key])
         elif urgent and key not in self.news:
@@ -158,17 +158,17 @@ class Nobody(RuleBasedStateMachine):
         elif key not in self.news:
             self.background.setdefault(key, self.now)
 
-    def _news(self, key: Key) -> None:
+    def _news(self, key: ObjectKey) -> None:
         self.news[key] = (self.takes, len(self.news))
         self.waiting.setdefault(key.namespace, self.takes)
 
 
-def taken(take: Coroutine[Any, Any, Key]) -> Key:
+def taken(take: Coroutine[Any, Any, ObjectKey]) -> ObjectKey:
     """What the take gives, without an event loop: something waits, so it does not."""
     try:
         take.send(None)
     except StopIteration as end:
-        key: Key = end.value
+        key: ObjectKey = end.value
         return key
     raise AssertionError("the queue is empty for those who take")
 

@@ -11,10 +11,10 @@ from heapq import heappop, heappush
 from itertools import count
 
 from learnloop_operator.controllers.queue.dirty_queue import DirtyQueue
-from learnloop_operator.controllers.queue.object_key import Key
+from learnloop_operator.controllers.queue.object_key import ObjectKey
 
 KINDS = {"RewardPolicy": 45, "TrainingJob": 41, "ModelDeployment": 10, "LearningAgent": 3, "MemoryService": 1}
-NEIGHBOUR = Key("RewardPolicy", "quiet", "reward")
+NEIGHBOUR = ObjectKey("RewardPolicy", "quiet", "reward")
 WORKERS, TEAMS = 16, 50
 ECHO_SECONDS, ECHO_COST = 0.3, 0.2
 """Until a status written comes back, at most; and what that pass costs, in passes of an edit."""
@@ -29,13 +29,13 @@ class Machine:
     rate_after: float
     now: float = 0.0
     busy: int = 0
-    edited: dict[Key, float] = field(default_factory=dict)
-    waits: defaultdict[Key, float] = field(default_factory=lambda: defaultdict(float))
+    edited: dict[ObjectKey, float] = field(default_factory=dict)
+    waits: defaultdict[ObjectKey, float] = field(default_factory=lambda: defaultdict(float))
 
     def __post_init__(self) -> None:
         self._draw, self._numbers = random.Random(1), count()
         self._queue = DirtyQueue(lambda: self.now)
-        self._events: list[tuple[float, int, str, Key, bool]] = []
+        self._events: list[tuple[float, int, str, ObjectKey, bool]] = []
 
     def run(self, changes: int) -> "Machine":
         """All changes, evenly, and a change a second of the neighbour, told up to a second late."""
@@ -43,7 +43,7 @@ class Machine:
         for i in range(changes):
             kind = self._draw.choices(kinds, list(KINDS.values()))[0]
             numbers[kind] += 1
-            key = Key(kind, f"team-{numbers[kind] % TEAMS}", f"o-{numbers[kind]}")
+            key = ObjectKey(kind, f"team-{numbers[kind] % TEAMS}", f"o-{numbers[kind]}")
             self._at(self.sending * i / changes, "edit", key)
         for second in range(int(self.sending)):
             self._at(second + self._draw.random(), "edit", NEIGHBOUR)
@@ -54,17 +54,17 @@ class Machine:
                 self._begin()
         return self
 
-    def _at(self, moment: float, what: str, key: Key, wrote: bool = False) -> None:
+    def _at(self, moment: float, what: str, key: ObjectKey, wrote: bool = False) -> None:
         heappush(self._events, (moment, next(self._numbers), what, key, wrote))
 
-    def _edit(self, key: Key, _: bool) -> None:
+    def _edit(self, key: ObjectKey, _: bool) -> None:
         self.edited.setdefault(key, self.now)
         self._queue.mark(key)
 
-    def _echo(self, key: Key, _: bool) -> None:
+    def _echo(self, key: ObjectKey, _: bool) -> None:
         self._queue.mark(key, urgent=False)
 
-    def _end(self, key: Key, wrote: bool) -> None:
+    def _end(self, key: ObjectKey, wrote: bool) -> None:
         self.busy -= 1
         self._queue.done(key)
         if wrote:
@@ -74,7 +74,7 @@ class Machine:
         try:
             self._queue.take().send(None)
         except StopIteration as taken:
-            key: Key = taken.value
+            key: ObjectKey = taken.value
         else:
             raise AssertionError("what waits can be taken at once")
         self.busy += 1

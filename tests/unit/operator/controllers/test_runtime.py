@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from learnloop_operator.adapters.data_plane import DataPlaneRefused, DataPlaneUnavailable
-from learnloop_operator.adapters.kube.concurrency_limit import FEWEST, Pace
+from learnloop_operator.adapters.kube.concurrency_limit import FEWEST, ConcurrencyLimit
 from learnloop_operator.adapters.kube.errors import Conflict, Forbidden, NotLeading, NotOurs, Unavailable
 from learnloop_operator.adapters.kube.kinds import (
     DEPLOYMENT,
@@ -17,23 +17,23 @@ from learnloop_operator.adapters.kube.kinds import (
     MODEL_DEPLOYMENT,
     TRAINING_JOB,
 )
-from learnloop_operator.adapters.kube.live_or_cached_reads import CACHED, Reads
-from learnloop_operator.adapters.kube.object_cache import Cache
+from learnloop_operator.adapters.kube.live_or_cached_reads import CACHED, LiveOrCachedReads
+from learnloop_operator.adapters.kube.object_cache import ObjectCache
 from learnloop_operator.adapters.leadership.namespace_claims import ClaimedElsewhere
-from learnloop_operator.adapters.leadership.watch_liveness import Echo
-from learnloop_operator.adapters.operator_metrics import Metrics
+from learnloop_operator.adapters.leadership.watch_liveness import WatchLiveness
+from learnloop_operator.adapters.operator_metrics import OperatorMetrics
 from learnloop_operator.controllers.passes.apply_plan import blamed, check_ownership, told
 from learnloop_operator.controllers.passes.runtime import CACHED_LOOKS, Runtime
-from learnloop_operator.controllers.queue.object_key import Key
+from learnloop_operator.controllers.queue.object_key import ObjectKey
 from learnloop_operator.controllers.watching import kopf_handlers
 from learnloop_operator.controllers.watching.kopf_handlers import child_handler, own_handler
-from learnloop_operator.controllers.watching.related_objects import Relations
+from learnloop_operator.controllers.watching.related_objects import RelatedObjects
 from learnloop_operator.core.plan import Call, Plan
-from learnloop_operator.core.snapshot import Snapshot
+from learnloop_operator.core.snapshot import BaseSnapshot
 
 NOW = datetime(2026, 3, 1, tzinfo=UTC)
-A, B = Key("TrainingJob", "ns", "a"), Key("TrainingJob", "ns", "b")
-TRIED = Key(MODEL_DEPLOYMENT.kind, "ns", "tried")
+A, B = ObjectKey("TrainingJob", "ns", "a"), ObjectKey("TrainingJob", "ns", "b")
+TRIED = ObjectKey(MODEL_DEPLOYMENT.kind, "ns", "tried")
 
 
 @dataclass
@@ -44,13 +44,13 @@ class Scripted:
     kind: Any = TRAINING_JOB
     seen: list[str] = field(default_factory=list)
 
-    async def gather(self, namespace: str, name: str) -> Snapshot | None:
+    async def gather(self, namespace: str, name: str) -> BaseSnapshot | None:
         self.seen.append(name)
         if name in self.errors:
             raise self.errors[name]
-        return Snapshot(now=NOW, object={"metadata": {"name": name, "namespace": namespace}})
+        return BaseSnapshot(now=NOW, object={"metadata": {"name": name, "namespace": namespace}})
 
-    def decide(self, snapshot: Snapshot) -> Plan:
+    def decide(self, snapshot: BaseSnapshot) -> Plan:
         return Plan(status={})
 
     def gone(self, namespace: str, name: str) -> tuple[Call, ...]:
@@ -70,14 +70,14 @@ class _Leading:
 
 
 def runtime(controller: Scripted) -> Runtime:
-    made = Runtime([controller], _Applied(), None, _Leading(), Metrics(), workers=2, resync_seconds=60)  # type: ignore[arg-type]
+    made = Runtime([controller], _Applied(), None, _Leading(), OperatorMetrics(), workers=2, resync_seconds=60)  # type: ignore[arg-type]
     return made
 
 
 class _Raced:
     """Writes nothing; somebody else was quicker so many times, and the cache has heard of it."""
 
-    def __init__(self, cache: Cache, times: int, heard: bool) -> None:
+    def __init__(self, cache: ObjectCache, times: int, heard: bool) -> None:
         self.cache, self.times, self.heard = cache, times, heard
         self.looks: list[bool] = []
 
@@ -108,7 +108,7 @@ def suspended(version: int) -> dict[str, Any]:
 async def test_who_was_overtaken_looks_at_the_cache_again_and_live_only_when_that_does_not_help(
     times: int, heard: bool, looks: list[bool]
 ) -> None:
-    cache = Cache(CACHED)
+    cache = ObjectCache(CACHED)
     cache.put(TRAINING_JOB, suspended(1))
     cache.listed(TRAINING_JOB, {("ns", "a")}, "1")
     applier = _Raced(cache, times, heard)
@@ -117,10 +117,10 @@ async def test_who_was_overtaken_looks_at_the_cache_again_and_live_only_when_tha
         applier,  # type: ignore[arg-type]
         None,  # type: ignore[arg-type]
         _Leading(),  # type: ignore[arg-type]
-        Metrics(),
+        OperatorMetrics(),
         workers=2,
         resync_seconds=60,
-        reads=Reads(None, cache, ()),  # type: ignore[arg-type]
+        reads=LiveOrCachedReads(None, cache, ()),  # type: ignore[arg-type]
     )
     await made.one_pass(A)
     assert applier.looks == looks
@@ -131,7 +131,7 @@ async def test_one_broken_object_never_stops_the_others() -> None:
     controller = Scripted({"a": RuntimeError("bug"), "b": Unavailable("down")})
     made = runtime(controller)
     for name in ("a", "b", "c"):
-        await made.one_pass(Key("TrainingJob", "ns", name))
+        await made.one_pass(ObjectKey("TrainingJob", "ns", name))
     assert controller.seen == ["a", "b", "c"]
     assert made._failures == {A: 1, B: 1}
     del controller.errors["a"]
@@ -161,18 +161,18 @@ async def test_what_is_marked_first_has_its_pass_before_what_was_marked_earlier_
 async def test_whoever_takes_over_looks_first_at_what_is_on_trial(
     status: dict[str, Any], first: bool, how: str
 ) -> None:
-    cache, leading, listed, over = Cache(CACHED), _Leading(), asyncio.Event(), asyncio.Event()
+    cache, leading, listed, over = ObjectCache(CACHED), _Leading(), asyncio.Event(), asyncio.Event()
     leading.acquired = asyncio.Event()
     passes: list[tuple[str, bool]] = []
-    keys = {Key(MODEL_DEPLOYMENT.kind, "ns", f"at-rest-{number}") for number in range(50)} | {TRIED}
+    keys = {ObjectKey(MODEL_DEPLOYMENT.kind, "ns", f"at-rest-{number}") for number in range(50)} | {TRIED}
 
-    class Listed(Reads):
+    class Listed(LiveOrCachedReads):
         async def refresh(self) -> None:
             listed.set()
 
     class Looking(Scripted):
-        async def gather(self, namespace: str, name: str) -> Snapshot | None:
-            key = Key(MODEL_DEPLOYMENT.kind, namespace, name)
+        async def gather(self, namespace: str, name: str) -> BaseSnapshot | None:
+            key = ObjectKey(MODEL_DEPLOYMENT.kind, namespace, name)
             passes.append((name, made.queue.standing(key).first))
             if len(passes) == len(keys):
                 over.set()
@@ -183,7 +183,7 @@ async def test_whoever_takes_over_looks_first_at_what_is_on_trial(
         _Applied(),  # type: ignore[arg-type]
         None,  # type: ignore[arg-type]
         leading,  # type: ignore[arg-type]
-        Metrics(),
+        OperatorMetrics(),
         workers=1,
         resync_seconds=60,
         reads=Listed(None, cache, ()),  # type: ignore[arg-type]
@@ -212,11 +212,11 @@ class Asking(Scripted):
 
     def __init__(self, requests: dict[str, int]) -> None:
         super().__init__({})
-        self.requests, self.pace, self.began = requests, Pace(), asyncio.Event()
+        self.requests, self.pace, self.began = requests, ConcurrencyLimit(), asyncio.Event()
         for _ in range(5):
             self.pace.refused()
 
-    async def gather(self, namespace: str, name: str) -> Snapshot | None:
+    async def gather(self, namespace: str, name: str) -> BaseSnapshot | None:
         await asyncio.gather(*(self._request(namespace) for _ in range(self.requests[namespace])))
         return await super().gather(namespace, name)
 
@@ -230,9 +230,9 @@ class Asking(Scripted):
 async def test_a_pass_with_many_requests_does_not_hold_up_one_in_another_namespace() -> None:
     controller = Asking({"busy": 10 * FEWEST, "quiet": 1})
     made = runtime(controller)
-    busy = asyncio.create_task(made.one_pass(Key("TrainingJob", "busy", "a")))
+    busy = asyncio.create_task(made.one_pass(ObjectKey("TrainingJob", "busy", "a")))
     await controller.began.wait()
-    await made.one_pass(Key("TrainingJob", "quiet", "a"))
+    await made.one_pass(ObjectKey("TrainingJob", "quiet", "a"))
     assert controller.seen.count("busy") < controller.requests["busy"] // 2
     await busy
     made.queue.close()
@@ -260,7 +260,7 @@ def test_what_belongs_to_somebody_else_is_never_taken_over() -> None:
 
 def test_a_silent_data_plane_takes_nobodys_readiness_away() -> None:
     ready = {"type": "Ready", "status": "True", "lastTransitionTime": "2026-01-01T00:00:00Z"}
-    snapshot = Snapshot(now=NOW, object={"metadata": {"generation": 1}, "status": {"conditions": [ready]}})
+    snapshot = BaseSnapshot(now=NOW, object={"metadata": {"generation": 1}, "status": {"conditions": [ready]}})
     held = {item["type"]: item["status"] for item in blamed(snapshot, DataPlaneUnavailable("x"))["conditions"]}
     assert held == {"Ready": "True", "Reconciling": "True", "Stalled": "False"}
     refused = {item["type"]: item["status"] for item in blamed(snapshot, DataPlaneRefused("x"))["conditions"]}
@@ -269,7 +269,9 @@ def test_a_silent_data_plane_takes_nobodys_readiness_away() -> None:
 
 def test_a_quota_is_said_in_the_status_and_takes_nobodys_readiness_away() -> None:
     ready = [{"type": "Ready", "status": "True", "lastTransitionTime": "t"}]
-    snapshot = Snapshot(now=datetime(2026, 1, 1, tzinfo=UTC), object={"metadata": {}, "status": {"conditions": ready}})
+    snapshot = BaseSnapshot(
+        now=datetime(2026, 1, 1, tzinfo=UTC), object={"metadata": {}, "status": {"conditions": ready}}
+    )
     found = {item["type"]: item for item in blamed(snapshot, Forbidden("exceeded quota: tight"))["conditions"]}
     assert {name: item["status"] for name, item in found.items()} == {
         "Ready": "True",
@@ -280,15 +282,15 @@ def test_a_quota_is_said_in_the_status_and_takes_nobodys_readiness_away() -> Non
 
 
 def test_what_failed_shows_where_kubectl_get_looks() -> None:
-    snapshot = Snapshot(now=datetime(2026, 1, 1, tzinfo=UTC), object={"metadata": {}})
+    snapshot = BaseSnapshot(now=datetime(2026, 1, 1, tzinfo=UTC), object={"metadata": {}})
     status = blamed(snapshot, NotOurs("ConfigMap ns/md-routing exists: rename or delete one of the two"))
     assert told(MODEL_DEPLOYMENT, status)["verdict"].startswith("ConfigMap ns/md-routing exists")
     assert "verdict" not in told(TRAINING_JOB, status)
 
 
 def test_agents_are_marked_when_their_policy_changes_and_policies_when_an_agent_joins() -> None:
-    relations = Relations()
-    agent, policy = Key("LearningAgent", "ns", "la"), Key("RewardPolicy", "ns", "rp")
+    relations = RelatedObjects()
+    agent, policy = ObjectKey("LearningAgent", "ns", "la"), ObjectKey("RewardPolicy", "ns", "rp")
     body = {"metadata": {"namespace": "ns"}, "spec": {"rewardPolicyRef": {"name": "rp"}}}
     assert relations.changed(agent, body, deleted=False) == {agent, policy}
     assert relations.changed(agent, body, deleted=False) == {agent}
@@ -298,12 +300,14 @@ def test_agents_are_marked_when_their_policy_changes_and_policies_when_an_agent_
 
 
 def test_a_memory_service_is_marked_when_an_agents_budget_changes_and_by_nothing_else_of_it() -> None:
-    relations = Relations()
-    agent, one, other = (Key(kind, "ns", name) for kind, name in (
+    relations = RelatedObjects()
+    agent, one, other = (ObjectKey(kind, "ns", name) for kind, name in (
         ("LearningAgent", "la"), ("MemoryService", "one"), ("MemoryService", "other")
     ))  # fmt: skip
 
-    def marked(service: str, budget: dict[str, Any] | None = None, deleted: bool = False, **more: Any) -> set[Key]:
+    def marked(
+        service: str, budget: dict[str, Any] | None = None, deleted: bool = False, **more: Any
+    ) -> set[ObjectKey]:
         memory = {"serviceRef": {"name": service}} | ({"budget": budget} if budget else {})
         body = {"metadata": {"namespace": "ns"}, "spec": {"memory": memory}, **more}
         return relations.changed(agent, body, deleted=deleted) - {agent}
@@ -325,9 +329,9 @@ async def test_what_a_thousand_agents_say_to_their_memory_service_is_one_pass_ov
 ) -> None:
     monkeypatch.setattr(kopf_handlers, "GATHER_SECONDS", 0.05)
     services = Scripted({}, kind=MEMORY_SERVICE)
-    made, service = runtime(services), Key("MemoryService", "ns", "mem")
+    made, service = runtime(services), ObjectKey("MemoryService", "ns", "mem")
     made.known.add(service)
-    handle = own_handler(LEARNING_AGENT, made, Relations(), Echo(), Cache(CACHED))
+    handle = own_handler(LEARNING_AGENT, made, RelatedObjects(), WatchLiveness(), ObjectCache(CACHED))
     for number in range(1000):
         metadata = {"namespace": "ns", "name": f"la-{number}", "resourceVersion": str(number + 1)}
         memory = {"serviceRef": {"name": "mem"}, "budget": {"memories": number + 1}}
@@ -343,7 +347,7 @@ async def test_what_our_own_children_echo_is_one_pass_a_moment_later_and_news_of
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(kopf_handlers, "GATHER_SECONDS", 0.05)
-    made, cache = runtime(Scripted({}, kind=MODEL_DEPLOYMENT)), Cache(CACHED)
+    made, cache = runtime(Scripted({}, kind=MODEL_DEPLOYMENT)), ObjectCache(CACHED)
     made.known.add(TRIED)
     handle = child_handler(DEPLOYMENT, made, cache)
 
@@ -367,8 +371,8 @@ async def test_what_our_own_children_echo_is_one_pass_a_moment_later_and_news_of
 async def test_an_object_is_looked_at_once_whether_the_listing_or_the_watch_tells_of_it_first() -> None:
     body = {"metadata": {"namespace": "ns", "name": "a", "resourceVersion": "7"}, "spec": {}}
     for listed_first in (True, False):
-        made, cache = runtime(Scripted({})), Cache(CACHED)
-        handle = own_handler(TRAINING_JOB, made, Relations(), Echo(), cache)
+        made, cache = runtime(Scripted({})), ObjectCache(CACHED)
+        handle = own_handler(TRAINING_JOB, made, RelatedObjects(), WatchLiveness(), cache)
         if listed_first:
             cache.put(TRAINING_JOB, body)
         await handle({"type": None, "object": body})
@@ -383,8 +387,8 @@ async def test_an_object_is_looked_at_once_whether_the_listing_or_the_watch_tell
 
 
 async def test_an_edit_older_than_our_last_status_is_news_and_the_echo_of_that_status_is_none() -> None:
-    made, cache = runtime(Scripted({})), Cache(CACHED)
-    handle = own_handler(TRAINING_JOB, made, Relations(), Echo(), cache)
+    made, cache = runtime(Scripted({})), ObjectCache(CACHED)
+    handle = own_handler(TRAINING_JOB, made, RelatedObjects(), WatchLiveness(), cache)
 
     def event(version: int, generation: int, observed: int) -> dict[str, Any]:
         metadata = {"namespace": "ns", "name": "a", "resourceVersion": str(version), "generation": generation}

@@ -12,7 +12,7 @@ from learnloop_api.wire.deployment import ModelDeployed
 from learnloop_operator.adapters.data_plane import DataPlane
 from learnloop_operator.adapters.kube.errors import NotLeading
 from learnloop_operator.controllers.background import serving_announcer as herald_module
-from learnloop_operator.controllers.background.serving_announcer import Herald
+from learnloop_operator.controllers.background.serving_announcer import ServingAnnouncer
 from learnloop_operator.core.plan import Call
 from testing.simulation.rollout_cluster import BETTER, Cluster, uri
 
@@ -34,7 +34,7 @@ async def test_changes_wait_for_the_data_plane_and_arrive_in_order_once(wire: An
 
     wire.script.append(accept)
     client = DataPlane(wire.url, "/nonexistent")
-    herald = Herald(client)
+    herald = ServingAnnouncer(client)
     running = asyncio.create_task(herald.run())
     for call in (_call("a", "r1"), _call("a", "r1", "12:01"), _call("b", "r1"), _call("a", "r2"), _call("a", "r1")):
         herald.say("ns", call)
@@ -66,7 +66,7 @@ async def test_nothing_is_told_while_another_process_may_lead_and_all_of_it_late
 
     wire.script.append(accept)
     client = DataPlane(wire.url, "/nonexistent", guard=guard)
-    herald = Herald(client)
+    herald = ServingAnnouncer(client)
     running = asyncio.create_task(herald.run())
     herald.say("ns", _call("a", "r1"))
     await asyncio.wait_for(refused.wait(), 60)

@@ -10,7 +10,7 @@ import pytest
 from learnloop_operator.adapters.data_plane import DataPlane
 from learnloop_operator.adapters.kube.client import KubeClient
 from learnloop_operator.adapters.kube.errors import KubeError
-from learnloop_operator.controllers.background.artifact_usage_reporter import Keeper
+from learnloop_operator.controllers.background.artifact_usage_reporter import ArtifactUsageReporter
 from learnloop_operator.core.artifacts_in_use import in_use
 
 A, B, C, D = ("a" * 64, "b" * 64, "c" * 64, "d" * 64)
@@ -47,7 +47,7 @@ async def test_each_namespace_is_told_and_one_that_cannot_be_seen_is_not(wire: A
     wire.answer(200, {"metadata": {"resourceVersion": "1"}, "items": [job("going")]})
     wire.answer(200, {})
     data_plane = DataPlane(wire.url, "/nonexistent")
-    keeper = Keeper(kube, data_plane, lambda: ["ns"])
+    keeper = ArtifactUsageReporter(kube, data_plane, lambda: ["ns"])
     await keeper.tell("ns")
     method, path, body = wire.asked[-1]
     assert (method, path) == ("PUT", "/api/v1/artifacts/in-use")

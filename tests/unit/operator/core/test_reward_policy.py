@@ -19,17 +19,19 @@ from learnloop_operator.controllers.reconcilers.spec_validation import read_spec
 from learnloop_operator.controllers.services import Services
 from learnloop_operator.core.content_digests import revision
 from learnloop_operator.core.plan import Plan
-from learnloop_operator.core.reward_policy import REPEAT_SECONDS, RewardWorld, content_revision, decide
+from learnloop_operator.core.reward_policy import REPEAT_SECONDS, RewardPolicySnapshot, content_revision, decide
 
 NOW = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)
 
 
-def world(weights: tuple[float, ...] = (0.6, 0.4), status: dict[str, Any] | None = None, **changes: Any) -> RewardWorld:
+def world(
+    weights: tuple[float, ...] = (0.6, 0.4), status: dict[str, Any] | None = None, **changes: Any
+) -> RewardPolicySnapshot:
     components = [{"name": f"c{i}", "type": "environment", "weight": weight} for i, weight in enumerate(weights)]
     spec = changes.pop("spec", {"components": components})
     body = {"metadata": {"name": "rp", "namespace": "ns", "generation": 2}, "status": status or {}}
     chosen = {"now": NOW, "object": body, "spec": RewardPolicySpec.model_validate(spec)} | changes
-    return RewardWorld(**chosen)
+    return RewardPolicySnapshot(**chosen)
 
 
 def ready(plan: Plan) -> dict[str, Any]:

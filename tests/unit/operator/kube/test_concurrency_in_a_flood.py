@@ -11,12 +11,12 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
-from learnloop_operator.adapters.kube.concurrency_limit import FEWEST, Pace, on_behalf_of
+from learnloop_operator.adapters.kube.concurrency_limit import FEWEST, ConcurrencyLimit, on_behalf_of
 from learnloop_operator.controllers.passes.runtime import QUIET_WORKERS
 from learnloop_operator.controllers.queue.dirty_queue import DirtyQueue
-from learnloop_operator.controllers.queue.object_key import Key
+from learnloop_operator.controllers.queue.object_key import ObjectKey
 
-NEIGHBOUR, BREACHED = Key("RewardPolicy", "quiet", "reward"), Key("ModelDeployment", "team-0", "canary")
+NEIGHBOUR, BREACHED = ObjectKey("RewardPolicy", "quiet", "reward"), ObjectKey("ModelDeployment", "team-0", "canary")
 WORKERS, CHAIN = 16, 3
 QUICK_SECONDS, SERVICE_SECONDS, EDIT_SECONDS = 0.01, 0.2, 1.0
 AT_MOST = 1.5
@@ -51,9 +51,9 @@ class Operator:
     """Workers, each pass a chain of requests to an API server that answers each after SERVICE_SECONDS; one object is
     watched."""
 
-    def __init__(self, watched: Key, *, first: bool) -> None:
+    def __init__(self, watched: ObjectKey, *, first: bool) -> None:
         clock = asyncio.get_running_loop().time
-        self.queue, self.pace = DirtyQueue(clock), Pace(clock)
+        self.queue, self.pace = DirtyQueue(clock), ConcurrencyLimit(clock)
         self.watched, self.mark = watched, self.queue.mark_first if first else self.queue.mark
         self.left = self.begin = 0
         """Objects of the flood without a pass, and with how many of them the watching begins."""
@@ -66,7 +66,7 @@ class Operator:
         for _ in range(5):
             self.pace.refused()
 
-    async def work(self, take: Callable[[], Awaitable[Key]]) -> None:
+    async def work(self, take: Callable[[], Awaitable[ObjectKey]]) -> None:
         """One worker."""
         while True:
             key = await take()
@@ -89,7 +89,7 @@ class Operator:
         await self.busy()
         self.left, self.begin = teams * each, begin
         for number in range(teams * each):
-            self.queue.mark(Key("TrainingJob", f"team-{number % teams}", f"job-{number}"))
+            self.queue.mark(ObjectKey("TrainingJob", f"team-{number % teams}", f"job-{number}"))
         clock, waits = asyncio.get_running_loop().time, list[float]()
         async with asyncio.TaskGroup() as group:
             takes = [self.queue.take] * WORKERS + [self.queue.take_quiet] * QUIET_WORKERS
@@ -108,7 +108,7 @@ class Operator:
         return waits
 
 
-async def waits(watched: Key, teams: int, each: int, begin: int, *, first: bool = False) -> list[float]:
+async def waits(watched: ObjectKey, teams: int, each: int, begin: int, *, first: bool = False) -> list[float]:
     """As the operator's; it needs the running loop."""
     return await Operator(watched, first=first).waits(teams, each, begin)
 

@@ -11,7 +11,7 @@ from learnloop_operator.adapters.kube.concurrency_limit import (
     LATE_SECONDS,
     MOST,
     OLDEST_EACH,
-    Pace,
+    ConcurrencyLimit,
     on_behalf_of,
 )
 
@@ -21,7 +21,7 @@ class Server:
 
     def __init__(self) -> None:
         self.now = 0.0
-        self.pace = Pace(lambda: self.now)
+        self.pace = ConcurrencyLimit(lambda: self.now)
 
     async def answers(self, count: int, seconds: float) -> None:
         """One request after the other."""
@@ -112,7 +112,7 @@ class OnePlace:
     """All places but one are taken for good; that one changes hands when told."""
 
     def __init__(self) -> None:
-        self._pace, self._forever, self._over = Pace(lambda: 0.0), asyncio.Event(), asyncio.Event()
+        self._pace, self._forever, self._over = ConcurrencyLimit(lambda: 0.0), asyncio.Event(), asyncio.Event()
         self.served: list[int] = []
         """Numbers of the requests, in the order in which they got the place."""
         self.tasks: list[asyncio.Task[None]] = []

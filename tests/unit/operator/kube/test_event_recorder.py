@@ -6,7 +6,7 @@ from typing import Any
 
 from learnloop_operator.adapters.kube import event_recorder
 from learnloop_operator.adapters.kube.errors import KubeError
-from learnloop_operator.adapters.kube.event_recorder import BURST, Recorder
+from learnloop_operator.adapters.kube.event_recorder import BURST, EventRecorder
 from learnloop_operator.core.plan import Notice
 
 
@@ -25,8 +25,8 @@ def thing(number: int) -> dict[str, Any]:
     return {"apiVersion": "learnloop.dev/v1alpha1", "kind": "RewardPolicy", "metadata": metadata}
 
 
-async def flooded(kube: Kube, count: int) -> tuple[Recorder, "asyncio.Task[None]"]:
-    recorder = Recorder(kube, "op", lambda: 0.0)  # type: ignore[arg-type]  # time stands still: no pause is over soon
+async def flooded(kube: Kube, count: int) -> tuple[EventRecorder, "asyncio.Task[None]"]:
+    recorder = EventRecorder(kube, "op", lambda: 0.0)  # type: ignore[arg-type]  # time stands still: no pause is over soon
     for number in range(count):
         recorder.note(thing(number), Notice("Normal", "Published", f"thing {number}"))
     task = asyncio.create_task(recorder.run())
@@ -83,7 +83,7 @@ async def test_repeated_events_become_one_series_and_failures_fail_nothing() -> 
             sent.append(("patch", args[3]))
             raise KubeError("refused")
 
-    recorder = Recorder(Kube(), "op")  # type: ignore[arg-type]
+    recorder = EventRecorder(Kube(), "op")  # type: ignore[arg-type]
     about = {"apiVersion": "v", "kind": "K", "metadata": {"name": "x", "namespace": "ns", "uid": "u"}}
     for _ in range(BURST + 10):
         recorder.note(about, Notice("Normal", "Held", "no data"))

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from learnloop_operator.adapters.kube import http_transport
 from learnloop_operator.adapters.kube.client import KubeClient, without_none
-from learnloop_operator.adapters.kube.concurrency_limit import Pace
+from learnloop_operator.adapters.kube.concurrency_limit import ConcurrencyLimit
 from learnloop_operator.adapters.kube.errors import (
     Conflict,
     Gone,
@@ -157,7 +157,7 @@ async def test_a_write_that_waited_for_a_place_is_not_sent_by_a_leader_that_was_
         return web.json_response({})
 
     wire.script.append(slow)
-    pace = Pace()
+    pace = ConcurrencyLimit()
     async with guarded(wire, lead, pace=pace) as kube:
         reads = [asyncio.create_task(kube.get(POD, "ns", "x")) for _ in range(pace.allowed)]
         await asyncio.sleep(0)

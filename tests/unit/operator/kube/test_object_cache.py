@@ -7,17 +7,17 @@ import pytest
 
 from learnloop_api import names
 from learnloop_operator.adapters.kube.errors import KindMissing, NotFound, Stale
-from learnloop_operator.adapters.kube.event_recorder import Recorder
+from learnloop_operator.adapters.kube.event_recorder import EventRecorder
 from learnloop_operator.adapters.kube.kinds import CONFIG_MAP, DEPLOYMENT, MODEL_DEPLOYMENT, PYTORCH_JOB, SECRET
-from learnloop_operator.adapters.kube.live_or_cached_reads import CACHED, Reads
-from learnloop_operator.adapters.kube.object_cache import Cache
-from learnloop_operator.adapters.leadership.watch_liveness import Echo
+from learnloop_operator.adapters.kube.live_or_cached_reads import CACHED, LiveOrCachedReads
+from learnloop_operator.adapters.kube.object_cache import ObjectCache
+from learnloop_operator.adapters.leadership.watch_liveness import WatchLiveness
 from learnloop_operator.adapters.settings import Settings
 from learnloop_operator.controllers.passes.apply_plan import Applier
 from learnloop_operator.controllers.passes.at_rest import at_rest
 from learnloop_operator.controllers.reconcilers.training_job import TrainingJobController
 from learnloop_operator.core.plan import ObjectRef, Plan
-from learnloop_operator.core.snapshot import Snapshot, parse_time
+from learnloop_operator.core.snapshot import BaseSnapshot, parse_time
 
 NOW = parse_time("2026-03-01T00:00:00Z")
 
@@ -28,13 +28,13 @@ def deployment(version: int, name: str = "d", arm: str = "md", **more: Any) -> d
     return {"apiVersion": "apps/v1", "kind": "Deployment", "metadata": metadata, **more}
 
 
-def version(cache: Cache, name: str = "d") -> str | None:
+def version(cache: ObjectCache, name: str = "d") -> str | None:
     found = cache.get(DEPLOYMENT, "ns", name)
     return str(found["metadata"]["resourceVersion"]) if found else None
 
 
 def test_an_entry_only_ever_moves_forward() -> None:
-    cache = Cache(CACHED)
+    cache = ObjectCache(CACHED)
     assert cache.put(DEPLOYMENT, deployment(5))
     assert not cache.put(DEPLOYMENT, deployment(5)), "the echo of a write is no news"
     assert not cache.put(DEPLOYMENT, deployment(4)), "a late event is older than our own write"
@@ -42,7 +42,7 @@ def test_an_entry_only_ever_moves_forward() -> None:
 
 
 def test_a_late_answer_does_not_bring_a_deleted_object_back() -> None:
-    cache = Cache(CACHED)
+    cache = ObjectCache(CACHED)
     cache.put(DEPLOYMENT, deployment(5))
     cache.remove(DEPLOYMENT, deployment(7))
     assert not cache.put(DEPLOYMENT, deployment(6))
@@ -51,7 +51,7 @@ def test_a_late_answer_does_not_bring_a_deleted_object_back() -> None:
 
 
 def test_what_a_listing_misses_is_gone_unless_it_is_newer_than_the_listing() -> None:
-    cache = Cache(CACHED)
+    cache = ObjectCache(CACHED)
     for number, name in ((1, "kept"), (2, "ghost"), (12, "born-later")):
         cache.put(DEPLOYMENT, deployment(number, name))
     assert not cache.complete(DEPLOYMENT)
@@ -61,7 +61,7 @@ def test_what_a_listing_misses_is_gone_unless_it_is_newer_than_the_listing() -> 
 
 
 def test_objects_are_found_by_their_labels_and_a_copy_is_nobodys_to_change() -> None:
-    cache = Cache(CACHED)
+    cache = ObjectCache(CACHED)
     cache.put(DEPLOYMENT, deployment(1, "a", "md"))
     cache.put(DEPLOYMENT, deployment(2, "b", "other"))
     found = cache.select(DEPLOYMENT, "ns", {names.LABEL_DEPLOYMENT: "md"})
@@ -73,7 +73,7 @@ def test_objects_are_found_by_their_labels_and_a_copy_is_nobodys_to_change() -> 
 
 
 def test_secrets_are_never_kept() -> None:
-    cache = Cache(CACHED)
+    cache = ObjectCache(CACHED)
     secret = {"metadata": {"namespace": "ns", "name": "s", "resourceVersion": "1"}, "data": {"password": "eA=="}}
     cache.put(SECRET, secret)
     assert cache.get(SECRET, "ns", "s") is None
@@ -127,8 +127,8 @@ async def test_a_kind_the_api_server_does_not_know_is_not_asked_for_again_until_
                 raise KindMissing("404", status=404)
             yield [], "1"
 
-    kube, cache = Without(), Cache(CACHED)
-    reads = Reads(kube, cache)  # type: ignore[arg-type]
+    kube, cache = Without(), ObjectCache(CACHED)
+    reads = LiveOrCachedReads(kube, cache)  # type: ignore[arg-type]
     await reads.refresh()
     with reads.from_cache():
         with pytest.raises(KindMissing, match=r"knows no PyTorchJob of kubeflow.org/v1"):
@@ -164,9 +164,9 @@ def training_job(**spec: Any) -> dict[str, Any]:
 
 
 async def test_only_inside_from_cache_does_a_listed_kind_cost_no_question() -> None:
-    kube, cache = Kube(deployment(9)), Cache(CACHED)
+    kube, cache = Kube(deployment(9)), ObjectCache(CACHED)
     cache.put(DEPLOYMENT, deployment(5))
-    reads = Reads(kube, cache)  # type: ignore[arg-type]
+    reads = LiveOrCachedReads(kube, cache)  # type: ignore[arg-type]
     with reads.from_cache():
         assert await reads.find(DEPLOYMENT, "ns", "d") == deployment(9), "not listed yet: ask"
         cache.listed(DEPLOYMENT, {("ns", "d")}, "9")
@@ -179,11 +179,11 @@ async def test_only_inside_from_cache_does_a_listed_kind_cost_no_question() -> N
 
 
 async def test_what_we_had_deleted_is_read_live_until_that_is_settled() -> None:
-    kube, cache = Kube(), Cache(CACHED)
+    kube, cache = Kube(), ObjectCache(CACHED)
     cache.put(DEPLOYMENT, deployment(5))
     cache.listed(DEPLOYMENT, {("ns", "d")}, "5")
     cache.doubt(DEPLOYMENT, "ns", "d")
-    reads = Reads(kube, cache)  # type: ignore[arg-type]
+    reads = LiveOrCachedReads(kube, cache)  # type: ignore[arg-type]
     with reads.from_cache():
         assert await reads.list(DEPLOYMENT, "ns") == []
         assert await reads.find(DEPLOYMENT, "ns", "d") is None
@@ -196,15 +196,15 @@ def table(text: str) -> dict[str, Any]:
 
 
 def applier(kube: Kube) -> Applier:
-    return Applier(kube, None, Recorder(kube, "op"), Echo(), None)  # type: ignore[arg-type]
+    return Applier(kube, None, EventRecorder(kube, "op"), WatchLiveness(), None)  # type: ignore[arg-type]
 
 
-def snapshot(*children: dict[str, Any]) -> Snapshot:
+def snapshot(*children: dict[str, Any]) -> BaseSnapshot:
     live = {
         "kind": "ModelDeployment",
         "metadata": {"namespace": "ns", "name": "md", "uid": "u", "resourceVersion": "3"},
     }
-    return Snapshot(now=NOW, object=live, children=children)
+    return BaseSnapshot(now=NOW, object=live, children=children)
 
 
 async def test_a_cached_pass_never_changes_a_routing_table_and_a_live_one_does() -> None:
@@ -243,9 +243,9 @@ async def test_a_cached_pass_deletes_nothing_and_writes_nothing_before_it_finds_
 
 async def test_a_child_the_cache_knows_nothing_of_is_not_overwritten() -> None:
     kube = Kube(table("somebody's"))
-    reads = Reads(kube, Cache(CACHED))  # type: ignore[arg-type]
+    reads = LiveOrCachedReads(kube, ObjectCache(CACHED))  # type: ignore[arg-type]
     reads.cache.listed(CONFIG_MAP, set(), "9")
-    careful = Applier(kube, None, Recorder(kube, "op"), Echo(), None, reads)  # type: ignore[arg-type]
+    careful = Applier(kube, None, EventRecorder(kube, "op"), WatchLiveness(), None, reads)  # type: ignore[arg-type]
     with reads.from_cache(), pytest.raises(Stale, match="exists although the cache knows nothing of it"):
         await careful.apply(MODEL_DEPLOYMENT, snapshot(), Plan(status={}, apply=(table("a"),)), cached=True)
     assert kube.wrote == []

@@ -16,7 +16,7 @@ from learnloop_operator.adapters.leadership.leader_lease import (
     STALLED_SECONDS,
     Leadership,
 )
-from learnloop_operator.adapters.leadership.watch_liveness import LIMIT_SECONDS, Echo
+from learnloop_operator.adapters.leadership.watch_liveness import LIMIT_SECONDS, WatchLiveness
 
 
 def lease_kube(wire_lease: dict[str, Any]) -> Any:
@@ -213,7 +213,7 @@ async def test_a_standby_hears_of_a_released_lease_without_looking(monkeypatch: 
 
 def test_a_lease_watch_that_delivers_nothing_is_noticed() -> None:
     clock = [0.0]
-    echo = Echo(lambda: clock[0])
+    echo = WatchLiveness(lambda: clock[0])
     clock[0] = LIMIT_SECONDS + 1
     assert "lease watch" in (echo.silence() or "")
     echo.lease_seen()
@@ -222,7 +222,7 @@ def test_a_lease_watch_that_delivers_nothing_is_noticed() -> None:
 
 def test_a_write_that_never_comes_back_is_noticed_and_one_that_came_early_is_not() -> None:
     clock = [0.0]
-    echo = Echo(lambda: clock[0])
+    echo = WatchLiveness(lambda: clock[0])
     echo.seen("TrainingJob", "ns", "early", "12")
     echo.expect("TrainingJob", "ns", "early", "12")
     assert "TrainingJob" not in echo.lags()

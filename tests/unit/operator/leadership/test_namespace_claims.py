@@ -10,7 +10,7 @@ from learnloop_operator.adapters.leadership.namespace_claims import (
     CLAIM_SECONDS,
     FENCE_SECONDS,
     ClaimedElsewhere,
-    Claims,
+    NamespaceClaims,
 )
 from learnloop_operator.controllers.passes.runtime import PASS_SECONDS
 
@@ -48,7 +48,7 @@ class Two:
     def __init__(self) -> None:
         self.now, self.store = 0.0, Store()
         self.first, self.second = (
-            Claims(self.store, name, clock=lambda: self.now)  # type: ignore[arg-type]
+            NamespaceClaims(self.store, name, clock=lambda: self.now)  # type: ignore[arg-type]
             for name in ("one/operator", "two/operator")
         )
 
@@ -67,7 +67,7 @@ async def test_the_second_installation_does_nothing_and_names_the_first() -> Non
 async def test_another_process_of_the_same_installation_goes_on_at_once() -> None:
     two = Two()
     await two.first.hold("team")
-    await Claims(two.store, "one/operator", clock=lambda: two.now).hold("team")  # type: ignore[arg-type]
+    await NamespaceClaims(two.store, "one/operator", clock=lambda: two.now).hold("team")  # type: ignore[arg-type]
 
 
 async def test_a_silent_installation_stops_long_before_another_takes_over() -> None:

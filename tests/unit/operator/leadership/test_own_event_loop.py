@@ -5,7 +5,7 @@ import threading
 
 import pytest
 
-from learnloop_operator.adapters.leadership.own_event_loop import OwnLoop
+from learnloop_operator.adapters.leadership.own_event_loop import OwnEventLoop
 
 
 async def test_it_works_while_the_loop_that_waits_for_it_is_busy_and_ends_when_told() -> None:
@@ -16,7 +16,7 @@ async def test_it_works_while_the_loop_that_waits_for_it_is_busy_and_ends_when_t
         done.set()
         return threading.current_thread().name
 
-    own = OwnLoop("lease", ready.set)
+    own = OwnEventLoop("lease", ready.set)
     asked = asyncio.create_task(own.run(work()))
     await asyncio.sleep(0)
     assert done.wait(60), "our own loop does not turn here"
@@ -38,7 +38,7 @@ async def test_errors_come_back_and_a_wait_that_is_cancelled_cancels_the_work() 
         finally:
             cancelled.set()
 
-    own = OwnLoop("lease", lambda: None)
+    own = OwnEventLoop("lease", lambda: None)
     with pytest.raises(ValueError, match="this one"):
         await own.run(fails())
     waiting = asyncio.create_task(own.run(lasts()))

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from learnloop_api.wire.memory import BUDGETS_KEY, BUDGETS_ROOM, AgentBudgets, MemoryBudget
-from learnloop_operator.core.memory_service.agent_budgets import Told, budgets_of, tell
+from learnloop_operator.core.memory_service.agent_budgets import DeliveredBudgets, budgets_of, tell
 from learnloop_operator.core.memory_service.decide import decide
 from learnloop_operator.core.plan import Plan
 
@@ -100,7 +100,7 @@ def test_the_pods_read_a_directory_that_the_kubelet_keeps_up_to_date() -> None:
 
 
 def test_agents_without_room_are_named_once_and_the_service_stays_ready() -> None:
-    full = Told(tell("ns", {"a": LONGEST}).text, 1, "b")
+    full = DeliveredBudgets(tell("ns", {"a": LONGEST}).text, 1, "b")
     status: dict[str, Any] = {}
     told = []
     for budgets in (tell("ns", {"a": LONGEST}), full, full, tell("ns", {"a": LONGEST}), tell("ns", {})):

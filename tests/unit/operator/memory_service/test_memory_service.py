@@ -10,7 +10,7 @@ from learnloop_dataplane.ed25519_keys import seed_from
 from learnloop_operator.bootstrap import seed
 from learnloop_operator.core.memory_service.agent_budgets import tell
 from learnloop_operator.core.memory_service.decide import decide
-from learnloop_operator.core.memory_service.snapshot import MemoryWorld
+from learnloop_operator.core.memory_service.snapshot import MemoryServiceSnapshot
 from learnloop_operator.core.plan import Plan
 
 NOW = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)
@@ -18,7 +18,7 @@ PASSWORD = "correct-horse"
 AUDIT = seed()
 
 
-def world(spec: dict[str, Any] | None = None, **changes: Any) -> MemoryWorld:
+def world(spec: dict[str, Any] | None = None, **changes: Any) -> MemoryServiceSnapshot:
     body = {
         "apiVersion": "learnloop.dev/v1alpha1",
         "kind": "MemoryService",
@@ -35,7 +35,7 @@ def world(spec: dict[str, Any] | None = None, **changes: Any) -> MemoryWorld:
         "fresh_password": PASSWORD,
         "fresh_audit_key": AUDIT,
     }
-    return MemoryWorld(**(chosen | changes))
+    return MemoryServiceSnapshot(**(chosen | changes))
 
 
 def kinds(plan: Plan) -> list[str]:

@@ -10,19 +10,19 @@ from prometheus_client import CollectorRegistry
 
 from learnloop_api import names
 from learnloop_api.kinds.analysis import Analysis
-from learnloop_operator.adapters.operator_metrics import Metrics
+from learnloop_operator.adapters.operator_metrics import OperatorMetrics
 from learnloop_operator.adapters.pods import counter_reader
 from learnloop_operator.adapters.pods.counter_reader import (
     MAX_ANSWER,
+    CounterReader,
     CountersUnusable,
-    PodMetrics,
     PodUnreachable,
     Target,
     parse,
     targets,
 )
 from learnloop_operator.controllers.background import fast_lane_reader
-from learnloop_operator.controllers.background.fast_lane_reader import FastLane, period
+from learnloop_operator.controllers.background.fast_lane_reader import FastLaneReader, period
 from learnloop_operator.controllers.services import utc_now
 from learnloop_operator.core.rollout.evidence.pod_counters import (
     AGREED,
@@ -145,8 +145,8 @@ def often(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-async def reader() -> AsyncIterator[PodMetrics]:
-    found = PodMetrics(seconds=60)
+async def reader() -> AsyncIterator[CounterReader]:
+    found = CounterReader(seconds=60)
     yield found
     await found.close()
 
@@ -178,14 +178,14 @@ NOWHERE = Target("p-1", "127.255.255.254")
 ASKED = Questions(tuple(of_analysis(Analysis())), 10.0)
 
 
-async def why(reader: PodMetrics) -> PodUnreachable | CountersUnusable:
+async def why(reader: CounterReader) -> PodUnreachable | CountersUnusable:
     """Why the one pod gave no reading."""
     answers = await reader.read_all(HERE, MD, MD, REVISION)
     assert not answers.readings
     return answers.errors["p-0"]
 
 
-async def test_each_pod_of_an_arm_is_read_or_it_is_said_why_not(stranger: Stranger, reader: PodMetrics) -> None:
+async def test_each_pod_of_an_arm_is_read_or_it_is_said_why_not(stranger: Stranger, reader: CounterReader) -> None:
     answers = await reader.read_all((*HERE, NOWHERE), MD, MD, REVISION)
     assert set(answers.readings) == {"p-0"}
     assert isinstance(answers.errors["p-1"], PodUnreachable)
@@ -200,13 +200,13 @@ async def test_a_pod_that_hangs_is_given_up(stranger: Stranger) -> None:
         return web.Response()
 
     stranger.handler = hang
-    impatient = PodMetrics(seconds=0.3)
+    impatient = CounterReader(seconds=0.3)
     assert isinstance(await why(impatient), PodUnreachable)
     given_up.set()
     await impatient.close()
 
 
-async def test_a_pod_that_redirects_or_talks_without_end_is_given_up(stranger: Stranger, reader: PodMetrics) -> None:
+async def test_a_pod_that_redirects_or_talks_without_end_is_given_up(stranger: Stranger, reader: CounterReader) -> None:
     async def redirect(_: web.Request) -> web.StreamResponse:
         raise web.HTTPFound("/metrics")
 
@@ -232,10 +232,10 @@ def test_copies_of_requests_are_read_too() -> None:
 
 
 async def test_the_lane_asks_for_a_pass_when_a_bound_is_broken_and_not_before(
-    stranger: Stranger, reader: PodMetrics
+    stranger: Stranger, reader: CounterReader
 ) -> None:
-    metrics, marked = Metrics(), asyncio.Event()
-    lane = FastLane(reader, metrics, utc_now)
+    metrics, marked = OperatorMetrics(), asyncio.Event()
+    lane = FastLaneReader(reader, metrics, utc_now)
 
     def mark(_namespace: str, _name: str, breached: bool) -> None:
         if breached:  # a look that had no answer in time asks for a pass, too
@@ -260,8 +260,8 @@ async def test_the_lane_asks_for_a_pass_when_a_bound_is_broken_and_not_before(
 
 
 async def test_a_pod_that_fails_is_heard_while_another_of_its_arm_hangs(stranger: Stranger, hole: Hole) -> None:
-    marked, metrics, impatient = asyncio.Event(), Metrics(), PodMetrics(seconds=0.8)
-    lane = FastLane(impatient, metrics, utc_now)
+    marked, metrics, impatient = asyncio.Event(), OperatorMetrics(), CounterReader(seconds=0.8)
+    lane = FastLaneReader(impatient, metrics, utc_now)
     subject = Subject(REVISION, rfc3339(utc_now()), 10, ASKED)
 
     async def failing(_: web.Request) -> web.StreamResponse:
@@ -287,9 +287,9 @@ async def test_a_pod_that_fails_is_heard_while_another_of_its_arm_hangs(stranger
 
 
 async def test_black_holes_of_another_namespace_do_not_keep_an_arm_waiting(
-    stranger: Stranger, hole: Hole, reader: PodMetrics
+    stranger: Stranger, hole: Hole, reader: CounterReader
 ) -> None:
-    lane, seen = FastLane(reader, Metrics(), utc_now), asyncio.Queue[None]()
+    lane, seen = FastLaneReader(reader, OperatorMetrics(), utc_now), asyncio.Queue[None]()
     subject = Subject(REVISION, rfc3339(utc_now()), 10, ASKED)
 
     async def counted(request: web.Request) -> web.StreamResponse:
@@ -312,8 +312,8 @@ async def test_black_holes_of_another_namespace_do_not_keep_an_arm_waiting(
         running.cancel()
 
 
-async def test_a_lane_that_cannot_get_through_says_so_in_the_evidence(reader: PodMetrics) -> None:
-    lane = FastLane(reader, Metrics(), utc_now)
+async def test_a_lane_that_cannot_get_through_says_so_in_the_evidence(reader: CounterReader) -> None:
+    lane = FastLaneReader(reader, OperatorMetrics(), utc_now)
     subject = Subject(REVISION, rfc3339(utc_now()), 10, ASKED)
     direct = (await lane.follow((MD, MD), (subject,), {REVISION: (NOWHERE,)}))[REVISION]
     assert (direct.seen_at, direct.health.problem) == (None, "")
@@ -329,8 +329,8 @@ def test_the_period_is_that_of_the_turns_in_which_all_pods_are_read(pods: list[i
     assert period(pods) == seconds
 
 
-async def test_a_lane_with_more_pods_than_it_reads_in_a_second_says_how_often_it_does(reader: PodMetrics) -> None:
-    lane, started, turned = FastLane(reader, Metrics(), utc_now), rfc3339(utc_now()), asyncio.Event()
+async def test_a_lane_with_more_pods_than_it_reads_in_a_second_says_how_often_it_does(reader: CounterReader) -> None:
+    lane, started, turned = FastLaneReader(reader, OperatorMetrics(), utc_now), rfc3339(utc_now()), asyncio.Event()
     subject = Subject(REVISION, started, 10, ASKED)
     for name in ("one", "other", "third"):
         assert (await lane.follow((MD, name), (subject,), {REVISION: (NOWHERE,) * 200}))[REVISION].every == 1

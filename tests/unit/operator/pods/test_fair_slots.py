@@ -7,14 +7,14 @@ from contextlib import AsyncExitStack
 from hypothesis import given
 from hypothesis import strategies as st
 
-from learnloop_operator.adapters.pods.fair_slots import FairShare
+from learnloop_operator.adapters.pods.fair_slots import FairSlots
 
 
 class Tenants:
     """Who asked for slots of one FairShare; each holds what it got until it gives it back."""
 
     def __init__(self, slots: int) -> None:
-        self.share, self.held = FairShare(slots), Counter[str]()
+        self.share, self.held = FairSlots(slots), Counter[str]()
         self.back: dict[asyncio.Task[None], asyncio.Event] = {}
         self.holding: list[tuple[str, asyncio.Task[None]]] = []
 

@@ -13,7 +13,7 @@ from learnloop_operator.core.plan import Plan
 from learnloop_operator.core.rollout.decide import decide
 from learnloop_operator.core.rollout.evidence.arm_evidence import Evidence
 from learnloop_operator.core.rollout.fast_lane.breach_alarms import Questions, breach
-from learnloop_operator.core.rollout.fast_lane.pod_evidence import UNREACHABLE, Direct, Health
+from learnloop_operator.core.rollout.fast_lane.pod_evidence import UNREACHABLE, FastLaneHealth, PodEvidence
 from learnloop_operator.core.rollout.model.revision import resolve
 from learnloop_operator.core.rollout.model.snapshot import ArmWorld, Defaults, Snapshot
 from learnloop_operator.core.times import stamp
@@ -23,7 +23,7 @@ from testing.simulation.fast_lane_pods import NOW, SPEC, START, Pod, after, look
 STABLE = "0" * 8
 
 
-def snapshot(direct: Direct | None, *, promoted: bool = False, **more: Any) -> Snapshot:
+def snapshot(direct: PodEvidence | None, *, promoted: bool = False, **more: Any) -> Snapshot:
     """A canary at 10 %, or promoted and under guard; Prometheus is gone."""
     spec = ModelDeploymentSpec.model_validate(SPEC)
     model = resolve(spec, None).model
@@ -51,7 +51,7 @@ def snapshot(direct: Direct | None, *, promoted: bool = False, **more: Any) -> S
     return Snapshot(**{**fields, **more})
 
 
-def broken(at: datetime = NOW) -> Direct:
+def broken(at: datetime = NOW) -> PodEvidence:
     pod = Pod()
     return replace(after(pod, *[lambda: pod.request(fails=True)] * 10), seen_at=at)
 
@@ -102,7 +102,7 @@ def test_a_gross_breach_under_guard_swaps_back() -> None:
     ],
     ids=["nobody asked", "old news", "another rollout", "never seen", "nothing happened"],
 )
-def test_without_a_fresh_breach_of_this_rollout_the_canary_holds(direct: Direct | None) -> None:
+def test_without_a_fresh_breach_of_this_rollout_the_canary_holds(direct: PodEvidence | None) -> None:
     plan = decide(snapshot(direct))
     assert "blockedRevision" not in plan.status
     assert plan.status["weight"] == 10
@@ -130,12 +130,12 @@ def test_the_condition_tells_whether_the_pods_can_be_read() -> None:
     ):
         plan = decide(snapshot(replace(watched(), every=every)))
         assert next(item["message"] for item in plan.status["conditions"] if item["type"] == "FastLane").endswith(said)
-    degraded = replace(watched(), health=Health(UNREACHABLE))
+    degraded = replace(watched(), health=FastLaneHealth(UNREACHABLE))
     plan = decide(snapshot(degraded))
     assert lane(plan) == ("False", "PodsUnreachable")
     sentence = next(item["message"] for item in plan.status["conditions"] if item["type"] == "FastLane")
     assert "on port 8080: let it through, if a NetworkPolicy keeps it out; Prometheus alone" in sentence
-    some = replace(watched(), health=Health(UNREACHABLE, 1, 2))
+    some = replace(watched(), health=FastLaneHealth(UNREACHABLE, 1, 2))
     plan = decide(snapshot(some))
     assert lane(plan) == ("True", "ReadingSome")
     sentence = next(item["message"] for item in plan.status["conditions"] if item["type"] == "FastLane")

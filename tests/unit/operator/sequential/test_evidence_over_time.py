@@ -13,8 +13,8 @@ from learnloop_operator.core.sequential.betting import Counts, log_e, nearest
 from learnloop_operator.core.sequential.comparison import (
     CREDIT,
     Claim,
-    Memory,
     Pair,
+    TestMemory,
     bars,
     bet,
     chance,
@@ -27,7 +27,7 @@ from learnloop_operator.core.sequential.comparison import (
 
 BAR = bars(0.01)
 DROP = 0.05
-START = Memory(Pair())
+START = TestMemory(Pair())
 rate = st.floats(0.01, 0.99)
 size = st.floats(0.0, 500.0)
 
@@ -47,7 +47,7 @@ def episodes(source: np.random.Generator, n: int, mean: float) -> Counts:
     return Counts(n, int(source.binomial(n, mean)))
 
 
-def stream(seed: int, canary: float, stable: float, looks: int, drift: float = 0.0) -> list[Memory]:
+def stream(seed: int, canary: float, stable: float, looks: int, drift: float = 0.0) -> list[TestMemory]:
     """The memory after each of `looks` seconds at 10 % of 40 episodes a second."""
     source, seen, memory, path = np.random.default_rng(seed), Pair(), START, []
     for second in range(looks):
@@ -177,10 +177,10 @@ def test_a_counter_that_seems_to_fall_by_an_extrapolation_is_not_a_reset() -> No
 
 def test_episodes_before_the_first_look_and_of_a_retired_arm_are_not_compared() -> None:
     alone = Pair(Counts(0, 0), Counts(5000, 10))
-    memory = look(Memory(), alone, DROP, BAR)
-    assert memory == Memory(seen=alone)
+    memory = look(TestMemory(), alone, DROP, BAR)
+    assert memory == TestMemory(seen=alone)
     retired = look(memory, alone.plus(Pair(Counts(300, 300), Counts(2, 2))), DROP, BAR, concurrent=False)
-    assert retired == Memory(seen=None)
+    assert retired == TestMemory(seen=None)
     assert look(retired, Pair(Counts(400, 400), Counts(5100, 99)), DROP, BAR).judged == Pair()
 
 
@@ -270,7 +270,7 @@ def test_a_canary_that_turns_bad_late_loses_its_credit_and_is_called_worse() -> 
     [(9.0, 0.0, Claim.WORSE), (0.0, 9.0, Claim.FINE), (9.0, 9.0, Claim.FINE), (4.0, 4.0, Claim.UNDECIDED)],
 )
 def test_a_drop_that_is_proven_tolerable_is_no_reason_to_roll_back(worse: float, fine: float, said: Claim) -> None:
-    assert claim(Memory(worse=worse, fine=fine), BAR) is said
+    assert claim(TestMemory(worse=worse, fine=fine), BAR) is said
 
 
 def test_the_budget_is_split_where_one_claim_suffices_and_whole_where_all_are_needed() -> None:

@@ -26,7 +26,7 @@ dozens of times an experiment and not at every look."""
 
 
 @value
-class Tally:
+class ArmRecord:
     """What is known of one arm; outcomes lie in 0..1, higher is better."""
 
     judged: Counts = NONE
@@ -36,7 +36,7 @@ class Tally:
     """Log e-values of "better than" each arm."""
 
 
-class Known(Protocol):
+class PairEvidence(Protocol):
     """What batches are taken from: outcomes judged so far, and what the source had counted then."""
 
     @property
@@ -50,9 +50,9 @@ Batch = dict[int, Counts]
 """New outcomes by arm."""
 
 
-def fresh(arms: int) -> tuple[Tally, ...]:
+def fresh(arms: int) -> tuple[ArmRecord, ...]:
     """Nothing known of any arm."""
-    return tuple(Tally(better=(0.0,) * arms) for _ in range(arms))
+    return tuple(ArmRecord(better=(0.0,) * arms) for _ in range(arms))
 
 
 def bar(arms: int, alpha: float) -> float:
@@ -60,7 +60,7 @@ def bar(arms: int, alpha: float) -> float:
     return math.log(2.0 * (arms - 1) / alpha)
 
 
-def look(tallies: tuple[Tally, ...], seen: tuple[Counts | None, ...]) -> tuple[Tally, ...]:
+def look(tallies: tuple[ArmRecord, ...], seen: tuple[Counts | None, ...]) -> tuple[ArmRecord, ...]:
     """The tallies after a look at counters that now read `seen`; None for arms that are out. Bets are made with what
     was known before the batch."""
     batch = new_batch(tallies, seen)
@@ -75,7 +75,7 @@ def look(tallies: tuple[Tally, ...], seen: tuple[Counts | None, ...]) -> tuple[T
     )
 
 
-def new_batch(known: Sequence[Known], seen: tuple[Counts | None, ...]) -> Batch | None:
+def new_batch(known: Sequence[PairEvidence], seen: tuple[Counts | None, ...]) -> Batch | None:
     """What the arms have played since the last look. None: leave everything as it is, for counters are impossible or
     too little is new. Empty: a counter fell, or an arm has not been looked at, and all begin anew."""
     now = {index: counts for index, counts in enumerate(seen) if counts is not None}
@@ -92,7 +92,7 @@ def new_batch(known: Sequence[Known], seen: tuple[Counts | None, ...]) -> Batch 
 
 
 def beaten_by(
-    tallies: tuple[Tally, ...],
+    tallies: tuple[ArmRecord, ...],
     racing: frozenset[int],
     enough: float,
     least: float,
@@ -113,7 +113,7 @@ def beaten_by(
     return found
 
 
-def proven(tallies: tuple[Tally, ...], best: int, worst: int, enough: float) -> bool:
+def proven(tallies: tuple[ArmRecord, ...], best: int, worst: int, enough: float) -> bool:
     """Whether `best` is proven better than `worst`, itself or by way of arms in between."""
     reached, waiting = {best}, [best]
     while waiting:
@@ -124,7 +124,7 @@ def proven(tallies: tuple[Tally, ...], best: int, worst: int, enough: float) -> 
     return worst in reached
 
 
-def _bet(tallies: tuple[Tally, ...], batch: Batch, mine: int) -> Tally:
+def _bet(tallies: tuple[ArmRecord, ...], batch: Batch, mine: int) -> ArmRecord:
     tally = tallies[mine]
     better = list(tally.better)
     for other, theirs in batch.items():
@@ -132,8 +132,8 @@ def _bet(tallies: tuple[Tally, ...], batch: Batch, mine: int) -> Tally:
             bets = expected(Pair(tally.judged, tallies[other].judged))
             better[other] += log_e(batch[mine], theirs, *bets, 0.0)
     seen = (tally.seen or NONE).plus(batch[mine])
-    return Tally(tally.judged.plus(batch[mine]), seen, tuple(better))
+    return ArmRecord(tally.judged.plus(batch[mine]), seen, tuple(better))
 
 
-def _begins_anew(tally: Known, now: Counts) -> bool:
+def _begins_anew(tally: PairEvidence, now: Counts) -> bool:
     return tally.seen is None or now.n < tally.seen.n - JITTER

@@ -12,29 +12,29 @@ from learnloop_operator.core.rollout.evidence.arm_evidence import Check, Verdict
 from learnloop_operator.core.sequential.comparison import Claim
 from learnloop_operator.tuning.value_objects import value
 
-Word = Literal["fine", "worse", "undecided"]
-WORDS: dict[Verdict, Word] = {Verdict.PASS: "fine", Verdict.BREACH: "worse", Verdict.HOLD: "undecided"}
+DryRunVerdict = Literal["fine", "worse", "undecided"]
+WORDS: dict[Verdict, DryRunVerdict] = {Verdict.PASS: "fine", Verdict.BREACH: "worse", Verdict.HOLD: "undecided"}
 
 
 @value
-class Report:
+class DryRunReport:
     """The verdict of one dry run. The sentence has numbers that change at every look, so it is not persisted."""
 
     name: str
     claim: str
-    verdict: Word
+    verdict: DryRunVerdict
     sentence: str = field(default="", compare=False)
 
 
-def verdict_of(found: Claim) -> Word:
+def verdict_of(found: Claim) -> DryRunVerdict:
     """A test's claim in the words of the status."""
-    words: dict[Claim, Word] = {Claim.FINE: "fine", Claim.WORSE: "worse", Claim.UNDECIDED: "undecided"}
+    words: dict[Claim, DryRunVerdict] = {Claim.FINE: "fine", Claim.WORSE: "worse", Claim.UNDECIDED: "undecided"}
     return words[found]
 
 
-def report(metric: MetricThreshold, check: Check, claim: str) -> Report:
+def report(metric: MetricThreshold, check: Check, claim: str) -> DryRunReport:
     """What a dry run says at this look."""
-    return Report(metric.name, claim, WORDS[check.verdict], check.sentence)
+    return DryRunReport(metric.name, claim, WORDS[check.verdict], check.sentence)
 
 
 def bounds_text(metric: MetricThreshold) -> str:
@@ -56,13 +56,13 @@ def _in_words(
     return f"{kind} {' and '.join(said)}"
 
 
-def remark(reports: Iterable[Report]) -> str:
+def remark(reports: Iterable[DryRunReport]) -> str:
     """Half a sentence for the verdict; without numbers, which would be written at every look."""
     worse = [item.name for item in reports if item.verdict == "worse"]
     return f"; dry run: {', '.join(worse)} would take it back" if worse else ""
 
 
-def notices(before: Iterable[Report], after: Iterable[Report]) -> tuple[Notice, ...]:
+def notices(before: Iterable[DryRunReport], after: Iterable[DryRunReport]) -> tuple[Notice, ...]:
     """One event for each dry run that now would act and did not before."""
     known = {(item.name, item.claim) for item in before if item.verdict == "worse"}
     fresh = [item for item in after if item.verdict == "worse" and (item.name, item.claim) not in known]

@@ -21,7 +21,7 @@ from learnloop_operator.tuning.value_objects import value
 
 
 @value
-class Guard:
+class GuardrailEvidence:
     """What is known of one arm and one guardrail; outcomes lie in 0..1, higher is better."""
 
     judged: Counts = NONE
@@ -52,7 +52,9 @@ def drop_of(guardrail: ExperimentGuardrail) -> float:
     return guardrail.max_drop / (where.highest - where.lowest if where else 1.0)
 
 
-def look(guards: tuple[Guard, ...], seen: tuple[Counts | None, ...], drop: float, bar: Bars) -> tuple[Guard, ...]:
+def look(
+    guards: tuple[GuardrailEvidence, ...], seen: tuple[Counts | None, ...], drop: float, bar: Bars
+) -> tuple[GuardrailEvidence, ...]:
     """All arms' guards, stable's first, after a look at counters that now read `seen`; None for arms that are out, or
     of which there is no number: without stable's nothing is compared.
 
@@ -73,7 +75,7 @@ def look(guards: tuple[Guard, ...], seen: tuple[Counts | None, ...], drop: float
     )
 
 
-def _bet(guards: tuple[Guard, ...], batch: Batch, index: int, drop: float, bar: Bars) -> Guard:
+def _bet(guards: tuple[GuardrailEvidence, ...], batch: Batch, index: int, drop: float, bar: Bars) -> GuardrailEvidence:
     guard, mine, base = guards[index], batch[index], batch.get(0, NONE)
     fine, worse = guard.fine, guard.worse
     if index:
@@ -84,7 +86,7 @@ def _bet(guards: tuple[Guard, ...], batch: Batch, index: int, drop: float, bar: 
     return replace(guard, judged=judged, seen=seen, fine=fine, worse=worse)
 
 
-def standing(guard: Guard, bar: Bars) -> str:
+def standing(guard: GuardrailEvidence, bar: Bars) -> str:
     """`holds`, `broken` or `unproven`."""
     if guard.worse >= bar.worse:
         return "broken"

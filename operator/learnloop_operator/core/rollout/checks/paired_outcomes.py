@@ -26,7 +26,7 @@ Seen = tuple[tuple[Counts, Counts], ...]
 
 
 @value
-class Beside:
+class PairedOutcomes:
     """One metric with ratios. `claim`: its bounds in words, so that a changed metric starts over."""
 
     name: str
@@ -55,7 +55,7 @@ def has_ratio(metric: MetricThreshold) -> bool:
     return (metric.min_ratio is not None or metric.max_ratio is not None) and type_of(metric).is_counted(metric)
 
 
-def known(analysis: Analysis, trials: Iterable[Beside]) -> Mapping[str, Beside]:
+def known(analysis: Analysis, trials: Iterable[PairedOutcomes]) -> Mapping[str, PairedOutcomes]:
     """By name, those of what is asked now."""
     found = {(trial.name, trial.claim): trial for trial in trials}
     asked = (metric for metric in analysis.metrics if has_ratio(metric))
@@ -63,8 +63,8 @@ def known(analysis: Analysis, trials: Iterable[Beside]) -> Mapping[str, Beside]:
 
 
 def looked(
-    analysis: Analysis, before: Iterable[Beside], evidence: Evidence, subject: str, reference: str, weight: int
-) -> tuple[Beside, ...]:
+    analysis: Analysis, before: Iterable[PairedOutcomes], evidence: Evidence, subject: str, reference: str, weight: int
+) -> tuple[PairedOutcomes, ...]:
     """Every ratio's memory after one look, the canary at `weight`. Missing evidence leaves all of them as they are."""
     old, found = known(analysis, before), []
     canary, stable = evidence.arms.get(subject), evidence.arms.get(reference)
@@ -72,7 +72,7 @@ def looked(
     for metric in analysis.metrics:
         if not has_ratio(metric):
             continue
-        trial = old.get(metric.name) or Beside(metric.name, bounds_text(metric))
+        trial = old.get(metric.name) or PairedOutcomes(metric.name, bounds_text(metric))
         if not 0 < weight < 100 or torn:
             trial = replace(trial, seen=None, weight=weight if trial.rows else 0)
         elif canary is not None and stable is not None:
@@ -81,7 +81,7 @@ def looked(
     return tuple(found)
 
 
-def _at_weight(trial: Beside, canary: ArmEvidence, weight: int) -> Beside:
+def _at_weight(trial: PairedOutcomes, canary: ArmEvidence, weight: int) -> PairedOutcomes:
     """Who has compared nothing yet counts from the first episode on: there is no earlier weight."""
     if trial.weight == weight and trial.start <= canary.episodes:
         return trial
@@ -89,7 +89,7 @@ def _at_weight(trial: Beside, canary: ArmEvidence, weight: int) -> Beside:
     return replace(trial, seen=None, weight=weight, start=0.0 if fresh else float(canary.episodes))
 
 
-def _look(metric: MetricThreshold, trial: Beside, canary: ArmEvidence, stable: ArmEvidence) -> Beside:
+def _look(metric: MetricThreshold, trial: PairedOutcomes, canary: ArmEvidence, stable: ArmEvidence) -> PairedOutcomes:
     if canary.episodes - trial.start < metric.min_episodes:
         return trial
     fixed = trial if trial.rows else _begun(metric, trial, stable)
@@ -112,13 +112,13 @@ def _look(metric: MetricThreshold, trial: Beside, canary: ArmEvidence, stable: A
     return replace(fixed, rows=tuple(rows), seen=now)
 
 
-def _begun(metric: MetricThreshold, trial: Beside, stable: ArmEvidence) -> Beside | None:
+def _begun(metric: MetricThreshold, trial: PairedOutcomes, stable: ArmEvidence) -> PairedOutcomes | None:
     """The memory with what is fixed by what stable has shown until now; None where that does not suffice."""
     basis = type_of(metric).ratio_basis(metric, stable)
     return replace(trial, bounds=basis[0], block=basis[1]) if basis else None
 
 
-def quantities(metric: MetricThreshold, trial: Beside, canary: ArmEvidence, stable: ArmEvidence) -> Seen | None:
+def quantities(metric: MetricThreshold, trial: PairedOutcomes, canary: ArmEvidence, stable: ArmEvidence) -> Seen | None:
     """What both arms have counted of everything that is compared; None where a number is missing or none."""
     kind = type_of(metric)
     one, other = (kind.ratio_counts(metric, arm, trial.bounds, trial.block) for arm in (canary, stable))

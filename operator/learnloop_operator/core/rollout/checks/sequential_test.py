@@ -9,17 +9,17 @@ from learnloop_operator.core.rollout.checks.error_budget import claims
 from learnloop_operator.core.rollout.evidence.arm_evidence import ArmEvidence, Evidence
 from learnloop_operator.core.rollout.metrics.metric_type import PLAIN, Measure, max_drop_share
 from learnloop_operator.core.rollout.metrics.registry import type_of
-from learnloop_operator.core.sequential.comparison import Bars, Memory, Pair, bars, look, was_reset
+from learnloop_operator.core.sequential.comparison import Bars, Pair, TestMemory, bars, look, was_reset
 from learnloop_operator.tuning.value_objects import value
 
 
 @value
-class Trial:
+class SequentialTest:
     """One sequential metric of this rollout. `claim`: what is tested, so that a changed metric starts over."""
 
     name: str
     claim: str
-    memory: Memory
+    memory: TestMemory
     measure: Measure = PLAIN
     """Fixed at the look that begins the comparison."""
     reset: bool = field(default=False, compare=False)
@@ -42,8 +42,14 @@ def bars_of(analysis: Analysis) -> Bars:
 
 
 def looked(
-    analysis: Analysis, before: Iterable[Trial], evidence: Evidence, subject: str, reference: str, *, concurrent: bool
-) -> tuple[Trial, ...]:
+    analysis: Analysis,
+    before: Iterable[SequentialTest],
+    evidence: Evidence,
+    subject: str,
+    reference: str,
+    *,
+    concurrent: bool,
+) -> tuple[SequentialTest, ...]:
     """Every sequential metric's trial after one look. Missing evidence leaves all of them as they are.
 
     The comparison begins when the canary has played `minEpisodes`: of the first episodes the short ones end first.
@@ -58,7 +64,7 @@ def looked(
     torn = bool((canary and canary.gap) or (stable and stable.gap))
     for metric in tests:
         text = claim_text(metric)
-        trial = known.get((metric.name, text)) or Trial(metric.name, text, Memory())
+        trial = known.get((metric.name, text)) or SequentialTest(metric.name, text, TestMemory())
         if not concurrent or torn:
             if trial.memory.seen is not None:
                 trial = replace(trial, memory=replace(trial.memory, seen=None))
@@ -76,7 +82,9 @@ def claim_text(metric: MetricThreshold) -> str:
     return f"{text} of {where.lowest:g}..{where.highest:g}" if where else text
 
 
-def _look(metric: MetricThreshold, trial: Trial, canary: ArmEvidence, stable: ArmEvidence, bar: Bars) -> Trial:
+def _look(
+    metric: MetricThreshold, trial: SequentialTest, canary: ArmEvidence, stable: ArmEvidence, bar: Bars
+) -> SequentialTest:
     kind = type_of(metric)
     drop = max_drop_share(metric, kind.scale(metric))
     fixed = trial.measure if trial.begun else kind.measure(metric, stable)
@@ -87,4 +95,4 @@ def _look(metric: MetricThreshold, trial: Trial, canary: ArmEvidence, stable: Ar
         return trial
     pair, memory = Pair(one, other), trial.memory
     reset = memory.seen is not None and one.possible and other.possible and was_reset(pair, memory.seen)
-    return Trial(trial.name, trial.claim, look(memory, pair, drop, bar), fixed, reset)
+    return SequentialTest(trial.name, trial.claim, look(memory, pair, drop, bar), fixed, reset)

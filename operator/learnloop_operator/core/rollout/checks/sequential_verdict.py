@@ -4,7 +4,7 @@ from learnloop_api.kinds.analysis import Analysis, MetricThreshold
 from learnloop_operator.core.durations import rough
 from learnloop_operator.core.durations import text as duration
 from learnloop_operator.core.rollout import reasons
-from learnloop_operator.core.rollout.checks.sequential_test import Trial, bars_of
+from learnloop_operator.core.rollout.checks.sequential_test import SequentialTest, bars_of
 from learnloop_operator.core.rollout.evidence.arm_evidence import Check, Verdict, count, number
 from learnloop_operator.core.rollout.metrics.confidence import chance_text
 from learnloop_operator.core.rollout.metrics.metric_type import max_drop_share
@@ -13,7 +13,7 @@ from learnloop_operator.core.sequential.betting import Counts
 from learnloop_operator.core.sequential.comparison import Claim, chance, claim, needed
 
 
-def weigh(metric: MetricThreshold, trial: Trial, analysis: Analysis, share: float, per_second: float) -> Check:
+def weigh(metric: MetricThreshold, trial: SequentialTest, analysis: Analysis, share: float, per_second: float) -> Check:
     """Worse takes the canary back, fine lets the step pass, everything else holds and says for how long.
 
     `share` is the canary's share of new episodes, `per_second` the episodes it finishes.

@@ -15,7 +15,7 @@ from dataclasses import replace
 
 from learnloop_api.kinds.analysis import MetricThreshold
 from learnloop_operator.core.rollout import reasons
-from learnloop_operator.core.rollout.checks.paired_outcomes import Beside
+from learnloop_operator.core.rollout.checks.paired_outcomes import PairedOutcomes
 from learnloop_operator.core.rollout.evidence.arm_evidence import (
     ArmEvidence,
     Check,
@@ -35,7 +35,7 @@ from learnloop_operator.tuning.value_objects import value
 class Comparison:
     """What ratios are judged by."""
 
-    trial: Beside | None = None
+    trial: PairedOutcomes | None = None
     """Both arms at the same time, as far as that was seen."""
     apart: str = ""
     """Why the arms are not compared now; ratios then neither break nor hold."""
@@ -106,7 +106,7 @@ def _of_bounds(metric: MetricThreshold, arm: ArmEvidence, value: float, said: st
 
 
 def _both(
-    metric: MetricThreshold, noun: str, value: float, base: float, trial: Beside | None, subject_is: str
+    metric: MetricThreshold, noun: str, value: float, base: float, trial: PairedOutcomes | None, subject_is: str
 ) -> tuple[float, float, str] | Check:
     """The numbers of both arms that a ratio compares, and of when they are; a hold where there are too few.
 
@@ -128,7 +128,7 @@ def _both(
 
 
 def _of_ratios(
-    metric: MetricThreshold, trial: Beside | None, value: float, base: float, said: str, alpha: float
+    metric: MetricThreshold, trial: PairedOutcomes | None, value: float, base: float, said: str, alpha: float
 ) -> Iterator[Check]:
     """One check for each ratio that the value does not keep."""
     kind = type_of(metric)

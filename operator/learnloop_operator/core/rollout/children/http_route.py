@@ -15,13 +15,13 @@ from learnloop_operator.core.rollout.children.manifests import labels
 from learnloop_operator.core.rollout.children.routing_table import read_blocked, write_blocked
 from learnloop_operator.core.rollout.model import withdrawn_guests
 from learnloop_operator.core.rollout.model.snapshot import RouteWorld, Snapshot
-from learnloop_operator.core.rollout.model.withdrawn_guests import GuestsOut
+from learnloop_operator.core.rollout.model.withdrawn_guests import WithdrawnGuests
 
 _ANY_PATH = {"path": {"type": "PathPrefix", "value": "/"}}
 
 
 def http_route(
-    snapshot: Snapshot, table: RoutingTable, pin: BlockedRevision | None = None, out: GuestsOut | None = None
+    snapshot: Snapshot, table: RoutingTable, pin: BlockedRevision | None = None, out: WithdrawnGuests | None = None
 ) -> dict[str, Any] | None:
     """The route and the verdicts that go with it; None while no arm serves, for without a backend it would answer 500.
 

@@ -10,7 +10,7 @@ from learnloop_operator.core.ownership import child, standard_labels
 from learnloop_operator.core.pod_templates import Main, pod_template
 from learnloop_operator.core.rollout.children.routing_table import write_blocked
 from learnloop_operator.core.rollout.judging.shadow_step import only_stable_answers
-from learnloop_operator.core.rollout.model.rollout_state import Arm, State
+from learnloop_operator.core.rollout.model.rollout_state import ArmState, State
 from learnloop_operator.core.rollout.model.snapshot import Snapshot
 
 COMPONENT = "policy-server"
@@ -137,7 +137,7 @@ def pod_options(snapshot: Snapshot, revision: str) -> PodOptions:
     return arm.pod if arm and arm.pod is not None else snapshot.spec.serving.pod
 
 
-def arm_deployment(snapshot: Snapshot, arm: Arm, replicas: int) -> Manifest:
+def arm_deployment(snapshot: Snapshot, arm: ArmState, replicas: int) -> Manifest:
     """One arm's pods. Nothing in it depends on the arm's role: promotion and rollback restart no pod."""
     options = pod_options(snapshot, arm.revision)
     marks = labels(snapshot, arm.revision)
@@ -175,12 +175,12 @@ def _key_volume(snapshot: Snapshot) -> Manifest:
     return {"name": EPISODES_VOLUME, "secret": source}
 
 
-def _identity(arm: Arm, options: PodOptions) -> str:
+def _identity(arm: ArmState, options: PodOptions) -> str:
     model = {"uri": arm.model.uri, "sha256": arm.model.sha256}
     return json.dumps({"model": model, "pod": options.to_kube()}, sort_keys=True)
 
 
-def _main(snapshot: Snapshot, arm: Arm) -> Main:
+def _main(snapshot: Snapshot, arm: ArmState) -> Main:
     def probe(path: str, period: int, failures: int) -> Manifest:
         return {
             "httpGet": {"path": path, "port": "http"},

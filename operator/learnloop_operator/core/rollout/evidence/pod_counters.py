@@ -5,7 +5,7 @@ from collections.abc import Mapping
 
 from learnloop_operator.tuning.value_objects import value
 
-Tally = Mapping[str, float]
+Counters = Mapping[str, float]
 """Counters by name; the names below, `gain` and `loss` (sums of positive and of negative returns)."""
 ENDED = "ended/"
 """+ success, failure, error, withdrawn: episodes by outcome."""
@@ -28,7 +28,7 @@ class Reading:
 
     process: float
     """When the process started, by its own clock: another number is another process, whose counters began at 0."""
-    counters: Tally
+    counters: Counters
 
     @property
     def possible(self) -> bool:
@@ -38,7 +38,7 @@ class Reading:
         )
 
 
-def between(before: Reading | None, now: Reading) -> Tally:
+def between(before: Reading | None, now: Reading) -> Counters:
     """What one process counted between two readings.
 
     Empty where that cannot be known: the first reading, another process than before, a counter that is new or fell.
@@ -50,23 +50,23 @@ def between(before: Reading | None, now: Reading) -> Tally:
     return {} if any(value < 0.0 for value in more.values()) else more
 
 
-def total(parts: list[Tally]) -> Tally:
+def total(parts: list[Counters]) -> Counters:
     """All of them together."""
     names = {name for part in parts for name in part}
     return {name: math.fsum(part.get(name, 0.0) for part in parts) for name in names}
 
 
-def finished(tally: Tally) -> float:
+def finished(tally: Counters) -> float:
     """Episodes that ended by themselves."""
     return sum(tally.get(ENDED + outcome, 0.0) for outcome in _FINISHED)
 
 
-def ended(tally: Tally) -> float:
+def ended(tally: Counters) -> float:
     """Episodes that ended, those cut off with a withdrawn arm among them."""
     return finished(tally) + tally.get(ENDED + "withdrawn", 0.0)
 
 
-def within(tally: Tally, seconds: float, family: str = WITHIN) -> float | None:
+def within(tally: Counters, seconds: float, family: str = WITHIN) -> float | None:
     """Requests that certainly took no longer than the first bucket bound from `seconds` on; None beyond the last.
     `family`: WITHIN, or COPIES_WITHIN for copies."""
     bounds = sorted(float(name.removeprefix(family)) for name in tally if name.startswith(family))

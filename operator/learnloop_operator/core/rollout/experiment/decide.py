@@ -14,14 +14,14 @@ from learnloop_operator.core.rollout.experiment.sentence import standings
 from learnloop_operator.core.rollout.experiment.start import unready
 from learnloop_operator.core.rollout.experiment.withdraw_arms import back_in_race, exhausted, fit, racing, watched
 from learnloop_operator.core.rollout.judging.experiment_arms import lacking, silences
-from learnloop_operator.core.rollout.model.experiment_state import Trial, id_of
-from learnloop_operator.core.rollout.model.next_state import Move, happened
+from learnloop_operator.core.rollout.model.experiment_state import ExperimentState, id_of
+from learnloop_operator.core.rollout.model.next_state import NextState, happened
 from learnloop_operator.core.rollout.model.rollout_state import State
 from learnloop_operator.core.rollout.model.snapshot import Snapshot
 from learnloop_operator.core.times import stamp
 
 
-def advance(snapshot: Snapshot, state: State, trial: Trial) -> Move:
+def advance(snapshot: Snapshot, state: State, trial: ExperimentState) -> NextState:
     """One look at an experiment that has arms with pods."""
     asked = snapshot.spec.experiment
     if asked is None or id_of(asked) != trial.id:
@@ -33,7 +33,7 @@ def advance(snapshot: Snapshot, state: State, trial: Trial) -> Move:
     return _judged(snapshot, state, asked, trial, left)
 
 
-def _starting(snapshot: Snapshot, state: State, trial: Trial, left: tuple[str, ...]) -> Move:
+def _starting(snapshot: Snapshot, state: State, trial: ExperimentState, left: tuple[str, ...]) -> NextState:
     if not trial.challengers():
         return _none_left(snapshot, state, trial, left)
     missing = unready(snapshot, trial)
@@ -47,7 +47,9 @@ def _starting(snapshot: Snapshot, state: State, trial: Trial, left: tuple[str, .
     return replace(_move(state, begun, reasons.EXPERIMENT_RUNNING, sentence, left, 0.0), keep_table=True)
 
 
-def _judged(snapshot: Snapshot, state: State, asked: Experiment, trial: Trial, left: tuple[str, ...]) -> Move:
+def _judged(
+    snapshot: Snapshot, state: State, asked: Experiment, trial: ExperimentState, left: tuple[str, ...]
+) -> NextState:
     if not trial.challengers():
         return _none_left(snapshot, state, trial, left)
     trial = back_in_race(asked, trial)
@@ -71,26 +73,28 @@ def _judged(snapshot: Snapshot, state: State, asked: Experiment, trial: Trial, l
     return replace(going_on, data=missing.text if missing else "", data_reason=missing.reason if missing else "")
 
 
-def _waiting(state: State, trial: Trial, left: tuple[str, ...]) -> Move:
+def _waiting(state: State, trial: ExperimentState, left: tuple[str, ...]) -> NextState:
     move = _move(state, trial, reasons.WAITING_FOR_APPROVAL, trial.message, left, 5.0)
     return replace(move, phase="Paused")
 
 
-def _none_left(snapshot: Snapshot, state: State, trial: Trial, left: tuple[str, ...]) -> Move:
+def _none_left(snapshot: Snapshot, state: State, trial: ExperimentState, left: tuple[str, ...]) -> NextState:
     said = "; ".join(left or [f"{player.name} {player.message}" for player in trial.players[1:]])
     sentence = f"experiment over, stable keeps serving: {said}"
     return _over(replace(state, experiment=replace(finish(snapshot, trial, sentence), winner=None)), sentence)
 
 
-def _over(state: State, sentence: str) -> Move:
+def _over(state: State, sentence: str) -> NextState:
     told = happened(reasons.EXPERIMENT_OVER, sentence)
-    return Move(state, "Progressing", reasons.EXPERIMENT_OVER, sentence, told, again_after=0.0)
+    return NextState(state, "Progressing", reasons.EXPERIMENT_OVER, sentence, told, again_after=0.0)
 
 
-def _move(state: State, trial: Trial, reason: str, sentence: str, left: tuple[str, ...], again_after: float) -> Move:
+def _move(
+    state: State, trial: ExperimentState, reason: str, sentence: str, left: tuple[str, ...], again_after: float
+) -> NextState:
     """Going on, with an event for every arm that has just left."""
     events = tuple(
         note for said in left for note in happened(reasons.ARM_WITHDRAWN, f"experiment: {said}", warning=True)
     )
     after = replace(state, experiment=replace(trial, message=sentence))
-    return Move(after, "Progressing", reason, sentence, events, again_after=again_after)
+    return NextState(after, "Progressing", reason, sentence, events, again_after=again_after)

@@ -9,21 +9,21 @@ from learnloop_operator.core.rollout.experiment.sentence import standings
 from learnloop_operator.core.rollout.judging.arm_capacity import world
 from learnloop_operator.core.rollout.model.blocked_models import load as load_pins
 from learnloop_operator.core.rollout.model.blocked_models import of_revision
-from learnloop_operator.core.rollout.model.experiment_state import CANARY, Player, Trial, asked_for
-from learnloop_operator.core.rollout.model.next_state import Move, happened
-from learnloop_operator.core.rollout.model.rollout_state import Arm, State, past
+from learnloop_operator.core.rollout.model.experiment_state import CANARY, ExperimentState, Player, asked_for
+from learnloop_operator.core.rollout.model.next_state import NextState, happened
+from learnloop_operator.core.rollout.model.rollout_state import ArmState, State, past
 from learnloop_operator.core.rollout.model.snapshot import Desired, Snapshot
 from learnloop_operator.core.times import stamp
 
 
-def finish(snapshot: Snapshot, trial: Trial, sentence: str) -> Trial:
+def finish(snapshot: Snapshot, trial: ExperimentState, sentence: str) -> ExperimentState:
     """The experiment without arms of its own; what was found stays on record."""
     now = stamp(snapshot.now)
     players = tuple(replace(player, since=now) if player.standing == "playing" else player for player in trial.players)
     return replace(trial, phase="Finished", players=players, finished_at=now, message=sentence)
 
 
-def won(asked: Experiment, trial: Trial, best: Player) -> Trial:
+def won(asked: Experiment, trial: ExperimentState, best: Player) -> ExperimentState:
     """The experiment whose winner is known; the others have left the race."""
     sentence = f"experiment won by {best.name} ({best.model.revision}): {standings(asked, trial)}"
     if asked.on_winner == "wait":
@@ -31,7 +31,9 @@ def won(asked: Experiment, trial: Trial, best: Player) -> Trial:
     return replace(trial, phase="Won", winner=best.name, message=sentence)
 
 
-def promote(snapshot: Snapshot, state: State, asked: Experiment, trial: Trial, best: Player) -> Move | None:
+def promote(
+    snapshot: Snapshot, state: State, asked: Experiment, trial: ExperimentState, best: Player
+) -> NextState | None:
     """Hand everything over to the winner, once it may be and has the pods for it: the arm becomes stable as it is, no
     pod restarts, and the old one stays warm. None: not yet."""
     enough = world(snapshot, best.model.revision).ready >= snapshot.spec.serving.replicas
@@ -42,14 +44,14 @@ def promote(snapshot: Snapshot, state: State, asked: Experiment, trial: Trial, b
     over = replace(finish(snapshot, trial, sentence), promoted_over=state.stable.revision)
     after = replace(
         state.without_canary(),
-        stable=Arm(best.model, best.since, was_ready=True),
+        stable=ArmState(best.model, best.since, was_ready=True),
         previous=state.stable,
         last_stable=past(state.stable),
         rollout_started_at=trial.started_at,
         promoted_at=now,
         experiment=over,
     )
-    return Move(
+    return NextState(
         after,
         "Guarding",
         reasons.PROMOTED,

@@ -3,12 +3,12 @@
 from dataclasses import replace
 
 from learnloop_operator.core.rollout import reasons
-from learnloop_operator.core.rollout.model.experiment_state import Trial
-from learnloop_operator.core.rollout.model.next_state import Move, happened
+from learnloop_operator.core.rollout.model.experiment_state import ExperimentState
+from learnloop_operator.core.rollout.model.next_state import NextState, happened
 from learnloop_operator.core.rollout.model.rollout_state import State
 from learnloop_operator.core.rollout.model.snapshot import Snapshot
 
-Answered = tuple[str, Move | None]
+Answered = tuple[str, NextState | None]
 
 
 def take_out(snapshot: Snapshot, state: State, revision: str, by: str) -> Answered | None:
@@ -40,7 +40,7 @@ def let_win(state: State, revision: str, by: str) -> Answered | None:
     return sentence, _moved(state, replace(trial, approved_by=by), reasons.EXPERIMENT_RUNNING, sentence)
 
 
-def _place(trial: Trial | None, revision: str) -> int | None:
+def _place(trial: ExperimentState | None, revision: str) -> int | None:
     if trial is None:
         return None
     guests = [player.model.revision for player in trial.guests()]
@@ -49,6 +49,6 @@ def _place(trial: Trial | None, revision: str) -> int | None:
     return next(index for index, player in enumerate(trial.players) if index and player.model.revision == revision)
 
 
-def _moved(state: State, trial: Trial, reason: str, sentence: str) -> Move:
+def _moved(state: State, trial: ExperimentState, reason: str, sentence: str) -> NextState:
     after = replace(state, experiment=trial)
-    return Move(after, "Progressing", reason, sentence, happened(reason, sentence), again_after=0.0)
+    return NextState(after, "Progressing", reason, sentence, happened(reason, sentence), again_after=0.0)

@@ -4,24 +4,24 @@ They are part of the state before anything else is decided: a person's order, a 
 not answer must not give a guest its share back.
 """
 
-from learnloop_operator.core.rollout.model.experiment_state import Trial
+from learnloop_operator.core.rollout.model.experiment_state import ExperimentState
 from learnloop_operator.core.rollout.model.snapshot import Snapshot
-from learnloop_operator.core.rollout.model.withdrawn_guests import GuestOut, GuestsOut
+from learnloop_operator.core.rollout.model.withdrawn_guests import WithdrawnGuest, WithdrawnGuests
 
 
-def guests_out(trial: Trial | None) -> GuestsOut | None:
+def guests_out(trial: ExperimentState | None) -> WithdrawnGuests | None:
     """What the route is to carry; None while nobody has left a split that users have had."""
     if trial is None or trial.phase == "Starting" or trial.started_at is None:
         return None
     gone = tuple(
-        GuestOut(revision=player.model.revision, standing=player.standing, message=player.message[:1024])
+        WithdrawnGuest(revision=player.model.revision, standing=player.standing, message=player.message[:1024])
         for player in trial.players[trial.hosts :]
         if player.standing != "playing"
     )
-    return GuestsOut(experiment=trial.id, since=trial.started_at, guests=gone) if gone else None
+    return WithdrawnGuests(experiment=trial.id, since=trial.started_at, guests=gone) if gone else None
 
 
-def adopt_guests(snapshot: Snapshot, trial: Trial) -> Trial:
+def adopt_guests(snapshot: Snapshot, trial: ExperimentState) -> ExperimentState:
     """The experiment without the guests that the live route or the live table has dropped for good.
 
     The route and the table are two writes, and an operator may have died after either.
@@ -31,7 +31,7 @@ def adopt_guests(snapshot: Snapshot, trial: Trial) -> Trial:
     return _by_table(snapshot, _by_route(snapshot, trial))
 
 
-def _by_route(snapshot: Snapshot, trial: Trial) -> Trial:
+def _by_route(snapshot: Snapshot, trial: ExperimentState) -> ExperimentState:
     route = snapshot.routing.route
     out = route.guests_out if route else None
     if route is None or out is None or (out.experiment, out.since) != (trial.id, trial.started_at):
@@ -44,7 +44,7 @@ def _by_route(snapshot: Snapshot, trial: Trial) -> Trial:
     return trial
 
 
-def _by_table(snapshot: Snapshot, trial: Trial) -> Trial:
+def _by_table(snapshot: Snapshot, trial: ExperimentState) -> ExperimentState:
     live, known = snapshot.routing.table, snapshot.before.routing_generation
     if live is None or known is None or live.generation <= known:
         return trial
@@ -57,5 +57,5 @@ def _by_table(snapshot: Snapshot, trial: Trial) -> Trial:
     return trial
 
 
-def _playing(trial: Trial) -> list[int]:
+def _playing(trial: ExperimentState) -> list[int]:
     return [index for index in range(trial.hosts, len(trial.players)) if trial.players[index].standing == "playing"]

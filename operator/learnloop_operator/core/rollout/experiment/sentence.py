@@ -4,11 +4,11 @@ from learnloop_api.kinds.experiment import AnyExperiment, ExperimentGuardrail
 from learnloop_operator.core.rollout.checks.guardrails import bars, share_of_alpha, standing
 from learnloop_operator.core.rollout.evidence.arm_evidence import number
 from learnloop_operator.core.rollout.metrics.registry import type_of
-from learnloop_operator.core.rollout.model.experiment_state import Player, Trial, in_unit
+from learnloop_operator.core.rollout.model.experiment_state import ExperimentState, Player, in_unit
 from learnloop_operator.core.sequential.interval import mean_interval
 
 
-def standings(asked: AnyExperiment, trial: Trial) -> str:
+def standings(asked: AnyExperiment, trial: ExperimentState) -> str:
     """`success rate of b 71 % …`: every arm with its mean and its confidence sequence, the best first."""
     alpha = share_of_alpha(asked) / max(1, len(trial.players))
     order = sorted(trial.players, key=lambda player: -_mean(player))
@@ -18,7 +18,7 @@ def standings(asked: AnyExperiment, trial: Trial) -> str:
     return f"{said}{_guardrails(asked, trial)}"
 
 
-def broken_guardrail(guardrail: ExperimentGuardrail, place: int, trial: Trial, index: int) -> str:
+def broken_guardrail(guardrail: ExperimentGuardrail, place: int, trial: ExperimentState, index: int) -> str:
     """`guardrail calm: error rate of a 0.2 vs 0.03 of stable over 212 episodes, worse by more than 0.02`."""
     player, judged, base = trial.players[index], *(trial.players[arm].guards[place].judged for arm in (index, 0))
     value, other = (in_unit(guardrail, counts.total / counts.n) for counts in (judged, base))
@@ -27,11 +27,11 @@ def broken_guardrail(guardrail: ExperimentGuardrail, place: int, trial: Trial, i
     return f"guardrail {guardrail.name}: {numbers} over {int(judged.n)} episodes, {limit}"
 
 
-def _noun(guardrail: ExperimentGuardrail, trial: Trial, place: int) -> str:
+def _noun(guardrail: ExperimentGuardrail, trial: ExperimentState, place: int) -> str:
     return type_of(guardrail).guardrail_noun(guardrail, trial.players[0].guards[place].measure)
 
 
-def _guardrails(asked: AnyExperiment, trial: Trial) -> str:
+def _guardrails(asked: AnyExperiment, trial: ExperimentState) -> str:
     """What is not proven yet of the arms that still play; "" without guardrails."""
     bar, open_ones = bars(asked), []
     for player in trial.players[1:]:

@@ -6,13 +6,13 @@ from learnloop_api.kinds.experiment import AnyExperiment, Experiment, Experiment
 from learnloop_operator.core.artifact_uris import foreign
 from learnloop_operator.core.rollout import reasons
 from learnloop_operator.core.rollout.checks.best_arm_elimination import fresh
-from learnloop_operator.core.rollout.checks.guardrails import Guard
+from learnloop_operator.core.rollout.checks.guardrails import GuardrailEvidence
 from learnloop_operator.core.rollout.judging.arm_capacity import world
 from learnloop_operator.core.rollout.model.blocked_models import sentence
-from learnloop_operator.core.rollout.model.experiment_state import CANARY, STABLE, Player, Trial, id_of
-from learnloop_operator.core.rollout.model.next_state import Move, happened
+from learnloop_operator.core.rollout.model.experiment_state import CANARY, STABLE, ExperimentState, Player, id_of
+from learnloop_operator.core.rollout.model.next_state import NextState, happened
 from learnloop_operator.core.rollout.model.revision import revision_of
-from learnloop_operator.core.rollout.model.rollout_state import Arm, State
+from learnloop_operator.core.rollout.model.rollout_state import ArmState, State
 from learnloop_operator.core.rollout.model.snapshot import Model, Snapshot
 from learnloop_operator.core.times import stamp
 
@@ -25,20 +25,20 @@ def due(snapshot: Snapshot, state: State) -> Experiment | None:
     return asked if state.experiment is None or state.experiment.id != id_of(asked) else None
 
 
-def begin(snapshot: Snapshot, state: State, stable: Arm, asked: Experiment) -> Move:
+def begin(snapshot: Snapshot, state: State, stable: ArmState, asked: Experiment) -> NextState:
     """Create the arms. They get no episode before all of them have pods."""
     players = tuple(
         Player(arm.name, _model(snapshot, arm.uri, arm.sha256), arm.weight, since=stamp(snapshot.now))
         for arm in asked.arms
     )
     if problem := _problem(snapshot, state, stable, players):
-        return Move(state, "Degraded", reasons.EXPERIMENT_INVALID, problem, degraded=True)
+        return NextState(state, "Degraded", reasons.EXPERIMENT_INVALID, problem, degraded=True)
     return _begun(state, _trial(snapshot, stable, asked, players))
 
 
 def begin_step(
-    snapshot: Snapshot, state: State, arms: tuple[Arm, Arm], step: int, weight: int, asked: ExperimentStep
-) -> Move:
+    snapshot: Snapshot, state: State, arms: tuple[ArmState, ArmState], step: int, weight: int, asked: ExperimentStep
+) -> NextState:
     """Create the arms of an experiment at a step of a rollout: stable and the canary, which are there, and the guests.
 
     A guest that is one of the two is left out: an earlier winner may serve by now.
@@ -57,21 +57,21 @@ def begin_step(
         if why := (f"uri of {player.name}: {stray}" if stray else _taken_back(state, player)):
             problem = f"spec.rollout.steps[{step}].experiment.arms: {why}"
             interval = float(snapshot.spec.analysis.interval_seconds)
-            return Move(
+            return NextState(
                 state, "Degraded", reasons.EXPERIMENT_INVALID, problem, again_after=interval, degraded=True, data=""
             )
     return _begun(state, trial)
 
 
-def _trial(snapshot: Snapshot, stable: Arm, asked: AnyExperiment, players: tuple[Player, ...]) -> Trial:
+def _trial(snapshot: Snapshot, stable: ArmState, asked: AnyExperiment, players: tuple[Player, ...]) -> ExperimentState:
     left = 100 - sum(player.weight for player in players)
     first = Player(STABLE, stable.model, left, ready=stable.was_ready, since=stamp(snapshot.now))
     named = ", ".join(f"{player.name} {player.weight} %" for player in players)
-    return Trial(
+    return ExperimentState(
         id_of(asked),
         "Starting",
         tuple(
-            replace(player, tally=tally, guards=(Guard(),) * len(asked.guardrails))
+            replace(player, tally=tally, guards=(GuardrailEvidence(),) * len(asked.guardrails))
             for player, tally in zip((first, *players), fresh(len(players) + 1), strict=True)
         ),
         started_at=stamp(snapshot.now),
@@ -79,12 +79,12 @@ def _trial(snapshot: Snapshot, stable: Arm, asked: AnyExperiment, players: tuple
     )
 
 
-def _begun(state: State, trial: Trial) -> Move:
+def _begun(state: State, trial: ExperimentState) -> NextState:
     said = happened(reasons.EXPERIMENT_STARTED, trial.message)
     after = replace(state, experiment=trial)
     # A step's guests may have pods already, or there is none: nothing that happens would tell.
     soon = 5.0 if trial.guests() else 0.0
-    return Move(
+    return NextState(
         after,
         "Progressing",
         reasons.EXPERIMENT_STARTED,
@@ -95,7 +95,7 @@ def _begun(state: State, trial: Trial) -> Move:
     )
 
 
-def unready(snapshot: Snapshot, trial: Trial) -> list[str]:
+def unready(snapshot: Snapshot, trial: ExperimentState) -> list[str]:
     """Names of the guests without a ready pod."""
     return [player.name for player in trial.guests() if not world(snapshot, player.model.revision).ready]
 
@@ -104,7 +104,7 @@ def _model(snapshot: Snapshot, uri: str, sha256: str | None) -> Model:
     return Model(revision_of(uri, sha256, snapshot.spec.serving.pod), uri, sha256)
 
 
-def _problem(snapshot: Snapshot, state: State, stable: Arm, players: tuple[Player, ...]) -> str:
+def _problem(snapshot: Snapshot, state: State, stable: ArmState, players: tuple[Player, ...]) -> str:
     for index, player in enumerate(players):
         field = f"spec.experiment.arms[{index}]"
         if player.model.revision == stable.revision:

@@ -13,13 +13,15 @@ from learnloop_operator.core.rollout.judging.arm_capacity import hopeless, world
 from learnloop_operator.core.rollout.judging.experiment_arms import breach, counts, measured, silences
 from learnloop_operator.core.rollout.judging.fast_lane_breaches import gross_breach
 from learnloop_operator.core.rollout.judging.query_windows import SHORTEST
-from learnloop_operator.core.rollout.model.experiment_state import Player, Trial
+from learnloop_operator.core.rollout.model.experiment_state import ExperimentState, Player
 from learnloop_operator.core.rollout.model.rollout_state import State
 from learnloop_operator.core.rollout.model.snapshot import Snapshot
 from learnloop_operator.core.times import seconds_since
 
 
-def watched(snapshot: Snapshot, state: State, asked: AnyExperiment, trial: Trial) -> tuple[Trial, tuple[str, ...]]:
+def watched(
+    snapshot: Snapshot, state: State, asked: AnyExperiment, trial: ExperimentState
+) -> tuple[ExperimentState, tuple[str, ...]]:
     """The experiment after this look, and what is said of the arms that had to go."""
     trial, left = _departed(snapshot, state, trial)
     if trial.phase == "Starting" or snapshot.evidence.unavailable:
@@ -30,7 +32,7 @@ def watched(snapshot: Snapshot, state: State, asked: AnyExperiment, trial: Trial
     return trial, (*left, *more)
 
 
-def exhausted(snapshot: Snapshot, asked: AnyExperiment, trial: Trial) -> str:
+def exhausted(snapshot: Snapshot, asked: AnyExperiment, trial: ExperimentState) -> str:
     """Which of its limits the experiment has reached; "" for none, and while nobody can tell who is better."""
     if snapshot.evidence.unavailable:
         return ""
@@ -40,11 +42,13 @@ def exhausted(snapshot: Snapshot, asked: AnyExperiment, trial: Trial) -> str:
     return f"{asked.max_seconds} s" if over else ""
 
 
-def racing(trial: Trial) -> frozenset[int]:
+def racing(trial: ExperimentState) -> frozenset[int]:
     return frozenset(index for index, player in enumerate(trial.players) if player.standing == "playing")
 
 
-def _looked(snapshot: Snapshot, asked: AnyExperiment, trial: Trial) -> tuple[Trial, tuple[str, ...]]:
+def _looked(
+    snapshot: Snapshot, asked: AnyExperiment, trial: ExperimentState
+) -> tuple[ExperimentState, tuple[str, ...]]:
     """The experiment after a look at the evidence, and what is said of the arms that had to go."""
     said = []
     for index, player in enumerate(trial.players):
@@ -74,7 +78,7 @@ def _looked(snapshot: Snapshot, asked: AnyExperiment, trial: Trial) -> tuple[Tri
     return trial, tuple(said)
 
 
-def _guarded(snapshot: Snapshot, asked: AnyExperiment, trial: Trial) -> tuple[Trial, list[str]]:
+def _guarded(snapshot: Snapshot, asked: AnyExperiment, trial: ExperimentState) -> tuple[ExperimentState, list[str]]:
     """The experiment after its guardrails have taken this look, without the arms that break one."""
     bar, said = guardrails.bars(asked), []
     for place, guardrail in enumerate(asked.guardrails):
@@ -95,17 +99,17 @@ def _guarded(snapshot: Snapshot, asked: AnyExperiment, trial: Trial) -> tuple[Tr
     return trial, said
 
 
-def fit(asked: AnyExperiment, trial: Trial, index: int) -> bool:
+def fit(asked: AnyExperiment, trial: ExperimentState, index: int) -> bool:
     """Whether the arm may beat another: stable may, and an arm that is proven to keep every guardrail."""
     bar = guardrails.bars(asked)
     return not index or all(guardrails.standing(guard, bar) == "holds" for guard in trial.players[index].guards)
 
 
-def _enough(asked: AnyExperiment, trial: Trial) -> float:
+def _enough(asked: AnyExperiment, trial: ExperimentState) -> float:
     return best_arm_elimination.bar(len(trial.players), guardrails.share_of_alpha(asked))
 
 
-def back_in_race(asked: AnyExperiment, trial: Trial) -> Trial:
+def back_in_race(asked: AnyExperiment, trial: ExperimentState) -> ExperimentState:
     """Stable races again when no arm is left that is proven better: the one that beat it has been withdrawn."""
     tallies, enough = tuple(player.tally for player in trial.players), _enough(asked, trial)
     stable, left = trial.players[0], racing(trial)
@@ -114,7 +118,7 @@ def back_in_race(asked: AnyExperiment, trial: Trial) -> Trial:
     return trial.with_player(0, replace(stable, standing="playing", message=""))
 
 
-def _departed(snapshot: Snapshot, state: State, trial: Trial) -> tuple[Trial, tuple[str, ...]]:
+def _departed(snapshot: Snapshot, state: State, trial: ExperimentState) -> tuple[ExperimentState, tuple[str, ...]]:
     """Arms whose own counters break a bound beyond doubt, and arms that lost their pods for good."""
     said = []
     for index, player in enumerate(trial.players):

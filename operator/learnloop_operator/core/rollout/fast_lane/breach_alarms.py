@@ -6,7 +6,7 @@ rollback.
 
 from collections.abc import Mapping
 
-from learnloop_operator.core.rollout.evidence.pod_counters import Tally
+from learnloop_operator.core.rollout.evidence.pod_counters import Counters
 from learnloop_operator.core.rollout.metrics.hard_bound import HardBound
 from learnloop_operator.core.sequential.alarm import Alarm, heard
 from learnloop_operator.tuning.value_objects import value
@@ -23,7 +23,7 @@ class Questions:
 
 
 def listened(
-    asked: Questions, before: Mapping[str, Alarm], batch: Tally, episodes: float, moment: int
+    asked: Questions, before: Mapping[str, Alarm], batch: Counters, episodes: float, moment: int
 ) -> dict[str, Alarm]:
     """Every alarm after `batch`, at `moment` (1, 2, … since the rollout's start); those not asked stay as they are.
 

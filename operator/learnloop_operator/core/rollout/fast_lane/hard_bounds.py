@@ -19,7 +19,7 @@ from learnloop_operator.core.rollout.evidence.pod_counters import (
     COPIES_WITHIN,
     FAILED,
     REQUESTS,
-    Tally,
+    Counters,
     within,
 )
 from learnloop_operator.core.rollout.fast_lane.breach_alarms import Questions
@@ -46,7 +46,7 @@ class FailedRequests(HardBound):
     kind = "requests"
     fewest_bad = FEWEST_FAILURES
 
-    def bad(self, tally: Tally) -> Counts:
+    def bad(self, tally: Counters) -> Counts:
         """Requests for an action that failed."""
         return Counts(tally.get(REQUESTS, 0.0), tally.get(FAILED, 0.0))
 
@@ -61,7 +61,7 @@ class FailedCopies(HardBound):
     __slots__ = ()
     kind = "copies failed"
 
-    def bad(self, tally: Tally) -> Counts:
+    def bad(self, tally: Counters) -> Counts:
         """Copies that the policy failed on."""
         failed = tally.get(COPIES_FAILED, 0.0)
         return Counts(tally.get(COMPARED, 0.0) + failed, failed)
@@ -77,7 +77,7 @@ class SlowCopies(HardBound):
     __slots__ = ()
     kind = "copies latency"
 
-    def bad(self, tally: Tally) -> Counts | None:
+    def bad(self, tally: Counters) -> Counts | None:
         """Copies that took longer."""
         return too_slow(within(tally, self.limit, COPIES_WITHIN), tally.get(f"{COPIES_WITHIN}inf", 0.0))
 
@@ -94,7 +94,7 @@ class Disagreement(HardBound):
     __slots__ = ()
     kind = "agreement"
 
-    def bad(self, tally: Tally) -> Counts:
+    def bad(self, tally: Counters) -> Counts:
         """Copies that were answered with another action than stable's."""
         compared = tally.get(COMPARED, 0.0)
         return Counts(compared, compared - tally.get(AGREED, 0.0))

@@ -26,7 +26,7 @@ NOBODY: Mapping[str, str] = MappingProxyType({})
 
 
 @value
-class Health:
+class FastLaneHealth:
     """Whether the lane works; slow to change its mind."""
 
     problem: str = ""
@@ -45,9 +45,9 @@ class Health:
             return (0, 0)
         return (1, self.silent) if self.of else (2, 0)
 
-    def after(self, problem: str, now: datetime, silent: int = 0, of: int = 0) -> "Health":
+    def after(self, problem: str, now: datetime, silent: int = 0, of: int = 0) -> "FastLaneHealth":
         """The state after a look at which all pods had `problem`, `silent` pods `of` all had it, or, with "", none."""
-        seen = Health(problem, silent, of)
+        seen = FastLaneHealth(problem, silent, of)
         if seen.level == self.level:
             return replace(self, of=of, doubted_since=None)
         worse = seen.level > self.level
@@ -58,7 +58,7 @@ class Health:
 
 
 @value
-class Direct:
+class PodEvidence:
     """Evidence about the arm `revision` in the rollout that began at `rollout`. A retry is another rollout."""
 
     revision: str
@@ -71,19 +71,19 @@ class Direct:
     alarms: Mapping[str, Alarm] = field(default_factory=dict)
     seen_at: datetime | None = None
     """When a pod was read last."""
-    health: Health = field(default_factory=Health)
+    health: FastLaneHealth = field(default_factory=FastLaneHealth)
     every: int = 1
     """Seconds between two looks; more than 1 where more pods are on trial than can be read in a second."""
 
 
 def looked(
-    direct: Direct,
+    direct: PodEvidence,
     readings: Mapping[str, Reading],
     asked: Questions,
     now: datetime,
     moment: int,
     silent: Mapping[str, str] = NOBODY,
-) -> Direct:
+) -> PodEvidence:
     """The evidence after a look. `moment`: 1, 2, … since the rollout's start; `silent`: the pods that gave no reading,
     each with UNREACHABLE or UNUSABLE.
 
@@ -109,11 +109,11 @@ def trouble(silent: Mapping[str, str]) -> str:
     return UNREACHABLE if UNREACHABLE in silent.values() else next(iter(silent.values()), "")
 
 
-def _health(before: Health, told: int, silent: Mapping[str, str], now: datetime) -> Health:
+def _health(before: FastLaneHealth, told: int, silent: Mapping[str, str], now: datetime) -> FastLaneHealth:
     some = (len(silent), len(silent) + told) if silent and told else (0, 0)
     return before.after(trouble(silent), now, *some)
 
 
-def at_weight(direct: Direct, weight: int) -> Direct:
+def at_weight(direct: PodEvidence, weight: int) -> PodEvidence:
     """The evidence now that the arm gets `weight` percent; another weight begins with other episodes."""
     return direct if weight == direct.weight else replace(direct, weight=weight, episodes=0.0)

@@ -17,7 +17,7 @@ SLOWER, FASTER = 1.5, 1.2
 K = TypeVar("K")
 
 
-class Patience(Generic[K]):
+class ReadBackoff(Generic[K]):
     """Who did not answer lately. Times are seconds of one clock."""
 
     def __init__(self) -> None:
@@ -39,7 +39,7 @@ class Patience(Generic[K]):
         self._silent[key] = (min(times + 1, 16), asked_at + min(LONGEST, FIRST * 2**times))
 
 
-class Pace:
+class ReadInterval:
     """How far apart looks are, as measured."""
 
     def __init__(self) -> None:

@@ -4,16 +4,16 @@ from dataclasses import replace
 
 from learnloop_operator.core.rollout.flow.order_effects import Answer, answer
 from learnloop_operator.core.rollout.model.decision_log import noted
-from learnloop_operator.core.rollout.model.next_state import Move
-from learnloop_operator.core.rollout.model.order_annotations import Word, unanswered
+from learnloop_operator.core.rollout.model.next_state import NextState
+from learnloop_operator.core.rollout.model.order_annotations import OrderAnnotation, unanswered
 from learnloop_operator.core.rollout.model.rollout_state import State
 from learnloop_operator.core.rollout.model.snapshot import Snapshot
 
 
-def listen(snapshot: Snapshot, state: State, to: frozenset[str] | None = None) -> tuple[State, Move | None]:
+def listen(snapshot: Snapshot, state: State, to: frozenset[str] | None = None) -> tuple[State, NextState | None]:
     """The state with its answers on record, and the move of the order that is obeyed, if there is one. `to`: the verbs
     that are heard at present, all when left out; the others stay unanswered."""
-    order: tuple[Word, Answer] | None = None
+    order: tuple[OrderAnnotation, Answer] | None = None
     for word in unanswered(snapshot.annotations, state.decisions):
         if to is not None and word.verb not in to:
             continue

@@ -10,10 +10,10 @@ from learnloop_operator.core.rollout.judging.analysis import judge_canary, obser
 from learnloop_operator.core.rollout.judging.shadow_step import judge_shadow
 from learnloop_operator.core.rollout.model.blocked_models import named, of_revision, shown, with_pin, without
 from learnloop_operator.core.rollout.model.decision_log import Outcome, who
-from learnloop_operator.core.rollout.model.next_state import Move, happened
-from learnloop_operator.core.rollout.model.order_annotations import Word
+from learnloop_operator.core.rollout.model.next_state import NextState, happened
+from learnloop_operator.core.rollout.model.order_annotations import OrderAnnotation
 from learnloop_operator.core.rollout.model.revision import revision_of
-from learnloop_operator.core.rollout.model.rollout_state import Arm, State
+from learnloop_operator.core.rollout.model.rollout_state import ArmState, State
 from learnloop_operator.core.rollout.model.snapshot import Model, Snapshot
 from learnloop_operator.core.rollout.steps.experiment_step import lost_experiment
 from learnloop_operator.core.rollout.steps.guard_after_promotion import ended, waiting
@@ -28,7 +28,7 @@ class Answer:
 
     outcome: Outcome | None
     message: str
-    move: Move | None = None
+    move: NextState | None = None
 
 
 def ignored(message: str) -> Answer:
@@ -36,12 +36,12 @@ def ignored(message: str) -> Answer:
     return Answer("ignored", message)
 
 
-def answer(snapshot: Snapshot, state: State, word: Word) -> Answer | None:
+def answer(snapshot: Snapshot, state: State, word: OrderAnnotation) -> Answer | None:
     """The answer to one value; None while it is too early to give one."""
     return ignored(word.problem) if word.problem else _ORDERS[word.verb](snapshot, state, word)
 
 
-def _stray(state: State, word: Word) -> Answer | None:
+def _stray(state: State, word: OrderAnnotation) -> Answer | None:
     """The answer to a value that does not name the canary, or not the step it is at."""
     if state.canary is None:
         return ignored(f"{word.revision} is not being rolled out: there is no canary")
@@ -52,16 +52,16 @@ def _stray(state: State, word: Word) -> Answer | None:
     return None
 
 
-def _is_blocked(state: State, word: Word) -> Answer | None:
+def _is_blocked(state: State, word: OrderAnnotation) -> Answer | None:
     pin = of_revision(state.pins, word.revision)
     return Answer("obeyed", f"{word.revision} is taken back: {pin.message}") if pin else None
 
 
-def _taking_back(move: Move, sentence: str) -> Answer:
+def _taking_back(move: NextState, sentence: str) -> Answer:
     return Answer("obeyed" if move.phase == "RolledBack" else None, sentence, move)
 
 
-def _abort(snapshot: Snapshot, state: State, word: Word) -> Answer | None:
+def _abort(snapshot: Snapshot, state: State, word: OrderAnnotation) -> Answer | None:
     taken_out = take_out(snapshot, state, word.revision or "", who(snapshot, word))
     if taken_out:
         return Answer("obeyed", *taken_out)
@@ -74,7 +74,7 @@ def _abort(snapshot: Snapshot, state: State, word: Word) -> Answer | None:
     return _is_blocked(state, word) or _stray(state, word) or ignored("nothing to take back")
 
 
-def _reject(snapshot: Snapshot, state: State, word: Word) -> Answer | None:
+def _reject(snapshot: Snapshot, state: State, word: OrderAnnotation) -> Answer | None:
     stray = _is_blocked(state, word) or _stray(state, word)
     if stray or state.canary is None:
         return stray
@@ -85,7 +85,7 @@ def _reject(snapshot: Snapshot, state: State, word: Word) -> Answer | None:
     return _taking_back(roll_back(snapshot, state, state.canary, reasons.REJECTED, why), f"taken back: {why}")
 
 
-def _undo(snapshot: Snapshot, state: State, word: Word) -> Answer | None:
+def _undo(snapshot: Snapshot, state: State, word: OrderAnnotation) -> Answer | None:
     stable, why = state.stable, f"undone by {who(snapshot, word)}"
     if stable is None or stable.revision != word.revision:
         canary = state.canary and state.canary.revision == word.revision
@@ -104,7 +104,7 @@ def _undo(snapshot: Snapshot, state: State, word: Word) -> Answer | None:
     return _cold(snapshot, state, word, stable, why)
 
 
-def _cold(snapshot: Snapshot, state: State, word: Word, stable: Arm, why: str) -> Answer:
+def _cold(snapshot: Snapshot, state: State, word: OrderAnnotation, stable: ArmState, why: str) -> Answer:
     """The old arm's pods are gone: start the recorded model again, and leave as soon as it can serve."""
     old = state.last_stable
     if old is None:
@@ -116,18 +116,18 @@ def _cold(snapshot: Snapshot, state: State, word: Word, stable: Arm, why: str) -
     now = stamp(snapshot.now)
     after = replace(
         state.without_canary(),
-        canary=Arm(back, now),
+        canary=ArmState(back, now),
         rollout_started_at=now,
         promoted_at=None,
         pins=with_pin(state.pins, pinned(snapshot, stable, reasons.UNDONE, f"RolledBack after its promotion: {why}")),
         hand=Hand(verb="undo", by=who(snapshot, word), at=now),
     )
     events = happened(reasons.REVERTED, sentence, warning=True)
-    move = Move(after, "Progressing", reasons.REVERTED, sentence, events, again_after=1.0)
+    move = NextState(after, "Progressing", reasons.REVERTED, sentence, events, again_after=1.0)
     return Answer("obeyed", sentence, move)
 
 
-def _pause(snapshot: Snapshot, state: State, word: Word) -> Answer | None:
+def _pause(snapshot: Snapshot, state: State, word: OrderAnnotation) -> Answer | None:
     stray = _stray(state, word)
     if stray:
         return stray
@@ -138,10 +138,10 @@ def _pause(snapshot: Snapshot, state: State, word: Word) -> Answer | None:
     by = who(snapshot, word)
     sentence = f"on hold at {state.weight} % by {by}; `kubectl learnloop resume {snapshot.name}` lets it go on"
     after = replace(state, hand=Hand(verb="pause", by=by, at=stamp(snapshot.now)))
-    return Answer("obeyed", sentence, Move(after, "Paused", reasons.ON_HOLD, sentence, again_after=0.0, data=""))
+    return Answer("obeyed", sentence, NextState(after, "Paused", reasons.ON_HOLD, sentence, again_after=0.0, data=""))
 
 
-def _resume(snapshot: Snapshot, state: State, word: Word) -> Answer | None:
+def _resume(snapshot: Snapshot, state: State, word: OrderAnnotation) -> Answer | None:
     stray = _stray(state, word)
     if stray:
         return stray
@@ -151,7 +151,7 @@ def _resume(snapshot: Snapshot, state: State, word: Word) -> Answer | None:
     return Answer("obeyed", sentence, _stepping(replace(state, hand=None), sentence))
 
 
-def _restart(snapshot: Snapshot, state: State, word: Word) -> Answer | None:
+def _restart(snapshot: Snapshot, state: State, word: OrderAnnotation) -> Answer | None:
     stray = _is_blocked(state, word) and ignored(f"{word.revision} is blocked: learnloop.dev/retry tries it again")
     stray = stray or _stray(state, word)
     if stray or state.canary is None:
@@ -162,7 +162,7 @@ def _restart(snapshot: Snapshot, state: State, word: Word) -> Answer | None:
     return Answer("obeyed", sentence, drop_canary(state, reasons.RESTARTED, sentence))
 
 
-def _retry(snapshot: Snapshot, state: State, word: Word) -> Answer | None:
+def _retry(snapshot: Snapshot, state: State, word: OrderAnnotation) -> Answer | None:
     pins, stable = state.pins, state.stable.model if state.stable else None
     gone = shown(pins, snapshot.desired.model, stable) if word.revision is None else of_revision(pins, word.revision)
     if not pins:
@@ -174,10 +174,12 @@ def _retry(snapshot: Snapshot, state: State, word: Word) -> Answer | None:
     sentence = f"{whom} may try again, as {who(snapshot, word)} says"
     events = happened(reasons.RETRYING, sentence)
     after = replace(state, pins=left)
-    return Answer("obeyed", sentence, Move(after, "Progressing", reasons.RETRYING, sentence, events, again_after=0.0))
+    return Answer(
+        "obeyed", sentence, NextState(after, "Progressing", reasons.RETRYING, sentence, events, again_after=0.0)
+    )
 
 
-def _skip(snapshot: Snapshot, state: State, word: Word) -> Answer | None:
+def _skip(snapshot: Snapshot, state: State, word: OrderAnnotation) -> Answer | None:
     stopped = _ends_guard(snapshot, state, word) or _stray(state, word) or _too_bad(snapshot, state)
     if stopped:
         return stopped
@@ -190,7 +192,7 @@ def _skip(snapshot: Snapshot, state: State, word: Word) -> Answer | None:
     return Answer("obeyed", sentence, _stepping(replace(state, step=step + 1), sentence))
 
 
-def _promote(snapshot: Snapshot, state: State, word: Word) -> Answer | None:
+def _promote(snapshot: Snapshot, state: State, word: OrderAnnotation) -> Answer | None:
     if state.stable and state.stable.revision == word.revision and state.canary is None:
         return Answer("obeyed", f"{word.revision} is stable already")
     said = let_win(state, word.revision or "", who(snapshot, word))
@@ -205,7 +207,7 @@ def _promote(snapshot: Snapshot, state: State, word: Word) -> Answer | None:
     return Answer("obeyed", sentence, _stepping(after, sentence))
 
 
-def _ends_guard(snapshot: Snapshot, state: State, word: Word) -> Answer | None:
+def _ends_guard(snapshot: Snapshot, state: State, word: OrderAnnotation) -> Answer | None:
     """The model that waits for the guard's end is named: it begins now, as a canary without episodes."""
     model = waiting(snapshot, state)
     if model is None or model.revision != word.revision or state.stable is None or state.previous is None:
@@ -230,7 +232,7 @@ def _too_bad(snapshot: Snapshot, state: State) -> Answer | None:
     return Answer("refused", f"a check is breached: {breach}") if breach else None
 
 
-def _approve(snapshot: Snapshot, state: State, word: Word) -> Answer | None:
+def _approve(snapshot: Snapshot, state: State, word: OrderAnnotation) -> Answer | None:
     """An approval is used where it is waited for; here only those are answered that no pause will ever ask for."""
     model = snapshot.desired.model
     if state.experiment and word.revision in {player.model.revision for player in state.experiment.guests()}:
@@ -242,11 +244,11 @@ def _approve(snapshot: Snapshot, state: State, word: Word) -> Answer | None:
     return _stray(state, word)
 
 
-def _stepping(state: State, sentence: str) -> Move:
-    return Move(state, "Progressing", reasons.STEPPING, sentence, again_after=0.0, data="")
+def _stepping(state: State, sentence: str) -> NextState:
+    return NextState(state, "Progressing", reasons.STEPPING, sentence, again_after=0.0, data="")
 
 
-_ORDERS: Mapping[Verb, Callable[[Snapshot, State, Word], Answer | None]] = {
+_ORDERS: Mapping[Verb, Callable[[Snapshot, State, OrderAnnotation], Answer | None]] = {
     "abort": _abort,
     "reject": _reject,
     "undo": _undo,

@@ -13,7 +13,7 @@ from learnloop_operator.core.rollout.experiment.decide import advance as advance
 from learnloop_operator.core.rollout.flow.answer_orders import listen
 from learnloop_operator.core.rollout.judging.analysis import observed, observed_promoted
 from learnloop_operator.core.rollout.model.blocked_models import sentence
-from learnloop_operator.core.rollout.model.next_state import Move
+from learnloop_operator.core.rollout.model.next_state import NextState
 from learnloop_operator.core.rollout.model.rollout_state import State
 from learnloop_operator.core.rollout.model.snapshot import Snapshot
 from learnloop_operator.core.rollout.steps.canary_steps import advance
@@ -25,7 +25,7 @@ IDLE = 60.0
 """Seconds between looks while no arm is on trial."""
 
 
-def suspended(snapshot: Snapshot, state: State) -> Move:
+def suspended(snapshot: Snapshot, state: State) -> NextState:
     """The fall that is due, or everything as it is."""
     state, order = listen(snapshot, state, TAKE_BACK)
     if order:
@@ -36,7 +36,7 @@ def suspended(snapshot: Snapshot, state: State) -> Move:
     return onward if falls(state, onward) else _frozen(snapshot, _with_tallies(state, onward))
 
 
-def falls(state: State, onward: Move) -> bool:
+def falls(state: State, onward: NextState) -> bool:
     """Whether all that the move does is to take something away from an arm on trial."""
     after = onward.state
     if onward.phase == "RolledBack":
@@ -54,7 +54,7 @@ def _guests(state: State) -> int:
     return len(state.experiment.guests()) if state.experiment else 0
 
 
-def _onward(snapshot: Snapshot, state: State) -> Move | None:
+def _onward(snapshot: Snapshot, state: State) -> NextState | None:
     """What would follow if it were not suspended, as far as an arm on trial is concerned."""
     if state.canary and state.step is not None:
         return advance(snapshot, state, state.canary)
@@ -65,7 +65,7 @@ def _onward(snapshot: Snapshot, state: State) -> Move | None:
     return None
 
 
-def _with_tallies(state: State, onward: Move) -> State:
+def _with_tallies(state: State, onward: NextState) -> State:
     """The state with what its experiment has counted at this look, and nothing of what follows from it."""
     before, after = state.experiment, onward.state.experiment
     if before is None or after is None or (before.id, before.phase) != (after.id, after.phase):
@@ -73,7 +73,7 @@ def _with_tallies(state: State, onward: Move) -> State:
     return replace(state, experiment=replace(before, players=after.players))
 
 
-def _frozen(snapshot: Snapshot, state: State) -> Move:
+def _frozen(snapshot: Snapshot, state: State) -> NextState:
     if state.canary:
         sentence = f"suspended at {state.weight} %: no step goes up; the checks go on and may take the canary back"
         state = observed(snapshot, state, state.canary)
@@ -83,11 +83,11 @@ def _frozen(snapshot: Snapshot, state: State) -> Move:
     else:
         sentence = "suspended: the experiment decides nothing; an arm that breaks a bar still leaves it"
     interval = float(snapshot.spec.analysis.interval_seconds)
-    return Move(state, "Suspended", reasons.SUSPENDED, sentence, again_after=interval)
+    return NextState(state, "Suspended", reasons.SUSPENDED, sentence, again_after=interval)
 
 
-def _nothing_on_trial(snapshot: Snapshot, state: State) -> Move:
+def _nothing_on_trial(snapshot: Snapshot, state: State) -> NextState:
     model = snapshot.desired.model
     pin = state.in_the_way(model)
     known = f"suspended; {sentence(pin, model)}" if pin and model else "suspended: weights and arms stay as they are"
-    return Move(state, "Suspended", reasons.SUSPENDED, known, again_after=IDLE)
+    return NextState(state, "Suspended", reasons.SUSPENDED, known, again_after=IDLE)

@@ -10,8 +10,8 @@ from learnloop_operator.core.rollout.flow.answer_orders import listen
 from learnloop_operator.core.rollout.flow.suspended import suspended
 from learnloop_operator.core.rollout.judging.arm_capacity import hopeless, look_at_pods, ready, world
 from learnloop_operator.core.rollout.model import blocked_models as blocked
-from learnloop_operator.core.rollout.model.next_state import Move, happened
-from learnloop_operator.core.rollout.model.rollout_state import Arm, State
+from learnloop_operator.core.rollout.model.next_state import NextState, happened
+from learnloop_operator.core.rollout.model.rollout_state import ArmState, State
 from learnloop_operator.core.rollout.model.snapshot import Model, Snapshot
 from learnloop_operator.core.rollout.steps.canary_steps import advance
 from learnloop_operator.core.rollout.steps.guard_after_promotion import revert, watch
@@ -19,7 +19,7 @@ from learnloop_operator.core.rollout.steps.rollback import adopt, drop_canary
 from learnloop_operator.core.times import stamp
 
 
-def move(snapshot: Snapshot, state: State) -> Move:
+def move(snapshot: Snapshot, state: State) -> NextState:
     """The one next thing for this ModelDeployment."""
     adopted = adopt(snapshot, state)
     if adopted:
@@ -31,13 +31,13 @@ def move(snapshot: Snapshot, state: State) -> Move:
         return order
     if snapshot.spec.routing.mode == "gateway" and snapshot.spec.routing.gateway is None:
         sentence = "spec.routing.gateway: missing, and mode gateway needs it; name a Gateway or set mode: service"
-        return Move(state, "Degraded", reasons.GATEWAY_MISSING, sentence, degraded=True)
+        return NextState(state, "Degraded", reasons.GATEWAY_MISSING, sentence, degraded=True)
     if state.stable is None:
         return _first(snapshot, state)
     return _with_stable(snapshot, state, state.stable)
 
 
-def _with_stable(snapshot: Snapshot, state: State, stable: Arm) -> Move:
+def _with_stable(snapshot: Snapshot, state: State, stable: ArmState) -> NextState:
     model = snapshot.desired.model
     if state.canary:
         if state.hand and state.hand.verb == "undo":
@@ -66,7 +66,7 @@ def _with_stable(snapshot: Snapshot, state: State, stable: Arm) -> Move:
     return _resting(snapshot, state, stable)
 
 
-def _falls(state: State, onward: Move) -> bool:
+def _falls(state: State, onward: NextState) -> bool:
     """Whether the canary, or a guest of its experiment, gets less than before."""
     canary = onward.state.canary
     if onward.phase == "RolledBack" or state.canary is None or canary is None:
@@ -75,24 +75,24 @@ def _falls(state: State, onward: Move) -> bool:
     return onward.state.weight < state.weight or (canary.revision == state.canary.revision and after < before)
 
 
-def _lost_model(snapshot: Snapshot, state: State) -> Move:
+def _lost_model(snapshot: Snapshot, state: State) -> NextState:
     """Nobody says any more that the canary is wanted: it may fall, and it may not rise."""
     problem = snapshot.desired.problem
     sentence = f"holding at {state.weight} %: {problem}"
     interval = float(snapshot.spec.analysis.interval_seconds)
-    return Move(state, "Progressing", reasons.MODEL_UNRESOLVED, sentence, again_after=interval, data=problem)
+    return NextState(state, "Progressing", reasons.MODEL_UNRESOLVED, sentence, again_after=interval, data=problem)
 
 
-def _first(snapshot: Snapshot, state: State) -> Move:
+def _first(snapshot: Snapshot, state: State) -> NextState:
     """Nothing serves yet, so there is nothing to compare with: the first model serves as soon as it can."""
     model = snapshot.desired.model
     if model is None:
-        return Move(state, "Pending", reasons.MODEL_UNRESOLVED, snapshot.desired.problem, again_after=30.0)
+        return NextState(state, "Pending", reasons.MODEL_UNRESOLVED, snapshot.desired.problem, again_after=30.0)
     arm = world(snapshot, model.revision)
     if arm.ready > 0 or (snapshot.spec.serving.replicas == 0 and arm.pod is not None):
         sentence = f"{model.revision} is the first model and serves every episode"
-        first = Arm(model, stamp(snapshot.now), was_ready=arm.ready > 0)
-        return Move(
+        first = ArmState(model, stamp(snapshot.now), was_ready=arm.ready > 0)
+        return NextState(
             replace(state, stable=first),
             "Healthy",
             reasons.FIRST_MODEL,
@@ -102,7 +102,7 @@ def _first(snapshot: Snapshot, state: State) -> Move:
         )
     said = f": {arm.message}" if arm.message else ""
     sentence = f"waiting for the pods of the first model {model.revision}{said}"
-    return Move(
+    return NextState(
         state,
         "Degraded" if hopeless(arm) else "Pending",
         reasons.WAITING_FOR_PODS,
@@ -112,16 +112,16 @@ def _first(snapshot: Snapshot, state: State) -> Move:
     )
 
 
-def _begin(snapshot: Snapshot, state: State, model: Model) -> Move:
+def _begin(snapshot: Snapshot, state: State, model: Model) -> NextState:
     sentence = f"{model.revision} is new ({model.uri}); it starts as a canary without episodes"
     now = stamp(snapshot.now)
     after = replace(
         state.without_canary(),
-        canary=Arm(model, now, was_ready=False),
+        canary=ArmState(model, now, was_ready=False),
         promoted_at=None,
         rollout_started_at=now,
     )
-    return Move(
+    return NextState(
         after,
         "Progressing",
         reasons.CANARY_CREATED,
@@ -131,7 +131,7 @@ def _begin(snapshot: Snapshot, state: State, model: Model) -> Move:
     )
 
 
-def _leave(state: State, canary: Arm, stable: Arm, wanted: Model) -> Move:
+def _leave(state: State, canary: ArmState, stable: ArmState, wanted: Model) -> NextState:
     if wanted.revision == stable.revision:
         return drop_canary(
             state, reasons.REVERTED, f"canary {canary.revision} withdrawn: stable {stable.revision} is wanted again"
@@ -141,19 +141,19 @@ def _leave(state: State, canary: Arm, stable: Arm, wanted: Model) -> Move:
     )
 
 
-def _resting(snapshot: Snapshot, state: State, stable: Arm) -> Move:
+def _resting(snapshot: Snapshot, state: State, stable: ArmState) -> NextState:
     model = snapshot.desired.model
     pin = state.in_the_way(model)
     if pin and model is not None:
         sentence = f"{blocked.sentence(pin, model)}; {stable.revision} keeps serving"
-        return Move(state, "RolledBack", reasons.BLOCKED, sentence)
+        return NextState(state, "RolledBack", reasons.BLOCKED, sentence)
     arm = world(snapshot, stable.revision)
     if arm.ready == 0 and snapshot.spec.serving.replicas > 0:
         said = f": {arm.message}" if arm.message else ""
         sentence = f"the stable arm {stable.revision} has no ready pod{said}"
         soon = look_at_pods(snapshot, stable.revision)
-        return Move(state, "Degraded", reasons.PODS_NOT_READY, sentence, again_after=soon, degraded=True)
+        return NextState(state, "Degraded", reasons.PODS_NOT_READY, sentence, again_after=soon, degraded=True)
     if model is None:
         sentence = f"{stable.revision} keeps serving; {snapshot.desired.problem}"
-        return Move(state, "Healthy", reasons.MODEL_UNRESOLVED, sentence)
-    return Move(state, "Healthy", reasons.HEALTHY, f"{stable.revision} serves every episode")
+        return NextState(state, "Healthy", reasons.MODEL_UNRESOLVED, sentence)
+    return NextState(state, "Healthy", reasons.HEALTHY, f"{stable.revision} serves every episode")

@@ -9,7 +9,7 @@ from learnloop_operator.core.rollout import reasons
 from learnloop_operator.core.rollout.checks import paired_outcomes
 from learnloop_operator.core.rollout.checks.dry_run_metrics import bounds_text, report
 from learnloop_operator.core.rollout.checks.error_budget import alpha_of_bound
-from learnloop_operator.core.rollout.checks.paired_outcomes import Beside, has_ratio
+from learnloop_operator.core.rollout.checks.paired_outcomes import PairedOutcomes, has_ratio
 from learnloop_operator.core.rollout.checks.return_drift import drift
 from learnloop_operator.core.rollout.checks.returns_out_of_range import out_of_range
 from learnloop_operator.core.rollout.checks.sequential_test import bars_of, claim_text, looked
@@ -19,7 +19,7 @@ from learnloop_operator.core.rollout.evidence.arm_evidence import ArmEvidence, C
 from learnloop_operator.core.rollout.judging.query_windows import SHORTEST, at_first_weight
 from learnloop_operator.core.rollout.metrics.metric_type import PLAIN
 from learnloop_operator.core.rollout.metrics.registry import type_of
-from learnloop_operator.core.rollout.model.rollout_state import Arm, State
+from learnloop_operator.core.rollout.model.rollout_state import ArmState, State
 from learnloop_operator.core.rollout.model.snapshot import Snapshot
 from learnloop_operator.core.sequential.betting import NONE
 from learnloop_operator.core.sequential.comparison import Pair
@@ -53,7 +53,7 @@ class Pairing:
     subject_is: str = "the canary"
     reference_is: str = "stable"
     first_step: bool = False
-    trials: Mapping[str, Beside] = field(default_factory=dict)
+    trials: Mapping[str, PairedOutcomes] = field(default_factory=dict)
     """What ratios have compared at the same time, by metric."""
     now: bool = True
     """Whether both arms get episodes."""
@@ -61,7 +61,7 @@ class Pairing:
     """Why they are not, and never were, compared at the same time."""
 
 
-def observed(snapshot: Snapshot, state: State, canary: Arm) -> State:
+def observed(snapshot: Snapshot, state: State, canary: ArmState) -> State:
     """The state after its tests and ratios have taken this look. They compare while both arms get episodes only."""
     if snapshot.evidence.unavailable or state.stable is None or young(snapshot, state):
         return state
@@ -89,7 +89,7 @@ def observed(snapshot: Snapshot, state: State, canary: Arm) -> State:
     )
 
 
-def observed_promoted(snapshot: Snapshot, state: State, new: Arm, old: Arm) -> State:
+def observed_promoted(snapshot: Snapshot, state: State, new: ArmState, old: ArmState) -> State:
     """The state after the dry runs have looked at a promoted arm."""
     if snapshot.evidence.unavailable or not _reporting(snapshot, state):
         return state
@@ -101,19 +101,19 @@ def young(snapshot: Snapshot, state: State) -> bool:
     return seconds_since(state.rollout_started_at, snapshot.now) < SHORTEST
 
 
-def judge_canary(snapshot: Snapshot, state: State, canary: Arm, stable: Arm) -> Judgement:
+def judge_canary(snapshot: Snapshot, state: State, canary: ArmState, stable: ArmState) -> Judgement:
     """Weigh the canary against stable by every check of spec.analysis."""
     return _judge(
         snapshot, _canary_pairing(snapshot, state, canary, stable), _against_stable(snapshot, state, canary, stable)
     )
 
 
-def judge_promoted(snapshot: Snapshot, new: Arm, old: Arm) -> Judgement:
+def judge_promoted(snapshot: Snapshot, new: ArmState, old: ArmState) -> Judgement:
     """Weigh a promoted arm against what the old one has left behind."""
     return _judge(snapshot, _promoted_pairing(new, old), _against_old(snapshot, new, old))
 
 
-def _canary_pairing(snapshot: Snapshot, state: State, canary: Arm, stable: Arm) -> Pairing:
+def _canary_pairing(snapshot: Snapshot, state: State, canary: ArmState, stable: ArmState) -> Pairing:
     earlier = snapshot.spec.rollout.steps[: state.step or 0]
     alone = state.weight == 100 and not any(0 < step.weight < 100 for step in earlier)
     return Pairing(
@@ -126,12 +126,12 @@ def _canary_pairing(snapshot: Snapshot, state: State, canary: Arm, stable: Arm) 
     )
 
 
-def _promoted_pairing(new: Arm, old: Arm) -> Pairing:
+def _promoted_pairing(new: ArmState, old: ArmState) -> Pairing:
     apart = "the old arm plays no more"
     return Pairing(new.revision, old.revision, "the promoted arm", "the old arm", now=False, apart=apart)
 
 
-def _against_stable(snapshot: Snapshot, state: State, canary: Arm, stable: Arm) -> Tested:
+def _against_stable(snapshot: Snapshot, state: State, canary: ArmState, stable: ArmState) -> Tested:
     analysis, trials = snapshot.spec.analysis, {(trial.name, trial.claim): trial for trial in state.trials}
 
     def tested(metric: MetricThreshold, plain: Check) -> Check:
@@ -156,7 +156,7 @@ def _against_stable(snapshot: Snapshot, state: State, canary: Arm, stable: Arm) 
     return tested
 
 
-def _against_old(snapshot: Snapshot, new: Arm, old: Arm) -> Tested:
+def _against_old(snapshot: Snapshot, new: ArmState, old: ArmState) -> Tested:
     """The old arm plays no more: what the world does to the promoted one alone is no evidence against it, and what was
     proven of it beside the old one stands."""
 

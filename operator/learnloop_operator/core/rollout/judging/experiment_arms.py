@@ -14,7 +14,7 @@ from learnloop_operator.core.rollout.evidence.sample_age import untimely
 from learnloop_operator.core.rollout.metrics.metric_type import PLAIN, Measure
 from learnloop_operator.core.rollout.metrics.registry import type_of
 from learnloop_operator.core.rollout.metrics.return_range import Side, fitted, side
-from learnloop_operator.core.rollout.model.experiment_state import STABLE, Player, Trial, asked_for
+from learnloop_operator.core.rollout.model.experiment_state import STABLE, ExperimentState, Player, asked_for
 from learnloop_operator.core.rollout.model.snapshot import Snapshot
 from learnloop_operator.core.sequential.betting import NONE, Counts
 
@@ -29,7 +29,7 @@ def check_of(metric: AnyMetric) -> MetricThreshold:
     return MetricThreshold.model_construct(**{"name": "experiment", "test": "sequential", **of_own})
 
 
-def checks(spec: ModelDeploymentSpec, trial: Trial | None) -> list[MetricThreshold]:
+def checks(spec: ModelDeploymentSpec, trial: ExperimentState | None) -> list[MetricThreshold]:
     """What the evidence of an experiment that runs has to answer beside the checks of spec.analysis."""
     asked = asked_for(spec, trial) if trial and trial.running else None
     return [check_of(guardrail) for guardrail in asked.guardrails] if asked else []
@@ -59,7 +59,7 @@ def counts(snapshot: Snapshot, metric: AnyMetric, player: Player, measure: Measu
     return Counts(found.n, min(found.n, max(0.0, found.total)))
 
 
-def measured(snapshot: Snapshot, guardrail: ExperimentGuardrail, trial: Trial, place: int) -> Measure | None:
+def measured(snapshot: Snapshot, guardrail: ExperimentGuardrail, trial: ExperimentState, place: int) -> Measure | None:
     """How it is measured: as was fixed, or as stable suggests now; None while stable has shown nothing."""
     stable = trial.players[0]
     fixed, arm = stable.guards[place].measure, snapshot.evidence.arms.get(stable.model.revision)
@@ -67,7 +67,7 @@ def measured(snapshot: Snapshot, guardrail: ExperimentGuardrail, trial: Trial, p
     return fixed or (type_of(asked).measure(asked, arm) if arm else None)
 
 
-def silences(snapshot: Snapshot, asked: AnyExperiment, trial: Trial) -> dict[int, Missing]:
+def silences(snapshot: Snapshot, asked: AnyExperiment, trial: ExperimentState) -> dict[int, Missing]:
     """By index, why arms have no number of now of the metric or of a guardrail: what was proven of them waits, and so
     do they. When stable's is missing, nobody can be compared.
     """
@@ -86,7 +86,7 @@ def silences(snapshot: Snapshot, asked: AnyExperiment, trial: Trial) -> dict[int
     return found
 
 
-def lacking(snapshot: Snapshot, asked: AnyExperiment, trial: Trial) -> Missing | None:
+def lacking(snapshot: Snapshot, asked: AnyExperiment, trial: ExperimentState) -> Missing | None:
     """Everything that keeps an experiment from its numbers, in one sentence: silences first, then too few episodes."""
     mute = list(dict.fromkeys(silences(snapshot, asked, trial).values()))
     if mute:

@@ -10,7 +10,7 @@ from learnloop_operator.core.rollout.fast_lane.hard_bounds import of_copies, of_
 from learnloop_operator.core.rollout.fast_lane.pod_evidence import FRESH, UNREACHABLE, UNUSABLE
 from learnloop_operator.core.rollout.judging.arm_capacity import ready
 from learnloop_operator.core.rollout.judging.shadow_step import shadow_of
-from learnloop_operator.core.rollout.model.experiment_state import Trial
+from learnloop_operator.core.rollout.model.experiment_state import ExperimentState
 from learnloop_operator.core.rollout.model.rollout_state import State
 from learnloop_operator.core.rollout.model.snapshot import Snapshot
 from learnloop_operator.tuning.value_objects import value
@@ -72,7 +72,7 @@ def breached(snapshot: Snapshot, state: State) -> bool:
     return any(gross_breach(snapshot, state, revision, "the arm") for revision in snapshot.direct)
 
 
-def _guests(snapshot: Snapshot, trial: Trial, arms: int) -> tuple[Subject, ...]:
+def _guests(snapshot: Snapshot, trial: ExperimentState, arms: int) -> tuple[Subject, ...]:
     """The arms that an experiment has brought along, of so many on trial."""
     if not trial.started_at:
         return ()

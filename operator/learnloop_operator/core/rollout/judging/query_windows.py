@@ -1,7 +1,7 @@
 """Which arms to ask Prometheus about, and since when."""
 
 from learnloop_operator.core.rollout.evidence.source import Window
-from learnloop_operator.core.rollout.model.experiment_state import Trial
+from learnloop_operator.core.rollout.model.experiment_state import ExperimentState
 from learnloop_operator.core.rollout.model.rollout_state import State
 from learnloop_operator.core.rollout.model.snapshot import Snapshot
 from learnloop_operator.core.times import seconds_since
@@ -37,7 +37,7 @@ def windows(snapshot: Snapshot, state: State) -> tuple[Window, ...]:
     return ()
 
 
-def _of_guests(snapshot: Snapshot, trial: Trial | None) -> tuple[Window, ...]:
+def _of_guests(snapshot: Snapshot, trial: ExperimentState | None) -> tuple[Window, ...]:
     """The other arms of a step's experiment since they began to play."""
     if trial is None or trial.phase == "Starting":
         return ()
@@ -45,7 +45,7 @@ def _of_guests(snapshot: Snapshot, trial: Trial | None) -> tuple[Window, ...]:
     return tuple(Window(player.model.revision, seconds) for player in trial.guests())
 
 
-def _of_experiment(snapshot: Snapshot, stable: str, trial: Trial) -> tuple[Window, ...]:
+def _of_experiment(snapshot: Snapshot, stable: str, trial: ExperimentState) -> tuple[Window, ...]:
     """All arms since they began to play."""
     if trial.phase == "Starting":
         return ()

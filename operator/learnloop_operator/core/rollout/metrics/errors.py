@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from learnloop_api.kinds.analysis import MetricThreshold
 from learnloop_api.kinds.experiment import AnyMetric
 from learnloop_operator.core.rollout.evidence.arm_evidence import ArmEvidence
-from learnloop_operator.core.rollout.evidence.pod_counters import ENDED, Tally, finished
+from learnloop_operator.core.rollout.evidence.pod_counters import ENDED, Counters, finished
 from learnloop_operator.core.rollout.metrics.hard_bound import EpisodeBound, HardBound, episode_bounds
 from learnloop_operator.core.rollout.metrics.metric_type import Measure, MetricType, rate
 from learnloop_operator.core.sequential.betting import Counts
@@ -20,7 +20,7 @@ class ErrorBound(EpisodeBound):
     kind = "errors"
     noun = NOUN
 
-    def bad(self, tally: Tally) -> Counts:
+    def bad(self, tally: Counters) -> Counts:
         """Episodes that ended by themselves."""
         return self.within_scale(finished(tally), tally.get(f"{ENDED}error", 0.0))
 

@@ -7,7 +7,7 @@ from typing import ClassVar
 
 from learnloop_api.kinds.analysis import MetricThreshold
 from learnloop_operator.core.rollout.evidence.arm_evidence import count, number
-from learnloop_operator.core.rollout.evidence.pod_counters import Tally
+from learnloop_operator.core.rollout.evidence.pod_counters import Counters
 from learnloop_operator.core.sequential.alarm import Alarm
 from learnloop_operator.core.sequential.betting import Counts
 from learnloop_operator.tuning.value_objects import value
@@ -36,7 +36,7 @@ class HardBound(ABC):
         return f"{self.kind} {'min' if self.low else 'max'} {self.limit:g} of {self.scale[0]:g}..{self.scale[1]:g}"
 
     @abstractmethod
-    def bad(self, tally: Tally) -> Counts | None:
+    def bad(self, tally: Counters) -> Counts | None:
         """Outcomes and how many of them (or which part of each) were bad; None where the counters cannot tell."""
 
     @abstractmethod

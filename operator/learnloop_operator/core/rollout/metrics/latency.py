@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from learnloop_api.kinds.analysis import MetricThreshold
 from learnloop_api.kinds.experiment import AnyMetric
 from learnloop_operator.core.rollout.evidence.arm_evidence import ArmEvidence, number, ordinal
-from learnloop_operator.core.rollout.evidence.pod_counters import REQUESTS, Tally, within
+from learnloop_operator.core.rollout.evidence.pod_counters import REQUESTS, Counters, within
 from learnloop_operator.core.rollout.evidence.source import ExtraSeries
 from learnloop_operator.core.rollout.metrics.confidence import Confidence, level_text, of_evidence
 from learnloop_operator.core.rollout.metrics.hard_bound import HardBound, too_slow
@@ -32,7 +32,7 @@ class SlowRequests(HardBound):
     __slots__ = ()
     kind = "latency"
 
-    def bad(self, tally: Tally) -> Counts | None:
+    def bad(self, tally: Counters) -> Counts | None:
         """Requests, and those that took longer."""
         return too_slow(within(tally, self.limit), tally.get(REQUESTS, 0.0))
 

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from learnloop_api.kinds.analysis import MetricThreshold
 from learnloop_api.kinds.experiment import AnyMetric
 from learnloop_operator.core.rollout.evidence.arm_evidence import ArmEvidence, count, number
-from learnloop_operator.core.rollout.evidence.pod_counters import Tally, ended
+from learnloop_operator.core.rollout.evidence.pod_counters import Counters, ended
 from learnloop_operator.core.rollout.metrics.hard_bound import EpisodeBound, HardBound, episode_bounds
 from learnloop_operator.core.rollout.metrics.metric_type import Measure, MetricType, rate
 from learnloop_operator.core.rollout.metrics.return_range import fitted
@@ -22,7 +22,7 @@ class ReturnBound(EpisodeBound):
     kind = "return"
     noun = NOUN
 
-    def bad(self, tally: Tally) -> Counts:
+    def bad(self, tally: Counters) -> Counts:
         """Returns are known of all episodes that ended, cut off or not."""
         n, (lowest, highest) = ended(tally), self.scale
         return self.within_scale(n, (tally.get("gain", 0.0) - tally.get("loss", 0.0) - n * lowest) / (highest - lowest))

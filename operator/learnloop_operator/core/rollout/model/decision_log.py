@@ -6,7 +6,7 @@ from typing import Any, Literal
 
 from learnloop_api.kinds.decision import Decision
 from learnloop_operator.core.plan import Notice
-from learnloop_operator.core.rollout.model.order_annotations import Word
+from learnloop_operator.core.rollout.model.order_annotations import OrderAnnotation
 from learnloop_operator.core.rollout.model.rollout_state import State
 from learnloop_operator.core.rollout.model.snapshot import Snapshot
 from learnloop_operator.core.times import stamp
@@ -16,7 +16,7 @@ Outcome = Literal["obeyed", "ignored", "refused"]
 EVENT: Mapping[str, str] = {"obeyed": "DecisionObeyed", "ignored": "DecisionIgnored", "refused": "DecisionRefused"}
 
 
-def noted(snapshot: Snapshot, state: State, word: Word, outcome: Outcome, message: str) -> State:
+def noted(snapshot: Snapshot, state: State, word: OrderAnnotation, outcome: Outcome, message: str) -> State:
     """The state with one more decision on record."""
     verified = True if word.by and snapshot.defaults.names_are_verified else None
     decision = Decision(
@@ -33,7 +33,7 @@ def noted(snapshot: Snapshot, state: State, word: Word, outcome: Outcome, messag
     return replace(state, decisions=_kept((*state.decisions, decision)))
 
 
-def who(snapshot: Snapshot, word: Word) -> str:
+def who(snapshot: Snapshot, word: OrderAnnotation) -> str:
     """The person in a sentence; a name that nobody checked is called a claim."""
     if not word.by:
         return "somebody who gave no name"

@@ -6,13 +6,13 @@ from dataclasses import astuple, fields
 from datetime import datetime, timedelta
 
 from learnloop_api.kinds.analysis import Analysis, MetricEvidence, MetricThreshold
-from learnloop_operator.core.rollout.checks.dry_run_metrics import Report, verdict_of
-from learnloop_operator.core.rollout.checks.paired_outcomes import Beside, known
-from learnloop_operator.core.rollout.checks.sequential_test import Trial, bars_of, sequential
+from learnloop_operator.core.rollout.checks.dry_run_metrics import DryRunReport, verdict_of
+from learnloop_operator.core.rollout.checks.paired_outcomes import PairedOutcomes, known
+from learnloop_operator.core.rollout.checks.sequential_test import SequentialTest, bars_of, sequential
 from learnloop_operator.core.rollout.metrics.metric_type import Measure, max_drop_share
 from learnloop_operator.core.rollout.metrics.registry import type_of
 from learnloop_operator.core.sequential.betting import Counts
-from learnloop_operator.core.sequential.comparison import Bars, Memory, Pair, chance, claim, needed
+from learnloop_operator.core.sequential.comparison import Bars, Pair, TestMemory, chance, claim, needed
 from learnloop_operator.core.sequential.ratio import Row
 from learnloop_operator.core.times import parse, stamp
 from learnloop_operator.tuning.value_objects import value
@@ -25,7 +25,7 @@ ROW = len(fields(Row))
 
 
 @value
-class Pace:
+class EpisodeRate:
     """How soon episodes come: what an estimate is made of."""
 
     now: datetime
@@ -35,27 +35,27 @@ class Pace:
     """Episodes the canary finishes."""
 
 
-def load(saved: Iterable[MetricEvidence]) -> tuple[Trial, ...]:
+def load(saved: Iterable[MetricEvidence]) -> tuple[SequentialTest, ...]:
     """Trials from a status; one with damaged numbers begins anew."""
     return tuple(_trial(item) for item in saved if item.judged is not None)
 
 
-def load_ratios(saved: Iterable[MetricEvidence]) -> tuple[Beside, ...]:
+def load_ratios(saved: Iterable[MetricEvidence]) -> tuple[PairedOutcomes, ...]:
     """What ratios have compared, from a status; one with damaged numbers begins anew."""
     return tuple(_ratio(item) for item in saved if item.compared is not None)
 
 
-def load_reports(saved: Iterable[MetricEvidence]) -> tuple[Report, ...]:
+def load_reports(saved: Iterable[MetricEvidence]) -> tuple[DryRunReport, ...]:
     """The verdicts of dry runs from a status."""
-    return tuple(Report(item.name, item.claim, item.verdict) for item in saved if item.dry_run)
+    return tuple(DryRunReport(item.name, item.claim, item.verdict) for item in saved if item.dry_run)
 
 
 def save(
-    trials: Iterable[Trial],
-    ratios: Iterable[Beside],
-    reports: Iterable[Report],
+    trials: Iterable[SequentialTest],
+    ratios: Iterable[PairedOutcomes],
+    reports: Iterable[DryRunReport],
     analysis: Analysis,
-    pace: Pace,
+    pace: EpisodeRate,
     before: Iterable[MetricEvidence] = (),
 ) -> list[MetricEvidence] | None:
     """Every test, ratio and dry run, in the order of the metrics; None where there is none."""
@@ -76,7 +76,7 @@ def save(
     return kept or None
 
 
-def estimate(pace: Pace, more: float | None, before: str | None) -> str | None:
+def estimate(pace: EpisodeRate, more: float | None, before: str | None) -> str | None:
     """About when `more` canary episodes will have ended. The estimate of before stays while it is near enough: an
     estimate that moves with every look would be written with every look."""
     if more is None or not pace.per_second > 0.0 or not 0.0 < (wait := more / pace.per_second) <= LONGEST:
@@ -90,7 +90,7 @@ def estimate(pace: Pace, more: float | None, before: str | None) -> str | None:
 
 
 def _tested(
-    trial: Trial, metric: MetricThreshold, bar: Bars, pace: Pace, before: MetricEvidence | None
+    trial: SequentialTest, metric: MetricThreshold, bar: Bars, pace: EpisodeRate, before: MetricEvidence | None
 ) -> MetricEvidence:
     memory, kind = trial.memory, type_of(metric)
     drop = max_drop_share(metric, kind.scale(metric))
@@ -113,7 +113,7 @@ def _tested(
     )
 
 
-def _compared(trial: Beside, metric: MetricThreshold, said: Report | None) -> MetricEvidence:
+def _compared(trial: PairedOutcomes, metric: MetricThreshold, said: DryRunReport | None) -> MetricEvidence:
     """A ratio proves nothing but a breach, which ends the rollout: until then it is undecided, or a dry run's word."""
     logs = [max(row.low, row.high) for row in trial.rows[type_of(metric).first_bet_on :]]
     return MetricEvidence(
@@ -131,8 +131,8 @@ def _compared(trial: Beside, metric: MetricThreshold, said: Report | None) -> Me
     )
 
 
-def _ratio(item: MetricEvidence) -> Beside:
-    fresh = Beside(item.name, item.claim)
+def _ratio(item: MetricEvidence) -> PairedOutcomes:
+    fresh = PairedOutcomes(item.name, item.claim)
     numbers, seen = item.compared or [], item.seen
     rows = tuple(Row(*numbers[at : at + ROW]) for at in range(0, len(numbers) - ROW + 1, ROW))
     whole = len(numbers) == ROW * len(rows) and all(row.possible and row.n >= 0.0 for row in rows)
@@ -144,20 +144,22 @@ def _ratio(item: MetricEvidence) -> Beside:
         groups = (seen[at : at + 4] for at in range(0, len(seen), 4))
         pairs = tuple((Counts(*group[:2]), Counts(*group[2:])) for group in groups)
     bounds, block = tuple(item.bounds or ()), item.block or 1.0
-    return Beside(item.name, item.claim, rows, pairs, item.at_weight or 0, item.start_episodes or 0.0, bounds, block)
+    return PairedOutcomes(
+        item.name, item.claim, rows, pairs, item.at_weight or 0, item.start_episodes or 0.0, bounds, block
+    )
 
 
-def _trial(item: MetricEvidence) -> Trial:
+def _trial(item: MetricEvidence) -> SequentialTest:
     memory = _memory(item)
-    measure = Measure(item.bound_seconds, item.block or 1.0) if memory != Memory() else Measure()
-    return Trial(item.name, item.claim, memory, measure)
+    measure = Measure(item.bound_seconds, item.block or 1.0) if memory != TestMemory() else Measure()
+    return SequentialTest(item.name, item.claim, memory, measure)
 
 
-def _memory(item: MetricEvidence) -> Memory:
+def _memory(item: MetricEvidence) -> TestMemory:
     judged, seen = _pair(item.judged), _pair(item.seen)
     if judged is None or item.log_worse is None or item.log_fine is None:
-        return Memory()
-    return Memory(seen, judged, item.log_worse, item.log_fine)
+        return TestMemory()
+    return TestMemory(seen, judged, item.log_worse, item.log_fine)
 
 
 def _numbers(pair: Pair) -> list[float]:

@@ -10,8 +10,8 @@ from typing import Literal
 from learnloop_api.kinds.experiment import AnyExperiment, AnyMetric, ExperimentMetric
 from learnloop_api.kinds.experiment_status import ExperimentArmStatus, ExperimentGuardrailStatus, ExperimentStatus
 from learnloop_api.kinds.model_deployment import ModelDeploymentSpec
-from learnloop_operator.core.rollout.checks.best_arm_elimination import Tally, fresh
-from learnloop_operator.core.rollout.checks.guardrails import Guard, bars, share_of_alpha, standing
+from learnloop_operator.core.rollout.checks.best_arm_elimination import ArmRecord, fresh
+from learnloop_operator.core.rollout.checks.guardrails import GuardrailEvidence, bars, share_of_alpha, standing
 from learnloop_operator.core.rollout.metrics.metric_type import Measure
 from learnloop_operator.core.rollout.metrics.registry import type_of
 from learnloop_operator.core.rollout.model.snapshot import ArmWorld, Model
@@ -37,8 +37,8 @@ class Player:
     ready: bool = False
     since: str = ""
     message: str = ""
-    tally: Tally = field(default_factory=Tally)
-    guards: tuple[Guard, ...] = ()
+    tally: ArmRecord = field(default_factory=ArmRecord)
+    guards: tuple[GuardrailEvidence, ...] = ()
     """One for each guardrail, in their order."""
 
     def out(self, standing: Standing, why: str, now: datetime) -> "Player":
@@ -52,7 +52,7 @@ class Player:
 
 
 @value
-class Trial:
+class ExperimentState:
     """The experiment that runs or ran last."""
 
     id: str
@@ -91,12 +91,12 @@ class Trial:
             return {}
         return {player.model.revision: player.weight if player.ready else 0 for player in self.guests()}
 
-    def with_player(self, index: int, player: Player) -> "Trial":
+    def with_player(self, index: int, player: Player) -> "ExperimentState":
         """The same experiment with one arm changed."""
         return replace(self, players=(*self.players[:index], player, *self.players[index + 1 :]))
 
 
-def asked_for(spec: ModelDeploymentSpec, trial: "Trial | ExperimentStatus") -> AnyExperiment | None:
+def asked_for(spec: ModelDeploymentSpec, trial: "ExperimentState | ExperimentStatus") -> AnyExperiment | None:
     """The experiment of the spec that this one carries out; None where it is not asked for any more."""
     if trial.step is None:
         asked: AnyExperiment | None = spec.experiment
@@ -113,12 +113,12 @@ def id_of(experiment: AnyExperiment) -> str:
     return hashlib.sha256(body.encode()).hexdigest()[:8]
 
 
-def load(status: ExperimentStatus | None) -> Trial | None:
+def load(status: ExperimentStatus | None) -> ExperimentState | None:
     """The persisted experiment; one whose numbers were damaged knows nothing of its arms any more."""
     if status is None:
         return None
     size = len(status.arms)
-    return Trial(
+    return ExperimentState(
         status.id,
         status.phase,
         tuple(_player(arm, size) for arm in status.arms),
@@ -132,7 +132,7 @@ def load(status: ExperimentStatus | None) -> Trial | None:
     )
 
 
-def save(trial: Trial | None, experiment: AnyExperiment | None) -> ExperimentStatus | None:
+def save(trial: ExperimentState | None, experiment: AnyExperiment | None) -> ExperimentStatus | None:
     """The experiment as the status keeps it; one whose spec is gone is forgotten."""
     if trial is None:
         return None
@@ -205,13 +205,13 @@ def _guards(player: Player, experiment: AnyExperiment | None) -> list[Experiment
     ]
 
 
-def _guard(status: ExperimentGuardrailStatus) -> Guard:
+def _guard(status: ExperimentGuardrailStatus) -> GuardrailEvidence:
     judged = _counts(status.judged)
     if judged is None or not all(map(math.isfinite, (status.log_fine, status.log_worse))):
-        return Guard()
+        return GuardrailEvidence()
     # A plain measure is fixed anew: it says nothing.
     measure = Measure(status.bound_seconds, status.block) if status.block else None
-    return Guard(judged, _counts(status.seen), status.log_fine, status.log_worse, measure)
+    return GuardrailEvidence(judged, _counts(status.seen), status.log_fine, status.log_worse, measure)
 
 
 def _player(arm: ExperimentArmStatus, size: int) -> Player:
@@ -219,7 +219,7 @@ def _player(arm: ExperimentArmStatus, size: int) -> Player:
     judged, seen = _counts(arm.judged), _counts(arm.seen)
     tally = fresh(size)[0]
     if judged and arm.log_better is not None and len(arm.log_better) == size:
-        tally = Tally(judged, seen, tuple(arm.log_better))
+        tally = ArmRecord(judged, seen, tuple(arm.log_better))
     guards = tuple(_guard(item) for item in arm.guardrails or ())
     since, message = arm.since or "", arm.message or ""
     return Player(arm.name, model, arm.weight, arm.standing, arm.ready, since, message, tally, guards)

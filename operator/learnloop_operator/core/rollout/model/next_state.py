@@ -6,7 +6,7 @@ from learnloop_operator.tuning.value_objects import value
 
 
 @value
-class Move:
+class NextState:
     """Where the rollout goes from here."""
 
     state: State

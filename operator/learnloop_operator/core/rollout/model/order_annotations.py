@@ -13,7 +13,7 @@ _ANNOTATIONS = tuple((verb, verb_annotation(verb)) for verb in VERBS)
 
 
 @value
-class Word:
+class OrderAnnotation:
     """One annotation's value. `revision` is None where it names none; `step` counts from 1."""
 
     verb: Verb
@@ -27,7 +27,7 @@ class Word:
     """Why it cannot be obeyed, whatever the rollout does."""
 
 
-def read(verb: Verb, value: str) -> Word:
+def read(verb: Verb, value: str) -> OrderAnnotation:
     """The value's parts. Everything after the first ` by ` is the name: the admission policy compares just that."""
     head, _, by = value.partition(" by ")
     what = head.partition(" at ")[0].strip()
@@ -35,16 +35,18 @@ def read(verb: Verb, value: str) -> Word:
     who = by[:256] or None
     if verb == "retry":
         known = revision if _REVISION.fullmatch(revision) else None
-        return Word(verb, value, known, by=who, everything=what == "all")
+        return OrderAnnotation(verb, value, known, by=who, everything=what == "all")
     if not _REVISION.fullmatch(revision):
-        return Word(verb, value, by=who, problem=f"{what[:64]!r} names no revision: set REVISION or REVISION/STEP")
+        return OrderAnnotation(
+            verb, value, by=who, problem=f"{what[:64]!r} names no revision: set REVISION or REVISION/STEP"
+        )
     if slash and not _STEP.fullmatch(step):
         problem = f"{step[:64]!r} is no step: set a number from 1, or the revision alone"
-        return Word(verb, value, revision, by=who, problem=problem)
-    return Word(verb, value, revision, int(step) if slash else None, who)
+        return OrderAnnotation(verb, value, revision, by=who, problem=problem)
+    return OrderAnnotation(verb, value, revision, int(step) if slash else None, who)
 
 
-def unanswered(annotations: Mapping[str, str], decisions: Iterable[Decision]) -> list[Word]:
+def unanswered(annotations: Mapping[str, str], decisions: Iterable[Decision]) -> list[OrderAnnotation]:
     """The values that were not answered yet, most cautious first."""
     if not annotations:
         return []

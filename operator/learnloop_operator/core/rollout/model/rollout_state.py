@@ -7,13 +7,13 @@ from datetime import datetime
 from learnloop_api.kinds.decision import Decision, Hand, PastModel
 from learnloop_api.kinds.model_deployment import ArmStatus, BlockedRevision, ModelDeploymentStatus
 from learnloop_api.kinds.rollout import RolloutStep
-from learnloop_operator.core.rollout.checks.dry_run_metrics import Report
-from learnloop_operator.core.rollout.checks.paired_outcomes import Beside
-from learnloop_operator.core.rollout.checks.sequential_test import Trial
+from learnloop_operator.core.rollout.checks.dry_run_metrics import DryRunReport
+from learnloop_operator.core.rollout.checks.paired_outcomes import PairedOutcomes
+from learnloop_operator.core.rollout.checks.sequential_test import SequentialTest
 from learnloop_operator.core.rollout.model import evidence_codec
 from learnloop_operator.core.rollout.model.blocked_models import Pins, in_the_way
 from learnloop_operator.core.rollout.model.blocked_models import load as load_pins
-from learnloop_operator.core.rollout.model.experiment_state import Trial as Experiment
+from learnloop_operator.core.rollout.model.experiment_state import ExperimentState as Experiment
 from learnloop_operator.core.rollout.model.experiment_state import load as load_experiment
 from learnloop_operator.core.rollout.model.snapshot import ArmWorld, Model
 from learnloop_operator.core.times import stamp
@@ -21,7 +21,7 @@ from learnloop_operator.tuning.value_objects import value
 
 
 @value
-class Arm:
+class ArmState:
     """An arm the rollout knows of. `since`: when its readiness last changed."""
 
     model: Model
@@ -37,9 +37,9 @@ class Arm:
 class State:
     """Everything that must survive a restart. `weight` is what the routing table was last allowed to give."""
 
-    stable: Arm | None = None
-    canary: Arm | None = None
-    previous: Arm | None = None
+    stable: ArmState | None = None
+    canary: ArmState | None = None
+    previous: ArmState | None = None
     step: int | None = None
     weight: int = 0
     step_started_at: str | None = None
@@ -54,11 +54,11 @@ class State:
     last_stable: PastModel | None = None
     decisions: tuple[Decision, ...] = ()
     """What people said and what became of it, newest last."""
-    trials: tuple[Trial, ...] = ()
+    trials: tuple[SequentialTest, ...] = ()
     """The sequential tests of the rollout under way."""
-    ratios: tuple[Beside, ...] = ()
+    ratios: tuple[PairedOutcomes, ...] = ()
     """What ratios have compared in the rollout under way."""
-    reports: tuple[Report, ...] = ()
+    reports: tuple[DryRunReport, ...] = ()
     """What the dry runs say."""
     experiment: Experiment | None = None
     """The experiment under way, or the last one."""
@@ -72,11 +72,13 @@ class State:
         """Why the model is not tried; None: it may be."""
         return in_the_way(self.pins, model, self.stable.model if self.stable else None)
 
-    def arms(self) -> tuple[Arm, ...]:
+    def arms(self) -> tuple[ArmState, ...]:
         """The arms whose pods must exist."""
         players = self.experiment.guests() if self.experiment else ()
         known = tuple([arm for arm in (self.stable, self.canary, self.previous) if arm])
-        return (*known, *(Arm(player.model, player.since, player.ready) for player in players)) if players else known
+        return (
+            (*known, *(ArmState(player.model, player.since, player.ready) for player in players)) if players else known
+        )
 
     def as_seen(self, arms: Mapping[str, ArmWorld], now: datetime) -> "State":
         """The same with the arms' readiness as it is now; itself where none has changed."""
@@ -128,12 +130,12 @@ def load(status: ModelDeploymentStatus, steps: list[RolloutStep]) -> State:
     )
 
 
-def past(arm: Arm | None) -> PastModel | None:
+def past(arm: ArmState | None) -> PastModel | None:
     """The arm's model as something to go back to."""
     return PastModel(uri=arm.model.uri, sha256=arm.model.sha256) if arm else None
 
 
-def observe(arm: Arm, world: ArmWorld | None, now: datetime) -> Arm:
+def observe(arm: ArmState, world: ArmWorld | None, now: datetime) -> ArmState:
     """The arm with `since` moved when its readiness has changed."""
     ready = world is not None and world.ready > 0
     return arm if ready == arm.was_ready else replace(arm, was_ready=ready, since=stamp(now))
@@ -154,8 +156,8 @@ def _step(step: int, reached: int | None, weight: int, steps: list[RolloutStep])
     return next((index for index, item in enumerate(steps) if item.weight == earned), 0)
 
 
-def _arm(status: ArmStatus | None) -> Arm | None:
+def _arm(status: ArmStatus | None) -> ArmState | None:
     if status is None:
         return None
     model = Model(status.revision, status.uri, status.sha256)
-    return Arm(model, status.since or "", bool(status.ready_replicas))
+    return ArmState(model, status.since or "", bool(status.ready_replicas))

@@ -8,10 +8,9 @@ from learnloop_api.kinds.base import PodOptions
 from learnloop_api.kinds.model_deployment import BlockedRevision, ModelDeploymentSpec, ModelDeploymentStatus
 from learnloop_api.wire.routing import RoutingTable
 from learnloop_operator.core.rollout.evidence.arm_evidence import Evidence
-from learnloop_operator.core.rollout.fast_lane.pod_evidence import Direct
-from learnloop_operator.core.rollout.model.withdrawn_guests import GuestsOut
-from learnloop_operator.core.snapshot import Snapshot as BaseSnapshot
-from learnloop_operator.core.snapshot import obeyed
+from learnloop_operator.core.rollout.fast_lane.pod_evidence import PodEvidence
+from learnloop_operator.core.rollout.model.withdrawn_guests import WithdrawnGuests
+from learnloop_operator.core.snapshot import BaseSnapshot, obeyed
 from learnloop_operator.tuning.value_objects import named_value, value
 
 
@@ -61,7 +60,7 @@ class RouteWorld:
     """Percent of new episodes by revision; a revision that is not in it has no rule at all."""
     blocked: BlockedRevision | None = None
     """The verdict written with it."""
-    guests_out: GuestsOut | None = None
+    guests_out: WithdrawnGuests | None = None
     """Who had left the experiment when it was written."""
 
 
@@ -111,7 +110,7 @@ class Snapshot(BaseSnapshot):
     arms: Mapping[str, ArmWorld] = field(default_factory=dict)
     routing: RoutingWorld = RoutingWorld()
     evidence: Evidence = field(default_factory=Evidence)
-    direct: Mapping[str, Direct] = field(default_factory=dict)
+    direct: Mapping[str, PodEvidence] = field(default_factory=dict)
     """What the pods of each arm on trial said themselves, by revision; empty where nobody asked them."""
     defaults: Defaults
     fresh_key: str = field(default="", repr=False)

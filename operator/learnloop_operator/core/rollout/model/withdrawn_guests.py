@@ -16,7 +16,7 @@ from learnloop_operator.core.json_annotation import noted
 ANNOTATION = f"{GROUP}/guests-out"
 
 
-class GuestOut(WireModel):
+class WithdrawnGuest(WireModel):
     """One arm that gets no more episodes of the experiment."""
 
     revision: str = Field(pattern=r"^[0-9a-f]{8}$")
@@ -24,19 +24,19 @@ class GuestOut(WireModel):
     message: str = Field(max_length=1024)
 
 
-class GuestsOut(WireModel):
+class WithdrawnGuests(WireModel):
     """All of them. `since`: when the experiment began to run; the same one may be tried again later."""
 
     experiment: str = Field(max_length=64)
     since: str = Field(max_length=64)
-    guests: tuple[GuestOut, ...] = Field(max_length=MOST_ARMS)
+    guests: tuple[WithdrawnGuest, ...] = Field(max_length=MOST_ARMS)
 
 
-def written(out: GuestsOut | None) -> dict[str, str]:
+def written(out: WithdrawnGuests | None) -> dict[str, str]:
     """Annotations of the route."""
     return {ANNOTATION: out.model_dump_json()} if out else {}
 
 
-def read(metadata: object) -> GuestsOut | None:
+def read(metadata: object) -> WithdrawnGuests | None:
     """What the live route's metadata say; a note that is none counts as none."""
-    return noted(metadata, ANNOTATION, GuestsOut)
+    return noted(metadata, ANNOTATION, WithdrawnGuests)

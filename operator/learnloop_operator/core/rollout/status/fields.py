@@ -14,16 +14,16 @@ from learnloop_operator.core.rollout.judging import fast_lane_breaches
 from learnloop_operator.core.rollout.judging.arm_capacity import replicas, world
 from learnloop_operator.core.rollout.judging.shadow_step import figures, gateway_problem, mirror_for
 from learnloop_operator.core.rollout.model import blocked_models as blocked
-from learnloop_operator.core.rollout.model.evidence_codec import Pace, save
+from learnloop_operator.core.rollout.model.evidence_codec import EpisodeRate, save
 from learnloop_operator.core.rollout.model.experiment_state import asked_for
 from learnloop_operator.core.rollout.model.experiment_state import save as save_experiment
-from learnloop_operator.core.rollout.model.next_state import Move
-from learnloop_operator.core.rollout.model.rollout_state import Arm, State
+from learnloop_operator.core.rollout.model.next_state import NextState
+from learnloop_operator.core.rollout.model.rollout_state import ArmState, State
 from learnloop_operator.core.rollout.model.snapshot import Snapshot
 from learnloop_operator.core.times import seconds_since
 
 
-def status(snapshot: Snapshot, move: Move, routing_generation: int | None) -> dict[str, Any]:
+def status(snapshot: Snapshot, move: NextState, routing_generation: int | None) -> dict[str, Any]:
     """Everything of the state, and everything that explains it."""
     state, steps, trial = move.state, snapshot.spec.rollout.steps, move.state.experiment
     sentence, stalled = _sentence(snapshot, move)
@@ -68,12 +68,12 @@ def status(snapshot: Snapshot, move: Move, routing_generation: int | None) -> di
     ).to_kube()
 
 
-def _pace(snapshot: Snapshot, move: Move) -> Pace:
+def _pace(snapshot: Snapshot, move: NextState) -> EpisodeRate:
     canary = move.state.canary
     seen = snapshot.evidence.arms.get(canary.revision) if canary else None
     elapsed = seconds_since(move.state.rollout_started_at, snapshot.now)
     rate = seen.episodes / elapsed if seen and elapsed > 0.0 else 0.0
-    return Pace(snapshot.now, move.state.weight / 100.0, rate)
+    return EpisodeRate(snapshot.now, move.state.weight / 100.0, rate)
 
 
 def _step_text(steps: list[RolloutStep], state: State) -> str | None:
@@ -84,7 +84,7 @@ def _step_text(steps: list[RolloutStep], state: State) -> str | None:
     return f"{step + 1}/{len(steps)}{kind}"
 
 
-def _sentence(snapshot: Snapshot, move: Move) -> tuple[str, bool]:
+def _sentence(snapshot: Snapshot, move: NextState) -> tuple[str, bool]:
     said = f"{move.sentence}{remark(move.state.reports)}"
     if not snapshot.route_problem:
         return said, move.degraded
@@ -96,7 +96,7 @@ def _selector(snapshot: Snapshot, revision: str | None) -> str:
     return f"{names.LABEL_DEPLOYMENT}={snapshot.name}{arm}"
 
 
-def _arm(snapshot: Snapshot, move: Move, arm: Arm | None) -> ArmStatus | None:
+def _arm(snapshot: Snapshot, move: NextState, arm: ArmState | None) -> ArmStatus | None:
     if arm is None:
         return None
     live, wanted = world(snapshot, arm.revision), replicas(snapshot, move.state, arm.revision)
@@ -130,7 +130,7 @@ def _kept(fresh: float | None, old: float | None, digits: int) -> float | None:
     return None if value is None else round(value, digits)
 
 
-def _conditions(snapshot: Snapshot, move: Move, sentence: str, stalled: bool) -> list[dict[str, Any]]:
+def _conditions(snapshot: Snapshot, move: NextState, sentence: str, stalled: bool) -> list[dict[str, Any]]:
     generation, phase = snapshot.generation, move.phase
     model = snapshot.desired.model
     taken_back = move.state.blocked if model is None else move.state.in_the_way(model)
@@ -167,7 +167,7 @@ def _conditions(snapshot: Snapshot, move: Move, sentence: str, stalled: bool) ->
     return merge(before, wanted, snapshot.time)
 
 
-def data_condition(move: Move, generation: int) -> dict[str, Any]:
+def data_condition(move: NextState, generation: int) -> dict[str, Any]:
     """DataAvailable, without its transition time."""
     if move.data is None:
         return condition(reasons.DATA_AVAILABLE, UNKNOWN, "NotNeeded", "no arm is being compared", generation)
@@ -180,7 +180,7 @@ def data_condition(move: Move, generation: int) -> dict[str, Any]:
     return condition(reasons.DATA_AVAILABLE, TRUE, "Complete", "every check has its numbers", generation)
 
 
-def _shadowing(snapshot: Snapshot, move: Move, generation: int) -> list[dict[str, Any]]:
+def _shadowing(snapshot: Snapshot, move: NextState, generation: int) -> list[dict[str, Any]]:
     """Who copies requests to the canary; only where a step asks for it."""
     if not any(step.shadow for step in snapshot.spec.rollout.steps):
         return []

@@ -15,8 +15,8 @@ from learnloop_operator.core.rollout.judging.episodes_of_step import SOON, begun
 from learnloop_operator.core.rollout.judging.fast_lane_breaches import gross_breach
 from learnloop_operator.core.rollout.judging.shadow_step import judge_shadow
 from learnloop_operator.core.rollout.model.decision_log import noted, who
-from learnloop_operator.core.rollout.model.next_state import Move, happened
-from learnloop_operator.core.rollout.model.rollout_state import Arm, State, past
+from learnloop_operator.core.rollout.model.next_state import NextState, happened
+from learnloop_operator.core.rollout.model.rollout_state import ArmState, State, past
 from learnloop_operator.core.rollout.model.snapshot import Snapshot
 from learnloop_operator.core.rollout.steps.experiment_step import in_experiment, lost_experiment, watch_arms
 from learnloop_operator.core.rollout.steps.manual_hold_and_promotion import under_order
@@ -32,7 +32,7 @@ from learnloop_operator.core.rollout.steps.wait_for_time_and_approval import app
 from learnloop_operator.core.times import seconds_since, stamp
 
 
-def advance(snapshot: Snapshot, state: State, canary: Arm) -> Move:
+def advance(snapshot: Snapshot, state: State, canary: ArmState) -> NextState:
     """One look at a rollout under way."""
     if why := gross_breach(snapshot, state, canary.revision, "the canary"):
         return roll_back(snapshot, state, canary, reasons.GROSS_BREACH, why)
@@ -41,7 +41,7 @@ def advance(snapshot: Snapshot, state: State, canary: Arm) -> Move:
     return replace(moved, events=(*told, *moved.events)) if told else moved
 
 
-def _advance(snapshot: Snapshot, state: State, canary: Arm) -> Move:
+def _advance(snapshot: Snapshot, state: State, canary: ArmState) -> NextState:
     step = state.step
     if step is None:
         return _starting(snapshot, state, canary)
@@ -51,7 +51,7 @@ def _advance(snapshot: Snapshot, state: State, canary: Arm) -> Move:
     return _at_step(snapshot, state, canary, step)
 
 
-def _starting(snapshot: Snapshot, state: State, canary: Arm) -> Move:
+def _starting(snapshot: Snapshot, state: State, canary: ArmState) -> NextState:
     arm = world(snapshot, canary.revision)
     needed = canary_replicas(snapshot.spec, None)
     if arm.ready >= needed:
@@ -62,7 +62,7 @@ def _starting(snapshot: Snapshot, state: State, canary: Arm) -> Move:
             return _to_weight(snapshot, state, canary, 0, first)
         sentence = f"canary {canary.revision} is ready with {arm.ready} of {needed} pods"
         ready = happened(reasons.CANARY_READY, sentence)
-        return Move(state, "Progressing", reasons.CANARY_READY, sentence, ready, again_after=0.0)
+        return NextState(state, "Progressing", reasons.CANARY_READY, sentence, ready, again_after=0.0)
     waited = seconds_since(state.rollout_started_at, snapshot.now)
     given_up = _given_up(snapshot, state, canary, waited)
     if given_up:
@@ -70,10 +70,12 @@ def _starting(snapshot: Snapshot, state: State, canary: Arm) -> Move:
     said = f": {arm.message}" if arm.message else ""
     sentence = f"waiting for the canary's pods, {arm.ready} of {needed} ready{said}"
     soon = _next_look(snapshot, canary, waited)
-    return Move(state, "Progressing", reasons.WAITING_FOR_PODS, sentence, again_after=soon, degraded=bool(arm.message))
+    return NextState(
+        state, "Progressing", reasons.WAITING_FOR_PODS, sentence, again_after=soon, degraded=bool(arm.message)
+    )
 
 
-def _lost_pods(snapshot: Snapshot, state: State, canary: Arm) -> Move:
+def _lost_pods(snapshot: Snapshot, state: State, canary: ArmState) -> NextState:
     """A canary without a ready pod gets no episodes, and its step starts over when it is back."""
     waited = seconds_since(canary.since, snapshot.now)
     given_up = _given_up(snapshot, state, canary, waited)
@@ -82,7 +84,7 @@ def _lost_pods(snapshot: Snapshot, state: State, canary: Arm) -> Move:
     said = f": {world(snapshot, canary.revision).message}" if world(snapshot, canary.revision).message else ""
     sentence = f"the canary {canary.revision} lost its last ready pod and gets no episodes until it is back{said}"
     events = happened(reasons.WEIGHT_LOWERED, sentence, warning=True) if state.weight else ()
-    return Move(
+    return NextState(
         replace(state, weight=0, step_base=None),
         "Progressing",
         reasons.PODS_NOT_READY,
@@ -93,13 +95,13 @@ def _lost_pods(snapshot: Snapshot, state: State, canary: Arm) -> Move:
     )
 
 
-def _next_look(snapshot: Snapshot, canary: Arm, waited: float) -> float:
+def _next_look(snapshot: Snapshot, canary: ArmState, waited: float) -> float:
     """Not later than the progress deadline."""
     rest = snapshot.spec.rollout.progress_deadline_seconds - waited
     return min(look_at_pods(snapshot, canary.revision), max(SOON, rest))
 
 
-def _given_up(snapshot: Snapshot, state: State, canary: Arm, seconds: float) -> Move | None:
+def _given_up(snapshot: Snapshot, state: State, canary: ArmState, seconds: float) -> NextState | None:
     arm = world(snapshot, canary.revision)
     deadline = snapshot.spec.rollout.progress_deadline_seconds
     if hopeless(arm):
@@ -112,7 +114,7 @@ def _given_up(snapshot: Snapshot, state: State, canary: Arm, seconds: float) -> 
     return None
 
 
-def _at_step(snapshot: Snapshot, state: State, canary: Arm, step: int) -> Move:
+def _at_step(snapshot: Snapshot, state: State, canary: ArmState, step: int) -> NextState:
     assert state.stable is not None, "a canary needs a stable arm"
     verdict = judge_canary(snapshot, state, canary, state.stable)
     if state.weight and verdict.breach and not young(snapshot, state):
@@ -125,7 +127,7 @@ def _at_step(snapshot: Snapshot, state: State, canary: Arm, step: int) -> Move:
         return under_order(snapshot, state, canary, state.hand)
     if wanted.experiment is not None:
         found = in_experiment(snapshot, state, canary, step, wanted, wanted.experiment)
-        if isinstance(found, Move):
+        if isinstance(found, NextState):
             return found
         state = found
     if state.weight != wanted.weight:
@@ -136,8 +138,8 @@ def _at_step(snapshot: Snapshot, state: State, canary: Arm, step: int) -> Move:
 
 
 def _in_shadow(
-    snapshot: Snapshot, state: State, canary: Arm, step: int, wanted: RolloutStep, bars: ShadowCheck
-) -> Move:
+    snapshot: Snapshot, state: State, canary: ArmState, step: int, wanted: RolloutStep, bars: ShadowCheck
+) -> NextState:
     """No episode is at stake, so nothing but the copies is judged."""
     verdict = judge_shadow(snapshot, state, bars)
     if verdict.breach:
@@ -150,7 +152,7 @@ def _in_shadow(
     return patience or _pass(snapshot, replace(state, step_started_at=stamp(snapshot.now)), canary, step)
 
 
-def _to_weight(snapshot: Snapshot, state: State, canary: Arm, step: int, wanted: RolloutStep) -> Move:
+def _to_weight(snapshot: Snapshot, state: State, canary: ArmState, step: int, wanted: RolloutStep) -> NextState:
     interval = float(snapshot.spec.analysis.interval_seconds)
     if snapshot.evidence.unavailable and wanted.weight > state.weight:
         sentence = f"holding at {state.weight} %: no evidence: {snapshot.evidence.unavailable}"
@@ -168,12 +170,12 @@ def _to_weight(snapshot: Snapshot, state: State, canary: Arm, step: int, wanted:
         step_base=begun(state),
     )
     name = reasons.WEIGHT_RAISED if up else reasons.WEIGHT_LOWERED
-    return Move(after, "Progressing", reasons.STEPPING, sentence, happened(name, sentence), again_after=interval)
+    return NextState(after, "Progressing", reasons.STEPPING, sentence, happened(name, sentence), again_after=interval)
 
 
 def _hold(
-    snapshot: Snapshot, state: State, canary: Arm, step: int, wanted: RolloutStep, verdict: Judgement
-) -> Move | None:
+    snapshot: Snapshot, state: State, canary: ArmState, step: int, wanted: RolloutStep, verdict: Judgement
+) -> NextState | None:
     interval = float(snapshot.spec.analysis.interval_seconds)
     at = f"holding at {state.weight} %"
     waits = evidence_for(snapshot, state, canary, wanted, verdict)
@@ -189,7 +191,7 @@ def _hold(
     return wait_for_time_and_people(snapshot, state, canary.revision, step, wanted, at)
 
 
-def _pass(snapshot: Snapshot, state: State, canary: Arm, step: int) -> Move:
+def _pass(snapshot: Snapshot, state: State, canary: ArmState, step: int) -> NextState:
     if snapshot.spec.rollout.steps[step].pause:
         word = approval(snapshot, state, canary.revision, step)
         assert word is not None, "a pause ends with an approval"
@@ -199,13 +201,13 @@ def _pass(snapshot: Snapshot, state: State, canary: Arm, step: int) -> Move:
         state, wanted = replace(state, step=step + 1), snapshot.spec.rollout.steps[step + 1]
         if wanted.experiment is not None:
             found = in_experiment(snapshot, state, canary, step + 1, wanted, wanted.experiment)
-            assert isinstance(found, Move), "an experiment begins with its pods"
+            assert isinstance(found, NextState), "an experiment begins with its pods"
             return found
         return _to_weight(snapshot, state, canary, step + 1, wanted)
     return _promote(snapshot, state, canary)
 
 
-def _promote(snapshot: Snapshot, state: State, canary: Arm) -> Move:
+def _promote(snapshot: Snapshot, state: State, canary: ArmState) -> NextState:
     seen = snapshot.evidence.arms.get(canary.revision)
     mean = f", mean return {seen.mean_return:.1f}" if seen and seen.mean_return is not None else ""
     count = seen.episodes if seen else 0
@@ -217,7 +219,7 @@ def _promote(snapshot: Snapshot, state: State, canary: Arm) -> Move:
         last_stable=past(state.stable),
         promoted_at=stamp(snapshot.now),
     )
-    return Move(
+    return NextState(
         after,
         "Guarding",
         reasons.PROMOTED,

@@ -20,16 +20,16 @@ from learnloop_operator.core.rollout.judging.arm_capacity import DRAIN_SECONDS, 
 from learnloop_operator.core.rollout.judging.episodes_of_step import begun
 from learnloop_operator.core.rollout.judging.experiment_arms import lacking, silences
 from learnloop_operator.core.rollout.model.decision_log import noted, who
-from learnloop_operator.core.rollout.model.experiment_state import CANARY, Player, Trial, asked_for
-from learnloop_operator.core.rollout.model.next_state import Move, happened
-from learnloop_operator.core.rollout.model.rollout_state import Arm, State
+from learnloop_operator.core.rollout.model.experiment_state import CANARY, ExperimentState, Player, asked_for
+from learnloop_operator.core.rollout.model.next_state import NextState, happened
+from learnloop_operator.core.rollout.model.rollout_state import ArmState, State
 from learnloop_operator.core.rollout.model.snapshot import Snapshot
 from learnloop_operator.core.rollout.steps.rollback import roll_back
 from learnloop_operator.core.rollout.steps.wait_for_time_and_approval import approval, wait, wait_for_time_and_people
 from learnloop_operator.core.times import seconds_since, stamp
 
 
-def under_way(snapshot: Snapshot, state: State) -> tuple[Trial, ExperimentStep] | None:
+def under_way(snapshot: Snapshot, state: State) -> tuple[ExperimentState, ExperimentStep] | None:
     """The experiment of the step the rollout is at, once it has begun and as long as the spec asks for it."""
     trial = state.experiment
     if trial is None or not trial.running or trial.step is None or trial.step != state.step:
@@ -51,7 +51,7 @@ def watch_arms(snapshot: Snapshot, state: State) -> tuple[State, tuple[Notice, .
     return replace(state, experiment=trial), notices
 
 
-def within_step(snapshot: Snapshot, move: Move) -> Move:
+def within_step(snapshot: Snapshot, move: NextState) -> NextState:
     """The move without an experiment whose step the rollout has left, or whose canary is gone, however that came."""
     trial, state = move.state.experiment, move.state
     if trial is None or not trial.running or trial.step is None:
@@ -75,8 +75,8 @@ def lost_experiment(state: State) -> str:
 
 
 def in_experiment(
-    snapshot: Snapshot, state: State, canary: Arm, step: int, wanted: RolloutStep, asked: ExperimentStep
-) -> Move | State:
+    snapshot: Snapshot, state: State, canary: ArmState, step: int, wanted: RolloutStep, asked: ExperimentStep
+) -> NextState | State:
     """What follows at such a step. A state: as far as the experiment goes, the canary may have its weight and go on."""
     found = under_way(snapshot, replace(state, step=step))
     if found is None:
@@ -91,22 +91,24 @@ def in_experiment(
         sentence = f"experiment: {lost_experiment(state)} and gets no more episodes; the others go on"
         events = happened(reasons.WEIGHT_LOWERED, sentence)
         after = replace(state, weight=0, step_base=None)
-        return Move(after, "Progressing", reasons.EXPERIMENT_RUNNING, sentence, events, again_after=0.0, data="")
+        return NextState(after, "Progressing", reasons.EXPERIMENT_RUNNING, sentence, events, again_after=0.0, data="")
     if not lost_experiment(state) and state.weight != wanted.weight:
         return state  # its pods are back
     return _judged(snapshot, state, canary, step, wanted, trial, asked)
 
 
 def _beginning(
-    snapshot: Snapshot, state: State, canary: Arm, step: int, wanted: RolloutStep, asked: ExperimentStep
-) -> Move:
+    snapshot: Snapshot, state: State, canary: ArmState, step: int, wanted: RolloutStep, asked: ExperimentStep
+) -> NextState:
     assert state.stable is not None, "a canary needs a stable arm"
     old = state.experiment
     if old and old.running:
         sentence = f"experiment {old.id} withdrawn with its spec; another one begins"
         events = happened(reasons.EXPERIMENT_OVER, sentence)
         after = replace(state, experiment=finish(snapshot, old, sentence))
-        return Move(after, "Progressing", reasons.EXPERIMENT_OVER, sentence, events, again_after=DRAIN_SECONDS, data="")
+        return NextState(
+            after, "Progressing", reasons.EXPERIMENT_OVER, sentence, events, again_after=DRAIN_SECONDS, data=""
+        )
     rest = DRAIN_SECONDS - seconds_since(old.finished_at, snapshot.now) if old else 0.0
     if rest > 0.0:
         sentence = f"holding at {state.weight} %: the arms of the last experiment are still leaving"
@@ -114,7 +116,9 @@ def _beginning(
     return begin_step(snapshot, state, (state.stable, canary), step, wanted.weight, asked)
 
 
-def _starting(snapshot: Snapshot, state: State, canary: Arm, step: int, wanted: RolloutStep, trial: Trial) -> Move:
+def _starting(
+    snapshot: Snapshot, state: State, canary: ArmState, step: int, wanted: RolloutStep, trial: ExperimentState
+) -> NextState:
     """No arm gets an episode of the split before all of them have pods, and there is somebody to count."""
     at, evidence = f"experiment: holding at {state.weight} %", snapshot.evidence
     arm, needed = world(snapshot, canary.revision), canary_replicas(snapshot.spec, step)
@@ -138,18 +142,20 @@ def _starting(snapshot: Snapshot, state: State, canary: Arm, step: int, wanted: 
     )
     events = happened(reasons.WEIGHT_RAISED, sentence)
     # The shares are persisted first: the routing table never runs ahead of the status.
-    return Move(after, "Progressing", reasons.STEPPING, sentence, events, again_after=0.0, keep_table=True, data="")
+    return NextState(
+        after, "Progressing", reasons.STEPPING, sentence, events, again_after=0.0, keep_table=True, data=""
+    )
 
 
 def _judged(
     snapshot: Snapshot,
     state: State,
-    canary: Arm,
+    canary: ArmState,
     step: int,
     wanted: RolloutStep,
-    trial: Trial,
+    trial: ExperimentState,
     asked: ExperimentStep,
-) -> Move | State:
+) -> NextState | State:
     left, limit = racing(trial), exhausted(snapshot, asked, trial)
     first = next(iter(left), 0)
     interval = float(snapshot.spec.analysis.interval_seconds)
@@ -160,7 +166,7 @@ def _judged(
         state = replace(state, experiment=replace(trial, phase="Won", winner=best.name, message=sentence))
         if trial.phase != "Won":
             events = happened(reasons.EXPERIMENT_WON, sentence)
-            return Move(state, "Progressing", reasons.EXPERIMENT_WON, sentence, events, again_after=0.0, data="")
+            return NextState(state, "Progressing", reasons.EXPERIMENT_WON, sentence, events, again_after=0.0, data="")
         if best.name == CANARY:
             return state
         patience = wait_for_time_and_people(snapshot, state, best.model.revision, step, wanted, sentence)
@@ -180,7 +186,9 @@ def _judged(
     return replace(going_on, data_reason=missing.reason if missing else "")
 
 
-def _chosen(snapshot: Snapshot, state: State, canary: Arm, step: int, trial: Trial, sentence: str) -> Move | State:
+def _chosen(
+    snapshot: Snapshot, state: State, canary: ArmState, step: int, trial: ExperimentState, sentence: str
+) -> NextState | State:
     """Nobody has won: a person says who goes on, among the arms that are still in it, or takes the canary back."""
     for player in trial.challengers():
         if approval(snapshot, state, player.model.revision, step) is None:
@@ -195,7 +203,7 @@ def _chosen(snapshot: Snapshot, state: State, canary: Arm, step: int, trial: Tri
     return replace(wait(state, reasons.WAITING_FOR_APPROVAL, text, interval, ""), phase="Paused")
 
 
-def _take_over(snapshot: Snapshot, state: State, canary: Arm, step: int, best: Player, sentence: str) -> Move:
+def _take_over(snapshot: Snapshot, state: State, canary: ArmState, step: int, best: Player, sentence: str) -> NextState:
     """The winner is the canary from here on, with what it has played: its rollout began with the experiment."""
     trial, steps, now = state.experiment, snapshot.spec.rollout.steps, stamp(snapshot.now)
     assert trial is not None, "somebody has won"
@@ -208,7 +216,7 @@ def _take_over(snapshot: Snapshot, state: State, canary: Arm, step: int, best: P
     over = replace(finish(snapshot, trial, text), promoted_over=snapshot.desired.over or canary.revision)
     after = replace(
         state,
-        canary=Arm(best.model, best.since, best.ready),
+        canary=ArmState(best.model, best.since, best.ready),
         step=step + 1,
         weight=min(best.weight if best.ready else 0, steps[step + 1].weight),
         step_started_at=now,
@@ -221,4 +229,4 @@ def _take_over(snapshot: Snapshot, state: State, canary: Arm, step: int, best: P
     )
     events = happened(reasons.SUPERSEDED, text)
     # The new canary is persisted first: the routing table never runs ahead of the status.
-    return Move(after, "Progressing", reasons.SUPERSEDED, text, events, again_after=0.0, keep_table=True, data="")
+    return NextState(after, "Progressing", reasons.SUPERSEDED, text, events, again_after=0.0, keep_table=True, data="")

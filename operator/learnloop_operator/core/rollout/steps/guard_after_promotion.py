@@ -10,14 +10,14 @@ from datetime import timedelta
 from learnloop_operator.core.rollout import reasons
 from learnloop_operator.core.rollout.judging.analysis import judge_promoted, observed_promoted
 from learnloop_operator.core.rollout.judging.fast_lane_breaches import gross_breach
-from learnloop_operator.core.rollout.model.next_state import Move, happened
-from learnloop_operator.core.rollout.model.rollout_state import Arm, State
+from learnloop_operator.core.rollout.model.next_state import NextState, happened
+from learnloop_operator.core.rollout.model.rollout_state import ArmState, State
 from learnloop_operator.core.rollout.model.snapshot import Model, Snapshot
 from learnloop_operator.core.rollout.steps.rollback import swap_back
 from learnloop_operator.core.times import parse, seconds_since, stamp
 
 
-def watch(snapshot: Snapshot, state: State, new: Arm, old: Arm) -> Move:
+def watch(snapshot: Snapshot, state: State, new: ArmState, old: ArmState) -> NextState:
     """One look at a promoted arm. Missing data neither swaps back nor keeps the old arm longer: it was proven."""
     onward, next_one = _watch(snapshot, state, new, old), waiting(snapshot, state)
     if onward.phase != "Degraded" or next_one is None:
@@ -26,7 +26,7 @@ def watch(snapshot: Snapshot, state: State, new: Arm, old: Arm) -> Move:
     return replace(onward, sentence=f"{onward.sentence}; {_awaits(snapshot, next_one, old)}")
 
 
-def _watch(snapshot: Snapshot, state: State, new: Arm, old: Arm) -> Move:
+def _watch(snapshot: Snapshot, state: State, new: ArmState, old: ArmState) -> NextState:
     if why := gross_breach(snapshot, state, new.revision, "the promoted arm"):
         return swap_back(snapshot, state, new, old, reasons.GROSS_BREACH, why)
     state = observed_promoted(snapshot, state, new, old)
@@ -43,7 +43,7 @@ def _watch(snapshot: Snapshot, state: State, new: Arm, old: Arm) -> Move:
         # That all went as the promotion said is in the status, and no event; that nobody could look is one.
         told = happened(reasons.GUARD_OVER, sentence, warning=True) if verdict.hold else ()
         phase = "Progressing" if waiting(snapshot, state) else "Healthy"
-        return Move(after, phase, reasons.GUARD_OVER, sentence, told, again_after=0.0)
+        return NextState(after, phase, reasons.GUARD_OVER, sentence, told, again_after=0.0)
     said = verdict.hold or verdict.passed
     next_one = waiting(snapshot, state)
     sentence = f"guarding {new.revision}; the old arm {old.revision} is warm until {keep} s after the promotion; {said}"
@@ -51,7 +51,7 @@ def _watch(snapshot: Snapshot, state: State, new: Arm, old: Arm) -> Move:
         sentence = f"guarding {new.revision} until {_end(state, keep)}; {_awaits(snapshot, next_one, old)}; {said}"
     reason = reasons.WAITING_FOR_GUARD if next_one else reasons.GUARDING
     interval = min(left, float(snapshot.spec.analysis.interval_seconds))
-    return Move(state, "Guarding", reason, sentence, again_after=interval, data=verdict.hold)
+    return NextState(state, "Guarding", reason, sentence, again_after=interval, data=verdict.hold)
 
 
 def waiting(snapshot: Snapshot, state: State) -> Model | None:
@@ -62,7 +62,7 @@ def waiting(snapshot: Snapshot, state: State) -> Model | None:
     return None if state.in_the_way(model) or model.revision == state.stable.revision else model
 
 
-def ended(snapshot: Snapshot, state: State, new: Arm, old: Arm, by: str) -> Move | str:
+def ended(snapshot: Snapshot, state: State, new: ArmState, old: ArmState, by: str) -> NextState | str:
     """A person lets the waiting model begin now. Not where the promoted arm is to be taken back: then why it is.
 
     Where the old arm has no pod to take it back to, the waiting model may be what mends it, and begins.
@@ -76,15 +76,17 @@ def ended(snapshot: Snapshot, state: State, new: Arm, old: Arm, by: str) -> Move
     )
     after = replace(state, previous=None, reports=())
     told = happened(reasons.GUARD_OVER, sentence, warning=True)
-    return Move(after, "Progressing", reasons.GUARD_OVER, sentence, told, again_after=0.0)
+    return NextState(after, "Progressing", reasons.GUARD_OVER, sentence, told, again_after=0.0)
 
 
-def revert(state: State, old: Arm) -> Move:
+def revert(state: State, old: ArmState) -> NextState:
     """The user asks for the previous model while it is still warm: stable a moment ago, it needs no new proof."""
     bad = state.stable.revision if state.stable else "none"
     sentence = f"back to {old.revision} as asked; it was still warm, {bad} goes"
     after = replace(state.without_canary(), stable=old, previous=None, promoted_at=None)
-    return Move(after, "Progressing", reasons.REVERTED, sentence, happened(reasons.REVERTED, sentence), again_after=0.0)
+    return NextState(
+        after, "Progressing", reasons.REVERTED, sentence, happened(reasons.REVERTED, sentence), again_after=0.0
+    )
 
 
 def _end(state: State, keep: int) -> str:
@@ -92,7 +94,7 @@ def _end(state: State, keep: int) -> str:
     return stamp(promoted + timedelta(seconds=keep)) if promoted else f"{keep} s after its promotion"
 
 
-def _awaits(snapshot: Snapshot, model: Model, old: Arm) -> str:
+def _awaits(snapshot: Snapshot, model: Model, old: ArmState) -> str:
     if model.revision == old.revision:
         return f"{model.revision} is wanted again and serves as soon as one of its pods is ready"
     return f"{model.revision} waits (`kubectl learnloop skip {snapshot.name}` lets it begin), {old.revision} is kept"

@@ -8,13 +8,13 @@ from dataclasses import replace
 from learnloop_api.kinds.decision import Hand
 from learnloop_operator.core.rollout import reasons
 from learnloop_operator.core.rollout.judging.arm_capacity import canary_replicas, look_at_pods, world
-from learnloop_operator.core.rollout.model.next_state import Move, happened
-from learnloop_operator.core.rollout.model.rollout_state import Arm, State, past
+from learnloop_operator.core.rollout.model.next_state import NextState, happened
+from learnloop_operator.core.rollout.model.rollout_state import ArmState, State, past
 from learnloop_operator.core.rollout.model.snapshot import Snapshot
 from learnloop_operator.core.times import stamp
 
 
-def under_order(snapshot: Snapshot, state: State, canary: Arm, hand: Hand) -> Move:
+def under_order(snapshot: Snapshot, state: State, canary: ArmState, hand: Hand) -> NextState:
     """One look at such a canary."""
     if hand.verb == "pause":
         return _on_hold(snapshot, state, hand)
@@ -24,20 +24,20 @@ def under_order(snapshot: Snapshot, state: State, canary: Arm, hand: Hand) -> Mo
         sentence = f"{hand.verb} by {hand.by}: {ready} of the {needed} pods of {canary.revision} for 100 % are ready"
         after = replace(state, step=last)
         soon = 0.0 if state.step != last else look_at_pods(snapshot, canary.revision)
-        return Move(after, "Progressing", reasons.WAITING_FOR_PODS, sentence, again_after=soon, data="")
+        return NextState(after, "Progressing", reasons.WAITING_FOR_PODS, sentence, again_after=soon, data="")
     return _returned(state, canary, hand) if hand.verb == "undo" else _promoted(snapshot, state, canary, hand)
 
 
-def _on_hold(snapshot: Snapshot, state: State, hand: Hand) -> Move:
+def _on_hold(snapshot: Snapshot, state: State, hand: Hand) -> NextState:
     sentence = (
         f"on hold at {state.weight} % since {hand.at} by {hand.by}; the checks go on; "
         f"`kubectl learnloop resume {snapshot.name}` lets it go on"
     )
     interval = float(snapshot.spec.analysis.interval_seconds)
-    return Move(state, "Paused", reasons.ON_HOLD, sentence, again_after=interval, data="")
+    return NextState(state, "Paused", reasons.ON_HOLD, sentence, again_after=interval, data="")
 
 
-def _promoted(snapshot: Snapshot, state: State, canary: Arm, hand: Hand) -> Move:
+def _promoted(snapshot: Snapshot, state: State, canary: ArmState, hand: Hand) -> NextState:
     seen = snapshot.evidence.arms.get(canary.revision)
     sentence = (
         f"promoted {canary.revision} by hand by {hand.by} after {seen.episodes if seen else 0} episodes, "
@@ -51,17 +51,17 @@ def _promoted(snapshot: Snapshot, state: State, canary: Arm, hand: Hand) -> Move
         promoted_at=stamp(snapshot.now),
     )
     events = happened(reasons.PROMOTED_BY_HAND, sentence, warning=True)
-    return Move(
+    return NextState(
         after, "Guarding", reasons.PROMOTED_BY_HAND, sentence, events, again_after=0.0, keep_table=True, data=""
     )
 
 
-def _returned(state: State, canary: Arm, hand: Hand) -> Move:
+def _returned(state: State, canary: ArmState, hand: Hand) -> NextState:
     """Back on the earlier model. The one that goes is not kept to swap back to: a person has judged it."""
     gone = state.stable.revision if state.stable else "none"
     sentence = f"back on {canary.revision} as {hand.by} said; {gone} goes and stays blocked"
     after = replace(state.without_canary(), stable=canary, previous=None, last_stable=None)
-    return Move(
+    return NextState(
         after,
         "Progressing",
         reasons.REVERTED,

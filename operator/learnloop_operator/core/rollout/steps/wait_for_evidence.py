@@ -17,10 +17,10 @@ from learnloop_operator.core.rollout.evidence.sample_age import untimely
 from learnloop_operator.core.rollout.judging.analysis import Judgement, episodes, young
 from learnloop_operator.core.rollout.judging.episodes_of_step import SOON, settled
 from learnloop_operator.core.rollout.judging.query_windows import SHORTEST
-from learnloop_operator.core.rollout.model.next_state import Move, happened
-from learnloop_operator.core.rollout.model.rollout_state import Arm, State
+from learnloop_operator.core.rollout.model.next_state import NextState, happened
+from learnloop_operator.core.rollout.model.rollout_state import ArmState, State
 from learnloop_operator.core.rollout.model.snapshot import Snapshot
-from learnloop_operator.core.sequential.comparison import Claim, Memory, claim
+from learnloop_operator.core.sequential.comparison import Claim, TestMemory, claim
 from learnloop_operator.core.times import parse, seconds_since, stamp
 from learnloop_operator.tuning.value_objects import value
 
@@ -34,7 +34,7 @@ class Wait:
     soon: float | None = None
 
 
-def evidence_for(snapshot: Snapshot, state: State, canary: Arm, wanted: RolloutStep, verdict: Judgement) -> Wait:
+def evidence_for(snapshot: Snapshot, state: State, canary: ArmState, wanted: RolloutStep, verdict: Judgement) -> Wait:
     """Whether this step has its evidence; the first thing that is missing speaks."""
     if snapshot.evidence.unavailable:
         return Wait(state, Missing(snapshot.evidence.reason, verdict.hold))
@@ -67,11 +67,11 @@ def cannot_compare(snapshot: Snapshot, state: State) -> bool:
     analysis = snapshot.spec.analysis
     bar, proven = bars_of(analysis), {(trial.name, trial.claim): trial.memory for trial in state.trials}
     acting = [metric for metric in sequential(analysis) if not metric.dry_run]
-    claims = (claim(proven.get((metric.name, claim_text(metric)), Memory()), bar) for metric in acting)
+    claims = (claim(proven.get((metric.name, claim_text(metric)), TestMemory()), bar) for metric in acting)
     return any(found is not Claim.FINE for found in claims)
 
 
-def overdue(snapshot: Snapshot, state: State, canary: Arm, missing: Missing) -> bool:
+def overdue(snapshot: Snapshot, state: State, canary: ArmState, missing: Missing) -> bool:
     """Whether the step has held for lack of evidence for progressDeadlineSeconds, and none is on its way."""
     deadline = snapshot.spec.rollout.progress_deadline_seconds
     if seconds_since(state.step_started_at, snapshot.now) < deadline or _mute_for(snapshot, missing) < deadline:
@@ -83,13 +83,13 @@ def overdue(snapshot: Snapshot, state: State, canary: Arm, missing: Missing) -> 
     return known is not None and known.reason == missing.reason
 
 
-def compared_again(snapshot: Snapshot, state: State, step: int) -> Move:
+def compared_again(snapshot: Snapshot, state: State, step: int) -> NextState:
     """At 100 % stable plays no more. Where its episodes of this rollout are lost, with Prometheus' data, where a test
     has changed or lost its proof on the way up, or where a ratio is broken and too little is known of stable to be
     certain, nothing would ever be compared again: one step back both arms play."""
     weight = snapshot.spec.rollout.steps[step - 1].weight
     sentence = f"at 100 % stable plays no more and cannot be compared with: back to {weight} %, to compare both arms"
-    return Move(
+    return NextState(
         replace(state, step=step - 1, weight=weight, step_started_at=stamp(snapshot.now), step_base=None),
         "Progressing",
         reasons.COMPARISON_LOST,
@@ -99,7 +99,7 @@ def compared_again(snapshot: Snapshot, state: State, step: int) -> Move:
     )
 
 
-def seen_from_afar(snapshot: Snapshot, canary: Arm, move: Move) -> Move:
+def seen_from_afar(snapshot: Snapshot, canary: ArmState, move: NextState) -> NextState:
     """The move, stalled where it is a hold without any number for too long: in shadow, in an experiment, or before a
     weight is raised. Where numbers come and are too few, the step itself tells whether more are on their way."""
     why = move.data_reason or move.reason
@@ -108,7 +108,7 @@ def seen_from_afar(snapshot: Snapshot, canary: Arm, move: Move) -> Move:
     return stalled(snapshot, move) if overdue(snapshot, move.state, canary, Missing(why, move.data)) else move
 
 
-def stalled(snapshot: Snapshot, move: Move) -> Move:
+def stalled(snapshot: Snapshot, move: NextState) -> NextState:
     """The same hold, visible from afar: condition Stalled, and one event."""
     deadline = snapshot.spec.rollout.progress_deadline_seconds
     sentence = f"{move.sentence}; nothing new for {deadline} s, it holds on and takes nothing back"

@@ -5,8 +5,8 @@ from dataclasses import replace
 from learnloop_api.kinds.rollout import RolloutStep
 from learnloop_api.names import ANNOTATION_APPROVE
 from learnloop_operator.core.rollout import reasons
-from learnloop_operator.core.rollout.model.next_state import Move
-from learnloop_operator.core.rollout.model.order_annotations import Word, unanswered
+from learnloop_operator.core.rollout.model.next_state import NextState
+from learnloop_operator.core.rollout.model.order_annotations import OrderAnnotation, unanswered
 from learnloop_operator.core.rollout.model.rollout_state import State
 from learnloop_operator.core.rollout.model.snapshot import Snapshot
 from learnloop_operator.core.times import seconds_since
@@ -14,7 +14,7 @@ from learnloop_operator.core.times import seconds_since
 
 def wait_for_time_and_people(
     snapshot: Snapshot, state: State, revision: str, step: int, wanted: RolloutStep, at: str
-) -> Move | None:
+) -> NextState | None:
     """Hold for minSeconds, then for the approval of `revision` where the step pauses; None: nothing to wait for."""
     interval = float(snapshot.spec.analysis.interval_seconds)
     rest = wanted.min_seconds - seconds_since(state.step_started_at, snapshot.now)
@@ -28,7 +28,7 @@ def wait_for_time_and_people(
     return None
 
 
-def approval(snapshot: Snapshot, state: State, revision: str, step: int) -> Word | None:
+def approval(snapshot: Snapshot, state: State, revision: str, step: int) -> OrderAnnotation | None:
     """`REVISION` passes the next pause only, `REVISION/STEP` exactly that one; a used value counts once."""
     for word in unanswered(snapshot.annotations, state.decisions):
         fits = word.revision == revision and word.step in (None, step + 1)
@@ -37,6 +37,6 @@ def approval(snapshot: Snapshot, state: State, revision: str, step: int) -> Word
     return None
 
 
-def wait(state: State, reason: str, sentence: str, after: float, data: str) -> Move:
+def wait(state: State, reason: str, sentence: str, after: float, data: str) -> NextState:
     """Stay where it is. `data`: why evidence is missing, "" when it is complete."""
-    return Move(state, "Progressing", reason, sentence, again_after=after, data=data)
+    return NextState(state, "Progressing", reason, sentence, again_after=after, data=data)
