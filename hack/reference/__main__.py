@@ -5,7 +5,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from reference import cli, events, kinds, metrics, rest, sdk, values
+from reference import cli, events, kinds, metrics, reasons, rest, sdk, values
 
 FOLDER = Path(__file__).resolve().parents[2] / "docs" / "reference"
 
@@ -13,7 +13,7 @@ FOLDER = Path(__file__).resolve().parents[2] / "docs" / "reference"
 def wanted() -> dict[Path, str]:
     """Text of each generated page, by path."""
     found = {FOLDER / "kinds" / name: text for name, text in kinds.pages()}
-    for source in (cli, events, metrics, rest, sdk, values):
+    for source in (cli, events, metrics, reasons, rest, sdk, values):
         found |= {FOLDER / name: text for name, text in source.pages()}
     return found
 
