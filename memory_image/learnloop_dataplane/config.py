@@ -67,6 +67,17 @@ class Config(BaseModel):
     training_api: bool = Field(
         default=False, description="TrainingJobs by REST; the service account needs rights for it"
     )
+    roles: Literal["rbac", "off"] = Field(
+        default="rbac", description="off: every service account of a namespace may do everything there"
+    )
+    admins: str = Field(
+        default="",
+        pattern=r"^(system:serviceaccount:[^:\s]+:[^:\s]+( |$))*$",
+        description="service accounts that administer the data of their own namespaces without a Role, a space between",
+    )
+    run_writers: Literal["ranks", "namespace"] = Field(
+        default="ranks", description="who may report a TrainingJob's run: its own pods, or anybody of the namespace"
+    )
     issuer: str | None = Field(default=None, description="absent: the issuer of this pod's own service-account token")
     operator_subject: str | None = Field(
         default=None, pattern=r"^system:serviceaccount:[^:]+:[^:]+$", description="may act for any namespace"

@@ -21,6 +21,7 @@ from learnloop_dataplane.embedding.factory import open_embedder
 from learnloop_dataplane.erasure.erasure_requests import Erasing
 from learnloop_dataplane.erasure.retention import Retention
 from learnloop_dataplane.errors import Unavailable
+from learnloop_dataplane.kubernetes.data_rights import Roles
 from learnloop_dataplane.kubernetes.training_jobs import TrainingJobs
 from learnloop_dataplane.lifecycle.budget_enforcement import PAUSE_SECONDS, BudgetKeeper
 from learnloop_dataplane.lifecycle.budget_file import ToldBudgets
@@ -63,6 +64,7 @@ if TYPE_CHECKING:
     from learnloop_dataplane.experience.nats_workers import NatsSide
     from learnloop_dataplane.kubernetes.api_client import KubeApi
     from learnloop_dataplane.kubernetes.token_review import TokenReviews
+    from learnloop_dataplane.kubernetes.training_ranks import GangMembers
 
 log = logging.getLogger(__name__)
 RETENTION_SECONDS = 3600.0
@@ -82,9 +84,13 @@ class Service:
         self.db = Database(config.dsn.get_secret_value(), pool_size=config.pool_size)
         self.background = Background(self.metrics, self.db.ready)
         self._statistics = Statistics(self.db, config.dsn.get_secret_value())
-        self.kube = _kube(config) if config.training_api or config.auth == "tokenreview" else None
+        asks = config.auth != "none" and (config.roles == "rbac" or config.run_writers == "ranks")
+        self.kube = _kube(config) if config.training_api or config.auth == "tokenreview" or asks else None
         reviewer = _reviewer(self.kube) if self.kube and config.auth == "tokenreview" else None
         self.auth = Authenticator(config, reviewer)
+        self.roles = Roles(config, self.kube)
+        ranks_only = config.auth != "none" and config.run_writers == "ranks"
+        self.gang_members = _gang_members(self.kube) if self.kube and ranks_only else None
         self._nats = _nats(config, self.db, self.auth, self.metrics) if config.nats_url else None
         self.bus = self._nats.bus if self._nats else None
         self.room = self._nats.room if self._nats else None
@@ -236,6 +242,12 @@ def _kube(config: Config) -> "KubeApi":
     from learnloop_dataplane.kubernetes.api_client import KubeApi
 
     return KubeApi(config)
+
+
+def _gang_members(kube: "KubeApi") -> "GangMembers":
+    from learnloop_dataplane.kubernetes.training_ranks import GangMembers
+
+    return GangMembers(kube)
 
 
 def _reviewer(kube: "KubeApi") -> "TokenReviews":

@@ -105,6 +105,7 @@ def place(api_server: Path, kube: Any, kubectl: Any, namespace: str, tmp_path: P
         "jwks_ca_file": str(ca),
         "jwks_token_file": str(own),
         "audit_key": seed(),
+        "admins": f"system:serviceaccount:{namespace}:default",
         "audit_checkpoint_seconds": 0.1,
         "sweep_seconds": 0.1,
     }

@@ -22,6 +22,9 @@ class Identity:
 
     namespace: str
     subject: str
+    pod: str | None = None
+    """The pod that the token was mounted into, and its uid; None where the token names none."""
+    pod_uid: str | None = None
 
 
 class Reviewer(Protocol):
@@ -101,6 +104,10 @@ def _identity(claims: dict[str, Any]) -> Identity:
     prefix = f"system:serviceaccount:{namespace}:"
     if not subject.startswith(prefix) or not ACCOUNT.fullmatch(subject.removeprefix(prefix)):
         raise _unauthorized("the token's subject is not a service account of its namespace")
+    pod = kubernetes.get("pod") if isinstance(kubernetes, dict) else None
+    named = [pod.get(key) for key in ("name", "uid")] if isinstance(pod, dict) else []
+    if len(named) == 2 and all(isinstance(value, str) for value in named):
+        return Identity(namespace, subject, *named)
     return Identity(namespace, subject)
 
 

@@ -64,8 +64,10 @@ class KubeApi:
             raise Unavailable("the API server")
         return answer.json()
 
-    async def may(self, caller: Identity, verb: str, resource: str, name: str = "") -> bool:
-        """May this service account do that to objects of learnloop.dev in its namespace? The API server decides.
+    async def may(
+        self, caller: Identity, verb: str, resource: str, name: str = "", *, group: str = "learnloop.dev"
+    ) -> bool:
+        """May this service account do that to objects of `group` in its namespace? The API server decides.
 
         Raises:
             Unavailable: it does not answer.
@@ -74,7 +76,7 @@ class KubeApi:
         attributes = {
             "namespace": caller.namespace,
             "verb": verb,
-            "group": "learnloop.dev",
+            "group": group,
             "resource": resource,
             "name": name,
         }

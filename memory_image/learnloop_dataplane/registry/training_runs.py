@@ -131,7 +131,8 @@ class Runs:
         raise ApiError(404, "this run has no checkpoint yet; start from the beginning", field="job", value=job)
 
     async def put_manifest(self, namespace: str, manifest: Manifest) -> None:
-        """Writes the manifest once. The same manifest again is fine.
+        """Writes the manifest once for each attempt: that of a later attempt takes the place of one whose gang failed
+        after it had written it. The same manifest again is fine.
 
         Raises:
             ApiError: 409, another one is there.
@@ -140,14 +141,15 @@ class Runs:
         async with self._db.tenant(namespace) as connection:
             await connection.execute(_OPEN, namespace, manifest.job)
             row = await connection.fetchrow(_LOCK, namespace, manifest.job)
-            fresh = row["manifest"] is None
+            known = Manifest.model_validate_json(row["manifest"]) if row["manifest"] else None
+            fresh = known is None or known.attempts < manifest.attempts
             if fresh:
                 await connection.execute(_MANIFEST, namespace, manifest.job, wanted)
                 await _note(connection, namespace, manifest)
-            elif Manifest.model_validate_json(row["manifest"]) != manifest:
+            elif known != manifest:
                 raise ApiError(
                     409,
-                    "this run already has another manifest, and a manifest never changes; use a new TrainingJob",
+                    "this attempt of the run already has another manifest, which never changes; use a new TrainingJob",
                     field="job",
                     value=manifest.job,
                 )

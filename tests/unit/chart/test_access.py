@@ -170,7 +170,7 @@ def test_prometheus_sees_pods_and_nothing_else(cluster_wide: Release, namespaced
     assert all(item["rules"] == rules for item in roles)
 
 
-def test_the_data_plane_has_no_right_of_its_own_until_it_is_asked_for(render: Render) -> None:
+def test_the_data_plane_may_ask_who_somebody_is_and_nothing_else_until_it_is_asked_for(render: Render) -> None:
     account = "learnloop-data"
 
     def granted(release: Release) -> list[Object]:
@@ -180,8 +180,17 @@ def test_the_data_plane_has_no_right_of_its_own_until_it_is_asked_for(render: Re
         named = [item["roleRef"]["name"] for item in mine]
         return [roles[name]["rules"] if name in roles else name for name in named]
 
-    assert granted(render()) == []
-    training = {"dataPlane": {"trainingApi": {"enabled": True}}}
+    [asks] = granted(render())
+    assert rights(asks) == {
+        ("learnloop.dev", "trainingjobs"): {"get"},
+        ("", "pods"): {"get"},
+        ("kubeflow.org", "pytorchjobs"): {"get"},
+        ("authorization.k8s.io", "localsubjectaccessreviews"): {"create"},
+    }
+    nothing = {"roles": "off", "runWriters": "namespace"}
+    assert granted(render({"dataPlane": {"access": nothing}})) == []
+    assert granted(render({"dataPlane": {"auth": {"mode": "none"}}})) == []
+    training = {"dataPlane": {"trainingApi": {"enabled": True}, "access": nothing}}
     [rules] = granted(render(training))
     assert rights(rules) == {
         ("learnloop.dev", "trainingjobs"): {"get", "list", "create", "patch"},
@@ -190,4 +199,5 @@ def test_the_data_plane_has_no_right_of_its_own_until_it_is_asked_for(render: Re
     bounded = render({**training, "watchNamespaces": ["team-a"]})
     assert granted(bounded) == [rules]
     assert not bounded.of("ClusterRole", "ClusterRoleBinding")
-    assert granted(render({"dataPlane": {"auth": {"mode": "tokenreview"}}})) == ["system:auth-delegator"]
+    reviewed = {"dataPlane": {"auth": {"mode": "tokenreview"}, "access": nothing}}
+    assert granted(render(reviewed)) == ["system:auth-delegator"]

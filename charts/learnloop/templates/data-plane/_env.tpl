@@ -9,6 +9,11 @@
 {{- $options := .Values.dataPlane -}}
 - {name: LEARNLOOP_AUTH, value: {{ $options.auth.mode }}}
 - {name: LEARNLOOP_OPERATOR_SUBJECT, value: {{ include "learnloop.operatorSubject" . }}}
+- {name: LEARNLOOP_ROLES, value: {{ $options.access.roles | quote }}}
+- {name: LEARNLOOP_RUN_WRITERS, value: {{ $options.access.runWriters }}}
+{{- with $options.access.admins }}
+- {name: LEARNLOOP_ADMINS, value: {{ join " " . | quote }}}
+{{- end }}
 - {name: LEARNLOOP_LOG_LEVEL, value: {{ $options.logLevel | upper }}}
 - {name: LEARNLOOP_RETENTION_DAYS, value: {{ $options.retentionDays | quote }}}
 - {name: LEARNLOOP_CONSOLIDATE_SECONDS, value: {{ int $options.consolidateEverySeconds | quote }}}

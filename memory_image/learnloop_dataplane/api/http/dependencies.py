@@ -13,6 +13,7 @@ from learnloop_api.wire.base import Sha256
 from learnloop_dataplane.access.authentication import NAMESPACE, Identity
 from learnloop_dataplane.audit.journal import actor
 from learnloop_dataplane.errors import ApiError, Invalid
+from learnloop_dataplane.kubernetes.data_rights import Resource, Verb
 from learnloop_dataplane.service import Service
 
 MAX_AUTHORIZATION, MAX_NAMESPACE = 16_384, 63
@@ -107,6 +108,26 @@ Caller = Annotated[Identity, Depends(get_identity)]
 NamePath = Annotated[NameRule, Path()]
 DigestPath = Annotated[Sha256, Path()]
 DigestHeader = Annotated[Sha256, Header(alias="x-learnloop-sha256")]
+
+
+async def administers(request: Request, caller: Identity, verb: Verb, resource: Resource) -> None:
+    """Raises a 403 where the caller is an agent and the route is not an agent's."""
+    await get_service(request).roles.require(caller, verb, resource)
+
+
+def only(verb: Verb, resource: Resource) -> Any:
+    """The dependency of a route that is not an agent's."""
+
+    async def allowed(request: Request, caller: Caller) -> None:
+        await administers(request, caller, verb, resource)
+
+    return Depends(allowed)
+
+
+async def ranks_only(service: Service, caller: Identity, job: str, attempt: int | None = None) -> None:
+    """Raises a 403 where the caller does not belong to the run's gang."""
+    if service.gang_members is not None:
+        await service.gang_members.require(caller, job, attempt)
 
 
 def answer(content: Any, status: int = 200) -> Response:

@@ -9,7 +9,7 @@ from learnloop_api.wire.base import Name
 from learnloop_api.wire.memory import MemoryBudget, MemoryUse
 from learnloop_api.wire.reward import AgentStats
 from learnloop_dataplane.agents import agent_registry
-from learnloop_dataplane.api.http.dependencies import Caller, Input, NamePath, Svc, answer
+from learnloop_dataplane.api.http.dependencies import Caller, Input, NamePath, Svc, answer, only
 from learnloop_dataplane.api.http.json_bodies import json_body
 from learnloop_dataplane.lifecycle import budgets
 
@@ -33,7 +33,7 @@ async def put_agent(
     return answer({"agent": agent, **body.model_dump()})
 
 
-@router.put("/agents/{agent}/memory-budget")
+@router.put("/agents/{agent}/memory-budget", dependencies=[only("update", "memorybudgets")])
 async def put_budget(
     agent: NamePath, body: Annotated[MemoryBudget, json_body(MemoryBudget)], service: Svc, caller: Caller
 ) -> Response:
@@ -50,7 +50,7 @@ async def get_budget(agent: NamePath, service: Svc, caller: Caller) -> Response:
     return answer(await budgets.use(service.db, caller.namespace, agent, limit))
 
 
-@router.delete("/agents/{agent}/memory-budget", status_code=204)
+@router.delete("/agents/{agent}/memory-budget", status_code=204, dependencies=[only("delete", "memorybudgets")])
 async def delete_budget(agent: NamePath, service: Svc, caller: Caller) -> Response:
     """Takes the agent's own budget back; its LearningAgent's and the service's limit hold on."""
     async with service.db.tenant(caller.namespace) as connection:
@@ -58,7 +58,7 @@ async def delete_budget(agent: NamePath, service: Svc, caller: Caller) -> Respon
     return Response(status_code=204)
 
 
-@router.delete("/agents/{agent}", status_code=204)
+@router.delete("/agents/{agent}", status_code=204, dependencies=[only("delete", "agents")])
 async def delete_agent(agent: NamePath, service: Svc, caller: Caller) -> Response:
     """Removes the registration and the memory budget; experience stays until its retention ends."""
     await agent_registry.forget(service.db, caller.namespace, agent)

@@ -5,14 +5,14 @@ from typing import Annotated
 from fastapi import APIRouter, Query, Response
 
 from learnloop_api.wire.deployment import ModelDeployed
-from learnloop_dataplane.api.http.dependencies import Caller, NamePath, Svc, answer, same
+from learnloop_dataplane.api.http.dependencies import Caller, NamePath, Svc, answer, only, same
 from learnloop_dataplane.api.http.json_bodies import json_body
 from learnloop_dataplane.api.http.pagination import begins_after, following, page_mark
 
 router = APIRouter(prefix="/api/v1/models", tags=["models"])
 
 
-@router.put("/{deployment}/deployed")
+@router.put("/{deployment}/deployed", dependencies=[only("update", "deployments")])
 async def put_deployed(
     deployment: NamePath, body: Annotated[ModelDeployed, json_body(ModelDeployed)], service: Svc, caller: Caller
 ) -> Response:

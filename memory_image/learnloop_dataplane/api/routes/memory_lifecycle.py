@@ -11,7 +11,7 @@ from pydantic import Field, ValidationError
 
 from learnloop_api.wire.base import Name, Timestamp
 from learnloop_api.wire.memory import MemoryBudget
-from learnloop_dataplane.api.http.dependencies import Caller, Input, Svc, answer
+from learnloop_dataplane.api.http.dependencies import Caller, Input, Svc, answer, only
 from learnloop_dataplane.api.http.json_bodies import json_body
 from learnloop_dataplane.api.http.pagination import UUID_KEY, begins_after, following, page_mark
 from learnloop_dataplane.api.http.progress_stream import LINES, answered
@@ -145,7 +145,7 @@ async def get_snapshots(agent_id: AgentQuery, service: Svc, caller: Caller) -> R
     return answer({"snapshots": [asdict(item) for item in found]})
 
 
-@router.delete("/snapshots", status_code=204)
+@router.delete("/snapshots", status_code=204, dependencies=[only("delete", "snapshots")])
 async def delete_snapshot(
     agent_id: AgentQuery, name: Annotated[SnapshotName, Query()], service: Svc, caller: Caller
 ) -> Response:
@@ -214,7 +214,7 @@ async def put_pin(id: UUID, body: Annotated[Pin, json_body(Pin)], service: Svc, 
     return Response(status_code=204)
 
 
-@router.post("/delete")
+@router.post("/delete", dependencies=[only("delete", "memories")])
 async def post_delete(body: Annotated[Delete, json_body(Delete)], service: Svc, caller: Caller) -> Response:
     """Deletes the named memories for good."""
     deleted = await export_import.delete(service.db, caller.namespace, body.agent_id, body.ids)

@@ -19,6 +19,7 @@ from learnloop_dataplane.api.http.dependencies import (
     by_hand,
     identify,
     not_found,
+    only,
     quick,
 )
 from learnloop_dataplane.api.http.json_bodies import JsonBody, json_body
@@ -68,7 +69,7 @@ class AskDryRun(Input):
     limit: int = Field(default=100_000, ge=1, le=500_000)
 
 
-@router.put("/policies/{name}/revisions/{revision}")
+@router.put("/policies/{name}/revisions/{revision}", dependencies=[only("update", "rewardpolicies")])
 async def put_policy(
     name: NamePath,
     revision: RevisionPath,

@@ -5,15 +5,17 @@ from typing import Annotated
 from fastapi import APIRouter, Path, Response
 
 from learnloop_api.wire.study import StudyOrder, StudyState, Trial, TrialProgress, TrialResult
-from learnloop_dataplane.api.http.dependencies import Caller, NamePath, Svc, answer, same
+from learnloop_dataplane.api.http.dependencies import Caller, NamePath, Svc, answer, only, same
 from learnloop_dataplane.api.http.json_bodies import json_body
 from learnloop_dataplane.studies.optuna_storage import SCHEMA
 
 router = APIRouter(prefix="/api/v1/training/studies", tags=["training"])
+STUDIES = only("update", "studies")
+"""The operator leads them."""
 NumberPath = Annotated[int, Path(ge=0, lt=1000)]
 
 
-@router.put("/{job}", response_model=StudyState)
+@router.put("/{job}", response_model=StudyState, dependencies=[STUDIES])
 async def put_study(
     job: NamePath, body: Annotated[StudyOrder, json_body(StudyOrder)], service: Svc, caller: Caller
 ) -> Response:
@@ -28,7 +30,7 @@ async def get_study(job: NamePath, service: Svc, caller: Caller) -> Response:
     return answer(await service.studies.ask(lambda studies: studies.get(caller.namespace, job)))
 
 
-@router.delete("/{job}", status_code=204)
+@router.delete("/{job}", status_code=204, dependencies=[only("delete", "studies")])
 async def delete_study(job: NamePath, service: Svc, caller: Caller) -> Response:
     """Forgets a study. Every TrainingJob that goes asks for it, most of them without ever having had one."""
     async with service.db.transaction() as connection:
@@ -39,13 +41,13 @@ async def delete_study(job: NamePath, service: Svc, caller: Caller) -> Response:
     return Response(status_code=204)
 
 
-@router.put("/{job}/trials/{number}", response_model=Trial)
+@router.put("/{job}/trials/{number}", response_model=Trial, dependencies=[STUDIES])
 async def put_trial(job: NamePath, number: NumberPath, service: Svc, caller: Caller) -> Response:
     """Begins a trial with parameters that the sampler chooses, once: the same number has the same ones for ever."""
     return answer(await service.studies.ask(lambda studies: studies.ask(caller.namespace, job, number)))
 
 
-@router.put("/{job}/trials/{number}/progress", response_model=Trial)
+@router.put("/{job}/trials/{number}/progress", response_model=Trial, dependencies=[STUDIES])
 async def put_progress(
     job: NamePath,
     number: NumberPath,
@@ -57,7 +59,7 @@ async def put_progress(
     return answer(await service.studies.ask(lambda studies: studies.progress(caller.namespace, job, number, body)))
 
 
-@router.put("/{job}/trials/{number}/result", response_model=Trial)
+@router.put("/{job}/trials/{number}/result", response_model=Trial, dependencies=[STUDIES])
 async def put_result(
     job: NamePath,
     number: NumberPath,

@@ -7,7 +7,16 @@ from fastapi.responses import StreamingResponse
 
 from learnloop_api.wire.base import Name
 from learnloop_api.wire.training import Heartbeat, Manifest, TrainingRun
-from learnloop_dataplane.api.http.dependencies import Caller, DigestHeader, NamePath, Svc, answer, same
+from learnloop_dataplane.api.http.dependencies import (
+    Caller,
+    DigestHeader,
+    NamePath,
+    Svc,
+    answer,
+    only,
+    ranks_only,
+    same,
+)
 from learnloop_dataplane.api.http.json_bodies import json_body
 from learnloop_dataplane.api.routes.artifacts import BYTES, RAW_BODY, send
 from learnloop_dataplane.blobs.blob_store import spooled
@@ -23,6 +32,7 @@ async def put_heartbeat(
 ) -> Response:
     """Keeps the newest heartbeat; an older attempt's is ignored (accepted: false)."""
     same("job", job, body.job)
+    await ranks_only(service, caller, job, body.attempt)
     accepted = await service.runs.beat(caller.namespace, body)
     if accepted and body.phase in LAST_PHASES:
         service.arrived(caller.namespace)  # it waits in the outbox
@@ -43,6 +53,7 @@ async def put_checkpoint(
     x_learnloop_agent: Annotated[Name | None, Header()] = None,
 ) -> Response:
     """Replaces the run's checkpoint in one step; `x-learnloop-agent` says whom the run trains."""
+    await ranks_only(service, caller, job)
     limit = service.config.max_artifact_bytes
     async with spooled(request.stream(), service.blobs, sha256=x_learnloop_sha256, max_bytes=limit) as upload:
         step, agent = x_learnloop_step, x_learnloop_agent
@@ -62,8 +73,9 @@ async def get_checkpoint(
 async def put_manifest(
     job: NamePath, body: Annotated[Manifest, json_body(Manifest)], service: Svc, caller: Caller
 ) -> Response:
-    """Writes the proof of a finished run, once."""
+    """Writes the proof of a finished run: once for each attempt of its gang."""
     same("job", job, body.job)
+    await ranks_only(service, caller, job, body.attempts - 1)
     await service.runs.put_manifest(caller.namespace, body)
     return answer({"job": job})
 
@@ -74,7 +86,7 @@ async def get_run(job: NamePath, service: Svc, caller: Caller) -> Response:
     return answer(await service.runs.get(caller.namespace, job))
 
 
-@router.delete("/{job}", status_code=204)
+@router.delete("/{job}", status_code=204, dependencies=[only("delete", "runs")])
 async def delete_run(job: NamePath, service: Svc, caller: Caller) -> Response:
     """Forgets a run and its checkpoints; artifacts stay."""
     await service.runs.delete(caller.namespace, job)

@@ -125,6 +125,8 @@ def _server_pod(world: MemoryServiceSnapshot) -> dict[str, Any]:
     }
     if world.operator_subject:
         env["LEARNLOOP_OPERATOR_SUBJECT"] = world.operator_subject
+    # Its pod may ask the API server nothing: who speaks for its namespace administers it. No TrainingJob reports to it.
+    env |= {"LEARNLOOP_ROLES": "off", "LEARNLOOP_RUN_WRITERS": "namespace"}
     env |= _limit(world.spec.agent_budget) | _weaviate(world.spec.weaviate)
     health: dict[str, Any] = {"httpGet": {"path": "/healthz", "port": "http"}}
     main = Main(

@@ -89,9 +89,10 @@ def need_backend(world: TrainingSnapshot, _: Backend) -> Plan | None:
 
 
 def accept_proof(world: TrainingSnapshot, _: Backend) -> Plan | None:
-    """A verified manifest is the only way to Trained."""
+    """A verified manifest of the attempt that has just succeeded is the only way to Trained. While the gang runs, or
+    after it failed, nothing that says it is finished is believed, whoever has sent it."""
     found = world.run.manifest if world.run and world.attempts else None
-    if found is None:
+    if found is None or world.job is None or world.job.state != "succeeded":
         return None
     problem = manifest_check.flaw(world, found)
     if problem is None:

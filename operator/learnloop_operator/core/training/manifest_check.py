@@ -3,6 +3,7 @@
 from typing import Literal
 
 from learnloop_api.wire.training import Manifest as Proof
+from learnloop_operator.core.artifact_uris import SCHEME
 from learnloop_operator.core.training.snapshot import TrainingSnapshot
 
 Flaw = tuple[Literal["incomplete", "wrong"], str]
@@ -12,6 +13,11 @@ def flaw(world: TrainingSnapshot, proof: Proof) -> Flaw | None:
     """Why `proof` proves nothing. incomplete: another attempt may complete it; wrong: no attempt will."""
     if proof.job != world.name:
         return "incomplete", f"the manifest is for job {proof.job!r}, not {world.name!r}"
+    if world.job is not None and proof.attempts != world.job.attempt + 1:
+        return (
+            "incomplete",
+            f"the manifest is of attempt {proof.attempts}, the gang was attempt {world.job.attempt + 1}",
+        )
     if proof.step < world.spec.total_steps:
         return "incomplete", f"the manifest ends at step {proof.step} of {world.spec.total_steps}"
     if proof.algorithm != world.spec.algorithm or proof.environment != world.spec.data.environment:
@@ -21,8 +27,14 @@ def flaw(world: TrainingSnapshot, proof: Proof) -> Flaw | None:
     missing = sorted(set(world.spec.export.formats) - {item.format for item in proof.exports})
     if missing:
         return "incomplete", f"the manifest has no {missing[0]}, which the spec asks for"
-    if not proof.artifact_uri.endswith(proof.artifact_sha256) and proof.artifact_uri.startswith("learnloop://"):
-        return "wrong", f"artifact {proof.artifact_uri} does not carry its digest {proof.artifact_sha256[:12]}…"
+    stored = [("artifact_uri", proof.artifact_uri, proof.artifact_sha256)]
+    stored += [(f"uri of the {item.format}", item.uri, item.sha256) for item in proof.exports]
+    for field, uri, sha256 in stored:
+        if uri != f"{SCHEME}{world.namespace}/{sha256}":
+            return (
+                "wrong",
+                f"{field}: {uri[:200]} is not {SCHEME}{world.namespace}/{sha256[:12]}…: push it to the data plane",
+            )
     for what, parity in (("graph", proof.parity), *((item.format, item.parity) for item in proof.exports)):
         if parity.passed:
             continue

@@ -266,6 +266,9 @@ def test_no_world_gives_a_model_without_proof_or_an_attempt_over_budget(
     if made.status["phase"] == "Validated":
         assert manifest
         assert not silent
+        assert (state, attempt) == ("succeeded", 0), (
+            "the proof is of another attempt, or of a gang that has not ended well"
+        )
     for manifest_ in made.apply:
         assert int(manifest_["metadata"]["annotations"]["learnloop.dev/attempt"]) < seen.spec.max_attempts
         assert not gang

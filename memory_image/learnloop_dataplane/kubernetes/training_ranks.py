@@ -1,0 +1,112 @@
+"""Which pods may speak for a training run: the ranks of its gang as it is now, and nobody else of the namespace.
+
+A token that the kubelet mounts names its pod, signed by the API server. Kubernetes says who made the pod: a PyTorchJob,
+which the TrainingJob of the run's name controls. A run without such a TrainingJob proves nothing to anybody: trainers
+that people start by hand may report it.
+"""
+
+import time
+from typing import Any
+from urllib.parse import quote
+
+from learnloop_dataplane.access.authentication import Identity
+from learnloop_dataplane.errors import ApiError, Refused, Unavailable
+from learnloop_dataplane.kubernetes.api_client import KubeApi
+
+FRESH_SECONDS = 30.0
+"""So long a rank is known without asking again."""
+STALE_SECONDS = 3600.0
+"""So long it is while the API server does not answer."""
+MAX_KNOWN = 10_000
+ATTEMPT = "learnloop.dev/attempt"
+
+
+class GangMembers:
+    """Asks once for each pod and half a minute.
+
+    Args:
+        kube: with the right to get pods, PyTorchJobs and TrainingJobs.
+    """
+
+    def __init__(self, kube: KubeApi) -> None:
+        self._kube = kube
+        self._known: dict[tuple[str, str, str, str], tuple[float, int]] = {}
+
+    async def require(self, caller: Identity, job: str, attempt: int | None = None) -> None:
+        """Returns when the caller may report the run `job`, of this attempt (from 0) where one is given.
+
+        Raises:
+            ApiError: 403, it is no rank of the run's gang, or of another attempt.
+            Unavailable: the API server does not answer, and nothing is known of this pod.
+        """
+        key = (caller.namespace, job, caller.pod or "", caller.pod_uid or "")
+        now, found = time.monotonic(), self._known.get((*key,))
+        if found is not None and now - found[0] < FRESH_SECONDS:
+            return _same_attempt(job, attempt, found[1])
+        try:
+            current = await self._attempt_of(caller, job)
+        except Unavailable:
+            if found is not None and now - found[0] < STALE_SECONDS:
+                return _same_attempt(job, attempt, found[1])
+            raise
+        if current is None:
+            return None
+        self._keep(key, now, current)
+        return _same_attempt(job, attempt, current)
+
+    async def _attempt_of(self, caller: Identity, job: str) -> int | None:
+        """The attempt whose rank the caller's pod is; None where no TrainingJob has the run's name."""
+        owner = await self._get("learnloop.dev/v1alpha1", "trainingjobs", caller.namespace, job)
+        if owner is None:
+            return None
+        if not caller.pod or not caller.pod_uid:
+            raise _stranger(job, "its token names no pod: mount a projected service-account token")
+        pod = await self._get("v1", "pods", caller.namespace, caller.pod)
+        if pod is None or pod["metadata"].get("uid") != caller.pod_uid:
+            raise _stranger(job, f"its pod {caller.pod} is gone")
+        reference = _controller(pod, "kubeflow.org/", "PyTorchJob")
+        gang = reference and await self._get("kubeflow.org/v1", "pytorchjobs", caller.namespace, reference["name"])
+        if not reference or not gang or gang["metadata"].get("uid") != reference.get("uid"):
+            raise _stranger(job, f"pod {caller.pod} belongs to no PyTorchJob")
+        above = _controller(gang, "learnloop.dev/", "TrainingJob")
+        if not above or above.get("uid") != owner["metadata"].get("uid"):
+            raise _stranger(job, f"pod {caller.pod} is a rank of another job")
+        attempt = (gang["metadata"].get("annotations") or {}).get(ATTEMPT, "0")
+        return int(attempt) if attempt.isdecimal() else 0
+
+    async def _get(self, version: str, resource: str, namespace: str, name: str) -> dict[str, Any] | None:
+        root = "/api/v1" if version == "v1" else f"/apis/{version}"
+        path = f"{root}/namespaces/{quote(namespace, safe='')}/{resource}/{quote(name, safe='')}"
+        try:
+            found: dict[str, Any] = await self._kube.request("GET", path)
+        except Refused as refusal:
+            if refusal.status == 404:
+                return None
+            raise
+        return found
+
+    def _keep(self, key: tuple[str, str, str, str], now: float, attempt: int) -> None:
+        if len(self._known) >= MAX_KNOWN:
+            self._known = {known: item for known, item in self._known.items() if now - item[0] < FRESH_SECONDS}
+        if len(self._known) < MAX_KNOWN:
+            self._known[key] = (now, attempt)
+
+
+def _controller(manifest: dict[str, Any], group: str, kind: str) -> dict[str, Any] | None:
+    owners: list[dict[str, Any]] = manifest["metadata"].get("ownerReferences") or []
+    for owner in owners:
+        if owner.get("controller") and owner.get("kind") == kind and str(owner.get("apiVersion")).startswith(group):
+            return owner
+    return None
+
+
+def _same_attempt(job: str, asked: int | None, current: int) -> None:
+    if asked is not None and asked != current:
+        message = f"the gang of run {job} is at attempt {current}, counted from 0; the report is of {asked}"
+        raise ApiError(403, message, field="attempt", value=str(asked))
+
+
+def _stranger(job: str, why: str) -> ApiError:
+    return ApiError(
+        403, f"only the ranks of TrainingJob {job} report its run, and the caller is none: {why}", field="job"
+    )

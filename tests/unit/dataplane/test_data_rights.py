@@ -1,0 +1,142 @@
+"""Who may report a run, and who is more than an agent; the API server is played."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+
+from learnloop_dataplane.access.authentication import Identity
+from learnloop_dataplane.config import Config
+from learnloop_dataplane.errors import ApiError, Refused, Unavailable
+from learnloop_dataplane.kubernetes.data_rights import Roles
+from learnloop_dataplane.kubernetes.training_ranks import FRESH_SECONDS, GangMembers
+
+OPERATOR = "system:serviceaccount:learnloop-system:learnloop-operator"
+RANK = Identity("team", "system:serviceaccount:team:default", "t-master-0", "pod-1")
+STRANGER = Identity("team", "system:serviceaccount:team:default", "web-0", "pod-9")
+
+
+class Api:
+    """Objects by path, and who is granted what."""
+
+    def __init__(
+        self, objects: Mapping[str, Any] | None = None, granted: set[tuple[str, str, str]] | None = None
+    ) -> None:
+        self.objects, self.granted = dict(objects or {}), granted or set()
+        self.asked, self.up = 0, True
+
+    async def request(self, method: str, path: str, **_: Any) -> Any:
+        self.asked += 1
+        if not self.up:
+            raise Unavailable("the API server")
+        if path not in self.objects:
+            raise Refused(404, "not found", field=None)
+        return self.objects[path]
+
+    async def may(self, caller: Identity, verb: str, resource: str, name: str = "", *, group: str = "") -> bool:
+        self.asked += 1
+        assert group == "data.learnloop.dev"
+        return (caller.subject, verb, resource) in self.granted
+
+
+def owned(uid: str, kind: str, name: str, owner: str, **more: Any) -> dict[str, Any]:
+    group = "learnloop.dev/v1alpha1" if kind == "TrainingJob" else "kubeflow.org/v1"
+    reference = {"apiVersion": group, "kind": kind, "name": name, "uid": owner, "controller": True}
+    return {"metadata": {"uid": uid, "ownerReferences": [reference], **more}}
+
+
+POD, GANG = "/api/v1/namespaces/team/pods/", "/apis/kubeflow.org/v1/namespaces/team/pytorchjobs/t"
+JOB = "/apis/learnloop.dev/v1alpha1/namespaces/team/trainingjobs/t"
+
+
+def gang(**changes: Any) -> Api:
+    """TrainingJob t, its PyTorchJob at attempt 1, a rank of it, and a pod of somebody else."""
+    objects = {
+        JOB: {"metadata": {"uid": "job-1"}},
+        GANG: owned("gang-1", "TrainingJob", "t", "job-1", annotations={"learnloop.dev/attempt": "1"}),
+        POD + "t-master-0": owned("pod-1", "PyTorchJob", "t", "gang-1"),
+        POD + "web-0": {"metadata": {"uid": "pod-9"}},
+    }
+    return Api(objects | changes)
+
+
+async def refused(members: GangMembers, caller: Identity, job: str = "t", attempt: int | None = None) -> str:
+    with pytest.raises(ApiError) as refusal:
+        await members.require(caller, job, attempt)
+    assert refusal.value.status == 403
+    return refusal.value.message
+
+
+async def test_only_a_rank_of_the_runs_gang_reports_it() -> None:
+    members = GangMembers(gang())  # type: ignore[arg-type]
+    await members.require(RANK, "t", 1)
+    await members.require(RANK, "t")
+    assert "pod web-0 belongs to no PyTorchJob" in await refused(members, STRANGER)
+    bare = Identity("team", "system:serviceaccount:team:default")
+    assert "its token names no pod" in await refused(members, bare)
+    gone = Identity("team", RANK.subject, "t-master-0", "pod-of-before")
+    assert "its pod t-master-0 is gone" in await refused(members, gone)
+
+
+async def test_a_rank_of_another_attempt_or_of_another_job_does_not() -> None:
+    members = GangMembers(gang())  # type: ignore[arg-type]
+    assert "is at attempt 1, counted from 0; the report is of 0" in await refused(members, RANK, attempt=0)
+    other = gang(**{GANG: owned("gang-1", "TrainingJob", "t", "job-of-before")})
+    assert "is a rank of another job" in await refused(GangMembers(other), RANK)  # type: ignore[arg-type]
+    made_up = gang(**{POD + "web-0": owned("pod-9", "PyTorchJob", "t", "gang-0")})
+    assert "belongs to no PyTorchJob" in await refused(GangMembers(made_up), STRANGER)  # type: ignore[arg-type]
+    not_its = owned("pod-9", "PyTorchJob", "t", "gang-1")
+    not_its["metadata"]["ownerReferences"][0]["controller"] = False
+    assert await refused(GangMembers(gang(**{POD + "web-0": not_its})), STRANGER)  # type: ignore[arg-type]
+
+
+async def test_a_run_that_no_training_job_waits_for_is_anybodys() -> None:
+    api = gang()
+    members = GangMembers(api)  # type: ignore[arg-type]
+    await members.require(STRANGER, "by-hand")
+    api.objects[f"{JOB[:-1]}by-hand"] = {"metadata": {"uid": "job-2"}}
+    assert await refused(members, STRANGER, "by-hand"), "as soon as one waits, it is not"
+
+
+async def test_a_rank_is_asked_about_once_and_goes_on_while_the_api_server_is_away(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    api, now = gang(), [1000.0]
+    monkeypatch.setattr("learnloop_dataplane.kubernetes.training_ranks.time.monotonic", lambda: now[0])
+    members = GangMembers(api)  # type: ignore[arg-type]
+    for _ in range(50):
+        await members.require(RANK, "t", 1)
+    assert api.asked == 3
+    api.up, now[0] = False, now[0] + FRESH_SECONDS + 1
+    await members.require(RANK, "t", 1)
+    with pytest.raises(Unavailable):
+        await members.require(STRANGER, "t")
+
+
+def config(**more: Any) -> Config:
+    return Config.model_validate(
+        {"dsn": "postgresql://x", "artifacts": "file:///x", "operator_subject": OPERATOR, **more}
+    )
+
+
+async def test_an_agent_may_not_what_takes_a_role_and_the_sentence_names_the_right() -> None:
+    api = Api(granted={("system:serviceaccount:team:boss", "delete", "people")})
+    roles = Roles(config(admins="system:serviceaccount:team:root"), api)  # type: ignore[arg-type]
+    agent, boss = (Identity("team", f"system:serviceaccount:team:{name}") for name in ("agent", "boss"))
+    with pytest.raises(ApiError, match=r"verb delete on people\.data\.learnloop\.dev") as refusal:
+        await roles.require(agent, "delete", "people")
+    assert refusal.value.status == 403
+    for _ in range(9):
+        await roles.require(boss, "delete", "people")
+    assert api.asked == 2
+    with pytest.raises(ApiError):
+        await roles.require(boss, "delete", "runs")
+    await roles.require(Identity("team", "system:serviceaccount:team:root"), "delete", "runs")
+    await roles.require(Identity("team", OPERATOR), "update", "deployments")
+
+
+async def test_without_an_api_server_the_listed_ones_are_all() -> None:
+    with pytest.raises(ApiError):
+        await Roles(config(), None).require(STRANGER, "delete", "people")
+    await Roles(config(auth="none"), None).require(STRANGER, "delete", "people")
+    await Roles(config(roles="off"), None).require(STRANGER, "delete", "people")
