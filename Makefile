@@ -5,7 +5,7 @@ VENV := .venv
 PYTHON := $(VENV)/bin/python
 export PATH := $(CURDIR)/$(VENV)/bin:$(PATH)
 
-.PHONY: help demo test lint docs reference unit rollouts service ranks learn api crash-sweep e2e crds lock bench-failover bench-statistics bench-memory bench-pipeline bench-rollback bench-operator cluster cluster-down images remove cold-rehearsal clean bench-trainer bench-algorithms bench-resume
+.PHONY: help demo test lint docs reference unit rollouts service ranks learn api crash-sweep e2e crds lock bench-failover bench-statistics bench-memory bench-recall bench-pipeline bench-rollback bench-operator cluster cluster-down images remove cold-rehearsal clean bench-trainer bench-algorithms bench-resume
 
 help: ## this list
 	@hack/help Makefile
@@ -95,6 +95,9 @@ bench-algorithms: $(VENV)/.ready ## each algorithm beside the simpler one it mus
 
 bench-memory: $(VENV)/.ready ## recall and stores through HTTP, beside the usual schemas and a Weaviate
 	@PYTHONPATH=hack $(PYTHON) -m bench.memory
+
+bench-recall: $(VENV)/.ready ## recall of the evidence in DIR=… of conversations, beside BM25
+	@PYTHONPATH=hack $(PYTHON) -m bench.recall "$${DIR:?DIR=: name a directory of conversations}" $(if $(MODEL),--model $(MODEL))
 
 bench-pipeline: $(VENV)/.ready ## experience under load, with every process killed once
 	@$(PYTHON) -m bench.pipeline

@@ -6,7 +6,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from learnloop_dataplane.embedding.embedder import HashingEmbedder
-from learnloop_dataplane.text.tokenizer import words
+from learnloop_dataplane.text.analysis import Analyzer
+
+terms = Analyzer().terms
 
 SYLLABLES = [consonant + vowel for consonant in "bcdfghjklmnpqrstvwxyz" for vowel in "aeiou"]
 TOPICS, TOPIC_WORDS, COMMON_WORDS = 20, 60, 2000
@@ -52,7 +54,7 @@ def _agent(
     for index in rng.integers(size, size=questions):
         tokens = texts[index].split()
         asked.append(" ".join(rng.choice(tokens[:-1], 6)) + " " + common[int(rng.integers(COMMON_WORDS))])
-    vectors = [np.stack([embedder.vector(words(text)) for text in many]) for many in (texts, asked)]
+    vectors = [np.stack([embedder.vector(terms(text)) for text in many]) for many in (texts, asked)]
     return Agent(name, texts, asked, *vectors)
 
 

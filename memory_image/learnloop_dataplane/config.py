@@ -11,6 +11,7 @@ from learnloop_api.wire.base import MOST
 from learnloop_api.wire.memory import MOST_MEMORIES
 from learnloop_dataplane.ed25519_keys import seed_from
 from learnloop_dataplane.errors import ConfigError
+from learnloop_dataplane.text.analysis import LANGUAGES
 
 PREFIX = "LEARNLOOP_"
 SECRETS = (
@@ -137,6 +138,11 @@ class Config(BaseModel):
     recall_wait_ms: int = Field(
         default=5, ge=1, le=10_000, description="a recall that would wait longer for its turn is refused with 429"
     )
+    language: str = Field(
+        default="english",
+        max_length=32,
+        description="whose stems and stop words texts are searched by: `none`, or one that Snowball has a stemmer for",
+    )
     embedder: str = Field(default="hashing", max_length=1024, description="hashing, onnx:///directory or URL#model")
     embedder_dimensions: int = Field(default=1536, ge=1, le=4000, description="of an HTTP embedder's vectors")
     embedder_key: SecretStr | None = None
@@ -154,6 +160,13 @@ class Config(BaseModel):
         default=3600.0, ge=0, le=2_592_000, description="between two consolidations of an agent; 0: only when asked"
     )
     log_level: Literal["DEBUG", "INFO", "WARNING", "ERROR"] = "INFO"
+
+    @field_validator("language")
+    @classmethod
+    def _has_a_stemmer(cls, language: str) -> str:
+        if language not in LANGUAGES:
+            raise ValueError(f"no stemmer is known for it; choose one of {', '.join(LANGUAGES)}")
+        return language
 
     @field_validator("audit_key", "nats_issuer_key")
     @classmethod

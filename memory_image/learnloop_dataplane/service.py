@@ -55,6 +55,7 @@ from learnloop_dataplane.rewards.reward_events import RewardOutbox
 from learnloop_dataplane.rewards.reward_hacking_reader import SignalReader
 from learnloop_dataplane.rewards.reward_worker import RewardWorker
 from learnloop_dataplane.studies.study_threads import Desk
+from learnloop_dataplane.text.analysis import Analyzer
 from learnloop_dataplane.tuning.memory_allocator import keep_small
 from learnloop_dataplane.vectors.factory import open_vectors
 from learnloop_dataplane.warehouse.clickhouse import ClickHouse
@@ -102,13 +103,14 @@ class Service:
         self._events = EventOutbox(self.db, self.bus)
         self.runs = Runs(self.db, self.blobs, self.metrics, self._events)
         self.studies = Desk(config.dsn.get_secret_value())
+        analyzer = Analyzer(config.language)
         embedder_key = config.embedder_key.get_secret_value() if config.embedder_key else None
-        self.embedder: Embedder = open_embedder(config.embedder, config.embedder_dimensions, embedder_key)
+        self.embedder: Embedder = open_embedder(config.embedder, config.embedder_dimensions, embedder_key, analyzer)
         self.distiller: Distiller = CountingDistiller()
         self.consolidations = OneEach("consolidation", HEAVY_AT_ONCE)
         self.forgettings = OneEach("forgetting", HEAVY_AT_ONCE)
         self.rewritings = OneEach("a fork, restore or rollback", HEAVY_AT_ONCE)
-        self._indexer = Indexer(self.db, self.embedder)
+        self._indexer = Indexer(self.db, analyzer, self.embedder)
         self.indexing = IndexPace(lambda namespace: self.background.attempt(self._indexer.run, namespace))
         self.vectors = open_vectors(config, self.db, self.embedder)
         self.reader = Reader(self.db, self.embedder, config.cache_mib * 2**20)
@@ -119,9 +121,9 @@ class Service:
         self.recalls = RecallLog(self.db)
         self.shown = Shown()
         self.feedback = Feedback(self.db, self.recalls)
-        self.writer = Writer(self.db, self.embedder, self.indexing.stored)
+        self.writer = Writer(self.db, analyzer, self.embedder, self.indexing.stored)
         self.recaller = Recaller(
-            self.db, self.embedder, self.recalls, self.shown, self._big, self.reader, self._indexer
+            self.db, analyzer, self.embedder, self.recalls, self.shown, self._big, self.reader, self._indexer
         )
         limit = MemoryBudget(memories=config.memories_per_agent, bytes=config.memory_bytes_per_agent)
         told = ToldBudgets(Path(config.agent_budgets_file) if config.agent_budgets_file else None, self.metrics)
@@ -206,7 +208,7 @@ class Service:
         steps: list[Callable[[str], Awaitable[int]]] = [self._rewards.run, self.user_feedback.run, self._events.run]
         if self._outbox:
             steps.append(self._outbox.run)
-        steps += [self.feedback.run, self._episodes.run, self._indexer.reembed]
+        steps += [self.feedback.run, self._episodes.run, self._indexer.reterm, self._indexer.reembed]
         for step in steps:
             await self.background.attempt(step, namespace)
         self.indexing.stored(namespace)  # whatever waits for the indexer, whoever left it there

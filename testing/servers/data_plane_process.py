@@ -62,13 +62,13 @@ class Product:
         started = time.perf_counter()
         env = self._env | {f"LEARNLOOP_{name}": value for name, value in settings.items()}
         self._process = subprocess.Popen([sys.executable, "-m", "learnloop_dataplane"], env=env)
-        while time.perf_counter() - started < 60:
+        while time.perf_counter() - started < 180:
             try:
                 with urllib.request.urlopen(f"http://127.0.0.1:{self.port}/readyz", timeout=1):
                     return time.perf_counter() - started
             except OSError:
                 time.sleep(0.005)
-        raise SystemExit("the service was not ready within 60 s")
+        raise SystemExit("the service was not ready within 180 s")
 
     def rss_mib(self) -> float:
         """Resident memory of the process."""

@@ -4,9 +4,10 @@ from pathlib import Path
 
 from learnloop_dataplane.embedding.embedder import Embedder, HashingEmbedder
 from learnloop_dataplane.errors import ConfigError
+from learnloop_dataplane.text.analysis import Analyzer
 
 
-def open_embedder(setting: str, dimensions: int, key: str | None) -> Embedder:
+def open_embedder(setting: str, dimensions: int, key: str | None, analyzer: Analyzer) -> Embedder:
     """`hashing`, `onnx:///directory`, or `http(s)://host/v1#model` with its dimensions and key.
 
     What is not asked for is not imported: onnxruntime alone costs 60 MB.
@@ -15,7 +16,7 @@ def open_embedder(setting: str, dimensions: int, key: str | None) -> Embedder:
         ConfigError: none of these, or the model is not there.
     """
     if setting == "hashing":
-        return HashingEmbedder()
+        return HashingEmbedder(analyzer)
     if setting.startswith("onnx:///"):
         from learnloop_dataplane.embedding.onnx_model import OnnxEmbedder
 

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from learnloop_dataplane.embedding.embedder import Vector
+from learnloop_dataplane.embedding.embedder import TRUST, Vector
 from learnloop_dataplane.errors import ConfigError
 
 MAX_TOKENS = 256
@@ -75,6 +75,7 @@ class OnnxEmbedder:
         self._inputs = {item.name for item in self._session.get_inputs()}
         self.dimensions = len(self._run([""])[0])
         self.instant = False
+        self.trust = TRUST
         # The content's hash, not the path: another model under the same path embeds everything again.
         self.name = f"onnx:{hashlib.sha256(content).hexdigest()[:12]}:{self.dimensions}"
         self._one = asyncio.Lock()

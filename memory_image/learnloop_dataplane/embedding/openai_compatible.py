@@ -7,7 +7,7 @@ from typing import Any
 import httpx
 import numpy as np
 
-from learnloop_dataplane.embedding.embedder import Vector
+from learnloop_dataplane.embedding.embedder import TRUST, Vector
 from learnloop_dataplane.errors import Unavailable
 
 log = logging.getLogger(__name__)
@@ -38,6 +38,7 @@ class HttpEmbedder:
         self.name = f"http:{model}:{dimensions}"
         self.dimensions = dimensions
         self.instant = False
+        self.trust = TRUST
         self._url = url.rstrip("/") + "/embeddings"
         self._model = model
         headers = {"Authorization": f"Bearer {key}"} if key else {}

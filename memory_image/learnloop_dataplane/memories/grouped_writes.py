@@ -10,6 +10,7 @@ from learnloop_dataplane.embedding.embedder import Embedder
 from learnloop_dataplane.errors import ApiError
 from learnloop_dataplane.memories.memory_store import NewMemory, Written, insert_now, known_ids
 from learnloop_dataplane.postgres.database import Database
+from learnloop_dataplane.text.analysis import Analyzer
 
 MOST_TOGETHER = 64
 AT_ONCE = 2  # while one transaction waits for the disk, the next is written
@@ -24,8 +25,9 @@ class Writer:
         deferred: is told the namespaces in which memories wait for the indexer.
     """
 
-    def __init__(self, db: Database, embedder: Embedder, deferred: Callable[[str], None]) -> None:
+    def __init__(self, db: Database, analyzer: Analyzer, embedder: Embedder, deferred: Callable[[str], None]) -> None:
         self._db = db
+        self._analyzer = analyzer
         self._embedder = embedder
         self._deferred = deferred
         self._together: Together[Written, Stored] = Together(self._write, most=MOST_TOGETHER, at_once=AT_ONCE)
@@ -41,7 +43,7 @@ class Writer:
 
     async def _write(self, namespace: str, written: Sequence[Written]) -> list[Stored | Exception]:
         try:
-            new = await insert_now(self._db, namespace, written, self._embedder)
+            new = await insert_now(self._db, namespace, written, self._analyzer, self._embedder)
         except ApiError:
             raise
         except Exception as error:

@@ -20,7 +20,8 @@ from learnloop_dataplane.postgres.database import Database
 from learnloop_dataplane.postgres.row_ids import uuid7
 from learnloop_dataplane.privacy.redaction import redact, redact_text
 from learnloop_dataplane.ranking.memory_types import CODES, POLICIES, MemoryType
-from learnloop_dataplane.text.tokenizer import pack, text_of, thread_of, words
+from learnloop_dataplane.text.analysis import Analyzer
+from learnloop_dataplane.text.tokenizer import pack, text_of, thread_of
 
 Source = Literal["api", "episode", "consolidation", "import"]
 FOREVER = datetime.max.replace(tzinfo=UTC)  # asyncpg sends it as 'infinity'
@@ -68,9 +69,9 @@ WITH given AS (SELECT * FROM {_GIVEN},
     $19::text::smallint[], $20::text::bigint[], $21::text::bytea[], $22::halfvec[]) WITH ORDINALITY
     AS g({_COLUMNS}, actor, kind, thread, terms, embedding, place)), {_STORED}, {_NOTED}
 INSERT INTO memory_vec (namespace, agent_id, memory_id, memory_type, embedder, importance, thread, created_at,
-    visible_from, visible_to, terms, embedding)
+    visible_from, visible_to, terms, embedding, analyzer)
 SELECT n.namespace, n.agent_id, n.id, g.kind, $23, n.importance, g.thread, n.created_at,
-    greatest(n.created_at, n.valid_from), n.ends_at, g.terms, g.embedding
+    greatest(n.created_at, n.valid_from), n.ends_at, g.terms, g.embedding, $24
 FROM stored n JOIN given g ON g.id = n.id RETURNING memory_id
 """
 _JUDGED = """
@@ -176,7 +177,9 @@ async def insert(connection: Any, namespace: str, memories: Sequence[NewMemory])
     return new
 
 
-async def insert_now(db: Database, namespace: str, written: Sequence[Written], embedder: Embedder) -> set[UUID]:
+async def insert_now(
+    db: Database, namespace: str, written: Sequence[Written], analyzer: Analyzer, embedder: Embedder
+) -> set[UUID]:
     """The same in a transaction of its own, one round trip, and indexed with it where the embedder is instant.
 
     Raises:
@@ -191,9 +194,10 @@ async def insert_now(db: Database, namespace: str, written: Sequence[Written], e
         *arrays,
         array(CODES[memory.memory_type] for memory, _ in written),
         array(thread_of(memory.session_id) for memory, _ in written),
-        array(pack(words(text)) for text in texts),
+        array(pack(analyzer.terms(text)) for text in texts),
         [HalfVector(vector) for vector in await embedder.embed(texts)],
         embedder.name,
+        analyzer.name,
     )
     return {row["memory_id"] for row in found}
 

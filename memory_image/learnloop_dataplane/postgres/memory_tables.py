@@ -65,6 +65,7 @@ class MemoryVector(SQLModel, table=True):
 
     `terms` is packed for numpy: little-endian uint32, 24 bits of a word's hash and 8 bits of how often it occurs.
     `created_at` is what recency goes by: a copy's is that of what it was made from.
+    `analyzer` says what cut the text into them.
     `embedding` is stored PLAIN (never out of line) and has any number of dimensions; `embedder` says whose it is.
     `changed` is kept by a trigger: whoever keeps a copy finds by it what was committed after the copy was made.
     """
@@ -83,6 +84,7 @@ class MemoryVector(SQLModel, table=True):
     visible_from: datetime = time_column()
     visible_to: datetime = time_column(default="'infinity'")
     terms: bytes = column(LargeBinary)
+    analyzer: str | None = column(Text, null=True)
     embedding: list[float] | None = column(HALFVEC(), null=True)
     changed: str = transaction_column()
 

@@ -16,7 +16,8 @@ from pgvector import HalfVector
 from learnloop_dataplane.postgres.memory_absences import away
 from learnloop_dataplane.ranking.columns import Columns, Floats
 from learnloop_dataplane.ranking.memory_types import CODES, MemoryType
-from learnloop_dataplane.text.tokenizer import pack, term_hash, thread_of, words
+from learnloop_dataplane.text.analysis import Analyzer
+from learnloop_dataplane.text.tokenizer import pack, term_hash, thread_of
 
 LIGHT = """
 count(*)::int AS n,
@@ -63,7 +64,8 @@ LATERAL (SELECT {LIGHT}, {_COSINES} FROM memory_vec v WHERE {VISIBLE} AND v.memo
 
 @dataclass(frozen=True)
 class Query:
-    """What is looked for: its words, its vector (None while the embedder is away), the instant (None: now)."""
+    """What is looked for: its terms, its vector (None while the embedder is away), the instant (None: now), and what
+    the embedder is trusted with."""
 
     text: str
     tokens: list[str]
@@ -71,9 +73,10 @@ class Query:
     embedder: str
     at: datetime | None
     types: tuple[MemoryType, ...]
+    trust: float = 1.0
 
     def hashes(self, most: int = 64) -> NDArray[np.uint32]:
-        """The distinct words, at most 64."""
+        """The distinct terms, at most 64."""
         return np.array([term_hash(word) for word in dict.fromkeys(self.tokens)][:most], dtype=np.uint32)
 
     def kinds(self) -> tuple[int, ...]:
@@ -99,16 +102,19 @@ class Pending:
 
     id: UUID
     text: str
+    terms: list[str]
     created: float
     importance: float
     session: str | None
     memory_type: str
 
 
-def pending_of(row: Any, types: tuple[MemoryType, ...]) -> list[Pending]:
+def pending_of(row: Any, types: tuple[MemoryType, ...], analyzer: Analyzer) -> list[Pending]:
     """Those of an answer that are of one of these types, newest first."""
     rows = row["pending"] or ()
-    return [Pending(r[0], r[1], r[2].timestamp(), r[3], r[4], r[5]) for r in rows if r[5] in types]
+    return [
+        Pending(r[0], r[1], analyzer.terms(r[1]), r[2].timestamp(), r[3], r[4], r[5]) for r in rows if r[5] in types
+    ]
 
 
 def light(row: Any) -> Columns:
@@ -127,7 +133,7 @@ def light(row: Any) -> Columns:
 
 def light_of_pending(pending: list[Pending]) -> Columns:
     """The same of memories that only exist as texts yet."""
-    packed = [np.frombuffer(pack(words(memory.text)), "<u4") for memory in pending]
+    packed = [np.frombuffer(pack(memory.terms), "<u4") for memory in pending]
     return Columns(
         ids=np.frombuffer(b"".join(memory.id.bytes for memory in pending), np.uint8).reshape(-1, 16),
         words=np.concatenate([np.zeros(0, np.uint32), *packed]).astype(np.uint32),

@@ -13,7 +13,11 @@ from learnloop_dataplane.ranking.word_postings import Holders, Postings, Rows, f
 
 Floats = NDArray[np.float64]
 Element = TypeVar("Element", bound=np.generic)
-K1, B = 1.2, 0.75  # BM25's usual constants (Robertson & Zaragoza, 2009)
+K1, B = 0.9, 0.4  # BM25's constants for short texts (Trotman et al., 2012)
+REACH = (1.0, 0.7)  # what a session's memory next to another one counts for it, and the one after that
+# Of recency, importance and utility, which are numbers up to 1: smaller differences than this are not blown up to count
+# as much as larger ones. Without it a day's memories were told apart by the hour, and one that helped once came first.
+LEAST_SPREAD = 0.1
 STANDING = ("recency", "importance", "utility")  # the signals that do not depend on the question
 RECENCY_HALF_LIFE_SECONDS = 7.0 * 86_400.0
 EACH = ("ids", "lengths", "created", "importance", "utility", "threads")  # columns of one element for each memory
@@ -137,7 +141,8 @@ class Columns:
     @cached_property
     def _moments(self) -> tuple[tuple[float, float], ...]:
         """Mean and deviation of each of STANDING; kept instead of the z-scores, which are made anew in no time."""
-        return tuple(moments(self._standing(signal, slice(None))) for signal in range(len(STANDING)))
+        found = (moments(self._standing(signal, slice(None))) for signal in range(len(STANDING)))
+        return tuple((mean, max(deviation, LEAST_SPREAD)) for mean, deviation in found)
 
     def _standing(self, signal: int, rows: Rows | slice) -> NDArray[Any]:
         if signal:
@@ -175,15 +180,29 @@ class Columns:
         said = np.ascontiguousarray(self.ids[:, :8]).view(">u8").ravel()
         order = np.lexsort((said, self.created, self.threads))
         threads = self.threads[order]
-        return Links(order, (threads[1:] == threads[:-1]) & (threads[1:] != 0))
+        linked, most = [], np.zeros(len(self))
+        for distance, weight in enumerate(REACH, 1):
+            same = (threads[distance:] == threads[:-distance]) & (threads[distance:] != 0)
+            linked.append(same * weight)
+            most[distance:] += linked[-1]
+            most[:-distance] += linked[-1]
+        most[most == 0] = 1.0
+        return Links(order, tuple(linked), most)
 
 
 @dataclass(frozen=True)
 class Links:
-    """Memories in the order of their sessions; linked[i]: are the i-th and the one behind it of one session?"""
+    """Memories in the order of their sessions.
+
+    Attributes:
+        linked: for each distance of REACH what the i-th and the one so far behind it count for each other, float64
+            [n - distance]; 0 where they are not of one session.
+        most: the sum of what all around it count for each, float64 [n]; 1 where there are none.
+    """
 
     order: Rows
-    linked: NDArray[np.bool_]
+    linked: tuple[Floats, ...]
+    most: Floats
 
 
 def once(values: NDArray[Element]) -> NDArray[Element]:

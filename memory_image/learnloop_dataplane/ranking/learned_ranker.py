@@ -37,6 +37,7 @@ OUTDATED = 0.005  # of what rewards taught about what to expect of an answer, wi
 MOST_EXPECTED = 0.7
 
 _N = len(SIGNALS)
+MEANING = 2  # of the signals: raised when they, or the static weights, come to mean something else
 _LOWER = np.tril_indices(_N)
 _PRIOR = np.eye(_N) * UNKNOWN**2
 _GUESS = np.eye(_N + 1) * 0.2
@@ -58,6 +59,7 @@ class Ranker:
         doubted: their covariance; of this and the next the lower triangle, row by row.
         covariance: of the weights, by what rewards said.
         bets: how the coins fell.
+        meaning: of the signals it learned about.
     """
 
     weights: tuple[float, ...] = field(default_factory=lambda: tuple(STATIC[name] for name in SIGNALS))
@@ -72,6 +74,7 @@ class Ranker:
     doubted: tuple[float, ...] = tuple(_GUESS[np.tril_indices(_N + 1)].tolist())
     covariance: tuple[float, ...] = tuple(_PRIOR[_LOWER].tolist())
     bets: Bets = field(default_factory=Bets)
+    meaning: int = MEANING
 
     def vector(self) -> Floats:
         """The weights recall uses: its own when it has proved itself, the static ones until then."""
@@ -86,16 +89,14 @@ class Ranker:
     def from_state(cls, state: dict[str, Any] | None) -> "Ranker":
         """As stored.
 
-        A state with another number of signals is an older release's and starts over. One without a covariance is, too:
-        it keeps its weights, but has to prove them, since rewards that rose or fell for everyone could put it in use.
+        A state with another number of signals is an older release's and starts over, and so does one that learned when
+        the signals meant something else.
         """
-        if not state or len(state.get("weights", ())) != _N:
+        if not state or len(state.get("weights", ())) != _N or state.get("meaning") != MEANING:
             return cls()
         known: dict[str, Any] = {
             name: tuple(value) if isinstance(value, list) else value for name, value in state.items()
         }
-        if "covariance" not in known:
-            return cls(_bounded(np.array(known["weights"])), known.get("feedbacks", 0))
         given: dict[str, Any] = {each.name: known[each.name] for each in fields(cls) if each.name in known}
         return cls(**given | {"bets": Bets(**known["bets"])})
 

@@ -128,7 +128,7 @@ def rank(
         learned: the agent's ranker; None where it never got feedback.
         population: given where `columns` is only the part worth ranking.
     """
-    found = signals(columns, cosines, query.hashes(), population)
+    found = signals(columns, cosines, query.hashes(), population, trust=query.trust)
     ranker, weights = _weights(ask, learned)
     scores = found.scores(weights)
     order: Rows = best(scores, columns.ids, ask.k + NEAR)

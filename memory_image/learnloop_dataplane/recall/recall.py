@@ -35,7 +35,7 @@ from learnloop_dataplane.recall.cached_agents import Reader
 from learnloop_dataplane.recall.echo_gate import Shown
 from learnloop_dataplane.recall.large_agents import BigAgents
 from learnloop_dataplane.recall.recall_log import Recalled, RecallLog
-from learnloop_dataplane.text.tokenizer import words
+from learnloop_dataplane.text.analysis import Analyzer
 
 log = logging.getLogger(__name__)
 EMBED_SECONDS = 0.5
@@ -48,6 +48,7 @@ class Recaller:
     def __init__(
         self,
         db: Database,
+        analyzer: Analyzer,
         embedder: Embedder,
         log: RecallLog,
         shown: Shown,
@@ -58,6 +59,7 @@ class Recaller:
         self._db = db
         self._shown = shown
         self._indexer = indexer
+        self._analyzer = analyzer
         self._embedder = embedder
         self._log = log
         self._big = big
@@ -95,7 +97,15 @@ class Recaller:
                     [vector] = await self._embedder.embed([ask.text])
         except (Unavailable, TimeoutError) as error:
             log.warning("recall goes by words only: %s", error or "the embedder takes too long")
-        return Query(ask.text, words(ask.text), vector, self._embedder.name, ask.at, ask.types)
+        return Query(
+            ask.text,
+            self._analyzer.terms(ask.text),
+            vector,
+            self._embedder.name,
+            ask.at,
+            ask.types,
+            self._embedder.trust,
+        )
 
     async def _kept(self, namespace: str, ask: Ask, query: Query, arrived: float) -> tuple[Ranked, Sequence[Any]]:
         """Ranks what is kept and asks, together with the texts, whether it was still true; if not, once more."""
@@ -112,7 +122,7 @@ class Recaller:
             kept = await self._reader.fresh(namespace, ask.agent, time.monotonic())
         if kept is None:
             return await self._scanned(namespace, ask, query)
-        pending = pending_of({"pending": kept.pending}, ask.types)
+        pending = pending_of({"pending": kept.pending}, ask.types, self._analyzer)
         late = await self._on_the_way(pending, query)
         ranked = rank_kept(kept, kept.view(query.kinds(), kept.now()), ask, query, pending, late)
         return ranked, await self._reader.texts(namespace, ask.agent, ranked.ids)
@@ -123,7 +133,7 @@ class Recaller:
         if _many(row["pending"]):  # besides, there may be more than were read
             await self._indexer.run(namespace)
             plan, row, population = await self._found(namespace, ask, query)
-        pending = pending_of(row, ask.types)
+        pending = pending_of(row, ask.types, self._analyzer)
         columns = light(row).append(light_of_pending(pending))
         cosines = np.concatenate([cosines_of(row), await self._on_the_way(pending, query)])
         ranked = rank(plan, ask, query, columns, cosines, Ranker.from_text(row["ranker"]), population)

@@ -8,7 +8,9 @@ from hypothesis import strategies as st
 from learnloop_api.redaction_rules import RULES, rules_for
 from learnloop_dataplane.embedding.embedder import HashingEmbedder
 from learnloop_dataplane.postgres.row_ids import uuid7
-from learnloop_dataplane.text.tokenizer import words
+from learnloop_dataplane.text.analysis import Analyzer
+
+terms = Analyzer().terms
 
 TEXT = st.lists(st.sampled_from(["red", "fox", "a", "Straße", "n17", "", "jumps"]) | st.text(max_size=6), max_size=12)
 
@@ -53,7 +55,7 @@ PARTS = [
 @given(st.lists(TEXT.map(" ".join), max_size=8))
 def test_vectors_made_together_are_bit_for_bit_those_made_alone(texts: list[str]) -> None:
     embedder = HashingEmbedder()
-    tokens = [words(text) for text in texts]
+    tokens = [terms(text) for text in texts]
     together = embedder.vectors(tokens)
     assert together.shape == (len(texts), 384)
     for vector, alone in zip(together, map(embedder.vector, tokens), strict=True):

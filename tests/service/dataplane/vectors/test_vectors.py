@@ -17,13 +17,15 @@ from learnloop_dataplane.embedding.embedder import HashingEmbedder
 from learnloop_dataplane.errors import StoreAway, Unavailable
 from learnloop_dataplane.ranking.candidates import Query
 from learnloop_dataplane.ranking.memory_types import ALL_TYPES
-from learnloop_dataplane.text.tokenizer import words
+from learnloop_dataplane.text.analysis import Analyzer
 from learnloop_dataplane.vectors import pgvector
 from learnloop_dataplane.vectors.vector_store import VectorStore
 from testing.servers.weaviate_server import KEY, Weaviate, own_weaviate
 
 from ..conftest import Api, eventually, running, settings, superuser
 from ..recall.test_recall import ask, indexed, invented, store
+
+terms = Analyzer().terms
 
 pytestmark = pytest.mark.timeout(1800)  # the first to need Weaviate on a machine builds it
 
@@ -57,14 +59,14 @@ async def api(request: pytest.FixtureRequest, dsn: str, tmp_path: Path) -> Async
 
 def query(text: str, **changes: Any) -> Query:
     embedder = HashingEmbedder()
-    asked = Query(text, words(text), embedder.vector(words(text)), embedder.name, None, ALL_TYPES)
+    asked = Query(text, terms(text), embedder.vector(terms(text)), embedder.name, None, ALL_TYPES)
     return replace(asked, **changes)
 
 
 def exact(texts: list[str], text: str) -> np.ndarray[Any, Any]:
     """The cosine of each of these with the text, float64 [n]."""
     embedder = HashingEmbedder()
-    return np.stack([embedder.vector(words(item)) for item in texts]) @ embedder.vector(words(text))
+    return np.stack([embedder.vector(terms(item)) for item in texts]) @ embedder.vector(terms(text))
 
 
 async def held(api: Api, agent: str, texts: list[str], **changes: Any) -> list[UUID]:

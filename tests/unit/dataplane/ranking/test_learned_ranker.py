@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from learnloop_dataplane.ranking.exploration import LABELLED, PATIENCE, TRYING, WATCHING, explore
 from learnloop_dataplane.ranking.learned_ranker import (
+    MEANING,
     MOST,
     Ranker,
     Shown,
@@ -174,9 +175,12 @@ def test_the_recalls_of_one_episode_are_one_bet() -> None:
     assert thrice.feedbacks == once.feedbacks == ranker.feedbacks + 1
 
 
-def test_what_was_proved_before_bets_were_centred_has_to_be_proved_again() -> None:
-    old = {"weights": [9.0, 1, 1, 1, 1, 1], "feedbacks": 400, "evidence": 5.0, "active": True, "spread": 1.0}
-    assert Ranker.from_state(old) == Ranker(weights=(MOST, 1.0, 1.0, 1.0, 1.0, 1.0), feedbacks=400)
+def test_what_was_learned_when_the_signals_meant_something_else_is_forgotten() -> None:
+    learned = live(Ranker(), np.random.default_rng(3), 20, lambda shown, _: shown.mean())[-1]
+    assert Ranker.from_state(asdict(learned)) == learned
+    assert Ranker.from_state(asdict(learned) | {"meaning": MEANING - 1}) == Ranker()
+    before = {name: value for name, value in asdict(learned).items() if name != "meaning"}
+    assert Ranker.from_state(before) == Ranker()
 
 
 def test_a_ranker_is_stored_whole() -> None:

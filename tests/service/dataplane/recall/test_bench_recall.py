@@ -4,9 +4,13 @@ import json
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
-from bench.memory.conversations import ARMS, Conversation, ranks, read, run
+from bench.recall import learned
+from bench.recall.asked import service
+from bench.recall.conversations import Conversation, Question, read
+from bench.recall.measures import MEASURES, figures, measure
 
 from ..embedding.test_embedders import model
 
@@ -58,7 +62,7 @@ def test_a_file_is_read_with_its_turns_in_order_and_the_questions_that_have_evid
 @pytest.mark.parametrize(
     ("content", "said"),
     [
-        ([{"qa": []}], "has no object `conversation`"),
+        ([{"qa": []}], "has no `session_1`"),
         ([{"conversation": {"session_1": [{"speaker": "Ann"}]}}], "a turn needs speaker, dia_id and text"),
         ([{"conversation": {"session_1": []}, "qa": []}], "no question's evidence names a turn"),
     ],
@@ -68,20 +72,55 @@ def test_a_file_of_another_shape_is_refused_with_what_is_missing(tmp_path: Path,
         read(written(tmp_path / "set.json", content))
 
 
+def test_a_directory_holds_one_conversation_in_each_file_with_or_without_an_object_around_the_sessions(
+    tmp_path: Path,
+) -> None:
+    first, second = made_up()
+    written(tmp_path / "a.json", first)
+    written(tmp_path / "b.json", second["conversation"] | {"qa": second["qa"]})
+    found = read(tmp_path)
+    assert [conversation.name for conversation in found] == ["a", "b"]
+    assert [len(conversation.questions) for conversation in found] == [30, 30]
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(SystemExit, match=r"holds no \*.json"):
+        read(tmp_path / "empty")
+
+
 def test_the_measures_are_those_of_the_field() -> None:
     order = [f"t{place}" for place in range(20)]
-    found = ranks(order, frozenset({"t1", "t3", "t15", "elsewhere"}))
-    assert found == {"recall_at_10": 0.5, "precision_at_10": 0.2, "hit_at_10": 1.0, "mrr": 0.5}
-    assert set(ranks(order, frozenset({"elsewhere"})).values()) == {0.0}
+    session_of = {turn: f"s{int(turn[1:]) // 5}" for turn in order}
+    found = measure(order, Question("?", frozenset({"t1", "t3", "t15", "t7"}), ""), session_of)
+    ideal = 1 + 1 / np.log2(3) + 1 / np.log2(4) + 1 / np.log2(5)
+    gain = 1 / np.log2(3) + 1 / np.log2(5) + 1 / np.log2(9)
+    assert dict(zip(MEASURES, found, strict=True)) == pytest.approx(
+        {"r@5": 0.5, "r@10": 0.75, "hit@10": 1.0, "ndcg@10": gain / ideal, "session_r@10": 2 / 3}
+    )
+    assert measure([], Question("?", frozenset({"t1"}), ""), session_of) == (0.0,) * 5
+
+
+def test_an_interval_holds_the_mean_and_is_the_same_each_time(tmp_path: Path) -> None:
+    conversations = read(written(tmp_path / "set.json", made_up()))
+    half = {
+        each.name: [sorted(question.evidence) if place % 2 else [] for place, question in enumerate(each.questions)]
+        for each in conversations
+    }
+    found = figures("arm", conversations, half)
+    assert found == figures("arm", conversations, half)
+    assert found["arm.r@10.low"] < found["arm.r@10"] == 0.5 < found["arm.r@10.high"]
 
 
 @pytest.mark.parametrize("embedder", ["hashing", "onnx"])
-def test_every_arm_is_measured_through_the_service(tmp_path: Path, embedder: str) -> None:
+def test_questions_are_asked_of_the_service_by_default_and_by_one_signal(tmp_path: Path, embedder: str) -> None:
     settings = {"EMBEDDER": f"onnx://{model(tmp_path / 'model')}"} if embedder == "onnx" else {}
-    found = run(read(written(tmp_path / "set.json", made_up(conversations=1))), **settings)
-    assert {f"{arm}_recall_at_10" for arm in ARMS} <= found.keys()
-    assert found["bm25_recall_at_10"] == 1.0
-    assert found["ours_recall_at_10"] >= 0.9
-    assert found["ours_recall_at_10_category_4"] > 0
+    conversations = read(written(tmp_path / "set.json", made_up()))
+    with service(conversations, **settings) as asked:
+        found = figures("default", conversations, asked.ask())
+        found |= figures("lexical", conversations, asked.ask({"lexical": 1.0}))
+        found |= figures("vector", conversations, asked.ask({"vector": 1.0}))
+        found |= learned.measure(asked)
+    assert found["lexical.r@10"] == 1.0
+    assert found["default.r@10"] >= 0.9
+    assert found["default.r@10.category_4"] > 0
+    assert found["learned.r@10"] >= found["static.r@10"] - 0.01 == pytest.approx(found["default.r@10"] - 0.01)
     if embedder == "onnx":
-        assert found["vector_recall_at_10"] < 0.9, "a model that knows none of these words finds next to nothing"
+        assert found["vector.r@10"] < 0.9, "a model that knows none of these words finds next to nothing"

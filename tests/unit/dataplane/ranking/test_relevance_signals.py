@@ -1,0 +1,57 @@
+"""What each signal of a recall says: what differs little says little, an embedder counts as much as it is trusted."""
+
+import numpy as np
+import pytest
+
+from learnloop_dataplane.ranking.columns import LEAST_SPREAD, Columns
+from learnloop_dataplane.ranking.relevance_signals import SIGNALS, STATIC, signals, weight_vector
+from learnloop_dataplane.text.analysis import Analyzer
+from learnloop_dataplane.text.tokenizer import pack, term_hash
+
+DAY = 86_400.0
+terms = Analyzer().terms
+
+
+def columns(texts: list[str], created: list[float] | None = None, utility: list[float] | None = None) -> Columns:
+    packed = [np.frombuffer(pack(terms(text)), "<u4") for text in texts]
+    n = len(texts)
+    return Columns(
+        ids=np.arange(16 * n, dtype=np.uint8).reshape(n, 16),
+        words=np.concatenate(packed),
+        lengths=np.array([len(item) for item in packed], np.int32),
+        created=np.array(created or [0.0] * n),
+        importance=np.full(n, 0.5, np.float32),
+        utility=np.array(utility or [0.0] * n, np.float32),
+        threads=np.zeros(n, np.int64),
+    )
+
+
+def asked(found: Columns, text: str, trust: float = 1.0) -> np.ndarray:
+    query = np.array([term_hash(term) for term in terms(text)], np.uint32)
+    cosines = np.arange(len(found), dtype=np.float64)
+    return signals(found, cosines, query, trust=trust).of(np.arange(len(found)))
+
+
+def test_memories_of_one_minute_are_not_told_apart_by_recency() -> None:
+    found = columns(["a harbour", "a violin", "a lamp"], created=[0.0, 30.0, 60.0])
+    assert np.abs(asked(found, "violin")[:, SIGNALS.index("recency")]).max() < 0.01
+
+
+def test_memories_of_different_months_are() -> None:
+    found = columns(["a harbour", "a violin", "a lamp"], created=[0.0, 30 * DAY, 60 * DAY])
+    assert asked(found, "violin")[2, SIGNALS.index("recency")] > 1.0
+
+
+def test_one_memory_that_helped_once_does_not_answer_every_question() -> None:
+    texts = [f"the {word} is kept in room {number}" for number, word in enumerate(["harbour", "violin", "lamp"] * 200)]
+    found = columns(texts, utility=[0.3] + [0.0] * 599)
+    z = asked(found, "which room has the lamp?")
+    assert z[0, SIGNALS.index("utility")] <= 0.3 / LEAST_SPREAD
+    scores = z @ weight_vector(STATIC | {"vector": 0.0})
+    assert "lamp" in texts[int(np.argmax(scores))]
+
+
+def test_an_embedder_counts_as_much_as_it_is_trusted() -> None:
+    found = columns(["a harbour", "a violin", "a lamp"])
+    whole, part = (asked(found, "violin", trust)[:, SIGNALS.index("vector")] for trust in (1.0, 0.2))
+    assert part == pytest.approx(0.2 * whole)
