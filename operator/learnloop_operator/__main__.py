@@ -1,6 +1,5 @@
 """`python -m learnloop_operator`: the operator process."""
 
-import gc
 import logging
 import os
 import sys
@@ -11,10 +10,7 @@ from learnloop_operator.adapters.audit_log import to_standard_output
 from learnloop_operator.adapters.kube.kubeconfig import NoCluster
 from learnloop_operator.adapters.settings import SettingsError, from_environment
 from learnloop_operator.controllers.operator_process import operate
-
-COLLECT_AFTER = (20_000, 20, 50)
-"""Python's own thresholds (700, 10, 10) look for cycles every few JSON bodies, a tenth of the processor time of a busy
-operator: bodies have no cycles, and what has some is small."""
+from learnloop_operator.tuning.garbage_collection import settle
 
 
 def main() -> int:
@@ -29,8 +25,7 @@ def main() -> int:
     )
     to_standard_output()
     logging.getLogger("kopf.objects").setLevel(logging.WARNING)
-    gc.freeze()  # modules and models stay for good: nobody needs to look through them again
-    gc.set_threshold(*COLLECT_AFTER)
+    settle()
     try:
         return uvloop.run(operate(settings))
     except NoCluster as error:

@@ -6,6 +6,7 @@ from typing import Literal, cast
 
 from learnloop_api import names
 from learnloop_operator.core.promql.namespace_scope import OWN_SERIES, Scope, is_label
+from learnloop_operator.tuning.switches import VARIABLE, parts_off
 
 PULL_POLICIES = ("Always", "IfNotPresent", "Never")
 
@@ -58,6 +59,10 @@ def from_environment(environment: Mapping[str, str]) -> Settings:
     policy = text("image_pull_policy")
     if policy not in PULL_POLICIES:
         raise SettingsError(f"LEARNLOOP_IMAGE_PULL_POLICY is {policy!r}: set one of {', '.join(PULL_POLICIES)}")
+    try:
+        parts_off(environment.get(VARIABLE, ""))
+    except ValueError as error:
+        raise SettingsError(str(error)) from None
     watched = environment.get("LEARNLOOP_WATCH_NAMESPACE", "")
     return Settings(
         watch_namespaces=tuple(name.strip() for name in watched.split(",") if name.strip()),

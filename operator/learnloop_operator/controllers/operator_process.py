@@ -4,6 +4,7 @@ import asyncio
 import logging
 import signal
 import threading
+from typing import Any
 
 import kopf
 
@@ -35,7 +36,7 @@ from learnloop_operator.controllers.passes.runtime import Runtime
 from learnloop_operator.controllers.reconcilers.registry import controllers
 from learnloop_operator.controllers.services import Services, utc_now
 from learnloop_operator.controllers.watching import kopf_handlers
-from learnloop_operator.tuning.stateless_kopf import NoMemories
+from learnloop_operator.tuning.switches import is_on
 
 log = logging.getLogger(__name__)
 
@@ -191,7 +192,7 @@ class Operator:
                 cut=self.metrics.cut,
             ),
             standalone=True,
-            memories=NoMemories(),
+            memories=_memories(),
             # Kopf would ask for a user name, which an arbitrary uid in a container does not have.
             identity=self.leadership.identity,  # type: ignore[arg-type]  # a private NewType of str
             clusterwide=not namespaces,
@@ -240,6 +241,15 @@ class Operator:
 
     def _unready(self) -> str | None:
         return self.claims.problem() if self.watching.is_set() else "the watches are not established yet"
+
+
+def _memories() -> Any:
+    """None: Kopf's own."""
+    if not is_on("stateless-kopf"):
+        return None
+    from learnloop_operator.tuning.kopf_memories import NoMemories  # from Kopf's inside: only where it is wanted
+
+    return NoMemories()
 
 
 async def operate(settings: Settings) -> int:

@@ -1,1 +1,1 @@
-"""What makes libraries and values cheaper from within. Each part can be switched off; everything works without it."""
+"""What tunes Python, Kopf or zlib from within. LEARNLOOP_TUNING_OFF switches each part off; all works without them."""

@@ -13,7 +13,7 @@ from learnloop_operator.adapters.kube.live_or_cached_reads import CACHED
 from learnloop_operator.adapters.kube.object_cache import ObjectCache
 from learnloop_operator.controllers.unwritten_statuses import UnwrittenStatuses
 from learnloop_operator.core.snapshot import parse_time
-from learnloop_operator.tuning.stateless_kopf import NoMemories
+from learnloop_operator.tuning.kopf_memories import NoMemories
 from learnloop_operator.tuning.text_packing import Packer
 
 NOW = parse_time("2026-03-01T00:00:00Z")

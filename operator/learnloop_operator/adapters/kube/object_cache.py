@@ -15,7 +15,7 @@ import orjson
 
 from learnloop_api import names
 from learnloop_operator.adapters.kube.kinds import ResourceKind
-from learnloop_operator.tuning.text_packing import Packer
+from learnloop_operator.tuning.text_packing import packer
 
 Object = dict[str, Any]
 ObjectName = tuple[str, str]
@@ -48,7 +48,7 @@ class ObjectCache:
 
     def __init__(self, kinds: Iterable[ResourceKind]) -> None:
         self._kinds = frozenset(kind.kind for kind in kinds)
-        self._packers = {kind: Packer() for kind in self._kinds}
+        self._packers = {kind: packer() for kind in self._kinds}
         self._places: defaultdict[ObjectName, dict[str, Entry]] = defaultdict(dict)
         self._labelled: defaultdict[ObjectName, dict[str, tuple[str, ...]]] = defaultdict(dict)
         """Names by place and label."""

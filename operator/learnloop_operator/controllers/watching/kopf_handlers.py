@@ -26,7 +26,7 @@ from learnloop_operator.adapters.leadership.watch_liveness import WatchLiveness
 from learnloop_operator.controllers.passes.runtime import Runtime
 from learnloop_operator.controllers.queue.object_key import ObjectKey
 from learnloop_operator.controllers.watching.related_objects import GATHERED, RelatedObjects, owners
-from learnloop_operator.tuning.stateless_kopf import NoDifferences, NoProgress
+from learnloop_operator.tuning.stateless_kopf import without_storages
 
 IDLE_SECONDS = 0.1
 """How long Kopf keeps a task, with the event parsed, for each object that has just been seen. With its own five seconds
@@ -81,8 +81,7 @@ def registry(
 def configure(settings: kopf.OperatorSettings, *, namespaced: bool) -> None:
     """Kopf's settings as production operators run it; every wait is bounded."""
     settings.posting.enabled = False
-    settings.persistence.diffbase_storage = NoDifferences()
-    settings.persistence.progress_storage = NoProgress()
+    without_storages(settings)
     settings.scanning.disabled = namespaced
     settings.execution.default_backoff = 5
     settings.networking.request_timeout = 10
