@@ -162,10 +162,14 @@ class LiveServer:
 
     def stop(self) -> None:
         """The pod is gone, if it is not yet; its connections too."""
-        self._http.close()
         if self._thread.is_alive():
             self._server.leave()
             self._thread.join(90)
+        self.release()
+
+    def release(self) -> None:
+        """Close what a server holds that was never started, too."""
+        self._http.close()
         self._socket.close()
 
     def route(self, text: str) -> None:

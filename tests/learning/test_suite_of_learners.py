@@ -1,22 +1,17 @@
 """The evaluation suite of learners that are no students of their own: from recordings, and of families of tasks."""
 
-import math
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 
 from learnloop_api.wire.training import Manifest
-from learnloop_api.wire.trajectory import Outcome, Step, Trajectory
-from learnloop_environments import make
-from learnloop_environments.randomness import Split
 from learnloop_trainer.order import Order, Place
 from learnloop_trainer.run import run
 from learnloop_trainer.store.directory import DirectoryStore
+from testing.training.recordings import recorded
 
-WHEN = "2026-01-01T00:00:00Z"
 SUITE = {"episodes": 8, "adaptationSteps": 256}
 FAMILY = [{"parameter": name, "low": -0.5, "high": 0.5} for name in ("goal_x", "goal_y")]
 
@@ -27,31 +22,6 @@ def proven(order: Order, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Man
     manifest = DirectoryStore(tmp_path / "store", order.job).manifest()
     assert manifest is not None
     return manifest
-
-
-def recorded(name: str, file: Path) -> None:
-    """A few hundred steps of one environment, played at random."""
-    world, random = make(name, Split.TRAINING, 0, range(1)), np.random.default_rng(0)
-    seen, steps = world.reset()[0], list[Step]()
-    for _ in range(300):
-        if world.bounds is None:
-            done, told, log_prob = np.array([random.integers(2)]), 0, math.log(0.5)
-            told = int(done[0])
-        else:
-            drawn = random.normal(size=(1, world.actions)).astype(np.float32)
-            done = np.tanh(drawn)
-            told, log_prob = done[0].tolist(), float(-np.square(drawn).sum() / 2 - np.log(1 - done**2).sum())
-        step = world.step(done)
-        over = {"terminated": bool(step.terminated[0]), "truncated": bool(step.truncated[0])}
-        reward = float(step.reward[0])
-        steps.append(
-            Step(observation=seen.tolist(), action=told, log_prob=log_prob, reward=reward, exploration=True, **over)
-        )
-        seen = step.observation[0]
-    names = {"trajectory_id": "t", "agent": "a", "episode_id": "e", "policy_revision": "0" * 8}
-    outcome = Outcome(status="completed", episode_return=0.0)
-    whole = Trajectory(**names, started_at=WHEN, ended_at=WHEN, steps=steps, outcome=outcome)
-    file.write_text(whole.model_dump_json())
 
 
 @pytest.mark.parametrize("algorithm", ["bc", "vtrace"])

@@ -1,0 +1,40 @@
+"""Recorded experience to learn from, made on the spot."""
+
+import math
+from pathlib import Path
+
+import numpy as np
+
+from learnloop_api.wire.trajectory import Outcome, Step, Trajectory
+from learnloop_environments import make
+from learnloop_environments.randomness import Split
+
+WHEN = "2026-01-01T00:00:00Z"
+
+
+def recorded(name: str, file: Path) -> None:
+    """A few hundred steps of one environment, played at random, as one trajectory in `file`.
+
+    Choices are uniform; numbers are tanh of standard normal ones, for bounds of -1 and 1.
+    """
+    world, random = make(name, Split.TRAINING, 0, range(1)), np.random.default_rng(0)
+    seen, steps = world.reset()[0], list[Step]()
+    for _ in range(300):
+        if world.bounds is None:
+            done, told, log_prob = np.array([random.integers(2)]), 0, math.log(0.5)
+            told = int(done[0])
+        else:
+            drawn = random.normal(size=(1, world.actions)).astype(np.float32)
+            done = np.tanh(drawn)
+            told, log_prob = done[0].tolist(), float(-np.square(drawn).sum() / 2 - np.log(1 - done**2).sum())
+        step = world.step(done)
+        over = {"terminated": bool(step.terminated[0]), "truncated": bool(step.truncated[0])}
+        reward = float(step.reward[0])
+        steps.append(
+            Step(observation=seen.tolist(), action=told, log_prob=log_prob, reward=reward, exploration=True, **over)
+        )
+        seen = step.observation[0]
+    names = {"trajectory_id": "t", "agent": "a", "episode_id": "e", "policy_revision": "0" * 8}
+    outcome = Outcome(status="completed", episode_return=0.0)
+    whole = Trajectory(**names, started_at=WHEN, ended_at=WHEN, steps=steps, outcome=outcome)
+    file.write_text(whole.model_dump_json())

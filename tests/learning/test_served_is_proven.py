@@ -1,0 +1,155 @@
+"""What a policy server does with an artifact is what the run's manifest says it does: every algorithm, every action."""
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import numpy as np
+import pytest
+
+from learnloop_api.kinds.algorithms import ALGORITHMS
+from learnloop_api.kinds.behaviour import Behaviour
+from learnloop_api.wire.training import Manifest
+from learnloop_environments.randomness import Purpose, generator
+from learnloop_environments.worlds.key_door import SIZE
+from learnloop_trainer.evaluation import Uniform, difference, play
+from learnloop_trainer.evaluation.worlds import held_out
+from learnloop_trainer.export import Behaving, OnnxPolicy
+from learnloop_trainer.order import Order, Place
+from learnloop_trainer.proof import graph
+from learnloop_trainer.run import run
+from learnloop_trainer.store.directory import DirectoryStore
+from testing.servers.policy_requests import ServedPolicy
+from testing.training.recordings import recorded
+
+EPISODES = 12
+ON_POLICY = {"environments": 8, "horizon": 32, "epochs": 1, "minibatches": 1, "hidden": [16]}
+OFF_POLICY = {"environments": 8, "hidden": [16], "bufferSize": 1000, "learningStarts": 64, "batchSize": 32}
+TEAM = {"environments": 4, "hidden": [8], "bufferSize": 1000, "learningStarts": 64, "batchSize": 32}
+FAMILY = [{"parameter": name, "low": -0.5, "high": 0.5} for name in ("goal_x", "goal_y")]
+SAMPLED = {"kind": "sampled", "temperature": 0.7}
+EXPLORING = {"kind": "epsilon-greedy", "epsilon": 0.2}
+Case = tuple[str, str, dict[str, Any], dict[str, Any] | None]
+CASES: dict[str, Case] = {  # name → algorithm, environment, hyperparameters, behaviour asked for
+    "ppo, choices": ("ppo", "CartPole-v1", ON_POLICY, None),
+    "ppo, greedy": ("ppo", "CartPole-v1", ON_POLICY, {"kind": "greedy"}),
+    "ppo, numbers": ("ppo", "PointGoals-v1", ON_POLICY, None),
+    "ppo, numbers drawn": ("ppo", "PointGoals-v1", ON_POLICY, SAMPLED),
+    "ppo, hybrid": ("ppo", "Courier-v1", ON_POLICY, None),
+    "ppo, hybrid drawn": ("ppo", "Courier-v1", ON_POLICY, SAMPLED),
+    "dqn": ("dqn", "CartPole-v1", OFF_POLICY, None),
+    "dqn, exploring": ("dqn", "CartPole-v1", OFF_POLICY, EXPLORING),
+    "hierarchical-dqn": ("hierarchical-dqn", "KeyDoor-v1", OFF_POLICY, None),
+    "sac": ("sac", "PointGoals-v1", {**OFF_POLICY, "environments": 4}, None),
+    "sac, drawn": ("sac", "PointGoals-v1", {**OFF_POLICY, "environments": 4}, SAMPLED),
+    "bc, choices": ("bc", "CartPole-v1", {"hidden": [16], "batchSize": 32}, None),
+    "bc, numbers": ("bc", "PointGoals-v1", {"hidden": [16], "batchSize": 32}, None),
+    "vtrace, choices": ("vtrace", "CartPole-v1", {"hidden": [16], "batchEpisodes": 1}, None),
+    "vtrace, numbers drawn": ("vtrace", "PointGoals-v1", {"hidden": [16], "batchEpisodes": 1}, SAMPLED),
+    "maml": ("maml", "PointGoals-v1", {"environments": 20, "episodes": 10, "hidden": [16]}, None),
+    "independent-dqn": ("independent-dqn", "TwoStep-v1", TEAM, None),
+    "qmix, exploring": ("qmix", "TwoStep-v1", TEAM, EXPLORING),
+    "maddpg, numbers": ("maddpg", "Relay-v1", TEAM, None),
+    "maddpg, hybrid": ("maddpg", "RelayHybrid-v1", TEAM, None),
+}
+
+
+@pytest.fixture
+def serve(tmp_path: Path) -> Iterator[Callable[[bytes], ServedPolicy]]:
+    """Policy servers, stopped at the end."""
+    servers: list[ServedPolicy] = []
+
+    def begin(body: bytes) -> ServedPolicy:
+        servers.append(ServedPolicy(body, tmp_path))
+        return servers[-1]
+
+    yield begin
+    for server in servers:
+        server.close()
+
+
+def alike(order: Order, served: ServedPolicy) -> ServedPolicy:
+    """The server draws the numbers that evaluation drew."""
+    served.server.arm.episodes._random = generator(Purpose.BEHAVIOUR, order.spec.seed, 0)  # type: ignore[assignment]
+    return served
+
+
+def trained(case: Case, make_order: Callable[..., Order], tmp_path: Path) -> tuple[Order, Manifest, bytes]:
+    algorithm, environment, parameters, behaviour = case
+    block = dict(parameters)
+    data: dict[str, Any] = {"environment": environment}
+    if algorithm in ("bc", "vtrace"):
+        recorded(environment, tmp_path / "log.jsonl")
+        block["recording"] = (tmp_path / "log.jsonl").as_uri()
+    if algorithm == "maml":
+        data["randomise"] = FAMILY
+    export = {"behaviour": behaviour} if behaviour else {}
+    evaluation = {"episodes": EPISODES}
+    changes: dict[str, Any] = {algorithm.replace("-", "_"): block, "data": data, "export": export}
+    order = make_order(algorithm, steps=512, seed=3, evaluation=evaluation, **changes)
+    run(order, Place(), 1)
+    manifest = DirectoryStore(tmp_path / "store", order.job).manifest()
+    assert manifest is not None
+    return order, manifest, Path(urlsplit(manifest.artifact_uri).path).read_bytes()
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_the_served_return_is_the_proven_one(
+    name: str,
+    make_order: Callable[..., Order],
+    serve: Callable[[bytes], ServedPolicy],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("LEARNLOOP_STORE", f"file://{tmp_path}/store")
+    order, manifest, body = trained(CASES[name], make_order, tmp_path)
+    asked = CASES[name][3]
+    assert manifest.behaviour is not None
+    assert asked is None or manifest.behaviour.kind == asked["kind"]
+    assert (manifest.greedy is None) == (manifest.behaviour.kind == "greedy")
+    returns, _ = play(held_out(order), alike(order, serve(body)), order.spec.seed, EPISODES, lambda done: None)
+    assert float(returns.mean()) == pytest.approx(manifest.evaluation.mean, rel=1e-9)
+
+
+def test_no_algorithm_is_left_out() -> None:
+    assert {algorithm for algorithm, *_ in CASES.values()} == set(ALGORITHMS)
+
+
+def way_to_the_key_and_the_door() -> dict[str, Any]:
+    """A perfect policy for KeyDoor-v1 as Q-values that lie close together, as those of a discount near 1 do."""
+    weight, bias = np.zeros((2 * SIZE + 1, 4), dtype=np.float32), np.zeros(4, dtype=np.float32)
+    north, east, south, west = range(4)
+    bias[[north, west]] = 0.1
+    weight[-1, [north, west]], weight[-1, [south, east]] = -0.1, 0.1  # with the key, the other way
+    weight[0, north] = weight[SIZE, west] = weight[SIZE - 1, south] = weight[2 * SIZE - 1, east] = -0.05  # at a wall
+    return {"q.0.weight": weight, "q.0.bias": bias}
+
+
+def test_values_are_served_as_they_were_judged_where_softmax_of_them_would_be_as_good_as_nothing(
+    make_order: Callable[..., Order], serve: Callable[[bytes], ServedPolicy]
+) -> None:
+    order = make_order("dqn", data={"environment": "KeyDoor-v1"})
+    body = graph(way_to_the_key_and_the_door(), "dqn", {"learnloop.algorithm": "dqn"}, None, None)
+    proven, _ = play(held_out(order), Behaving(OnnxPolicy(body, 21, 4), 0), 0, 32, lambda done: None)
+    served, _ = play(held_out(order), serve(body), 0, 32, lambda done: None)
+    uniform, _ = play(held_out(order), Uniform(4, 0), 0, 32, lambda done: None)
+    assert np.array_equal(served, proven)
+    assert proven.mean() > 0.9 > 0.1 > uniform.mean()
+
+
+def test_a_policy_that_draws_for_itself_is_served_within_five_percent_of_its_proof(
+    make_order: Callable[..., Order], serve: Callable[[bytes], ServedPolicy]
+) -> None:
+    """With random numbers of its own: the perfect policy, stumbling now and then."""
+    order = make_order("dqn", data={"environment": "KeyDoor-v1"})
+    stumbling = Behaviour(kind="epsilon-greedy", epsilon=0.1)
+    body = graph(way_to_the_key_and_the_door(), "dqn", {}, None, None, stumbling)
+    proven, _ = play(held_out(order), Behaving(OnnxPolicy(body, 21, 4), 0), 0, 200, lambda done: None)
+    own = serve(body)
+    own.server.arm.episodes._random.seed(5)
+    served, _ = play(held_out(order), own, 0, 200, lambda done: None)
+    gap = difference(served, proven, 0)
+    assert gap is not None
+    assert gap.low <= 0 <= gap.high
+    assert abs(gap.value) <= 0.05 * proven.mean()
