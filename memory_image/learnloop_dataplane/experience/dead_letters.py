@@ -30,6 +30,7 @@ from learnloop_dataplane.postgres.database import Database
 from learnloop_dataplane.privacy.pseudonyms import METADATA_KEY, Users
 from learnloop_dataplane.privacy.redaction import redact, redact_text
 from learnloop_dataplane.privacy.tombstones import refused
+from learnloop_dataplane.strict_json import too_wide
 
 log = logging.getLogger(__name__)
 CODE = "Learnloop-Code"
@@ -79,7 +80,8 @@ class DeadLetters:
         """
         meta = message.metadata
         origin = f"{meta.stream}/{meta.sequence.stream}"
-        payload = readable(message.data)
+        wide = too_wide(message.data)
+        payload = b"" if wide else readable(message.data)
         room = self._bus.max_payload - ROOM_FOR_HEADERS
         headers = {
             CODE: refusal.code,
@@ -87,11 +89,11 @@ class DeadLetters:
             SUBJECT: _line(message.subject[:MAX_SUBJECT]),
             ORIGIN: origin,
         }
-        if len(payload) > room or headers[SUBJECT] != message.subject:
-            headers[CUT] = str(len(payload))
+        if wide or len(payload) > room or headers[SUBJECT] != message.subject:
+            headers[CUT] = str(len(message.data) if wide else len(payload))
         subject = f"{names.SUBJECT_DEAD_LETTER}.{refusal.namespace}.{_kind(message.subject)}"
         identity = f"{origin}/{meta.timestamp.timestamp()}"
-        person = _person(message) if refusal.namespace != UNKNOWN else None
+        person = _person(message) if refusal.namespace != UNKNOWN and not wide else None
         while True:
             try:
                 if person is None:

@@ -8,6 +8,7 @@ from pydantic import ValidationError
 
 from learnloop_api.redaction import is_secret_name
 from learnloop_dataplane.nats.subjects import Refused
+from learnloop_dataplane.strict_json import TOO_MANY, TOO_WIDE
 
 MAX_VALUE = 60
 # Written by people or about them: of such texts a letter's headers say only how long they are.
@@ -30,6 +31,8 @@ def invalid(namespace: str, subject: str, error: ValidationError, data: bytes) -
     """
     found: Any = error.errors(include_url=False, include_input=False, include_context=False)
     kind, told = found[0]["type"], _said(found[0])
+    if kind in (TOO_WIDE, TOO_MANY):  # reading it once more would cost what the reader saved
+        return Refused(namespace, "schema", f"body: {told}; publish it under a new Nats-Msg-Id")
     again = f"{_FIXES.get(kind, _CORRECT)} and publish it under a new Nats-Msg-Id"
     try:
         body = orjson.loads(data)
