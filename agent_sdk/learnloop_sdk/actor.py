@@ -19,8 +19,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from learnloop_sdk.errors import LearnloopError
-from learnloop_sdk.learning import EpisodeResult, execute_with_learning, make_gymnasium
+from learnloop_sdk.learning import EpisodeResult
 from learnloop_sdk.loop import Learnloop
+from learnloop_sdk.worlds import Setting, open_world
+from learnloop_sdk.worlds import play as play_episode
 
 log = logging.getLogger(__name__)
 PROGRESS_SECONDS = 10.0
@@ -76,7 +78,10 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
         parser.add_argument(f"--{name}", type=kind, default=value, required=value is None, help=help)
 
     parser = argparse.ArgumentParser(prog="python -m learnloop_sdk.actor", description=__doc__)
-    option("environment", "registered Gymnasium environment", None)
+    option("environment", "an environment of learnloop's or Gymnasium's, or module:EntryPoint", None)
+    option("level", "level of difficulty; empty: the easiest", "")
+    option("randomise", "physics that change with each episode, as JSON: [[parameter, low, high], …]", "[]", _ranges)
+    option("credit", "what a team's agents earn: team, individual or difference", "", _credit)
     option("agent", "name of the LearningAgent", None)
     option("endpoint", "base URL of the ModelDeployment's Service", os.environ.get("LEARNLOOP_ENDPOINT"))
     option("concurrency", "episodes played side by side, 1 to 256", "4", _between(1, 256))
@@ -105,17 +110,31 @@ def _rate(text: str) -> float:
     return value
 
 
+def _ranges(text: str) -> tuple[tuple[str, float, float], ...]:
+    found = json.loads(text)
+    if not isinstance(found, list) or len(found) > 16:
+        raise ValueError(text)
+    return tuple((str(name), float(low), float(high)) for name, low, high in found)
+
+
+def _credit(text: str) -> str:
+    if text not in {"", "team", "individual", "difference"}:
+        raise ValueError(text)
+    return text
+
+
 def _optional_float(text: str) -> float | None:
     return float(text) if text else None
 
 
 async def play(loop: Learnloop, options: argparse.Namespace, tally: Tally, pace: Pace) -> None:
     """One of the concurrent players: episode after episode, backing off while there is no policy."""
-    environment = make_gymnasium(options.environment)
+    setting = Setting(options.environment, options.level or None, options.randomise, options.credit or None)
+    environment = open_world(setting)
     pause = 0.5
     while tally.claim():
         try:
-            result = await execute_with_learning(
+            result = await play_episode(
                 loop,
                 environment,
                 task=options.environment,

@@ -175,6 +175,17 @@ class Episode:
         elif segment.length == MAX_STEPS + 1:
             log.warning("episode %s: only its first %d steps are recorded", segment.episode_id, MAX_STEPS)
 
+    def set_aside(self) -> Decision:
+        """The decision that act gave last, for `take_up`: of a team all act before any of them is rewarded."""
+        decision, self._decision = self._decision, None
+        if decision is None:
+            raise LearnloopError("set_aside: ask act first")
+        return decision
+
+    def take_up(self, decision: Decision) -> None:
+        """Let the next `record` be about this decision."""
+        self._decision = decision
+
     @staticmethod
     def _as_done(decision: Decision | None, own: Any, observation: Any) -> Decision:
         """The decision as the agent carried it out: act's, or its own."""

@@ -8,6 +8,7 @@ from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema
 
 from learnloop_api.kinds.rules import RULES, Rule, explained
+from learnloop_api.uniform_policy import COARSE
 
 
 class Resource(BaseModel):
@@ -88,8 +89,9 @@ Uri = Annotated[
 URI_FORMS = (
     Rule(
         "!has(self.uri) || !self.uri.startsWith('uniform://')"
-        r" || self.uri.matches('^uniform://discrete/[1-9][0-9]{0,4}[?]observations=[1-9][0-9]{0,4}$')",
-        "a uniform policy is written uniform://discrete/<actions>?observations=<size>",
+        rf" || self.uri.matches('{COARSE}')",
+        "a uniform policy is written uniform://discrete/<actions>?observations=<size>, continuous/<low>..<high> or "
+        "hybrid/<choices>/<low>..<high>",
         ".uri",
     ),
     Rule(

@@ -8,7 +8,6 @@ from learnloop_api.kinds.base import (
     URI_FORMS,
     Digest,
     LocalRef,
-    PodOptions,
     Resource,
     Revision,
     ShortText,
@@ -19,55 +18,8 @@ from learnloop_api.kinds.base import (
 from learnloop_api.kinds.memory_budget import AgentMemoryBudget
 from learnloop_api.kinds.model_deployment import DeploymentTemplate
 from learnloop_api.kinds.rules import Rule, explained
+from learnloop_api.kinds.task import Task
 from learnloop_api.kinds.training_job import TrainingTemplate
-
-
-class Actors(Resource):
-    """Pods that run the agent in its environment against the served policy."""
-
-    replicas: int = Field(default=1, ge=0, le=1000, description="How many such pods.")
-    concurrency: int = Field(default=4, ge=1, le=256, description="Episodes each pod plays at the same time.")
-    max_steps_per_second: int | None = Field(
-        default=None,
-        ge=1,
-        le=1_000_000,
-        description="Pace of each pod over all its episodes. Left out: as fast as it can.",
-    )
-    pod: PodOptions = Field(default_factory=PodOptions, description="The actors' pods.")
-
-
-class EnvironmentTask(Resource):
-    """learnloop runs the agent itself, in a Gymnasium environment of the actor image."""
-
-    name: Annotated[str, Field(min_length=1, max_length=253)] = Field(
-        description="Environment name known to the actor and trainer images, e.g. CartPole-v1."
-    )
-    success_return: float | None = Field(default=None, description="An episode with at least this return is a success.")
-    actors: Actors = Field(default_factory=Actors)
-
-
-class ExternalTask(Resource):
-    """The agent runs elsewhere and uses the SDK."""
-
-    training_environment: Annotated[str, Field(min_length=1, max_length=253)] | None = Field(
-        default=None, description="Environment the trainer uses; required as soon as training is set."
-    )
-
-
-class Task(Resource):
-    """What the agent does. Exactly one of environment and external."""
-
-    cel_rules: ClassVar[tuple[Rule, ...]] = (
-        Rule(
-            "has(self.environment) != has(self.external)",
-            "set exactly one of environment (learnloop runs the agent) and external (you run it, with the SDK)",
-        ),
-    )
-
-    environment: EnvironmentTask | None = None
-    external: ExternalTask | None = None
-    observations: int = Field(ge=1, le=65536, description="Length of the observation vector.")
-    actions: int = Field(ge=2, le=65536, description="Number of discrete actions.")
 
 
 class Memory(Resource):

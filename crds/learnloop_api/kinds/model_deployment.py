@@ -44,7 +44,8 @@ class ModelSource(Resource):
         default=None,
         description=(
             "learnloop://<namespace>/<sha256>, https://…, s3://…, file:///…, or "
-            "uniform://discrete/<actions>?observations=<size>: the uniform random policy, an honest baseline."
+            "uniform://discrete/<actions>?observations=<size>: the uniform random policy, an honest baseline; of "
+            "numbers uniform://continuous/<low>..<high>, of both uniform://hybrid/<choices>/<low>..<high>."
         ),
     )
     sha256: Digest | None = Field(

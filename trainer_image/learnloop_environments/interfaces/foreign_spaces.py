@@ -26,7 +26,7 @@ def width(name: str, space: Space[Any]) -> int:
         fix = f"turn them into a few numbers, or use the environment's state; {REWRITE}"
         raise ConfigError(FIELD, name, f"has observations {space}, which are images, and no network here sees", fix)
     try:
-        flat = flatten_space(space)
+        flat: Space[Any] = flatten_space(space)
     except NotImplementedError:
         flat = space
     if not isinstance(flat, Box):

@@ -22,7 +22,6 @@ from learnloop_environments.interfaces.foreign_spaces import Doing, width
 from learnloop_environments.randomness import Split, episode_seeds
 
 EXTRA = re.compile(r"gymnasium\[([a-z0-9_-]+)\]")
-SAME_STEP = {"autoreset_mode": AutoresetMode.SAME_STEP}
 
 
 def _open(name: str, count: int, entry: Callable[[], Any] | None, wrappers: Sequence[Callable[[Any], Any]] = ()) -> Any:
@@ -32,10 +31,10 @@ def _open(name: str, count: int, entry: Callable[[], Any] | None, wrappers: Sequ
         def built() -> Any:
             return functools.reduce(lambda inner, wrapper: wrapper(inner), wrappers, entry())
 
-        return gymnasium.vector.SyncVectorEnv([built] * count, **SAME_STEP)
+        return gymnasium.vector.SyncVectorEnv([built] * count, autoreset_mode=AutoresetMode.SAME_STEP)
     try:
         return gymnasium.make_vec(
-            name, num_envs=count, vectorization_mode="sync", vector_kwargs=SAME_STEP, wrappers=wrappers
+            name, num_envs=count, vectorization_mode="sync", vector_kwargs={"autoreset_mode": AutoresetMode.SAME_STEP}, wrappers=wrappers
         )
     except gymnasium.error.DependencyNotInstalled as error:
         extra = EXTRA.search(str(error))

@@ -47,7 +47,7 @@ class TeamVector:
         rows[:, self._width :] = np.eye(self.agents)
         for row, agent in zip(rows, self._names, strict=True):
             if agent in observation:
-                row[: self._width] = flatten(self._seen[agent], observation[agent])
+                row[: self._width] = np.asarray(flatten(self._seen[agent], observation[agent]), dtype=np.float32)
         return rows
 
     def reset(self) -> Observations:

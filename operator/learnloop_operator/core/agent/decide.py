@@ -112,12 +112,12 @@ def _deletes(world: AgentSnapshot) -> tuple[ObjectRef, ...]:
 
 
 def _events(
-    world: AgentSnapshot, model: AgentModel, fire: Trigger | None, after: LearningAgentStatus
+    world: AgentSnapshot, model: AgentModel | None, fire: Trigger | None, after: LearningAgentStatus
 ) -> tuple[Notice, ...]:
     events: list[Notice] = []
     if fire and after.last_training:
         events.append(Notice("Normal", "TrainingTriggered", f"{after.last_training.name}: {fire.sentence}"))
-    if world.before.model is None or world.before.model.uri != model.uri:
+    if model is not None and (world.before.model is None or world.before.model.uri != model.uri):
         proof = f", held-out return {model.mean_return:.1f}" if model.mean_return is not None else ""
         events.append(Notice("Normal", "ModelChosen", f"to be served: {model.source}{proof} ({model.uri})"))
     return tuple(events)

@@ -1,10 +1,15 @@
 """Manifests of what a LearningAgent owns: training jobs, its ModelDeployment, its actors."""
 
+import json
 from typing import Any
 
+from pydantic.alias_generators import to_camel
+
 from learnloop_api import names
-from learnloop_api.kinds.learning_agent import EnvironmentTask
+from learnloop_api.kinds.task import EnvironmentTask
+from learnloop_api.kinds.task import World as PlayedWorld
 from learnloop_api.kinds.training_job import TrainingData, TrainingJobSpec
+from learnloop_operator.core.agent.first_policy import world_of
 from learnloop_operator.core.agent.seeds import seeded
 from learnloop_operator.core.agent.snapshot import AgentSnapshot
 from learnloop_operator.core.agent.triggers import Trigger
@@ -19,6 +24,10 @@ NOTE_REQUEST = f"{names.GROUP}/obeys-request"
 """On a TrainingJob: what the status must know of it. Whoever dies between the two writes loses nothing."""
 
 ACTOR = "actor"
+CONDITIONS = frozenset(to_camel(name) for name in PlayedWorld.model_fields)
+"""What actors and ranks must agree on beside the environment's name."""
+CODE_VOLUME = "learnloop-environment"
+CODE_MOUNT = {"name": CODE_VOLUME, "mountPath": names.ENVIRONMENT_DIRECTORY, "readOnly": True}
 ENV_ENDPOINT = "LEARNLOOP_ENDPOINT"
 ENV_MEMORY_URL = "LEARNLOOP_MEMORY_URL"
 
@@ -27,10 +36,13 @@ def training_job(world: AgentSnapshot, number: int, trigger: Trigger) -> Manifes
     """The run `la-N`."""
     training, task = world.spec.training, world.spec.task
     assert training is not None
-    environment = task.environment.name if task.environment else None
-    environment = environment or (task.external.training_environment if task.external else None)
+    environment, played = world_of(task), task.environment or task.external
     assert environment is not None, "checked by decide"
-    data = TrainingData.model_validate({"environment": environment, "learningAgentRef": {"name": world.name}})
+    assert played is not None, "checked by decide"
+    conditions = {name: value for name, value in played.to_kube().items() if name in CONDITIONS}
+    data = TrainingData.model_validate(
+        {**conditions, "environment": environment, "learningAgentRef": {"name": world.name}}
+    )
     template = seeded(training.template, str(world.object["metadata"]["uid"]), number)
     spec = TrainingJobSpec.model_validate({**template, "data": data.to_kube()})
     request = world.stats.training_request if world.stats else None
@@ -69,7 +81,9 @@ def actors(world: AgentSnapshot, environment: EnvironmentTask, replicas: int) ->
     """The pods that play the environment against the served policy."""
     marks = standard_labels(ACTOR, {names.LABEL_AGENT: world.name})
     selector = {names.LABEL_AGENT: world.name, names.LABEL_COMPONENT: ACTOR}
-    template = pod_template(_actor(world, environment), environment.actors.pod, labels=marks)
+    code = environment.environment_config_map
+    volumes = [{"name": CODE_VOLUME, "configMap": {"name": code.name}}] if code else []
+    template = pod_template(_actor(world, environment), environment.actors.pod, labels=marks, volumes=volumes)
     return child(
         world.object,
         api_version="apps/v1",
@@ -99,6 +113,15 @@ def _actor(world: AgentSnapshot, environment: EnvironmentTask) -> Main:
     if world.memory_url:
         # Memories live in the namespace's own service; experience always goes to the hub, where it is rewarded.
         env[ENV_MEMORY_URL] = world.memory_url
+    if environment.environment_config_map:
+        env[names.ENV_ENVIRONMENT_DIRECTORY] = names.ENVIRONMENT_DIRECTORY
+    if environment.level is not None:
+        env["LEARNLOOP_ACTOR_LEVEL"] = environment.level
+    if environment.randomise:
+        ranges = [[item.parameter, item.low, item.high] for item in environment.randomise]
+        env["LEARNLOOP_ACTOR_RANDOMISE"] = json.dumps(ranges)
+    if environment.credit is not None:
+        env["LEARNLOOP_ACTOR_CREDIT"] = environment.credit
     if environment.success_return is not None:
         env["LEARNLOOP_ACTOR_SUCCESS_RETURN"] = f"{environment.success_return:g}"
     if environment.actors.max_steps_per_second is not None:
@@ -112,5 +135,6 @@ def _actor(world: AgentSnapshot, environment: EnvironmentTask) -> Main:
         pull_policy=world.defaults.image_pull_policy,
         env=env,
         command=["python", "-m", "learnloop_sdk.actor"],
+        mounts=[CODE_MOUNT] if environment.environment_config_map else [],
         resources={"requests": {"cpu": "50m", "memory": "128Mi"}, "limits": {"memory": "1Gi"}},
     )

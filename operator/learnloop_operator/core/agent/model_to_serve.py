@@ -4,14 +4,17 @@ import re
 
 from learnloop_api.kinds.learning_agent import AgentModel
 from learnloop_api.kinds.model_deployment import ArmStatus
+from learnloop_operator.core.agent.first_policy import first_policy, flaw
 from learnloop_operator.core.agent.snapshot import AgentSnapshot, TrainingRun
 
 VALIDATED = "Validated"
 PINNED, UNIFORM = "pinned", "uniform"
 
 
-def model_to_serve(world: AgentSnapshot) -> AgentModel:
+def model_to_serve(world: AgentSnapshot) -> AgentModel | None:
     """The pinned model, else the newest proven one, else the uniform random policy: an honest place to begin.
+
+    None: nobody said what the agent sees and does (see problems.py).
 
     A model does not vanish with its TrainingJob: what is served stays served when the history is cleaned.
     """
@@ -25,8 +28,8 @@ def model_to_serve(world: AgentSnapshot) -> AgentModel:
         return before
     if newest is not None and newest.uri:
         return AgentModel(uri=newest.uri, sha256=newest.sha256, source=newest.name, mean_return=newest.mean_return)
-    task = world.spec.task
-    return AgentModel(uri=f"uniform://discrete/{task.actions}?observations={task.observations}", source=UNIFORM)
+    first = None if flaw(world.spec.task) else first_policy(world.spec.task)
+    return AgentModel(uri=first, source=UNIFORM) if first else None
 
 
 def is_proven(job: TrainingRun) -> bool:
@@ -50,7 +53,9 @@ def forgettable(world: AgentSnapshot) -> tuple[str, ...]:
     finished = [job for job in world.jobs if job.finished]
     old = finished[: max(0, len(finished) - world.spec.training.history)]
     return tuple(
-        job.name for job in old if job.uri not in {*served, wanted.uri} and job.name not in (newest, wanted.source)
+        job.name
+        for job in old
+        if job.uri not in {*served, wanted and wanted.uri} and job.name not in (newest, wanted and wanted.source)
     )
 
 

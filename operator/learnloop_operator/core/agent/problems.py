@@ -1,5 +1,7 @@
 """What keeps an agent from learning, each with the field and the fix. The first one found is the one to mend first."""
 
+from learnloop_operator.core.agent.first_policy import flaw
+from learnloop_operator.core.agent.model_to_serve import UNIFORM
 from learnloop_operator.core.agent.snapshot import AgentSnapshot
 from learnloop_operator.core.artifact_uris import foreign
 from learnloop_operator.core.ownership import cycle
@@ -17,7 +19,9 @@ class Problem:
 
 def first_problem(world: AgentSnapshot) -> Problem | None:
     """The references of the spec, in the order in which they are needed."""
-    return _owner(world) or _reward_policy(world) or _memory(world) or _environment(world) or _pin(world)
+    return (
+        _owner(world) or _reward_policy(world) or _memory(world) or _environment(world) or _spaces(world) or _pin(world)
+    )
 
 
 def _owner(world: AgentSnapshot) -> Problem | None:
@@ -61,3 +65,12 @@ def _environment(world: AgentSnapshot) -> Problem | None:
         return None
     text = "spec.task.external.trainingEnvironment: missing, and training needs it; name the trainer's environment"
     return Problem("TrainingEnvironmentMissing", text)
+
+
+def _spaces(world: AgentSnapshot) -> Problem | None:
+    """A pinned model, and one already proven, know themselves what they see and do."""
+    model = world.before.model
+    if world.spec.deployment.model is not None or (model is not None and model.source != UNIFORM):
+        return None
+    text = flaw(world.spec.task)
+    return Problem("SpacesUnknown", text) if text else None

@@ -18,7 +18,7 @@ class Facts:
 
     world: AgentSnapshot
     record: LearningAgentStatus
-    model: AgentModel
+    model: AgentModel | None
     registered: str | None
     verdict: TriggerVerdict
     problem: Problem | None
@@ -131,4 +131,5 @@ def _why(facts: Facts, phase: str) -> tuple[str, str]:
         return "ActorsNotPlaying", f"no actor plays: {facts.world.actors_trouble}"
     if facts.verdict.fire and facts.record.last_training:
         return "TrainingTriggered", f"{facts.record.last_training.name}: {facts.verdict.fire.sentence}"
-    return phase, f"{facts.model.source} is to be served; {facts.verdict.waiting}"
+    source = facts.model.source if facts.model else "nothing"
+    return phase, f"{source} is to be served; {facts.verdict.waiting}"

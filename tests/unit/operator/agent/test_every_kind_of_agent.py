@@ -1,0 +1,184 @@
+"""Agents of every kind begin by YAML alone, and nothing of what they say is lost on the way to their jobs and actors."""
+
+import json
+from typing import Any
+
+import pytest
+
+from learnloop_api.kinds.algorithms import ALGORITHMS, block
+from learnloop_api.kinds.learning_agent import LearningAgentSpec
+from learnloop_api.kinds.task import World as PlayedWorld
+from learnloop_api.kinds.training_job import TrainingData, TrainingTemplate
+from learnloop_operator.core.agent.decide import decide
+from learnloop_operator.core.agent.manifests import training_job
+from learnloop_operator.core.agent.triggers import Trigger
+from learnloop_operator.core.plan import Plan
+
+from .test_learning_agent import created, spec, world
+
+PLAYED: dict[str, Any] = {
+    "environmentConfigMap": {"name": "worlds"},
+    "level": "hard",
+    "randomise": [{"parameter": "gain", "low": 0.5, "high": 1.5}],
+    "credit": "difference",
+}
+"""Something else than the default in every field of World."""
+FILLED: dict[str, Any] = {
+    "algorithm": "ppo",
+    "ppo": {"horizon": 32},
+    "totalSteps": 4321,
+    "seed": 5,
+    "workers": 2,
+    "backend": "pytorchjob",
+    "checkpoint": {"everySeconds": 9},
+    "evaluation": {"episodes": 33, "seed": 2, "firstEpisode": 7},
+    "gates": {"minReturn": 3.5},
+    "export": {"formats": ["pt2"]},
+    "curriculum": {"until": "hard"},
+    "shaping": {"potential": True},
+    "safety": {"constraints": [{"name": "calm", "forbid": [1]}], "fallback": [0]},
+    "tracking": {"tensorboard": {"directory": "/curves"}},
+    "initialPolicy": {"serving": True},
+    "study": {"trials": 4, "space": [{"parameter": "horizon", "int": {"low": 8, "high": 64}}]},
+    "maxAttempts": 7,
+    "stallSeconds": 99,
+    "deadlineSeconds": 1234,
+    "ttlSecondsAfterFinished": 55,
+    "pod": {"labels": {"team": "blue"}},
+}
+
+
+def agent(task: dict[str, Any], **template: Any) -> Any:
+    body = spec()
+    body["task"] = task
+    body["training"]["template"] = {**body["training"]["template"], **template}
+    return world(120, spec=LearningAgentSpec.model_validate(body).to_kube())
+
+
+def in_world(name: str, **more: Any) -> dict[str, Any]:
+    return {"environment": {"name": name, **more}}
+
+
+def model(plan: Plan) -> Any:
+    return (plan.status.get("model") or {}).get("uri")
+
+
+def actor(plan: Plan) -> dict[str, Any]:
+    (deployment,) = [item for item in plan.apply if item["kind"] == "Deployment"]
+    return dict(deployment["spec"]["template"]["spec"])
+
+
+def variables(plan: Plan) -> dict[str, str]:
+    return {item["name"]: item.get("value", "") for item in actor(plan)["containers"][0]["env"]}
+
+
+def algorithms() -> set[str]:
+    return {block(name) for name in ALGORITHMS}
+
+
+def test_every_field_of_the_template_arrives_in_the_job() -> None:
+    given = set(TrainingTemplate.model_validate(FILLED).model_fields_set)
+    missing = {name for name in TrainingTemplate.model_fields if name not in given} - algorithms()
+    assert not missing, f"say something of {missing} in FILLED"
+    wanted = TrainingTemplate.model_validate(FILLED).to_kube()
+    job = training_job(agent(in_world("CartPole-v1"), **FILLED), 1, Trigger("episodes", "enough"))
+    for field, value in wanted.items():
+        assert job["spec"][field] == value, field
+
+
+@pytest.mark.parametrize("external", [False, True], ids=["played by actors", "played elsewhere"])
+def test_every_field_of_the_data_arrives_in_the_job(external: bool) -> None:
+    assert {name for name in PlayedWorld.model_fields} == {*_snake(PLAYED)}, "say something of all of them in PLAYED"
+    kinds = {"observations": 3, "actions": 2}
+    own = {"trainingEnvironment": "worlds:Warehouse", **PLAYED}
+    task = {"external": own} if external else in_world("worlds:Warehouse", **PLAYED)
+    data = training_job(agent({**task, **kinds}), 1, Trigger("episodes", "enough"))["spec"]["data"]
+    wanted = {**PLAYED, "environment": "worlds:Warehouse", "learningAgentRef": {"name": "la"}}
+    assert set(wanted) == set(TrainingData.model_validate(wanted).to_kube()), "a new field of data needs a source"
+    assert {*_snake(wanted)} == set(TrainingData.model_fields)
+    assert data == wanted
+
+
+def _snake(fields: dict[str, Any]) -> list[str]:
+    return ["".join(f"_{letter.lower()}" if letter.isupper() else letter for letter in name) for name in fields]
+
+
+def test_actors_play_under_the_conditions_of_training() -> None:
+    task = {**in_world("worlds:Warehouse", **PLAYED), "observations": 3, "actions": 2}
+    plan = decide(agent(task))
+    found = variables(plan)
+    assert found["LEARNLOOP_ACTOR_ENVIRONMENT"] == "worlds:Warehouse"
+    assert found["LEARNLOOP_ACTOR_LEVEL"] == "hard"
+    assert json.loads(found["LEARNLOOP_ACTOR_RANDOMISE"]) == [["gain", 0.5, 1.5]]
+    assert found["LEARNLOOP_ACTOR_CREDIT"] == "difference"
+    pod = actor(plan)
+    mounts = pod["containers"][0]["volumeMounts"]
+    (mount,) = [item for item in mounts if item.get("readOnly") and "environment" in item["name"]]
+    assert mount["mountPath"] == found["LEARNLOOP_ENVIRONMENT_DIRECTORY"]
+    (volume,) = [item for item in pod["volumes"] if item["name"] == mount["name"]]
+    assert volume["configMap"] == {"name": "worlds"}
+
+
+@pytest.mark.parametrize(
+    ("name", "uri"),
+    [
+        ("CartPole-v1", "uniform://discrete/2?observations=4"),
+        ("Pendulum-v1", "uniform://continuous/-2..2?observations=3"),
+        ("Courier-v1", "uniform://hybrid/3/-1..1?observations=9"),
+        ("Cooperative-v1", "uniform://discrete/5?observations=19"),
+        ("FrozenLake-v1", "uniform://discrete/4?observations=16"),
+    ],
+)
+def test_an_agent_begins_from_its_environments_name_alone(name: str, uri: str) -> None:
+    assert model(decide(agent(in_world(name)))) == uri
+
+
+@pytest.mark.parametrize(
+    ("kinds", "uri"),
+    [
+        ({"actions": 2}, "uniform://discrete/2?observations=3"),
+        ({"multiDiscrete": [3, 4]}, "uniform://discrete/12?observations=3"),
+        ({"continuous": [{"low": -1, "high": 1, "times": 7}]}, "uniform://continuous/-1..1*7?observations=3"),
+        (
+            {"continuous": [{"low": 0, "high": 1}, {"low": -1, "high": 1}], "choices": 3},
+            "uniform://hybrid/3/0..1,-1..1?observations=3",
+        ),
+    ],
+)
+def test_an_agent_begins_by_what_its_task_says(kinds: dict[str, Any], uri: str) -> None:
+    plan = decide(agent({**in_world("worlds:Warehouse"), "observations": 3, **kinds}))
+    assert model(plan) == uri
+    assert created(plan) == ["la-1"]
+
+
+def reason(plan: Plan) -> tuple[str, str]:
+    ready = next(item for item in plan.status["conditions"] if item["type"] == "Ready")
+    return ready["reason"], ready["message"]
+
+
+def test_an_agent_of_whom_nobody_knows_what_it_sees_says_so_and_trains_nothing() -> None:
+    plan = decide(agent(in_world("worlds:Warehouse")))
+    assert created(plan) == []
+    assert model(plan) is None
+    assert reason(plan)[0] == "SpacesUnknown"
+    assert "spec.task.environment.name: 'worlds:Warehouse'" in reason(plan)[1]
+    assert "set observations, and one of actions, multiDiscrete and continuous" in reason(plan)[1]
+
+
+def test_what_the_task_says_must_be_what_a_known_environment_is() -> None:
+    plan = decide(agent({**in_world("CartPole-v1"), "observations": 5, "actions": 2}))
+    assert reason(plan)[0] == "SpacesUnknown"
+    assert "CartPole-v1 is uniform://discrete/2?observations=4" in reason(plan)[1]
+
+
+def test_more_combinations_than_can_be_learned_are_refused() -> None:
+    plan = decide(agent({**in_world("worlds:Warehouse"), "observations": 3, "multiDiscrete": [100, 100]}))
+    assert "10000 combinations, 4096 are the most" in reason(plan)[1]
+
+
+def test_an_agent_that_acts_elsewhere_and_trains_nothing_must_say_its_kinds() -> None:
+    body = spec()
+    body["task"] = {"external": {}}
+    del body["training"]
+    plan = decide(world(120, spec=LearningAgentSpec.model_validate(body).to_kube()))
+    assert reason(plan) == ("SpacesUnknown", plan.status["conditions"][0]["message"])
