@@ -8,13 +8,14 @@ import tempfile
 import time
 from collections.abc import AsyncIterator
 from pathlib import Path
-from urllib.parse import parse_qs, unquote, urlsplit
+from urllib.parse import unquote, urlsplit
 
 import httpx
 
 from learnloop_api.acting.onnx_policy import OnnxPolicy
 from learnloop_api.acting.policy import ModelError, Policy
-from learnloop_serving.policy import UniformPolicy
+from learnloop_api.uniform_policy import parse
+from learnloop_serving.policy import uniform
 from learnloop_serving.settings import Settings
 
 log = logging.getLogger(__name__)
@@ -48,15 +49,12 @@ async def load_policy(settings: Settings) -> Policy:
             raise ModelError(f"{uri}: {error}") from error
 
 
-def parse_uniform(uri: str) -> UniformPolicy:
-    """`uniform://discrete/<n>?observations=<k>`; without observations any length is taken."""
-    parts = urlsplit(uri)
-    match = re.fullmatch(r"/([1-9]\d{0,3})", parts.path)
-    query = parse_qs(parts.query)
-    size = query.get("observations", [""])[-1]
-    if parts.netloc != "discrete" or not match or set(query) - {"observations"} or not re.fullmatch(r"\d{0,5}", size):
-        raise ModelError(f"uri: {uri} is not valid: write uniform://discrete/<actions>?observations=<size>")
-    return UniformPolicy(actions=int(match[1]), observations=int(size) if size else None)
+def parse_uniform(uri: str) -> Policy:
+    """The policy of a uniform:// address (see learnloop_api.uniform_policy); raises ModelError."""
+    try:
+        return uniform(parse(uri))
+    except ValueError as error:
+        raise ModelError(f"uri: {error}") from None
 
 
 async def _fetch_with_retries(settings: Settings, scheme: str, target: Path) -> str:

@@ -9,6 +9,7 @@ For the few actions of a usual policy numpy's overhead per call is several times
 - sampled, choices: softmax(logits / T); forbidden ones have no probability.
 - sampled, numbers: u ~ N(mean, (T deviation)^2), a = centre + reach tanh(u), and the log-density of a itself,
   log N(u) - sum log(reach (1 - tanh(u)^2)) (Haarnoja et al., 2018, arXiv 1812.05905, appendix C): it may be above 0.
+- sampled, numbers of whom the network says nothing: each uniform within its bounds, the density 1 / (high - low).
 - sampled, hybrid: both, independent of each other.
 """
 
@@ -39,7 +40,7 @@ class Advice:
 
     action: Action  # the greedy one
     logits: Sequence[float] | None = None  # of the choices
-    mean: Sequence[float] | None = None  # of the numbers, before tanh
+    mean: Sequence[float] | None = None  # of the numbers, before tanh; None: they are uniform within their bounds
     deviation: Sequence[float] | None = None
 
 
@@ -136,6 +137,9 @@ def _spread(behaviour: Behaviour, advice: Advice) -> list[tuple[float, float]]:
 
 
 def _numbers(behaviour: Behaviour, numbers: Numbers, advice: Advice, uniform: Uniform) -> list[float]:
+    if advice.mean is None:
+        ends = zip(numbers.low, numbers.high, strict=True)
+        return [min(max(_float32(low + (high - low) * uniform()), low), high) for low, high in ends]
     action = []
     for (mean, deviation), low, high in zip(_spread(behaviour, advice), numbers.low, numbers.high, strict=True):
         radius = math.sqrt(-2.0 * math.log(1.0 - uniform()))  # Box & Muller (1958)
@@ -146,6 +150,11 @@ def _numbers(behaviour: Behaviour, numbers: Numbers, advice: Advice, uniform: Un
 
 
 def _log_density(behaviour: Behaviour, numbers: Numbers, advice: Advice, action: Sequence[float]) -> float:
+    if advice.mean is None:
+        ends = list(zip(numbers.low, numbers.high, strict=True))
+        if not all(low <= number <= high for number, (low, high) in zip(action, ends, strict=True)):
+            return -math.inf
+        return -sum(math.log(high - low) for low, high in ends)
     total = 0.0
     for (mean, deviation), low, high, number in zip(
         _spread(behaviour, advice), numbers.low, numbers.high, action, strict=True

@@ -1,4 +1,6 @@
 import hashlib
+import math
+import random
 import threading
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -8,7 +10,7 @@ import numpy as np
 import pytest
 from onnx import TensorProto
 
-from learnloop_api.acting.policy import ModelError
+from learnloop_api.acting.policy import ModelError, choose
 from learnloop_serving.loader import load_policy, parse_uniform
 from testing.servers.policy_servers import settings, write_policy
 from testing.servers.ports import held_port
@@ -146,6 +148,32 @@ def test_the_uniform_policy_is_built_in() -> None:
     found = policy.run(np.zeros((2, 4), dtype=np.float32))
     assert (policy.observations, found["action"].tolist(), found["logits"].shape) == (4, [0, 0], (2, 3))
     assert parse_uniform("uniform://discrete/3").observations is None
-    for uri in ("uniform://discrete/0", "uniform://box/3", "uniform://discrete/3?x=1", "uniform://discrete/a"):
+    for uri in (
+        "uniform://continuous/1..-1",
+        "uniform://discrete/0",
+        "uniform://box/3",
+        "uniform://discrete/3?x=1",
+        "uniform://discrete/a",
+    ):
         with pytest.raises(ModelError, match="write uniform://"):
             parse_uniform(uri)
+
+
+@pytest.mark.parametrize("uri", ["uniform://continuous/-2..2,0..8?observations=3", "uniform://hybrid/3/-2..2,0..8"])
+def test_a_uniform_policy_of_numbers_draws_within_its_bounds_and_says_the_density(uri: str) -> None:
+    policy = parse_uniform(uri)
+    choices = 3 if "hybrid" in uri else 0
+    seen = np.zeros((4000, 3), dtype=np.float32)
+    drawn = choose(policy, seen, random.Random(0).random)
+    numbers = np.asarray([one.action for one in drawn])[:, -2:]
+    assert policy.actions == 2 + bool(choices)
+    assert numbers.min(axis=0) == pytest.approx([-2.0, 0.0], abs=0.05)
+    assert numbers.max(axis=0) == pytest.approx([2.0, 8.0], abs=0.05)
+    assert numbers.mean(axis=0) == pytest.approx([0.0, 4.0], abs=0.15)
+    density = -math.log(4.0) - math.log(8.0) - (math.log(3.0) if choices else 0.0)
+    assert all(one.drawn and one.log_prob == pytest.approx(density) for one in drawn)
+    if choices:
+        counts = np.bincount([int(one.action[0]) for one in drawn])  # type: ignore[index]
+        assert counts / 4000 == pytest.approx(np.full(3, 1 / 3), abs=0.03)
+    greedy = choose(policy, seen[:1], random.Random(0).random, explore=False)[0]
+    assert greedy.action == [*([0.0] if choices else []), 0.0, 4.0]

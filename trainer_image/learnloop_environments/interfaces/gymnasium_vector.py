@@ -34,7 +34,11 @@ def _open(name: str, count: int, entry: Callable[[], Any] | None, wrappers: Sequ
         return gymnasium.vector.SyncVectorEnv([built] * count, autoreset_mode=AutoresetMode.SAME_STEP)
     try:
         return gymnasium.make_vec(
-            name, num_envs=count, vectorization_mode="sync", vector_kwargs={"autoreset_mode": AutoresetMode.SAME_STEP}, wrappers=wrappers
+            name,
+            num_envs=count,
+            vectorization_mode="sync",
+            vector_kwargs={"autoreset_mode": AutoresetMode.SAME_STEP},
+            wrappers=wrappers,
         )
     except gymnasium.error.DependencyNotInstalled as error:
         extra = EXTRA.search(str(error))

@@ -1,4 +1,4 @@
-"""Agents of every kind begin by YAML alone, and nothing of what they say is lost on the way to their jobs and actors."""
+"""Agents of every kind begin by YAML alone; what they say of their world reaches their jobs and actors whole."""
 
 import json
 from typing import Any

@@ -1,0 +1,158 @@
+"""Actors play the trainer's environments, of every kind, by the policy that a server answers with."""
+
+import sys
+import types
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from learnloop_api.known_environments import SPACES
+from learnloop_api.wire.trajectory import Trajectory
+from learnloop_environments import Conditions, make
+from learnloop_environments.base import team_return
+from learnloop_environments.randomness import Split
+from learnloop_sdk import Learnloop, LearnloopError
+from learnloop_sdk.actor import parse
+from learnloop_sdk.worlds import Setting, World, open_world, play
+from learnloop_serving.loader import parse_uniform
+from testing.servers.policy_servers import STABLE, LiveServer, table
+
+Make = Callable[..., Learnloop]
+PLAYED = ["CartPole-v1", "Pendulum-v1", "Courier-v1", "Cooperative-v1", "RelayHybrid-v1", "FrozenLake-v1"]
+
+
+@pytest.fixture
+def beginning() -> Iterator[Callable[[str], str]]:
+    """Starts the server an agent in this environment begins with; returns its address."""
+    running: list[LiveServer] = []
+
+    def begin(name: str) -> str:
+        server = LiveServer(revision=STABLE, policy=parse_uniform(SPACES[name])).start()
+        server.route(table((STABLE, "stable", 100, server.url)))
+        running.append(server)
+        return server.url
+
+    yield begin
+    for server in running:
+        server.stop()
+
+
+@pytest.mark.parametrize("name", PLAYED)
+async def test_an_actor_plays_every_kind_of_environment_with_the_policy_it_begins_with(
+    name: str, beginning: Callable[[str], str], learn: Make, data_plane: Any
+) -> None:
+    loop = learn(endpoint=beginning(name), data_url=data_plane.url)
+    world = open_world(Setting(name))
+    assert isinstance(world, World)
+    results = [await play(loop, world, task=name) for _ in range(2)]
+    await loop.flush(60)
+    recorded = [Trajectory.model_validate_json(body) for body in data_plane.bodies()]
+    returns = sorted(one.outcome.episode_return for one in recorded)
+    assert returns == pytest.approx(sorted(one.episode_return for one in results))
+    for trajectory in recorded:
+        steps = trajectory.steps
+        assert len(steps) % world.agents == 0
+        assert all(step.log_prob is not None and step.exploration for step in steps)
+        assert [step.terminated or step.truncated for step in steps] == [False] * (len(steps) - 1) + [True]
+        if world.agents > 1:
+            assert trajectory.metadata["agents"] == str(world.agents)
+            assert sum(step.reward for step in steps) == pytest.approx(trajectory.outcome.episode_return)
+
+
+async def test_a_teams_members_act_at_the_same_time_and_share_the_teams_reward(
+    beginning: Callable[[str], str], learn: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world = World(Setting("Cooperative-v1"), {})
+    told: list[list[Any]] = []
+    earned: list[float] = []
+    inner, original = world._inner, world._inner.step
+
+    def watched(actions: Any) -> Any:
+        told.append(actions.tolist())
+        step = original(actions)
+        earned.append(float(team_return(step.reward)[0]))
+        return step
+
+    monkeypatch.setattr(inner, "step", watched)
+    result = await play(learn(endpoint=beginning("Cooperative-v1")), world)
+    assert all(len(actions) == 1 and len(actions[0]) == 3 for actions in told)
+    assert result.length == 3 * len(told)
+    assert result.episode_return == pytest.approx(sum(earned), abs=1e-4)
+
+
+def test_a_world_is_played_at_its_level_with_its_physics() -> None:
+    setting = Setting("Navigation-v1", "expert", (("gain", 2.0, 2.0),))
+    world = World(setting, {})
+    twin = make("Navigation-v1", Split.TRAINING, 0, range(1), Conditions("expert", (("gain", 2.0, 2.0),)))
+    world.reset()
+    inner: Any = world._inner
+    assert inner.parameter["size"].tolist() == twin.parameter["size"].tolist() == [15.0]  # type: ignore[attr-defined]
+    assert inner.parameter["gain"].tolist() == [2.0]
+
+
+def test_an_abandoned_episode_is_followed_by_a_new_one_and_a_finished_one_too() -> None:
+    world = World(Setting("Relay-v1"), {})
+    first = np.asarray(world.reset())
+    for _ in range(1000):
+        step = world.step([[0.0], [0.0]])
+        if step.terminated or step.truncated:
+            break
+    after = np.asarray(world.reset())
+    assert after.shape == first.shape
+    assert np.asarray(world.reset()).shape == first.shape
+
+
+def test_code_of_a_config_map_is_played(tmp_path: Path) -> None:
+    (tmp_path / "actors_world.py").write_text(
+        "import gymnasium, numpy as np\n"
+        "class Two(gymnasium.Env):\n"
+        "    observation_space = gymnasium.spaces.Box(0, 1, (2,), np.float32)\n"
+        "    action_space = gymnasium.spaces.MultiDiscrete([2, 3])\n"
+        "    def reset(self, *, seed=None, options=None):\n"
+        "        return np.zeros(2, np.float32), {}\n"
+        "    def step(self, action):\n"
+        "        return np.ones(2, np.float32), float(action[0] * 10 + action[1]), True, False, {}\n"
+    )
+    before = list(sys.path)
+    try:
+        world = World(Setting("actors_world:Two"), {"LEARNLOOP_ENVIRONMENT_DIRECTORY": str(tmp_path)})
+        world.reset()
+        assert world.step([5]).rewards == [12.0]
+    finally:
+        sys.path[:] = before
+        sys.modules.pop("actors_world", None)
+
+
+@pytest.mark.parametrize(
+    ("setting", "said"),
+    [
+        (Setting("Nowhere-v1"), "Nowhere-v1"),
+        (Setting("Navigation-v1", "godlike"), r"spec.data.level: 'godlike' is no level.*choose one of beginner"),
+        (Setting("CartPole-v1", None, (("gain", 0.0, 1.0),)), "knows no levels, credit or randomised parameters"),
+    ],
+)
+def test_what_cannot_be_played_is_said_with_the_field_and_the_fix(setting: Setting, said: str) -> None:
+    with pytest.raises(LearnloopError, match=said):
+        open_world(setting)
+
+
+def test_without_learnloops_environments_gymnasiums_are_played_and_nothing_is_ignored(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setitem(sys.modules, "learnloop_environments", types.SimpleNamespace())
+    monkeypatch.setattr(sys, "meta_path", [])
+    monkeypatch.delitem(sys.modules, "learnloop_environments")
+    with pytest.raises(LearnloopError, match="need the package learnloop_environments"):
+        open_world(Setting("CartPole-v1", "hard"))
+
+
+def test_the_actors_options_are_those_that_the_operator_sets(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("LEARNLOOP_ACTOR_RANDOMISE", '[["gain", 0.5, 1.5]]')
+    options = parse(["--environment", "Navigation-v1", "--agent", "a", "--endpoint", "http://x", "--level", "expert"])
+    assert (options.level, options.randomise, options.credit) == ("expert", (("gain", 0.5, 1.5),), "")
+    for wrong in (["--randomise", '{"gain": 1}'], ["--credit", "most"], ["--randomise", '[["gain"]]']):
+        with pytest.raises(SystemExit):
+            parse(["--environment", "e", "--agent", "a", "--endpoint", "http://x", *wrong])
