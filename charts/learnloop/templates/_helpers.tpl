@@ -246,3 +246,11 @@ subjects:
 true
 {{- end -}}
 {{- end -}}
+
+{{/* Whether authors' own rights are asked for: "true" or nothing. */}}
+{{- define "learnloop.asksAuthors" -}}
+{{- $known := semverCompare ">=1.30-0" .Capabilities.KubeVersion.Version -}}
+{{- if or (eq .Values.authors.askRights "always") (and (eq .Values.authors.askRights "auto") $known (not .Values.watchNamespaces)) -}}
+true
+{{- end -}}
+{{- end -}}
