@@ -1,8 +1,9 @@
 """When to look again at pods that are not ready.
 
 That a Deployment has become ready is told by its own status, which the operator watches. What a pod says of itself (no
-image, not schedulable, why it crashed) has to be asked for: soon in the beginning, when somebody is looking on, and
-ever more seldom of pods that will not start, for a thousand such objects must not cost what a thousand rollouts do.
+image, not schedulable, why it crashed) has to be asked for. The operator asks soon in the beginning, when a person is
+looking on, and ever more seldom of pods that will not start. A thousand such objects must not cost what a thousand
+rollouts do.
 """
 
 from datetime import datetime
@@ -12,7 +13,7 @@ from learnloop_operator.core.times import seconds_since
 
 SOONEST, LATEST = 5.0, 60.0
 SHARE = 0.1
-"""Of the time it has waited already: whoever looks then learns of the end a tenth too late."""
+"""Share of the time that it has waited already. The operator learns of the end at most that share too late."""
 
 
 def next_look(since: str | None, now: datetime, latest: float = LATEST) -> float:

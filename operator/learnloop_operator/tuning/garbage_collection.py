@@ -1,7 +1,7 @@
 """Python's search for cycles of garbage, made rare.
 
-Python's own thresholds (700, 10, 10) look for cycles every few JSON bodies, a tenth of the processor time of a busy
-operator: bodies have no cycles, and what has some is small. With the part `garbage-collection` off, they stay.
+With Python's own thresholds (700, 10, 10) the search runs every few JSON bodies and takes a tenth of a busy operator's
+processor time. Bodies have no cycles, and what has some is small. With the part `garbage-collection` off, they stay.
 """
 
 import gc

@@ -1,6 +1,6 @@
 """Kopf's storages for an operator that keeps nothing in the objects it watches.
 
-With event handlers only, Kopf still copies every object twice to compute a difference that nobody asks for; at a
+With event handlers only, Kopf still copies every object twice to compute a difference that no handler reads. At a
 thousand objects that is a quarter of the time a start takes. With the part `stateless-kopf` off, Kopf does that again;
 it writes nothing to the objects either way.
 """

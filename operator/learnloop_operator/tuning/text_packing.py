@@ -1,9 +1,9 @@
 """Texts that are much alike, kept small.
 
 Objects of one kind differ in names, uids and a few numbers; the rest, half of it managedFields, is the same text again.
-So each is kept as what is new in it against the first text seen (DEFLATE with a preset dictionary, RFC 1951 and zlib's
-deflateSetDictionary): 5,400 bytes of a ModelDeployment become 230, in 14 µs, and are back in 4 µs, a third of what
-parsing them costs. With the part `text-packing` off, texts are kept as they are.
+The packer keeps what is new in each against the first text seen (DEFLATE with a preset dictionary, RFC 1951 and zlib's
+deflateSetDictionary). 5,400 bytes of a ModelDeployment become 230 in 14 µs. Unpacking takes 4 µs, a third of what
+parsing takes. With the part `text-packing` off, texts are kept as they are.
 """
 
 import zlib

@@ -1,8 +1,8 @@
 """What the operator last knew of the objects it works on: compact, and never older than its own last write.
 
-An entry only ever moves to a newer resourceVersion (the API server's are ordered within a kind), whoever brings it: a
-list, a watch event, or the answer to one of our own writes. Bodies are kept as packed JSON text
-(tuning/text_packing.py): a hundredth of the memory of parsed objects, and nobody can change them by accident.
+An entry only ever moves to a newer resourceVersion; the API server's are ordered within a kind. A list, a watch event
+or the answer to one of our own writes may bring it. Bodies are kept as packed JSON text (tuning/text_packing.py): a
+hundredth of the memory of parsed objects, and nobody can change them by accident.
 """
 
 from collections import OrderedDict, defaultdict

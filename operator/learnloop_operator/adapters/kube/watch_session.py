@@ -1,8 +1,8 @@
 """Kopf's connection to the API server: what was cut off on its way is asked for again and ends nobody.
 
-Kopf decodes each line of a watch, and ends the operator over one that is no JSON, as a proxy leaves it that is
-restarted in the middle of an event, and over every error in a watch but 410. Here such a watch simply ends before the
-damage: Kopf opens it again from the last version it has seen, and the server repeats what was lost.
+Kopf decodes each line of a watch, and ends the operator over a line that is no JSON. A proxy that restarts in the
+middle of an event leaves such a line. Kopf does the same over every error in a watch but 410. Here such a watch simply
+ends before the damage: Kopf opens it again from the last version it has seen, and the server repeats what was lost.
 """
 
 import asyncio

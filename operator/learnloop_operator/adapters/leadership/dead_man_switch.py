@@ -1,7 +1,7 @@
 """A dead man's switch: unless it is wound up again in time, the kernel ends this process.
 
-A process that was stopped (SIGSTOP, a frozen cgroup, a debugger) goes on with the instruction it stood at, which may be
-the very one that sends a write: no question it asked before can help. So the end is a timer of the kernel's, which runs
+A process that was stopped (SIGSTOP, a frozen cgroup, a debugger) goes on with the instruction it stood at. That may be
+the very one that sends a write, and no check before it can help. So the end is a timer of the kernel's, which runs
 while the process does not, and whose signal comes before the next instruction of the thread that takes it.
 """
 

@@ -1,9 +1,9 @@
-"""Leader election on a coordination.k8s.io Lease, with a fence: whoever cannot prove it leads does not write.
+"""Leader election on a coordination.k8s.io Lease, with a fence: a process that cannot prove it leads does not write.
 
-The rules are those of client-go's leaderelection: a standby takes over when it has seen no renewal for the whole lease
-duration *by its own clock* (clocks of different machines are never compared), and every write carries the
-resourceVersion it is based on, so two processes can never both believe they won the same round. What becomes of writes
-under way, and of a process that is stopped in the middle of one: docs/decisions/0028-lease-fenced-writes.md.
+The rules are those of client-go's leaderelection. A standby takes over when it has seen no renewal for the whole lease
+duration *by its own clock*; clocks of different machines are never compared. Every write carries the resourceVersion it
+is based on, so two processes can never both believe they won the same round. What becomes of writes under way, and of a
+process that is stopped in the middle of one: docs/decisions/0028-lease-fenced-writes.md.
 """
 
 import asyncio

@@ -1,8 +1,8 @@
 """Proof of being awake: what we write must come back through a watch.
 
-A watch can die silently (Kopf #957, #1276) while every probe still says 200. So two round trips are measured: the
-Lease, which somebody renews every few seconds, through a watch of its own; and every status write, which must come
-back as an event of that kind through Kopf.
+A watch can die silently (Kopf #957, #1276) while every probe still says 200. So the operator measures two round trips.
+A watch of its own must show the Lease, which the leader renews every few seconds. Every status write must come back as
+an event of that kind through Kopf.
 """
 
 import asyncio

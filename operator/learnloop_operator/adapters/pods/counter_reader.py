@@ -104,7 +104,7 @@ class CounterReader:
             self._session = None
 
     async def read_all(self, pods: Iterable[Target], namespace: str, deployment: str, revision: str) -> Answers:
-        """A reading of each pod, or why there is none: a pod that hangs does not hide the others, and the pods of one
+        """A reading of each pod, or why there is none. A pod that hangs does not hide the others, and the pods of one
         namespace do not keep those of another waiting."""
         readings: dict[str, Reading] = {}
         errors: dict[str, PodUnreachable | CountersUnusable] = {}

@@ -7,8 +7,8 @@ from contextlib import asynccontextmanager
 
 
 class FairSlots:
-    """So many slots. A tenant gets one while it holds fewer than are free, so that one alone takes no more than half of
-    them, a second half of the rest, and so on (dynamic thresholds, Choudhury and Hahne 1998, with a factor of 1); of
+    """So many slots. A tenant gets one while it holds fewer than are free. So one alone takes no more than half of
+    them, a second half of the rest, and so on (dynamic thresholds, Choudhury and Hahne 1998, with a factor of 1). Of
     those that wait the one that holds least is first."""
 
     def __init__(self, slots: int) -> None:

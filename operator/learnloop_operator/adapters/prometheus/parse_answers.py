@@ -29,8 +29,8 @@ class _Sums:
 def arm_evidence(samples: Sequence[Sample]) -> dict[str, ArmEvidence]:
     """Evidence by revision from the answer to `counters_query`.
 
-    The mean return is over all ended episodes, for the returns of all of them are in the sums; episodes that were
-    cut off with a withdrawn arm count for nothing else.
+    The mean return is over all ended episodes, for the sums hold the returns of all of them. Episodes that were cut off
+    with a withdrawn arm count for nothing else.
     """
     arms: dict[str, _Sums] = {}
     for sample in samples:

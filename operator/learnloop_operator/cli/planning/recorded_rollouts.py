@@ -1,8 +1,8 @@
 """Which rollouts there were, by when the pods of each revision were seen. No I/O.
 
-Pods are the witnesses, for a revision's pods live exactly as long as its arm. (Its episodes are no witness: whoever
-draws counts them, so stable's pods go on telling of a canary that is long gone.) What pods do not say is who of two
-was stable; that follows from who goes: a canary that is taken back goes before stable does, a stable arm that was
+A revision's pods live exactly as long as its arm, so pods are the evidence. Episodes are not: the pod that draws an
+episode counts it, so stable's pods go on counting for a canary that is gone. Pods do not say which of two arms was
+stable; that follows from which one goes first. A canary that is taken back goes before stable; a stable arm that was
 replaced goes before its successor.
 """
 

@@ -1,7 +1,7 @@
 """The fast lane: reads the pods of every arm on trial each second, and has an object looked at when a bound is broken.
 
-It decides nothing. A pass puts what was read into its snapshot, and `decide` makes of it what it will; what is done
-here is the reading, and to say that a pass is due.
+It decides nothing. The reader reads, and says when a pass is due. The pass puts the readings into its snapshot, and
+`decide` judges them.
 """
 
 import asyncio
@@ -195,7 +195,7 @@ def _result(answers: Answers, silent: Mapping[str, str]) -> str:
 
 
 def period(pods: Sequence[int]) -> int:
-    """Seconds in which arms with so many pods each are read once, rounded up to one of PERIODS: a figure that moves
+    """Seconds in which arms with so many pods each are read once, rounded up to one of PERIODS. A figure that moved
     with every pod of the cluster would be written with every pod."""
     turns, room = 1, PODS_PER_TURN
     for mine in pods:

@@ -163,8 +163,8 @@ def field_manager(kind: ResourceKind) -> str:
 def blamed(snapshot: BaseSnapshot, error: Exception) -> dict[str, Any]:
     """The live status with the failure in Ready, Reconciling and Stalled; every other condition stays.
 
-    A data plane that does not answer takes nobody's readiness away, and neither does a quota or a missing right
-    (Forbidden): they hold the object where it is, and it goes on by itself.
+    A data plane that does not answer takes no object's readiness away; neither does a quota or a missing right
+    (Forbidden). They hold the object where it is, and it goes on by itself.
     """
     before = snapshot.status.get("conditions") or []
     holds = isinstance(error, DataPlaneUnavailable | Forbidden)

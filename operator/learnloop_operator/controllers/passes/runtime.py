@@ -1,8 +1,8 @@
 """One pass over one object: gather, decide, apply. The same for every kind.
 
-What changes or removes anything is decided on live reads: `gather` asks the API server (quorum reads), so such a pass
-never sees a world older than the operator's own last write. An object at rest is looked at from the cache first, which
-is enough to find that there is nothing to do, or to add what is missing
+A pass that changes or removes anything decides on live reads. `gather` asks the API server (quorum reads), so such a
+pass never sees a world older than the operator's own last write. An object at rest is looked at from the cache first,
+which is enough to find that there is nothing to do, or to add what is missing
 (docs/decisions/0010-reads-from-the-watch-cache.md).
 """
 
@@ -198,8 +198,8 @@ class Runtime:
         return await self._look(key, cached=False)
 
     async def _settled_from_cache(self, key: ObjectKey) -> bool:
-        """Whether the cache was enough. Any trouble there is looked at live, and told from there; only when somebody
-        wrote in between, and the cache has heard of it by now, is it enough to look there again."""
+        """Whether the cache was enough. The pass looks at any trouble live, and tells it from there. It looks into the
+        cache again only when somebody wrote in between and the cache has heard of it."""
         looked_at = None
         for _ in range(CACHED_LOOKS):
             version = self._version_at_rest(key)

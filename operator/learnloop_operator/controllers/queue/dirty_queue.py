@@ -28,7 +28,8 @@ class DirtyQueue:
 
     Two lanes: news (someone changed something) goes before the background (resync, the echo of our own writes), which
     still gets its share, and is news itself after PATIENCE_SECONDS. In each lane a namespace with a thousand dirty
-    objects makes one with a single one wait for one pass, not for a thousand: see `Lane` for what it waits at most.
+    objects makes one with a single one wait for one pass, not for a thousand: `FairOrder` says how long it waits at
+    most.
 
     News is *quiet* while no other news of its namespace waits, if none did when it came. It waits in its lane like all
     others, and also for those who take nothing else (`take_quiet`): in a flood everybody else is in the middle of a

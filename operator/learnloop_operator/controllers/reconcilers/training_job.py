@@ -43,8 +43,8 @@ class TrainingJobController:
     async def gather(self, namespace: str, name: str) -> TrainingSnapshot | None:
         """The job, its PyTorchJob and pods, its run in the data plane, its agent; with a study, its trials.
 
-        What no rule looks at is not asked for: of a finished job only its PyTorchJob may still have to go, a suspended
-        one has no use for pods and agent, and one that never began has no run of its own.
+        The controller asks only for what some rule looks at. A finished job may still have to delete its PyTorchJob. A
+        suspended one needs no pods and no agent. One that never began has no run of its own.
         """
         live = await self._services.kube.find(TRAINING_JOB, namespace, name)
         if live is None:

@@ -144,8 +144,8 @@ def child_handler(kind: ResourceKind, runtime: Runtime, cache: ObjectCache) -> A
 
 
 def behind(body: Mapping[str, Any]) -> bool:
-    """Nobody has looked at this generation yet. The event of an edit that came just before a status of ours, for the
-    generation before, is older than what the cache has from our own write, and is no echo all the same."""
+    """Nobody has looked at this generation yet. An edit may come just before a status of ours for the generation before
+    it. Its event is older than what the cache has from our own write, and is no echo all the same."""
     observed = (body.get("status") or {}).get("observedGeneration") or 0
     return bool(observed < (body["metadata"].get("generation") or 0))
 

@@ -1,4 +1,4 @@
-"""Who must be looked at when something changes. Kept from watch events; only ever used to mark objects dirty."""
+"""Which objects need a pass when another one changes. Kept from watch events; only ever used to mark objects dirty."""
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping

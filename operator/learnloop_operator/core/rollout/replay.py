@@ -1,9 +1,9 @@
 """A rollout of the past, decided again: recorded evidence through the very same `decide`, with another specification.
 
-Only episodes that were really played can be judged: where the record gave an arm fewer than the specification would
+The replay judges only episodes that were really played. Where the record gave an arm fewer than the specification would
 have, the replay waits longer than the rollout would have. The other arms of an experiment are replayed where they
-played beside the canary then; one that did not has no past, and the experiment is replayed without it. Shadow steps
-are replayed where the canary got copies then, and left out where it got none.
+played beside the canary then; one that did not has no past, and the experiment is replayed without it. Shadow steps are
+replayed where the canary got copies then, and left out where it got none.
 """
 
 from collections.abc import Collection
@@ -54,8 +54,8 @@ class Look:
 
 
 class Replay:
-    """One rollout from `stable` to `canary` that began at `began`. Pods are taken to be ready and people to approve
-    what they are asked to; whom they would choose where nobody has won is not guessed: there the replay ends.
+    """One rollout from `stable` to `canary` that began at `began`. The replay takes pods to be ready, and people to
+    approve what they are asked. Where no arm has won it does not guess which one they would choose: there it ends.
 
     `recorded`: revisions of the other arms that played then. `copied`: the canary was in shadow then.
     """

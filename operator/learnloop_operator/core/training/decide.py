@@ -1,7 +1,7 @@
 """What to do next about a TrainingJob: the rules in the order in which they are asked.
 
-Record before act: whatever ends an attempt is first written to status and only then done, so an operator killed at any
-instruction neither loses count of the attempts nor the reason.
+Record before act: the operator writes to the status what ends an attempt, and only then does it. Killed at any
+instruction, it loses neither the count of the attempts nor the reason.
 """
 
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""Who may err how often: analysis.alpha, split over everything that can take a canary back."""
+"""How often each check may err: analysis.alpha, split over everything that can take a canary back."""
 
 from learnloop_api.kinds.analysis import Analysis
 from learnloop_operator.core.rollout.metrics.registry import type_of

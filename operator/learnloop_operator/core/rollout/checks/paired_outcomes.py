@@ -1,9 +1,9 @@
-"""What a ratio remembers: both arms' outcomes of the same times, and the evidence that they gave.
+"""A ratio's memory: both arms' outcomes of the same times, and the evidence that they gave.
 
 A batch is what both arms finished between two looks at one weight. An episode counts when it ends, in the arm that it
-was opened on, and of the first ones that an arm gets at a weight the short ones end first, of those that stable got
-before it the long ones last. So nothing is compared until minEpisodes of the canary have ended at the weight of now, no
-batch reaches over a change of it, and there is none while only one arm gets episodes.
+was opened on. Of the first episodes at a weight the short ones end first; of those from before it the long ones end
+last. So the comparison waits until minEpisodes of the canary have ended at the present weight. No batch reaches over a
+change of the weight, and there is none while only one arm gets episodes.
 """
 
 from collections.abc import Iterable, Mapping
@@ -82,7 +82,7 @@ def looked(
 
 
 def _at_weight(trial: PairedOutcomes, canary: ArmEvidence, weight: int) -> PairedOutcomes:
-    """Who has compared nothing yet counts from the first episode on: there is no earlier weight."""
+    """A ratio that has compared nothing yet counts from the first episode on: there is no earlier weight."""
     if trial.weight == weight and trial.start <= canary.episodes:
         return trial
     fresh = not trial.rows and trial.weight == 0
@@ -126,7 +126,7 @@ def quantities(metric: MetricThreshold, trial: PairedOutcomes, canary: ArmEviden
 
 
 def _first(stable: Counts) -> Row:
-    """Stable's mean so far is where bets begin; of a sum nobody bets on it means nothing, and hurts nobody."""
+    """Bets begin at stable's mean so far. Of a quantity without bets it means nothing, and does no harm."""
     return Row(level=stable.total / stable.n if stable.n > 0.0 else 0.0)
 
 

@@ -76,7 +76,7 @@ def looked(
 
 @lru_cache(maxsize=1024)
 def claim_text(metric: MetricThreshold) -> str:
-    """The claim in words: whoever changes a number in it asks another question."""
+    """The claim in words: a changed number in it asks another question."""
     where, what = metric.return_range, type_of(metric).claim_noun(metric)
     text = f"{what} not worse by {metric.max_drop:g}" if metric.max_drop is not None else what
     return f"{text} of {where.lowest:g}..{where.highest:g}" if where else text

@@ -1,7 +1,7 @@
 """What copies of live requests have shown of an arm in shadow, and what each bar of the step makes of it.
 
-Rates are judged by confidence sequences: a bar is breached when the rate is certainly beyond it, however often one
-looks, and met when the rate itself is within it. In between the step holds.
+Confidence sequences judge rates. A bar is breached when the rate is certainly beyond it, however often one looks, and
+met when the rate itself is within it. In between the step holds.
 """
 
 import math

@@ -1,8 +1,7 @@
 """One look at spec.experiment: the last arm in the race has won.
 
 No arm is promoted without evidence against every other one that is left, nor before it is proven to keep every
-guardrail, and every experiment ends: with a winner, with stable left
-alone, or at maxEpisodes or maxSeconds without either.
+guardrail. Every experiment ends: with a winner, with stable left alone, or at maxEpisodes or maxSeconds without either.
 """
 
 from dataclasses import replace

@@ -1,7 +1,7 @@
 """Withdrawals of an experiment's guests that were written where users feel them, and whose status was not.
 
-They are part of the state before anything else is decided: a person's order, a missing model or a Prometheus that does
-not answer must not give a guest its share back.
+The operator takes them into the state before it decides anything else. A person's order, a missing model or a
+Prometheus that does not answer must not give a guest its share back.
 """
 
 from learnloop_operator.core.rollout.model.experiment_state import ExperimentState

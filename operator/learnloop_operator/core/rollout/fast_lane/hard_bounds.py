@@ -1,7 +1,7 @@
 """The hard bounds that the fast lane asks of an arm's own counters.
 
-Only min and max of the analysis and the share of failing requests are asked, or, of an arm in shadow, the bars of its
-step; no comparison with stable: a bound needs one arm.
+It asks min and max of the analysis and the share of failing requests; of an arm in shadow, the bars of its step. It
+compares nothing with stable: a bound needs one arm.
 """
 
 import math

@@ -1,4 +1,4 @@
-"""When to ask again who did not answer, and how often somebody is asked in fact."""
+"""When to read a pod again that did not answer, and how often pods are read in fact."""
 
 from collections import deque
 from collections.abc import Sequence
@@ -18,7 +18,7 @@ K = TypeVar("K")
 
 
 class ReadBackoff(Generic[K]):
-    """Who did not answer lately. Times are seconds of one clock."""
+    """Pods that did not answer lately. Times are seconds of one clock."""
 
     def __init__(self) -> None:
         self._silent: dict[K, tuple[int, float]] = {}

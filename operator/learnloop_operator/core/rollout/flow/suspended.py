@@ -1,7 +1,7 @@
 """A ModelDeployment that is suspended: nothing goes up or on, and whatever takes an arm back still does.
 
 A person who stops the operator in the middle of a rollout wants no further step; nobody wants a bad canary to keep its
-users. So every look is taken as in a rollout under way, and of the move that follows only a fall is carried out: an arm
+users. So the operator takes every look as in a rollout under way. Of what follows it carries out a fall only: an arm
 that is taken back or gets less. Promotions, raises, new canaries, the end of a guard and all orders but abort and
 reject wait until spec.suspend is false.
 """

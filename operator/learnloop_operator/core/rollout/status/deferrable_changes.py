@@ -1,9 +1,9 @@
 """Which changes of a status can wait: figures that move with every look, while nothing has been decided.
 
 A status written at every look would be most of what a rollout costs the API server. What can wait is kept in memory
-(controllers/unwritten_statuses.py) and written with the next thing that happens, or when it has waited for a minute,
-and then for as long as the step had lasted: after one minute, two, four… A restart forgets it, as if these looks had
-not been taken: tests go on from what was written, in one larger batch.
+(controllers/unwritten_statuses.py). The operator writes it with the next thing that happens, or when it has waited for
+a minute, then two, then four: as long as the step had lasted. A restart forgets it, as if these looks had not been
+taken. Tests go on from what was written, in one larger batch.
 """
 
 from collections.abc import Mapping

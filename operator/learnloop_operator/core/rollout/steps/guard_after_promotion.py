@@ -1,7 +1,7 @@
 """After 100 %: the old arm stays warm for keepForSeconds and the same checks keep watching the new one.
 
-A model that is asked for meanwhile waits. If it began at once, the arm that was proven would go while nobody knows yet
-whether the new stable is any good, and the next canary would be measured by nothing better than that one.
+A model that is asked for meanwhile waits. If it began at once, the proven arm would go before the new stable has shown
+what it is worth. The next canary would then be measured by an unproven arm.
 """
 
 from dataclasses import replace

@@ -84,9 +84,9 @@ def overdue(snapshot: Snapshot, state: State, canary: ArmState, missing: Missing
 
 
 def compared_again(snapshot: Snapshot, state: State, step: int) -> NextState:
-    """At 100 % stable plays no more. Where its episodes of this rollout are lost, with Prometheus' data, where a test
-    has changed or lost its proof on the way up, or where a ratio is broken and too little is known of stable to be
-    certain, nothing would ever be compared again: one step back both arms play."""
+    """At 100 % stable plays no more. Three things would end all comparing. Prometheus may have lost stable's episodes
+    of this rollout. A test may have changed, or lost its proof on the way up. A ratio may be broken while too little is
+    known of stable to be certain. One step back both arms play again."""
     weight = snapshot.spec.rollout.steps[step - 1].weight
     sentence = f"at 100 % stable plays no more and cannot be compared with: back to {weight} %, to compare both arms"
     return NextState(
