@@ -14,7 +14,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from cluster.full_cluster import halted_on_failure
-from demo import afterwards, bad_model, cluster_choice, install, learning, picture, source_cluster
+from demo import afterwards, bad_model, cluster_choice, container_cluster, install, learning, picture, source_cluster
 from demo.api import Api, connect
 from demo.describe import describe
 from demo.narrator import Narrator, StoryFailedError
@@ -61,9 +61,13 @@ def tell(api: Api, settings: Settings, narrator: Narrator) -> dict[str, float]:
         return _tell(api, settings, narrator)
     except subprocess.CalledProcessError as error:
         said = (error.stderr or error.stdout or "").strip()
-        raise StoryFailedError(f"{describe(api)}\n{' '.join(map(str, error.cmd[:6]))} …: {said}") from error
+        reason = f"{' '.join(map(str, error.cmd[:6]))} …: {said}"
     except StoryFailedError as error:
-        raise StoryFailedError(f"{describe(api)}\n{error}") from error
+        reason = str(error)
+    seen = describe(api)
+    if not settings.keep:
+        afterwards.suspend(api, settings)
+    raise StoryFailedError(f"{seen}\n{reason}")
 
 
 def _tell(api: Api, settings: Settings, narrator: Narrator) -> dict[str, float]:
@@ -94,7 +98,9 @@ def _tell(api: Api, settings: Settings, narrator: Narrator) -> dict[str, float]:
 
 def _ended_on_failure(settings: Settings, kind: str | None) -> AbstractContextManager[None]:
     """A demo that fails leaves nothing of its own running; KEEP=1 leaves the cluster as it was when it failed."""
-    return halted_on_failure(source_cluster.state()) if kind == SOURCE and not settings.keep else nullcontext()
+    if kind is None or settings.keep:
+        return nullcontext()
+    return halted_on_failure(source_cluster.state()) if kind == SOURCE else container_cluster.deleted_on_failure(kind)
 
 
 def _processor_seconds() -> float:

@@ -3,6 +3,8 @@
 import json
 import os
 import shlex
+import subprocess
+from contextlib import suppress
 
 from demo.api import Api
 from demo.container_cluster import removal
@@ -31,6 +33,12 @@ def bring_to_rest(api: Api, settings: Settings, narrator: Narrator) -> None:
             api.run("patch", "-n", settings.namespace, "trainingjob", name, "--type=merge", "-p", SUSPENDED)
     until("the end of all actors and training", lambda: None if _working(api, settings) else True, REST_SECONDS)
     narrator.say("the agent is suspended (spec.suspend): nobody plays or trains; the cluster stays, and is idle")
+
+
+def suspend(api: Api, settings: Settings) -> None:
+    """After a failure, on whosever cluster: the agent plays and trains no more, if there is one."""
+    with suppress(subprocess.CalledProcessError):
+        api.run("patch", "-n", settings.namespace, "learningagent", AGENT, "--type=merge", "-p", SUSPENDED)
 
 
 def _working(api: Api, settings: Settings) -> list[str]:

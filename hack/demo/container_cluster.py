@@ -1,9 +1,13 @@
 """A cluster of kind or k3d, made for the demo and named after the product."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 from demo.narrator import Narrator
 from demo.running import run_shown
 from demo.settings import KIND
 from toolkit.commands import run
+from toolkit.work_groups import cleaning_up
 
 NAME = "learnloop"
 TRAINING_OPERATOR = "github.com/kubeflow/training-operator.git/manifests/overlays/standalone?ref=v1.8.1"
@@ -14,8 +18,7 @@ def ensure(tool: str, narrator: Narrator) -> str:
 
     Raises CommandFailed when it cannot be made.
     """
-    listed = run([tool, "get", "clusters"] if tool == KIND else [tool, "cluster", "list", "--no-headers"])
-    if NAME in {line.split()[0] for line in listed.splitlines() if line.strip()}:
+    if exists(tool):
         narrator.say(f"{tool} has a cluster {NAME} already")
     elif tool == KIND:
         run_shown([tool, "create", "cluster", "--name", NAME, "--wait", "180s"])
@@ -29,6 +32,25 @@ def ensure(tool: str, narrator: Narrator) -> str:
         [*kubectl, "rollout", "status", "--namespace", "kubeflow", "deployment/training-operator", "--timeout", "300s"]
     )
     return context
+
+
+def exists(tool: str) -> bool:
+    """Whether there is a cluster of our name."""
+    listed = run([tool, "get", "clusters"] if tool == KIND else [tool, "cluster", "list", "--no-headers"])
+    return NAME in {line.split()[0] for line in listed.splitlines() if line.strip()}
+
+
+@contextmanager
+def deleted_on_failure(tool: str) -> Iterator[None]:
+    """Nothing is left running by a demo that failed, unless the cluster was there before it."""
+    was_there = exists(tool)
+    try:
+        yield
+    except BaseException:
+        with cleaning_up():
+            if not was_there and exists(tool):
+                run(removal(tool), grace_seconds=60)
+        raise
 
 
 def removal(tool: str) -> list[str]:

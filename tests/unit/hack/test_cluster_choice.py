@@ -7,10 +7,11 @@ from pathlib import Path
 import pytest
 
 from demo.cluster_choice import choose
-from demo.container_cluster import ensure
+from demo.container_cluster import deleted_on_failure, ensure, exists
 from demo.narrator import Narrator
 from demo.settings import Settings
 from testing.fake_programs import Fakes
+from toolkit.commands import CommandFailed, run
 from toolkit.errors import Refusal
 
 SETTINGS = Settings(context=None, namespace="demo", values=(), keep=False)
@@ -20,7 +21,7 @@ SETTINGS = Settings(context=None, namespace="demo", values=(), keep=False)
 def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Fakes:
     """Only the programs that a test makes, and those without which no script runs."""
     fakes = Fakes(tmp_path)
-    for name in ("bash", "timeout", "grep", "cat", "touch"):
+    for name in ("bash", "timeout", "grep", "cat", "rm"):
         real = shutil.which(name)
         assert real is not None
         (fakes.folder / name).symlink_to(real)
@@ -88,6 +89,7 @@ KIND = """
 case "$*" in
   "get clusters") [[ ! -e "$0.made" ]] || cat "$0.made" ;;
   create*) echo learnloop >"$0.made" ;;
+  delete*) rm "$0.made" ;;
 esac
 """
 
@@ -101,3 +103,18 @@ def test_a_cluster_in_containers_is_made_once_and_gets_the_training_operator_eac
     applied = [call for call in calls if call.startswith("kubectl --context kind-learnloop apply")]
     assert len(applied) == 2
     assert all("training-operator" in call for call in applied)
+
+
+def test_a_demo_that_fails_deletes_the_cluster_that_it_made(machine: Fakes) -> None:
+    machine.program("kind", KIND)
+    with pytest.raises(CommandFailed), deleted_on_failure("kind"):
+        run([ensure("kind", Narrator()) and "no-such-story"])
+    assert not exists("kind")
+
+
+def test_a_demo_that_fails_keeps_a_cluster_that_was_there_before(machine: Fakes) -> None:
+    machine.program("kind", KIND)
+    ensure("kind", Narrator())
+    with pytest.raises(Refusal, match="no promotion"), deleted_on_failure("kind"):
+        raise Refusal("no promotion")
+    assert exists("kind")
