@@ -13,7 +13,7 @@ from learnloop_api.wire.routing import EndEpisode, OpenedEpisode, OpenEpisode
 from learnloop_api.wire.trajectory import MAX_STEPS
 from learnloop_sdk.errors import ArmWithdrawn, LearnloopError, PolicyUnavailable
 from learnloop_sdk.memory import Recall
-from learnloop_sdk.steps import Decision, Steps
+from learnloop_sdk.recording.step_rows import Decision, Steps
 from learnloop_sdk.values import flat, plain
 
 if TYPE_CHECKING:

@@ -12,18 +12,18 @@ import httpx
 
 from learnloop_api import names
 from learnloop_sdk.counters import Counters
-from learnloop_sdk.courier import Courier
-from learnloop_sdk.drafts import Draft
 from learnloop_sdk.episode import EXTERNAL_REVISION, Episode
-from learnloop_sdk.identity import Identity, namespace_of
 from learnloop_sdk.memory import MemoryClient
 from learnloop_sdk.people import People
 from learnloop_sdk.policy_client import PolicyClient
-from learnloop_sdk.recorder import Recorder
+from learnloop_sdk.recording.post_outbox import Courier
+from learnloop_sdk.recording.recorder import Recorder
+from learnloop_sdk.recording.spool import DiskSpool, MemorySpool
+from learnloop_sdk.recording.step_rows import Steps
+from learnloop_sdk.recording.trajectory_drafts import Draft
+from learnloop_sdk.recording.trajectory_sinks import HttpSink, NatsSink, Sink
 from learnloop_sdk.redact import Redactor, default_redactor
-from learnloop_sdk.sinks import HttpSink, NatsSink, Sink
-from learnloop_sdk.spool import DiskSpool, MemorySpool
-from learnloop_sdk.steps import Steps
+from learnloop_sdk.transport.identity import Identity, namespace_of
 
 log = logging.getLogger(__name__)
 ENV_ENDPOINT = "LEARNLOOP_ENDPOINT"

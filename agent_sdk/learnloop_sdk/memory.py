@@ -7,7 +7,7 @@ from typing import Any
 
 from learnloop_api.redaction import user_as_sent
 from learnloop_api.redaction_fields import safe_origin
-from learnloop_sdk.courier import Courier
+from learnloop_sdk.recording.post_outbox import Courier
 from learnloop_sdk.redact import Redactor, redact_value
 
 UNAVAILABLE = "unavailable"

@@ -3,8 +3,8 @@
 from typing import Any, Literal
 
 from learnloop_api.redaction import user_as_sent
-from learnloop_sdk.courier import Courier
 from learnloop_sdk.errors import LearnloopError
+from learnloop_sdk.recording.post_outbox import Courier
 
 
 class People:

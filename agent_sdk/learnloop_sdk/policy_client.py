@@ -13,7 +13,7 @@ from learnloop_api import names
 from learnloop_api.wire.routing import ActResponse, EndEpisode, OpenedEpisode, OpenEpisode, ServingError
 from learnloop_sdk.counters import Counters
 from learnloop_sdk.errors import ArmWithdrawn, InvalidObservation, LearnloopError, PolicyFailed, PolicyUnavailable
-from learnloop_sdk.http1 import ConnectionPool, Response
+from learnloop_sdk.transport.http1_client import ConnectionPool, Response
 
 log = logging.getLogger(__name__)
 TRANSIENT = frozenset({408, 421, 425, 429, 502, 503, 504})

@@ -15,7 +15,7 @@ from learnloop_sdk.errors import LearnloopError
 from learnloop_sdk.learning import Environment, EpisodeResult, StepResult, execute_with_learning, make_gymnasium
 from learnloop_sdk.loop import Learnloop
 from learnloop_sdk.memory import Recall
-from learnloop_sdk.steps import Decision
+from learnloop_sdk.recording.step_rows import Decision
 
 Ranges = Sequence[tuple[str, float, float]]
 

@@ -11,17 +11,17 @@ import numpy as np
 import torch
 
 from bench.algorithms.whole_runs import CLIMBING, proven_return
-from learnloop_api.kinds.algorithms import ALGORITHMS
-from learnloop_api.kinds.more_algorithms import MamlParameters
+from learnloop_api.kinds.training.algorithms import ALGORITHMS
+from learnloop_api.kinds.training.offline_and_meta_algorithms import MamlParameters
 from learnloop_environments import Conditions, make
 from learnloop_environments.randomness import Split
 from learnloop_trainer.algorithms import Learner, Occasion, learner
 from learnloop_trainer.algorithms.maml import Maml
+from learnloop_trainer.distributed.collectives import Alone
 from learnloop_trainer.evaluation import play
 from learnloop_trainer.export import OnnxPolicy
-from learnloop_trainer.groups import Alone
-from learnloop_trainer.numerics import settle
-from learnloop_trainer.proof import graph
+from learnloop_trainer.floating_point import settle
+from learnloop_trainer.manifest.proof import graph
 
 
 @dataclass(frozen=True, slots=True)

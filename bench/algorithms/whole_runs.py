@@ -8,10 +8,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from learnloop_trainer.numerics import settle
-from learnloop_trainer.order import Order, Place
-from learnloop_trainer.run import run
+from learnloop_trainer.floating_point import settle
 from learnloop_trainer.store.directory import DirectoryStore
+from learnloop_trainer.training_order import Order, Place
+from learnloop_trainer.training_run.rank import run
 
 EPISODES = 200
 CLIMBING = {"curriculum": {}}  # all levels, each with its own threshold, to the hardest: what a user gets

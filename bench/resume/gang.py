@@ -15,7 +15,7 @@ from typing import Any
 from bench.resume.cases import JOB
 from bench.resume.watch.sitecustomize import BEGUN, NOTE
 from learnloop_api.wire.training import Manifest
-from learnloop_trainer.containers import unpack
+from learnloop_trainer.store.array_container import unpack
 from learnloop_trainer.store.directory import DirectoryStore
 
 WATCH = Path(__file__).parent / "watch"

@@ -18,12 +18,12 @@ from typing import Any
 import torch
 
 from bench.resume.cases import CASES, JOB, order
-from learnloop_trainer.checkpoints import Saver, Training
-from learnloop_trainer.groups import Alone
-from learnloop_trainer.order import Order
-from learnloop_trainer.reporter import Reporter
-from learnloop_trainer.session import Session, Stopper
+from learnloop_trainer.distributed.collectives import Alone
+from learnloop_trainer.progress_reporter import Reporter
 from learnloop_trainer.store.directory import DirectoryStore
+from learnloop_trainer.training_order import Order
+from learnloop_trainer.training_run.checkpoints import Saver, Training
+from learnloop_trainer.training_run.session import Session, Stopper
 
 STRETCH = 3.0  # seconds
 WARM = 2.0

@@ -13,7 +13,7 @@ from itertools import product
 from math import inf
 from statistics import median, quantiles
 
-from learnloop_api.kinds.analysis import Analysis
+from learnloop_api.kinds.rollouts.analysis import Analysis
 from learnloop_operator.core.rollout.checks.error_budget import alpha_of_bound
 from learnloop_operator.core.rollout.checks.paired_outcomes import PairedOutcomes, looked
 from learnloop_operator.core.rollout.checks.thresholds import Comparison, check

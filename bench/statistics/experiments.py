@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from bench.statistics.evidence import Floats
-from learnloop_api.kinds.experiment import Experiment
+from learnloop_api.kinds.rollouts.experiment import Experiment
 from learnloop_operator.core.rollout.checks import guardrails
 from learnloop_operator.core.rollout.checks.best_arm_elimination import bar, beaten_by, fresh, look
 from learnloop_operator.core.sequential.betting import Counts

@@ -16,7 +16,7 @@ from bench.statistics.gross import false_rollbacks, requests_until_right
 from bench.statistics.rollouts import PER_SECOND, Draw, Outcome, agreement, simulate, successes
 from bench.statistics.simulator import walk_on_all_cores, walk_sabotaged
 from bench.statistics.streams import REQUESTS, STEP, TOGETHER, drifting, prompt_requests, returns
-from learnloop_api.kinds.experiment import Experiment
+from learnloop_api.kinds.rollouts.experiment import Experiment
 from testing.state_walk.every_walk import graphs
 
 Figures = dict[str, object]

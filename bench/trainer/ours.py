@@ -8,16 +8,16 @@ from typing import Any
 import numpy as np
 import torch
 
-from learnloop_api.kinds.algorithms import DqnParameters, PpoParameters, SacParameters
+from learnloop_api.kinds.training.algorithms import DqnParameters, PpoParameters, SacParameters
 from learnloop_environments import make
 from learnloop_environments.randomness import Split
 from learnloop_trainer.algorithms import Occasion, learner
-from learnloop_trainer.checkpoints import no_episodes
+from learnloop_trainer.distributed.collectives import Alone
 from learnloop_trainer.evaluation import Policy, play
 from learnloop_trainer.export import OnnxPolicy, build
-from learnloop_trainer.groups import Alone
-from learnloop_trainer.numerics import settle
-from learnloop_trainer.proof import HEADS
+from learnloop_trainer.floating_point import settle
+from learnloop_trainer.manifest.proof import HEADS
+from learnloop_trainer.training_run.checkpoints import no_episodes
 
 PARAMETERS: dict[str, Any] = {"ppo": PpoParameters, "dqn": DqnParameters, "sac": SacParameters}
 

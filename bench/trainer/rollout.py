@@ -10,13 +10,13 @@ from typing import Any
 
 import torch
 
-from learnloop_api.kinds.algorithms import PpoParameters
+from learnloop_api.kinds.training.algorithms import PpoParameters
 from learnloop_environments import make
 from learnloop_environments.randomness import Split
 from learnloop_trainer.algorithms import Occasion
 from learnloop_trainer.algorithms.ppo import Ppo, prepare
-from learnloop_trainer.groups import Alone
-from learnloop_trainer.numerics import settle
+from learnloop_trainer.distributed.collectives import Alone
+from learnloop_trainer.floating_point import settle
 
 
 def main(task: dict[str, Any]) -> dict[str, Any]:

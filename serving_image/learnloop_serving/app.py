@@ -21,11 +21,11 @@ from learnloop_api.acting.policy import Policy, PolicyError
 from learnloop_api.wire.routing import ActRequest, ActResponse, EndEpisode, OpenedEpisode, OpenEpisode, ServingError
 from learnloop_serving.episode_ids import Opening
 from learnloop_serving.episodes import Episodes
+from learnloop_serving.inference_protocol.routes import oip_routes
 from learnloop_serving.metrics import Metrics
-from learnloop_serving.oip_routes import oip_routes
 from learnloop_serving.refusal import Refusal
 from learnloop_serving.settings import Settings
-from learnloop_serving.shadow_routes import shadow_routes
+from learnloop_serving.shadow_mode.shadow_routes import shadow_routes
 
 log = logging.getLogger(__name__)
 PREFIX = "/v1/episodes"

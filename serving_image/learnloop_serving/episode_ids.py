@@ -11,7 +11,7 @@ import secrets
 import time
 from dataclasses import dataclass
 
-from learnloop_serving.seal import MARK_DIGITS, Seal
+from learnloop_serving.arms.server_seal import MARK_DIGITS, Seal
 
 PURPOSE = b"episode"
 _SEALED = re.compile(rf"(([0-9a-f]{{8}})\.t([0-9a-f]{{8}})\.r[0-9a-f]{{24}})\.m([0-9a-f]{{{MARK_DIGITS}}})", re.ASCII)

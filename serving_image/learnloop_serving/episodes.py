@@ -21,16 +21,16 @@ from learnloop_api.wire.routing import (
     OpenEpisode,
     RoutingTable,
 )
-from learnloop_serving.draw import CreditBank, choose_arm, stable_arm
+from learnloop_serving.arms.arm_draw import CreditBank, choose_arm, stable_arm
+from learnloop_serving.arms.canary_reachability import Reach
+from learnloop_serving.arms.routing_table import RoutingState
+from learnloop_serving.arms.server_seal import Seal
 from learnloop_serving.episode_ids import EpisodeIds, Opening
+from learnloop_serving.inference_protocol.stable_stand_in import StandIn
 from learnloop_serving.metrics import Metrics
-from learnloop_serving.mirror import Mirror
-from learnloop_serving.reach import Reach
 from learnloop_serving.refusal import Refusal, invalid
-from learnloop_serving.routing import RoutingState
-from learnloop_serving.seal import Seal
-from learnloop_serving.shadow import Shadow
-from learnloop_serving.stand_in import StandIn
+from learnloop_serving.shadow_mode.mirror import Mirror
+from learnloop_serving.shadow_mode.shadow_arm import Shadow
 
 REMEMBERED = 65_536
 LONGEST_SECONDS = 86_400

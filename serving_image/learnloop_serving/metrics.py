@@ -6,7 +6,7 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, disa
 from prometheus_client.exposition import CONTENT_TYPE_LATEST
 
 from learnloop_api import names
-from learnloop_serving.shadow_metrics import ShadowMetrics
+from learnloop_serving.shadow_mode.shadow_metrics import ShadowMetrics
 
 VERBS = ("open", "act", "end", "infer")
 OUTCOMES = ("success", "failure", "error", "withdrawn")

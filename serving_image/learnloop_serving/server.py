@@ -15,12 +15,12 @@ import uvloop
 from learnloop_api import names
 from learnloop_api.acting.policy import ModelError
 from learnloop_serving.app import Arm, build_app
+from learnloop_serving.arms.routing_table import ConfigMapWatch, RoutingState, follow_file
+from learnloop_serving.arms.server_seal import Seal, follow_key
 from learnloop_serving.episodes import Episodes
 from learnloop_serving.loader import load_policy
 from learnloop_serving.metrics import Metrics
 from learnloop_serving.policy import measure
-from learnloop_serving.routing import ConfigMapWatch, RoutingState, follow_file
-from learnloop_serving.seal import Seal, follow_key
 from learnloop_serving.settings import ConfigurationError, Settings, read_settings, termination_log
 
 log = logging.getLogger(__name__)

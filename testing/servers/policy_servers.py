@@ -21,11 +21,11 @@ from onnx import TensorProto, helper, numpy_helper
 from learnloop_api.acting.onnx_policy import OnnxPolicy
 from learnloop_api.acting.policy import Policy
 from learnloop_serving.app import Arm, build_app
+from learnloop_serving.arms.routing_table import RoutingState
+from learnloop_serving.arms.server_seal import Seal
 from learnloop_serving.episodes import Episodes
 from learnloop_serving.metrics import Metrics
 from learnloop_serving.policy import UniformPolicy
-from learnloop_serving.routing import RoutingState
-from learnloop_serving.seal import Seal
 from learnloop_serving.settings import Settings, read_settings
 
 STABLE, CANARY, OTHER = "aaaaaaaa", "bbbbbbbb", "cccccccc"

@@ -4,7 +4,7 @@ from dataclasses import replace
 from math import inf
 from typing import Any
 
-from learnloop_api.kinds.experiment import ExperimentGuardrail
+from learnloop_api.kinds.rollouts.experiment import ExperimentGuardrail
 from learnloop_operator.core.rollout import reasons
 from learnloop_operator.core.rollout.evidence.arm_evidence import ArmEvidence, Missing
 from learnloop_operator.core.rollout.judging.experiment_arms import check_of

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import replace
 
-from learnloop_api.kinds.analysis import Analysis, MetricThreshold
+from learnloop_api.kinds.rollouts.analysis import Analysis, MetricThreshold
 from learnloop_operator.core.rollout.checks.paired_outcomes import known, looked
 from learnloop_operator.core.rollout.checks.thresholds import Comparison
 from learnloop_operator.core.rollout.evidence.arm_evidence import ArmEvidence, Evidence

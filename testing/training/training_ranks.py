@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from learnloop_trainer.order import Order
+from learnloop_trainer.training_order import Order
 
 PPO = {"environments": 8, "horizon": 8, "epochs": 1, "minibatches": 1, "hidden": [16]}
 DQN = {"environments": 8, "bufferSize": 1000, "batchSize": 32, "learningStarts": 64, "hidden": [16]}
@@ -44,7 +44,7 @@ def make_order() -> Callable[..., Order]:
 
 # Ranks are forked from a server that has imported torch once: importing it costs more than most runs here.
 _server = multiprocessing.get_context("forkserver")
-_server.set_forkserver_preload(["learnloop_trainer.run"])
+_server.set_forkserver_preload(["learnloop_trainer.training_run.rank"])
 
 
 _LIFE = """

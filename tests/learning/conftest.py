@@ -1,6 +1,6 @@
 """Learning on one thread: small networks gain nothing from a second one."""
 
-from learnloop_trainer.numerics import settle
+from learnloop_trainer.floating_point import settle
 from testing.training.training_ranks import make_order
 
 __all__ = ["make_order"]

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from bench.algorithms.tasks import Side, held_out_return
-from learnloop_api.kinds.algorithms import ALGORITHMS
+from learnloop_api.kinds.training.algorithms import ALGORITHMS
 
 # Algorithm → environment, hyperparameters, steps, and a return that is out of reach without having learned.
 SMALL: dict[str, tuple[str, dict[str, Any], int, float]] = {

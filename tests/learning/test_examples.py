@@ -10,9 +10,9 @@ import pytest
 import yaml
 
 from learnloop_operator.core.training import gates
-from learnloop_trainer.order import Order, Place
-from learnloop_trainer.run import run
 from learnloop_trainer.store.directory import DirectoryStore
+from learnloop_trainer.training_order import Order, Place
+from learnloop_trainer.training_run.rank import run
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 JOBS = [

@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 import torch
 
-from learnloop_trainer.order import Order, Place
-from learnloop_trainer.run import run
 from learnloop_trainer.store.directory import DirectoryStore
+from learnloop_trainer.training_order import Order, Place
+from learnloop_trainer.training_run.rank import run
 
 PPO = {"environments": 8, "horizon": 32, "hidden": [16], "normaliseObservations": True}
 

@@ -5,13 +5,13 @@ import pytest
 import torch
 from numpy.typing import NDArray
 
-from learnloop_api.kinds.more_algorithms import MamlParameters
+from learnloop_api.kinds.training.offline_and_meta_algorithms import MamlParameters
 from learnloop_environments import Conditions, make
 from learnloop_environments.randomness import Split
 from learnloop_trainer.algorithms import Occasion
 from learnloop_trainer.algorithms.maml import Maml
+from learnloop_trainer.distributed.collectives import Alone
 from learnloop_trainer.evaluation import improvement
-from learnloop_trainer.groups import Alone
 
 GOALS = Conditions(randomise=(("goal_x", -0.5, 0.5), ("goal_y", -0.5, 0.5)))
 META_UPDATES = 80

@@ -11,9 +11,9 @@ from numpy.typing import NDArray
 from learnloop_api.wire.trajectory import Outcome, Step, Trajectory
 from learnloop_environments import make
 from learnloop_environments.randomness import Split
-from learnloop_trainer.order import Order, Place
-from learnloop_trainer.run import run
 from learnloop_trainer.store.directory import DirectoryStore
+from learnloop_trainer.training_order import Order, Place
+from learnloop_trainer.training_run.rank import run
 
 WHEN = "2026-01-01T00:00:00Z"
 

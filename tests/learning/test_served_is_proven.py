@@ -8,18 +8,18 @@ from urllib.parse import urlsplit
 import numpy as np
 import pytest
 
-from learnloop_api.kinds.algorithms import ALGORITHMS
 from learnloop_api.kinds.behaviour import Behaviour
+from learnloop_api.kinds.training.algorithms import ALGORITHMS
 from learnloop_api.wire.training import Manifest
 from learnloop_environments.randomness import Purpose, generator
 from learnloop_environments.worlds.key_door import SIZE
 from learnloop_trainer.evaluation import Uniform, difference, play
-from learnloop_trainer.evaluation.worlds import held_out
+from learnloop_trainer.evaluation.held_out_episodes import held_out
 from learnloop_trainer.export import Behaving, OnnxPolicy
-from learnloop_trainer.order import Order, Place
-from learnloop_trainer.proof import graph
-from learnloop_trainer.run import run
+from learnloop_trainer.manifest.proof import graph
 from learnloop_trainer.store.directory import DirectoryStore
+from learnloop_trainer.training_order import Order, Place
+from learnloop_trainer.training_run.rank import run
 from testing.servers.policy_requests import ServedPolicy
 from testing.training.recordings import recorded
 

@@ -16,10 +16,10 @@ from learnloop_dataplane.studies.trials import Studies
 from learnloop_operator.core.study.search_space import trial_spec
 from learnloop_operator.core.study.snapshot import trial_name
 from learnloop_operator.core.training import gates
-from learnloop_trainer.numerics import settle
-from learnloop_trainer.order import Order, Place
-from learnloop_trainer.run import run
+from learnloop_trainer.floating_point import settle
 from learnloop_trainer.store.directory import DirectoryStore
+from learnloop_trainer.training_order import Order, Place
+from learnloop_trainer.training_run.rank import run
 from testing.servers.postgres_server import own_postgres
 
 EXAMPLE = Path(__file__).resolve().parents[2] / "examples/study/study.yaml"

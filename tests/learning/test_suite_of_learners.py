@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from learnloop_api.wire.training import Manifest
-from learnloop_trainer.order import Order, Place
-from learnloop_trainer.run import run
 from learnloop_trainer.store.directory import DirectoryStore
+from learnloop_trainer.training_order import Order, Place
+from learnloop_trainer.training_run.rank import run
 from testing.training.recordings import recorded
 
 SUITE = {"episodes": 8, "adaptationSteps": 256}

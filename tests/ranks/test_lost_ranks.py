@@ -24,7 +24,7 @@ START_SECONDS = 2.5  # what a rank takes to load its libraries on a quiet machin
 def allowed() -> float:
     """15 s, and as much longer as this machine is slower now than a quiet one."""
     began = time.monotonic()
-    subprocess.run([sys.executable, "-c", "import learnloop_trainer.run"], check=True)
+    subprocess.run([sys.executable, "-c", "import learnloop_trainer.training_run.rank"], check=True)
     return AGAIN_SECONDS * max(1.0, (time.monotonic() - began) / START_SECONDS)
 
 

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from learnloop_trainer.containers import part, unpack
+from learnloop_trainer.store.array_container import part, unpack
 from learnloop_trainer.store.directory import DirectoryStore
 from testing.servers.ports import held_port
 

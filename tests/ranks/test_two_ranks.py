@@ -11,11 +11,11 @@ import pytest
 import torch
 
 from learnloop_api.wire.training import Heartbeat, Manifest
-from learnloop_trainer.containers import part, unpack
-from learnloop_trainer.groups import Alone
-from learnloop_trainer.order import Order
-from learnloop_trainer.session import begin
+from learnloop_trainer.distributed.collectives import Alone
+from learnloop_trainer.store.array_container import part, unpack
 from learnloop_trainer.store.directory import DirectoryStore
+from learnloop_trainer.training_order import Order
+from learnloop_trainer.training_run.session import begin
 from testing.servers.ports import held_port
 
 STEPS = 64 * 800  # a few seconds

@@ -10,9 +10,9 @@ import traceback
 
 from learnloop_environments.endings import testify
 from learnloop_environments.errors import EXIT_COUNTED, TrainerError
-from learnloop_trainer import threads
+from learnloop_trainer import thread_limits
 from learnloop_trainer.errors import Terminated
-from learnloop_trainer.order import read_order, read_place
+from learnloop_trainer.training_order import read_order, read_place
 
 
 def main() -> int:
@@ -20,10 +20,10 @@ def main() -> int:
     try:
         order = read_order(os.environ)
         place = read_place(os.environ, order.parameters.environments)
-        count = threads.limit(max(order.parameters.hidden), os.environ)
+        count = thread_limits.limit(max(order.parameters.hidden), os.environ)
         os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "FATAL")  # no C++ stack traces while a peer is awaited
-        from learnloop_trainer.numerics import settle  # numpy and torch read the thread variables when imported
-        from learnloop_trainer.run import run
+        from learnloop_trainer.floating_point import settle  # numpy and torch read the thread variables when imported
+        from learnloop_trainer.training_run.rank import run
 
         settle(count)
         run(order, place, count)

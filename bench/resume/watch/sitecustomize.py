@@ -16,10 +16,10 @@ BEGUN, ITERATED, CAPTURED = range(3)
 
 
 class _Watch(importlib.abc.MetaPathFinder):
-    """Wraps learnloop_trainer.session once it is loaded."""
+    """Wraps learnloop_trainer.training_run.session once it is loaded."""
 
     def find_spec(self, name, path, target=None):  # type: ignore[no-untyped-def]
-        if name != "learnloop_trainer.session":
+        if name != "learnloop_trainer.training_run.session":
             return None
         sys.meta_path.remove(self)
         spec = importlib.util.find_spec(name)

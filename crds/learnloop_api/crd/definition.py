@@ -4,7 +4,7 @@ from typing import Any
 
 from learnloop_api.crd.kinds import Kind
 from learnloop_api.crd.schema import Schema, spec_schema, status_schema
-from learnloop_api.kinds.rules import RULES, Rule
+from learnloop_api.kinds.cel_rules import RULES, Rule
 from learnloop_api.names import CATEGORY, GROUP, VERSION
 
 STANDARD_TEXTS = {

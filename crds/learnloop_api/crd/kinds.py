@@ -8,8 +8,8 @@ from learnloop_api.kinds.learning_agent import LearningAgentSpec, LearningAgentS
 from learnloop_api.kinds.memory_service import MemoryServiceSpec, MemoryServiceStatus
 from learnloop_api.kinds.model_deployment import ModelDeploymentSpec, ModelDeploymentStatus
 from learnloop_api.kinds.reward_policy import RewardPolicySpec, RewardPolicyStatus
+from learnloop_api.kinds.training.training_status import TrainingJobStatus
 from learnloop_api.kinds.training_job import TrainingJobSpec
-from learnloop_api.kinds.training_status import TrainingJobStatus
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from learnloop_api.kinds.base import Resource
-from learnloop_api.kinds.rules import PATTERN_MESSAGE, RULES, Rule
+from learnloop_api.kinds.cel_rules import PATTERN_MESSAGE, RULES, Rule
 
 Schema = dict[str, Any]
 

@@ -7,7 +7,7 @@ from pydantic.alias_generators import to_camel
 from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema
 
-from learnloop_api.kinds.rules import RULES, Rule, explained
+from learnloop_api.kinds.cel_rules import RULES, Rule, explained
 from learnloop_api.uniform_policy import COARSE
 
 

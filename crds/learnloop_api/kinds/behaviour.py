@@ -5,7 +5,7 @@ from typing import ClassVar, Literal
 from pydantic import Field
 
 from learnloop_api.kinds.base import Resource
-from learnloop_api.kinds.rules import Rule
+from learnloop_api.kinds.cel_rules import Rule
 
 Q_ALGORITHMS = frozenset({"dqn", "hierarchical-dqn", "independent-dqn", "qmix"})
 """Their networks give values of actions, which are no logits: softmax of them is a policy that nobody trained."""

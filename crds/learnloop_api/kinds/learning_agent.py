@@ -15,9 +15,9 @@ from learnloop_api.kinds.base import (
     Time,
     Uri,
 )
+from learnloop_api.kinds.cel_rules import Rule, explained
 from learnloop_api.kinds.memory_budget import AgentMemoryBudget
 from learnloop_api.kinds.model_deployment import DeploymentTemplate
-from learnloop_api.kinds.rules import Rule, explained
 from learnloop_api.kinds.task import Task
 from learnloop_api.kinds.training_job import TrainingTemplate
 

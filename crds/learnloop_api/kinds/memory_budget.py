@@ -6,7 +6,7 @@ from typing import Annotated, ClassVar
 from pydantic import Field
 
 from learnloop_api.kinds.base import Resource
-from learnloop_api.kinds.rules import Rule, explained
+from learnloop_api.kinds.cel_rules import Rule, explained
 from learnloop_api.wire.memory import MOST_MEMORIES, MemoryBudget
 
 _UNITS = {"Ki": 2**10, "Mi": 2**20, "Gi": 2**30}

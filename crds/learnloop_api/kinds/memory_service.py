@@ -5,8 +5,8 @@ from typing import Annotated, ClassVar, Literal
 from pydantic import Field
 
 from learnloop_api.kinds.base import KubeName, PodOptions, Resource, SecretRef, ShortText, Status
+from learnloop_api.kinds.cel_rules import Rule, explained, immutable
 from learnloop_api.kinds.memory_budget import ServiceMemoryLimit
-from learnloop_api.kinds.rules import Rule, explained, immutable
 
 
 class Storage(Resource):

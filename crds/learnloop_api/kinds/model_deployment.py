@@ -4,7 +4,6 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field
 
-from learnloop_api.kinds.analysis import Analysis, MetricEvidence
 from learnloop_api.kinds.base import (
     URI_FORMS,
     Digest,
@@ -18,12 +17,13 @@ from learnloop_api.kinds.base import (
     Time,
     Uri,
 )
-from learnloop_api.kinds.decision import Decision, Hand, PastModel
-from learnloop_api.kinds.experiment import Experiment
-from learnloop_api.kinds.experiment_status import ExperimentStatus
-from learnloop_api.kinds.rollout import Rollout
-from learnloop_api.kinds.rules import Rule
-from learnloop_api.kinds.shadow import ShadowStatus
+from learnloop_api.kinds.cel_rules import Rule
+from learnloop_api.kinds.rollouts.analysis import Analysis, MetricEvidence
+from learnloop_api.kinds.rollouts.decision import Decision, Hand, PastModel
+from learnloop_api.kinds.rollouts.experiment import Experiment
+from learnloop_api.kinds.rollouts.experiment_status import ExperimentStatus
+from learnloop_api.kinds.rollouts.rollout_steps import Rollout
+from learnloop_api.kinds.rollouts.shadow import ShadowStatus
 
 
 class ModelSource(Resource):

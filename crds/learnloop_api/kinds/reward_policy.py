@@ -5,7 +5,8 @@ from typing import ClassVar, Literal
 from pydantic import Field, model_validator
 
 from learnloop_api.kinds.base import ObjectName, Resource, ShortText, Status, Time
-from learnloop_api.kinds.reward_parts import (
+from learnloop_api.kinds.cel_rules import Rule
+from learnloop_api.kinds.reward_components import (
     Bounds,
     CreditAssignment,
     Normalisation,
@@ -13,7 +14,6 @@ from learnloop_api.kinds.reward_parts import (
     PotentialShaping,
     SafetyConstraint,
 )
-from learnloop_api.kinds.rules import Rule
 
 WEIGHT_TOLERANCE = 1e-6
 

@@ -5,8 +5,8 @@ from typing import Annotated, ClassVar, Literal
 from pydantic import Field
 
 from learnloop_api.kinds.base import URI_FORMS, Digest, Resource, ShortText, Uri
-from learnloop_api.kinds.rules import Rule
-from learnloop_api.kinds.team_algorithms import Layers
+from learnloop_api.kinds.cel_rules import Rule
+from learnloop_api.kinds.training.team_algorithms import Layers
 
 Parameter = Annotated[str, Field(min_length=1, max_length=63, pattern=r"^[a-z][A-Za-z0-9]*$")]
 Choice = Annotated[str, Field(min_length=1, max_length=63)]

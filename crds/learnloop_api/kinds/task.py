@@ -5,8 +5,8 @@ from typing import Annotated, ClassVar, Literal
 from pydantic import Field
 
 from learnloop_api.kinds.base import LocalRef, PodOptions, Resource
-from learnloop_api.kinds.conditions import LevelName, Randomised
-from learnloop_api.kinds.rules import Rule
+from learnloop_api.kinds.cel_rules import Rule
+from learnloop_api.kinds.training.environment_conditions import LevelName, Randomised
 
 EnvironmentName = Annotated[str, Field(min_length=1, max_length=253)]
 

@@ -5,7 +5,15 @@ from typing import Annotated, ClassVar, Literal
 from pydantic import Field
 from pydantic.alias_generators import to_camel
 
-from learnloop_api.kinds.algorithms import (
+from learnloop_api.kinds.base import (
+    LocalRef,
+    PodOptions,
+    Resource,
+)
+from learnloop_api.kinds.behaviour import Behaviour
+from learnloop_api.kinds.cel_rules import Rule, immutable
+from learnloop_api.kinds.study import InitialPolicy, Study
+from learnloop_api.kinds.training.algorithms import (
     ALGORITHMS,
     BcParameters,
     DqnParameters,
@@ -13,20 +21,16 @@ from learnloop_api.kinds.algorithms import (
     SacParameters,
     block,
 )
-from learnloop_api.kinds.base import (
-    LocalRef,
-    PodOptions,
-    Resource,
+from learnloop_api.kinds.training.environment_conditions import Curriculum, LevelName, Randomised, Shaping
+from learnloop_api.kinds.training.evaluation import Evaluation, Gates
+from learnloop_api.kinds.training.offline_and_meta_algorithms import (
+    HierarchicalDqnParameters,
+    MamlParameters,
+    VtraceParameters,
 )
-from learnloop_api.kinds.behaviour import Behaviour
-from learnloop_api.kinds.conditions import Curriculum, LevelName, Randomised, Shaping
-from learnloop_api.kinds.evaluation import Evaluation, Gates
-from learnloop_api.kinds.more_algorithms import HierarchicalDqnParameters, MamlParameters, VtraceParameters
-from learnloop_api.kinds.rules import Rule, immutable
-from learnloop_api.kinds.safety import Safety
-from learnloop_api.kinds.study import InitialPolicy, Study
-from learnloop_api.kinds.team_algorithms import IndependentDqnParameters, MaddpgParameters, QmixParameters
-from learnloop_api.kinds.tracking import Tracking
+from learnloop_api.kinds.training.safety import Safety
+from learnloop_api.kinds.training.team_algorithms import IndependentDqnParameters, MaddpgParameters, QmixParameters
+from learnloop_api.kinds.training.tracking import Tracking
 
 
 class TrainingData(Resource):

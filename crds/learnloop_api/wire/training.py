@@ -8,7 +8,7 @@ from typing import Literal
 from pydantic import ConfigDict, Field
 
 from learnloop_api.kinds.behaviour import Behaviour
-from learnloop_api.kinds.suite import Dimension
+from learnloop_api.kinds.training.evaluation_suite import Dimension
 from learnloop_api.wire.base import MOST, Identifier, Name, Sha256, Timestamp, WireModel
 
 LEAST_PAIRS = 6

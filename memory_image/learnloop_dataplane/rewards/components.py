@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from learnloop_api.kinds.reward_parts import LARGEST_REWARD
+from learnloop_api.kinds.reward_components import LARGEST_REWARD
 from learnloop_api.kinds.reward_policy import RewardComponent, RewardPolicySpec
 from learnloop_dataplane.errors import Invalid
 from learnloop_dataplane.rewards.step_terms import potential_sum, smoothness

@@ -3,7 +3,7 @@
 import math
 from dataclasses import dataclass
 
-from learnloop_api.kinds.reward_parts import Normalisation
+from learnloop_api.kinds.reward_components import Normalisation
 from learnloop_api.kinds.reward_policy import RewardPolicySpec
 from learnloop_dataplane.rewards.components import Worth, bounded
 

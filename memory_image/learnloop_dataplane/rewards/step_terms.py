@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from typing import Any
 
-from learnloop_api.kinds.reward_parts import LARGEST_REWARD, CreditAssignment, PotentialShaping
+from learnloop_api.kinds.reward_components import LARGEST_REWARD, CreditAssignment, PotentialShaping
 
 Log = Sequence[Mapping[str, Any]]
 

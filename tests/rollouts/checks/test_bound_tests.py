@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from learnloop_api.kinds.analysis import Analysis, MetricThreshold
+from learnloop_api.kinds.rollouts.analysis import Analysis, MetricThreshold
 from learnloop_operator.core.rollout.checks.error_budget import alpha_of_bound, claims
 from learnloop_operator.core.rollout.checks.sequential_test import bars_of
 from learnloop_operator.core.rollout.checks.thresholds import check

@@ -6,7 +6,7 @@ from typing import Any, get_args
 
 import pytest
 
-from learnloop_api.kinds.analysis import MetricThreshold
+from learnloop_api.kinds.rollouts.analysis import MetricThreshold
 from learnloop_operator.adapters.prometheus.client import Prometheus, Sample
 from learnloop_operator.adapters.prometheus.evidence_source import PrometheusEvidence
 from learnloop_operator.core.rollout.evidence.arm_evidence import ArmEvidence

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from learnloop_api.kinds.analysis import Analysis, MetricEvidence, MetricThreshold
+from learnloop_api.kinds.rollouts.analysis import Analysis, MetricEvidence, MetricThreshold
 from learnloop_operator.core.rollout.checks.paired_outcomes import PairedOutcomes, looked
 from learnloop_operator.core.rollout.evidence.arm_evidence import ArmEvidence, Evidence
 from learnloop_operator.core.rollout.model.evidence_codec import load_ratios

@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from learnloop_api.kinds.analysis import Analysis, MetricEvidence, MetricThreshold
 from learnloop_api.kinds.model_deployment import ModelDeploymentSpec, ModelDeploymentStatus
+from learnloop_api.kinds.rollouts.analysis import Analysis, MetricEvidence, MetricThreshold
 from learnloop_operator.core.rollout.checks.sequential_test import SequentialTest, looked
 from learnloop_operator.core.rollout.checks.sequential_verdict import weigh
 from learnloop_operator.core.rollout.evidence.arm_evidence import ArmEvidence, Evidence, Verdict

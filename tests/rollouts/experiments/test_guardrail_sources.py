@@ -4,8 +4,8 @@ from dataclasses import replace
 
 import pytest
 
-from learnloop_api.kinds.experiment import ExperimentGuardrail
 from learnloop_api.kinds.model_deployment import ModelDeploymentSpec
+from learnloop_api.kinds.rollouts.experiment import ExperimentGuardrail
 from learnloop_operator.core.rollout.decide import current
 from learnloop_operator.core.rollout.evidence.arm_evidence import Missing
 from learnloop_operator.core.rollout.judging.experiment_arms import check_of, checks

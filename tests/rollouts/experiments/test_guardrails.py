@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from learnloop_api.kinds.experiment import Experiment
+from learnloop_api.kinds.rollouts.experiment import Experiment
 from learnloop_operator.core.rollout.checks import best_arm_elimination, guardrails
 from learnloop_operator.core.rollout.checks.guardrails import GuardrailEvidence
 from learnloop_operator.core.sequential.betting import Counts

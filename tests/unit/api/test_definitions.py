@@ -14,9 +14,9 @@ from learnloop_api.crd.definition import definition
 from learnloop_api.crd.files import stale, write
 from learnloop_api.crd.kinds import KINDS, MODEL_DEPLOYMENT, Kind
 from learnloop_api.crd.schema import INT_OR_STRING, OPAQUE, spec_schema, status_schema
-from learnloop_api.kinds.algorithms import PpoParameters
 from learnloop_api.kinds.base import Resource
-from learnloop_api.kinds.rules import RULES
+from learnloop_api.kinds.cel_rules import RULES
+from learnloop_api.kinds.training.algorithms import PpoParameters
 from learnloop_api.kinds.training_job import FROZEN, TrainingJobSpec
 
 REPOSITORY = Path(__file__).resolve().parents[3]

@@ -12,8 +12,8 @@ from learnloop_api.kinds.base import Resource
 from learnloop_api.kinds.learning_agent import LearningAgentSpec
 from learnloop_api.kinds.model_deployment import ModelDeploymentSpec
 from learnloop_api.kinds.reward_policy import RewardPolicySpec
+from learnloop_api.kinds.training.training_status import TrainingJobStatus
 from learnloop_api.kinds.training_job import TrainingJobSpec
-from learnloop_api.kinds.training_status import TrainingJobStatus
 
 
 def policy(*weights: float, **first: Any) -> dict[str, Any]:

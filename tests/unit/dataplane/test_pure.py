@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from learnloop_api.kinds.reward_parts import Normalisation
+from learnloop_api.kinds.reward_components import Normalisation
 from learnloop_api.kinds.reward_policy import RewardComponent, RewardPolicySpec
 from learnloop_dataplane.config import Config
 from learnloop_dataplane.errors import ConfigError

@@ -1,12 +1,12 @@
 import pytest
 
-from learnloop_sdk import breaker
-from learnloop_sdk.breaker import LONGEST_REST, Breaker
+from learnloop_sdk.transport import circuit_breaker
+from learnloop_sdk.transport.circuit_breaker import LONGEST_REST, Breaker
 
 
 def test_it_rests_twice_as_long_after_each_failure_and_lets_one_try(monkeypatch: pytest.MonkeyPatch) -> None:
     now = 100.0
-    monkeypatch.setattr(breaker.time, "monotonic", lambda: now)
+    monkeypatch.setattr(circuit_breaker.time, "monotonic", lambda: now)
     circuit, rests = Breaker(), []
     assert circuit.allows()
     for _ in range(10):

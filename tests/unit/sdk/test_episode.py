@@ -6,9 +6,9 @@ import pytest
 
 from learnloop_api.wire.trajectory import MAX_STEPS, Trajectory
 from learnloop_sdk import InvalidObservation, Learnloop, LearnloopError, PolicyFailed, PolicyUnavailable
+from learnloop_serving.arms.server_seal import Seal
 from learnloop_serving.episode_ids import EpisodeIds
 from learnloop_serving.policy import UniformPolicy
-from learnloop_serving.seal import Seal
 from testing.servers.policy_servers import CANARY, STABLE, LiveServer, table
 
 OBSERVATION = [0.1, 0.2, 0.3, 0.4]

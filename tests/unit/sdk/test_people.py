@@ -4,7 +4,8 @@ from typing import Any
 
 import pytest
 
-from learnloop_sdk import Learnloop, LearnloopError, StepResult, breaker, execute_with_learning
+from learnloop_sdk import Learnloop, LearnloopError, StepResult, execute_with_learning
+from learnloop_sdk.transport import circuit_breaker
 from testing.servers.recording_server import DataPlane
 
 Make = Callable[..., Learnloop]
@@ -32,7 +33,7 @@ async def test_people_judge_an_episode_by_the_id_it_is_recorded_under(learn: Mak
 async def test_an_opinion_waits_for_the_data_plane_and_the_last_one_counts(
     learn: Make, free_port: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(breaker, "FIRST_REST", 0.05)
+    monkeypatch.setattr(circuit_breaker, "FIRST_REST", 0.05)
     loop = learn(data_url=f"http://127.0.0.1:{free_port}")
     for thumbs in ("up", "down"):
         assert not await loop.people.feedback("t", "anna", thumbs=thumbs)

@@ -8,8 +8,9 @@ from typing import Any
 import pytest
 
 from learnloop_api.wire.trajectory import Trajectory
-from learnloop_sdk import Learnloop, recorder
-from learnloop_sdk.spool import DiskSpool, MemorySpool, Parcel
+from learnloop_sdk import Learnloop
+from learnloop_sdk.recording import recorder
+from learnloop_sdk.recording.spool import DiskSpool, MemorySpool, Parcel
 
 Make = Callable[..., Learnloop]
 

@@ -10,8 +10,8 @@ from pydantic import ValidationError
 
 from learnloop_api.wire.base import LARGEST, MOST
 from learnloop_api.wire.trajectory import Trajectory
+from learnloop_sdk.recording.step_rows import Row, Steps, encode
 from learnloop_sdk.redact import redact_text
-from learnloop_sdk.steps import Row, Steps, encode
 
 HEAD = {
     "trajectory_id": "t1",

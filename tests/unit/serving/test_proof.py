@@ -12,11 +12,11 @@ from pydantic import TypeAdapter
 from learnloop_api import names
 from learnloop_api.redaction import Redaction
 from learnloop_api.wire.base import Identifier
-from learnloop_serving import seal as sealing
+from learnloop_serving.arms import server_seal as sealing
+from learnloop_serving.arms.server_seal import Seal, follow_key
 from learnloop_serving.episode_ids import EpisodeIds
 from learnloop_serving.episodes import LONGEST_SECONDS
 from learnloop_serving.policy import UniformPolicy
-from learnloop_serving.seal import Seal, follow_key
 from testing.servers.policy_servers import CANARY, KEY, STABLE, LiveServer, table
 
 SEEN = {"observation": [1.0, 0.0, 0.0, 0.0]}

@@ -7,8 +7,8 @@ from urllib.parse import parse_qs, urlsplit
 
 import pytest
 
+from learnloop_serving.arms.routing_table import ConfigMapWatch, RoutingState, follow_file
 from learnloop_serving.metrics import Metrics
-from learnloop_serving.routing import ConfigMapWatch, RoutingState, follow_file
 from testing.servers.policy_servers import CANARY, STABLE, settings, table
 
 STABLE_ONLY = table((STABLE, "stable", 100))

@@ -10,23 +10,23 @@ import numpy as np
 import pytest
 import torch
 
-from learnloop_api.kinds.algorithms import BcParameters
+from learnloop_api.kinds.training.algorithms import BcParameters
 from learnloop_api.wire.trajectory import Outcome, Step, Trajectory
 from learnloop_environments import make
 from learnloop_environments.errors import ConfigError
 from learnloop_environments.randomness import Split
 from learnloop_trainer.algorithms import bc
-from learnloop_trainer.checkpoints import Training, restore, save
-from learnloop_trainer.containers import unpack
+from learnloop_trainer.distributed.collectives import Alone
 from learnloop_trainer.errors import StoreRefused
 from learnloop_trainer.evaluation import play
-from learnloop_trainer.experience import fitting, load, read_file
 from learnloop_trainer.export import OnnxPolicy, build
-from learnloop_trainer.groups import Alone
-from learnloop_trainer.networks import forward
-from learnloop_trainer.order import Order
-from learnloop_trainer.session import begin
+from learnloop_trainer.neural.dense_networks import forward
+from learnloop_trainer.store.array_container import unpack
 from learnloop_trainer.store.directory import DirectoryStore
+from learnloop_trainer.training_order import Order
+from learnloop_trainer.training_run.checkpoints import Training, restore, save
+from learnloop_trainer.training_run.logged_experience import fitting, load, read_file
+from learnloop_trainer.training_run.session import begin
 
 CPU = torch.device("cpu")
 NOW = datetime(2026, 1, 1, tzinfo=UTC)

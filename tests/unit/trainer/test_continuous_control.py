@@ -8,21 +8,21 @@ import numpy as np
 import pytest
 import torch
 
-from learnloop_api.kinds.algorithms import SacParameters
+from learnloop_api.kinds.training.algorithms import SacParameters
 from learnloop_environments import Bounds, make
 from learnloop_environments.errors import ConfigError
 from learnloop_environments.randomness import Split
 from learnloop_environments.worlds.pendulum import Pendulum
 from learnloop_trainer.algorithms import Occasion, sac
-from learnloop_trainer.checkpoints import Training, restore, save
-from learnloop_trainer.containers import unpack
+from learnloop_trainer.distributed.collectives import Alone
 from learnloop_trainer.export import OnnxPolicy, build, check
-from learnloop_trainer.groups import Alone
-from learnloop_trainer.networks import Network, forward
-from learnloop_trainer.order import Order
-from learnloop_trainer.proof import trained
+from learnloop_trainer.manifest.proof import trained
+from learnloop_trainer.neural.dense_networks import Network, forward
 from learnloop_trainer.replay import Transitions
-from learnloop_trainer.session import begin
+from learnloop_trainer.store.array_container import unpack
+from learnloop_trainer.training_order import Order
+from learnloop_trainer.training_run.checkpoints import Training, restore, save
+from learnloop_trainer.training_run.session import begin
 
 CPU = torch.device("cpu")
 SMALL = {"environments": 4, "bufferSize": 1000, "batchSize": 32, "learningStarts": 64, "hidden": [16, 16]}

@@ -10,7 +10,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from learnloop_api.kinds.conditions import Curriculum as Settings
+from learnloop_api.kinds.training.environment_conditions import Curriculum as Settings
 from learnloop_environments import Conditions, make
 from learnloop_environments.errors import ConfigError
 from learnloop_environments.randomness import Split
@@ -18,13 +18,13 @@ from learnloop_environments.worlds.exploration import Exploration
 from learnloop_environments.worlds.supply_chain import SupplyChain
 from learnloop_environments.worlds.trading import Trading
 from learnloop_environments.wrappers import Shaped, innermost
-from learnloop_trainer.checkpoints import restore, save
-from learnloop_trainer.curriculum import Curriculum
-from learnloop_trainer.groups import Alone
-from learnloop_trainer.order import Order, Place
-from learnloop_trainer.run import run
-from learnloop_trainer.session import begin, training_world
+from learnloop_trainer.distributed.collectives import Alone
 from learnloop_trainer.store.directory import DirectoryStore
+from learnloop_trainer.training_order import Order, Place
+from learnloop_trainer.training_run.checkpoints import restore, save
+from learnloop_trainer.training_run.curriculum import Curriculum
+from learnloop_trainer.training_run.rank import run
+from learnloop_trainer.training_run.session import begin, training_world
 
 CPU = torch.device("cpu")
 DQN = {"environments": 8, "bufferSize": 1000, "batchSize": 32, "learningStarts": 64, "hidden": [16]}

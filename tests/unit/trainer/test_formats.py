@@ -8,16 +8,16 @@ import numpy as np
 import pytest
 import torch
 
-from learnloop_api.kinds.safety import Safety
+from learnloop_api.kinds.training.safety import Safety
 from learnloop_environments.base import Bounds
+from learnloop_trainer.distributed.collectives import Alone
 from learnloop_trainer.errors import ExportError
 from learnloop_trainer.export import OnnxPolicy, TorchPolicy, build, check, convert
 from learnloop_trainer.export.torch_graph import TorchGraph
-from learnloop_trainer.groups import Alone
-from learnloop_trainer.networks import dense
-from learnloop_trainer.normalising import Normaliser
+from learnloop_trainer.manifest.export_verification import verify
+from learnloop_trainer.neural.dense_networks import dense
+from learnloop_trainer.neural.observation_normalisation import Normaliser
 from learnloop_trainer.safety import Shield
-from learnloop_trainer.verification import verify
 
 SEEN = np.random.default_rng(0).normal(size=(300, 3)).astype(np.float32) * np.float32(3)
 ENDS = np.float32([1, 2])

@@ -6,13 +6,13 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from learnloop_api.kinds.algorithms import DqnParameters, PpoParameters
+from learnloop_api.kinds.training.algorithms import DqnParameters, PpoParameters
 from learnloop_environments.base import Bounds
 from learnloop_environments.randomness import Draws, Purpose, generator, words
-from learnloop_trainer.algorithms import dqn, heads, ppo
-from learnloop_trainer.networks import Network, dense, forward, side_by_side
+from learnloop_trainer.algorithms import action_heads, dqn, ppo
+from learnloop_trainer.neural.dense_networks import Network, dense, forward, side_by_side
+from learnloop_trainer.neural.parallel_perceptrons import MAX_SIZES, Stack, neighbours
 from learnloop_trainer.replay import Transitions
-from learnloop_trainer.stacks import MAX_SIZES, Stack, neighbours
 
 CPU = torch.device("cpu")
 COUNT = 33
@@ -38,7 +38,7 @@ def test_ppos_gradient_is_autograds(actions: int, hidden: list[int], dual_clip: 
     random = torch.Generator().manual_seed(1)
     draw = lambda *shape: torch.randn(shape, generator=random)  # noqa: E731
     parameters = PpoParameters(hidden=hidden, dual_clip=dual_clip)
-    head = heads.Categorical(actions)
+    head = action_heads.Categorical(actions)
     network = shaken(ppo.init(parameters, 4, head, 0, CPU))
     action, log_prob = torch.arange(COUNT) % actions, draw(COUNT) * 0.5 - np.log(actions)  # most ratios are clipped
     batch = ppo.Batch(draw(COUNT, 4), action, log_prob, draw(COUNT), draw(COUNT))
@@ -54,10 +54,10 @@ def test_ppos_gradient_is_autograds_with_numbers_for_actions_and_with_a_choice_b
     draw = lambda *shape: torch.randn(shape, generator=random)  # noqa: E731
     ends = np.arange(1, 4 if choices else 3, dtype=np.float32)
     bounds = Bounds(-ends, ends, choices)
-    head: heads.Head = heads.Hybrid(bounds) if choices else heads.Gaussian(bounds)
+    head: action_heads.Head = action_heads.Hybrid(bounds) if choices else action_heads.Gaussian(bounds)
     parameters = PpoParameters(hidden=[9, 7], entropy_coefficient=0.1)
     network = shaken(ppo.init(parameters, 4, head, 0, CPU))
-    network.views(network.vector)["log_deviation"][0] = heads.MOST + 1  # beyond its limit: gets no gradient
+    network.views(network.vector)["log_deviation"][0] = action_heads.MOST + 1  # beyond its limit: gets no gradient
     action = draw(COUNT, len(ends))
     if choices:
         action[:, 0] = torch.arange(COUNT) % choices
@@ -76,7 +76,7 @@ def test_ppos_gradient_is_autograds_with_numbers_for_actions_and_with_a_choice_b
 
 def test_densities_are_those_of_torchs_distributions() -> None:
     bounds = Bounds(-np.ones(3, dtype=np.float32), np.ones(3, dtype=np.float32), 4)
-    head, random = heads.Hybrid(bounds), torch.Generator().manual_seed(1)
+    head, random = action_heads.Hybrid(bounds), torch.Generator().manual_seed(1)
     outputs, numbers = torch.randn((7, 6), generator=random), torch.randn((7, 2), generator=random)
     leaves, chosen = {"log_deviation": torch.tensor([-0.5, 0.7])}, torch.arange(7) % 4
     normal = torch.distributions.Normal(outputs[:, 4:], leaves["log_deviation"].exp())
@@ -106,7 +106,7 @@ def test_dqns_gradient_is_autograds_and_importance_weights_multiply_the_squares(
 
 
 def test_only_parameters_of_one_shape_side_by_side_make_a_stack() -> None:
-    network = ppo.init(PpoParameters(hidden=[8]), 4, heads.Categorical(2), 0, CPU)
+    network = ppo.init(PpoParameters(hidden=[8]), 4, action_heads.Categorical(2), 0, CPU)
     both = neighbours(network, network.vector, ["policy.0", "value.0"])
     assert torch.equal(both[1, :-1], network.leaves["value.0.weight"])
     assert torch.equal(both[1, -1], network.leaves["value.0.bias"])

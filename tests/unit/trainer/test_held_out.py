@@ -6,14 +6,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from learnloop_api.kinds.evaluation import EPISODES_PER_RUN
-from learnloop_api.kinds.suite import DIMENSIONS
+from learnloop_api.kinds.training.evaluation import EPISODES_PER_RUN
+from learnloop_api.kinds.training.evaluation_suite import DIMENSIONS
 from learnloop_environments.randomness import Split
 from learnloop_environments.wrappers import innermost
+from learnloop_trainer.evaluation.held_out_episodes import episodes, held_out
 from learnloop_trainer.evaluation.suite import stage
-from learnloop_trainer.evaluation.worlds import episodes, held_out
-from learnloop_trainer.order import Order
-from learnloop_trainer.proof import VALIDATION
+from learnloop_trainer.manifest.proof import VALIDATION
+from learnloop_trainer.training_order import Order
 
 ASKED = {"episodes": 8, "seed": 5, "firstEpisode": 3 * EPISODES_PER_RUN}
 

@@ -8,19 +8,19 @@ import numpy as np
 import pytest
 import torch
 
-from learnloop_api.kinds.more_algorithms import Curiosity, HierarchicalDqnParameters
+from learnloop_api.kinds.training.offline_and_meta_algorithms import Curiosity, HierarchicalDqnParameters
 from learnloop_environments.errors import ConfigError
 from learnloop_environments.randomness import Split
 from learnloop_environments.worlds.key_door import DOOR, KEY, SIZE, KeyDoor
 from learnloop_trainer.algorithms import Occasion, hierarchical_dqn, icm
-from learnloop_trainer.checkpoints import restore, save
-from learnloop_trainer.containers import unpack
-from learnloop_trainer.groups import Alone
-from learnloop_trainer.order import Order, Place
+from learnloop_trainer.distributed.collectives import Alone
 from learnloop_trainer.replay import Transitions
-from learnloop_trainer.run import run
-from learnloop_trainer.session import begin
+from learnloop_trainer.store.array_container import unpack
 from learnloop_trainer.store.directory import DirectoryStore
+from learnloop_trainer.training_order import Order, Place
+from learnloop_trainer.training_run.checkpoints import restore, save
+from learnloop_trainer.training_run.rank import run
+from learnloop_trainer.training_run.session import begin
 
 CPU = torch.device("cpu")
 SMALL = {"environments": 4, "hidden": [8], "bufferSize": 1000, "learningStarts": 64, "batchSize": 32}

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from learnloop_api.kinds.team_algorithms import MaddpgParameters
+from learnloop_api.kinds.training.team_algorithms import MaddpgParameters
 from learnloop_environments import make
 from learnloop_environments.base import Bounds, middle
 from learnloop_environments.errors import ConfigError
@@ -16,11 +16,11 @@ from learnloop_environments.interfaces.gymnasium_api import Parallel
 from learnloop_environments.interfaces.team_vector import TeamVector
 from learnloop_environments.randomness import Split
 from learnloop_trainer.algorithms import maddpg
-from learnloop_trainer.groups import Alone
-from learnloop_trainer.order import Order, Place
-from learnloop_trainer.run import run
-from learnloop_trainer.session import begin
+from learnloop_trainer.distributed.collectives import Alone
 from learnloop_trainer.store.directory import DirectoryStore
+from learnloop_trainer.training_order import Order, Place
+from learnloop_trainer.training_run.rank import run
+from learnloop_trainer.training_run.session import begin
 
 CPU = torch.device("cpu")
 SMALL = {"environments": 4, "hidden": [8], "bufferSize": 1000, "learningStarts": 64, "batchSize": 32}

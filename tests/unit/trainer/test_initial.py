@@ -10,12 +10,12 @@ import torch
 
 from learnloop_environments.base import Bounds
 from learnloop_environments.errors import ConfigError
-from learnloop_trainer.groups import Alone
-from learnloop_trainer.order import Order
-from learnloop_trainer.proof import graph
-from learnloop_trainer.session import begin
-from learnloop_trainer.store.base import digest
+from learnloop_trainer.distributed.collectives import Alone
+from learnloop_trainer.manifest.proof import graph
 from learnloop_trainer.store.directory import DirectoryStore
+from learnloop_trainer.store.run_store import digest
+from learnloop_trainer.training_order import Order
+from learnloop_trainer.training_run.session import begin
 
 Orders = Callable[..., Order]
 CPU = torch.device("cpu")

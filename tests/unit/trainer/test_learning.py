@@ -7,13 +7,13 @@ import numpy as np
 import pytest
 import torch
 
-from learnloop_api.kinds.algorithms import DqnParameters, PpoParameters
+from learnloop_api.kinds.training.algorithms import DqnParameters, PpoParameters
 from learnloop_environments import Step
 from learnloop_trainer.algorithms import Learner, Occasion, dqn, learner, ppo
-from learnloop_trainer.algorithms.heads import Categorical
+from learnloop_trainer.algorithms.action_heads import Categorical
+from learnloop_trainer.distributed.collectives import Alone
 from learnloop_trainer.errors import NumericError
-from learnloop_trainer.groups import Alone
-from learnloop_trainer.networks import Network, dense
+from learnloop_trainer.neural.dense_networks import Network, dense
 from learnloop_trainer.replay import Transitions
 
 CPU = torch.device("cpu")

@@ -13,15 +13,15 @@ import pytest
 
 from learnloop_environments.errors import TrainerError
 from learnloop_environments.guarded import Watchdog
-from learnloop_trainer.checkpoints import Saver
+from learnloop_trainer.distributed.collectives import Alone
 from learnloop_trainer.errors import PeerLost, Terminated
-from learnloop_trainer.export import formats
+from learnloop_trainer.export import other_formats
 from learnloop_trainer.export.runtime import OnnxPolicy
-from learnloop_trainer.groups import Alone
-from learnloop_trainer.order import Order, Place
-from learnloop_trainer.reporter import Reporter
-from learnloop_trainer.session import Session, Stopper
+from learnloop_trainer.progress_reporter import Reporter
 from learnloop_trainer.store.directory import DirectoryStore
+from learnloop_trainer.training_order import Order, Place
+from learnloop_trainer.training_run.checkpoints import Saver
+from learnloop_trainer.training_run.session import Session, Stopper
 
 Make = Callable[..., Order]
 
@@ -110,8 +110,8 @@ def _running_the_exported_policy(_: pytest.MonkeyPatch) -> None:
 
 
 def _converting_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(formats.FORMATS, "any", SimpleNamespace(save=_told_to_leave))
-    formats.convert(b"", "any")
+    monkeypatch.setitem(other_formats.FORMATS, "any", SimpleNamespace(save=_told_to_leave))
+    other_formats.convert(b"", "any")
 
 
 def _stepping_the_environment(_: pytest.MonkeyPatch) -> None:

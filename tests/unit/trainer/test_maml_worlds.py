@@ -8,17 +8,17 @@ import pytest
 import torch
 from numpy.typing import NDArray
 
-from learnloop_api.kinds.safety import Safety
+from learnloop_api.kinds.training.safety import Safety
 from learnloop_environments import Conditions, make
 from learnloop_environments.base import Observations, Step
 from learnloop_environments.randomness import Split
 from learnloop_environments.simulation import Outcome, Simulation
 from learnloop_environments.wrappers import Counted, Shaped, innermost
 from learnloop_trainer.algorithms import maml
-from learnloop_trainer.groups import Alone
-from learnloop_trainer.order import Order
+from learnloop_trainer.distributed.collectives import Alone
 from learnloop_trainer.safety import Shielded, shielded
-from learnloop_trainer.session import begin
+from learnloop_trainer.training_order import Order
+from learnloop_trainer.training_run.session import begin
 
 CPU = torch.device("cpu")
 SMALL = {"environments": 12, "episodes": 4, "hidden": [8]}

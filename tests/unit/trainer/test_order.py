@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from learnloop_environments.errors import ConfigError
-from learnloop_trainer.order import VARIABLE, Place, read_order, read_place
 from learnloop_trainer.store import choose
+from learnloop_trainer.training_order import VARIABLE, Place, read_order, read_place
 
 
 def changed(order: dict[str, Any], path: str, value: Any) -> str:

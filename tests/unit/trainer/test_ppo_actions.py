@@ -8,17 +8,17 @@ import pytest
 import torch
 
 from learnloop_api.acting.onnx_policy import OnnxPolicy as Served
-from learnloop_api.kinds.algorithms import PpoParameters
+from learnloop_api.kinds.training.algorithms import PpoParameters
 from learnloop_environments.base import Bounds
-from learnloop_trainer.algorithms import heads, ppo
-from learnloop_trainer.checkpoints import Training, restore, save
-from learnloop_trainer.containers import unpack
+from learnloop_trainer.algorithms import action_heads, ppo
+from learnloop_trainer.distributed.collectives import Alone
 from learnloop_trainer.export import OnnxPolicy, build, check
-from learnloop_trainer.groups import Alone
-from learnloop_trainer.normalising import Normaliser, normalised
-from learnloop_trainer.order import Order
-from learnloop_trainer.proof import trained
-from learnloop_trainer.session import begin
+from learnloop_trainer.manifest.proof import trained
+from learnloop_trainer.neural.observation_normalisation import Normaliser, normalised
+from learnloop_trainer.store.array_container import unpack
+from learnloop_trainer.training_order import Order
+from learnloop_trainer.training_run.checkpoints import Training, restore, save
+from learnloop_trainer.training_run.session import begin
 
 CPU = torch.device("cpu")
 SMALL = {"environments": 4, "horizon": 8, "epochs": 2, "minibatches": 2, "hidden": [8], "normaliseObservations": True}
@@ -48,7 +48,7 @@ def test_what_is_seen_in_a_rollout_does_not_change_how_it_is_seen() -> None:
 @pytest.mark.parametrize("choices", [0, 4])
 def test_the_graph_normalises_chooses_squashes_and_scales_as_training_does(choices: int) -> None:
     bounds = Bounds(LOW, HIGH, 4) if choices else Bounds(LOW[1:], HIGH[1:])
-    head: heads.Head = heads.Hybrid(bounds) if choices else heads.Gaussian(bounds)
+    head: action_heads.Head = action_heads.Hybrid(bounds) if choices else action_heads.Gaussian(bounds)
     network = ppo.init(PpoParameters(hidden=[8]), 3, head, 0, CPU)
     network.vector.add_(torch.randn(network.vector.shape, generator=torch.Generator().manual_seed(0)))
     observations = np.random.default_rng(0).normal(size=(500, 3)).astype(np.float32) * np.float32(30)
@@ -76,7 +76,7 @@ def test_the_graph_normalises_chooses_squashes_and_scales_as_training_does(choic
 
 def test_the_policy_server_serves_a_hybrid_policy(tmp_path: Path) -> None:
     bounds = Bounds(LOW, HIGH, 4)
-    network = ppo.init(PpoParameters(hidden=[8]), 3, heads.Hybrid(bounds), 0, CPU)
+    network = ppo.init(PpoParameters(hidden=[8]), 3, action_heads.Hybrid(bounds), 0, CPU)
     (tmp_path / "policy.onnx").write_bytes(build(network.arrays(), "policy", "tanh", {}, bounds))
     served, seen = Served(tmp_path / "policy.onnx"), np.ones((5, 3), dtype=np.float32)
     assert (served.continuous, served.actions) == (True, 3)

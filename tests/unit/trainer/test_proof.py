@@ -11,17 +11,17 @@ import torch
 from onnx import numpy_helper
 
 from learnloop_environments.errors import ConfigError
-from learnloop_trainer import baseline
 from learnloop_trainer.errors import ExportError
 from learnloop_trainer.evaluation import Policy, Uniform, difference, estimate, play
-from learnloop_trainer.evaluation.estimate import interquartile_mean
 from learnloop_trainer.export import Behaving, OnnxPolicy, build, check
-from learnloop_trainer.networks import Network, dense
-from learnloop_trainer.order import Order
-from learnloop_trainer.proof import trained
-from learnloop_trainer.store.base import digest
+from learnloop_trainer.manifest import baseline_policy
+from learnloop_trainer.manifest.export_verification import recorded, verify, witnesses
+from learnloop_trainer.manifest.proof import trained
+from learnloop_trainer.neural.dense_networks import Network, dense
+from learnloop_trainer.statistics.return_estimate import interquartile_mean
 from learnloop_trainer.store.directory import DirectoryStore
-from learnloop_trainer.verification import recorded, verify, witnesses
+from learnloop_trainer.store.run_store import digest
+from learnloop_trainer.training_order import Order
 
 
 @pytest.fixture
@@ -174,7 +174,7 @@ def test_a_policy_against_itself_gains_exactly_nothing() -> None:
 
 
 def loaded(order: Order, store: DirectoryStore, observations: int, actions: int) -> Policy:
-    return baseline.policy(order, baseline.artifact(order, store), observations, actions)
+    return baseline_policy.policy(order, baseline_policy.artifact(order, store), observations, actions)
 
 
 def test_a_serving_policy_is_the_baseline_when_its_digest_is_right(

@@ -8,18 +8,18 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from learnloop_api.kinds.algorithms import DqnParameters
+from learnloop_api.kinds.training.algorithms import DqnParameters
 from learnloop_environments import Step, make
 from learnloop_environments.randomness import Split
 from learnloop_trainer.algorithms import Occasion
 from learnloop_trainer.algorithms.dqn import Dqn
-from learnloop_trainer.checkpoints import Training, restore, save
-from learnloop_trainer.containers import unpack
-from learnloop_trainer.groups import Alone
-from learnloop_trainer.order import Order
+from learnloop_trainer.distributed.collectives import Alone
 from learnloop_trainer.replay import Priorities, Replay, Transitions
-from learnloop_trainer.replay.priorities import SumTree
-from learnloop_trainer.session import begin
+from learnloop_trainer.replay.sum_tree import SumTree
+from learnloop_trainer.store.array_container import unpack
+from learnloop_trainer.training_order import Order
+from learnloop_trainer.training_run.checkpoints import Training, restore, save
+from learnloop_trainer.training_run.session import begin
 
 CPU = torch.device("cpu")
 RAINBOW = {

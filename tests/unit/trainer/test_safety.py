@@ -10,20 +10,20 @@ import onnxruntime
 import pytest
 import torch
 
-from learnloop_api.kinds.safety import Intervention, Safety
+from learnloop_api.kinds.training.safety import Intervention, Safety
 from learnloop_environments import make
 from learnloop_environments.action_spaces import MASKED
 from learnloop_environments.base import Bounds
 from learnloop_environments.errors import ConfigError
 from learnloop_environments.randomness import Split
 from learnloop_trainer.algorithms.worth import worth
+from learnloop_trainer.distributed.collectives import Alone
 from learnloop_trainer.export import build
-from learnloop_trainer.groups import Alone
-from learnloop_trainer.networks import dense, forward
-from learnloop_trainer.order import Order, Place
-from learnloop_trainer.run import run
+from learnloop_trainer.neural.dense_networks import dense, forward
 from learnloop_trainer.safety import Shield, Shielded, Trail, shielded
-from learnloop_trainer.session import begin
+from learnloop_trainer.training_order import Order, Place
+from learnloop_trainer.training_run.rank import run
+from learnloop_trainer.training_run.session import begin
 
 OBSERVATIONS, DIMENSIONS = 4, 3
 SLOW = {

@@ -7,15 +7,15 @@ import pytest
 import torch
 from pydantic.alias_generators import to_camel
 
-from learnloop_api.kinds.algorithms import PpoParameters
-from learnloop_api.kinds.team_algorithms import MaddpgParameters
+from learnloop_api.kinds.training.algorithms import PpoParameters
+from learnloop_api.kinds.training.team_algorithms import MaddpgParameters
 from learnloop_trainer.algorithms import ppo
-from learnloop_trainer.algorithms.heads import Categorical
-from learnloop_trainer.groups import Alone
-from learnloop_trainer.networks import Network
-from learnloop_trainer.order import Order
-from learnloop_trainer.schedules import between, decayed
-from learnloop_trainer.session import begin
+from learnloop_trainer.algorithms.action_heads import Categorical
+from learnloop_trainer.distributed.collectives import Alone
+from learnloop_trainer.neural.dense_networks import Network
+from learnloop_trainer.neural.schedules import between, decayed
+from learnloop_trainer.training_order import Order
+from learnloop_trainer.training_run.session import begin
 
 CPU = torch.device("cpu")
 

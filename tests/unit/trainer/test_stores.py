@@ -13,12 +13,12 @@ import pytest
 
 from learnloop_api.wire.training import Heartbeat
 from learnloop_trainer.errors import StoreRefused, StoreUnavailable
-from learnloop_trainer.order import Order, Place
-from learnloop_trainer.reporter import Reporter, span
-from learnloop_trainer.store.base import digest
+from learnloop_trainer.progress_reporter import Reporter, span
 from learnloop_trainer.store.dataplane import DataPlaneStore
 from learnloop_trainer.store.directory import DirectoryStore
-from learnloop_trainer.store.http import Http
+from learnloop_trainer.store.http_retries import Http
+from learnloop_trainer.store.run_store import digest
+from learnloop_trainer.training_order import Order, Place
 
 
 class Server(ThreadingHTTPServer):

@@ -6,7 +6,7 @@ from statistics import NormalDist
 import numpy as np
 import pytest
 
-from learnloop_trainer.evaluation.stratified import interquartile_mean, probability_of_improvement
+from learnloop_trainer.statistics.stratified_bootstrap import interquartile_mean, probability_of_improvement
 
 NORMAL = NormalDist()
 

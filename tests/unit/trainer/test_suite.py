@@ -9,10 +9,12 @@ import pytest
 import torch
 from numpy.typing import NDArray
 
-from learnloop_api.kinds.suite import DIMENSIONS, Suite
+from learnloop_api.kinds.training.evaluation_suite import DIMENSIONS, Suite
 from learnloop_environments import make
 from learnloop_environments.base import Observations
 from learnloop_environments.randomness import Split
+from learnloop_trainer.algorithms.weight_transfer import warm
+from learnloop_trainer.distributed.collectives import Alone
 from learnloop_trainer.errors import NumericError
 from learnloop_trainer.evaluation import Policy, Uniform, collect
 from learnloop_trainer.evaluation.suite import Stage, coordination, generalisation, measure, robustness
@@ -21,11 +23,9 @@ from learnloop_trainer.evaluation.suite.measure import overall
 from learnloop_trainer.evaluation.suite.milestones import Milestones
 from learnloop_trainer.evaluation.suite.stage import FIRST, NotMeasured
 from learnloop_trainer.export import OnnxPolicy
-from learnloop_trainer.groups import Alone
-from learnloop_trainer.order import Order
-from learnloop_trainer.proof import VALIDATION, graph
-from learnloop_trainer.session import begin
-from learnloop_trainer.transfer import warm
+from learnloop_trainer.manifest.proof import VALIDATION, graph
+from learnloop_trainer.training_order import Order
+from learnloop_trainer.training_run.session import begin
 
 Orders = Callable[..., Order]
 CPU = torch.device("cpu")

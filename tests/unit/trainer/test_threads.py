@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from learnloop_trainer.numerics import settle
-from learnloop_trainer.threads import VARIABLES, budget, cpu_quota, limit
+from learnloop_trainer.floating_point import settle
+from learnloop_trainer.thread_limits import VARIABLES, budget, cpu_quota, limit
 
 
 def tree(root: Path, files: dict[str, str]) -> Path:

@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 from tensorboardX.proto.event_pb2 import Event
 
-from learnloop_trainer.order import Order
 from learnloop_trainer.tracking import Tracker, tracker
-from learnloop_trainer.tracking.board import Board
 from learnloop_trainer.tracking.mlflow import Refused, Run
+from learnloop_trainer.tracking.tensorboard import Board
+from learnloop_trainer.training_order import Order
 from testing.servers.mlflow_server import MlflowServer, mlflow_server
 
 Make = Callable[..., Order]

@@ -6,7 +6,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from learnloop_api.kinds.more_algorithms import VtraceParameters
+from learnloop_api.kinds.training.offline_and_meta_algorithms import VtraceParameters
 from learnloop_api.wire.trajectory import Step
 from learnloop_environments import make
 from learnloop_environments.base import Bounds
@@ -15,8 +15,9 @@ from learnloop_environments.randomness import Split
 from learnloop_environments.simulation import box
 from learnloop_trainer.algorithms import Occasion, learner
 from learnloop_trainer.algorithms.vtrace import before_squashing, targets
-from learnloop_trainer.experience import Recording, fitting
-from learnloop_trainer.groups import Alone
+from learnloop_trainer.distributed.collectives import Alone
+from learnloop_trainer.recordings.recording import Recording
+from learnloop_trainer.training_run.logged_experience import fitting
 
 CPU = torch.device("cpu")
 

@@ -4,15 +4,19 @@ from typing import Any
 
 import torch
 
-from learnloop_api.kinds.algorithms import (
+from learnloop_api.kinds.training.algorithms import (
     BcParameters,
     DqnParameters,
     Parameters,
     PpoParameters,
     SacParameters,
 )
-from learnloop_api.kinds.more_algorithms import HierarchicalDqnParameters, MamlParameters, VtraceParameters
-from learnloop_api.kinds.team_algorithms import IndependentDqnParameters, MaddpgParameters, QmixParameters
+from learnloop_api.kinds.training.offline_and_meta_algorithms import (
+    HierarchicalDqnParameters,
+    MamlParameters,
+    VtraceParameters,
+)
+from learnloop_api.kinds.training.team_algorithms import IndependentDqnParameters, MaddpgParameters, QmixParameters
 from learnloop_environments import VectorEnvironment
 from learnloop_trainer.algorithms.base import Learner, Occasion
 from learnloop_trainer.algorithms.bc import Bc

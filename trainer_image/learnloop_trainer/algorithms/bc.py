@@ -14,16 +14,16 @@ Deviations, all deliberate:
 import numpy as np
 import torch
 
-from learnloop_api.kinds.algorithms import BcParameters
+from learnloop_api.kinds.training.algorithms import BcParameters
 from learnloop_environments import VectorEnvironment
 from learnloop_environments.base import Observations
 from learnloop_environments.randomness import Draws, Purpose
 from learnloop_trainer.algorithms.base import Arrays, Experience, Occasion
-from learnloop_trainer.experience import Recording
-from learnloop_trainer.networks import Network, dense
-from learnloop_trainer.numerics import require_finite
-from learnloop_trainer.schedules import step_size
-from learnloop_trainer.stacks import Stack
+from learnloop_trainer.floating_point import require_finite
+from learnloop_trainer.neural.dense_networks import Network, dense
+from learnloop_trainer.neural.parallel_perceptrons import Stack
+from learnloop_trainer.neural.schedules import step_size
+from learnloop_trainer.recordings.recording import Recording
 
 ACTIVATION = "tanh"
 UPDATES = 32  # per call of `iterate`

@@ -28,17 +28,17 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from learnloop_api.kinds.algorithms import DqnParameters
+from learnloop_api.kinds.training.algorithms import DqnParameters
 from learnloop_environments import Step, VectorEnvironment
 from learnloop_environments.base import Observations
 from learnloop_environments.randomness import Draws, Purpose, uniforms
 from learnloop_trainer.algorithms.base import Arrays, Experience, Occasion
 from learnloop_trainer.algorithms.icm import Icm
-from learnloop_trainer.networks import Floats, Network, dense, forward, forward_numpy
-from learnloop_trainer.numerics import require_finite
+from learnloop_trainer.floating_point import require_finite
+from learnloop_trainer.neural.dense_networks import Floats, Network, dense, forward, forward_numpy
+from learnloop_trainer.neural.parallel_perceptrons import Stack
+from learnloop_trainer.neural.schedules import step_size
 from learnloop_trainer.replay import Priorities, Replay, Transitions
-from learnloop_trainer.schedules import step_size
-from learnloop_trainer.stacks import Stack
 
 ACTIVATION = "relu"
 CHUNK = 32  # vector steps per call of `iterate`

@@ -25,17 +25,17 @@ import torch
 from numpy.typing import NDArray
 from torch.nn.functional import one_hot
 
-from learnloop_api.kinds.more_algorithms import HierarchicalDqnParameters
+from learnloop_api.kinds.training.offline_and_meta_algorithms import HierarchicalDqnParameters
 from learnloop_environments import VectorEnvironment
 from learnloop_environments.base import Observations
 from learnloop_environments.errors import ConfigError
 from learnloop_environments.randomness import Draws, Purpose, uniforms
 from learnloop_environments.wrappers import innermost
 from learnloop_trainer.algorithms.base import Arrays, Experience, Occasion
-from learnloop_trainer.networks import Floats, Network, dense, forward, forward_numpy
-from learnloop_trainer.numerics import require_finite
+from learnloop_trainer.floating_point import require_finite
+from learnloop_trainer.neural.dense_networks import Floats, Network, dense, forward, forward_numpy
+from learnloop_trainer.neural.schedules import step_size
 from learnloop_trainer.replay import Replay, Transitions
-from learnloop_trainer.schedules import step_size
 
 ACTIVATION = "relu"
 CHUNK = 32  # vector steps per call of `iterate`

@@ -15,13 +15,13 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from learnloop_api.kinds.team_algorithms import IndependentDqnParameters
+from learnloop_api.kinds.training.team_algorithms import IndependentDqnParameters
 from learnloop_environments.base import Observations, VectorEnvironment
 from learnloop_environments.randomness import Purpose, uniforms
 from learnloop_trainer.algorithms import dqn
 from learnloop_trainer.algorithms.base import Occasion
-from learnloop_trainer.algorithms.team import Team
-from learnloop_trainer.networks import Network, dense, forward_numpy
+from learnloop_trainer.algorithms.team_replay import Team
+from learnloop_trainer.neural.dense_networks import Network, dense, forward_numpy
 from learnloop_trainer.replay import Transitions
 
 ACTIVATION = dqn.ACTIVATION

@@ -25,12 +25,12 @@ import torch
 from numpy.typing import NDArray
 from torch.nn.functional import one_hot
 
-from learnloop_api.kinds.team_algorithms import MaddpgParameters
+from learnloop_api.kinds.training.team_algorithms import MaddpgParameters
 from learnloop_environments.base import Observations, VectorEnvironment, middle
 from learnloop_environments.randomness import Purpose, uniforms
 from learnloop_trainer.algorithms.base import Occasion
-from learnloop_trainer.algorithms.team import Team
-from learnloop_trainer.networks import Floats, Network, dense, forward, forward_numpy
+from learnloop_trainer.algorithms.team_replay import Team
+from learnloop_trainer.neural.dense_networks import Floats, Network, dense, forward, forward_numpy
 from learnloop_trainer.replay import Transitions
 
 ACTIVATION = "relu"

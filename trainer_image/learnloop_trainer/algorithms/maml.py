@@ -22,7 +22,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from learnloop_api.kinds.more_algorithms import MamlParameters
+from learnloop_api.kinds.training.offline_and_meta_algorithms import MamlParameters
 from learnloop_environments import VectorEnvironment
 from learnloop_environments.base import Imposable, Observations
 from learnloop_environments.errors import ConfigError
@@ -30,9 +30,9 @@ from learnloop_environments.randomness import Purpose, uniforms
 from learnloop_environments.simulation import Flags, Floats64, Simulation
 from learnloop_environments.wrappers import innermost
 from learnloop_trainer.algorithms.base import Arrays, Experience, Occasion
-from learnloop_trainer.networks import Floats, Network, dense
-from learnloop_trainer.numerics import require_finite
-from learnloop_trainer.schedules import step_size
+from learnloop_trainer.floating_point import require_finite
+from learnloop_trainer.neural.dense_networks import Floats, Network, dense
+from learnloop_trainer.neural.schedules import step_size
 
 ACTIVATION = "tanh"
 Weights = Mapping[str, torch.Tensor]

@@ -32,17 +32,17 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from learnloop_api.kinds.algorithms import PpoParameters
+from learnloop_api.kinds.training.algorithms import PpoParameters
 from learnloop_environments import VectorEnvironment
 from learnloop_environments.base import Observations
 from learnloop_environments.randomness import Purpose, generator
+from learnloop_trainer.algorithms.action_heads import Head, fitting
 from learnloop_trainer.algorithms.base import Arrays, Experience, Occasion
-from learnloop_trainer.algorithms.heads import Head, fitting
-from learnloop_trainer.networks import Floats, Network, dense, forward, forward_numpy, side_by_side
-from learnloop_trainer.normalising import Normaliser
-from learnloop_trainer.numerics import require_finite
-from learnloop_trainer.schedules import between, step_size
-from learnloop_trainer.stacks import Stack
+from learnloop_trainer.floating_point import require_finite
+from learnloop_trainer.neural.dense_networks import Floats, Network, dense, forward, forward_numpy, side_by_side
+from learnloop_trainer.neural.observation_normalisation import Normaliser
+from learnloop_trainer.neural.parallel_perceptrons import Stack
+from learnloop_trainer.neural.schedules import between, step_size
 
 ACTIVATION = "tanh"
 

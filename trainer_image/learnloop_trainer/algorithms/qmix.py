@@ -20,12 +20,12 @@ import torch
 from numpy.typing import NDArray
 from torch.nn.functional import elu
 
-from learnloop_api.kinds.team_algorithms import QmixParameters
+from learnloop_api.kinds.training.team_algorithms import QmixParameters
 from learnloop_environments.base import Observations, VectorEnvironment
 from learnloop_trainer.algorithms.base import Occasion
 from learnloop_trainer.algorithms.independent_dqn import act, exploration
-from learnloop_trainer.algorithms.team import Team
-from learnloop_trainer.networks import Network, dense, forward
+from learnloop_trainer.algorithms.team_replay import Team
+from learnloop_trainer.neural.dense_networks import Network, dense, forward
 from learnloop_trainer.replay import Transitions
 
 ACTIVATION = "relu"

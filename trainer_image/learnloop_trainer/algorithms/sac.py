@@ -23,16 +23,16 @@ from collections.abc import Mapping
 import numpy as np
 import torch
 
-from learnloop_api.kinds.algorithms import SacParameters
+from learnloop_api.kinds.training.algorithms import SacParameters
 from learnloop_environments import VectorEnvironment
 from learnloop_environments.base import Bounds, Observations
 from learnloop_environments.randomness import Draws, Purpose, uniforms
 from learnloop_trainer.algorithms.base import Arrays, Experience, Occasion
-from learnloop_trainer.networks import Floats, Network, dense, forward_numpy, side_by_side
-from learnloop_trainer.numerics import require_finite
+from learnloop_trainer.floating_point import require_finite
+from learnloop_trainer.neural.dense_networks import Floats, Network, dense, forward_numpy, side_by_side
+from learnloop_trainer.neural.parallel_perceptrons import Stack
+from learnloop_trainer.neural.schedules import step_size
 from learnloop_trainer.replay import Replay, Transitions
-from learnloop_trainer.schedules import step_size
-from learnloop_trainer.stacks import Stack
 
 ACTIVATION = "relu"
 CHUNK = 32  # vector steps per call of `iterate`

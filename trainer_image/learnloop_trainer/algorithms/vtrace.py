@@ -28,17 +28,17 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from learnloop_api.kinds.more_algorithms import VtraceParameters
+from learnloop_api.kinds.training.offline_and_meta_algorithms import VtraceParameters
 from learnloop_environments import VectorEnvironment
 from learnloop_environments.base import Bounds, Observations
 from learnloop_environments.errors import ConfigError
 from learnloop_environments.randomness import Draws, Purpose
+from learnloop_trainer.algorithms.action_heads import Head, fitting
 from learnloop_trainer.algorithms.base import Arrays, Experience, Occasion
-from learnloop_trainer.algorithms.heads import Head, fitting
-from learnloop_trainer.experience import Recording
-from learnloop_trainer.networks import Network, dense, forward
-from learnloop_trainer.numerics import require_finite
-from learnloop_trainer.schedules import step_size
+from learnloop_trainer.floating_point import require_finite
+from learnloop_trainer.neural.dense_networks import Network, dense, forward
+from learnloop_trainer.neural.schedules import step_size
+from learnloop_trainer.recordings.recording import Recording
 
 ACTIVATION = "tanh"
 UPDATES = 8  # per call of `iterate`

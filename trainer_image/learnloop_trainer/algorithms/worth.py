@@ -19,7 +19,7 @@ from learnloop_trainer.algorithms.independent_dqn import IndependentDqn
 from learnloop_trainer.algorithms.maddpg import Maddpg, joint, told, value
 from learnloop_trainer.algorithms.qmix import Qmix
 from learnloop_trainer.algorithms.sac import ACTIVATION, Sac
-from learnloop_trainer.networks import Floats, forward, forward_numpy
+from learnloop_trainer.neural.dense_networks import Floats, forward, forward_numpy
 
 Worth = Callable[[Observations, NDArray[Any]], Floats]
 

@@ -10,7 +10,7 @@ from learnloop_environments import make
 from learnloop_environments.action_spaces import ActionSpace
 from learnloop_environments.base import Bounds, Observations, VectorEnvironment, team_return
 from learnloop_environments.randomness import Purpose, Split, uniforms
-from learnloop_trainer.numerics import require_finite
+from learnloop_trainer.floating_point import require_finite
 
 BLOCK = 256  # episodes played side by side
 MAX_STEPS = 100_000  # of one episode, for environments without a time limit

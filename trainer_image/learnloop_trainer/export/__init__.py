@@ -1,7 +1,7 @@
 """From trained weights to an ONNX graph, and other formats, that provably do the same."""
 
-from learnloop_trainer.export.formats import TorchPolicy, convert
 from learnloop_trainer.export.graph import build
+from learnloop_trainer.export.other_formats import TorchPolicy, convert
 from learnloop_trainer.export.parity import Exported, check
 from learnloop_trainer.export.runtime import Behaving, OnnxPolicy
 

@@ -4,12 +4,12 @@ from learnloop_api.acting import metadata
 from learnloop_api.kinds.behaviour import Q_ALGORITHMS, Behaviour, usual
 from learnloop_environments.base import Bounds
 from learnloop_environments.errors import ConfigError
-from learnloop_trainer.algorithms import heads, sac
+from learnloop_trainer.algorithms import action_heads, sac
 from learnloop_trainer.export.graph import Deviation
-from learnloop_trainer.order import Order
+from learnloop_trainer.training_order import Order
 
 FIELD = "spec.export.behaviour"
-CONSTANT = Deviation(heads.DEVIATION, heads.LEAST, heads.MOST)
+CONSTANT = Deviation(action_heads.DEVIATION, action_heads.LEAST, action_heads.MOST)
 DEVIATIONS = {"ppo": CONSTANT, "vtrace": CONSTANT, "sac": Deviation(None, *sac.LOG_DEVIATION)}
 """Algorithms that learn how far their numbers may stray."""
 

@@ -19,8 +19,8 @@ from numpy.typing import NDArray
 from onnx import TensorProto, helper, numpy_helper
 
 from learnloop_environments.base import Bounds
-from learnloop_trainer.export import shield as shield_nodes
-from learnloop_trainer.normalising import LIMIT, MEAN, SCALE
+from learnloop_trainer.export import shield_graph as shield_nodes
+from learnloop_trainer.neural.observation_normalisation import LIMIT, MEAN, SCALE
 from learnloop_trainer.safety.shield import Shield
 
 OPSET, IR_VERSION = 17, 8

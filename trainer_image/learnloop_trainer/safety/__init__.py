@@ -1,7 +1,7 @@
 """Actions that must not be executed are not: neither in training nor by the exported policy."""
 
-from learnloop_trainer.safety.audit import Trail
-from learnloop_trainer.safety.environment import Shielded, shielded
+from learnloop_trainer.safety.intervention_log import Trail
 from learnloop_trainer.safety.shield import Shield
+from learnloop_trainer.safety.shielded_environment import Shielded, shielded
 
 __all__ = ["Shield", "Shielded", "Trail", "shielded"]

@@ -1,6 +1,6 @@
 """Where a run's heartbeats, checkpoints, artifact and manifest live."""
 
-from learnloop_trainer.store.base import SavedCheckpoint, Store
-from learnloop_trainer.store.choose import choose
+from learnloop_trainer.store.factory import choose
+from learnloop_trainer.store.run_store import SavedCheckpoint, Store
 
 __all__ = ["SavedCheckpoint", "Store", "choose"]

@@ -7,8 +7,8 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from learnloop_api.wire.training import Heartbeat, Manifest, TrainingRun
 from learnloop_api.wire.trajectory import Step
 from learnloop_trainer.errors import StoreRefused
-from learnloop_trainer.store.base import MAX_ARTIFACT, MAX_CHECKPOINT, SavedCheckpoint, digest, verified
-from learnloop_trainer.store.http import Http
+from learnloop_trainer.store.http_retries import Http
+from learnloop_trainer.store.run_store import MAX_ARTIFACT, MAX_CHECKPOINT, SavedCheckpoint, digest, verified
 
 HEARTBEAT_SECONDS = 2.0
 PAGE = 20

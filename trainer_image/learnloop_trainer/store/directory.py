@@ -11,7 +11,7 @@ from learnloop_api.wire.base import Sha256
 from learnloop_api.wire.training import Heartbeat, Manifest
 from learnloop_api.wire.trajectory import Step, Trajectory
 from learnloop_trainer.errors import StoreRefused, StoreUnavailable
-from learnloop_trainer.store.base import SavedCheckpoint, digest, verified
+from learnloop_trainer.store.run_store import SavedCheckpoint, digest, verified
 
 
 def write(path: Path, body: bytes) -> None:

@@ -8,9 +8,9 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Literal, Protocol
 
-from learnloop_trainer.order import Order
-from learnloop_trainer.tracking.board import Board
 from learnloop_trainer.tracking.mlflow import Run
+from learnloop_trainer.tracking.tensorboard import Board
+from learnloop_trainer.training_order import Order
 
 MLFLOW_URI, MLFLOW_EXPERIMENT = "MLFLOW_TRACKING_URI", "MLFLOW_EXPERIMENT_NAME"  # as MLflow's own client reads them
 WRITE_SECONDS = 5.0

@@ -11,7 +11,7 @@ from learnloop_api.kinds.learning_agent import LearningAgentSpec, LearningAgentS
 from learnloop_api.kinds.memory_service import MemoryServiceStatus
 from learnloop_api.kinds.model_deployment import ModelDeploymentStatus
 from learnloop_api.kinds.reward_policy import RewardPolicyStatus
-from learnloop_api.kinds.training_status import TrainingJobStatus
+from learnloop_api.kinds.training.training_status import TrainingJobStatus
 from learnloop_api.wire.memory import MemoryUse
 from learnloop_api.wire.reward import AgentStats
 from learnloop_operator.adapters.data_plane import DataPlaneUnavailable

@@ -6,7 +6,7 @@ lie EPISODES_PER_RUN apart under one seed. So for one agent both differ by const
 
 import hashlib
 
-from learnloop_api.kinds.evaluation import EPISODES_PER_RUN
+from learnloop_api.kinds.training.evaluation import EPISODES_PER_RUN
 from learnloop_api.kinds.training_job import TrainingTemplate
 from learnloop_operator.core.plan import Manifest
 

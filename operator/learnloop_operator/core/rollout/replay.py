@@ -10,8 +10,8 @@ from collections.abc import Collection
 from dataclasses import replace
 from datetime import datetime
 
-from learnloop_api.kinds.analysis import MetricThreshold
 from learnloop_api.kinds.model_deployment import ArmStatus, ModelDeploymentSpec, ModelDeploymentStatus, Routing
+from learnloop_api.kinds.rollouts.analysis import MetricThreshold
 from learnloop_api.names import ANNOTATION_APPROVE, API_VERSION
 from learnloop_api.wire.routing import RoutingTable
 from learnloop_operator.core.rollout import reasons

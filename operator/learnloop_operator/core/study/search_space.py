@@ -6,8 +6,8 @@ from typing import Any
 from pydantic import ValidationError
 from pydantic.alias_generators import to_camel
 
-from learnloop_api.kinds.algorithms import ALGORITHMS, block
 from learnloop_api.kinds.study import SearchDimension
+from learnloop_api.kinds.training.algorithms import ALGORITHMS, block
 from learnloop_api.kinds.training_job import TrainingJobSpec
 from learnloop_operator.core.study.snapshot import trial_name
 

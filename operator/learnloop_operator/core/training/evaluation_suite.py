@@ -3,8 +3,8 @@
 from collections.abc import Sequence
 from typing import Any
 
-from learnloop_api.kinds.suite import SuiteGate
-from learnloop_api.kinds.training_status import GateResult
+from learnloop_api.kinds.training.evaluation_suite import SuiteGate
+from learnloop_api.kinds.training.training_status import GateResult
 from learnloop_api.wire.training import DimensionResult, Interval, SuiteResult
 
 DIGITS = 4

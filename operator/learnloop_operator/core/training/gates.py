@@ -2,8 +2,8 @@
 
 import math
 
-from learnloop_api.kinds.evaluation import Gates
-from learnloop_api.kinds.training_status import GateResult
+from learnloop_api.kinds.training.evaluation import Gates
+from learnloop_api.kinds.training.training_status import GateResult
 from learnloop_api.wire.training import LEAST_PAIRS, Interval, ReturnEstimate
 from learnloop_api.wire.training import Manifest as Proof
 from learnloop_operator.core.training import evaluation_suite

@@ -3,10 +3,10 @@
 import httpx
 
 from learnloop_sdk.counters import Counters
-from learnloop_sdk.courier import Courier
-from learnloop_sdk.identity import Identity
 from learnloop_sdk.memory import MemoryClient, Recall
+from learnloop_sdk.recording.post_outbox import Courier
 from learnloop_sdk.redact import redact_text
+from learnloop_sdk.transport.identity import Identity
 
 from ..conftest import Api
 

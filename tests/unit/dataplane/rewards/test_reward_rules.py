@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from learnloop_api.kinds.reward_parts import (
+from learnloop_api.kinds.reward_components import (
     Bounds,
     CreditAssignment,
     Normalisation,

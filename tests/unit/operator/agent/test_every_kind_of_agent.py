@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
-from learnloop_api.kinds.algorithms import ALGORITHMS, block
 from learnloop_api.kinds.learning_agent import LearningAgentSpec
 from learnloop_api.kinds.task import World as PlayedWorld
+from learnloop_api.kinds.training.algorithms import ALGORITHMS, block
 from learnloop_api.kinds.training_job import TrainingData, TrainingTemplate
 from learnloop_operator.core.agent.decide import decide
 from learnloop_operator.core.agent.manifests import training_job

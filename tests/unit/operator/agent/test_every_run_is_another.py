@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from learnloop_api.kinds.evaluation import EPISODES_PER_RUN
 from learnloop_api.kinds.learning_agent import LearningAgentSpec
+from learnloop_api.kinds.training.evaluation import EPISODES_PER_RUN
 from learnloop_api.kinds.training_job import TrainingJobSpec
 from learnloop_operator.core.agent.manifests import training_job
 from learnloop_operator.core.agent.snapshot import AgentSnapshot

@@ -9,7 +9,7 @@ from aiohttp import web
 from prometheus_client import CollectorRegistry
 
 from learnloop_api import names
-from learnloop_api.kinds.analysis import Analysis
+from learnloop_api.kinds.rollouts.analysis import Analysis
 from learnloop_operator.adapters.operator_metrics import OperatorMetrics
 from learnloop_operator.adapters.pods import counter_reader
 from learnloop_operator.adapters.pods.counter_reader import (

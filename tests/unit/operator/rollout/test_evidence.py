@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from learnloop_api import names
-from learnloop_api.kinds.analysis import MetricThreshold
+from learnloop_api.kinds.rollouts.analysis import MetricThreshold
 from learnloop_operator.adapters.prometheus.client import (
     Prometheus,
     PrometheusBadAnswer,

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from learnloop_api.kinds.analysis import MetricThreshold
+from learnloop_api.kinds.rollouts.analysis import MetricThreshold
 from learnloop_operator.adapters.prometheus.queries import returns_query
 from learnloop_operator.core.rollout.checks.return_drift import drift
 from learnloop_operator.core.rollout.checks.thresholds import check

@@ -7,7 +7,7 @@ from math import inf, nan
 import pytest
 
 from learnloop_api import names
-from learnloop_api.kinds.analysis import MetricThreshold
+from learnloop_api.kinds.rollouts.analysis import MetricThreshold
 from learnloop_operator.adapters.prometheus import gather_evidence
 from learnloop_operator.adapters.prometheus.client import Prometheus, PrometheusRefused, Sample
 from learnloop_operator.adapters.prometheus.gather_evidence import gather

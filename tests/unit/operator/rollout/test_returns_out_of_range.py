@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from learnloop_api.kinds.analysis import Analysis, MetricThreshold
+from learnloop_api.kinds.rollouts.analysis import Analysis, MetricThreshold
 from learnloop_operator.core.rollout.checks.returns_out_of_range import out_of_range
 from learnloop_operator.core.rollout.checks.sequential_test import looked
 from learnloop_operator.core.rollout.evidence.arm_evidence import ArmEvidence, Evidence, Verdict

@@ -5,8 +5,8 @@ import math
 from hypothesis import given
 from hypothesis import strategies as st
 
-from learnloop_api.kinds.evaluation import Gates
-from learnloop_api.kinds.suite import SuiteGate
+from learnloop_api.kinds.training.evaluation import Gates
+from learnloop_api.kinds.training.evaluation_suite import SuiteGate
 from learnloop_api.wire.training import DimensionResult, Interval, SuiteResult
 from learnloop_operator.core.training.evaluation_suite import status
 from learnloop_operator.core.training.gates import evaluate

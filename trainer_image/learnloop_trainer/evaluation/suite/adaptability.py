@@ -5,13 +5,13 @@ algorithm's network) is compared with ours before fine-tuning.
 """
 
 from learnloop_environments import Conditions
+from learnloop_trainer.evaluation.held_out_episodes import nominal, sample
 from learnloop_trainer.evaluation.play import Policy
 from learnloop_trainer.evaluation.suite.disturbances import Sticky
 from learnloop_trainer.evaluation.suite.fine_tuning import effort, tuned
 from learnloop_trainer.evaluation.suite.robustness import physics, varied
 from learnloop_trainer.evaluation.suite.stage import Disturb, Finding, Stage
-from learnloop_trainer.evaluation.worlds import nominal, sample
-from learnloop_trainer.reporter import say
+from learnloop_trainer.progress_reporter import say
 
 
 def changed(stage: Stage) -> tuple[str, Conditions, Disturb | None]:

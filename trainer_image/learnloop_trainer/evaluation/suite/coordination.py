@@ -10,9 +10,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from learnloop_environments.base import Observations, agents
+from learnloop_trainer.evaluation.held_out_episodes import sample
 from learnloop_trainer.evaluation.play import Drawing, Policy
 from learnloop_trainer.evaluation.suite.stage import Finding, NotMeasured, Stage
-from learnloop_trainer.evaluation.worlds import sample
 
 
 class Mixed:

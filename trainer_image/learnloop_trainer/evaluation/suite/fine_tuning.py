@@ -10,15 +10,15 @@ from typing import Any
 
 import torch
 
-from learnloop_api.kinds.algorithms import Parameters, PpoParameters
+from learnloop_api.kinds.training.algorithms import Parameters, PpoParameters
 from learnloop_environments import Conditions, VectorEnvironment, make
 from learnloop_environments.randomness import Split
 from learnloop_trainer.algorithms import Occasion, learner
 from learnloop_trainer.algorithms.maml import Maml
+from learnloop_trainer.algorithms.weight_transfer import warm
+from learnloop_trainer.distributed.collectives import Alone
 from learnloop_trainer.evaluation.suite.stage import Disturb, Stage, Weights
-from learnloop_trainer.groups import Alone
 from learnloop_trainer.safety import shielded
-from learnloop_trainer.transfer import warm
 
 RECORDED = {"bc", "vtrace"}
 FAMILY = {"maml"}

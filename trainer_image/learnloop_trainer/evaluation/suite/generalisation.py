@@ -6,8 +6,8 @@ The reference are episodes with training's own seeds; the gap between the two is
 
 from learnloop_environments import Conditions
 from learnloop_environments.randomness import Split
+from learnloop_trainer.evaluation.held_out_episodes import nominal, sample
 from learnloop_trainer.evaluation.suite.stage import Finding, Stage
-from learnloop_trainer.evaluation.worlds import nominal, sample
 
 
 def measure(stage: Stage) -> Finding:

@@ -3,11 +3,10 @@
 import time
 from collections.abc import Callable, Mapping, Sequence
 
-from learnloop_api.kinds.suite import WEIGHTS, Dimension
+from learnloop_api.kinds.training.evaluation_suite import WEIGHTS, Dimension
 from learnloop_api.wire.training import DimensionResult, SuiteResult
 from learnloop_environments.errors import ConfigError
 from learnloop_trainer.errors import NumericError
-from learnloop_trainer.evaluation.stratified import interquartile_mean, probability_of_improvement
 from learnloop_trainer.evaluation.suite import (
     adaptability,
     coordination,
@@ -16,7 +15,8 @@ from learnloop_trainer.evaluation.suite import (
     sample_efficiency,
 )
 from learnloop_trainer.evaluation.suite.stage import Finding, NotMeasured, Returns, Stage
-from learnloop_trainer.reporter import say
+from learnloop_trainer.progress_reporter import say
+from learnloop_trainer.statistics.stratified_bootstrap import interquartile_mean, probability_of_improvement
 
 MEASURES: Mapping[Dimension, Callable[[Stage], Finding]] = {
     "sample-efficiency": sample_efficiency.measure,

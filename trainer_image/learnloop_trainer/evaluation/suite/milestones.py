@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping
 import numpy as np
 from numpy.typing import NDArray
 
-from learnloop_trainer.networks import Network
+from learnloop_trainer.neural.dense_networks import Network
 
 Arrays = dict[str, NDArray[np.generic]]
 POINTS = 5

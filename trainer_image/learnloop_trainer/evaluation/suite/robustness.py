@@ -7,9 +7,9 @@ import numpy as np
 
 from learnloop_environments import Conditions
 from learnloop_environments.simulation import Level
+from learnloop_trainer.evaluation.held_out_episodes import nominal, sample
 from learnloop_trainer.evaluation.suite.disturbances import Noisy, Sticky
 from learnloop_trainer.evaluation.suite.stage import Disturb, Finding, Stage
-from learnloop_trainer.evaluation.worlds import nominal, sample
 
 MOST = 4  # physical parameters varied, in the order the environment names them
 

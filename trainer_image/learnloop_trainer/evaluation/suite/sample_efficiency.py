@@ -5,9 +5,9 @@ Nobody knows how the serving policy came about, so it is compared with ours afte
 Weights that were meta-learned are adapted first, as they are before export; at the end of training they are already.
 """
 
+from learnloop_trainer.evaluation.held_out_episodes import nominal
 from learnloop_trainer.evaluation.suite.fine_tuning import FAMILY, tuned
 from learnloop_trainer.evaluation.suite.stage import Finding, NotMeasured, Stage
-from learnloop_trainer.evaluation.worlds import nominal
 
 
 def measure(stage: Stage) -> Finding:

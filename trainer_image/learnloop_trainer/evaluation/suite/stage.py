@@ -8,13 +8,13 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from learnloop_api.kinds.suite import DIMENSIONS, Dimension, Suite
+from learnloop_api.kinds.training.evaluation_suite import DIMENSIONS, Dimension, Suite
 from learnloop_environments import Conditions, VectorEnvironment
 from learnloop_environments.base import Observations
 from learnloop_environments.randomness import Split
+from learnloop_trainer.evaluation.held_out_episodes import held_out, nominal
 from learnloop_trainer.evaluation.play import Policy, play
-from learnloop_trainer.evaluation.worlds import held_out, nominal
-from learnloop_trainer.order import Order
+from learnloop_trainer.training_order import Order
 
 Returns = NDArray[np.float64]
 Weights = Mapping[str, NDArray[np.float32]]

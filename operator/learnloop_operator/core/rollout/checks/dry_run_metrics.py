@@ -5,7 +5,7 @@ from dataclasses import field
 from functools import lru_cache
 from typing import Literal
 
-from learnloop_api.kinds.analysis import MetricThreshold
+from learnloop_api.kinds.rollouts.analysis import MetricThreshold
 from learnloop_operator.core.plan import Notice
 from learnloop_operator.core.rollout import reasons
 from learnloop_operator.core.rollout.evidence.arm_evidence import Check, Verdict, number

@@ -1,6 +1,6 @@
 """How often each check may err: analysis.alpha, split over everything that can take a canary back."""
 
-from learnloop_api.kinds.analysis import Analysis
+from learnloop_api.kinds.rollouts.analysis import Analysis
 from learnloop_operator.core.rollout.metrics.registry import type_of
 
 TIMES = 3

@@ -12,7 +12,7 @@ alpha / (2 (K-1) G), by the union bound. Both hold however often one looks.
 import math
 from dataclasses import replace
 
-from learnloop_api.kinds.experiment import AnyExperiment, ExperimentGuardrail
+from learnloop_api.kinds.rollouts.experiment import AnyExperiment, ExperimentGuardrail
 from learnloop_operator.core.rollout.checks.best_arm_elimination import Batch, new_batch
 from learnloop_operator.core.rollout.metrics.metric_type import Measure
 from learnloop_operator.core.sequential.betting import NONE, Counts, log_e

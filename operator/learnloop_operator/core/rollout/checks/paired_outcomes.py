@@ -9,7 +9,7 @@ change of the weight, and there is none while only one arm gets episodes.
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
-from learnloop_api.kinds.analysis import Analysis, MetricThreshold
+from learnloop_api.kinds.rollouts.analysis import Analysis, MetricThreshold
 from learnloop_operator.core.rollout.checks.dry_run_metrics import bounds_text
 from learnloop_operator.core.rollout.evidence.arm_evidence import ArmEvidence, Evidence
 from learnloop_operator.core.rollout.metrics.registry import type_of

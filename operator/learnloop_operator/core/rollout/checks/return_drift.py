@@ -9,7 +9,7 @@ time: what stable seems to have lost is taken off. That is extra care and no par
 import math
 from collections.abc import Iterator
 
-from learnloop_api.kinds.analysis import MetricThreshold
+from learnloop_api.kinds.rollouts.analysis import MetricThreshold
 from learnloop_operator.core.rollout.evidence.arm_evidence import (
     ArmEvidence,
     Check,

@@ -10,7 +10,7 @@ hard bound of its own, as `min` of a threshold is, once minEpisodes have ended a
 Where stable does not either, or returns lie above the range, the range is wrong and not the canary: it holds.
 """
 
-from learnloop_api.kinds.analysis import MetricThreshold, ReturnRange
+from learnloop_api.kinds.rollouts.analysis import MetricThreshold, ReturnRange
 from learnloop_operator.core.rollout import reasons
 from learnloop_operator.core.rollout.evidence.arm_evidence import Check, Verdict, count, hold, number
 from learnloop_operator.core.rollout.metrics.registry import type_of

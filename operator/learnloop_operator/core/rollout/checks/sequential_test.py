@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from dataclasses import field, replace
 from functools import lru_cache
 
-from learnloop_api.kinds.analysis import Analysis, MetricThreshold
+from learnloop_api.kinds.rollouts.analysis import Analysis, MetricThreshold
 from learnloop_operator.core.rollout.checks.error_budget import claims
 from learnloop_operator.core.rollout.evidence.arm_evidence import ArmEvidence, Evidence
 from learnloop_operator.core.rollout.metrics.metric_type import PLAIN, Measure, max_drop_share

@@ -6,7 +6,7 @@ met when the rate itself is within it. In between the step holds.
 
 import math
 
-from learnloop_api.kinds.shadow import ShadowCheck, ShadowStatus
+from learnloop_api.kinds.rollouts.shadow import ShadowCheck, ShadowStatus
 from learnloop_operator.core.rollout.evidence.arm_evidence import Check, Verdict, number
 from learnloop_operator.core.rollout.evidence.shadow_evidence import ShadowEvidence
 from learnloop_operator.core.sequential.betting import Counts

@@ -13,7 +13,7 @@ import math
 from collections.abc import Iterator
 from dataclasses import replace
 
-from learnloop_api.kinds.analysis import MetricThreshold
+from learnloop_api.kinds.rollouts.analysis import MetricThreshold
 from learnloop_operator.core.rollout import reasons
 from learnloop_operator.core.rollout.checks.paired_outcomes import PairedOutcomes
 from learnloop_operator.core.rollout.evidence.arm_evidence import (

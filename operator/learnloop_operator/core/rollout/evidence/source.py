@@ -6,7 +6,7 @@ Prometheus is one implementation (adapters/prometheus/evidence_source.py).
 from enum import Enum
 from typing import Protocol
 
-from learnloop_api.kinds.analysis import MetricThreshold
+from learnloop_api.kinds.rollouts.analysis import MetricThreshold
 from learnloop_operator.core.rollout.evidence.arm_evidence import Evidence
 from learnloop_operator.tuning.value_objects import value
 

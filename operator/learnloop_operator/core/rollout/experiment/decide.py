@@ -6,7 +6,7 @@ guardrail. Every experiment ends: with a winner, with stable left alone, or at m
 
 from dataclasses import replace
 
-from learnloop_api.kinds.experiment import Experiment
+from learnloop_api.kinds.rollouts.experiment import Experiment
 from learnloop_operator.core.rollout import reasons
 from learnloop_operator.core.rollout.experiment.finish import finish, promote, won
 from learnloop_operator.core.rollout.experiment.sentence import standings

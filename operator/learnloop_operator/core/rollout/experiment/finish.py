@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from learnloop_api.kinds.experiment import Experiment
+from learnloop_api.kinds.rollouts.experiment import Experiment
 from learnloop_api.names import ANNOTATION_PROMOTE
 from learnloop_operator.core.rollout import reasons
 from learnloop_operator.core.rollout.experiment.sentence import standings

@@ -1,6 +1,6 @@
 """An experiment in one sentence."""
 
-from learnloop_api.kinds.experiment import AnyExperiment, ExperimentGuardrail
+from learnloop_api.kinds.rollouts.experiment import AnyExperiment, ExperimentGuardrail
 from learnloop_operator.core.rollout.checks.guardrails import bars, share_of_alpha, standing
 from learnloop_operator.core.rollout.evidence.arm_evidence import number
 from learnloop_operator.core.rollout.metrics.registry import type_of

@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from learnloop_api.kinds.experiment import AnyExperiment, Experiment, ExperimentStep
+from learnloop_api.kinds.rollouts.experiment import AnyExperiment, Experiment, ExperimentStep
 from learnloop_operator.core.artifact_uris import foreign
 from learnloop_operator.core.rollout import reasons
 from learnloop_operator.core.rollout.checks.best_arm_elimination import fresh

@@ -6,7 +6,7 @@ arms of a rollout (stable, and the canary of a step) are withdrawn by the rollou
 
 from dataclasses import replace
 
-from learnloop_api.kinds.experiment import AnyExperiment
+from learnloop_api.kinds.rollouts.experiment import AnyExperiment
 from learnloop_operator.core.rollout.checks import best_arm_elimination, guardrails
 from learnloop_operator.core.rollout.experiment.sentence import broken_guardrail
 from learnloop_operator.core.rollout.judging.arm_capacity import hopeless, world

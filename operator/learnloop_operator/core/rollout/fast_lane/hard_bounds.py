@@ -7,9 +7,9 @@ compares nothing with stable: a bound needs one arm.
 import math
 from collections.abc import Iterable, Iterator
 
-from learnloop_api.kinds.analysis import Analysis
 from learnloop_api.kinds.model_deployment import ModelDeploymentSpec
-from learnloop_api.kinds.shadow import ShadowCheck
+from learnloop_api.kinds.rollouts.analysis import Analysis
+from learnloop_api.kinds.rollouts.shadow import ShadowCheck
 from learnloop_operator.core.rollout.checks.shadow_checks import SLOW_SHARE
 from learnloop_operator.core.rollout.evidence.arm_evidence import number
 from learnloop_operator.core.rollout.evidence.pod_counters import (

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 
-from learnloop_api.kinds.decision import Hand, Verb
+from learnloop_api.kinds.rollouts.decision import Hand, Verb
 from learnloop_operator.core.rollout import reasons
 from learnloop_operator.core.rollout.experiment.manual_orders import let_win, take_out
 from learnloop_operator.core.rollout.judging.analysis import judge_canary, observed, young

@@ -4,7 +4,7 @@ import math
 from collections.abc import Callable, Mapping
 from dataclasses import field, replace
 
-from learnloop_api.kinds.analysis import MetricThreshold
+from learnloop_api.kinds.rollouts.analysis import MetricThreshold
 from learnloop_operator.core.rollout import reasons
 from learnloop_operator.core.rollout.checks import paired_outcomes
 from learnloop_operator.core.rollout.checks.dry_run_metrics import bounds_text, report

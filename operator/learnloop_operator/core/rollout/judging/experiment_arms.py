@@ -3,9 +3,9 @@
 import math
 from collections.abc import Iterator
 
-from learnloop_api.kinds.analysis import MetricThreshold
-from learnloop_api.kinds.experiment import AnyExperiment, AnyMetric, ExperimentGuardrail
 from learnloop_api.kinds.model_deployment import ModelDeploymentSpec
+from learnloop_api.kinds.rollouts.analysis import MetricThreshold
+from learnloop_api.kinds.rollouts.experiment import AnyExperiment, AnyMetric, ExperimentGuardrail
 from learnloop_operator.core.rollout import reasons
 from learnloop_operator.core.rollout.checks.error_budget import alpha_of_bound
 from learnloop_operator.core.rollout.checks.thresholds import check

@@ -1,6 +1,6 @@
 """A shadow step: the canary sees copies of live requests, and nobody sees its answers."""
 
-from learnloop_api.kinds.shadow import ShadowCheck, ShadowStatus
+from learnloop_api.kinds.rollouts.shadow import ShadowCheck, ShadowStatus
 from learnloop_api.wire.routing import Mirror
 from learnloop_operator.core.rollout import reasons
 from learnloop_operator.core.rollout.checks.shadow_checks import checks, summary

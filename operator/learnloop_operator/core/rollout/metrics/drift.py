@@ -1,6 +1,6 @@
 """`drift`: whether an arm has begun to return less than in its own earlier steps; checks/return_drift.py judges it."""
 
-from learnloop_api.kinds.analysis import MetricThreshold
+from learnloop_api.kinds.rollouts.analysis import MetricThreshold
 from learnloop_operator.core.rollout.evidence.arm_evidence import ArmEvidence
 from learnloop_operator.core.rollout.evidence.source import ExtraSeries
 from learnloop_operator.core.rollout.metrics.metric_type import Measure, MetricType

@@ -6,8 +6,8 @@ nothing has to be assumed. As many requests as an average episode of the arm has
 
 from collections.abc import Iterator, Sequence
 
-from learnloop_api.kinds.analysis import MetricThreshold
-from learnloop_api.kinds.experiment import AnyMetric
+from learnloop_api.kinds.rollouts.analysis import MetricThreshold
+from learnloop_api.kinds.rollouts.experiment import AnyMetric
 from learnloop_operator.core.rollout.evidence.arm_evidence import ArmEvidence, number, ordinal
 from learnloop_operator.core.rollout.evidence.pod_counters import REQUESTS, Counters, within
 from learnloop_operator.core.rollout.evidence.source import ExtraSeries

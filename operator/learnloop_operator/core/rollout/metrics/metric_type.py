@@ -1,6 +1,6 @@
 """What a type of metric is: all that a rollout ever asks about `success`, `latency` and their like.
 
-A new type is one module beside this one, an entry in registry.py, and its name in learnloop_api.kinds.analysis. The
+A new type is one module beside this one, an entry in registry.py, and its name in `kinds.rollouts.analysis`. The
 defaults here are those of a mean of outcomes in 0..1 of which each ended episode gives one.
 
 Bounds are always valid: look as often as you like, and a good arm is taken back at most once in 1/alpha. The answer
@@ -13,8 +13,8 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from typing import ClassVar
 
-from learnloop_api.kinds.analysis import MetricThreshold
-from learnloop_api.kinds.experiment import AnyMetric
+from learnloop_api.kinds.rollouts.analysis import MetricThreshold
+from learnloop_api.kinds.rollouts.experiment import AnyMetric
 from learnloop_operator.core.rollout.evidence.arm_evidence import ArmEvidence, number
 from learnloop_operator.core.rollout.evidence.source import ExtraSeries
 from learnloop_operator.core.rollout.metrics.confidence import Confidence, level_text, of_evidence

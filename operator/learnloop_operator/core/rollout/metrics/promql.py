@@ -1,7 +1,7 @@
 """`promql`: a number of the user's own; with test: sequential, good events of all events."""
 
-from learnloop_api.kinds.analysis import MetricThreshold
-from learnloop_api.kinds.experiment import AnyMetric
+from learnloop_api.kinds.rollouts.analysis import MetricThreshold
+from learnloop_api.kinds.rollouts.experiment import AnyMetric
 from learnloop_operator.core.rollout.evidence.arm_evidence import ArmEvidence
 from learnloop_operator.core.rollout.metrics.metric_type import Measure, MetricType
 from learnloop_operator.core.sequential.betting import Counts

@@ -1,7 +1,7 @@
 """All types of metrics by the name that a specification gives them. Each is registered here, once."""
 
-from learnloop_api.kinds.analysis import MetricThreshold
-from learnloop_api.kinds.experiment import AnyMetric
+from learnloop_api.kinds.rollouts.analysis import MetricThreshold
+from learnloop_api.kinds.rollouts.experiment import AnyMetric
 from learnloop_operator.core.rollout.metrics.drift import DriftType
 from learnloop_operator.core.rollout.metrics.errors import Errors
 from learnloop_operator.core.rollout.metrics.latency import Latency

@@ -2,8 +2,8 @@
 
 from collections.abc import Iterator
 
-from learnloop_api.kinds.analysis import MetricThreshold
-from learnloop_api.kinds.experiment import AnyMetric
+from learnloop_api.kinds.rollouts.analysis import MetricThreshold
+from learnloop_api.kinds.rollouts.experiment import AnyMetric
 from learnloop_operator.core.rollout.evidence.arm_evidence import ArmEvidence, count, number
 from learnloop_operator.core.rollout.evidence.pod_counters import Counters, ended
 from learnloop_operator.core.rollout.metrics.hard_bound import EpisodeBound, HardBound, episode_bounds

@@ -7,7 +7,7 @@ wrong side. A ratio is broken when the arm's returns certainly are distributed w
 import math
 from collections.abc import Sequence
 
-from learnloop_api.kinds.analysis import MetricThreshold
+from learnloop_api.kinds.rollouts.analysis import MetricThreshold
 from learnloop_operator.core.rollout.evidence.arm_evidence import ArmEvidence
 from learnloop_operator.core.rollout.evidence.source import ExtraSeries
 from learnloop_operator.core.rollout.metrics.confidence import Confidence, level_text, of_evidence

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any, Literal
 
-from learnloop_api.kinds.decision import Decision
+from learnloop_api.kinds.rollouts.decision import Decision
 from learnloop_operator.core.plan import Notice
 from learnloop_operator.core.rollout.model.order_annotations import OrderAnnotation
 from learnloop_operator.core.rollout.model.rollout_state import State

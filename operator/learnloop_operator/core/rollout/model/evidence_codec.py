@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from dataclasses import astuple, fields
 from datetime import datetime, timedelta
 
-from learnloop_api.kinds.analysis import Analysis, MetricEvidence, MetricThreshold
+from learnloop_api.kinds.rollouts.analysis import Analysis, MetricEvidence, MetricThreshold
 from learnloop_operator.core.rollout.checks.dry_run_metrics import DryRunReport, verdict_of
 from learnloop_operator.core.rollout.checks.paired_outcomes import PairedOutcomes, known
 from learnloop_operator.core.rollout.checks.sequential_test import SequentialTest, bars_of, sequential

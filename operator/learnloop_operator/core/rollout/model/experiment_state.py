@@ -7,9 +7,13 @@ from dataclasses import field, replace
 from datetime import datetime
 from typing import Literal
 
-from learnloop_api.kinds.experiment import AnyExperiment, AnyMetric, ExperimentMetric
-from learnloop_api.kinds.experiment_status import ExperimentArmStatus, ExperimentGuardrailStatus, ExperimentStatus
 from learnloop_api.kinds.model_deployment import ModelDeploymentSpec
+from learnloop_api.kinds.rollouts.experiment import AnyExperiment, AnyMetric, ExperimentMetric
+from learnloop_api.kinds.rollouts.experiment_status import (
+    ExperimentArmStatus,
+    ExperimentGuardrailStatus,
+    ExperimentStatus,
+)
 from learnloop_operator.core.rollout.checks.best_arm_elimination import ArmRecord, fresh
 from learnloop_operator.core.rollout.checks.guardrails import GuardrailEvidence, bars, share_of_alpha, standing
 from learnloop_operator.core.rollout.metrics.metric_type import Measure

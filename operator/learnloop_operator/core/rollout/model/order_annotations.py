@@ -3,7 +3,7 @@
 import re
 from collections.abc import Iterable, Mapping
 
-from learnloop_api.kinds.decision import Decision, Verb
+from learnloop_api.kinds.rollouts.decision import Decision, Verb
 from learnloop_api.names import VERBS, verb_annotation
 from learnloop_operator.tuning.value_objects import value
 

@@ -4,9 +4,9 @@ from collections.abc import Mapping
 from dataclasses import replace
 from datetime import datetime
 
-from learnloop_api.kinds.decision import Decision, Hand, PastModel
 from learnloop_api.kinds.model_deployment import ArmStatus, BlockedRevision, ModelDeploymentStatus
-from learnloop_api.kinds.rollout import RolloutStep
+from learnloop_api.kinds.rollouts.decision import Decision, Hand, PastModel
+from learnloop_api.kinds.rollouts.rollout_steps import RolloutStep
 from learnloop_operator.core.rollout.checks.dry_run_metrics import DryRunReport
 from learnloop_operator.core.rollout.checks.paired_outcomes import PairedOutcomes
 from learnloop_operator.core.rollout.checks.sequential_test import SequentialTest

@@ -8,7 +8,7 @@ from typing import Literal
 
 from pydantic import Field
 
-from learnloop_api.kinds.experiment import MOST_ARMS
+from learnloop_api.kinds.rollouts.experiment import MOST_ARMS
 from learnloop_api.names import GROUP
 from learnloop_api.wire.base import WireModel
 from learnloop_operator.core.json_annotation import noted

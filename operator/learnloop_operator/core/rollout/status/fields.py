@@ -6,7 +6,7 @@ from typing import Any
 from learnloop_api import names
 from learnloop_api.kinds.base import Condition
 from learnloop_api.kinds.model_deployment import ArmStatus, ModelDeploymentStatus
-from learnloop_api.kinds.rollout import RolloutStep
+from learnloop_api.kinds.rollouts.rollout_steps import RolloutStep
 from learnloop_operator.core.conditions import FALSE, TRUE, UNKNOWN, condition, merge, ready_triplet
 from learnloop_operator.core.rollout import reasons
 from learnloop_operator.core.rollout.checks.dry_run_metrics import remark

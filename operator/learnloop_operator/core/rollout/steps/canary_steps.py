@@ -6,8 +6,8 @@ So the table never runs ahead of the status, whenever the operator dies, and the
 
 from dataclasses import replace
 
-from learnloop_api.kinds.rollout import RolloutStep
-from learnloop_api.kinds.shadow import ShadowCheck
+from learnloop_api.kinds.rollouts.rollout_steps import RolloutStep
+from learnloop_api.kinds.rollouts.shadow import ShadowCheck
 from learnloop_operator.core.rollout import reasons
 from learnloop_operator.core.rollout.judging.analysis import Judgement, judge_canary, observed, young
 from learnloop_operator.core.rollout.judging.arm_capacity import canary_replicas, hopeless, look_at_pods, world

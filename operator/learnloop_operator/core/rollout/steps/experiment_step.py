@@ -7,8 +7,8 @@ taken back. A person has the last word where the step pauses, and the choice whe
 
 from dataclasses import replace
 
-from learnloop_api.kinds.experiment import ExperimentStep
-from learnloop_api.kinds.rollout import RolloutStep
+from learnloop_api.kinds.rollouts.experiment import ExperimentStep
+from learnloop_api.kinds.rollouts.rollout_steps import RolloutStep
 from learnloop_api.names import ANNOTATION_APPROVE
 from learnloop_operator.core.plan import Notice
 from learnloop_operator.core.rollout import reasons

@@ -5,7 +5,7 @@ Both come after the checks: a hold or a promotion by hand does not keep a breach
 
 from dataclasses import replace
 
-from learnloop_api.kinds.decision import Hand
+from learnloop_api.kinds.rollouts.decision import Hand
 from learnloop_operator.core.rollout import reasons
 from learnloop_operator.core.rollout.judging.arm_capacity import canary_replicas, look_at_pods, world
 from learnloop_operator.core.rollout.model.next_state import NextState, happened

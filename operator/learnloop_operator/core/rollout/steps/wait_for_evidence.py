@@ -7,7 +7,7 @@ when nothing has come for progressDeadlineSeconds, it is Stalled.
 from dataclasses import replace
 
 from learnloop_api.kinds.base import Condition
-from learnloop_api.kinds.rollout import RolloutStep
+from learnloop_api.kinds.rollouts.rollout_steps import RolloutStep
 from learnloop_operator.core.durations import rough
 from learnloop_operator.core.durations import text as duration
 from learnloop_operator.core.rollout import reasons

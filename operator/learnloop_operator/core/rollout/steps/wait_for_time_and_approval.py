@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from learnloop_api.kinds.rollout import RolloutStep
+from learnloop_api.kinds.rollouts.rollout_steps import RolloutStep
 from learnloop_api.names import ANNOTATION_APPROVE
 from learnloop_operator.core.rollout import reasons
 from learnloop_operator.core.rollout.model.next_state import NextState

@@ -1,0 +1,1 @@
+"""Trajectories on their way to the data plane: kept, delivered, acknowledged."""

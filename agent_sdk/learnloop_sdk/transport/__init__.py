@@ -1,0 +1,1 @@
+"""HTTP connections, a circuit breaker, and the agent's token."""

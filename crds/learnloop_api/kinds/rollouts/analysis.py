@@ -1,0 +1,314 @@
+"""The checks of a rollout: thresholds and sequential tests, and what the latter have found."""
+
+from typing import Annotated, ClassVar, Literal
+
+from pydantic import Field
+
+from learnloop_api.kinds.base import ObjectName, Resource, ShortText, Time
+from learnloop_api.kinds.cel_rules import Rule
+
+
+class ReturnRange(Resource):
+    """Where the returns of all episodes lie."""
+
+    cel_rules: ClassVar[tuple[Rule, ...]] = (
+        Rule("self.lowest < self.highest", "lowest must be below highest", ".lowest"),
+    )
+
+    lowest: float = Field(description="No episode returns less.")
+    highest: float = Field(description="No episode returns more.")
+
+
+class MetricThreshold(Resource):
+    """One check of the canary; missing data holds, it never passes and never rolls back."""
+
+    cel_rules: ClassVar[tuple[Rule, ...]] = (
+        Rule(
+            "(self.type == 'promql') == has(self.query)",
+            "set query with type promql, and only then",
+            ".query",
+        ),
+        Rule(
+            "has(self.min) || has(self.max) || has(self.minRatio) || has(self.maxRatio) || self.test == 'sequential'",
+            "a check without a bound checks nothing: set min, max, minRatio or maxRatio",
+        ),
+        Rule(
+            "(self.type == 'promql' && self.test == 'sequential') == has(self.totalQuery)",
+            "set totalQuery with type promql and test: sequential, and only then: query counts the good events, "
+            "totalQuery all of them; a query that counts no events can only be compared with test: threshold",
+            ".totalQuery",
+        ),
+        Rule(
+            "!has(self.totalQuery) || !has(self.query)"
+            " || (self.query.contains('[$window]') && self.totalQuery.contains('[$window]'))",
+            "a sequential test counts events since the rollout began: use increase(...[$window]) in both queries",
+            ".query",
+        ),
+        Rule(
+            "!has(self.quantile) || self.type == 'latency'",
+            "quantile goes with type latency only: remove it",
+            ".quantile",
+        ),
+        Rule(
+            "self.type != 'drift' || self.test == 'threshold'",
+            "type drift is always valid as it is: remove test: sequential and maxDrop, and set max",
+            ".test",
+        ),
+        Rule(
+            "self.type != 'drift' || has(self.max) && self.max > 0.0 && self.max < 1.0"
+            " && !has(self.min) && !has(self.minRatio) && !has(self.maxRatio)",
+            "type drift takes max alone, a share of the episodes between 0 and 1, e.g. 0.2",
+            ".max",
+        ),
+        Rule(
+            "(self.test == 'sequential') == has(self.maxDrop)",
+            "set maxDrop with test: sequential, and only then",
+            ".maxDrop",
+        ),
+        Rule(
+            "!has(self.maxDrop) || self.type == 'return' || self.maxDrop < 1.0",
+            "maxDrop is a share of the episodes here and must be below 1, e.g. 0.05",
+            ".maxDrop",
+        ),
+        Rule(
+            "self.test != 'sequential' || !(has(self.minRatio) || has(self.maxRatio))",
+            "ratios go with test: threshold only: remove them, maxDrop says what is tolerated",
+            ".test",
+        ),
+        Rule(
+            "!has(self.returnRange) || self.type == 'return'",
+            "returnRange goes with type return only: remove it",
+            ".returnRange",
+        ),
+        Rule(
+            "self.test != 'sequential' || self.type != 'return' || has(self.returnRange)",
+            "set returnRange with type return and test: sequential: where returns lie",
+            ".returnRange",
+        ),
+        Rule(
+            "!has(self.returnRange) || !has(self.maxDrop)"
+            " || self.maxDrop < self.returnRange.highest - self.returnRange.lowest",
+            "maxDrop must be less than returnRange is wide",
+            ".maxDrop",
+        ),
+        Rule("!has(self.min) || !has(self.max) || self.min <= self.max", "min must not be above max", ".min"),
+        Rule(
+            "!has(self.minRatio) || !has(self.maxRatio) || self.minRatio <= self.maxRatio",
+            "minRatio must not be above maxRatio",
+            ".minRatio",
+        ),
+    )
+
+    name: ObjectName = Field(description="Unique within the analysis; verdicts and events say it.")
+    type: Literal["success", "return", "errors", "latency", "drift", "promql"] = Field(
+        description=(
+            "success: share of successful episodes; return: mean episode return; errors: share of episodes that "
+            "ended in error; latency: a quantile of a policy request in seconds; drift: how many more of the arm's "
+            "episodes return little than in its own earlier steps, beyond what stable lost at the same time; promql: "
+            "`query` must return one number; $revision, $namespace and $window (since the rollout began, e.g. 90s) "
+            "are replaced."
+        )
+    )
+    query: Annotated[str, Field(min_length=1, max_length=4096)] | None = Field(
+        default=None,
+        description=(
+            "PromQL; required for type promql. It reads the series of this namespace, unless the platform team allows "
+            "all: the matcher is added to every selector. With test: sequential it counts good events, see totalQuery; "
+            "with test: threshold its number is compared as it stands at every look, so smooth it in the query itself, "
+            "e.g. by avg_over_time."
+        ),
+    )
+    total_query: Annotated[str, Field(min_length=1, max_length=4096)] | None = Field(
+        default=None,
+        description=(
+            "PromQL of the number of all events, good and bad, of which query counts the good ones; required with type "
+            "promql and test: sequential. Both count since the rollout began: increase(...[$window])."
+        ),
+    )
+    quantile: float | None = Field(
+        default=None, ge=0.5, le=0.999, description="Which quantile of type latency is meant; left out, 0.99."
+    )
+    dry_run: bool = Field(
+        default=False,
+        description="Only report: the verdict is in status.evidence and in an event, and neither holds nor takes back.",
+    )
+    min: float | None = Field(default=None, description="Lowest acceptable value.")
+    max: float | None = Field(default=None, description="Highest acceptable value.")
+    min_ratio: float | None = Field(
+        default=None, gt=0, description="Lowest acceptable value as a multiple of the stable arm's."
+    )
+    max_ratio: float | None = Field(
+        default=None, gt=0, description="Highest acceptable value as a multiple of the stable arm's."
+    )
+    min_episodes: int = Field(default=5, ge=1, le=1_000_000, description="Canary episodes before this check may speak.")
+    test: Literal["threshold", "sequential"] = Field(
+        default="threshold",
+        description=(
+            "threshold: min, max, minRatio and maxRatio alone. A step passes when what was seen is within them; the "
+            "canary goes back when a bound is broken for certain, however often one looks, and holds in between. A "
+            "promql query without totalQuery is compared as it stands, for nobody knows how many events are behind its "
+            "number. sequential: an always-valid test against stable as it serves at the same time; takes the canary "
+            "back when it is proven worse, passes a step when it is proven not to be worse by maxDrop, and holds "
+            "until then; min and max still count."
+        ),
+    )
+    max_drop: float | None = Field(
+        default=None,
+        gt=0,
+        description=(
+            "The loss against stable that would matter: share of episodes for success and errors, share of requests "
+            "slower than stable's quantile for latency, share of events for promql, in its own unit for return. Half "
+            "of it takes about four times the episodes."
+        ),
+    )
+    return_range: ReturnRange | None = Field(
+        default=None,
+        description=(
+            "Where returns lie; required with type return and test: sequential, and for the fast lane to ask min and "
+            "max. A mean outside it holds (OutOfRange); a canary's below it, beside a stable arm's within it, takes "
+            "the canary back. Without it no number of episodes bounds their mean. A ratio is then broken when the "
+            "mean is beyond it and the returns certainly are distributed worse than stable's. A min or max is broken "
+            "when the mean is beyond it and more than half of the episodes certainly are."
+        ),
+    )
+
+
+class FastLane(Resource):
+    """Direct readings of the own pods of arms on trial, each second, beside Prometheus."""
+
+    enabled: bool = Field(
+        default=True,
+        description=(
+            "Read the metrics of each arm on trial (canary, shadow, experiment, guard) from its pods every second. "
+            "Take the arm back at once when it breaks a bound beyond doubt: min or max of a metric (success, errors, "
+            "return with returnRange, latency), maxRequestErrors, a bar of its shadow step. It never promotes. Needs "
+            "a way from the operator to the pods' port 8080; the condition FastLane says whether it is there, and how "
+            "often they are read where more than 250 pods are on trial. Without it Prometheus alone decides."
+        ),
+    )
+    max_request_errors: float = Field(
+        default=0.05,
+        gt=0,
+        le=1,
+        description=(
+            "Share of the requests for an action that may fail because of the policy or its server; 1 turns it off."
+        ),
+    )
+
+
+def _default_metrics() -> list[MetricThreshold]:
+    return [
+        MetricThreshold(name="return", type="return", min_ratio=0.8),
+        MetricThreshold(name="errors", type="errors", max=0.05),
+    ]
+
+
+class Analysis(Resource):
+    """What must hold at every step and while guarding."""
+
+    cel_rules: ClassVar[tuple[Rule, ...]] = (
+        Rule(
+            "self.metrics.exists(m, !m.dryRun)",
+            "a rollout that nothing can stop is no canary: set dryRun: false on at least one metric",
+            ".metrics",
+        ),
+    )
+
+    interval_seconds: int = Field(default=5, ge=1, le=3600, description="Seconds between two looks at the metrics.")
+    metrics: list[MetricThreshold] = Field(
+        default_factory=_default_metrics,
+        min_length=1,
+        max_length=16,
+        json_schema_extra={"listType": "map", "listMapKeys": ["name"]},
+        description="All of them must hold, dry runs aside; the first that does not takes the canary back.",
+    )
+    alpha: float = Field(
+        default=0.01,
+        ge=1e-6,
+        le=0.2,
+        description=(
+            "Chance of a wrong action of all sequential tests and bounds together over a whole rollout, however often "
+            "one looks: taking a canary back that is as good as stable and keeps to all bounds, or passing one that is "
+            "worse by the maxDrop of a sequential test. The fast lane may take back a canary that keeps to all bounds "
+            "with a tenth of this chance more. Queries that are compared as they stand are outside of it."
+        ),
+    )
+    fast_lane: FastLane = Field(default_factory=FastLane)
+
+
+class MetricEvidence(Resource):
+    """What a sequential test or a dry run has found in this rollout, and all a test needs to go on after a restart."""
+
+    name: ObjectName = Field(description="The metric.")
+    claim: ShortText = Field(description="What is tested; evidence for another claim is not carried over.")
+    verdict: Literal["fine", "worse", "undecided"] = Field(
+        description=(
+            "fine: not worse by maxDrop, or within the bounds; worse: worse than stable, or beyond a bound; undecided: "
+            "more episodes are needed."
+        )
+    )
+    dry_run: bool | None = Field(
+        default=None, description="True: this verdict is reported and nothing follows from it."
+    )
+    chance_worse: float | None = Field(
+        default=None, description="1 minus the always-valid p-value of 'as good as stable'."
+    )
+    chance_fine: float | None = Field(
+        default=None, description="1 minus the always-valid p-value of 'worse by maxDrop'."
+    )
+    needed_episodes: int | None = Field(
+        default=None, ge=0, description="Canary episodes until a verdict if the rates stay as they are."
+    )
+    estimated_at: Time | None = Field(
+        default=None, description="About when the verdict is due at the present rate of episodes; moved rarely."
+    )
+    bound_seconds: float | None = Field(
+        default=None,
+        description="latency: the bound of stable's histogram at the quantile, fixed before the comparison began.",
+    )
+    block: float | None = Field(
+        default=None,
+        ge=1,
+        description=(
+            "latency and promql: so many events count as one, those of an average episode of stable, because events of "
+            "one episode are not independent."
+        ),
+    )
+    log_worse: float | None = Field(default=None, description="Logarithm of the e-value of 'worse'.")
+    log_fine: float | None = Field(default=None, description="Logarithm of the e-value of 'fine'.")
+    judged: list[float] | None = Field(
+        default=None,
+        max_length=4,
+        description="Episodes compared and the sum of their values (0 to 1): two numbers of the canary, two of stable.",
+    )
+    seen: list[float] | None = Field(
+        default=None,
+        max_length=12,
+        description=(
+            "The same counted by the source at the last comparison; of a ratio four numbers for each quantity compared."
+        ),
+    )
+    compared: list[float] | None = Field(
+        default=None,
+        max_length=18,
+        description=(
+            "Of a ratio, six numbers for each quantity compared. The first two: episodes of the canary that were "
+            "compared with stable's of the same time, and the sum of their values. Then: what as many of stable's "
+            "made at these times, and stable's mean lately. Last: the logarithms of the e-values of 'below' and "
+            "'above'."
+        ),
+    )
+    bounds: list[float] | None = Field(
+        default=None,
+        max_length=2,
+        description=(
+            "Of a ratio: bounds of stable's histogram at which the arms are compared, in seconds or returns, fixed "
+            "before the comparison began."
+        ),
+    )
+    at_weight: int | None = Field(
+        default=None, ge=0, le=100, description="Of a ratio: the canary's weight while its batches are comparable."
+    )
+    start_episodes: float | None = Field(
+        default=None, ge=0, description="Of a ratio: episodes of the canary that had ended when it got that weight."
+    )

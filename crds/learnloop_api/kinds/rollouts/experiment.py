@@ -1,0 +1,230 @@
+"""Experiments: several models side by side on live episodes, and which of them is best."""
+
+from typing import Annotated, ClassVar, Literal
+
+from pydantic import Field
+
+from learnloop_api.kinds.base import URI_FORMS, Digest, ObjectName, Resource, Uri
+from learnloop_api.kinds.cel_rules import Rule
+from learnloop_api.kinds.rollouts.analysis import ReturnRange
+
+STABLE_FLOOR = 5
+"""Percent of new episodes that stable keeps: it is one of the arms."""
+MOST_ARMS = 7
+MOST_GUARDRAILS = 4
+
+
+class ExperimentArm(Resource):
+    """One model that challenges stable."""
+
+    cel_rules: ClassVar[tuple[Rule, ...]] = (
+        Rule(
+            "has(self.sha256) || self.uri.startsWith('uniform://')",
+            "an arm needs the sha256 of its ONNX file: set the digest, as sha256sum prints it",
+            ".sha256",
+        ),
+        Rule("self.name != 'stable'", "stable is an arm already: choose another name", ".name"),
+        *URI_FORMS,
+    )
+
+    name: ObjectName = Field(description="What verdicts call it; unique, and not `stable`.")
+    uri: Uri = Field(description="Address of the model, as in spec.model.uri.")
+    sha256: Digest | None = Field(default=None, description="Digest of the ONNX file; required, except for uniform://.")
+    weight: int = Field(ge=1, le=95, description="Percent of new episodes; what the arms leave goes to stable.")
+
+
+RETURNS_IN_RANGE = Rule(
+    "(self.type == 'return') == has(self.returnRange)",
+    "arms are compared by return within a range: set returnRange with type return, and only then",
+    ".returnRange",
+)
+DIFFERENT_MODELS = Rule(
+    "self.arms.all(a, self.arms.exists_one(b, b.uri == a.uri))",
+    "two arms have the same model: an arm is known by its model, remove one",
+    ".arms",
+)
+
+
+class ExperimentMetric(Resource):
+    """What makes one arm better than another."""
+
+    cel_rules: ClassVar[tuple[Rule, ...]] = (RETURNS_IN_RANGE,)
+
+    type: Literal["success", "return", "errors"] = Field(
+        default="success",
+        description="success: share of successful episodes; return: mean return; errors: fewest episodes in error.",
+    )
+    return_range: ReturnRange | None = Field(default=None, description="Where returns lie; required with type return.")
+
+
+class ExperimentGuardrail(Resource):
+    """What the winner must not pay with: no arm wins before it is proven not to be worse than stable by maxDrop."""
+
+    cel_rules: ClassVar[tuple[Rule, ...]] = (
+        RETURNS_IN_RANGE,
+        Rule(
+            "self.maxDrop < (has(self.returnRange) ? self.returnRange.highest - self.returnRange.lowest : 1.0)",
+            "maxDrop tolerates every loss there can be: make it less than 1, or than the width of returnRange",
+            ".maxDrop",
+        ),
+        Rule(
+            "(self.type == 'promql') == (has(self.query) && has(self.totalQuery))"
+            " && has(self.query) == has(self.totalQuery)",
+            "set query and totalQuery with type promql, and only then: the good events, and all of them",
+            ".query",
+        ),
+        Rule(
+            "!has(self.query) || !has(self.totalQuery)"
+            " || (self.query.contains('[$window]') && self.totalQuery.contains('[$window]'))",
+            "a guardrail counts events since the arms began: use increase(...[$window]) in both queries",
+            ".query",
+        ),
+        Rule(
+            "!has(self.quantile) || self.type == 'latency'",
+            "quantile goes with type latency only: remove it",
+            ".quantile",
+        ),
+    )
+
+    name: ObjectName = Field(description="What verdicts call it; unique.")
+    type: Literal["success", "return", "errors", "latency", "promql"] = Field(
+        default="success",
+        description=(
+            "success: share of successful episodes; return: mean return; errors: share of episodes in error; latency: "
+            "share of policy requests slower than stable's quantile; promql: share of the events that totalQuery "
+            "counts and query does not."
+        ),
+    )
+    return_range: ReturnRange | None = Field(default=None, description="Where returns lie; required with type return.")
+    quantile: float | None = Field(
+        default=None, ge=0.5, le=0.999, description="Which quantile of type latency is meant; left out, 0.99."
+    )
+    query: Annotated[str, Field(min_length=1, max_length=4096)] | None = Field(
+        default=None,
+        description=(
+            "PromQL of the number of good events since the arms began, for type promql: increase(...[$window]); "
+            "$revision and $namespace are replaced, too. It reads the series of this namespace, unless the platform "
+            "team allows all: the matcher is added to every selector."
+        ),
+    )
+    total_query: Annotated[str, Field(min_length=1, max_length=4096)] | None = Field(
+        default=None, description="PromQL of the number of all events, good and bad; required with type promql."
+    )
+    max_drop: float = Field(
+        gt=0,
+        description=(
+            "The loss against stable that would matter: share of episodes for success, rise of that share for errors, "
+            "in its own unit for return, share of requests for latency, share of events for promql. Half of it takes "
+            "about four times the episodes."
+        ),
+    )
+
+
+class ExperimentRules(Resource):
+    """How arms are compared, wherever they play."""
+
+    metric: ExperimentMetric = Field(default_factory=ExperimentMetric, description="What is compared.")
+    guardrails: list[ExperimentGuardrail] = Field(
+        default_factory=list,
+        max_length=MOST_GUARDRAILS,
+        json_schema_extra={"listType": "map", "listMapKeys": ["name"]},
+        description=(
+            "What must not get worse while metric decides. An arm proven worse than stable by more than maxDrop is "
+            "withdrawn; one that is not proven to be within it beats nobody."
+        ),
+    )
+    alpha: float = Field(
+        default=0.05,
+        ge=1e-6,
+        le=0.2,
+        description=(
+            "Chance of naming an arm the winner that is not better than all others, or breaks a guardrail, over all "
+            "arms and looks together. With guardrails, half of it is theirs."
+        ),
+    )
+    min_episodes: int = Field(
+        default=50, ge=1, le=10_000_000, description="Episodes an arm must have finished before it may win or lose."
+    )
+    max_episodes: int = Field(
+        default=100_000, ge=2, le=1_000_000_000, description="Episodes of all arms together after which it ends."
+    )
+    max_seconds: int = Field(
+        default=604_800, ge=60, le=31_536_000, description="Seconds after which it ends; a week when left out."
+    )
+
+
+class Experiment(ExperimentRules):
+    """2 to 8 arms, stable among them, with a fixed split; it ends with a winner or without one, but it ends."""
+
+    cel_rules: ClassVar[tuple[Rule, ...]] = (
+        Rule(
+            f"self.arms.map(a, a.weight).sum() <= {100 - STABLE_FLOOR}",
+            f"the arms' weights leave stable less than {STABLE_FLOOR} %: lower some",
+            ".arms",
+        ),
+        DIFFERENT_MODELS,
+        Rule(
+            "self.maxEpisodes >= self.minEpisodes * (self.arms.size() + 1)",
+            "maxEpisodes ends the experiment before every arm has minEpisodes: raise it",
+            ".maxEpisodes",
+        ),
+    )
+
+    arms: list[ExperimentArm] = Field(
+        min_length=1,
+        max_length=MOST_ARMS,
+        json_schema_extra={"listType": "map", "listMapKeys": ["name"]},
+        description="The challengers; stable takes part with what their weights leave.",
+    )
+    on_winner: Literal["promote", "wait"] = Field(
+        default="wait",
+        description=(
+            "promote: the winner becomes stable and is guarded as after a rollout. wait: it keeps its share until the "
+            "annotation learnloop.dev/promote: <revision>. Either way spec.model stays as it is: set it to the winner "
+            "to keep it when the experiment is removed."
+        ),
+    )
+
+    @property
+    def challengers(self) -> int:
+        """How many arms play beside stable."""
+        return len(self.arms)
+
+
+class ExperimentStep(ExperimentRules):
+    """An experiment as a step of a rollout: the canary beside stable and up to six more models; who wins goes on."""
+
+    cel_rules: ClassVar[tuple[Rule, ...]] = (
+        Rule(
+            "self.arms.all(a, a.name != 'canary')",
+            "canary is an arm already, with the weight of the step: choose another name",
+            ".arms",
+        ),
+        DIFFERENT_MODELS,
+        Rule(
+            "self.maxEpisodes >= self.minEpisodes * (self.arms.size() + 2)",
+            "maxEpisodes ends the experiment before every arm has minEpisodes: raise it",
+            ".maxEpisodes",
+        ),
+    )
+
+    arms: list[ExperimentArm] = Field(
+        default_factory=list,
+        max_length=MOST_ARMS - 1,
+        json_schema_extra={"listType": "map", "listMapKeys": ["name"]},
+        description=(
+            "More models beside the canary, which plays with the weight of the step, and stable, which plays with what "
+            "is left; empty: the canary against stable. One that is stable or the canary already is left out."
+        ),
+    )
+
+    @property
+    def challengers(self) -> int:
+        """How many arms play beside stable: the canary is one of them."""
+        return len(self.arms) + 1
+
+
+AnyExperiment = Experiment | ExperimentStep
+"""Either form."""
+AnyMetric = ExperimentMetric | ExperimentGuardrail
+"""What arms are compared by."""

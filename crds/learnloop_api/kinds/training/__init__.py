@@ -1,0 +1,1 @@
+"""What a TrainingJob says beside its own fields: algorithms, evaluation, safety, tracking."""

@@ -1,0 +1,56 @@
+"""How a policy is proven: held-out evaluation, and the gates it must pass."""
+
+from pydantic import Field
+
+from learnloop_api.kinds.base import Resource
+from learnloop_api.kinds.training.evaluation_suite import Suite, SuiteGates
+
+EPISODES_PER_RUN = 2**23
+"""Numbers of held-out episodes that are set aside for each run of a LearningAgent: more than any run can play."""
+MOST_EPISODES = 2**53 - 2**24
+"""So that every number of a run is exact in JSON, of run 999,999,999 too."""
+
+
+class Evaluation(Resource):
+    """Held-out evaluation: episodes on seeds that training never uses."""
+
+    episodes: int = Field(default=100, ge=1, le=10000, description="Episodes for each of the two policies compared.")
+    seed: int | None = Field(
+        default=None,
+        ge=0,
+        le=2_147_483_647,
+        description="With a number, the seed of a held-out episode. Left out: of a LearningAgent one that all its runs "
+        "share, else the job's seed.",
+    )
+    first_episode: int | None = Field(
+        default=None,
+        ge=0,
+        le=MOST_EPISODES,
+        description=f"Number of the first held-out episode. Left out: in run N of a LearningAgent N × "
+        f"{EPISODES_PER_RUN:,}, so that no two runs of an agent play the same episode, else 0.",
+    )
+    validation_episodes: int = Field(
+        default=0,
+        ge=0,
+        le=10000,
+        description="Episodes on further held-out seeds, by which a study chooses among its trials, so that the proof "
+        "has no part in the choice; a study plays at least as many as episodes.",
+    )
+    suite: Suite | None = Field(
+        default=None, description="Measures more than the return, for the proof and its gates; left out, nothing."
+    )
+
+
+class Gates(Resource):
+    """What the evaluation must show before the model may serve anyone."""
+
+    min_return: float | None = Field(default=None, description="Held-out mean return at least this.")
+    min_improvement: float | None = Field(
+        default=None, description="Held-out mean return at least this much above the baseline policy's."
+    )
+    significant: bool = Field(
+        default=True,
+        description="Lower end of the 95 % interval of the gain in return over the baseline above 0, episode by "
+        "episode; of two equal policies one passes in at most 2.5 % of all runs. Needs 6 episodes.",
+    )
+    suite: SuiteGates | None = Field(default=None, description="What dimensions of evaluation.suite must show.")

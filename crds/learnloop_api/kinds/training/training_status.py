@@ -1,0 +1,86 @@
+"""What a TrainingJob says of itself: progress, proof, lineage and the reason."""
+
+from pydantic import Field
+
+from learnloop_api.kinds.base import Digest, ObjectName, Resource, ShortText, Status, Time, Uri
+from learnloop_api.kinds.study import StudyStatus
+from learnloop_api.kinds.training.evaluation_suite import SuiteStatus
+
+
+class ReturnStatus(Resource):
+    """Mean episode return with its 95 % interval."""
+
+    episodes: int = Field(ge=0, description="Episodes behind the figures.")
+    mean: float = Field(description="Mean return.")
+    iqm: float = Field(description="Interquartile mean (arXiv 2108.13264).")
+    ci_low: float = Field(description="Lower end of the 95 % bootstrap interval of the mean.")
+    ci_high: float = Field(description="Upper end of the 95 % bootstrap interval of the mean.")
+
+
+class GateResult(Resource):
+    """One gate's verdict."""
+
+    name: ShortText = Field(description="Which gate.")
+    passed: bool = Field(description="Whether the evaluation showed it.")
+    message: ShortText = Field(description="The numbers compared, in one sentence.")
+
+
+class ArtifactStatus(Resource):
+    """The exported policy."""
+
+    uri: Uri = Field(description="Address of the ONNX file.")
+    sha256: Digest = Field(description="Digest of the ONNX file.")
+
+
+class ExportStatus(Resource):
+    """The exported policy in a further format."""
+
+    format: ShortText = Field(description="pt2 or torchscript.")
+    uri: Uri = Field(description="Address of the file.")
+    sha256: Digest = Field(description="Digest of the file.")
+
+
+class LineageStatus(Resource):
+    """Where a model comes from."""
+
+    learning_agent: ObjectName | None = Field(default=None, description="The LearningAgent the run was made for.")
+    reward_policy: ObjectName | None = Field(default=None, description="Its RewardPolicy.")
+    reward_policy_revision: ShortText | None = Field(
+        default=None, description="Revision of the RewardPolicy when the run began."
+    )
+    trajectories: int | None = Field(default=None, ge=0, description="Trajectories the agent had when the run began.")
+
+
+class TrainingJobStatus(Status):
+    """Progress, proof and the reason."""
+
+    attempts: int | None = Field(default=None, ge=0, description="Starts of the whole gang so far.")
+    step: int | None = Field(default=None, ge=0, description="Environment steps done by all ranks together.")
+    total_steps: int | None = Field(default=None, ge=1, description="Environment steps wanted.")
+    progress: ShortText | None = Field(default=None, description="Share of the steps done, e.g. 42%.")
+    eta: ShortText | None = Field(default=None, description="Time left at the current speed, e.g. 1m20s.")
+    steps_per_second: float | None = Field(default=None, description="Environment steps a second, all ranks together.")
+    world_size: int | None = Field(default=None, ge=1, description="Ranks that take part.")
+    recent_return: ReturnStatus | None = Field(default=None, description="The newest training episodes.")
+    evaluation: ReturnStatus | None = Field(default=None, description="The exported policy on held-out seeds.")
+    baseline: ReturnStatus | None = Field(default=None, description="The serving policy on the same held-out seeds.")
+    return_text: ShortText | None = Field(
+        default=None, alias="return", description="Mean return with its 95 % interval, e.g. 487.2 [481.0, 492.1]."
+    )
+    validation: ReturnStatus | None = Field(
+        default=None, description="The exported policy on validation seeds, by which a study chooses."
+    )
+    study: StudyStatus | None = Field(default=None, description="How far the search has come.")
+    suite: SuiteStatus | None = Field(default=None, description="What evaluation.suite found.")
+    gates: list[GateResult] | None = Field(default=None, max_length=16, description="The verdict of every gate.")
+    artifact: ArtifactStatus | None = None
+    exports: list[ExportStatus] | None = Field(
+        default=None, max_length=8, description="The same policy in the formats that spec.export asks for."
+    )
+    py_torch_job: ShortText | None = Field(
+        default=None, alias="pytorchJob", description="Name of the PyTorchJob that runs the ranks."
+    )
+    started_at: Time | None = Field(default=None, description="When the first attempt began.")
+    attempt_started_at: Time | None = Field(default=None, description="When the current attempt began.")
+    finished_at: Time | None = Field(default=None, description="When the run ended, either way.")
+    lineage: LineageStatus | None = None

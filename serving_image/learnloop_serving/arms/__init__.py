@@ -1,0 +1,1 @@
+"""Which arm an episode gets, and the routing table that says so."""

@@ -1,0 +1,73 @@
+"""Requests that know no episodes and reach an arm that may not answer are answered by stable.
+
+Routes and Services follow a verdict only after a while, and not at all when the operator is gone: until then a canary
+that was withdrawn, is in shadow, or whose table has expired hands on what its users cannot know to send elsewhere. An
+episode's requests are refused instead, for agents know how to reopen.
+
+In service mode the address that users know leads to every arm's pods, whatever their weights. So an arm of weight 0 (a
+canary before its first step or on hold there, the old arm while the new one is guarded) hands such requests on as well;
+the episodes that were opened on it go on where they began.
+"""
+
+from datetime import UTC, datetime
+
+import httpx
+from fastapi import Request, Response
+
+from learnloop_api.names import HEADER_ARM
+from learnloop_api.wire.routing import Arm, RoutingTable
+from learnloop_serving.arms.arm_draw import stable_arm
+from learnloop_serving.arms.routing_table import RoutingState
+from learnloop_serving.inference_protocol.tensors import HEADER_JSON_LENGTH
+from learnloop_serving.refusal import Refusal
+from learnloop_serving.shadow_mode.shadow_arm import Shadow
+
+TIMEOUT_SECONDS = 10.0
+_PASSED = ("content-type", HEADER_JSON_LENGTH)
+
+
+class StandIn:
+    """One server's connection to the stable arm, opened when it is needed first."""
+
+    def __init__(self, revision: str, routing: RoutingState, shadow: Shadow) -> None:
+        self._revision = revision
+        self._routing = routing
+        self._shadow = shadow
+        self._client: httpx.AsyncClient | None = None
+
+    def arm(self, request: Request) -> Arm | None:
+        """The stable arm when it has to answer `request` in this arm's place; None when this arm answers or refuses.
+
+        Who names an arm, by the header or by the version in the path, means it; so does one that hands on, and nothing
+        is handed on twice.
+        """
+        table = self._routing.table
+        if table is None or HEADER_ARM in request.headers or "version" in request.path_params:
+            return None
+        serves = _has_traffic(table, self._revision) and not self._shadow.on
+        if serves and not table.expired(datetime.now(UTC)):
+            return None
+        stable = stable_arm(table)
+        return stable if stable is not None and stable.revision != self._revision else None
+
+    async def answer(self, arm: Arm, request: Request, body: bytes) -> Response:
+        """What `arm` answers; raises Refusal 503 when it gives no answer within TIMEOUT_SECONDS."""
+        if self._client is None:
+            self._client = httpx.AsyncClient(timeout=TIMEOUT_SECONDS, trust_env=False)
+        headers = {name: request.headers[name] for name in _PASSED if name in request.headers}
+        headers[HEADER_ARM] = arm.revision
+        try:
+            answer = await self._client.post(f"{arm.url}{request.url.path}", content=body, headers=headers)
+        except httpx.HTTPError as error:
+            message = f"revision {self._revision} may not answer, and stable does not answer in its place: {error}"
+            raise Refusal(503, "NotReady", message[:500]) from error
+        kept = {name: answer.headers[name] for name in _PASSED if name in answer.headers}
+        return Response(answer.content, answer.status_code, headers=kept)
+
+
+def _has_traffic(table: RoutingTable, revision: str) -> bool:
+    """Whether requests that know no episodes are meant for `revision`, should they reach it.
+
+    In gateway mode the HTTPRoute has the weights, and the table gives all of them to stable: there, listed is enough.
+    """
+    return any(arm.revision == revision and (arm.weight > 0 or table.mode == "gateway") for arm in table.arms)

@@ -1,0 +1,91 @@
+"""A group of several ranks over torch.distributed: gloo for CPU tensors, NCCL for GPU tensors."""
+
+import os
+from collections.abc import Callable, Sequence
+from datetime import timedelta
+from typing import TypeVar
+
+import numpy as np
+import torch
+import torch.distributed as dist
+
+from learnloop_environments.errors import ConfigError
+from learnloop_trainer.distributed.rendezvous import Meeting
+from learnloop_trainer.errors import PeerLost
+
+VARIABLE = "LEARNLOOP_COLLECTIVE_SECONDS"
+T = TypeVar("T")
+
+
+def _timeout() -> timedelta:
+    text = os.environ.get(VARIABLE, "60")
+    if not text.isdecimal() or not 1 <= int(text) <= 86400:
+        raise ConfigError(VARIABLE, text, "is not a number of seconds from 1 to 86400", "correct it in spec.pod.env")
+    return timedelta(seconds=int(text))
+
+
+def _guarded(action: Callable[[], T]) -> T:
+    """Run a collective; whatever breaks it is the loss of a peer."""
+    try:
+        return action()
+    except RuntimeError as error:
+        raise PeerLost(" ".join(str(error).split())[:200]) from None
+
+
+class Peers:
+    """See Group. A broken or overdue collective raises PeerLost on every surviving rank."""
+
+    def __init__(self, meeting: Meeting, device: torch.device) -> None:
+        """Collective: connect all ranks of the meeting."""
+        self.place, self._meeting = meeting.place, meeting
+        _guarded(
+            lambda: dist.init_process_group(
+                backend="cpu:gloo,cuda:nccl" if device.type == "cuda" else "gloo",
+                store=meeting.scoped(),
+                rank=self.place.rank,
+                world_size=self.place.size,
+                timeout=_timeout(),
+            )
+        )
+
+    def add_up(self, tensor: torch.Tensor) -> None:
+        """See Group."""
+        _guarded(lambda: dist.all_reduce(tensor))
+
+    def sum(self, numbers: Sequence[float]) -> list[float]:
+        """See Group."""
+        tensor = torch.tensor(numbers, dtype=torch.float64)
+        self.add_up(tensor)
+        return [float(number) for number in tensor.tolist()]
+
+    def gather(self, body: bytes) -> list[bytes]:
+        """See Group: sizes first, then each body point to point."""
+        sizes = torch.zeros(self.place.size, dtype=torch.int64)
+        sizes[self.place.rank] = len(body)
+        self.add_up(sizes)
+        if self.place.rank:
+            _guarded(lambda: dist.send(_tensor(body), dst=0))
+            return []
+        bodies = [body]
+        for rank in range(1, self.place.size):
+            buffer = torch.empty(int(sizes[rank]), dtype=torch.uint8)
+            _guarded(lambda b=buffer, r=rank: dist.recv(b, src=r))  # type: ignore[misc]
+            bodies.append(buffer.numpy().tobytes())
+        return bodies
+
+    def broadcast(self, body: bytes | None) -> bytes:
+        """See Group."""
+        (size,) = self.sum([float(len(body or b"")) if self.place.rank == 0 else 0.0])
+        if not size:
+            return b""
+        buffer = _tensor(body or b"") if self.place.rank == 0 else torch.empty(int(size), dtype=torch.uint8)
+        _guarded(lambda: dist.broadcast(buffer, src=0))
+        return buffer.numpy().tobytes()
+
+    def close(self) -> None:
+        """See Group."""
+        dist.destroy_process_group()
+
+
+def _tensor(body: bytes) -> torch.Tensor:
+    return torch.from_numpy(np.frombuffer(body, dtype=np.uint8).copy())

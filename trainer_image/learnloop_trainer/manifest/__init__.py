@@ -1,0 +1,1 @@
+"""What proves a trained model: export, evaluation, comparison, and the manifest."""

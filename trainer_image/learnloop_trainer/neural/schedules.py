@@ -1,0 +1,38 @@
+"""How a number changes over a run, by the share of the run that is done."""
+
+import math
+
+from learnloop_api.kinds.training.optimiser import Optimised
+
+
+def decayed(start: float, kind: str, done: float) -> float:
+    """`start` at done = 0: stays (constant), falls along a line (linear) or half a cosine (cosine) to 0 at done = 1.
+
+    >>> [round(decayed(2.0, kind, 0.5), 6) for kind in ("constant", "linear", "cosine")]
+    [2.0, 1.0, 1.0]
+    """
+    left = 1.0 - min(1.0, max(0.0, done))
+    match kind:
+        case "linear":
+            return start * left
+        case "cosine":
+            return start * (1.0 - math.cos(math.pi * left)) / 2.0
+        case _:
+            return start
+
+
+def between(start: float, end: float | None, done: float) -> float:
+    """Along a line from `start` at done = 0 to `end` at done = 1; `start` throughout where there is no end."""
+    return start if end is None else start + (end - start) * min(1.0, max(0.0, done))
+
+
+def step_size(parameters: Optimised, start: float, done: float) -> float:
+    """The step size that begins at `start`, by the run's schedule and its warm-up.
+
+    >>> from learnloop_api.kinds.training.algorithms import DqnParameters
+    >>> parameters = DqnParameters(learning_rate_schedule="constant", warmup=0.2)
+    >>> [step_size(parameters, 2.0, done) for done in (0.1, 0.2, 0.9)]
+    [1.0, 2.0, 2.0]
+    """
+    risen = 1.0 if parameters.warmup == 0 else min(1.0, done / parameters.warmup)
+    return risen * decayed(start, parameters.learning_rate_schedule, done)

@@ -1,0 +1,183 @@
+"""What the outside sees of a run: a progress line each few seconds, a heartbeat each second.
+
+Heartbeats go out from a thread of their own, so an unreachable data plane never slows training. The thread falls silent
+when the main thread has shown no sign of life for a while: a heartbeat must mean that work is going on, or the
+operator could not see a hang.
+"""
+
+import threading
+import time
+from collections import deque
+from datetime import UTC, datetime
+from typing import Literal
+
+import numpy as np
+
+from learnloop_api.wire.training import Heartbeat, Manifest, ReturnEstimate
+from learnloop_environments.errors import TrainerError
+from learnloop_trainer.statistics.return_estimate import estimate
+from learnloop_trainer.store import Store
+from learnloop_trainer.tracking import Tracker
+from learnloop_trainer.training_order import Order, Place
+
+BEAT_SECONDS = 1.0
+LINE_SECONDS = 5.0
+SILENT_AFTER = 300.0  # longer than any honest update or rollout; a broken collective is noticed much sooner
+RECENT = 100  # episodes behind the recent return
+
+Phase = Literal["starting", "training", "evaluating", "exporting", "done", "failed"]
+
+
+def say(text: str) -> None:
+    """One line on stdout, at once."""
+    print(" ".join(text.split()), flush=True)
+
+
+def span(seconds: float) -> str:
+    """A duration for humans, e.g. 1h02m, 1m20s or 7s."""
+    whole = int(seconds + 0.5)
+    if whole >= 3600:
+        return f"{whole // 3600}h{whole % 3600 // 60:02d}m"
+    return f"{whole // 60}m{whole % 60:02d}s" if whole >= 60 else f"{whole}s"
+
+
+def curves(what: str, figures: ReturnEstimate) -> dict[str, float]:
+    """An estimate as points of curves."""
+    return {f"{what}/return_{name}": float(getattr(figures, name)) for name in ("mean", "iqm", "ci_low", "ci_high")}
+
+
+class Speed:
+    """Steps per second over the last half minute."""
+
+    def __init__(self) -> None:
+        """No figures yet."""
+        self._points: deque[tuple[float, int]] = deque(maxlen=64)
+
+    def note(self, step: int) -> float:
+        """Take a point, at most two a second; returns the present speed."""
+        now = time.monotonic()
+        if not self._points or now - self._points[-1][0] >= 0.5:
+            self._points.append((now, step))
+        first_time, first_step = self._points[0]
+        return (step - first_step) / (now - first_time) if now - first_time > 0.05 else 0.0
+
+
+class Reporter:
+    """The voice of one rank; only rank 0 sends heartbeats and progress lines."""
+
+    def __init__(self, order: Order, place: Place, store: Store, tracker: Tracker | None = None) -> None:
+        """Silent until `start`. `tracker`: where rank 0's curves go."""
+        self._order, self._place, self._store = order, place, store
+        self._tracker = tracker if tracker is not None and place.rank == 0 else Tracker(())
+        self._lock, self._stop = threading.Lock(), threading.Event()
+        self._phase: Phase = "starting"
+        self._message, self._trouble, self._step, self._rate = "", "", 0, 0.0
+        self._recent: ReturnEstimate | None = None
+        self._alive = self._line_at = self._estimated_at = time.monotonic()
+        self._speed = Speed()
+        self._thread = threading.Thread(target=self._run, name="heartbeat", daemon=True)
+
+    def start(self) -> None:
+        """Begin to send heartbeats."""
+        if self._place.rank == 0:
+            self._thread.start()
+
+    def phase(self, phase: Phase, message: str = "") -> None:
+        """Enter a phase; said aloud on every rank."""
+        with self._lock:
+            self._phase, self._message, self._alive = phase, message, time.monotonic()
+        say(f"rank {self._place.rank}/{self._place.size} {phase}{': ' + message if message else ''}")
+
+    def alive(self, message: str | None = None) -> None:
+        """The main thread lives; with a message, say what it is busy with."""
+        with self._lock:
+            self._alive = time.monotonic()
+            self._message = self._message if message is None else message
+        if message and time.monotonic() - self._line_at >= LINE_SECONDS:
+            self._line_at = time.monotonic()
+            say(f"rank {self._place.rank}/{self._place.size} {message}")
+
+    def warn(self, trouble: str) -> None:
+        """Show this in every heartbeat until told otherwise; an empty text ends it."""
+        with self._lock:
+            self._trouble = trouble
+
+    def progress(self, step: int, returns: deque[float]) -> None:
+        """Training has come to `step`; `returns` are those of the latest episodes."""
+        now = time.monotonic()
+        with self._lock:
+            self._step, self._rate, self._alive = step, self._speed.note(step), now
+        if now - self._estimated_at >= BEAT_SECONDS or self._recent is None:
+            self._estimated_at = now
+            recent = estimate(np.asarray(returns), self._order.spec.seed, resamples=200)
+            with self._lock:
+                self._recent = recent
+            if recent is not None:
+                self._tracker.note(step, curves("train", recent) | {"train/steps_per_second": self._rate})
+        if self._place.rank == 0 and now - self._line_at >= LINE_SECONDS:
+            self._line_at = now
+            say(self.line())
+
+    def line(self) -> str:
+        """Where the run is, on one line."""
+        total, recent = self._order.spec.total_steps, self._recent
+        text = f"step {self._step}/{total} {min(100, 100 * self._step // total)}%"
+        if recent is not None:
+            text += f" return {recent.mean:.1f} [{recent.ci_low:.1f}, {recent.ci_high:.1f}]"
+        eta = self._eta()
+        return f"{text} {self._rate:.0f} steps/s" + (f" ETA {span(eta)}" if eta is not None else "")
+
+    def _eta(self) -> float | None:
+        left = max(0, self._order.spec.total_steps - self._step)
+        return left / self._rate if self._rate > 0 else None
+
+    def _beat(self) -> Heartbeat:
+        with self._lock:
+            return Heartbeat(
+                job=self._order.job,
+                attempt=self._order.attempt,
+                phase=self._phase,
+                step=self._step,
+                total_steps=self._order.spec.total_steps,
+                world_size=self._place.size,
+                steps_per_second=self._rate,
+                eta_seconds=self._eta() if self._phase in {"starting", "training"} else None,
+                recent_return=self._recent,
+                message=(self._message if self._phase in {"done", "failed"} else self._trouble or self._message)[:1024],
+                at=datetime.now(UTC),
+            )
+
+    def _run(self) -> None:
+        failing = False
+        while not self._stop.is_set():
+            if time.monotonic() - self._alive < SILENT_AFTER:
+                problem = self._send()
+                if problem and not failing:
+                    say(f"heartbeats do not get through, training goes on: {problem}")
+                elif failing and not problem:
+                    say("heartbeats get through again")
+                failing = bool(problem)
+            self._stop.wait(BEAT_SECONDS)
+
+    def _send(self) -> str:
+        try:
+            self._store.heartbeat(self._beat())
+        except TrainerError as error:
+            return str(error)
+        return ""
+
+    def proven(self, manifest: Manifest) -> None:
+        """The run's result, as the last points of its curves."""
+        found = {"evaluation": manifest.evaluation, "baseline": manifest.baseline}
+        values = {name: value for what, figures in found.items() for name, value in curves(what, figures).items()}
+        self._tracker.note(manifest.step, values | {"wall_seconds": manifest.wall_seconds})
+
+    def finish(self, phase: Literal["done", "failed"], message: str) -> None:
+        """Send the last heartbeat, if it goes through at the first attempt."""
+        self._stop.set()
+        self.phase(phase, message)
+        self._tracker.finish("FINISHED" if phase == "done" else "FAILED")
+        if self._place.rank == 0:
+            if self._thread.is_alive():
+                self._thread.join(timeout=3)
+            self._send()

@@ -1,0 +1,1 @@
+"""Logged experience as arrays."""

@@ -1,0 +1,98 @@
+"""An environment that executes only what the shield lets through."""
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from learnloop_api.kinds.training.safety import Safety
+from learnloop_environments.base import Observations, Step, VectorEnvironment, agents
+from learnloop_environments.wrappers import Wrapper
+from learnloop_trainer.safety.intervention_log import Trail
+from learnloop_trainer.safety.shield import Shield
+
+
+class Shielded(Wrapper):
+    """Another environment behind a shield. Learners see the action they chose and what the executed one brought."""
+
+    def __init__(self, inner: VectorEnvironment, shield: Shield, trail: Trail | None, *, exploring: bool) -> None:
+        """`trail`: where interventions are written; None: they are only counted."""
+        super().__init__(inner)
+        self._shield, self._trail, self._exploring = shield, trail, exploring
+        self.worth: Callable[[Observations, NDArray[Any]], NDArray[np.float32]] | None = None  # of what the learner did
+        self.interventions = np.zeros(len(inner.members), dtype=np.int64)
+        self.executed = np.zeros(len(inner.members), dtype=np.int64)
+        self._seen = inner.reset()
+
+    def reset(self) -> Observations:
+        """See VectorEnvironment.reset."""
+        self._seen = self.inner.reset()
+        return self._seen
+
+    def impose(self, parameters: Mapping[str, NDArray[np.float64]]) -> Observations:
+        """See Simulation.impose."""
+        self._seen = super().impose(parameters)
+        return self._seen
+
+    def step(self, actions: NDArray[Any]) -> Step:
+        """See VectorEnvironment.step."""
+        before = self._seen
+        seen = before.reshape(-1, self.observations)
+        wanted = actions.reshape(len(seen), -1) if self.inner.bounds is not None else actions.reshape(-1)
+        safe, fallback = self._shield.project(seen, wanted)
+        broken = self._shield.broken(seen, wanted)
+        step = self.inner.step(safe.reshape(actions.shape))
+        self._seen = step.observation
+        changed = broken.any(axis=0) | fallback
+        per = agents(self.inner)
+        self.interventions += changed.reshape(-1, per).sum(axis=1)
+        self.executed += per
+        if changed.any() and self._trail is not None:
+            values = None if self.worth is None else self.worth(before, actions).reshape(-1)
+            self._record(np.flatnonzero(changed), wanted, step, broken, fallback, values)
+        return step
+
+    def _record(
+        self,
+        rows: NDArray[np.intp],
+        wanted: NDArray[Any],
+        step: Step,
+        broken: NDArray[Any],
+        fallback: NDArray[Any],
+        values: NDArray[np.float32] | None,
+    ) -> None:
+        assert self._trail is not None
+        members = np.asarray(self.members)[rows // agents(self.inner)]
+        reward = step.reward.reshape(-1)[rows]
+        names = [
+            [limit.name for limit, hit in zip(self._shield.limits, broken[:, row], strict=True) if hit] for row in rows
+        ]
+        worth = None if values is None else values[rows]
+        self._trail.write(members, wanted[rows], reward, names, fallback[rows], worth, exploring=self._exploring)
+
+    def state(self) -> dict[str, NDArray[np.generic]] | None:
+        """See VectorEnvironment.state: the counts go with it."""
+        inner = self.inner.state()
+        if inner is None:
+            return None
+        return {**inner, "shield.interventions": self.interventions.copy(), "shield.executed": self.executed.copy()}
+
+    def restore(self, state: dict[str, NDArray[np.generic]]) -> Observations:
+        """See VectorEnvironment.restore."""
+        self.interventions = np.array(state["shield.interventions"], dtype=np.int64)
+        self.executed = np.array(state["shield.executed"], dtype=np.int64)
+        self._seen = self.inner.restore(
+            {name: array for name, array in state.items() if not name.startswith("shield.")}
+        )
+        return self._seen
+
+
+def shielded(
+    inner: VectorEnvironment, safety: Safety | None, trail: Trail | None = None, *, exploring: bool = False
+) -> VectorEnvironment:
+    """The environment behind the shield that `safety` describes, or itself without one; raises ConfigError."""
+    if safety is None:
+        return inner
+    shield = Shield(safety, inner.observations, inner.actions, continuous=inner.bounds is not None)
+    return Shielded(inner, shield, trail, exploring=exploring)

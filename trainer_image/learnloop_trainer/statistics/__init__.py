@@ -1,0 +1,1 @@
+"""Returns as means with their uncertainty, and comparisons of two policies."""

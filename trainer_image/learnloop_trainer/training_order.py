@@ -1,0 +1,112 @@
+"""What this rank has been told to do, read from its environment and checked."""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Annotated, Any
+
+from pydantic import Field, ValidationError
+from pydantic.alias_generators import to_camel
+
+from learnloop_api.kinds.base import Resource
+from learnloop_api.kinds.training.algorithms import ALGORITHMS, Parameters, block
+from learnloop_api.kinds.training_job import TrainingJobSpec
+from learnloop_api.wire.base import Name
+from learnloop_environments.errors import ConfigError
+
+VARIABLE = "LEARNLOOP_TRAINING_SPEC"
+MAX_BYTES = 1 << 20
+
+
+class Order(Resource):
+    """One training run: the document in LEARNLOOP_TRAINING_SPEC."""
+
+    job: Name
+    agent: Name | None = None
+    attempt: int = Field(default=0, ge=0)
+    spec: TrainingJobSpec
+    baseline_uri: Annotated[str, Field(max_length=2048)] | None = None
+    baseline_sha256: Annotated[str, Field(pattern=r"^([0-9a-f]{64})?$")] | None = None
+
+    @property
+    def parameters(self) -> Parameters:
+        """Hyperparameters of the chosen algorithm, defaults filled in."""
+        algorithm = self.spec.algorithm
+        given: Parameters | None = getattr(self.spec, block(algorithm))
+        return given or ALGORITHMS[algorithm]()
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """This process among its peers, as the Kubeflow training operator's variables say."""
+
+    rank: int = 0
+    size: int = 1
+    master: str = "127.0.0.1"
+    port: int = 23456
+
+    def share(self, count: int) -> range:
+        """The contiguous part of `count` numbered things that belongs to this rank; sizes differ by at most one."""
+        return range(count * self.rank // self.size, count * (self.rank + 1) // self.size)
+
+
+def read_order(environ: Mapping[str, str]) -> Order:
+    """The order of this run; raises ConfigError with field, value and fix."""
+    text = environ.get(VARIABLE, "")
+    if not text:
+        raise ConfigError(VARIABLE, text, "is empty", "start this image through a TrainingJob, or set the variable")
+    if len(text) > MAX_BYTES:
+        raise ConfigError(VARIABLE, f"{len(text)} characters", "is too long", f"keep it below {MAX_BYTES}")
+    try:
+        document = json.loads(text)
+    except ValueError as error:
+        raise ConfigError(VARIABLE, text, f"is not JSON ({error})", "send one JSON object") from None
+    try:
+        order = Order.model_validate(document)
+    except ValidationError as error:
+        raise _explain(error) from None
+    _refuse_foreign_parameters(order)
+    return order
+
+
+def _explain(error: ValidationError) -> ConfigError:
+    first: Any = error.errors(include_url=False)[0]
+    field = ".".join(str(part) for part in first["loc"]) or VARIABLE
+    more = f" ({error.error_count() - 1} more problems follow)" if error.error_count() > 1 else ""
+    if first["type"] == "missing":
+        return ConfigError(field, "", "is missing", f"set it in the TrainingJob{more}")
+    problem = f"is refused: {first['msg'][:1].lower()}{first['msg'][1:]}"
+    return ConfigError(field, first["input"], problem, f"correct it in the TrainingJob{more}")
+
+
+def _refuse_foreign_parameters(order: Order) -> None:
+    others = set(ALGORITHMS) - {order.spec.algorithm}
+    for other in sorted(name for name in others if getattr(order.spec, block(name)) is not None):
+        raise ConfigError(
+            f"spec.{to_camel(block(other))}",
+            "(set)",
+            f"does not belong to algorithm {order.spec.algorithm}",
+            f"remove it or set spec.algorithm to {other}",
+        )
+
+
+def _number(environ: Mapping[str, str], name: str, default: int, low: int, high: int) -> int:
+    text = environ.get(name, str(default))
+    if not text.isdecimal() or not low <= int(text) <= high:
+        raise ConfigError(name, text, f"is not a whole number from {low} to {high}", "let the PyTorchJob set it")
+    return int(text)
+
+
+def read_place(environ: Mapping[str, str], environments: int) -> Place:
+    """RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT; raises ConfigError when they do not fit together."""
+    size = _number(environ, "WORLD_SIZE", 1, 1, 4096)
+    rank = _number(environ, "RANK", 0, 0, size - 1)
+    if environments < size:
+        raise ConfigError(
+            "environments",
+            environments,
+            f"leaves some of the {size} ranks without work",
+            f"set it to at least {size} or ask for fewer workers",
+        )
+    master = environ.get("MASTER_ADDR", "127.0.0.1")
+    return Place(rank, size, master, _number(environ, "MASTER_PORT", 23456, 1, 65535))

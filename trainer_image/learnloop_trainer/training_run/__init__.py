@@ -1,0 +1,1 @@
+"""One rank's run: its session, checkpoints, curriculum, and where it begins."""

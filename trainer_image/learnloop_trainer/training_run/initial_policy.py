@@ -1,0 +1,59 @@
+"""Training that begins from an exported policy: `spec.initialPolicy`."""
+
+from learnloop_environments.errors import ConfigError
+from learnloop_trainer.algorithms import Learner
+from learnloop_trainer.algorithms.weight_transfer import Weights, warm
+from learnloop_trainer.export.weights import read
+from learnloop_trainer.manifest.baseline_policy import fetch
+from learnloop_trainer.manifest.proof import HEADS
+from learnloop_trainer.progress_reporter import say
+from learnloop_trainer.store import Store
+from learnloop_trainer.store.run_store import digest
+from learnloop_trainer.training_order import Order
+
+FIELD = "spec.initialPolicy"
+FIX = "name a learnloop policy of the same algorithm family, observations, actions and hidden layers, or leave it out"
+
+
+def source(order: Order) -> tuple[str, str | None] | None:
+    """URI and digest of the policy to begin from; None when training begins from random weights."""
+    wanted = order.spec.initial_policy
+    if wanted is None:
+        return None
+    if wanted.uri is not None:
+        return wanted.uri, wanted.sha256
+    if order.baseline_uri is None or order.baseline_uri.startswith("uniform://"):
+        say("no learned policy serves yet: training begins from random weights")
+        return None
+    return order.baseline_uri, order.baseline_sha256
+
+
+def begin_from(order: Order, learner: Learner, store: Store) -> None:
+    """Give the learner the weights of the order's initial policy, where it has one.
+
+    Raises ConfigError, with the fix, when the policy cannot be read or does not fit.
+    """
+    found = source(order)
+    if found is None:
+        return
+    uri, wanted = found
+    body = fetch(uri, store, FIELD, FIX)
+    if wanted and digest(body) != wanted:
+        raise ConfigError(f"{FIELD}.sha256", wanted, f"is not the digest of {uri}: {digest(body)}", FIX)
+    weights, algorithm = parts(body, uri)
+    if HEADS.get(algorithm) != HEADS[order.spec.algorithm]:
+        raise ConfigError(FIELD, uri, f"was trained by {algorithm or 'nobody knows what'}, whose network differs", FIX)
+    try:
+        taken = warm(learner, weights)
+    except ValueError as error:
+        raise ConfigError(FIELD, uri, f"does not fit: {error}", FIX) from None
+    say(f"begins from {uri}: {len(taken)} arrays of weights")
+
+
+def parts(body: bytes, uri: str) -> tuple[Weights, str]:
+    """The weights of an exported policy by name, and the algorithm that made it; raises ConfigError."""
+    try:
+        weights, facts = read(body)
+    except ValueError as error:
+        raise ConfigError(FIELD, uri, str(error), FIX) from None
+    return weights, facts.get("learnloop.algorithm", "")

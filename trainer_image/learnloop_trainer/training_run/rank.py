@@ -1,0 +1,147 @@
+"""One rank's whole life: meet the others, train, prove, and leave with the right exit code."""
+
+import os
+import time
+
+import torch
+
+from learnloop_api import names
+from learnloop_api.wire.training import Manifest
+from learnloop_environments import own_code
+from learnloop_environments.endings import on_abandon
+from learnloop_environments.errors import TrainerError
+from learnloop_trainer.distributed.collectives import Alone, Group
+from learnloop_trainer.distributed.rendezvous import Meeting, meet, rejoin, settled
+from learnloop_trainer.distributed.torch_group import Peers
+from learnloop_trainer.errors import PeerLost, Terminated
+from learnloop_trainer.manifest.proof import prove
+from learnloop_trainer.progress_reporter import Reporter, say
+from learnloop_trainer.store import Store, choose
+from learnloop_trainer.tracking import tracker
+from learnloop_trainer.training_order import Order, Place
+from learnloop_trainer.training_run.checkpoints import Saver
+from learnloop_trainer.training_run.session import FLUSH_SECONDS, Session, Stopper
+
+BEGAN = "LEARNLOOP_BEGAN"
+DURABLE_SECONDS = 330.0
+
+
+def pick_device(place: Place) -> torch.device:
+    """The pod's GPU when there is one, else the CPU; with deterministic kernels either way."""
+    torch.backends.cudnn.benchmark = False
+    if not torch.cuda.is_available():
+        return torch.device("cpu")
+    index = place.rank % torch.cuda.device_count()
+    torch.cuda.set_device(index)
+    return torch.device("cuda", index)
+
+
+def already_proven(order: Order, manifest: Manifest | None) -> bool:
+    """Is the run finished? A manifest left behind by another run of the same name does not count."""
+    if manifest is None:
+        return False
+    spec = order.spec
+    wanted = (spec.algorithm, spec.data.environment, spec.seed, spec.total_steps)
+    found = (manifest.algorithm, manifest.environment, manifest.seed, manifest.total_steps)
+    if wanted != found:
+        say(f"a manifest of another run was found under the name {order.job} and will be replaced")
+    return wanted == found
+
+
+def run(order: Order, place: Place, threads: int) -> None:
+    """Return when the manifest is durable; raises TrainerError or Terminated for every other end."""
+    began = float(os.environ.setdefault(BEGAN, str(time.time())))
+    store, stopper = choose(os.environ, order.job, order.agent), Stopper()
+    own_code.use(os.environ)
+    stopper.install()
+    if already_proven(order, store.manifest()):
+        say("this run's manifest is already durable: nothing to do")
+        return
+    reporter = Reporter(order, place, store, tracker(order, os.environ, os.environ.get(names.ENV_NAMESPACE, "")))
+    saver = Saver(store, reporter.warn)
+    reporter.start()
+    on_abandon(lambda sentence: reporter.finish("failed", sentence))
+    device = pick_device(place)
+    reporter.phase("starting", f"{threads} thread(s), {device}, torch {torch.__version__}")
+    try:
+        _together(order, place, device, store, reporter, saver, stopper, began)
+    except PeerLost as error:
+        if stopper.requested:
+            raise Terminated("SIGTERM: leaving, a peer was lost at the same time") from None
+        saver.flush(10.0)
+        _rejoin(error, reporter)
+    except Terminated:
+        saver.flush(FLUSH_SECONDS)  # SIGTERM after training: the final checkpoint may still be under way
+        raise
+    except TrainerError as error:
+        reporter.finish("failed", str(error))
+        raise
+
+
+def _rejoin(error: PeerLost, reporter: Reporter) -> None:
+    try:
+        rejoin(str(error))
+    except TrainerError as late:
+        reporter.finish("failed", str(late))
+        raise
+
+
+def _together(
+    order: Order,
+    place: Place,
+    device: torch.device,
+    store: Store,
+    reporter: Reporter,
+    saver: Saver,
+    stopper: Stopper,
+    began: float,
+) -> None:
+    meeting: Meeting | None = None
+    group: Group = Alone()
+    if place.size > 1:
+        meeting = meet(place, reporter.alive)
+        if place.rank == 0:
+            meeting.watch(lambda reason: _abandon(reason, saver))
+        group = Peers(meeting, device)
+    training = Session(order, group, store, reporter, saver, stopper).run(device)
+    training.environment.close()
+    if meeting is None or place.rank == 0:
+        kept = training.milestones.kept if training.milestones is not None else {}
+        manifest = prove(
+            order, training.learner, place.size, store, reporter, lambda: saver.require(DURABLE_SECONDS), began, kept
+        )
+        reporter.proven(manifest)
+        reporter.finish("done", summary(manifest))
+        if meeting is not None:
+            meeting.announce()
+    else:
+        _wait_for_proof(order, meeting, store, reporter)
+    settled()
+    group.close()
+
+
+def _wait_for_proof(order: Order, meeting: Meeting, store: Store, reporter: Reporter) -> None:
+    try:
+        meeting.await_finish(lambda: reporter.alive("rank 0 evaluates"))
+    except PeerLost:
+        if not already_proven(order, store.manifest()):  # rank 0 may have finished between two looks
+            raise
+
+
+def _abandon(reason: str, saver: Saver) -> None:
+    """From rank 0's watching thread: the group is dead although no connection broke yet (a node vanished)."""
+    saver.flush(5.0)
+    try:
+        rejoin(reason)
+    except TrainerError as error:
+        say(str(error))
+        os._exit(error.exit_code)
+
+
+def summary(manifest: Manifest) -> str:
+    """The result in one sentence."""
+    after, before = manifest.evaluation, manifest.baseline
+    return (
+        f"held-out return {after.mean:.1f} [{after.ci_low:.1f}, {after.ci_high:.1f}] against {before.mean:.1f} "
+        f"for the baseline, after {manifest.step} steps in {manifest.wall_seconds:.1f} s"
+    )
