@@ -17,13 +17,17 @@ log = logging.getLogger(__name__)
 ALGORITHMS = ["RS256", "ES256"]
 REFRESH_SECONDS = 10.0
 MAX_AGE_SECONDS = 3600.0
+MAX_STALE_SECONDS = 6 * 3600.0
+"""How long keys that cannot be fetched again are believed: a key that the cluster withdrew must not hold for ever."""
 MAX_JWKS_BYTES = 2**18
 LEEWAY_SECONDS = 30
 
 
 class KeySet:
-    """The cluster's signing keys: fetched with this pod's own token, cached an hour, fetched again when a token names
-    an unknown key, but not more than once in 10 s, whatever callers send."""
+    """The cluster's signing keys: fetched with this pod's own token, cached an hour, six where the API server is away.
+
+    Fetched again when a token names an unknown key, but not more than once in 10 s, whatever callers send.
+    """
 
     def __init__(self, config: Config) -> None:
         self._config = config
@@ -36,14 +40,14 @@ class KeySet:
         """The public key with this id, or None when the cluster has no such key.
 
         Raises:
-            Unavailable: no key is known and the API server does not answer.
+            Unavailable: the API server does not answer, and no key is known that is fresh enough.
         """
         if kid not in self._keys or time.monotonic() - self._fetched > MAX_AGE_SECONDS:
             async with self._lock:
                 if time.monotonic() - self._tried >= REFRESH_SECONDS:
                     self._tried = time.monotonic()
                     await self._refresh()
-        if not self._keys:
+        if not self._keys or time.monotonic() - self._fetched > MAX_STALE_SECONDS:
             raise Unavailable("the API server's key set", retry_after=int(REFRESH_SECONDS))
         return self._keys.get(kid)
 

@@ -8,7 +8,7 @@ import pytest
 
 from learnloop_dataplane.api.http import idempotency_keys
 
-from ..conftest import Api, superuser, trajectory
+from ..conftest import Api, eventually, superuser, trajectory
 
 STORE = {"agent_id": "a", "memory_type": "semantic", "content": {"text": "water boils at 100 degrees"}}
 
@@ -102,3 +102,42 @@ async def test_the_texts_that_forgetting_answers_are_kept_under_no_key(api: Api,
         assert done["forgotten"] == forgotten
     async with superuser(dsn) as connection:
         assert await connection.fetchval("SELECT count(*) FROM idempotency_keys WHERE namespace = 'texts'") == 0
+
+
+async def test_a_claim_holds_for_as_long_as_its_request_is_worked_on(
+    api: Api, dsn: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A consolidation may take minutes: the same key must not begin it a second time."""
+    monkeypatch.setattr(idempotency_keys, "RENEWALS", 200)
+    held = await idempotency_keys.claim(api.service.db, "long", "k", "d")
+    assert isinstance(held, idempotency_keys.Claim)
+    began = held.since
+    async with held.renewed():
+
+        async def renewed() -> bool:
+            return held.since > began
+
+        await eventually(renewed)
+        async with superuser(dsn) as connection:
+            in_row = await connection.fetchval("SELECT claimed_at FROM idempotency_keys WHERE namespace = 'long'")
+        assert in_row > began
+    async with superuser(dsn) as connection:
+        in_row = await connection.fetchval("SELECT claimed_at FROM idempotency_keys WHERE namespace = 'long'")
+    assert in_row == held.since, "the end of the request finds its own row"
+
+
+async def test_a_process_that_was_stopped_for_long_does_not_end_the_claim_of_another(api: Api, dsn: str) -> None:
+    first = await idempotency_keys.claim(api.service.db, "stopped", "k", "d")
+    assert isinstance(first, idempotency_keys.Claim)
+    async with superuser(dsn) as connection:
+        await connection.execute(
+            "UPDATE idempotency_keys SET claimed_at = claimed_at - interval '2 minutes' WHERE namespace = 'stopped'"
+        )
+    second = await idempotency_keys.claim(api.service.db, "stopped", "k", "d")
+    assert isinstance(second, idempotency_keys.Claim)
+    async with api.service.db.tenant("stopped") as connection:
+        await connection.execute(idempotency_keys._RELEASE, "stopped", "k", first.since)
+        await connection.execute(idempotency_keys._KEEP, "stopped", "k", first.since, 201, "{}")
+    async with superuser(dsn) as connection:
+        row = await connection.fetchrow("SELECT claimed_at, status FROM idempotency_keys WHERE namespace = 'stopped'")
+    assert (row["claimed_at"], row["status"]) == (second.since, None)

@@ -1,0 +1,31 @@
+"""Keys that the cluster withdrew are not believed for ever where its API server is away."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from learnloop_dataplane.access import token_verification
+from learnloop_dataplane.access.token_verification import MAX_STALE_SECONDS, KeySet
+from learnloop_dataplane.config import Config
+from learnloop_dataplane.errors import Unavailable
+
+
+async def test_keys_that_cannot_be_fetched_again_hold_for_hours_and_no_longer(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = [1000.0]
+    monkeypatch.setattr(token_verification.time, "monotonic", lambda: now[0])
+    keys = KeySet(Config.model_validate({"dsn": "postgresql://nobody@nowhere/none", "artifacts": f"file://{tmp_path}"}))
+
+    async def away() -> Any:
+        raise OSError("the API server is away")
+
+    monkeypatch.setattr(keys, "_fetch", away)
+    monkeypatch.setattr(keys, "_keys", {"known": "a key"})
+    monkeypatch.setattr(keys, "_fetched", now[0])
+    now[0] += MAX_STALE_SECONDS - 1
+    assert await keys.key("known") == "a key"
+    now[0] += 2
+    with pytest.raises(Unavailable, match="key set"):
+        await keys.key("known")
