@@ -27,9 +27,10 @@ SPACES = (
 PATTERN = rf"^uniform://({'|'.join(SPACES)})([?]observations={COUNT})?$"
 COARSE = (
     "^uniform://(discrete/[1-9][0-9]{0,4}|multi-discrete/[1-9][0-9x]{0,63}|(continuous|hybrid/[1-9][0-9]{0,4})"
-    "/[-+0-9.e*,]{4,1900})[?]observations=[1-9][0-9]{0,4}$"
+    "/[-+0-9.e*,]{4,1000})[?]observations=[1-9][0-9]{0,4}$"
 )
-"""All of these that say what is seen, and a few others: short enough to stand in every schema."""
+"""All of these that say what is seen, and a few others: short enough to stand in every schema. 1000 is the most that
+RE2, by which API servers match, repeats anything."""
 HOW = "write uniform://discrete/4?observations=16, or multi-discrete/3x4, continuous/-2..2, hybrid/3/0..1,-1..1"
 MOST = 65_536
 """Choices, combinations, or numbers of an action."""
