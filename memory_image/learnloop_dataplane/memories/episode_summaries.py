@@ -1,8 +1,11 @@
-"""Every episode leaves one short episodic memory: what was tried and how it went."""
+"""Every episode leaves one short episodic memory: what was tried, how it went, and of text what was said and done."""
 
 from typing import Any
 from uuid import NAMESPACE_OID, uuid5
 
+import orjson
+
+from learnloop_dataplane.memories.episode_texts import said_and_done
 from learnloop_dataplane.memories.memories_about_people import USER
 from learnloop_dataplane.memories.memory_store import NewMemory, insert
 from learnloop_dataplane.postgres.database import Database
@@ -12,6 +15,14 @@ _PENDING = """
 SELECT trajectory_id, agent_id, task, status, success, episode_return, steps, policy_revision,
     labels ->> 'user_id' AS person
 FROM trajectories WHERE namespace = $1 AND NOT remembered ORDER BY seq LIMIT $2 FOR UPDATE SKIP LOCKED
+"""
+# Of an episode of text its beginning and its end; one episode at a time, since each may have megabytes.
+_SPOKEN = """
+SELECT (CASE WHEN jsonb_array_length(steps) <= 40 THEN steps
+    ELSE jsonb_path_query_array(steps, '$[0 to 19]') || jsonb_path_query_array(steps, '$[last - 19 to last]') END)::text
+FROM training_transitions WHERE namespace = $1 AND trajectory_id = $2
+    AND (jsonb_typeof(steps -> 0 -> 'observation') <> 'array'
+        OR jsonb_typeof(steps -> 0 -> 'action') IN ('string', 'object'))
 """
 _MARK = "UPDATE trajectories SET remembered = true WHERE namespace = $1 AND trajectory_id = ANY($2::text[])"
 
@@ -33,7 +44,7 @@ class EpisodeMemories:
             async with self._db.tenant(namespace) as connection:
                 rows = await connection.fetch(_PENDING, namespace, BATCH)
                 if rows:
-                    memories = [describe(namespace, row) for row in rows]
+                    memories = [describe(namespace, row, await _told(connection, namespace, row)) for row in rows]
                     await insert(connection, namespace, memories)
                     await connection.execute(_MARK, namespace, [row["trajectory_id"] for row in rows])
             done += len(rows)
@@ -41,14 +52,24 @@ class EpisodeMemories:
                 return done
 
 
-def describe(namespace: str, row: Any) -> NewMemory:
+async def _told(connection: Any, namespace: str, row: Any) -> str:
+    steps = await connection.fetchval(_SPOKEN, namespace, row["trajectory_id"])
+    return said_and_done(orjson.loads(steps)) if steps else ""
+
+
+def describe(namespace: str, row: Any, told: str = "") -> NewMemory:
     """The memory of one episode; importance grows from 0.3 (failed) to 0.6 (succeeded).
 
     It names the episode's person (a pseudonym) itself: it may outlive the episode.
+
+    Args:
+        told: what was said and done; an episode of numbers has nothing of it.
     """
     how = {True: "succeeded", False: "failed", None: row["status"]}[row["success"]]
     task = row["task"] or "unnamed task"
     text = f"{task}: {how} with return {row['episode_return']:g} after {row['steps']} steps"
+    if told:
+        text = f"{task}: {how}\n{told}"
     return NewMemory(
         agent=row["agent_id"],
         memory_type="episodic",

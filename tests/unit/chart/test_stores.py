@@ -13,7 +13,7 @@ import yaml
 
 from learnloop_api import names
 
-from .conftest import ROOT, Object, Render
+from .conftest import ROOT, Object, Rejected, Render
 
 EXTERNAL: dict[str, Any] = {
     "postgresql": {"embedded": False, "external": {"dsnSecret": {"name": "pg", "key": "url"}}},
@@ -79,6 +79,23 @@ def test_weaviate_has_an_address_and_its_key_comes_from_a_secret(render: Render)
     assert environment["LEARNLOOP_WEAVIATE_URL"] == "https://w.example"
     assert environment["LEARNLOOP_WEAVIATE_KEY"] == secret("weaviate", "api-key")
     assert "LEARNLOOP_WEAVIATE_GRPC" not in environment
+
+
+def test_an_embedder_has_an_address_a_model_and_its_key_comes_from_a_secret(render: Render) -> None:
+    environment = render().environment("learnloop-data")
+    assert environment["LEARNLOOP_LANGUAGE"] == "english"
+    assert "LEARNLOOP_EMBEDDER" not in environment
+    embedder = {"url": "https://e.example/v1", "model": "small", "dimensions": 512, "keySecret": {"name": "embedder"}}
+    environment = render({"dataPlane": {"language": "german", "embedder": embedder}}).environment("learnloop-data")
+    assert environment["LEARNLOOP_LANGUAGE"] == "german"
+    assert environment["LEARNLOOP_EMBEDDER"] == "https://e.example/v1#small"
+    assert environment["LEARNLOOP_EMBEDDER_DIMENSIONS"] == "512"
+    assert environment["LEARNLOOP_EMBEDDER_KEY"] == secret("embedder", "api-key")
+
+
+def test_an_embedder_without_a_model_is_refused(render: Render) -> None:
+    with pytest.raises(Rejected, match="name the model"):
+        render({"dataPlane": {"embedder": {"url": "https://e.example/v1"}}})
 
 
 def test_everything_can_be_brought_along(render: Render) -> None:

@@ -30,6 +30,20 @@
 - {name: LEARNLOOP_WAREHOUSE_DAYS, value: {{ .retentionDays | quote }}}
 {{- end }}
 {{- end }}
+- {name: LEARNLOOP_LANGUAGE, value: {{ $options.language | quote }}}
+{{- with $options.embedder }}
+{{- if .url }}
+{{- if not .model }}
+{{- fail (printf "dataPlane.embedder.model: is empty, but dataPlane.embedder.url is %s; name the model" .url) }}
+{{- end }}
+- {name: LEARNLOOP_EMBEDDER, value: {{ printf "%s#%s" .url .model | quote }}}
+- {name: LEARNLOOP_EMBEDDER_DIMENSIONS, value: {{ int .dimensions | quote }}}
+{{- if .keySecret.name }}
+- name: LEARNLOOP_EMBEDDER_KEY
+  valueFrom: {secretKeyRef: {name: {{ .keySecret.name }}, key: {{ .keySecret.key }}}}
+{{- end }}
+{{- end }}
+{{- end }}
 {{- with $options.weaviate }}
 {{- if .url }}
 - {name: LEARNLOOP_WEAVIATE_URL, value: {{ .url | quote }}}

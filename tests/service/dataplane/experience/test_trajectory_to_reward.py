@@ -101,6 +101,37 @@ async def test_an_episode_becomes_a_memory(api: Api) -> None:
     assert memory["content"]["trajectory_id"] == "e1"
 
 
+async def test_an_episode_of_text_becomes_a_memory_of_what_was_said_and_done(api: Api) -> None:
+    asked = [
+        {"role": "system", "content": "You remember: the customer likes violins."},
+        {"role": "user", "content": "Why was my invoice 4711 charged twice?"},
+    ]
+    call = {"function": {"name": "look_up_invoice", "arguments": '{"number": 4711}'}}
+    steps = [
+        {"observation": {"messages": asked}, "action": {"content": None, "tool_calls": [call]}, "log_prob": -0.5},
+        {
+            "observation": {"messages": [{"role": "tool", "content": "two payments, one reversed on Monday"}]},
+            "action": {"role": "assistant", "content": "The second payment was reversed on Monday."},
+            "log_prob": -0.5,
+        },
+    ]
+    body = trajectory("t1", "clerk", task="support", steps=steps)
+    await api.call("POST", "/api/v1/trajectories", 202, json=body)
+
+    async def recalled() -> list | None:
+        body = {"agent_id": "clerk", "context": "invoices that were charged twice", "k": 5}
+        return (await api.call("POST", "/api/v1/memory/retrieve", json=body))["memories"]
+
+    [memory] = await eventually(recalled)
+    assert memory["content"]["text"].splitlines() == [
+        "support: succeeded",
+        "user: Why was my invoice 4711 charged twice?",
+        'assistant called look_up_invoice {"number": 4711}',
+        "tool: two payments, one reversed on Monday",
+        "assistant: The second payment was reversed on Monday.",
+    ]
+
+
 async def test_observations_come_newest_first(api: Api) -> None:
     for index in range(2):
         steps = [{"observation": [float(index), float(step)], "action": 0} for step in range(2)]
