@@ -145,8 +145,7 @@ class MemoryServiceController:
             return f"{where} does not exist in namespace {namespace}: create it with key {ref.key}", "", ""
         encoded = (secret.get("data") or {}).get(ref.key)
         if encoded is None:
-            present = ", ".join(sorted(secret.get("data") or {})) or "none"
-            return f"{where} has no key {ref.key} (it has: {present})", "", ""
+            return f"{where} has no key {ref.key}: name one that it has", "", ""  # which those are is not told
         return None, str(secret["metadata"]["resourceVersion"]), encoded
 
 
