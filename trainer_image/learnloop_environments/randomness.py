@@ -35,6 +35,7 @@ class Purpose(enum.IntEnum):
     CONDITIONS = 12
     TASK = 13
     BEHAVIOUR = 14
+    SHIELD = 15
 
 
 class Split(enum.IntEnum):

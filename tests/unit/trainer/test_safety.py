@@ -1,6 +1,7 @@
 """What a constraint forbids is never executed, whatever the policy says, in training and in the exported graph."""
 
 import json
+import math
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,8 @@ import onnxruntime
 import pytest
 import torch
 
+from learnloop_api.acting.deciding import Advice, log_probability
+from learnloop_api.kinds.behaviour import SAMPLED
 from learnloop_api.kinds.training.safety import Intervention, Safety
 from learnloop_environments import make
 from learnloop_environments.action_spaces import MASKED
@@ -19,12 +22,13 @@ from learnloop_environments.randomness import Split
 from learnloop_trainer.algorithms.worth import worth
 from learnloop_trainer.distributed.collectives import Alone
 from learnloop_trainer.export import build
-from learnloop_trainer.neural.dense_networks import dense, forward
-from learnloop_trainer.safety import Shield, Shielded, Trail, shielded
+from learnloop_trainer.neural.dense_networks import dense, forward, forward_numpy
+from learnloop_trainer.safety import Preferences, Shield, Shielded, Trail, shielded
 from learnloop_trainer.training_order import Order, Place
 from learnloop_trainer.training_run.rank import run
 from learnloop_trainer.training_run.session import begin
 
+CPU = torch.device("cpu")
 OBSERVATIONS, DIMENSIONS = 4, 3
 SLOW = {
     "name": "slow near things",
@@ -170,6 +174,78 @@ def test_the_exported_graph_masks_forbidden_actions_and_answers_nan_with_the_fal
     assert (logits[~free][:, [0, 2]] == MASKED).all()
     weights["q.1.bias"][:] = np.nan
     assert (outputs(build(weights, "q", "relu", {}, None, shield), seen, ["action"])[0] == 1).all()
+
+
+def random_masks(random: np.random.Generator, actions: int) -> Safety:
+    """Up to three limits that hold here and there; the fallback is always allowed."""
+    fallback = int(random.integers(actions))
+    others = [action for action in range(actions) if action != fallback]
+    constraints = [
+        {
+            "name": f"c{number}",
+            "forbid": random.permutation(others)[: random.integers(1, actions)].tolist(),
+            "when": [{"observation": int(random.integers(21)), "above": 0.5}] if number else [],
+        }
+        for number in range(random.integers(1, 4))
+    ]
+    return Safety.model_validate({"constraints": constraints, "fallback": [fallback]})
+
+
+def executing(safety: Safety, count: int, preferences: Preferences) -> tuple[Shielded, list[np.ndarray]]:
+    """KeyDoor behind a shield, and what reaches it."""
+    inner = make("KeyDoor-v1", Split.TRAINING, 0, range(count))
+    environment, reached, step = shielded(inner, safety), list[np.ndarray](), inner.step
+    inner.step = lambda actions: reached.append(actions.copy()) or step(actions)  # type: ignore[method-assign]
+    assert isinstance(environment, Shielded)
+    environment.preferences = preferences
+    return environment, reached
+
+
+@pytest.mark.parametrize("case", range(12))
+def test_training_executes_what_the_graph_does_whatever_is_forbidden(case: int) -> None:
+    random, count = np.random.default_rng(case), 64
+    safety, weights = random_masks(random, 4), dense("q", [21, 8, 4], 1.0, case, 0)
+
+    def values(seen: np.ndarray) -> np.ndarray:
+        return forward_numpy(weights, "q", "relu", seen)
+
+    environment, reached = executing(safety, count, Preferences(values, False, case))
+    graph = build(weights, "q", "relu", {}, None, Shield(safety, 21, 4, continuous=False))
+    seen = environment.reset()
+    for _ in range(5):
+        wanted = values(seen).argmax(axis=1)
+        (served,) = outputs(graph, seen, ["action"])
+        seen = environment.step(wanted).observation
+        assert np.array_equal(reached[-1], served)
+    assert environment.interventions.sum() > 0
+
+
+def test_training_draws_among_what_is_allowed_as_the_policy_server_does() -> None:
+    safety = Safety.model_validate({"constraints": [{"name": "never", "forbid": [0, 2]}], "fallback": [1]})
+    logits = np.float32([2.0, 0.5, 1.0, 0.0])
+    count = 4096
+    environment, reached = executing(safety, count, Preferences(lambda seen: np.tile(logits, (len(seen), 1)), True, 0))
+    random, chances = np.random.default_rng(0), np.exp(logits) / np.exp(logits).sum()
+    for _ in range(5):
+        environment.step(random.choice(4, size=count, p=chances))
+    shares = np.bincount(np.concatenate(reached), minlength=4) / (5 * count)
+    masked = Shield(safety, 21, 4, continuous=False).mask(np.zeros((1, 21), dtype=np.float32), logits[None])[0]
+    advice = Advice(1, masked.tolist())
+    served = [math.exp(log_probability(SAMPLED, None, advice, action) or 0.0) for action in range(4)]
+    assert shares == pytest.approx(served, abs=0.015)
+    assert (shares[0], shares[2]) == (0, 0)
+
+
+def test_every_learner_of_choices_says_what_it_prefers(make_order: Callable[..., Order]) -> None:
+    never = {"constraints": [{"name": "never", "forbid": [1]}], "fallback": [0]}
+    for algorithm, name in (("ppo", "CartPole-v1"), ("dqn", "CartPole-v1"), ("qmix", "TwoStep-v1")):
+        block = {} if algorithm in ("ppo", "dqn") else {algorithm: {"environments": 4, "hidden": [8]}}
+        training = begin(make_order(algorithm, safety=never, data={"environment": name}, **block), Alone(), CPU)
+        assert isinstance(training.environment, Shielded)
+        assert training.environment.preferences is not None
+        assert training.environment.preferences.drawn == (algorithm == "ppo")
+        training.learner.iterate(training.observation)
+        assert training.environment.interventions.sum() > 0
 
 
 def test_every_intervention_becomes_a_line_of_the_audit_record(tmp_path: Path) -> None:

@@ -17,9 +17,12 @@ from learnloop_trainer.algorithms.dqn import Dqn
 from learnloop_trainer.algorithms.hierarchical_dqn import HierarchicalDqn
 from learnloop_trainer.algorithms.independent_dqn import IndependentDqn
 from learnloop_trainer.algorithms.maddpg import Maddpg, joint, told, value
+from learnloop_trainer.algorithms.ppo import ACTIVATION as PPO
+from learnloop_trainer.algorithms.ppo import Ppo
 from learnloop_trainer.algorithms.qmix import Qmix
 from learnloop_trainer.algorithms.sac import ACTIVATION, Sac
 from learnloop_trainer.neural.dense_networks import Floats, forward, forward_numpy
+from learnloop_trainer.neural.observation_normalisation import normalised
 
 Worth = Callable[[Observations, NDArray[Any]], Floats]
 
@@ -40,6 +43,24 @@ def worth(learner: Learner) -> Worth | None:
     return None
 
 
+def outputs(learner: Learner) -> Callable[[Observations], Floats] | None:
+    """Values, or PPO's logits, of every discrete action [n * agents, actions]; None where actions are numbers.
+
+    Learners from recorded experience take no step that a shield could stop: they have none.
+    """
+    if learner.environment.bounds is not None:
+        return None
+    if isinstance(learner, Dqn | IndependentDqn | Qmix):
+        return lambda seen: forward_numpy(learner.network.actor(), "q", "relu", _rows(seen))
+    if isinstance(learner, HierarchicalDqn):
+        return lambda seen: _towards_goal(learner, seen)
+    if isinstance(learner, Ppo):
+        return lambda seen: forward_numpy(
+            learner.network.actor(), "policy", PPO, np.ascontiguousarray(normalised(learner.network.fixed, seen))
+        )
+    return None
+
+
 def _rows(seen: Observations) -> Observations:
     return np.ascontiguousarray(seen.reshape(-1, seen.shape[-1]))
 
@@ -51,8 +72,12 @@ def _picked(values: Floats, done: NDArray[Any]) -> Floats:
 
 def _on_the_way(learner: HierarchicalDqn, seen: Observations, done: NDArray[Any]) -> Floats:
     """As the controller sees it, on the way to the landmark its environment is heading for."""
+    return _picked(_towards_goal(learner, seen), done)
+
+
+def _towards_goal(learner: HierarchicalDqn, seen: Observations) -> Floats:
     told = np.eye(learner.landmarks, dtype=np.float32)[learner.goal]
-    return _picked(forward_numpy(learner.network.actor(), "q", "relu", np.concatenate((seen, told), axis=1)), done)
+    return forward_numpy(learner.network.actor(), "q", "relu", np.concatenate((seen, told), axis=1))
 
 
 def _normalised(learner: Learner, done: NDArray[Any]) -> Floats:

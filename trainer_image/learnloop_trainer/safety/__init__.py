@@ -2,6 +2,6 @@
 
 from learnloop_trainer.safety.intervention_log import Trail
 from learnloop_trainer.safety.shield import Shield
-from learnloop_trainer.safety.shielded_environment import Shielded, shielded
+from learnloop_trainer.safety.shielded_environment import Preferences, Shielded, shielded
 
-__all__ = ["Shield", "Shielded", "Trail", "shielded"]
+__all__ = ["Preferences", "Shield", "Shielded", "Trail", "shielded"]

@@ -1,9 +1,10 @@
 """From any policy output to an action within the constraints, for a whole batch at once.
 
-A shield in the sense of Alshiekh et al. (2018), arXiv 1708.08611, placed after the policy. Discrete actions are masked.
-Continuous ones are projected: into the intersection of the intervals that hold now, then each vector of components into
-its ball. Where the result still breaks a constraint (the intersection may be empty) or the policy answered NaN, the
-fallback is executed; it obeys every constraint whatever is observed, which is checked once, when the shield is made.
+A shield in the sense of Alshiekh et al. (2018), arXiv 1708.08611, placed after the policy. Discrete actions are masked:
+a forbidden one is never the best, and what is drawn is drawn among the others. Continuous ones are projected: into the
+intersection of the intervals that hold now, then each vector of components into its ball. Where the result still breaks
+a constraint (the intersection may be empty) or the policy answered NaN, the fallback is executed; it obeys every
+constraint whatever is observed, which is checked once, when the shield is made.
 """
 
 from dataclasses import dataclass

@@ -1,6 +1,7 @@
 """An environment that executes only what the shield lets through."""
 
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -8,9 +9,19 @@ from numpy.typing import NDArray
 
 from learnloop_api.kinds.training.safety import Safety
 from learnloop_environments.base import Observations, Step, VectorEnvironment, agents
+from learnloop_environments.randomness import Purpose, gumbels
 from learnloop_environments.wrappers import Wrapper
 from learnloop_trainer.safety.intervention_log import Trail
 from learnloop_trainer.safety.shield import Shield
+
+
+@dataclass(frozen=True, slots=True)
+class Preferences:
+    """What a learner thinks of every discrete action: its logits, which it draws from, or values."""
+
+    outputs: Callable[[Observations], NDArray[np.float32]]  # from what is seen to [n * agents, actions]
+    drawn: bool
+    seed: int
 
 
 class Shielded(Wrapper):
@@ -21,6 +32,7 @@ class Shielded(Wrapper):
         super().__init__(inner)
         self._shield, self._trail, self._exploring = shield, trail, exploring
         self.worth: Callable[[Observations, NDArray[Any]], NDArray[np.float32]] | None = None  # of what the learner did
+        self.preferences: Preferences | None = None  # of the learner; without them a forbidden action is the fallback
         self.interventions = np.zeros(len(inner.members), dtype=np.int64)
         self.executed = np.zeros(len(inner.members), dtype=np.int64)
         self._seen = inner.reset()
@@ -41,6 +53,8 @@ class Shielded(Wrapper):
         seen = before.reshape(-1, self.observations)
         wanted = actions.reshape(len(seen), -1) if self.inner.bounds is not None else actions.reshape(-1)
         safe, fallback = self._shield.project(seen, wanted)
+        if self.preferences is not None and self.inner.bounds is None and fallback.any():
+            safe, fallback = self._preferred(self.preferences, before, safe, fallback)
         broken = self._shield.broken(seen, wanted)
         step = self.inner.step(safe.reshape(actions.shape))
         self._seen = step.observation
@@ -52,6 +66,24 @@ class Shielded(Wrapper):
             values = None if self.worth is None else self.worth(before, actions).reshape(-1)
             self._record(np.flatnonzero(changed), wanted, step, broken, fallback, values)
         return step
+
+    def _preferred(
+        self, preferences: Preferences, before: Observations, safe: NDArray[Any], bad: NDArray[np.bool_]
+    ) -> tuple[NDArray[Any], NDArray[np.bool_]]:
+        """What the exported graph's mask leads to, in rows [n] that are `bad`: the best action that is allowed.
+
+        Of a learner that draws, a draw among those: together with what it drew itself, softmax of the masked logits.
+        """
+        logits, per = preferences.outputs(before), agents(self.inner)
+        masked = self._shield.mask(before.reshape(-1, self.observations), logits)
+        if preferences.drawn:
+            taken, members = (np.repeat(array, per)[:, None] for array in (self.executed, np.asarray(self.members)))
+            agent = np.tile(np.arange(per), len(self.members))[:, None]
+            masked = masked + gumbels(
+                Purpose.SHIELD, preferences.seed, taken, members, agent, np.arange(self.actions)[None]
+            )
+        known = np.isfinite(logits).all(axis=1)
+        return np.where(bad, masked.argmax(axis=1), safe), bad & ~known
 
     def _record(
         self,

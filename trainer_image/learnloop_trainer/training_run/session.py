@@ -13,7 +13,7 @@ from learnloop_environments.errors import ConfigError
 from learnloop_environments.randomness import Split
 from learnloop_environments.wrappers import Counted, Shaped, Wrapper, innermost
 from learnloop_trainer.algorithms import Occasion, learner
-from learnloop_trainer.algorithms.worth import worth
+from learnloop_trainer.algorithms.worth import outputs, worth
 from learnloop_trainer.distributed.collectives import Group
 from learnloop_trainer.distributed.rendezvous import settled
 from learnloop_trainer.errors import PeerLost, StoreRefused, Terminated
@@ -22,7 +22,7 @@ from learnloop_trainer.export.behaviour import behaviour_of
 from learnloop_trainer.manifest.proof import CHOOSERS, HEADS
 from learnloop_trainer.progress_reporter import Reporter, say
 from learnloop_trainer.recordings.recording import Recording
-from learnloop_trainer.safety import Shielded, Trail, shielded
+from learnloop_trainer.safety import Preferences, Shielded, Trail, shielded
 from learnloop_trainer.store import Store
 from learnloop_trainer.training_order import Order
 from learnloop_trainer.training_run.checkpoints import Saver, Training, no_episodes, restore, save
@@ -129,6 +129,9 @@ def begin(order: Order, group: Group, device: torch.device, store: Store | None 
     algorithm = learner(order.parameters, environment, occasion, device)
     if isinstance(environment, Shielded):
         environment.worth = worth(algorithm)
+        preferred = outputs(algorithm)
+        if preferred is not None:
+            environment.preferences = Preferences(preferred, spec.algorithm == "ppo", spec.seed)
     if store is not None:
         begin_from(order, algorithm, store)
     curriculum, kept = levels(environment, order), milestones(order)
