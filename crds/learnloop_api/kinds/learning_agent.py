@@ -67,6 +67,11 @@ class Training(Resource):
 
     triggers: Triggers = Field(default_factory=Triggers)
     template: TrainingTemplate
+    warm_start: bool = Field(
+        default=True,
+        description="Each run begins from the weights of the policy that serves when it begins; where that does not "
+        "fit, from random ones, and the run's proof says why. The template's own initialPolicy wins.",
+    )
     history: int = Field(default=5, ge=1, le=100, description="Finished TrainingJobs to keep.")
 
 

@@ -134,6 +134,10 @@ class InitialPolicy(Resource):
         description="The policy that serves data.learningAgentRef when the attempt begins; while none does, random "
         "weights.",
     )
+    required: bool = Field(
+        default=True,
+        description="Where the policy does not fit, the run fails; false: it begins from random weights and says why.",
+    )
 
 
 class StudyStatus(Resource):

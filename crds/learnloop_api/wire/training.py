@@ -138,6 +138,9 @@ class Manifest(WireModel):
         "6 episodes, and in manifests made before this field",
     )
     held_out: HeldOut | None = Field(default=None, description="which episodes both of them played")
+    begun_from: str | None = Field(
+        default=None, max_length=2560, description="the policy whose weights it began with, or why with random ones"
+    )
     baseline_uri: str | None = Field(default=None, max_length=2048, description="the policy compared with")
     baseline_sha256: Sha256 | None = Field(default=None, description="its digest; null for uniform random actions")
     behaviour: Behaviour | None = Field(

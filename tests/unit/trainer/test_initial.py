@@ -8,10 +8,12 @@ import numpy as np
 import pytest
 import torch
 
+from learnloop_api.kinds.study import InitialPolicy
 from learnloop_environments.base import Bounds
 from learnloop_environments.errors import ConfigError
 from learnloop_trainer.distributed.collectives import Alone
 from learnloop_trainer.manifest.proof import graph
+from learnloop_trainer.training_run.checkpoints import restore, save
 from learnloop_trainer.store.directory import DirectoryStore
 from learnloop_trainer.store.run_store import digest
 from learnloop_trainer.training_order import Order
@@ -104,3 +106,34 @@ def test_a_policy_with_another_digest_or_none_at_all_is_refused(make_order: Orde
     text = store.put_artifact(b"no graph at all")
     with pytest.raises(ConfigError, match=r"spec.initialPolicy: .* (is no ONNX file|was trained by)"):
         begin(make_order(initialPolicy={"uri": text}), Alone(), CPU, store)
+
+
+def test_a_policy_that_does_not_fit_and_need_not_is_left_and_the_run_says_why(
+    make_order: Orders, tmp_path: Path
+) -> None:
+    store = DirectoryStore(tmp_path, "small-1")
+    uri, sha256, _ = exported(make_order("ppo", seed=5), store)
+    served = {"initialPolicy": {"serving": True, "required": False}}
+    other = make_order("dqn", **served).model_copy(update={"baseline_uri": uri, "baseline_sha256": sha256})
+    cold, begun = begin(make_order("dqn"), Alone(), CPU, store), begin(other, Alone(), CPU, store)
+    assert begun.learner.network.digest() == cold.learner.network.digest()
+    assert begun.begun_from.startswith("random weights: spec.initialPolicy: ")
+    fitting = make_order("ppo", **served).model_copy(update={"baseline_uri": uri, "baseline_sha256": sha256})
+    assert begin(fitting, Alone(), CPU, store).begun_from == uri
+    required = fitting.spec.model_copy(update={"initial_policy": InitialPolicy(uri=uri, sha256="0" * 64)})
+    with pytest.raises(ConfigError):
+        begin(fitting.model_copy(update={"spec": required}), Alone(), CPU, store)
+
+
+def test_an_interrupted_run_remembers_what_it_began_with(make_order: Orders, tmp_path: Path) -> None:
+    """Another policy may serve when it goes on."""
+    store = DirectoryStore(tmp_path, "small-1")
+    uri, sha256, _ = exported(make_order("ppo", seed=5), store)
+    served = make_order("ppo", initialPolicy={"serving": True, "required": False})
+    first = begin(served.model_copy(update={"baseline_uri": uri, "baseline_sha256": sha256}), Alone(), CPU, store)
+    body = save(first, served, Alone())
+    assert body is not None
+    second = begin(served, Alone(), CPU, store)
+    assert second.begun_from == "random weights: no learned policy serves yet"
+    restore(second, served, Alone(), body)
+    assert second.begun_from == uri

@@ -134,6 +134,7 @@ def prove(
     durable: Callable[[], str],
     began: float,
     milestones: Mapping[int, Weights],
+    begun_from: str = "",
 ) -> Manifest:
     """Export, evaluate and store; `durable` waits for the final checkpoint. Returns the manifest, already durable.
 
@@ -215,6 +216,7 @@ def prove(
         evaluation=evaluation,
         difference=difference(ours, theirs, spec.seed),
         held_out=held_out_episodes.episodes(order).model_copy(update={"level": held_out_episodes.nominal(order).level}),
+        begun_from=begun_from or None,
         **_compared(order),
         behaviour=behaviour,
         greedy=calm,

@@ -61,6 +61,7 @@ class Training:
     episodes: Episodes
     curriculum: Curriculum | None = None
     milestones: Milestones | None = None
+    begun_from: str = ""  # see initial.begin_from
 
 
 def fingerprint(order: Order) -> str:
@@ -100,6 +101,7 @@ def save(training: Training, order: Order, group: Group) -> bytes | None:
         "step": str(learner.step),
         "world_size": str(group.place.size),
         "weights": digests[0],
+        "begun_from": training.begun_from,
     }
     rest: Arrays = {"recent": recent}
     if training.curriculum is not None:
@@ -120,6 +122,8 @@ def restore(training: Training, order: Order, group: Group, body: bytes) -> str:
     learner.restore(part(arrays, "shared"), part(each, "own"))
     if learner.network.digest() != metadata.get("weights"):
         raise ValueError("the checkpoint's weights do not have the digest it was saved with")
+    # Another policy may serve by now: what counts is what the first attempt began with.
+    training.begun_from = metadata.get("begun_from", training.begun_from)
     note = f"resuming at step {learner.step}"
     inner = part(each, "environment")
     if inner:

@@ -12,6 +12,7 @@ from learnloop_trainer.store.run_store import digest
 from learnloop_trainer.training_order import Order
 
 FIELD = "spec.initialPolicy"
+LONGEST = 2500
 FIX = "name a learnloop policy of the same algorithm family, observations, actions and hidden layers, or leave it out"
 
 
@@ -28,15 +29,29 @@ def source(order: Order) -> tuple[str, str | None] | None:
     return order.baseline_uri, order.baseline_sha256
 
 
-def begin_from(order: Order, learner: Learner, store: Store) -> None:
+def begin_from(order: Order, learner: Learner, store: Store) -> str:
     """Give the learner the weights of the order's initial policy, where it has one.
 
-    Raises ConfigError, with the fix, when the policy cannot be read or does not fit.
+    Returns its address, else why training begins from random weights; "" where nobody asked for another beginning.
+    Raises ConfigError, with the fix, when the policy cannot be read or does not fit, unless it is not required.
     """
-    found = source(order)
+    wanted, found = order.spec.initial_policy, source(order)
+    if wanted is None:
+        return ""
     if found is None:
-        return
-    uri, wanted = found
+        return "random weights: no learned policy serves yet"
+    try:
+        _warmed(order, learner, store, *found)
+    except ConfigError as error:
+        if wanted.required:
+            raise
+        why = f"random weights: {error}"[:LONGEST]
+        say(f"begins from {why}")
+        return why
+    return found[0]
+
+
+def _warmed(order: Order, learner: Learner, store: Store, uri: str, wanted: str | None) -> None:
     body = fetch(uri, store, FIELD, FIX)
     if wanted and digest(body) != wanted:
         raise ConfigError(f"{FIELD}.sha256", wanted, f"is not the digest of {uri}: {digest(body)}", FIX)

@@ -107,8 +107,9 @@ def _together(
     training.environment.close()
     if meeting is None or place.rank == 0:
         kept = training.milestones.kept if training.milestones is not None else {}
+        durable = lambda: saver.require(DURABLE_SECONDS)  # noqa: E731
         manifest = prove(
-            order, training.learner, place.size, store, reporter, lambda: saver.require(DURABLE_SECONDS), began, kept
+            order, training.learner, place.size, store, reporter, durable, began, kept, training.begun_from
         )
         reporter.proven(manifest)
         reporter.finish("done", summary(manifest))

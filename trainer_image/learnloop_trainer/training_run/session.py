@@ -132,10 +132,9 @@ def begin(order: Order, group: Group, device: torch.device, store: Store | None 
         preferred = outputs(algorithm)
         if preferred is not None:
             environment.preferences = Preferences(preferred, spec.algorithm == "ppo", spec.seed)
-    if store is not None:
-        begin_from(order, algorithm, store)
+    begun = begin_from(order, algorithm, store) if store is not None else ""
     curriculum, kept = levels(environment, order), milestones(order)
-    return Training(algorithm, environment, environment.reset(), no_episodes(len(members)), curriculum, kept)
+    return Training(algorithm, environment, environment.reset(), no_episodes(len(members)), curriculum, kept, begun)
 
 
 def resume(training: Training, order: Order, group: Group, store: Store) -> Training:

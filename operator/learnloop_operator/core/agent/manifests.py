@@ -44,6 +44,8 @@ def training_job(world: AgentSnapshot, number: int, trigger: Trigger) -> Manifes
         {**conditions, "environment": environment, "learningAgentRef": {"name": world.name}}
     )
     template = seeded(training.template, str(world.object["metadata"]["uid"]), number)
+    if training.warm_start:
+        template = {"initialPolicy": {"serving": True, "required": False}, **template}
     spec = TrainingJobSpec.model_validate({**template, "data": data.to_kube()})
     request = world.stats.training_request if world.stats else None
     notes = {

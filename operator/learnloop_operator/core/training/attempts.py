@@ -39,6 +39,10 @@ def launch(world: TrainingSnapshot, backend: Backend, attempt: int, last: str) -
     return Plan(status=state, apply=(manifest,), events=(notice,), requeue_after=SOON)
 
 
+ADDRESS = ("learnloop://", "https://", "http://", "s3://", "file://")
+"""What a manifest's `begun_from` begins with where it is a policy, and not why there was none."""
+
+
 def judge(world: TrainingSnapshot, found: Proof, note: str = "") -> Plan:
     """The proof stands: the gates decide whether the model may serve. `note`: where it comes from."""
     results = gates.evaluate(world.spec.gates, found)
@@ -63,8 +67,10 @@ def judge(world: TrainingSnapshot, found: Proof, note: str = "") -> Plan:
         gates=[result.to_kube() for result in results],
         finishedAt=world.time,
     )
-    kind = Notice("Warning" if failed else "Normal", verdict.reason, sentence)
-    return Plan(status=state, events=(kind,), requeue_after=NOW)
+    news = [Notice("Warning" if failed else "Normal", verdict.reason, sentence)]
+    if found.begun_from and not found.begun_from.startswith(ADDRESS):
+        news.append(Notice("Normal", "BegunCold", f"began from {found.begun_from}"[:1024]))
+    return Plan(status=state, events=tuple(news), requeue_after=NOW)
 
 
 def fail(world: TrainingSnapshot, reason: str, why: str) -> Plan:

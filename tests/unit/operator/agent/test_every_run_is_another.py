@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from learnloop_api.kinds.learning_agent import LearningAgentSpec
+from learnloop_api.kinds.study import InitialPolicy
 from learnloop_api.kinds.training.evaluation import EPISODES_PER_RUN
 from learnloop_api.kinds.training_job import TrainingJobSpec
 from learnloop_operator.core.agent.manifests import training_job
@@ -69,3 +70,14 @@ def test_held_out_episodes_that_the_user_named_are_played_by_every_run() -> None
 @pytest.mark.parametrize("seed", [0, 2_147_483_647])
 def test_every_seed_is_one_that_a_training_job_takes(seed: int) -> None:
     assert run(999_999_999, with_template(seed=seed)).seed == seed
+
+
+def test_a_run_begins_from_the_policy_that_serves_unless_it_is_told_otherwise() -> None:
+    assert run(1).initial_policy == InitialPolicy(serving=True, required=False)
+    own = {"uri": "https://models/one.onnx", "sha256": "0" * 64}
+    told = run(1, with_template(initialPolicy=own)).initial_policy
+    assert told is not None
+    assert (told.uri, told.required) == (own["uri"], True)
+    body = world().spec.to_kube()
+    body["training"]["warmStart"] = False
+    assert run(1, world(spec=body)).initial_policy is None
