@@ -11,6 +11,7 @@ from typing import NoReturn
 import numpy as np
 import pytest
 
+from learnloop_api.acting import onnx_policy
 from learnloop_environments.errors import TrainerError
 from learnloop_environments.guarded import Watchdog
 from learnloop_trainer.distributed.collectives import Alone
@@ -105,7 +106,8 @@ def _told_to_leave(*_: object) -> NoReturn:
 
 def _running_the_exported_policy(_: pytest.MonkeyPatch) -> None:
     policy = OnnxPolicy.__new__(OnnxPolicy)
-    policy._session, policy._outputs = SimpleNamespace(run=_told_to_leave), ["action", "logits"]
+    policy.served = onnx_policy.OnnxPolicy.__new__(onnx_policy.OnnxPolicy)
+    policy.served._session, policy.served._outputs = SimpleNamespace(run=_told_to_leave), ["action", "logits"]
     policy.run(np.zeros((1, 4), np.float32))
 
 
