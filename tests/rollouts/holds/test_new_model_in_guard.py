@@ -52,7 +52,7 @@ def test_it_waits_and_the_sentence_says_for_what_and_until_when(guarded: Cluster
 def test_who_waits_for_ready_waits_for_the_model_that_was_asked_for(guarded: Cluster) -> None:
     assert condition(guarded, "Ready") == ("False", reasons.WAITING_FOR_GUARD)
     assert condition(guarded, "Reconciling") == ("True", reasons.WAITING_FOR_GUARD)
-    guarded.spec["model"]["uri"] = uri(1)
+    guarded.wish(1, BETTER)
     guarded.run(1)
     assert condition(guarded, "Ready") == ("True", reasons.GUARDING)
 
