@@ -76,7 +76,7 @@ def kubeconfig(api_server: Path, file: Path, token: str) -> Path:
 
 def documented(namespace: str) -> list[dict[str, Any]]:
     """The roles of docs/explanation/audit.md, for this namespace, and who has them."""
-    text = (ROOT / "docs" / "audit.md").read_text().partition("```yaml\n")[2].partition("```")[0]
+    text = (ROOT / "docs" / "explanation" / "audit.md").read_text().partition("```yaml\n")[2].partition("```")[0]
     found = []
     for role in yaml.safe_load_all(text):
         name = f"{role['metadata']['name']}-{role['metadata']['namespace']}"
