@@ -186,9 +186,9 @@ def _first_arm(cluster: Cluster) -> str:
 
 
 def act(server: LiveServer, times: int, value: float) -> int:
-    """The status of the last of `times` requests for an action."""
-    at = f"/v1/episodes/{server.opened()}/act"
-    answers = [server.post(at, {"observation": [value] * 4}) for _ in range(times)]
+    """The status of the last of `times` requests for an action, each in an episode of its own."""
+    episodes = [server.opened() for _ in range(times)]
+    answers = [server.post(f"/v1/episodes/{episode}/act", {"observation": [value] * 4}) for episode in episodes]
     return answers[-1].status_code
 
 
