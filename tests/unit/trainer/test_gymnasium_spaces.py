@@ -11,6 +11,7 @@ from gymnasium.spaces import Box, Dict, Discrete, Graph, MultiBinary, MultiDiscr
 
 from learnloop_environments import make
 from learnloop_environments.errors import ConfigError
+from learnloop_environments.interfaces.gymnasium_api import Parallel
 from learnloop_environments.randomness import Split
 
 TWO = Box(0, 1, (2,), np.float32)
@@ -136,6 +137,92 @@ def test_what_cannot_be_played_is_refused_with_its_space_and_the_fix(
     with_spaces(own, **spaces)
     with pytest.raises(ConfigError, match=said):
         make("own_spaces:Own", Split.TRAINING, 0, range(1))
+
+
+WRONG: list[tuple[Any, Any, str]] = [
+    (Dict({"camera": TWO}), np.zeros(2, np.float32), "not a mapping with the keys camera"),
+    (Dict({"camera": TWO}), {"radar": np.zeros(2)}, "not a mapping with the keys camera"),
+    (Dict({"camera": TWO}), {"camera": np.zeros(3)}, r"whose 'camera' that is an array of float64 of shape \(3,\)"),
+    (Tuple((TWO, Discrete(2))), (np.zeros(2),), "tuple of 1, not a tuple of 2"),
+    (Tuple((TWO, Discrete(2))), (np.zeros(2), 2), "whose part 1 that is int 2"),
+    (TWO, np.zeros(3, np.float32), r"shape \(3,\)"),
+    (TWO, {"position": 1}, "that is dict of 1"),
+    (TWO, [[1.0], [1.0, 2.0]], "that is list of 2"),
+    (TWO, np.asarray(["a", "b"]), "that is an array of <U1"),
+    (Box(0, 9, (1,), np.uint8), np.asarray([300]), "that is an array of int64"),
+    (Box(0, 9, (1,), np.int64), np.asarray([0.5]), "that is an array of float64"),
+    (Discrete(3), 3, "that is int 3"),
+    (Discrete(3), -1, "that is int -1"),
+    (Discrete(3), 1.0, "that is float 1.0"),
+    (Discrete(3), None, "that is NoneType"),
+    (MultiDiscrete([2, 3]), np.asarray([0, 3]), "that is an array of int64"),
+    (MultiDiscrete([2, 3]), np.asarray([-1, 0]), "that is an array of int64"),
+    (MultiDiscrete([2, 3]), np.asarray([0.0, 1.0]), "that is an array of float64"),
+    (MultiBinary(2), np.asarray([0, 2]), "that is an array of int64"),
+]
+
+
+@pytest.mark.parametrize(("space", "value", "said"), WRONG, ids=lambda value: str(value)[:24])
+@pytest.mark.parametrize("when", [0, 2], ids=["at once", "later"])
+def test_an_observation_that_is_not_in_its_space_is_refused_with_both(
+    own: types.ModuleType, space: Any, value: Any, said: str, when: int
+) -> None:
+    def step(self: Own, action: Any) -> Any:
+        _, *rest = Own.step(self, action)
+        return (value if self.age == when else self.observation_space.sample()), *rest
+
+    def reset(self: Own, **options: Any) -> Any:
+        observation, info = Own.reset(self, **options)
+        return (observation if when else value), info
+
+    module: Any = own
+    module.Own = type("Own", (Own,), {"observation_space": space, "step": step, "reset": reset})
+    world = make("own_spaces:Own", Split.TRAINING, 0, range(1))
+
+    def play() -> None:
+        world.reset()
+        for _ in range(when):
+            world.step(np.zeros(1, dtype=np.int64))
+
+    with pytest.raises(ConfigError, match=f"^spec.data.environment: 'own_spaces:Own' has observations .*{said}"):
+        play()
+
+
+@pytest.mark.parametrize(
+    ("space", "value", "row"),
+    [
+        (TWO, [7, -7], [7, -7]),
+        (TWO, np.asarray([np.nan, 1.0]), [np.nan, 1.0]),
+        (Discrete(3, start=5), np.uint8(6), [0, 1, 0]),
+        (Discrete(2), True, [0, 1]),
+        (Dict({"b": Discrete(2), "a": TWO}), {"a": (0.5, 1), "b": np.bool_(False)}, [0.5, 1, 1, 0]),
+        (Tuple((Discrete(2), TWO)), [1, [0, 1]], [0, 1, 0, 1]),
+        (MultiDiscrete([2, 3], start=[1, 0]), [2, 1], [0, 1, 0, 1, 0]),
+        (MultiBinary(2), [True, False], [1, 0]),
+    ],
+    ids=lambda value: str(value)[:24],
+)
+def test_what_has_its_spaces_form_is_seen_whatever_its_type(
+    own: types.ModuleType, space: Any, value: Any, row: list[float]
+) -> None:
+    """Bounds are often left, and what is not finite is found where all environments' steps pass."""
+    with_spaces(own, observation_space=space, reset=lambda _, **options: (value, {}))
+    world = make("own_spaces:Own", Split.TRAINING, 0, range(2))
+    np.testing.assert_array_equal(world.reset(), np.asarray([row, row], dtype=np.float32))
+
+
+def test_an_agents_observation_that_is_not_in_its_space_is_refused_too(own: types.ModuleType) -> None:
+    class Team(Parallel):
+        def __init__(self) -> None:
+            super().__init__("Cooperative-v1")
+
+        def reset(self, *args: Any, **options: Any) -> Any:
+            observations, infos = super().reset(*args, **options)
+            return observations | {"agent_1": np.zeros(1, np.float32)}, infos
+
+    own.Own = Team  # type: ignore[attr-defined]
+    with pytest.raises(ConfigError, match=r"has observations Box.*returns an observation that is an array.*\(1,\)"):
+        make("own_spaces:Own", Split.TRAINING, 0, range(1)).reset()
 
 
 @pytest.mark.parametrize(

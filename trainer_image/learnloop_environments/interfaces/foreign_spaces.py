@@ -6,10 +6,11 @@ MultiBinary, whose combinations are numbered in row-major order (numpy.unravel_i
 of Discrete and Box.
 """
 
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
-from gymnasium.spaces import Box, Discrete, MultiBinary, MultiDiscrete, Space, Tuple, flatten_space
+from gymnasium.spaces import Box, Dict, Discrete, MultiBinary, MultiDiscrete, Space, Tuple, flatten, flatten_space
 from numpy.typing import NDArray
 
 from learnloop_environments.action_spaces import FIELD, ActionSpace
@@ -32,6 +33,70 @@ def width(name: str, space: Space[Any]) -> int:
     if not isinstance(flat, Box):
         raise ConfigError(FIELD, name, f"has observations {space}, which cannot be flattened", f"choose {SEEN}")
     return int(np.prod(flat.shape))
+
+
+def row(name: str, space: Space[Any], observation: Any) -> NDArray[Any]:
+    """One observation of the environment `name` as [width]; raises ConfigError where it has not the space's form.
+
+    A Box's bounds are not looked at: many environments leave them, and what is not finite has an error of its own.
+    """
+    if what := _misfit(space, observation, "an observation"):
+        fix = "correct its observation_space, or what it returns from reset and step"
+        raise ConfigError(FIELD, name, f"has observations {space}, but returns {what}", fix)
+    return np.asarray(flatten(space, observation))
+
+
+def _misfit(space: Space[Any], value: Any, what: str) -> str | None:
+    """What of the value, which `what` names, has not the space's form; None when it fits."""
+    if isinstance(space, Dict):
+        if not isinstance(value, Mapping) or set(value) != set(space.spaces):
+            return f"{what} that is {_kind(value)}, not a mapping with the keys {', '.join(map(str, space.spaces))}"
+        parts = [(part, value[key], f"{what} whose {key!r}") for key, part in space.spaces.items()]
+    elif isinstance(space, Tuple):
+        if not isinstance(value, tuple | list) or len(value) != len(space.spaces):
+            return f"{what} that is {_kind(value)}, not a tuple of {len(space.spaces)}"
+        parts = [(part, value[n], f"{what} whose part {n}") for n, part in enumerate(space.spaces)]
+    elif _fits(space, value):
+        return None
+    else:
+        return f"{what} that is {_kind(value)}, which is not in {space}"
+    return next((wrong for part in parts if (wrong := _misfit(*part))), None)
+
+
+def _kind(value: Any) -> str:
+    """Of what type it is, and how large; a number as it is."""
+    if isinstance(value, int | float | np.number):
+        return f"{type(value).__name__} {value}"
+    if isinstance(value, np.ndarray):
+        return f"an array of {value.dtype} of shape {value.shape}"
+    return f"{type(value).__name__} of {len(value)}" if hasattr(value, "__len__") else type(value).__name__
+
+
+def _fits(space: Space[Any], value: Any) -> bool:
+    """Form and type are the space's, and a whole number is among those that have a place of their own."""
+    if not isinstance(space, Box | Discrete | MultiDiscrete | MultiBinary):
+        return space.contains(value)
+    try:
+        array = np.asarray(value)
+    except ValueError:  # rows of different lengths
+        return False
+    if isinstance(space, Discrete):
+        return array.size == 1 and _whole(array) and 0 <= int(array.reshape(-1)[0]) - space.start < space.n
+    if array.shape != space.shape or array.dtype.kind not in "biuf":
+        return False
+    if isinstance(space, MultiBinary):
+        return bool(((array == 0) | (array == 1)).all())
+    if isinstance(space, MultiDiscrete):
+        places = array - space.start
+        return _whole(array) and bool(((places >= 0) & (places < space.nvec)).all())
+    if space.dtype.kind == "f":
+        return True
+    return _whole(array) and bool((array.astype(space.dtype) == array).all())
+
+
+def _whole(array: NDArray[Any]) -> bool:
+    """Numbers that NumPy takes as places."""
+    return np.can_cast(array.dtype, np.int64)
 
 
 class Doing:

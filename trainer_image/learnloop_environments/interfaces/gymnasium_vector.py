@@ -3,33 +3,68 @@
 Slower than a native environment, and its inner state cannot be saved: after a restart its episodes begin anew.
 """
 
-import functools
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import gymnasium
 import numpy as np
-from gymnasium.spaces import Box
+from gymnasium.spaces import flatten_space
 from gymnasium.vector import AutoresetMode
-from gymnasium.wrappers import FlattenObservation
 from numpy.typing import NDArray
 
 from learnloop_environments.action_spaces import FIELD
 from learnloop_environments.base import Observations, Step
 from learnloop_environments.errors import ConfigError
-from learnloop_environments.interfaces.foreign_spaces import Doing, width
+from learnloop_environments.interfaces.foreign_spaces import Doing, row, width
 from learnloop_environments.randomness import Split, episode_seeds
 
 EXTRA = re.compile(r"gymnasium\[([a-z0-9_-]+)\]")
 
 
-def _open(name: str, count: int, entry: Callable[[], Any] | None, wrappers: Sequence[Callable[[Any], Any]] = ()) -> Any:
-    """Raises ConfigError for names Gymnasium does not know or cannot build."""
+class Flattened(gymnasium.Env[Any, Any]):
+    """One environment whose observations are rows of numbers, each checked against the space it declares.
+
+    No gymnasium.Wrapper, which takes nothing but a gymnasium.Env: a user's class needs only its methods.
+    """
+
+    def __init__(self, name: str, inner: Any) -> None:
+        """Around `inner`, which it closes before it raises ConfigError: its observations cannot be flattened."""
+        self._name, self._inner, self._space = name, inner, inner.observation_space
+        try:
+            width(name, self._space)
+        except ConfigError:
+            inner.close()
+            raise
+        self.observation_space = flatten_space(self._space)
+        self.action_space = inner.action_space
+        self.metadata, self.render_mode = inner.metadata, inner.render_mode
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+        """See gymnasium.Env.reset; raises ConfigError for an observation that has not its space's form."""
+        observation, info = self._inner.reset(seed=seed, options=options)
+        return row(self._name, self._space, observation), info
+
+    def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
+        """See gymnasium.Env.step; raises as `reset`."""
+        observation, *rest = self._inner.step(action)
+        return row(self._name, self._space, observation), *rest
+
+    def close(self) -> None:
+        """See gymnasium.Env.close."""
+        self._inner.close()
+
+
+def _open(name: str, count: int, entry: Callable[[], Any] | None) -> Any:
+    """Raises ConfigError for names Gymnasium does not know or cannot build, and for what cannot be flattened."""
+
+    def flattened(inner: Any) -> Any:
+        return Flattened(name, inner)
+
     if entry is not None:
 
         def built() -> Any:
-            return functools.reduce(lambda inner, wrapper: wrapper(inner), wrappers, entry())
+            return flattened(entry())
 
         return gymnasium.vector.SyncVectorEnv([built] * count, autoreset_mode=AutoresetMode.SAME_STEP)
     try:
@@ -38,7 +73,7 @@ def _open(name: str, count: int, entry: Callable[[], Any] | None, wrappers: Sequ
             num_envs=count,
             vectorization_mode="sync",
             vector_kwargs={"autoreset_mode": AutoresetMode.SAME_STEP},
-            wrappers=wrappers,
+            wrappers=[flattened],
         )
     except gymnasium.error.DependencyNotInstalled as error:
         extra = EXTRA.search(str(error))
@@ -48,21 +83,6 @@ def _open(name: str, count: int, entry: Callable[[], Any] | None, wrappers: Sequ
     except (gymnasium.error.Error, ModuleNotFoundError, ImportError) as error:
         known = "CartPole-v1 or another environment registered with Gymnasium"
         raise ConfigError(FIELD, name, f"is unknown to this image ({error})", f"name {known}") from None
-
-
-def _flattening(name: str, count: int, entry: Callable[[], Any] | None) -> tuple[Any, int]:
-    """The environments with flat observations, and how wide these are."""
-    inner = _open(name, count, entry)
-    seen = inner.single_observation_space
-    try:
-        wide = width(name, seen)
-    except ConfigError:
-        inner.close()
-        raise
-    if isinstance(seen, Box):
-        return inner, wide
-    inner.close()
-    return _open(name, count, entry, [FlattenObservation]), wide
 
 
 class GymnasiumVector:
@@ -75,7 +95,8 @@ class GymnasiumVector:
 
         Raises ConfigError when the spaces do not fit.
         """
-        self._inner, self.observations = _flattening(name, len(members), entry)
+        self._inner = _open(name, len(members), entry)
+        self.observations = int(self._inner.single_observation_space.shape[0])
         self.members = members
         self._doing = Doing(name, self._inner.single_action_space)
         self.bounds, self.actions = self._doing.actions.bounds, self._doing.actions.actions

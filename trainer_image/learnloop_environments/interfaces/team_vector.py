@@ -9,13 +9,12 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-from gymnasium.spaces import flatten
 from numpy.typing import NDArray
 
 from learnloop_environments.action_spaces import FIELD
 from learnloop_environments.base import Observations, Step
 from learnloop_environments.errors import ConfigError
-from learnloop_environments.interfaces.foreign_spaces import Doing, width
+from learnloop_environments.interfaces.foreign_spaces import Doing, row, width
 from learnloop_environments.randomness import Split, episode_seeds
 
 
@@ -24,7 +23,7 @@ class TeamVector:
 
     def __init__(self, name: str, split: Split, seed: int, members: range, entry: Callable[[], Any]) -> None:
         """Environments `members` of the run with this seed; raises ConfigError when the spaces do not fit."""
-        self.members = members
+        self._name, self.members = name, members
         self._all = [entry() for _ in members]
         first = self._all[0]
         self._names = list(first.possible_agents)
@@ -45,13 +44,13 @@ class TeamVector:
     def _look(self, observation: dict[Any, Any]) -> NDArray[np.float32]:
         rows = np.zeros((self.agents, self.observations), dtype=np.float32)
         rows[:, self._width :] = np.eye(self.agents)
-        for row, agent in zip(rows, self._names, strict=True):
+        for own, agent in zip(rows, self._names, strict=True):
             if agent in observation:
-                row[: self._width] = np.asarray(flatten(self._seen[agent], observation[agent]), dtype=np.float32)
+                own[: self._width] = row(self._name, self._seen[agent], observation[agent])
         return rows
 
     def reset(self) -> Observations:
-        """See VectorEnvironment.reset."""
+        """See VectorEnvironment.reset; raises ConfigError for an observation that has not its space's form."""
         begun = [one.reset(seed=int(seed))[0] for one, seed in zip(self._all, self._seeds, strict=True)]
         return np.stack([self._look(observation) for observation in begun])
 
