@@ -3,6 +3,7 @@
 A run names one as `faulty_environments:Name`.
 """
 
+import os
 import time
 from typing import Any
 
@@ -16,7 +17,7 @@ GOOD = 300
 class Calm(gymnasium.Env[Any, Any]):
     """Nothing happens, and that is right."""
 
-    observation_space = Box(-1, 1, (3,), np.float32)
+    observation_space: gymnasium.Space[Any] = Box(-1, 1, (3,), np.float32)
     action_space = Discrete(2)
 
     def __init__(self) -> None:
@@ -64,6 +65,15 @@ class Raises(Calm):
 
     def trouble(self, observation: Any, reward: float) -> tuple[Any, float]:
         raise ZeroDivisionError("the simulated plant has no valves")
+
+
+class Closed(Calm):
+    """A simulator whose licence, outside its code, has run out: it raises while LICENCE is `expired`."""
+
+    def trouble(self, observation: Any, reward: float) -> tuple[Any, float]:
+        if os.environ.get("LICENCE") == "expired":
+            raise PermissionError("the licence has expired")
+        return observation, reward
 
 
 class Hangs(Calm):

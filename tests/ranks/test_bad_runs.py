@@ -61,8 +61,8 @@ def test_an_environment_on_a_bad_day_ends_the_run_with_its_reason(
 
 
 def test_an_environment_that_raises_costs_an_attempt_and_no_work(launch: Launch, small: Small, tmp_path: Path) -> None:
-    """The next attempt goes on from the last good checkpoint."""
-    order = small(data={"environment": "faulty_environments:Calm"}, steps=STEPS, **OFTEN)
+    """The next attempt goes on from the last good checkpoint; of a changed environment it begins anew."""
+    order = small(data={"environment": "faulty_environments:Closed"}, steps=STEPS, **OFTEN)
     first = launch(order, **WORLDS)
     pointer = tmp_path / "store/runs/small-1/checkpoint.json"
     first.wait_until(pointer.exists)
@@ -70,23 +70,28 @@ def test_an_environment_that_raises_costs_an_attempt_and_no_work(launch: Launch,
     first.ended()
     saved = DirectoryStore(tmp_path / "store", "small-1").checkpoint()
     assert saved is not None
-    # Another module of the same name: the environment was changed, and now fails.
-    (tmp_path / "worse").mkdir()
-    (tmp_path / "worse/faulty_environments.py").write_text(
+    for _ in range(2):  # an attempt that failed leaves what it began with to the next
+        ended, output = launch(order, **WORLDS, LICENCE="expired").ended()
+        assert ended == COUNTED, output
+        assert f"resuming at step {saved.step}" in output
+        assert "raised PermissionError: the licence has expired" in last_words(tmp_path)
+        kept = DirectoryStore(tmp_path / "store", "small-1").checkpoint()
+        assert kept is not None
+        assert kept.step >= saved.step
+        saved = kept
+    # Another module of the same name: the environment's code was changed, what was learned belongs to another world.
+    (tmp_path / "other").mkdir()
+    changed = (
         (ENVIRONMENTS / "faulty_environments.py")
         .read_text()
-        .replace("class Calm(", "class Quiet(")
-        .replace("(Calm)", "(Quiet)")
-        .replace("class Raises(Quiet)", "class Calm(Quiet)")
+        .replace("observation, reward = np.full(3, 0.5", "observation, reward = np.full(3, 0.25")
     )
-    worse = {"PYTHONPATH": os.pathsep.join([str(tmp_path / "worse"), os.environ.get("PYTHONPATH", "")])}
-    ended, output = launch(order, **worse).ended()
+    (tmp_path / "other/faulty_environments.py").write_text(changed)
+    other = {"PYTHONPATH": os.pathsep.join([str(tmp_path / "other"), os.environ.get("PYTHONPATH", "")])}
+    ended, output = launch(order, **other, LICENCE="expired").ended()
     assert ended == COUNTED, output
-    assert f"resuming at step {saved.step}" in output
-    assert "raised ZeroDivisionError" in last_words(tmp_path)
-    kept = DirectoryStore(tmp_path / "store", "small-1").checkpoint()
-    assert kept is not None
-    assert kept.step >= saved.step
+    assert "the checkpoint cannot be used, starting anew" in output
+    assert "resuming" not in output
 
 
 def test_an_unknown_algorithm_is_refused_by_name(launch: Launch, small: Small, tmp_path: Path) -> None:

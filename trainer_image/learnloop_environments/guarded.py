@@ -47,7 +47,8 @@ class Watchdog:
             text = " ".join(f"{type(error).__name__}: {error}".split())[:300]
             raise EnvironmentFailed(
                 f"spec.data.environment: '{self._name}' raised {text} in {what}, call {self._calls}; "
-                "correct the environment, training goes on from the last checkpoint"
+                "another attempt goes on from the last checkpoint, but correct the environment: "
+                "with other code training starts anew"
             ) from error
         finally:
             self._call = None
