@@ -23,6 +23,7 @@ from learnloop_operator.adapters.kube.kinds import kind_of
 from learnloop_operator.adapters.operator_metrics import OperatorMetrics
 from learnloop_operator.adapters.pods.counter_reader import CounterReader
 from learnloop_operator.adapters.prometheus.client import Prometheus
+from learnloop_operator.adapters.prometheus.evidence_source import PrometheusEvidence
 from learnloop_operator.adapters.settings import from_environment
 from learnloop_operator.controllers.background.fast_lane_reader import FastLaneReader
 from learnloop_operator.controllers.passes.runtime import Controller
@@ -40,7 +41,7 @@ class Peer:
         self.kube = KubeClient(kubeconfig.find())
         self.data_plane = DataPlane(settings.data_url, settings.token_file)
         lane = FastLaneReader(CounterReader(), OperatorMetrics(), utc_now)
-        services = Services(self.kube, self.data_plane, Prometheus(""), settings, lane)
+        services = Services(self.kube, self.data_plane, PrometheusEvidence(Prometheus("")), settings, lane)
         for controller in controllers(services):
             where = (controller.kind.group, controller.kind.version, controller.kind.plural)
             handler = self._handler(controller)

@@ -20,6 +20,7 @@ from learnloop_operator.adapters.leadership.watch_liveness import WatchLiveness
 from learnloop_operator.adapters.operator_metrics import OperatorMetrics
 from learnloop_operator.adapters.pods.counter_reader import CounterReader
 from learnloop_operator.adapters.prometheus.client import Prometheus, Sample
+from learnloop_operator.adapters.prometheus.evidence_source import PrometheusEvidence
 from learnloop_operator.adapters.settings import Settings
 from learnloop_operator.controllers.background.fast_lane_reader import FastLaneReader
 from learnloop_operator.controllers.passes.apply_plan import Applier
@@ -85,7 +86,9 @@ class Operator:
         self.data, self.prometheus, self.shift = Experience(), Returns(self.now), timedelta()
         lane = FastLaneReader(CounterReader(), OperatorMetrics(), self.now)
         spoken_to = data or self.data
-        services = self.services = Services(self.kube, spoken_to, self.prometheus, Settings(), lane, clock=self.now)
+        services = self.services = Services(
+            self.kube, spoken_to, PrometheusEvidence(self.prometheus), Settings(), lane, clock=self.now
+        )
         self.applier = Applier(
             self.kube,
             spoken_to,

@@ -32,6 +32,7 @@ from learnloop_operator.adapters.leadership.watch_liveness import WatchLiveness
 from learnloop_operator.adapters.operator_metrics import OperatorMetrics
 from learnloop_operator.adapters.pods.counter_reader import CounterReader
 from learnloop_operator.adapters.prometheus.client import Prometheus
+from learnloop_operator.adapters.prometheus.evidence_source import PrometheusEvidence
 from learnloop_operator.adapters.settings import Settings
 from learnloop_operator.controllers.background.fast_lane_reader import FastLaneReader
 from learnloop_operator.controllers.passes.apply_plan import Applier
@@ -108,7 +109,9 @@ class Process:
         data = DataPlane("http://127.0.0.1:9")
         self.recorder = EventRecorder(self.kube, "operator")
         lane = FastLaneReader(self.pods, OperatorMetrics(), world.traffic.clock)
-        services = Services(self.kube, data, self.prometheus, Settings(), lane, clock=world.traffic.clock)
+        services = Services(
+            self.kube, data, PrometheusEvidence(self.prometheus), Settings(), lane, clock=world.traffic.clock
+        )
         self.runtime = Runtime(
             [ModelDeploymentController(services)],
             Applier(

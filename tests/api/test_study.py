@@ -21,6 +21,7 @@ from learnloop_operator.adapters.leadership.watch_liveness import WatchLiveness
 from learnloop_operator.adapters.operator_metrics import OperatorMetrics
 from learnloop_operator.adapters.pods.counter_reader import CounterReader
 from learnloop_operator.adapters.prometheus.client import Prometheus
+from learnloop_operator.adapters.prometheus.evidence_source import PrometheusEvidence
 from learnloop_operator.adapters.settings import Settings
 from learnloop_operator.controllers.background.fast_lane_reader import FastLaneReader
 from learnloop_operator.controllers.passes.apply_plan import Applier
@@ -65,7 +66,9 @@ class Searcher:
         """From now on the data plane is there."""
         self.url, self.data = url, DataPlane(url)
         lane = FastLaneReader(CounterReader(), OperatorMetrics(), lambda: datetime.now(UTC))
-        services = Services(self.kube, self.data, Prometheus("http://127.0.0.1:9"), Settings(), lane)
+        services = Services(
+            self.kube, self.data, PrometheusEvidence(Prometheus("http://127.0.0.1:9")), Settings(), lane
+        )
         self.controller = TrainingJobController(services)
         recorder, audit = EventRecorder(self.kube, "test"), AuditLog(OperatorMetrics().decisions)
         self.applier = Applier(self.kube, self.data, recorder, WatchLiveness(), audit)
