@@ -18,6 +18,7 @@ from learnloop_dataplane.embedding.onnx_model import OnnxEmbedder, WordPiece
 from learnloop_dataplane.embedding.openai_compatible import HttpEmbedder
 from learnloop_dataplane.errors import ConfigError, Unavailable
 from learnloop_dataplane.privacy.redaction import use_key
+from learnloop_dataplane.text.analysis import Analyzer
 
 from ..conftest import eventually, running, settings
 from ..recall.test_recall import ask, store
@@ -181,4 +182,4 @@ async def test_a_question_is_redacted_as_memories_are(dsn: str, tmp_path: Path, 
 @pytest.mark.parametrize("bad", ["https://host/v1", "magic", "onnx:///nowhere"])
 def test_an_embedder_that_cannot_be_is_a_configuration_error(bad: str) -> None:
     with pytest.raises(ConfigError, match="LEARNLOOP_EMBEDDER"):
-        open_embedder(bad, 384, None)
+        open_embedder(bad, 384, None, Analyzer())

@@ -10,7 +10,7 @@ from ..conftest import Api, superuser
 from ..recall.test_recall import ask, indexed, store
 
 BASE = "/api/v1/memory"
-HINTS = [f"a hint about the maze, {side}" for side in ("north", "east", "south", "west", "up", "down")]
+HINTS = [f"a hint about the maze, {side}" for side in ("north", "east", "south", "west", "left", "right")]
 AGED = """
 UPDATE {table} t SET {column} = now() - make_interval(days => u.place::int)
 FROM unnest($1::uuid[]) WITH ORDINALITY AS u(id, place) WHERE t.{key} = u.id
