@@ -21,6 +21,7 @@ from testing.servers.token_issuer import ISSUER, Cluster
 
 MARK = "CANARY-7f3a"
 VICTIM = "blue"
+ATTACKERS = ("red", "blue-2")
 METACHARACTERS = (
     "' OR 1=1 --",
     '"; DROP TABLE agents; --',
@@ -52,6 +53,9 @@ async def running(dsn: str, directory: Path) -> AsyncIterator[House]:
         values = {"dsn": dsn, "artifacts": f"file://{directory / 'artifacts'}", "jwks_url": url, "sweep_seconds": 0.2}
         # Signed at once: there is something to see in every table.
         values |= {"audit_key": b64encode(bytes(32)).decode(), "audit_checkpoint_seconds": 0.5}
+        # Each administers its own namespace: no attacker is to be stopped by a missing Role before the tenants' wall.
+        values |= {"admins": " ".join(f"system:serviceaccount:{name}:default" for name in (VICTIM, *ATTACKERS))}
+        values |= {"run_writers": "namespace"}  # and reports runs: no API server stands here that knows of pods
         app = create_app(Config.model_validate({**values, "issuer": ISSUER, "pool_size": 8}))
         transport = httpx.ASGITransport(app=app, raise_app_exceptions=False)
         async with (
@@ -73,7 +77,7 @@ async def attack(
     """
     rng, counted, cluster = random.Random(seed), Counter[str](), house.cluster
     later = int(time.time()) + 36_000  # the attack may take long
-    honest = [cluster.token("red", exp=later), cluster.token("blue-2", exp=later)]
+    honest = [cluster.token(name, exp=later) for name in ATTACKERS]
     bad = [
         Cluster().token(VICTIM, exp=later),
         cluster.token(VICTIM, exp=1),
