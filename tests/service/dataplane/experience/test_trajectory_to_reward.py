@@ -115,8 +115,9 @@ async def test_an_episode_of_text_becomes_a_memory_of_what_was_said_and_done(api
             "log_prob": -0.5,
         },
     ]
-    body = trajectory("t1", "clerk", task="support", steps=steps)
-    await api.call("POST", "/api/v1/trajectories", 202, json=body)
+    body = trajectory("told", "clerk", task="support", steps=steps)
+    stored = await api.call("POST", "/api/v1/trajectories", 202, json=body)
+    assert not stored["duplicate"]
 
     async def recalled() -> list | None:
         body = {"agent_id": "clerk", "context": "invoices that were charged twice", "k": 5}

@@ -169,7 +169,13 @@ async def test_turns_that_were_stored_together_stand_next_to_one_another_as_they
         for word in said
     ]
     await api.call("POST", f"{BASE}/store/batch", 201, json={"memories": memories})
-    for place in range(1, len(said) - 1):
-        hits = (await ask(api, "talker", said[place], k=len(said)))["memories"]
-        near = sorted(hits, key=lambda hit: -hit["signals"]["context"])[:2]
-        assert {hit["content"]["text"] for hit in near} == {said[place - 1], said[place + 1]}
+    for place, word in enumerate(said):
+        hits = (await ask(api, "talker", word, k=len(said)))["memories"]
+        context = {hit["content"]["text"]: hit["signals"]["context"] for hit in hits}
+        around = {said[other] for other in range(len(said)) if 1 <= abs(other - place) <= 2}
+        assert set(sorted(said, key=lambda turn: -context[turn])[: len(around)]) == around
+        # A first or last turn has fewer around it, and each counts more for it: only others are compared.
+        for side in (-1, 1):
+            nearer, further = place + side, place + 2 * side
+            if min(nearer, further) >= 2 and max(nearer, further) < len(said) - 2:
+                assert context[said[nearer]] > context[said[further]]
