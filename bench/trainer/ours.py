@@ -11,12 +11,11 @@ import torch
 from learnloop_api.kinds.training.algorithms import DqnParameters, PpoParameters, SacParameters
 from learnloop_environments import make
 from learnloop_environments.randomness import Split
-from learnloop_trainer.algorithms import Occasion, learner
+from learnloop_trainer.algorithms import Occasion, learner, traits_of
 from learnloop_trainer.distributed.collectives import Alone
 from learnloop_trainer.evaluation import Policy, play
 from learnloop_trainer.export import OnnxPolicy, build
 from learnloop_trainer.floating_point import settle
-from learnloop_trainer.manifest.proof import HEADS
 from learnloop_trainer.training_run.checkpoints import no_episodes
 
 PARAMETERS: dict[str, Any] = {"ppo": PpoParameters, "dqn": DqnParameters, "sac": SacParameters}
@@ -43,7 +42,7 @@ def main(task: dict[str, Any]) -> dict[str, Any]:
             if task["until_solved"]:
                 break
     wall, cpu = time.perf_counter() - began, time.process_time() - cpu
-    head, activation = HEADS[task["algorithm"]]
+    head, activation = traits_of(task["algorithm"]).network
     bounds = environment.bounds
     body = build(algorithm.network.arrays(), head, activation, {}, bounds)
     policy: Policy = OnnxPolicy(body, environment.observations, environment.actions, continuous=bounds is not None)

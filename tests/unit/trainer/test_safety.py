@@ -19,7 +19,7 @@ from learnloop_environments.action_spaces import MASKED
 from learnloop_environments.base import Bounds
 from learnloop_environments.errors import ConfigError
 from learnloop_environments.randomness import Split
-from learnloop_trainer.algorithms.worth import worth
+from learnloop_trainer.algorithms import traits_of
 from learnloop_trainer.distributed.collectives import Alone
 from learnloop_trainer.export import build
 from learnloop_trainer.neural.dense_networks import dense, forward, forward_numpy
@@ -329,11 +329,11 @@ def test_a_q_learners_estimate_is_its_networks_output_for_the_action_it_wanted(
     make_order: Callable[..., Order],
 ) -> None:
     learner = begin(make_order("dqn", dqn=TINY), Alone(), torch.device("cpu")).learner
-    estimate, seen = worth(learner), np.random.default_rng(0).normal(size=(5, 4)).astype(np.float32)
+    estimate, seen = traits_of("dqn").q_value, np.random.default_rng(0).normal(size=(5, 4)).astype(np.float32)
     assert estimate is not None
     values = forward(learner.network.leaves, "q", "relu", torch.from_numpy(seen)).detach().numpy()
     done = np.array([0, 1, 1, 0, 1])
-    assert estimate(seen, done) == pytest.approx(values[np.arange(5), done], rel=1e-5)
+    assert estimate(learner, seen, done) == pytest.approx(values[np.arange(5), done], rel=1e-5)
 
 
 def test_a_run_whose_fallback_is_unsafe_is_refused_before_it_begins(make_order: Callable[..., Order]) -> None:

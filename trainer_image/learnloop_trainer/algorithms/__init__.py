@@ -1,54 +1,42 @@
-"""One file per algorithm; `learner` picks it."""
+"""One file per algorithm, found by itself: a module that registers its traits is an algorithm (see `traits`)."""
 
-from typing import Any
+from importlib import import_module
+from pkgutil import iter_modules
 
 import torch
 
-from learnloop_api.kinds.training.algorithms import (
-    BcParameters,
-    DqnParameters,
-    Parameters,
-    PpoParameters,
-    SacParameters,
-)
-from learnloop_api.kinds.training.offline_and_meta_algorithms import (
-    HierarchicalDqnParameters,
-    MamlParameters,
-    VtraceParameters,
-)
-from learnloop_api.kinds.training.team_algorithms import IndependentDqnParameters, MaddpgParameters, QmixParameters
+from learnloop_api.kinds.training.algorithms import Parameters
 from learnloop_environments import VectorEnvironment
+from learnloop_trainer.algorithms import traits
 from learnloop_trainer.algorithms.base import Learner, Occasion
-from learnloop_trainer.algorithms.bc import Bc
-from learnloop_trainer.algorithms.dqn import Dqn
-from learnloop_trainer.algorithms.hierarchical_dqn import HierarchicalDqn
-from learnloop_trainer.algorithms.independent_dqn import IndependentDqn
-from learnloop_trainer.algorithms.maddpg import Maddpg
-from learnloop_trainer.algorithms.maml import Maml
-from learnloop_trainer.algorithms.ppo import Ppo
-from learnloop_trainer.algorithms.qmix import Qmix
-from learnloop_trainer.algorithms.sac import Sac
-from learnloop_trainer.algorithms.vtrace import Vtrace
+from learnloop_trainer.algorithms.traits import Traits
 
-__all__ = ["Learner", "Occasion", "learner"]
+__all__ = ["Learner", "Occasion", "Traits", "find", "learner", "traits_of"]
 
-LEARNERS: dict[type[Parameters], Any] = {
-    PpoParameters: Ppo,
-    DqnParameters: Dqn,
-    SacParameters: Sac,
-    BcParameters: Bc,
-    IndependentDqnParameters: IndependentDqn,
-    QmixParameters: Qmix,
-    MaddpgParameters: Maddpg,
-    HierarchicalDqnParameters: HierarchicalDqn,
-    VtraceParameters: Vtrace,
-    MamlParameters: Maml,
-}
+for _module in iter_modules(__path__):
+    import_module(f"{__name__}.{_module.name}")
 
 
 def learner(
     parameters: Parameters, environment: VectorEnvironment, occasion: Occasion, device: torch.device
 ) -> Learner:
     """The algorithm these parameters belong to, freshly initialised."""
-    made: Learner = LEARNERS[type(parameters)](parameters, environment, occasion, device)
+    made: Learner = traits.of_parameters(parameters).learner(parameters, environment, occasion, device)
     return made
+
+
+def find(name: str) -> Traits | None:
+    """The algorithm of that name; None where there is none."""
+    return traits.find(name)
+
+
+def traits_of(name: str) -> Traits:
+    """The algorithm of that name.
+
+    Raises:
+        KeyError: there is none.
+    """
+    found = traits.find(name)
+    if found is None:
+        raise KeyError(name)
+    return found

@@ -16,9 +16,11 @@ import torch
 
 from learnloop_api.kinds.training.algorithms import BcParameters
 from learnloop_environments import VectorEnvironment
+from learnloop_environments.action_spaces import ActionType
 from learnloop_environments.base import Observations
 from learnloop_environments.randomness import Draws, Purpose
 from learnloop_trainer.algorithms.base import Arrays, Experience, Occasion
+from learnloop_trainer.algorithms.traits import Traits, register
 from learnloop_trainer.floating_point import require_finite
 from learnloop_trainer.neural.dense_networks import Network, dense
 from learnloop_trainer.neural.parallel_perceptrons import Stack
@@ -107,3 +109,16 @@ class Bc:
         recording = Recording.of(shared)
         if recording is not None:
             self._take(recording)
+
+
+register(
+    Traits(
+        name="bc",
+        parameters=BcParameters,
+        learner=Bc,
+        head="policy",
+        activation=ACTIVATION,
+        actions=frozenset({ActionType.DISCRETE, ActionType.CONTINUOUS}),
+        recorded=True,
+    )
+)

@@ -30,10 +30,12 @@ from numpy.typing import NDArray
 
 from learnloop_api.kinds.training.algorithms import DqnParameters
 from learnloop_environments import Step, VectorEnvironment
+from learnloop_environments.action_spaces import ActionType
 from learnloop_environments.base import Observations
 from learnloop_environments.randomness import Draws, Purpose, uniforms
 from learnloop_trainer.algorithms.base import Arrays, Experience, Occasion
 from learnloop_trainer.algorithms.icm import Icm
+from learnloop_trainer.algorithms.traits import Traits, head_outputs, head_values, register
 from learnloop_trainer.floating_point import require_finite
 from learnloop_trainer.neural.dense_networks import Floats, Network, dense, forward, forward_numpy
 from learnloop_trainer.neural.parallel_perceptrons import Stack
@@ -254,3 +256,17 @@ class Dqn:
             self.curiosity.restore(shared)
         if self.priorities is not None:
             self.priorities.restore(shared)
+
+
+register(
+    Traits(
+        name="dqn",
+        parameters=DqnParameters,
+        learner=Dqn,
+        head="q",
+        activation=ACTIVATION,
+        actions=frozenset({ActionType.DISCRETE}),
+        q_value=head_values("q", ACTIVATION),
+        preferences=head_outputs("q", ACTIVATION),
+    )
+)

@@ -19,6 +19,7 @@ Deviations, all deliberate:
 """
 
 from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 import torch
@@ -27,11 +28,13 @@ from torch.nn.functional import one_hot
 
 from learnloop_api.kinds.training.offline_and_meta_algorithms import HierarchicalDqnParameters
 from learnloop_environments import VectorEnvironment
+from learnloop_environments.action_spaces import ActionType
 from learnloop_environments.base import Observations
 from learnloop_environments.errors import ConfigError
 from learnloop_environments.randomness import Draws, Purpose, uniforms
 from learnloop_environments.wrappers import innermost
 from learnloop_trainer.algorithms.base import Arrays, Experience, Occasion
+from learnloop_trainer.algorithms.traits import Traits, picked, register
 from learnloop_trainer.floating_point import require_finite
 from learnloop_trainer.neural.dense_networks import Floats, Network, dense, forward, forward_numpy
 from learnloop_trainer.neural.schedules import step_size
@@ -217,3 +220,30 @@ class HierarchicalDqn:
         self.step, position, filled = (int(value) for value in shared["counters"])
         self.replay.restore(own, position, filled)
         self.goal, self.left = (np.array(own[name], dtype=np.int64) for name in ("goal", "left"))
+
+
+def towards_goal(learner: HierarchicalDqn, seen: Observations) -> Floats:
+    """What the controller thinks of every action on the way to the landmark that each environment is heading for."""
+    told = np.eye(learner.landmarks, dtype=np.float32)[learner.goal]
+    return forward_numpy(learner.network.actor(), "q", ACTIVATION, np.concatenate((seen, told), axis=1))
+
+
+def on_the_way(learner: HierarchicalDqn, seen: Observations, done: NDArray[Any]) -> Floats:
+    """What it thinks of the actions done."""
+    return picked(towards_goal(learner, seen), done)
+
+
+register(
+    Traits(
+        name="hierarchical-dqn",
+        parameters=HierarchicalDqnParameters,
+        learner=HierarchicalDqn,
+        head="q",
+        activation=ACTIVATION,
+        actions=frozenset({ActionType.DISCRETE}),
+        chooser="meta",
+        outputs=greedy,
+        q_value=on_the_way,
+        preferences=towards_goal,
+    )
+)

@@ -16,11 +16,13 @@ import torch
 from numpy.typing import NDArray
 
 from learnloop_api.kinds.training.team_algorithms import IndependentDqnParameters
+from learnloop_environments.action_spaces import ActionType
 from learnloop_environments.base import Observations, VectorEnvironment
 from learnloop_environments.randomness import Purpose, uniforms
 from learnloop_trainer.algorithms import dqn
 from learnloop_trainer.algorithms.base import Occasion
 from learnloop_trainer.algorithms.team_replay import Team
+from learnloop_trainer.algorithms.traits import Traits, head_outputs, head_values, register
 from learnloop_trainer.neural.dense_networks import Network, dense, forward_numpy
 from learnloop_trainer.replay import Transitions
 
@@ -105,3 +107,18 @@ class IndependentDqn(Team):
     def targets(self) -> dict[str, torch.Tensor]:
         """See Team.targets."""
         return {"": self.target}
+
+
+register(
+    Traits(
+        name="independent-dqn",
+        parameters=IndependentDqnParameters,
+        learner=IndependentDqn,
+        head="q",
+        activation=ACTIVATION,
+        actions=frozenset({ActionType.DISCRETE}),
+        team=True,
+        q_value=head_values("q", ACTIVATION),
+        preferences=head_outputs("q", ACTIVATION),
+    )
+)

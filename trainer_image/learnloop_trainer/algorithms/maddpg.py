@@ -19,6 +19,7 @@ as the numbers' noise is large.
 
 import math
 from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 import torch
@@ -26,10 +27,12 @@ from numpy.typing import NDArray
 from torch.nn.functional import one_hot
 
 from learnloop_api.kinds.training.team_algorithms import MaddpgParameters
+from learnloop_environments.action_spaces import ActionType
 from learnloop_environments.base import Observations, VectorEnvironment, middle
 from learnloop_environments.randomness import Purpose, uniforms
 from learnloop_trainer.algorithms.base import Occasion
 from learnloop_trainer.algorithms.team_replay import Team
+from learnloop_trainer.algorithms.traits import Traits, register, unscaled
 from learnloop_trainer.neural.dense_networks import Floats, Network, dense, forward, forward_numpy
 from learnloop_trainer.replay import Transitions
 
@@ -202,3 +205,27 @@ class Maddpg(Team):
     def targets(self) -> dict[str, torch.Tensor]:
         """See Team.targets."""
         return self._targets
+
+
+def agents_critics(learner: Maddpg, seen: Observations, done: NDArray[Any]) -> Floats:
+    """Of a team's actions as the environment takes them, what each agent's critic thinks: [n, agents]."""
+    device = learner.critic.vector.device
+    with torch.no_grad():
+        observation = torch.from_numpy(seen).to(device)
+        action = joint(told(torch.from_numpy(unscaled(learner, done)).to(device), learner.choices))
+        found = value(learner.critic.leaves, observation, action, centralized=learner.parameters.centralized)
+        return np.asarray(found.cpu().numpy())
+
+
+register(
+    Traits(
+        name="maddpg",
+        parameters=MaddpgParameters,
+        learner=Maddpg,
+        head="actor",
+        activation=ACTIVATION,
+        actions=frozenset({ActionType.CONTINUOUS, ActionType.HYBRID}),
+        team=True,
+        q_value=agents_critics,
+    )
+)

@@ -24,12 +24,14 @@ from numpy.typing import NDArray
 
 from learnloop_api.kinds.training.offline_and_meta_algorithms import MamlParameters
 from learnloop_environments import VectorEnvironment
+from learnloop_environments.action_spaces import ActionType
 from learnloop_environments.base import Imposable, Observations
 from learnloop_environments.errors import ConfigError
 from learnloop_environments.randomness import Purpose, uniforms
 from learnloop_environments.simulation import Flags, Floats64, Simulation
 from learnloop_environments.wrappers import innermost
 from learnloop_trainer.algorithms.base import Arrays, Experience, Occasion
+from learnloop_trainer.algorithms.traits import Traits, register
 from learnloop_trainer.floating_point import require_finite
 from learnloop_trainer.neural.dense_networks import Floats, Network, dense
 from learnloop_trainer.neural.schedules import step_size
@@ -255,3 +257,16 @@ class Maml:
         self.network.restore(shared)
         self._meta.copy_(torch.from_numpy(np.array(shared["meta"], dtype=np.float32)))
         self.step = int(shared["step"][0])
+
+
+register(
+    Traits(
+        name="maml",
+        parameters=MamlParameters,
+        learner=Maml,
+        head="actor",
+        activation=ACTIVATION,
+        actions=frozenset({ActionType.CONTINUOUS}),
+        meta_learned=True,
+    )
+)

@@ -36,8 +36,9 @@ from learnloop_api.kinds.training.algorithms import PpoParameters
 from learnloop_environments import VectorEnvironment
 from learnloop_environments.base import Observations
 from learnloop_environments.randomness import Purpose, generator
-from learnloop_trainer.algorithms.action_heads import Head, fitting
+from learnloop_trainer.algorithms.action_heads import DEVIATION, LEAST, MOST, Head, fitting
 from learnloop_trainer.algorithms.base import Arrays, Experience, Occasion
+from learnloop_trainer.algorithms.traits import ALL_ACTIONS, Traits, head_outputs, register
 from learnloop_trainer.floating_point import require_finite
 from learnloop_trainer.neural.dense_networks import Floats, Network, dense, forward, forward_numpy, side_by_side
 from learnloop_trainer.neural.observation_normalisation import Normaliser
@@ -285,3 +286,18 @@ class Ppo:
         if self._normaliser is not None:
             self._normaliser.restore(shared)
             self.network.fixed = self._normaliser.arrays()
+
+
+register(
+    Traits(
+        name="ppo",
+        parameters=PpoParameters,
+        learner=Ppo,
+        head="policy",
+        activation=ACTIVATION,
+        actions=ALL_ACTIONS,
+        deviation=(DEVIATION, LEAST, MOST),
+        preferences=head_outputs("policy", ACTIVATION),
+        draws=True,
+    )
+)

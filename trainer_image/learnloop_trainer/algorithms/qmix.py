@@ -21,10 +21,12 @@ from numpy.typing import NDArray
 from torch.nn.functional import elu
 
 from learnloop_api.kinds.training.team_algorithms import QmixParameters
+from learnloop_environments.action_spaces import ActionType
 from learnloop_environments.base import Observations, VectorEnvironment
 from learnloop_trainer.algorithms.base import Occasion
 from learnloop_trainer.algorithms.independent_dqn import act, exploration
 from learnloop_trainer.algorithms.team_replay import Team
+from learnloop_trainer.algorithms.traits import Traits, head_outputs, head_values, register
 from learnloop_trainer.neural.dense_networks import Network, dense, forward
 from learnloop_trainer.replay import Transitions
 
@@ -108,3 +110,18 @@ class Qmix(Team):
     def targets(self) -> dict[str, torch.Tensor]:
         """See Team.targets."""
         return {"": self.target}
+
+
+register(
+    Traits(
+        name="qmix",
+        parameters=QmixParameters,
+        learner=Qmix,
+        head="q",
+        activation=ACTIVATION,
+        actions=frozenset({ActionType.DISCRETE}),
+        team=True,
+        q_value=head_values("q", ACTIVATION),
+        preferences=head_outputs("q", ACTIVATION),
+    )
+)

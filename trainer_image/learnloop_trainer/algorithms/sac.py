@@ -19,17 +19,21 @@ Deviations, all deliberate:
 
 import math
 from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 
 from learnloop_api.kinds.training.algorithms import SacParameters
 from learnloop_environments import VectorEnvironment
+from learnloop_environments.action_spaces import ActionType
 from learnloop_environments.base import Bounds, Observations
 from learnloop_environments.randomness import Draws, Purpose, uniforms
 from learnloop_trainer.algorithms.base import Arrays, Experience, Occasion
+from learnloop_trainer.algorithms.traits import Traits, register, unscaled
 from learnloop_trainer.floating_point import require_finite
-from learnloop_trainer.neural.dense_networks import Floats, Network, dense, forward_numpy, side_by_side
+from learnloop_trainer.neural.dense_networks import Floats, Network, dense, forward, forward_numpy, side_by_side
 from learnloop_trainer.neural.parallel_perceptrons import Stack
 from learnloop_trainer.neural.schedules import step_size
 from learnloop_trainer.replay import Replay, Transitions
@@ -257,3 +261,27 @@ class Sac:
         self.target.copy_(torch.from_numpy(np.array(shared["target"], dtype=np.float32)))
         self.step, position, filled = (int(value) for value in shared["counters"])
         self.replay.restore(own, position, filled)
+
+
+def least_critic(learner: Sac, seen: Observations, done: NDArray[Any]) -> Floats:
+    """Of actions as the environment takes them, the lesser of both critics' values."""
+    pairs = np.concatenate((seen, unscaled(learner, done)), axis=1)
+    with torch.no_grad():
+        leaves = learner.critics.leaves
+        batch = torch.from_numpy(pairs).to(learner.critics.vector.device)
+        both = [forward(leaves, name, ACTIVATION, batch).squeeze(1) for name in ("critic0", "critic1")]
+        return np.asarray(torch.minimum(*both).cpu().numpy())
+
+
+register(
+    Traits(
+        name="sac",
+        parameters=SacParameters,
+        learner=Sac,
+        head="actor",
+        activation=ACTIVATION,
+        actions=frozenset({ActionType.CONTINUOUS}),
+        deviation=(None, *LOG_DEVIATION),
+        q_value=least_critic,
+    )
+)

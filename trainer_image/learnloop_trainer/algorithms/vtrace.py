@@ -33,8 +33,9 @@ from learnloop_environments import VectorEnvironment
 from learnloop_environments.base import Bounds, Observations
 from learnloop_environments.errors import ConfigError
 from learnloop_environments.randomness import Draws, Purpose
-from learnloop_trainer.algorithms.action_heads import Head, fitting
+from learnloop_trainer.algorithms.action_heads import DEVIATION, LEAST, MOST, Head, fitting
 from learnloop_trainer.algorithms.base import Arrays, Experience, Occasion
+from learnloop_trainer.algorithms.traits import ALL_ACTIONS, Traits, register
 from learnloop_trainer.floating_point import require_finite
 from learnloop_trainer.neural.dense_networks import Network, dense, forward
 from learnloop_trainer.neural.schedules import step_size
@@ -184,3 +185,17 @@ class Vtrace:
         recording = Recording.of(shared)
         if recording is not None:
             self._take(recording)
+
+
+register(
+    Traits(
+        name="vtrace",
+        parameters=VtraceParameters,
+        learner=Vtrace,
+        head="policy",
+        activation=ACTIVATION,
+        actions=ALL_ACTIONS,
+        recorded=True,
+        deviation=(DEVIATION, LEAST, MOST),
+    )
+)

@@ -4,14 +4,17 @@ from learnloop_api.acting import metadata
 from learnloop_api.kinds.behaviour import Q_ALGORITHMS, Behaviour, usual
 from learnloop_environments.base import Bounds
 from learnloop_environments.errors import ConfigError
-from learnloop_trainer.algorithms import action_heads, sac
+from learnloop_trainer.algorithms import find, traits
 from learnloop_trainer.export.graph import Deviation
 from learnloop_trainer.training_order import Order
 
 FIELD = "spec.export.behaviour"
-CONSTANT = Deviation(action_heads.DEVIATION, action_heads.LEAST, action_heads.MOST)
-DEVIATIONS = {"ppo": CONSTANT, "vtrace": CONSTANT, "sac": Deviation(None, *sac.LOG_DEVIATION)}
-"""Algorithms that learn how far their numbers may stray."""
+
+
+def deviation_of(algorithm: str) -> Deviation | None:
+    """How far the numbers of its policy may stray, where it learns that."""
+    found = find(algorithm)
+    return None if found is None or found.deviation is None else Deviation(*found.deviation)
 
 
 def behaviour_of(order: Order, bounds: Bounds | None) -> Behaviour:
@@ -31,9 +34,10 @@ def behaviour_of(order: Order, bounds: Bounds | None) -> Behaviour:
 
 def _require_distribution(order: Order, asked: Behaviour, *, continuous: bool) -> None:
     spec, problem, fix = order.spec, "", ""
-    if continuous and spec.algorithm not in DEVIATIONS:
+    if continuous and deviation_of(spec.algorithm) is None:
         problem = f"needs a deviation of the numbers, which {spec.algorithm} does not learn"
-        fix = f"set kind to greedy, or algorithm to {', '.join(DEVIATIONS)}"
+        able = ", ".join(one.name for one in traits.registered() if one.deviation is not None)
+        fix = f"set kind to greedy, or algorithm to {able}"
     elif continuous and spec.safety is not None:
         problem, fix = "draws numbers after the shield has looked", "set kind to greedy, or remove spec.safety"
     elif spec.algorithm in Q_ALGORITHMS and asked.temperature is None:

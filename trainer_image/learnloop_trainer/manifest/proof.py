@@ -17,29 +17,17 @@ from learnloop_api.kinds.behaviour import GREEDY, Behaviour
 from learnloop_api.wire.training import Export, Manifest, ReturnEstimate, SuiteResult
 from learnloop_environments import own_code
 from learnloop_environments.base import Bounds, Observations, VectorEnvironment
-from learnloop_trainer.algorithms import (
-    Learner,
-    bc,
-    dqn,
-    hierarchical_dqn,
-    independent_dqn,
-    maddpg,
-    maml,
-    ppo,
-    qmix,
-    sac,
-    vtrace,
-)
+from learnloop_trainer.algorithms import Learner, find, traits_of
 from learnloop_trainer.errors import ExportError, NumericError
 from learnloop_trainer.evaluation import Policy, difference, estimate, held_out_episodes, play
 from learnloop_trainer.evaluation.held_out_episodes import held_out
 from learnloop_trainer.evaluation.suite import Stage, measure
 from learnloop_trainer.export import Behaving, OnnxPolicy, build
-from learnloop_trainer.export.behaviour import DEVIATIONS, behaviour_of
+from learnloop_trainer.export.behaviour import behaviour_of, deviation_of
 from learnloop_trainer.export.weights import read
 from learnloop_trainer.manifest import baseline_policy as baseline
 from learnloop_trainer.manifest.export_verification import more_formats, verify, witnesses
-from learnloop_trainer.neural.dense_networks import Network, forward
+from learnloop_trainer.neural.dense_networks import Network
 from learnloop_trainer.neural.observation_normalisation import normalised
 from learnloop_trainer.progress_reporter import Reporter, say
 from learnloop_trainer.safety import Shield, Shielded, Trail
@@ -47,40 +35,22 @@ from learnloop_trainer.store import Store
 from learnloop_trainer.store.run_store import digest
 from learnloop_trainer.training_order import Order
 
-HEADS = {
-    "ppo": ("policy", ppo.ACTIVATION),
-    "dqn": ("q", dqn.ACTIVATION),
-    "sac": ("actor", sac.ACTIVATION),
-    "bc": ("policy", bc.ACTIVATION),
-    "independent-dqn": ("q", independent_dqn.ACTIVATION),
-    "qmix": ("q", qmix.ACTIVATION),
-    "maddpg": ("actor", maddpg.ACTIVATION),
-    "hierarchical-dqn": ("q", hierarchical_dqn.ACTIVATION),
-    "vtrace": ("policy", vtrace.ACTIVATION),
-    "maml": ("actor", maml.ACTIVATION),
-}
 VALIDATION = 20_000  # number of the first validation episode: above all of evaluation's, below the suite's
 Returns = NDArray[np.float64]
 Weights = Mapping[str, NDArray[np.float32]]
-CHOOSERS = {"hierarchical-dqn": "meta"}  # perceptrons that choose what the head is told beside the observation
 
 
 def trained(
     network: Network, algorithm: str, bounds: Bounds | None = None, shield: Shield | None = None
 ) -> Callable[[Observations], NDArray[np.float32]]:
     """The trained network as a function from observations [n, observations] to logits or, with bounds, actions."""
-    name, activation = HEADS[algorithm]
+    traits = traits_of(algorithm)
 
     def outputs(observation: Observations) -> NDArray[np.float32]:
         with torch.no_grad():
             seen = np.ascontiguousarray(normalised(network.fixed, observation))
             batch = torch.from_numpy(seen).to(network.vector.device)
-            hierarchical = algorithm in CHOOSERS
-            result = (
-                hierarchical_dqn.greedy(network.leaves, batch)
-                if hierarchical
-                else forward(network.leaves, name, activation, batch)
-            )
+            result = traits.act(network.leaves, batch)
             if bounds is None:
                 logits = np.asarray(result.cpu().numpy())
                 return logits if shield is None else shield.mask(observation, logits)
@@ -99,16 +69,16 @@ def graph(
     behaviour: Behaviour = GREEDY,
 ) -> bytes:
     """A policy with these weights as an ONNX graph with these facts in its metadata, how it acts among them."""
-    head, activation = HEADS[algorithm]
+    traits = traits_of(algorithm)
     said = {metadata.BEHAVIOUR: behaviour.model_dump_json(exclude_none=True)}
     deviation = None
     if bounds is not None and behaviour.kind == "sampled":
         first = int(bool(bounds.choices))
         low, high = (tuple(side[first:].tolist()) for side in (bounds.low, bounds.high))
         said[metadata.BOUNDS] = metadata.Numbers(low, high, bounds.choices).written()
-        deviation = DEVIATIONS[algorithm]
-    chooser = CHOOSERS.get(algorithm)
-    return build(arrays, head, activation, dict(facts) | said, bounds, shield, chooser, deviation)
+        deviation = deviation_of(algorithm)
+    head, activation = traits.network
+    return build(arrays, head, activation, dict(facts) | said, bounds, shield, traits.chooser, deviation)
 
 
 def measured(
@@ -181,7 +151,7 @@ def prove(
     parity, more = verify(judge, greedy, seen, real), more_formats(order, body, greedy, judge, seen, real)
     suite: SuiteResult | None = None
     if asked.suite is not None:
-        head = HEADS[spec.algorithm]
+        network_of = traits_of(spec.algorithm).network
         stage = Stage(
             order,
             asked.suite,
@@ -193,7 +163,9 @@ def prove(
             met,
             network.vector.device,
             reporter.alive,
-            serving=baseline.weights(served, lambda algorithm: HEADS.get(algorithm) == head),
+            serving=baseline.weights(
+                served, lambda name: (found := find(name)) is not None and found.network == network_of
+            ),
         )
         suite = measure(stage, ours, theirs)
     reporter.phase("exporting", "storing artifact and manifest")

@@ -1,11 +1,10 @@
 """Training that begins from an exported policy: `spec.initialPolicy`."""
 
 from learnloop_environments.errors import ConfigError
-from learnloop_trainer.algorithms import Learner
+from learnloop_trainer.algorithms import Learner, find, traits_of
 from learnloop_trainer.algorithms.weight_transfer import Weights, warm
 from learnloop_trainer.export.weights import read
 from learnloop_trainer.manifest.baseline_policy import fetch
-from learnloop_trainer.manifest.proof import HEADS
 from learnloop_trainer.progress_reporter import say
 from learnloop_trainer.store import Store
 from learnloop_trainer.store.run_store import digest
@@ -56,7 +55,8 @@ def _warmed(order: Order, learner: Learner, store: Store, uri: str, wanted: str 
     if wanted and digest(body) != wanted:
         raise ConfigError(f"{FIELD}.sha256", wanted, f"is not the digest of {uri}: {digest(body)}", FIX)
     weights, algorithm = parts(body, uri)
-    if HEADS.get(algorithm) != HEADS[order.spec.algorithm]:
+    found = find(algorithm)
+    if found is None or found.network != traits_of(order.spec.algorithm).network:
         raise ConfigError(FIELD, uri, f"was trained by {algorithm or 'nobody knows what'}, whose network differs", FIX)
     try:
         taken = warm(learner, weights)

@@ -2,24 +2,23 @@
 
 import signal
 import time
+from functools import partial
 from types import FrameType
 
 import torch
 
 from learnloop_environments import Conditions, VectorEnvironment, make
-from learnloop_environments.action_spaces import FIELD
+from learnloop_environments.action_spaces import FIELD, ActionType
 from learnloop_environments.base import agents
 from learnloop_environments.errors import ConfigError
 from learnloop_environments.randomness import Split
 from learnloop_environments.wrappers import Counted, Shaped, Wrapper, innermost
-from learnloop_trainer.algorithms import Occasion, learner
-from learnloop_trainer.algorithms.worth import outputs, worth
+from learnloop_trainer.algorithms import Occasion, learner, traits_of
 from learnloop_trainer.distributed.collectives import Group
 from learnloop_trainer.distributed.rendezvous import settled
 from learnloop_trainer.errors import PeerLost, StoreRefused, Terminated
 from learnloop_trainer.evaluation.suite.milestones import Milestones
 from learnloop_trainer.export.behaviour import behaviour_of
-from learnloop_trainer.manifest.proof import CHOOSERS, HEADS
 from learnloop_trainer.progress_reporter import Reporter, say
 from learnloop_trainer.recordings.recording import Recording
 from learnloop_trainer.safety import Preferences, Shielded, Trail, shielded
@@ -30,10 +29,6 @@ from learnloop_trainer.training_run.curriculum import Curriculum
 from learnloop_trainer.training_run.initial_policy import begin_from
 from learnloop_trainer.training_run.logged_experience import recorded
 
-TEAM = {"independent-dqn", "qmix", "maddpg"}
-CONTINUOUS = {"sac", "maddpg", "maml"}
-DISCRETE = {"dqn", "independent-dqn", "qmix", "hierarchical-dqn"}
-HYBRID = {"ppo", "vtrace", "maddpg"}  # the first two learn all kinds of actions
 FLUSH_SECONDS = 20.0  # of the usual 30 s between SIGTERM and SIGKILL
 SETTLED_SECONDS = 30.0
 SETTLED_SAVES = 2  # the second is taken only when the first is no longer under way: the group makes progress
@@ -61,7 +56,8 @@ class Stopper:
 
 def _require_fitting_actions(order: Order, environment: VectorEnvironment) -> None:
     algorithm, name = order.spec.algorithm, order.spec.data.environment
-    team, single = agents(environment) > 1, algorithm not in TEAM
+    traits = traits_of(algorithm)
+    team, single = agents(environment) > 1, not traits.team
     if team and single:
         problem, fix = f"has a team of agents, {algorithm} trains one", "qmix, independent-dqn or maddpg"
         raise ConfigError(FIELD, name, problem, f"set algorithm to {fix}")
@@ -70,14 +66,14 @@ def _require_fitting_actions(order: Order, environment: VectorEnvironment) -> No
         raise ConfigError(
             FIELD, name, problem, "choose an environment with a team, or set algorithm to ppo, dqn or sac"
         )
-    if algorithm in CONTINUOUS and environment.bounds is None:
+    if environment.bounds is None and ActionType.DISCRETE not in traits.actions:
         fix = "qmix or independent-dqn" if team else "ppo or dqn"
         problem = f"has discrete actions, {algorithm} needs continuous ones"
         raise ConfigError(FIELD, name, problem, f"set algorithm to {fix}")
-    if algorithm in DISCRETE and environment.bounds is not None:
+    if environment.bounds is not None and traits.actions == {ActionType.DISCRETE}:
         problem = f"has continuous actions, {algorithm} needs discrete ones"
         raise ConfigError(FIELD, name, problem, f"set algorithm to {'maddpg' if team else 'sac or ppo'}")
-    if environment.bounds is not None and environment.bounds.choices and algorithm not in HYBRID:
+    if environment.bounds is not None and environment.bounds.choices and ActionType.HYBRID not in traits.actions:
         problem = f"has hybrid actions, a choice and numbers that go with it, which {algorithm} cannot learn"
         raise ConfigError(FIELD, name, problem, f"set algorithm to {'maddpg' if team else 'ppo'}")
 
@@ -110,8 +106,7 @@ def milestones(order: Order) -> Milestones | None:
     suite, algorithm = order.spec.evaluation.suite, order.spec.algorithm
     if suite is None or "sample-efficiency" not in suite.dimensions:
         return None
-    perceptrons = [HEADS[algorithm][0], *filter(None, [CHOOSERS.get(algorithm)])]
-    return Milestones(order.spec.total_steps, perceptrons)
+    return Milestones(order.spec.total_steps, traits_of(algorithm).perceptrons)
 
 
 def begin(order: Order, group: Group, device: torch.device, store: Store | None = None) -> Training:
@@ -127,11 +122,12 @@ def begin(order: Order, group: Group, device: torch.device, store: Store | None 
 
     occasion = Occasion(spec.seed, spec.total_steps, order.parameters.environments, group, recording)
     algorithm = learner(order.parameters, environment, occasion, device)
+    traits = traits_of(spec.algorithm)
     if isinstance(environment, Shielded):
-        environment.worth = worth(algorithm)
-        preferred = outputs(algorithm)
-        if preferred is not None:
-            environment.preferences = Preferences(preferred, spec.algorithm == "ppo", spec.seed)
+        if traits.q_value is not None:
+            environment.worth = partial(traits.q_value, algorithm)
+        if traits.preferences is not None and environment.bounds is None:
+            environment.preferences = Preferences(partial(traits.preferences, algorithm), traits.draws, spec.seed)
     begun = begin_from(order, algorithm, store) if store is not None else ""
     curriculum, kept = levels(environment, order), milestones(order)
     return Training(algorithm, environment, environment.reset(), no_episodes(len(members)), curriculum, kept, begun)

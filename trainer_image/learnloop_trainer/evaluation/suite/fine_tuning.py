@@ -13,29 +13,25 @@ import torch
 from learnloop_api.kinds.training.algorithms import Parameters, PpoParameters
 from learnloop_environments import Conditions, VectorEnvironment, make
 from learnloop_environments.randomness import Split
-from learnloop_trainer.algorithms import Occasion, learner
-from learnloop_trainer.algorithms.maml import Maml
+from learnloop_trainer.algorithms import Occasion, learner, traits_of
 from learnloop_trainer.algorithms.weight_transfer import warm
 from learnloop_trainer.distributed.collectives import Alone
 from learnloop_trainer.evaluation.suite.stage import Disturb, Stage, Weights
 from learnloop_trainer.safety import shielded
 
-RECORDED = {"bc", "vtrace"}
-FAMILY = {"maml"}
-
 
 def effort(stage: Stage) -> str:
     """What the student spends, in words."""
     spec, parameters = stage.order.spec, stage.order.parameters
-    if spec.algorithm in FAMILY:
+    if traits_of(spec.algorithm).meta_learned:
         steps = getattr(parameters, "adaptation_steps", 1)
         return f"{steps} inner step{'s' if steps > 1 else ''} on {getattr(parameters, 'episodes', 0)} episodes"
-    return f"{stage.suite.adaptation_steps} steps{' of ppo' if spec.algorithm in RECORDED else ''}"
+    return f"{stage.suite.adaptation_steps} steps{' of ppo' if traits_of(spec.algorithm).recorded else ''}"
 
 
 def tuned(stage: Stage, weights: Weights, conditions: Conditions, disturb: Disturb | None = None) -> Weights:
     """Weights after fine-tuning on training's seeds; raises NotMeasured when the time is up."""
-    if stage.order.spec.algorithm in FAMILY:
+    if traits_of(stage.order.spec.algorithm).meta_learned:
         return _adapted(stage, weights, conditions, disturb)
     parameters = _student(stage.order.parameters)
     world = _world(stage, parameters.environments, conditions, disturb)
@@ -80,7 +76,6 @@ def _adapted(stage: Stage, weights: Weights, conditions: Conditions, disturb: Di
     world = _world(stage, parameters.environments, replace(conditions, randomise=ranges), disturb)
     try:
         student = _warm(stage, parameters, world, weights)
-        assert isinstance(student, Maml)
         stage.check()
         task = student.nominal() | {name: low for name, low, _ in conditions.randomise}
         return {name: array.cpu().numpy() for name, array in student.adapted_to(task).items()}

@@ -5,8 +5,9 @@ Nobody knows how the serving policy came about, so it is compared with ours afte
 Weights that were meta-learned are adapted first, as they are before export; at the end of training they are already.
 """
 
+from learnloop_trainer.algorithms import traits_of
 from learnloop_trainer.evaluation.held_out_episodes import nominal
-from learnloop_trainer.evaluation.suite.fine_tuning import FAMILY, tuned
+from learnloop_trainer.evaluation.suite.fine_tuning import tuned
 from learnloop_trainer.evaluation.suite.stage import Finding, NotMeasured, Stage
 
 
@@ -17,7 +18,7 @@ def measure(stage: Stage) -> Finding:
     conditions, ours, theirs, alike = [], [], [], []
     for step, kept in sorted(stage.milestones.items()):
         stage.check()
-        unadapted = stage.order.spec.algorithm in FAMILY and step < stage.order.spec.total_steps
+        unadapted = traits_of(stage.order.spec.algorithm).meta_learned and step < stage.order.spec.total_steps
         weights = tuned(stage, kept, nominal(stage.order)) if unadapted else kept
         policy, first = stage.policy_of(weights), stage.fresh()
         conditions.append(f"step {step}")

@@ -1,0 +1,141 @@
+"""An algorithm is what its own file declares: one that nothing else has heard of trains, is proven and is refused."""
+
+import dataclasses
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from learnloop_api.kinds.training.algorithms import ALGORITHMS, PpoParameters
+from learnloop_environments.action_spaces import ActionType
+from learnloop_environments.errors import ConfigError
+from learnloop_trainer.algorithms import find, traits
+from learnloop_trainer.algorithms.ppo import Ppo
+from learnloop_trainer.distributed.collectives import Alone
+from learnloop_trainer.safety import Shielded
+from learnloop_trainer.store.directory import DirectoryStore
+from learnloop_trainer.training_order import Order, Place
+from learnloop_trainer.training_run.rank import run
+from learnloop_trainer.training_run.session import begin
+
+CPU = torch.device("cpu")
+
+
+class ToyParameters(PpoParameters):
+    """Hyperparameters of an algorithm that nobody else knows."""
+
+
+class Toy(Ppo):
+    """Learns as PPO does, under another name."""
+
+
+@pytest.fixture
+def toy() -> Iterator[traits.Traits]:
+    """Registered for one test, as an algorithm's file registers it."""
+    yield traits.register(
+        traits.Traits(
+            name="toy",
+            parameters=ToyParameters,
+            learner=Toy,
+            head="policy",
+            activation="tanh",
+            actions=frozenset({ActionType.DISCRETE}),
+            q_value=lambda learner, seen, done: done * 2.0,
+        )
+    )
+    traits.forget("toy")
+
+
+@pytest.fixture
+def toy_order(toy: traits.Traits, make_order: Callable[..., Order]) -> Callable[..., Order]:
+    """Small orders of it."""
+
+    def made(environment: str, **changes: object) -> Order:
+        order = make_order("ppo", steps=512, data={"environment": environment}, evaluation={"episodes": 4}, **changes)
+        hyperparameters = ToyParameters(environments=4, horizon=8, epochs=1, minibatches=1, hidden=[8])
+        spec = order.spec.model_copy(update={"algorithm": toy.name, "ppo": None, "toy": hyperparameters})
+        return order.model_copy(update={"spec": spec})
+
+    return made
+
+
+def test_a_registered_algorithm_trains_and_is_proven_without_another_line(
+    toy_order: Callable[..., Order], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("LEARNLOOP_STORE", f"file://{tmp_path}")
+    order = toy_order("CartPole-v1")
+    assert isinstance(begin(order, Alone(), CPU).learner, Toy)
+    run(order, Place(), 1)
+    manifest = DirectoryStore(tmp_path, order.job).manifest()
+    assert manifest is not None
+    assert (manifest.algorithm, manifest.parity.passed) == ("toy", True)
+
+
+@pytest.mark.parametrize(
+    ("environment", "problem"),
+    [
+        ("Pendulum-v1", "has continuous actions, toy needs discrete ones"),
+        ("TwoStep-v1", "has a team of agents, toy trains one"),
+        ("Courier-v1", "has continuous actions, toy needs discrete ones"),
+    ],
+)
+def test_actions_and_teams_that_its_traits_do_not_name_are_refused(
+    toy_order: Callable[..., Order], environment: str, problem: str
+) -> None:
+    with pytest.raises(ConfigError, match=problem):
+        begin(toy_order(environment), Alone(), CPU)
+
+
+def test_the_record_of_interventions_asks_it_for_the_values_it_declares(toy_order: Callable[..., Order]) -> None:
+    shield = {"constraints": [{"name": "never left", "forbid": [0]}], "fallback": [1]}
+    environment = begin(toy_order("CartPole-v1", safety=shield), Alone(), CPU).environment
+    assert environment.worth is not None  # type: ignore[attr-defined]
+
+
+def declared(toy: traits.Traits, **changes: object) -> None:
+    """The toy with other traits, in its own place."""
+    traits.forget(toy.name)
+    traits.register(dataclasses.replace(toy, **changes))  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("draws", [True, False])
+def test_a_shield_asks_it_for_the_preferences_it_declares(
+    toy: traits.Traits, toy_order: Callable[..., Order], draws: bool
+) -> None:
+    shield = {"constraints": [{"name": "never left", "forbid": [0]}], "fallback": [1]}
+    order = toy_order("CartPole-v1", safety=shield)
+    assert begin(order, Alone(), CPU).environment.preferences is None  # type: ignore[attr-defined]
+    declared(toy, preferences=lambda learner, seen: np.full((len(seen), 2), learner.step), draws=draws)
+    training = begin(order, Alone(), CPU)
+    assert isinstance(training.environment, Shielded)
+    preferences = training.environment.preferences
+    assert preferences is not None
+    assert (preferences.drawn, preferences.seed) == (draws, order.spec.seed)
+    training.learner.step = 7
+    assert (preferences.outputs(training.observation) == 7).all()  # of this learner, as it is now
+
+
+def test_numbers_have_no_preferences(toy: traits.Traits, toy_order: Callable[..., Order]) -> None:
+    declared(toy, actions=traits.ALL_ACTIONS, preferences=traits.head_outputs("policy", "tanh"))
+    shield = {"constraints": [{"name": "gently", "components": [0], "maxNorm": 1}]}
+    environment = begin(toy_order("Pendulum-v1", safety=shield | {"fallback": [0.0]}), Alone(), CPU).environment
+    assert isinstance(environment, Shielded)
+    assert environment.preferences is None
+
+
+def test_every_algorithm_that_chooses_while_it_learns_declares_preferences_and_only_ppo_draws() -> None:
+    choosing = {one.name for one in traits.registered() if ActionType.DISCRETE in one.actions and not one.recorded}
+    assert {one.name for one in traits.registered() if one.preferences is not None} == choosing
+    assert [one.name for one in traits.registered() if one.draws] == ["ppo"]
+
+
+def test_two_algorithms_of_one_name_are_refused(toy: traits.Traits) -> None:
+    with pytest.raises(ValueError, match="two algorithms are named toy"):
+        traits.register(toy)
+
+
+def test_every_algorithm_of_the_contract_is_registered_with_its_own_block_of_hyperparameters() -> None:
+    assert {one.name: one.parameters for one in traits.registered()} == dict(ALGORITHMS)
+    assert find("nobody") is None
