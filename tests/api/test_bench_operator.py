@@ -57,14 +57,14 @@ def test_the_plain_operator_works_off_the_same_burst() -> None:
 def test_a_burst_of_no_size_is_refused_with_the_sizes_there_are() -> None:
     for wrong in ("0", "-5", "ten", "19", "1e4"):
         command = [sys.executable, "-m", "bench.operator", "--only", "burst", f"--burst={wrong}"]
-        done = subprocess.run(command, cwd=REPOSITORY, capture_output=True, text=True, timeout=120)
+        done = subprocess.run(command, cwd=REPOSITORY, capture_output=True, text=True, timeout=120, env=ENVIRONMENT)
         assert done.returncode == 2
         assert f"'{wrong}' is no whole number from 20 to 50000" in done.stderr
 
 
 def test_a_part_that_takes_too_long_is_given_up_and_what_was_measured_is_told() -> None:
     command = [sys.executable, "-m", "bench.operator", "--quick", "--only", "writes", "--patience", "0.01"]
-    done = subprocess.run(command, cwd=REPOSITORY, capture_output=True, text=True, timeout=120)
+    done = subprocess.run(command, cwd=REPOSITORY, capture_output=True, text=True, timeout=120, env=ENVIRONMENT)
     assert done.returncode == 1
     figures = json.loads(done.stdout.splitlines()[-1])
     assert figures["failed"] == {"writes": "OutOfTime: not done after 1 s"}
