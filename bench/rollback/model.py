@@ -8,8 +8,11 @@ GOOD, BAD = 0.0, 7.0
 """Values of an observation: what the model can stand, and what it cannot."""
 
 
-def brittle() -> bytes:
-    """ONNX: logits = observation · w + row[max(observation)], and there is one row only."""
+def brittle(name: str = "brittle") -> bytes:
+    """ONNX: logits = observation · w + row[max(observation)], and there is one row only.
+
+    Another `name` of the graph makes another artifact, which is not blocked with the first one.
+    """
     nodes = [
         helper.make_node("ReduceMax", ["observation"], ["top"], keepdims=0),
         helper.make_node("Cast", ["top"], ["index"], to=TensorProto.INT64),
@@ -20,7 +23,7 @@ def brittle() -> bytes:
     ]
     graph = helper.make_graph(
         nodes,
-        "brittle",
+        name,
         [helper.make_tensor_value_info("observation", TensorProto.FLOAT, ["batch", OBSERVATIONS])],
         [
             helper.make_tensor_value_info("action", TensorProto.INT64, ["batch"]),

@@ -101,7 +101,7 @@ def test_a_failing_canary_meets_nobody_in_shadow_and_is_taken_from_its_users_wit
     world: World, namespace: str, door: Door
 ) -> None:
     stable, pod = _first(world, namespace, door)
-    broken = _upload(world, namespace, pod)
+    broken = _upload(world, namespace, pod, "broken")
     hard = Habits(number=BAD, steps=2)
 
     shadow = {"weight": 0, "shadow": {"minRequests": 100_000}}
@@ -110,7 +110,8 @@ def test_a_failing_canary_meets_nobody_in_shadow_and_is_taken_from_its_users_wit
         first = world.until("rolled back", lambda: _blocked(world, namespace, ""), 90)
     assert _everybody_meets(played, stable)
 
-    world.apply(namespace, _deployment(door, "three", broken, {"weight": 50, "minEpisodes": 100_000}))
+    broken_too = _upload(world, namespace, pod, "broken too")
+    world.apply(namespace, _deployment(door, "three", broken_too, {"weight": 50, "minEpisodes": 100_000}))
     world.until("a canary", lambda: world.status(namespace, "modeldeployments", "policy").get("weight") == 50, 120)
     with players(world, namespace, pod, hard, door):
         began = time.monotonic()
@@ -138,9 +139,9 @@ def _blocked(world: World, namespace: str, other_than: str) -> str:
     return revision if revision != other_than else ""
 
 
-def _upload(world: World, namespace: str, pod: str) -> Json:
-    """spec.model of a policy that works until it is asked about BAD, in the data plane by a token of this namespace."""
-    body = base64.b64encode(brittle()).decode()
+def _upload(world: World, namespace: str, pod: str, name: str) -> Json:
+    """spec.model of a policy that works until it is asked about BAD, in the data plane by a token of the namespace."""
+    body = base64.b64encode(brittle(name)).decode()
     out = world.api.run("exec", "-i", "-n", namespace, pod, "--", "python3", "-c", PUT_ARTIFACT, stdin=body)
     said = json.loads(out.strip().splitlines()[-1])
     return {"uri": said["uri"], "sha256": said["sha256"]}
