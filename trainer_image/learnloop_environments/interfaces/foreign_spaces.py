@@ -28,7 +28,7 @@ def width(name: str, space: Space[Any]) -> int:
         raise ConfigError(FIELD, name, f"has observations {space}, which are images, and no network here sees", fix)
     try:
         flat: Space[Any] = flatten_space(space)
-    except NotImplementedError:
+    except NotImplementedError:  # Gymnasium's word for a space it cannot flatten; refused below, with the fix
         flat = space
     if not isinstance(flat, Box):
         raise ConfigError(FIELD, name, f"has observations {space}, which cannot be flattened", f"choose {SEEN}")
