@@ -34,7 +34,7 @@ def start() -> Path:
 
 
 def finish(with_gateway: bool = False) -> None:
-    """What the story needs last: it may be compiled while the chart is being installed and episodes are collected."""
+    """What the story needs last: it may be compiled while the chart is being installed."""
     with exclusive(state()):
         full_cluster.add_training_operator(state())
         if with_gateway:
