@@ -11,6 +11,7 @@ from typing import Any
 import httpx
 
 from learnloop_api import names
+from learnloop_api.tls.contexts import client_context, scheme
 from learnloop_sdk.counters import Counters
 from learnloop_sdk.episode import EXTERNAL_REVISION, Episode
 from learnloop_sdk.memory import MemoryClient
@@ -35,7 +36,8 @@ class Learnloop:
 
     Args:
         agent: name of the LearningAgent.
-        endpoint: base URL of its ModelDeployment's Service; default $LEARNLOOP_ENDPOINT, else http://<agent>:8080.
+        endpoint: base URL of its ModelDeployment's Service; default $LEARNLOOP_ENDPOINT, else the Service of the
+            agent's name in its own namespace, by TLS where learnloop's authorities are mounted (names.CA_FILE).
         data_url: data plane for trajectories; default $LEARNLOOP_DATA_URL.
         memory_url: the namespace's own memory service; default $LEARNLOOP_MEMORY_URL, else the data plane.
         nats_url: JetStream for trajectories, tried before the data plane; default $LEARNLOOP_NATS_URL.
@@ -69,13 +71,14 @@ class Learnloop:
         self.fallback = fallback
         self.counters = Counters()
         self._redactor = redactor or default_redactor()
-        address = endpoint or os.environ.get(ENV_ENDPOINT) or f"http://{agent}:{names.PORT_SERVING}"
-        self.policy = PolicyClient(address, self.counters, timeout=timeout, retry_seconds=retry_seconds)
         identity = Identity(namespace_of(namespace), token_file)
+        address = endpoint or os.environ.get(ENV_ENDPOINT) or _usual_endpoint(agent, identity)
+        self.policy = PolicyClient(address, self.counters, timeout=timeout, retry_seconds=retry_seconds)
+        tls = client_context()
         data_url = data_url or os.environ.get(names.ENV_DATA_URL)
-        self._data = httpx.AsyncClient(base_url=data_url, timeout=10.0) if data_url else None
+        self._data = httpx.AsyncClient(base_url=data_url, timeout=10.0, verify=tls) if data_url else None
         memory_url = memory_url or os.environ.get(ENV_MEMORY_URL)
-        self._memories = httpx.AsyncClient(base_url=memory_url, timeout=10.0) if memory_url else self._data
+        self._memories = httpx.AsyncClient(base_url=memory_url, timeout=10.0, verify=tls) if memory_url else self._data
         self._couriers = [
             Courier(client, identity, self.counters, spool_directory / name if spool_directory else None)
             for name, client in (("memories", self._memories), ("people", self._data))
@@ -140,3 +143,11 @@ class Learnloop:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         await self.close()
+
+
+def _usual_endpoint(agent: str, identity: Identity) -> str:
+    """A certificate names the Service in full; without TLS the short name does, wherever the cluster's domain is."""
+    if scheme() == "http":
+        return f"http://{agent}:{names.PORT_SERVING}"
+    account = identity.account()
+    return f"https://{agent}.{account[0] if account else identity.namespace}.svc:{names.PORT_SERVING}"

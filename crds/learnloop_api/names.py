@@ -52,6 +52,20 @@ TOKEN_AUDIENCE = "learnloop"
 TOKEN_DIRECTORY = "/var/run/secrets/learnloop.dev"
 TOKEN_FILE = f"{TOKEN_DIRECTORY}/token"
 
+# The authorities that the parts' certificates are made by, beside the token. The operator keeps a ConfigMap of this
+# name in each namespace that it works in; without TLS there is none.
+CA_CONFIG_MAP = "learnloop-ca"
+CA_KEY = "ca.crt"
+CA_FILE = f"{TOKEN_DIRECTORY}/{CA_KEY}"
+ANNOTATION_SCHEME = "prometheus.io/scheme"  # https: the pod serves its metrics, and all else, by TLS
+ENV_TLS_CA = "LEARNLOOP_TLS_CA"  # a file of authorities that are trusted beside the system's; default: CA_FILE
+ENV_TLS_CERTIFICATE = "LEARNLOOP_TLS_CERTIFICATE"  # a server's chain, and its key; absent: plain HTTP
+ENV_TLS_KEY = "LEARNLOOP_TLS_KEY"
+ENV_TLS_NAMES = "LEARNLOOP_TLS_NAMES"  # names, a comma between, for which a pod asks the data plane for a certificate
+WORKLOADS_DOMAIN = "workloads.learnloop.dev"
+"""Each certificate of the data plane's making bears it, and NAMESPACE before it: who reads metrics from a pod's address
+knows by it what answers there."""
+
 # A ConfigMap of a TrainingJob's namespace with the user's environment, as the ranks see it.
 ENVIRONMENT_DIRECTORY = "/etc/learnloop/environments"
 ENV_ENVIRONMENT_DIRECTORY = "LEARNLOOP_ENVIRONMENT_DIRECTORY"

@@ -10,6 +10,7 @@ import sys
 
 import uvicorn
 
+from learnloop_api.tls.issued import NotIssued, own_context
 from learnloop_dataplane.api.app import create_app
 from learnloop_dataplane.config import Config
 from learnloop_dataplane.errors import ConfigError
@@ -19,7 +20,7 @@ from learnloop_dataplane.tuning.single_write_responses import Protocol
 
 
 def main(arguments: list[str]) -> int:
-    """Exit codes: 0 done, 1 the database or NATS refused, 2 configuration error."""
+    """Exit codes: 0 done, 1 the database or NATS refused or there is no certificate, 2 configuration error."""
     options = _parser().parse_args(arguments)
     try:
         config = Config.from_env()
@@ -39,6 +40,11 @@ def main(arguments: list[str]) -> int:
     except ConfigError as error:
         print(f"configuration error: {error}", file=sys.stderr)
         return 2
+    try:
+        tls = own_context()
+    except (NotIssued, ValueError, OSError) as error:
+        print(f"TLS: {error}", file=sys.stderr)
+        return 1
     settle()
     uvicorn.run(
         app,
@@ -53,6 +59,7 @@ def main(arguments: list[str]) -> int:
         timeout_graceful_shutdown=10,
         limit_concurrency=1000,
         server_header=False,
+        ssl_context_factory=(lambda *_: tls) if tls else None,
     )
     return 0
 

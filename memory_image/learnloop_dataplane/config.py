@@ -93,6 +93,11 @@ class Config(BaseModel):
     )
     host: str = "0.0.0.0"
     port: int = Field(default=8080, ge=1, le=65535)
+    tls_signer_certificate: str | None = Field(
+        default=None, description="file with the authority that pods' certificates are made by; absent: none are made"
+    )
+    tls_signer_key: str | None = None
+    tls_workload_hours: float = Field(default=24.0, ge=0.01, le=8760, description="life of pods' certificates")
     max_artifact_bytes: int = Field(default=512 * 2**20, ge=1)
     max_body_bytes: int = Field(default=8 * 2**20, ge=1024)
     stream_max_bytes: int = Field(
@@ -192,6 +197,8 @@ class Config(BaseModel):
             raise ConfigError(_explain(error)) from None
         if not config.dsn.get_secret_value().startswith(("postgresql://", "postgres://")):
             raise ConfigError(f"{PREFIX}DSN does not start with postgresql://; give the URL of the database")
+        if bool(config.tls_signer_certificate) != bool(config.tls_signer_key):
+            raise ConfigError(f"{PREFIX}TLS_SIGNER_CERTIFICATE and {PREFIX}TLS_SIGNER_KEY: set both, or neither")
         if config.warehouse and not config.warehouse.get_secret_value().startswith(WAREHOUSE):
             raise ConfigError(f"{PREFIX}WAREHOUSE does not start with {WAREHOUSE}; give the URL of the warehouse")
         return config

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from learnloop_api.wire.memory import MemoryBudget
 from learnloop_dataplane.access.authentication import Authenticator
+from learnloop_dataplane.access.certificates import Certificates
 from learnloop_dataplane.audit.sealer import Sealer
 from learnloop_dataplane.audit.signing import Signer
 from learnloop_dataplane.blobs.blob_store import open_blobs
@@ -90,6 +91,7 @@ class Service:
         reviewer = _reviewer(self.kube) if self.kube and config.auth == "tokenreview" else None
         self.auth = Authenticator(config, reviewer)
         self.roles = Roles(config, self.kube)
+        self.certificates = Certificates(config)
         ranks_only = config.auth != "none" and config.run_writers == "ranks"
         self.gang_members = _gang_members(self.kube) if self.kube and ranks_only else None
         self._nats = _nats(config, self.db, self.auth, self.metrics) if config.nats_url else None

@@ -14,6 +14,7 @@ import httpx
 
 from learnloop_api.acting.onnx_policy import OnnxPolicy
 from learnloop_api.acting.policy import ModelError, Policy
+from learnloop_api.tls.contexts import client_context
 from learnloop_api.uniform_policy import parse
 from learnloop_serving.policy import uniform
 from learnloop_serving.settings import Settings
@@ -109,7 +110,9 @@ async def _download(url: str, headers: dict[str, str], settings: Settings, targe
     timeout = httpx.Timeout(15.0, connect=5.0)
     try:
         async with (
-            httpx.AsyncClient(timeout=timeout, follow_redirects=redirects, max_redirects=5) as client,
+            httpx.AsyncClient(
+                timeout=timeout, follow_redirects=redirects, max_redirects=5, verify=client_context()
+            ) as client,
             client.stream("GET", url, headers=headers) as response,
         ):
             if response.status_code in TRANSIENT:

@@ -4,6 +4,7 @@ import asyncio
 import logging
 import os
 import signal
+import ssl
 import sys
 import time
 from pathlib import Path
@@ -14,6 +15,7 @@ import uvloop
 
 from learnloop_api import names
 from learnloop_api.acting.policy import ModelError
+from learnloop_api.tls.issued import NotIssued, own_context
 from learnloop_serving.app import Arm, build_app
 from learnloop_serving.arms.routing_table import ConfigMapWatch, RoutingState, follow_file
 from learnloop_serving.arms.server_seal import Seal, follow_key
@@ -49,7 +51,7 @@ class DrainingServer(uvicorn.Server):
         return time.monotonic() >= self._stop_at or await super().on_tick(counter)
 
 
-async def serve(settings: Settings) -> int:
+async def serve(settings: Settings, tls: ssl.SSLContext | None = None) -> int:
     """Serve until told to stop; returns the exit status, 1 when the policy could not be loaded.
 
     Raises:
@@ -63,7 +65,7 @@ async def serve(settings: Settings) -> int:
     routing = RoutingState(settings.model_deployment, metrics)
     episodes = Episodes(settings.model_deployment, settings.revision, settings.routing_mode, routing, metrics, seal)
     arm = Arm(settings, episodes, metrics)
-    server = DrainingServer(_config(settings, arm), arm)
+    server = DrainingServer(_config(settings, arm, tls), arm)
     if settings.routing_file is not None:
         follower = asyncio.create_task(follow_file(settings.routing_file, routing))
     else:
@@ -82,7 +84,7 @@ async def serve(settings: Settings) -> int:
     return 1 if isinstance(outcomes[1], Exception) else 0
 
 
-def _config(settings: Settings, arm: Arm) -> uvicorn.Config:
+def _config(settings: Settings, arm: Arm, tls: ssl.SSLContext | None) -> uvicorn.Config:
     return uvicorn.Config(
         build_app(arm),
         host=settings.host,
@@ -99,6 +101,7 @@ def _config(settings: Settings, arm: Arm) -> uvicorn.Config:
         timeout_graceful_shutdown=10,
         limit_concurrency=2048,
         h11_max_incomplete_event_size=16_384,
+        ssl_context_factory=(lambda *_: tls) if tls else None,
     )
 
 
@@ -138,8 +141,12 @@ def main() -> int:
     logging.getLogger("httpx").setLevel(logging.WARNING)
     try:
         settings = read_settings()
+        try:
+            tls = own_context()
+        except (NotIssued, ValueError, OSError) as error:
+            raise ConfigurationError(f"no certificate to serve with: {error}") from error
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-            return runner.run(serve(settings))
+            return runner.run(serve(settings, tls))
     except ConfigurationError as error:
         leave_sentence(termination_log(os.environ), str(error))
         return 1

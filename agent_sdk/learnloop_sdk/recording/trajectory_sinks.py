@@ -12,6 +12,7 @@ import nats.errors
 from nats.aio.client import Client
 
 from learnloop_api import names
+from learnloop_api.tls.contexts import client_context
 from learnloop_sdk.errors import SinkDown, TrajectoryRejected
 from learnloop_sdk.recording.jetstream_acks import Acknowledgements, Silence
 from learnloop_sdk.recording.spool import Parcel
@@ -56,7 +57,7 @@ class NatsSink:
         self._url = url
         self._subject = trajectory_subject(identity.namespace, agent)
         self._identity = identity
-        self._options = options or {}
+        self._options = {"tls": client_context(), **(options or {})}
         self._client: Client | None = None
         self._stream: Acknowledgements | None = None
         self._ended: asyncio.Future[str] | None = None

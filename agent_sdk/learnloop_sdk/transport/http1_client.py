@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import cast
 from urllib.parse import urlsplit
 
+from learnloop_api.tls.contexts import client_context
 from learnloop_sdk.errors import LearnloopError
 
 MAX_HEAD = 65_536
@@ -189,7 +190,7 @@ class ConnectionPool:
 
     def _context(self) -> ssl.SSLContext:
         if self._tls is None:
-            self._tls = ssl.create_default_context()
+            self._tls = client_context()
         return self._tls
 
     def close(self) -> None:

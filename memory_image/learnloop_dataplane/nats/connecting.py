@@ -6,6 +6,7 @@ from typing import Any
 import nats
 from nats.aio.client import Client
 
+from learnloop_api.tls.contexts import client_context
 from learnloop_dataplane.config import Config
 
 log = logging.getLogger(__name__)
@@ -39,6 +40,8 @@ async def connected(config: Config, user: str | None) -> Client:
         ping_interval=10,
         max_outstanding_pings=2,
         error_cb=_log_error,
+        # Where the server asks for none it is not used.
+        tls=client_context(),
         **options,
     )
     try:

@@ -10,6 +10,7 @@ import orjson
 from pydantic import BaseModel, ValidationError
 
 from learnloop_api import names
+from learnloop_api.tls.contexts import client_context
 from learnloop_api.wire.memory import MemoryUse
 from learnloop_api.wire.reward import AgentStats, DryRunFigures, RewardSignals
 from learnloop_api.wire.study import StudyState
@@ -153,7 +154,11 @@ class DataPlane:
 
     def _open(self) -> aiohttp.ClientSession:
         if self._session is None:
-            self._session = aiohttp.ClientSession(timeout=self._timeout, cookie_jar=aiohttp.DummyCookieJar())
+            self._session = aiohttp.ClientSession(
+                connector=aiohttp.TCPConnector(ssl=client_context()),
+                timeout=self._timeout,
+                cookie_jar=aiohttp.DummyCookieJar(),
+            )
         return self._session
 
     async def _request(

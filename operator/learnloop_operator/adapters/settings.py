@@ -32,6 +32,10 @@ class Settings:
     serving_image: str = "localhost/learnloop/serving:dev"
     memory_image: str = "localhost/learnloop/memory:dev"
     postgres_image: str = "localhost/learnloop/postgres:17"
+    tls: bool = False
+    """All parts serve by TLS; the bundle of the authorities is `ca_file`, and the operator's own pair beside it."""
+    tls_keeper: str = ""
+    """JSON: the certificates that the operator makes itself (LEARNLOOP_TLS_KEEPER); empty: somebody else does."""
     names_are_verified: bool = False
     """The chart's admission policy lets nobody write another's name into a verb's annotation."""
     image_pull_policy: Literal["Always", "IfNotPresent", "Never"] = "IfNotPresent"
@@ -75,6 +79,8 @@ def from_environment(environment: Mapping[str, str]) -> Settings:
         serving_image=text("serving_image"),
         memory_image=text("memory_image"),
         postgres_image=text("postgres_image"),
+        tls=environment.get("LEARNLOOP_TLS", "") == "true",
+        tls_keeper=environment.get("LEARNLOOP_TLS_KEEPER", ""),
         names_are_verified=environment.get("LEARNLOOP_NAMES_ARE_VERIFIED", "") == "true",
         image_pull_policy=cast(Literal["Always", "IfNotPresent", "Never"], policy),
         lease_name=text("lease_name"),

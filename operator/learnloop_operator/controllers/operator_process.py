@@ -4,11 +4,16 @@ import asyncio
 import logging
 import signal
 import threading
+import time
 from typing import Any
 
 import kopf
 
+from learnloop_api.tls.contexts import authorities
+from learnloop_api.tls.issued import own_context
 from learnloop_operator.adapters.audit_log import AuditLog
+from learnloop_operator.adapters.certificates.told import keeper_of
+from learnloop_operator.adapters.certificates.trust_bundles import TrustBundles
 from learnloop_operator.adapters.data_plane import DataPlane
 from learnloop_operator.adapters.http.probe_server import ProbeServer
 from learnloop_operator.adapters.kube import kubeconfig
@@ -29,6 +34,7 @@ from learnloop_operator.adapters.prometheus.client import Prometheus
 from learnloop_operator.adapters.prometheus.evidence_source import PrometheusEvidence
 from learnloop_operator.adapters.settings import Settings
 from learnloop_operator.controllers.background.artifact_usage_reporter import ArtifactUsageReporter
+from learnloop_operator.controllers.background.certificate_renewal import CertificateRenewal, TrustSpreading
 from learnloop_operator.controllers.background.fast_lane_reader import FastLaneReader
 from learnloop_operator.controllers.background.serving_announcer import ServingAnnouncer
 from learnloop_operator.controllers.passes.apply_plan import Applier
@@ -73,6 +79,11 @@ class Operator:
         self.kube = KubeClient(
             connection, guard=self.leadership.guard, written=self.metrics.written, cache=cache, pace=pace
         )
+        self.trust = TrustBundles(self.kube, authorities(), time.monotonic) if settings.tls else None
+        keeper = settings.tls_keeper
+        self.renewal = (
+            CertificateRenewal(keeper_of(keeper, self.kube.http, utc_now), self.leadership) if keeper else None
+        )
         self.claims = NamespaceClaims(self.kube, f"{settings.system_namespace}/{settings.lease_name}")
         self.reads = LiveOrCachedReads(self.kube, cache, settings.watch_namespaces)
         self.data_plane = DataPlane(settings.data_url, settings.token_file, guard=self.leadership.guard)
@@ -103,6 +114,7 @@ class Operator:
             resync_seconds=settings.resync_seconds,
             reads=self.reads,
             claims=self.claims,
+            trust=self.trust,
         )
         self.watching = asyncio.Event()
         self._watching_over = asyncio.Event()
@@ -114,7 +126,7 @@ class Operator:
     async def run(self) -> int:
         """Exit code: 0 after SIGTERM or SIGINT, 1 when the process must be replaced."""
         self._take_signals()
-        await self.server.start(self.settings.port)
+        await self.server.start(self.settings.port, tls=own_context() if self.settings.tls else None)
         log.info("probes and metrics on port %d", self.server.port)
         names = {
             "kopf": self._watch(),
@@ -136,6 +148,8 @@ class Operator:
             "herald": self.herald.run(),
             "keeper": ArtifactUsageReporter(self.kube, self.data_plane, self._mine).run(),
             "liveness": self._liveness(),
+            **({"certificates": self.renewal.run()} if self.renewal else {}),
+            **({"trust": TrustSpreading(self.trust, self._mine).run()} if self.trust else {}),
             "stop": self.stopping.wait(),
         }
         tasks = [asyncio.create_task(coroutine, name=name) for name, coroutine in names.items()]

@@ -52,10 +52,29 @@ def env_list(env: Mapping[str, str | Mapping[str, Any]], options: PodOptions) ->
     return [*theirs, *ours]
 
 
+def http_get(path: str, *, tls: bool) -> dict[str, Any]:
+    """What the kubelet asks. It looks at no certificate: it knows the pod by its address."""
+    return {"path": path, "port": "http", **({"scheme": "HTTPS"} if tls else {})}
+
+
+def scraped(port: int, *, tls: bool) -> dict[str, str]:
+    """Annotations by which Prometheus, and the fast lane, find a pod's metrics."""
+    scheme = {names.ANNOTATION_SCHEME: "https"} if tls else {}
+    return {"prometheus.io/scrape": "true", "prometheus.io/port": str(port), **scheme}
+
+
+def service_names(namespace: str, *services: str) -> str:
+    """The names that pods behind these Services need in their certificate, as LEARNLOOP_TLS_NAMES has them."""
+    ends = ("svc", "svc.cluster.local")
+    return ",".join(f"{service}.{namespace}.{end}" for service in services for end in ends)
+
+
 def token_volume() -> dict[str, Any]:
-    """A projected token that proves the pod's namespace to the data plane, and to nothing else."""
+    """A projected token that proves the pod's namespace to the data plane, and to nothing else; beside it the bundle
+    of the authorities that the data plane's certificate is of, where there is TLS."""
     source = {"audience": names.TOKEN_AUDIENCE, "expirationSeconds": 3600, "path": names.TOKEN_FILE.rsplit("/", 1)[1]}
-    return {"name": TOKEN_VOLUME, "projected": {"sources": [{"serviceAccountToken": source}]}}
+    bundle = {"name": names.CA_CONFIG_MAP, "optional": True, "items": [{"key": names.CA_KEY, "path": names.CA_KEY}]}
+    return {"name": TOKEN_VOLUME, "projected": {"sources": [{"serviceAccountToken": source}, {"configMap": bundle}]}}
 
 
 def container(main: Main, options: PodOptions, *, token: bool) -> dict[str, Any]:

@@ -16,6 +16,7 @@ import time
 
 import httpx
 
+from learnloop_api.tls.contexts import client_context
 from learnloop_api.wire.routing import Arm
 from learnloop_serving.arms.routing_table import RoutingState
 
@@ -46,7 +47,7 @@ class Reach:
         """Knock at every canary that has not answered yet, until cancelled; at most 10 times a second for each table,
         less often the longer one stays silent."""
         pause, said = POLL_SECONDS, time.monotonic()
-        async with httpx.AsyncClient(timeout=TIMEOUT_SECONDS, trust_env=False) as client:
+        async with httpx.AsyncClient(timeout=TIMEOUT_SECONDS, trust_env=False, verify=client_context()) as client:
             while True:
                 silent = self._silent()
                 if not silent:

@@ -15,6 +15,7 @@ import httpx
 from fastapi import Request, Response
 
 from learnloop_api.names import HEADER_ARM
+from learnloop_api.tls.contexts import client_context
 from learnloop_api.wire.routing import Arm, RoutingTable
 from learnloop_serving.arms.arm_draw import stable_arm
 from learnloop_serving.arms.routing_table import RoutingState
@@ -53,7 +54,7 @@ class StandIn:
     async def answer(self, arm: Arm, request: Request, body: bytes) -> Response:
         """What `arm` answers; raises Refusal 503 when it gives no answer within TIMEOUT_SECONDS."""
         if self._client is None:
-            self._client = httpx.AsyncClient(timeout=TIMEOUT_SECONDS, trust_env=False)
+            self._client = httpx.AsyncClient(timeout=TIMEOUT_SECONDS, trust_env=False, verify=client_context())
         headers = {name: request.headers[name] for name in _PASSED if name in request.headers}
         headers[HEADER_ARM] = arm.revision
         try:

@@ -16,6 +16,7 @@ import httpx
 import orjson
 
 from learnloop_api import names
+from learnloop_api.tls.contexts import client_context
 from learnloop_api.wire.routing import Arm
 from learnloop_api.wire.shadow import MAX_ITEMS
 from learnloop_serving.arms.arm_draw import stable_arm
@@ -102,7 +103,7 @@ class Mirror:
     async def run(self) -> None:
         """Empty the queue until cancelled."""
         pause = POLL_SECONDS
-        async with httpx.AsyncClient(timeout=TIMEOUT_SECONDS, trust_env=False) as client:
+        async with httpx.AsyncClient(timeout=TIMEOUT_SECONDS, trust_env=False, verify=client_context()) as client:
             while True:
                 target = self._receiver()
                 if target is None:

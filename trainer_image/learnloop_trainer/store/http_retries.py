@@ -9,6 +9,7 @@ from pathlib import Path
 
 import httpx
 
+from learnloop_api.tls.contexts import client_context
 from learnloop_trainer.errors import StoreRefused, StoreUnavailable
 
 # 401 and 403 are worth a retry: the kubelet may just be rotating the token, the data plane just fetching its keys.
@@ -28,7 +29,9 @@ class Http:
 
     def __init__(self, base: str, token_file: Path, namespace: str, patience: float) -> None:
         """`patience`: seconds one call may take, retries included."""
-        self._client = httpx.Client(base_url=base, timeout=httpx.Timeout(30.0, connect=5.0), follow_redirects=False)
+        self._client = httpx.Client(
+            base_url=base, timeout=httpx.Timeout(30.0, connect=5.0), follow_redirects=False, verify=client_context()
+        )
         self._base, self._token_file, self._namespace, self._patience = base, token_file, namespace, patience
         self.closing = threading.Event()
 

@@ -32,10 +32,12 @@ HEADER = "idempotency-key"
 CLAIM_SECONDS = 60.0
 RENEWALS = 4  # within the time that a claim holds
 MAX_ANSWER = 1_048_576
-# These only read; /training/start makes the TrainingJob's name of its key: the cluster remembers it longer. /forget
-# does nothing more when it is asked again, and its answer has texts, which must not outlive the memories by a day.
+# These only read; a certificate's key is kept nowhere. /training/start makes the TrainingJob's name of its key: the
+# cluster remembers it longer. /forget does nothing more when it is asked again, and its answer has texts, which must
+# not outlive the memories by a day.
 WITHOUT = frozenset(
     {
+        "/api/v1/certificates",
         "/api/v1/memory/forget",
         "/api/v1/memory/retrieve",
         "/api/v1/memory/retrieve/batch",

@@ -1,5 +1,6 @@
 """Probes and metrics on one small HTTP server."""
 
+import ssl
 from collections.abc import Callable
 
 from aiohttp import web
@@ -23,15 +24,15 @@ class ProbeServer:
         self._runner: web.AppRunner | None = None
         self.port = 0
 
-    async def start(self, port: int, host: str | None = None) -> None:
-        """Listen; port 0 takes a free one and says which in `port`."""
+    async def start(self, port: int, host: str | None = None, tls: ssl.SSLContext | None = None) -> None:
+        """Listen; port 0 takes a free one and says which in `port`. Without `tls`, plain HTTP."""
         app = web.Application()
         app.router.add_get("/metrics", self._serve_metrics)
         app.router.add_get("/healthz", self._serve_health)
         app.router.add_get("/readyz", self._serve_readiness)
         self._runner = web.AppRunner(app, access_log=None)
         await self._runner.setup()
-        site = web.TCPSite(self._runner, host, port)
+        site = web.TCPSite(self._runner, host, port, ssl_context=tls)
         await site.start()
         self.port = int(self._runner.addresses[0][1])
 

@@ -14,6 +14,7 @@ from typing import Any
 import aiohttp
 
 from learnloop_api import names
+from learnloop_api.tls.contexts import client_context
 from learnloop_operator.adapters.http.bounded_body import TooLarge, read_bounded
 from learnloop_operator.adapters.pods.fair_slots import FairSlots
 from learnloop_operator.core.rollout.evidence.pod_counters import (
@@ -69,12 +70,14 @@ class Target:
 
     name: str
     address: str
+    tls: bool = False
+    """It serves by TLS: its own annotation says so, as Prometheus reads it."""
 
 
 def targets(pods: Iterable[Mapping[str, Any]]) -> tuple[Target, ...]:
     """The ready pods, in order of their names; at most AT_ONCE."""
     found = [
-        Target(str(pod["metadata"]["name"]), str(pod["status"]["podIP"]))
+        Target(str(pod["metadata"]["name"]), str(pod["status"]["podIP"]), _by_tls(pod["metadata"]))
         for pod in pods
         if "deletionTimestamp" not in pod["metadata"] and _ready(pod.get("status") or {})
     ]
@@ -120,9 +123,15 @@ class CounterReader:
 
     async def _read(self, pod: Target, namespace: str) -> str:
         host = f"[{pod.address}]" if ":" in pod.address else pod.address
-        url = f"http://{host}:{names.PORT_SERVING}/metrics"
+        url = f"{'https' if pod.tls else 'http'}://{host}:{names.PORT_SERVING}/metrics"
+        # An address is no name: the certificate must be one of the pod's own namespace.
+        expected = f"{namespace}.{names.WORKLOADS_DOMAIN}" if pod.tls else None
+        session = self._ready()
         try:
-            async with self._share.slot(namespace), self._ready().get(url, allow_redirects=False) as response:
+            async with (
+                self._share.slot(namespace),
+                session.get(url, allow_redirects=False, server_hostname=expected) as response,
+            ):
                 body = await read_bounded(response, MAX_ANSWER)
         except TimeoutError as error:
             raise PodUnreachable(f"{pod.name}: no answer within {self._seconds:g} s") from error
@@ -137,7 +146,9 @@ class CounterReader:
     def _ready(self) -> aiohttp.ClientSession:
         if self._session is None:
             self._session = aiohttp.ClientSession(
-                connector=aiohttp.TCPConnector(limit=AT_ONCE, limit_per_host=1, keepalive_timeout=15),
+                connector=aiohttp.TCPConnector(
+                    limit=AT_ONCE, limit_per_host=1, keepalive_timeout=15, ssl=client_context()
+                ),
                 timeout=aiohttp.ClientTimeout(total=self._seconds),
                 headers={"Accept-Encoding": "identity"},
                 auto_decompress=False,
@@ -193,6 +204,10 @@ def _number(text: str, *, infinite: bool = False) -> float:
     if math.isnan(value) or (math.isinf(value) and not infinite):
         raise CountersUnusable(f"{text[:40]!r} is not a number that a counter can have")
     return value
+
+
+def _by_tls(metadata: Mapping[str, Any]) -> bool:
+    return (metadata.get("annotations") or {}).get(names.ANNOTATION_SCHEME) == "https"
 
 
 def _ready(status: Mapping[str, Any]) -> bool:

@@ -7,6 +7,7 @@ from typing import Any
 
 import aiohttp
 
+from learnloop_api.tls.contexts import client_context
 from learnloop_operator.adapters.http.bounded_body import TooLarge, read_bounded
 
 MAX_ANSWER = 1024 * 1024
@@ -70,7 +71,10 @@ class Prometheus:
 
     async def _post(self, promql: str) -> tuple[int, Any]:
         if self._session is None:
-            self._session = aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=self._seconds))
+            self._session = aiohttp.ClientSession(
+                connector=aiohttp.TCPConnector(ssl=client_context()),
+                timeout=aiohttp.ClientTimeout(total=self._seconds),
+            )
         form = {"query": promql, "timeout": f"{self._seconds:g}s"}
         try:
             async with self._session.post(f"{self.url}/api/v1/query", data=form) as response:

@@ -13,6 +13,7 @@ import time
 from collections.abc import Awaitable, Callable, Iterable
 from typing import Any, Protocol, TypeVar
 
+from learnloop_operator.adapters.certificates.trust_bundles import TrustBundles
 from learnloop_operator.adapters.data_plane import DataPlane, DataPlaneRefused, DataPlaneUnavailable
 from learnloop_operator.adapters.kube.concurrency_limit import on_behalf_of
 from learnloop_operator.adapters.kube.errors import Conflict, InvalidSpec, KubeError, NotLeading
@@ -76,13 +77,14 @@ class Runtime:
         resync_seconds: float,
         reads: LiveOrCachedReads | None = None,
         claims: NamespaceClaims | None = None,
+        trust: TrustBundles | None = None,
     ) -> None:
         self.controllers = {controller.kind.kind: controller for controller in controllers}
         self.queue = DirtyQueue()
         self.known: set[ObjectKey] = set()
         self._applier, self._data_plane, self._leadership = applier, data_plane, leadership
         self._metrics, self._workers, self._resync = metrics, workers, resync_seconds
-        self._reads, self._claims = reads, claims
+        self._reads, self._claims, self._trust = reads, claims, trust
         self._failures: dict[ObjectKey, int] = {}
         self._gone_since: dict[ObjectKey, float] = {}
         metrics.depth.set_function(lambda: float(len(self.queue)))
@@ -193,6 +195,8 @@ class Runtime:
         self._leadership.guard()
         if self._claims is not None:
             await self._claims.hold(key.namespace)
+        if self._trust is not None:
+            await self._trust.ensure(key.namespace)
         if await self._settled_from_cache(key):
             return "ok"
         return await self._look(key, cached=False)

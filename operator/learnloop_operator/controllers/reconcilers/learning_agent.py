@@ -45,7 +45,9 @@ class LearningAgentController:
     def __init__(self, services: Services) -> None:
         self._kube, self._data_plane, self._clock = services.kube, services.data_plane, services.clock
         settings = services.settings
-        self._defaults = AgentDefaults(settings.serving_image, settings.data_url, settings.image_pull_policy)
+        self._defaults = AgentDefaults(
+            settings.serving_image, settings.data_url, settings.image_pull_policy, settings.tls
+        )
 
     @property
     def kind(self) -> ResourceKind:

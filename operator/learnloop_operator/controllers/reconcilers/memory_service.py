@@ -59,6 +59,8 @@ class MemoryServiceController:
             pull_policy=settings.image_pull_policy,
             budgets=tell(namespace, budgets_of(name, agents)),
             operator_subject=settings.operator_subject,
+            data_url=settings.data_url,
+            tls=settings.tls,
         )
         server, front, database, back, credentials, (audit, audit_problem) = await asyncio.gather(
             self._child(DEPLOYMENT, namespace, world.server_name),

@@ -56,7 +56,11 @@ class ModelDeploymentController:
         self._lane, self._drafts = services.lane, services.drafts
         settings = services.settings
         self._defaults = Defaults(
-            settings.serving_image, settings.data_url, settings.image_pull_policy, settings.names_are_verified
+            settings.serving_image,
+            settings.data_url,
+            settings.image_pull_policy,
+            settings.names_are_verified,
+            settings.tls,
         )
 
     @property

@@ -130,7 +130,9 @@ def _actor(world: AgentSnapshot, environment: EnvironmentTask) -> Main:
         env["LEARNLOOP_ACTOR_MAX_STEPS_PER_SECOND"] = str(environment.actors.max_steps_per_second)
     # Behind a Gateway only the user knows the address; what the pod options say is left alone.
     if not any(item.name == ENV_ENDPOINT for item in environment.actors.pod.env or ()):
-        env[ENV_ENDPOINT] = f"http://{world.name}.{world.namespace}.svc:{names.PORT_SERVING}"
+        gateway = world.spec.deployment.template.routing.mode == "gateway"
+        scheme = "https" if world.defaults.tls and not gateway else "http"
+        env[ENV_ENDPOINT] = f"{scheme}://{world.name}.{world.namespace}.svc:{names.PORT_SERVING}"
     return Main(
         name=ACTOR,
         image=world.defaults.image,

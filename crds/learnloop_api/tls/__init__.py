@@ -1,0 +1,1 @@
+"""TLS between the parts: contexts that follow their files, and certificates."""

@@ -1,0 +1,48 @@
+"""Looks after certificates in the background: the leader renews its parts', and spreads the bundle of authorities."""
+
+import asyncio
+import logging
+from collections.abc import Callable, Collection
+
+from learnloop_operator.adapters.certificates.keeper import CertificateKeeper
+from learnloop_operator.adapters.certificates.trust_bundles import TrustBundles
+from learnloop_operator.adapters.kube.errors import KubeError
+from learnloop_operator.adapters.leadership.leader_lease import Leadership
+
+log = logging.getLogger(__name__)
+LOOK_SECONDS = 300.0
+SPREAD_SECONDS = 30.0
+
+
+class CertificateRenewal:
+    """The leader looks every few minutes; nothing is lost by a look that fails, for a third of each life is left."""
+
+    def __init__(self, keeper: CertificateKeeper, leadership: Leadership, seconds: float = LOOK_SECONDS) -> None:
+        self._keeper, self._leadership, self._seconds = keeper, leadership, seconds
+
+    async def run(self) -> None:
+        """Until cancelled."""
+        await self._leadership.acquired.wait()
+        while True:
+            try:
+                await self._keeper.look()
+            except (KubeError, TimeoutError) as error:
+                log.warning("certificates were not looked after, next look in %.0f s: %s", self._seconds, error)
+            await asyncio.sleep(self._seconds)
+
+
+class TrustSpreading:
+    """A bundle that changed reaches every namespace soon, not only those with something to do."""
+
+    def __init__(self, trust: TrustBundles, mine: Callable[[], Collection[str]]) -> None:
+        self._trust, self._mine = trust, mine
+
+    async def run(self) -> None:
+        """Until cancelled."""
+        while True:
+            for namespace in sorted(self._mine()):
+                try:
+                    await self._trust.ensure(namespace)
+                except (KubeError, OSError, TimeoutError) as error:
+                    log.warning("namespace %s has no bundle of the authorities: %s", namespace, error)
+            await asyncio.sleep(SPREAD_SECONDS)

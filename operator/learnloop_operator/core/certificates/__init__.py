@@ -1,0 +1,1 @@
+"""When certificates are made, renewed and left: decisions about authorities and what they sign."""

@@ -1,0 +1,32 @@
+"""What the operator's pods are told about TLS."""
+
+from typing import Any
+
+from learnloop_operator.core.pod_templates import http_get, scraped, service_names, token_volume
+
+
+def test_the_bundle_comes_beside_the_token_where_there_is_one() -> None:
+    token, bundle = token_volume()["projected"]["sources"]
+    assert token["serviceAccountToken"]["audience"] == "learnloop"
+    assert bundle["configMap"] == {
+        "name": "learnloop-ca",
+        "optional": True,
+        "items": [{"key": "ca.crt", "path": "ca.crt"}],
+    }
+
+
+def test_probes_and_scrapers_speak_tls_only_where_the_pod_does() -> None:
+    assert http_get("/readyz", tls=True) == {"path": "/readyz", "port": "http", "scheme": "HTTPS"}
+    assert "scheme" not in http_get("/readyz", tls=False)
+    asked: dict[str, Any] = scraped(8080, tls=True)
+    assert asked["prometheus.io/scheme"] == "https"
+    assert "prometheus.io/scheme" not in scraped(8080, tls=False)
+
+
+def test_names_are_those_by_which_services_are_reached() -> None:
+    assert service_names("team-a", "cart", "cart-3f9a2c81").split(",") == [
+        "cart.team-a.svc",
+        "cart.team-a.svc.cluster.local",
+        "cart-3f9a2c81.team-a.svc",
+        "cart-3f9a2c81.team-a.svc.cluster.local",
+    ]
