@@ -98,6 +98,7 @@ SUBJECT_DEAD_LETTER = "agent.rl.deadletter.v1"  # .<namespace>.<kind>: what no c
 # Metrics of the policy server; every one carries the labels model_deployment and revision.
 METRIC_EPISODES_OPENED = "learnloop_episodes_opened_total"
 METRIC_EPISODES_ENDED = "learnloop_episodes_ended_total"  # + outcome: success|failure|error|withdrawn
+METRIC_EPISODE_SECONDS = "learnloop_episode_seconds"  # histogram of the time from opening to end
 METRIC_EPISODE_RETURN_GAIN = "learnloop_episode_return_gain_total"  # sum of the positive returns
 METRIC_EPISODE_RETURN_LOSS = "learnloop_episode_return_loss_total"  # sum of |negative returns|; counters never fall
 METRIC_EPISODE_RETURN = "learnloop_episode_return"  # histogram of the returns of ended episodes

@@ -176,13 +176,14 @@ class Episodes:
         if not opening.proven:
             return False
         episode_id = opening.episode_id
-        if time.time() - opening.at > LONGEST_SECONDS:
+        lasted = time.time() - opening.at
+        if lasted > LONGEST_SECONDS:
             self._metrics.uncounted["late"].inc()
             return False
         if not self._ended.is_new(episode_id):
             self._metrics.uncounted["again"].inc()
             return False
-        self._metrics.ended(_outcome(ending), ending.episode_return)
+        self._metrics.ended(_outcome(ending), ending.episode_return, lasted)
         self.mirror.ended(episode_id, ending.status, ending.episode_return, ending.length)
         return True
 

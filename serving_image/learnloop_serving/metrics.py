@@ -6,6 +6,7 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, disa
 from prometheus_client.exposition import CONTENT_TYPE_LATEST
 
 from learnloop_api import names
+from learnloop_api.kinds.rollouts.analysis import EPISODE_SECONDS_BUCKETS
 from learnloop_serving.shadow_mode.shadow_metrics import ShadowMetrics
 
 VERBS = ("open", "act", "end", "infer")
@@ -45,6 +46,13 @@ class Metrics:
             "Returns of ended episodes",
             _ARM,
             buckets=RETURN_BUCKETS,
+            registry=self.registry,
+        ).labels(model_deployment, revision)
+        self._lasted = Histogram(
+            names.METRIC_EPISODE_SECONDS,
+            "Time from the opening of an episode to its end",
+            _ARM,
+            buckets=EPISODE_SECONDS_BUCKETS,
             registry=self.registry,
         ).labels(model_deployment, revision)
         seconds = Histogram(
@@ -132,9 +140,10 @@ class Metrics:
             self._revisions.add(revision)
         self._opened.labels(self._own[0], revision).inc()
 
-    def ended(self, outcome: str, episode_return: float) -> None:
-        """An episode of this server's own revision ended."""
+    def ended(self, outcome: str, episode_return: float, seconds: float) -> None:
+        """An episode of this server's own revision ended, `seconds` after it was opened."""
         self._outcomes[outcome].inc()
+        self._lasted.observe(max(0.0, seconds))
         self._returns.observe(episode_return)
         if episode_return >= 0:
             self._gain.inc(episode_return)

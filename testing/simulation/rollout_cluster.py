@@ -21,6 +21,7 @@ from learnloop_operator.core.rollout.model.revision import resolve
 from learnloop_operator.core.rollout.model.snapshot import Defaults, RoutingWorld, Snapshot
 from learnloop_serving.metrics import RETURN_BUCKETS
 from testing.simulation.ended_episodes import Episodes
+from testing.simulation.opened_episodes import Opened
 from testing.simulation.routed_users import Users, shares
 
 GOOD, BETTER, BAD = 300.0, 480.0, 9.0
@@ -72,6 +73,11 @@ class Cluster:
         self.services: set[str] = set()
         self.quality = {uri(0): GOOD}
         self.episodes = Episodes()
+        self.opened = Opened()
+        self.hangs: dict[str, float] = {}
+        """Share of a model's episodes that never end, by its URI."""
+        self.lasts = 0
+        """Seconds that an episode takes."""
         self.prometheus, self.traffic, self.per_second = True, True, 4
         self.lag = 0
         """Seconds by which Prometheus is behind: everything is scraped that long ago."""
@@ -133,7 +139,9 @@ class Cluster:
         known = 1.0 if returns else None, 0.0 if returns else None
         buckets = histogram(returns)
         scraped = seen + timedelta(seconds=self.skew)
-        return ArmEvidence(len(returns), mean, *known, returns=buckets, seen_at=scraped, lately=lately)
+        openings = self.opened.since(revision, since, seen, self.spec["analysis"].get("episodeDeadlineSeconds", 600))
+        seen_of = {"returns": buckets, "seen_at": scraped, "lately": lately, "openings": openings}
+        return ArmEvidence(len(returns), mean, *known, **seen_of)
 
     def reconcile(self, crash_after: int | None = None) -> Plan:
         """One pass; the operator dies after `crash_after` writes."""
@@ -292,7 +300,15 @@ class Cluster:
             shares = self.shares()
             for _ in range(self.per_second if self.traffic and shares else 0):
                 revision = self.random.choices(list(shares), list(shares.values()))[0]
-                self.episodes.append((self.now, revision, self.outcome(revision)))
+                self._begin(revision)
+            for revision, value in self.opened.ended(self.now):
+                self.episodes.append((self.now, revision, value))
+
+    def _begin(self, revision: str) -> None:
+        """An agent opens an episode; it ends after a while, or never."""
+        value, hangs = self.outcome(revision), self.hangs.get(self.model_of(revision), 0.0)
+        ends = None if hangs and self.random.random() < hangs else self.now + timedelta(seconds=self.lasts)
+        self.opened.open(revision, self.now, ends, value)
 
     def outcome(self, revision: str) -> float:
         """Return of the arm's next episode."""

@@ -7,6 +7,23 @@ from pydantic import Field
 from learnloop_api.kinds.base import ObjectName, Resource, ShortText, Time
 from learnloop_api.kinds.cel_rules import Rule
 
+EPISODE_SECONDS_BUCKETS = (
+    1.0,
+    10.0,
+    30.0,
+    60.0,
+    120.0,
+    300.0,
+    600.0,
+    1800.0,
+    3600.0,
+    7200.0,
+    21600.0,
+    43200.0,
+    86400.0,
+)
+"""Bounds of the policy servers' histogram of how long episodes last; a deadline is compared at the next one."""
+
 
 class ReturnRange(Resource):
     """Where the returns of all episodes lie."""
@@ -234,6 +251,26 @@ class Analysis(Resource):
         ),
     )
     fast_lane: FastLane = Field(default_factory=FastLane)
+    episode_deadline_seconds: int = Field(
+        default=600,
+        ge=10,
+        le=86_400,
+        description=(
+            "An episode that was opened so long ago and has not ended is overdue, and an overdue episode is a failure. "
+            "Set it to more than your longest episodes take. Where stable's own episodes take longer, or do not end, "
+            "as large a share of the canary's is excused."
+        ),
+    )
+    max_overdue: float = Field(
+        default=0.1,
+        gt=0,
+        le=1,
+        description=(
+            "Share of its overdue episodes, beyond stable's, that takes an arm back when it is certain; 1 turns it "
+            "off. It may err with a tenth of alpha. Beside it, a step waits until the canary has ended at least half "
+            "of the share of its opened episodes that stable has ended."
+        ),
+    )
 
 
 class MetricEvidence(Resource):

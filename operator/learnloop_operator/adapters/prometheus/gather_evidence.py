@@ -51,7 +51,7 @@ async def gather(prometheus: Prometheus, request: EvidenceRequest, scope: Scope 
         extra: [metric.name for metric in metrics if extra in type_of(metric).extra_series] for extra in ExtraSeries
     }
     try:
-        counted = await _counters(prometheus, namespace, name, windows, request.lately_seconds)
+        counted = await _counters(prometheus, request)
         arms = {revision: arm for samples in counted for revision, arm in arm_evidence(samples).items()}
         if latencies := needing[ExtraSeries.LATENCY]:
             arms = await _with_latency(prometheus, namespace, name, windows, arms, latencies)
@@ -72,11 +72,10 @@ def _by_seconds(windows: Iterable[Window]) -> dict[int, list[str]]:
     return found
 
 
-async def _counters(
-    prometheus: Prometheus, namespace: str, name: str, windows: Sequence[Window], lately: int
-) -> list[list[Sample]]:
-    asked = _by_seconds(windows).items()
-    queries = (counters_query(namespace, name, revisions, seconds, lately) for seconds, revisions in asked)
+async def _counters(prometheus: Prometheus, request: EvidenceRequest) -> list[list[Sample]]:
+    where, extra = (request.namespace, request.name), (request.lately_seconds, request.deadline_seconds)
+    asked = _by_seconds(request.windows).items()
+    queries = (counters_query(*where, revisions, seconds, *extra) for seconds, revisions in asked)
     return list(await asyncio.gather(*map(prometheus.query, queries)))
 
 

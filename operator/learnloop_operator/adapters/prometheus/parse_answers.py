@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from learnloop_operator.adapters.prometheus.client import Sample
 from learnloop_operator.adapters.prometheus.queries import SIGNAL
 from learnloop_operator.core.rollout import reasons
-from learnloop_operator.core.rollout.evidence.arm_evidence import ArmEvidence, Drift, Missing
+from learnloop_operator.core.rollout.evidence.arm_evidence import ArmEvidence, Drift, Missing, Openings
 from learnloop_operator.core.sequential.latency import Histogram
 
 _FINISHED = ("success", "failure", "error")
@@ -23,6 +23,8 @@ class _Sums:
     seen_at: datetime | None = None
     lately: float | None = None
     gap: float = 0.0
+    opened: dict[str, float] = field(default_factory=dict)
+    """What became of opened episodes, by signal."""
     broken: str = ""
 
 
@@ -77,12 +79,14 @@ def _add(sums: _Sums, sample: Sample) -> None:
         sums.lately = value
     elif signal == "gap":
         sums.gap = value
+    elif signal in ("opened", "due", "in_time"):
+        sums.opened[signal] = max(0.0, value)
 
 
 def _arm(sums: _Sums) -> ArmEvidence:
     finished = sum(sums.ended.get(outcome, 0.0) for outcome in _FINISHED)
     lately = None if sums.lately is None else round(sums.lately)
-    bare = ArmEvidence(seen_at=sums.seen_at, lately=lately, gap=round(sums.gap))
+    bare = ArmEvidence(seen_at=sums.seen_at, lately=lately, gap=round(sums.gap), openings=_openings(sums))
     if finished <= 0:
         return bare
     counted = replace(bare, episodes=int(finished + 1e-6))
@@ -94,6 +98,13 @@ def _arm(sums: _Sums) -> ArmEvidence:
         success_rate=sums.ended.get("success", 0.0) / finished,
         error_rate=sums.ended.get("error", 0.0) / finished,
     )
+
+
+def _openings(sums: _Sums) -> Openings | None:
+    known = sums.opened
+    if "opened" not in known or sums.broken:
+        return None
+    return Openings(known["opened"], known.get("due", 0.0), sum(sums.ended.values()), known.get("in_time"))
 
 
 def moment(value: float) -> datetime | None:

@@ -129,8 +129,8 @@ async def _evidence(
     source, shadowed = PrometheusEvidence(history, scope), replay.shadowed(history.at)
     if shadowed is not None:
         return await source.of_copies(namespace, name, shadowed)
-    deadline = spec.rollout.progress_deadline_seconds
-    request = EvidenceRequest(namespace, name, replay.asked(history.at), tuple(replay.metrics), deadline)
+    times = spec.rollout.progress_deadline_seconds, spec.analysis.episode_deadline_seconds
+    request = EvidenceRequest(namespace, name, replay.asked(history.at), tuple(replay.metrics), *times)
     return await source.of_episodes(request)
 
 

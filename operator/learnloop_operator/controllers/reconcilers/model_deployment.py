@@ -97,8 +97,8 @@ class ModelDeploymentController:
         if shadowed is not None:
             return await self._source.of_copies(*where, shadowed)
         metrics = (*spec.analysis.metrics, *checks(spec, state.experiment))
-        deadline = spec.rollout.progress_deadline_seconds
-        return await self._source.of_episodes(EvidenceRequest(*where, windows(snapshot, state), metrics, deadline))
+        times = spec.rollout.progress_deadline_seconds, spec.analysis.episode_deadline_seconds
+        return await self._source.of_episodes(EvidenceRequest(*where, windows(snapshot, state), metrics, *times))
 
     async def _direct(self, snapshot: Snapshot, state: State) -> Mapping[str, PodEvidence]:
         """What the fast lane knows of the arms on trial; the lane follows them as long as this is asked."""

@@ -12,9 +12,10 @@ from learnloop_operator.adapters.prometheus import gather_evidence
 from learnloop_operator.adapters.prometheus.client import Prometheus, PrometheusRefused, Sample
 from learnloop_operator.adapters.prometheus.gather_evidence import gather
 from learnloop_operator.adapters.prometheus.parse_answers import arm_evidence, clock_of, drifts, histograms
+from learnloop_operator.adapters.prometheus.queries import counters_query
 from learnloop_operator.core.rollout import reasons
 from learnloop_operator.core.rollout.checks.thresholds import check
-from learnloop_operator.core.rollout.evidence.arm_evidence import Drift, Missing, Verdict
+from learnloop_operator.core.rollout.evidence.arm_evidence import Drift, Missing, Openings, Verdict
 from learnloop_operator.core.rollout.evidence.source import EvidenceRequest, Window
 from learnloop_operator.core.sequential.betting import Counts
 
@@ -163,3 +164,24 @@ async def test_queries_that_are_late_hold_their_own_checks_and_no_worker(monkeyp
     for _ in range(5):
         await asyncio.sleep(0)
     assert crowd.now == 0, "a query that is late goes on"
+
+
+def test_openings_are_read_beside_endings_and_are_unknown_where_nobody_counts_them() -> None:
+    told = [of("ended", 60.0, outcome="success"), of("ended", 4.0, outcome="withdrawn"), of("opened", 100.0)]
+    found = arm_evidence([*told, of("due", 90.0), of("in_time", 48.0)])["aaaaaaaa"].openings
+    assert found == Openings(opened=100.0, due=90.0, closed=64.0, in_time=48.0)
+    assert (found.open_share, found.late_share) == (0.36, 0.25)
+    assert arm_evidence(told[:2])["aaaaaaaa"].openings is None
+    assert arm_evidence([of("ended", 0.0, outcome="success"), of("opened", 9.0)])["aaaaaaaa"].openings is not None
+
+
+def test_openings_that_are_due_are_those_of_before_the_deadline() -> None:
+    query = counters_query("ns", "md", ["aaaaaaaa"], 700, deadline=600)
+    assert f"increase({names.METRIC_EPISODES_OPENED}" in query
+    assert "[100s] offset 600s)" in query
+    assert f'{names.METRIC_EPISODE_SECONDS}_bucket{{namespace="ns"' in query
+    assert 'le="600.0"' in query
+    young = counters_query("ns", "md", ["aaaaaaaa"], 600, deadline=600)
+    assert "offset 600s" in young, "the samples of before the window"
+    assert '"due"' not in young
+    assert "opened" not in counters_query("ns", "md", ["aaaaaaaa"], 700)

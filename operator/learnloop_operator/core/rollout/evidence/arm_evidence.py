@@ -29,6 +29,32 @@ class Drift:
 
 
 @value
+class Openings:
+    """Episodes of one arm by their openings in the window: what has not ended is evidence, too."""
+
+    opened: float
+    """Episodes that were given to the arm."""
+    due: float
+    """Those of them that were opened longer ago than the deadline."""
+    closed: float
+    """Episodes that ended in any way, a withdrawn arm included; of stable some were opened before the window."""
+    in_time: float | None = None
+    """Those that ended before their deadline; None: the servers do not say how long episodes last."""
+
+    @property
+    def open_share(self) -> float:
+        """Of the opened episodes, those that have not ended; 0 where none was opened."""
+        return max(0.0, self.opened - self.closed) / self.opened if self.opened > 0.0 else 0.0
+
+    @property
+    def late_share(self) -> float:
+        """Of the ended episodes, those that took longer than the deadline."""
+        if self.in_time is None or self.closed <= 0.0:
+            return 0.0
+        return max(0.0, self.closed - self.in_time) / self.closed
+
+
+@value
 class ArmEvidence:
     """One arm over one window. Rates are shares in 0..1, latency is in seconds, returns are undiscounted sums."""
 
@@ -46,6 +72,8 @@ class ArmEvidence:
     """Episodes that ended within the last progressDeadlineSeconds; None where nobody asked."""
     gap: int = 0
     """Pods that counted before the window began and of which there is no sample from then."""
+    openings: Openings | None = None
+    """None where nobody counts openings: an arm that is asked by requests without episodes."""
     drift: Drift | None = None
     """Set where a drift check asks for it."""
     custom: Mapping[str, float] = field(default_factory=dict)

@@ -40,6 +40,8 @@ class EvidenceRequest:
     metrics: tuple[MetricThreshold, ...]
     lately_seconds: int = 0
     """Count the episodes of so many seconds apart, to tell whether any come at all; 0: do not."""
+    deadline_seconds: int = 0
+    """Tell what became of the episodes that were opened longer ago than this; 0: do not."""
 
 
 class EvidenceSource(Protocol):

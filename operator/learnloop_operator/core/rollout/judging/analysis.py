@@ -15,6 +15,7 @@ from learnloop_operator.core.rollout.checks.returns_out_of_range import out_of_r
 from learnloop_operator.core.rollout.checks.sequential_test import bars_of, claim_text, looked
 from learnloop_operator.core.rollout.checks.sequential_verdict import weigh
 from learnloop_operator.core.rollout.checks.thresholds import Comparison, check
+from learnloop_operator.core.rollout.checks.unfinished_episodes import unfinished
 from learnloop_operator.core.rollout.evidence.arm_evidence import ArmEvidence, Check, Verdict, hold, lost
 from learnloop_operator.core.rollout.judging.query_windows import SHORTEST, at_first_weight
 from learnloop_operator.core.rollout.metrics.metric_type import PLAIN
@@ -59,6 +60,8 @@ class Pairing:
     """Whether both arms get episodes."""
     apart: str = ""
     """Why they are not, and never were, compared at the same time."""
+    guarded: bool = False
+    """Whether the subject was promoted."""
 
 
 def observed(snapshot: Snapshot, state: State, canary: ArmState) -> State:
@@ -128,7 +131,7 @@ def _canary_pairing(snapshot: Snapshot, state: State, canary: ArmState, stable: 
 
 def _promoted_pairing(new: ArmState, old: ArmState) -> Pairing:
     apart = "the old arm plays no more"
-    return Pairing(new.revision, old.revision, "the promoted arm", "the old arm", now=False, apart=apart)
+    return Pairing(new.revision, old.revision, "the promoted arm", "the old arm", now=False, apart=apart, guarded=True)
 
 
 def _against_stable(snapshot: Snapshot, state: State, canary: ArmState, stable: ArmState) -> Tested:
@@ -196,6 +199,8 @@ def _judge(snapshot: Snapshot, pairing: Pairing, tested: Tested) -> Judgement:
     acting = [item for item in snapshot.spec.analysis.metrics if not item.dry_run]
     alpha = alpha_of_bound(snapshot.spec.analysis)
     checks = [_check(snapshot, metric, pairing, tested, alpha) for metric in acting]
+    if found := _unfinished(snapshot, pairing):
+        checks.append(found)
     broken = [item for item in checks if item.verdict is Verdict.BREACH]
     held = [item for item in checks if item.verdict is Verdict.HOLD]
     passed = [item for item in checks if item.verdict is Verdict.PASS]
@@ -209,6 +214,14 @@ def _judge(snapshot: Snapshot, pairing: Pairing, tested: Tested) -> Judgement:
         of_both=any([item.of_both for item in held]),
         breach_reason=reasons.OUT_OF_RANGE if outside else reasons.CHECK_FAILED,
     )
+
+
+def _unfinished(snapshot: Snapshot, pairing: Pairing) -> Check | None:
+    """What opened episodes say; a guard ends by its time, whatever is open then."""
+    arms = snapshot.evidence.arms
+    subject, reference = arms.get(pairing.subject), arms.get(pairing.reference)
+    called = pairing.subject_is, pairing.reference_is
+    return unfinished(snapshot.spec.analysis, subject, reference, *called, passing=not pairing.guarded)
 
 
 def _reporting(snapshot: Snapshot, state: State) -> bool:

@@ -1,0 +1,72 @@
+"""Episodes that were opened and do not end: of a policy that hangs, the survivors alone would be judged.
+
+Two questions, both paired with stable. May a step pass? Not before the canary has ended at least half of the share of
+its opened episodes that stable has ended of its own. Is the canary to be taken back? When the share of its overdue
+episodes is beyond `maxOverdue` for certain. An episode is overdue that was opened longer ago than the deadline and has
+not ended.
+
+`due - closed` never overstates what is overdue, for episodes that were opened later may have ended, too. What stable
+leaves open, and what it ends later than the deadline, is excused: agents that give up, and a deadline that is too
+short, meet both arms. Both of stable's shares are taken at their largest, so that identical arms differ in the
+canary's favour.
+"""
+
+from learnloop_api.kinds.rollouts.analysis import Analysis
+from learnloop_operator.core.rollout import reasons
+from learnloop_operator.core.rollout.evidence.arm_evidence import ArmEvidence, Check, Verdict, hold, lost, number
+from learnloop_operator.core.rollout.metrics.confidence import level_text
+from learnloop_operator.core.sequential.betting import Counts
+from learnloop_operator.core.sequential.interval import mean_interval
+
+BUDGET = 0.1
+"""Share of analysis.alpha that this may err with, beside the checks' alpha, as the fast lane may."""
+TIMES = 3
+"""It is asked of the canary, of the promoted arm, and of either again when its counters began anew."""
+ENDED_BESIDE_STABLE = 0.5
+"""A step passes when the canary has ended this part of the share that stable has ended."""
+FEWEST = 5.0
+"""So many overdue episodes at least: a few are lost with the agents that played them."""
+
+
+def unfinished(
+    analysis: Analysis,
+    subject: ArmEvidence | None,
+    reference: ArmEvidence | None,
+    subject_is: str,
+    reference_is: str,
+    passing: bool,
+) -> Check | None:
+    """What opened episodes say of an arm; None where they say nothing against it. `passing`: a step may pass now."""
+    mine = subject.openings if subject else None
+    if subject is None or mine is None or mine.opened <= 0.0 or lost(subject.gap, subject_is):
+        return None
+    beside = reference.openings if reference and not reference.gap else None
+    excused = min(1.0, beside.open_share + beside.late_share) if beside else 0.0
+    if beside is not None and (found := _overdue(analysis, mine.due, mine.closed, excused, subject_is, reference_is)):
+        return found
+    due = mine.opened * (1.0 - excused) * ENDED_BESIDE_STABLE
+    if not passing or mine.closed >= due:
+        return None
+    text = (
+        f"episodes: {subject_is} has ended {mine.closed:.0f} of {mine.opened:.0f} that were opened, "
+        f"{due:.0f} needed beside {reference_is}"
+    )
+    return hold(text, reasons.EPISODES_UNFINISHED)
+
+
+def _overdue(
+    analysis: Analysis, due: float, closed: float, excused: float, subject_is: str, reference_is: str
+) -> Check | None:
+    overdue, bar = max(0.0, due - closed), excused + analysis.max_overdue
+    if overdue < FEWEST or bar >= 1.0 or overdue <= bar * due:
+        return None
+    alpha = BUDGET * analysis.alpha / TIMES
+    least, _ = mean_interval(Counts(due, overdue), alpha)
+    said = (
+        f"episodes: {overdue:.0f} of {due:.0f} that {subject_is} got more than {analysis.episode_deadline_seconds} s "
+        f"ago have not ended; bar {number(analysis.max_overdue)} beyond the {number(excused)} of {reference_is}"
+    )
+    certain = f"certainly at least {number(least)} ({level_text(alpha)})"
+    if least > bar:
+        return Check(Verdict.BREACH, f"{said}; {certain}")
+    return hold(f"{said}, undecided: {certain}", reasons.EPISODES_UNFINISHED)

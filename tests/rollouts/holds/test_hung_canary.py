@@ -1,0 +1,93 @@
+"""Episodes that never end are evidence: survivors alone do not speak for an arm."""
+
+from datetime import timedelta
+
+import pytest
+
+from learnloop_operator.core.rollout import reasons
+from testing.simulation.rollout_cluster import BETTER, GOOD, MODES, Cluster, uri
+
+DEADLINE = 30
+
+
+def served(mode: str = "service", lasts: int = 2, **hangs: float) -> Cluster:
+    """A cluster whose first model serves; `one` and `two`: the share of each model's episodes that never end."""
+    cluster = Cluster().by(mode)
+    cluster.spec["analysis"]["episodeDeadlineSeconds"] = DEADLINE
+    cluster.opened.deadline = timedelta(seconds=DEADLINE)
+    cluster.lasts, cluster.per_second = lasts, 20
+    cluster.hangs = {uri(0): hangs.get("one", 0.0), uri(1): hangs.get("two", 0.0)}
+    cluster.run(10 + 2 * lasts)
+    assert cluster.status["phase"] == "Healthy"
+    return cluster
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_a_canary_whose_episodes_never_end_is_taken_back_on_its_first_step(mode: str) -> None:
+    cluster = served(mode, two=1.0)
+    cluster.wish(1, BETTER)
+    cluster.run(2 * DEADLINE)
+    assert cluster.status["phase"] == "RolledBack"
+    said = cluster.status["blockedRevision"]["message"]
+    assert said.startswith("RolledBack at 10 %: ")
+    assert f"that the canary got more than {DEADLINE} s ago have not ended; bar 0.1 beyond the 0 of stable" in said
+    assert not cluster.promotions
+
+
+def test_a_canary_of_which_only_the_survivors_do_well_passes_no_step_and_is_taken_back() -> None:
+    cluster = served(two=0.7)
+    cluster.wish(1, BETTER)
+    heaviest, held = 0, set()
+    for _ in range(4 * DEADLINE):
+        cluster.run(1)
+        heaviest = max(heaviest, cluster.weight(uri(1)))
+        held |= {item["reason"] for item in cluster.status["conditions"] if item["type"] == "DataAvailable"}
+        if cluster.status["phase"] == "RolledBack":
+            break
+    assert cluster.status["phase"] == "RolledBack"
+    assert heaviest == 10
+    assert reasons.EPISODES_UNFINISHED in held
+
+
+def test_a_canary_that_hangs_a_third_of_the_time_is_taken_back_however_far_it_came() -> None:
+    cluster = served(two=0.34)
+    cluster.spec["rollout"]["keepForSeconds"] = 40 * DEADLINE
+    cluster.wish(1, BETTER)
+    cluster.run(20 * DEADLINE)
+    assert cluster.status["phase"] == "RolledBack"
+    assert "have not ended" in cluster.status["blockedRevision"]["message"]
+
+
+@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("share", [0.0, 0.05, 0.3, 0.6])
+def test_identical_arms_that_leave_as_many_episodes_open_are_told_apart_by_nobody(share: float, seed: int) -> None:
+    cluster = served(one=share, two=share)
+    cluster.random.seed(seed)
+    cluster.wish(1, GOOD)
+    assert cluster.settle() == "Healthy"
+    assert cluster.promotions
+
+
+def test_a_deadline_that_is_shorter_than_episodes_take_takes_no_good_arm_back() -> None:
+    cluster = served(lasts=3 * DEADLINE)
+    cluster.wish(1, GOOD)
+    assert cluster.settle() == "Healthy"
+    assert "RolledBack" not in cluster.events
+
+
+def test_a_canary_that_hangs_after_its_promotion_is_taken_back_in_the_guard() -> None:
+    cluster = served()
+    cluster.spec["rollout"]["keepForSeconds"] = 20 * DEADLINE
+    cluster.promote(1, GOOD)
+    cluster.hangs[uri(1)] = 1.0
+    cluster.run(6 * DEADLINE)
+    assert cluster.status["phase"] == "RolledBack"
+    assert "have not ended" in cluster.status["blockedRevision"]["message"]
+
+
+def test_a_bound_of_one_turns_the_check_of_overdue_episodes_off() -> None:
+    cluster = served(two=0.3)
+    cluster.spec["analysis"]["maxOverdue"] = 1.0
+    cluster.wish(1, BETTER)
+    assert cluster.settle() == "Healthy"
+    assert cluster.promotions
