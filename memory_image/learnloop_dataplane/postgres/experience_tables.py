@@ -90,6 +90,14 @@ class TrajectoryRow(SQLModel, table=True):
         Index("ix_trajectories_unrewarded", "namespace", "agent_id", "seq", postgresql_where=text("reward IS NULL")),
         Index("ix_trajectories_unremembered", "namespace", "seq", postgresql_where=text("NOT remembered")),
         Index("ix_trajectories_received", "namespace", "received_at"),
+        Index(
+            "ix_trajectories_arm",
+            "namespace",
+            "model_deployment",
+            "policy_revision",
+            "received_at",
+            postgresql_where=text("model_deployment IS NOT NULL"),
+        ),
         Index("ix_trajectories_unwarehoused", "namespace", "seq", postgresql_where=text("NOT warehoused")),
         Index(
             "ix_trajectories_uncredited",

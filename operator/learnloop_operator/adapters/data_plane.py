@@ -1,9 +1,10 @@
 """Client of the data plane's REST contract: stats, runs, registrations."""
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
+from urllib.parse import urlencode
 
 import aiohttp
 import orjson
@@ -12,6 +13,7 @@ from pydantic import BaseModel, ValidationError
 from learnloop_api import names
 from learnloop_api.tls.contexts import client_context
 from learnloop_api.wire.memory import MemoryUse
+from learnloop_api.wire.outcomes import DeploymentOutcomes
 from learnloop_api.wire.reward import AgentStats, DryRunFigures, RewardSignals
 from learnloop_api.wire.study import StudyState
 from learnloop_api.wire.training import TrainingRun
@@ -80,6 +82,21 @@ class DataPlane:
         return await self._read(
             RewardSignals, namespace, f"/api/v1/rewards/policies/{policy}/revisions/{revision}/signals"
         )
+
+    async def outcomes(
+        self, namespace: str, deployment: str, revisions: Sequence[str], seconds: int
+    ) -> DeploymentOutcomes:
+        """Rewards and opinions of the episodes of each revision that arrived in the last `seconds`.
+
+        Raises:
+            DataPlaneUnavailable: hold.
+        """
+        asked = urlencode([("seconds", seconds), *(("revision", item) for item in revisions)])
+        path = f"/api/v1/models/{deployment}/outcomes"
+        found = await self._read(DeploymentOutcomes, namespace, f"{path}?{asked}")
+        if found is None:
+            raise DataPlaneUnavailable(f"the data plane has no {path}: it is older than this operator")
+        return found
 
     async def dry_run(self, namespace: str, policy: Mapping[str, Any], limit: int) -> DryRunFigures | None:
         """Tries a RewardPolicySpec on the newest `limit` logged episodes. It writes nothing, and takes seconds.

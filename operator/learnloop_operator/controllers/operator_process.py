@@ -15,6 +15,7 @@ from learnloop_operator.adapters.audit_log import AuditLog
 from learnloop_operator.adapters.certificates.told import keeper_of
 from learnloop_operator.adapters.certificates.trust_bundles import TrustBundles
 from learnloop_operator.adapters.data_plane import DataPlane
+from learnloop_operator.adapters.experience_evidence import WithExperience
 from learnloop_operator.adapters.http.probe_server import ProbeServer
 from learnloop_operator.adapters.kube import kubeconfig
 from learnloop_operator.adapters.kube.client import KubeClient
@@ -92,9 +93,8 @@ class Operator:
         self.prometheus = Prometheus(settings.prometheus_url)
         self.pods = CounterReader()
         self.lane = FastLaneReader(self.pods, self.metrics, utc_now)
-        self.services = Services(
-            self.reads, self.data_plane, PrometheusEvidence(self.prometheus, settings.query_scope), settings, self.lane
-        )
+        evidence = WithExperience(PrometheusEvidence(self.prometheus, settings.query_scope), self.data_plane)
+        self.services = Services(self.reads, self.data_plane, evidence, settings, self.lane)
         self.runtime = Runtime(
             controllers(self.services),
             Applier(

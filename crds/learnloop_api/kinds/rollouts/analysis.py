@@ -83,8 +83,10 @@ class MetricThreshold(Resource):
             ".maxDrop",
         ),
         Rule(
-            "!has(self.maxDrop) || self.type == 'return' || self.maxDrop < 1.0",
-            "maxDrop is a share of the episodes here and must be below 1, e.g. 0.05",
+            "!has(self.maxDrop) || self.type == 'return' || self.type == 'reward'"
+            " || self.maxDrop < (self.type == 'feedback' ? 2.0 : 1.0)",
+            "maxDrop tolerates every loss there can be: make it less than 1, a share, e.g. 0.05; or less than 2 with "
+            "type feedback, whose opinions go from -1 to 1",
             ".maxDrop",
         ),
         Rule(
@@ -93,13 +95,18 @@ class MetricThreshold(Resource):
             ".test",
         ),
         Rule(
-            "!has(self.returnRange) || self.type == 'return'",
-            "returnRange goes with type return only: remove it",
+            "!has(self.returnRange) || self.type == 'return' || self.type == 'reward'",
+            "returnRange goes with types return and reward only: remove it",
             ".returnRange",
         ),
         Rule(
             "self.test != 'sequential' || self.type != 'return' || has(self.returnRange)",
             "set returnRange with type return and test: sequential: where returns lie",
+            ".returnRange",
+        ),
+        Rule(
+            "self.type != 'reward' || has(self.returnRange)",
+            "set returnRange with type reward: where raw rewards lie, e.g. -0.25 to 1 with the default components",
             ".returnRange",
         ),
         Rule(
@@ -117,13 +124,14 @@ class MetricThreshold(Resource):
     )
 
     name: ObjectName = Field(description="Unique within the analysis; verdicts and events say it.")
-    type: Literal["success", "return", "errors", "latency", "drift", "promql"] = Field(
+    type: Literal["success", "return", "errors", "reward", "feedback", "latency", "drift", "promql"] = Field(
         description=(
             "success: share of successful episodes; return: mean episode return; errors: share of episodes that "
-            "ended in error; latency: a quantile of a policy request in seconds; drift: how many more of the arm's "
-            "episodes return little than in its own earlier steps, beyond what stable lost at the same time; promql: "
-            "`query` must return one number; $revision, $namespace and $window (since the rollout began, e.g. 90s) "
-            "are replaced."
+            "ended in error; reward: mean raw reward that the RewardPolicy gave, as the data plane counts it; "
+            "feedback: mean opinion of people, -1 to 1, over the rated episodes; latency: a quantile of a policy "
+            "request in seconds; drift: how many more of the arm's episodes return little than in its own earlier "
+            "steps, beyond what stable lost at the same time; promql: `query` must return one number; $revision, "
+            "$namespace and $window (since the rollout began, e.g. 90s) are replaced."
         )
     )
     query: Annotated[str, Field(min_length=1, max_length=4096)] | None = Field(
@@ -157,7 +165,12 @@ class MetricThreshold(Resource):
     max_ratio: float | None = Field(
         default=None, gt=0, description="Highest acceptable value as a multiple of the stable arm's."
     )
-    min_episodes: int = Field(default=5, ge=1, le=1_000_000, description="Canary episodes before this check may speak.")
+    min_episodes: int = Field(
+        default=5,
+        ge=1,
+        le=1_000_000,
+        description="Canary episodes before this check may speak; with reward and feedback, those rewarded or rated.",
+    )
     test: Literal["threshold", "sequential"] = Field(
         default="threshold",
         description=(
@@ -174,18 +187,19 @@ class MetricThreshold(Resource):
         gt=0,
         description=(
             "The loss against stable that would matter: share of episodes for success and errors, share of requests "
-            "slower than stable's quantile for latency, share of events for promql, in its own unit for return. Half "
-            "of it takes about four times the episodes."
+            "slower than stable's quantile for latency, share of events for promql, in its own unit for return, reward "
+            "and feedback. Half of it takes about four times the episodes."
         ),
     )
     return_range: ReturnRange | None = Field(
         default=None,
         description=(
-            "Where returns lie; required with type return and test: sequential, and for the fast lane to ask min and "
-            "max. A mean outside it holds (OutOfRange); a canary's below it, beside a stable arm's within it, takes "
-            "the canary back. Without it no number of episodes bounds their mean. A ratio is then broken when the "
-            "mean is beyond it and the returns certainly are distributed worse than stable's. A min or max is broken "
-            "when the mean is beyond it and more than half of the episodes certainly are."
+            "Where returns lie, or raw rewards; required with type reward, with type return and test: sequential, and "
+            "for the fast lane to ask min and max. A mean outside it holds (OutOfRange); a canary's below it, beside a "
+            "stable arm's within it, takes the canary back. Without it no number of episodes bounds their mean. A "
+            "ratio is then broken when the mean is beyond it and the returns certainly are distributed worse than "
+            "stable's. A min or max is broken when the mean is beyond it and more than half of the episodes certainly "
+            "are."
         ),
     )
 

@@ -1,13 +1,16 @@
-"""Which model serves: told by the operator, published as an event, kept as a record."""
+"""Which model serves: told by the operator, published as an event, kept as a record; and what its revisions earn."""
 
 from typing import Annotated
 
 from fastapi import APIRouter, Query, Response
 
+from learnloop_api.wire.base import Identifier
 from learnloop_api.wire.deployment import ModelDeployed
+from learnloop_api.wire.outcomes import LONGEST_SECONDS, MOST_REVISIONS, DeploymentOutcomes
 from learnloop_dataplane.api.http.dependencies import Caller, NamePath, Svc, answer, only, same
 from learnloop_dataplane.api.http.json_bodies import json_body
 from learnloop_dataplane.api.http.pagination import begins_after, following, page_mark
+from learnloop_dataplane.rewards.revision_outcomes import revision_outcomes
 
 router = APIRouter(prefix="/api/v1/models", tags=["models"])
 
@@ -35,3 +38,15 @@ async def get_deployed(
     """What served when, newest first, page by page, as far back as the retention time."""
     found, more = await service.deployments.history(caller.namespace, deployment, limit, begins_after(after))
     return answer({"deployed": found, "next": following(*more) if more else None})
+
+
+@router.get("/{deployment}/outcomes", response_model=DeploymentOutcomes)
+async def get_outcomes(
+    deployment: NamePath,
+    revision: Annotated[list[Identifier], Query(min_length=1, max_length=MOST_REVISIONS)],
+    seconds: Annotated[int, Query(ge=1, le=LONGEST_SECONDS)],
+    service: Svc,
+    caller: Caller,
+) -> Response:
+    """Rewards and people's opinions of the episodes of each revision that arrived in the last seconds."""
+    return answer(await revision_outcomes(service.db, caller.namespace, deployment, revision, seconds))

@@ -68,7 +68,7 @@ def looked(
         if not concurrent or torn:
             if trial.memory.seen is not None:
                 trial = replace(trial, memory=replace(trial.memory, seen=None))
-        elif canary and stable and canary.episodes >= metric.min_episodes:
+        elif canary and stable and type_of(metric).spoken(metric, canary) >= metric.min_episodes:
             trial = _look(metric, trial, canary, stable, bar)
         after.append(trial)
     return tuple(after)

@@ -61,10 +61,12 @@ def check(
     `reference + (ratio - 1) * |reference|`, both numbers being `comparison`'s.
     """
     noun = type_of(metric).noun(metric)
-    episodes = subject.episodes if subject else 0
+    episodes = type_of(metric).spoken(metric, subject) if subject else 0
     if subject is None:
         text = f"{noun}: Prometheus has no series of {subject_is} yet, 0 of {metric.min_episodes} episodes needed"
         return hold(text, reasons.EMPTY_RESULT)
+    if not episodes and subject.episodes and metric.name in subject.problems:
+        return _mute(metric, noun, subject, subject_is)
     if episodes < metric.min_episodes:
         return hold(f"{noun}: {subject_is} has {episodes} of {metric.min_episodes} episodes needed")
     value = _value(metric, subject)
@@ -101,7 +103,7 @@ def _of_bounds(metric: MetricThreshold, arm: ArmEvidence, value: float, said: st
     for bar, low, text in ((metric.min, True, "at least"), (metric.max, False, "at most")):
         if bar is not None and (value < bar if low else value > bar):
             sure = kind.certainly_beyond(metric, arm, bar, low, alpha) if kind.is_counted(metric) else None
-            found.append(_beyond(f"{said} over {count(arm.episodes)}; bar {text} {number(bar)}", sure))
+            found.append(_beyond(f"{said} over {count(kind.spoken(metric, arm))}; bar {text} {number(bar)}", sure))
     return found
 
 
@@ -152,7 +154,9 @@ def _beyond(said: str, sure: Confidence | None) -> Check:
 
 def _base(metric: MetricThreshold, noun: str, reference: ArmEvidence | None, reference_is: str) -> float | Check:
     """The reference's number, or why there is none."""
-    known = reference.episodes if reference else 0
+    known = type_of(metric).spoken(metric, reference) if reference else 0
+    if reference is not None and not known and reference.episodes and metric.name in reference.problems:
+        return _mute(metric, noun, reference, reference_is)
     if reference is None or known < metric.min_episodes:
         text = f"{noun}: {reference_is} has {known} of {metric.min_episodes} episodes needed to compare with"
         return hold(text, reasons.NOT_ENOUGH_DATA if reference else reasons.EMPTY_RESULT)

@@ -76,6 +76,10 @@ class ArmEvidence:
     """None where nobody counts openings: an arm that is asked by requests without episodes."""
     drift: Drift | None = None
     """Set where a drift check asks for it."""
+    rewards: Counts | None = None
+    """Rewarded episodes and the sum of their raw rewards; None where nobody asked, or no answer came."""
+    opinions: Counts | None = None
+    """Rated episodes and the sum of what people think of each, -1 to 1; None as above."""
     custom: Mapping[str, float] = field(default_factory=dict)
     """Answers of promql checks by name; one that gave no single finite number is absent."""
     events: Mapping[str, Counts] = field(default_factory=dict)

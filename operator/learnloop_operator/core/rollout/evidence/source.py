@@ -1,6 +1,7 @@
 """The port through which evidence comes: what a decision asks about its arms, and who may answer.
 
-Prometheus is one implementation (adapters/prometheus/evidence_source.py).
+Prometheus is one implementation (adapters/prometheus/evidence_source.py). The data plane adds what only it knows
+(adapters/experience_evidence.py).
 """
 
 from enum import Enum
@@ -17,6 +18,8 @@ class ExtraSeries(Enum):
     LATENCY = "requests by duration"
     RETURNS = "episodes by return"
     RETURN_DRIFT = "episodes by return, earlier and lately"
+    REWARDS = "rewarded episodes and their raw rewards"
+    OPINIONS = "rated episodes and what people think of them"
 
 
 @value

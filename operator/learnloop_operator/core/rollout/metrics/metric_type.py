@@ -66,6 +66,10 @@ class MetricType(ABC):
     def outcomes(self, metric: MetricThreshold, arm: ArmEvidence, measure: Measure) -> Counts | None:
         """The arm's outcomes and the sum of their values, 0 for the worst and 1 for the best; None: none is known."""
 
+    def spoken(self, metric: MetricThreshold, arm: ArmEvidence) -> int:
+        """Episodes of the arm that have a say in this metric: `minEpisodes` asks for so many."""
+        return arm.episodes
+
     def queries(self, metric: MetricThreshold, namespace: str, revision: str, seconds: int) -> tuple[str, ...]:
         """PromQL of its own about one arm over the last `seconds`, each of one number: the value; or the good events,
         and all of them. The answers are in ArmEvidence.custom and .events, by the metric's name."""

@@ -4,15 +4,17 @@ from learnloop_api.kinds.rollouts.analysis import MetricThreshold
 from learnloop_api.kinds.rollouts.experiment import AnyMetric
 from learnloop_operator.core.rollout.metrics.drift import DriftType
 from learnloop_operator.core.rollout.metrics.errors import Errors
+from learnloop_operator.core.rollout.metrics.feedback import Feedback
 from learnloop_operator.core.rollout.metrics.latency import Latency
 from learnloop_operator.core.rollout.metrics.metric_type import MetricType
 from learnloop_operator.core.rollout.metrics.promql import PromQL
 from learnloop_operator.core.rollout.metrics.returns import Returns
+from learnloop_operator.core.rollout.metrics.reward import Reward
 from learnloop_operator.core.rollout.metrics.success import Success
 from learnloop_operator.core.rollout.metrics.unbounded_returns import UnboundedReturns
 
 METRIC_TYPES: dict[str, MetricType] = {
-    kind.name: kind for kind in (Success(), Errors(), Returns(), Latency(), DriftType(), PromQL())
+    kind.name: kind for kind in (Success(), Errors(), Returns(), Reward(), Feedback(), Latency(), DriftType(), PromQL())
 }
 _UNBOUNDED_RETURNS = UnboundedReturns()
 

@@ -1,0 +1,108 @@
+"""Rollouts judged by what the data plane counts: rewards and people's opinions of each revision's episodes."""
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from learnloop_api.kinds.rollouts.analysis import MetricThreshold
+from learnloop_operator.core.rollout import reasons
+from learnloop_operator.core.rollout.evidence.arm_evidence import ArmEvidence, Missing
+from learnloop_operator.core.rollout.metrics.feedback import Feedback
+from learnloop_operator.core.rollout.metrics.metric_type import PLAIN
+from learnloop_operator.core.rollout.metrics.reward import Reward
+from learnloop_operator.core.sequential.betting import Counts
+from testing.simulation.two_arm_world import World
+
+RANGE = {"lowest": -0.25, "highest": 1}
+REWARD = {"name": "reward", "type": "reward", "test": "sequential", "maxDrop": 0.1, "returnRange": RANGE}
+FEEDBACK = {"name": "people", "type": "feedback", "test": "sequential", "maxDrop": 0.2}
+
+
+class EarningWorld(World):
+    """Both arms succeed equally often; only what their episodes earn, and what people say of half of them, differs."""
+
+    lacking: Missing | None = None
+
+    def seen(self, role: str) -> ArmEvidence:
+        n, good = int(self.played[role].n), self.played[role].total
+        alike = replace(super().seen(role), success_rate=0.9, error_rate=0.0, mean_return=100.0)
+        if self.lacking or not n:
+            return replace(alike, problems={"reward": self.lacking, "people": self.lacking} if self.lacking else {})
+        rewards = Counts(n, -0.25 * n + 1.25 * good)
+        return replace(alike, rewards=rewards, opinions=Counts(n / 2, -n / 2 + good))
+
+
+@pytest.mark.parametrize(
+    ("metric", "noun"),
+    [
+        (REWARD, "reward of the canary"),
+        ({"name": "reward", "type": "reward", "minRatio": 0.9, "returnRange": RANGE}, "reward of the canary"),
+        ({"name": "reward", "type": "reward", "min": 0.7, "returnRange": RANGE}, "reward of the canary"),
+        (FEEDBACK, "feedback of the canary"),
+        ({"name": "people", "type": "feedback", "min": 0.5}, "feedback of the canary"),
+    ],
+)
+def test_a_canary_that_earns_less_is_taken_back_though_it_succeeds_as_often(metric: dict[str, Any], noun: str) -> None:
+    world = EarningWorld(1, 0.6, {"name": "success", "type": "success", "minRatio": 0.9}, metric)
+    assert world.run(400) == "RolledBack"
+    assert world.status["blockedRevision"]["message"].startswith(f"RolledBack at 10 %: {noun} ")
+    assert world.events.count("RolledBack") == 1
+
+
+@pytest.mark.parametrize("metric", [REWARD, FEEDBACK])
+def test_a_canary_that_earns_as_much_is_promoted(metric: dict[str, Any]) -> None:
+    assert EarningWorld(2, 0.9, metric).run(900) == "Guarding"
+
+
+def test_a_reward_is_told_in_its_own_unit() -> None:
+    world = EarningWorld(3, 0.5, REWARD)
+    world.run(400)
+    said = world.status["blockedRevision"]["message"].split("reward of the canary ")[1]
+    canary, stable = float(said.split(" ")[0]), float(said.split(" vs ")[1].split(" ")[0])
+    assert -0.25 < canary < 0.55 < 0.7 < stable < 1
+
+
+def test_a_data_plane_that_does_not_answer_holds_and_takes_nobody_back() -> None:
+    world = EarningWorld(4, 0.5, REWARD)
+    world.lacking = Missing(reasons.PROVIDER_DOWN, "the data plane at http://data does not answer")
+    world.run(60)
+    assert world.status["phase"] == "Progressing"
+    assert "the data plane at http://data does not answer" in world.status["verdict"]
+    available = next(item for item in world.status["conditions"] if item["type"] == "DataAvailable")
+    assert available["reason"] == reasons.PROVIDER_DOWN
+    world.lacking = None
+    assert world.run(400) == "RolledBack"
+
+
+def test_few_opinions_say_nothing_however_many_episodes_were_played() -> None:
+    world = EarningWorld(5, 0.9, {"name": "people", "type": "feedback", "min": 0.1, "minEpisodes": 1_000_000})
+    world.run(60)
+    assert world.status["phase"] == "Progressing"
+    assert "feedback: the canary has " in world.status["verdict"]
+    assert "of 1000000 episodes needed" in world.status["verdict"]
+
+
+def test_rewards_outside_their_range_are_no_evidence_and_say_so() -> None:
+    world = EarningWorld(6, 0.9, {**REWARD, "returnRange": {"lowest": 0.95, "highest": 2}, "maxDrop": 0.1})
+    world.run(60)
+    assert world.status["phase"] == "Progressing"
+    assert "lies outside returnRange 0.95..2" in world.status["verdict"]
+
+
+def test_the_rewarded_and_rated_episodes_alone_are_outcomes() -> None:
+    metric = MetricThreshold.model_validate(REWARD)
+    arm = ArmEvidence(episodes=100, rewards=Counts(40, 15.0), opinions=Counts(10, 5.0))
+    kind = Reward()
+    assert (kind.spoken(metric, arm), kind.value(metric, arm)) == (40, 0.375)
+    assert kind.outcomes(metric, arm, PLAIN) == Counts(40, 20.0)
+    people = MetricThreshold.model_validate(FEEDBACK)
+    assert (Feedback().spoken(people, arm), Feedback().value(people, arm)) == (10, 0.5)
+    assert Feedback().outcomes(people, arm, PLAIN) == Counts(10, 7.5)
+    assert Feedback().in_unit(people, 0.75) == 0.5
+    silent = ArmEvidence(episodes=100)
+    assert (kind.spoken(metric, silent), kind.value(metric, silent), kind.outcomes(metric, silent, PLAIN)) == (
+        0,
+        None,
+        None,
+    )
