@@ -34,6 +34,8 @@ BESIDE_ANOTHER = {  # what is compared with a simpler one learns its task there
     "maml": "test_meta.py",
     "vtrace": "test_offline.py",
     "bc": "test_offline.py",
+    "cql": "test_offline.py",
+    "iql-offline": "test_offline.py",
 }
 
 

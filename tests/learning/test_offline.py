@@ -130,3 +130,45 @@ def test_from_a_random_agents_log_vtrace_learns_to_do_far_better(
     assert manifest is not None
     assert behaviour < 30
     assert manifest.evaluation.ci_low > 3 * behaviour
+
+
+@pytest.mark.parametrize("algorithm", ["cql", "iql-offline"])
+@pytest.mark.parametrize("seed", range(2))
+def test_from_a_random_agents_log_offline_q_learning_learns_to_balance(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, algorithm: str, seed: int
+) -> None:
+    monkeypatch.setenv("LEARNLOOP_STORE", f"file://{tmp_path}/store")
+    behaviour = record(tmp_path / "log.jsonl", 1000)
+    spec = {
+        "algorithm": algorithm,
+        "seed": seed,
+        "totalSteps": 1_000_000,
+        "export": {"behaviour": {"kind": "greedy"}},
+        algorithm.replace("-o", "O"): {"recording": (tmp_path / "log.jsonl").as_uri(), "hidden": [64, 64]},
+        "data": {"environment": "CartPole-v1"},
+    }
+    order = Order.model_validate({"job": "log-4", "spec": spec})
+    run(order, Place(), 1)
+    manifest = DirectoryStore(tmp_path / "store", order.job).manifest()
+    assert manifest is not None
+    assert behaviour < 30
+    assert manifest.evaluation.ci_low > 4 * behaviour
+
+
+def test_from_numbers_drawn_blindly_implicit_q_learning_learns_where_the_goal_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("LEARNLOOP_STORE", f"file://{tmp_path}/store")
+    behaviour = draw(tmp_path / "log.jsonl", 500)
+    spec = {
+        "algorithm": "iql-offline",
+        "totalSteps": 500_000,
+        "iqlOffline": {"recording": (tmp_path / "log.jsonl").as_uri(), "discount": 0.9, "hidden": [64, 64]},
+        "data": {"environment": "PointGoals-v1"},
+    }
+    order = Order.model_validate({"job": "log-5", "spec": spec})
+    run(order, Place(), 1)
+    manifest = DirectoryStore(tmp_path / "store", order.job).manifest()
+    assert manifest is not None
+    assert behaviour < -14, "as who stands still, 0.7 from the goal"
+    assert manifest.evaluation.ci_low > 0.7 * behaviour

@@ -13,6 +13,7 @@ from learnloop_api.kinds.training.algorithms import ALGORITHMS
 from learnloop_api.wire.training import Manifest
 from learnloop_environments.randomness import Purpose, generator
 from learnloop_environments.worlds.key_door import SIZE
+from learnloop_trainer.algorithms import traits_of
 from learnloop_trainer.evaluation import Uniform, difference, play
 from learnloop_trainer.evaluation.held_out_episodes import held_out
 from learnloop_trainer.export import Behaving, OnnxPolicy
@@ -47,6 +48,12 @@ CASES: dict[str, Case] = {  # name → algorithm, environment, hyperparameters, 
     "bc, numbers": ("bc", "PointGoals-v1", {"hidden": [16], "batchSize": 32}, None),
     "vtrace, choices": ("vtrace", "CartPole-v1", {"hidden": [16], "batchEpisodes": 1}, None),
     "vtrace, numbers drawn": ("vtrace", "PointGoals-v1", {"hidden": [16], "batchEpisodes": 1}, SAMPLED),
+    "cql": ("cql", "CartPole-v1", {"hidden": [16], "batchSize": 32}, None),
+    "cql, exploring": ("cql", "CartPole-v1", {"hidden": [16], "batchSize": 32}, EXPLORING),
+    "iql-offline, choices": ("iql-offline", "CartPole-v1", {"hidden": [16], "batchSize": 32}, None),
+    "iql-offline, numbers": ("iql-offline", "PointGoals-v1", {"hidden": [16], "batchSize": 32}, None),
+    "iql-offline, numbers drawn": ("iql-offline", "PointGoals-v1", {"hidden": [16], "batchSize": 32}, SAMPLED),
+    "iql-offline, hybrid": ("iql-offline", "Courier-v1", {"hidden": [16], "batchSize": 32}, None),
     "maml": ("maml", "PointGoals-v1", {"environments": 20, "episodes": 10, "hidden": [16]}, None),
     "independent-dqn": ("independent-dqn", "TwoStep-v1", TEAM, None),
     "qmix, exploring": ("qmix", "TwoStep-v1", TEAM, EXPLORING),
@@ -79,7 +86,7 @@ def trained(case: Case, make_order: Callable[..., Order], tmp_path: Path) -> tup
     algorithm, environment, parameters, behaviour = case
     block = dict(parameters)
     data: dict[str, Any] = {"environment": environment}
-    if algorithm in ("bc", "vtrace"):
+    if traits_of(algorithm).recorded:
         recorded(environment, tmp_path / "log.jsonl")
         block["recording"] = (tmp_path / "log.jsonl").as_uri()
     if algorithm == "maml":

@@ -36,6 +36,8 @@ class Purpose(enum.IntEnum):
     TASK = 13
     BEHAVIOUR = 14
     SHIELD = 15
+    LOG_SPLIT = 16
+    OFF_POLICY = 17
 
 
 class Split(enum.IntEnum):

@@ -7,7 +7,7 @@ from pydantic import Field
 from learnloop_api.kinds.base import Resource
 from learnloop_api.kinds.cel_rules import Rule
 
-Q_ALGORITHMS = frozenset({"dqn", "hierarchical-dqn", "independent-dqn", "qmix"})
+Q_ALGORITHMS = frozenset({"cql", "dqn", "hierarchical-dqn", "independent-dqn", "qmix"})
 """Their networks give values of actions, which are no logits: softmax of them is a policy that nobody trained."""
 
 
@@ -29,7 +29,8 @@ class Behaviour(Resource):
 
     kind: Literal["greedy", "epsilon-greedy", "sampled"] = Field(
         description="greedy: the best action; epsilon-greedy: mostly, for discrete actions; sampled: drawn from the "
-        "policy's distribution, choices by softmax, numbers by the deviation that was learned (ppo, sac, vtrace)."
+        "policy's distribution, choices by softmax, numbers by the deviation that was learned (ppo, sac, vtrace, "
+        "iql-offline)."
     )
     epsilon: float | None = Field(
         default=None, gt=0, le=1, description="epsilon-greedy: in this share of steps any action, each as likely."
@@ -49,7 +50,7 @@ SAMPLED = Behaviour(kind="sampled")
 def usual(algorithm: str, *, continuous: bool) -> Behaviour:
     """What a policy does that nobody told how to act, and what one does whose file does not say.
 
-    Policies with choices that were trained to draw (ppo, vtrace, bc, and files of unknown origin with logits) draw;
-    everything else is greedy.
+    Policies with choices that were trained to draw (ppo, vtrace, bc, iql-offline, and files of unknown origin with
+    logits) draw; everything else is greedy.
     """
     return GREEDY if continuous or algorithm in Q_ALGORITHMS else SAMPLED

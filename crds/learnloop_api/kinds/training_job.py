@@ -23,6 +23,7 @@ from learnloop_api.kinds.training.algorithms import (
 )
 from learnloop_api.kinds.training.environment_conditions import Curriculum, LevelName, Randomised, Shaping
 from learnloop_api.kinds.training.evaluation import Evaluation, Gates
+from learnloop_api.kinds.training.offline_algorithms import CqlParameters, IqlOfflineParameters
 from learnloop_api.kinds.training.offline_and_meta_algorithms import (
     HierarchicalDqnParameters,
     MamlParameters,
@@ -68,7 +69,8 @@ class TrainingData(Resource):
     )
     learning_agent_ref: LocalRef | None = Field(
         default=None,
-        description="Agent whose recorded observations verify the exported policy, and whom algorithm: bc learns from.",
+        description="Agent whose recorded observations verify the exported policy, and whom bc, vtrace, cql and "
+        "iql-offline learn from.",
     )
 
 
@@ -89,7 +91,7 @@ class Export(Resource):
     behaviour: Behaviour | None = Field(
         default=None,
         description="How the policy acts, in the evaluation that the gates read and wherever it is served. Left out: "
-        "sampled for choices of ppo, vtrace and bc, greedy for everything else.",
+        "sampled for choices of ppo, vtrace, bc and iql-offline, greedy for everything else.",
     )
 
     formats: list[Literal["pt2", "torchscript"]] = Field(
@@ -139,13 +141,25 @@ class TrainingTemplate(Resource):
     )
 
     algorithm: Literal[
-        "ppo", "dqn", "sac", "bc", "independent-dqn", "qmix", "maddpg", "hierarchical-dqn", "vtrace", "maml"
+        "ppo",
+        "dqn",
+        "sac",
+        "bc",
+        "independent-dqn",
+        "qmix",
+        "maddpg",
+        "hierarchical-dqn",
+        "vtrace",
+        "maml",
+        "cql",
+        "iql-offline",
     ] = Field(
         description="ppo: proximal policy optimisation; dqn: deep Q-learning with double targets; sac: soft "
         "actor-critic, for continuous actions; bc: behaviour cloning from recorded experience. For teams: "
         "independent-dqn: each agent learns for itself; qmix: one monotonic value for the team; maddpg: central "
         "critics, for continuous actions. hierarchical-dqn: landmarks above, actions below; "
-        "vtrace: off-policy from recorded experience; maml: meta-learning over a family of tasks."
+        "vtrace: off-policy from recorded experience; maml: meta-learning over a family of tasks; cql: conservative "
+        "Q-learning and iql-offline: implicit Q-learning, both from recorded experience alone."
     )
     ppo: PpoParameters | None = Field(
         default=None, description="Hyperparameters, only with algorithm: ppo; left out, the defaults."
@@ -176,6 +190,12 @@ class TrainingTemplate(Resource):
     )
     maml: MamlParameters | None = Field(
         default=None, description="Hyperparameters, only with algorithm: maml; left out, the defaults."
+    )
+    cql: CqlParameters | None = Field(
+        default=None, description="Hyperparameters, only with algorithm: cql; left out, the defaults."
+    )
+    iql_offline: IqlOfflineParameters | None = Field(
+        default=None, description="Hyperparameters, only with algorithm: iql-offline; left out, the defaults."
     )
     total_steps: int = Field(ge=1, le=10_000_000_000, description="Environment steps of all ranks together.")
     seed: int | None = Field(

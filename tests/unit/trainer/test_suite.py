@@ -13,17 +13,21 @@ from learnloop_api.kinds.training.evaluation_suite import DIMENSIONS, Suite
 from learnloop_environments import make
 from learnloop_environments.base import Observations
 from learnloop_environments.randomness import Split
+from learnloop_environments.simulation import NOMINAL
+from learnloop_trainer.algorithms.dqn import Dqn
+from learnloop_trainer.algorithms.ppo import Ppo
 from learnloop_trainer.algorithms.weight_transfer import warm
 from learnloop_trainer.distributed.collectives import Alone
 from learnloop_trainer.errors import NumericError
 from learnloop_trainer.evaluation import Policy, Uniform, collect
-from learnloop_trainer.evaluation.suite import Stage, coordination, generalisation, measure, robustness
+from learnloop_trainer.evaluation.suite import Stage, coordination, fine_tuning, generalisation, measure, robustness
 from learnloop_trainer.evaluation.suite.disturbances import Noisy, Sticky
 from learnloop_trainer.evaluation.suite.measure import overall
 from learnloop_trainer.evaluation.suite.milestones import Milestones
 from learnloop_trainer.evaluation.suite.stage import FIRST, NotMeasured
 from learnloop_trainer.export import OnnxPolicy
 from learnloop_trainer.manifest.proof import VALIDATION, graph
+from learnloop_trainer.safety import Shielded
 from learnloop_trainer.training_order import Order
 from learnloop_trainer.training_run.session import begin
 
@@ -241,3 +245,36 @@ def test_weights_of_another_architecture_are_refused_with_both_shapes(make_order
         warm(learner, narrow)
     with pytest.raises(ValueError, match="policy has 1 layers, this network's has 2"):
         warm(learner, {"policy.0.weight": np.zeros((4, 2), dtype=np.float32)})
+
+
+SHIELD = {"constraints": [{"name": "never left", "forbid": [0]}], "fallback": [1]}
+
+
+@pytest.mark.parametrize(("algorithm", "successor"), [("ppo", Ppo), ("dqn", Dqn), ("bc", Ppo), ("cql", Dqn)])
+def test_a_student_goes_on_under_the_shield_with_its_own_preferences(
+    make_order: Orders, algorithm: str, successor: type, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else a shield executes its fallback in fine-tuning, and takes the best allowed action everywhere else."""
+    block = {algorithm: {"hidden": [8]}}
+    order = make_order(algorithm, **block, safety=SHIELD, evaluation={"suite": {"adaptationSteps": 1}})
+    judged = stage(order, Uniform(2, 0), adaptation_steps=1)
+    judged.enter("adaptability", float("inf"))
+    learner = begin(make_order(algorithm, **block), Alone(), torch.device("cpu")).learner
+    met: list[Any] = []
+    monkeypatch.setattr(successor, "iterate", lambda self, seen: met.append(self) or _moved(self, seen))
+    fine_tuning.tuned(judged, learner.network.exported(), NOMINAL)
+    (student,) = met
+    assert isinstance(student.environment, Shielded)
+    preferences = student.environment.preferences
+    assert preferences is not None
+    assert preferences.drawn == (successor is Ppo)
+    assert student.network.shapes == learner.network.shapes | {
+        name: shape for name, shape in student.network.shapes.items() if name.startswith("value")
+    }
+    for name, array in learner.network.exported().items():
+        np.testing.assert_array_equal(student.network.arrays()[name], array)
+
+
+def _moved(student: Any, seen: Observations) -> tuple[Observations, list[Any]]:
+    student.step += 1_000_000
+    return seen, []

@@ -7,8 +7,10 @@ from collections.abc import Iterable, Sequence
 
 import numpy as np
 from pydantic import ValidationError
+from pydantic.alias_generators import to_camel
 
-from learnloop_api.kinds.training.algorithms import BcParameters
+from learnloop_api.kinds.training.algorithms import BcParameters, block
+from learnloop_api.kinds.training.offline_algorithms import Offline
 from learnloop_api.kinds.training.offline_and_meta_algorithms import VtraceParameters
 from learnloop_api.wire.trajectory import Step, Trajectory
 from learnloop_environments import VectorEnvironment
@@ -112,14 +114,14 @@ def recorded(order: Order, group: Group, store: Store | None, environment: Vecto
 def load(order: Order, store: Store, environment: VectorEnvironment) -> Recording | None:
     """From the file the order names, else from the agent it names; raises ConfigError when it names neither."""
     parameters, agent, algorithm = order.parameters, order.spec.data.learning_agent_ref, order.spec.algorithm
-    assert isinstance(parameters, BcParameters | VtraceParameters)  # no other learner asks for a recording
-    limit = parameters.max_recorded_steps
+    assert isinstance(parameters, BcParameters | VtraceParameters | Offline)  # no other learner asks for a recording
+    limit, named = parameters.max_recorded_steps, f"spec.{to_camel(block(algorithm))}"
     if parameters.recording:
-        field, fix = f"spec.{algorithm}.recording", "point it to a file with one trajectory as JSON on each line"
+        field, fix = f"{named}.recording", "point it to a file with one trajectory as JSON on each line"
         body = fetch(parameters.recording, store, field, fix)
         return fitting(read_file(body, field, parameters.recording), environment, limit)
     if agent is None:
-        fix, problem = f"set it, or spec.{algorithm}.recording", "learns from an agent's trajectories"
+        fix, problem = f"set it, or {named}.recording", "learns from an agent's trajectories"
         raise ConfigError("spec.data.learningAgentRef", "", f"is missing: {algorithm} {problem}", fix)
     credited = isinstance(parameters, VtraceParameters) and parameters.rewards == "policy"
     return fitting(store.trajectories(agent.name, limit, credited=credited), environment, limit)

@@ -2,7 +2,6 @@
 
 import signal
 import time
-from functools import partial
 from types import FrameType
 
 import torch
@@ -14,6 +13,7 @@ from learnloop_environments.errors import ConfigError
 from learnloop_environments.randomness import Split
 from learnloop_environments.wrappers import Counted, Shaped, Wrapper, innermost
 from learnloop_trainer.algorithms import Occasion, learner, traits_of
+from learnloop_trainer.algorithms.shield_advice import advise
 from learnloop_trainer.distributed.collectives import Group
 from learnloop_trainer.distributed.rendezvous import settled
 from learnloop_trainer.errors import PeerLost, StoreRefused, Terminated
@@ -21,7 +21,7 @@ from learnloop_trainer.evaluation.suite.milestones import Milestones
 from learnloop_trainer.export.behaviour import behaviour_of
 from learnloop_trainer.progress_reporter import Reporter, say
 from learnloop_trainer.recordings.recording import Recording
-from learnloop_trainer.safety import Preferences, Shielded, Trail, shielded
+from learnloop_trainer.safety import Trail, shielded
 from learnloop_trainer.store import Store
 from learnloop_trainer.training_order import Order
 from learnloop_trainer.training_run.checkpoints import Saver, Training, no_episodes, restore, save
@@ -122,12 +122,7 @@ def begin(order: Order, group: Group, device: torch.device, store: Store | None 
 
     occasion = Occasion(spec.seed, spec.total_steps, order.parameters.environments, group, recording)
     algorithm = learner(order.parameters, environment, occasion, device)
-    traits = traits_of(spec.algorithm)
-    if isinstance(environment, Shielded):
-        if traits.q_value is not None:
-            environment.worth = partial(traits.q_value, algorithm)
-        if traits.preferences is not None and environment.bounds is None:
-            environment.preferences = Preferences(partial(traits.preferences, algorithm), traits.draws, spec.seed)
+    advise(environment, algorithm, traits_of(spec.algorithm), spec.seed)
     begun = begin_from(order, algorithm, store) if store is not None else ""
     curriculum, kept = levels(environment, order), milestones(order)
     return Training(algorithm, environment, environment.reset(), no_episodes(len(members)), curriculum, kept, begun)

@@ -7,6 +7,7 @@ from pydantic import Field
 
 from learnloop_api.kinds.base import Uri
 from learnloop_api.kinds.cel_rules import Rule
+from learnloop_api.kinds.training.offline_algorithms import CqlParameters, IqlOfflineParameters
 from learnloop_api.kinds.training.offline_and_meta_algorithms import (
     Curiosity,
     HierarchicalDqnParameters,
@@ -217,6 +218,8 @@ Parameters = (
     | HierarchicalDqnParameters
     | VtraceParameters
     | MamlParameters
+    | CqlParameters
+    | IqlOfflineParameters
 )
 
 ALGORITHMS: Mapping[str, type[Parameters]] = {
@@ -230,6 +233,8 @@ ALGORITHMS: Mapping[str, type[Parameters]] = {
     "hierarchical-dqn": HierarchicalDqnParameters,
     "vtrace": VtraceParameters,
     "maml": MamlParameters,
+    "cql": CqlParameters,
+    "iql-offline": IqlOfflineParameters,
 }
 """By the name in spec.algorithm; the block of hyperparameters has the same name in camelCase."""
 

@@ -1,8 +1,8 @@
 """A student that goes on from given weights in changed conditions, and the weights it ends with.
 
-Most algorithms are their own student. What learned from recorded experience has none of the changed conditions: PPO,
-whose policy network is the same, goes on from its weights. What was meta-learned adapts as it was made to: by its inner
-steps on few episodes, from the weights given.
+Most algorithms are their own student. What learned from recorded experience has none of the changed conditions: PPO, or
+DQN where the network gives values, goes on from its weights. What was meta-learned adapts as it was made to: by its
+inner steps on few episodes, from the weights given.
 """
 
 from dataclasses import replace
@@ -10,14 +10,17 @@ from typing import Any
 
 import torch
 
-from learnloop_api.kinds.training.algorithms import Parameters, PpoParameters
+from learnloop_api.kinds.training.algorithms import ALGORITHMS, Parameters
 from learnloop_environments import Conditions, VectorEnvironment, make
 from learnloop_environments.randomness import Split
 from learnloop_trainer.algorithms import Occasion, learner, traits_of
+from learnloop_trainer.algorithms.shield_advice import advise
+from learnloop_trainer.algorithms.traits import of_parameters
 from learnloop_trainer.algorithms.weight_transfer import warm
 from learnloop_trainer.distributed.collectives import Alone
 from learnloop_trainer.evaluation.suite.stage import Disturb, Stage, Weights
 from learnloop_trainer.safety import shielded
+from learnloop_trainer.training_order import Order
 
 
 def effort(stage: Stage) -> str:
@@ -26,14 +29,15 @@ def effort(stage: Stage) -> str:
     if traits_of(spec.algorithm).meta_learned:
         steps = getattr(parameters, "adaptation_steps", 1)
         return f"{steps} inner step{'s' if steps > 1 else ''} on {getattr(parameters, 'episodes', 0)} episodes"
-    return f"{stage.suite.adaptation_steps} steps{' of ppo' if traits_of(spec.algorithm).recorded else ''}"
+    student = f" of {_successor(spec.algorithm)}" if traits_of(spec.algorithm).recorded else ""
+    return f"{stage.suite.adaptation_steps} steps{student}"
 
 
 def tuned(stage: Stage, weights: Weights, conditions: Conditions, disturb: Disturb | None = None) -> Weights:
     """Weights after fine-tuning on training's seeds; raises NotMeasured when the time is up."""
     if traits_of(stage.order.spec.algorithm).meta_learned:
         return _adapted(stage, weights, conditions, disturb)
-    parameters = _student(stage.order.parameters)
+    parameters = _student(stage.order)
     world = _world(stage, parameters.environments, conditions, disturb)
     try:
         student = _warm(stage, parameters, world, weights)
@@ -47,11 +51,17 @@ def tuned(stage: Stage, weights: Weights, conditions: Conditions, disturb: Distu
         world.close()
 
 
-def _student(parameters: Parameters) -> Parameters:
+def _successor(recorded: str) -> str:
+    """Which algorithm goes on where one has learned from recorded experience: that of the same network."""
+    return next((name for name in ("ppo", "dqn") if traits_of(name).network == traits_of(recorded).network), "ppo")
+
+
+def _student(order: Order) -> Parameters:
     """The hyperparameters it goes on with: exploring no more than at the end of training."""
-    hidden = {"hidden": list(parameters.hidden)}
-    if not hasattr(parameters, "discount") or hasattr(parameters, "recording"):
-        return PpoParameters.model_validate(hidden)
+    parameters = order.parameters
+    if traits_of(order.spec.algorithm).recorded:
+        kind = ALGORITHMS[_successor(order.spec.algorithm)]
+        parameters = kind.model_validate({"hidden": list(parameters.hidden)})
     explored = getattr(parameters, "epsilon_end", None)
     return parameters if explored is None else parameters.model_copy(update={"epsilon_start": explored})
 
@@ -65,6 +75,7 @@ def _world(stage: Stage, count: int, conditions: Conditions, disturb: Disturb | 
 def _warm(stage: Stage, parameters: Parameters, world: VectorEnvironment, weights: Weights) -> Any:
     occasion = Occasion(stage.order.spec.seed, stage.suite.adaptation_steps, parameters.environments, Alone())
     student = learner(parameters, world, occasion, torch.device(stage.device))
+    advise(world, student, of_parameters(parameters), stage.order.spec.seed)
     warm(student, weights)
     return student
 

@@ -1,0 +1,213 @@
+"""Implicit Q-learning from a log: values by expectile regression, a policy by weighted imitation.
+
+Kostrikov, Nair & Levine (2021), arXiv 2110.06169, equations 5, 6 and 7, algorithm 1:
+
+    L(V)  = E[ |tau - 1(u < 0)| u^2 ],    u = min_i Q_target_i(s, a) - V(s)
+    L(Q_i) = E[ (r + gamma (1 - terminated) V(s') - Q_i(s, a))^2 ] / 2
+    L(pi) = -E[ min(100, exp(beta u / sd(u))) log pi(a|s) ]
+
+Every action that is judged was logged, so no value is imagined: V stands for a maximum over what the log has tried.
+
+Deviations, all deliberate:
+- Advantages are divided by their standard deviation over the batch, so that beta means the same in every world. The
+  authors divide rewards by a number of each benchmark instead.
+- Actions may be choices, numbers, or both: the policy is the distribution that fits them (see `action_heads`). Numbers
+  are imitated before tanh, and those nearer than EDGE to their bound as if they were there. The authors' policy is a
+  normal distribution around tanh of the mean.
+- `totalSteps` counts logged steps learned from; an environment, where there is one, is played in evaluation only.
+- No dropout and no cosine schedule; the step size of all networks falls as `learningRateSchedule` says.
+- The gradients are written out by hand (`Update`); the tests compare with autograd.
+- The last step of an episode that was cut off is left out: nobody logged what came then.
+"""
+
+import numpy as np
+import torch
+
+from learnloop_api.kinds.training.offline_algorithms import IqlOfflineParameters
+from learnloop_environments import VectorEnvironment
+from learnloop_environments.base import Bounds, Observations
+from learnloop_trainer.algorithms.action_heads import DEVIATION, LEAST, MOST, Head, fitting
+from learnloop_trainer.algorithms.base import Arrays, Experience, Occasion
+from learnloop_trainer.algorithms.logged_transitions import LoggedTransitions
+from learnloop_trainer.algorithms.traits import ALL_ACTIONS, Traits, register
+from learnloop_trainer.floating_point import require_finite
+from learnloop_trainer.neural.dense_networks import Network, dense, side_by_side
+from learnloop_trainer.neural.parallel_perceptrons import Stack
+from learnloop_trainer.neural.schedules import step_size
+from learnloop_trainer.replay import Transitions
+
+ACTIVATION, CRITIC_ACTIVATION = "tanh", "relu"
+UPDATES = 16  # per call of `iterate`
+CRITICS = ["critic0", "critic1"]
+EDGE = 0.99
+MOST_WEIGHT = 100.0
+
+
+def init(
+    parameters: IqlOfflineParameters, observations: int, head: Head, width: int, seed: int, device: torch.device
+) -> list[Network]:
+    """Fresh policy, value and critics; `width`: numbers by which the critics are told an action."""
+    sizes = [*parameters.hidden]
+    policy = dense("policy", [observations, *sizes, head.outputs], 0.01, seed, 0)
+    value = dense("value", [observations, *sizes, 1], 1.0, seed, 1)
+    critics = [dense(name, [observations + width, *sizes, 1], 1.0, seed, 2 + i) for i, name in enumerate(CRITICS)]
+    return [Network(arrays, device) for arrays in (policy | head.parameters(), value, side_by_side(*critics))]
+
+
+def told(action: torch.Tensor, choices: int) -> torch.Tensor:
+    """Actions as critics see them [n, width]: choices as one-hot vectors, numbers as they are, within [-1, 1]."""
+    if not choices:
+        return action
+    if action.dtype == torch.int64:
+        return torch.nn.functional.one_hot(action, choices).float()
+    return torch.cat((torch.nn.functional.one_hot(action[:, 0].long(), choices).float(), action[:, 1:]), 1)
+
+
+def kept(action: torch.Tensor, bounds: Bounds | None) -> torch.Tensor:
+    """Actions as the head keeps them: numbers before tanh."""
+    if bounds is None:
+        return action
+    first = int(bool(bounds.choices))
+    return torch.cat((action[:, :first], torch.atanh(action[:, first:].clamp(-EDGE, EDGE))), 1)
+
+
+def expectile_slope(advantage: torch.Tensor, expectile: float) -> torch.Tensor:
+    """Gradient of |tau - 1(u < 0)| u^2 by V, where u = Q - V."""
+    weight = torch.where(advantage < 0, 1.0 - expectile, expectile)
+    return weight.mul_(advantage).mul_(-2.0)
+
+
+class Update:
+    """One update of everything from a batch."""
+
+    def __init__(
+        self, networks: list[Network], target: torch.Tensor, head: Head, parameters: IqlOfflineParameters, actions: int
+    ) -> None:
+        """`target`: the target critics' flat parameters; `actions`: choices the critics are told as one-hot vectors."""
+        layers = range(len(parameters.hidden) + 1)
+        policy, value, critics = networks
+        self._parameters, self._choices = parameters, actions
+        self._policy, self._head = Stack(policy, ["policy"], ACTIVATION, layers), head.on(policy)
+        self._value = Stack(value, ["value"], CRITIC_ACTIVATION, layers)
+        self._critics = Stack(critics, CRITICS, CRITIC_ACTIVATION, layers)
+        self._targets = Stack(critics, CRITICS, CRITIC_ACTIVATION, layers, vector=target)
+
+    def judge(self, batch: Transitions) -> tuple[torch.Tensor, torch.Tensor]:
+        """Advantages u [n] of the logged actions, and values V(s') [n]; remembers what `by_value` needs."""
+        size = len(batch.observation)
+        self._pairs = torch.cat((batch.observation, told(batch.action, self._choices)), 1)
+        least = self._targets.forward(self._pairs).squeeze(2).amin(0)
+        now, then = self._value.forward(batch.observation, batch.successor)[0].squeeze(1).split_with_sizes((size, size))
+        return least - now, then.clone()
+
+    def by_value(self, advantage: torch.Tensor, count: int) -> None:
+        """Gradient of the value's loss."""
+        slope = expectile_slope(advantage, self._parameters.expectile)
+        self._value.incoming(len(advantage))[0].copy_(slope.unsqueeze(1)).div_(count)
+        self._value.backward(len(advantage))
+
+    def by_critics(self, batch: Transitions, then: torch.Tensor, count: int) -> None:
+        """Gradient of both critics' losses."""
+        goal = torch.addcmul(batch.reward, batch.alive, then, value=self._parameters.discount)
+        value = self._critics.forward(self._pairs)
+        torch.sub(value, goal.view(1, -1, 1), out=self._critics.incoming(len(goal))).div_(count)
+        self._critics.backward(len(goal))
+
+    def by_policy(self, batch: Transitions, taken: torch.Tensor, weight: torch.Tensor, count: int) -> None:
+        """Gradient of the policy's loss."""
+        size = len(weight)
+        outputs = self._policy.forward(batch.observation)[0]
+        self._head.evaluate(outputs, taken)
+        self._head.backward(weight / -count, 0.0, self._policy.incoming(size)[0])
+        self._policy.backward(size)
+
+
+class IqlOffline:
+    """Implicit Q-learning on this rank's part of every batch."""
+
+    def __init__(
+        self, parameters: IqlOfflineParameters, environment: VectorEnvironment, occasion: Occasion, device: torch.device
+    ) -> None:
+        """A fresh learner at step 0; the recording is fetched by the first `iterate`, or restored."""
+        self.parameters, self.occasion, self.environment = parameters, occasion, environment
+        bounds = environment.bounds
+        self.head, choices = fitting(environment), environment.actions if bounds is None else bounds.choices
+        width = choices if bounds is None else environment.actions + (choices - 1 if choices else 0)
+        networks = init(parameters, environment.observations, self.head, width, occasion.seed, device)
+        self.network, self.value, self.critics = networks
+        self.target = self.critics.vector.clone()
+        self._update = Update(networks, self.target, self.head, parameters, choices)
+        self._log = LoggedTransitions(occasion, parameters.batch_size)
+        self.step = 0
+
+    def iterate(self, observation: Observations) -> tuple[Observations, list[Experience]]:
+        """See Learner.iterate: UPDATES updates, and nothing happens in the environment."""
+        self._log.fetch(self.network.vector.device)
+        with torch.inference_mode():
+            for _ in range(UPDATES):
+                self._learn(self._log.batch(self.network.updates))
+                self.step += self.parameters.batch_size
+        total = self.network.vector.sum() + self.value.vector.sum() + self.critics.vector.sum()
+        require_finite(self.step, loss=total.cpu().numpy())
+        return observation, []
+
+    def _learn(self, batch: Transitions) -> None:
+        parameters, count = self.parameters, self.parameters.batch_size
+        advantage, then = self._update.judge(batch)
+        weight = torch.exp(advantage * (parameters.inverse_temperature / self._deviation(advantage, count)))
+        self._update.by_value(advantage, count)
+        self._apply(self.value)
+        taken = kept(batch.action, self.environment.bounds)
+        self._update.by_policy(batch, taken, weight.clamp_(max=MOST_WEIGHT), count)
+        self._apply(self.network)
+        self._update.by_critics(batch, then, count)
+        self._apply(self.critics)
+        self.target.lerp_(self.critics.vector, parameters.target_rate)
+
+    def _deviation(self, advantage: torch.Tensor, count: int) -> torch.Tensor:
+        """Collective: the standard deviation over all ranks' parts of the batch."""
+        sums = torch.stack((advantage.sum(), advantage.square().sum())).div_(count)
+        self.occasion.group.add_up(sums)
+        return (sums[1] - sums[0].square()).clamp_(min=1e-12).sqrt_()
+
+    def _apply(self, network: Network) -> None:
+        self.occasion.group.add_up(network.gradient)
+        rate = step_size(self.parameters, self.parameters.learning_rate, self.step / self.occasion.total_steps)
+        network.adam(rate, self.parameters.max_gradient_norm, clear=False)  # the next gradient replaces this one
+
+    def shared(self) -> Arrays:
+        """See Learner.shared."""
+        rest: Arrays = {"target": self.target.cpu().numpy().copy(), "step": np.asarray([self.step], dtype=np.int64)}
+        state = self.network.state() | rest | self._log.state()
+        for name, network in (("value", self.value), ("critics", self.critics)):
+            state |= {f"{name}:{key}": array for key, array in network.state().items()}
+        return state
+
+    def own(self) -> Arrays:
+        """See Learner.own: there is nothing."""
+        return {}
+
+    def restore(self, shared: Arrays, own: Arrays) -> None:
+        """See Learner.restore."""
+        del own
+        self.network.restore(shared)
+        for name, network in (("value", self.value), ("critics", self.critics)):
+            prefix = f"{name}:"
+            network.restore({key.removeprefix(prefix): a for key, a in shared.items() if key.startswith(prefix)})
+        self.target.copy_(torch.from_numpy(np.array(shared["target"], dtype=np.float32)))
+        self.step = int(shared["step"][0])
+        self._log.restore(shared, self.network.vector.device)
+
+
+register(
+    Traits(
+        name="iql-offline",
+        parameters=IqlOfflineParameters,
+        learner=IqlOffline,
+        head="policy",
+        activation=ACTIVATION,
+        actions=ALL_ACTIONS,
+        recorded=True,
+        deviation=(DEVIATION, LEAST, MOST),
+    )
+)

@@ -1,0 +1,25 @@
+"""Logged episodes as transitions: what was seen, done and earned, and what was seen then."""
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from learnloop_trainer.recordings.recording import Recording
+
+
+@dataclass(frozen=True, slots=True)
+class Successors:
+    """The steps of a recording whose successor is known, and what it is; leading axis [n]."""
+
+    rows: NDArray[np.int64]  # of the recording
+    observation: NDArray[np.float32]  # [n, observations], what was seen then; where nothing follows, the step's own
+    alive: NDArray[np.float32]  # weight of the future: 0 where the episode terminated, else 1
+
+
+def successors(recording: Recording) -> Successors:
+    """Every step but the last ones of episodes that were cut off: of these nobody saw what came then."""
+    known = np.flatnonzero(~recording.last | recording.terminated)
+    following = np.where(recording.last[known], known, np.minimum(known + 1, len(recording.last) - 1))
+    alive = (~recording.terminated[known]).astype(np.float32)
+    return Successors(known, recording.observation[following], alive)
