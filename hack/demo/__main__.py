@@ -37,8 +37,9 @@ def main() -> int:
     figures: dict[str, float] = {}
 
     def story() -> None:
-        with connect(found.kubectl) as api, Recorder(api, settings) as recorder:
-            figures.update(tell(api, settings, narrator))
+        with connect(found.kubectl) as api:
+            recorder = Recorder(api, settings)
+            figures.update(tell(api, settings, narrator, recorder))
         if settings.picture:
             picture.draw(recorder.samples, settings.picture)
             narrator.say(f"drew the run in {settings.picture}")
@@ -58,10 +59,12 @@ def main() -> int:
     return 0
 
 
-def tell(api: Api, settings: Settings, narrator: Narrator) -> dict[str, float]:
+def tell(api: Api, settings: Settings, narrator: Narrator, recorder: Recorder) -> dict[str, float]:
     """Both halves of the story, what they must show, and rest. A failure says what the cluster looked like."""
     try:
-        return _tell(api, settings, narrator)
+        _fresh_namespace(api, settings)
+        with recorder:
+            return _tell(api, settings, narrator)
     except subprocess.CalledProcessError as error:
         said = (error.stderr or error.stdout or "").strip()
         reason = f"{' '.join(map(str, error.cmd[:6]))} …: {said}"
@@ -74,7 +77,6 @@ def tell(api: Api, settings: Settings, narrator: Narrator) -> dict[str, float]:
 
 
 def _tell(api: Api, settings: Settings, narrator: Narrator) -> dict[str, float]:
-    _fresh_namespace(api, settings)
     learned = learning.watch_it_learn(api, settings, narrator)
     _require(learned.baseline_return <= BASELINE_AT_MOST, f"baseline return {learned.baseline_return:.1f} is above 30")
     _require(

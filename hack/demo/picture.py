@@ -53,6 +53,7 @@ def draw(samples: Sequence[Sample], path: Path) -> None:
         f'<line class="axis" x1="{LEFT}" x2="{WIDTH - RIGHT}" y1="{MIDDLE}" y2="{MIDDLE}"/>',
         f'<polyline class="return" points="{line}"/>',
         f'<text class="title" x="{LEFT}" y="{MIDDLE + 18}">weight of the canary, %</text>',
+        *(f'<text x="8" y="{level(value) + 4}">{value}</text>' for value in (0, 100)),
         f'<polygon class="weight" points="{x(0)},{BOTTOM} {steps} {x(end)},{BOTTOM}"/>',
         f'<line class="axis" x1="{LEFT}" x2="{WIDTH - RIGHT}" y1="{BOTTOM}" y2="{BOTTOM}"/>',
         *_marks(samples, x),

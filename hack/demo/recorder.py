@@ -34,12 +34,13 @@ class Recorder:
     samples: list[Sample] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        self._began = time.monotonic()
+        self._began = 0.0
         self._ended = threading.Event()
         self._before: dict[tuple[str, ...], float] = {}
         self._thread = threading.Thread(target=self._run, daemon=True)
 
     def __enter__(self) -> "Recorder":
+        self._began = time.monotonic()
         self._thread.start()
         return self
 
