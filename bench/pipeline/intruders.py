@@ -62,7 +62,7 @@ async def running(dsn: str, directory: Path) -> AsyncIterator[House]:
             app.router.lifespan_context(app),
             httpx.AsyncClient(transport=transport, base_url="http://data", trust_env=False) as client,
         ):
-            db: Database = app.state.service.db
+            db: Database = app.state.data_plane.shared.db
             await db.ready.wait()
             yield House(db, client, cluster)
 

@@ -140,7 +140,7 @@ async def rewarded(dsn: str, batch: int) -> dict[str, float]:
             times.extend([(time.perf_counter() - started) / count] * count if count else [])
             return count
 
-    await Timed(db, Policies(db), Metrics(), announce=True, batch=batch).run("default")
+    await Timed(db, Policies(db, lambda _: None), Metrics(), announce=True, batch=batch).run("default")
     await db.close()
     return spread(times)
 
@@ -150,7 +150,7 @@ async def rewarded_alone(dsn: str, count: int = ALONE) -> dict[str, float]:
     db = Database(dsn, pool_size=2)
     db.start()
     await asyncio.wait_for(db.ready.wait(), 60)
-    one_pass = reward_worker.RewardWorker(db, Policies(db), Metrics(), announce=True)
+    one_pass = reward_worker.RewardWorker(db, Policies(db, lambda _: None), Metrics(), announce=True)
     async with db.tenant("default") as connection:
         rows = await connection.fetch("SELECT trajectory_id FROM trajectories ORDER BY seq LIMIT $1", count)
     times: list[float] = []

@@ -86,7 +86,7 @@ async def data_plane(
         app.router.lifespan_context(app),
         httpx.AsyncClient(transport=transport, base_url="http://data", trust_env=False, timeout=60) as client,
     ):
-        await asyncio.wait_for(app.state.service.db.ready.wait(), 60)
+        await asyncio.wait_for(app.state.data_plane.shared.db.ready.wait(), 60)
         yield client
 
 

@@ -1,5 +1,6 @@
 """Agents: registration, the figures the operator reads, and what they observed."""
 
+from collections.abc import Callable
 from typing import Any
 
 import orjson
@@ -49,91 +50,98 @@ WHERE t.namespace = $1 AND t.agent_id = $2 ORDER BY t.seq DESC LIMIT $4 OFFSET $
 MAX_TRAJECTORIES_READ = 2000
 
 
-async def register(db: Database, namespace: str, agent: str, policy: str | None, revision: str | None) -> None:
-    """Registers an agent or moves it to another policy revision: new episodes are rewarded by that one.
+class AgentRegistry:
+    """The agents of all namespaces.
 
-    What arrived before the first registration counts as well; it is rewarded now.
+    Args:
+        arrived: is told a namespace in which episodes may wait for rewards.
     """
-    async with db.tenant(namespace) as connection:
-        changed = await connection.execute(_REGISTER, namespace, agent, policy, revision)
-        if changed != "INSERT 0 0":
-            told = {"reward_policy": policy, "reward_policy_revision": revision}
-            await note(connection, namespace, "agent.registered", f"agent/{agent}", told)
 
+    def __init__(self, db: Database, arrived: Callable[[str], None]) -> None:
+        self._db = db
+        self._arrived = arrived
 
-async def forget(db: Database, namespace: str, agent: str) -> None:
-    """Removes the registration, its totals and its memory budget. Trajectories, rewards and memories stay until their
-    time is over; an agent registered later under the same name starts counting from zero."""
-    async with db.tenant(namespace) as connection:
-        if await connection.execute(_FORGET, namespace, agent) != "DELETE 0":
-            await note(connection, namespace, "agent.deregistered", f"agent/{agent}")
-        await budgets.drop(connection, namespace, agent)
+    async def register(self, namespace: str, agent: str, policy: str | None, revision: str | None) -> None:
+        """Registers an agent or moves it to another policy revision: new episodes are rewarded by that one.
 
+        What arrived before the first registration counts as well; it is rewarded now.
+        """
+        async with self._db.tenant(namespace) as connection:
+            changed = await connection.execute(_REGISTER, namespace, agent, policy, revision)
+            if changed != "INSERT 0 0":
+                told = {"reward_policy": policy, "reward_policy_revision": revision}
+                await note(connection, namespace, "agent.registered", f"agent/{agent}", told)
+        self._arrived(namespace)
 
-async def stats(db: Database, namespace: str, agent: str) -> AgentStats:
-    """The running totals and the averages of the newest hundred episodes.
+    async def forget(self, namespace: str, agent: str) -> None:
+        """Removes the registration, its totals and its memory budget. Trajectories, rewards and memories stay until
+        their time is over; an agent registered later under the same name starts counting from zero."""
+        async with self._db.tenant(namespace) as connection:
+            if await connection.execute(_FORGET, namespace, agent) != "DELETE 0":
+                await note(connection, namespace, "agent.deregistered", f"agent/{agent}")
+            await budgets.drop(connection, namespace, agent)
 
-    Raises:
-        ApiError: 404, the agent is not registered.
-    """
-    async with db.tenant(namespace) as connection:
-        row = await connection.fetchrow(_TOTALS, namespace, agent)
-        if row is None:
-            raise ApiError(
-                404,
-                "this agent is not registered; register it with PUT /api/v1/agents/{agent}",
-                field="agent",
-                value=agent,
-            )
-        recent = await connection.fetchrow(RECENT, namespace, agent, row["since"])
-    return AgentStats(
-        agent=agent,
-        trajectories=row["trajectories"],
-        rewarded=row["rewarded"],
-        last_trajectory_at=row["last_trajectory_at"],
-        recent_episodes=recent["episodes"],
-        recent_return_mean=recent["episode_return"],
-        recent_reward_mean=recent["reward"],
-        recent_success_rate=recent["success"],
-        first_return_mean=row["first_return_sum"] / row["first_episodes"] if row["first_episodes"] else None,
-        training_request=row["training_request"],
-    )
+    async def stats(self, namespace: str, agent: str) -> AgentStats:
+        """The running totals and the averages of the newest hundred episodes.
 
+        Raises:
+            ApiError: 404, the agent is not registered.
+        """
+        async with self._db.tenant(namespace) as connection:
+            row = await connection.fetchrow(_TOTALS, namespace, agent)
+            if row is None:
+                raise ApiError(
+                    404,
+                    "this agent is not registered; register it with PUT /api/v1/agents/{agent}",
+                    field="agent",
+                    value=agent,
+                )
+            recent = await connection.fetchrow(RECENT, namespace, agent, row["since"])
+        return AgentStats(
+            agent=agent,
+            trajectories=row["trajectories"],
+            rewarded=row["rewarded"],
+            last_trajectory_at=row["last_trajectory_at"],
+            recent_episodes=recent["episodes"],
+            recent_return_mean=recent["episode_return"],
+            recent_reward_mean=recent["reward"],
+            recent_success_rate=recent["success"],
+            first_return_mean=row["first_return_sum"] / row["first_episodes"] if row["first_episodes"] else None,
+            training_request=row["training_request"],
+        )
 
-async def observations(db: Database, namespace: str, agent: str, limit: int) -> list[list[float]]:
-    """The newest numeric observations of an agent, newest first; others (text, objects) are passed over."""
-    found: list[list[float]] = []
-    async with db.tenant(namespace) as connection:
-        for offset in range(0, MAX_TRAJECTORIES_READ, 20):
-            rows = await connection.fetch(_STEPS, namespace, agent, offset, 20)
-            for row in rows:
-                found += _numeric(orjson.loads(row["steps"]))
-                if len(found) >= limit:
-                    return found[:limit]
-            if len(rows) < 20:
-                break
-    return found
+    async def observations(self, namespace: str, agent: str, limit: int) -> list[list[float]]:
+        """The newest numeric observations of an agent, newest first; others (text, objects) are passed over."""
+        found: list[list[float]] = []
+        async with self._db.tenant(namespace) as connection:
+            for offset in range(0, MAX_TRAJECTORIES_READ, 20):
+                rows = await connection.fetch(_STEPS, namespace, agent, offset, 20)
+                for row in rows:
+                    found += _numeric(orjson.loads(row["steps"]))
+                    if len(found) >= limit:
+                        return found[:limit]
+                if len(rows) < 20:
+                    break
+        return found
 
+    async def trajectories(self, namespace: str, agent: str, limit: int, offset: int) -> bytes:
+        """JSON {"trajectories": [[step, …], …]} of the newest trajectories, newest first; steps as they are stored."""
+        async with self._db.tenant(namespace) as connection:
+            rows = await connection.fetch(_STEPS, namespace, agent, offset, limit)
+        return b'{"trajectories":[%b]}' % b",".join(row["steps"].encode() for row in rows)
 
-async def trajectories(db: Database, namespace: str, agent: str, limit: int, offset: int) -> bytes:
-    """JSON {"trajectories": [[step, …], …]} of the newest trajectories, newest first; steps go through as stored."""
-    async with db.tenant(namespace) as connection:
-        rows = await connection.fetch(_STEPS, namespace, agent, offset, limit)
-    return b'{"trajectories":[%b]}' % b",".join(row["steps"].encode() for row in rows)
-
-
-async def credited(db: Database, namespace: str, agent: str, limit: int, offset: int) -> list[list[dict[str, Any]]]:
-    """The steps of the newest rewarded trajectories, newest first; the reward of each step is its part in the
-    trajectory's reward, as the policy that gave it divides it."""
-    async with db.tenant(namespace) as connection:
-        rows = await connection.fetch(_CREDITED, namespace, agent, offset, limit)
-    specs = {text: RewardPolicySpec.model_validate_json(text) for text in {row["spec"] for row in rows}}
-    found = []
-    for row in rows:
-        steps = orjson.loads(row["steps"])
-        parts = credits(specs[row["spec"]].credit, row["reward"], steps)
-        found.append([{**step, "reward": part} for step, part in zip(steps, parts, strict=True)])
-    return found
+    async def credited(self, namespace: str, agent: str, limit: int, offset: int) -> list[list[dict[str, Any]]]:
+        """The steps of the newest rewarded trajectories, newest first; the reward of each step is its part in the
+        trajectory's reward, as the policy that gave it divides it."""
+        async with self._db.tenant(namespace) as connection:
+            rows = await connection.fetch(_CREDITED, namespace, agent, offset, limit)
+        specs = {text: RewardPolicySpec.model_validate_json(text) for text in {row["spec"] for row in rows}}
+        found = []
+        for row in rows:
+            steps = orjson.loads(row["steps"])
+            parts = credits(specs[row["spec"]].credit, row["reward"], steps)
+            found.append([{**step, "reward": part} for step, part in zip(steps, parts, strict=True)])
+        return found
 
 
 def _numeric(steps: list[dict[str, Any]]) -> list[list[float]]:

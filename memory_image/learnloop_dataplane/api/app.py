@@ -31,9 +31,9 @@ from learnloop_dataplane.api.routes import (
     training_runs,
     trajectories,
 )
+from learnloop_dataplane.assembly.data_plane import DataPlane
 from learnloop_dataplane.config import Config
 from learnloop_dataplane.privacy.redaction import use_key
-from learnloop_dataplane.service import Service
 
 ROUTERS = (
     trajectories,
@@ -60,13 +60,13 @@ HOT = (trajectories, rewards, memories)  # of their routes, those that read the 
 def create_app(config: Config) -> FastAPI:
     """The data plane; its background work lives as long as the app does."""
     use_key(config.pseudonym_key.get_secret_value().encode() if config.pseudonym_key else None)
-    service = Service(config)
+    plane = DataPlane(config)
 
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
-        service.start()
+        plane.start()
         yield
-        await service.close()
+        await plane.close()
 
     app = FastAPI(
         title="learnloop data plane",
@@ -77,7 +77,7 @@ def create_app(config: Config) -> FastAPI:
         # Without an OpenTelemetry SDK, which no image has, FastAPI would look for one with every request.
         telemetry={"tracing": False, "metrics": False, "logs": False},
     )
-    app.state.service = service
+    app.state.data_plane = plane
     error_responses.install(app)
     for module in ROUTERS:
         app.include_router(module.router)
@@ -88,7 +88,7 @@ def create_app(config: Config) -> FastAPI:
         Idempotency(Direct(app.build_middleware_stack(), routes=hot)),
         max_body=config.max_body_bytes,
         max_upload=config.max_artifact_bytes,
-        metrics=service.metrics,
+        metrics=plane.shared.metrics,
     )
     app.openapi = lambda: _openapi(app)  # type: ignore[method-assign]
     return app

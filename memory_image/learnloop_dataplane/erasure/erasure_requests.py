@@ -8,7 +8,7 @@ from uuid import UUID
 from learnloop_dataplane.audit.journal import actor, note
 from learnloop_dataplane.audit.sealer import Sealer
 from learnloop_dataplane.audit.signing import Signer
-from learnloop_dataplane.erasure.tenant_rows import Erased, Scope, erase
+from learnloop_dataplane.erasure.tenant_rows import Erased, Scope, erase, of_person
 from learnloop_dataplane.errors import ApiError, StoreAway, Unavailable
 from learnloop_dataplane.postgres.database import Database
 from learnloop_dataplane.postgres.row_ids import uuid7
@@ -125,6 +125,19 @@ class Erasing:
         if before is not None:
             rows, messages = _sum(before.rows, rows), _sum(before.messages, messages)
         return Receipt(identity, namespace, scope.subject, at, rows, messages, warehouse, list(REMAINS), *place)
+
+    async def memories_of(self, namespace: str, user_id: str) -> list[UUID]:
+        """Ids of the memories that an erasure of this person would take now; ended ones too.
+
+        Raises:
+            Unavailable: PostgreSQL does not answer.
+        """
+        async with self._db.tenant(namespace) as connection:
+            person = (await self._users.hashes(connection, namespace, [user_id]))[user_id]
+            found = await of_person(connection, namespace, person)
+            if former := await self._users.former(connection, namespace, user_id):
+                found = list({*found, *await of_person(connection, namespace, former)})
+        return found
 
     async def opt_out(self, namespace: str, user_id: str) -> None:
         """Nothing of this person is stored from now on, and what was is erased.

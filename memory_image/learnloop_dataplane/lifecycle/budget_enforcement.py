@@ -1,8 +1,9 @@
 """Holds every agent to its memory budget, behind the stores: no store and no recall ever waits for it."""
 
-from learnloop_api.wire.memory import MemoryBudget
+from learnloop_api.wire.memory import MemoryBudget, MemoryUse
 from learnloop_dataplane.concurrency.background_tasks import Background
 from learnloop_dataplane.concurrency.namespace_rounds import Rounds
+from learnloop_dataplane.lifecycle import budgets as budget_table
 from learnloop_dataplane.lifecycle.budget_file import ToldBudgets
 from learnloop_dataplane.lifecycle.budgets import Held, budgets, held, measured
 from learnloop_dataplane.lifecycle.forgetting import forget
@@ -47,6 +48,32 @@ class BudgetKeeper:
     def changed(self, namespace: str) -> None:
         """A budget of this namespace is new, or its agents keep much more than before."""
         self._rounds.changed(namespace)
+
+    async def put(self, namespace: str, agent: str, budget: MemoryBudget) -> None:
+        """From now on the agent keeps no more than this; the same again starts no pass.
+
+        Raises:
+            Unavailable: nothing was changed.
+        """
+        if await budget_table.put(self._db, namespace, agent, budget):
+            self.changed(namespace)
+
+    async def use(self, namespace: str, agent: str) -> MemoryUse:
+        """What the agent may keep, and what it kept when that was last measured.
+
+        Raises:
+            ApiError: 404, it has no budget.
+        """
+        return await budget_table.use(self._db, namespace, agent, self.limit(namespace, agent))
+
+    async def drop(self, namespace: str, agent: str) -> None:
+        """Takes the agent's own budget back; what was forgotten stays forgotten.
+
+        Raises:
+            Unavailable: nothing was changed.
+        """
+        async with self._db.tenant(namespace) as connection:
+            await budget_table.drop(connection, namespace, agent)
 
     async def look(self) -> None:
         """One pass over the namespaces whose turn it is, as soon as there are any.

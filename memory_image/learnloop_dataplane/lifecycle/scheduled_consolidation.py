@@ -53,7 +53,7 @@ class Routine:
     def __init__(
         self,
         db: Database,
-        distiller: Callable[[], Distiller],
+        distiller: Distiller,
         metrics: Metrics,
         every: float,
         background: Background,
@@ -111,7 +111,7 @@ class Routine:
                 return None
             if not await connection.fetch(_DUE, namespace, self._every, ENOUGH, agent):
                 return None
-            found = await pass_over(connection, namespace, agent, self._distiller(), rest=Rests())
+            found = await pass_over(connection, namespace, agent, self._distiller, rest=Rests())
             if found is None:
                 return None
             said = {

@@ -2,9 +2,10 @@
 
 import asyncio
 from collections.abc import AsyncIterator
+from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 
-from learnloop_dataplane.blobs.blob_store import BlobStore, Spooled
+from learnloop_dataplane.blobs.blob_store import BlobStore, Spooled, spooled
 from learnloop_dataplane.errors import ApiError, Unavailable
 from learnloop_dataplane.postgres.database import Database
 
@@ -25,9 +26,14 @@ class Content:
 
 
 class Artifacts:
-    """The registry of one data plane."""
+    """The registry of one data plane.
 
-    def __init__(self, db: Database, blobs: BlobStore) -> None:
+    Args:
+        max_bytes: what an upload may have at most.
+    """
+
+    def __init__(self, db: Database, blobs: BlobStore, max_bytes: int) -> None:
+        self._max_bytes = max_bytes
         self._db = db
         self._blobs = blobs
         self.problem = ""
@@ -44,6 +50,10 @@ class Artifacts:
             self.problem = f"the artifact store does not answer within {LOOK_SECONDS:.0f} s"
         else:
             self.problem = ""
+
+    def receive(self, chunks: AsyncIterator[bytes], sha256: str) -> AbstractAsyncContextManager[Spooled]:
+        """An upload in a file, as long as the context lasts, once its digest and size are checked; see `spooled`."""
+        return spooled(chunks, self._blobs, sha256=sha256, max_bytes=self._max_bytes)
 
     async def put(self, namespace: str, upload: Spooled) -> None:
         """Keeps a verified upload. The blob comes first: a row never points to nothing.

@@ -1,5 +1,6 @@
 """Which model serves, as the operator tells it: a record of every change, and an event for each."""
 
+from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Any
 
@@ -20,11 +21,16 @@ _NEWEST = (datetime(9999, 12, 31, tzinfo=UTC), "")
 
 
 class Deployments:
-    """Told by the operator; published as `agent.rl.model.deployed.v1.<namespace>.<model deployment>`."""
+    """Told by the operator; published as `agent.rl.model.deployed.v1.<namespace>.<model deployment>`.
 
-    def __init__(self, db: Database, outbox: EventOutbox) -> None:
+    Args:
+        arrived: is told a namespace in whose outbox an event waits.
+    """
+
+    def __init__(self, db: Database, outbox: EventOutbox, arrived: Callable[[str], None]) -> None:
         self._db = db
         self._outbox = outbox
+        self._arrived = arrived
 
     async def put(self, namespace: str, event: ModelDeployed) -> bool:
         """Keeps a change; False when that revision is what serves already, as far as is known here.
@@ -48,7 +54,10 @@ class Deployments:
             }
             await note(connection, namespace, "model.deployed", f"model-deployment/{event.model_deployment}", told)
             identity = f"{namespace}/deployed/{uuid7()}"
-            return await self._outbox.put(connection, namespace, subject, identity, event.model_dump_json().encode())
+            new = await self._outbox.put(connection, namespace, subject, identity, event.model_dump_json().encode())
+        if new:
+            self._arrived(namespace)
+        return new
 
     async def history(
         self, namespace: str, deployment: str, limit: int, before: tuple[Any, ...] | None = None

@@ -1,6 +1,7 @@
 """Training runs: the newest heartbeat, the newest two checkpoints, and one manifest that never changes."""
 
 import logging
+from collections.abc import Callable
 from datetime import datetime
 from typing import Any
 from uuid import UUID
@@ -61,9 +62,25 @@ _DELETE = "DELETE FROM training_runs WHERE namespace = $1 AND job = $2"
 
 
 class Runs:
-    """All runs of one data plane."""
+    """All runs of one data plane.
 
-    def __init__(self, db: Database, blobs: BlobStore, metrics: Metrics, outbox: EventOutbox) -> None:
+    Args:
+        outbox: takes the last heartbeat of an attempt, which must not get lost.
+        arrived: is told a namespace in whose outbox an event waits.
+        publish: sends a subject and a message at once, or never: the next heartbeat says the same anew.
+    """
+
+    def __init__(
+        self,
+        db: Database,
+        blobs: BlobStore,
+        metrics: Metrics,
+        outbox: EventOutbox,
+        arrived: Callable[[str], None],
+        publish: Callable[[str, bytes], None] | None,
+    ) -> None:
+        self._arrived = arrived
+        self._publish = publish
         self._db = db
         self._outbox = outbox
         self._blobs = blobs
@@ -84,6 +101,10 @@ class Runs:
             self._metrics.training(namespace, "started")
         if kept and beat.phase == "failed" and (before is None or before["phase"] != "failed"):
             self._metrics.training(namespace, "failed")
+        if kept and beat.phase in LAST_PHASES:
+            self._arrived(namespace)
+        elif kept and self._publish is not None:
+            self._publish(status_subject(namespace, beat.job), beat.model_dump_json().encode())
         return bool(kept)
 
     async def put_checkpoint(

@@ -5,6 +5,7 @@ reads. Opinions come late: an episode that has its reward already is weighed aga
 against the statistics of now, which it does not enter a second time; the corrected reward is announced as well.
 """
 
+from collections.abc import Callable
 from typing import Any
 
 import orjson
@@ -62,9 +63,14 @@ _MARK = "UPDATE trajectories SET reward = $3, warehoused = false WHERE namespace
 
 
 class UserFeedback:
-    """Opinions, and their way into the rewards."""
+    """Opinions, and their way into the rewards.
 
-    def __init__(self, db: Database, users: Users, outbox: EventOutbox) -> None:
+    Args:
+        arrived: is told a namespace in which an opinion waits to be joined to its episode.
+    """
+
+    def __init__(self, db: Database, users: Users, outbox: EventOutbox, arrived: Callable[[str], None]) -> None:
+        self._arrived = arrived
         self._db = db
         self._users = users
         self._outbox = outbox
@@ -97,6 +103,7 @@ class UserFeedback:
             if await connection.fetchval(_PUT, namespace, trajectory_id, user, value):
                 said = {"user": user, "value": f"{value:g}"}
                 await note(connection, namespace, "feedback.given", f"trajectory/{trajectory_id}", said)
+        self._arrived(namespace)
         return True
 
     async def run(self, namespace: str) -> int:

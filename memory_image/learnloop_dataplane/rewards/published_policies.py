@@ -1,12 +1,13 @@
 """Published revisions, parsed once, and the statistics a reward is normalised by, in one round trip."""
 
 from collections import OrderedDict
+from collections.abc import Callable
 from typing import Any
 
 from learnloop_api.kinds.reward_policy import RewardPolicySpec
 from learnloop_dataplane.postgres.database import Database
 from learnloop_dataplane.rewards.normalisation import Running
-from learnloop_dataplane.rewards.reward_tables import STATE, Policy
+from learnloop_dataplane.rewards.reward_tables import STATE, Policy, put_policy
 
 MAX_KEPT = 256
 _SCOPE = "FROM set_config('app.namespace', $1, true) AS s(namespace)"
@@ -36,11 +37,26 @@ SELECT p.*, r.* {_SCOPE}, LATERAL (
 
 class Policies:
     """Keeps the revisions that were asked for last, of all namespaces: a revision never changes, and none is deleted.
-    One that is not there is asked for again."""
+    One that is not there is asked for again.
 
-    def __init__(self, db: Database) -> None:
+    Args:
+        arrived: is told a namespace in which episodes may wait for rewards.
+    """
+
+    def __init__(self, db: Database, arrived: Callable[[str], None]) -> None:
         self._db = db
+        self._arrived = arrived
         self._kept: OrderedDict[tuple[str, str, str], Policy] = OrderedDict()
+
+    async def publish(self, namespace: str, name: str, revision: str, spec: RewardPolicySpec) -> None:
+        """Keeps an immutable revision; the same again is fine.
+
+        Raises:
+            ApiError: 409, this revision was published with another content.
+            Unavailable: nothing was written.
+        """
+        await put_policy(self._db, namespace, name, revision, spec)
+        self._arrived(namespace)
 
     async def get(self, namespace: str, name: str, revision: str) -> Policy | None:
         """The revision; None where it is not published.

@@ -4,6 +4,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
+from learnloop_dataplane.postgres.database import Database
+
 if TYPE_CHECKING:
     from optuna.storages import RDBStorage
 
@@ -17,6 +19,17 @@ ENGINE: dict[str, Any] = {
     "pool_timeout": 5,
     "pool_pre_ping": True,
 }
+_BEGUN = "SELECT to_regnamespace($1) IS NOT NULL"
+
+
+async def exists(db: Database) -> bool:
+    """Has there ever been a study? To ask this does not import Optuna.
+
+    Raises:
+        Unavailable: PostgreSQL does not answer.
+    """
+    async with db.transaction() as connection:
+        return bool(await connection.fetchval(_BEGUN, SCHEMA))
 
 
 def open_storage(dsn: str) -> "RDBStorage":

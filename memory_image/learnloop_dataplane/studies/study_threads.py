@@ -8,7 +8,8 @@ from threading import Lock
 from typing import TYPE_CHECKING, TypeVar
 
 from learnloop_dataplane.errors import Unavailable
-from learnloop_dataplane.studies.optuna_storage import open_storage
+from learnloop_dataplane.postgres.database import Database
+from learnloop_dataplane.studies.optuna_storage import exists, open_storage
 
 if TYPE_CHECKING:
     from learnloop_dataplane.studies.trials import Studies
@@ -19,10 +20,11 @@ SECONDS = 15.0  # longer than a statement and a wait for a lock may take in the 
 THREADS = 4
 
 
-class Desk:
+class StudyThreads:
     """Studies for an event loop. Optuna is imported, and its tables are made, with the first study ever."""
 
-    def __init__(self, dsn: str) -> None:
+    def __init__(self, db: Database, dsn: str) -> None:
+        self._db = db
         self._dsn = dsn
         self._studies: Studies | None = None
         self._opening = Lock()
@@ -48,6 +50,15 @@ class Desk:
                 raise
             log.warning("studies: %s", str(error).splitlines()[0][:300])
             raise Unavailable("PostgreSQL") from error
+
+    async def delete(self, namespace: str, job: str) -> None:
+        """Forgets a study. Every TrainingJob that goes asks for it, most of them without ever having had one.
+
+        Raises:
+            Unavailable: PostgreSQL does not answer, or not in time.
+        """
+        if await exists(self._db):
+            await self.ask(lambda studies: studies.delete(namespace, job))
 
     def close(self) -> None:
         """Takes no more work; what runs ends by its own time limits."""

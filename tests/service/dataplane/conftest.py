@@ -15,6 +15,7 @@ import httpx
 import pytest
 
 from learnloop_dataplane.api.app import create_app
+from learnloop_dataplane.assembly.data_plane import DataPlane
 from learnloop_dataplane.config import Config
 from learnloop_dataplane.postgres.migrate import migrate
 from testing.servers.nats_server import START_SECONDS, Nats
@@ -81,7 +82,9 @@ class Api:
     """The service in this process, spoken to through its ASGI interface."""
 
     def __init__(self, app: Any, client: httpx.AsyncClient) -> None:
-        self.service = app.state.service
+        self.plane: DataPlane = app.state.data_plane
+        self.memory, self.privacy, self.audit = self.plane.memory, self.plane.privacy, self.plane.audit
+        self.db, self.bus = self.plane.shared.db, self.plane.shared.bus
         self.client = client
 
     async def call(self, method: str, path: str, status: int = 200, namespace: str = "team-a", **kwargs: Any) -> Any:
@@ -102,9 +105,9 @@ async def running(*, wait_for_nats: bool = True, **values: Any) -> AsyncIterator
         httpx.AsyncClient(transport=transport, base_url="http://data", trust_env=False, verify=False) as client,
     ):
         api = Api(app, client)
-        await asyncio.wait_for(api.service.db.ready.wait(), START_SECONDS)
-        if api.service.bus and wait_for_nats:
-            await asyncio.wait_for(api.service.bus.ready.wait(), START_SECONDS)
+        await asyncio.wait_for(api.db.ready.wait(), START_SECONDS)
+        if api.bus and wait_for_nats:
+            await asyncio.wait_for(api.bus.ready.wait(), START_SECONDS)
         yield api
 
 

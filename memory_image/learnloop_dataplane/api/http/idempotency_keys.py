@@ -1,36 +1,26 @@
 """`Idempotency-Key` on every POST that creates or changes something: sent again, the same request has the same answer.
 
 After draft-ietf-httpapi-idempotency-key-header. A key belongs to a namespace and is kept for a day
-(`erasure.retention`). Only success is kept: a refused request did nothing, and may be corrected under the same key. A
-process that works on a request renews its claim for as long as that takes. One that dies between doing and keeping
-leaves a claim behind, which is free again after `CLAIM_SECONDS`; what is done twice then is what the operation itself
-does not recognise.
+(`erasure.retention`). Only success is kept: a refused request did nothing, and may be corrected under the same key.
+Where a process dies between doing and keeping, the request is done twice, as far as the operation does not recognise
+it (`idempotency.claims`).
 """
 
-import asyncio
 import hashlib
 import json
-import logging
 import re
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager, suppress
-from datetime import datetime
+from collections.abc import Awaitable, Callable
 from typing import Any
 
-import asyncpg
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from learnloop_dataplane.api.http.dependencies import identify
+from learnloop_dataplane.api.http.dependencies import data_plane, identify
 from learnloop_dataplane.api.http.error_responses import refusal, unexpected
 from learnloop_dataplane.errors import ApiError, Invalid
-from learnloop_dataplane.postgres.database import Database
+from learnloop_dataplane.idempotency.claims import HEADER, KeptAnswer, claim
 
-log = logging.getLogger(__name__)
-HEADER = "idempotency-key"
-CLAIM_SECONDS = 60.0
-RENEWALS = 4  # within the time that a claim holds
 MAX_ANSWER = 1_048_576
 # These only read; a certificate's key is kept nowhere. /training/start makes the TrainingJob's name of its key: the
 # cluster remembers it longer. /forget does nothing more when it is asked again, and its answer has texts, which must
@@ -53,23 +43,6 @@ PARAMETER: dict[str, Any] = {
     "schema": {"type": "string", "minLength": 1, "maxLength": 128, "pattern": r"^[A-Za-z0-9][A-Za-z0-9._:-]*$"},
 }
 _KEY = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:-]{0,127}")
-_CLAIM = """
-INSERT INTO idempotency_keys AS k (namespace, key, digest) VALUES ($1, $2, $3)
-ON CONFLICT (namespace, key) DO UPDATE SET claimed_at = now()
-    WHERE k.digest = excluded.digest AND k.status IS NULL AND k.claimed_at < now() - make_interval(secs => $4)
-RETURNING k.claimed_at
-"""
-# The time of a claim says whose it is: a process that was stopped for long does not renew what another one took over.
-_RENEW = """
-UPDATE idempotency_keys SET claimed_at = clock_timestamp()
-WHERE namespace = $1 AND key = $2 AND status IS NULL AND claimed_at = $3 RETURNING claimed_at
-"""
-_KNOWN = "SELECT digest, status, answer FROM idempotency_keys WHERE namespace = $1 AND key = $2"
-_KEEP = """
-UPDATE idempotency_keys SET status = $4, answer = $5
-WHERE namespace = $1 AND key = $2 AND claimed_at = $3 AND status IS NULL
-"""
-_RELEASE = "DELETE FROM idempotency_keys WHERE namespace = $1 AND key = $2 AND claimed_at = $3 AND status IS NULL"
 
 
 class Idempotency:
@@ -99,88 +72,28 @@ class Idempotency:
     async def _once(self, request: Request, key: str) -> Response:
         if not _KEY.fullmatch(key):
             raise Invalid("1 to 128 letters, digits and ._:-, the first a letter or digit", field=HEADER, value=key)
-        service, caller = await identify(request)
+        caller = await identify(request)
         body = await request.body()
         namespace, digest = caller.namespace, _digest(request, body)
-        held = await claim(service.db, namespace, key, digest)
-        if isinstance(held, Response):
-            return held
+        held = await claim(data_plane(request).shared.db, namespace, key, digest)
+        if isinstance(held, KeptAnswer):
+            replayed = {"idempotency-replayed": "true"}
+            return Response(held.body, held.status, headers=replayed, media_type="application/json")
         status, answer, headers = 500, b"", dict[str, str]()
         try:
             async with held.renewed():
                 status, answer, headers = await _answered(self._app, request.scope, body)
         finally:
-            async with service.db.tenant(namespace) as connection:
-                if 200 <= status < 300 and len(answer) <= MAX_ANSWER:
-                    await connection.execute(_KEEP, namespace, key, held.since, status, answer.decode())
-                else:
-                    await connection.execute(_RELEASE, namespace, key, held.since)
+            if 200 <= status < 300 and len(answer) <= MAX_ANSWER:
+                await held.keep(status, answer.decode())
+            else:
+                await held.release()
         return Response(answer, status_code=status, headers=headers)
 
 
 def covers(scope: Scope) -> bool:
     """Is this one of the requests that may carry a key?"""
     return scope["type"] == "http" and scope["method"] == "POST" and scope["path"] not in WITHOUT
-
-
-class Claim:
-    """A key that this process works under, since the time that stands in its row."""
-
-    def __init__(self, db: Database, namespace: str, key: str, since: datetime) -> None:
-        self._db = db
-        self._namespace = namespace
-        self._key = key
-        self.since = since
-
-    @asynccontextmanager
-    async def renewed(self) -> AsyncIterator[None]:
-        """For as long as this lasts nobody else gets the key."""
-        done = asyncio.Event()
-        task = asyncio.create_task(self._renew_until(done))
-        try:
-            yield
-        finally:
-            done.set()
-            await task  # not cancelled: the row and `since` must say the same
-
-    async def _renew_until(self, done: asyncio.Event) -> None:
-        while True:
-            with suppress(TimeoutError):
-                await asyncio.wait_for(done.wait(), CLAIM_SECONDS / RENEWALS)
-                return
-            try:
-                async with self._db.tenant(self._namespace) as connection:
-                    since = await connection.fetchval(_RENEW, self._namespace, self._key, self.since)
-            except (ApiError, asyncpg.PostgresError, OSError) as error:
-                log.warning("the claim of an Idempotency-Key is not renewed yet: %s", error)
-                continue
-            if since is None:
-                log.warning(
-                    "an Idempotency-Key was taken over, because its claim was not renewed for %s s", CLAIM_SECONDS
-                )
-                return
-            self.since = since
-
-
-async def claim(db: Database, namespace: str, key: str, digest: str) -> Response | Claim:
-    """The kept answer, or the claim under which the caller is to do the work.
-
-    Raises:
-        ApiError: 409, the key was used for another request, or this one is being worked on.
-        Unavailable: PostgreSQL does not answer.
-    """
-    async with db.tenant(namespace) as connection:
-        if since := await connection.fetchval(_CLAIM, namespace, key, digest, CLAIM_SECONDS):
-            return Claim(db, namespace, key, since)
-        known = await connection.fetchrow(_KNOWN, namespace, key)
-    if known is None or (known["digest"] == digest and known["status"] is None):
-        raise ApiError(
-            409, "the same request is being worked on; send it again", field=HEADER, value=key, retry_after=2
-        )
-    if known["digest"] != digest:
-        raise ApiError(409, "this key came with another request; choose a new one", field=HEADER, value=key)
-    headers = {"idempotency-replayed": "true"}
-    return Response(known["answer"], known["status"], headers=headers, media_type="application/json")
 
 
 def _digest(request: Request, body: bytes) -> str:

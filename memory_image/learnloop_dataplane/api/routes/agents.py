@@ -8,10 +8,8 @@ from pydantic import Field
 from learnloop_api.wire.base import Name
 from learnloop_api.wire.memory import MemoryBudget, MemoryUse
 from learnloop_api.wire.reward import AgentStats
-from learnloop_dataplane.agents import agent_registry
-from learnloop_dataplane.api.http.dependencies import Caller, Input, NamePath, Svc, answer, only
+from learnloop_dataplane.api.http.dependencies import Caller, Experience, Input, Memory, NamePath, answer, only
 from learnloop_dataplane.api.http.json_bodies import json_body
-from learnloop_dataplane.lifecycle import budgets
 
 router = APIRouter(prefix="/api/v1", tags=["agents"])
 
@@ -25,68 +23,65 @@ class Registration(Input):
 
 @router.put("/agents/{agent}")
 async def put_agent(
-    agent: NamePath, body: Annotated[Registration, json_body(Registration)], service: Svc, caller: Caller
+    agent: NamePath, body: Annotated[Registration, json_body(Registration)], experience: Experience, caller: Caller
 ) -> Response:
     """Registers an agent, or moves it to another policy revision."""
-    await agent_registry.register(service.db, caller.namespace, agent, body.reward_policy, body.reward_policy_revision)
-    service.arrived(caller.namespace)
+    policy, revision = body.reward_policy, body.reward_policy_revision
+    await experience.agents.register(caller.namespace, agent, policy, revision)
     return answer({"agent": agent, **body.model_dump()})
 
 
 @router.put("/agents/{agent}/memory-budget", dependencies=[only("update", "memorybudgets")])
 async def put_budget(
-    agent: NamePath, body: Annotated[MemoryBudget, json_body(MemoryBudget)], service: Svc, caller: Caller
+    agent: NamePath, body: Annotated[MemoryBudget, json_body(MemoryBudget)], memory: Memory, caller: Caller
 ) -> Response:
     """How much the agent may keep; above, the least valuable memories that are not pinned are forgotten, soon."""
-    if await budgets.put(service.db, caller.namespace, agent, body):  # the same again wakes nobody
-        service.budgets.changed(caller.namespace)
+    await memory.budgets.put(caller.namespace, agent, body)
     return answer({"agent": agent, **body.model_dump()})
 
 
 @router.get("/agents/{agent}/memory-budget", response_model=MemoryUse)
-async def get_budget(agent: NamePath, service: Svc, caller: Caller) -> Response:
+async def get_budget(agent: NamePath, memory: Memory, caller: Caller) -> Response:
     """The agent's budget, and how much of it is used."""
-    limit = service.budgets.limit(caller.namespace, agent)
-    return answer(await budgets.use(service.db, caller.namespace, agent, limit))
+    return answer(await memory.budgets.use(caller.namespace, agent))
 
 
 @router.delete("/agents/{agent}/memory-budget", status_code=204, dependencies=[only("delete", "memorybudgets")])
-async def delete_budget(agent: NamePath, service: Svc, caller: Caller) -> Response:
+async def delete_budget(agent: NamePath, memory: Memory, caller: Caller) -> Response:
     """Takes the agent's own budget back; its LearningAgent's and the service's limit hold on."""
-    async with service.db.tenant(caller.namespace) as connection:
-        await budgets.drop(connection, caller.namespace, agent)
+    await memory.budgets.drop(caller.namespace, agent)
     return Response(status_code=204)
 
 
 @router.delete("/agents/{agent}", status_code=204, dependencies=[only("delete", "agents")])
-async def delete_agent(agent: NamePath, service: Svc, caller: Caller) -> Response:
+async def delete_agent(agent: NamePath, experience: Experience, caller: Caller) -> Response:
     """Removes the registration and the memory budget; experience stays until its retention ends."""
-    await agent_registry.forget(service.db, caller.namespace, agent)
+    await experience.agents.forget(caller.namespace, agent)
     return Response(status_code=204)
 
 
 @router.get("/agents/{agent}/stats", response_model=AgentStats)
-async def get_stats(agent: NamePath, service: Svc, caller: Caller) -> Response:
+async def get_stats(agent: NamePath, experience: Experience, caller: Caller) -> Response:
     """The figures the operator decides by."""
-    return answer(await agent_registry.stats(service.db, caller.namespace, agent))
+    return answer(await experience.agents.stats(caller.namespace, agent))
 
 
 @router.get("/experience/observations")
 async def get_observations(
     agent: Annotated[Name, Query()],
-    service: Svc,
+    experience: Experience,
     caller: Caller,
     limit: Annotated[int, Query(ge=1, le=10_000)] = 1000,
 ) -> Response:
     """The newest numeric observations, newest first."""
-    found = await agent_registry.observations(service.db, caller.namespace, agent, limit)
+    found = await experience.agents.observations(caller.namespace, agent, limit)
     return answer({"observations": found})
 
 
 @router.get("/experience/trajectories")
 async def get_trajectories(
     agent: Annotated[Name, Query()],
-    service: Svc,
+    experience: Experience,
     caller: Caller,
     limit: Annotated[int, Query(ge=1, le=20)] = 20,
     offset: Annotated[int, Query(ge=0, le=100_000)] = 0,
@@ -97,7 +92,7 @@ async def get_trajectories(
 ) -> Response:
     """The steps of the newest trajectories, newest first, to learn from; by `policy` only those that are rewarded."""
     if rewards == "policy":
-        steps = await agent_registry.credited(service.db, caller.namespace, agent, limit, offset)
+        steps = await experience.agents.credited(caller.namespace, agent, limit, offset)
         return answer({"trajectories": steps})
-    body = await agent_registry.trajectories(service.db, caller.namespace, agent, limit, offset)
+    body = await experience.agents.trajectories(caller.namespace, agent, limit, offset)
     return Response(body, media_type="application/json")

@@ -8,10 +8,8 @@ from pydantic import Field
 from starlette.convertors import Convertor, register_url_convertor
 
 from learnloop_api.wire.base import Name, Sha256
-from learnloop_dataplane.api.http.dependencies import Caller, DigestHeader, DigestPath, Input, Svc, answer
+from learnloop_dataplane.api.http.dependencies import Caller, Callers, DigestHeader, DigestPath, Input, Training, answer
 from learnloop_dataplane.api.http.json_bodies import json_body
-from learnloop_dataplane.blobs.blob_store import spooled
-from learnloop_dataplane.errors import ApiError
 from learnloop_dataplane.registry.artifacts import Content
 
 router = APIRouter(prefix="/api/v1/artifacts", tags=["artifacts"])
@@ -29,11 +27,12 @@ RAW_BODY: dict[str, Any] = {
 
 
 @router.put("", status_code=201, openapi_extra=RAW_BODY)
-async def put_artifact(request: Request, service: Svc, caller: Caller, x_learnloop_sha256: DigestHeader) -> Response:
+async def put_artifact(
+    request: Request, training: Training, caller: Caller, x_learnloop_sha256: DigestHeader
+) -> Response:
     """Keeps the raw body under its SHA-256."""
-    limit = service.config.max_artifact_bytes
-    async with spooled(request.stream(), service.blobs, sha256=x_learnloop_sha256, max_bytes=limit) as upload:
-        await service.artifacts.put(caller.namespace, upload)
+    async with training.artifacts.receive(request.stream(), x_learnloop_sha256) as upload:
+        await training.artifacts.put(caller.namespace, upload)
     uri = f"learnloop://{caller.namespace}/{upload.sha256}"
     return answer({"uri": uri, "sha256": upload.sha256, "size_bytes": upload.size}, 201)
 
@@ -46,11 +45,12 @@ class InUse(Input):
 
 
 @router.put("/in-use")
-async def put_in_use(body: Annotated[InUse, json_body(InUse)], service: Svc, caller: Caller) -> Response:
+async def put_in_use(
+    body: Annotated[InUse, json_body(InUse)], training: Training, callers: Callers, caller: Caller
+) -> Response:
     """Keeps what is named, and deletes a batch of what has not been in use for the time of retention. Operator only."""
-    if service.config.auth != "none" and caller.subject != service.config.operator_subject:
-        raise ApiError(403, "only the operator knows what is in use", field="authorization")
-    gone = await service.keeping.run(caller.namespace, body.sha256, body.jobs)
+    callers.require_operator(caller, "only the operator knows what is in use")
+    gone = await training.keeping.run(caller.namespace, body.sha256, body.jobs)
     return answer({"artifacts_deleted": gone.artifacts, "checkpoints_deleted": gone.checkpoints})
 
 
@@ -70,9 +70,9 @@ register_url_convertor("digest", _Digest())
 
 
 @router.get("/{sha256:digest}", response_class=StreamingResponse, responses={200: BYTES})
-async def get_artifact(sha256: DigestPath, service: Svc, caller: Caller) -> Response:
+async def get_artifact(sha256: DigestPath, training: Training, caller: Caller) -> Response:
     """The bytes; compare their digest."""
-    return send(await service.artifacts.get(caller.namespace, sha256))
+    return send(await training.artifacts.get(caller.namespace, sha256))
 
 
 def send(content: Content, headers: dict[str, str] | None = None) -> Response:

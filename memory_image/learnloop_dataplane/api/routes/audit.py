@@ -4,9 +4,7 @@ from typing import Annotated
 
 from fastapi import APIRouter, Query, Response
 
-from learnloop_dataplane.api.http.dependencies import Caller, Svc, answer, not_found
-from learnloop_dataplane.audit import chain_pages
-from learnloop_dataplane.audit.verification import newest_checkpoint, verify
+from learnloop_dataplane.api.http.dependencies import Audit, Caller, answer, not_found
 
 router = APIRouter(prefix="/api/v1/audit", tags=["audit"])
 _TEXT = r"^[^\x00]*$"
@@ -15,7 +13,7 @@ _TEXT = r"^[^\x00]*$"
 
 @router.get("/records")
 async def get_records(
-    service: Svc,
+    audit: Audit,
     caller: Caller,
     after: Annotated[int, Query(ge=0, le=2**62, description="`next` of the page before")] = 0,
     limit: Annotated[int, Query(ge=1, le=1000)] = 100,
@@ -27,21 +25,20 @@ async def get_records(
     ] = None,
 ) -> Response:
     """Records in the order of the chain, page by page, with their hashes."""
-    rows = await chain_pages.page(service.db, caller.namespace, after, limit, action=action, subject=subject)
+    rows = await audit.page(caller.namespace, after, limit, action=action, subject=subject)
     return answer({"records": rows, "next": rows[-1]["seq"] if len(rows) == limit else None})
 
 
 @router.get("/checkpoint")
-async def get_checkpoint(service: Svc, caller: Caller) -> Response:
+async def get_checkpoint(audit: Audit, caller: Caller) -> Response:
     """The newest signature over the chain; whoever keeps it can prove later that the end is missing."""
-    found = await newest_checkpoint(service.blobs, caller.namespace)
+    found = await audit.checkpoint(caller.namespace)
     if found is None:
         raise not_found("checkpoint", caller.namespace, "nothing is signed yet; wait a minute, or set an audit key")
     return answer(found.to_json())
 
 
 @router.get("/verify")
-async def get_verify(service: Svc, caller: Caller) -> Response:
+async def get_verify(audit: Audit, caller: Caller) -> Response:
     """Checks the whole chain; `problem` names the first bad record."""
-    trusted = [service.signer.public_key] if service.signer else []
-    return answer((await verify(service.db, service.blobs, caller.namespace, trusted=trusted)).to_json())
+    return answer((await audit.verify(caller.namespace)).to_json())

@@ -5,7 +5,7 @@ from typing import Annotated
 from fastapi import APIRouter, Response
 
 from learnloop_api.wire.certificates import CertificateRequest, IssuedPair
-from learnloop_dataplane.api.http.dependencies import Caller, Svc, answer
+from learnloop_dataplane.api.http.dependencies import Caller, Certificates, answer
 from learnloop_dataplane.api.http.json_bodies import json_body
 
 router = APIRouter(prefix="/api/v1", tags=["certificates"])
@@ -13,10 +13,10 @@ router = APIRouter(prefix="/api/v1", tags=["certificates"])
 
 @router.post("/certificates", response_model=IssuedPair)
 async def post_certificate(
-    body: Annotated[CertificateRequest, json_body(CertificateRequest)], service: Svc, caller: Caller
+    body: Annotated[CertificateRequest, json_body(CertificateRequest)], certificates: Certificates, caller: Caller
 ) -> Response:
     """A new key and its certificate; nothing is stored. Ask again when two thirds of its life are over."""
-    issued = await service.certificates.issue(caller.namespace, body.names)
+    issued = await certificates.issue(caller.namespace, body.names)
     response = answer(issued)
     response.headers["cache-control"] = "no-store"
     return response

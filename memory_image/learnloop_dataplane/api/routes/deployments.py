@@ -7,7 +7,7 @@ from fastapi import APIRouter, Query, Response
 from learnloop_api.wire.base import Identifier
 from learnloop_api.wire.deployment import ModelDeployed
 from learnloop_api.wire.outcomes import LONGEST_SECONDS, MOST_REVISIONS, DeploymentOutcomes
-from learnloop_dataplane.api.http.dependencies import Caller, NamePath, Svc, answer, only, same
+from learnloop_dataplane.api.http.dependencies import Caller, Db, NamePath, Training, answer, only, same
 from learnloop_dataplane.api.http.json_bodies import json_body
 from learnloop_dataplane.api.http.pagination import begins_after, following, page_mark
 from learnloop_dataplane.rewards.revision_outcomes import revision_outcomes
@@ -17,26 +17,24 @@ router = APIRouter(prefix="/api/v1/models", tags=["models"])
 
 @router.put("/{deployment}/deployed", dependencies=[only("update", "deployments")])
 async def put_deployed(
-    deployment: NamePath, body: Annotated[ModelDeployed, json_body(ModelDeployed)], service: Svc, caller: Caller
+    deployment: NamePath, body: Annotated[ModelDeployed, json_body(ModelDeployed)], training: Training, caller: Caller
 ) -> Response:
     """Records that a model serves now, and publishes it; the same again is fine (new: false)."""
     same("model_deployment", deployment, body.model_deployment)
-    new = await service.deployments.put(caller.namespace, body)
-    if new:
-        service.arrived(caller.namespace)
+    new = await training.deployments.put(caller.namespace, body)
     return answer({"model_deployment": deployment, "revision": body.revision, "new": new})
 
 
 @router.get("/{deployment}/deployed")
 async def get_deployed(
     deployment: NamePath,
-    service: Svc,
+    training: Training,
     caller: Caller,
     limit: Annotated[int, Query(ge=1, le=1000)] = 100,
     after: Annotated[str | None, page_mark(1)] = None,
 ) -> Response:
     """What served when, newest first, page by page, as far back as the retention time."""
-    found, more = await service.deployments.history(caller.namespace, deployment, limit, begins_after(after))
+    found, more = await training.deployments.history(caller.namespace, deployment, limit, begins_after(after))
     return answer({"deployed": found, "next": following(*more) if more else None})
 
 
@@ -45,8 +43,8 @@ async def get_outcomes(
     deployment: NamePath,
     revision: Annotated[list[Identifier], Query(min_length=1, max_length=MOST_REVISIONS)],
     seconds: Annotated[int, Query(ge=1, le=LONGEST_SECONDS)],
-    service: Svc,
+    db: Db,
     caller: Caller,
 ) -> Response:
     """Rewards and people's opinions of the episodes of each revision that arrived in the last seconds."""
-    return answer(await revision_outcomes(service.db, caller.namespace, deployment, revision, seconds))
+    return answer(await revision_outcomes(db, caller.namespace, deployment, revision, seconds))

@@ -6,7 +6,7 @@ from fastapi import APIRouter, Response
 from pydantic import ConfigDict, Field, model_validator
 
 from learnloop_api.wire.base import Name
-from learnloop_dataplane.api.http.dependencies import Caller, Input, Svc, answer, only
+from learnloop_dataplane.api.http.dependencies import Caller, Input, Privacy, answer, only
 from learnloop_dataplane.api.http.json_bodies import alternatives, json_body
 
 router = APIRouter(prefix="/api/v1", tags=["users"])
@@ -30,7 +30,7 @@ class Erase(Input):
 
 
 @router.post("/erasure", dependencies=[only("delete", "people")])
-async def post_erasure(body: Annotated[Erase, json_body(Erase)], service: Svc, caller: Caller) -> Response:
+async def post_erasure(body: Annotated[Erase, json_body(Erase)], privacy: Privacy, caller: Caller) -> Response:
     """Erases all episodes, steps, rewards, feedback, memories, recalls and events of one person or agent, for good:
     replayed events do not bring them back. The answer is a signed receipt; the same again is fine."""
-    return answer(await service.erasing.erase(caller.namespace, user_id=body.user_id, agent=body.agent_id))
+    return answer(await privacy.erasing.erase(caller.namespace, user_id=body.user_id, agent=body.agent_id))

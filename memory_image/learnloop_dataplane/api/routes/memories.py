@@ -1,32 +1,22 @@
 """Memories: store and retrieve (specification 000), one at a time or many."""
 
-import time
-from datetime import UTC, datetime
 from typing import Annotated, Any
-from uuid import UUID
 
 from fastapi import APIRouter, Request, Response
 from pydantic import AfterValidator, Field, JsonValue, WithJsonSchema, model_validator
 
 from learnloop_api.wire.base import Identifier, Name, Timestamp
-from learnloop_dataplane.api.http.dependencies import NOTHING_NEW, Input, by_hand, get_service, identify, quick
+from learnloop_dataplane.api.http.dependencies import NOTHING_NEW, Input, by_hand, data_plane, identify, quick
 from learnloop_dataplane.api.http.json_bodies import JsonBody
-from learnloop_dataplane.memories.memories_about_people import about, name_people, store_many
-from learnloop_dataplane.memories.memory_store import NewMemory, life
+from learnloop_dataplane.memories.memory_store import NewMemory
 from learnloop_dataplane.privacy.redaction import redact
-from learnloop_dataplane.ranking.memory_types import ALL_TYPES, POLICIES, MemoryType
+from learnloop_dataplane.ranking.memory_types import ALL_TYPES, MemoryType
 from learnloop_dataplane.ranking.relevance_signals import SIGNALS
-from learnloop_dataplane.ranking.result_order import Ask, Recall
-from learnloop_dataplane.service import Service
+from learnloop_dataplane.ranking.result_order import Ask
 from learnloop_dataplane.text.tokenizer import text_of
 
 router = APIRouter(prefix="/api/v1/memory", tags=["memory"])
 MAX_BATCH = 5000
-_THERE = """
-SELECT id, extract(epoch FROM ends_at)::float8 AS ends, coalesce(provenance->>'user', '') AS about FROM agent_memories
-WHERE namespace = $1 AND id = ANY($2::uuid[]) AND state = 'active' AND ends_at > now()
-    AND greatest(created_at, valid_from) <= now()
-"""
 MAX_TTL_SECONDS = 10 * 366 * 86_400
 LEAST = 2.0**-126
 """Memories are ranked in single precision; PostgreSQL refuses what is less than its smallest number and is not 0."""
@@ -149,95 +139,42 @@ async def store_memory(request: Request) -> Response:
     """Stores a memory; it can be recalled as soon as this answers. What the agent was shown within the hour is not
     stored again (echo: true): the id is that of the memory it was recalled from. Nothing is stored about a person who
     opted out (stored: false)."""
-    service, caller = await identify(request)
+    caller = await identify(request)
     body: StoreMemory = await _read(request, StoreMemory)
-    memory = body.memory()
-    await name_people(service.db, service.users, caller.namespace, [(memory, body.user_id)])
-    if memory.id in (echoes := await _echoes(service, caller.namespace, [memory])):
-        return quick({"id": echoes[memory.id], "duplicate": True, "echo": True, "stored": True})
-    done = await _store(service, caller.namespace, memory, body.user_id)
-    if done is None:
-        return quick({"id": None, "duplicate": False, "echo": False, "stored": False})
-    identity, duplicate = done
-    stored = {"id": identity, "duplicate": duplicate, "echo": False, "stored": True}
-    return quick(stored, 200 if duplicate else 201)
+    done = await data_plane(request).memory.writes.store(caller.namespace, body.memory(), body.user_id)
+    return quick(done, 201 if done.stored and not done.duplicate else 200)
 
 
 @router.post("/store/batch", status_code=201, openapi_extra=by_hand(StoreBatch))
 async def store_batch(request: Request) -> Response:
     """Stores up to 5,000 memories in one transaction; all can be recalled as soon as this answers."""
-    service, caller = await identify(request)
-    service.indexing.bulk()
+    caller = await identify(request)
+    writes = data_plane(request).memory.writes
+    writes.expect_batch()
     body: StoreBatch = await _read(request, StoreBatch)
     memories = [memory.memory() for memory in body.memories]
     users = [memory.user_id for memory in body.memories]
     del body  # thousands of objects that the next batch can use while this one waits for the database
-    await name_people(service.db, service.users, caller.namespace, zip(memories, users, strict=True))
-    echoes = await _echoes(service, caller.namespace, memories)
-    ours = [one for one in memories if one.id not in echoes]
-    stored = await store_many(service.db, service.users, caller.namespace, ours)
-    service.indexing.stored(caller.namespace)
-    duplicates = sum(done[1] for done in stored if done is not None)
-    known = echoes | {one.id: done[0] for one, done in zip(ours, stored, strict=True) if done is not None}
-    ids = [known.get(one.id) for one in memories]
-    return quick({"ids": ids, "duplicates": duplicates, "echoes": len(echoes), "opted_out": stored.count(None)}, 201)
-
-
-async def _store(service: Service, namespace: str, memory: NewMemory, user: str | None) -> tuple[UUID, bool] | None:
-    """As `Writer.store`; None when its person opted out."""
-    if user is None:
-        return await service.writer.store(namespace, memory)
-    [done] = await store_many(service.db, service.users, namespace, [memory])
-    service.indexing.stored(namespace)
-    return done
-
-
-async def _echoes(service: Service, namespace: str, memories: list[NewMemory]) -> dict[UUID, UUID]:
-    """Which of these say what the agent was shown, and the memory that said it, if that is still there, stays at least
-    as long and is about the same person. An echo that names nobody is about whom the shown memory is about."""
-    found: list[tuple[NewMemory, UUID]] = []
-    for memory in memories:
-        if not memory.pinned and POLICIES[memory.memory_type].consolidates:
-            source = service.shown.source_of(namespace, memory.agent, memory.content)
-            if source is not None:
-                found.append((memory, source))
-    if not found:
-        return {}
-    async with service.db.tenant(namespace) as connection:
-        rows = await connection.fetch(_THERE, namespace, list({source for _, source in found}))
-    there = {row["id"]: row for row in rows}
-    now = datetime.now(UTC)
-    return {
-        memory.id: source
-        for memory, source in found
-        if (row := there.get(source)) is not None
-        and about(memory) in ("", row["about"])
-        and row["ends"] >= life(memory, now)[1].timestamp()
-    }
+    return quick(await writes.store_batch(caller.namespace, memories, users), 201)
 
 
 @router.post("/retrieve", openapi_extra=by_hand(Retrieve))
 async def retrieve(request: Request) -> Response:
     """The k best memories with the score of every signal."""
-    get_service(request).turns.expect()
-    service, caller = await identify(request)
+    memory = data_plane(request).memory
+    memory.turns.expect()
+    caller = await identify(request)
     body: Retrieve = await _read(request, Retrieve)
-    async with service.turns:
-        return quick(await _recall(service, caller.namespace, body))
+    async with memory.turns:
+        return quick(await memory.recall(caller.namespace, body.ask()))
 
 
 @router.post("/retrieve/batch", openapi_extra=by_hand(RetrieveBatch))
 async def retrieve_batch(request: Request) -> Response:
     """One answer for each query, in their order."""
-    get_service(request).turns.expect()
-    service, caller = await identify(request)
+    memory = data_plane(request).memory
+    memory.turns.expect()
+    caller = await identify(request)
     body: RetrieveBatch = await _read(request, RetrieveBatch)
-    async with service.turns:
-        return quick({"answers": [await _recall(service, caller.namespace, query) for query in body.queries]})
-
-
-async def _recall(service: Service, namespace: str, body: Retrieve) -> Recall:
-    started = time.perf_counter()
-    found = await service.recaller.recall(namespace, body.ask())
-    service.metrics.recall.observe(time.perf_counter() - started)
-    return found
+    async with memory.turns:
+        return quick({"answers": [await memory.recall(caller.namespace, query.ask()) for query in body.queries]})

@@ -11,18 +11,14 @@ from pydantic import Field, ValidationError
 
 from learnloop_api.wire.base import Name, Timestamp
 from learnloop_api.wire.memory import MemoryBudget
-from learnloop_dataplane.api.http.dependencies import Caller, Input, Svc, answer, only
+from learnloop_dataplane.api.http.dependencies import Caller, Db, Input, Memory, Privacy, answer, only
 from learnloop_dataplane.api.http.json_bodies import json_body
 from learnloop_dataplane.api.http.pagination import UUID_KEY, begins_after, following, page_mark
 from learnloop_dataplane.api.http.progress_stream import LINES, answered
 from learnloop_dataplane.api.routes.memories import MAX_BATCH, StoreMemory
-from learnloop_dataplane.erasure.tenant_rows import of_person
 from learnloop_dataplane.errors import Invalid
-from learnloop_dataplane.lifecycle import export_import, forgetting, provenance, snapshots
-from learnloop_dataplane.lifecycle.consolidation import consolidate
+from learnloop_dataplane.lifecycle import export_import, provenance, snapshots
 from learnloop_dataplane.lifecycle.distillation import MAX_PEOPLE, MAX_SOURCES
-from learnloop_dataplane.lifecycle.retirement import pin
-from learnloop_dataplane.memories.memories_about_people import name_people, name_sources, store_many
 from learnloop_dataplane.memories.memory_store import NewMemory
 from learnloop_dataplane.postgres.sliced_transactions import Progress
 
@@ -85,103 +81,86 @@ class Delete(Input):
 
 @router.post("/consolidate")
 async def post_consolidate(
-    body: Annotated[Consolidate, json_body(Consolidate)], service: Svc, caller: Caller
+    body: Annotated[Consolidate, json_body(Consolidate)], memory: Memory, caller: Caller
 ) -> Response:
     """Ends duplicates and echoes, and distils episodes into facts and procedures. One at a time for each agent and
     two in a process; another one is refused with 429 and `Retry-After`."""
-    with service.consolidations.turn(caller.namespace, body.agent_id):
-        done = await consolidate(service.db, caller.namespace, body.agent_id, service.distiller, dry_run=body.dry_run)
-    service.indexing.stored(caller.namespace)
+    done = await memory.rewrites.consolidate(caller.namespace, body.agent_id, dry_run=body.dry_run)
     return answer(asdict(done))
 
 
 @router.post("/forget")
-async def post_forget(body: Annotated[Forget, json_body(Forget)], service: Svc, caller: Caller) -> Response:
+async def post_forget(body: Annotated[Forget, json_body(Forget)], memory: Memory, caller: Caller) -> Response:
     """Forgets the least valuable memories above the budget; `as_of` still finds them until retention is over.
     One at a time for each agent and two in a process; another one is refused with 429 and `Retry-After`."""
     budget = MemoryBudget(memories=body.budget)
-    with service.forgettings.turn(caller.namespace, body.agent_id):
-        done = await forgetting.forget(service.db, caller.namespace, body.agent_id, budget, dry_run=body.dry_run)
+    done = await memory.rewrites.forget(caller.namespace, body.agent_id, budget, dry_run=body.dry_run)
     return answer(asdict(done))
 
 
 @router.post("/origins", responses=LINES)
 async def post_origin(
-    body: Annotated[Origin, json_body(Origin)], request: Request, service: Svc, caller: Caller
+    body: Annotated[Origin, json_body(Origin)], request: Request, memory: Memory, caller: Caller
 ) -> Response:
     """Quarantines, releases or rolls back everything that came from an origin, and what was distilled from it. All or
     nothing; beside forks and restores one at a time for each agent and two in a process, another one is refused with
     429. With `Accept: application/x-ndjson` lines with `done` and `of` come first."""
 
     async def work(progress: Progress) -> dict[str, Any]:
-        with service.rewritings.turn(caller.namespace, body.agent_id or "*"):
-            return asdict(
-                await provenance.act(
-                    service.db,
-                    caller.namespace,
-                    body.origin,
-                    body.action,
-                    progress,
-                    agent=body.agent_id,
-                    dry_run=body.dry_run,
-                )
-            )
+        done = await memory.rewrites.act_on_origin(
+            caller.namespace, body.origin, body.action, progress, agent=body.agent_id, dry_run=body.dry_run
+        )
+        return asdict(done)
 
     return await answered(request, work)
 
 
 @router.post("/snapshots", status_code=201)
-async def post_snapshot(
-    body: Annotated[TakeSnapshot, json_body(TakeSnapshot)], service: Svc, caller: Caller
-) -> Response:
+async def post_snapshot(body: Annotated[TakeSnapshot, json_body(TakeSnapshot)], db: Db, caller: Caller) -> Response:
     """Names this instant of the agent's memory."""
-    return answer(asdict(await snapshots.take(service.db, caller.namespace, body.agent_id, body.name)), 201)
+    return answer(asdict(await snapshots.take(db, caller.namespace, body.agent_id, body.name)), 201)
 
 
 @router.get("/snapshots")
-async def get_snapshots(agent_id: AgentQuery, service: Svc, caller: Caller) -> Response:
+async def get_snapshots(agent_id: AgentQuery, db: Db, caller: Caller) -> Response:
     """The agent's snapshots, newest first."""
-    found = await snapshots.list_all(service.db, caller.namespace, agent_id)
+    found = await snapshots.list_all(db, caller.namespace, agent_id)
     return answer({"snapshots": [asdict(item) for item in found]})
 
 
 @router.delete("/snapshots", status_code=204, dependencies=[only("delete", "snapshots")])
 async def delete_snapshot(
-    agent_id: AgentQuery, name: Annotated[SnapshotName, Query()], service: Svc, caller: Caller
+    agent_id: AgentQuery, name: Annotated[SnapshotName, Query()], db: Db, caller: Caller
 ) -> Response:
     """Forgets the name; the memories stay."""
-    await snapshots.drop(service.db, caller.namespace, agent_id, name)
+    await snapshots.drop(db, caller.namespace, agent_id, name)
     return Response(status_code=204)
 
 
 @router.post("/snapshots/restore", responses=LINES)
 async def post_restore(
-    body: Annotated[TakeSnapshot, json_body(TakeSnapshot)], request: Request, service: Svc, caller: Caller
+    body: Annotated[TakeSnapshot, json_body(TakeSnapshot)], request: Request, memory: Memory, caller: Caller
 ) -> Response:
     """Makes the agent's memory, and what feedback had taught it, what it was then; all or nothing. One at a time for
     each agent and two in a process; another one is refused with 429. With `Accept: application/x-ndjson` lines with
     `done` and `of` come first."""
 
     async def work(progress: Progress) -> dict[str, int]:
-        with service.rewritings.turn(caller.namespace, body.agent_id):
-            done = await snapshots.restore(service.db, caller.namespace, body.agent_id, body.name, progress)
-        service.budgets.changed(caller.namespace)
-        return done
+        return await memory.rewrites.restore(caller.namespace, body.agent_id, body.name, progress)
 
     return await answered(request, work)
 
 
 @router.post("/snapshots/fork", status_code=201, responses=LINES)
-async def post_fork(body: Annotated[Fork, json_body(Fork)], request: Request, service: Svc, caller: Caller) -> Response:
+async def post_fork(
+    body: Annotated[Fork, json_body(Fork)], request: Request, memory: Memory, caller: Caller
+) -> Response:
     """Gives another agent a copy of the memory as it was then, with what feedback had taught by then; all or nothing.
     One at a time for each agent and two in a process; another one is refused with 429. With
     `Accept: application/x-ndjson` lines with `done` and `of` come first."""
 
     async def work(progress: Progress) -> dict[str, int]:
-        with service.rewritings.turn(caller.namespace, body.into):
-            copied = await snapshots.fork(service.db, caller.namespace, body.agent_id, body.name, body.into, progress)
-        service.indexing.stored(caller.namespace)
-        service.budgets.changed(caller.namespace)
+        copied = await memory.rewrites.fork(caller.namespace, body.agent_id, body.name, body.into, progress)
         return {"copied": copied}
 
     return await answered(request, work, status=201)
@@ -190,7 +169,7 @@ async def post_fork(body: Annotated[Fork, json_body(Fork)], request: Request, se
 @router.get("/entries")
 async def get_entries(
     agent_id: AgentQuery,
-    service: Svc,
+    db: Db,
     caller: Caller,
     limit: Annotated[int, Query(ge=1, le=500)] = 100,
     after: Annotated[str | None, page_mark(1, UUID_KEY)] = None,
@@ -201,23 +180,22 @@ async def get_entries(
     if mark := begins_after(after):
         time, *keys = mark
         place = (time, UUID(keys[0]))
-    rows = await export_import.page(service.db, caller.namespace, agent_id, limit=limit, after=place, ended=ended)
+    rows = await export_import.page(db, caller.namespace, agent_id, limit=limit, after=place, ended=ended)
     more = following(rows[-1]["created_at"], str(rows[-1]["id"])) if len(rows) == limit else None
     return answer({"memories": rows, "next": more})
 
 
 @router.put("/entries/{id}/pin", status_code=204)
-async def put_pin(id: UUID, body: Annotated[Pin, json_body(Pin)], service: Svc, caller: Caller) -> Response:
+async def put_pin(id: UUID, body: Annotated[Pin, json_body(Pin)], memory: Memory, caller: Caller) -> Response:
     """Pins a memory, or lets it go the way of the others again."""
-    async with service.db.tenant(caller.namespace) as connection:
-        await pin(connection, caller.namespace, id, body.pinned)
+    await memory.rewrites.pin(caller.namespace, id, body.pinned)
     return Response(status_code=204)
 
 
 @router.post("/delete", dependencies=[only("delete", "memories")])
-async def post_delete(body: Annotated[Delete, json_body(Delete)], service: Svc, caller: Caller) -> Response:
+async def post_delete(body: Annotated[Delete, json_body(Delete)], db: Db, caller: Caller) -> Response:
     """Deletes the named memories for good."""
-    deleted = await export_import.delete(service.db, caller.namespace, body.agent_id, body.ids)
+    deleted = await export_import.delete(db, caller.namespace, body.agent_id, body.ids)
     return answer({"deleted": deleted})
 
 
@@ -228,20 +206,15 @@ _LINES: dict[str, Any] = {"description": "NDJSON", "content": {"application/x-nd
 @router.get("/export", response_class=StreamingResponse, responses={200: _LINES})
 async def get_export(
     agent_id: AgentQuery,
-    service: Svc,
+    db: Db,
+    privacy: Privacy,
     caller: Caller,
     as_of: Annotated[Timestamp | None, Query()] = None,
     user_id: Annotated[str | None, Query(min_length=1, max_length=256, description=_WHOSE)] = None,
 ) -> Response:
     """One line of JSON for each memory."""
-    only = None
-    if user_id is not None:
-        async with service.db.tenant(caller.namespace) as connection:
-            person = (await service.users.hashes(connection, caller.namespace, [user_id]))[user_id]
-            only = await of_person(connection, caller.namespace, person)
-            if former := await service.users.former(connection, caller.namespace, user_id):
-                only = list({*only, *await of_person(connection, caller.namespace, former)})
-    lines = export_import.export(service.db, caller.namespace, agent_id, as_of, only=only)
+    only = None if user_id is None else await privacy.erasing.memories_of(caller.namespace, user_id)
+    lines = export_import.export(db, caller.namespace, agent_id, as_of, only=only)
     return StreamingResponse(lines, media_type="application/x-ndjson")
 
 
@@ -263,24 +236,17 @@ _MOST_OUTCOMES = 20.0
 
 
 @router.post("/import", status_code=201, openapi_extra=_NDJSON)
-async def post_import(request: Request, agent_id: AgentQuery, service: Svc, caller: Caller) -> Response:
+async def post_import(request: Request, agent_id: AgentQuery, memory: Memory, caller: Caller) -> Response:
     """Stores the lines of an export as this agent's memories, all or none; the same line again is stored once, one
     about a person who opted out of this namespace (`user_id`, `user_ids`) not at all."""
     lines = [line for line in (await request.body()).splitlines() if line.strip()]
     if not 1 <= len(lines) <= MAX_BATCH:
         raise Invalid(f"send 1 to {MAX_BATCH} lines at a time", field="body", value=len(lines))
     given = [_imported(agent_id, number, line) for number, line in enumerate(lines, 1)]
-    memories = [memory for memory, _ in given]
-    about = [(memory, line.user_id) for memory, line in given]
-    await name_people(service.db, service.users, caller.namespace, about)
-    made_of = [(memory, line.user_ids) for memory, line in given]
-    await name_sources(service.db, service.users, caller.namespace, made_of)
-    stored = await store_many(service.db, service.users, caller.namespace, memories)
-    service.indexing.stored(caller.namespace)
-    service.budgets.changed(caller.namespace)
-    known = [done[1] for done in stored if done is not None]
-    counts = {"imported": known.count(False), "known": known.count(True), "opted_out": stored.count(None)}
-    return answer(counts, 201)
+    memories, lines_read = [memory for memory, _ in given], [line for _, line in given]
+    users, sources = [line.user_id for line in lines_read], [line.user_ids for line in lines_read]
+    done = await memory.writes.import_all(caller.namespace, memories, users, sources)
+    return answer(asdict(done), 201)
 
 
 class _Line(StoreMemory):

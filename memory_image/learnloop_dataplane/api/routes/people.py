@@ -6,7 +6,7 @@ from fastapi import APIRouter, Path, Response
 from pydantic import ConfigDict, Field, model_validator
 
 from learnloop_api.wire.base import Identifier
-from learnloop_dataplane.api.http.dependencies import Caller, Input, Svc, answer, only
+from learnloop_dataplane.api.http.dependencies import Caller, Experience, Input, Privacy, answer, only
 from learnloop_dataplane.api.http.json_bodies import alternatives, json_body
 
 router = APIRouter(prefix="/api/v1", tags=["users"])
@@ -39,23 +39,23 @@ class Opinion(Input):
 
 
 @router.post("/feedback")
-async def post_feedback(body: Annotated[Opinion, json_body(Opinion)], service: Svc, caller: Caller) -> Response:
+async def post_feedback(
+    body: Annotated[Opinion, json_body(Opinion)], experience: Experience, caller: Caller
+) -> Response:
     """Keeps an opinion; it becomes part of the episode's reward. stored: false when the person opted out."""
-    stored = await service.user_feedback.give(caller.namespace, body.trajectory_id, body.user_id, body.value)
-    if stored:
-        service.arrived(caller.namespace)
+    stored = await experience.opinions.give(caller.namespace, body.trajectory_id, body.user_id, body.value)
     return answer({"trajectory_id": body.trajectory_id, "stored": stored})
 
 
 @router.put("/users/{user_id}/opt-out", status_code=204, dependencies=[only("update", "people")])
-async def opt_out(user_id: UserPath, service: Svc, caller: Caller) -> Response:
+async def opt_out(user_id: UserPath, privacy: Privacy, caller: Caller) -> Response:
     """From now on nothing of this person is stored; what is there of them is erased."""
-    await service.erasing.opt_out(caller.namespace, user_id)
+    await privacy.erasing.opt_out(caller.namespace, user_id)
     return Response(status_code=204)
 
 
 @router.delete("/users/{user_id}/opt-out", status_code=204, dependencies=[only("update", "people")])
-async def opt_in(user_id: UserPath, service: Svc, caller: Caller) -> Response:
+async def opt_in(user_id: UserPath, privacy: Privacy, caller: Caller) -> Response:
     """Takes the opt-out back."""
-    await service.users.opt_in(caller.namespace, user_id)
+    await privacy.users.opt_in(caller.namespace, user_id)
     return Response(status_code=204)

@@ -7,7 +7,7 @@ from fastapi import APIRouter, Query, Response
 from pydantic import ConfigDict, Field, model_validator
 
 from learnloop_api.wire.base import Name
-from learnloop_dataplane.api.http.dependencies import Caller, Input, Svc, answer
+from learnloop_dataplane.api.http.dependencies import Caller, Input, Memory, answer
 from learnloop_dataplane.api.http.json_bodies import alternatives, json_body
 
 router = APIRouter(prefix="/api/v1/memory", tags=["memory"])
@@ -31,14 +31,14 @@ class GiveFeedback(Input):
 
 @router.post("/feedback")
 async def give_feedback(
-    body: Annotated[GiveFeedback, json_body(GiveFeedback)], service: Svc, caller: Caller
+    body: Annotated[GiveFeedback, json_body(GiveFeedback)], memory: Memory, caller: Caller
 ) -> Response:
     """Teaches the agent's ranker and its memories' utility; the same recall teaches once."""
-    found = await service.feedback.give(caller.namespace, body.retrieval_id, reward=body.reward, helpful=body.helpful)
+    found = await memory.feedback.give(caller.namespace, body.retrieval_id, reward=body.reward, helpful=body.helpful)
     return answer(found)
 
 
 @router.get("/ranker")
-async def get_ranker(agent_id: Annotated[Name, Query()], service: Svc, caller: Caller) -> Response:
+async def get_ranker(agent_id: Annotated[Name, Query()], memory: Memory, caller: Caller) -> Response:
     """What the agent's ranker has learned, and whether it is in use."""
-    return answer(await service.feedback.ranker(caller.namespace, agent_id))
+    return answer(await memory.feedback.ranker(caller.namespace, agent_id))

@@ -12,11 +12,13 @@ from learnloop_api.kinds.reward_policy import RewardPolicySpec
 from learnloop_api.wire.base import Identifier, Name, Timestamp
 from learnloop_dataplane.api.http.dependencies import (
     Caller,
+    Db,
+    Experience,
     Input,
     NamePath,
-    Svc,
     answer,
     by_hand,
+    data_plane,
     identify,
     not_found,
     only,
@@ -74,19 +76,18 @@ async def put_policy(
     name: NamePath,
     revision: RevisionPath,
     body: Annotated[RewardPolicySpec, json_body(RewardPolicySpec)],
-    service: Svc,
+    experience: Experience,
     caller: Caller,
 ) -> Response:
     """Publishes an immutable revision; the same again is fine."""
-    await reward_tables.put_policy(service.db, caller.namespace, name, revision, body)
-    service.arrived(caller.namespace)
+    await experience.policies.publish(caller.namespace, name, revision, body)
     return answer({"name": name, "revision": revision})
 
 
 @router.get("/policies/{name}/revisions/{revision}/signals")
-async def get_signals(name: NamePath, revision: RevisionPath, service: Svc, caller: Caller) -> Response:
+async def get_signals(name: NamePath, revision: RevisionPath, experience: Experience, caller: Caller) -> Response:
     """Signs of reward hacking in the newest 1,000 rewards of a revision in force; at most a minute old."""
-    found = await service.signals.read(caller.namespace, name, revision)
+    found = await experience.signals.read(caller.namespace, name, revision)
     if found is None:
         raise not_found("revision", revision, f"reward policy {name} has no such revision; publish it")
     return answer(found)
@@ -98,17 +99,18 @@ async def calculate(request: Request) -> Response:
 
     Without an agent and a policy: the default components, not normalised, for there is no history to do it by.
     """
-    service, caller = await identify(request)
+    policies = data_plane(request).experience.policies
+    caller = await identify(request)
     body: Calculate = _CALCULATE.read(await request.body())
     if body.agent_id is None and body.reward_policy is None:
         spec = RewardPolicySpec(normalisation=Normalisation(method="none"))
         return _calculated(body, spec, evaluate(spec, body.result.episode()), Running(), None)
     if body.reward_policy is not None:
-        policy, running = await service.policies.named(
+        policy, running = await policies.named(
             caller.namespace, body.reward_policy, body.reward_policy_revision, body.agent_id
         )
     else:
-        policy, running = await service.policies.of_agent(caller.namespace, body.agent_id or "")
+        policy, running = await policies.of_agent(caller.namespace, body.agent_id or "")
     if policy is None:
         field = "reward_policy" if body.reward_policy is not None else "agent_id"
         raise not_found(field, body.reward_policy or body.agent_id or "", "no published reward policy; publish it")
@@ -137,32 +139,32 @@ def _calculated(
 @router.get("/history")
 async def get_history(
     agent_id: Annotated[Name, Query()],
-    service: Svc,
+    db: Db,
     caller: Caller,
     limit: Annotated[int, Query(ge=1, le=1000)] = 100,
     after: Annotated[str | None, page_mark(3)] = None,
 ) -> Response:
     """The newest rewards of an agent, newest first, page by page."""
-    found = await reward_tables.history(service.db, caller.namespace, agent_id, limit, begins_after(after))
+    found = await reward_tables.history(db, caller.namespace, agent_id, limit, begins_after(after))
     last = found[-1] if len(found) == limit else None
     key = (last.trajectory_id, last.reward_policy, last.reward_policy_revision) if last else ()
     return answer({"rewards": found, "next": following(last.computed_at, *key) if last else None})
 
 
 @router.get("/credits/{trajectory_id}")
-async def get_credits(trajectory_id: Annotated[Identifier, Path()], service: Svc, caller: Caller) -> Response:
+async def get_credits(trajectory_id: Annotated[Identifier, Path()], db: Db, caller: Caller) -> Response:
     """What each step contributed to an episode's reward, as its policy's credit assignment says."""
-    found = await reward_tables.step_credits(service.db, caller.namespace, trajectory_id)
+    found = await reward_tables.step_credits(db, caller.namespace, trajectory_id)
     if found is None:
         raise not_found("trajectory_id", trajectory_id, "no reward of such a trajectory; wait for it, or check the id")
     return answer(found)
 
 
 @router.post("/dry-run")
-async def dry_run(body: Annotated[AskDryRun, json_body(AskDryRun)], service: Svc, caller: Caller) -> Response:
+async def dry_run(body: Annotated[AskDryRun, json_body(AskDryRun)], experience: Experience, caller: Caller) -> Response:
     """Ranks the logged history by a policy that is not in force and compares; keeps nothing. One at a time."""
     window = Window(body.since, body.until or datetime.now(UTC), body.limit, body.agent_ids)
-    found = asdict(await service.dry_run.run(caller.namespace, body.policy, window))
+    found = asdict(await experience.dry_run.run(caller.namespace, body.policy, window))
     for item in found["most_changed"]:
         del item["place"]
     return answer(found)

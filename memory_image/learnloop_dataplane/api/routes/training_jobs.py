@@ -7,7 +7,7 @@ from pydantic import Field
 
 from learnloop_api.kinds.training_job import TrainingJobSpec
 from learnloop_api.wire.base import Identifier
-from learnloop_dataplane.api.http.dependencies import NOTHING_NEW, Caller, Input, Svc, answer
+from learnloop_dataplane.api.http.dependencies import NOTHING_NEW, Caller, Input, Training, answer
 from learnloop_dataplane.api.http.json_bodies import json_body
 from learnloop_dataplane.kubernetes.training_jobs import described
 
@@ -31,26 +31,26 @@ class Stop(Input):
 @router.post("/start", status_code=201, responses=NOTHING_NEW)
 async def start(
     body: Annotated[Start, json_body(Start)],
-    service: Svc,
+    training: Training,
     caller: Caller,
     idempotency_key: Annotated[
         Identifier | None, Header(description="the same key starts the same job once, however often it is sent")
     ] = None,
 ) -> Response:
     """Creates a TrainingJob with the caller's rights; 200 when it was there already, resumed if stopped."""
-    job, known = await service.training.start(caller, body.spec, name=body.name, key=idempotency_key)
+    job, known = await training.jobs.start(caller, body.spec, name=body.name, key=idempotency_key)
     return answer({**described(job), "duplicate": known}, 200 if known else 201)
 
 
 @router.post("/stop")
-async def stop(body: Annotated[Stop, json_body(Stop)], service: Svc, caller: Caller) -> Response:
+async def stop(body: Annotated[Stop, json_body(Stop)], training: Training, caller: Caller) -> Response:
     """Suspends a TrainingJob with the caller's rights: the pods end, the newest checkpoint stays."""
-    return answer(described(await service.training.stop(caller, body.job)))
+    return answer(described(await training.jobs.stop(caller, body.job)))
 
 
 @router.get("/status")
 async def status(
-    service: Svc,
+    training: Training,
     caller: Caller,
     job: Annotated[JobName | None, Query(description="left out: all of the namespace, page by page")] = None,
     limit: Annotated[int, Query(ge=1, le=200)] = 50,
@@ -58,6 +58,6 @@ async def status(
 ) -> Response:
     """How one TrainingJob is doing, or every one, by name."""
     if job is not None:
-        return answer({"jobs": [described(await service.training.get(caller, job))], "next": None})
-    jobs, following = await service.training.page(caller, limit, after)
+        return answer({"jobs": [described(await training.jobs.get(caller, job))], "next": None})
+    jobs, following = await training.jobs.page(caller, limit, after)
     return answer({"jobs": [described(item) for item in jobs], "next": following})

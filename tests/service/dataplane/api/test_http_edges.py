@@ -55,7 +55,7 @@ async def test_old_experience_is_forgotten_and_young_is_not(api: Api, dsn: str) 
         )
 
         async def forgotten() -> bool:
-            await api.service._retention.run()  # it passes by an episode that is being written to, until the next time
+            await api.privacy.retention.run()  # it passes by an episode that is being written to, until the next time
             rows = await connection.fetch("SELECT trajectory_id FROM training_transitions WHERE namespace = 'team-a'")
             left = {row["trajectory_id"] for row in rows}
             assert "young" in left
@@ -77,7 +77,7 @@ async def test_what_is_trimmed_and_what_is_pinned_is_on_record(
             " FROM generate_series(1, 5) i RETURNING id"
         )
     ids = [row["id"] for row in rows]  # the newest first
-    await api.service._retention.run()
+    await api.privacy.retention.run()
     for pinned in (True, True, False):
         path = f"/api/v1/memory/entries/{ids[0]}/pin"
         await api.call("PUT", path, 204, json={"pinned": pinned}, namespace="trimmed")
@@ -104,7 +104,7 @@ async def test_the_stats_never_scan_the_table(api: Api, dsn: str) -> None:
             " '{}', '[]', '{}', true FROM generate_series(1, 5000) i"
         )
         await connection.execute("ANALYZE trajectories")
-    async with api.service.db.tenant("bulk") as connection:
+    async with api.db.tenant("bulk") as connection:
         query = RECENT.replace("$1", "'bulk'").replace("$2", "'agent-7'").replace("$3", "'-infinity'")
         rows = await connection.fetch(f"EXPLAIN {query}")
     plan = "\n".join(row[0] for row in rows)
@@ -113,14 +113,14 @@ async def test_the_stats_never_scan_the_table(api: Api, dsn: str) -> None:
 
 
 async def test_without_postgresql_the_answer_is_503_and_the_process_lives(api: Api) -> None:
-    pool, api.service.db._pool = api.service.db._pool, None
+    pool, api.db._pool = api.db._pool, None
     try:
         answer = await api.client.post("/api/v1/trajectories", json=trajectory("x"))
         assert (answer.status_code, answer.headers["Retry-After"]) == (503, "2")
         await api.call("GET", "/readyz", 503)
         await api.call("GET", "/healthz")
     finally:
-        api.service.db._pool = pool
+        api.db._pool = pool
 
     async def ready() -> bool:
         return (await api.client.get("/readyz")).status_code == 200

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from learnloop_dataplane.api.http import idempotency_keys
+from learnloop_dataplane.idempotency import claims
 
 from ..conftest import Api, eventually, superuser, trajectory
 
@@ -86,10 +86,10 @@ async def test_a_claim_whose_process_died_is_free_after_a_minute_and_a_key_is_fo
     await age(1, None)
     busy = await api.call("POST", "/api/v1/memory/store", 409, namespace="dead", json=STORE, headers=keyed("old"))
     assert "being worked on" in busy["error"]["message"]
-    await age(idempotency_keys.CLAIM_SECONDS + 1, None)
+    await age(claims.CLAIM_SECONDS + 1, None)
     await api.call("POST", "/api/v1/memory/store", 201, namespace="dead", json=STORE, headers=keyed("old"))
     await age(90_000, 201)
-    await api.service._retention.run()
+    await api.privacy.retention.run()
     async with superuser(dsn) as connection:
         assert await connection.fetchval("SELECT count(*) FROM idempotency_keys WHERE namespace = 'dead'") == 0
 
@@ -108,9 +108,9 @@ async def test_a_claim_holds_for_as_long_as_its_request_is_worked_on(
     api: Api, dsn: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A consolidation may take minutes: the same key must not begin it a second time."""
-    monkeypatch.setattr(idempotency_keys, "RENEWALS", 200)
-    held = await idempotency_keys.claim(api.service.db, "long", "k", "d")
-    assert isinstance(held, idempotency_keys.Claim)
+    monkeypatch.setattr(claims, "RENEWALS", 200)
+    held = await claims.claim(api.db, "long", "k", "d")
+    assert isinstance(held, claims.Claim)
     began = held.since
     async with held.renewed():
 
@@ -127,17 +127,16 @@ async def test_a_claim_holds_for_as_long_as_its_request_is_worked_on(
 
 
 async def test_a_process_that_was_stopped_for_long_does_not_end_the_claim_of_another(api: Api, dsn: str) -> None:
-    first = await idempotency_keys.claim(api.service.db, "stopped", "k", "d")
-    assert isinstance(first, idempotency_keys.Claim)
+    first = await claims.claim(api.db, "stopped", "k", "d")
+    assert isinstance(first, claims.Claim)
     async with superuser(dsn) as connection:
         await connection.execute(
             "UPDATE idempotency_keys SET claimed_at = claimed_at - interval '2 minutes' WHERE namespace = 'stopped'"
         )
-    second = await idempotency_keys.claim(api.service.db, "stopped", "k", "d")
-    assert isinstance(second, idempotency_keys.Claim)
-    async with api.service.db.tenant("stopped") as connection:
-        await connection.execute(idempotency_keys._RELEASE, "stopped", "k", first.since)
-        await connection.execute(idempotency_keys._KEEP, "stopped", "k", first.since, 201, "{}")
+    second = await claims.claim(api.db, "stopped", "k", "d")
+    assert isinstance(second, claims.Claim)
+    await first.release()
+    await first.keep(201, "{}")
     async with superuser(dsn) as connection:
         row = await connection.fetchrow("SELECT claimed_at, status FROM idempotency_keys WHERE namespace = 'stopped'")
     assert (row["claimed_at"], row["status"]) == (second.since, None)

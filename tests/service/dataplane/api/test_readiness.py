@@ -47,21 +47,21 @@ async def test_a_stream_that_somebody_deleted_is_missed(tmp_path: Path, nats: Na
 async def test_the_service_puts_a_stream_back_that_nobody_reads(
     dsn: str, tmp_path: Path, nats: Nats, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("learnloop_dataplane.service.STORES_SECONDS", 0.1)
+    monkeypatch.setattr("learnloop_dataplane.assembly.training_parts.STORES_SECONDS", 0.1)
     async with running(**settings(dsn, tmp_path, nats_url=nats.url)) as api:
-        await api.service.bus.js.delete_stream("RL_REWARDS")
+        await api.bus.js.delete_stream("RL_REWARDS")
 
         async def ready() -> bool:
             return (await api.client.get("/readyz")).status_code == 200
 
         await eventually(ready)
-        assert await api.service.bus.js.stream_info("RL_REWARDS")
+        assert await api.bus.js.stream_info("RL_REWARDS")
 
 
 async def test_an_artifact_store_that_is_away_is_said_and_stops_nothing_else(
     dsn: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("learnloop_dataplane.service.STORES_SECONDS", 0.1)
+    monkeypatch.setattr("learnloop_dataplane.assembly.training_parts.STORES_SECONDS", 0.1)
     blobs = tmp_path / f"blobs-{getpid()}"
     async with running(**settings(dsn, blobs)) as api:
         assert await degraded(api) == {}

@@ -23,7 +23,7 @@ async def test_a_query_without_where_sees_no_other_tenant(api: Api) -> None:
     for namespace in ("red", "blue"):
         await api.call("POST", "/api/v1/trajectories", 202, namespace=namespace, json=trajectory(f"{namespace}-1"))
         await api.call("PUT", "/api/v1/agents/walker", namespace=namespace, json={})
-    db: Database = api.service.db
+    db: Database = api.db
     async with db.tenant("red") as connection:
         for table in ("trajectories", "training_transitions", "agents"):
             rows = await connection.fetch(f"SELECT DISTINCT namespace FROM {table}")
@@ -38,7 +38,7 @@ async def test_a_query_without_where_sees_no_other_tenant(api: Api) -> None:
 
 
 async def test_every_table_is_under_the_rule_and_the_service_is_not_above_it(api: Api) -> None:
-    async with api.service.db.transaction() as connection:
+    async with api.db.transaction() as connection:
         rows = await connection.fetch(
             "SELECT relname FROM pg_class WHERE relkind = 'r' AND relnamespace = current_schema()::regnamespace"
             " AND relrowsecurity AND relforcerowsecurity"
@@ -84,7 +84,7 @@ async def _status(api: Api, token: str | None, **headers: str) -> int:
 async def test_the_token_decides_the_namespace(guarded: Api, cluster: Cluster) -> None:
     headers = {"Authorization": f"Bearer {cluster.token('red')}"}
     await guarded.client.post("/api/v1/trajectories", json=trajectory("own"), headers=headers)
-    async with guarded.service.db.tenant("red") as connection:
+    async with guarded.db.tenant("red") as connection:
         assert await connection.fetchval("SELECT count(*) FROM trajectories WHERE trajectory_id = 'own'") == 1
     assert await _status(guarded, cluster.token("red"), **{"x-learnloop-namespace": "red"}) == 404
     assert await _status(guarded, cluster.token("red"), **{"x-learnloop-namespace": "blue"}) == 403
@@ -136,7 +136,7 @@ async def test_unknown_keys_are_looked_up_but_not_at_the_callers_pace(guarded: A
     assert await _status(guarded, cluster.token()) == 404
     before = cluster.requests
     cluster.add("k2")
-    guarded.service.auth._tokens._keys._tried = -1e9
+    guarded.plane.callers.authenticator._tokens._keys._tried = -1e9
     assert await _status(guarded, cluster.token(kid="k2")) == 404
     stranger = Cluster()
     stranger.add("k9")

@@ -128,7 +128,7 @@ async def test_a_batch_leaves_one_record_for_each_of_its_agents(audited: Api, ke
     if keyed:
         again = await audited.call("POST", "/api/v1/memory/store/batch", 201, json={"memories": memories})
         assert again["ids"] == told["ids"]
-    await audited.service.sealer.run("team-a")
+    await audited.audit.sealer.run("team-a")
     records = (await audited.call("GET", "/api/v1/audit/records?action=memory.stored"))["records"]
     both = digest_of([UUID(first), UUID(last)])
     assert {(record["actor"], record["subject"]): record["detail"] for record in records} == {
@@ -143,13 +143,13 @@ async def test_a_change_that_is_not_made_leaves_no_record(audited: Api) -> None:
     await audited.call("POST", "/api/v1/memory/store", 201, json=body)
     await audited.call("POST", "/api/v1/memory/store", 200, json=body)
     await audited.call("POST", "/api/v1/memory/store", 409, json={**body, "content": {"text": "b"}})
-    await audited.service.sealer.run("team-a")
+    await audited.audit.sealer.run("team-a")
     assert len((await audited.call("GET", "/api/v1/audit/records"))["records"]) == 1
 
 
 async def test_the_chain_only_grows_for_the_service_and_for_the_owner(audited: Api, dsn: str) -> None:
     await _story(audited)
-    async with audited.service.db.tenant("team-a") as connection:
+    async with audited.db.tenant("team-a") as connection:
         with pytest.raises(asyncpg.InsufficientPrivilegeError, match="permission denied"):
             await connection.execute("DELETE FROM audit_log")
     async with superuser(dsn) as connection:
@@ -201,7 +201,7 @@ async def test_a_chain_written_anew_does_not_fit_its_signatures(audited: Api, ds
     problem = (await audited.call("GET", "/api/v1/audit/verify"))["problem"]
     assert problem["kind"] == "rewritten"
     strangers = [Signer(bytes(32)).public_key]
-    report = await verify(audited.service.db, audited.service.blobs, "team-a", trusted=strangers)
+    report = await verify(audited.db, audited.plane.shared.blobs, "team-a", trusted=strangers)
     assert report.problem is not None
     assert report.problem.kind == "checkpoint"
 

@@ -10,7 +10,7 @@ import pytest
 
 from learnloop_api.wire.memory import MemoryBudget
 from learnloop_dataplane.lifecycle import forgetting
-from learnloop_dataplane.lifecycle.distillation import Episode
+from learnloop_dataplane.lifecycle.distillation import CountingDistiller, Episode
 from learnloop_dataplane.memories.memory_store import NewMemory
 
 from ..conftest import Api, eventually, running, settings, superuser
@@ -40,10 +40,13 @@ class Slow:
         return []
 
 
-async def test_recalls_are_answered_while_memories_are_consolidated_and_no_third_joins_in(api: Api) -> None:
+async def test_recalls_are_answered_while_memories_are_consolidated_and_no_third_joins_in(
+    api: Api, monkeypatch: pytest.MonkeyPatch
+) -> None:
     for agent in ("one", "two", "three"):
         await store(api, agent, ["the lamp of the depot is broken"])
-    slow = api.service.distiller = Slow()
+    slow = Slow()
+    monkeypatch.setattr(CountingDistiller, "distil", slow.distil)
     headers = {"x-learnloop-namespace": "team-a"}
 
     def consolidate(agent: str) -> asyncio.Task[object]:
@@ -73,7 +76,7 @@ async def test_of_two_forks_into_one_agent_at_once_the_second_is_refused(
     headers = {"x-learnloop-namespace": "team-a"}
 
     # As if each were in a process of its own; in one the second would be told at once.
-    monkeypatch.setattr(api.service.rewritings, "turn", lambda *_: nullcontext())
+    monkeypatch.setattr(api.memory.rewrites._rewrites, "turn", lambda *_: nullcontext())
 
     async def fork() -> int:
         body = {"agent_id": "parent", "name": "all", "into": "child"}
@@ -118,7 +121,7 @@ async def test_what_another_process_forgot_meanwhile_is_not_forgotten_twice(
     api: Api, dsn: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await store(api, "shared", [f"trifle {index}" for index in range(20)])
-    budget, db = MemoryBudget(memories=10), api.service.db
+    budget, db = MemoryBudget(memories=10), api.db
     monkeypatch.setattr(forgetting, "BATCH", 5)
 
     async def no_rest(_: float) -> None:

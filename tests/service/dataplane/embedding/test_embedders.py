@@ -136,9 +136,9 @@ async def test_another_embedder_embeds_again_what_the_first_one_made(dsn: str, t
     async with running(**settings(dsn, tmp_path, embedder=f"onnx://{directory}")) as api:
 
         async def again() -> bool:
-            async with api.service.db.tenant("team-a") as connection:
+            async with api.db.tenant("team-a") as connection:
                 rows = await connection.fetch("SELECT DISTINCT embedder FROM memory_vec WHERE agent_id = 'changer'")
-            return [row[0] for row in rows] == [api.service.embedder.name]
+            return [row[0] for row in rows] == [api.memory.embedder.name]
 
         answer = await ask(api, "changer", "the cat")
         assert answer["memories"][0]["content"]["text"] == "the cat sleeps", "words find it meanwhile"

@@ -113,8 +113,8 @@ async def test_a_person_is_erased_everywhere_and_nobody_else_is(wired: Api, dsn:
     await js.publish(SUBJECT, json.dumps(broken).encode())
     await eventually(lambda: _in_streams(js, b"e-broken", "RL_DEAD_LETTERS"))
     await eventually(lambda: _settled(js))
-    async with wired.service.db.tenant("team-a") as connection:
-        pseudonym = (await wired.service.users.hashes(connection, "team-a", [ANNA]))[ANNA]
+    async with wired.db.tenant("team-a") as connection:
+        pseudonym = (await wired.plane.shared.users.hashes(connection, "team-a", [ANNA]))[ANNA]
     receipt = await wired.call("POST", "/api/v1/erasure", json={"user_id": ANNA})
     assert (receipt["subject"], receipt["warehouse"]) == (f"user/{pseudonym}", "none")
     expected = {
@@ -143,7 +143,7 @@ async def test_a_person_is_erased_everywhere_and_nobody_else_is(wired: Api, dsn:
 
 
 async def test_an_event_on_its_way_to_the_stream_is_waited_for_and_erased(wired: Api, dsn: str, nats: Nats) -> None:
-    reached, go, bus = asyncio.Event(), asyncio.Event(), wired.service.bus
+    reached, go, bus = asyncio.Event(), asyncio.Event(), wired.bus
     publish = bus.publish_all
 
     async def slow(events: Any) -> None:

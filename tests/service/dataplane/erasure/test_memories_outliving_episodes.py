@@ -48,7 +48,7 @@ async def _aged(api: Api, dsn: str, namespace: str) -> None:
     async with superuser(dsn) as connection:
 
         async def none_left() -> bool:
-            await Retention(api.service.db, days=30).run()  # passes by an episode that is being written to
+            await Retention(api.db, days=30).run()  # passes by an episode that is being written to
             return not await connection.fetchval("SELECT count(*) FROM trajectories WHERE namespace = $1", namespace)
 
         assert await eventually(none_left)

@@ -42,7 +42,7 @@ async def _publish(url: str, *messages: tuple[str, bytes]) -> None:
 
 
 async def _letters(api: Api, namespace: str) -> list[Any]:
-    js = api.service.bus.js
+    js = api.bus.js
     config = ConsumerConfig(deliver_policy=DeliverPolicy.ALL, ack_policy=AckPolicy.NONE, inactive_threshold=60)
     reader = await js.pull_subscribe(f"agent.rl.deadletter.v1.{namespace}.>", stream=DEAD_LETTERS, config=config)
     found: list[Any] = []
@@ -71,7 +71,7 @@ async def test_two_thousand_fuzzed_events_are_explained_and_the_good_ones_betwee
     await _publish(nats.url, *messages)
 
     async def settled() -> bool:
-        info = await api.service.bus.js.consumer_info(TRAJECTORIES, STREAM_DURABLE)
+        info = await api.bus.js.consumer_info(TRAJECTORIES, STREAM_DURABLE)
         return info.num_pending == 0 and info.num_ack_pending == 0
 
     await eventually(settled)
@@ -92,7 +92,7 @@ async def test_what_is_wrong_with_the_database_is_no_episodes_fault_and_it_is_st
             await _publish(nats.url, (f"{SUBJECT}.team-m.patient", json.dumps(trajectory("m1", "patient")).encode()))
 
             async def tried_again() -> bool:
-                info = await api.service.bus.js.consumer_info(TRAJECTORIES, STREAM_DURABLE)
+                info = await api.bus.js.consumer_info(TRAJECTORIES, STREAM_DURABLE)
                 return bool(info.num_redelivered)
 
             await eventually(tried_again)
@@ -163,7 +163,7 @@ async def test_a_message_that_kills_its_readers_is_put_aside_unread(
         assert letter.headers["Learnloop-Code"] == "poison"
         assert await _stored(dsn, "team-p") == {}
         # Its reader has been mended since: replayed, it is stored.
-        report = await replay(api.service.bus, Selection("team-p"), dry_run=False, show=lambda _: None)
+        report = await replay(api.bus, Selection("team-p"), dry_run=False, show=lambda _: None)
         assert (report.matched, report.replayed) == (1, 1)
         await eventually(lambda: _stored(dsn, "team-p"))
         assert await _letters(api, "team-p") == []
@@ -171,7 +171,7 @@ async def test_a_message_that_kills_its_readers_is_put_aside_unread(
 
 
 async def test_replay_takes_only_what_was_asked_for_and_a_dry_run_nothing(api: Api, nats: Nats, dsn: str) -> None:
-    bus: Bus = api.service.bus
+    bus: Bus = api.bus
     for index, (code, reason) in enumerate([("storage", "disk is full"), ("storage", "odd value"), ("schema", "odd")]):
         headers = {
             "Learnloop-Code": code,

@@ -26,7 +26,7 @@ async def test_a_consumer_made_anew_reads_nothing_from_before(dsn: str, tmp_path
             read.append(message.metadata.sequence.stream)
 
     async with running(**settings(dsn, tmp_path, nats_url=nats.url)) as api:
-        bus = api.service.bus
+        bus = api.bus
         places = [(await bus.js.publish(SUBJECT, b"{}")).seq for _ in range(3)]
         arrived = (await bus.js.get_msg(REWARDS, places[1])).time
         config = consumer_config("begins", [SUBJECT], 2.0)
@@ -59,7 +59,7 @@ async def test_the_service_begins_with_what_retention_has_not_deleted(dsn: str, 
             await api.call("POST", "/api/v1/trajectories", 202, json=trajectory(identity, identity))
 
             async def stored(service: Any = api, agent: str = identity) -> bool:
-                async with service.service.db.tenant("team-a") as connection:
+                async with service.db.tenant("team-a") as connection:
                     query = "SELECT count(*) FROM trajectories WHERE namespace = 'team-a' AND agent_id = $1"
                     return bool(await connection.fetchval(query, agent))
 

@@ -128,7 +128,7 @@ async def test_consolidation_ends_junk_once_and_leaves_the_rest(api: Api) -> Non
     await store(api, "messy", ["the printer on floor two jams on mondays"] * 3)
     await store(api, "messy", ["The printer on floor two jams on mondays!", "the coffee machine is on floor three"])
     await ask(api, "messy", "printer", k=5)
-    await api.service.recalls.flush()
+    await api.memory.recall_log.flush()
     await store(api, "messy", ["as far as i know the printer on floor two jams on mondays and always did"])
     dry = await post(api, "consolidate", agent_id="messy", dry_run=True)
     done = await post(api, "consolidate", agent_id="messy")
@@ -142,8 +142,8 @@ async def test_consolidation_ends_junk_once_and_leaves_the_rest(api: Api) -> Non
 async def test_an_echo_that_another_replica_took_in_ends(api: Api) -> None:
     await store(api, "parrot", ["the harbour crane needs an inspection in the second week of may"])
     await ask(api, "parrot", "crane")
-    await api.service.recalls.flush()
-    api.service.shown._agents.clear()  # as in a process that did not answer that recall
+    await api.memory.recall_log.flush()
+    api.memory.shown._agents.clear()  # as in a process that did not answer that recall
     await store(api, "parrot", ["noted the harbour crane needs an inspection in the second week of may ok"])
     assert (await post(api, "consolidate", agent_id="parrot"))["echoes"] == 1
 
@@ -165,7 +165,7 @@ async def test_an_origin_is_quarantined_released_and_rolled_back_whole(api: Api)
     await store(api, "reader", ["the moon is made of cheese", "cheese is cheap"], origin="web/hoax.example/1")
     await store(api, "reader", ["the moon is rock"], origin="web/good.example")
     await ask(api, "reader", "moon")
-    await api.service.recalls.flush()
+    await api.memory.recall_log.flush()
     far = await post(api, "origins", origin="web/hoax.example/*", action="quarantine", dry_run=True)
     assert (far["memories"], far["agents"], far["recalls"]) == (2, {"reader": 2}, 1)
     await post(api, "origins", origin="web/hoax.example/*", action="quarantine")
@@ -255,12 +255,12 @@ async def test_a_quarantine_that_was_released_is_still_seen_as_of_then(api: Api)
     assert await texts(api, "guest", as_of=during["taken_at"]) == set()
     assert await texts(api, "guest", as_of=before["taken_at"]) == {"the well is clean"}
     absences = "SELECT count(*) FROM memory_absences WHERE memory_id = $1"
-    async with api.service.db.tenant("team-a") as connection:
+    async with api.db.tenant("team-a") as connection:
         assert await connection.fetchval(absences, UUID(identity)) == 1
-    async with api.service.db.tenant("team-b") as connection:
+    async with api.db.tenant("team-b") as connection:
         assert await connection.fetchval("SELECT count(*) FROM memory_absences") == 0
     await post(api, "delete", agent_id="guest", ids=[identity])
-    async with api.service.db.tenant("team-a") as connection:
+    async with api.db.tenant("team-a") as connection:
         assert await connection.fetchval(absences, UUID(identity)) == 0
 
 
@@ -272,11 +272,11 @@ async def test_what_was_away_when_a_snapshot_was_taken_is_not_kept_for_it(api: A
     await post(api, "snapshots/restore", agent_id="hermit", name="with")
     await api.call("DELETE", f"{BASE}/snapshots?agent_id=hermit&name=with", 204)
     await post(api, "forget", agent_id="hermit", budget=0)
-    async with api.service.db.tenant("team-a") as connection:
+    async with api.db.tenant("team-a") as connection:
         await connection.execute(
             "UPDATE agent_memories SET ends_at = now() - interval '100 days' WHERE agent_id = 'hermit'"
         )
-    await Retention(api.service.db, days=30).run()
+    await Retention(api.db, days=30).run()
     assert (await api.call("GET", f"{BASE}/entries?agent_id=hermit&ended=true"))["memories"] == []
 
 
@@ -317,7 +317,7 @@ async def test_a_memory_deleted_between_two_pages_ends_neither_list_nor_export(
     rest = await api.call("GET", f"{BASE}/entries?agent_id=shrinking&after={first['next']}")
     assert [memory["id"] for memory in rest["memories"]] == ids[2:]
     monkeypatch.setattr(export_import, "PAGE", 2)
-    export = export_import.export(api.service.db, "team-a", "shrinking", None)
+    export = export_import.export(api.db, "team-a", "shrinking", None)
     lines = (await anext(export)).splitlines()
     await post(api, "delete", agent_id="shrinking", ids=[json.loads(lines[-1])["id"]])
     async for page in export:
@@ -333,7 +333,7 @@ async def test_deleting_names_what_it_deletes_and_leaves_nothing_of_it(api: Api)
     body = {"agent_id": "erased", "ids": ids}
     assert await api.call("POST", f"{BASE}/delete", namespace="team-b", json=body) == {"deleted": 0}
     assert await post(api, "delete", **body) == {"deleted": 2}
-    async with api.service.db.tenant("team-a") as connection:
+    async with api.db.tenant("team-a") as connection:
         for table in ("memory_vec", "memory_pending"):
             assert not await connection.fetchval(f"SELECT count(*) FROM {table} WHERE agent_id = 'erased'")
 
@@ -342,7 +342,7 @@ async def test_deleting_names_what_it_deletes_and_leaves_nothing_of_it(api: Api)
 async def test_pinning_holds_against_time(api: Api, pinned: bool) -> None:
     [identity] = await store(api, f"pin-{pinned}".lower(), ["brief"], ttl_seconds=3600)
     await api.call("PUT", f"{BASE}/entries/{identity}/pin", 204, json={"pinned": pinned})
-    async with api.service.db.tenant("team-a") as connection:
+    async with api.db.tenant("team-a") as connection:
         ends = await connection.fetchval(
             "SELECT ends_at = 'infinity' FROM agent_memories WHERE id = $1", UUID(identity)
         )
@@ -356,11 +356,11 @@ async def test_what_ended_long_ago_is_deleted_unless_a_snapshot_sees_it(api: Api
     await post(api, "forget", agent_id="archive", budget=0)
     await store(api, "archive", ["fleeting"])
     await post(api, "forget", agent_id="archive", budget=0)
-    async with api.service.db.tenant("team-a") as connection:
+    async with api.db.tenant("team-a") as connection:
         await connection.execute(
             "UPDATE agent_memories SET ends_at = now() - interval '100 days' WHERE agent_id = 'archive'"
         )
-    await Retention(api.service.db, days=30).run()
+    await Retention(api.db, days=30).run()
     left = await api.call("GET", f"{BASE}/entries?agent_id=archive&ended=true")
     assert [memory["content"]["text"] for memory in left["memories"]] == ["ancient"]
 
@@ -368,14 +368,14 @@ async def test_what_ended_long_ago_is_deleted_unless_a_snapshot_sees_it(api: Api
 async def test_a_count_that_comes_after_its_memory_was_deleted_goes(api: Api) -> None:
     kept, gone = await store(api, "counted", ["stays", "goes"])
     await post(api, "delete", agent_id="counted", ids=[gone])
-    async with api.service.db.tenant("team-a") as connection:
+    async with api.db.tenant("team-a") as connection:
         await connection.execute(
             "INSERT INTO memory_use (namespace, memory_id, access_count) SELECT 'team-a', unnest($1::uuid[]), 1"
             " ON CONFLICT DO NOTHING",
             [UUID(kept), UUID(gone)],
         )
-    await Retention(api.service.db, days=30).run()
-    async with api.service.db.tenant("team-a") as connection:
+    await Retention(api.db, days=30).run()
+    async with api.db.tenant("team-a") as connection:
         rows = await connection.fetch(
             "SELECT memory_id FROM memory_use WHERE memory_id = ANY($1)", [UUID(kept), UUID(gone)]
         )

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from learnloop_dataplane.lifecycle.distillation import Episode
+from learnloop_dataplane.lifecycle.distillation import CountingDistiller, Episode
 from learnloop_dataplane.lifecycle.scheduled_consolidation import ENOUGH
 from learnloop_dataplane.memories.memory_store import NewMemory
 
@@ -112,10 +112,10 @@ async def test_of_two_replicas_one_works_and_each_agent_is_seen_to_once(dsn: str
         for agent in ("red", "green", "blue"):
             await live(first, agent, ENOUGH)
         await connection.execute(LOCK)
-        assert await first.service.routine.run("team-a") == 0
+        assert await first.memory.routine.run("team-a") == 0
         await connection.execute("SELECT pg_advisory_unlock_all()")
         for _ in range(3):
-            await asyncio.gather(first.service.routine.run("team-a"), second.service.routine.run("team-a"))
+            await asyncio.gather(first.memory.routine.run("team-a"), second.memory.routine.run("team-a"))
         assert [len(await passes(dsn, agent)) for agent in ("red", "green", "blue")] == [1, 1, 1]
 
 
@@ -132,8 +132,11 @@ class Slow:
         return []
 
 
-async def test_recalls_and_stores_go_on_meanwhile_and_who_asks_for_a_pass_is_told_to_wait(eager: Api) -> None:
-    slow = eager.service.distiller = Slow()
+async def test_recalls_and_stores_go_on_meanwhile_and_who_asks_for_a_pass_is_told_to_wait(
+    eager: Api, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    slow = Slow()
+    monkeypatch.setattr(CountingDistiller, "distil", slow.distil)
     try:
         await live(eager, "busy", ENOUGH)
         assert await asyncio.to_thread(slow.entered.wait, 60)

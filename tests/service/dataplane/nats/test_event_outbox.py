@@ -30,12 +30,12 @@ async def test_what_is_told_while_nats_is_away_is_published_once_when_it_is_back
         server.start()
 
         async def published() -> bool:
-            async with api.service.db.tenant("team-a") as connection:
+            async with api.db.tenant("team-a") as connection:
                 return bool(await connection.fetchval("SELECT bool_and(published_at IS NOT NULL) FROM event_outbox"))
 
         await eventually(published)
         # Published again, as after a crash between the acknowledgement and the mark: the stream has it once.
-        async with api.service.db.tenant("team-a") as connection:
+        async with api.db.tenant("team-a") as connection:
             await connection.execute("UPDATE event_outbox SET published_at = NULL")
         await eventually(published)
         client = await nats_client.connect(server.url, connect_timeout=20)

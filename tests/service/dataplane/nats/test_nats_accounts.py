@@ -65,10 +65,10 @@ async def test_a_server_whose_tenants_would_reach_jetstream_is_refused(
         async with running(**values, **LOGIN, nats_url=server.url, wait_for_nats=False) as api:
 
             async def told() -> bool:
-                return "every tenant would" in api.service.bus.problem
+                return "every tenant would" in api.bus.problem
 
             await eventually(told)
-            assert not api.service.bus.ready.is_set()
+            assert not api.bus.ready.is_set()
             ready = await api.client.get("/readyz")
             assert ready.status_code == 503
             assert "account TENANTS without JetStream" in ready.text

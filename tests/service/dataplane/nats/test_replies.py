@@ -109,7 +109,7 @@ async def test_whatever_reply_a_tenant_names_no_stream_changes_and_nobody_hears_
     assert told == [], "nothing was published in the tenants' account either"
     foreign = [message.subject for message in heard if message.subject.startswith("_INBOX")]
     assert all(subject.startswith(f"{names.nats_inbox('red', 'default')}.") for subject in foreign)
-    assert b'relay_refusals_total{namespace="red",why="reply"}' in api.service.metrics.render()
+    assert b'relay_refusals_total{namespace="red",why="reply"}' in api.plane.shared.metrics.render()
     for client in (red, listener, admin):
         await client.close()
 
@@ -168,7 +168,7 @@ async def test_a_tenant_cannot_take_the_id_of_what_the_data_plane_or_a_neighbour
         for subject, data in ((OWN, body("squat" + identity.replace("/", "-"))), (request, b"{}")):
             answer = json.loads((await red.request(subject, data, timeout=20, headers=headers)).data)
             assert not answer.get("duplicate"), (subject, identity)
-    own = await api.service.bus.publish(f"{names.SUBJECT_TRAINING_STATUS}.blue.job", b"{}", "blue/status/job/1/done")
+    own = await api.bus.publish(f"{names.SUBJECT_TRAINING_STATUS}.blue.job", b"{}", "blue/status/job/1/done")
     assert not own.duplicate
     answer = await blue.request(
         f"{names.SUBJECT_TRAJECTORY}.blue.walker", body("t-1"), timeout=20, headers={"Nats-Msg-Id": "blue/t-1"}
@@ -189,7 +189,7 @@ async def test_tenants_still_read_their_own_rewards_and_no_others(guarded: tuple
     own = await red.subscribe(f"{names.SUBJECT_REWARD}.red.>")
     await red.flush(20)
     for namespace in ("blue", "red"):
-        await api.service.bus.publish(f"{names.SUBJECT_REWARD}.{namespace}.walker", b"{}", f"of-{namespace}")
+        await api.bus.publish(f"{names.SUBJECT_REWARD}.{namespace}.walker", b"{}", f"of-{namespace}")
     message = await own.next_msg(timeout=20)
     assert message.subject == f"{names.SUBJECT_REWARD}.red.walker"
     await red.flush(20)
@@ -214,5 +214,5 @@ async def test_a_flood_that_waits_for_no_answer_is_told_so_and_neighbours_are_ta
         return json.loads(message.data).get("stream") == "RL_TRAJECTORIES"
 
     await eventually(taken)
-    assert b'relay_refusals_total{namespace="red",why="in_hand"}' in api.service.metrics.render()
+    assert b'relay_refusals_total{namespace="red",why="in_hand"}' in api.plane.shared.metrics.render()
     await red.close()

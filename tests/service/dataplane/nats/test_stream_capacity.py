@@ -42,7 +42,7 @@ async def publish(api: Api, namespace: str, identity: str) -> bool:
 
 async def taken_in(api: Api, subject: str, body: bytes, message_id: str) -> bool:
     try:
-        await api.service.bus.js.publish(subject, body, headers={"Nats-Msg-Id": message_id})
+        await api.bus.js.publish(subject, body, headers={"Nats-Msg-Id": message_id})
     except APIError as error:
         if error.description != FULL:
             raise
@@ -112,7 +112,7 @@ async def test_what_was_read_makes_way_so_that_a_stream_never_fills_with_it(full
         assert (await post(full, "long", identity)).status_code == 202
 
     async def settled() -> bool:
-        state = (await full.service.bus.js.stream_info(TRAJECTORIES)).state
+        state = (await full.bus.js.stream_info(TRAJECTORIES)).state
         return await stored(dsn, "long") >= wanted and state.bytes <= 0.75 * SIZE
 
     assert await eventually(settled)
@@ -140,7 +140,7 @@ async def test_a_stream_of_before_stops_discarding_and_keeps_its_messages(
                 return len(await stored(dsn, "before")) == there
 
             assert await eventually(all_stored)
-            assert (await api.service.bus.js.stream_info(TRAJECTORIES)).config.discard == DiscardPolicy.NEW
+            assert (await api.bus.js.stream_info(TRAJECTORIES)).config.discard == DiscardPolicy.NEW
 
             async def taken() -> bool:  # what was read makes way within a second
                 return (await post(api, "before", "after")).status_code == 202
@@ -152,7 +152,7 @@ async def test_a_stream_of_before_stops_discarding_and_keeps_its_messages(
 
 async def test_a_stream_that_fills_with_read_requests_and_status_makes_way_too(full: Api) -> None:
     subject = f"{names.SUBJECT_TRAINING_STATUS}.team-a.job"
-    js = full.service.bus.js
+    js = full.bus.js
     limit = (await js.stream_info(TRAINING)).config.max_bytes
     for index in range(40):  # 40 MB into 16 MiB
 

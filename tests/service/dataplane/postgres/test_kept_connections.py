@@ -95,6 +95,6 @@ async def test_going_on_with_a_connection_that_broke_in_the_middle_of_an_answer_
     """What asyncpg says of a ROLLBACK after its server was killed; taken for anything else, a batch of episodes would
     lie for the time NATS waits before it delivers again."""
     with pytest.raises(Unavailable):
-        async with api.service.db.tenant("team-a"):
+        async with api.db.tenant("team-a"):
             raise asyncpg.InternalClientError("cannot switch to state 15; another operation (2) is in progress")
-    assert await api.service.db.namespaces()
+    assert await api.db.namespaces()

@@ -112,7 +112,7 @@ async def test_memories_of_the_first_schema_are_recalled_after_the_upgrade(postg
     async with running(**settings(dsn, tmp_path)) as api:
 
         async def indexed() -> bool:
-            async with api.service.db.tenant("team-a") as connection:
+            async with api.db.tenant("team-a") as connection:
                 return await connection.fetchval("SELECT count(*) FROM memory_vec") == 2
 
         best = (await ask(api, "veteran", "gate code"))["memories"][0]

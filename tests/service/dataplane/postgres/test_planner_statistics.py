@@ -17,7 +17,7 @@ _KNOWN = "SELECT reltuples FROM pg_class WHERE relname = 'trajectories'"
 
 async def test_a_table_is_analyzed_when_it_has_doubled_and_not_before(dsn: str, tmp_path: Path) -> None:
     async with running(**settings(dsn, tmp_path)) as api, superuser(dsn) as connection:
-        statistics = Statistics(api.service.db, dsn)
+        statistics = Statistics(api.db, dsn)
         await statistics.refresh()
         known = max(0, await connection.fetchval(_KNOWN))
         await connection.execute(_FILL, "first", 2 * int(known) + 2000)

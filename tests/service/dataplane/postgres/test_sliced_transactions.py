@@ -133,10 +133,10 @@ async def test_a_restore_goes_back_as_a_whole_while_others_store_recall_and_teac
             "a fact of now"
         ]
         taught = {"retrieval_id": answer["retrieval_id"], "reward": 1.0}
-        await api.service.recalls.flush()
+        await api.memory.recall_log.flush()
         await post(api, "feedback", **taught)
         own = await ask(api, "wise", "fact", k=5)
-        await api.service.recalls.flush()
+        await api.memory.recall_log.flush()
         refused = await post(api, "feedback", 503, retrieval_id=own["retrieval_id"], reward=1.0)
         assert refused["error"]["field"] == "agent_id"
         assert not restore.done()

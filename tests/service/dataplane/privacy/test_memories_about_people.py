@@ -126,11 +126,11 @@ async def test_what_was_distilled_from_a_persons_episodes_is_in_their_export_and
 
 
 async def test_a_store_that_began_before_an_opt_out_is_erased_by_it(api: Api) -> None:
-    service, late = api.service, NewMemory("guide", "semantic", {"text": "likes rain"})
-    await name_people(service.db, service.users, "race", [(late, "anna")])
-    async with service.db.tenant("race") as connection:
-        assert await opted_out(connection, service.users, "race", [late]) == set()
-        leaving = asyncio.create_task(service.erasing.opt_out("race", "anna"))
+    users, late = api.plane.shared.users, NewMemory("guide", "semantic", {"text": "likes rain"})
+    await name_people(api.db, users, "race", [(late, "anna")])
+    async with api.db.tenant("race") as connection:
+        assert await opted_out(connection, users, "race", [late]) == set()
+        leaving = asyncio.create_task(api.privacy.erasing.opt_out("race", "anna"))
         await asyncio.wait([leaving], timeout=0.3)
         assert not leaving.done(), "the opt-out waits for who has checked and not yet written"
         assert await insert(connection, "race", [late]) == {late.id}
@@ -139,15 +139,15 @@ async def test_a_store_that_began_before_an_opt_out_is_erased_by_it(api: Api) ->
 
 
 async def test_a_store_that_began_during_an_opt_out_is_refused(api: Api) -> None:
-    service = api.service
+    users = api.plane.shared.users
     await api.call("POST", "/api/v1/memory/store", 201, namespace="rush", json=memory("opens at nine", None))
-    async with service.db.tenant("rush") as connection:
+    async with api.db.tenant("rush") as connection:
         await connection.execute("SELECT pg_advisory_xact_lock(hashtextextended('erasure/' || $1, 0))", "rush")
         about = memory("likes hail", "anna")
         storing = asyncio.create_task(api.call("POST", "/api/v1/memory/store", 200, namespace="rush", json=about))
         await asyncio.wait([storing], timeout=0.3)
         assert not storing.done(), "the store waits for the opt-out that was first"
-        person = (await service.users.hashes(connection, "rush", ["anna"]))["anna"]
-        await service.users.opt_out(connection, "rush", person)
+        person = (await users.hashes(connection, "rush", ["anna"]))["anna"]
+        await users.opt_out(connection, "rush", person)
     assert (await storing)["stored"] is False
     assert await texts(api, "rush") == {"opens at nine"}

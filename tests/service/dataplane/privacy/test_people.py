@@ -60,7 +60,7 @@ async def test_feedback_that_is_here_before_its_episode_waits_for_it(api: Api) -
     await api.call("POST", "/api/v1/trajectories", 202, json=trajectory("early", "awaited"))
 
     async def value() -> bool:
-        async with api.service.db.tenant("team-a") as connection:
+        async with api.db.tenant("team-a") as connection:
             query = "SELECT outcome_values ->> 'feedback' FROM trajectories WHERE trajectory_id = 'early'"
             return await connection.fetchval(query) == "1"
 
@@ -130,8 +130,8 @@ async def test_an_opt_out_reaches_a_person_whose_id_is_an_address_too(api: Api) 
 
 async def _as_before(api: Api, user: str) -> str:
     """An opt-out and an opinion of the time when ids were hashed as they are; returns the hash."""
-    async with api.service.db.tenant("team-a") as connection:
-        key = await api.service.users.key(connection, "team-a")
+    async with api.db.tenant("team-a") as connection:
+        key = await api.plane.shared.users.key(connection, "team-a")
         old = "user:" + hmac.digest(key, user.encode(), "sha256").hex()[:32]
         await connection.execute("INSERT INTO user_opt_outs (namespace, user_hash) VALUES ('team-a', $1)", old)
         await connection.execute(

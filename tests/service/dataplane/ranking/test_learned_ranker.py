@@ -58,7 +58,7 @@ async def test_the_reward_of_an_episode_reaches_the_memories_it_recalled(api: Ap
         await api.call("POST", "/api/v1/trajectories", 202, json=body)
 
     async def credited() -> bool:
-        async with api.service.db.tenant("team-a") as connection:
+        async with api.db.tenant("team-a") as connection:
             taught = await connection.fetchval("SELECT count(*) FROM recall_log WHERE reward IS NOT NULL")
             helped = await connection.fetchval("SELECT helped FROM memory_use WHERE memory_id = $1", identity)
         return taught >= 2 and helped is not None
@@ -76,7 +76,7 @@ async def test_the_recalls_of_an_episode_teach_together_and_once(api: Api) -> No
         await api.call("POST", "/api/v1/trajectories", 202, json=body)
 
     async def settled() -> bool:
-        async with api.service.db.tenant("team-a") as connection:
+        async with api.db.tenant("team-a") as connection:
             count = "SELECT count(*) FROM recall_log WHERE agent_id = 'pair' AND settled_at IS NOT NULL"
             return bool(await connection.fetchval(count) == 4)
 

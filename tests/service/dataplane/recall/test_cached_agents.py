@@ -57,12 +57,12 @@ async def test_what_one_replica_ends_pins_or_deletes_another_stops_recalling(api
 async def test_a_transaction_older_than_the_copy_is_seen_when_it_commits(api: Api, replica: Api) -> None:
     [identity] = await store(api, "slow", ["a slow fact"])
     await indexed(api, "slow", 1)
-    async with api.service.db.tenant("team-a") as connection:
+    async with api.db.tenant("team-a") as connection:
         await connection.execute("UPDATE memory_vec SET utility = 0.75 WHERE agent_id = 'slow'")
         await store(replica, "slow", ["a quick fact"])
         await indexed(replica, "slow", 2)
         await ask(replica, "slow", "fact")
-        kept = replica.service.reader.peek("team-a", "slow")
+        kept = replica.memory.reader.peek("team-a", "slow")
     await ask(replica, "slow", "fact")
     assert kept is not None
     place = [str(kept.columns.uuid(index)) for index in range(len(kept))].index(identity)
@@ -97,7 +97,7 @@ async def test_an_agent_too_large_to_keep_is_scanned_by_postgresql(dsn: str, tmp
         answer = await ask(api, "vast", "n17", k=1)
         assert texts_of(answer) == {"grain n17"}
         assert (answer["plan"], answer["searched"]) == ("exact", 40)
-        assert api.service.reader.peek("team-a", "vast") is None
+        assert api.memory.reader.peek("team-a", "vast") is None
 
 
 async def test_a_copy_and_a_scan_rank_alike(api: Api) -> None:
@@ -184,8 +184,8 @@ async def test_a_large_agent_read_in_parts_is_whole_though_others_write_meanwhil
     monkeypatch.setattr("learnloop_dataplane.ranking.column_queries.PART", 16)
     ids = await store(api, "parts", [f"pebble n{index}" for index in range(100)])
     await indexed(api, "parts", 100)
-    reading, after_each = Reading(api.service.db, api.service.embedder), [0]
-    fetch = api.service.db.fetch_as
+    reading, after_each = Reading(api.db, api.memory.embedder), [0]
+    fetch = api.db.fetch_as
 
     async def meanwhile(namespace: str, statement: str, *arguments: Any) -> Any:
         rows = await fetch(namespace, statement, *arguments)
@@ -196,7 +196,7 @@ async def test_a_large_agent_read_in_parts_is_whole_though_others_write_meanwhil
             await indexed(api, "parts", 91)
         return rows
 
-    monkeypatch.setattr(api.service.db, "fetch_as", meanwhile)
+    monkeypatch.setattr(api.db, "fetch_as", meanwhile)
     kept = await reading.all("team-a", "parts", 100)
     assert after_each == [1]
     found = {str(kept.columns.uuid(index)) for index in range(len(kept))}
@@ -210,8 +210,8 @@ async def test_after_a_restart_the_agents_asked_lately_are_read_while_there_is_r
         await indexed(api, agent, 40)
     for agent in ("warm-b", "warm-a"):
         await ask(api, agent, "number")
-    await api.service.recalls.flush()
-    db, embedder = api.service.db, api.service.embedder
+    await api.memory.recall_log.flush()
+    db, embedder = api.db, api.memory.embedder
     reader = Reader(db, embedder, 2**20)
     assert await warm(db, reader) >= 2
     assert reader.peek("team-a", "warm-a") is not None

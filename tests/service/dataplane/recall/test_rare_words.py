@@ -22,10 +22,10 @@ async def test_a_large_agent_finds_rare_words_by_look_up_and_keeps_no_word_of_wh
         await store(api, "large", invented(400, seed=9))  # it is none of the 300 newest
         await indexed(api, "large", 1901)
         await eventually(lambda: _goes_by_words(api))
-        await api.service._big.follow(NAMESPACE)
+        await api.memory.large_agents.follow(NAMESPACE)
         answer = await ask(api, "large", "xylophone", weights={"lexical": 1})
         assert (answer["plan"], answer["memories"][0]["id"]) == ("nearest", rare)
-        async with api.service.db.tenant(NAMESPACE) as connection:
+        async with api.db.tenant(NAMESPACE) as connection:
             await connection.execute("SET LOCAL enable_seqscan = off")
             plan = await connection.fetch(
                 "EXPLAIN SELECT memory_id FROM memory_words WHERE namespace = $1 AND agent_id = $2 AND word = $3",
@@ -36,10 +36,10 @@ async def test_a_large_agent_finds_rare_words_by_look_up_and_keeps_no_word_of_wh
         assert any("Index Cond" in row[0] and "word = 5" in row[0] for row in plan), "security does not keep it off"
         body = {"agent_id": "large", "ids": [rare]}
         await api.call("POST", "/api/v1/memory/delete", json=body)
-        async with api.service.db.tenant(NAMESPACE) as connection:
+        async with api.db.tenant(NAMESPACE) as connection:
             left = "SELECT count(*) FROM memory_words WHERE memory_id = $1"
             assert await connection.fetchval(left, UUID(rare)) == 0
-        api.service._big._above = 5000
-        await api.service._big.run(NAMESPACE)
-        async with api.service.db.tenant(NAMESPACE) as connection:
+        api.memory.large_agents._above = 5000
+        await api.memory.large_agents.run(NAMESPACE)
+        async with api.db.tenant(NAMESPACE) as connection:
             assert await connection.fetchval("SELECT count(*) FROM memory_words") == 0

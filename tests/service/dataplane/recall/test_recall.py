@@ -50,7 +50,7 @@ async def ask(
 
 async def indexed(api: Api, agent: str, n: int) -> None:
     async def all_in() -> bool:
-        async with api.service.db.tenant("team-a") as connection:
+        async with api.db.tenant("team-a") as connection:
             rows = "SELECT count(*) FROM memory_vec WHERE agent_id = $1 AND embedder IS NOT NULL"
             return await connection.fetchval(rows, agent) == n
 
@@ -99,7 +99,7 @@ async def test_an_agent_that_outgrew_the_scan_gets_its_own_index(dsn: str, tmp_p
         assert wanted[found].min() >= np.sort(wanted)[-10] - 1e-3
         late = await store(api, "large", ["the quartz heron sings"])
         assert (await ask(api, "large", "quartz heron"))["memories"][0]["id"] == late[0]
-        async with api.service.db.tenant("team-a") as connection:
+        async with api.db.tenant("team-a") as connection:
             await connection.execute("SET LOCAL plan_cache_mode = force_custom_plan")
             await connection.execute("SET LOCAL enable_sort = off")  # of so few rows a sort may be the cheaper way
             plan = await connection.fetch(PLAN)
@@ -128,7 +128,7 @@ async def test_an_agent_that_outgrew_the_process_is_asked_for_its_nearest_and_ge
             assert wanted[found].min() >= np.sort(wanted)[-10] - 1e-3
         [late] = await store(api, "middling", ["the quartz heron sings"])
         assert (await ask(api, "middling", "quartz heron"))["memories"][0]["id"] == late
-        assert await api.service.vectors.known("team-a") == []
+        assert await api.memory.vectors.known("team-a") == []
 
 
 async def test_nobody_waits_for_an_index_that_is_being_built(
@@ -136,13 +136,13 @@ async def test_nobody_waits_for_an_index_that_is_being_built(
 ) -> None:
     values = settings(dsn, tmp_path, exact_up_to=500, nearest_up_to=1000, index_check_seconds=0.2)
     async with running(**values) as api:
-        build, built = api.service.vectors.follow, asyncio.Event()
+        build, built = api.memory.vectors.follow, asyncio.Event()
 
         async def slow(namespace: str, agent: str) -> int:
             await built.wait()
             return await build(namespace, agent)
 
-        monkeypatch.setattr(api.service.vectors, "follow", slow)
+        monkeypatch.setattr(api.memory.vectors, "follow", slow)
         for agent, memories in (("huge", 1200), ("grown", 600)):
             await store(api, agent, invented(memories, seed=14))
             await indexed(api, agent, memories)
@@ -172,13 +172,13 @@ async def test_what_an_index_overlooks_is_found_all_the_same(
             return bool((await ask(api, "astray", "x"))["plan"] == "hnsw")
 
         await eventually(planned)
-        walk = api.service.vectors.nearest
+        walk = api.memory.vectors.nearest
 
         async def another_way(namespace: str, agent: str, query: Query, k: int) -> list[Near]:
             """A walk that ended among other memories than the nearest hundred."""
             return list((await walk(namespace, agent, query, k + 100))[100:])
 
-        monkeypatch.setattr(api.service.vectors, "nearest", another_way)
+        monkeypatch.setattr(api.memory.vectors, "nearest", another_way)
         wanted = np.stack([HashingEmbedder().vector(terms(text)) for text in texts]) @ HashingEmbedder().vector(
             terms("violin museum rare7")
         )
@@ -213,7 +213,7 @@ async def test_expired_and_not_yet_valid_memories_are_not_recalled(api: Api) -> 
 
 async def test_as_of_answers_as_then(api: Api) -> None:
     [first] = await store(api, "diary", ["the key is under the mat"])
-    async with api.service.db.tenant("team-a") as connection:
+    async with api.db.tenant("team-a") as connection:
         then = await connection.fetchval("SELECT now()")
     [second] = await store(api, "diary", ["the key is in the shed"])
     assert {hit["id"] for hit in (await ask(api, "diary", "key"))["memories"]} == {first, second}
@@ -242,15 +242,15 @@ async def test_another_namespace_finds_nothing_whatever_it_asks(api: Api) -> Non
     # The same connections, asked by turns: a namespace never outlives the statement that named it.
     answers = await asyncio.gather(*(ask(api, "mine", "vault", namespace=f"team-{'ab'[i % 2]}") for i in range(20)))
     assert [len(answer["memories"]) for answer in answers] == [1, 0] * 10
-    async with api.service.db.transaction() as connection:
+    async with api.db.transaction() as connection:
         assert await connection.fetchval("SELECT current_setting('app.namespace', true)") in (None, "")
 
 
 async def test_a_recall_is_logged_with_what_it_showed(api: Api) -> None:
     await store(api, "logged", [f"fact {index}" for index in range(5)])
     answer = await ask(api, "logged", "fact 3", k=2)
-    await api.service.recalls.flush()
-    async with api.service.db.tenant("team-a") as connection:
+    await api.memory.recall_log.flush()
+    async with api.db.tenant("team-a") as connection:
         row = await connection.fetchrow(
             "SELECT * FROM recall_log WHERE retrieval_id = $1", UUID(answer["retrieval_id"])
         )
@@ -330,4 +330,4 @@ async def test_agents_that_fit_into_the_process_are_ranked_exactly(
     dsn: str, tmp_path: Path, changes: dict[str, int], bar: int
 ) -> None:
     async with running(**settings(dsn, tmp_path, **changes)) as api:
-        assert api.service._big._above == bar
+        assert api.memory.large_agents._above == bar

@@ -121,9 +121,9 @@ async def test_checkpoints_go_with_their_time_unless_the_run_may_go_on(kept: Api
 
 
 async def test_a_store_that_answers_is_found_to(kept: Api) -> None:
-    await kept.service.blobs.ping()
-    await kept.service.artifacts.look()
-    assert kept.service.artifacts.problem == ""
+    await kept.plane.shared.blobs.ping()
+    await kept.plane.training.artifacts.look()
+    assert kept.plane.training.artifacts.problem == ""
 
 
 async def test_another_namespace_is_not_touched(kept: Api, dsn: str, namespace: str) -> None:

@@ -86,7 +86,7 @@ async def test_a_checkpoint_says_of_whom_it_is_and_how_good_it_was(api: Api) -> 
     headers = _head(b"x", **{"x-learnloop-step": "100"}, **bad)
     refused = await api.call("PUT", "/api/v1/training/runs/told/checkpoint", 422, content=b"x", headers=headers)
     assert refused["error"]["field"] == "x-learnloop-agent"
-    async with api.service.db.tenant("team-a") as connection:
+    async with api.db.tenant("team-a") as connection:
         rows = await connection.fetch("SELECT job, agent_id, performance_metrics FROM model_checkpoints")
     assert {row["job"]: (row["agent_id"], json.loads(row["performance_metrics"])) for row in rows} == {
         "told": ("runner", {"step": 90, "steps_per_second": 50.0, "recent_return": recent}),

@@ -96,7 +96,7 @@ async def test_a_dry_run_sees_its_own_tenant_and_window_only_and_keeps_nothing(a
     assert (await api.call("POST", "/api/v1/rewards/dry-run", namespace="mine", json=early))["trajectories"] == 0
     other = {"policy": RETURN, "agent_ids": ["nobody"]}
     assert (await api.call("POST", "/api/v1/rewards/dry-run", namespace="mine", json=other))["trajectories"] == 0
-    async with api.service.db.tenant("mine") as connection:
+    async with api.db.tenant("mine") as connection:
         assert await connection.fetchval("SELECT count(*) FROM reward_policy_revisions") == 1
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from learnloop_api.kinds.reward_policy import RewardPolicySpec
 from learnloop_api.wire.trajectory import Trajectory
-from learnloop_dataplane.agents import agent_registry
+from learnloop_dataplane.agents.agent_registry import AgentRegistry
 from learnloop_dataplane.experience.trajectory_store import prepare, store
 from learnloop_dataplane.metrics import Metrics
 from learnloop_dataplane.postgres.database import Database
@@ -21,6 +21,12 @@ from learnloop_dataplane.rewards.reward_worker import RewardWorker, compute
 from ..conftest import START_SECONDS, superuser, trajectory
 
 SPACE = "team-a"
+
+
+def untold(namespace: str) -> None:
+    """No background work is told of anything: each test starts the passes itself."""
+
+
 FEEDBACK = """
 UPDATE trajectories SET outcome_values = outcome_values || '{"feedback": 1.0}' WHERE trajectory_id = $1
 """
@@ -48,7 +54,7 @@ async def _arrive(db: Database, agent: str, *returns: float) -> Weigher:
         }
     )
     await put_policy(db, SPACE, agent, "r1", spec)
-    await agent_registry.register(db, SPACE, agent, agent, "r1")
+    await AgentRegistry(db, untold).register(SPACE, agent, agent, "r1")
     episodes = [trajectory(f"{agent}-{index}", agent, value) for index, value in enumerate(returns)]
     await store(db, SPACE, [prepare(Trajectory.model_validate_json(_json(body))) for body in episodes])
     return Weigher(agent, agent, "r1")
@@ -73,7 +79,7 @@ async def _kept(dsn: str, agent: str) -> tuple[int, int, int, int]:
 
 async def _read(db: Database, whose: Weigher) -> tuple[Any, ...]:
     """What a pass has in hand before it writes: statistics before and after, and the rewards."""
-    policy = await Policies(db).get(SPACE, whose.policy, whose.revision)
+    policy = await Policies(db, untold).get(SPACE, whose.policy, whose.revision)
     assert policy is not None
     rows, before = await pending(db, SPACE, whose, 100, log=False)
     columns, after = compute(policy, before, rows)
@@ -90,7 +96,7 @@ async def test_of_two_replicas_that_weigh_the_same_episodes_one_writes(db: Datab
 
 async def test_replicas_that_go_on_beside_one_another_count_everything_once(db: Database, dsn: str) -> None:
     await _arrive(db, "crowded", *map(float, range(100)))
-    workers = [RewardWorker(db, Policies(db), Metrics(), announce=True, batch=7) for _ in range(3)]
+    workers = [RewardWorker(db, Policies(db, untold), Metrics(), announce=True, batch=7) for _ in range(3)]
     await asyncio.gather(*(worker.run(SPACE) for worker in workers))
     await workers[0].run(SPACE)
     assert await _kept(dsn, "crowded") == (100, 100, 100, 100)
@@ -103,7 +109,7 @@ async def test_an_opinion_that_comes_while_a_reward_is_computed_is_in_it(db: Dat
         await connection.execute(FEEDBACK, "praised-0")
     assert not await keep(db, SPACE, whose, *read, announce=True)
     assert await _kept(dsn, "praised") == (0, 0, 0, 0)
-    await RewardWorker(db, Policies(db), Metrics(), announce=True).run(SPACE)
+    await RewardWorker(db, Policies(db, untold), Metrics(), announce=True).run(SPACE)
     async with superuser(dsn) as connection:
         assert await connection.fetchval("SELECT reward FROM trajectories WHERE agent_id = 'praised'") == 5.5
 
@@ -130,7 +136,7 @@ async def test_a_reward_is_read_and_written_in_a_round_trip_each(
     db: Database, dsn: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     whose = await _arrive(db, "quick", 1.0)
-    worker, trips = RewardWorker(db, Policies(db), Metrics(), announce=True), list[str]()
+    worker, trips = RewardWorker(db, Policies(db, untold), Metrics(), announce=True), list[str]()
     await worker.run(SPACE)
     await _arrive(db, "quick", 1.0, 2.0)
     real = db.fetch_as
@@ -148,7 +154,7 @@ async def test_a_reward_is_read_and_written_in_a_round_trip_each(
 
 async def test_a_backlog_is_written_by_key_also_where_statistics_know_of_none(db: Database, dsn: str) -> None:
     whose = await _arrive(db, "late", *map(float, range(300)))
-    await RewardWorker(db, Policies(db), Metrics(), announce=True).run(SPACE)
+    await RewardWorker(db, Policies(db, untold), Metrics(), announce=True).run(SPACE)
     async with superuser(dsn) as connection:
         await connection.execute("ANALYZE")
     async with db.tenant(SPACE) as connection:

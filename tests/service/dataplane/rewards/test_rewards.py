@@ -65,7 +65,7 @@ async def test_how_a_reward_was_divided_stays_when_its_steps_are_gone(
     body["steps"] = [body["steps"][0] | {"reward": reward} for reward in (3.0, 1.0)]
     await api.call("POST", "/api/v1/trajectories", 202, json=body | {"task": "cross the room"})
     await _history(api, agent, 1)
-    async with api.service.db.tenant("team-a") as connection:
+    async with api.db.tenant("team-a") as connection:
         await connection.execute("DELETE FROM trajectories WHERE agent_id = $1", agent)
     [kept] = await _history(api, agent, 1)
     assert (kept["task_id"], kept["credit_assigned"]) == ("cross the room", 4.0)

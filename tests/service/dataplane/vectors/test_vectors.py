@@ -71,7 +71,7 @@ def exact(texts: list[str], text: str) -> np.ndarray[Any, Any]:
 
 async def held(api: Api, agent: str, texts: list[str], **changes: Any) -> list[UUID]:
     """Stores these and has the vector store take them in; returns their ids."""
-    vectors: VectorStore = api.service.vectors
+    vectors: VectorStore = api.memory.vectors
     before = await vectors.count(NAMESPACE, agent)
     ids = await store(api, agent, texts, **changes)
     await indexed(api, agent, before + len(ids))
@@ -80,17 +80,17 @@ async def held(api: Api, agent: str, texts: list[str], **changes: Any) -> list[U
 
 
 async def found(api: Api, agent: str, text: str, k: int = 10, **changes: Any) -> list[UUID]:
-    near = await api.service.vectors.nearest(NAMESPACE, agent, query(text, **changes), k)
+    near = await api.memory.vectors.nearest(NAMESPACE, agent, query(text, **changes), k)
     return [item.id for item in near]
 
 
 async def test_the_nearest_come_first_with_their_cosines(api: Api) -> None:
     texts = invented(1500, seed=1)
     ids = await held(api, "walker", texts)
-    assert await api.service.vectors.count(NAMESPACE, "walker") == 1500
+    assert await api.memory.vectors.count(NAMESPACE, "walker") == 1500
     for text in ("violin in the museum", "bridge lamp anchor", "bakery kettle"):
         wanted = exact(texts, text)
-        near = await api.service.vectors.nearest(NAMESPACE, "walker", query(text), 10)
+        near = await api.memory.vectors.nearest(NAMESPACE, "walker", query(text), 10)
         similarities = [item.similarity for item in near]
         assert len(near) == 10
         assert similarities == sorted(similarities, reverse=True)
@@ -102,7 +102,7 @@ async def test_the_nearest_come_first_with_their_cosines(api: Api) -> None:
 async def test_no_other_agent_or_namespace_is_ever_near(api: Api) -> None:
     mine = await held(api, "mine", ["the vault opens with 4711"])
     theirs = await held(api, "theirs", ["the vault opens with 4712"])
-    vectors: VectorStore = api.service.vectors
+    vectors: VectorStore = api.memory.vectors
     assert (await found(api, "mine", "vault"), await found(api, "theirs", "vault")) == (mine, theirs)
     body = {"agent_id": "mine", "memory_type": "semantic", "content": {"text": "the vault of team b"}}
     stored = await api.call("POST", "/api/v1/memory/store", 201, namespace="team-b", json=body)
@@ -127,7 +127,7 @@ async def test_only_the_types_and_the_instant_asked_for_are_near(api: Api) -> No
 
 async def test_what_ended_or_was_deleted_is_near_no_longer(api: Api) -> None:
     ids = await held(api, "forgetful", invented(40, seed=2))
-    vectors: VectorStore = api.service.vectors
+    vectors: VectorStore = api.memory.vectors
     gone = ids[:5]
     body = {"agent_id": "forgetful", "ids": [str(identity) for identity in gone]}
     await api.call("POST", "/api/v1/memory/delete", json=body)
@@ -142,7 +142,7 @@ async def test_what_ended_or_was_deleted_is_near_no_longer(api: Api) -> None:
 
 async def test_nothing_of_a_forgotten_agent_is_left(api: Api) -> None:
     await held(api, "leaver", invented(30, seed=3))
-    vectors: VectorStore = api.service.vectors
+    vectors: VectorStore = api.memory.vectors
     assert "leaver" in await vectors.known(NAMESPACE)
     await api.call("POST", "/api/v1/erasure", json={"agent_id": "leaver"})
     assert await vectors.known(NAMESPACE) == []
@@ -178,14 +178,14 @@ async def test_an_index_with_other_parameters_is_replaced_and_answers_until_then
                 await store(api, "other", ["written meanwhile"])
 
         asking = asyncio.create_task(asks())
-        assert await api.service.vectors.follow(NAMESPACE, "walker") == 400
+        assert await api.memory.vectors.follow(NAMESPACE, "walker") == 400
         over.set()
         await asking
         [new] = await indexes(dsn)
         assert new == f"{named}_m{pgvector.M}_ef{pgvector.EF_CONSTRUCTION}"
         assert all(len(answer) == 5 and set(answer) <= set(ids) for answer in answers)
-        assert await api.service.vectors.follow(NAMESPACE, "walker") == 0, "nothing is left to build"
-        assert await api.service.vectors.known(NAMESPACE) == ["walker"]
+        assert await api.memory.vectors.follow(NAMESPACE, "walker") == 0, "nothing is left to build"
+        assert await api.memory.vectors.known(NAMESPACE) == ["walker"]
 
 
 async def indexes(dsn: str) -> list[str]:
@@ -212,7 +212,7 @@ async def test_recall_goes_through_the_store_and_ranks_what_postgresql_still_has
         places = [texts.index(memory["content"]["text"]) for memory in answer["memories"]]
         assert wanted[places].min() >= np.sort(wanted)[-10] - 3e-3
         first = answer["memories"][0]["id"]
-        async with api.service.db.tenant(NAMESPACE) as connection:  # behind the back of the store
+        async with api.db.tenant(NAMESPACE) as connection:  # behind the back of the store
             await connection.execute("DELETE FROM agent_memories WHERE id = $1", UUID(first))
         again = await ask(api, "large", "violin museum mirror", weights={"vector": 1})
         assert first not in [memory["id"] for memory in again["memories"]]
@@ -232,7 +232,7 @@ async def test_while_weaviate_is_away_nothing_is_lost_and_recall_says_so(
             assert answer["memories"][0]["id"] == late
             assert (answer["plan"], answer["degraded"]) == ("nearest", ["vector store"])
             with pytest.raises((StoreAway, Unavailable)):
-                await api.service.vectors.forget(NAMESPACE, "large")
+                await api.memory.vectors.forget(NAMESPACE, "large")
             refused = await api.call("POST", "/api/v1/erasure", 503, json={"agent_id": "large"})
             assert "ask again" in refused["error"]["message"]
             await eventually(lambda: _degraded(api, "Weaviate"))
@@ -248,8 +248,8 @@ async def test_while_weaviate_is_away_nothing_is_lost_and_recall_says_so(
         await eventually(lambda: _erased(api))
         await eventually(lambda: _degraded(api, None))
         assert "learnloop_vector_store_up 1.0" in (await api.call("GET", "/metrics")).text
-        assert await api.service.vectors.count(NAMESPACE, "large") == 0
-        assert await api.service.vectors.count(NAMESPACE, "other") == 601
+        assert await api.memory.vectors.count(NAMESPACE, "large") == 0
+        assert await api.memory.vectors.count(NAMESPACE, "other") == 601
 
 
 async def test_a_weaviate_that_lost_its_disk_is_filled_again(weaviate: Weaviate, dsn: str, tmp_path: Path) -> None:
@@ -264,7 +264,7 @@ async def test_a_weaviate_that_lost_its_disk_is_filled_again(weaviate: Weaviate,
         async def filled() -> bool:
             await ask(api, "large", "harbour lamp")
             with suppress(StoreAway):  # it has only just begun to listen
-                return bool(await api.service.vectors.count(NAMESPACE, "large") == 300)
+                return bool(await api.memory.vectors.count(NAMESPACE, "large") == 300)
             return False
 
         await eventually(filled)
@@ -276,7 +276,7 @@ async def test_a_wrong_key_is_said_and_recall_goes_on(weaviate: Weaviate, dsn: s
     async with running(**values) as api:
         await store(api, "walker", ["the key is under the mat"])
         with pytest.raises(StoreAway, match="Weaviate"):
-            await api.service.vectors.follow(NAMESPACE, "walker")
+            await api.memory.vectors.follow(NAMESPACE, "walker")
         assert len((await ask(api, "walker", "key"))["memories"]) == 1
 
 
@@ -336,13 +336,13 @@ async def test_a_weaviate_killed_under_load_costs_nobody_an_answer_and_has_every
         over.set()
         await asyncio.gather(*load)
         assert plans >= {"nearest"}
-        vectors = api.service.vectors
+        vectors = api.memory.vectors
 
         async def whole() -> bool:
             return bool(await vectors.count(NAMESPACE, "busy") == 200 + len(stored))
 
         await eventually(whole)
-        async with api.service.db.tenant(NAMESPACE) as connection:
+        async with api.db.tenant(NAMESPACE) as connection:
             rows = await connection.fetchval("SELECT count(*) FROM agent_memories WHERE agent_id = 'busy'")
         assert rows == 200 + len(stored)
         await eventually(lambda: _planned(api, "weaviate", agent="busy"))

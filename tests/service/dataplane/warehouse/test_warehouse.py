@@ -170,8 +170,10 @@ async def registered(api: Api, agent: str, namespace: str) -> None:
 
 
 async def in_warehouse(api: Api, namespace: str, identity: str, *columns: str) -> dict[str, Any] | None:
-    assert api.service.warehouse is not None
-    found = await api.service.warehouse.page(namespace, ["trajectory_id", *columns], agents=None, size=1000, **FOREVER)
+    assert api.plane.shared.warehouse is not None
+    found = await api.plane.shared.warehouse.page(
+        namespace, ["trajectory_id", *columns], agents=None, size=1000, **FOREVER
+    )
     return next((dict(item) for item in found if item["trajectory_id"] == identity), None)
 
 
@@ -260,7 +262,7 @@ async def test_old_episodes_stay_until_the_warehouse_has_them_and_dry_runs_find_
 
         await eventually(rewarded)
         await age()
-        await api.service._retention.run()
+        await api.privacy.retention.run()
         stats = await api.call("POST", "/api/v1/rewards/dry-run", 503, namespace="old", json={"policy": SUCCESS})
         assert "ClickHouse does not answer" in stats["error"]["message"], (
             "half a history is not passed off as all of it"
@@ -270,7 +272,7 @@ async def test_old_episodes_stay_until_the_warehouse_has_them_and_dry_runs_find_
     async with running(**with_warehouse(dsn, tmp_path, engine)) as api:
         await eventually(lambda: in_warehouse(api, "old", "long-ago"))
         await eventually(lambda: in_warehouse(api, "old", "today"))
-        await api.service._retention.run()
+        await api.privacy.retention.run()
         async with superuser(dsn) as connection:
             rows = await connection.fetch("SELECT trajectory_id FROM trajectories WHERE namespace = 'old'")
             assert [item["trajectory_id"] for item in rows] == ["today"]
@@ -282,7 +284,7 @@ async def test_old_episodes_stay_until_the_warehouse_has_them_and_dry_runs_find_
 async def test_a_server_killed_again_and_again_under_load_loses_nothing_and_counts_nothing_twice(
     dsn: str, tmp_path: Path, server: ClickHouseServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("learnloop_dataplane.service.SHIP_SECONDS", 0.02)
+    monkeypatch.setattr("learnloop_dataplane.assembly.experience_parts.SHIP_SECONDS", 0.02)
     monkeypatch.setattr("learnloop_dataplane.concurrency.background_tasks.AWAY_SECONDS", 0.1)
     count, kills = 300, 4
     async with running(**with_warehouse(dsn, tmp_path, server.dsn)) as api:
@@ -306,8 +308,8 @@ async def test_a_server_killed_again_and_again_under_load_loses_nothing_and_coun
                 return bool(await connection.fetchval(query) == count)
 
         await eventually(shipped)
-        assert api.service.warehouse is not None
-        page = await api.service.warehouse.page(
+        assert api.plane.shared.warehouse is not None
+        page = await api.plane.shared.warehouse.page(
             "fire", ["trajectory_id", "reward"], agents=None, size=10_000, **FOREVER
         )
         assert sorted(item["trajectory_id"] for item in page) == sorted(f"f-{number}" for number in range(count))

@@ -8,7 +8,7 @@ import pytest
 from learnloop_api.redaction import Redaction
 from learnloop_api.redaction_fields import safe_measurements, safe_origin
 from learnloop_api.wire.trajectory import Trajectory
-from learnloop_dataplane.api.routes.trajectories import redacted
+from learnloop_dataplane.experience.trajectory_intake import redacted
 from learnloop_sdk.redact import redact_text, redact_trajectory
 
 MAIL = "anna@example.org"

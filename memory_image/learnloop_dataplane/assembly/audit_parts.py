@@ -1,0 +1,40 @@
+"""The audit chains: read, signed, checked."""
+
+from typing import Any
+
+from learnloop_dataplane.assembly.shared_parts import SharedParts
+from learnloop_dataplane.audit import chain_pages
+from learnloop_dataplane.audit.sealer import Sealer
+from learnloop_dataplane.audit.signing import Checkpoint, Signer
+from learnloop_dataplane.audit.verification import Report, newest_checkpoint, verify
+from learnloop_dataplane.ed25519_keys import seed_from
+
+
+class AuditParts:
+    """The chains of all namespaces, and who signs them; `signer` None: nobody."""
+
+    def __init__(self, shared: SharedParts) -> None:
+        config = shared.config
+        self._shared = shared
+        self.signer = Signer(seed_from(config.audit_key.get_secret_value())) if config.audit_key else None
+        self.sealer = Sealer(shared.db, shared.blobs, self.signer, every=config.audit_checkpoint_seconds)
+
+    def start(self) -> None:
+        """Records go into their chains, wherever they were left, by this process or another one."""
+        pause = self._shared.config.sweep_seconds
+        self._shared.background.repeat(lambda: self._shared.everywhere(self.sealer.run), "audit", pause=pause)
+
+    async def page(
+        self, namespace: str, after: int, limit: int, *, action: str | None, subject: str | None
+    ) -> list[dict[str, Any]]:
+        """Up to `limit` records behind place `after`, hashes as hexadecimal."""
+        return await chain_pages.page(self._shared.db, namespace, after, limit, action=action, subject=subject)
+
+    async def checkpoint(self, namespace: str) -> Checkpoint | None:
+        """The newest signature over the chain; None where nothing is signed."""
+        return await newest_checkpoint(self._shared.blobs, namespace)
+
+    async def verify(self, namespace: str) -> Report:
+        """Checks the whole chain, against this process's own key where it has one."""
+        trusted = [self.signer.public_key] if self.signer else []
+        return await verify(self._shared.db, self._shared.blobs, namespace, trusted=trusted)

@@ -1,0 +1,61 @@
+"""One process of the data plane: its parts, begun and ended in order."""
+
+from learnloop_dataplane.access.certificates import Certificates
+from learnloop_dataplane.assembly.audit_parts import AuditParts
+from learnloop_dataplane.assembly.caller_checks import CallerChecks
+from learnloop_dataplane.assembly.experience_parts import ExperienceParts
+from learnloop_dataplane.assembly.memory_parts import MemoryParts
+from learnloop_dataplane.assembly.privacy_parts import PrivacyParts
+from learnloop_dataplane.assembly.readiness import Readiness
+from learnloop_dataplane.assembly.shared_parts import SharedParts
+from learnloop_dataplane.assembly.training_parts import TrainingParts
+from learnloop_dataplane.config import Config
+from learnloop_dataplane.postgres.planner_statistics import LOOK_SECONDS, Statistics
+from learnloop_dataplane.tuning.memory_allocator import keep_small
+
+HEAP_SECONDS = 3600.0
+
+
+class DataPlane:
+    """`start` returns at once; /readyz tells when the stores answer."""
+
+    def __init__(self, config: Config) -> None:
+        self.shared = SharedParts(config)
+        self.callers = CallerChecks(self.shared)
+        self.certificates = Certificates(config)
+        self.audit = AuditParts(self.shared)
+        self.experience = ExperienceParts(self.shared)
+        self.memory = MemoryParts(self.shared)
+        self.training = TrainingParts(self.shared)
+        self.privacy = PrivacyParts(self.shared, self.audit, self.experience, self.memory)
+        self.readiness = Readiness(self.shared, self.memory, self.training)
+        self._statistics = Statistics(self.shared.db, config.dsn.get_secret_value())
+
+    def start(self) -> None:
+        """Begins everything."""
+        shared, again = self.shared, self.shared.background.repeat
+        shared.db.start()
+        again(self._statistics.refresh, "statistics", pause=LOOK_SECONDS)
+        again(self._look, "rewards")
+        again(keep_small, "heap", pause=HEAP_SECONDS)
+        for parts in (self.privacy, self.memory, self.audit, self.training, self.experience):
+            parts.start()
+        if shared.nats:
+            shared.nats.start(shared.background, shared.users, shared.arrived)
+
+    async def close(self) -> None:
+        """Stops everything; unfinished work is found again at the next start."""
+        shared = self.shared
+        await shared.background.close()
+        self.training.close()
+        await self.memory.close()
+        for store in (shared.bus, shared.warehouse, shared.kube, shared.db):
+            if store is not None:
+                await store.close()
+
+    async def _look(self) -> None:
+        """Rewards, announcements and episode memories: at once where something arrived, everywhere now and then."""
+        for namespace in await self.shared.arrivals.next():
+            for step in (*self.experience.steps(), *self.memory.steps()):
+                await self.shared.background.attempt(step, namespace)
+            self.memory.indexing.stored(namespace)  # whatever waits for the indexer, whoever left it there

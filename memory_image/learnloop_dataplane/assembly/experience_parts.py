@@ -1,0 +1,53 @@
+"""Agents and their episodes, and what the episodes are worth."""
+
+from learnloop_dataplane.agents.agent_registry import AgentRegistry
+from learnloop_dataplane.assembly.shared_parts import SharedParts, Step
+from learnloop_dataplane.errors import Unavailable
+from learnloop_dataplane.experience.trajectory_intake import TrajectoryIntake
+from learnloop_dataplane.rewards.dry_run import DryRun
+from learnloop_dataplane.rewards.human_feedback import UserFeedback
+from learnloop_dataplane.rewards.published_policies import Policies
+from learnloop_dataplane.rewards.reward_events import RewardOutbox
+from learnloop_dataplane.rewards.reward_hacking_reader import SignalReader
+from learnloop_dataplane.rewards.reward_worker import RewardWorker
+from learnloop_dataplane.warehouse.episode_shipper import Shipper
+
+SHIP_SECONDS = 1.0
+
+
+class ExperienceParts:
+    """What routes and background work need of agents, episodes and rewards."""
+
+    def __init__(self, shared: SharedParts) -> None:
+        db, bus, room = shared.db, shared.bus, shared.stream_room
+        self._shared = shared
+        self.agents = AgentRegistry(db, shared.arrived)
+        stream = (bus, room) if bus is not None and room is not None else None
+        self.intake = TrajectoryIntake(db, shared.users, shared.metrics, stream, shared.arrived)
+        self.policies = Policies(db, shared.arrived)
+        self.signals = SignalReader(db)
+        self.dry_run = DryRun(db, shared.warehouse)
+        self.opinions = UserFeedback(db, shared.users, shared.events, shared.arrived)
+        self._rewards = RewardWorker(db, self.policies, shared.metrics, announce=bus is not None)
+        self._announcements = RewardOutbox(db, bus) if bus else None
+        self._shipper = Shipper(db, shared.warehouse, shared.metrics.warehoused) if shared.warehouse else None
+
+    def start(self) -> None:
+        """Begins the background work that is not done where something arrives."""
+        if self._shipper is not None:
+            self._shared.background.repeat(self._ship, "warehouse", pause=SHIP_SECONDS)
+
+    def steps(self) -> list[Step]:
+        """What is done in a namespace where something arrived, in this order."""
+        announce = [self._announcements.run] if self._announcements else []
+        return [self._rewards.run, self.opinions.run, self._shared.events.run, *announce]
+
+    async def _ship(self) -> None:
+        """Beside the other work, so that a warehouse that does not answer delays nothing else."""
+        assert self._shipper is not None
+        try:
+            for namespace in await self._shared.db.namespaces():
+                await self._shipper.run(namespace)
+        except Unavailable:
+            self._shared.metrics.warehouse_failures.inc()
+            raise

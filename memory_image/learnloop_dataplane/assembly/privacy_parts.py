@@ -1,0 +1,28 @@
+"""People's rights: erasure, opt-out, and the time after which everything goes."""
+
+from learnloop_dataplane.assembly.audit_parts import AuditParts
+from learnloop_dataplane.assembly.experience_parts import ExperienceParts
+from learnloop_dataplane.assembly.memory_parts import MemoryParts
+from learnloop_dataplane.assembly.shared_parts import SharedParts
+from learnloop_dataplane.erasure.erasure_requests import Erasing
+from learnloop_dataplane.erasure.retention import Retention
+
+RETENTION_SECONDS = 3600.0
+
+
+class PrivacyParts:
+    """What reaches into everything that is kept about somebody."""
+
+    def __init__(
+        self, shared: SharedParts, audit: AuditParts, experience: ExperienceParts, memory: MemoryParts
+    ) -> None:
+        self._shared = shared
+        self.users = shared.users
+        kept = (shared.users, experience.opinions, memory.recall_log, memory.large_agents)
+        self.erasing = Erasing(shared.db, shared.bus, *kept, shared.warehouse, audit.sealer, audit.signer)
+        has_warehouse = shared.warehouse is not None
+        self.retention = Retention(shared.db, shared.config.retention_days, warehouse=has_warehouse)
+
+    def start(self) -> None:
+        """Begins deleting what is older than the time of retention."""
+        self._shared.background.repeat(self.retention.run, "retention", pause=RETENTION_SECONDS)

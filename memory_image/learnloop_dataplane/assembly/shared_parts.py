@@ -1,0 +1,74 @@
+"""What several groups of parts need: the stores, the figures, the background work and who waits for it."""
+
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING
+
+from learnloop_dataplane.access.authentication import Authenticator
+from learnloop_dataplane.blobs.blob_store import open_blobs
+from learnloop_dataplane.concurrency.background_tasks import Background
+from learnloop_dataplane.concurrency.namespace_rounds import Rounds
+from learnloop_dataplane.config import Config
+from learnloop_dataplane.metrics import Metrics
+from learnloop_dataplane.nats.event_outbox import EventOutbox
+from learnloop_dataplane.postgres.database import Database
+from learnloop_dataplane.privacy.pseudonyms import Users
+from learnloop_dataplane.warehouse.clickhouse import ClickHouse
+
+if TYPE_CHECKING:
+    from learnloop_dataplane.experience.nats_workers import NatsSide
+    from learnloop_dataplane.kubernetes.api_client import KubeApi
+    from learnloop_dataplane.kubernetes.token_review import TokenReviews
+
+Step = Callable[[str], Awaitable[int]]
+"""Work on one namespace; returns how much was done."""
+
+
+class SharedParts:
+    """Opens nothing yet: the connections are made by `DataPlane.start`."""
+
+    def __init__(self, config: Config) -> None:
+        self.config = config
+        self.metrics = Metrics()
+        self.db = Database(config.dsn.get_secret_value(), pool_size=config.pool_size)
+        self.background = Background(self.metrics, self.db.ready)
+        self.arrivals = Rounds(self.db.namespaces, config.sweep_seconds)
+        self.blobs = open_blobs(config.artifacts)
+        asks = config.auth != "none" and (config.roles == "rbac" or config.run_writers == "ranks")
+        self.kube = _kube(config) if config.training_api or config.auth == "tokenreview" or asks else None
+        reviewer = _reviewer(self.kube) if self.kube and config.auth == "tokenreview" else None
+        self.authenticator = Authenticator(config, reviewer)
+        self.nats = _nats(config, self.db, self.authenticator, self.metrics) if config.nats_url else None
+        self.bus = self.nats.bus if self.nats else None
+        self.stream_room = self.nats.room if self.nats else None
+        self.events = EventOutbox(self.db, self.bus)
+        self.users = Users(self.db)
+        warehouse = config.warehouse.get_secret_value() if config.warehouse else None
+        self.warehouse = ClickHouse(warehouse, days=config.warehouse_days) if warehouse else None
+
+    def arrived(self, namespace: str) -> None:
+        """New work may be waiting in this namespace."""
+        self.arrivals.changed(namespace)
+
+    async def everywhere(self, step: Step) -> None:
+        """One step for each namespace; what fails in one stops no other."""
+        for namespace in await self.db.namespaces():
+            await self.background.attempt(step, namespace)
+
+
+# What talks to the API server (httpx) or to NATS is imported where a setting has it talk.
+def _kube(config: Config) -> "KubeApi":
+    from learnloop_dataplane.kubernetes.api_client import KubeApi
+
+    return KubeApi(config)
+
+
+def _reviewer(kube: "KubeApi") -> "TokenReviews":
+    from learnloop_dataplane.kubernetes.token_review import TokenReviews
+
+    return TokenReviews(kube)
+
+
+def _nats(config: Config, db: Database, auth: Authenticator, metrics: Metrics) -> "NatsSide":
+    from learnloop_dataplane.experience.nats_workers import NatsSide
+
+    return NatsSide(config, db, auth, metrics)

@@ -1,0 +1,1 @@
+"""Requests that are done once: who works under a key, and what was answered."""
