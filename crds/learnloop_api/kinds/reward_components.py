@@ -67,6 +67,28 @@ class CreditAssignment(Resource):
     discount: float = Field(default=0.99, gt=0, le=1, description="Used by method discounted.")
 
 
+class TeamCredit(Resource):
+    """How the reward of a task is divided among the agents that took part. The parts always add up to the reward."""
+
+    method: Literal["equal", "difference", "shapley"] = Field(
+        default="equal",
+        description="equal: the same to each. difference: to each what the team got with it and not without it, and "
+        "an equal share of what is over or missing. shapley: to each what it adds, on average over the orders in which "
+        "the agents might have come. Where nothing is known of smaller teams: equal.",
+    )
+    samples: int = Field(
+        default=1000,
+        ge=10,
+        le=20_000,
+        description="Used by shapley: orders that are tried. Where the agents have no more orders, all are.",
+    )
+    history: bool = Field(
+        default=True,
+        description="What smaller teams got in the newest 1,000 tasks of the same type counts, beside what the result "
+        "says of them.",
+    )
+
+
 class SafetyConstraint(Resource):
     """A limit on an outcome value. An episode that breaks it is never worth more than `rewardAtMost`."""
 

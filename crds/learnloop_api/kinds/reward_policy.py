@@ -6,6 +6,7 @@ from pydantic import Field, model_validator
 
 from learnloop_api.kinds.base import ObjectName, Resource, ShortText, Status, Time
 from learnloop_api.kinds.cel_rules import Rule
+from learnloop_api.kinds.evaluators import Evaluator
 from learnloop_api.kinds.reward_components import (
     Bounds,
     CreditAssignment,
@@ -13,6 +14,7 @@ from learnloop_api.kinds.reward_components import (
     OutcomeKey,
     PotentialShaping,
     SafetyConstraint,
+    TeamCredit,
 )
 
 WEIGHT_TOLERANCE = 1e-6
@@ -32,6 +34,7 @@ ComponentType = Literal[
     "smoothness",
     "difference",
     "outcome",
+    "evaluator",
 ]
 
 
@@ -44,6 +47,11 @@ class RewardComponent(Resource):
             "set key with type outcome, and only then: it names the outcome value to use",
             ".key",
         ),
+        Rule(
+            "(self.type == 'evaluator') == has(self.evaluator)",
+            "set evaluator with type evaluator, and only then: it says how the output is scored",
+            ".evaluator",
+        ),
     )
 
     name: ObjectName = Field(description="Unique within the policy.")
@@ -55,17 +63,23 @@ class RewardComponent(Resource):
             "collision (-`collisions`/`scale`), exploration (`discoveries`/`scale`), cooperation "
             "(`cooperation`/`scale`), coordination (`joint_successes`/`joint_attempts`), difference ((`global` - "
             "`counterfactual`)/`scale`), outcome (the value `key`/`scale`). "
-            "From the steps: smoothness, 1 - the mean change between consecutive actions/`scale`, never below 0."
+            "From the steps: smoothness, 1 - the mean change between consecutive actions/`scale`, never below 0. "
+            "From the output: evaluator, the score that `evaluator` gives it, 0 to 1."
         )
     )
     weight: float = Field(ge=0, le=1, description="Share of the total; all weights add up to 1.")
     scale: float = Field(default=1.0, gt=0, description="Unit of the component, e.g. the step budget for efficiency.")
     key: OutcomeKey | None = Field(default=None, description="Which outcome value; required for type outcome.")
+    evaluator: Evaluator | None = Field(
+        default=None, description="How the output is scored; required for type evaluator."
+    )
 
     @model_validator(mode="after")
     def _key_goes_with_outcome(self) -> "RewardComponent":
         if (self.type == "outcome") != (self.key is not None):
             raise ValueError(f"key: {self.key!r} with type {self.type}: set key with type outcome, and only then")
+        if (self.type == "evaluator") != (self.evaluator is not None):
+            raise ValueError(f"evaluator: with type {self.type}: set evaluator with type evaluator, and only then")
         return self
 
 
@@ -124,6 +138,9 @@ class RewardPolicySpec(Resource):
     )
     credit: CreditAssignment = Field(
         default_factory=CreditAssignment, description="How the reward is divided among the episode's steps."
+    )
+    team_credit: TeamCredit = Field(
+        default_factory=TeamCredit, description="How the reward is divided among the agents that took part."
     )
 
     dry_run: bool = Field(

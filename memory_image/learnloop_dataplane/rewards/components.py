@@ -32,6 +32,7 @@ class Episode:
         steps: length of the episode.
         values: the named outcome values.
         log: the steps themselves (wire.Step as JSON objects); only read by what `needs_log` names.
+        scores: what evaluators made of the output, by the component's name.
     """
 
     episode_return: float
@@ -39,6 +40,7 @@ class Episode:
     steps: int
     values: Mapping[str, float] = field(default_factory=dict)
     log: Sequence[Mapping[str, Any]] = ()
+    scores: Mapping[str, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -121,6 +123,9 @@ def _measured(component: RewardComponent, episode: Episode) -> float | None:
             # The team's result minus what it would have been without this agent (Wolpert & Tumer, 2002).
             team, without = _outcome(episode, "global"), _outcome(episode, "counterfactual")
             return (team - without) / component.scale if team is not None and without is not None else None
+        case "evaluator":
+            score = episode.scores.get(component.name)
+            return None if score is None else finite(f"scores.{component.name}", score) / component.scale
         case "outcome":
             value = _outcome(episode, component.key or "")
             return None if value is None else value / component.scale

@@ -1,0 +1,189 @@
+"""Evaluators: how good an episode's output is, 0 to 1. A RewardPolicy's component of type `evaluator` names one."""
+
+from typing import Annotated, ClassVar, Literal
+
+from pydantic import Field, model_validator
+
+from learnloop_api.kinds.base import Resource
+from learnloop_api.kinds.cel_rules import Rule
+
+EvaluatorType = Literal[
+    "exact", "fuzzy", "numeric", "json-schema", "regex", "unit-tests", "linter", "own-history", "judge"
+]
+"""Names as a RewardPolicy writes them; the settings of a type are in the field of its name, in camelCase."""
+
+
+class ExactMatch(Resource):
+    """1 where output and expected are the same, else 0."""
+
+    ignore_case: bool = Field(default=False, description="Upper and lower case are the same.")
+    ignore_space: bool = Field(
+        default=True, description="Space around a text does not count, and any run of space in it counts as one."
+    )
+
+
+class FuzzyMatch(Resource):
+    """Similarity of two texts, 0 to 1."""
+
+    measure: Literal["words", "characters"] = Field(
+        default="words",
+        description="words: harmonic mean of precision and recall of the words (F1, as SQuAD counts it); characters: "
+        "1 - edit distance / length of the longer text, of the first 4,096 characters.",
+    )
+    at_least: float = Field(default=0.0, ge=0, le=1, description="A lower similarity is worth 0.")
+
+
+class NumericTolerance(Resource):
+    """1 where the output is a number near the expected one, else 0."""
+
+    absolute: float = Field(default=0.0, ge=0, le=1e12, description="Allowed difference.")
+    relative: float = Field(
+        default=1e-6, ge=0, le=1, description="Allowed difference as a share of the expected number."
+    )
+
+
+class JsonSchemaMatch(Resource):
+    """1 where the output is JSON that the schema accepts, else 0."""
+
+    json_schema: Annotated[str, Field(min_length=2, max_length=16_384)] = Field(
+        alias="schema",
+        description="A JSON Schema (draft 2020-12 unless $schema says another), as JSON text. References outside of it "
+        "are refused, patterns are matched in linear time.",
+    )
+
+
+class RegexMatch(Resource):
+    """1 where the pattern is found in the output, else 0."""
+
+    pattern: Annotated[str, Field(min_length=1, max_length=1024)] = Field(
+        description="Regular expression, without look-around and back-references: it is matched in linear time. "
+        "Anchor it with ^ and $ if it is to match the whole output; (?i) ignores case."
+    )
+    absent: bool = Field(default=False, description="true: 1 where it is not found.")
+
+
+class UnitTests(Resource):
+    """Share of unit tests that the output passes. They run in a Job without network and credentials."""
+
+    tests: Annotated[str, Field(min_length=1, max_length=65_536)] | None = Field(
+        default=None,
+        description="Python file of tests (unittest or bare test_ functions) that imports the output as `solution`. "
+        "Left out: `expected` is that file.",
+    )
+    seconds: int = Field(default=30, ge=1, le=600, description="After so many seconds the tests have failed.")
+    memory_mib: int = Field(default=256, ge=64, le=4096, description="Memory of the pod, in MiB.")
+
+
+class Linter(Resource):
+    """1 - findings per line of code / tolerance, never below 0. The code is read and never run."""
+
+    language: Literal["python"] = Field(default="python", description="ruff reads Python.")
+    select: list[Annotated[str, Field(max_length=16, pattern="^[A-Z]{1,4}[0-9]{0,4}$")]] = Field(
+        default_factory=lambda: ["E", "F", "W", "B", "UP", "SIM"],
+        min_length=1,
+        max_length=32,
+        description="Rules by ruff's codes or their beginnings.",
+    )
+    tolerance: float = Field(default=0.2, gt=0, le=10, description="Findings per line of code at which the score is 0.")
+
+
+class OwnHistory(Resource):
+    """Share of the agent's earlier successful episodes of the same task type that needed more."""
+
+    measure: Literal["steps", "seconds", "value"] = Field(default="steps", description="What is to be small.")
+    key: Annotated[str, Field(min_length=1, max_length=64)] | None = Field(
+        default=None, description="Outcome value for measure value, e.g. output_tokens."
+    )
+    episodes: int = Field(default=200, ge=10, le=1000, description="How many of the newest are looked at.")
+
+
+class Judge(Resource):
+    """A language model says which of two answers is better, the output or the expected one, in both orders.
+
+    1: the output is better or as good in both; 0: worse in both; 0.5: the judge's answer follows the order.
+    """
+
+    name: Annotated[str, Field(min_length=1, max_length=50, pattern="^[a-z]([-a-z0-9]*[a-z0-9])?$")] = Field(
+        default="default", description="Which of the judges that the platform team configured (dataPlane.judges)."
+    )
+    question: Annotated[str, Field(min_length=1, max_length=4096)] = Field(
+        default="Which answer solves the task better: more correct, more complete, easier to use?",
+        description="What the judge is asked about the two answers.",
+    )
+
+
+SETTINGS: dict[str, str] = {
+    "exact": "exact",
+    "fuzzy": "fuzzy",
+    "numeric": "numeric",
+    "json-schema": "jsonSchema",
+    "regex": "regex",
+    "unit-tests": "unitTests",
+    "linter": "linter",
+    "own-history": "ownHistory",
+    "judge": "judge",
+}
+"""The field that has the settings of each type."""
+REQUIRED = ("json-schema", "regex")
+"""Types that say nothing without settings."""
+
+
+def _only_its_own() -> tuple[Rule, ...]:
+    found = [
+        Rule(
+            f"!has(self.{field}) || self.type == '{kind}'",
+            f"{field} goes with type {kind} only: remove it, or set type: {kind}",
+            f".{field}",
+        )
+        for kind, field in SETTINGS.items()
+    ]
+    for kind in REQUIRED:
+        field = SETTINGS[kind]
+        found.append(Rule(f"self.type != '{kind}' || has(self.{field})", f"type {kind} needs {field}", f".{field}"))
+    return tuple(found)
+
+
+class Evaluator(Resource):
+    """One way to score an output, with its settings."""
+
+    cel_rules: ClassVar[tuple[Rule, ...]] = (
+        *_only_its_own(),
+        Rule(
+            "!has(self.ownHistory) || (self.ownHistory.measure == 'value') == has(self.ownHistory.key)",
+            "set key with measure value, and only then: it names the outcome value",
+            ".ownHistory",
+        ),
+    )
+
+    type: EvaluatorType = Field(
+        description="exact, fuzzy, numeric: the output against `expected`. json-schema, regex: the form of the output. "
+        "unit-tests: the share of tests that the code passes. linter: findings in the code. own-history: efficiency "
+        "against the agent's own earlier episodes. judge: a language model compares the output with `expected`."
+    )
+    exact: ExactMatch | None = Field(default=None, description="Settings of type exact.")
+    fuzzy: FuzzyMatch | None = Field(default=None, description="Settings of type fuzzy.")
+    numeric: NumericTolerance | None = Field(default=None, description="Settings of type numeric.")
+    json_schema: JsonSchemaMatch | None = Field(default=None, description="Settings of type json-schema.")
+    regex: RegexMatch | None = Field(default=None, description="Settings of type regex.")
+    unit_tests: UnitTests | None = Field(default=None, description="Settings of type unit-tests.")
+    linter: Linter | None = Field(default=None, description="Settings of type linter.")
+    own_history: OwnHistory | None = Field(default=None, description="Settings of type own-history.")
+    judge: Judge | None = Field(default=None, description="Settings of type judge.")
+    task_types: list[Annotated[str, Field(min_length=1, max_length=64)]] = Field(
+        default_factory=list,
+        max_length=16,
+        description="Episodes of these task types only; others have no measurement of it. Left out: all.",
+    )
+
+    @model_validator(mode="after")
+    def _settings_fit(self) -> "Evaluator":
+        for kind, field in SETTINGS.items():
+            name = "".join(f"_{letter.lower()}" if letter.isupper() else letter for letter in field)
+            if getattr(self, name) is not None and kind != self.type:
+                raise ValueError(f"{field}: goes with type {kind}, and this is {self.type}; remove it")
+            if kind == self.type and kind in REQUIRED and getattr(self, name) is None:
+                raise ValueError(f"{field}: type {kind} needs it")
+        history = self.own_history
+        if history is not None and (history.measure == "value") != (history.key is not None):
+            raise ValueError("ownHistory.key: set it with measure value, and only then")
+        return self

@@ -1,0 +1,1 @@
+"""Evaluators of outputs: one small module each, registered once in registry.py."""

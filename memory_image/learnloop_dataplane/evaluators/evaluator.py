@@ -1,0 +1,131 @@
+"""What an evaluator is given, what it answers, and what it is.
+
+A new evaluator is one module beside this one, an entry in registry.py, and its settings in `kinds.evaluators`.
+"""
+
+import json
+from abc import ABC, abstractmethod
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, Literal
+
+from learnloop_api.kinds.evaluators import Evaluator, OwnHistory
+from learnloop_dataplane.evaluators.judge_client import JudgeClient
+
+MAX_TEXT = 262_144
+"""Characters of an output or an expected answer that an evaluator reads; a longer one is not scored."""
+
+
+@dataclass(frozen=True)
+class Case:
+    """One finished task, as its agent told it.
+
+    Attributes:
+        agent: whose task it was.
+        output: what came out, any JSON; None: nobody said.
+        expected: what should have come out; None: nobody knows.
+        metadata: whatever else the agent said of it.
+        steps: how many steps it took.
+        seconds: how long it took; None: nobody knows.
+        values: named outcome values.
+        trajectory_id: of the stored episode; None where nothing is stored.
+        seq: its place in the order of arrival; None where nothing is stored.
+    """
+
+    agent: str = ""
+    task: str = ""
+    task_type: str = ""
+    output: Any = None
+    expected: Any = None
+    metadata: Mapping[str, Any] = field(default_factory=dict)
+    success: bool | None = None
+    steps: int = 0
+    seconds: float | None = None
+    values: Mapping[str, float] = field(default_factory=dict)
+    trajectory_id: str | None = None
+    seq: int | None = None
+
+
+@dataclass(frozen=True)
+class Score:
+    """What an evaluator found.
+
+    Attributes:
+        value: 0 to 1; None: it could not tell, and the measurement is missing.
+        note: one sentence, why.
+        pending: an answer is on its way; ask again later.
+    """
+
+    value: float | None
+    note: str = ""
+    pending: bool = False
+
+
+@dataclass(frozen=True)
+class Standing:
+    """An episode among `episodes` earlier ones: so many of them needed more, so many as much."""
+
+    episodes: int
+    more: int
+    equal: int
+
+
+History = Callable[[Case, OwnHistory, float], Awaitable[Standing]]
+SandboxState = Literal["waiting", "done"]
+Sandbox = Callable[[Case, Evaluator], Awaitable[Score]]
+
+
+@dataclass(frozen=True)
+class Tools:
+    """What evaluators need of the world. A tool that is None is not there: what needs it cannot tell.
+
+    Attributes:
+        history: how an episode stands among the agent's earlier ones.
+        judges: by name.
+        sandbox: runs unit tests in a Job, and knows what came out.
+    """
+
+    history: History | None = None
+    judges: Mapping[str, JudgeClient] = field(default_factory=dict)
+    sandbox: Sandbox | None = None
+
+
+class EvaluatorType(ABC):
+    """One value of `evaluator.type`. Stateless: one object serves all policies."""
+
+    name: ClassVar[str]
+    """As a RewardPolicy writes it."""
+    slow: ClassVar[bool] = False
+    """Whether it asks something outside of this process, which may take seconds."""
+    needs_output: ClassVar[bool] = True
+    needs_expected: ClassVar[bool] = False
+
+    def check(self, spec: Evaluator) -> None:  # noqa: B027 - most have nothing to look at
+        """Looks at the settings when a policy is published.
+
+        Raises:
+            Invalid: field, value and fix.
+        """
+
+    @abstractmethod
+    async def score(self, spec: Evaluator, case: Case, tools: Tools) -> Score:
+        """Scores one output. What the agent sent never makes it raise.
+
+        Raises:
+            Unavailable: something it asks does not answer; the same question may be answered later.
+        """
+
+
+def as_text(value: Any) -> str:
+    """A text as it is, anything else as JSON with sorted keys.
+
+    Raises:
+        ValueError: a number has more digits than are read.
+        RecursionError: it is too deep.
+    """
+    return value if isinstance(value, str) else json.dumps(value, sort_keys=True, ensure_ascii=False)
+
+
+def squeezed(text: str) -> str:
+    """Without space around it, and with one space for each run of space in it."""
+    return " ".join(text.split())

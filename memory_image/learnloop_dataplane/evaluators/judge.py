@@ -1,0 +1,42 @@
+"""`judge`: a language model compares the output with the expected answer, in both orders.
+
+Judges prefer an answer for its place (Zheng et al., "Judging LLM-as-a-judge with MT-Bench and Chatbot Arena", NeurIPS
+2023). What depends on the order says nothing of the answers, so such a pair of verdicts is worth one half.
+"""
+
+import asyncio
+from typing import ClassVar
+
+from learnloop_api.kinds.evaluators import Evaluator, Judge
+from learnloop_dataplane.evaluators.evaluator import Case, EvaluatorType, Score, Tools, as_text
+from learnloop_dataplane.evaluators.judge_client import NoVerdict
+
+
+class Judged(EvaluatorType):
+    """Share of the two orders in which the output is not the worse answer."""
+
+    name: ClassVar[str] = "judge"
+    slow: ClassVar[bool] = True
+    needs_expected: ClassVar[bool] = True
+
+    async def score(self, spec: Evaluator, case: Case, tools: Tools) -> Score:
+        """0, 0.5 or 1."""
+        settings = spec.judge or Judge()
+        judge = tools.judges.get(settings.name)
+        if judge is None:
+            known = ", ".join(sorted(tools.judges)) or "none"
+            return Score(None, f"judge {settings.name} is not configured (there are: {known})")
+        output, expected = as_text(case.output), as_text(case.expected)
+        if output == expected:
+            return Score(1.0, "the output is the expected answer")
+        orders = ((output, expected), (expected, output))
+        asked = [asyncio.create_task(judge.better(settings.question, case.task, *order)) for order in orders]
+        try:
+            forward, backward = await asyncio.gather(*asked)
+        except NoVerdict as error:
+            return Score(None, str(error))
+        finally:
+            for task in asked:
+                task.cancel()
+        value = ((forward != "B") + (backward != "A")) / 2
+        return Score(value, f"output first: {forward}, expected first: {backward}")

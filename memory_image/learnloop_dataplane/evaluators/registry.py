@@ -1,0 +1,59 @@
+"""All evaluators by the name that a RewardPolicy gives them. Each is registered here, once."""
+
+from learnloop_api.kinds.evaluators import Evaluator
+from learnloop_dataplane.errors import Unavailable
+from learnloop_dataplane.evaluators.evaluator import MAX_TEXT, Case, EvaluatorType, Score, Tools, as_text
+from learnloop_dataplane.evaluators.exact import Exact
+from learnloop_dataplane.evaluators.fuzzy import Fuzzy
+from learnloop_dataplane.evaluators.json_schema import JsonSchema
+from learnloop_dataplane.evaluators.judge import Judged
+from learnloop_dataplane.evaluators.linter import Linter
+from learnloop_dataplane.evaluators.numeric import Numeric
+from learnloop_dataplane.evaluators.own_history import OwnHistoryShare
+from learnloop_dataplane.evaluators.regex import Regex
+from learnloop_dataplane.evaluators.unit_tests import UnitTestShare
+
+EVALUATORS: dict[str, EvaluatorType] = {
+    kind.name: kind
+    for kind in (
+        Exact(),
+        Fuzzy(),
+        Numeric(),
+        JsonSchema(),
+        Regex(),
+        UnitTestShare(),
+        Linter(),
+        OwnHistoryShare(),
+        Judged(),
+    )
+}
+
+
+async def score(spec: Evaluator, case: Case, tools: Tools) -> Score:
+    """What an evaluator makes of an output; without a value where it has nothing to go by.
+
+    Raises:
+        Unavailable: something it asks does not answer; the same question may be answered later.
+    """
+    kind = EVALUATORS[spec.type]
+    if spec.task_types and case.task_type not in spec.task_types:
+        return Score(None, f"task type {case.task_type or '(none)'} is not evaluated")
+    if kind.needs_output and case.output is None:
+        return Score(None, "the episode has no output")
+    if kind.needs_expected and case.expected is None:
+        return Score(None, "the episode has no expected output")
+    try:
+        longest = max(len(as_text(value)) for value in (case.output, case.expected))
+    except (ValueError, RecursionError):
+        return Score(None, "output or expected is too deep, or holds a number of too many digits")
+    if longest > MAX_TEXT:
+        return Score(None, f"output or expected is longer than {MAX_TEXT} characters")
+    return await kind.score(spec, case, tools)
+
+
+async def score_or_say(spec: Evaluator, case: Case, tools: Tools) -> Score:
+    """The same; what does not answer is said, and the measurement is missing."""
+    try:
+        return await score(spec, case, tools)
+    except Unavailable as error:
+        return Score(None, error.message[:500])

@@ -1,0 +1,204 @@
+"""Evaluators that look at the output alone: what they score, and that nothing an agent sends hangs or breaks them."""
+
+import time
+from typing import Any, get_args
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from learnloop_api.kinds.evaluators import SETTINGS, Evaluator, EvaluatorType, OwnHistory
+from learnloop_dataplane.errors import Invalid
+from learnloop_dataplane.evaluators.edit_distance import edit_distance
+from learnloop_dataplane.evaluators.evaluator import Case, Score, Standing, Tools
+from learnloop_dataplane.evaluators.registry import EVALUATORS, score
+
+
+async def scored(output: Any, expected: Any = None, **spec: Any) -> Score:
+    return await score(Evaluator.model_validate(spec), Case(output=output, expected=expected), Tools())
+
+
+def test_every_evaluator_that_the_api_server_accepts_is_registered_once() -> None:
+    assert set(get_args(EvaluatorType)) == set(EVALUATORS) == set(SETTINGS)
+
+
+@pytest.mark.parametrize(
+    ("output", "expected", "settings", "value"),
+    [
+        ("Paris", " Paris\n", {}, 1.0),
+        ("paris", "Paris", {}, 0.0),
+        ("paris", "Paris", {"ignoreCase": True}, 1.0),
+        ("a  b", "a b", {"ignoreSpace": False}, 0.0),
+        ({"b": [1, 2], "a": "x"}, {"a": "x", "b": [1, 2]}, {}, 1.0),
+        ([True], [1], {}, 0.0),
+    ],
+)
+async def test_an_exact_match_is_1_and_anything_else_0(output: Any, expected: Any, settings: Any, value: float) -> None:
+    assert (await scored(output, expected, type="exact", exact=settings)).value == value
+
+
+async def test_similar_words_and_characters_give_a_share() -> None:
+    said = "the cat sat on the mat"
+    assert (await scored(said, said.upper(), type="fuzzy")).value == 1.0
+    assert (await scored("the cat", said, type="fuzzy")).value == pytest.approx(2 * 2 / (2 + 6))
+    by_characters = {"type": "fuzzy", "fuzzy": {"measure": "characters"}}
+    assert (await scored("kitten", "sitting", **by_characters)).value == pytest.approx(1 - 3 / 7)
+    strict = await scored("kitten", "sitting", type="fuzzy", fuzzy={"measure": "characters", "atLeast": 0.9})
+    assert (strict.value, strict.note) == (0.0, "0.571 similar by characters, 0.9 needed")
+
+
+@given(st.text(alphabet="abc", max_size=12), st.text(alphabet="abc", max_size=12))
+def test_the_edit_distance_is_that_of_the_textbook(one: str, other: str) -> None:
+    row = list(range(len(other) + 1))
+    for i, a in enumerate(one, 1):
+        before, row = row, [i]
+        for j, b in enumerate(other, 1):
+            row.append(min(before[j] + 1, row[j - 1] + 1, before[j - 1] + (a != b)))
+    assert edit_distance(one, other) == row[-1]
+
+
+async def test_a_text_of_any_length_is_compared_soon() -> None:
+    started = time.process_time()
+    found = await scored("ab" * 100_000, "ba" * 100_000, type="fuzzy", fuzzy={"measure": "characters"})
+    assert found.value is not None
+    assert time.process_time() - started < 5.0
+    assert (await scored("a" * 300_000, "b", type="fuzzy")).value is None
+
+
+@pytest.mark.parametrize(
+    ("output", "expected", "value"),
+    [
+        (42, "42", 1.0),
+        ("So the answer is 1,234.5.", 1234.5, 1.0),
+        ("first 3, then 4", 4, 1.0),
+        ("none at all", 4, 0.0),
+        (True, 1, 0.0),
+        (10**400, 1, 0.0),
+        ("9" * 100_000, 1, 0.0),
+        (4.04, 4, 1.0),
+        (4.2, 4, 0.0),
+        ("x", "y", None),
+    ],
+)
+async def test_a_number_within_the_tolerance_is_right(output: Any, expected: Any, value: float | None) -> None:
+    assert (await scored(output, expected, type="numeric", numeric={"relative": 0.02})).value == value
+
+
+SCHEMA = '{"type": "object", "required": ["city"], "properties": {"city": {"type": "string", "pattern": "^[A-Z]"}}}'
+
+
+@pytest.mark.parametrize(
+    ("output", "value"),
+    [
+        ({"city": "Rome"}, 1.0),
+        ('```json\n{"city": "Rome"}\n```', 1.0),
+        ('{"city": "rome"}', 0.0),
+        ("no JSON", 0.0),
+        ("[" * 200_000, 0.0),
+    ],
+)
+async def test_json_is_judged_by_its_schema(output: Any, value: float) -> None:
+    assert (await scored(output, type="json-schema", jsonSchema={"schema": SCHEMA})).value == value
+
+
+@pytest.mark.parametrize(
+    "schema",
+    ['{"type": "wrong"}', "no JSON", "[]", '{"$ref": "http://169.254.169.254/latest"}', '{"pattern": "(a)\\\\1"}'],
+)
+def test_a_schema_that_is_none_or_reaches_out_is_refused_when_it_is_published(schema: str) -> None:
+    spec = Evaluator.model_validate({"type": "json-schema", "jsonSchema": {"schema": schema}})
+    with pytest.raises(Invalid) as refused:
+        EVALUATORS["json-schema"].check(spec)
+    assert (refused.value.field, refused.value.value) == ("jsonSchema.schema", schema)
+
+
+@pytest.mark.parametrize("pattern", ["(a+)+$", "(a|aa)+$", "(.*)*x", "^(([a-z])+.)+[A-Z]([a-z])+$"])
+async def test_a_pattern_that_makes_others_backtrack_for_days_answers_at_once(pattern: str) -> None:
+    started = time.process_time()
+    assert (await scored("a" * 100_000 + "!", type="regex", regex={"pattern": pattern})).value == 0.0
+    assert time.process_time() - started < 5.0
+
+
+async def test_a_pattern_is_found_or_absent() -> None:
+    assert (await scored("Total: 12 EUR", type="regex", regex={"pattern": r"(?i)total: \d+"})).value == 1.0
+    assert (await scored("I cannot help", type="regex", regex={"pattern": "cannot", "absent": True})).value == 0.0
+
+
+@pytest.mark.parametrize("pattern", [r"(a)\1", "(?=a)", "(", "(?:a{1000}){1000}"])
+def test_a_pattern_that_this_engine_has_not_is_refused_when_it_is_published(pattern: str) -> None:
+    spec = Evaluator.model_validate({"type": "regex", "regex": {"pattern": pattern}})
+    with pytest.raises(Invalid, match="without look-around and back-references"):
+        EVALUATORS["regex"].check(spec)
+
+
+CLEAN = "def double(number: int) -> int:\n    return 2 * number\n"
+
+
+async def test_code_is_linted_and_never_run(tmp_path: Any) -> None:
+    assert (await scored(CLEAN, type="linter")).value == 1.0
+    trap = tmp_path / "ran"
+    dirty = f"import os, sys\nopen({str(trap)!r}, 'w')\nx = None == sys\n"
+    found = await scored(dirty, type="linter", linter={"tolerance": 2.0})
+    assert found.value is not None
+    assert 0.0 <= found.value < 1.0
+    assert not trap.exists()
+    assert (await scored("def (", type="linter")).value == 0.0
+    assert (await scored("# nothing\n\n", type="linter")).value == 0.0
+
+
+async def test_no_comment_and_no_padding_buys_a_cleaner_score() -> None:
+    dirty = "import os\nimport sys\n"
+    plain = await scored(dirty, type="linter", linter={"tolerance": 4.0})
+    excused = "# ruff: noqa\n" + "".join(f"{line}  # noqa\n" for line in dirty.splitlines()) + "# more\n\n" * 100
+    assert (await scored(excused, type="linter", linter={"tolerance": 4.0, "select": ["F"]})).value == plain.value
+
+
+@pytest.mark.parametrize(("steps", "success", "value"), [(5, True, 0.75), (5, False, 0.0), (5, None, 0.75)])
+async def test_efficiency_is_the_share_of_the_agents_own_successes_that_needed_more(
+    steps: int, success: bool | None, value: float
+) -> None:
+    asked: list[tuple[str, float]] = []
+
+    async def history(case: Case, settings: OwnHistory, needed: float) -> Standing:
+        asked.append((settings.measure, needed))
+        return Standing(20, 14, 2)
+
+    case = Case(agent="a", steps=steps, success=success)
+    found = await score(Evaluator(type="own-history"), case, Tools(history=history))
+    assert found.value == value
+    assert asked == ([("steps", 5.0)] if success is not False else [])
+
+
+async def test_little_history_and_an_unknown_measure_say_nothing() -> None:
+    async def history(case: Case, settings: OwnHistory, needed: float) -> Standing:
+        return Standing(9, 9, 0)
+
+    tools = Tools(history=history)
+    assert (await score(Evaluator(type="own-history"), Case(agent="a", steps=3), tools)).value is None
+    by_tokens = Evaluator.model_validate(
+        {"type": "own-history", "ownHistory": {"measure": "value", "key": "output_tokens"}}
+    )
+    found = await score(by_tokens, Case(agent="a", steps=3), tools)
+    assert (found.value, found.note) == (None, "nobody said how much it needed (output_tokens)")
+
+
+async def test_what_is_missing_is_no_zero() -> None:
+    assert (await scored(None, "x", type="exact")).value is None
+    assert (await scored("x", None, type="exact")).value is None
+    spec = Evaluator.model_validate({"type": "exact", "taskTypes": ["math"]})
+    assert (await score(spec, Case(output="x", expected="x", task_type="prose"), Tools())).value is None
+    assert (await score(spec, Case(output="x", expected="x", task_type="math"), Tools())).value == 1.0
+
+
+@pytest.mark.parametrize(
+    "spec",
+    [
+        {"type": "exact", "fuzzy": {}},
+        {"type": "regex"},
+        {"type": "own-history", "ownHistory": {"measure": "value"}},
+        {"type": "own-history", "ownHistory": {"key": "tokens"}},
+    ],
+)
+def test_settings_of_another_type_and_missing_ones_are_refused(spec: dict[str, Any]) -> None:
+    with pytest.raises(ValueError, match=r"remove it|needs it|set it with"):
+        Evaluator.model_validate(spec)
