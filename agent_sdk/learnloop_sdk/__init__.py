@@ -8,6 +8,7 @@ from learnloop_sdk.errors import (
     InvalidObservation,
     LearnloopError,
     PolicyFailed,
+    PolicyRefused,
     PolicyUnavailable,
 )
 from learnloop_sdk.learning import Environment, EpisodeResult, StepResult, execute_with_learning
@@ -30,6 +31,7 @@ __all__ = [
     "MemoryClient",
     "People",
     "PolicyFailed",
+    "PolicyRefused",
     "PolicyUnavailable",
     "Recall",
     "StepResult",

@@ -13,6 +13,10 @@ class PolicyFailed(LearnloopError):
     """The policy server answered that its policy failed on this observation."""
 
 
+class PolicyRefused(LearnloopError):
+    """The policy server does not serve this caller: its token is missing, has ended, or is of another namespace."""
+
+
 class InvalidObservation(LearnloopError):
     """The observation is not one the served policy takes; the message says what it takes."""
 

@@ -73,7 +73,8 @@ class Learnloop:
         self._redactor = redactor or default_redactor()
         identity = Identity(namespace_of(namespace), token_file)
         address = endpoint or os.environ.get(ENV_ENDPOINT) or _usual_endpoint(agent, identity)
-        self.policy = PolicyClient(address, self.counters, timeout=timeout, retry_seconds=retry_seconds)
+        patience: dict[str, float] = {"timeout": timeout, "retry_seconds": retry_seconds}
+        self.policy = PolicyClient(address, self.counters, identity=identity, **patience)
         tls = client_context()
         data_url = data_url or os.environ.get(names.ENV_DATA_URL)
         self._data = httpx.AsyncClient(base_url=data_url, timeout=10.0, verify=tls) if data_url else None

@@ -12,8 +12,16 @@ from pydantic_core import to_json
 from learnloop_api import names
 from learnloop_api.wire.routing import ActResponse, EndEpisode, OpenedEpisode, OpenEpisode, ServingError
 from learnloop_sdk.counters import Counters
-from learnloop_sdk.errors import ArmWithdrawn, InvalidObservation, LearnloopError, PolicyFailed, PolicyUnavailable
+from learnloop_sdk.errors import (
+    ArmWithdrawn,
+    InvalidObservation,
+    LearnloopError,
+    PolicyFailed,
+    PolicyRefused,
+    PolicyUnavailable,
+)
 from learnloop_sdk.transport.http1_client import ConnectionPool, Response
+from learnloop_sdk.transport.identity import Identity
 
 log = logging.getLogger(__name__)
 TRANSIENT = frozenset({408, 421, 425, 429, 502, 503, 504})
@@ -22,17 +30,26 @@ END_SECONDS = 2.0  # an outcome that cannot be reported is not worth holding an 
 
 
 class PolicyClient:
-    """Opens, acts in and ends episodes. Durations in seconds."""
+    """Opens, acts in and ends episodes. Durations in seconds. `identity`: whose token policy servers are shown."""
 
-    def __init__(self, endpoint: str, counters: Counters, *, timeout: float, retry_seconds: float) -> None:
+    def __init__(
+        self,
+        endpoint: str,
+        counters: Counters,
+        *,
+        timeout: float,
+        retry_seconds: float,
+        identity: Identity | None = None,
+    ) -> None:
         self._endpoint = endpoint.rstrip("/")
         self._counters = counters
         self._timeout = timeout
         self._retry_seconds = retry_seconds
         self._pool = ConnectionPool()
+        self._identity = identity
 
     async def open(self, request: OpenEpisode) -> OpenedEpisode:
-        """Get an arm for a new episode; raises PolicyUnavailable, ArmWithdrawn, LearnloopError."""
+        """Get an arm for a new episode; raises PolicyUnavailable, PolicyRefused, ArmWithdrawn, LearnloopError."""
         body = request.model_dump_json(exclude_none=True).encode()
         response = await self._post(self._endpoint, "/v1/episodes", body, "", self._retry_seconds)
         try:
@@ -69,13 +86,13 @@ class PolicyClient:
         return await self._post(base, f"/v1/episodes/{episode.episode_id}/{verb}", body, header, patience)
 
     async def _post(self, base: str, path: str, body: bytes, headers: str, patience: float) -> Response:
-        """One request with retries for `patience` seconds; the last word on errors."""
+        """One request with retries for `patience` seconds; the last word on errors. The token may be a new one."""
         deadline = time.monotonic() + patience
         pause = FIRST_PAUSE
         while True:
             try:
                 async with asyncio.timeout(self._timeout):
-                    response = await self._pool.post(base, path, body, headers)
+                    response = await self._pool.post(base, path, body, headers + self._proof())
                 if response.status < 300:
                     return response
                 trouble = _trouble(response)
@@ -89,6 +106,10 @@ class PolicyClient:
             await asyncio.sleep(pause * random.uniform(0.5, 1.0))
             pause = min(pause * 2, LONGEST_PAUSE)
 
+    def _proof(self) -> str:
+        token = self._identity.token() if self._identity else ""
+        return f"authorization: Bearer {token}\r\n" if token else ""
+
 
 def _trouble(response: Response) -> LearnloopError:
     """The server's refusal as an exception."""
@@ -98,6 +119,8 @@ def _trouble(response: Response) -> LearnloopError:
         return PolicyUnavailable(f"HTTP {response.status} from something that is not a learnloop policy server")
     if response.status in (404, 410, 421):  # 404: the servers' key was made anew, and they do not know their ids
         return ArmWithdrawn(refusal.message)
+    if response.status in (401, 403):
+        return PolicyRefused(refusal.message)
     if response.status in (400, 413):
         return InvalidObservation(refusal.message)
     if response.status in TRANSIENT:

@@ -80,6 +80,8 @@ ENV_POD_NAME = "POD_NAME"
 # What the policy servers of a ModelDeployment know one another's episodes and copies by.
 EPISODE_KEY = "key"
 EPISODE_KEY_DIRECTORY = "/var/run/secrets/episodes.learnloop.dev"
+ENV_CALLERS = "LEARNLOOP_CALLERS"  # token|anybody: whom a policy server serves
+ENV_CALLER_NAMESPACES = "LEARNLOOP_CALLER_NAMESPACES"  # besides its own, by commas
 ENV_EPISODE_KEY_FILE = "LEARNLOOP_EPISODE_KEY_FILE"
 HEADER_MARK = "x-learnloop-mark"
 
@@ -98,6 +100,7 @@ SUBJECT_DEAD_LETTER = "agent.rl.deadletter.v1"  # .<namespace>.<kind>: what no c
 # Metrics of the policy server; every one carries the labels model_deployment and revision.
 METRIC_EPISODES_OPENED = "learnloop_episodes_opened_total"
 METRIC_EPISODES_ENDED = "learnloop_episodes_ended_total"  # + outcome: success|failure|error|withdrawn
+METRIC_CALLERS_REFUSED = "learnloop_callers_refused_total"  # + reason: Unauthorized|Forbidden|NotReady
 METRIC_EPISODE_SECONDS = "learnloop_episode_seconds"  # histogram of the time from opening to end
 METRIC_EPISODE_RETURN_GAIN = "learnloop_episode_return_gain_total"  # sum of the positive returns
 METRIC_EPISODE_RETURN_LOSS = "learnloop_episode_return_loss_total"  # sum of |negative returns|; counters never fall

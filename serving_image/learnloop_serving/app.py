@@ -19,12 +19,14 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from learnloop_api import names
 from learnloop_api.acting.policy import Policy, PolicyError
 from learnloop_api.wire.routing import ActRequest, ActResponse, EndEpisode, OpenedEpisode, OpenEpisode, ServingError
+from learnloop_serving.callers import Callers
 from learnloop_serving.episode_ids import Opening
 from learnloop_serving.episodes import Episodes
 from learnloop_serving.inference_protocol.routes import oip_routes
 from learnloop_serving.metrics import Metrics
 from learnloop_serving.refusal import Refusal
 from learnloop_serving.settings import Settings
+from learnloop_serving.shadow_mode.mirror import PATH as SHADOW_PATH
 from learnloop_serving.shadow_mode.shadow_routes import shadow_routes
 
 log = logging.getLogger(__name__)
@@ -44,6 +46,7 @@ class Arm:
         self.settings = settings
         self.episodes = episodes
         self.metrics = metrics
+        self.callers = Callers(settings.caller_keys, settings.caller_namespaces)
         self.draining = False
         self.offload = False
         self.pool = ThreadPoolExecutor(max_workers=1, thread_name_prefix="policy")
@@ -168,11 +171,34 @@ class EpisodesShortCut:
         else:
             arm = next((value.decode("latin-1") for key, value in scope["headers"] if key == ARM_HEADER), None)
             status, answer = await self._arm.answer(verb, episode_id, arm, body)
-        headers = [(b"content-type", b"application/json"), (b"content-length", b"%d" % len(answer))]
-        if body is None or self._arm.draining:
-            headers.append((b"connection", b"close"))
-        await send({"type": "http.response.start", "status": status, "headers": headers})
-        await send({"type": "http.response.body", "body": answer})
+        await _say(send, status, answer, close=body is None or self._arm.draining)
+
+
+class KnownCallers:
+    """ASGI: hands on what known callers send. Probes, metrics and descriptions are for everybody, and copies between
+    servers carry a seal of their own."""
+
+    def __init__(self, inner: ASGIApp, arm: Arm) -> None:
+        self._inner = inner
+        self._arm = arm
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """One ASGI connection."""
+        if scope["type"] == "http" and scope["method"] == "POST" and scope["path"] != SHADOW_PATH:
+            authorization = next((value for key, value in scope["headers"] if key == b"authorization"), b"")
+            if refusal := await self._arm.callers.refusal(authorization):
+                self._arm.metrics.strangers[refusal.reason].inc()
+                await _say(send, refusal.status, _refused(refusal), close=True)
+                return
+        await self._inner(scope, receive, send)
+
+
+async def _say(send: Send, status: int, answer: bytes, close: bool) -> None:
+    headers = [(b"content-type", b"application/json"), (b"content-length", b"%d" % len(answer))]
+    if close:
+        headers.append((b"connection", b"close"))
+    await send({"type": "http.response.start", "status": status, "headers": headers})
+    await send({"type": "http.response.body", "body": answer})
 
 
 def _verb(path: str) -> tuple[str, str]:
@@ -206,7 +232,7 @@ def build_app(arm: Arm) -> ASGIApp:
     app.include_router(shadow_routes(arm))
     _add_probes(app, arm)
     _document_episodes(app, arm)
-    return EpisodesShortCut(app, arm)
+    return KnownCallers(EpisodesShortCut(app, arm), arm)
 
 
 def _add_probes(app: FastAPI, arm: Arm) -> None:

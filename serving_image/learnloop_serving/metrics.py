@@ -93,6 +93,15 @@ class Metrics:
             for verb in VERBS
             for reason in (("invalid", "again") if verb == "act" else ("invalid",))
         }
+        strangers = Counter(
+            names.METRIC_CALLERS_REFUSED,
+            "Requests of callers without a token that holds, or of other namespaces",
+            (*_ARM, "reason"),
+            registry=self.registry,
+        )
+        self.strangers = {
+            reason: strangers.labels(*self._own, reason) for reason in ("Unauthorized", "Forbidden", "NotReady")
+        }
         self.uncounted = {reason: uncounted.labels(*self._own, reason) for reason in ("again", "late")}
         self.shadow = ShadowMetrics(self.registry, model_deployment, revision, _BUCKETS, self.unproven["shadow"])
         self._gain, self._loss = gain.labels(*self._own), loss.labels(*self._own)

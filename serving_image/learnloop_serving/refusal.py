@@ -4,7 +4,17 @@ from typing import Literal
 
 from pydantic import ValidationError
 
-Reason = Literal["ArmWithdrawn", "InvalidInput", "NotReady", "UnknownEpisode", "Unproven", "PolicyError", "TooLarge"]
+Reason = Literal[
+    "ArmWithdrawn",
+    "Forbidden",
+    "InvalidInput",
+    "NotReady",
+    "PolicyError",
+    "TooLarge",
+    "Unauthorized",
+    "UnknownEpisode",
+    "Unproven",
+]
 
 
 class Refusal(Exception):

@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from learnloop_api import names
+from learnloop_api.service_accounts.claimed_account import NAMESPACE
+from learnloop_api.service_accounts.key_source import KeySource
 from learnloop_api.wire.routing import routing_config_map
 
 SERVICE_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
@@ -38,6 +40,9 @@ class Settings:
     service_account: Path
     host: str = "0.0.0.0"
     port: int = names.PORT_SERVING
+    caller_keys: KeySource | None = None
+    """Where the keys are that callers' tokens are verified by; None: everybody is served."""
+    caller_namespaces: frozenset[str] = frozenset()
     drain_seconds: float = 3.0
     load_retry_seconds: float = 60.0
     max_model_bytes: int = MAX_MODEL_BYTES
@@ -98,6 +103,7 @@ def read_settings(env: Mapping[str, str] = os.environ) -> Settings:
             f"{names.ENV_EPISODE_KEY_FILE}: '' is empty: mount the Secret of the ModelDeployment's episodes and name "
             "the file; without it the servers of its arms cannot tell one another's episodes from made-up ones"
         )
+    namespace = _namespace(env)
     return Settings(
         model_deployment=deployment,
         revision=_matching(env, "LEARNLOOP_REVISION", r"[0-9a-f]{8}", "give 8 lower-case hex digits"),
@@ -109,7 +115,7 @@ def read_settings(env: Mapping[str, str] = os.environ) -> Settings:
             "give 64 lower-case hex digits, or nothing for uniform://",
         ),
         routing_mode=_matching(env, "LEARNLOOP_ROUTING_MODE", "service|gateway", "give service or gateway", "service"),
-        namespace=_namespace(env),
+        namespace=namespace,
         routing_configmap=env.get("LEARNLOOP_ROUTING_CONFIGMAP", "") or routing_config_map(deployment),
         routing_file=Path(routing_file) if routing_file else None,
         episode_key_file=Path(key_file) if key_file else None,
@@ -120,6 +126,28 @@ def read_settings(env: Mapping[str, str] = os.environ) -> Settings:
         service_account=SERVICE_ACCOUNT,
         host=env.get("LEARNLOOP_HOST", "0.0.0.0"),
         port=int(_number(env, "LEARNLOOP_PORT", names.PORT_SERVING, 0, 65535)),
+        caller_keys=_caller_keys(env, kubernetes_url),
+        caller_namespaces=_caller_namespaces(env, namespace),
         drain_seconds=_number(env, "LEARNLOOP_DRAIN_SECONDS", 3.0, 0, 300),
         load_retry_seconds=_number(env, "LEARNLOOP_LOAD_RETRY_SECONDS", 60.0, 0, 3600),
     )
+
+
+def _caller_keys(env: Mapping[str, str], kubernetes_url: str) -> KeySource | None:
+    if _matching(env, names.ENV_CALLERS, "token|anybody", "give token or anybody", "anybody") == "anybody":
+        return None
+    if not kubernetes_url:
+        raise ConfigurationError(
+            f"{names.ENV_CALLERS}: 'token' needs the cluster's keys and KUBERNETES_SERVICE_HOST is empty: run in a "
+            "cluster, or give anybody on a network that you trust"
+        )
+    account = SERVICE_ACCOUNT
+    return KeySource(f"{kubernetes_url}/openid/v1/jwks", str(account / "token"), str(account / "ca.crt"))
+
+
+def _caller_namespaces(env: Mapping[str, str], own: str) -> frozenset[str]:
+    others = {name.strip() for name in env.get(names.ENV_CALLER_NAMESPACES, "").split(",") if name.strip()}
+    for name in sorted(others):
+        if not NAMESPACE.fullmatch(name):
+            raise ConfigurationError(f"{names.ENV_CALLER_NAMESPACES}: {name[:80]!r} is not the name of a namespace")
+    return frozenset({own, *others})

@@ -11,8 +11,9 @@ from dataclasses import asdict, dataclass, field
 from testing.real_cluster.cluster_actions import Json, World
 
 PLAYER = """
-import collections, json, random, sys, time, urllib.error, urllib.request
+import collections, json, os, random, sys, time, urllib.error, urllib.request
 
+TOKEN = "/var/run/secrets/learnloop.dev/token"
 said = json.loads(sys.argv[1])
 opened, inferred, gave_up, mixed = collections.Counter(), collections.Counter(), collections.Counter(), 0
 
@@ -20,6 +21,7 @@ def post(url, body, arm=None):
     headers = {"content-type": "application/json"}
     headers |= {"host": said["host"]} if said["host"] else {}
     headers |= {"x-learnloop-arm": arm} if arm else {}
+    headers |= {"authorization": "Bearer " + open(TOKEN).read().strip()} if os.path.exists(TOKEN) else {}
     with urllib.request.urlopen(urllib.request.Request(url, json.dumps(body).encode(), headers), timeout=10) as answer:
         return json.load(answer)
 

@@ -150,5 +150,15 @@ class EndEpisode(WireModel):
 class ServingError(WireModel):
     """Body of every refusal of the policy server. Status 410 with reason `ArmWithdrawn` means: reopen on stable."""
 
-    reason: Literal["ArmWithdrawn", "InvalidInput", "NotReady", "UnknownEpisode", "Unproven", "PolicyError", "TooLarge"]
+    reason: Literal[
+        "ArmWithdrawn",
+        "Forbidden",
+        "InvalidInput",
+        "NotReady",
+        "PolicyError",
+        "TooLarge",
+        "Unauthorized",
+        "UnknownEpisode",
+        "Unproven",
+    ]
     message: str

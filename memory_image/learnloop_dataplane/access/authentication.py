@@ -1,19 +1,16 @@
 """Who is calling, and for which namespace: service-account tokens, verified offline against the cluster's keys."""
 
-import re
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from learnloop_api import names
+from learnloop_api.service_accounts.claimed_account import NAMESPACE, account_of
+from learnloop_api.service_accounts.key_source import KeySource, KeysUnavailable
 from learnloop_dataplane.config import Config
-from learnloop_dataplane.errors import ApiError
+from learnloop_dataplane.errors import ApiError, Unavailable
 
 if TYPE_CHECKING:
-    from learnloop_dataplane.access.token_verification import Tokens
-
-NAMESPACE = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
-# What Kubernetes lets a ServiceAccount be named. NATS' permissions are made of it: a `*` in it would be one.
-ACCOUNT = re.compile(r"[a-z0-9]([-.a-z0-9]{0,251}[a-z0-9])?")
+    from learnloop_api.service_accounts.token_verification import Tokens
 
 
 @dataclass(frozen=True)
@@ -79,10 +76,12 @@ class Authenticator:
         if scheme.lower() != "bearer" or not token or self._tokens is None:
             raise _unauthorized("send a service-account token with audience learnloop as a Bearer token")
         try:
-            claims = await self._tokens.claims(token)
+            account = account_of(await self._tokens.claims(token))
         except ValueError as error:
             raise _unauthorized(str(error)) from None
-        identity = _identity(claims)
+        except KeysUnavailable as error:
+            raise Unavailable(error.what, retry_after=error.retry_after) from error
+        identity = Identity(account.namespace, account.subject, account.pod, account.pod_uid)
         if self._reviewer is not None and not await self._reviewer.holds(token):
             raise _unauthorized("the API server says that the token no longer holds: its pod or account is gone")
         return identity
@@ -90,25 +89,10 @@ class Authenticator:
 
 def _tokens(config: Config) -> "Tokens":
     # PyJWT and cryptography: 8 MiB and a tenth of a start, for those alone who verify.
-    from learnloop_dataplane.access.token_verification import Tokens
+    from learnloop_api.service_accounts.token_verification import Tokens
 
-    return Tokens(config)
-
-
-def _identity(claims: dict[str, Any]) -> Identity:
-    kubernetes = claims.get("kubernetes.io")
-    namespace = kubernetes.get("namespace") if isinstance(kubernetes, dict) else None
-    subject = str(claims["sub"])
-    if not isinstance(namespace, str) or not NAMESPACE.fullmatch(namespace):
-        raise _unauthorized("the token names no namespace; mount a projected service-account token")
-    prefix = f"system:serviceaccount:{namespace}:"
-    if not subject.startswith(prefix) or not ACCOUNT.fullmatch(subject.removeprefix(prefix)):
-        raise _unauthorized("the token's subject is not a service account of its namespace")
-    pod = kubernetes.get("pod") if isinstance(kubernetes, dict) else None
-    named = [pod.get(key) for key in ("name", "uid")] if isinstance(pod, dict) else []
-    if len(named) == 2 and all(isinstance(value, str) for value in named):
-        return Identity(namespace, subject, *named)
-    return Identity(namespace, subject)
+    source = KeySource(config.jwks_url, config.jwks_token_file, config.jwks_ca_file, config.issuer)
+    return Tokens(source)
 
 
 def _unauthorized(message: str) -> ApiError:

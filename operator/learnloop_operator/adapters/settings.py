@@ -1,8 +1,9 @@
 """The operator's own settings: environment variables, read once at start."""
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Literal, cast
+from typing import Any, Literal, cast
 
 from learnloop_api import names
 from learnloop_operator.core.promql.namespace_scope import OWN_SERIES, Scope, is_label
@@ -38,6 +39,11 @@ class Settings:
     """JSON: the certificates that the operator makes itself (LEARNLOOP_TLS_KEEPER); empty: somebody else does."""
     names_are_verified: bool = False
     """The chart's admission policy lets nobody write another's name into a verb's annotation."""
+    serving_callers: str = "anybody"
+    """Whom policy servers serve: token (LEARNLOOP_SERVING_CALLERS) or anybody."""
+    serving_caller_namespaces: tuple[str, ...] = ()
+    serving_peers: tuple[Mapping[str, Any], ...] | None = None
+    """NetworkPolicyPeers beside the own namespace (LEARNLOOP_SERVING_PEERS, a JSON list); unset: no NetworkPolicy."""
     image_pull_policy: Literal["Always", "IfNotPresent", "Never"] = "IfNotPresent"
     lease_name: str = "learnloop-operator"
     operator_subject: str = ""
@@ -67,9 +73,12 @@ def from_environment(environment: Mapping[str, str]) -> Settings:
         parts_off(environment.get(VARIABLE, ""))
     except ValueError as error:
         raise SettingsError(str(error)) from None
+    callers = environment.get("LEARNLOOP_SERVING_CALLERS", "") or "anybody"
+    if callers not in ("token", "anybody"):
+        raise SettingsError(f"LEARNLOOP_SERVING_CALLERS is {callers!r}: set token or anybody")
     watched = environment.get("LEARNLOOP_WATCH_NAMESPACE", "")
     return Settings(
-        watch_namespaces=tuple(name.strip() for name in watched.split(",") if name.strip()),
+        watch_namespaces=_names(watched),
         system_namespace=text("system_namespace"),
         data_url=_url("LEARNLOOP_DATA_URL", text("data_url")),
         token_file=text("token_file"),
@@ -82,6 +91,9 @@ def from_environment(environment: Mapping[str, str]) -> Settings:
         tls=environment.get("LEARNLOOP_TLS", "") == "true",
         tls_keeper=environment.get("LEARNLOOP_TLS_KEEPER", ""),
         names_are_verified=environment.get("LEARNLOOP_NAMES_ARE_VERIFIED", "") == "true",
+        serving_callers=callers,
+        serving_caller_namespaces=_names(environment.get("LEARNLOOP_SERVING_CALLER_NAMESPACES", "")),
+        serving_peers=_peers(environment.get("LEARNLOOP_SERVING_PEERS", "")),
         image_pull_policy=cast(Literal["Always", "IfNotPresent", "Never"], policy),
         lease_name=text("lease_name"),
         operator_subject=environment.get("LEARNLOOP_OPERATOR_SUBJECT", ""),
@@ -91,6 +103,22 @@ def from_environment(environment: Mapping[str, str]) -> Settings:
         resync_seconds=_number("LEARNLOOP_RESYNC_SECONDS", text("resync_seconds"), 1, 86400),
         log_level=text("log_level").upper(),
     )
+
+
+def _names(value: str) -> tuple[str, ...]:
+    return tuple(name.strip() for name in value.split(",") if name.strip())
+
+
+def _peers(value: str) -> tuple[Mapping[str, Any], ...] | None:
+    if not value:
+        return None
+    try:
+        found = json.loads(value)
+    except ValueError:
+        found = None
+    if not isinstance(found, list) or not all(isinstance(item, dict) for item in found):
+        raise SettingsError(f"LEARNLOOP_SERVING_PEERS is {value[:200]!r}: set a JSON list of NetworkPolicyPeers")
+    return tuple(found)
 
 
 def _scope(environment: Mapping[str, str]) -> Scope:

@@ -25,6 +25,8 @@ from learnloop_serving.shadow_mode.shadow_arm import Shadow
 
 TIMEOUT_SECONDS = 10.0
 _PASSED = ("content-type", HEADER_JSON_LENGTH)
+_ASKED_WITH = (*_PASSED, "authorization")
+"""The caller is the stable arm's caller, too: it knows whom it serves by itself."""
 
 
 class StandIn:
@@ -55,7 +57,7 @@ class StandIn:
         """What `arm` answers; raises Refusal 503 when it gives no answer within TIMEOUT_SECONDS."""
         if self._client is None:
             self._client = httpx.AsyncClient(timeout=TIMEOUT_SECONDS, trust_env=False, verify=client_context())
-        headers = {name: request.headers[name] for name in _PASSED if name in request.headers}
+        headers = {name: request.headers[name] for name in _ASKED_WITH if name in request.headers}
         headers[HEADER_ARM] = arm.revision
         try:
             answer = await self._client.post(f"{arm.url}{request.url.path}", content=body, headers=headers)

@@ -18,7 +18,7 @@ CODE = ROOT / "operator" / "learnloop_operator"
 READ, WRITE = {"get", "list", "watch"}, {"create", "patch", "delete"}
 APPLIED = (
     kinds.TRAINING_JOB, kinds.MODEL_DEPLOYMENT, kinds.PYTORCH_JOB, kinds.DEPLOYMENT, kinds.STATEFUL_SET, kinds.SERVICE,
-    kinds.CONFIG_MAP, kinds.SERVICE_ACCOUNT, kinds.ROLE, kinds.ROLE_BINDING, kinds.HTTP_ROUTE,
+    kinds.CONFIG_MAP, kinds.SERVICE_ACCOUNT, kinds.ROLE, kinds.ROLE_BINDING, kinds.NETWORK_POLICY, kinds.HTTP_ROUTE,
 )  # fmt: skip
 
 

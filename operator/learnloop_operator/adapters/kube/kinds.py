@@ -52,6 +52,7 @@ STATEFUL_SET = ResourceKind("apps", "v1", "statefulsets", "StatefulSet")
 ROLE = ResourceKind("rbac.authorization.k8s.io", "v1", "roles", "Role")
 ROLE_BINDING = ResourceKind("rbac.authorization.k8s.io", "v1", "rolebindings", "RoleBinding")
 HTTP_ROUTE = ResourceKind("gateway.networking.k8s.io", "v1", "httproutes", "HTTPRoute")
+NETWORK_POLICY = ResourceKind("networking.k8s.io", "v1", "networkpolicies", "NetworkPolicy")
 GATEWAY = ResourceKind("gateway.networking.k8s.io", "v1", "gateways", "Gateway")
 GATEWAY_CLASS = ResourceKind("gateway.networking.k8s.io", "v1", "gatewayclasses", "GatewayClass")
 LEASE = ResourceKind("coordination.k8s.io", "v1", "leases", "Lease")
@@ -70,6 +71,7 @@ ALL_KINDS = (
     STATEFUL_SET,
     ROLE,
     ROLE_BINDING,
+    NETWORK_POLICY,
     HTTP_ROUTE,
     GATEWAY,
     GATEWAY_CLASS,

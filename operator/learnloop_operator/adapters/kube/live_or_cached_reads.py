@@ -16,6 +16,7 @@ from learnloop_operator.adapters.kube.errors import KindMissing, KubeError, NotF
 from learnloop_operator.adapters.kube.kinds import (
     CONFIG_MAP,
     DEPLOYMENT,
+    NETWORK_POLICY,
     OWN_KINDS,
     PYTORCH_JOB,
     ROLE,
@@ -30,7 +31,7 @@ from learnloop_operator.adapters.kube.object_cache import Object, ObjectCache
 log = logging.getLogger(__name__)
 
 _MANAGED = f"{names.LABEL_MANAGED_BY}={names.MANAGED_BY}"
-_CHILDREN = (DEPLOYMENT, STATEFUL_SET, SERVICE, CONFIG_MAP, SERVICE_ACCOUNT, ROLE, ROLE_BINDING)
+_CHILDREN = (DEPLOYMENT, STATEFUL_SET, SERVICE, CONFIG_MAP, SERVICE_ACCOUNT, ROLE, ROLE_BINDING, NETWORK_POLICY)
 CACHED: Mapping[ResourceKind, str] = {
     **dict.fromkeys(OWN_KINDS, ""),
     **dict.fromkeys(_CHILDREN, _MANAGED),

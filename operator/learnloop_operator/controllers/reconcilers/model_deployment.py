@@ -41,7 +41,7 @@ from learnloop_operator.core.rollout.judging.fast_lane_breaches import breached,
 from learnloop_operator.core.rollout.judging.query_windows import shadow_window, windows
 from learnloop_operator.core.rollout.model.revision import agent_status, resolve
 from learnloop_operator.core.rollout.model.rollout_state import State
-from learnloop_operator.core.rollout.model.snapshot import Defaults, Snapshot
+from learnloop_operator.core.rollout.model.snapshot import Callers, Defaults, Snapshot
 
 KEY_BYTES = 32
 
@@ -61,6 +61,7 @@ class ModelDeploymentController:
             settings.image_pull_policy,
             settings.names_are_verified,
             settings.tls,
+            Callers(settings.serving_callers, settings.serving_caller_namespaces, settings.serving_peers),
         )
 
     @property

@@ -17,6 +17,7 @@ from learnloop_operator.core.rollout.children.manifests import (
     pod_options,
     routing,
 )
+from learnloop_operator.core.rollout.children.network_policy import network_policy
 from learnloop_operator.core.rollout.children.routing_table import drawn_arms, lowers, retired, table_for
 from learnloop_operator.core.rollout.children.serving_announcement import serving
 from learnloop_operator.core.rollout.experiment.finish import outcome
@@ -133,6 +134,7 @@ def _children(snapshot: Snapshot, state: State, wanted: tuple[ArmState, ...]) ->
     accounts = {name for arm in wanted if (name := pod_options(snapshot, arm.revision).service_account_name)}
     return (
         *access(snapshot, accounts),
+        *network_policy(snapshot),
         entry_service(snapshot, state),
         *((episode_key(snapshot),) if _may_lack_key(snapshot, wanted) else ()),
         *(arm_service(snapshot, arm.revision) for arm in wanted),

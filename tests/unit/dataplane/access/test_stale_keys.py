@@ -5,10 +5,9 @@ from typing import Any
 
 import pytest
 
-from learnloop_dataplane.access import token_verification
-from learnloop_dataplane.access.token_verification import MAX_STALE_SECONDS, KeySet
-from learnloop_dataplane.config import Config
-from learnloop_dataplane.errors import Unavailable
+from learnloop_api.service_accounts import token_verification
+from learnloop_api.service_accounts.key_source import KeySource, KeysUnavailable
+from learnloop_api.service_accounts.token_verification import MAX_STALE_SECONDS, KeySet
 
 
 async def test_keys_that_cannot_be_fetched_again_hold_for_hours_and_no_longer(
@@ -16,7 +15,7 @@ async def test_keys_that_cannot_be_fetched_again_hold_for_hours_and_no_longer(
 ) -> None:
     now = [1000.0]
     monkeypatch.setattr(token_verification.time, "monotonic", lambda: now[0])
-    keys = KeySet(Config.model_validate({"dsn": "postgresql://nobody@nowhere/none", "artifacts": f"file://{tmp_path}"}))
+    keys = KeySet(KeySource("https://nowhere/keys", str(tmp_path / "token"), str(tmp_path / "ca")))
 
     async def away() -> Any:
         raise OSError("the API server is away")
@@ -27,5 +26,5 @@ async def test_keys_that_cannot_be_fetched_again_hold_for_hours_and_no_longer(
     now[0] += MAX_STALE_SECONDS - 1
     assert await keys.key("known") == "a key"
     now[0] += 2
-    with pytest.raises(Unavailable, match="key set"):
+    with pytest.raises(KeysUnavailable, match="key set"):
         await keys.key("known")

@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import field
 from datetime import datetime
+from typing import Any
 
 from learnloop_api.kinds.base import PodOptions
 from learnloop_api.kinds.model_deployment import BlockedRevision, ModelDeploymentSpec, ModelDeploymentStatus
@@ -87,6 +88,19 @@ class RoutingWorld:
 
 
 @value
+class Callers:
+    """Whom policy servers serve, as the installation decides."""
+
+    known_by: str = "anybody"
+    """token: by a service-account token of audience learnloop; anybody: nobody is asked."""
+    namespaces: tuple[str, ...] = ()
+    """Whose accounts are served beside those of the ModelDeployment's own namespace."""
+    peers: tuple[Mapping[str, Any], ...] | None = None
+    """networking/v1 NetworkPolicyPeers that may reach policy servers beside the pods of their own namespace and of its
+    gateway; None: no NetworkPolicy is made."""
+
+
+@value
 class Defaults:
     """What the installation decides for every policy server."""
 
@@ -97,6 +111,7 @@ class Defaults:
     """An admission policy lets nobody write another's name into a verb's annotation."""
     tls: bool = False
     """Servers have certificates of the data plane's making."""
+    callers: Callers = Callers()
 
 
 @named_value

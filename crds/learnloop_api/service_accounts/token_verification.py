@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import ssl
 import time
 from pathlib import Path
 from typing import Any
@@ -9,9 +10,7 @@ from typing import Any
 import httpx
 import jwt
 
-from learnloop_api import names
-from learnloop_dataplane.config import Config
-from learnloop_dataplane.errors import Unavailable
+from learnloop_api.service_accounts.key_source import KeySource, KeysUnavailable
 
 log = logging.getLogger(__name__)
 ALGORITHMS = ["RS256", "ES256"]
@@ -29,8 +28,8 @@ class KeySet:
     Fetched again when a token names an unknown key, but not more than once in 10 s, whatever callers send.
     """
 
-    def __init__(self, config: Config) -> None:
-        self._config = config
+    def __init__(self, source: KeySource) -> None:
+        self._source = source
         self._keys: dict[str, Any] = {}
         self._fetched = -MAX_AGE_SECONDS
         self._tried = -REFRESH_SECONDS
@@ -40,7 +39,7 @@ class KeySet:
         """The public key with this id, or None when the cluster has no such key.
 
         Raises:
-            Unavailable: the API server does not answer, and no key is known that is fresh enough.
+            KeysUnavailable: the API server does not answer, and no key is known that is fresh enough.
         """
         if kid not in self._keys or time.monotonic() - self._fetched > MAX_AGE_SECONDS:
             async with self._lock:
@@ -48,7 +47,7 @@ class KeySet:
                     self._tried = time.monotonic()
                     await self._refresh()
         if not self._keys or time.monotonic() - self._fetched > MAX_STALE_SECONDS:
-            raise Unavailable("the API server's key set", retry_after=int(REFRESH_SECONDS))
+            raise KeysUnavailable("the API server's key set", int(REFRESH_SECONDS))
         return self._keys.get(kid)
 
     async def _refresh(self) -> None:
@@ -56,21 +55,19 @@ class KeySet:
             document = await self._fetch()
             keys = jwt.PyJWKSet.from_dict(document).keys
         except (OSError, ValueError, httpx.HTTPError, jwt.PyJWTError) as error:
-            log.warning("the key set at %s cannot be read: %r", self._config.jwks_url, error)
+            log.warning("the key set at %s cannot be read: %r", self._source.jwks_url, error)
             return
         self._keys = {key.key_id: key.key for key in keys if key.key_id}
         self._fetched = time.monotonic()
 
     async def _fetch(self) -> Any:
-        ca, token = Path(self._config.jwks_ca_file), Path(self._config.jwks_token_file)
+        ca, token = Path(self._source.ca_file), Path(self._source.token_file)
         verify: Any = True
         if ca.exists():
-            import ssl
-
             verify = ssl.create_default_context(cafile=str(ca))
         headers = {"Authorization": f"Bearer {token.read_text().strip()}"} if token.exists() else {}
         async with httpx.AsyncClient(verify=verify, timeout=5, follow_redirects=False, trust_env=False) as client:
-            answer = await client.get(self._config.jwks_url, headers=headers)
+            answer = await client.get(self._source.jwks_url, headers=headers)
         answer.raise_for_status()
         if len(answer.content) > MAX_JWKS_BYTES:
             raise ValueError("the key set is implausibly large")
@@ -78,19 +75,19 @@ class KeySet:
 
 
 class Tokens:
-    """Tokens with this audience, of this cluster's issuer."""
+    """Tokens with one of these audiences, of this cluster's issuer."""
 
-    def __init__(self, config: Config) -> None:
-        self._config = config
-        self._keys = KeySet(config)
-        self._issuer = config.issuer
+    def __init__(self, source: KeySource) -> None:
+        self._source = source
+        self._keys = KeySet(source)
+        self._issuer = source.issuer
 
     async def claims(self, token: str) -> dict[str, Any]:
         """What a token that holds says.
 
         Raises:
             ValueError: it does not hold; the message may be shown to the caller.
-            Unavailable: the cluster's keys, or its issuer's name, cannot be had.
+            KeysUnavailable: the cluster's keys, or its issuer's name, cannot be had.
         """
         try:
             kid = jwt.get_unverified_header(token).get("kid")
@@ -100,7 +97,7 @@ class Tokens:
                     token,
                     key,
                     algorithms=ALGORITHMS,
-                    audience=names.TOKEN_AUDIENCE,
+                    audience=list(self._source.audiences),
                     issuer=self._expected_issuer(),
                     leeway=LEEWAY_SECONDS,
                     options={"require": ["exp", "iss", "aud", "sub"]},
@@ -113,9 +110,9 @@ class Tokens:
         """As configured, or the issuer of the token the kubelet gave this pod: the same API server signs both."""
         if self._issuer is None:
             try:
-                own = Path(self._config.jwks_token_file).read_text().strip()
+                own = Path(self._source.token_file).read_text().strip()
                 self._issuer = str(jwt.decode(own, options={"verify_signature": False})["iss"])
             except (OSError, KeyError, jwt.PyJWTError):
-                log.error("set LEARNLOOP_ISSUER: %s has no token to read it from", self._config.jwks_token_file)
-                raise Unavailable("the token issuer's name", retry_after=10) from None
+                log.error("set LEARNLOOP_ISSUER: %s has no token to read it from", self._source.token_file)
+                raise KeysUnavailable("the token issuer's name", int(REFRESH_SECONDS)) from None
         return self._issuer

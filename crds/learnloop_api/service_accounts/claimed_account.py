@@ -1,0 +1,41 @@
+"""Whose token it is: namespace, service account and pod, as a verified token says."""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+NAMESPACE = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
+# What Kubernetes lets a ServiceAccount be named. NATS' permissions are made of it: a `*` in it would be one.
+ACCOUNT = re.compile(r"[a-z0-9]([-.a-z0-9]{0,251}[a-z0-9])?")
+
+
+@dataclass(frozen=True)
+class Account:
+    """A service account, and the pod that the token was mounted into where it names one."""
+
+    namespace: str
+    subject: str
+    pod: str | None = None
+    pod_uid: str | None = None
+
+
+def account_of(claims: Mapping[str, Any]) -> Account:
+    """The account that verified claims name.
+
+    Raises:
+        ValueError: they name none; the message may be shown to the caller.
+    """
+    kubernetes = claims.get("kubernetes.io")
+    namespace = kubernetes.get("namespace") if isinstance(kubernetes, dict) else None
+    subject = str(claims["sub"])
+    if not isinstance(namespace, str) or not NAMESPACE.fullmatch(namespace):
+        raise ValueError("the token names no namespace; mount a projected service-account token")
+    prefix = f"system:serviceaccount:{namespace}:"
+    if not subject.startswith(prefix) or not ACCOUNT.fullmatch(subject.removeprefix(prefix)):
+        raise ValueError("the token's subject is not a service account of its namespace")
+    pod = kubernetes.get("pod") if isinstance(kubernetes, dict) else None
+    named = [pod.get(key) for key in ("name", "uid")] if isinstance(pod, dict) else []
+    if len(named) == 2 and all(isinstance(value, str) for value in named):
+        return Account(namespace, subject, *named)
+    return Account(namespace, subject)

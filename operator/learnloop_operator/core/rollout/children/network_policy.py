@@ -1,0 +1,43 @@
+"""Who reaches the policy servers of a ModelDeployment: the network's half of knowing their callers."""
+
+from typing import Any
+
+from learnloop_api import names
+from learnloop_operator.core.ownership import child
+from learnloop_operator.core.rollout.children.manifests import COMPONENT, Manifest, labels, policy_account
+from learnloop_operator.core.rollout.model.snapshot import Snapshot
+
+_NAME_OF_NAMESPACE = "kubernetes.io/metadata.name"
+
+
+def network_policy(snapshot: Snapshot) -> tuple[Manifest, ...]:
+    """One NetworkPolicy for all arms; none where the installation wants none.
+
+    The pods of the own namespace may come, those of the namespaces that are served, the gateway's, and the peers of the
+    chart, among them the operator and Prometheus.
+    """
+    callers = snapshot.defaults.callers
+    if callers.peers is None:
+        return ()
+    gateway = snapshot.spec.routing.gateway
+    others = {*callers.namespaces, *((gateway.namespace or snapshot.namespace,) if gateway else ())}
+    peers: list[Any] = [{"podSelector": {}}]
+    peers += [
+        {"namespaceSelector": {"matchLabels": {_NAME_OF_NAMESPACE: name}}}
+        for name in sorted(others - {snapshot.namespace})
+    ]
+    selector = {names.LABEL_DEPLOYMENT: snapshot.name, names.LABEL_COMPONENT: COMPONENT}
+    ports = [{"port": names.PORT_SERVING, "protocol": "TCP"}]
+    policy = child(
+        snapshot.object,
+        api_version="networking.k8s.io/v1",
+        kind="NetworkPolicy",
+        name=policy_account(snapshot.name),
+        labels=labels(snapshot),
+        spec={
+            "podSelector": {"matchLabels": selector},
+            "policyTypes": ["Ingress"],
+            "ingress": [{"from": [*peers, *callers.peers], "ports": ports}],
+        },
+    )
+    return (policy,)
