@@ -68,7 +68,7 @@ def make(name: str, split: Split, seed: int, members: range, conditions: Conditi
 
 def _foreign(name: str, split: Split, seed: int, members: range, conditions: Conditions) -> VectorEnvironment:
     """What is not built into this image."""
-    entry = _entry_point(name)
+    entry = entry_point(name)
     if isinstance(entry, type) and issubclass(entry, Simulation):
         return entry(split, seed, members, conditions)
     if conditions != NOMINAL:
@@ -90,7 +90,7 @@ def code_digest(name: str) -> str:
     Two processes that agree on it play the same environment.
     """
     own: Any = SIMULATIONS.get(name) or CLASSICS.get(name)
-    return own_code.code(own or _entry_point(name), os.environ.get(ENV_ENVIRONMENT_DIRECTORY))
+    return own_code.code(own or entry_point(name), os.environ.get(ENV_ENVIRONMENT_DIRECTORY))
 
 
 def action_space(name: str) -> ActionSpace:
@@ -102,7 +102,7 @@ def action_space(name: str) -> ActionSpace:
         world.close()
 
 
-def _entry_point(name: str) -> Any:
+def entry_point(name: str) -> Any:
     """What `module:EntryPoint` names; None when the name has another form or is an id that Gymnasium registers."""
     module, colon, attribute = name.partition(":")
     if not colon or not attribute.isidentifier():

@@ -1,0 +1,171 @@
+"""Hyperparameters of the algorithms that train language models."""
+
+from typing import Annotated, ClassVar, Literal
+
+from pydantic import Field
+
+from learnloop_api.kinds.base import Resource, Uri
+from learnloop_api.kinds.cel_rules import Rule
+from learnloop_api.kinds.training.optimiser import Optimised
+
+LayerName = Annotated[str, Field(min_length=1, max_length=63)]
+
+
+class Lora(Resource):
+    """A low-rank adapter (Hu et al., 2021, arXiv 2106.09685): the base model stays as it is."""
+
+    rank: int = Field(default=8, ge=1, le=512, description="Rank of the adapter.")
+    alpha: float = Field(default=16.0, gt=0, le=4096, description="The adapter counts alpha / rank times.")
+    layers: Annotated[list[LayerName], Field(min_length=1, max_length=32)] = Field(
+        default=["q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"],
+        description="Linear layers that get one, by the last part of their name.",
+    )
+
+
+class LanguageParameters(Optimised):
+    """What all algorithms for language models share; totalSteps counts episodes, demonstrations or pairs."""
+
+    learning_rate: float = Field(default=1e-4, gt=0, le=1, description="Step size of AdamW at the start.")
+    weight_decay: float = Field(default=0.0, ge=0, le=1, description="Share of the weights AdamW takes per step size.")
+    max_gradient_norm: float = Field(default=1.0, gt=0, le=1000, description="Gradients are clipped to this norm.")
+    weights: Literal["lora", "full"] = Field(
+        default="lora", description="What learns: an adapter beside the frozen base model, or all of its weights."
+    )
+    lora: Lora = Field(default_factory=Lora)
+    precision: Literal["float32", "bfloat16"] = Field(
+        default="float32",
+        description="What layers compute in; log-probabilities, losses and the optimiser are float32 either way.",
+    )
+    tokens_per_batch: int = Field(
+        default=16_384, ge=64, le=16_777_216, description="Tokens, padding included, that go through the model at once."
+    )
+
+
+class RecordedExperience(LanguageParameters):
+    """Learns from episodes: of its own rollouts, or of recorded turns."""
+
+    recording: Uri | None = Field(
+        default=None,
+        description="File with one recorded trajectory as JSON on each line; left out, rollouts in data.environment, "
+        "or without one the newest trajectories of data.learningAgentRef.",
+    )
+    max_recorded_turns: int = Field(
+        default=100_000, ge=1, le=10_000_000, description="Recorded turns taken at most, the newest of an agent."
+    )
+    max_staleness: int = Field(
+        default=2,
+        ge=0,
+        le=1000,
+        description="Recorded episodes of a policy are left out once more than so many newer ones have spoken.",
+    )
+    group_size: int = Field(
+        default=8, ge=1, le=1024, description="Conversations about the same task, which are compared with one another."
+    )
+
+
+class SftParameters(RecordedExperience):
+    """Supervised fine-tuning: the likelihood of what was said in demonstrations."""
+
+    learning_rate: float = Field(default=2e-4, gt=0, le=1, description="Step size of AdamW at the start.")
+    batch_episodes: int = Field(
+        default=32, ge=1, le=65536, description="Demonstrations per update over all ranks together."
+    )
+    min_reward: float | None = Field(
+        default=None, description="Only episodes with at least this reward are demonstrations; left out, all are."
+    )
+
+
+class DpoParameters(RecordedExperience):
+    """Direct preference optimisation (Rafailov et al., 2023, arXiv 2305.18290) with a likelihood term."""
+
+    learning_rate: float = Field(default=5e-5, gt=0, le=1, description="Step size of AdamW at the start.")
+    batch_pairs: int = Field(default=32, ge=1, le=65536, description="Pairs per update over all ranks together.")
+    beta: float = Field(default=0.1, gt=0, le=100, description="How strongly the base model holds (beta).")
+    nll_coefficient: float = Field(
+        default=0.2,
+        ge=0,
+        le=100,
+        description="Weight of the chosen answers' negative log-likelihood by token (arXiv 2404.19733): without it "
+        "both answers may become unlikely.",
+    )
+    pairs: Literal["preferences", "episodes"] = Field(
+        default="preferences",
+        description="preferences: what people preferred; episodes: best and worst conversation about the same task.",
+    )
+    margin: float = Field(
+        default=0.0, ge=0, description="With pairs: episodes, the least difference of reward between the two, above 0."
+    )
+    rollouts: int = Field(
+        default=1024, ge=2, le=1_000_000, description="With pairs: episodes of a world, conversations held for them."
+    )
+
+
+class PolicyParameters(RecordedExperience):
+    """What the policy-gradient algorithms share."""
+
+    cel_rules: ClassVar[tuple[Rule, ...]] = (
+        Rule(
+            "self.batchEpisodes % self.groupSize == 0",
+            "batchEpisodes are groups × groupSize: make it a multiple of groupSize",
+            ".batchEpisodes",
+        ),
+        Rule(
+            "self.minibatches * self.groupSize <= self.batchEpisodes",
+            "an update has batchEpisodes / groupSize groups, fewer than minibatches: lower minibatches or groupSize",
+            ".minibatches",
+        ),
+    )
+
+    batch_episodes: int = Field(
+        default=128, ge=1, le=65536, description="Episodes between updates over all ranks together."
+    )
+    epochs: int = Field(default=1, ge=1, le=100, description="Passes over these episodes.")
+    minibatches: int = Field(default=1, ge=1, le=1024, description="Updates per pass; groups are never divided.")
+    ratio_cap: float = Field(
+        default=2.0, ge=1, le=100, description="Importance weights of tokens are cut off here (arXiv 1802.01561)."
+    )
+    sequence_ratio_limit: float = Field(
+        default=2.0,
+        gt=1,
+        le=100,
+        description="An episode teaches nothing while the geometric mean of its ratios is above this, or below its "
+        "inverse.",
+    )
+    kl_coefficient: float = Field(
+        default=0.01, ge=0, le=100, description="Weight of the divergence from the base model, the adapter off."
+    )
+    entropy_coefficient: float = Field(default=0.0, ge=0, le=1, description="Weight of the entropy bonus.")
+
+
+class RlooParameters(PolicyParameters):
+    """REINFORCE with the other episodes of the task as baseline (Ahmadian et al., 2024, arXiv 2402.14740)."""
+
+
+class GrpoParameters(PolicyParameters):
+    """Group-relative policy optimisation (Shao et al., 2024, arXiv 2402.03300)."""
+
+    clip_low: float = Field(default=0.2, gt=0, lt=1, description="The ratio is clipped below at 1 minus this.")
+    clip_high: float = Field(
+        default=0.28, gt=0, le=10, description="The ratio is clipped above at 1 plus this (arXiv 2503.14476)."
+    )
+    scale_by_deviation: bool = Field(
+        default=True, description="Divide by the group's deviation; false weighs hard and easy tasks alike."
+    )
+
+
+class PpoLmParameters(PolicyParameters):
+    """Proximal policy optimisation over tokens, with a value head on the model (arXiv 1707.06347)."""
+
+    group_size: int = Field(
+        default=1, ge=1, le=1024, description="Conversations about the same task; the value head is the baseline."
+    )
+    epochs: int = Field(default=2, ge=1, le=100, description="Passes over these episodes.")
+    minibatches: int = Field(default=2, ge=1, le=1024, description="Updates per pass; groups are never divided.")
+    clip_low: float = Field(default=0.2, gt=0, lt=1, description="The ratio is clipped below at 1 minus this.")
+    clip_high: float = Field(default=0.2, gt=0, le=10, description="The ratio is clipped above at 1 plus this.")
+    value_coefficient: float = Field(default=0.1, ge=0, le=100, description="Weight of the value loss.")
+    value_clip: float = Field(default=0.2, gt=0, le=1000, description="Values move at most so far per update.")
+    discount: float = Field(default=1.0, gt=0, le=1, description="Discount of future rewards by token (gamma).")
+    gae_lambda: float = Field(
+        default=0.98, ge=0, le=1, description="Lambda of generalised advantage estimation (arXiv 1506.02438)."
+    )

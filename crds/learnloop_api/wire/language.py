@@ -1,0 +1,171 @@
+"""What a language model said, turn by turn, and which of two answers somebody preferred.
+
+A turn is recorded as one step of a trajectory (`agent.rl.trajectory.v1`), so that it is delivered, rewarded, erased and
+opted out of as every other experience: `LanguageTurn.to_step` writes it, `turn_of` reads it. The ids are those the
+server drew. Text is never encoded again, for the same text may have other ids.
+"""
+
+from typing import Annotated, Any, Literal
+
+from pydantic import Field, JsonValue, ValidationError, model_validator
+
+from learnloop_api.wire.base import MOST, Identifier, Name, Real, Sha256, Timestamp, WireModel
+from learnloop_api.wire.trajectory import MAX_REVISION, Step
+
+MAX_TOKENS = 1_048_576
+MAX_TURNS = 1024
+MAX_TEXT = 262_144
+KEY = "language_turn"
+"""The one key of a step's observation and of its action, under which the turn stands."""
+
+TokenId = Annotated[int, Field(ge=0, le=2**31 - 1)]
+Tokens = Annotated[list[TokenId], Field(min_length=1, max_length=MAX_TOKENS)]
+
+
+class Sampling(WireModel):
+    """How the tokens were drawn. A cut distribution (topP below 1, topK above 0) is recorded and never learned from."""
+
+    temperature: float = Field(default=1.0, ge=0, le=100, description="logits were divided by it; 0: the likeliest")
+    top_p: float = Field(default=1.0, gt=0, le=1)
+    top_k: int = Field(default=0, ge=0, le=MOST, description="0: no limit")
+    max_tokens: int | None = Field(default=None, ge=1, le=MAX_TOKENS)
+    seed: int | None = Field(default=None, ge=-MOST, le=MOST)
+
+
+class ToolCall(WireModel):
+    """A call as the server read it from the tokens."""
+
+    id: str = Field(default="", max_length=256)
+    name: str = Field(max_length=256)
+    arguments: str = Field(max_length=MAX_TEXT, description="the JSON text the model wrote")
+
+
+class ToolResult(WireModel):
+    """What a tool answered, where the gateway saw it in the next request."""
+
+    call_id: str = Field(default="", max_length=256)
+    content: str = Field(max_length=MAX_TEXT)
+
+
+class Usage(WireModel):
+    """Tokens as the server counted them."""
+
+    prompt_tokens: int = Field(ge=0, le=MOST)
+    completion_tokens: int = Field(ge=0, le=MOST)
+
+
+class LanguageTurn(WireModel):
+    """One answer of a language model with all that learning from it needs."""
+
+    turn_id: Identifier
+    session: Identifier = Field(description="the conversation: an episode")
+    row: int = Field(default=0, ge=0, le=MAX_TURNS, description="raised where a prompt did not continue the ids before")
+    position: int = Field(ge=0, le=MAX_TURNS, description="number of the turn in its session")
+    prompt_ids: Tokens = Field(description="all tokens the model saw")
+    sampled_ids: Tokens = Field(description="the tokens it drew, the end of the turn included where it was drawn")
+    log_probs: list[Annotated[float, Field(ge=-1e9, le=1e-3)]] = Field(
+        max_length=MAX_TOKENS, description="natural log of the probability each was drawn with, after the temperature"
+    )
+    sampling: Sampling = Field(default_factory=Sampling)
+    finish_reason: Literal["stop", "length", "tool_calls", "error"] = "stop"
+    policy_revision: str = Field(max_length=MAX_REVISION, description="revision of the policy that spoke")
+    base_sha256: Sha256 | None = Field(default=None, description="digest of the base model")
+    adapter_sha256: Sha256 | None = Field(default=None, description="digest of the adapter; null for the base alone")
+    template_sha256: Sha256 | None = Field(default=None, description="digest of the chat template's text")
+    fallback: bool = Field(default=False, description="a model outside the arms answered: never evidence, never data")
+    tool_calls: list[ToolCall] = Field(default_factory=list, max_length=128)
+    tool_results: list[ToolResult] = Field(default_factory=list, max_length=128)
+    usage: Usage | None = None
+    latency_seconds: float = Field(default=0.0, ge=0, le=86_400)
+    reward: Real = Field(default=0.0, description="the environment's own reward for this turn")
+    success: bool | None = Field(default=None, description="of the session, where its last turn knows")
+    at: Timestamp
+
+    @model_validator(mode="after")
+    def _paired(self) -> "LanguageTurn":
+        if len(self.log_probs) != len(self.sampled_ids):
+            raise ValueError(f"log_probs has {len(self.log_probs)} numbers for {len(self.sampled_ids)} sampled_ids")
+        return self
+
+    @property
+    def learnable(self) -> str:
+        """Why nothing can be learned from it; empty when something can."""
+        if self.fallback:
+            return "a fallback answered"
+        if self.sampling.temperature == 0:
+            return "nothing was drawn at temperature 0"
+        if self.sampling.top_p < 1 or self.sampling.top_k:
+            return "top_p or top_k cut the distribution"
+        return "the server failed" if self.finish_reason == "error" else ""
+
+    def to_step(self) -> Step:
+        """The turn as one step of a trajectory: what was seen, and what was done."""
+        document: dict[str, Any] = self.model_dump(mode="json")
+        seen = {"prompt_ids": document.pop("prompt_ids")}
+        return Step(
+            observation={KEY: seen},
+            action={KEY: document},
+            log_prob=min(0.0, sum(self.log_probs)),
+            reward=self.reward,
+            exploration=self.sampling.temperature > 0,
+        )
+
+
+def turn_of(step: Step) -> LanguageTurn | None:
+    """The turn a step records; None when it records something else. Raises ValueError for one that is damaged."""
+    if not isinstance(step.observation, dict) or not isinstance(step.action, dict):
+        return None
+    seen: JsonValue = step.observation.get(KEY)
+    done: JsonValue = step.action.get(KEY)
+    if not isinstance(seen, dict) or not isinstance(done, dict):
+        return None
+    try:
+        return LanguageTurn.model_validate(seen | done)
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        where = ".".join(str(part) for part in first["loc"])
+        raise ValueError(f"a recorded turn is damaged: {where} {first['msg']}") from None
+
+
+class ChatMessage(WireModel):
+    """One message, as text."""
+
+    role: Literal["system", "user", "assistant", "tool"]
+    content: str = Field(max_length=MAX_TEXT)
+
+
+class Answer(WireModel):
+    """An answer to compare: as it was sampled, or as text somebody wrote."""
+
+    turns: list[LanguageTurn] = Field(
+        default_factory=list, max_length=MAX_TURNS, description="as sampled: nothing is encoded again"
+    )
+    text: str | None = Field(default=None, max_length=MAX_TEXT, description="where nobody sampled it")
+
+    @model_validator(mode="after")
+    def _one(self) -> "Answer":
+        if bool(self.turns) == (self.text is not None):
+            raise ValueError("an answer has turns or text: send exactly one of the two")
+        return self
+
+
+class Preference(WireModel):
+    """Somebody compared two answers to the same question. `preference_id` makes posting it idempotent."""
+
+    preference_id: Identifier
+    agent: Name = Field(description="name of the LearningAgent")
+    messages: list[ChatMessage] = Field(
+        default_factory=list, max_length=MAX_TURNS, description="what was asked; required where an answer is text"
+    )
+    chosen: Answer
+    rejected: Answer
+    user_id: str | None = Field(default=None, min_length=1, max_length=256, description="whose opinion; may be erased")
+    at: Timestamp
+
+    @model_validator(mode="after")
+    def _asked(self) -> "Preference":
+        if not self.messages and (self.chosen.text is not None or self.rejected.text is not None):
+            raise ValueError("messages is empty: a text answer needs the question it answers")
+        if self.chosen == self.rejected:
+            raise ValueError("chosen and rejected are the same answer: send two different ones")
+        return self

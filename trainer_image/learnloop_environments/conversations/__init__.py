@@ -1,0 +1,1 @@
+"""Worlds that a language model talks to: conversations with tools."""

@@ -1,0 +1,147 @@
+"""Two keys to look up and one sum to ask a calculator for: the smallest world that needs tools, order and copying.
+
+The user asks for the sum or the difference of two keys. The right conversation has four turns: two look-ups, the
+calculation, the answer. The reward is 1 for the right number, found by the tools, and 0 else; so nothing is learned
+from a guess. Demonstrations make mistakes at a rate of one's choice: a model that only imitates them is as often wrong.
+"""
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal
+
+import numpy as np
+
+from learnloop_environments.conversations.base import Message, ToolCall
+from learnloop_environments.randomness import Purpose, Split, episode_seeds, generator
+
+KEYS = 8
+LARGEST = 9
+MOST_TURNS = 6
+OPERATIONS = ("add", "subtract")
+WORDS = {"add": "plus", "subtract": "minus"}
+Level = Literal["two-keys", "one-key"]
+LEVELS: tuple[Level, ...] = ("two-keys", "one-key")
+
+
+def _tool(name: str, description: str, **parameters: str) -> Mapping[str, Any]:
+    properties = {key: {"type": kind} for key, kind in parameters.items()}
+    schema = {"type": "object", "properties": properties, "required": list(parameters)}
+    return {"type": "function", "function": {"name": name, "description": description, "parameters": schema}}
+
+
+class Lookup:
+    """One task; see base.Conversation."""
+
+    def __init__(self, values: Sequence[int], keys: Sequence[int], operation: str) -> None:
+        """`values` [KEYS] of all keys, the numbers of the keys asked for, and add, subtract or ""."""
+        self._values, self.keys, self.operation = values, keys, operation
+        self.done, self.reward = False, 0.0
+        self.success: bool | None = None
+        self._turns, self._known = 0, set[int]()
+        named = [f"k{key}" for key in keys]
+        asked = f"{named[0]} {WORDS[operation]} {named[1]}" if operation else named[0]
+        self.opening: Sequence[Message] = (Message("user", f"{asked} ?"),)
+
+    @property
+    def answer(self) -> int:
+        """The right number."""
+        first = self._values[self.keys[0]]
+        if not self.operation:
+            return first
+        second = self._values[self.keys[1]]
+        return first + second if self.operation == "add" else first - second
+
+    def reply(self, message: Message) -> Sequence[Message]:
+        """See Conversation."""
+        self._turns += 1
+        if message.malformed or len(message.tool_calls) > 1:
+            return self._finish(False)
+        if not message.tool_calls:
+            return self._finish(self._found() and message.content.strip() == f"answer {self.answer}")
+        if self._turns >= MOST_TURNS:
+            return self._finish(False)
+        return (Message("tool", self._called(message.tool_calls[0])),)
+
+    def _found(self) -> bool:
+        return set(self.keys) <= self._known
+
+    def _finish(self, right: bool) -> Sequence[Message]:
+        self.done, self.success, self.reward = True, right, float(right)
+        return ()
+
+    def _called(self, call: ToolCall) -> str:
+        match call.name, dict(call.arguments):
+            case "lookup", {"key": str(key)} if key[:1] == "k" and key[1:].isdecimal() and int(key[1:]) < KEYS:
+                self._known.add(int(key[1:]))
+                return str(self._values[int(key[1:])])
+            case "calculate", {"operation": str(operation), "a": int(a), "b": int(b)} if operation in OPERATIONS:
+                return str(a + b if operation == "add" else a - b)
+            case _:
+                return "error"
+
+
+class ToolLookup:
+    """See base.ConversationWorld."""
+
+    def __init__(self, level: Level = "two-keys") -> None:
+        """`level` one-key asks for one value and needs no calculator."""
+        self._level = level
+        lookup = _tool("lookup", "The value of a key.", key="string")
+        calculate = _tool("calculate", "A sum or a difference.", operation="string", a="integer", b="integer")
+        self.tools: Sequence[Mapping[str, Any]] = [lookup, calculate] if level == "two-keys" else [lookup]
+
+    def begin(self, split: Split, seed: int, number: int) -> Lookup:
+        """See ConversationWorld."""
+        random = generator(Purpose.TASK, int(episode_seeds(split, seed, 0, number)[0]))
+        values = random.integers(0, LARGEST + 1, KEYS).tolist()
+        keys = random.choice(KEYS, 2, replace=False).tolist()
+        operation = OPERATIONS[int(random.integers(len(OPERATIONS)))]
+        return Lookup(values, keys, operation) if self._level == "two-keys" else Lookup(values, keys[:1], "")
+
+    def demonstration(self, seed: int, number: int, mistakes: float) -> list[Message]:
+        """A whole conversation of somebody who errs in a share `mistakes` of them, in a way that looks plausible."""
+        task = self.begin(Split.TRAINING, seed, number)
+        random = generator(Purpose.BEHAVIOUR, seed, number)
+        wrong = random.random() < mistakes
+        slip = int(random.integers(3 if task.operation else 2))
+        keys, operation = list(task.keys), task.operation
+        if wrong and slip == 0:
+            at = int(random.integers(len(keys)))
+            keys[at] = (keys[at] + 1 + int(random.integers(KEYS - 1))) % KEYS
+        said = list(task.opening)
+        seen = list[int]()
+        for key in keys:
+            seen.append(self._turn(task, said, ToolCall("lookup", {"key": f"k{key}"})))
+        result = seen[0]
+        if operation:
+            if wrong and slip == 2:
+                operation = OPERATIONS[1 - OPERATIONS.index(operation)]
+            call = ToolCall("calculate", {"operation": operation, "a": seen[0], "b": seen[1]})
+            result = self._turn(task, said, call)
+        if wrong and slip == 1:
+            result += 1 + int(random.integers(3))
+        said.append(Message("assistant", f"answer {result}"))
+        return said
+
+    @staticmethod
+    def _turn(task: Lookup, said: list[Message], call: ToolCall) -> int:
+        turn = Message("assistant", "", (call,))
+        said.append(turn)
+        answers = task.reply(turn)
+        said.extend(answers)
+        return int(answers[0].content)
+
+
+def one_key() -> ToolLookup:
+    """The easier level, for an entry point: learnloop_environments.conversations.tool_lookup:one_key."""
+    return ToolLookup("one-key")
+
+
+def corpus(world: ToolLookup, seed: int, count: int) -> list[str]:
+    """Texts that hold every token the world needs, to train a tokeniser on."""
+    found = []
+    for number in range(count):
+        for message in world.demonstration(seed, number, 0.5):
+            calls = [json.dumps({"name": call.name, "arguments": dict(call.arguments)}) for call in message.tool_calls]
+            found.append(" ".join([message.role, message.content, *calls]))
+    return [*found, *(str(number) for number in np.arange(-LARGEST, 2 * LARGEST + 4)), json.dumps(list(world.tools))]

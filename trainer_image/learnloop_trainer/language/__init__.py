@@ -1,0 +1,1 @@
+"""Language models that learn: rows of tokens, losses, adapters, sampling, and the algorithms over them."""

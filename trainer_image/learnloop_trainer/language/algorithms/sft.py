@@ -1,0 +1,87 @@
+"""Supervised fine-tuning: raise the likelihood of what was said in demonstrations.
+
+    L = -sum w l,   w = 1 / (tokens of the demonstration x demonstrations of the update)
+
+Only the assistant's own tokens are learned; what the user and the tools said is context. `totalSteps` counts
+demonstrations, again and again; each pass takes them in another order.
+"""
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from learnloop_api.kinds.training.language_algorithms import SftParameters
+from learnloop_environments.errors import ConfigError
+from learnloop_environments.randomness import Purpose, generator
+from learnloop_trainer.language import losses
+from learnloop_trainer.language.algorithms.traits import LanguageTraits, register
+from learnloop_trainer.language.batches import batches
+from learnloop_trainer.language.learning import Arrays, Round, Setting, Stepper, Sums, position, spread, token_weights
+from learnloop_trainer.language.rows import Episode
+
+CURVES = ("loss", "entropy", "length")
+
+
+def numbers(count: int, size: int, begin: int, seed: int) -> list[int]:
+    """Which of `count` things come into a batch that begins with the `begin`-th: pass after pass, each in its order."""
+    found: list[int] = []
+    while len(found) < size:
+        epoch, offset = divmod(begin + len(found), count)
+        order = generator(Purpose.SHUFFLE, seed, epoch).permutation(count)
+        found += order[offset : offset + size - len(found)].tolist()
+    return found
+
+
+class Sft:
+    """See learning.LanguageLearner."""
+
+    def __init__(self, parameters: SftParameters, setting: Setting) -> None:
+        """At step 0; the demonstrations are fetched by the first `iterate`, or restored."""
+        self.parameters, self.setting, self.network, self.step = parameters, setting, setting.network, 0
+        self._demonstrations: Sequence[Episode] | None = None
+
+    def _fetched(self) -> Sequence[Episode]:
+        if self._demonstrations is None:
+            least = self.parameters.min_reward
+            self._demonstrations = [
+                episode
+                for episode in self.setting.experience.every()
+                if episode.sampled and (least is None or episode.reward >= least)
+            ]
+            if not self._demonstrations:
+                fix = "record some, or lower spec.sft.minReward"
+                raise ConfigError("spec.data", "", "has no demonstrations", fix)
+        return self._demonstrations
+
+    def iterate(self) -> Round:
+        """One update."""
+        every, setting, size = self._fetched(), self.setting, self.parameters.batch_episodes
+        chosen = numbers(len(every), size, self.step, setting.seed)
+        share = setting.group.place.share(size)
+        mine = [every[number] for number in chosen[share.start : share.stop]]
+        weights, sums = token_weights(mine, float(size)), Sums()
+        for batch in batches(mine, range(len(mine)), self.parameters.tokens_per_batch, self.network.device):
+            scores = self.network.score(batch)
+            loss = losses.negative_log_likelihood(scores.log_prob, spread(weights, batch.members, batch.episode))
+            loss.backward()  # type: ignore[no-untyped-call]
+            sums.add("loss", -scores.log_prob.detach().sum(), len(scores.log_prob))
+            sums.add("entropy", scores.entropy.detach().sum(), len(scores.log_prob))
+            sums.add("length", len(scores.log_prob), len(batch.members))
+        stepper = Stepper(self.parameters, setting)
+        stepper.step(self.step)
+        self.step += size
+        return Round([], sums.means(setting.group, CURVES) | {"gradient_norm": stepper.norms[0]})
+
+    def shared(self) -> Arrays:
+        """See LanguageLearner."""
+        return self.network.state() | position(self.step) | self.setting.experience.state()
+
+    def restore(self, shared: Mapping[str, NDArray[np.generic]]) -> None:
+        """See LanguageLearner."""
+        self.network.restore(shared)
+        self.step = int(shared["step"][0])  # type: ignore[call-overload]
+        self.setting.experience.restore(shared)
+
+
+register(LanguageTraits("sft", SftParameters, Sft))

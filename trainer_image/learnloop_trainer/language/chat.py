@@ -1,0 +1,124 @@
+"""Between messages and token ids: the chat template is rendered once, and what was sampled is only ever appended to.
+
+A template that renders a whole history writes the model's own tool calls anew, with other spaces or another order of
+keys. So the opening is rendered alone, and what the world says later is rendered behind a placeholder of an answer: the
+text between the end of an answer and the beginning of the next turn is all that is ever encoded.
+"""
+
+import hashlib
+import json
+import re
+from collections.abc import Mapping, Sequence
+from functools import cached_property
+from typing import Any
+
+from learnloop_environments.conversations.base import Message, ToolCall
+from learnloop_environments.errors import ConfigError
+
+FIELD = "spec.data.languageModel"
+PLACEHOLDER = "learnloop-answer"
+CALL = re.compile(r"<tool_call>\s*(.*?)\s*</tool_call>", re.DOTALL)
+FIX = "use a model whose chat template ends an answer with its end-of-sequence token and knows tools"
+
+
+def template_digest(template: str) -> str:
+    """SHA-256 of a chat template's text."""
+    return hashlib.sha256(template.encode()).hexdigest()
+
+
+class Chat:
+    """A tokeniser with its chat template, for one set of tools."""
+
+    def __init__(self, tokeniser: Any, tools: Sequence[Mapping[str, Any]], stops: Sequence[int] = ()) -> None:
+        """`stops`: further ids that end a turn, as generation_config.json has; ConfigError without a template."""
+        if not getattr(tokeniser, "chat_template", None) or tokeniser.eos_token_id is None:
+            problem = "has no chat template, or no end-of-sequence token"
+            raise ConfigError(f"{FIELD}.base", tokeniser.name_or_path, problem, FIX)
+        self._tokeniser, self._tools = tokeniser, [dict(tool) for tool in tools]
+        self.stops = frozenset({int(tokeniser.eos_token_id), *map(int, stops)})
+        self._continuations: dict[str, list[int]] = {}
+
+    @cached_property
+    def digest(self) -> str:
+        """Of the template."""
+        return template_digest(self._tokeniser.chat_template)
+
+    def _rendered(self, messages: Sequence[Message], *, prompt: bool) -> str:
+        try:
+            text = self._tokeniser.apply_chat_template(
+                [message.to_template() for message in messages],
+                tools=self._tools or None,
+                tokenize=False,
+                add_generation_prompt=prompt,
+            )
+        except Exception as error:  # templates are foreign code (Jinja) and raise what they like
+            problem = f"cannot render a message of role {messages[-1].role} ({str(error)[:200]})"
+            raise ConfigError(f"{FIELD}.base", "chat template", problem, FIX) from None
+        return str(text)
+
+    def _encoded(self, text: str) -> list[int]:
+        return [int(word) for word in self._tokeniser.encode(text, add_special_tokens=False)]
+
+    def opening(self, messages: Sequence[Message]) -> list[int]:
+        """The ids a conversation begins with, the beginning of the model's turn included."""
+        return self._encoded(self._rendered(messages, prompt=True))
+
+    def continuation(self, messages: Sequence[Message]) -> list[int]:
+        """The ids between the end-of-sequence token of one answer and the next turn, in which the world says this."""
+        key = json.dumps([[message.role, message.content] for message in messages])
+        found = self._continuations.get(key)
+        if found is None:
+            answered = (Message("user", "learnloop-question"), Message("assistant", PLACEHOLDER))
+            _, placeholder, tail = self._rendered([*answered, *messages], prompt=True).rpartition(PLACEHOLDER)
+            end = self._tokeniser.eos_token
+            if not placeholder or not tail.startswith(end):
+                raise ConfigError(f"{FIELD}.base", "chat template", f"does not end an answer with {end}", FIX)
+            found = self._encoded(tail[len(end) :])
+            if len(self._continuations) < 4096:
+                self._continuations[key] = found
+        return found
+
+    def demonstration(self, messages: Sequence[Message]) -> tuple[list[int], list[bool]]:
+        """A recorded conversation as ids, and which of them its assistant said: texts that were never sampled."""
+        turns = [at for at, message in enumerate(messages) if message.role == "assistant"]
+        ids = self.opening(messages[: turns[0]])
+        learned = [False] * len(ids)
+        for place, at in enumerate(turns):
+            said = self._answer(messages[at])
+            ids, learned = ids + said, learned + [True] * len(said)
+            following = messages[at + 1 : turns[place + 1]] if place + 1 < len(turns) else ()
+            if following:
+                more = self.continuation(following)
+                ids, learned = ids + more, learned + [False] * len(more)
+        return ids, learned
+
+    def _answer(self, message: Message) -> list[int]:
+        question = (Message("user", "learnloop-question"),)
+        begun, whole = self._rendered(question, prompt=True), self._rendered([*question, message], prompt=False)
+        end = self._tokeniser.eos_token
+        if not whole.startswith(begun) or end not in whole[len(begun) :]:
+            raise ConfigError(f"{FIELD}.base", "chat template", f"does not end an answer with {end}", FIX)
+        text = whole[len(begun) :]
+        return self._encoded(text[: text.rindex(end) + len(end)])
+
+    def message(self, sampled: Sequence[int]) -> Message:
+        """What the model said, read from its ids; a tool call that is no JSON object makes it malformed."""
+        words = list(sampled)
+        while words and words[-1] in self.stops:
+            words.pop()
+        text = str(self._tokeniser.decode(words, skip_special_tokens=False))
+        calls = [_call(found) for found in CALL.findall(text)]
+        rest = CALL.sub("", text)
+        malformed = None in calls or "<tool_call>" in rest or "</tool_call>" in rest
+        return Message("assistant", rest.strip(), tuple(call for call in calls if call is not None), malformed)
+
+
+def _call(text: str) -> ToolCall | None:
+    try:
+        found = json.loads(text)
+    except (ValueError, RecursionError):
+        return None
+    if not isinstance(found, dict) or not isinstance(found.get("name"), str):
+        return None
+    arguments = found.get("arguments", {})
+    return ToolCall(found["name"], arguments) if isinstance(arguments, dict) else None

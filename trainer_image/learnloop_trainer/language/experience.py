@@ -1,0 +1,309 @@
+"""Where a language model's experience comes from: its own conversations, recorded turns, people's preferences."""
+
+import hashlib
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from learnloop_api.wire.language import Answer, LanguageTurn, Preference, turn_of
+from learnloop_api.wire.trajectory import Step
+from learnloop_environments.conversations.base import Message
+from learnloop_environments.errors import ConfigError
+from learnloop_environments.randomness import Split
+from learnloop_trainer.distributed.collectives import Group
+from learnloop_trainer.language.chat import Chat
+from learnloop_trainer.language.learning import Arrays, Pair
+from learnloop_trainer.language.network import LanguageNetwork
+from learnloop_trainer.language.rollouts import Draw, Rollouts, Speaker
+from learnloop_trainer.language.rows import Episode, Row, Sampled, of_arrays, rows_of, to_arrays
+from learnloop_trainer.language.sampler import Limits, sample
+from learnloop_trainer.progress_reporter import say
+from learnloop_trainer.store.array_container import pack, part, under, unpack
+
+ONCE = 1 << 32
+"""Number of the occasion at which a fixed set of conversations is held, above all rounds."""
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """How much experience: episodes a round over all ranks, conversations a task, conversations of a fixed set."""
+
+    episodes: int
+    group_size: int
+    fixed: int = 0
+    margin: float = 0.0
+
+
+def paired(episodes: Sequence[Episode], margin: float) -> list[Pair]:
+    """The best and the worst episode of each group, where their rewards differ by more than `margin`."""
+    groups: dict[int, list[Episode]] = {}
+    for episode in episodes:
+        if episode.sampled:
+            groups.setdefault(episode.group, []).append(episode)
+    found = []
+    for members in groups.values():
+        best, worst = max(members, key=_reward), min(members, key=_reward)
+        if best.reward - worst.reward > margin:
+            found.append(Pair(best, worst))
+    return found
+
+
+def _reward(episode: Episode) -> float:
+    return episode.reward
+
+
+class Played:
+    """Conversations the model holds itself; see learning.Experience. The same for any number of ranks."""
+
+    recorded = False
+
+    def __init__(
+        self, rollouts: Rollouts, limits: Limits, plan: Plan, group: Group, speaker: Speaker | None = None
+    ) -> None:
+        """`speaker`: a server that speaks in place of the model in this process."""
+        self._rollouts, self._limits, self._plan, self._group = rollouts, limits, plan, group
+        self._speaker = speaker
+        self._fixed: list[Episode] | None = None
+
+    def _play(self, network: LanguageNetwork, tasks: range, occasion: int) -> list[Episode]:
+        share = self._group.place.share(len(tasks))
+        size = self._plan.group_size
+        draws = [Draw(task, task * size + one) for task in tasks[share.start : share.stop] for one in range(size)]
+        with network.sampling() as model:
+            speak = self._speaker or (lambda prompts, drawn, limits: sample(model, prompts, drawn, limits))
+            return self._rollouts.play(draws, Split.TRAINING, speak, self._limits, occasion)
+
+    def episodes(self, network: LanguageNetwork, occasion: int) -> list[Episode]:
+        """See Experience."""
+        groups = self._plan.episodes // self._plan.group_size
+        return self._play(network, range(occasion * groups, (occasion + 1) * groups), occasion)
+
+    def hold(self, network: LanguageNetwork) -> None:
+        """Collective: hold the fixed set of conversations, once; every rank then has all of them."""
+        if self._fixed is None:
+            groups = max(1, self._plan.fixed // self._plan.group_size)
+            own = self._play(network, range(groups), ONCE)
+            self._fixed = shared(own, self._group)
+
+    def every(self) -> list[Episode]:
+        """See Experience."""
+        return list(self._fixed or ())
+
+    def pairs(self, network: LanguageNetwork) -> list[Pair]:
+        """See Experience."""
+        self.hold(network)
+        return paired(self.every(), self._plan.margin)
+
+    def state(self) -> Arrays:
+        """See Experience."""
+        return {} if self._fixed is None else under("record", to_arrays(self._fixed))
+
+    def restore(self, state: Mapping[str, NDArray[np.generic]]) -> None:
+        """See Experience."""
+        found = part(state, "record")
+        self._fixed = of_arrays(found) if found else None
+
+
+class Recorded:
+    """Episodes that were recorded, the same on all ranks; see learning.Experience."""
+
+    recorded = True
+
+    def __init__(self, fetch: Callable[[], list[Episode]], plan: Plan, group: Group) -> None:
+        """`fetch` is asked once, on rank 0, unless a checkpoint has the record."""
+        self._fetch, self._plan, self._group = fetch, plan, group
+        self._found: list[Episode] | None = None
+
+    def every(self) -> list[Episode]:
+        """See Experience. Collective the first time."""
+        if self._found is None:
+            self._found = shared(self._fetch() if self._group.place.rank == 0 else [], self._group)
+            if not self._found:
+                fix = "record turns sampled with top_p 1 first, or name an environment to hold conversations in"
+                raise ConfigError("spec.data", "", "has no recorded turns to learn from", fix)
+        return self._found
+
+    def episodes(self, network: LanguageNetwork, occasion: int) -> list[Episode]:
+        """See Experience: the record is gone through again and again, whole groups at a time."""
+        del network
+        batches = in_batches(self.every(), self._plan.episodes, self._plan.group_size)
+        batch = batches[occasion % len(batches)]
+        share = self._group.place.share(len(batch))
+        return [episode for group in batch[share.start : share.stop] for episode in group]
+
+    def pairs(self, network: LanguageNetwork) -> list[Pair]:
+        """See Experience."""
+        del network
+        return paired(self.every(), self._plan.margin)
+
+    def state(self) -> Arrays:
+        """See Experience."""
+        return {} if self._found is None else under("record", to_arrays(self._found))
+
+    def restore(self, state: Mapping[str, NDArray[np.generic]]) -> None:
+        """See Experience."""
+        found = part(state, "record")
+        self._found = of_arrays(found) if found else None
+
+
+class Preferred:
+    """Pairs that people judged, the same on all ranks; see learning.Experience."""
+
+    recorded = True
+
+    def __init__(self, fetch: Callable[[], list[Pair]], group: Group) -> None:
+        """`fetch` is asked once, on rank 0, unless a checkpoint has the record."""
+        self._fetch, self._group = fetch, group
+        self._pairs: list[Pair] | None = None
+
+    def episodes(self, network: LanguageNetwork, occasion: int) -> list[Episode]:
+        """Preferences hold no rewarded episodes; raises ConfigError."""
+        del network, occasion
+        raise ConfigError("spec.algorithm", "", "cannot learn from preferences", "set algorithm to dpo")
+
+    def every(self) -> list[Episode]:
+        """What was chosen: demonstrations."""
+        return [pair.chosen for pair in self._pairs or ()]
+
+    def pairs(self, network: LanguageNetwork) -> list[Pair]:
+        """See Experience. Collective the first time."""
+        del network
+        if self._pairs is None:
+            own = self._fetch() if self._group.place.rank == 0 else []
+            both = shared([episode for pair in own for episode in (pair.chosen, pair.rejected)], self._group)
+            self._pairs = [Pair(chosen, rejected) for chosen, rejected in zip(both[::2], both[1::2], strict=True)]
+        return self._pairs
+
+    def state(self) -> Arrays:
+        """See Experience."""
+        both = [episode for pair in self._pairs or () for episode in (pair.chosen, pair.rejected)]
+        return under("record", to_arrays(both)) if both else {}
+
+    def restore(self, state: Mapping[str, NDArray[np.generic]]) -> None:
+        """See Experience."""
+        both = of_arrays(found) if (found := part(state, "record")) else []
+        pairs = [Pair(chosen, rejected) for chosen, rejected in zip(both[::2], both[1::2], strict=True)]
+        self._pairs = pairs or None
+
+
+def shared(own: Sequence[Episode], group: Group) -> list[Episode]:
+    """Collective: the episodes of all ranks, in the order of the ranks, on every rank."""
+    if group.place.size == 1:
+        return list(own)
+    bodies = group.gather(pack(to_arrays(own), {}))
+    whole = [episode for body in bodies for episode in of_arrays(unpack(body)[0])]
+    body = group.broadcast(pack(to_arrays(whole), {}) if group.place.rank == 0 else None)
+    return of_arrays(unpack(body)[0]) if body else []
+
+
+def in_batches(episodes: Sequence[Episode], size: int, group_size: int) -> list[list[list[Episode]]]:
+    """Whole groups in batches of about `size` episodes.
+
+    Conversations that nobody else began alike are compared with `group_size` - 1 others: the mean of their rewards is a
+    baseline that does not depend on what this one said.
+    """
+    groups: dict[int, list[Episode]] = {}
+    for episode in episodes:
+        groups.setdefault(episode.group, []).append(episode)
+    alone = [members[0] for members in groups.values() if len(members) == 1]
+    whole = [members for members in groups.values() if len(members) > 1]
+    mixed = [alone[begin : begin + max(2, group_size)] for begin in range(0, len(alone), max(2, group_size))]
+    if len(mixed) > 1 and len(mixed[-1]) == 1:
+        mixed[-2] += mixed.pop()
+    numbered = [
+        [replace(episode, group=number) for episode in members] for number, members in enumerate([*whole, *mixed])
+    ]
+    batches: list[list[list[Episode]]] = [[]]
+    for members in numbered:
+        if batches[-1] and sum(map(len, batches[-1])) + len(members) > size:
+            batches.append([])
+        batches[-1].append(members)
+    return batches
+
+
+def episodes_of(trajectories: Sequence[Sequence[Step]], staleness: int, template: str | None) -> list[Episode]:
+    """Recorded turns as episodes; what cannot be learned from is left out, counted and said.
+
+    A session is left out whole: a reward belongs to all its turns. Of its policy, more than `staleness` newer revisions
+    must not have spoken; `template`: digest of the chat template the run uses.
+    """
+    refused: Counter[str] = Counter()
+    sessions: list[list[LanguageTurn]] = []
+    for steps in trajectories:
+        try:
+            turns = [turn for step in steps if (turn := turn_of(step)) is not None]
+        except ValueError as error:
+            refused[str(error)] += 1
+            continue
+        why = next((turn.learnable for turn in turns if turn.learnable), "" if turns else "it has no turns")
+        if not why and template and any(turn.template_sha256 not in (None, template) for turn in turns):
+            why = "another chat template wrote it"
+        if why:
+            refused[why] += 1
+            continue
+        rewarded = zip(turns, steps, strict=False)
+        sessions.append([turn.model_copy(update={"reward": step.reward}) for turn, step in rewarded])
+    ages = _ages(sessions)
+    found = []
+    for turns in sessions:
+        age = max(ages[turn.policy_revision] for turn in turns)
+        if age > staleness:
+            refused[f"more than {staleness} newer policies have spoken since"] += 1
+            continue
+        found.append(_episode(turns, age))
+    for why, count in refused.most_common():
+        say(f"{count} recorded conversations are left out: {why}")
+    return found
+
+
+def _ages(sessions: Sequence[Sequence[LanguageTurn]]) -> dict[str, int]:
+    """How many revisions began to speak after each one."""
+    begun: dict[str, float] = {}
+    for turn in (turn for turns in sessions for turn in turns):
+        at = turn.at.timestamp()
+        begun[turn.policy_revision] = min(at, begun.get(turn.policy_revision, at))
+    newest = sorted(begun, key=lambda revision: (-begun[revision], revision))
+    return {revision: age for age, revision in enumerate(newest)}
+
+
+def _episode(turns: Sequence[LanguageTurn], age: int) -> Episode:
+    ordered = sorted(turns, key=lambda turn: (turn.row, turn.position))
+    rows, broken = rows_of([drawn(turn) for turn in ordered])
+    key = hashlib.sha256(np.asarray(ordered[0].prompt_ids, dtype=np.int64).tobytes()).digest()
+    group = int.from_bytes(key[:7], "big")
+    cut = any(turn.finish_reason == "length" for turn in turns)
+    success = next((turn.success for turn in reversed(ordered) if turn.success is not None), None)
+    reward = sum(turn.reward for turn in turns)
+    return Episode(rows, reward, group, success, cut, broken, age, {"turns": float(len(turns))})
+
+
+def drawn(turn: LanguageTurn) -> Sampled:
+    """A recorded turn as it was drawn."""
+    complete = turn.finish_reason != "length"
+    return Sampled(turn.prompt_ids, turn.sampled_ids, turn.log_probs, turn.sampling.temperature or 1.0, complete)
+
+
+def pairs_of(preferences: Sequence[Preference], chat: Chat) -> list[Pair]:
+    """People's preferences as pairs. A text, which nobody sampled, is encoded once."""
+    return [Pair(_answer(item.chosen, item, chat), _answer(item.rejected, item, chat)) for item in preferences]
+
+
+def _answer(answer: Answer, preference: Preference, chat: Chat) -> Episode:
+    if answer.turns:
+        return _episode(answer.turns, 0)
+    asked = [Message(message.role, message.content) for message in preference.messages]
+    return Episode([demonstrated(chat, [*asked, Message("assistant", answer.text or "")], last=True)], 0.0, 0)
+
+
+def demonstrated(chat: Chat, messages: Sequence[Message], *, last: bool = False) -> Row:
+    """A conversation somebody wrote, as a row whose assistant's tokens are learned; `last`: those of the last turn."""
+    ids, learned = chat.demonstration(messages)
+    mask = np.asarray(learned, dtype=np.bool_)
+    if last:
+        inner = np.flatnonzero(~mask)
+        mask[: inner[-1] + 1] = False
+    nothing = np.zeros(len(ids), dtype=np.float32)
+    return Row(np.asarray(ids, dtype=np.int64), mask, nothing, np.ones(len(ids), dtype=np.float32))

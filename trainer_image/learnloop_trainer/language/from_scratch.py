@@ -1,0 +1,129 @@
+"""`python -m learnloop_trainer.language.from_scratch DIRECTORY`: a tiny chat model of a tiny world, from nothing.
+
+For trials, tests and benches on a machine without a GPU and without downloads: a Llama of about 118,000 parameters, a
+byte-pair tokeniser of a few hundred words, a chat template with tool calls, and some supervised training on
+demonstrations of which most are wrong. The folder it writes is one that every tool for language models reads.
+"""
+
+import argparse
+import math
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from learnloop_api.kinds.training.language_algorithms import SftParameters
+from learnloop_environments.conversations.tool_lookup import LEVELS, ToolLookup, corpus
+from learnloop_trainer.distributed.collectives import Alone
+from learnloop_trainer.language.algorithms.sft import Sft
+from learnloop_trainer.language.chat import Chat
+from learnloop_trainer.language.experience import Plan, Recorded, demonstrated
+from learnloop_trainer.language.learning import Setting
+from learnloop_trainer.language.network import LanguageNetwork
+from learnloop_trainer.language.rows import Episode
+
+TEMPLATE = (
+    "{%- if tools %}<|im_start|>system\n"
+    "{%- for tool in tools %}{{ ' ' + tool.function.name }}{% endfor %}<|im_end|>\n{% endif -%}"
+    "{%- for message in messages %}<|im_start|>{{ message.role }}\n{{ message.content }}"
+    "{%- for call in message.tool_calls or [] %}<tool_call>{{ call.function | tojson }}</tool_call>{% endfor -%}"
+    "<|im_end|>\n{% endfor -%}"
+    "{%- if add_generation_prompt %}<|im_start|>assistant\n{% endif -%}"
+)
+SPECIAL = ("<|pad|>", "<|im_start|>", "<|im_end|>")
+WIDTH, LAYERS, HEADS, INNER, WORDS, CONTEXT = 64, 2, 4, 160, 378, 256
+
+
+def tokeniser(world: ToolLookup, seed: int) -> Any:
+    """A byte-pair tokeniser trained on the world's own language."""
+    from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
+    from transformers import PreTrainedTokenizerFast
+
+    found = Tokenizer(models.BPE())
+    found.pre_tokenizer = pre_tokenizers.Sequence(
+        [pre_tokenizers.Digits(individual_digits=True), pre_tokenizers.ByteLevel(add_prefix_space=False)]
+    )
+    found.decoder = decoders.ByteLevel()
+    alphabet = pre_tokenizers.ByteLevel.alphabet()
+    trainer = trainers.BpeTrainer(
+        vocab_size=WORDS, special_tokens=list(SPECIAL), initial_alphabet=alphabet, show_progress=False
+    )
+    found.train_from_iterator(corpus(world, seed, 200), trainer)
+    made = PreTrainedTokenizerFast(
+        tokenizer_object=found, pad_token=SPECIAL[0], eos_token=SPECIAL[2], additional_special_tokens=[SPECIAL[1]]
+    )
+    made.chat_template = TEMPLATE
+    return made
+
+
+def model(words: int, seed: int, stop: int) -> Any:
+    """A Llama with random weights of deviation 1 / sqrt(width): with the usual 0.02 so small a one never learns."""
+    from transformers import LlamaConfig, LlamaForCausalLM
+
+    torch.manual_seed(seed)
+    return LlamaForCausalLM(
+        LlamaConfig(
+            vocab_size=words,
+            hidden_size=WIDTH,
+            intermediate_size=INNER,
+            num_hidden_layers=LAYERS,
+            num_attention_heads=HEADS,
+            num_key_value_heads=HEADS,
+            max_position_embeddings=CONTEXT,
+            tie_word_embeddings=True,
+            initializer_range=1.0 / math.sqrt(WIDTH),
+            eos_token_id=stop,
+            pad_token_id=0,
+            bos_token_id=None,
+            use_cache=True,
+        )
+    )
+
+
+def make(
+    directory: Path, world: ToolLookup, *, seed: int = 0, updates: int = 200, mistakes: float = 0.65
+) -> tuple[Any, Any]:
+    """Write the model to `directory`; returns model and tokeniser. `mistakes`: share of demonstrations that err."""
+    words = tokeniser(world, seed)
+    network = LanguageNetwork(model(len(words), seed, words.eos_token_id))
+    chat = Chat(words, world.tools)
+
+    def demonstrations() -> list[Episode]:
+        return [
+            Episode([demonstrated(chat, world.demonstration(seed + 1, number, mistakes))], 0.0, number)
+            for number in range(2000)
+        ]
+
+    parameters = SftParameters(
+        weights="full", learning_rate=1e-2, batch_episodes=16, learning_rate_schedule="cosine", warmup=0.05
+    )
+    group = Alone()
+    total = updates * parameters.batch_episodes
+    setting = Setting(network, Recorded(demonstrations, Plan(1, 1), group), group, seed, total)
+    learner = Sft(parameters, setting)
+    while learner.step < total:
+        learner.iterate()
+    network.model.save_pretrained(directory)
+    words.save_pretrained(directory)
+    return network.model, words
+
+
+def main() -> None:
+    """See the module."""
+    parser = argparse.ArgumentParser(description="Make a tiny chat model for the world ToolLookup-v1.")
+    parser.add_argument("directory", type=Path)
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--updates", type=int, default=200)
+    parser.add_argument("--mistakes", type=float, default=0.65)
+    parser.add_argument("--level", choices=LEVELS, default=LEVELS[0])
+    given = parser.parse_args()
+    torch.set_num_threads(1)
+    world = ToolLookup(given.level)
+    made, words = make(given.directory, world, seed=given.seed, updates=given.updates, mistakes=given.mistakes)
+    count = int(np.sum([part.numel() for part in made.parameters()]))
+    print(f"{given.directory}: {count} parameters, {len(words)} words")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,160 @@
+"""A language model that learns: its trainable parameters as one vector with Adam's moments, and what it says of tokens.
+
+One vector makes the sum over ranks one call, the digest one hash, the checkpoint three arrays.
+"""
+
+import hashlib
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import nn
+
+from learnloop_trainer.language import lora
+from learnloop_trainer.language.batches import Batch
+
+BETAS = (0.9, 0.999)
+EPSILON = 1e-8
+Arrays = dict[str, NDArray[np.generic]]
+
+
+@dataclass(frozen=True, slots=True)
+class Scores:
+    """What a model says of the n sampled tokens of a batch; all float32 [n].
+
+    Attributes:
+        log_prob: of each token, at the temperature it was drawn with.
+        entropy: of the distribution it was drawn from; no gradient goes through it unless it was asked for.
+        value: of the state it was drawn in, by the value head; None without one.
+    """
+
+    log_prob: torch.Tensor
+    entropy: torch.Tensor
+    value: torch.Tensor | None
+
+
+class LanguageNetwork:
+    """A causal language model of the transformers library, whole or frozen under an adapter."""
+
+    def __init__(
+        self,
+        model: Any,
+        adapters: Mapping[str, lora.Adapted] | None = None,
+        *,
+        value_head: bool = False,
+        reference: Any = None,
+        bfloat16: bool = False,
+    ) -> None:
+        """`adapters` None: all weights learn. `reference`: the frozen base where all weights learn, for its opinion.
+
+        With `bfloat16` the layers compute in it; log-probabilities, the loss and the optimiser stay float32.
+        """
+        self.model, self.adapters, self.reference, self.bfloat16 = model, adapters, reference, bfloat16
+        first = next(model.parameters())
+        width = model.get_input_embeddings().weight.shape[1]
+        self.value_head = nn.Linear(width, 1).to(first.device) if value_head else None
+        if self.value_head is not None:
+            nn.init.zeros_(self.value_head.weight)
+            nn.init.zeros_(self.value_head.bias)
+        named = dict(model.named_parameters()) | {
+            f"value_head.{name}": part
+            for name, part in (self.value_head.named_parameters() if self.value_head is not None else ())
+        }
+        self.trainable = {name: part for name, part in named.items() if part.requires_grad}
+        self.vector = torch.cat([part.detach().float().reshape(-1) for part in self.trainable.values()])
+        self.gradient = torch.zeros_like(self.vector)
+        self._first, self._second = torch.zeros_like(self.vector), torch.zeros_like(self.vector)
+        self.updates = 0
+        begin = 0
+        for part in self.trainable.values():
+            end = begin + part.numel()
+            part.data = self.vector[begin:end].view(part.shape)
+            part.grad = self.gradient[begin:end].view(part.shape)
+            begin = end
+        model.eval()  # no dropout: what is learned from is what was sampled
+
+    @property
+    def device(self) -> torch.device:
+        """Where it computes."""
+        return self.vector.device
+
+    def score(self, batch: Batch, *, entropy_gradient: bool = False) -> Scores:
+        """Log-probabilities of the batch's sampled tokens, in float32 whatever the layers compute in."""
+        return self._score(self.model, batch, entropy_gradient=entropy_gradient)
+
+    def score_base(self, batch: Batch) -> torch.Tensor:
+        """Log-probabilities [n] of the base model: the adapter switched off, or the frozen copy. No gradient.
+
+        Raises RuntimeError where all weights learn and no copy was kept.
+        """
+        with torch.no_grad():
+            if self.adapters is not None:
+                with lora.switched_off(self.adapters):
+                    return self._score(self.model, batch).log_prob
+            if self.reference is None:
+                raise RuntimeError("all weights learn and no reference was kept")
+            return self._score(self.reference, batch).log_prob
+
+    def _score(self, model: Any, batch: Batch, *, entropy_gradient: bool = False) -> Scores:
+        with torch.autocast(self.device.type, torch.bfloat16, enabled=self.bfloat16):
+            seen = model.base_model(input_ids=batch.ids, attention_mask=batch.attention, use_cache=False)
+            hidden = seen.last_hidden_state[batch.row, batch.column - 1]
+            logits = model.get_output_embeddings()(hidden)
+        scaled = logits.float() / batch.temperature.unsqueeze(1)
+        spread = torch.log_softmax(scaled, dim=1)
+        chosen = batch.ids[batch.row, batch.column].unsqueeze(1)
+        log_prob = spread.gather(1, chosen).squeeze(1)
+        with torch.set_grad_enabled(entropy_gradient and torch.is_grad_enabled()):
+            entropy = -(spread.exp() * spread).sum(1)
+        value = self.value_head(hidden.float()).squeeze(1) if self.value_head is not None else None
+        return Scores(log_prob, entropy, value)
+
+    @contextmanager
+    def sampling(self) -> Iterator[Any]:
+        """The model as it speaks now, quickest to sample from."""
+        with torch.no_grad():
+            if self.adapters is None:
+                yield self.model
+                return
+            with lora.merged(self.adapters):
+                yield self.model
+
+    def step(self, rate: float, max_norm: float, decay: float = 0.0) -> float:
+        """AdamW (Loshchilov & Hutter, arXiv 1711.05101) on the summed gradient, which is then 0; returns its norm."""
+        with torch.no_grad():
+            norm = float(torch.linalg.vector_norm(self.gradient))
+            if norm > max_norm:
+                self.gradient.mul_(max_norm / norm)
+            self.updates += 1
+            self._first.lerp_(self.gradient, 1 - BETAS[0])
+            self._second.mul_(BETAS[1]).addcmul_(self.gradient, self.gradient, value=1 - BETAS[1])
+            first, second = 1 - BETAS[0] ** self.updates, 1 - BETAS[1] ** self.updates
+            if decay:
+                self.vector.mul_(1 - rate * decay)
+            scale = (self._second / second).sqrt_().add_(EPSILON)
+            self.vector.addcdiv_(self._first, scale, value=-rate / first)
+            self.gradient.zero_()
+        return norm
+
+    def digest(self) -> str:
+        """SHA-256 of the trainable weights."""
+        return hashlib.sha256(self.vector.detach().cpu().numpy().tobytes()).hexdigest()
+
+    def state(self) -> Arrays:
+        """What `restore` needs: weights and moments."""
+        arrays = {"vector": self.vector, "first": self._first, "second": self._second}
+        state: Arrays = {name: array.detach().cpu().numpy() for name, array in arrays.items()}
+        return state | {"updates": np.asarray([self.updates], dtype=np.int64)}
+
+    def restore(self, state: Mapping[str, NDArray[np.generic]]) -> None:
+        """Go on from a saved state; raises ValueError when it is another network's."""
+        for name, own in (("vector", self.vector), ("first", self._first), ("second", self._second)):
+            if state[name].shape != tuple(own.shape):
+                raise ValueError(f"{name} has shape {state[name].shape}, {tuple(own.shape)} was expected")
+            own.copy_(torch.from_numpy(np.array(state[name], dtype=np.float32)))
+        self.updates = int(state["updates"][0])  # type: ignore[call-overload]
+        self.gradient.zero_()

@@ -1,0 +1,232 @@
+"""The loop of RLOO, GRPO and PPO: a round of episodes, their advantages, and some updates over their tokens."""
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Generic, TypeVar
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from learnloop_api.kinds.training.language_algorithms import PolicyParameters
+from learnloop_trainer.language import losses
+from learnloop_trainer.language.batches import Batch, batches
+from learnloop_trainer.language.learning import (
+    Arrays,
+    Round,
+    Setting,
+    Stepper,
+    Sums,
+    position,
+    spread,
+    token_weights,
+)
+from learnloop_trainer.language.network import Scores
+from learnloop_trainer.language.rows import Episode
+
+P = TypeVar("P", bound=PolicyParameters)
+Floats = NDArray[np.float64]
+CURVES = (
+    "reward",
+    "success",
+    "length",
+    "turns",
+    "truncated",
+    "broken",
+    "rejected",
+    "loss",
+    "kl",
+    "entropy",
+    "clipped",
+    "mismatch",
+    "value_loss",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Tokens:
+    """What the loss of a batch is made of; all float32 [n]. `old`, `target` only with a value head."""
+
+    behaviour: torch.Tensor
+    advantage: torch.Tensor
+    weight: torch.Tensor
+    old: torch.Tensor | None
+    target: torch.Tensor | None
+
+
+@dataclass(frozen=True, slots=True)
+class Judged:
+    """The advantage of each sampled token of an episode, and with a value head its old value and target: [tokens]."""
+
+    advantage: Floats
+    old: Floats | None = None
+    target: Floats | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Objective(Generic[P]):
+    """What makes one of these algorithms different from the others.
+
+    Attributes:
+        judge: episodes of this rank and, with a value head, the values of their tokens, to advantages.
+        loss: of a batch: the loss, the loss of the value head (0 without one), and 1 where a clip is active.
+        values: whether it has a value head.
+    """
+
+    judge: Callable[[P, Setting, Sequence[Episode], Sequence[Floats] | None], list[Judged]]
+    loss: Callable[[P, Scores, Tokens], tuple[torch.Tensor, torch.Tensor, torch.Tensor]]
+    values: bool = False
+
+
+class PolicyGradient(Generic[P]):
+    """See learning.LanguageLearner."""
+
+    def __init__(self, parameters: P, setting: Setting, objective: Objective[P]) -> None:
+        """At step 0."""
+        self.parameters, self.setting, self.network = parameters, setting, setting.network
+        self._objective = objective
+        self.step, self._rounds = 0, 0
+
+    def iterate(self) -> Round:
+        """One round: episodes, then `epochs` x `minibatches` updates."""
+        began = time.monotonic()
+        setting, parameters = self.setting, self.parameters
+        episodes = setting.experience.episodes(self.network, self._rounds)
+        episodes = [episode for episode in episodes if episode.sampled]
+        sums = Sums()
+        for episode in episodes:
+            _note(sums, episode)
+        judged = self._judged(episodes)
+        stepper = Stepper(parameters, setting)
+        part = [episode.group % parameters.minibatches for episode in episodes]
+        for epoch in range(parameters.epochs):
+            for number in range(parameters.minibatches):
+                members = [at for at in range(len(episodes)) if part[at] == number]
+                self._update(episodes, members, judged, stepper, sums, first=epoch == 0 and number == 0)
+        (count, reward, tokens) = setting.group.sum(
+            [len(episodes), sum(episode.reward for episode in episodes), sum(episode.sampled for episode in episodes)]
+        )
+        self._rounds += 1
+        self.step += max(1, round(count))
+        curves = sums.means(setting.group, CURVES)
+        curves |= {"tokens_per_second": tokens / max(1e-6, time.monotonic() - began)}
+        curves |= {"gradient_norm": float(np.mean(stepper.norms))} if stepper.norms else {}
+        return Round([reward / count] if count else [], curves)
+
+    def _judged(self, episodes: Sequence[Episode]) -> list[Judged]:
+        values = self._values(episodes) if self._objective.values else None
+        return self._objective.judge(self.parameters, self.setting, episodes, values)
+
+    @torch.no_grad()
+    def _values(self, episodes: Sequence[Episode]) -> list[Floats]:
+        found: list[Floats] = [np.empty(0)] * len(episodes)
+        everything = range(len(episodes))
+        for batch in batches(episodes, everything, self.parameters.tokens_per_batch, self.network.device):
+            value = self.network.score(batch).value
+            assert value is not None  # an objective with values has a network with a value head
+            for place, member in enumerate(batch.members):
+                found[member] = value[batch.episode == place].double().cpu().numpy()
+        return found
+
+    def _update(
+        self,
+        episodes: Sequence[Episode],
+        members: Sequence[int],
+        judged: Sequence[Judged],
+        stepper: Stepper,
+        sums: Sums,
+        *,
+        first: bool,
+    ) -> None:
+        (total,) = self.setting.group.sum([float(len(members))])
+        if not total:
+            return
+        weights = token_weights(episodes, total)
+        for batch in batches(episodes, members, self.parameters.tokens_per_batch, self.network.device):
+            self._backward(batch, judged, weights, sums, first=first)
+        stepper.step(self.step)
+
+    def _backward(
+        self, batch: Batch, judged: Sequence[Judged], weights: Sequence[float], sums: Sums, *, first: bool
+    ) -> None:
+        parameters = self.parameters
+        base = self.network.score_base(batch) if parameters.kl_coefficient else None
+        scores = self.network.score(batch, entropy_gradient=bool(parameters.entropy_coefficient))
+        weight = spread(weights, batch.members, batch.episode)
+        fits = losses.accepted(
+            scores.log_prob, batch.behaviour, batch.episode, len(batch.members), parameters.sequence_ratio_limit
+        )
+        tokens = _tokens(batch, judged, weight * fits)
+        loss, value_loss, clipped = self._objective.loss(parameters, scores, tokens)
+        whole = loss + value_loss
+        if base is not None:
+            importance = losses.capped(scores.log_prob, batch.behaviour, parameters.ratio_cap)
+            whole = whole + parameters.kl_coefficient * losses.kl_penalty(
+                scores.log_prob, base, tokens.weight, importance
+            )
+        if parameters.entropy_coefficient:
+            whole = whole - parameters.entropy_coefficient * (tokens.weight * scores.entropy).sum()
+        whole.backward()  # type: ignore[no-untyped-call]
+        count = float(len(weight))
+        with torch.no_grad():
+            sums.add("entropy", scores.entropy.sum(), count)
+            sums.add("clipped", clipped.sum(), count)
+            sums.add("rejected", (1.0 - fits).sum(), count)
+            sums.add("loss", loss, 1.0)
+            if tokens.target is not None:
+                sums.add("value_loss", value_loss, 1.0)
+            if first:  # before anything was learned from them: what server and trainer disagree on
+                sums.add("mismatch", (scores.log_prob - batch.behaviour).abs().sum(), count)
+            if base is not None:
+                sums.add("kl", losses.kl_estimate(scores.log_prob, base).sum(), count)
+
+    def shared(self) -> Arrays:
+        """See LanguageLearner."""
+        rounds = np.asarray([self._rounds], dtype=np.int64)
+        return self.network.state() | position(self.step) | {"rounds": rounds} | self.setting.experience.state()
+
+    def restore(self, shared: Mapping[str, NDArray[np.generic]]) -> None:
+        """See LanguageLearner."""
+        self.network.restore(shared)
+        self.step, self._rounds = (int(shared[name][0]) for name in ("step", "rounds"))  # type: ignore[call-overload]
+        self.setting.experience.restore(shared)
+
+
+def _tokens(batch: Batch, judged: Sequence[Judged], weight: torch.Tensor) -> Tokens:
+    def gathered(name: str) -> torch.Tensor | None:
+        parts = [getattr(judged[member], name) for member in batch.members]
+        if parts[0] is None:
+            return None
+        return torch.from_numpy(np.concatenate(parts).astype(np.float32)).to(weight.device)
+
+    advantage = gathered("advantage")
+    assert advantage is not None  # every objective judges
+    return Tokens(batch.behaviour, advantage, weight, gathered("old"), gathered("target"))
+
+
+def _note(sums: Sums, episode: Episode) -> None:
+    sums.add("reward", episode.reward, 1)
+    if episode.success is not None:
+        sums.add("success", float(episode.success), 1)
+    sums.add("length", episode.sampled, 1)
+    sums.add("truncated", float(episode.truncated), 1)
+    sums.add("broken", episode.broken, 1)
+    for name in ("turns",):
+        if name in episode.values:
+            sums.add(name, episode.values[name], 1)
+
+
+def throughout(episodes: Sequence[Episode], advantage: Floats) -> list[Judged]:
+    """One advantage for all tokens of an episode: it is taken by rollout, then broadcast."""
+    return [
+        Judged(np.full(episode.sampled, number)) for episode, number in zip(episodes, advantage.tolist(), strict=True)
+    ]
+
+
+def rewards(episodes: Sequence[Episode]) -> tuple[Floats, NDArray[np.int64]]:
+    """Rewards and groups of episodes: [episodes] each."""
+    return (
+        np.asarray([episode.reward for episode in episodes], dtype=np.float64),
+        np.asarray([episode.group for episode in episodes], dtype=np.int64),
+    )

@@ -1,0 +1,183 @@
+"""Turns become rows of tokens to learn from. What was sampled is never encoded again.
+
+A row is one sequence of token ids as the model saw and continued it. Two turns of an episode share a row only where the
+later prompt begins with exactly the ids of the earlier prompt and answer; else the later turn begins a new row, and the
+break is counted. Text is never compared: a template that serialises a tool call anew gives other ids for the same text.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+Ids = NDArray[np.int64]
+Numbers = NDArray[np.float32]
+Arrays = dict[str, NDArray[np.generic]]
+
+
+@dataclass(frozen=True, slots=True)
+class Sampled:
+    """One turn: what the model was given, and what it drew.
+
+    Attributes:
+        prompt_ids: all tokens the model saw.
+        sampled_ids: the tokens it drew, the end of the turn included where it was drawn.
+        log_probs: natural logarithms of the probabilities they were drawn with, one for each.
+        temperature: logits were divided by it before the draw; above 0.
+        complete: whether the end of the turn was drawn, not cut off by a limit.
+    """
+
+    prompt_ids: Sequence[int]
+    sampled_ids: Sequence[int]
+    log_probs: Sequence[float]
+    temperature: float = 1.0
+    complete: bool = True
+
+    def __post_init__(self) -> None:
+        """Refuse a turn that cannot be learned from; raises ValueError."""
+        if not self.prompt_ids or not self.sampled_ids:
+            raise ValueError("a turn needs at least one prompt id and one sampled id")
+        if len(self.sampled_ids) != len(self.log_probs):
+            raise ValueError(f"{len(self.sampled_ids)} sampled ids have {len(self.log_probs)} log-probabilities")
+        if not self.temperature > 0:
+            raise ValueError(f"temperature {self.temperature} draws nothing: record turns sampled above 0")
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One sequence of tokens; all arrays are [tokens].
+
+    Attributes:
+        ids: the token ids.
+        sampled: where the model drew the token itself; all else was said by the world and is never learned.
+        log_prob: of the behaviour policy where `sampled`, else 0.
+        temperature: of the draw where `sampled`, else 1.
+    """
+
+    ids: Ids
+    sampled: NDArray[np.bool_]
+    log_prob: Numbers
+    temperature: Numbers
+
+
+@dataclass(frozen=True, slots=True)
+class Episode:
+    """What one conversation gives to learn from.
+
+    Attributes:
+        rows: in the order they were sampled; several where the history was broken.
+        reward: of the whole conversation.
+        group: conversations with the same number began alike and are compared with one another.
+        success: whether the task was solved; None where nobody knows.
+        truncated: some turn was cut off by a limit.
+        broken: turns whose prompt did not continue the one before.
+        age: how many policies were newer than the one that spoke.
+        values: named measurements for curves, e.g. turns.
+    """
+
+    rows: Sequence[Row]
+    reward: float
+    group: int
+    success: bool | None = None
+    truncated: bool = False
+    broken: int = 0
+    age: int = 0
+    values: Mapping[str, float] = field(default_factory=dict)
+
+    @property
+    def sampled(self) -> int:
+        """Tokens the model drew."""
+        return int(sum(int(row.sampled.sum()) for row in self.rows))
+
+
+def rows_of(turns: Sequence[Sampled]) -> tuple[list[Row], int]:
+    """The rows of an episode's turns in their order, and how many turns did not continue the one before."""
+    rows: list[_Growing] = []
+    broken = 0
+    for turn in turns:
+        if not rows or not rows[-1].continued_by(turn.prompt_ids):
+            broken += bool(rows)
+            rows.append(_Growing())
+        rows[-1].add(turn)
+    return [row.done() for row in rows], broken
+
+
+class _Growing:
+    """A row to which turns are added."""
+
+    def __init__(self) -> None:
+        self._ids: list[int] = []
+        self._sampled: list[bool] = []
+        self._log_prob: list[float] = []
+        self._temperature: list[float] = []
+
+    def continued_by(self, prompt: Sequence[int]) -> bool:
+        return len(prompt) > len(self._ids) and list(prompt[: len(self._ids)]) == self._ids
+
+    def add(self, turn: Sampled) -> None:
+        said = list(turn.prompt_ids[len(self._ids) :])
+        drawn = list(turn.sampled_ids)
+        self._ids += said + drawn
+        self._sampled += [False] * len(said) + [True] * len(drawn)
+        self._log_prob += [0.0] * len(said) + list(turn.log_probs)
+        self._temperature += [1.0] * len(said) + [turn.temperature] * len(drawn)
+
+    def done(self) -> Row:
+        return Row(
+            np.asarray(self._ids, dtype=np.int64),
+            np.asarray(self._sampled, dtype=np.bool_),
+            np.asarray(self._log_prob, dtype=np.float32),
+            np.asarray(self._temperature, dtype=np.float32),
+        )
+
+
+def to_arrays(episodes: Sequence[Episode]) -> Arrays:
+    """Episodes as plain arrays, for a checkpoint; `of_arrays` is the inverse, less `values`."""
+    rows = [row for episode in episodes for row in episode.rows]
+    return {
+        "ids": _joined([row.ids.astype(np.int32) for row in rows], np.int32),
+        "sampled": _joined([row.sampled for row in rows], np.bool_),
+        "log_prob": _joined([row.log_prob for row in rows], np.float32),
+        "temperature": _joined([row.temperature for row in rows], np.float32),
+        "tokens": np.asarray([len(row.ids) for row in rows], dtype=np.int64),
+        "rows": np.asarray([len(episode.rows) for episode in episodes], dtype=np.int64),
+        "reward": np.asarray([episode.reward for episode in episodes], dtype=np.float64),
+        "group": np.asarray([episode.group for episode in episodes], dtype=np.int64),
+        "success": np.asarray(
+            [-1 if episode.success is None else int(episode.success) for episode in episodes], dtype=np.int8
+        ),
+        "truncated": np.asarray([episode.truncated for episode in episodes], dtype=np.bool_),
+        "broken": np.asarray([episode.broken for episode in episodes], dtype=np.int64),
+        "age": np.asarray([episode.age for episode in episodes], dtype=np.int64),
+    }
+
+
+def of_arrays(arrays: Mapping[str, NDArray[np.generic]]) -> list[Episode]:
+    """See `to_arrays`; raises KeyError where an array is missing."""
+    ends = np.cumsum(arrays["tokens"].astype(np.int64))[:-1]
+    parts = [np.split(arrays[name], ends) for name in ("ids", "sampled", "log_prob", "temperature")]
+    rows = [
+        Row(ids.astype(np.int64), sampled.astype(np.bool_), log_prob.astype(np.float32), heat.astype(np.float32))
+        for ids, sampled, log_prob, heat in zip(*parts, strict=True)
+    ]
+    found, first = list[Episode](), 0
+    for number, count in enumerate(arrays["rows"].tolist()):
+        success = int(arrays["success"][number])  # type: ignore[call-overload]
+        found.append(
+            Episode(
+                rows[first : first + count],
+                float(arrays["reward"][number]),  # type: ignore[arg-type]
+                int(arrays["group"][number]),  # type: ignore[call-overload]
+                None if success < 0 else bool(success),
+                bool(arrays["truncated"][number]),
+                int(arrays["broken"][number]),  # type: ignore[call-overload]
+                int(arrays["age"][number]),  # type: ignore[call-overload]
+            )
+        )
+        first += count
+    return found
+
+
+def _joined(parts: list[NDArray[np.generic]], kind: type[np.generic]) -> NDArray[np.generic]:
+    return np.concatenate(parts) if parts else np.empty(0, dtype=kind)
