@@ -7,9 +7,6 @@ from pydantic import Field
 from learnloop_api.kinds.base import Resource
 from learnloop_api.kinds.cel_rules import Rule
 
-Q_ALGORITHMS = frozenset({"cql", "dqn", "hierarchical-dqn", "independent-dqn", "qmix"})
-"""Their networks give values of actions, which are no logits: softmax of them is a policy that nobody trained."""
-
 
 class Behaviour(Resource):
     """How actions follow from what the policy's network says."""
@@ -47,10 +44,19 @@ GREEDY = Behaviour(kind="greedy")
 SAMPLED = Behaviour(kind="sampled")
 
 
+def values_actions(algorithm: str) -> bool:
+    """Does this algorithm's network give values of actions? False for a name that is unknown here."""
+    # A policy server whose file says how it acts never asks, and starts sooner without the models of all algorithms.
+    from learnloop_api.kinds.training.algorithms import ALGORITHMS
+
+    known = ALGORITHMS.get(algorithm)
+    return known is not None and known.values_actions
+
+
 def usual(algorithm: str, *, continuous: bool) -> Behaviour:
     """What a policy does that nobody told how to act, and what one does whose file does not say.
 
     Policies with choices that were trained to draw (ppo, vtrace, bc, iql-offline, and files of unknown origin with
     logits) draw; everything else is greedy.
     """
-    return GREEDY if continuous or algorithm in Q_ALGORITHMS else SAMPLED
+    return GREEDY if continuous or values_actions(algorithm) else SAMPLED

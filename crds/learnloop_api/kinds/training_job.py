@@ -3,7 +3,6 @@
 from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field
-from pydantic.alias_generators import to_camel
 
 from learnloop_api.kinds.base import (
     LocalRef,
@@ -13,24 +12,11 @@ from learnloop_api.kinds.base import (
 from learnloop_api.kinds.behaviour import Behaviour
 from learnloop_api.kinds.cel_rules import Rule, immutable
 from learnloop_api.kinds.study import InitialPolicy, Study
-from learnloop_api.kinds.training.algorithms import (
-    ALGORITHMS,
-    BcParameters,
-    DqnParameters,
-    PpoParameters,
-    SacParameters,
-    block,
-)
+from learnloop_api.kinds.training.algorithm_blocks import ALGORITHM_RULES, AlgorithmBlocks, field_name
+from learnloop_api.kinds.training.algorithms import ALGORITHMS
 from learnloop_api.kinds.training.environment_conditions import Curriculum, LevelName, Randomised, Shaping
 from learnloop_api.kinds.training.evaluation import Evaluation, Gates
-from learnloop_api.kinds.training.offline_algorithms import CqlParameters, IqlOfflineParameters
-from learnloop_api.kinds.training.offline_and_meta_algorithms import (
-    HierarchicalDqnParameters,
-    MamlParameters,
-    VtraceParameters,
-)
 from learnloop_api.kinds.training.safety import Safety
-from learnloop_api.kinds.training.team_algorithms import IndependentDqnParameters, MaddpgParameters, QmixParameters
 from learnloop_api.kinds.training.tracking import Tracking
 
 
@@ -102,36 +88,11 @@ class Export(Resource):
     )
 
 
-def _field(algorithm: str) -> str:
-    return to_camel(block(algorithm))
-
-
-def _only_with(algorithm: str) -> Rule:
-    field = _field(algorithm)
-    return Rule(
-        f"!has(self.{field}) || self.algorithm == '{algorithm}'",
-        f"{field} goes with algorithm: {algorithm} only: remove it, or change algorithm",
-        f".{field}",
-    )
-
-
-def _enough_environments(algorithm: str) -> Rule:
-    field, default = _field(algorithm), ALGORITHMS[algorithm].model_fields["environments"].default
-    return Rule(
-        f"self.algorithm != '{algorithm}'"
-        f" || (has(self.{field}) ? self.{field}.environments : {default}) > self.workers",
-        f"every rank steps environments of its own: {field}.environments (left out: {default}) must be at least "
-        "1 + workers; raise it, or lower workers",
-        ".workers",
-    )
-
-
-class TrainingTemplate(Resource):
+class TrainingTemplate(AlgorithmBlocks):
     """Everything about a run but its data: what a LearningAgent repeats for each new job."""
 
     cel_rules: ClassVar[tuple[Rule, ...]] = (
-        *map(_only_with, ALGORITHMS),
-        *map(_enough_environments, ALGORITHMS),
+        *ALGORITHM_RULES,
         Rule(
             "!has(self.gates.suite) || self.gates.suite.all(gate, has(self.evaluation.suite)"
             " && self.evaluation.suite.dimensions.exists(measured, measured == gate.dimension))",
@@ -140,63 +101,6 @@ class TrainingTemplate(Resource):
         ),
     )
 
-    algorithm: Literal[
-        "ppo",
-        "dqn",
-        "sac",
-        "bc",
-        "independent-dqn",
-        "qmix",
-        "maddpg",
-        "hierarchical-dqn",
-        "vtrace",
-        "maml",
-        "cql",
-        "iql-offline",
-    ] = Field(
-        description="ppo: proximal policy optimisation; dqn: deep Q-learning with double targets; sac: soft "
-        "actor-critic, for continuous actions; bc: behaviour cloning from recorded experience. For teams: "
-        "independent-dqn: each agent learns for itself; qmix: one monotonic value for the team; maddpg: central "
-        "critics, for continuous actions. hierarchical-dqn: landmarks above, actions below; "
-        "vtrace: off-policy from recorded experience; maml: meta-learning over a family of tasks; cql: conservative "
-        "Q-learning and iql-offline: implicit Q-learning, both from recorded experience alone."
-    )
-    ppo: PpoParameters | None = Field(
-        default=None, description="Hyperparameters, only with algorithm: ppo; left out, the defaults."
-    )
-    dqn: DqnParameters | None = Field(
-        default=None, description="Hyperparameters, only with algorithm: dqn; left out, the defaults."
-    )
-    sac: SacParameters | None = Field(
-        default=None, description="Hyperparameters, only with algorithm: sac; left out, the defaults."
-    )
-    bc: BcParameters | None = Field(
-        default=None, description="Hyperparameters, only with algorithm: bc; left out, the defaults."
-    )
-    independent_dqn: IndependentDqnParameters | None = Field(
-        default=None, description="Hyperparameters, only with algorithm: independent-dqn; left out, the defaults."
-    )
-    qmix: QmixParameters | None = Field(
-        default=None, description="Hyperparameters, only with algorithm: qmix; left out, the defaults."
-    )
-    hierarchical_dqn: HierarchicalDqnParameters | None = Field(
-        default=None, description="Hyperparameters, only with algorithm: hierarchical-dqn; left out, the defaults."
-    )
-    maddpg: MaddpgParameters | None = Field(
-        default=None, description="Hyperparameters, only with algorithm: maddpg; left out, the defaults."
-    )
-    vtrace: VtraceParameters | None = Field(
-        default=None, description="Hyperparameters, only with algorithm: vtrace; left out, the defaults."
-    )
-    maml: MamlParameters | None = Field(
-        default=None, description="Hyperparameters, only with algorithm: maml; left out, the defaults."
-    )
-    cql: CqlParameters | None = Field(
-        default=None, description="Hyperparameters, only with algorithm: cql; left out, the defaults."
-    )
-    iql_offline: IqlOfflineParameters | None = Field(
-        default=None, description="Hyperparameters, only with algorithm: iql-offline; left out, the defaults."
-    )
     total_steps: int = Field(ge=1, le=10_000_000_000, description="Environment steps of all ranks together.")
     seed: int | None = Field(
         default=None,
@@ -250,7 +154,7 @@ class TrainingTemplate(Resource):
 # Field of TrainingJobSpec that never changes → whether it may be left out.
 FROZEN = (
     ("algorithm", False),
-    *((_field(algorithm), True) for algorithm in ALGORITHMS),
+    *((field_name(algorithm), True) for algorithm in ALGORITHMS),
     ("totalSteps", False),
     ("seed", False),
     ("backend", False),

@@ -1,7 +1,7 @@
 """How the exported policy of a run acts: what the order says, or what is usual for its algorithm."""
 
 from learnloop_api.acting import metadata
-from learnloop_api.kinds.behaviour import Q_ALGORITHMS, Behaviour, usual
+from learnloop_api.kinds.behaviour import Behaviour, usual, values_actions
 from learnloop_environments.base import Bounds
 from learnloop_environments.errors import ConfigError
 from learnloop_trainer.algorithms import find, traits
@@ -40,7 +40,7 @@ def _require_distribution(order: Order, asked: Behaviour, *, continuous: bool) -
         fix = f"set kind to greedy, or algorithm to {able}"
     elif continuous and spec.safety is not None:
         problem, fix = "draws numbers after the shield has looked", "set kind to greedy, or remove spec.safety"
-    elif spec.algorithm in Q_ALGORITHMS and asked.temperature is None:
+    elif values_actions(spec.algorithm) and asked.temperature is None:
         problem = f"needs a temperature: {spec.algorithm} learns values, which are no logits"
         fix = "set temperature, in units of the return, or kind to epsilon-greedy"
     if problem:

@@ -26,6 +26,8 @@ from learnloop_api.kinds.training.team_algorithms import (
 class PpoParameters(Optimised):
     """Proximal policy optimisation (Schulman et al., 2017, arXiv 1707.06347)."""
 
+    algorithm: ClassVar[str] = "ppo"
+    summary: ClassVar[str] = "proximal policy optimisation"
     cel_rules: ClassVar[tuple[Rule, ...]] = (
         Rule(
             "self.minibatches <= self.environments * self.horizon",
@@ -79,6 +81,9 @@ class PpoParameters(Optimised):
 class DqnParameters(Optimised):
     """Deep Q-learning (Mnih et al., 2015) with double targets (van Hasselt et al., 2016)."""
 
+    algorithm: ClassVar[str] = "dqn"
+    summary: ClassVar[str] = "deep Q-learning with double targets"
+    values_actions: ClassVar[bool] = True
     cel_rules: ClassVar[tuple[Rule, ...]] = (
         Rule(
             "self.epsilonEnd <= self.epsilonStart",
@@ -143,6 +148,8 @@ class DqnParameters(Optimised):
 class SacParameters(Optimised):
     """Soft actor-critic with a learned temperature (Haarnoja et al., 2018, arXiv 1812.05905): continuous actions."""
 
+    algorithm: ClassVar[str] = "sac"
+    summary: ClassVar[str] = "soft actor-critic, for continuous actions"
     cel_rules: ClassVar[tuple[Rule, ...]] = (
         Rule("self.batchSize <= self.bufferSize", "batchSize must not be above bufferSize", ".batchSize"),
         Rule(
@@ -186,6 +193,9 @@ class SacParameters(Optimised):
 class BcParameters(Optimised):
     """Behaviour cloning: supervised learning of what a recorded agent did; totalSteps counts steps learned from."""
 
+    algorithm: ClassVar[str] = "bc"
+    summary: ClassVar[str] = "behaviour cloning from recorded experience"
+
     recording: Uri | None = Field(
         default=None,
         description="File with one recorded trajectory as JSON on each line; left out, the newest trajectories of "
@@ -207,36 +217,32 @@ class BcParameters(Optimised):
     )
 
 
-Parameters = (
-    PpoParameters
-    | DqnParameters
-    | SacParameters
-    | BcParameters
-    | IndependentDqnParameters
-    | QmixParameters
-    | MaddpgParameters
-    | HierarchicalDqnParameters
-    | VtraceParameters
-    | MamlParameters
-    | CqlParameters
-    | IqlOfflineParameters
-)
+Parameters = Optimised
+"""The hyperparameters of any algorithm."""
 
-ALGORITHMS: Mapping[str, type[Parameters]] = {
-    "ppo": PpoParameters,
-    "dqn": DqnParameters,
-    "sac": SacParameters,
-    "bc": BcParameters,
-    "independent-dqn": IndependentDqnParameters,
-    "qmix": QmixParameters,
-    "maddpg": MaddpgParameters,
-    "hierarchical-dqn": HierarchicalDqnParameters,
-    "vtrace": VtraceParameters,
-    "maml": MamlParameters,
-    "cql": CqlParameters,
-    "iql-offline": IqlOfflineParameters,
-}
-"""By the name in spec.algorithm; the block of hyperparameters has the same name in camelCase."""
+
+def _table(*all_parameters: type[Parameters]) -> Mapping[str, type[Parameters]]:
+    found = {parameters.algorithm: parameters for parameters in all_parameters}
+    assert len(found) == len(all_parameters), "two algorithms have the same name"
+    return found
+
+
+ALGORITHMS = _table(
+    PpoParameters,
+    DqnParameters,
+    SacParameters,
+    BcParameters,
+    IndependentDqnParameters,
+    QmixParameters,
+    MaddpgParameters,
+    HierarchicalDqnParameters,
+    VtraceParameters,
+    MamlParameters,
+    CqlParameters,
+    IqlOfflineParameters,
+)
+"""By the name in spec.algorithm. All that the contract has of an algorithm follows from its line here: the values of
+spec.algorithm, its block in a TrainingJob, their descriptions and rules. The trainer's registry must have the same."""
 
 
 def block(algorithm: str) -> str:

@@ -1,6 +1,6 @@
 """Hyperparameters of learners that improve on logged experience without a step in an environment."""
 
-from typing import Annotated
+from typing import Annotated, ClassVar
 
 from pydantic import Field
 
@@ -40,6 +40,10 @@ class Offline(Optimised):
 class CqlParameters(Offline):
     """Conservative Q-learning (Kumar et al., 2020, arXiv 2006.04779): values of actions nobody took are held down."""
 
+    algorithm: ClassVar[str] = "cql"
+    summary: ClassVar[str] = "conservative Q-learning from recorded experience alone"
+    values_actions: ClassVar[bool] = True
+
     conservatism: float = Field(
         default=1.0, ge=0, le=1000, description="Weight of holding values down beside the temporal difference (alpha)."
     )
@@ -47,6 +51,9 @@ class CqlParameters(Offline):
 
 class IqlOfflineParameters(Offline):
     """Implicit Q-learning (Kostrikov et al., 2021, arXiv 2110.06169): only actions of the log are ever judged."""
+
+    algorithm: ClassVar[str] = "iql-offline"
+    summary: ClassVar[str] = "implicit Q-learning from recorded experience alone"
 
     expectile: float = Field(
         default=0.7,

@@ -24,6 +24,10 @@ class Curiosity(Resource):
 class HierarchicalDqnParameters(IndependentDqnParameters):
     """Hierarchical DQN (Kulkarni et al., 2016, arXiv 1604.06057): landmarks are chosen above, actions below."""
 
+    algorithm: ClassVar[str] = "hierarchical-dqn"
+    summary: ClassVar[str] = "landmarks above, actions below"
+    values_actions: ClassVar[bool] = True
+
     controller_discount: float = Field(
         default=0.9, ge=0, le=1, description="Discount on the way to a landmark; lower than discount: ways are shorter."
     )
@@ -35,6 +39,8 @@ class HierarchicalDqnParameters(IndependentDqnParameters):
 class VtraceParameters(Optimised):
     """Off-policy actor-critic on recorded trajectories with V-trace (Espeholt et al., 2018, arXiv 1802.01561)."""
 
+    algorithm: ClassVar[str] = "vtrace"
+    summary: ClassVar[str] = "off-policy from recorded experience"
     cel_rules: ClassVar[tuple[Rule, ...]] = (
         Rule(
             "!has(self.rewards) || self.rewards == 'environment' || !has(self.recording)",
@@ -78,6 +84,8 @@ class VtraceParameters(Optimised):
 class MamlParameters(Optimised):
     """Model-agnostic meta-learning (Finn et al., 2017, arXiv 1703.03400) over the tasks in data.randomise."""
 
+    algorithm: ClassVar[str] = "maml"
+    summary: ClassVar[str] = "meta-learning over a family of tasks"
     cel_rules: ClassVar[tuple[Rule, ...]] = (
         Rule(
             "self.environments % self.episodes == 0",

@@ -1,6 +1,6 @@
-"""What all learners share: how the step size changes over a run."""
+"""What all learners share: what an algorithm declares of itself, and how the step size changes over a run."""
 
-from typing import Literal
+from typing import TYPE_CHECKING, ClassVar, Literal
 
 from pydantic import Field
 
@@ -8,7 +8,24 @@ from learnloop_api.kinds.base import Resource
 
 
 class Optimised(Resource):
-    """Hyperparameters of an algorithm that takes gradient steps."""
+    """Hyperparameters of an algorithm that takes gradient steps.
+
+    An algorithm's own class says what the contract has to know of it; `algorithms.ALGORITHMS` has one line for it.
+
+    Attributes:
+        algorithm: the name in spec.algorithm; the block of hyperparameters has the same name in camelCase.
+        summary: what it is, in a few words, for `kubectl explain`.
+        values_actions: its network gives values of actions, which are no logits: softmax of them is a policy that
+            nobody trained.
+    """
+
+    algorithm: ClassVar[str]
+    summary: ClassVar[str]
+    values_actions: ClassVar[bool] = False
+
+    if TYPE_CHECKING:  # each algorithm that plays declares these with bounds and defaults of its own
+        environments: int = 1
+        hidden: list[int] = []
 
     learning_rate_schedule: Literal["linear", "cosine", "constant"] = Field(
         default="linear", description="How the step size falls to 0 over totalSteps; constant: it does not."

@@ -42,6 +42,9 @@ class TeamParameters(Optimised):
 class IndependentDqnParameters(TeamParameters):
     """Independent deep Q-learning (Tan, 1993): each agent takes the others for part of the world."""
 
+    algorithm: ClassVar[str] = "independent-dqn"
+    summary: ClassVar[str] = "each agent of a team learns for itself"
+    values_actions: ClassVar[bool] = True
     cel_rules: ClassVar[tuple[Rule, ...]] = (
         Rule(
             "self.epsilonEnd <= self.epsilonStart",
@@ -65,11 +68,18 @@ class IndependentDqnParameters(TeamParameters):
 class QmixParameters(IndependentDqnParameters):
     """QMIX (Rashid et al., 2018, arXiv 1803.11485): one value for the team, monotonic in the value of each agent."""
 
+    algorithm: ClassVar[str] = "qmix"
+    summary: ClassVar[str] = "one monotonic value for a team"
+    values_actions: ClassVar[bool] = True
+
     embedding: int = Field(default=32, ge=1, le=1024, description="Width of the mixing network.")
 
 
 class MaddpgParameters(TeamParameters):
     """MADDPG (Lowe et al., 2017, arXiv 1706.02275): critics that see everything, actors that see their own part."""
+
+    algorithm: ClassVar[str] = "maddpg"
+    summary: ClassVar[str] = "central critics for a team, for continuous actions"
 
     actor_learning_rate: float = Field(default=5e-4, gt=0, le=1, description="Step size of Adam for the actor.")
     target_rate: float = Field(

@@ -58,8 +58,8 @@ async def test_the_service_begins_with_what_retention_has_not_deleted(dsn: str, 
         async with running(**settings(dsn, tmp_path, nats_url=nats.url, retention_days=7)) as api:
             await api.call("POST", "/api/v1/trajectories", 202, json=trajectory(identity, identity))
 
-            async def stored(service: Any = api, agent: str = identity) -> bool:
-                async with service.db.tenant("team-a") as connection:
+            async def stored(replica: Any = api, agent: str = identity) -> bool:
+                async with replica.db.tenant("team-a") as connection:
                     query = "SELECT count(*) FROM trajectories WHERE namespace = 'team-a' AND agent_id = $1"
                     return bool(await connection.fetchval(query, agent))
 

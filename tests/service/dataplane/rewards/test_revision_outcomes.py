@@ -55,7 +55,7 @@ async def test_an_episode_before_the_window_and_a_feedback_value_of_the_agents_o
     await _play(api, "old", "cccc", 5.0, values={"feedback": 1.0})
     found = await _outcomes(api, revision=["cccc"])
     assert (found["cccc"]["episodes"], found["cccc"]["rated"]) == (1, 0)
-    async with api.service.db.tenant("team-a") as connection:
+    async with api.db.tenant("team-a") as connection:
         await connection.execute("UPDATE trajectories SET received_at = now() - interval '2 hours' WHERE seq > 0")
     assert (await _outcomes(api, revision=["cccc"]))["cccc"]["episodes"] == 0
 
