@@ -3,7 +3,7 @@
 import uuid
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal
 
 from learnloop_api.redaction import user_as_sent
 from learnloop_api.redaction_fields import safe_origin
@@ -97,14 +97,25 @@ class MemoryClient:
         return body | dict(options) | person | origin
 
     async def retrieve(
-        self, context: Mapping[str, Any], k: int = 5, memory_types: Sequence[str] | None = None
+        self,
+        context: Mapping[str, Any],
+        k: int = 5,
+        memory_types: Sequence[str] | None = None,
+        scope: Literal["agent", "group", "namespace"] = "agent",
     ) -> Recall:
         """At most `k` memories relevant to `context`, which leaves the process redacted, as what is stored does; a
-        Recall that is empty and degraded when nobody answers."""
+        Recall that is empty and degraded when nobody answers.
+
+        Args:
+            scope: whose memories: the agent's own, those of the group that its LearningAgent declares
+                (`spec.memory.group`), or those of all agents of the namespace. Each says its `agent_id`.
+        """
         redacted = redact_value(dict(context), self._redactor)
         body: dict[str, Any] = {"agent_id": self._agent, "context": redacted, "k": k}
         if memory_types is not None:
             body["memory_types"] = list(memory_types)
+        if scope != "agent":
+            body["scope"] = scope
         answer = await self._courier.ask("/api/v1/memory/retrieve", body)
         if answer is None:
             return Recall(degraded=[UNAVAILABLE])

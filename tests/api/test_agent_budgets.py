@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from learnloop_api import names
-from learnloop_api.wire.memory import BUDGETS_KEY, MemoryBudget
+from learnloop_api.wire.memory import BUDGETS_KEY, ToldAgent
 from learnloop_operator.adapters.kube.errors import KubeError
 from learnloop_operator.adapters.kube.kinds import CONFIG_MAP, DEPLOYMENT, LEARNING_AGENT, REWARD_POLICY
 from learnloop_operator.controllers.reconcilers.memory_service import MemoryServiceController
@@ -126,7 +126,7 @@ async def test_a_config_map_of_somebody_else_is_left_alone_and_named(
 
 
 async def test_the_api_server_takes_a_full_config_map(operator: Operator) -> None:
-    budgets = {f"agent-{index:06}" + "x" * 200: MemoryBudget(memories=10_000) for index in range(6000)}
+    budgets = {f"agent-{index:06}" + "x" * 200: ToldAgent(memories=10_000) for index in range(6000)}
     full = tell(operator.namespace, budgets)
     assert full.left_out_from is not None
     metadata = {"name": "full-budgets", "namespace": operator.namespace}

@@ -7,6 +7,7 @@ from pydantic import Field
 from learnloop_api.kinds.base import (
     URI_FORMS,
     Digest,
+    KubeName,
     LocalRef,
     Resource,
     Revision,
@@ -28,6 +29,11 @@ class Memory(Resource):
     service_ref: LocalRef | None = Field(
         default=None,
         description="A MemoryService of this namespace; left out, the installation's own data plane.",
+    )
+    group: KubeName | None = Field(
+        default=None,
+        description="Agents of this namespace with the same group may recall from one another, by `scope: group`. Left "
+        "out, the agent is in none.",
     )
     recall: int = Field(default=0, ge=0, le=100, description="Memories the actors recall per episode; 0: none.")
     budget: AgentMemoryBudget | None = Field(

@@ -46,11 +46,17 @@ class MemoryBudget(WireModel):
         return ", ".join(parts + [f"{most} {kind} ones" for kind, most in sorted(self.per_type.items())])
 
 
+class ToldAgent(MemoryBudget):
+    """What a LearningAgent says of its memory: how much it keeps, and with whom it recalls."""
+
+    group: Name | None = Field(default=None, description="its agents may recall from one another")
+
+
 class AgentBudgets(WireModel):
-    """`budgets.json`: whoever is not in it has no budget of its own there."""
+    """`budgets.json`: whoever is not in it has no budget of its own there, and is in no group by it."""
 
     namespace: Name = Field(description="whose agents these are")
-    agents: dict[Name, MemoryBudget] = Field(description="by name; at most as many as BUDGETS_ROOM bytes hold")
+    agents: dict[Name, ToldAgent] = Field(description="by name; at most as many as BUDGETS_ROOM bytes hold")
 
 
 def budgets_config_map(memory_service: str) -> str:

@@ -14,12 +14,14 @@ from learnloop_dataplane.postgres.database import Database
 from learnloop_dataplane.rewards.step_terms import credits
 
 _REGISTER = """
-INSERT INTO agents (namespace, name, registered_at, reward_policy, reward_policy_revision)
-VALUES ($1, $2, now(), $3, $4)
+INSERT INTO agents (namespace, name, registered_at, reward_policy, reward_policy_revision, memory_group)
+VALUES ($1, $2, now(), $3, $4, $5)
 ON CONFLICT (namespace, name) DO UPDATE SET registered_at = coalesce(agents.registered_at, now()),
-    reward_policy = excluded.reward_policy, reward_policy_revision = excluded.reward_policy_revision
-WHERE agents.registered_at IS NULL OR agents.reward_policy IS DISTINCT FROM excluded.reward_policy
-    OR agents.reward_policy_revision IS DISTINCT FROM excluded.reward_policy_revision
+    reward_policy = excluded.reward_policy, reward_policy_revision = excluded.reward_policy_revision,
+    memory_group = excluded.memory_group
+WHERE agents.registered_at IS NULL
+    OR (agents.reward_policy, agents.reward_policy_revision, agents.memory_group) IS DISTINCT FROM
+        (excluded.reward_policy, excluded.reward_policy_revision, excluded.memory_group)
 """
 _FORGET = "DELETE FROM agents WHERE namespace = $1 AND name = $2"
 _TOTALS = """
@@ -61,15 +63,19 @@ class AgentRegistry:
         self._db = db
         self._arrived = arrived
 
-    async def register(self, namespace: str, agent: str, policy: str | None, revision: str | None) -> None:
-        """Registers an agent or moves it to another policy revision: new episodes are rewarded by that one.
+    async def register(
+        self, namespace: str, agent: str, policy: str | None, revision: str | None, group: str | None = None
+    ) -> None:
+        """Registers an agent or moves it to another policy revision or group: new episodes are rewarded by that one,
+        and the agents of a group recall together.
 
         What arrived before the first registration counts as well; it is rewarded now.
         """
         async with self._db.tenant(namespace) as connection:
-            changed = await connection.execute(_REGISTER, namespace, agent, policy, revision)
+            changed = await connection.execute(_REGISTER, namespace, agent, policy, revision, group)
             if changed != "INSERT 0 0":
                 told = {"reward_policy": policy, "reward_policy_revision": revision}
+                told |= {"memory_group": group} if group is not None else {}
                 await note(connection, namespace, "agent.registered", f"agent/{agent}", told)
         self._arrived(namespace)
 

@@ -34,6 +34,12 @@ class ToldBudgets:
         """By agent."""
         return self._told.agents if self._told is not None and self._told.namespace == namespace else _NONE
 
+    def groups(self, namespace: str) -> Mapping[str, str]:
+        """The group of each agent that is in one."""
+        if self._told is None or self._told.namespace != namespace:
+            return {}
+        return {agent: told.group for agent, told in self._told.agents.items() if told.group is not None}
+
     async def look(self) -> None:
         """Reads the file; never raises."""
         if self._path is None:

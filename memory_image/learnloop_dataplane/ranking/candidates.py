@@ -34,32 +34,54 @@ string_agg(CASE WHEN v.embedder = $5 THEN float4send((-(v.embedding <#> $4))::re
 """
 # `visible_from` and `visible_to` hold every end a memory can have: expired, retired, no longer true. $6 is the instant;
 # none is the database's own now, so that another machine's clock cannot hide what was just stored.
-VISIBLE = """v.namespace = s.namespace AND v.agent_id = $2 AND v.memory_type = ANY($3::smallint[])
+_VISIBLE = """v.namespace = s.namespace AND v.agent_id {agents} AND v.memory_type = ANY($3::smallint[])
     AND v.visible_from <= coalesce($6, now()) AND v.visible_to > coalesce($6, now())"""
 # Naming the namespace inside the statement saves the two round trips of a transaction. The LATERAL aggregate depends
 # on the row that set_config returns, so it cannot run before; if it did, row-level security would show it nothing.
 SCOPE = "FROM set_config('app.namespace', $1, true) AS s(namespace)"
 MOST_PENDING = 2000
-# $2 is the agent; memories that the indexer has not come to yet, newest first. With a place for the instant.
-PENDING = f"""
+# Memories that the indexer has not come to yet, newest first. With places for the agents and the instant.
+PENDING_OF = f"""
 (SELECT array_agg(ROW(m.id, m.text, m.created_at, m.importance, m.session_id, m.memory_type)
         ORDER BY m.created_at DESC) FROM (
     SELECT p.memory_id FROM memory_pending p
-    WHERE p.namespace = s.namespace AND p.agent_id = $2 LIMIT {MOST_PENDING}) p
+    WHERE p.namespace = s.namespace AND p.agent_id {{agents}} LIMIT {MOST_PENDING}) p
  JOIN agent_memories m ON m.namespace = s.namespace AND m.id = p.memory_id
  WHERE greatest(m.created_at, m.valid_from) <= coalesce({{at}}, now())
     AND m.ends_at > coalesce({{at}}, now()){{here}}) AS pending
 """
 # What the agent's ranker has learned comes along: a look-up by key costs less than knowing when a copy went stale.
-RANKER = "(SELECT r.state FROM memory_rankers r WHERE r.namespace = s.namespace AND r.agent_id = $2) AS ranker"
-_REST = f"{RANKER}, {PENDING.format(at='$6', here='')}"
-EXACT = f"SELECT x.*, {_REST} {SCOPE}, LATERAL (SELECT {LIGHT}, {_COSINES} FROM memory_vec v WHERE {VISIBLE}) x"
-# Of an instant in the past: what was away then and came back is not among it.
-_REST_THEN = f"{RANKER}, {PENDING.format(at='$6', here=' AND NOT ' + away('s.namespace', 'm.id', '$6'))}"
-EXACT_THEN = f"""SELECT x.*, {_REST_THEN} {SCOPE}, LATERAL (SELECT {LIGHT}, {_COSINES} FROM memory_vec v
-WHERE {VISIBLE} AND NOT {away("s.namespace", "v.memory_id", "$6")}) x"""
-CHOSEN = f"""SELECT x.*, {_REST} {SCOPE},
-LATERAL (SELECT {LIGHT}, {_COSINES} FROM memory_vec v WHERE {VISIBLE} AND v.memory_id = ANY($7::uuid[])) x"""
+_RANKER = "(SELECT r.state FROM memory_rankers r WHERE r.namespace = s.namespace AND r.agent_id = {agent}) AS ranker"
+ONE, MANY = "= $2", "= ANY($2::text[])"  # whose memories: those of one agent, or of several
+PENDING = PENDING_OF.replace("{agents}", ONE)
+RANKER = _RANKER.format(agent="$2")
+
+
+def _exact(agents: str = ONE, ranker: str = "$2", columns: str = LIGHT) -> tuple[str, str]:
+    """The statement that reads everything now, and the one that reads what there was at the instant $6: without what
+    was away then and came back.
+
+    Args:
+        agents: how $2 says whose memories.
+        ranker: where the name of the agent is whose ranker comes along.
+    """
+
+    def read(pending: str, rows: str) -> str:
+        rest = f"{_RANKER.format(agent=ranker)}, {PENDING_OF.format(agents=agents, at='$6', here=pending)}"
+        where = _VISIBLE.format(agents=agents) + rows
+        return f"SELECT x.*, {rest} {SCOPE}, LATERAL (SELECT {columns}, {_COSINES} FROM memory_vec v WHERE {where}) x"
+
+    absent = (f" AND NOT {away('s.namespace', name, '$6')}" for name in ("m.id", "v.memory_id"))
+    return read("", ""), read(*absent)
+
+
+EXACT, EXACT_THEN = _exact()
+_CHOSEN = " AND v.memory_id = ANY({ids}::uuid[])) x"
+CHOSEN = EXACT.removesuffix(") x") + _CHOSEN.format(ids="$7")
+# Of several agents, $7 being the one that asks. The same session's name at two agents means two sessions.
+_THREADS = "CASE v.thread WHEN 0 THEN 0 ELSE v.thread # hashtextextended(v.agent_id, 0) END"
+SHARED, SHARED_THEN = _exact(MANY, "$7", LIGHT.replace("v.thread", _THREADS))
+SHARED_CHOSEN = SHARED.removesuffix(") x") + _CHOSEN.format(ids="$8::text")
 
 
 @dataclass(frozen=True)

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from random import Random
-from typing import Any
+from typing import Any, Literal
 from uuid import UUID
 
 import numpy as np
@@ -20,6 +20,7 @@ from learnloop_dataplane.ranking.memory_types import ALL_TYPES, MemoryType
 from learnloop_dataplane.ranking.relevance_signals import SIGNALS, STATIC, Population, best, signals, weight_vector
 from learnloop_dataplane.ranking.word_postings import Rows
 
+ScopeOfRecall = Literal["agent", "group", "namespace"]
 NEAR = 20  # hits that came close are logged too: a ranker that learns needs to know what it did not show
 
 
@@ -31,6 +32,7 @@ class Ask:
         at: answer as the agent would have answered at this instant.
         weights: other weights than the agent's ranker has, to see what would come first then; such a recall teaches
             nothing and is not logged.
+        scope: whose memories: the agent's own, those of its group, or those of all agents of the namespace.
     """
 
     agent: str
@@ -39,6 +41,7 @@ class Ask:
     types: tuple[MemoryType, ...] = ALL_TYPES
     at: datetime | None = None
     weights: Mapping[str, float] | None = None
+    scope: ScopeOfRecall = "agent"
 
 
 @dataclass  # there are ten in each answer: frozen ones take thrice as long to make, those with slots to encode
@@ -55,6 +58,7 @@ class Hit:
     session_id: str | None = None
     origin: str = ""
     pinned: bool = False
+    agent_id: str = ""
 
 
 @dataclass(slots=True)
@@ -155,7 +159,7 @@ def _weights(ask: Ask, learned: Ranker | None) -> tuple[str, Floats]:
 
 
 def hits_of(ranked: Ranked, rows: Sequence[Any], k: int) -> list[Hit]:
-    """Rows begin with id, type, content, importance, created, session, origin, pinned; one that is gone is left out."""
+    """Rows begin with id, type, content, importance, created, session, origin, pinned, agent; one that went is out."""
     found = {row[0]: row for row in rows}
     scores, z = ranked.scores[:k].round(6).tolist(), ranked.z[:k].round(6).tolist()
     hits = []
@@ -164,5 +168,5 @@ def hits_of(ranked: Ranked, rows: Sequence[Any], k: int) -> list[Hit]:
         if row is not None:
             named = dict(zip(SIGNALS, values, strict=True))
             content = orjson.Fragment(row[2])
-            hits.append(Hit(identity, row[1], content, row[3], row[4], score, named, row[5], row[6], row[7]))
+            hits.append(Hit(identity, row[1], content, row[3], row[4], score, named, row[5], row[6], row[7], row[8]))
     return hits

@@ -26,7 +26,7 @@ OLDEST_SECONDS = 6 * 3600.0  # a day before retention forgets which agents had m
 LIGHT_BYTES = 256  # of a memory without its vector
 FULL_SHARE = 16  # with less than a sixteenth left
 
-_TEXT = "m.id, m.memory_type, m.content, m.importance, m.created_at, m.session_id, m.origin, m.pinned"
+_TEXT = "m.id, m.memory_type, m.content, m.importance, m.created_at, m.session_id, m.origin, m.pinned, m.agent_id"
 # A row for each text, and one for who has none: in one array of rows for each question they would cost PostgreSQL and
 # asyncpg, which looks at the type of every field of such a row, a fifth and a third more.
 _CHECK = f"""
@@ -47,7 +47,7 @@ LEFT JOIN LATERAL (SELECT {_TEXT} FROM agent_memories m
 """
 _TEXTS = f"""
 SELECT m.* {SCOPE}, LATERAL (SELECT {_TEXT} FROM agent_memories m
-    WHERE m.namespace = s.namespace AND m.agent_id = $2 AND m.id = ANY($3::uuid[]) OFFSET 0) m
+    WHERE m.namespace = s.namespace AND m.agent_id = ANY($2::text[]) AND m.id = ANY($3::uuid[]) OFFSET 0) m
 """
 Asked = tuple[str, str, str | None, list[UUID]]  # agent, snapshot and ranker as kept, whose texts are wanted
 
@@ -57,7 +57,8 @@ class Checked:
     """Whether an agent's memories or its ranker are no longer what they were, by the database's clock.
 
     Attributes:
-        rows: of the memories asked for: id, type, content, importance, created, session, origin, pinned, and more.
+        rows: of the memories asked for: id, type, content, importance, created, session, origin, pinned, agent,
+            and more.
     """
 
     now: float
@@ -102,9 +103,9 @@ class Reader:
         """
         return await self._checks.do(namespace, (agent, kept.snapshot, kept.ranker_state, ids))
 
-    async def texts(self, namespace: str, agent: str, ids: list[UUID]) -> Sequence[Any]:
-        """The rows of `Checked` alone."""
-        return await self._db.fetch_as(namespace, _TEXTS, agent, ids)
+    async def texts(self, namespace: str, agents: Sequence[str], ids: list[UUID]) -> Sequence[Any]:
+        """The rows of `Checked` alone, of memories that these agents have."""
+        return await self._db.fetch_as(namespace, _TEXTS, list(agents), ids)
 
     async def fresh(self, namespace: str, agent: str, since: float) -> Kept | None:
         """The agent's memories with everything that was committed before this instant (monotonic seconds); None when

@@ -34,11 +34,13 @@ from learnloop_dataplane.ranking.result_order import Ask, Ranked, Recall, hits_o
 from learnloop_dataplane.recall.cached_agents import Reader
 from learnloop_dataplane.recall.echo_gate import Shown
 from learnloop_dataplane.recall.large_agents import BigAgents
+from learnloop_dataplane.recall.memory_groups import Groups
 from learnloop_dataplane.recall.recall_log import Recalled, RecallLog
+from learnloop_dataplane.recall.shared_recall import SharedRecall
 from learnloop_dataplane.text.analysis import Analyzer
 
 log = logging.getLogger(__name__)
-EMBED_SECONDS = 0.5
+EMBED_SECONDS = 0.5  # that a recall waits for a vector, unless told otherwise
 MAX_EMBEDDED_ON_THE_WAY = 256
 
 
@@ -55,10 +57,16 @@ class Recaller:
         big: BigAgents,
         reader: Reader,
         indexer: Indexer,
+        groups: Groups,
+        *,
+        embed_seconds: float = EMBED_SECONDS,
     ) -> None:
+        self._embed_seconds = embed_seconds
         self._db = db
         self._shown = shown
         self._indexer = indexer
+        self._groups = groups
+        self._shared = SharedRecall(db, analyzer, self._best, self._on_the_way, indexer.run)
         self._analyzer = analyzer
         self._embedder = embedder
         self._log = log
@@ -66,17 +74,20 @@ class Recaller:
         self._reader = reader
 
     async def recall(self, namespace: str, ask: Ask) -> Recall:
-        """The k best memories of one agent for a text.
+        """The k best memories of one agent, or of several, for a text.
 
         Raises:
+            Invalid: the agent recalls with a group, but is in none; or with too many agents.
             Unavailable: PostgreSQL does not answer. Without the embedder the answer comes from the words alone.
         """
         arrived = time.monotonic()
         query = await self._query(ask)
-        if ask.at is not None or self._big.ready(namespace, ask.agent):
-            ranked, rows = await self._scanned(namespace, ask, query)
+        if ask.scope != "agent":
+            agents = await self._groups.members(namespace, ask.agent, ask.scope)
+            ranked = await self._shared.rank(namespace, ask, query, agents, MOST_PENDING // 2)
+            rows = await self._reader.texts(namespace, agents, ranked.ids)
         else:
-            ranked, rows = await self._kept(namespace, ask, query, arrived)
+            ranked, rows = await self._alone(namespace, ask, query, arrived)
         retrieval_id = uuid7()
         self._shown.add(namespace, ask.agent, ((row[0], row[2]) for row in rows))
         if ask.weights is None and ask.at is None:
@@ -87,13 +98,22 @@ class Recaller:
             degraded.append("vector store")
         return Recall(retrieval_id, ranked.plan, ranked.ranker, ranked.searched, hits_of(ranked, rows, ask.k), degraded)
 
+    async def _alone(self, namespace: str, ask: Ask, query: Query, arrived: float) -> tuple[Ranked, Sequence[Any]]:
+        if ask.at is not None or self._big.ready(namespace, ask.agent):
+            return await self._scanned(namespace, ask, query)
+        return await self._kept(namespace, ask, query, arrived)
+
+    async def _best(self, namespace: str, ask: Ask, query: Query) -> Ranked:
+        ranked, _ = await self._alone(namespace, ask, query, time.monotonic())
+        return ranked
+
     async def _query(self, ask: Ask) -> Query:
         vector: Any = None
         try:
             if self._embedder.instant:
                 [vector] = await self._embedder.embed([ask.text])
             else:
-                async with asyncio.timeout(EMBED_SECONDS):
+                async with asyncio.timeout(self._embed_seconds):
                     [vector] = await self._embedder.embed([ask.text])
         except (Unavailable, TimeoutError) as error:
             log.warning("recall goes by words only: %s", error or "the embedder takes too long")
@@ -125,7 +145,7 @@ class Recaller:
         pending = pending_of({"pending": kept.pending}, ask.types, self._analyzer)
         late = await self._on_the_way(pending, query)
         ranked = rank_kept(kept, kept.view(query.kinds(), kept.now()), ask, query, pending, late)
-        return ranked, await self._reader.texts(namespace, ask.agent, ranked.ids)
+        return ranked, await self._reader.texts(namespace, [ask.agent], ranked.ids)
 
     async def _scanned(self, namespace: str, ask: Ask, query: Query) -> tuple[Ranked, Sequence[Any]]:
         """Has PostgreSQL read the memories for this one question."""
@@ -137,7 +157,7 @@ class Recaller:
         columns = light(row).append(light_of_pending(pending))
         cosines = np.concatenate([cosines_of(row), await self._on_the_way(pending, query)])
         ranked = rank(plan, ask, query, columns, cosines, Ranker.from_text(row["ranker"]), population)
-        return ranked, await self._reader.texts(namespace, ask.agent, ranked.ids)
+        return ranked, await self._reader.texts(namespace, [ask.agent], ranked.ids)
 
     async def _found(self, namespace: str, ask: Ask, query: Query) -> tuple[str, Any, Population | None]:
         """The plan, what it found, and what that was chosen from; None for everything."""
@@ -155,7 +175,7 @@ class Recaller:
         if not texts or query.vector is None:
             return cosines
         try:
-            async with asyncio.timeout(EMBED_SECONDS):
+            async with asyncio.timeout(self._embed_seconds):
                 vectors = await self._embedder.embed(texts)
         except (Unavailable, TimeoutError):
             return cosines

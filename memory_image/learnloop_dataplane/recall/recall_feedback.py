@@ -43,14 +43,15 @@ _UTILITY = """
 UPDATE memory_vec SET utility = u.utility FROM unnest($3::uuid[], $4::real[]) AS u(id, utility)
 WHERE namespace = $1 AND agent_id = $2 AND memory_id = u.id
 """
+_OWNERS = "SELECT id, agent_id FROM agent_memories WHERE namespace = $1 AND id = ANY($2::uuid[])"
 _REWARDED = """
 SELECT trajectory_id, retrieval_ids, reward, received_at < now() - make_interval(secs => $3) AS old FROM trajectories
 WHERE namespace = $1 AND NOT credited AND reward IS NOT NULL AND retrieval_ids <> '[]'::jsonb
 ORDER BY seq LIMIT $2 FOR UPDATE SKIP LOCKED
 """
 _CREDITED = "UPDATE trajectories SET credited = true WHERE namespace = $1 AND trajectory_id = ANY($2::text[])"
-Gains = dict[str, dict[UUID, tuple[float, float]]]
-"""Of each agent's memories, how much they helped and hurt."""
+Gains = dict[UUID, tuple[float, float]]
+"""How much each memory helped and hurt."""
 
 
 class Feedback:
@@ -115,13 +116,11 @@ class Feedback:
                 logged = [await connection.fetchrow(_RECALL, namespace, identity) for identity in sorted(ids)]
                 if None not in logged or row["old"]:
                     recalls = [recall for recall in logged if recall is not None and recall["settled_at"] is None]
-                    agents = sorted({recall["agent_id"] for recall in recalls})
                     try:
-                        for agent in agents:
-                            await hold(connection, namespace, agent)
+                        await _hold(connection, namespace, recalls)
                     except Busy:
                         continue
-                    for agent in agents:
+                    for agent in sorted({recall["agent_id"] for recall in recalls}):
                         own = [recall for recall in recalls if recall["agent_id"] == agent]
                         await _reward(connection, namespace, agent, own, row["reward"], gained)
                     done.append(row["trajectory_id"])
@@ -135,7 +134,7 @@ async def _applied(
     connection: Any, namespace: str, row: Any, reward: float | None, helpful: Sequence[UUID] | None
 ) -> dict[str, Any]:
     agent = row["agent_id"]
-    await hold(connection, namespace, agent)
+    await _hold(connection, namespace, [row])
     if row["settled_at"] is not None:
         ranker = await _held(connection, namespace, agent)
     elif helpful is None:
@@ -155,7 +154,7 @@ async def _label(connection: Any, namespace: str, row: Any, helpful: Sequence[UU
     await _save(connection, namespace, agent, ranker)
     await connection.execute(_SETTLE, namespace, row["retrieval_id"], None)
     gained: Gains = {}
-    _add(gained, agent, ids[: row["shown"]], gains)
+    _add(gained, ids[: row["shown"]], gains)
     await _credit(connection, namespace, gained)
     return ranker
 
@@ -169,7 +168,7 @@ async def _reward(
     await _save(connection, namespace, agent, ranker)
     for row in rows:
         k = row["shown"]
-        _add(gained, agent, list(row["memory_ids"])[:k], credits(k, advantage))
+        _add(gained, list(row["memory_ids"])[:k], credits(k, advantage))
         await connection.execute(_SETTLE, namespace, row["retrieval_id"], reward)
     return ranker
 
@@ -199,25 +198,37 @@ def _described(agent: str, ranker: Ranker) -> dict[str, Any]:
     }
 
 
-def _add(gained: Gains, agent: str, ids: Sequence[UUID], gains: Sequence[float]) -> None:
-    own = gained.setdefault(agent, {})
+async def _hold(connection: Any, namespace: str, recalls: Sequence[Any]) -> None:
+    """Of who recalled, and of whose memories were shown: a group's recall shows those of others.
+
+    Raises:
+        Busy: all memories of one of them are being changed.
+    """
+    shown = [identity for row in recalls for identity in row["memory_ids"][: row["shown"]]]
+    owners = await connection.fetch(_OWNERS, namespace, shown)
+    for agent in sorted({row["agent_id"] for row in (*recalls, *owners)}):
+        await hold(connection, namespace, agent)
+
+
+def _add(gained: Gains, ids: Sequence[UUID], gains: Sequence[float]) -> None:
     for identity, gain in zip(ids, gains, strict=True):
-        helped, hurt = own.get(identity, (0.0, 0.0))
-        own[identity] = (helped + max(gain, 0.0), hurt + max(-gain, 0.0))
+        helped, hurt = gained.get(identity, (0.0, 0.0))
+        gained[identity] = (helped + max(gain, 0.0), hurt + max(-gain, 0.0))
 
 
 async def _credit(connection: Any, namespace: str, gained: Gains) -> None:
     """All of a transaction's at once, in the order of the ids: who counts uses meanwhile never waits in a circle."""
-    agents = {identity: agent for agent, own in gained.items() for identity in own}
-    if not agents:
+    owners: dict[str, list[UUID]] = {}
+    for row in await connection.fetch(_OWNERS, namespace, list(gained)) if gained else ():
+        owners.setdefault(row["agent_id"], []).append(row["id"])
+    if not owners:  # all of them are gone
         return
-    pairs = [gained[agent][identity] for identity, agent in agents.items()]
-    helped, hurt = [pair[0] for pair in pairs], [pair[1] for pair in pairs]
-    rows = await connection.fetch(_CREDIT, namespace, list(agents), helped, hurt)
-    for agent in gained:
-        own = [row for row in rows if agents[row["memory_id"]] == agent]
-        values = [utility(row["helped"], row["hurt"]) for row in own]
-        await connection.execute(_UTILITY, namespace, agent, [row["memory_id"] for row in own], values)
+    there = [identity for own in owners.values() for identity in own]
+    helped, hurt = [gained[identity][0] for identity in there], [gained[identity][1] for identity in there]
+    judged = {row["memory_id"]: row for row in await connection.fetch(_CREDIT, namespace, there, helped, hurt)}
+    for agent, own in sorted(owners.items()):
+        values = [utility(judged[identity]["helped"], judged[identity]["hurt"]) for identity in own]
+        await connection.execute(_UTILITY, namespace, agent, own, values)
 
 
 def _place(ids: list[UUID], memory: UUID) -> int:

@@ -33,6 +33,16 @@ async def test_memories_are_stored_and_recalled(learn: Make, data_plane: Any) ->
     assert asked == {"agent_id": "cart", "context": {"task": "t"}, "k": 2, "memory_types": ["episodic"]}
 
 
+async def test_an_agent_recalls_with_its_group(learn: Make, data_plane: Any) -> None:
+    found = {"memories": [{"content": {"a": 1}, "agent_id": "till"}], "retrieval_id": "r-1"}
+    data_plane.answers["/api/v1/memory/retrieve"] = (200, json.dumps(found).encode())
+    loop = learn(data_url=data_plane.url)
+    recall = await loop.memory.retrieve({"task": "t"}, scope="group")
+    assert recall.memories[0]["agent_id"] == "till"
+    [asked] = (json.loads(body) for _, body, _ in data_plane.posts)
+    assert (asked["agent_id"], asked["scope"]) == ("cart", "group")
+
+
 async def test_a_question_leaves_the_process_redacted(learn: Make, data_plane: Any) -> None:
     loop = learn(data_url=data_plane.url)
     await loop.memory.retrieve({"task": "mail anna@example.org", "login": {"password": "abc"}})

@@ -19,15 +19,18 @@ class Registration(Input):
 
     reward_policy: Name | None = None
     reward_policy_revision: str | None = Field(default=None, min_length=1, max_length=64)
+    memory_group: Name | None = Field(
+        default=None, description="its agents may recall from one another; left out, the agent is in none"
+    )
 
 
 @router.put("/agents/{agent}")
 async def put_agent(
     agent: NamePath, body: Annotated[Registration, json_body(Registration)], experience: Experience, caller: Caller
 ) -> Response:
-    """Registers an agent, or moves it to another policy revision."""
-    policy, revision = body.reward_policy, body.reward_policy_revision
-    await experience.agents.register(caller.namespace, agent, policy, revision)
+    """Registers an agent, or moves it to another policy revision or group."""
+    told = (body.reward_policy, body.reward_policy_revision, body.memory_group)
+    await experience.agents.register(caller.namespace, agent, *told)
     return answer({"agent": agent, **body.model_dump()})
 
 

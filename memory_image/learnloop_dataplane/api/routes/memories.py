@@ -12,7 +12,7 @@ from learnloop_dataplane.memories.memory_store import NewMemory
 from learnloop_dataplane.privacy.redaction import redact
 from learnloop_dataplane.ranking.memory_types import ALL_TYPES, MemoryType
 from learnloop_dataplane.ranking.relevance_signals import SIGNALS
-from learnloop_dataplane.ranking.result_order import Ask
+from learnloop_dataplane.ranking.result_order import Ask, ScopeOfRecall
 from learnloop_dataplane.text.tokenizer import text_of
 
 router = APIRouter(prefix="/api/v1/memory", tags=["memory"])
@@ -101,6 +101,10 @@ class Retrieve(Input):
     k: int = Field(default=10, ge=1, le=100)
     # A tuple: pydantic would copy a list anew for every request.
     memory_types: tuple[MemoryType, ...] = Field(default=ALL_TYPES, min_length=1, max_length=len(ALL_TYPES))
+    scope: ScopeOfRecall = Field(
+        default="agent",
+        description="whose memories: the agent's own, those of its group, or those of all agents of the namespace",
+    )
     as_of: Timestamp | None = Field(default=None, description="answer as the agent would have at this instant")
     weights: Weights | None = Field(
         default=None,
@@ -117,6 +121,7 @@ class Retrieve(Input):
             tuple(dict.fromkeys(self.memory_types)),
             self.as_of,
             self.weights,
+            self.scope,
         )
 
 

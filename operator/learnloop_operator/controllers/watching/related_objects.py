@@ -32,7 +32,7 @@ class Reference:
 
 _REFERENCES = (
     Reference("LearningAgent", ("spec", "rewardPolicyRef", "name"), "RewardPolicy"),
-    Reference("LearningAgent", ("spec", "memory", "serviceRef", "name"), "MemoryService", ("spec", "memory", "budget")),
+    Reference("LearningAgent", ("spec", "memory", "serviceRef", "name"), "MemoryService", ("spec", "memory")),
     Reference("ModelDeployment", ("spec", "model", "learningAgentRef", "name"), "LearningAgent"),
 )
 GATHERED = frozenset((reference.source, reference.target) for reference in _REFERENCES if reference.says)

@@ -54,11 +54,13 @@ def _register(world: AgentSnapshot) -> Registration:
     if world.policy.revision is None:
         return Registration(world.before.registered)
     policy, revision = world.spec.reward_policy_ref.name, world.policy.revision
-    mark = f"{policy}/{revision}"
+    # Where a MemoryService keeps the agent's memories, its pods are told the group.
+    group = None if world.spec.memory.service_ref else world.spec.memory.group
+    mark = f"{policy}/{revision}" + (f" in {group}" if group else "")
     known = world.before.registered == mark and (world.stats is not None or world.stats_problem)
     if known or world.stats_problem:
         return Registration(world.before.registered)
-    body = {"reward_policy": policy, "reward_policy_revision": revision}
+    body = {"reward_policy": policy, "reward_policy_revision": revision} | ({"memory_group": group} if group else {})
     return Registration(mark, (Call("PUT", f"/api/v1/agents/{world.name}", body),))
 
 

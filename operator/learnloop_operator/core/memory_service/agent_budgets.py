@@ -1,4 +1,4 @@
-"""The budgets of the agents that name a MemoryService, as its pods read them."""
+"""What the agents that name a MemoryService say of their memory, their budget and their group, as its pods read it."""
 
 import json
 from collections.abc import Iterable, Mapping
@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from pydantic import ValidationError
 
 from learnloop_api.kinds.learning_agent import Memory
-from learnloop_api.wire.memory import BUDGETS_ROOM, MemoryBudget
+from learnloop_api.wire.memory import BUDGETS_ROOM, ToldAgent
 from learnloop_operator.core.content_digests import canonical
 from learnloop_operator.core.plan import Manifest
 from learnloop_operator.tuning.value_objects import value
@@ -23,8 +23,8 @@ class DeliveredBudgets:
     """Of all agents, by name, the first for which there was no room; nor was there for any after it."""
 
 
-def budgets_of(service: str, agents: Iterable[Manifest]) -> dict[str, MemoryBudget]:
-    """Of these LearningAgents the budgets of those that name the MemoryService, by name.
+def budgets_of(service: str, agents: Iterable[Manifest]) -> dict[str, ToldAgent]:
+    """Of these LearningAgents the budgets and groups of those that name the MemoryService, by name.
 
     One that this version cannot read is left out, which makes nobody forget more; its own status says what is wrong.
     """
@@ -32,18 +32,19 @@ def budgets_of(service: str, agents: Iterable[Manifest]) -> dict[str, MemoryBudg
     return {name: budget for name, budget in found.items() if budget is not None}
 
 
-def _budget(service: str, agent: Manifest) -> MemoryBudget | None:
+def _budget(service: str, agent: Manifest) -> ToldAgent | None:
     said = (agent.get("spec") or {}).get("memory") or {}
-    if not said.get("budget") or (said.get("serviceRef") or {}).get("name") != service:
+    if not (said.get("budget") or said.get("group")) or (said.get("serviceRef") or {}).get("name") != service:
         return None
     try:
-        budget = Memory.model_validate(said).budget
+        memory = Memory.model_validate(said)
     except ValidationError:
         return None
-    return budget.told() if budget else None
+    limits = memory.budget.told().model_dump() if memory.budget else {}
+    return ToldAgent(**limits, group=memory.group)
 
 
-def tell(namespace: str, budgets: Mapping[str, MemoryBudget], room: int = BUDGETS_ROOM) -> DeliveredBudgets:
+def tell(namespace: str, budgets: Mapping[str, ToldAgent], room: int = BUDGETS_ROOM) -> DeliveredBudgets:
     """As many as fit into `room` bytes, by name, so that the same agents always give the same text."""
     head, tail = f'{{"namespace":{json.dumps(namespace)},"agents":{{', "}}"
     lines: list[str] = []

@@ -181,6 +181,19 @@ def test_an_agent_is_registered_once_and_again_when_the_data_plane_forgot_it() -
     assert len(decide(world(5, before=first.status, policy=Policy(True, "r2"))).calls) == 1
 
 
+def test_a_group_is_declared_with_the_registration_and_a_memory_service_is_told_it_by_its_file() -> None:
+    first = decide(world(None, before={}))
+    grouped = spec(memory={"group": "support"})
+    joined = decide(world(5, before=first.status, spec=grouped))
+    assert [call.body["memory_group"] for call in joined.calls if call.body] == ["support"]
+    assert decide(world(5, before=joined.status, spec=grouped)).calls == ()
+    [left] = decide(world(5, before=joined.status)).calls
+    assert left.body
+    assert "memory_group" not in left.body
+    elsewhere = spec(memory={"group": "support", "serviceRef": {"name": "mem"}})
+    assert decide(world(5, before=first.status, spec=elsewhere, memory=MemoryHome(True, "http://mem"))).calls == ()
+
+
 def test_while_the_data_plane_is_away_nothing_is_told_and_nothing_is_forgotten() -> None:
     first = decide(world(120))
     plan = decide(world(None, before=first.status, stats_problem="no answer", jobs=(job(1),)))

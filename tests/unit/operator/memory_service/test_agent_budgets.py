@@ -6,7 +6,7 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from learnloop_api.wire.memory import BUDGETS_KEY, BUDGETS_ROOM, AgentBudgets, MemoryBudget
+from learnloop_api.wire.memory import BUDGETS_KEY, BUDGETS_ROOM, AgentBudgets, ToldAgent
 from learnloop_operator.core.memory_service.agent_budgets import DeliveredBudgets, budgets_of, tell
 from learnloop_operator.core.memory_service.decide import decide
 from learnloop_operator.core.plan import Plan
@@ -15,20 +15,22 @@ from .test_memory_service import deployment, world
 
 NAMES = st.from_regex(r"\A[a-z0-9]([-a-z0-9.]{0,20}[a-z0-9])?\Z")
 BUDGETS = st.builds(
-    MemoryBudget,
+    ToldAgent,
+    group=st.none() | st.just("support"),
     memories=st.none() | st.integers(0, 10_000_000),
     bytes=st.none() | st.integers(1, 2**40),
     per_type=st.dictionaries(st.sampled_from(["episodic", "semantic"]), st.integers(0, 9), max_size=2),
 )
-LONGEST = MemoryBudget(
+LONGEST = ToldAgent(
     memories=10_000_000,
     bytes=999_999 * 2**30,
     per_type=dict.fromkeys(("episodic", "semantic", "procedural", "working"), 10_000_000),
 )
 
 
-def agent(name: str, service: str | None = "mem", **budget: Any) -> dict[str, Any]:
-    memory = {"serviceRef": {"name": service}} if service else {}
+def agent(name: str, service: str | None = "mem", group: str | None = None, **budget: Any) -> dict[str, Any]:
+    memory: dict[str, Any] = {"serviceRef": {"name": service}} if service else {}
+    memory |= {"group": group} if group else {}
     return {"metadata": {"name": name}, "spec": {"memory": memory | ({"budget": budget} if budget else {})}}
 
 
@@ -41,25 +43,27 @@ def condition(plan: Plan) -> dict[str, Any]:
     return next((item for item in plan.status["conditions"] if item["type"] == "AgentBudgets"), {})
 
 
-def test_of_all_agents_those_count_that_name_it_and_have_a_budget() -> None:
+def test_of_all_agents_those_count_that_name_it_and_have_a_budget_or_a_group() -> None:
     agents = [
         agent("b", memories=20, size="1Mi", perType={"episodic": 4}),
         agent("a", memories=10),
         agent("elsewhere", "other", memories=1),
         agent("at-home", None, memories=1),
         agent("unlimited"),
+        agent("together", group="support"),
         agent("unreadable", memories="many"),
         {"metadata": {"name": "bare"}},
     ]
     assert budgets_of("mem", agents) == {
-        "a": MemoryBudget(memories=10),
-        "b": MemoryBudget(memories=20, bytes=2**20, per_type={"episodic": 4}),
+        "a": ToldAgent(memories=10),
+        "b": ToldAgent(memories=20, bytes=2**20, per_type={"episodic": 4}),
+        "together": ToldAgent(group="support"),
     }
 
 
 @given(st.dictionaries(NAMES, BUDGETS, max_size=12), st.randoms(use_true_random=False), st.integers(60, 1000))
 def test_the_same_agents_give_the_same_text_within_the_room_whatever_their_order(
-    budgets: dict[str, MemoryBudget], random: Any, room: int
+    budgets: dict[str, ToldAgent], random: Any, room: int
 ) -> None:
     shuffled = list(budgets.items())
     random.shuffle(shuffled)
@@ -74,7 +78,7 @@ def test_the_same_agents_give_the_same_text_within_the_room_whatever_their_order
 
 def test_there_is_room_for_2000_agents_of_the_longest_names_and_budgets_and_for_20000_usual_ones() -> None:
     longest = {f"{index:05}" + "x" * 248: LONGEST for index in range(2000)}
-    usual = {f"support-agent-{index}": MemoryBudget(memories=10_000) for index in range(20_000)}
+    usual = {f"support-agent-{index}": ToldAgent(memories=10_000) for index in range(20_000)}
     for budgets in (longest, usual):
         assert tell("n" * 63, budgets).left_out_from is None
 
@@ -115,6 +119,6 @@ def test_agents_without_room_are_named_once_and_the_service_stays_ready() -> Non
 
 
 def test_whatever_holds_the_service_up_its_pods_go_on_hearing_of_budgets() -> None:
-    plan = decide(world(dsn_problem="Secret db does not exist", budgets=tell("ns", {"a": MemoryBudget(memories=3)})))
+    plan = decide(world(dsn_problem="Secret db does not exist", budgets=tell("ns", {"a": ToldAgent(memories=3)})))
     assert json.loads(config_map(plan)["data"][BUDGETS_KEY])["agents"] == {"a": {"memories": 3}}
     assert condition(plan)["status"] == "True"

@@ -1,0 +1,73 @@
+"""Whose memories an agent may recall beside its own: its group's, or those of all agents of its namespace.
+
+A group is declared with the agents: by `PUT /api/v1/agents/{agent}`, which the operator sends for a LearningAgent, or
+in the file by which it tells a MemoryService. Nobody is in a group that was not put there, and no group reaches further
+than a namespace: row-level security shows a statement no other one.
+"""
+
+from collections.abc import Mapping
+from typing import Protocol
+
+from learnloop_dataplane.errors import Invalid
+from learnloop_dataplane.postgres.agents_in_table import known_agents
+from learnloop_dataplane.postgres.database import Database
+from learnloop_dataplane.ranking.result_order import ScopeOfRecall
+
+MOST_MEMBERS = 500
+_DECLARED = "SELECT name, memory_group FROM agents WHERE namespace = $1 AND memory_group IS NOT NULL"
+_EVERYBODY = f"""
+WITH RECURSIVE {known_agents("agent_memories")} SELECT agent_id FROM known WHERE agent_id IS NOT NULL LIMIT $2
+"""
+
+
+class Told(Protocol):
+    """Groups that came by a file."""
+
+    def groups(self, namespace: str) -> Mapping[str, str]:
+        """By agent."""
+        ...
+
+
+class Groups:
+    """Who recalls together."""
+
+    def __init__(self, db: Database, told: Told) -> None:
+        self._db = db
+        self._told = told
+
+    async def members(self, namespace: str, agent: str, scope: ScopeOfRecall) -> list[str]:
+        """The agents whose memories these are, in order; the agent itself is among them.
+
+        Raises:
+            Invalid: the agent is in no group, or there are too many of them.
+            Unavailable: PostgreSQL does not answer.
+        """
+        found = await (self._everybody(namespace) if scope == "namespace" else self._group(namespace, agent))
+        found.add(agent)
+        if len(found) > MOST_MEMBERS:
+            raise Invalid(
+                f"more than {MOST_MEMBERS} agents would be searched; put those that share memories into groups",
+                field="scope",
+                value=scope,
+            )
+        return sorted(found)
+
+    async def _everybody(self, namespace: str) -> set[str]:
+        async with self._db.tenant(namespace) as connection:
+            rows = await connection.fetch(_EVERYBODY, namespace, MOST_MEMBERS + 1)
+        return {row["agent_id"] for row in rows}
+
+    async def _group(self, namespace: str, agent: str) -> set[str]:
+        async with self._db.tenant(namespace) as connection:
+            rows = await connection.fetch(_DECLARED, namespace)
+        # What the file says of an agent goes before: it is the LearningAgent's own word.
+        groups = {row["name"]: row["memory_group"] for row in rows} | dict(self._told.groups(namespace))
+        group = groups.get(agent)
+        if group is None:
+            raise Invalid(
+                "this agent is in no group; declare one by spec.memory.group of its LearningAgent, or by memory_group "
+                "of PUT /api/v1/agents/{agent}",
+                field="scope",
+                value="group",
+            )
+        return {member for member, its in groups.items() if its == group}

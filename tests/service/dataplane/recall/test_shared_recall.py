@@ -1,0 +1,183 @@
+"""Recall over a group or a namespace: one ranking, whoever remembers; and nothing of any other namespace."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from learnloop_dataplane.recall import memory_groups, shared_recall
+
+from ..conftest import Api, eventually, running, settings
+from .test_recall import ask, indexed, store
+
+
+async def join(api: Api, agent: str, group: str | None, namespace: str = "team-a") -> None:
+    await api.call("PUT", f"/api/v1/agents/{agent}", namespace=namespace, json={"memory_group": group})
+
+
+async def refused(api: Api, agent: str, **changes: Any) -> str:
+    body = {"agent_id": agent, "context": "violin"} | changes
+    answer = await api.call("POST", "/api/v1/memory/retrieve", 422, json=body)
+    return json.dumps(answer)
+
+
+def told(answer: dict[str, Any]) -> list[tuple[str, str]]:
+    return [(memory["agent_id"], memory["content"]["text"]) for memory in answer["memories"]]
+
+
+async def test_the_agents_of_a_group_recall_from_one_another_and_nobody_else_does(api: Api) -> None:
+    await store(api, "ann", ["the violin is in the left cupboard", "lunch is at noon"])
+    await store(api, "ben", ["the violin has a broken string", "the bus was late"])
+    await store(api, "carl", ["a violin is played in the hall"])
+    await join(api, "ann", "band")
+    await join(api, "ben", "band")
+    await join(api, "carl", "audience")
+    found = await ask(api, "ann", "where is the violin", scope="group", k=2)
+    assert {agent for agent, _ in told(found)} == {"ann", "ben"}
+    assert (found["plan"], found["searched"]) == ("exact", 4)
+    assert {agent for agent, _ in told(await ask(api, "ann", "violin"))} == {"ann"}, "by default, only its own"
+    assert {agent for agent, _ in told(await ask(api, "carl", "violin", scope="group"))} == {"carl"}
+    assert "is in no group" in await refused(api, "dora", scope="group")
+    await join(api, "ben", None)
+    assert {agent for agent, _ in told(await ask(api, "ann", "violin", scope="group"))} == {"ann"}
+    assert "is in no group" in await refused(api, "ben", scope="group")
+
+
+async def test_a_group_of_the_same_name_in_another_namespace_is_another_group(api: Api) -> None:
+    await store(api, "one", ["the safe opens with seven"])
+    body = {"agent_id": "two", "memory_type": "semantic", "content": {"text": "the safe opens with nine"}}
+    await api.call("POST", "/api/v1/memory/store", 201, namespace="team-b", json=body)
+    await join(api, "one", "crew")
+    await join(api, "two", "crew", namespace="team-b")
+    for scope in ("group", "namespace"):
+        mine = told(await ask(api, "one", "how does the safe open", scope=scope, k=100))
+        theirs = told(await ask(api, "two", "how does the safe open", namespace="team-b", scope=scope, k=100))
+        assert "nine" not in json.dumps(mine)
+        assert theirs == [("two", "the safe opens with nine")]
+
+
+async def test_one_ranking_over_all_is_that_of_one_agent_with_all_the_memories(api: Api) -> None:
+    texts = [
+        f"{place} {thing} {n}" for n, place in enumerate(("harbour", "tower")) for thing in ("lamp", "kettle", "saw")
+    ]
+    await store(api, "whole", texts)
+    await store(api, "half-a", texts[::2])
+    await store(api, "half-b", texts[1::2])
+    for agent in ("half-a", "half-b"):
+        await join(api, agent, "halves")
+    await indexed(api, "whole", 6)
+    alone = await ask(api, "whole", "the kettle of the tower", k=6)
+    shared = await ask(api, "half-a", "the kettle of the tower", k=6, scope="group")
+    assert [memory["content"] for memory in shared["memories"]] == [memory["content"] for memory in alone["memories"]]
+    for one, other in zip(shared["memories"], alone["memories"], strict=True):
+        assert one["signals"]["lexical"] == pytest.approx(other["signals"]["lexical"], abs=1e-3)
+        assert one["signals"]["vector"] == pytest.approx(other["signals"]["vector"], abs=1e-2)
+
+
+async def test_what_another_agent_stored_is_found_as_soon_as_that_answers(api: Api) -> None:
+    await join(api, "reader", "now")
+    await join(api, "writer", "now")
+    for number in range(5):
+        await store(api, "writer", [f"parcel {number} arrived at the depot"])
+        found = told(await ask(api, "reader", f"parcel {number}", scope="group", k=1))
+        assert found == [("writer", f"parcel {number} arrived at the depot")]
+
+
+async def test_the_same_sessions_name_at_two_agents_is_two_sessions(api: Api) -> None:
+    await store(api, "left", ["we open the orchard gate", "left turn follows"], session_id="s")
+    await store(api, "right", ["nothing of note", "right turn follows"], session_id="s")
+    for agent in ("left", "right"):
+        await join(api, agent, "pair")
+        await indexed(api, agent, 2)
+    found = (await ask(api, "left", "orchard gate", scope="group", k=4))["memories"]
+    context = {memory["content"]["text"]: memory["signals"]["context"] for memory in found}
+    assert context["left turn follows"] > context["right turn follows"] + 1
+
+
+async def test_of_too_many_memories_each_agents_best_are_ranked_together(
+    api: Api, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for agent in ("big-a", "big-b", "big-c"):
+        await store(api, agent, [f"{agent} saw crate {number}" for number in range(60)])
+        await join(api, agent, "big")
+        await indexed(api, agent, 60)
+    exact = await ask(api, "big-a", "crate 7 of big-c", scope="group", k=3)
+    monkeypatch.setattr(api.service.recaller._shared, "_together", 100)
+    merged = await ask(api, "big-a", "crate 7 of big-c", scope="group", k=3)
+    assert (exact["plan"], merged["plan"]) == ("exact", "merged")
+    assert merged["searched"] == exact["searched"] == 180
+    assert told(merged)[0] == told(exact)[0] == ("big-c", "big-c saw crate 7")
+    assert "about the past" in await refused(api, "big-a", scope="group", as_of="2026-01-01T00:00:00Z")
+    monkeypatch.setattr(memory_groups, "MOST_MEMBERS", 2)
+    assert "more than 2 agents" in await refused(api, "big-a", scope="group")
+    assert shared_recall.TOGETHER == 20_000
+
+
+async def test_as_of_answers_for_all_of_them(api: Api) -> None:
+    await store(api, "then-a", ["the ferry leaves at eight"])
+    await store(api, "then-b", ["the ferry leaves at nine"])
+    await join(api, "then-a", "then")
+    await join(api, "then-b", "then")
+    before = await ask(api, "then-a", "ferry", scope="group", as_of="2020-01-01T00:00:00Z")
+    assert before["memories"] == []
+    assert len((await ask(api, "then-a", "ferry", scope="group", as_of="2100-01-01T00:00:00Z"))["memories"]) == 2
+
+
+async def test_an_erased_person_and_an_erased_agent_are_in_nobodys_answer(api: Api) -> None:
+    await join(api, "desk-1", "desks")
+    await join(api, "desk-2", "desks")
+    await store(api, "desk-1", ["the caller of line three likes tea"], user_id="erika")
+    await store(api, "desk-1", ["line three was repaired"])
+    await store(api, "desk-2", ["line two is free"])
+    assert len(told(await ask(api, "desk-2", "line three", scope="group"))) == 3
+    await api.call("POST", "/api/v1/erasure", json={"user_id": "erika"})
+    found = told(await ask(api, "desk-2", "line three", scope="group"))
+    assert ("desk-1", "line three was repaired") in found
+    assert "tea" not in json.dumps(found)
+    await api.call("POST", "/api/v1/erasure", json={"agent_id": "desk-1"})
+    assert told(await ask(api, "desk-2", "line three", scope="group")) == [("desk-2", "line two is free")]
+    await api.call("PUT", "/api/v1/users/otto/opt-out", 204)
+    body = {"agent_id": "desk-1", "memory_type": "semantic", "content": {"text": "otto calls"}, "user_id": "otto"}
+    stored = await api.call("POST", "/api/v1/memory/store", json=body)
+    assert stored["stored"] is False
+
+
+async def test_feedback_on_a_groups_answer_credits_the_memory_whoever_has_it_and_teaches_who_asked(api: Api) -> None:
+    await join(api, "asker", "helpers")
+    await join(api, "owner", "helpers")
+    [identity] = await store(api, "owner", ["the spare key hangs behind the clock"])
+    await store(api, "asker", ["the door is blue"])
+    await indexed(api, "owner", 1)
+    found = await ask(api, "asker", "where is the spare key", scope="group")
+    assert found["memories"][0]["id"] == identity
+    taught = await api.call(
+        "POST", "/api/v1/memory/feedback", json={"retrieval_id": found["retrieval_id"], "helpful": [identity]}
+    )
+    assert (taught["agent_id"], taught["feedbacks"]) == ("asker", 1)
+    async with api.service.db.tenant("team-a") as connection:
+        worth = "SELECT utility FROM memory_vec WHERE agent_id = 'owner' AND memory_id = $1"
+        assert await connection.fetchval(worth, identity) > 0
+    ranker = await api.call("GET", "/api/v1/memory/ranker?agent_id=owner")
+    assert ranker["feedbacks"] == 0
+
+
+async def test_a_memory_services_agents_are_in_the_groups_that_the_operators_file_names(
+    dsn: str, tmp_path: Path
+) -> None:
+    file = tmp_path / "budgets.json"
+    agents = {"filed-a": {"group": "filed", "memories": 1000}, "filed-b": {"group": "filed"}}
+    file.write_text(json.dumps({"namespace": "team-a", "agents": agents}))
+    values = settings(dsn, tmp_path, agent_budgets_file=str(file), index_check_seconds=0.2)
+    async with running(**values) as api:
+        await store(api, "filed-a", ["the anchor is painted red"])
+        await store(api, "filed-b", ["the anchor is heavy"])
+
+        async def read() -> bool:
+            return bool(api.service.budgets._told.groups("team-a"))
+
+        await eventually(read)
+        assert {agent for agent, _ in told(await ask(api, "filed-b", "anchor", scope="group"))} == {
+            "filed-a",
+            "filed-b",
+        }
