@@ -18,6 +18,7 @@ SECRETS = (
     "dsn",
     "nats_password",
     "embedder_key",
+    "distiller_key",
     "pseudonym_key",
     "audit_key",
     "nats_issuer_key",
@@ -148,9 +149,28 @@ class Config(BaseModel):
         max_length=32,
         description="whose stems and stop words texts are searched by: `none`, or one that Snowball has a stemmer for",
     )
-    embedder: str = Field(default="hashing", max_length=1024, description="hashing, onnx:///directory or URL#model")
+    embedder: str = Field(
+        default="hashing", max_length=1024, description="hashing, static:///directory, onnx:///directory or URL#model"
+    )
     embedder_dimensions: int = Field(default=1536, ge=1, le=4000, description="of an HTTP embedder's vectors")
     embedder_key: SecretStr | None = None
+    embedder_seconds: float = Field(default=10.0, ge=0.1, le=120, description="for an HTTP embedder's answer")
+    embedder_recall_ms: int = Field(
+        default=500, ge=10, le=10_000, description="that a recall waits for its question's vector; then by words alone"
+    )
+    distiller: str = Field(
+        default="counting",
+        max_length=1024,
+        pattern=r"^(counting|https?://[^#\s]+#\S+)$",
+        description="counting, or URL#model of a server with an OpenAI-compatible /chat/completions",
+    )
+    distiller_key: SecretStr | None = None
+    distiller_seconds: float = Field(
+        default=30.0,
+        ge=1,
+        le=60,
+        description="for one answer of the distiller's model, and for all of a pass twice that",
+    )
     memories_per_agent: int | None = Field(
         default=None, ge=1, le=MOST_MEMORIES, description="of every agent; above, the least valuable are forgotten"
     )

@@ -50,9 +50,7 @@ class Product:
         values = {"DSN": dsn, "ARTIFACTS": f"file://{directory}", "AUTH": "none", "HOST": "127.0.0.1"}
         values |= {"PORT": str(self.port), "LOG_LEVEL": "WARNING"} | settings
         self._env = os.environ | {f"LEARNLOOP_{name}": value for name, value in values.items()}
-        # Who wants an ONNX embedder installs onnxruntime into the image, with all that it needs.
-        hidden = [] if settings.get("EMBEDDER", "").startswith("onnx:") else not_in_the_image()
-        self._env |= {"BENCH_ABSENT": " ".join(hidden)}
+        self._env |= {"BENCH_ABSENT": " ".join(not_in_the_image())}
         self._env["PYTHONPATH"] = os.pathsep.join([str(IMAGE), *filter(None, [os.environ.get("PYTHONPATH")])])
         self._process: subprocess.Popen[bytes] | None = None
         compile_packages()

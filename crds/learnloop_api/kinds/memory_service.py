@@ -66,6 +66,86 @@ class Weaviate(Resource):
     )
 
 
+ModelUrl = Annotated[
+    str,
+    Field(
+        pattern=r"^https?://[a-zA-Z0-9.-]+(:[0-9]{1,5})?(/[a-zA-Z0-9._~/-]*)?$",
+        max_length=253,
+        json_schema_extra=dict(explained("must be http(s)://host:port/path, e.g. https://models.example.org/v1")),
+    ),
+]
+ModelName = Annotated[
+    str,
+    Field(
+        pattern=r"^[^# ]+$",
+        max_length=253,
+        json_schema_extra=dict(explained("must be the name that the server knows the model by, without # and spaces")),
+    ),
+]
+
+
+class ModelVolume(Resource):
+    """A volume that holds an embedder's files."""
+
+    cel_rules: ClassVar[tuple[Rule, ...]] = (
+        Rule("has(self.claimName) != has(self.image)", "set exactly one of claimName and image"),
+    )
+
+    claim_name: KubeName | None = Field(
+        default=None, description="A PersistentVolumeClaim of the namespace; it is mounted read-only."
+    )
+    image: ShortText | None = Field(
+        default=None, description="An OCI image whose files are the volume; takes Kubernetes 1.33 or later."
+    )
+    path: (
+        Annotated[
+            str,
+            Field(
+                pattern=r"^[a-zA-Z0-9_-][a-zA-Z0-9._-]*(/[a-zA-Z0-9_-][a-zA-Z0-9._-]*)*$",
+                max_length=253,
+                json_schema_extra=dict(explained("must be a directory inside the volume, e.g. models/minilm")),
+            ),
+        ]
+        | None
+    ) = Field(default=None, description="Directory inside the volume; left out, its root.")
+
+
+class Embedder(Resource):
+    """What makes vectors of texts: a server with an OpenAI-compatible /embeddings, or a model on a volume."""
+
+    cel_rules: ClassVar[tuple[Rule, ...]] = (
+        Rule("has(self.url) != has(self.volume)", "set exactly one of url (a server) and volume (a model's files)"),
+        Rule("has(self.url) == has(self.model)", "set model with url, and only then", ".model"),
+    )
+
+    url: ModelUrl | None = Field(default=None, description="Base of a server's API, https://host/v1.")
+    model: ModelName | None = Field(default=None, description="Name the server knows the model by.")
+    dimensions: int = Field(default=1536, ge=1, le=4000, description="Length of the server's vectors.")
+    api_key_secret_ref: SecretKeyRef | None = Field(
+        default=None, description="Holds the server's API key; left out, none is sent."
+    )
+    timeout_seconds: int = Field(default=10, ge=1, le=120, description="For an answer of the server.")
+    volume: ModelVolume | None = Field(default=None, description="Where a model's files are.")
+    format: Literal["static", "onnx"] = Field(
+        default="static",
+        description="Of the files: static (model.safetensors of model2vec and tokenizer.json or vocab.txt), or onnx "
+        "(model.onnx and vocab.txt of a BERT sentence-transformer).",
+    )
+
+
+class Distiller(Resource):
+    """A language model that says what an agent's episodes have in common; without one they are counted."""
+
+    url: ModelUrl = Field(description="Base of a server's OpenAI-compatible API, https://host/v1.")
+    model: ModelName = Field(description="Name the server knows the model by.")
+    api_key_secret_ref: SecretKeyRef | None = Field(
+        default=None, description="Holds the server's API key; left out, none is sent."
+    )
+    timeout_seconds: int = Field(
+        default=30, ge=1, le=60, description="For one answer of the model; all answers of one pass have twice that."
+    )
+
+
 class MemoryServiceSpec(Resource):
     """Either `storage` (learnloop runs PostgreSQL) or `dsnSecretRef` (you do)."""
 
@@ -119,6 +199,22 @@ class MemoryServiceSpec(Resource):
         le=2_592_000,
         description="Seconds between two consolidations of an agent that has new memories: duplicates end, episodes "
         "become facts and procedures. 0: only when it is asked for.",
+    )
+    language: Annotated[
+        str,
+        Field(
+            pattern=r"^[a-z]{2,32}$",
+            max_length=32,
+            json_schema_extra=dict(
+                explained("must be none or a language that Snowball has a stemmer for, e.g. german")
+            ),
+        ),
+    ] = Field(default="english", description="Whose stems and stop words memories are searched by, or none.")
+    embedder: Embedder | None = Field(
+        default=None, description="What makes vectors of memories; left out, hashed n-grams do, beside the words."
+    )
+    distiller: Distiller | None = Field(
+        default=None, description="A language model for consolidation; left out, episodes are counted."
     )
     agent_budget: ServiceMemoryLimit | None = Field(
         default=None,

@@ -8,6 +8,7 @@ from learnloop_api.wire.memory import MemoryBudget
 from learnloop_dataplane.assembly.shared_parts import SharedParts, Step
 from learnloop_dataplane.concurrency.admission_queue import Turns
 from learnloop_dataplane.concurrency.exclusive_work import OneEach
+from learnloop_dataplane.config import Config
 from learnloop_dataplane.embedding.factory import open_embedder
 from learnloop_dataplane.errors import Unavailable
 from learnloop_dataplane.lifecycle.budget_enforcement import PAUSE_SECONDS, BudgetKeeper
@@ -25,6 +26,7 @@ from learnloop_dataplane.recall.cache_warming import warm
 from learnloop_dataplane.recall.cached_agents import Reader
 from learnloop_dataplane.recall.echo_gate import Shown
 from learnloop_dataplane.recall.large_agents import SCANNED_UP_TO, BigAgents
+from learnloop_dataplane.recall.memory_groups import Groups
 from learnloop_dataplane.recall.recall import Recaller
 from learnloop_dataplane.recall.recall_feedback import Feedback
 from learnloop_dataplane.recall.recall_log import FLUSH_SECONDS, RecallLog
@@ -45,7 +47,9 @@ class MemoryParts:
         self._shared = shared
         analyzer = Analyzer(config.language)
         embedder_key = config.embedder_key.get_secret_value() if config.embedder_key else None
-        self.embedder = open_embedder(config.embedder, config.embedder_dimensions, embedder_key, analyzer)
+        self.embedder = open_embedder(
+            config.embedder, config.embedder_dimensions, embedder_key, analyzer, seconds=config.embedder_seconds
+        )
         self.indexer = Indexer(db, analyzer, self.embedder)
         self.indexing = IndexPace(lambda namespace: shared.background.attempt(self.indexer.run, namespace))
         limit = MemoryBudget(memories=config.memories_per_agent, bytes=config.memory_bytes_per_agent)
@@ -62,14 +66,23 @@ class MemoryParts:
         self.recall_log = RecallLog(db)
         self.shown = Shown()
         self.recalls = Recaller(
-            db, analyzer, self.embedder, self.recall_log, self.shown, self.large_agents, self.reader, self.indexer
+            db,
+            analyzer,
+            self.embedder,
+            self.recall_log,
+            self.shown,
+            self.large_agents,
+            self.reader,
+            self.indexer,
+            Groups(db, told),
+            embed_seconds=config.embedder_recall_ms / 1000,
         )
         self.turns = Turns(at_once=RECALLS_AT_ONCE, patience=config.recall_wait_ms / 1000)
         self.feedback = Feedback(db, self.recall_log)
 
         writer = Writer(db, analyzer, self.embedder, self.indexing.stored)
         self.writes = MemoryWrites(db, shared.users, writer, self.shown, self.indexing, self.budgets.changed)
-        distiller: Distiller = CountingDistiller()
+        distiller = _distiller(config)
         consolidations = OneEach("consolidation", HEAVY_AT_ONCE)
         waiting, grew = self.indexing.stored, self.budgets.changed
         self.rewrites = MemoryRewrites(db, distiller, consolidations, waiting, grew)
@@ -118,3 +131,16 @@ class MemoryParts:
         """The vector store, beside the other work: one that does not answer delays nothing else."""
         await self.following.look()
         await self._shared.everywhere(self.following.run)
+
+
+def _distiller(config: Config) -> Distiller:
+    url, _, model = config.distiller.partition("#")
+    if not model:
+        return CountingDistiller()
+    # What talks by HTTP is imported where a setting has it talk.
+    from learnloop_dataplane.lifecycle.model_distiller import MOST_ANSWER_BYTES, ModelDistiller
+    from learnloop_dataplane.model_servers.openai_api import ModelServer
+
+    key = config.distiller_key.get_secret_value() if config.distiller_key else None
+    server = ModelServer(url, key, seconds=config.distiller_seconds, most_bytes=MOST_ANSWER_BYTES)
+    return ModelDistiller(server, model, seconds=2 * config.distiller_seconds)

@@ -9,12 +9,14 @@ import numpy as np
 
 from learnloop_dataplane.embedding.embedder import TRUST, Vector
 from learnloop_dataplane.errors import Unavailable
+from learnloop_dataplane.model_servers.openai_api import ModelServer, NotTaken
 
 log = logging.getLogger(__name__)
-TIMEOUT_SECONDS = 10.0
-REFUSED = frozenset({400, 413, 422})  # how servers answer a text that is too long for their model
+SECONDS = 10.0  # for the vectors of one request
 PROBE = "ok"  # a text that every model takes
 BATCH = 64
+MOST_CHARACTERS = 16_384  # of a text: no model reads further
+MOST_BYTES_EACH = 32  # of a number in JSON
 
 
 class HttpEmbedder:
@@ -25,6 +27,7 @@ class HttpEmbedder:
         model: name the server knows the model by; part of the embedder's name, so a new model re-embeds.
         dimensions: length of its vectors; an answer of another length is refused.
         key: bearer token, if the server wants one.
+        seconds: for the answer to one request.
     """
 
     def __init__(
@@ -34,17 +37,16 @@ class HttpEmbedder:
         dimensions: int,
         key: str | None = None,
         transport: httpx.AsyncBaseTransport | None = None,
+        *,
+        seconds: float = SECONDS,
     ) -> None:
         self.name = f"http:{model}:{dimensions}"
         self.dimensions = dimensions
         self.instant = False
         self.trust = TRUST
-        self._url = url.rstrip("/") + "/embeddings"
         self._model = model
-        headers = {"Authorization": f"Bearer {key}"} if key else {}
-        self._client = httpx.AsyncClient(
-            headers=headers, timeout=TIMEOUT_SECONDS, trust_env=False, follow_redirects=False, transport=transport
-        )
+        most = 2**16 + BATCH * dimensions * MOST_BYTES_EACH
+        self._server = ModelServer(url, key, seconds=seconds, most_bytes=most, transport=transport)
 
     async def embed(self, texts: Sequence[str]) -> list[Vector]:
         """See Embedder. A text without anything in it is not sent: its vector is zero.
@@ -61,38 +63,48 @@ class HttpEmbedder:
         return vectors
 
     async def close(self) -> None:
-        """Hangs up."""
-        await self._client.aclose()
+        """Closes its connections."""
+        await self._server.close()
 
     async def _ask(self, texts: list[str]) -> list[Vector]:
         try:
-            answer = await self._client.post(self._url, json={"model": self._model, "input": texts})
-            if answer.status_code in REFUSED:
-                return await self._ask_apart(texts, answer.status_code)
-            answer.raise_for_status()
-            return self._read(answer.json(), len(texts))
-        except (httpx.HTTPError, ValueError, KeyError, TypeError) as error:
-            raise Unavailable(f"the embedder {self._url} ({str(error)[:200] or type(error).__name__})") from error
+            return await self._post(texts)
+        except NotTaken as refusal:
+            return await self._ask_apart(texts, refusal.status)
+
+    async def _post(self, texts: list[str]) -> list[Vector]:
+        # A lone surrogate, which JSON can escape and UTF-8 cannot hold, becomes a question mark.
+        sent = [text[:MOST_CHARACTERS].encode(errors="replace").decode() for text in texts]
+        return await self._server.post(
+            "embeddings", {"model": self._model, "input": sent}, lambda answer: self._read(answer, len(texts))
+        )
 
     async def _ask_apart(self, texts: list[str], status: int) -> list[Vector]:
         """One text that the server does not take must not keep the others from theirs. Alone it gets no direction: it
         is found by its words, and not asked again.
 
         Raises:
-            httpx.HTTPStatusError: the server takes no text at all; a wrong model name looks like this.
+            Unavailable: the server takes no text at all; a wrong model name looks like this.
         """
         if len(texts) == 1:
-            (await self._client.post(self._url, json={"model": self._model, "input": [PROBE]})).raise_for_status()
-            log.warning("the embedder %s refuses a text of %d characters with %d", self._url, len(texts[0]), status)
+            try:
+                await self._post([PROBE])
+            except NotTaken as refusal:
+                self._server.distrust()
+                raise Unavailable(f"the embedder {self._server.url} ({refusal}, whatever the text)") from refusal
+            log.warning(
+                "the embedder %s refuses a text of %d characters with %d", self._server.url, len(texts[0]), status
+            )
             return [np.zeros(self.dimensions, dtype=np.float32)]
         middle = len(texts) // 2
         return [*await self._ask(texts[:middle]), *await self._ask(texts[middle:])]
 
     def _read(self, body: Any, expected: int) -> list[Vector]:
         rows = sorted(body["data"], key=lambda row: int(row["index"]))
-        if len(rows) != expected:
+        if [row["index"] for row in rows] != list(range(expected)):
             raise ValueError(f"{len(rows)} vectors for {expected} texts")
-        matrix = np.array([row["embedding"] for row in rows], dtype=np.float32)
+        with np.errstate(over="ignore"):  # what is too large becomes infinite, and is refused
+            matrix = np.array([row["embedding"] for row in rows], dtype=np.float32)
         if matrix.shape != (expected, self.dimensions) or not np.isfinite(matrix).all():
             raise ValueError(f"vectors of shape {matrix.shape}, expected {(expected, self.dimensions)} finite numbers")
         lengths = np.linalg.norm(matrix, axis=1, keepdims=True)

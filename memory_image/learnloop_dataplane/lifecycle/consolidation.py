@@ -10,7 +10,7 @@ import orjson
 
 from learnloop_api.redaction_fields import safe_origin
 from learnloop_dataplane.audit.journal import note_memories
-from learnloop_dataplane.lifecycle.distillation import Distiller, episode
+from learnloop_dataplane.lifecycle.distillation import Distiller, Episode, episode
 from learnloop_dataplane.lifecycle.duplicates import Effort, Item, Superfluous, Told, duplicates, echoes
 from learnloop_dataplane.lifecycle.retirement import retire
 from learnloop_dataplane.memories.memory_store import NewMemory, insert
@@ -102,8 +102,9 @@ async def _pass(
 ) -> Consolidated:
     held = await _read(connection, _HELD, namespace, agent, MOST)
     shown = await _read(connection, _SHOWN, namespace, agent)
-    # Some seconds for a large agent, and as long as a distiller likes that asks a model.
-    junk, left, rows, facts = await asyncio.to_thread(_examined, held, shown, distiller, agent, rest)
+    # Some seconds for a large agent, and as long as a distiller is given that asks a model.
+    junk, left, rows, told = await asyncio.to_thread(_examined, held, shown, rest)
+    facts = _new(rows, await distiller.distil(agent, told))
     if not dry_run:
         await _apply(connection, namespace, agent, junk)
         await note_memories(connection, namespace, "memory.consolidated", agent, [entry.id for entry in junk])
@@ -124,16 +125,21 @@ async def _pass(
 
 
 def _examined(
-    held: list[Any], shown: list[Any], distiller: Distiller, agent: str, rest: Callable[[], None] | None
-) -> tuple[list[Superfluous], int, list[Any], list[NewMemory]]:
-    """What may go, how many were not compared, what stays, and what there is to learn from that."""
+    held: list[Any], shown: list[Any], rest: Callable[[], None] | None
+) -> tuple[list[Superfluous], int, list[Any], list[Episode]]:
+    """What may go, how many were not compared, what stays, and the episodes in that."""
     reading = Effort(rest=rest)
     items, told = [_item(row) for row in reading.over(held)], [_told(row) for row in reading.over(shown)]
     junk, left = superfluous(items, told, rest)
     gone = {entry.id for entry in junk}
     # What ends now is no evidence either: told again it would count twice, and the next pass would not find it.
     rows = [row for row in held if row["id"] not in gone]
-    return junk, left, rows, _new_facts(rows, distiller, agent)
+    episodes = (
+        episode(str(row["id"]), orjson.loads(row["content"]), row["about"])
+        for row in rows
+        if row["memory_type"] == "episodic"
+    )
+    return junk, left, rows, [item for item in episodes if item is not None]
 
 
 async def _read(connection: Any, query: str, *arguments: Any) -> list[Any]:
@@ -179,13 +185,8 @@ def _told(row: Any) -> Told:
     return Told(row["at"], row["id"], row["text"], row["ends"], row["about"], said)
 
 
-def _new_facts(rows: list[Any], distiller: Distiller, agent: str) -> list[NewMemory]:
-    told = [
-        episode(str(row["id"]), orjson.loads(row["content"]), row["about"])
-        for row in rows
-        if row["memory_type"] == "episodic"
-    ]
-    facts = distiller.distil(agent, [item for item in told if item is not None])
+def _new(rows: list[Any], facts: list[NewMemory]) -> list[NewMemory]:
+    """Those that say something else than what is held."""
     for fact in facts:
         fact.origin = safe_origin(fact.origin, redact_text)  # as it is stored: by it the old version is found
     known: dict[str, list[Any]] = defaultdict(list)

@@ -3,6 +3,7 @@
 The port takes anything that turns episodes into memories, a language model for instance; what is built in counts.
 """
 
+import asyncio
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -11,6 +12,7 @@ from typing import Any, Protocol
 
 from learnloop_dataplane.memories.memories_about_people import PEOPLE
 from learnloop_dataplane.memories.memory_store import NewMemory
+from learnloop_dataplane.ranking.memory_types import MemoryType
 
 FEWEST = 5
 WAYS = ("approach", "strategy", "action", "policy_revision")  # what an episode may say about how it was done
@@ -21,8 +23,8 @@ MAX_PEOPLE = 1000
 
 @dataclass(frozen=True)
 class Episode:
-    """One episodic memory about a task: id, how it went, how it was done when it says so, and the pseudonym of the
-    person that it is about, empty for nobody."""
+    """One episodic memory about a task: id, how it went, how it was done when it says so, the pseudonym of the person
+    that it is about, empty for nobody, and what was said and done, empty for an episode of numbers."""
 
     id: str
     task: str
@@ -30,14 +32,18 @@ class Episode:
     returned: float | None
     way: tuple[str, str] | None
     person: str = ""
+    text: str = ""
 
 
 class Distiller(Protocol):
-    """Turns the episodes of one agent into memories; each names its episodes and their people in `provenance`. It is
-    called in a thread."""
+    """Turns the episodes of one agent into memories; each names its episodes and their people in `provenance`."""
 
-    def distil(self, agent: str, episodes: Sequence[Episode]) -> list[NewMemory]:
-        """New semantic and procedural memories. `origin` must be the same for the same subject: it replaces the old."""
+    async def distil(self, agent: str, episodes: Sequence[Episode]) -> list[NewMemory]:
+        """New semantic and procedural memories. `origin` must be the same for the same subject: it replaces the old.
+
+        Args:
+            episodes: newest first.
+        """
         ...
 
 
@@ -52,14 +58,26 @@ def episode(identity: str, content: dict[str, Any], person: str = "") -> Episode
     returned = content.get("return", content.get("reward"))
     way = next(((name, str(content[name])[:200]) for name in WAYS if content.get(name)), None)
     number = float(returned) if isinstance(returned, int | float) and not isinstance(returned, bool) else None
-    return Episode(identity, task, success, number, way, person)
+    return Episode(identity, task, success, number, way, person, _told(content))
+
+
+def _told(content: dict[str, Any]) -> str:
+    """What was said and done: all that an agent stored itself; of what was made of an episode, the first line is only
+    how it went."""
+    text = content.get("text")
+    if not isinstance(text, str):
+        return ""
+    return text.partition("\n")[2] if content.get("trajectory_id") else text
 
 
 class CountingDistiller:
     """Success rates with a lower confidence bound: one lucky episode is no procedure."""
 
-    def distil(self, agent: str, episodes: Sequence[Episode]) -> list[NewMemory]:
+    async def distil(self, agent: str, episodes: Sequence[Episode]) -> list[NewMemory]:
         """See Distiller. Tasks with fewer than five episodes say nothing yet."""
+        return await asyncio.to_thread(self._counted, agent, episodes)
+
+    def _counted(self, agent: str, episodes: Sequence[Episode]) -> list[NewMemory]:
         tasks: dict[str, list[Episode]] = defaultdict(list)
         for item in episodes:
             tasks[item.task].append(item)
@@ -82,7 +100,7 @@ def _fact(agent: str, task: str, items: list[Episode]) -> NewMemory:
     if returns:
         content["return_mean"] = round(sum(returns) / len(returns), 4)
         text += f", mean return {content['return_mean']:g}, best {max(returns):g}"
-    return _memory(agent, "semantic", task, {"text": text} | content, items)
+    return distilled(agent, "semantic", task, {"text": text} | content, items)
 
 
 def _procedure(agent: str, task: str, items: list[Episode]) -> list[NewMemory]:
@@ -101,7 +119,7 @@ def _procedure(agent: str, task: str, items: list[Episode]) -> list[NewMemory]:
     text = f"{task}: {name.replace('_', ' ')} {how} works best, {sum(results)} of {len(results)} succeeded"
     content = {"text": text, "task": task, name: how, "success_rate": round(sum(results) / len(results), 4)}
     used = [item for item in items if item.way == best]
-    return [_memory(agent, "procedural", task, content, used)]
+    return [distilled(agent, "procedural", task, content, used)]
 
 
 def lower_bound(successes: int, trials: int, z: float = 1.645) -> float:
@@ -114,7 +132,10 @@ def lower_bound(successes: int, trials: int, z: float = 1.645) -> float:
     return (middle - spread) / (1 + z * z / trials)
 
 
-def _memory(agent: str, kind: Any, task: str, content: dict[str, Any], items: list[Episode]) -> NewMemory:
+def distilled(
+    agent: str, kind: MemoryType, subject: str, content: dict[str, Any], items: Sequence[Episode]
+) -> NewMemory:
+    """A memory made of these episodes; `subject` is what it replaces the older one by."""
     people = sorted({item.person for item in items if item.person})
     return NewMemory(
         agent,
@@ -122,7 +143,7 @@ def _memory(agent: str, kind: Any, task: str, content: dict[str, Any], items: li
         content,
         importance=0.7,
         source="consolidation",
-        origin=f"distilled/{kind}/{task}"[:256],
+        origin=f"distilled/{kind}/{subject}"[:256],
         provenance={
             "episodes": len(items),
             "from": [item.id for item in items[:MAX_SOURCES]],

@@ -98,6 +98,46 @@ def test_an_embedder_without_a_model_is_refused(render: Render) -> None:
         render({"dataPlane": {"embedder": {"url": "https://e.example/v1"}}})
 
 
+def test_a_models_files_come_by_a_claim_or_an_image_and_are_mounted_to_be_read(render: Render) -> None:
+    volume = {"claimName": "minilm", "path": "int8", "format": "onnx"}
+    release = render({"dataPlane": {"embedder": {"volume": volume}}})
+    assert release.environment("learnloop-data")["LEARNLOOP_EMBEDDER"] == "onnx:///models/embedder/int8"
+    pod = release.one("Deployment", "learnloop-data")["spec"]["template"]["spec"]
+    source = {"name": "embedder", "persistentVolumeClaim": {"claimName": "minilm", "readOnly": True}}
+    assert source in pod["volumes"]
+    mount = {"name": "embedder", "mountPath": "/models/embedder", "readOnly": True}
+    assert mount in pod["containers"][0]["volumeMounts"]
+    release = render({"dataPlane": {"embedder": {"volume": {"image": "registry.example/potion:8m"}}}})
+    assert release.environment("learnloop-data")["LEARNLOOP_EMBEDDER"] == "static:///models/embedder"
+    pod = release.one("Deployment", "learnloop-data")["spec"]["template"]["spec"]
+    assert {"name": "embedder", "image": {"reference": "registry.example/potion:8m"}} in pod["volumes"]
+
+
+@pytest.mark.parametrize(
+    ("embedder", "said"),
+    [
+        ({"volume": {"claimName": "a", "image": "b"}}, "set one of them"),
+        ({"url": "https://e.example/v1", "model": "m", "volume": {"claimName": "a"}}, "set one of them"),
+        ({"volume": {"claimName": "a", "path": "../up"}}, "path"),
+        ({"volume": {"claimName": "a", "format": "pickle"}}, "format"),
+    ],
+)
+def test_an_embedder_is_one_thing_only(render: Render, embedder: dict[str, Any], said: str) -> None:
+    with pytest.raises(Rejected, match=said):
+        render({"dataPlane": {"embedder": embedder}})
+
+
+def test_a_distiller_has_an_address_a_model_and_its_key_comes_from_a_secret(render: Render) -> None:
+    assert "LEARNLOOP_DISTILLER" not in render().environment("learnloop-data")
+    distiller = {"url": "https://e.example/v1", "model": "small", "keySecret": {"name": "llm"}, "timeoutSeconds": 20}
+    environment = render({"dataPlane": {"distiller": distiller}}).environment("learnloop-data")
+    assert environment["LEARNLOOP_DISTILLER"] == "https://e.example/v1#small"
+    assert environment["LEARNLOOP_DISTILLER_SECONDS"] == "20"
+    assert environment["LEARNLOOP_DISTILLER_KEY"] == secret("llm", "api-key")
+    with pytest.raises(Rejected, match="name the model"):
+        render({"dataPlane": {"distiller": {"url": "https://e.example/v1"}}})
+
+
 def test_everything_can_be_brought_along(render: Render) -> None:
     release = render(EXTERNAL)
     assert not release.of("StatefulSet", "PersistentVolumeClaim")

@@ -4,6 +4,18 @@
 {{- $unit := regexFind "[A-Z]i$" . -}}
 {{- mul $number (get (dict "Mi" 1 "Gi" 1024 "Ti" 1048576) $unit) -}}
 {{- end -}}
+{{/* The volume source of the embedder's files, as JSON; empty: there is none. */}}
+{{- define "learnloop.embedderVolume" -}}
+{{- with .Values.dataPlane.embedder.volume -}}
+{{- if and .claimName .image -}}
+{{- fail "dataPlane.embedder.volume: claimName and image are two volumes; set one of them" -}}
+{{- else if .claimName -}}
+{{- dict "persistentVolumeClaim" (dict "claimName" .claimName "readOnly" true) | toJson -}}
+{{- else if .image -}}
+{{- dict "image" (dict "reference" .image) | toJson -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
 {{/* How the data plane finds its stores and whom it trusts. */}}
 {{- define "learnloop.dataPlane.env" -}}
 {{- $options := .Values.dataPlane -}}
@@ -32,14 +44,34 @@
 {{- end }}
 - {name: LEARNLOOP_LANGUAGE, value: {{ $options.language | quote }}}
 {{- with $options.embedder }}
-{{- if .url }}
+{{- if and .url (include "learnloop.embedderVolume" $) }}
+{{- fail "dataPlane.embedder: url names a server and volume a model's files; set one of them" }}
+{{- end }}
+{{- if include "learnloop.embedderVolume" $ }}
+- {name: LEARNLOOP_EMBEDDER, value: {{ printf "%s:///models/embedder/%s" .volume.format .volume.path | trimSuffix "/" | quote }}}
+{{- else if .url }}
 {{- if not .model }}
 {{- fail (printf "dataPlane.embedder.model: is empty, but dataPlane.embedder.url is %s; name the model" .url) }}
 {{- end }}
 - {name: LEARNLOOP_EMBEDDER, value: {{ printf "%s#%s" .url .model | quote }}}
 - {name: LEARNLOOP_EMBEDDER_DIMENSIONS, value: {{ int .dimensions | quote }}}
+- {name: LEARNLOOP_EMBEDDER_SECONDS, value: {{ int .timeoutSeconds | quote }}}
 {{- if .keySecret.name }}
 - name: LEARNLOOP_EMBEDDER_KEY
+  valueFrom: {secretKeyRef: {name: {{ .keySecret.name }}, key: {{ .keySecret.key }}}}
+{{- end }}
+{{- end }}
+- {name: LEARNLOOP_EMBEDDER_RECALL_MS, value: {{ int .recallTimeoutMilliseconds | quote }}}
+{{- end }}
+{{- with $options.distiller }}
+{{- if .url }}
+{{- if not .model }}
+{{- fail (printf "dataPlane.distiller.model: is empty, but dataPlane.distiller.url is %s; name the model" .url) }}
+{{- end }}
+- {name: LEARNLOOP_DISTILLER, value: {{ printf "%s#%s" .url .model | quote }}}
+- {name: LEARNLOOP_DISTILLER_SECONDS, value: {{ int .timeoutSeconds | quote }}}
+{{- if .keySecret.name }}
+- name: LEARNLOOP_DISTILLER_KEY
   valueFrom: {secretKeyRef: {name: {{ .keySecret.name }}, key: {{ .keySecret.key }}}}
 {{- end }}
 {{- end }}

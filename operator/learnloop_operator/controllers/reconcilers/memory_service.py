@@ -26,6 +26,7 @@ from learnloop_operator.adapters.pods.training_ranks import complaint_of
 from learnloop_operator.bootstrap import seed
 from learnloop_operator.controllers.reconcilers.spec_validation import read_spec
 from learnloop_operator.controllers.services import Services
+from learnloop_operator.core.memory_service import models
 from learnloop_operator.core.memory_service.agent_budgets import budgets_of, tell
 from learnloop_operator.core.memory_service.decide import decide
 from learnloop_operator.core.memory_service.snapshot import AUDIT_KEY, MemoryServiceSnapshot
@@ -75,6 +76,7 @@ class MemoryServiceController:
         problem, version = await self._own_secret(namespace, world.spec.dsn_secret_ref)
         key = world.spec.weaviate.api_key_secret_ref if world.spec.weaviate else None
         key_problem, key_version, _ = await self._secret(namespace, "spec.weaviate.apiKeySecretRef", key)
+        named = [await self._secret(namespace, field, ref) for field, ref in models.keys(world.spec).items()]
         asked = world.spec.weaviate is not None and ((server or {}).get("status") or {}).get("readyReplicas")
         changes: dict[str, Any] = {
             "degraded": await self._services.data_plane.degraded(world.url) if asked else None,
@@ -88,6 +90,8 @@ class MemoryServiceController:
             "dsn_version": version,
             "weaviate_problem": key_problem,
             "weaviate_version": key_version,
+            "models_problem": next((problem for problem, _, _ in named if problem), None),
+            "models_version": "-".join(version for _, version, _ in named),
             "server": server,
             "database": database,
             "complaint": complaint,

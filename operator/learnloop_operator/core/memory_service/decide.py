@@ -20,7 +20,7 @@ def decide(world: MemoryServiceSnapshot) -> Plan:
     spec = world.spec
     if (spec.storage is None) == (spec.dsn_secret_ref is None):
         return _hold(world, "InvalidSpec", "spec: set exactly one of storage and dsnSecretRef", after=None)
-    if problem := world.dsn_problem or world.weaviate_problem or world.audit_problem:
+    if problem := world.dsn_problem or world.weaviate_problem or world.models_problem or world.audit_problem:
         return _hold(world, "SecretUnusable", problem, after=LATER)
     children: list[Manifest] = [manifests.budgets(world)]
     if spec.storage is not None:

@@ -6,6 +6,7 @@ from learnloop_api import names
 from learnloop_api.kinds.memory_budget import MemoryLimit
 from learnloop_api.kinds.memory_service import Storage, Weaviate
 from learnloop_api.wire.memory import BUDGETS_KEY
+from learnloop_operator.core.memory_service import models
 from learnloop_operator.core.memory_service.snapshot import (
     AUDIT_KEY,
     DATABASE,
@@ -24,6 +25,7 @@ ARTIFACTS_DIRECTORY = "/var/lib/learnloop/artifacts"
 BUDGETS_DIRECTORY, BUDGETS_VOLUME = "/etc/learnloop/budgets", "learnloop-budgets"
 ANNOTATION_DSN = f"{names.GROUP}/dsn-version"
 ANNOTATION_WEAVIATE = f"{names.GROUP}/weaviate-key-version"
+ANNOTATION_MODELS = f"{names.GROUP}/model-keys-version"
 
 
 def credentials(world: MemoryServiceSnapshot) -> Manifest:
@@ -127,7 +129,7 @@ def _server_pod(world: MemoryServiceSnapshot) -> dict[str, Any]:
         env["LEARNLOOP_OPERATOR_SUBJECT"] = world.operator_subject
     # Its pod may ask the API server nothing: who speaks for its namespace administers it. No TrainingJob reports to it.
     env |= {"LEARNLOOP_ROLES": "off", "LEARNLOOP_RUN_WRITERS": "namespace"}
-    env |= _limit(world.spec.agent_budget) | _weaviate(world.spec.weaviate)
+    env |= _limit(world.spec.agent_budget) | _weaviate(world.spec.weaviate) | models.environment(world.spec)
     if world.tls:
         env |= {
             names.ENV_DATA_URL: world.data_url,
@@ -155,6 +157,7 @@ def _server_pod(world: MemoryServiceSnapshot) -> dict[str, Any]:
             {"name": "artifacts", "mountPath": ARTIFACTS_DIRECTORY},
             # The directory: a file mounted by subPath would stay as it was when the pod began.
             {"name": BUDGETS_VOLUME, "mountPath": BUDGETS_DIRECTORY, "readOnly": True},
+            *models.mounts(world.spec),
         ],
     )
     # optional: one that somebody deleted keeps no pod from starting.
@@ -164,6 +167,8 @@ def _server_pod(world: MemoryServiceSnapshot) -> dict[str, Any]:
         annotations[ANNOTATION_DSN] = world.dsn_version
     if world.weaviate_version:
         annotations[ANNOTATION_WEAVIATE] = world.weaviate_version
+    if world.models_version:
+        annotations[ANNOTATION_MODELS] = world.models_version
     return pod_template(
         main,
         world.spec.pod,
@@ -171,7 +176,7 @@ def _server_pod(world: MemoryServiceSnapshot) -> dict[str, Any]:
         annotations=annotations,
         token=world.tls,  # the installation's data plane makes its certificate
         api_access=True,  # fetches the keys that callers' tokens are checked with
-        volumes=[{"name": "artifacts", "emptyDir": {}}, told],
+        volumes=[{"name": "artifacts", "emptyDir": {}}, told, *models.volumes(world.spec)],
     )
 
 

@@ -45,6 +45,10 @@ class MemoryServiceSnapshot(BaseSnapshot):
     """Why the secret with Weaviate's key cannot be used."""
     weaviate_version: str = ""
     """As for the DSN."""
+    models_problem: str | None = None
+    """Why a secret with a key of the embedder's or the distiller's server cannot be used."""
+    models_version: str = ""
+    """As for the DSN."""
     degraded: Mapping[str, str] | None = None
     """What the running service does without, and why; None when nobody could ask it."""
     server: Manifest | None = None

@@ -34,9 +34,9 @@ class Slow:
         self.entered = threading.Semaphore(0)
         self.go_on = threading.Event()
 
-    def distil(self, agent: str, episodes: Sequence[Episode]) -> list[NewMemory]:
+    async def distil(self, agent: str, episodes: Sequence[Episode]) -> list[NewMemory]:
         self.entered.release()
-        self.go_on.wait(200)
+        await asyncio.to_thread(self.go_on.wait, 200)
         return []
 
 

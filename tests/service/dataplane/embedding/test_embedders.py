@@ -1,7 +1,9 @@
 """Embedders behind the port: a model on disk, a server, and what happens when either changes or goes away."""
 
+import asyncio
 import http.server
 import json
+import re
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -12,10 +14,13 @@ import numpy as np
 import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
+from safetensors.numpy import save_file
 
 from learnloop_dataplane.embedding.factory import open_embedder
-from learnloop_dataplane.embedding.onnx_model import OnnxEmbedder, WordPiece
+from learnloop_dataplane.embedding.onnx_model import MOST_TOGETHER, OnnxEmbedder, batches
 from learnloop_dataplane.embedding.openai_compatible import HttpEmbedder
+from learnloop_dataplane.embedding.static_table import StaticEmbedder
+from learnloop_dataplane.embedding.wordpiece import WordPiece, listed
 from learnloop_dataplane.errors import ConfigError, Unavailable
 from learnloop_dataplane.privacy.redaction import use_key
 from learnloop_dataplane.text.analysis import Analyzer
@@ -45,8 +50,8 @@ def model(directory: Path, seed: int = 0) -> Path:
 
 
 def test_words_are_cut_into_the_longest_known_pieces() -> None:
-    assert WordPiece(VOCABULARY).encode("The CATS, a bird!") == [2, 7, 4, 6, 1, 8, 1, 9, 3]
-    assert len(WordPiece(VOCABULARY).encode("cat " * 1000)) == 256
+    assert WordPiece(listed("\n".join(VOCABULARY))).encode("The CATS, a bird!") == [2, 7, 4, 6, 1, 8, 1, 9, 3]
+    assert len(WordPiece(listed("\n".join(VOCABULARY))).encode("cat " * 1000)) == 256
 
 
 async def test_a_model_on_disk_embeds_the_same_whatever_it_is_batched_with(tmp_path: Path) -> None:
@@ -59,6 +64,73 @@ async def test_a_model_on_disk_embeds_the_same_whatever_it_is_batched_with(tmp_p
     assert embedder.name != OnnxEmbedder(model(tmp_path / "n", seed=1)).name
     with pytest.raises(ConfigError, match="holds no ONNX model"):
         OnnxEmbedder(tmp_path)
+
+
+def test_what_runs_at_once_is_bounded_so_that_a_question_never_waits_for_a_thousand_texts() -> None:
+    lengths = [int(length) for length in np.random.default_rng(3).integers(2, 257, 500)]
+    found = list(batches(lengths))
+    assert sorted(place for places in found for place in places) == list(range(500))
+    assert all(len(places) * max(lengths[place] for place in places) <= MOST_TOGETHER for places in found)
+    assert list(batches([])) == []
+
+
+async def test_a_question_gets_its_vector_while_many_texts_get_theirs(tmp_path: Path) -> None:
+    embedder = OnnxEmbedder(model(tmp_path / "m"))
+    many = asyncio.create_task(embedder.embed(["the cat " * 120] * 2000))
+    await asyncio.sleep(0.05)
+    [vector] = await embedder.embed(["a dog"])
+    assert vector.any()
+    assert not many.done()
+    assert len(await many) == 2000
+
+
+def table(directory: Path, seed: int = 0, **told: Any) -> Path:
+    """A static model as model2vec writes it, with its vocabulary in a tokenizer.json."""
+    rows = np.random.default_rng(seed).standard_normal((len(VOCABULARY), 8)).astype(np.float16)
+    directory.mkdir(exist_ok=True)
+    save_file({"embeddings": rows}, directory / "model.safetensors")
+    vocabulary = {piece: place for place, piece in enumerate(VOCABULARY)}
+    tokenizer = {"model": {"type": "WordPiece", "vocab": vocabulary} | told}
+    (directory / "tokenizer.json").write_text(json.dumps(tokenizer))
+    return directory
+
+
+async def test_a_static_model_is_the_mean_of_its_pieces_whatever_it_is_batched_with(tmp_path: Path) -> None:
+    embedder = StaticEmbedder(table(tmp_path / "m"))
+    [alone] = await embedder.embed(["the cats"])
+    rows = np.random.default_rng(0).standard_normal((len(VOCABULARY), 8)).astype(np.float16).astype(np.float32)
+    mean = rows[[7, 4, 6]].mean(axis=0)
+    assert np.allclose(alone, mean / np.linalg.norm(mean), atol=1e-3)
+    many = await embedder.embed(["a dog", "the cats", "", "bird bird", "the bird cats"])
+    assert np.array_equal(many[1], alone)
+    assert not many[2].any()
+    assert not many[3].any(), "what it does not know points nowhere"
+    assert np.array_equal(many[4], alone), "nor does it turn what it knows"
+    (tmp_path / "m" / "vocab.txt").write_text("\n".join(VOCABULARY))
+    assert StaticEmbedder(tmp_path / "m").name == embedder.name
+    assert StaticEmbedder(table(tmp_path / "n", seed=1)).name != embedder.name
+
+
+@pytest.mark.parametrize(
+    ("spoilt", "said"),
+    [
+        ({"model.safetensors": b"\xff" * 64}, "no safetensors header"),
+        ({"model.safetensors": b""}, "holds no static model"),
+        ({"model.safetensors": b"\x02" + bytes(7) + b"{}"}, "embeddings"),
+        ({"tokenizer.json": b'{"model": {"type": "BPE"}}'}, "of the type BPE"),
+        ({"tokenizer.json": b"[]"}, "holds no static model"),
+        ({"vocab.txt": b"[UNK]\n" + b"word\n" * 3 + b"\n".join(b"w%d" % n for n in range(20))}, "two models"),
+        ({"vocab.txt": b"cat\ndog"}, "has no"),
+    ],
+)
+def test_a_static_model_that_is_spoilt_is_a_configuration_error(
+    tmp_path: Path, spoilt: dict[str, bytes], said: str
+) -> None:
+    table(tmp_path / "m")
+    for name, content in spoilt.items():
+        (tmp_path / "m" / name).write_bytes(content)
+    with pytest.raises(ConfigError, match=re.escape(said)):
+        open_embedder(f"static://{tmp_path / 'm'}", 1, None, Analyzer())
 
 
 class Server(http.server.BaseHTTPRequestHandler):
@@ -179,7 +251,7 @@ async def test_a_question_is_redacted_as_memories_are(dsn: str, tmp_path: Path, 
     assert "abc" not in asked
 
 
-@pytest.mark.parametrize("bad", ["https://host/v1", "magic", "onnx:///nowhere"])
+@pytest.mark.parametrize("bad", ["https://host/v1", "magic", "onnx:///nowhere", "static:///nowhere"])
 def test_an_embedder_that_cannot_be_is_a_configuration_error(bad: str) -> None:
     with pytest.raises(ConfigError, match="LEARNLOOP_EMBEDDER"):
         open_embedder(bad, 384, None, Analyzer())

@@ -97,12 +97,12 @@ def test_no_more_goes_than_the_budget_asks_and_never_the_better_one(values: list
         assert max(values[i] for i in gone) <= min(values[i] for i in range(len(values)) if i not in gone)
 
 
-def test_one_lucky_episode_is_no_procedure() -> None:
+async def test_one_lucky_episode_is_no_procedure() -> None:
     assert lower_bound(1, 1) < lower_bound(18, 20)
     told = [Episode(str(i), "maze", i % 2 == 0, float(i), ("approach", "left")) for i in range(10)]
     told += [Episode(f"r{i}", "maze", True, 1.0, ("approach", "right")) for i in range(6)]
     told += [Episode("lucky", "maze", True, 99.0, ("approach", "jump"))]
-    fact, procedure = CountingDistiller().distil("walker", told)
+    fact, procedure = await CountingDistiller().distil("walker", told)
     assert fact.memory_type == "semantic"
     assert "12 of 17 succeeded" in fact.content["text"]
     assert procedure.memory_type == "procedural"

@@ -126,9 +126,9 @@ class Slow:
         self.entered = threading.Event()
         self.go_on = threading.Event()
 
-    def distil(self, agent: str, episodes: Sequence[Episode]) -> list[NewMemory]:
+    async def distil(self, agent: str, episodes: Sequence[Episode]) -> list[NewMemory]:
         self.entered.set()
-        self.go_on.wait(20)
+        await asyncio.to_thread(self.go_on.wait, 20)
         return []
 
 

@@ -194,3 +194,50 @@ def test_an_audit_key_that_is_none_is_named_and_nothing_is_started() -> None:
     plan = decide(world(has_audit_key=True, audit_problem="Secret mem-audit, key audit-key: must hold 32 random bytes"))
     assert kinds(plan) == ["ConfigMap"], "what agents may keep, and nothing else"
     assert ready(plan)["message"].startswith("Secret mem-audit, key audit-key")
+
+
+def server(spec: dict[str, Any], **changes: Any) -> tuple[dict[str, Any], dict[str, Any], dict[str, Any]]:
+    """Environment, pod and annotations of the service's own pods."""
+    plan = decide(world({"storage": {}} | spec, **changes))
+    template = next(item for item in plan.apply if item["kind"] == "Deployment")["spec"]["template"]
+    [container] = template["spec"]["containers"]
+    env = {item["name"]: item.get("value", item.get("valueFrom")) for item in container["env"]}
+    return env, template["spec"], template["metadata"]["annotations"]
+
+
+def test_an_embedders_and_a_distillers_keys_come_from_secrets_and_new_keys_restart_the_pods() -> None:
+    key = {"name": "models", "key": "token"}
+    embedder = {"url": "https://e.example/v1", "model": "small", "dimensions": 512, "apiKeySecretRef": key}
+    distiller = {"url": "https://d.example/v1", "model": "large", "apiKeySecretRef": key, "timeoutSeconds": 20}
+    spec = {"embedder": embedder, "distiller": distiller, "language": "german"}
+    env, _, annotations = server(spec, models_version="7-7")
+    assert env["LEARNLOOP_EMBEDDER"] == "https://e.example/v1#small"
+    assert env["LEARNLOOP_EMBEDDER_DIMENSIONS"] == "512"
+    assert env["LEARNLOOP_DISTILLER"] == "https://d.example/v1#large"
+    assert env["LEARNLOOP_DISTILLER_SECONDS"] == "20"
+    assert env["LEARNLOOP_LANGUAGE"] == "german"
+    assert env["LEARNLOOP_EMBEDDER_KEY"] == env["LEARNLOOP_DISTILLER_KEY"] == {"secretKeyRef": key}
+    assert "7-7" in annotations.values()
+    plain, _, none = server({})
+    assert not {name for name in plain if "EMBEDDER" in name or "DISTILLER" in name or "LANGUAGE" in name}
+    assert "7-7" not in none.values()
+
+
+def test_a_models_files_come_by_a_claim_or_an_image_and_are_mounted_to_be_read() -> None:
+    env, pod, _ = server({"embedder": {"volume": {"claimName": "minilm", "path": "int8"}, "format": "onnx"}})
+    assert env["LEARNLOOP_EMBEDDER"] == "onnx:///models/embedder/int8"
+    assert {"name": "learnloop-embedder", "persistentVolumeClaim": {"claimName": "minilm", "readOnly": True}} in pod[
+        "volumes"
+    ]
+    mount = {"name": "learnloop-embedder", "mountPath": "/models/embedder", "readOnly": True}
+    assert mount in pod["containers"][0]["volumeMounts"]
+    env, pod, _ = server({"embedder": {"volume": {"image": "registry.example/potion:8m"}}})
+    assert env["LEARNLOOP_EMBEDDER"] == "static:///models/embedder"
+    assert {"name": "learnloop-embedder", "image": {"reference": "registry.example/potion:8m"}} in pod["volumes"]
+
+
+def test_a_missing_key_of_a_models_server_is_a_clear_sentence() -> None:
+    plan = decide(world(models_problem="spec.embedder.apiKeySecretRef: Secret models does not exist in namespace ns"))
+    assert ready(plan)["reason"] == "SecretUnusable"
+    assert "spec.embedder.apiKeySecretRef" in ready(plan)["message"]
+    assert kinds(plan) == ["ConfigMap"]

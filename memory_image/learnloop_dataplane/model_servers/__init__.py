@@ -1,0 +1,1 @@
+"""Servers that run models elsewhere, and speak as OpenAI does."""

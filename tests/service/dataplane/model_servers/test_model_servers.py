@@ -1,0 +1,312 @@
+"""Servers that speak OpenAI's wire format and misbehave: slow, garbled, huge, busy, refusing. All by real HTTP."""
+
+import asyncio
+import http.server
+import json
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from learnloop_dataplane.config import Config
+from learnloop_dataplane.embedding.openai_compatible import HttpEmbedder
+from learnloop_dataplane.errors import ConfigError, Unavailable
+from learnloop_dataplane.lifecycle.distillation import CountingDistiller, Episode
+from learnloop_dataplane.lifecycle.model_distiller import MOST_ANSWER_BYTES, TASKS, ModelDistiller
+from learnloop_dataplane.model_servers.circuit_breaker import Breaker
+from learnloop_dataplane.model_servers.openai_api import ModelServer, NotTaken
+
+from ..conftest import running, settings
+from ..recall.test_recall import ask
+
+Answer = Callable[[http.server.BaseHTTPRequestHandler, Any], None]
+
+
+class Served:
+    """One server; `answer` says what it does with a request, `seen` what it was sent."""
+
+    def __init__(self, answer: Answer) -> None:
+        self.answer = answer
+        self.seen: list[tuple[str, str | None, Any]] = []
+        self.url = ""
+        self.over = threading.Event()
+
+
+@contextmanager
+def serving(answer: Answer) -> Iterator[Served]:
+    served = Served(answer)
+
+    class Handler(http.server.BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            body = json.loads(self.rfile.read(int(self.headers["content-length"])))
+            served.seen.append((self.path, self.headers["authorization"], body))
+            with suppress(BrokenPipeError, ConnectionResetError):  # whoever asked may have gone
+                served.answer(self, body)
+
+        def log_message(self, format: str, *arguments: Any) -> None:
+            pass
+
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    server.daemon_threads = True
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    served.url = f"http://127.0.0.1:{server.server_address[1]}/v1"
+    try:
+        yield served
+    finally:
+        served.over.set()
+        server.shutdown()
+        server.server_close()
+
+
+def says(content: bytes, status: int = 200, **headers: str) -> Answer:
+    def answer(handler: http.server.BaseHTTPRequestHandler, body: Any) -> None:
+        handler.send_response(status)
+        for name, value in {"content-length": str(len(content)), **headers}.items():
+            handler.send_header(name.replace("_", "-"), value)
+        handler.end_headers()
+        handler.wfile.write(content)
+
+    return answer
+
+
+def embeds(handler: http.server.BaseHTTPRequestHandler, body: Any) -> None:
+    rows = [{"index": place, "embedding": [1.0, float(len(text))]} for place, text in enumerate(body["input"])]
+    says(json.dumps({"data": rows}).encode())(handler, body)
+
+
+def chats(content: str) -> Answer:
+    return says(json.dumps({"choices": [{"message": {"role": "assistant", "content": content}}]}).encode())
+
+
+def drips(handler: http.server.BaseHTTPRequestHandler, body: Any) -> None:
+    """A byte now and then: no single read takes long."""
+    handler.send_response(200)
+    handler.end_headers()
+    for _ in range(200):
+        handler.wfile.write(b" ")
+        handler.wfile.flush()
+        time.sleep(0.05)
+
+
+def hangs(handler: http.server.BaseHTTPRequestHandler, body: Any) -> None:
+    time.sleep(10)
+
+
+GARBAGE = [
+    says(b"<html>welcome</html>"),
+    says(b"[]"),
+    says(b'{"data": null}'),
+    says(b'{"data": [{"index": 0, "embedding": "abc"}]}'),
+    says(b'{"data": [{"index": 0, "embedding": [1.0, NaN]}]}'),
+    says(b'{"data": [{"index": 7, "embedding": [1.0, 2.0]}]}'),
+    says(b'{"data": [{"index": 0, "embedding": [1.0]}]}'),
+    says(b'{"data": [{"index": 0, "embedding": [1e300, 1.0]}]}'),
+    says(b" " * 2**20),
+    says(b"", 500),
+    says(b"", 302, location="http://127.0.0.1:1/"),
+    drips,
+    hangs,
+]
+
+
+@pytest.mark.parametrize("answer", GARBAGE)
+async def test_no_answer_of_an_embedder_is_trusted_and_the_next_caller_does_not_wait(answer: Answer) -> None:
+    with serving(answer) as served:
+        embedder = HttpEmbedder(served.url, "m", 2, seconds=0.5)
+        started = time.monotonic()
+        with pytest.raises(Unavailable):
+            await embedder.embed(["one"])
+        assert time.monotonic() - started < 5
+        asked = len(served.seen)
+        with pytest.raises(Unavailable, match="left alone"):
+            await embedder.embed(["one"])
+        assert len(served.seen) == asked
+        await embedder.close()
+
+
+async def test_a_server_that_is_back_is_asked_again_and_one_that_wants_a_rest_gets_it() -> None:
+    with serving(says(b"", 429, retry_after="2")) as served:
+        embedder = HttpEmbedder(served.url, "m", 2)
+        with pytest.raises(Unavailable, match="429"):
+            await embedder.embed(["one"])
+        served.answer = embeds
+        await asyncio.sleep(1.2)
+        with pytest.raises(Unavailable, match="left alone"):
+            await embedder.embed(["one"])
+        await asyncio.sleep(1.0)
+        [vector] = await embedder.embed(["four"])
+        assert np.allclose(vector, np.array([1, 4]) / np.sqrt(17))
+        await embedder.close()
+
+
+async def test_what_no_model_reads_and_what_no_utf8_holds_is_not_sent() -> None:
+    with serving(embeds) as served:
+        embedder = HttpEmbedder(served.url, "m", 2)
+        await embedder.embed(["x" * 100_000, "half a pair \ud800"])
+        sent = served.seen[-1][2]["input"]
+        assert len(sent[0]) == 16_384
+        assert sent[1] == "half a pair ?"
+        await embedder.close()
+
+
+def test_after_each_failure_a_server_is_left_alone_for_longer_and_then_one_caller_tries() -> None:
+    now = 0.0
+    breaker = Breaker(lambda: now)
+    for rest in (1, 2, 4, 8, 16, 32, 60, 60):
+        assert breaker.allows()
+        breaker.failed()
+        now += rest - 0.01
+        assert not breaker.allows()
+        now += 0.02
+    assert breaker.allows()
+    assert not breaker.allows(), "one tries, the others do not wait for it"
+    breaker.gave_up()
+    assert breaker.allows()
+    breaker.worked()
+    assert breaker.allows()
+    assert breaker.allows()
+    breaker.failed(rest=10_000.0)
+    now += 59
+    assert not breaker.allows()
+    now += 2
+    assert breaker.allows(), "a minute is the longest rest that anybody gets"
+
+
+def told(
+    task: str = "refund", n: int = 6, text: str = "user: where is my money\nassistant called pay"
+) -> list[Episode]:
+    return [Episode(f"{task}-{i}", task, i % 2 == 0, float(i), None, f"user:{i}", text) for i in range(n)]
+
+
+def distiller(served: Served, seconds: float = 2.0) -> ModelDistiller:
+    server = ModelServer(served.url, "key", seconds=seconds, most_bytes=MOST_ANSWER_BYTES)
+    return ModelDistiller(server, "small", seconds=2 * seconds)
+
+
+LESSONS = json.dumps({"facts": ["Refunds take a day.", " Ask\nfor the  number. "], "procedure": "Call pay first."})
+
+
+async def test_a_model_says_what_episodes_have_in_common_beside_what_is_counted() -> None:
+    with serving(chats(f"Sure! ```json\n{LESSONS}\n```")) as served:
+        mine = distiller(served)
+        counted = await CountingDistiller().distil("clerk", told())
+        found = await mine.distil("clerk", told())
+        assert [memory.content for memory in found[: len(counted)]] == [memory.content for memory in counted]
+        fact, how = found[len(counted) :]
+        assert fact.content["text"] == "refund: Refunds take a day. Ask for the number."
+        assert fact.content["facts"] == ["Refunds take a day.", "Ask for the number."]
+        assert (fact.memory_type, how.memory_type) == ("semantic", "procedural")
+        assert how.content["text"] == "refund: Call pay first."
+        assert {fact.origin, how.origin}.isdisjoint({memory.origin for memory in counted})
+        assert fact.provenance
+        assert fact.provenance["people"] == [f"user:{i}" for i in range(6)], "an erasure of any of them takes it along"
+        [(path, key, body)] = served.seen
+        assert (path, key, body["model"], body["temperature"]) == ("/v1/chat/completions", "Bearer key", "small", 0)
+        assert "where is my money" in body["messages"][1]["content"]
+        again = await mine.distil("clerk", told())
+        assert [memory.content for memory in again] == [memory.content for memory in found]
+        assert len(served.seen) == 1, "the same episodes are not read twice"
+        await mine.close()
+
+
+BAD = [
+    chats("I would rather not."),
+    chats('{"facts": "one"}'),
+    chats('{"facts": [1, 2]}'),
+    chats('{"procedure": "x"}'),
+    chats('} {"facts": []'),
+    says(b'{"choices": []}'),
+    says(b'{"choices": [{"message": {"content": null}}]}'),
+    says(b"garbage"),
+    says(b" " * (MOST_ANSWER_BYTES + 1)),
+    says(b"", 500),
+    says(b"", 429, retry_after="30"),
+    says(b"", 400),
+    drips,
+    hangs,
+]
+
+
+@pytest.mark.parametrize("answer", BAD)
+async def test_while_a_model_does_not_answer_there_is_what_was_counted(answer: Answer) -> None:
+    with serving(answer) as served:
+        mine = distiller(served, seconds=0.5)
+        started = time.monotonic()
+        found = await mine.distil("clerk", told())
+        assert time.monotonic() - started < 5
+        counted = await CountingDistiller().distil("clerk", told())
+        assert [memory.content for memory in found] == [memory.content for memory in counted]
+        await mine.close()
+
+
+async def test_what_is_taken_of_an_answer_and_what_is_asked_in_one_pass_has_an_end() -> None:
+    long = json.dumps({"facts": ["f" * 2000] * 50, "procedure": "p" * 50_000, "more": {"memories": [1]}})
+    with serving(chats(long)) as served:
+        mine = distiller(served, seconds=20)
+        episodes = [one for number in range(TASKS + 3) for one in told(f"task{number:02}", 30, "x" * 9000)]
+        found = await mine.distil("clerk", episodes)
+        assert len(served.seen) == TASKS
+        assert max(len(json.dumps(body)) for _, _, body in served.seen) < 40_000
+        lessons = [memory for memory in found if "lesson/" in memory.origin]
+        assert len(lessons) == 2 * TASKS
+        assert max(len(memory.content["text"]) for memory in lessons) < 2100
+        await mine.distil("clerk", episodes)
+        assert len(served.seen) == TASKS + 3, "the rest is asked in the next pass"
+        await mine.close()
+
+
+async def test_episodes_of_numbers_are_sent_to_nobody() -> None:
+    with serving(chats(LESSONS)) as served:
+        mine = distiller(served)
+        assert len(await mine.distil("walker", told(text=""))) == 1
+        assert not served.seen
+        await mine.close()
+
+
+async def test_a_service_with_a_distiller_keeps_its_lessons_and_an_erasure_takes_them(dsn: str, tmp_path: Path) -> None:
+    with serving(chats(LESSONS)) as served:
+        values = settings(dsn, tmp_path, distiller=f"{served.url}#small", distiller_key="secret")
+        async with running(**values) as api:
+            memories = [
+                {
+                    "agent_id": "desk",
+                    "memory_type": "episodic",
+                    "content": {
+                        "text": f"caller {i} at anna@example.org wants a refund",
+                        "task": "refund",
+                        "success": True,
+                    },
+                    "user_id": "anna",
+                }
+                for i in range(6)
+            ]
+            await api.call("POST", "/api/v1/memory/store/batch", 201, json={"memories": memories})
+            done = await api.call("POST", "/api/v1/memory/consolidate", json={"agent_id": "desk"})
+            assert done["distilled"] >= 3
+            assert "anna@example.org" not in json.dumps(served.seen[-1][2]), "it gets redacted text only"
+            found = (await ask(api, "desk", "how long do refunds take", k=10))["memories"]
+            assert any("Refunds take a day." in memory["content"]["text"] for memory in found)
+            await api.call("POST", "/api/v1/erasure", json={"user_id": "anna"})
+            assert not (await ask(api, "desk", "how long do refunds take"))["memories"]
+
+
+@pytest.mark.parametrize("bad", ["gpt", "https://host/v1", "ftp://host#m", "https://host/v1#a b"])
+def test_a_distiller_that_cannot_be_is_a_configuration_error(bad: str) -> None:
+    env = {"LEARNLOOP_DSN": "postgresql://x/y", "LEARNLOOP_ARTIFACTS": "file:///tmp", "LEARNLOOP_DISTILLER": bad}
+    with pytest.raises(ConfigError, match="LEARNLOOP_DISTILLER"):
+        Config.from_env(env)
+
+
+async def test_a_request_that_the_server_does_not_take_says_nothing_about_the_server() -> None:
+    with serving(says(b"", 422)) as served:
+        server = ModelServer(served.url, seconds=1, most_bytes=1000)
+        for _ in range(3):
+            with pytest.raises(NotTaken, match="422"):
+                await server.post("x", {}, lambda answer: answer)
+        assert len(served.seen) == 3
+        await server.close()
