@@ -96,7 +96,7 @@ bench-algorithms: $(VENV)/.ready ## each algorithm beside the simpler one it mus
 bench-memory: $(VENV)/.ready ## recall and stores through HTTP, beside the usual schemas and a Weaviate
 	@PYTHONPATH=hack $(PYTHON) -m bench.memory
 
-bench-recall: $(VENV)/.ready ## recall of the evidence in DIR=… of conversations, beside BM25
+bench-recall: $(VENV)/.ready ## recall of the evidence in DIR=… of conversations, beside BM25; MODEL=none: quicker
 	@PYTHONPATH=hack $(PYTHON) -m bench.recall "$${DIR:?DIR=: name a directory of conversations}" $(if $(MODEL),--model $(MODEL))
 
 bench-pipeline: $(VENV)/.ready ## experience under load, with every process killed once

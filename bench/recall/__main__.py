@@ -2,66 +2,104 @@
 
 Every conversation becomes an agent and every turn one episodic memory; every question with evidence is asked once for
 each arm. The unit is the turn: another turn of the session that holds the evidence is no hit (`session_r@10` counts
-sessions). `default` is the service with its default settings; `lexical`, `context` and `vector` are its signals alone,
-`minilm` and `minilm.vector` the same with that embedder (MODEL=DIRECTORY: with another one, MODEL=none: without);
-`bm25` is a library's, `specified` the specification's merge. A table goes to stderr; the last line of stdout is one
-JSON object. No target is set here: the set is somebody else's.
+sessions). `default` is the service with its default settings and `lexical`, `context` and `vector` its signals alone.
+`large` is how an agent is searched that has too many memories to rank them all; `namespace` asks every question of all
+conversations together. `minilm` and `static` are two embedders (MODEL=onnx:///DIRECTORY or static:///DIRECTORY:
+`given`, another one; MODEL=none: none), each with its vectors alone. `learned` is the ranker that labels taught, beside
+the static weights on the same questions. `bm25` is a library's, `specified` the specification's merge. `….unseen`
+leaves out the conversations that constants were picked on.
+
+A table goes to stderr; the last line of stdout is one JSON object. No target is set here: the set is somebody else's.
 """
 
 import argparse
 import json
 import sys
-import tempfile
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from bench.recall import learned, peers
-from bench.recall.asked import Weights, service
+from bench.recall.asked import Asked, Weights, service
 from bench.recall.conversations import Conversation, read
 from bench.recall.measures import MEASURES, figures
 
 ALONE: Mapping[str, Weights] = {name: {name: 1.0} for name in ("lexical", "context", "vector")}
+LARGE = {"EXACT_UP_TO": "1", "INDEX_CHECK_SECONDS": "0.5", "SWEEP_SECONDS": "0.5"}
+TAKEN_IN_SECONDS = 60.0
 
 
-def measure(conversations: Sequence[Conversation], model: Path | None, python: Path) -> dict[str, float]:
+def measure(conversations: Sequence[Conversation], embedders: Mapping[str, str], python: Path) -> dict[str, float]:
     """Every arm."""
-    found: dict[str, float] = {}
     words = peers.bm25(python, conversations)
     with service(conversations) as asked:
-        found |= figures("default", conversations, asked.ask())
+        default = asked.ask()
+        found = figures("default", conversations, default) | _of("default", asked.costs())
         alone = {name: asked.ask(weights) for name, weights in ALONE.items()}
         for name, order in alone.items():
             found |= figures(name, conversations, order)
-        found |= learned.measure(asked)
+        found |= figures("namespace", conversations, asked.ask(scope="namespace"))
+        found |= learned.measure(asked, default)
+        with asked.started_with(**LARGE):
+            _taken_in(asked)
+            found |= figures("large", conversations, asked.ask(plan="nearest"))
     found |= figures("bm25", conversations, words)
     found |= figures("specified", conversations, peers.specified(conversations, alone["vector"], words))
-    if model:
-        with service(conversations, EMBEDDER=f"onnx://{model}") as asked:
-            found |= figures("minilm", conversations, asked.ask())
-            found |= figures("minilm.vector", conversations, asked.ask(ALONE["vector"]))
-            found |= {f"minilm.{name}": value for name, value in learned.measure(asked).items()}
+    for name, setting in embedders.items():
+        with service(conversations, EMBEDDER=setting) as asked:
+            default = asked.ask()
+            found |= figures(name, conversations, default) | _of(name, asked.costs())
+            files = Path(setting.partition("://")[2]).iterdir()
+            found[f"{name}.disk_mib"] = round(sum(file.stat().st_size for file in files) / 2**20, 1)
+            found |= figures(f"{name}.vector", conversations, asked.ask(ALONE["vector"]))
+            found |= _of(name, learned.measure(asked, default))
     return found
+
+
+def _of(arm: str, values: Mapping[str, float]) -> dict[str, float]:
+    return {f"{arm}.{name}": value for name, value in values.items()}
+
+
+def _taken_in(asked: Asked) -> None:
+    """Returns when every conversation is searched as a large agent's."""
+    until = time.monotonic() + TAKEN_IN_SECONDS
+    for conversation in asked.conversations:
+        query = {"agent_id": conversation.name, "context": "anything", "k": 1}
+        while asked.retrieve([query])[0]["plan"] == "exact":
+            if time.monotonic() > until:
+                raise SystemExit(
+                    f"agent {conversation.name} is not searched as a large one's after {TAKEN_IN_SECONDS} s"
+                )
+            time.sleep(0.5)
 
 
 def told(found: Mapping[str, Any]) -> str:
     """The table for people."""
     arms = [name.removesuffix(".r@10") for name in found if name.endswith(".r@10")]
-    lines = [f"{'':16}" + "".join(f"{name:>24}" for name in MEASURES)]
+    columns = [*MEASURES, "r@10.unseen"]
+    lines = [f"{'':24}" + "".join(f"{name:>22}" for name in columns)]
     for arm in arms:
-        lines.append(f"{arm:16}" + "".join(f"{_cell(found, f'{arm}.{name}'):>24}" for name in MEASURES))
+        cells = (_cell(found, f"{arm}.{name}") for name in columns)
+        lines.append(f"{arm:24}" + "".join(f"{cell:>22}" for cell in cells))
     categories = sorted({name.rpartition("category_")[2] for name in found if "category_" in name})
     if categories:
-        lines.append(f"{'r@10, category':16}" + "".join(f"{name:>10}" for name in categories))
+        lines.append(f"{'r@10, category':24}" + "".join(f"{name:>10}" for name in categories))
     for arm in arms:
         shown = [found.get(f"{arm}.r@10.category_{name}") for name in categories]
         if None not in shown:
-            lines.append(f"{arm:16}" + "".join(f"{value:>10.3f}" for value in shown))
+            lines.append(f"{arm:24}" + "".join(f"{value:>10.3f}" for value in shown))
+    costs = ("ms.p50", "ms.p99", "rss_mib", "disk_mib", "stored_per_s")
+    lines.append(f"{'':24}" + "".join(f"{name:>14}" for name in costs))
+    for arm in arms:
+        if f"{arm}.ms.p50" in found:
+            lines.append(f"{arm:24}" + "".join(f"{found.get(f'{arm}.{name}', 0):>14}" for name in costs))
     return "\n".join(lines)
 
 
 def _cell(found: Mapping[str, Any], name: str) -> str:
+    if name not in found:
+        return ""
     low, high = found.get(f"{name}.low"), found.get(f"{name}.high")
     return f"{found[name]:.3f}" + ("" if low is None else f" ({low:.3f}–{high:.3f})")
 
@@ -70,21 +108,20 @@ def main() -> None:
     """Measures, prints the table and the object."""
     parser = argparse.ArgumentParser(prog="python -m bench.recall", description=__doc__)
     parser.add_argument("directory", type=Path, help="of conversations in LoCoMo's format, or one such file")
-    parser.add_argument("--model", help="a directory with model.onnx and vocab.txt, or `none`; default: MiniLM-L6")
+    parser.add_argument("--model", help="onnx:///directory, static:///directory or `none`")
     arguments = parser.parse_args()
     conversations = read(arguments.directory)
     started = time.monotonic()
     python = peers.environment()
-    with tempfile.TemporaryDirectory() as directory:
-        if arguments.model == "none":
-            model = None
-        else:
-            model = Path(arguments.model).resolve() if arguments.model else peers.model(python, Path(directory))
-        found: dict[str, Any] = {
-            "conversations": len(conversations),
-            "turns": sum(len(conversation.turns) for conversation in conversations),
-            "questions": sum(len(conversation.questions) for conversation in conversations),
-        } | measure(conversations, model, python)
+    if arguments.model:
+        embedders = {} if arguments.model == "none" else {"given": arguments.model}
+    else:
+        embedders = peers.embedders(python)
+    found: dict[str, Any] = {
+        "conversations": len(conversations),
+        "turns": sum(len(conversation.turns) for conversation in conversations),
+        "questions": sum(len(conversation.questions) for conversation in conversations),
+    } | measure(conversations, embedders, python)
     print(told(found), file=sys.stderr, flush=True)
     print(json.dumps(found | {"seconds": round(time.monotonic() - started, 1)}))
 

@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import psycopg
 
 from bench.recall.conversations import Conversation
@@ -15,7 +16,11 @@ from testing.servers.data_plane_process import Product, postgres
 
 STORE, RETRIEVE = "/api/v1/memory/store/batch", "/api/v1/memory/retrieve"
 BATCH, DEPTH, TOGETHER = 1000, 30, 50
+TRIES, PAUSE_SECONDS = 10, 1.0  # for an answer that is whole
+INDEXED_SECONDS = 1800.0  # until everything stored has its vector
+TIMED = 300  # questions that are asked one at a time, for the time that each takes
 Weights = Mapping[str, float] | None  # what the service is asked to rank by; None: as it does by itself
+_PENDING = "SELECT (SELECT count(*) FROM memory_pending) + (SELECT count(*) FROM memory_vec WHERE embedder IS NULL)"
 
 
 class Asked:
@@ -25,11 +30,12 @@ class Asked:
         self.product = product
         self.conversations = conversations
         self.turn_of: dict[str, str] = {}
+        self._dsn = dsn
+        started = time.monotonic()
         for conversation in conversations:
             self.store(conversation.name, conversation)
-        with psycopg.connect(dsn, autocommit=True) as watcher:
-            while watcher.execute("SELECT EXISTS(SELECT 1 FROM memory_pending)").fetchone() != (False,):
-                time.sleep(0.05)
+        self.settle()
+        self.stored_per_second = len(self.turn_of) / (time.monotonic() - started)
 
     def store(self, agent: str, conversation: Conversation) -> dict[str, str]:
         """Stores every turn, in the order in which they were said; from the memories' ids to the turns'."""
@@ -50,23 +56,103 @@ class Asked:
         self.turn_of |= found
         return found
 
+    def settle(self) -> None:
+        """Returns when every memory has its words and its vector.
+
+        Raises:
+            SystemExit: the embedder does not come to an end.
+        """
+        until = time.monotonic() + INDEXED_SECONDS
+        with psycopg.connect(self._dsn, autocommit=True) as watcher:
+            while left := watcher.execute(_PENDING).fetchone()[0]:  # type: ignore[index]
+                if time.monotonic() > until:
+                    raise SystemExit(f"{left} memories have no vector after {INDEXED_SECONDS:.0f} s; is there a model?")
+                time.sleep(0.2)
+
+    def retrieve(self, queries: Sequence[Mapping[str, Any]]) -> list[Any]:
+        """The answers to these queries, each by every signal.
+
+        What the service found without its embedder is no answer of that embedder's: such a question is asked again.
+
+        Raises:
+            SystemExit: it stays so.
+        """
+        answers: list[Any] = [None] * len(queries)
+        left = list(range(len(queries)))
+        for _ in range(TRIES):
+            for start in range(0, len(left), TOGETHER):
+                places = left[start : start + TOGETHER]
+                body = {"queries": [queries[place] for place in places]}
+                found = self.product.post(f"{RETRIEVE}/batch", body)["answers"]
+                for place, answer in zip(places, found, strict=True):
+                    answers[place] = answer
+            left = [place for place in left if answers[place]["degraded"]]
+            if not left:
+                return answers
+            time.sleep(PAUSE_SECONDS)
+        raise SystemExit(
+            f"{len(left)} of {len(queries)} questions are answered without {answers[left[0]]['degraded']}, "
+            f"{TRIES} times: these are no figures of this embedder; give it more of the processor"
+        )
+
     def ask(
-        self, weights: Weights = None, conversations: Sequence[Conversation] | None = None
+        self,
+        weights: Weights = None,
+        conversations: Sequence[Conversation] | None = None,
+        *,
+        plan: str = "exact",
+        scope: str = "agent",
     ) -> dict[str, list[list[str]]]:
-        """For each question of each (or of these) conversations the turns in the order of the answer."""
+        """For each question of each (or of these) conversations the turns in the order of the answer.
+
+        Raises:
+            SystemExit: an answer was found by another plan, or without the embedder.
+        """
         found = {}
         for conversation in self.conversations if conversations is None else conversations:
             queries = [
-                {"agent_id": conversation.name, "context": question.text, "k": DEPTH}
+                {"agent_id": conversation.name, "context": question.text, "k": DEPTH, "scope": scope}
                 | ({"weights": dict(weights)} if weights else {})
                 for question in conversation.questions
             ]
-            answers: list[Any] = []
-            for start in range(0, len(queries), TOGETHER):
-                body = {"queries": queries[start : start + TOGETHER]}
-                answers += self.product.post(f"{RETRIEVE}/batch", body)["answers"]
-            found[conversation.name] = [[self.turn_of[hit["id"]] for hit in answer["memories"]] for answer in answers]
+            answers = self.retrieve(queries)
+            if other := {answer["plan"] for answer in answers} - {plan}:
+                raise SystemExit(f"{conversation.name} was searched by {', '.join(sorted(other))}, not by {plan}")
+            orders = ([self._said(conversation, hit) for hit in answer["memories"]] for answer in answers)
+            found[conversation.name] = list(orders)
         return found
+
+    def _said(self, conversation: Conversation, hit: Mapping[str, Any]) -> str:
+        """The turn; of another conversation, one by a name that no evidence has."""
+        turn = self.turn_of[hit["id"]]
+        return turn if hit["agent_id"] == conversation.name else f"{hit['agent_id']}/{turn}"
+
+    def costs(self) -> dict[str, float]:
+        """Milliseconds of a recall, one question at a time; the process's memory; the turns it took in a second."""
+        questions = [(each.name, question.text) for each in self.conversations for question in each.questions]
+        chosen = [questions[place] for place in np.linspace(0, len(questions) - 1, TIMED).astype(int)]
+        took = []
+        for agent, text in chosen:
+            started = time.perf_counter()
+            self.product.post(RETRIEVE, {"agent_id": agent, "context": text, "k": 10})
+            took.append(1000 * (time.perf_counter() - started))
+        return {
+            "ms.p50": round(float(np.percentile(took, 50)), 2),
+            "ms.p99": round(float(np.percentile(took, 99)), 2),
+            "rss_mib": round(self.product.rss_mib(), 1),
+            "stored_per_s": round(self.stored_per_second, 1),
+        }
+
+    @contextmanager
+    def started_with(self, **settings: str) -> Iterator[None]:
+        """The same memories, asked of a process with these settings besides."""
+        self.product.stop()
+        self.product.start(**settings)
+        try:
+            yield
+        finally:
+            self.product.stop()
+            self.product.start()
 
 
 @contextmanager

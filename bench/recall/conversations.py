@@ -7,12 +7,16 @@ and `blip_caption` where a picture was shown), by themselves or within `conversa
 
 import json
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 _SESSION = re.compile(r"session_(\d+)$")
+_AGENT = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?")
 _TURN = re.compile(r"D\d+:\d+")
+PICKED_ON = frozenset({"26", "30", "41", "42", "43"})
+"""LoCoMo's conversations that the constants of recall were picked on: figures of these alone prove nothing."""
 
 
 @dataclass(frozen=True)
@@ -57,6 +61,20 @@ def read(path: Path) -> list[Conversation]:
     return found
 
 
+def seen(conversation: Conversation) -> bool:
+    """Were constants of recall picked on it?"""
+    return conversation.name.removeprefix("conv-") in PICKED_ON
+
+
+def split(conversations: Sequence[Conversation]) -> tuple[list[Conversation], list[Conversation]]:
+    """Those that may teach and the others: what constants were picked on, or else the first half."""
+    taught = [each for each in conversations if seen(each)]
+    if not taught or len(taught) == len(conversations):
+        middle = len(conversations) // 2
+        return list(conversations[:middle]), list(conversations[middle:])
+    return taught, [each for each in conversations if not seen(each)]
+
+
 def _of_file(path: Path) -> list[Conversation]:
     try:
         items = json.loads(path.read_text())
@@ -64,7 +82,13 @@ def _of_file(path: Path) -> list[Conversation]:
         raise SystemExit(f"{path}: {error}; give a JSON file of conversations") from None
     if not isinstance(items, list):
         return [_conversation(items, str(path), path.stem)]
-    return [_conversation(item, f"{path}[{number}]", f"{path.stem}-{number}") for number, item in enumerate(items)]
+    return [_conversation(item, f"{path}[{number}]", _name(item, path, number)) for number, item in enumerate(items)]
+
+
+def _name(item: Any, path: Path, number: int) -> str:
+    """LoCoMo's own, `conv-26`, where it can be an agent's."""
+    own = item.get("sample_id") if isinstance(item, dict) else None
+    return own if isinstance(own, str) and _AGENT.fullmatch(own) else f"{path.stem}-{number}"
 
 
 def _conversation(item: Any, where: str, name: str) -> Conversation:

