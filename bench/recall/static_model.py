@@ -36,7 +36,8 @@ def table(source: Path, pieces: list[str]) -> NDArray[np.float32]:
         if piece in SPECIAL or piece.startswith("[unused"):
             projected[place] = 0.0
     scale = float(np.linalg.norm(projected, axis=1).mean())
-    return (projected / max(scale, 1e-9)).astype(np.float32)
+    found: NDArray[np.float32] = (projected / max(scale, 1e-9)).astype(np.float32)
+    return found
 
 
 def _states(source: Path, pieces: list[str]) -> NDArray[np.float32]:

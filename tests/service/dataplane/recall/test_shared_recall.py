@@ -103,7 +103,7 @@ async def test_of_too_many_memories_each_agents_best_are_ranked_together(
         await join(api, agent, "big")
         await indexed(api, agent, 60)
     exact = await ask(api, "big-a", "crate 7 of big-c", scope="group", k=3)
-    monkeypatch.setattr(api.service.recaller._shared, "_together", 100)
+    monkeypatch.setattr(api.memory.recalls._shared, "_together", 100)
     merged = await ask(api, "big-a", "crate 7 of big-c", scope="group", k=3)
     assert (exact["plan"], merged["plan"]) == ("exact", "merged")
     assert merged["searched"] == exact["searched"] == 180
@@ -155,7 +155,7 @@ async def test_feedback_on_a_groups_answer_credits_the_memory_whoever_has_it_and
         "POST", "/api/v1/memory/feedback", json={"retrieval_id": found["retrieval_id"], "helpful": [identity]}
     )
     assert (taught["agent_id"], taught["feedbacks"]) == ("asker", 1)
-    async with api.service.db.tenant("team-a") as connection:
+    async with api.db.tenant("team-a") as connection:
         worth = "SELECT utility FROM memory_vec WHERE agent_id = 'owner' AND memory_id = $1"
         assert await connection.fetchval(worth, identity) > 0
     ranker = await api.call("GET", "/api/v1/memory/ranker?agent_id=owner")
@@ -174,7 +174,7 @@ async def test_a_memory_services_agents_are_in_the_groups_that_the_operators_fil
         await store(api, "filed-b", ["the anchor is heavy"])
 
         async def read() -> bool:
-            return bool(api.service.budgets._told.groups("team-a"))
+            return bool(api.memory.budgets._told.groups("team-a"))
 
         await eventually(read)
         assert {agent for agent, _ in told(await ask(api, "filed-b", "anchor", scope="group"))} == {
