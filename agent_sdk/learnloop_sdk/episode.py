@@ -38,7 +38,13 @@ class Segment:
     length: int = 0
     total: float = 0.0
     continues: str = ""
+    last: Any = None
     trajectory_id: str = field(default_factory=lambda: uuid.uuid4().hex)
+
+    def see(self, observation: Any) -> None:
+        """What was seen after the last step, unless that one was not recorded any more."""
+        if self.length == len(self.steps):
+            self.last = observation
 
 
 class Episode:
@@ -128,10 +134,9 @@ class Episode:
             try:
                 asked = self.explore if explore is None else explore
                 answer = await self._loop.policy.act(segment.opened, numbers, asked)
-            except ArmWithdrawn as error:
-                await self._replace("withdrawn", error)
-            except PolicyUnavailable as error:
-                await self._replace("error", error)
+            except (ArmWithdrawn, PolicyUnavailable) as error:
+                segment.see(numbers)
+                await self._replace("withdrawn" if isinstance(error, ArmWithdrawn) else "error", error)
             else:
                 self._decision = (numbers, plain(answer.action), answer.log_prob, answer.exploration)
                 self._loop.counters.actions += 1
@@ -153,9 +158,14 @@ class Episode:
         truncated: bool = False,
         *,
         observation: Any = None,
+        next_observation: Any = None,
     ) -> None:
         """What came of an action. Without `action` it is the one act gave; another one is recorded as the agent's
-        own, without a log-probability. `observation` is needed only where act was not asked."""
+        own, without a log-probability. `observation` is needed only where act was not asked.
+
+        `next_observation` is what the agent sees after the step. Give it with the last one: learning judges by it
+        what an episode that a limit cut off was still worth.
+        """
         decision = self._decision
         self._decision = None
         if decision is None or (action is not None and action is not decision[1]):
@@ -172,8 +182,14 @@ class Episode:
             return
         if segment.length <= MAX_STEPS:
             segment.steps.append(decision, value, terminated, truncated)
+            segment.last = None if next_observation is None else self._as_seen(next_observation)
         elif segment.length == MAX_STEPS + 1:
+            segment.last = decision[0]
             log.warning("episode %s: only its first %d steps are recorded", segment.episode_id, MAX_STEPS)
+
+    def _as_seen(self, observation: Any) -> Any:
+        """As the steps have it: numbers where a policy decides, the agent's own where it decides by itself."""
+        return flat(observation) if self._external is None else plain(observation)
 
     def set_aside(self) -> Decision:
         """The decision that act gave last, for `take_up`: of a team all act before any of them is rewarded."""
@@ -231,6 +247,8 @@ class Episode:
 
     async def _finish(self, status: Status) -> None:
         segment, self._segment = self.segment, None
+        if self._decision is not None:  # asked, and not carried out
+            segment.see(self._decision[0])
         await self._close(segment, status, self.success if status == "completed" else None)
 
     async def _close(self, segment: Segment, status: Status, success: bool | None) -> None:
@@ -263,6 +281,7 @@ class Episode:
             "policy_revision": segment.revision,
             "started_at": segment.started_at,
             "ended_at": datetime.now(UTC),
+            "last_observation": segment.last,
             "outcome": {
                 "status": status,
                 "episode_return": segment.total,

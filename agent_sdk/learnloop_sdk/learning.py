@@ -95,15 +95,17 @@ async def execute_with_learning(
             action = await _decide(episode, act, observation, memories)
             result = await step(action)
             capped = max_steps is not None and episode.length + 1 >= max_steps and not result.terminated
+            over = result.terminated or result.truncated or capped
             episode.record(
                 action,
                 result.reward,
                 result.terminated,
                 result.truncated or capped,
                 observation=observation,
+                next_observation=result.observation if over else None,
             )
             observation = result.observation
-            if result.terminated or result.truncated or capped:
+            if over:
                 break
         success = result.success
         if success is None and success_return is not None:

@@ -65,6 +65,9 @@ def redact_trajectory(trajectory: dict[str, Any], redactor: Redactor) -> dict[st
         for step in trajectory["steps"]
     ]
     metadata, outcome = trajectory["metadata"], trajectory["outcome"]
+    last = trajectory.get("last_observation")
+    if last is not None and not isinstance(last, list):
+        trajectory = trajectory | {"last_observation": redact_value(last, redactor)}
     person = {USER: user_as_sent(str(metadata[USER]))} if USER in metadata else {}
     return (
         trajectory

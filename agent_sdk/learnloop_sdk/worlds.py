@@ -154,7 +154,8 @@ async def _play_team(
                 last = over and member == world.agents - 1
                 episode.take_up(decision)
                 share = step.rewards[member] / world.agents
-                episode.record(None, share, last and step.terminated, last and step.truncated)
+                after = step.observations[member] if last else None
+                episode.record(None, share, last and step.terminated, last and step.truncated, next_observation=after)
             seen = step.observations
             if over:
                 break

@@ -18,6 +18,13 @@ VARIABLE = "LEARNLOOP_TRAINING_SPEC"
 MAX_BYTES = 1 << 20
 
 
+class RewardPolicyRevision(Resource):
+    """A published RewardPolicy."""
+
+    name: Name
+    revision: Annotated[str, Field(min_length=1, max_length=64)]
+
+
 class Order(Resource):
     """One training run: the document in LEARNLOOP_TRAINING_SPEC."""
 
@@ -27,6 +34,7 @@ class Order(Resource):
     spec: TrainingJobSpec
     baseline_uri: Annotated[str, Field(max_length=2048)] | None = None
     baseline_sha256: Annotated[str, Field(pattern=r"^([0-9a-f]{64})?$")] | None = None
+    reward_policy: RewardPolicyRevision | None = None
 
     @property
     def parameters(self) -> Parameters:

@@ -42,6 +42,8 @@ class Draft:
     @property
     def can_wait(self) -> bool:
         """Whether it will still say the same later: objects are the agent's own, and it may write into them."""
+        if type(self.head.get("last_observation")) not in _STILL:
+            return False
         return all(type(row[0]) in _STILL and type(row[1]) in _STILL for row in self.steps.rows)
 
     def sealed(self, counters: Counters) -> Parcel | None:

@@ -20,6 +20,7 @@ from learnloop_api.kinds.cel_rules import Rule, explained
 from learnloop_api.kinds.memory_budget import AgentMemoryBudget
 from learnloop_api.kinds.model_deployment import DeploymentTemplate
 from learnloop_api.kinds.task import Task
+from learnloop_api.kinds.training.logged_data import LoggedData
 from learnloop_api.kinds.training_job import TrainingTemplate
 
 
@@ -73,6 +74,9 @@ class Training(Resource):
 
     triggers: Triggers = Field(default_factory=Triggers)
     template: TrainingTemplate
+    data: LoggedData = Field(
+        default_factory=LoggedData, description="What of the agent's own log each run learns from, by which rewards."
+    )
     warm_start: bool = Field(
         default=True,
         description="Each run begins from the weights of the policy that serves when it begins; where that does not "

@@ -16,11 +16,12 @@ from learnloop_api.kinds.training.algorithm_blocks import ALGORITHM_RULES, Algor
 from learnloop_api.kinds.training.algorithms import ALGORITHMS
 from learnloop_api.kinds.training.environment_conditions import Curriculum, LevelName, Randomised, Shaping
 from learnloop_api.kinds.training.evaluation import Evaluation, Gates
+from learnloop_api.kinds.training.logged_data import LoggedData
 from learnloop_api.kinds.training.safety import Safety
 from learnloop_api.kinds.training.tracking import Tracking
 
 
-class TrainingData(Resource):
+class TrainingData(LoggedData):
     """What the run learns from."""
 
     cel_rules: ClassVar[tuple[Rule, ...]] = (
@@ -28,6 +29,16 @@ class TrainingData(Resource):
             "!has(self.environmentConfigMap) || self.environment.contains(':')",
             "environmentConfigMap holds modules: name one of them as environment: module:EntryPoint",
             ".environment",
+        ),
+        Rule(
+            "!has(self.rewards) || self.rewards == 'environment' || has(self.learningAgentRef)",
+            "rewards: policy are those of an agent's RewardPolicy: name the agent as learningAgentRef",
+            ".rewards",
+        ),
+        Rule(
+            "!has(self.filter) || has(self.learningAgentRef)",
+            "filter chooses from an agent's log: name the agent as learningAgentRef",
+            ".filter",
         ),
     )
 
@@ -53,10 +64,15 @@ class TrainingData(Resource):
         description="What an agent of a team learns from: the team's reward (left out), its own, or the difference its "
         "presence makes; evaluation counts the team's reward.",
     )
+    success_return: float | None = Field(
+        default=None,
+        description="An episode with at least this return is a success, where the environment does not say itself; "
+        "only rewards: policy asks.",
+    )
     learning_agent_ref: LocalRef | None = Field(
         default=None,
-        description="Agent whose recorded observations verify the exported policy, and whom bc, vtrace, cql and "
-        "iql-offline learn from.",
+        description="Agent whose recorded observations verify the exported policy, and from whose logged episodes bc, "
+        "vtrace, cql, iql-offline, dqn and sac learn.",
     )
 
 

@@ -10,6 +10,7 @@ from pydantic import ConfigDict, Field
 from learnloop_api.kinds.behaviour import Behaviour
 from learnloop_api.kinds.training.evaluation_suite import Dimension
 from learnloop_api.wire.base import MOST, Identifier, Name, Sha256, Timestamp, WireModel
+from learnloop_api.wire.experience import ExperienceRead
 
 LEAST_PAIRS = 6
 """Fewer episodes show nothing at 95 %: of equal policies one wins 5 of 5 in 3 % of all cases."""
@@ -140,6 +141,14 @@ class Manifest(WireModel):
     held_out: HeldOut | None = Field(default=None, description="which episodes both of them played")
     begun_from: str | None = Field(
         default=None, max_length=2560, description="the policy whose weights it began with, or why with random ones"
+    )
+    rewards: Literal["environment", "policy"] = Field(
+        default="environment", description="which rewards it learned by; returns are the environment's either way"
+    )
+    reward_policy: Name | None = Field(default=None, description="whose rewards, where they were a RewardPolicy's")
+    reward_policy_revision: str | None = Field(default=None, max_length=64, description="the one in force as it began")
+    experience: ExperienceRead | None = Field(
+        default=None, description="what the run read of an agent's log; null: it read none"
     )
     baseline_uri: str | None = Field(default=None, max_length=2048, description="the policy compared with")
     baseline_sha256: Sha256 | None = Field(default=None, description="its digest; null for uniform random actions")

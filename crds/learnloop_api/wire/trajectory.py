@@ -69,6 +69,11 @@ class Trajectory(WireModel):
     started_at: Timestamp
     ended_at: Timestamp
     steps: list[Step] = Field(min_length=1, max_length=MAX_STEPS)
+    last_observation: Observation | None = Field(
+        default=None,
+        description="what the agent saw after its last step: where a limit cut the episode off, its future is judged "
+        "by it; null when nobody recorded it",
+    )
     outcome: Outcome
     retrieval_ids: list[Identifier] = Field(
         default_factory=list, max_length=256, description="memory recalls made during this episode"

@@ -5,13 +5,11 @@ from typing import Any
 
 import orjson
 
-from learnloop_api.kinds.reward_policy import RewardPolicySpec
 from learnloop_api.wire.reward import AgentStats
 from learnloop_dataplane.audit.journal import note
 from learnloop_dataplane.errors import ApiError
 from learnloop_dataplane.lifecycle import budgets
 from learnloop_dataplane.postgres.database import Database
-from learnloop_dataplane.rewards.step_terms import credits
 
 _REGISTER = """
 INSERT INTO agents (namespace, name, registered_at, reward_policy, reward_policy_revision, memory_group)
@@ -36,20 +34,11 @@ FROM (SELECT episode_return, reward, success FROM trajectories
       WHERE namespace = $1 AND agent_id = $2 AND received_at >= $3 ORDER BY seq DESC LIMIT 100) recent
 """
 _STEPS = """
-SELECT s.steps FROM trajectories t JOIN training_transitions s USING (namespace, trajectory_id)
-WHERE t.namespace = $1 AND t.agent_id = $2 ORDER BY t.seq DESC LIMIT $4 OFFSET $3
+SELECT t.seq, s.steps FROM trajectories t JOIN training_transitions s USING (namespace, trajectory_id)
+WHERE t.namespace = $1 AND t.agent_id = $2 AND t.seq < $3 ORDER BY t.seq DESC LIMIT $4
 """
-# With the newest reward of each, and the revision that gave it; those not rewarded yet are left out.
-_CREDITED = """
-SELECT s.steps, h.reward, p.spec FROM trajectories t JOIN training_transitions s USING (namespace, trajectory_id)
-JOIN LATERAL (
-    SELECT reward, reward_policy, reward_policy_revision FROM reward_history r
-    WHERE r.namespace = t.namespace AND r.trajectory_id = t.trajectory_id ORDER BY r.created_at DESC LIMIT 1) h ON true
-JOIN reward_policy_revisions p
-    ON p.namespace = t.namespace AND p.name = h.reward_policy AND p.revision = h.reward_policy_revision
-WHERE t.namespace = $1 AND t.agent_id = $2 ORDER BY t.seq DESC LIMIT $4 OFFSET $3
-"""
-MAX_TRAJECTORIES_READ = 2000
+MAX_TRAJECTORIES_READ, PAGE = 2000, 20
+_NEWEST = 2**63 - 1
 
 
 class AgentRegistry:
@@ -120,33 +109,16 @@ class AgentRegistry:
         """The newest numeric observations of an agent, newest first; others (text, objects) are passed over."""
         found: list[list[float]] = []
         async with self._db.tenant(namespace) as connection:
-            for offset in range(0, MAX_TRAJECTORIES_READ, 20):
-                rows = await connection.fetch(_STEPS, namespace, agent, offset, 20)
+            before = _NEWEST
+            for _ in range(0, MAX_TRAJECTORIES_READ, PAGE):
+                rows = await connection.fetch(_STEPS, namespace, agent, before, PAGE)
                 for row in rows:
+                    before = row["seq"]
                     found += _numeric(orjson.loads(row["steps"]))
                     if len(found) >= limit:
                         return found[:limit]
-                if len(rows) < 20:
+                if len(rows) < PAGE:
                     break
-        return found
-
-    async def trajectories(self, namespace: str, agent: str, limit: int, offset: int) -> bytes:
-        """JSON {"trajectories": [[step, …], …]} of the newest trajectories, newest first; steps as they are stored."""
-        async with self._db.tenant(namespace) as connection:
-            rows = await connection.fetch(_STEPS, namespace, agent, offset, limit)
-        return b'{"trajectories":[%b]}' % b",".join(row["steps"].encode() for row in rows)
-
-    async def credited(self, namespace: str, agent: str, limit: int, offset: int) -> list[list[dict[str, Any]]]:
-        """The steps of the newest rewarded trajectories, newest first; the reward of each step is its part in the
-        trajectory's reward, as the policy that gave it divides it."""
-        async with self._db.tenant(namespace) as connection:
-            rows = await connection.fetch(_CREDITED, namespace, agent, offset, limit)
-        specs = {text: RewardPolicySpec.model_validate_json(text) for text in {row["spec"] for row in rows}}
-        found = []
-        for row in rows:
-            steps = orjson.loads(row["steps"])
-            parts = credits(specs[row["spec"]].credit, row["reward"], steps)
-            found.append([{**step, "reward": part} for step, part in zip(steps, parts, strict=True)])
         return found
 
 

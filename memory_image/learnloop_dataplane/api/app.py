@@ -20,6 +20,7 @@ from learnloop_dataplane.api.routes import (
     deployments,
     erasure,
     event_schemas,
+    experience,
     health,
     memories,
     memory_lifecycle,
@@ -37,6 +38,7 @@ from learnloop_dataplane.privacy.redaction import use_key
 
 ROUTERS = (
     trajectories,
+    experience,
     agents,
     rewards,
     memories,

@@ -35,7 +35,8 @@ FROM unnest($2::text[], $3::text[], $4::text[], $5::text[], $6::text[], $7::text
 ON CONFLICT DO NOTHING RETURNING trajectory_id
 """
 _INSERT_STEPS = """
-INSERT INTO training_transitions (namespace, trajectory_id, steps) SELECT $1, * FROM unnest($2::text[], $3::jsonb[])
+INSERT INTO training_transitions (namespace, trajectory_id, steps, last_observation)
+SELECT $1, * FROM unnest($2::text[], $3::jsonb[], $4::jsonb[])
 """
 _COUNT = """
 UPDATE agents SET trajectories = agents.trajectories + t.n, last_trajectory_at = clock_timestamp(),
@@ -56,6 +57,7 @@ class Row:
     episode_return: float
     columns: tuple[Any, ...]
     steps: str
+    last_observation: str | None
 
 
 def prepare(trajectory: Trajectory) -> Row:
@@ -80,7 +82,8 @@ def prepare(trajectory: Trajectory) -> Row:
         _json(redact(trajectory.metadata)),
     )
     whose = (trajectory.metadata.get(METADATA_KEY), trajectory.ended_at)
-    return Row(trajectory.trajectory_id, trajectory.agent, *whose, outcome.episode_return, columns, _json(steps))
+    last = None if trajectory.last_observation is None else _json(redact(trajectory.last_observation))
+    return Row(trajectory.trajectory_id, trajectory.agent, *whose, outcome.episode_return, columns, _json(steps), last)
 
 
 @dataclass(frozen=True)
@@ -114,7 +117,7 @@ async def store(db: Database, namespace: str, rows: Sequence[Row]) -> Stored:
         fresh = [row for row in ordered if row.trajectory_id in new]
         if fresh:
             ids, steps = [row.trajectory_id for row in fresh], [row.steps for row in fresh]
-            await connection.execute(_INSERT_STEPS, namespace, ids, steps)
+            await connection.execute(_INSERT_STEPS, namespace, ids, steps, [row.last_observation for row in fresh])
             await connection.execute(_COUNT, namespace, *_totals(fresh, counted))
     return Stored(new, unwanted)
 

@@ -134,7 +134,7 @@ class TrajectoryRow(SQLModel, table=True):
 
 
 class TrainingTransitions(SQLModel, table=True):
-    """The steps of one trajectory, as a JSON array of wire.Step, after redaction."""
+    """The steps of one trajectory, as a JSON array of wire.Step, and what was seen after them; after redaction."""
 
     __tablename__ = "training_transitions"
     __table_args__ = (
@@ -148,6 +148,7 @@ class TrainingTransitions(SQLModel, table=True):
     namespace: str = _column(Text, key=True)
     trajectory_id: str = _column(Text, key=True)
     steps: list[Any] = _column(JSONB)
+    last_observation: Any = _column(JSONB, null=True)
 
 
 class RewardStatistics(SQLModel, table=True):

@@ -19,7 +19,11 @@ from learnloop_dataplane.registry.artifacts import artifact_key
 log = logging.getLogger(__name__)
 BATCH = 200  # of each kind in one pass: the next one goes on
 
-_USED = "UPDATE artifacts SET used_at = now() WHERE namespace = $1 AND sha256 = ANY($2)"
+# The lists of episodes that runs learned from stay as long as the runs do.
+_USED = """
+UPDATE artifacts SET used_at = now() WHERE namespace = $1 AND (sha256 = ANY($2) OR sha256 IN (
+    SELECT manifest #>> '{experience,ids_sha256}' FROM training_runs WHERE namespace = $1 AND job = ANY($3)))
+"""
 _IS_OLD = "namespace = $1 AND greatest(created_at, used_at) < now() - make_interval(days => $2::int)"
 _OLD = f"SELECT sha256 FROM artifacts WHERE {_IS_OLD} ORDER BY created_at LIMIT {BATCH}"
 _DELETE = f"DELETE FROM artifacts WHERE {_IS_OLD} AND sha256 = $3 RETURNING 1"
@@ -55,7 +59,7 @@ class Keeping:
             Unavailable: what is left is deleted next time.
         """
         async with self._db.tenant(namespace) as connection:
-            await connection.execute(_USED, namespace, list(used))
+            await connection.execute(_USED, namespace, list(used), list(jobs))
             old = [row["sha256"] for row in await connection.fetch(_OLD, namespace, self._days)]
             runs = [row["job"] for row in await connection.fetch(_OLD_JOBS, namespace, self._days, list(jobs))]
         artifacts = [sha256 for sha256 in old if await self._artifact(namespace, sha256)]

@@ -12,9 +12,9 @@ from datetime import datetime
 from typing import Any
 
 from learnloop_api.kinds.reward_policy import RewardPolicySpec
+from learnloop_api.reward_rules.components import LIMIT, Episode, evaluate, needs_log
 from learnloop_dataplane.errors import ApiError
 from learnloop_dataplane.postgres.database import Database
-from learnloop_dataplane.rewards.components import LIMIT, Episode, evaluate, needs_log
 from learnloop_dataplane.rewards.dry_run_report import Columns, Report, report
 from learnloop_dataplane.rewards.pending_episodes import LOG, NO_LOG
 from learnloop_dataplane.rewards.reward_worker import read_episode

@@ -11,6 +11,7 @@ from typing import Any
 import orjson
 
 from learnloop_api import names
+from learnloop_api.reward_rules.components import evaluate
 from learnloop_api.wire.reward import Reward
 from learnloop_dataplane.audit.journal import note
 from learnloop_dataplane.errors import ApiError
@@ -19,7 +20,6 @@ from learnloop_dataplane.postgres.database import Database
 from learnloop_dataplane.postgres.row_ids import uuid7
 from learnloop_dataplane.privacy.pseudonyms import Users
 from learnloop_dataplane.privacy.tombstones import is_erased
-from learnloop_dataplane.rewards.components import evaluate
 from learnloop_dataplane.rewards.normalisation import confidence, settle
 from learnloop_dataplane.rewards.pending_episodes import LOG
 from learnloop_dataplane.rewards.reward_tables import get_policy, statistics

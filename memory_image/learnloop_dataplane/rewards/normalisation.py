@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from learnloop_api.kinds.reward_components import Normalisation
 from learnloop_api.kinds.reward_policy import RewardPolicySpec
-from learnloop_dataplane.rewards.components import Worth, bounded
+from learnloop_api.reward_rules.components import Worth, bounded
 
 RANK_WINDOW = 500
 

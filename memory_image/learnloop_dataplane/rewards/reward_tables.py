@@ -8,12 +8,12 @@ from typing import Any
 import orjson
 
 from learnloop_api.kinds.reward_policy import RewardPolicySpec
+from learnloop_api.reward_rules.step_terms import credits, potential_terms
 from learnloop_api.wire.reward import KeptReward, Reward
 from learnloop_dataplane.audit.journal import note
 from learnloop_dataplane.errors import ApiError
 from learnloop_dataplane.postgres.database import Database
 from learnloop_dataplane.rewards.normalisation import Running
-from learnloop_dataplane.rewards.step_terms import credits, potential_terms
 
 _PUT = """
 INSERT INTO reward_policy_revisions (namespace, name, revision, spec) VALUES ($1, $2, $3, $4) ON CONFLICT DO NOTHING

@@ -5,14 +5,14 @@ from typing import Any
 
 import orjson
 
+from learnloop_api.reward_rules.components import Episode, evaluate, needs_log
+from learnloop_api.reward_rules.step_terms import division
 from learnloop_dataplane.metrics import Metrics
 from learnloop_dataplane.postgres.database import Database
-from learnloop_dataplane.rewards.components import Episode, evaluate, needs_log
 from learnloop_dataplane.rewards.normalisation import Running, confidence, settle
 from learnloop_dataplane.rewards.pending_episodes import Columns, Weigher, keep, pending, recent, waiting
 from learnloop_dataplane.rewards.published_policies import Policies
 from learnloop_dataplane.rewards.reward_tables import Policy
-from learnloop_dataplane.rewards.step_terms import division
 
 log = logging.getLogger(__name__)
 BATCH = 200

@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any, TypeVar
 
+from learnloop_api.wire.experience import OPTED_IN, EpisodeSelection
 from learnloop_dataplane.errors import Unavailable
 
 log = logging.getLogger(__name__)
@@ -43,6 +44,7 @@ COLUMNS = (
     "reward_policy_revision",
     "components",
     "log",
+    "last_observation",
     "version",
 )
 # The order of the key is that of the reads: one agent's episodes by time. `received_at` never changes, so it may be
@@ -72,18 +74,21 @@ CREATE TABLE IF NOT EXISTS {TABLE} (
     reward_policy_revision LowCardinality(Nullable(String)),
     components String CODEC(ZSTD(3)),
     log String CODEC(ZSTD(3)),
+    last_observation String CODEC(ZSTD(3)),
     version UInt64
 ) ENGINE = ReplacingMergeTree(version)
 PARTITION BY toYYYYMM(received_at)
 ORDER BY (namespace, agent_id, received_at, trajectory_id)
 """
+# Tables from before this column; what lies in them has none. JSON as `log`, empty where it is not known.
+_ADD = f"ALTER TABLE {TABLE} ADD COLUMN IF NOT EXISTS last_observation String CODEC(ZSTD(3)) AFTER log"
 # ClickHouse answers an insert when the page cache has it. PostgreSQL forgets what was answered, so a server whose
 # machine loses power must not: with these it answers when the disk has the data and the directory that names it.
 _DURABLY = f"ALTER TABLE {TABLE} MODIFY SETTING fsync_after_insert = 1, fsync_part_directory = 1"
 _KEEP = f"ALTER TABLE {TABLE} MODIFY TTL toDateTime(received_at) + toIntervalDay({{days:UInt32}})"
 _PAGE = f"""
 SELECT {{columns}} FROM {TABLE} FINAL
-WHERE namespace = {{namespace:String}} {{whose}}
+WHERE namespace = {{namespace:String}} {{whose}} {{only}}
     AND received_at >= {{since:DateTime64(6, 'UTC')}}
     AND (received_at, trajectory_id) < ({{until:DateTime64(6, 'UTC')}}, {{before:String}})
 ORDER BY received_at DESC, trajectory_id DESC LIMIT {{size:UInt32}}
@@ -129,12 +134,14 @@ class ClickHouse:
         until: datetime,
         before: str,
         size: int,
+        only: EpisodeSelection | None = None,
     ) -> list[Mapping[str, Any]]:
         """At most `size` episodes with (received_at, trajectory_id) below (`until`, `before`), newest first.
 
         Args:
             columns: of `COLUMNS`; JSON ones come as text.
             agents: only of these; None: of all.
+            only: and what else they must meet; its own times are not looked at.
 
         Raises:
             Unavailable: the server does not answer.
@@ -143,8 +150,10 @@ class ClickHouse:
         if unknown := set(columns) - set(COLUMNS):
             raise ValueError(f"columns={sorted(unknown)}: the warehouse has {', '.join(COLUMNS)}")
         whose = "" if agents is None else "AND agent_id IN {agents:Array(String)}"
+        conditions, meant = _conditions(only) if only is not None else ([], {})
         query = _PAGE.replace("{columns}", ", ".join(columns)).replace("{whose}", whose)
-        given = {"namespace": namespace, "since": since, "until": until, "before": before, "size": size}
+        query = query.replace("{only}", " ".join(f"AND {condition}" for condition in conditions))
+        given = {"namespace": namespace, "since": since, "until": until, "before": before, "size": size, **meant}
         if agents is not None:
             given["agents"] = list(agents)
         answer = await self._run(lambda client: client.query(query, parameters=given))
@@ -208,6 +217,7 @@ class ClickHouse:
                     client_name="learnloop",
                 )
                 client.command(_CREATE)
+                client.command(_ADD)
                 client.command(_DURABLY)
                 client.command(_KEEP.replace("{days:UInt32}", str(self._days)))
                 self._client = client
@@ -215,3 +225,17 @@ class ClickHouse:
         except (Error, OSError) as error:
             log.warning("ClickHouse: %s", str(error).splitlines()[0][:300] if str(error) else type(error).__name__)
             raise Unavailable("ClickHouse") from error
+
+
+def _conditions(only: EpisodeSelection) -> tuple[list[str], dict[str, Any]]:
+    """What episodes must meet, and the values of the parameters in it."""
+    found = {
+        "task IN {tasks:Array(String)}": ("tasks", only.tasks or None),
+        "policy_revision IN {revisions:Array(String)}": ("revisions", only.model_revisions or None),
+        "reward >= {least:Float64}": ("least", only.min_reward),
+        "reward <= {most:Float64}": ("most", only.max_reward),
+        "success = {success:Bool}": ("success", only.success),
+        f"JSONExtractString(labels, '{OPTED_IN}') = {{agreed:String}}": ("agreed", "true" if only.opted_in else None),
+    }
+    asked = {condition: named for condition, named in found.items() if named[1] is not None}
+    return list(asked), dict(asked.values())

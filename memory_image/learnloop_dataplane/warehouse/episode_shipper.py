@@ -26,6 +26,8 @@ SELECT t.namespace, t.trajectory_id, t.seq, t.agent_id, t.task, t.episode_id, t.
     ), '{}') AS components,
     coalesce((SELECT s.steps::text FROM training_transitions s
         WHERE s.namespace = t.namespace AND s.trajectory_id = t.trajectory_id), '[]') AS log,
+    coalesce((SELECT s.last_observation::text FROM training_transitions s
+        WHERE s.namespace = t.namespace AND s.trajectory_id = t.trajectory_id), '') AS last_observation,
     (extract(epoch FROM clock_timestamp()) * 1000000)::bigint AS version
 FROM trajectories t
 WHERE t.namespace = $1 AND NOT t.warehoused

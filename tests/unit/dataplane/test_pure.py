@@ -11,12 +11,12 @@ from hypothesis import strategies as st
 
 from learnloop_api.kinds.reward_components import Normalisation
 from learnloop_api.kinds.reward_policy import RewardComponent, RewardPolicySpec
+from learnloop_api.reward_rules.components import LIMIT, Episode, component_value, evaluate
 from learnloop_dataplane.config import Config
 from learnloop_dataplane.errors import ConfigError
 from learnloop_dataplane.metrics import MAX_SERIES, Metrics
 from learnloop_dataplane.nats.subjects import Refused, split_subject
 from learnloop_dataplane.privacy.redaction import redact, redact_text
-from learnloop_dataplane.rewards.components import LIMIT, Episode, component_value, evaluate
 from learnloop_dataplane.rewards.normalisation import Running, normalise
 
 numbers = st.floats(allow_nan=False, allow_infinity=False)

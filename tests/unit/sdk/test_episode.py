@@ -55,6 +55,8 @@ async def test_a_withdrawn_arm_hands_the_episode_to_stable(learn: Make, arms: An
     assert (second.policy_revision, second.outcome.status, len(second.steps)) == (STABLE, "completed", 2)
     assert (first.outcome.episode_return, second.outcome.episode_return) == (1.0, 5.0)
     assert second.metadata["continues"] == first.episode_id
+    assert first.last_observation == OBSERVATION, "what it was asked about and could not answer any more"
+    assert second.last_observation is None, "nobody said"
     assert episode.episode_return == 6.0
     assert loop.counters.episodes_withdrawn == 1
     assert arms.canary.metric("learnloop_episodes_ended_total", outcome="withdrawn") == before + 1
@@ -199,10 +201,11 @@ async def test_an_episode_cut_off_from_outside_counts_for_nobody(learn: Make, ar
 async def test_an_endless_episode_keeps_its_first_steps_and_says_so(learn: Make, data_plane: Any) -> None:
     loop = learn(data_url=data_plane.url)
     async with loop.episode(external=True, revision="v1") as episode:
-        for _ in range(MAX_STEPS + 2):
-            episode.record(0, 1.0, observation=[0.0])
+        for number in range(MAX_STEPS + 2):
+            episode.record(0, 1.0, observation=[float(number)], next_observation=[number + 1.0])
     (trajectory,) = await recorded(loop, data_plane)
     assert len(trajectory.steps) == MAX_STEPS
     assert trajectory.steps[-1].truncated
     assert trajectory.metadata["unrecorded_steps"] == "2"
+    assert trajectory.last_observation == [float(MAX_STEPS)], "the first that is not recorded any more"
     assert trajectory.outcome.episode_return == MAX_STEPS + 2

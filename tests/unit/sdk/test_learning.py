@@ -57,6 +57,24 @@ async def test_a_step_function_can_be_driven_by_the_served_policy_and_is_cut_off
     assert (result.length, result.episode_return) == (7, 7.0)
 
 
+async def test_what_was_seen_after_the_last_step_is_recorded(learn: Make, data_plane: Any) -> None:
+    seen = iter(range(1, 99))
+
+    def counting(action: Any) -> StepResult:
+        return StepResult([0.0, 0.0, 0.0, float(next(seen))], reward=1.0)
+
+    loop = learn(data_url=data_plane.url)
+    await execute_with_learning(loop, counting, max_steps=3)
+    await execute_with_learning(
+        loop, lambda _: StepResult({"page": 2}, terminated=True), act=lambda *_: "click", revision="r"
+    )
+    await loop.flush(60)
+    cut, ended = [Trajectory.model_validate_json(body) for body in data_plane.bodies()]
+    assert [step.observation[3] for step in cut.steps] == [1.0, 2.0, 3.0]  # type: ignore[index]
+    assert (cut.last_observation, cut.steps[-1].truncated) == ([0.0, 0.0, 0.0, 4.0], True)
+    assert ended.last_observation == {"page": 2}
+
+
 async def test_an_environment_that_breaks_is_recorded_as_an_error(learn: Make, arms: Any) -> None:
     before = arms.stable.metric("learnloop_episodes_ended_total", outcome="error")
 

@@ -11,6 +11,7 @@ import pytest
 import torch
 
 from learnloop_api.kinds.training.algorithms import BcParameters
+from learnloop_api.wire.experience import EpisodeSelection, LoggedEpisode
 from learnloop_api.wire.trajectory import Outcome, Step, Trajectory
 from learnloop_environments import make
 from learnloop_environments.errors import ConfigError
@@ -44,6 +45,10 @@ def trajectory(steps: list[dict[str, Any]]) -> str:
         steps=[Step.model_validate(step) for step in steps],
         outcome=Outcome(status="completed", episode_return=0),
     ).model_dump_json()
+
+
+def episode(steps: list[Step], **others: Any) -> LoggedEpisode:
+    return LoggedEpisode(trajectory_id="t", policy_revision="3f9a2c81", episode_return=0, steps=steps, **others)
 
 
 def balanced(count: int) -> str:
@@ -137,43 +142,88 @@ def test_steps_that_do_not_fit_the_environment_are_left_out_and_counted(capsys: 
         ([1, 2, 3], [1, 2]),
         ([4, 5, 6], [-9.0]),
     ]
-    recording = fitting([[Step(observation=seen, action=done) for seen, done in raw]], pendulum, 100)
+    recording = fitting([episode([Step(observation=seen, action=done) for seen, done in raw])], pendulum, 100)
     assert recording is not None
     assert recording.observation.tolist() == [[1, 2, 3], [4, 5, 6]]
     assert recording.action.tolist() == [[0.5], [-1.0]]  # scaled to [-1, 1], and clipped
     assert "4 recorded steps do not fit" in capsys.readouterr().out
     cart = make("CartPole-v1", Split.TRAINING, 0, range(1))
-    assert fitting([[Step(observation=[1, 2, 3, 4], action=2)]], cart, 100) is None
+    assert fitting([episode([Step(observation=[1, 2, 3, 4], action=2)])], cart, 100) is None
 
 
-class Rewarded(DirectoryStore):
-    """Its agent's trajectories were rewarded: every step is worth 7."""
-
-    def trajectories(self, agent: str, limit: int, *, credited: bool = False) -> list[list[Step]]:
-        found = super().trajectories(agent, limit)
-        return [[step.model_copy(update={"reward": 7.0}) for step in steps] for steps in found] if credited else found
+LIKED = {
+    "components": [{"name": "liked", "type": "feedback", "weight": 1}],
+    "credit": {"method": "discounted", "discount": 0.5},
+}
 
 
-@pytest.mark.parametrize(("rewards", "worth"), [(None, 0.0), ("environment", 0.0), ("policy", 7.0)])
+@pytest.mark.parametrize(
+    ("rewards", "worth"), [(None, [0.0] * 3), ("environment", [0.0] * 3), ("policy", [0.1, 0.2, 0.4])]
+)
 def test_vtrace_learns_from_the_rewards_it_is_told_to(
-    make_order: Callable[..., Order], store: DirectoryStore, tmp_path: Path, rewards: str | None, worth: float
+    make_order: Callable[..., Order], tmp_path: Path, rewards: str | None, worth: list[float]
 ) -> None:
-    order = make_order(algorithm="vtrace", data=DATA, vtrace={"rewards": rewards} if rewards else {})
-    world = make("CartPole-v1", Split.TRAINING, 0, range(1))
-    found = load(order, Rewarded(tmp_path, "job"), world)
-    assert found is not None
-    assert set(found.reward.tolist()) == {worth}
+    steps = [{"observation": [0.0, 0.0, 0.0, float(t)], "action": 1, "log_prob": -0.7} for t in range(3)]
+    logged = json.loads(trajectory(steps))
+    logged["outcome"]["values"] = {"feedback": 0.7}
+    (tmp_path / "trajectories").mkdir()
+    (tmp_path / "trajectories" / "pole.jsonl").write_text(json.dumps(logged))
+    data = DATA | ({"rewards": rewards} if rewards else {})
+    order = make_order(algorithm="vtrace", data=data, vtrace={})
     if rewards == "policy":
-        with pytest.raises(StoreRefused, match=r"has no RewardPolicy; remove spec\.vtrace\.rewards"):
-            load(order, store, world)
+        with pytest.raises(ConfigError, match=r"spec.data.rewards: 'policy' asks for a RewardPolicy, .* no revision"):
+            load(order, DirectoryStore(tmp_path, "job"), make("CartPole-v1", Split.TRAINING, 0, range(1)))
+        policy = {"name": "liking", "revision": "r1"}
+        order = Order.model_validate({**order.model_dump(by_alias=True, exclude_none=True), "rewardPolicy": policy})
+        with pytest.raises(StoreRefused, match=r"liking/r1.json: is missing; write the spec"):
+            load(order, DirectoryStore(tmp_path, "job"), make("CartPole-v1", Split.TRAINING, 0, range(1)))
+        (tmp_path / "reward-policies" / "liking").mkdir(parents=True)
+        (tmp_path / "reward-policies" / "liking" / "r1.json").write_text(json.dumps(LIKED))
+    world = make("CartPole-v1", Split.TRAINING, 0, range(1))
+    found, _ = load(order, DirectoryStore(tmp_path, "job"), world)
+    assert found is not None
+    assert found.reward.tolist() == pytest.approx(worth)
+
+
+def test_what_was_read_is_named_and_the_whole_list_is_stored(
+    make_order: Callable[..., Order], store: DirectoryStore, tmp_path: Path
+) -> None:
+    lines = (tmp_path / "trajectories" / "pole.jsonl").read_text().splitlines()
+    named = [line.replace('"trajectory_id":"t"', f'"trajectory_id":"t{number}"') for number, line in enumerate(lines)]
+    (tmp_path / "trajectories" / "pole.jsonl").write_text("\n".join(named))
+    order = make_order("bc", steps=100_000, bc={"hidden": [8], "maxRecordedSteps": 600}, data=DATA)
+    training = advance(begin(order, Alone(), CPU, store), 1)
+    note = training.read.note
+    assert note is not None
+    assert (note.agent, note.episodes, note.steps) == ("pole", 3, 600)
+    assert note.trajectory_ids == ["t3", "t2", "t1"], "the newest first, until they hold enough steps"
+    assert note.ids_uri is not None
+    assert store.artifact(f"learnloop://default/{note.ids_sha256}") == b"t3\nt2\nt1\n"
+    second = begin(order, Alone(), CPU, store)
+    restore(second, order, Alone(), save(training, order, Alone()) or b"")
+    assert second.read.note == note, "a run that goes on says what it began with"
+
+
+def test_a_filter_chooses_what_is_read(make_order: Callable[..., Order], store: DirectoryStore) -> None:
+    def steps(**chosen: Any) -> int:
+        order = make_order("bc", bc={}, data=DATA | {"filter": chosen})
+        return load(order, store, make("CartPole-v1", Split.TRAINING, 0, range(1)))[1].episodes
+
+    assert steps() == steps(until="2026-01-01T00:00:01Z", modelRevisions=["3f9a2c81"]) == 4
+    assert steps(since="2026-01-01T00:00:01Z") == steps(maxAgeSeconds=60) == steps(tasks=["other"]) == 0
+    assert steps(success=True) == steps(optedIn=True) == steps(modelRevisions=["00000000"]) == 0
+    with pytest.raises(ConfigError, match=r"spec.data.filter.since: 'yesterday' is refused: .*; correct it"):
+        steps(since="yesterday")
+    with pytest.raises(StoreRefused, match=r"a directory has no warehouse, .* remove source, minReward"):
+        steps(minReward=0.5)
 
 
 def test_a_damaged_line_in_the_store_is_named(store: DirectoryStore, tmp_path: Path) -> None:
-    assert len(store.trajectories("pole", 251)) == 2
-    assert store.trajectories("nobody", 1) == []
+    assert len(store.episodes("pole", EpisodeSelection(), 251)) == 2
+    assert store.episodes("nobody", EpisodeSelection(), 1) == []
     (tmp_path / "trajectories" / "pole.jsonl").write_text(json.dumps({"steps": []}))
     with pytest.raises(StoreRefused, match=r"pole.jsonl: .*; remove the damaged line"):
-        store.trajectories("pole", 1)
+        store.episodes("pole", EpisodeSelection(), 1)
 
 
 @pytest.mark.parametrize("continuous", [False, True])

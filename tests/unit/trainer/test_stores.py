@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from learnloop_api.wire.experience import EpisodeSelection
 from learnloop_api.wire.training import Heartbeat
 from learnloop_trainer.errors import StoreRefused, StoreUnavailable
 from learnloop_trainer.progress_reporter import Reporter, span
@@ -220,17 +221,37 @@ def test_durations_read_like_a_clock() -> None:
     assert [span(seconds) for seconds in (0.4, 7, 80, 3725)] == ["0s", "7s", "1m20s", "1h02m"]
 
 
-def test_trajectories_are_read_page_by_page_and_a_short_page_is_the_last(server: Server) -> None:
+def test_episodes_are_read_page_by_page_each_after_the_one_before(server: Server) -> None:
     step = b'{"observation": [1, 2], "action": 1, "reward": 0.5}'
-    server.answer = (b'{"trajectories": [[%b, %b]]}' % (step, step), {})
-    ((first, _),) = plane(server).trajectories("pole", 5)
-    assert (first.observation, first.action, first.reward) == ([1, 2], 1, 0.5)
-    assert server.seen[-1][1] == "/api/v1/experience/trajectories?agent=pole&limit=20&offset=0"
-    server.answer = (b'{"trajectories": [%b]}' % b",".join([b"[%b]" % step] * 20), {})
-    assert len(plane(server).trajectories("pole", 30)) == 40
-    assert server.seen[-1][1].endswith("offset=20")
-    plane(server).trajectories("pole", 20, credited=True)
-    assert server.seen[-1][1].endswith("offset=0&rewards=policy")
-    server.answer = (b'{"trajectories": [[{"observation": []}]]}', {})
+
+    def page(numbers: range, following: str) -> bytes:
+        told = b'{"trajectory_id": "t%d", "policy_revision": "r", "episode_return": 1, "steps": [%b, %b], "new": 1}'
+        episodes = b",".join(told % (number, step, step) for number in numbers)
+        return b'{"trajectories": [%b], "next": %b}' % (episodes, following.encode())
+
+    store, everything = plane(server), EpisodeSelection()
+    server.answer = (page(range(1), "null"), {})
+    (first,) = store.episodes("pole", everything, 5)
+    assert (first.trajectory_id, first.steps[0].action, first.steps[0].reward) == ("t0", 1, 0.5)
+    assert server.seen[-1][1] == "/api/v1/experience/trajectories?agent=pole&limit=20"
+    server.script = [(200, page(range(20), '"417"'))]
+    server.answer = (page(range(20, 40), '"397"'), {})
+    assert [one.trajectory_id for one in store.episodes("pole", everything, 80)] == [f"t{n}" for n in range(40)]
+    assert server.seen[-1][1].endswith("limit=20&after=417")
+    since = datetime(2026, 1, 1, tzinfo=UTC)
+    asked = EpisodeSelection(since=since, tasks=["a b", "c"], min_reward=0.5, success=False, source="clickhouse")
+    store.episodes("pole", asked, 1)
+    wanted = "source=clickhouse&since=2026-01-01T00%3A00%3A00Z&task=a+b&task=c&min_reward=0.5&success=false"
+    assert server.seen[-1][1].endswith(wanted.replace("+", "%20")) or server.seen[-1][1].endswith(wanted)
+    server.answer = (b'{"trajectories": [{"steps": []}], "next": null}', {})
     with pytest.raises(StoreRefused, match="trajectories of pole: unexpected answer"):
-        plane(server).trajectories("pole", 5)
+        store.episodes("pole", everything, 5)
+
+
+def test_a_reward_policy_is_read_by_its_revision(server: Server) -> None:
+    server.answer = (b'{"components": [{"name": "won", "type": "success", "weight": 1}]}', {})
+    assert plane(server).reward_policy("wins", "r1").components[0].name == "won"
+    assert server.seen[-1][1] == "/api/v1/rewards/policies/wins/revisions/r1"
+    server.script = [(404, b"{}")]
+    with pytest.raises(StoreRefused, match="reward policy wins: the data plane has no revision r2; publish it"):
+        plane(server).reward_policy("wins", "r2")

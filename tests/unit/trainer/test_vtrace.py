@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from learnloop_api.kinds.training.offline_and_meta_algorithms import VtraceParameters
+from learnloop_api.wire.experience import LoggedEpisode
 from learnloop_api.wire.trajectory import Step
 from learnloop_environments import make
 from learnloop_environments.base import Bounds
@@ -17,6 +18,7 @@ from learnloop_trainer.algorithms import Occasion, learner
 from learnloop_trainer.algorithms.vtrace import before_squashing, targets
 from learnloop_trainer.distributed.collectives import Alone
 from learnloop_trainer.recordings.recording import Recording
+from learnloop_trainer.recordings.transitions import successors
 from learnloop_trainer.training_run.logged_experience import fitting
 
 CPU = torch.device("cpu")
@@ -114,6 +116,57 @@ def test_what_cannot_be_a_probability_or_a_density_counts_as_unknown(number: flo
     world = make(name, Split.TRAINING, 0, range(1))
     action: int | list[float] = 1 if world.bounds is None else [0.5, 0.5]
     step = Step(observation=[0.0] * world.observations, action=action, log_prob=number, terminated=True)
-    found = fitting([[step]], world, 10)
+    logged = LoggedEpisode(trajectory_id="t", policy_revision="r", episode_return=0, steps=[step])
+    found = fitting([logged], world, 10)
     assert found is not None
     assert np.isnan(found.log_prob).all()
+
+
+def test_an_episode_that_was_cut_off_is_worth_what_was_seen_after_its_last_step() -> None:
+    value, reward = torch.tensor([1.0, 2.0, 4.0]), torch.tensor([5.0, 5.0, 5.0])
+    last, terminated = torch.tensor([False, True, True]), torch.tensor([False, False, True])
+    parameters, beyond = VtraceParameters(discount=0.5, trace=1.0), torch.tensor([8.0, 100.0])
+    goal, advantage = targets(value, reward, torch.ones(3), last, terminated, parameters, beyond)
+    assert goal.tolist() == [5.0 + 0.5 * 9.0, 5.0 + 0.5 * 8.0, 5.0]
+    assert advantage[1] == 5.0 + 0.5 * 8.0 - 2.0
+    assert targets(value, reward, torch.ones(3), last, terminated, parameters)[0][1] == 5.0 + 0.5 * 2.0
+
+
+def test_what_an_agent_saw_last_reaches_the_learner_and_changes_what_it_learns(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    world = make("CartPole-v1", Split.TRAINING, 0, range(1))
+
+    def learned(last: list[float] | None) -> str:
+        steps = [
+            Step(observation=[0.0, 0.0, 0.0, float(t)], action=t % 2, log_prob=-0.7, reward=1.0, truncated=t == 4)
+            for t in range(5)
+        ]
+        facts = {"trajectory_id": "t", "policy_revision": "r", "episode_return": 5, "steps": steps}
+        found = fitting([LoggedEpisode.model_validate(facts | {"last_observation": last})], world, 100)
+        assert found is not None
+        parameters = VtraceParameters(hidden=[8], batch_episodes=2)
+        one = learner(parameters, world, Occasion(0, 1000, 1, Alone(), lambda: found), CPU)
+        one.iterate(world.reset())
+        return str(one.network.digest())
+
+    assert learned([0.0, 0.0, 0.0, 5.0]) != learned([0.0, 0.0, 0.0, 9.0])
+    assert "do not say what was seen after" not in capsys.readouterr().out
+    assert learned(None) == learned([0.0, 0.0, 0.0, 4.0]), "of older ones, what was seen before the last step stands in"
+    assert "1 recorded episodes do not say what was seen after their last step" in capsys.readouterr().out
+
+
+def test_where_steps_are_left_out_what_came_after_is_still_known() -> None:
+    world = make("CartPole-v1", Split.TRAINING, 0, range(1))
+    rows = [([float(t), 0, 0, 0], 0 if t != 2 else 7) for t in range(5)]
+    steps = [Step(observation=seen, action=done) for seen, done in rows]
+    logged = LoggedEpisode(trajectory_id="t", policy_revision="r", episode_return=0, steps=steps)
+    found = fitting([logged], world, 100)
+    assert found is not None
+    assert found.last.tolist() == [False, True, False, True]
+    then = successors(found)
+    assert then.rows.tolist() == [0, 1, 2]
+    assert then.observation[:, 0].tolist() == [1.0, 2.0, 4.0]
+    limited = fitting([logged], world, 1)
+    assert limited is not None
+    assert successors(limited).observation[:, 0].tolist() == [1.0], "the step that was one too many says it"

@@ -18,7 +18,8 @@ Deviations, all deliberate:
   (see `heads`), and the recorded log-density is that of the numbers as the environment took them. Where there are
   numbers, only positive advantages count (as in Wang et al., 2020, arXiv 2006.15134): pushing the density of bad
   numbers down has no end, and drives the policy to where the recording cannot judge it.
-- A recorded truncation, or an episode cut off, bootstraps from its last observation's value.
+- A recorded truncation, or an episode cut off, bootstraps from the value of what was seen after its last step; of
+  trajectories recorded before they said that, from the value of what was seen before it.
 - The recording becomes part of the checkpoint, as in bc.py. Gradients by autograd.
 """
 
@@ -77,15 +78,18 @@ def targets(
     last: torch.Tensor,
     terminated: torch.Tensor,
     parameters: VtraceParameters,
+    beyond: torch.Tensor | None = None,
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """Value targets v and advantages A of consecutive steps [n], all episodes one after another.
 
-    `last` marks an episode's last step, `terminated` those whose future is worth nothing; a last step that did not
-    terminate is worth what its own observation is, for the one after it was not recorded.
+    `last` marks an episode's last step, `terminated` those whose future is worth nothing; that of another last step is
+    worth `beyond`, one number for each last step: the value of what was seen after it. None: nobody recorded that, and
+    the value of the step's own observation stands in.
     """
     rho, trace = ratio.clamp(max=parameters.ratio_max), parameters.trace * ratio.clamp(max=1.0)
     following = torch.cat((value[1:], value[-1:]))
-    following = torch.where(last, value, following) * ~terminated
+    after_last = value if beyond is None else value.masked_scatter(last, beyond)
+    following = torch.where(last, after_last, following) * ~terminated
     delta = rho * (reward + parameters.discount * following - value)
     goes_on = parameters.discount * trace * ~last
     correction, running = torch.empty_like(value), value.new_zeros(())
@@ -128,7 +132,9 @@ class Vtrace:
             )
         self._recording = recording
         self._taken = before_squashing(recording.action, recording.log_prob, self.environment.bounds)
+        self._endings = recording.endings()
         ends = np.flatnonzero(recording.last) + 1
+        self._number = np.cumsum(recording.last) - recording.last  # of the episode that a step belongs to
         self._episodes = list(zip(np.concatenate(([0], ends[:-1])).tolist(), ends.tolist(), strict=True))
 
     def _update(self) -> int:
@@ -160,7 +166,10 @@ class Vtrace:
         with torch.no_grad():
             ratio = (chosen - behaviour).exp()
             ends = field(recording.last), field(recording.terminated)
-            goal, advantage = targets(value, field(recording.reward), ratio, *ends, parameters)
+            over = rows[recording.last[rows]]
+            seen = torch.from_numpy(self._endings[self._number[over]]).to(device)
+            beyond = forward(leaves, "value", ACTIVATION, seen).squeeze(1)
+            goal, advantage = targets(value, field(recording.reward), ratio, *ends, parameters, beyond)
             if self.environment.bounds is not None:
                 advantage = advantage.clamp(min=0.0)  # a density can be pushed down without end
             weight = ratio.clamp(max=parameters.ratio_max) * advantage + parameters.imitation

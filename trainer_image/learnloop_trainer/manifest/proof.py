@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from learnloop_api.acting import metadata
 from learnloop_api.kinds.behaviour import GREEDY, Behaviour
+from learnloop_api.wire.experience import ExperienceRead
 from learnloop_api.wire.training import Export, Manifest, ReturnEstimate, SuiteResult
 from learnloop_environments import own_code
 from learnloop_environments.base import Bounds, Observations, VectorEnvironment
@@ -105,10 +106,11 @@ def prove(
     began: float,
     milestones: Mapping[int, Weights],
     begun_from: str = "",
+    experience: ExperienceRead | None = None,
 ) -> Manifest:
     """Export, evaluate and store; `durable` waits for the final checkpoint. Returns the manifest, already durable.
 
-    `milestones`: weights along training by step, for the evaluation suite.
+    `milestones`: weights along training by step, for the evaluation suite. `experience`: what was read of a log.
     """
     spec, network = order.spec, learner.network
     reporter.phase("exporting", "building the ONNX graph")
@@ -189,6 +191,9 @@ def prove(
         difference=difference(ours, theirs, spec.seed),
         held_out=held_out_episodes.episodes(order).model_copy(update={"level": held_out_episodes.nominal(order).level}),
         begun_from=begun_from or None,
+        rewards=spec.data.rewards or "environment",
+        **_reward_policy(order),
+        experience=experience,
         **_compared(order),
         behaviour=behaviour,
         greedy=calm,
@@ -212,6 +217,12 @@ def _compared(order: Order) -> dict[str, str | None]:
     """The baseline by address and digest."""
     uri = order.baseline_uri or "uniform://"
     return {"baseline_uri": uri, "baseline_sha256": order.baseline_sha256 or None}
+
+
+def _reward_policy(order: Order) -> dict[str, str | None]:
+    """By name and revision, where the run learned by one."""
+    found = order.reward_policy if order.spec.data.rewards == "policy" else None
+    return {} if found is None else {"reward_policy": found.name, "reward_policy_revision": found.revision}
 
 
 def _interventions(environment: VectorEnvironment, order: Order, store: Store) -> dict[str, Any]:

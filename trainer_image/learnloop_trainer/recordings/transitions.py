@@ -18,8 +18,10 @@ class Successors:
 
 
 def successors(recording: Recording) -> Successors:
-    """Every step but the last ones of episodes that were cut off: of these nobody saw what came then."""
-    known = np.flatnonzero(~recording.last | recording.terminated)
-    following = np.where(recording.last[known], known, np.minimum(known + 1, len(recording.last) - 1))
-    alive = (~recording.terminated[known]).astype(np.float32)
-    return Successors(known, recording.observation[following], alive)
+    """Every step, but the last ones of episodes that were cut off and do not say what was seen then."""
+    seen = recording.last.copy()
+    seen[recording.last] = recording.known_endings()
+    known = np.flatnonzero(~recording.last | recording.terminated | seen)
+    after = np.roll(recording.observation, -1, axis=0)
+    after[recording.last] = recording.endings()
+    return Successors(known, after[known], (~recording.terminated[known]).astype(np.float32))

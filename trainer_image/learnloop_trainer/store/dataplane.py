@@ -1,11 +1,13 @@
 """The data plane's REST interface as store."""
 
+import json
 from urllib.parse import quote
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from learnloop_api.kinds.reward_policy import RewardPolicySpec
+from learnloop_api.wire.experience import EpisodePage, EpisodeSelection, LoggedEpisode
 from learnloop_api.wire.training import Heartbeat, Manifest, TrainingRun
-from learnloop_api.wire.trajectory import Step
 from learnloop_trainer.errors import StoreRefused
 from learnloop_trainer.store.http_retries import Http
 from learnloop_trainer.store.run_store import MAX_ARTIFACT, MAX_CHECKPOINT, SavedCheckpoint, digest, verified
@@ -24,11 +26,6 @@ class _Stored(BaseModel):
 class _Recorded(BaseModel):
     model_config = ConfigDict(extra="ignore", allow_inf_nan=False)
     observations: list[list[float]]
-
-
-class _Trajectories(BaseModel):
-    model_config = ConfigDict(extra="ignore", allow_inf_nan=False)
-    trajectories: list[list[Step]]
 
 
 class DataPlaneStore:
@@ -112,18 +109,44 @@ class DataPlaneStore:
         except ValidationError as error:
             raise StoreRefused(f"observations of {agent}: unexpected answer: {error.errors()[0]['msg']}") from None
 
-    def trajectories(self, agent: str, limit: int, *, credited: bool = False) -> list[list[Step]]:
-        """See Store. Read page by page: a page holds at most PAGE trajectories."""
-        found: list[list[Step]] = []
-        while sum(map(len, found)) < limit:
-            where: dict[str, str | int] = {"agent": agent, "limit": PAGE, "offset": len(found)}
-            where |= {"rewards": "policy"} if credited else {}
-            answer = self._http.call("GET", "/api/v1/experience/trajectories", params=where, limit=MAX_PAGE)
+    def reward_policy(self, name: str, revision: str) -> RewardPolicySpec:
+        """See Store."""
+        path = f"/api/v1/rewards/policies/{quote(name, safe='')}/revisions/{quote(revision, safe='')}"
+        answer = self._http.call("GET", path)
+        if answer is None:
+            raise StoreRefused(f"reward policy {name}: the data plane has no revision {revision}; publish it")
+        try:
+            return RewardPolicySpec.model_validate_json(answer.content)
+        except ValidationError as error:
+            raise StoreRefused(f"reward policy {name}: unexpected answer: {error.errors()[0]['msg']}") from None
+
+    def episodes(
+        self, agent: str, selection: EpisodeSelection, limit: int, patience: float | None = None
+    ) -> list[LoggedEpisode]:
+        """See Store. Read page by page, each one after the last episode of the page before."""
+        found: list[LoggedEpisode] = []
+        asked: dict[str, str | int | list[str]] = {"agent": agent, "limit": PAGE, **_query(selection)}
+        steps = 0
+        while steps < limit:
+            answer = self._http.call(
+                "GET", "/api/v1/experience/trajectories", params=asked, limit=MAX_PAGE, patience=patience
+            )
+            if answer is None:
+                break
             try:
-                page = [] if answer is None else _Trajectories.model_validate_json(answer.content).trajectories
+                page = EpisodePage.model_validate_json(answer.content)
             except ValidationError as error:
                 raise StoreRefused(f"trajectories of {agent}: unexpected answer: {error.errors()[0]['msg']}") from None
-            found += page
-            if len(page) < PAGE:
+            found += page.trajectories
+            steps += sum(len(episode.steps) for episode in page.trajectories)
+            if page.next is None:
                 break
+            asked["after"] = page.next
         return found
+
+
+def _query(selection: EpisodeSelection) -> dict[str, str | int | list[str]]:
+    """As the parameters of a request: what is not asked for is left out."""
+    told = selection.model_dump(mode="json", exclude_defaults=True)
+    names = {"tasks": "task", "model_revisions": "model_revision"}
+    return {names.get(key, key): json.dumps(value) if isinstance(value, bool) else value for key, value in told.items()}

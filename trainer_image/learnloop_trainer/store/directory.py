@@ -7,9 +7,11 @@ from pathlib import Path
 
 from pydantic import BaseModel, TypeAdapter, ValidationError
 
+from learnloop_api.kinds.reward_policy import RewardPolicySpec
 from learnloop_api.wire.base import Sha256
+from learnloop_api.wire.experience import OPTED_IN, EpisodeSelection, LoggedEpisode
 from learnloop_api.wire.training import Heartbeat, Manifest
-from learnloop_api.wire.trajectory import Step, Trajectory
+from learnloop_api.wire.trajectory import Trajectory
 from learnloop_trainer.errors import StoreRefused, StoreUnavailable
 from learnloop_trainer.store.run_store import SavedCheckpoint, digest, verified
 
@@ -54,7 +56,8 @@ _LIST = TypeAdapter(list[_Listed])
 
 
 class DirectoryStore:
-    """`root/artifacts/<sha256>.onnx`, `root/runs/<job>/…`, `root/{observations,trajectories}/<agent>.json[l]`."""
+    """`root/artifacts/<sha256>.onnx`, `root/runs/<job>/…`, `root/{observations,trajectories}/<agent>.json[l]`,
+    `root/reward-policies/<name>/<revision>.json`."""
 
     def __init__(self, root: Path, job: str) -> None:
         """The view of `job`."""
@@ -126,17 +129,62 @@ class DirectoryStore:
         rows = [] if body is None else json.loads(body).get("observations", [])
         return [list(map(float, row)) for row in rows[:limit]]
 
-    def trajectories(self, agent: str, limit: int, *, credited: bool = False) -> list[list[Step]]:
-        """See Store: one wire.Trajectory as JSON on each line, the oldest first; nobody rewarded them."""
-        if credited:
-            raise StoreRefused(f"{self._root}: a directory has no RewardPolicy; remove spec.vtrace.rewards")
+    def reward_policy(self, name: str, revision: str) -> RewardPolicySpec:
+        """See Store: `reward-policies/<name>/<revision>.json` holds the spec."""
+        path = self._root / "reward-policies" / Path(name).name / f"{Path(revision).name}.json"
+        body = read(path)
+        if body is None:
+            raise StoreRefused(f"{path}: is missing; write the spec of the RewardPolicy there as JSON")
+        try:
+            return RewardPolicySpec.model_validate_json(body)
+        except ValidationError as error:
+            raise StoreRefused(f"{path}: {error.errors()[0]['msg']}; correct it") from None
+
+    def episodes(
+        self, agent: str, selection: EpisodeSelection, limit: int, patience: float | None = None
+    ) -> list[LoggedEpisode]:
+        """See Store: one wire.Trajectory as JSON on each line, the oldest first; their times are those of their ends.
+
+        Raises StoreRefused where rewards or the warehouse are asked for: a directory has neither.
+        """
+        del patience
+        if selection.source != "postgresql" or (selection.min_reward, selection.max_reward) != (None, None):
+            fix = "remove source, minReward and maxReward from spec.data.filter"
+            raise StoreRefused(f"{self._root}: a directory has no warehouse, and nobody rewarded what is in it; {fix}")
         path = self._root / "trajectories" / f"{Path(agent).name}.jsonl"
-        found: list[list[Step]] = []
+        found: list[LoggedEpisode] = []
         for line in reversed((read(path) or b"").splitlines()):
-            if sum(map(len, found)) >= limit:
+            if sum(len(episode.steps) for episode in found) >= limit:
                 break
             try:
-                found.append(Trajectory.model_validate_json(line).steps)
+                trajectory = Trajectory.model_validate_json(line)
             except ValidationError as error:
                 raise StoreRefused(f"{path}: {error.errors()[0]['msg']}; remove the damaged line") from None
+            if _meets(trajectory, selection):
+                found.append(logged(trajectory))
         return found
+
+
+def logged(trajectory: Trajectory) -> LoggedEpisode:
+    """A published trajectory as learners read it."""
+    outcome = trajectory.outcome
+    return LoggedEpisode(
+        trajectory_id=trajectory.trajectory_id,
+        policy_revision=trajectory.policy_revision,
+        episode_return=outcome.episode_return,
+        success=outcome.success,
+        values=dict(outcome.values),
+        steps=trajectory.steps,
+        last_observation=trajectory.last_observation,
+    )
+
+
+def _meets(one: Trajectory, wanted: EpisodeSelection) -> bool:
+    return (
+        (wanted.since is None or one.ended_at >= wanted.since)
+        and (wanted.until is None or one.ended_at < wanted.until)
+        and (not wanted.tasks or one.task in wanted.tasks)
+        and (not wanted.model_revisions or one.policy_revision in wanted.model_revisions)
+        and (wanted.success is None or one.outcome.success == wanted.success)
+        and (not wanted.opted_in or one.metadata.get(OPTED_IN) == "true")
+    )

@@ -58,7 +58,7 @@ class Http:
         *,
         content: bytes | None = None,
         headers: Mapping[str, str] | None = None,
-        params: Mapping[str, str | int] | None = None,
+        params: Mapping[str, str | int | list[str]] | None = None,
         limit: int = 64 << 20,
         patience: float | None = None,
     ) -> httpx.Response | None:

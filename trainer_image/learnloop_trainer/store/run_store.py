@@ -4,8 +4,9 @@ import hashlib
 from dataclasses import dataclass
 from typing import Protocol
 
+from learnloop_api.kinds.reward_policy import RewardPolicySpec
+from learnloop_api.wire.experience import EpisodeSelection, LoggedEpisode
 from learnloop_api.wire.training import Heartbeat, Manifest
-from learnloop_api.wire.trajectory import Step
 from learnloop_trainer.errors import StoreRefused
 
 MAX_ARTIFACT = 512 << 20
@@ -48,10 +49,15 @@ class Store(Protocol):
     def observations(self, agent: str, limit: int) -> list[list[float]]:
         """Observations the agent really saw, newest first; an empty list when none are recorded."""
 
-    def trajectories(self, agent: str, limit: int, *, credited: bool = False) -> list[list[Step]]:
-        """The newest trajectories of the agent, newest first, until they hold `limit` steps; none is cut.
+    def reward_policy(self, name: str, revision: str) -> RewardPolicySpec:
+        """A published RewardPolicy; StoreRefused: there is no such revision."""
 
-        With `credited` the reward of a step is its part in what the agent's RewardPolicy gave for the trajectory.
+    def episodes(
+        self, agent: str, selection: EpisodeSelection, limit: int, patience: float | None = None
+    ) -> list[LoggedEpisode]:
+        """The agent's logged episodes that meet the selection, newest first, until they hold `limit` steps.
+
+        None is cut, none comes twice. `patience`: seconds that it may take for the store to answer; None: as ever.
         """
 
 

@@ -9,11 +9,12 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
 
+from learnloop_api.wire.experience import ExperienceRead
 from learnloop_environments import VectorEnvironment, code_digest
 from learnloop_environments.base import Observations
 from learnloop_environments.wrappers import innermost
@@ -26,6 +27,7 @@ from learnloop_trainer.store import Store
 from learnloop_trainer.store.array_container import Arrays, pack, part, under, unpack
 from learnloop_trainer.training_order import Order
 from learnloop_trainer.training_run.curriculum import Curriculum
+from learnloop_trainer.training_run.logged_experience import ReadExperience
 
 FORMAT = "learnloop-checkpoint-2"
 
@@ -62,6 +64,7 @@ class Training:
     curriculum: Curriculum | None = None
     milestones: Milestones | None = None
     begun_from: str = ""  # see initial.begin_from
+    read: ReadExperience = field(default_factory=ReadExperience)
 
 
 def fingerprint(order: Order) -> str:
@@ -70,7 +73,9 @@ def fingerprint(order: Order) -> str:
     parameters = order.parameters.model_dump_json()
     world = f"{spec.data.environment} code={code_digest(spec.data.environment)}"
     text = f"{FORMAT} {spec.algorithm} {world} seed={spec.seed} steps={spec.total_steps} {parameters}"
-    data = spec.data.model_dump(include={"level", "randomise", "credit"}, exclude_defaults=True)
+    data = spec.data.model_dump(include={"level", "randomise", "credit", "rewards", "filter"}, exclude_defaults=True)
+    if spec.data.rewards == "policy" and order.reward_policy is not None:
+        data |= {"reward_policy": order.reward_policy.model_dump(), "success_return": spec.data.success_return}
     rest = spec.model_dump(include={"curriculum", "shaping", "safety", "initial_policy"}, exclude_none=True)
     return text + (f" {json.dumps([data, rest], sort_keys=True)}" if data or rest else "")
 
@@ -103,6 +108,8 @@ def save(training: Training, order: Order, group: Group) -> bytes | None:
         "weights": digests[0],
         "begun_from": training.begun_from,
     }
+    if training.read.note is not None:
+        metadata["experience"] = training.read.note.model_dump_json()
     rest: Arrays = {"recent": recent}
     if training.curriculum is not None:
         rest |= under("curriculum", training.curriculum.state())
@@ -124,6 +131,8 @@ def restore(training: Training, order: Order, group: Group, body: bytes) -> str:
         raise ValueError("the checkpoint's weights do not have the digest it was saved with")
     # Another policy may serve by now: what counts is what the first attempt began with.
     training.begun_from = metadata.get("begun_from", training.begun_from)
+    if "experience" in metadata:
+        training.read.note = ExperienceRead.model_validate_json(metadata["experience"])
     note = f"resuming at step {learner.step}"
     inner = part(each, "environment")
     if inner:

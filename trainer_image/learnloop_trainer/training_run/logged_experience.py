@@ -3,7 +3,9 @@
 A recorded file holds one wire.Trajectory as JSON on each line.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
 
 import numpy as np
 from pydantic import ValidationError
@@ -12,6 +14,7 @@ from pydantic.alias_generators import to_camel
 from learnloop_api.kinds.training.algorithms import BcParameters, block
 from learnloop_api.kinds.training.offline_algorithms import Offline
 from learnloop_api.kinds.training.offline_and_meta_algorithms import VtraceParameters
+from learnloop_api.wire.experience import MOST_NAMED, EpisodeSelection, ExperienceRead, LoggedEpisode
 from learnloop_api.wire.trajectory import Step, Trajectory
 from learnloop_environments import VectorEnvironment
 from learnloop_environments.action_spaces import ActionSpace
@@ -22,47 +25,102 @@ from learnloop_trainer.progress_reporter import say
 from learnloop_trainer.recordings.recording import Recording
 from learnloop_trainer.store import Store
 from learnloop_trainer.store.array_container import pack, unpack
+from learnloop_trainer.store.directory import logged
+from learnloop_trainer.store.run_store import digest
 from learnloop_trainer.training_order import Order
+from learnloop_trainer.training_run.reward_rules import StepRewards, policy_in_force, step_rewards
+
+ENVIRONMENT = step_rewards(None, played=False)
 
 
-def read_file(body: bytes, field: str, uri: str) -> list[Sequence[Step]]:
-    """The steps of each trajectory in a recorded file; raises ConfigError naming the line that is none."""
-    found: list[Sequence[Step]] = []
+@dataclass(slots=True)
+class ReadExperience:
+    """What a run has read of a log, for its manifest: nothing yet, then the same to its end."""
+
+    note: ExperienceRead | None = None
+
+
+def read_file(body: bytes, field: str, uri: str) -> list[LoggedEpisode]:
+    """The trajectories in a recorded file; raises ConfigError naming the line that is none."""
+    found: list[LoggedEpisode] = []
     for number, line in enumerate(body.splitlines(), 1):
         try:
-            found.append(Trajectory.model_validate_json(line).steps)
+            found.append(logged(Trajectory.model_validate_json(line)))
         except ValidationError as error:
             problem = f"line {number} is not a trajectory ({error.errors()[0]['msg']})"
             raise ConfigError(field, uri, problem, "record one trajectory as JSON on each line") from None
     return found
 
 
-def fitting(episodes: Iterable[Sequence[Step]], environment: VectorEnvironment, limit: int) -> Recording | None:
-    """At most `limit` steps whose observation and action fit the environment; None when there are none."""
-    kept: list[Step] = []
-    last: list[bool] = []
-    left_out = 0
-    for steps in episodes:
-        for step in steps[: limit - len(kept)]:
+class _Kept:
+    """Steps that fit, one episode after another."""
+
+    def __init__(self, environment: VectorEnvironment) -> None:
+        self._environment = environment
+        self.steps: list[Step] = []
+        self.rewards: list[float] = []
+        self.last: list[bool] = []
+        self.beyond: list[object] = []
+        self.known: list[bool] = []
+        self.cut_short = 0
+
+    def add(self, step: Step, worth: float) -> None:
+        self.steps.append(step)
+        self.rewards.append(worth)
+        self.last.append(False)
+
+    def close(self, seen: object) -> None:
+        """The newest step is the last one of its episode, or of what fits of it; `seen` came after it."""
+        if not self.last or self.last[-1]:
+            return
+        self.last[-1] = True
+        known = _is_observation(seen, self._environment)
+        self.known.append(known)
+        self.beyond.append(seen if known else self.steps[-1].observation)
+        self.cut_short += not (known or self.steps[-1].terminated)
+
+
+def fitting(
+    episodes: Iterable[LoggedEpisode],
+    environment: VectorEnvironment,
+    limit: int,
+    rewards: StepRewards = ENVIRONMENT,
+) -> Recording | None:
+    """At most `limit` steps whose observation and action fit the environment; None when there are none.
+
+    `rewards`: what each step of an episode is worth.
+    """
+    kept, left_out = _Kept(environment), 0
+    for episode in episodes:
+        if len(kept.steps) >= limit:
+            break
+        for step, worth in zip(episode.steps, rewards(episode), strict=True):
+            if len(kept.steps) >= limit:
+                kept.close(step.observation)
+                break
             if _fits(step, environment):
-                kept.append(step)
-                last.append(False)
+                kept.add(step, worth)
             else:
                 left_out += 1
-                last[-1:] = [True] * bool(last)
-        last[-1:] = [True] * bool(last)
+                kept.close(step.observation)
+        kept.close(episode.last_observation)
     if left_out:
         say(f"{left_out} recorded steps do not fit the environment's observations and actions and are left out")
-    if not kept:
+    if kept.cut_short:
+        say(f"{kept.cut_short} recorded episodes do not say what was seen after their last step")
+    if not kept.steps:
         return None
+    steps = kept.steps
     rest = (
-        np.asarray([step.reward for step in kept], dtype=np.float32),
-        np.asarray([_log_prob(step, environment) for step in kept], dtype=np.float32),
-        np.asarray(last, dtype=np.bool_),
-        np.asarray([step.terminated for step in kept], dtype=np.bool_),
+        np.asarray(kept.rewards, dtype=np.float32),
+        np.asarray([_log_prob(step, environment) for step in steps], dtype=np.float32),
+        np.asarray(kept.last, dtype=np.bool_),
+        np.asarray([step.terminated for step in steps], dtype=np.bool_),
+        np.asarray(kept.beyond, dtype=np.float32),
+        np.asarray(kept.known, dtype=np.bool_),
     )
-    observation = np.asarray([step.observation for step in kept], dtype=np.float32)
-    done = [step.action for step in kept]
+    observation = np.asarray([step.observation for step in steps], dtype=np.float32)
+    done = [step.action for step in steps]
     if environment.bounds is None:
         return Recording(observation, np.asarray(done, dtype=np.int64), *rest)
     space = ActionSpace.of(environment)
@@ -80,14 +138,18 @@ def _log_prob(step: Step, environment: VectorEnvironment) -> float:
 
 
 def _fits(step: Step, environment: VectorEnvironment) -> bool:
-    seen, done = step.observation, step.action
-    if not isinstance(seen, list) or len(seen) != environment.observations:
-        return False
-    if not np.isfinite(np.asarray(seen, dtype=np.float32)).all():
+    done = step.action
+    if not _is_observation(step.observation, environment):
         return False
     if environment.bounds is None:
         return isinstance(done, int) and bool(ActionSpace.of(environment).validate(np.asarray([done]))[0])
     return isinstance(done, list) and len(done) == environment.actions and bool(np.isfinite(done).all())
+
+
+def _is_observation(seen: object, environment: VectorEnvironment) -> bool:
+    if not isinstance(seen, list) or len(seen) != environment.observations:
+        return False
+    return bool(np.isfinite(np.asarray(seen, dtype=np.float32)).all())
 
 
 def share(recording: Recording | None, group: Group) -> Recording | None:
@@ -101,9 +163,16 @@ def share(recording: Recording | None, group: Group) -> Recording | None:
     return Recording.of(unpack(received)[0])
 
 
-def recorded(order: Order, group: Group, store: Store | None, environment: VectorEnvironment) -> Recording:
-    """Collective: the logged experience a run learns from; raises ConfigError when that is nothing."""
-    own = load(order, store, environment) if group.place.rank == 0 and store is not None else None
+def recorded(
+    order: Order, group: Group, store: Store | None, environment: VectorEnvironment, read: ReadExperience
+) -> Recording:
+    """Collective: the logged experience a run learns from; raises ConfigError when that is nothing.
+
+    On rank 0 `read` says afterwards which episodes they are.
+    """
+    own = None
+    if group.place.rank == 0 and store is not None:
+        own, read.note = load(order, store, environment)
     recording = share(own, group)
     if recording is None:
         fix = "record experience of this environment first, or correct the name"
@@ -111,17 +180,64 @@ def recorded(order: Order, group: Group, store: Store | None, environment: Vecto
     return recording
 
 
-def load(order: Order, store: Store, environment: VectorEnvironment) -> Recording | None:
+def load(order: Order, store: Store, environment: VectorEnvironment) -> tuple[Recording | None, ExperienceRead]:
     """From the file the order names, else from the agent it names; raises ConfigError when it names neither."""
     parameters, agent, algorithm = order.parameters, order.spec.data.learning_agent_ref, order.spec.algorithm
     assert isinstance(parameters, BcParameters | VtraceParameters | Offline)  # no other learner asks for a recording
     limit, named = parameters.max_recorded_steps, f"spec.{to_camel(block(algorithm))}"
+    rewards = step_rewards(policy_in_force(order, store), played=False)
     if parameters.recording:
         field, fix = f"{named}.recording", "point it to a file with one trajectory as JSON on each line"
         body = fetch(parameters.recording, store, field, fix)
-        return fitting(read_file(body, field, parameters.recording), environment, limit)
+        episodes = read_file(body, field, parameters.recording)
+        recording = fitting(episodes, environment, limit, rewards)
+        return recording, told(episodes, recording, store)
     if agent is None:
         fix, problem = f"set it, or {named}.recording", "learns from an agent's trajectories"
         raise ConfigError("spec.data.learningAgentRef", "", f"is missing: {algorithm} {problem}", fix)
-    credited = isinstance(parameters, VtraceParameters) and parameters.rewards == "policy"
-    return fitting(store.trajectories(agent.name, limit, credited=credited), environment, limit)
+    selection = chosen(order, datetime.now(UTC))
+    episodes = store.episodes(agent.name, selection, limit)
+    recording = fitting(episodes, environment, limit, rewards)
+    return recording, told(episodes, recording, store, agent.name, selection)
+
+
+def chosen(order: Order, now: datetime) -> EpisodeSelection:
+    """The order's filter as the store reads it; an age is counted back from `now`. Raises ConfigError."""
+    wanted = order.spec.data.filter
+    if wanted is None:
+        return EpisodeSelection()
+    found = wanted.model_dump(exclude_none=True)
+    age = found.pop("max_age_seconds", None)
+    if age is not None:
+        found["since"] = now - timedelta(seconds=age)
+    try:
+        return EpisodeSelection.model_validate(found)
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        field = to_camel(str(first["loc"][0])) if first["loc"] else ""
+        raise ConfigError(
+            f"spec.data.filter.{field}", first["input"], f"is refused: {first['msg']}", "correct it"
+        ) from None
+
+
+def told(
+    episodes: list[LoggedEpisode],
+    recording: Recording | None,
+    store: Store,
+    agent: str | None = None,
+    selection: EpisodeSelection | None = None,
+) -> ExperienceRead:
+    """Which episodes were read; the list of all their ids is durable when this returns."""
+    ids = [episode.trajectory_id for episode in episodes]
+    body = "".join(f"{one}\n" for one in ids).encode()
+    return ExperienceRead(
+        agent=agent,
+        selection=selection,
+        read_at=datetime.now(UTC),
+        episodes=len(ids),
+        steps=0 if recording is None else len(recording.reward),
+        model_revisions=sorted({episode.policy_revision for episode in episodes})[:MOST_NAMED],
+        trajectory_ids=ids[:MOST_NAMED],
+        ids_uri=store.put_artifact(body) if ids else None,
+        ids_sha256=digest(body) if ids else None,
+    )

@@ -109,7 +109,16 @@ def _together(
         kept = training.milestones.kept if training.milestones is not None else {}
         durable = lambda: saver.require(DURABLE_SECONDS)  # noqa: E731
         manifest = prove(
-            order, training.learner, place.size, store, reporter, durable, began, kept, training.begun_from
+            order,
+            training.learner,
+            place.size,
+            store,
+            reporter,
+            durable,
+            began,
+            kept,
+            training.begun_from,
+            training.read.note,
         )
         reporter.proven(manifest)
         reporter.finish("done", summary(manifest))

@@ -27,7 +27,7 @@ from learnloop_trainer.training_order import Order
 from learnloop_trainer.training_run.checkpoints import Saver, Training, no_episodes, restore, save
 from learnloop_trainer.training_run.curriculum import Curriculum
 from learnloop_trainer.training_run.initial_policy import begin_from
-from learnloop_trainer.training_run.logged_experience import recorded
+from learnloop_trainer.training_run.logged_experience import ReadExperience, recorded
 
 FLUSH_SECONDS = 20.0  # of the usual 30 s between SIGTERM and SIGKILL
 SETTLED_SECONDS = 30.0
@@ -117,15 +117,18 @@ def begin(order: Order, group: Group, device: torch.device, store: Store | None 
     _require_fitting_actions(order, environment)
     behaviour_of(order, environment.bounds)  # what cannot be exported is not trained
 
+    read = ReadExperience()
+
     def recording() -> Recording:
-        return recorded(order, group, store, environment)
+        return recorded(order, group, store, environment, read)
 
     occasion = Occasion(spec.seed, spec.total_steps, order.parameters.environments, group, recording)
     algorithm = learner(order.parameters, environment, occasion, device)
     advise(environment, algorithm, traits_of(spec.algorithm), spec.seed)
     begun = begin_from(order, algorithm, store) if store is not None else ""
     curriculum, kept = levels(environment, order), milestones(order)
-    return Training(algorithm, environment, environment.reset(), no_episodes(len(members)), curriculum, kept, begun)
+    episodes = no_episodes(len(members))
+    return Training(algorithm, environment, environment.reset(), episodes, curriculum, kept, begun, read)
 
 
 def resume(training: Training, order: Order, group: Group, store: Store) -> Training:

@@ -1,6 +1,6 @@
 """Hyperparameters of hierarchical, curious, meta- and offline learners."""
 
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, ClassVar
 
 from pydantic import Field
 
@@ -41,23 +41,11 @@ class VtraceParameters(Optimised):
 
     algorithm: ClassVar[str] = "vtrace"
     summary: ClassVar[str] = "off-policy from recorded experience"
-    cel_rules: ClassVar[tuple[Rule, ...]] = (
-        Rule(
-            "!has(self.rewards) || self.rewards == 'environment' || !has(self.recording)",
-            "nobody rewarded what is in a file: remove recording, or set rewards to environment",
-            ".rewards",
-        ),
-    )
 
     recording: Uri | None = Field(
         default=None,
         description="File with one recorded trajectory as JSON on each line; left out, the newest trajectories of "
         "data.learningAgentRef.",
-    )
-    rewards: Literal["environment", "policy"] | None = Field(
-        default=None,
-        description="Learn from the environment's own rewards (left out), or from what the agent's RewardPolicy gave "
-        "for each trajectory, divided among its steps by the policy's credit assignment.",
     )
     max_recorded_steps: int = Field(
         default=100_000, ge=1, le=10_000_000, description="Recorded steps taken at most, the newest of an agent."

@@ -1,6 +1,6 @@
 """Agents, what they may keep, and what they observed."""
 
-from typing import Annotated, Literal
+from typing import Annotated
 
 from fastapi import APIRouter, Query, Response
 from pydantic import Field
@@ -79,23 +79,3 @@ async def get_observations(
     """The newest numeric observations, newest first."""
     found = await experience.agents.observations(caller.namespace, agent, limit)
     return answer({"observations": found})
-
-
-@router.get("/experience/trajectories")
-async def get_trajectories(
-    agent: Annotated[Name, Query()],
-    experience: Experience,
-    caller: Caller,
-    limit: Annotated[int, Query(ge=1, le=20)] = 20,
-    offset: Annotated[int, Query(ge=0, le=100_000)] = 0,
-    rewards: Annotated[
-        Literal["environment", "policy"],
-        Query(description="of each step: the environment's own, or its part in what the RewardPolicy gave"),
-    ] = "environment",
-) -> Response:
-    """The steps of the newest trajectories, newest first, to learn from; by `policy` only those that are rewarded."""
-    if rewards == "policy":
-        steps = await experience.agents.credited(caller.namespace, agent, limit, offset)
-        return answer({"trajectories": steps})
-    body = await experience.agents.trajectories(caller.namespace, agent, limit, offset)
-    return Response(body, media_type="application/json")

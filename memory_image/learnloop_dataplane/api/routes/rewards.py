@@ -9,6 +9,7 @@ from pydantic import Field
 
 from learnloop_api.kinds.reward_components import Normalisation
 from learnloop_api.kinds.reward_policy import RewardPolicySpec
+from learnloop_api.reward_rules.components import Episode, Worth, evaluate
 from learnloop_api.wire.base import Identifier, Name, Timestamp
 from learnloop_dataplane.api.http.dependencies import (
     Caller,
@@ -27,7 +28,6 @@ from learnloop_dataplane.api.http.dependencies import (
 from learnloop_dataplane.api.http.json_bodies import JsonBody, json_body
 from learnloop_dataplane.api.http.pagination import begins_after, following, page_mark
 from learnloop_dataplane.rewards import reward_tables
-from learnloop_dataplane.rewards.components import Episode, Worth, evaluate
 from learnloop_dataplane.rewards.dry_run import Window
 from learnloop_dataplane.rewards.normalisation import Running, confidence, settle
 
@@ -82,6 +82,15 @@ async def put_policy(
     """Publishes an immutable revision; the same again is fine."""
     await experience.policies.publish(caller.namespace, name, revision, body)
     return answer({"name": name, "revision": revision})
+
+
+@router.get("/policies/{name}/revisions/{revision}", response_model=RewardPolicySpec)
+async def get_policy(name: NamePath, revision: RevisionPath, experience: Experience, caller: Caller) -> Response:
+    """A published revision: its spec."""
+    found = await experience.policies.get(caller.namespace, name, revision)
+    if found is None:
+        raise not_found("revision", revision, f"reward policy {name} has no such revision; publish it")
+    return answer(found.spec.to_kube())
 
 
 @router.get("/policies/{name}/revisions/{revision}/signals")

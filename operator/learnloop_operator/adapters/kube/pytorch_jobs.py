@@ -86,6 +86,9 @@ def training_spec(request: RunRequest) -> str:
         "baselineUri": request.baseline_uri,
         "baselineSha256": request.baseline_sha256,
     }
+    if request.reward_policy is not None:
+        name, revision = request.reward_policy
+        order["rewardPolicy"] = {"name": name, "revision": revision}
     return json.dumps({key: value for key, value in order.items() if value is not None}, sort_keys=True)
 
 

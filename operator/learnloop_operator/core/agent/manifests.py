@@ -40,9 +40,10 @@ def training_job(world: AgentSnapshot, number: int, trigger: Trigger) -> Manifes
     assert environment is not None, "checked by decide"
     assert played is not None, "checked by decide"
     conditions = {name: value for name, value in played.to_kube().items() if name in CONDITIONS}
-    data = TrainingData.model_validate(
-        {**conditions, "environment": environment, "learningAgentRef": {"name": world.name}}
-    )
+    found = {**conditions, **training.data.to_kube(), "environment": environment}
+    if task.environment is not None and task.environment.success_return is not None:
+        found["successReturn"] = task.environment.success_return
+    data = TrainingData.model_validate({**found, "learningAgentRef": {"name": world.name}})
     template = seeded(training.template, str(world.object["metadata"]["uid"]), number)
     if training.warm_start:
         template = {"initialPolicy": {"serving": True, "required": False}, **template}

@@ -15,6 +15,12 @@ RESTARTING = "Restarting"
 def launch(world: TrainingSnapshot, backend: Backend, attempt: int, last: str) -> Plan:
     """Begin attempt number `attempt` (from 0)."""
     uri, digest = baseline(world)
+    origin = lineage(world) or {}
+    reward_policy = None
+    if world.spec.data.rewards == "policy":
+        if "rewardPolicy" not in origin or "rewardPolicyRevision" not in origin:
+            return hold(world, "RewardPolicyUnpublished", _unpublished(world))
+        reward_policy = (origin["rewardPolicy"], origin["rewardPolicyRevision"])
     request = RunRequest(
         job=world.object,
         spec=world.spec,
@@ -22,6 +28,7 @@ def launch(world: TrainingSnapshot, backend: Backend, attempt: int, last: str) -
         agent=world.agent_name,
         baseline_uri=uri,
         baseline_sha256=digest,
+        reward_policy=reward_policy,
     )
     manifest = backend.render(request)
     number = f"attempt {attempt + 1} of {world.spec.max_attempts}"
@@ -33,10 +40,18 @@ def launch(world: TrainingSnapshot, backend: Backend, attempt: int, last: str) -
         startedAt=world.status.get("startedAt") or world.time,
         attemptStartedAt=world.time,
         pytorchJob=manifest["metadata"]["name"],
-        lineage=lineage(world),
+        lineage=origin or None,
     )
     notice = Notice("Normal", "AttemptStarted", message)
     return Plan(status=state, apply=(manifest,), events=(notice,), requeue_after=SOON)
+
+
+def _unpublished(world: TrainingSnapshot) -> str:
+    agent = world.agent_name or "the agent"
+    return (
+        f"spec.data.rewards is policy, and no RewardPolicy revision is in force for {agent} yet: waiting for one; see "
+        f"that the LearningAgent exists and that its rewardPolicyRef names a RewardPolicy that is Ready"
+    )
 
 
 ADDRESS = ("learnloop://", "https://", "http://", "s3://", "file://")

@@ -62,6 +62,8 @@ class RunRequest:
     agent: str | None
     baseline_uri: str | None
     baseline_sha256: str | None
+    reward_policy: tuple[str, str] | None = None
+    """Name and revision of the RewardPolicy that the run learns by; None: by the environment's rewards."""
 
 
 class Backend(Protocol):

@@ -4,8 +4,6 @@ from typing import Any
 
 import pytest
 
-from learnloop_api.wire.trajectory import Step
-
 from ..conftest import POLICY, Api, eventually, trajectory
 
 
@@ -141,45 +139,6 @@ async def test_observations_come_newest_first(api: Api) -> None:
     await api.call("POST", "/api/v1/trajectories", 202, json=trajectory("o2", "seer", steps=text))
     answer = await api.call("GET", "/api/v1/experience/observations", params={"agent": "seer", "limit": 3})
     assert answer == {"observations": [[1.0, 1.0], [1.0, 0.0], [0.0, 1.0]]}
-
-
-async def test_trajectories_come_newest_first_and_page_by_page(api: Api) -> None:
-    async def page(offset: int) -> list[list[dict[str, Any]]]:
-        where = {"agent": "paged", "limit": 2, "offset": offset}
-        answer = await api.call("GET", "/api/v1/experience/trajectories", params=where)
-        return [[Step.model_validate(step).model_dump() for step in steps] for steps in answer["trajectories"]]
-
-    for index in range(3):
-        steps = [{"observation": [float(index)], "action": [0.5], "reward": 1.0, "log_prob": -0.1}] * 2
-        await api.call("POST", "/api/v1/trajectories", 202, json=trajectory(f"page{index}", "paged", steps=steps))
-        await eventually(lambda number=index: page(number))  # arrived: the next one is newer
-    first, second, third = [await page(offset) for offset in (0, 2, 4)]
-    order = [[step["observation"] for step in steps] for steps in first + second]
-    assert order == [[[n], [n]] for n in (2.0, 1.0, 0.0)]
-    assert (len(second), third) == (1, [])
-    assert (second[0][0]["action"], second[0][0]["reward"], second[0][0]["log_prob"]) == ([0.5], 1.0, -0.1)
-
-
-async def test_steps_to_learn_from_carry_what_the_policy_gave_where_that_is_asked_for(api: Api) -> None:
-    policy = {
-        "components": [{"name": "liked", "type": "feedback", "weight": 1}],
-        "normalisation": {"method": "none"},
-        "credit": {"method": "discounted", "discount": 0.5},
-    }
-    await api.call("PUT", "/api/v1/rewards/policies/liking/revisions/r1", json=policy)
-    body = trajectory("pleasing", "pleaser")
-    body["outcome"] |= {"values": {"feedback": 0.7}}
-    await api.call("POST", "/api/v1/trajectories", 202, json=body)
-
-    async def steps(rewards: str) -> list[float]:
-        where = {"agent": "pleaser", "rewards": rewards}
-        found = (await api.call("GET", "/api/v1/experience/trajectories", params=where))["trajectories"]
-        return [Step.model_validate(step).reward for steps in found for step in steps]
-
-    assert await eventually(lambda: steps("environment")) == [1.0, 1.0, 1.0]
-    assert await steps("policy") == [], "nothing is rewarded before there is a policy"
-    await api.call("PUT", "/api/v1/agents/pleaser", json={"reward_policy": "liking", "reward_policy_revision": "r1"})
-    assert await eventually(lambda: steps("policy")) == pytest.approx([0.1, 0.2, 0.4])
 
 
 async def test_the_specifications_own_request_is_answered_by_the_default_components(api: Api) -> None:

@@ -48,8 +48,9 @@ FILLED: dict[str, Any] = {
 }
 
 
-def agent(task: dict[str, Any], **template: Any) -> Any:
+def agent(task: dict[str, Any], data: dict[str, Any] | None = None, **template: Any) -> Any:
     body = spec()
+    body["training"]["data"] = data or {}
     body["task"] = task
     body["training"]["template"] = {**body["training"]["template"], **template}
     return world(120, spec=LearningAgentSpec.model_validate(body).to_kube())
@@ -91,11 +92,15 @@ def test_every_field_of_the_data_arrives_in_the_job(external: bool) -> None:
     assert {name for name in PlayedWorld.model_fields} == {*_snake(PLAYED)}, "say something of all of them in PLAYED"
     kinds = {"observations": 3, "actions": 2}
     own = {"trainingEnvironment": "worlds:Warehouse", **PLAYED}
-    task = {"external": own} if external else in_world("worlds:Warehouse", **PLAYED)
-    data = training_job(agent({**task, **kinds}), 1, Trigger("episodes", "enough"))["spec"]["data"]
-    wanted = {**PLAYED, "environment": "worlds:Warehouse", "learningAgentRef": {"name": "la"}}
+    said = {} if external else {"successReturn": 7.0}
+    task = {"external": own} if external else in_world("worlds:Warehouse", **PLAYED, **said)
+    logged = {"rewards": "policy", "filter": {"source": "clickhouse", "tasks": ["t"], "optedIn": True}}
+    world = agent({**task, **kinds}, data=logged)
+    data = training_job(world, 1, Trigger("episodes", "enough"))["spec"]["data"]
+    wanted = {**PLAYED, **logged, **said, "environment": "worlds:Warehouse", "learningAgentRef": {"name": "la"}}
+    wanted["filter"] = {"modelRevisions": [], **wanted["filter"]}
     assert set(wanted) == set(TrainingData.model_validate(wanted).to_kube()), "a new field of data needs a source"
-    assert {*_snake(wanted)} == set(TrainingData.model_fields)
+    assert {*_snake(wanted), "success_return"} == set(TrainingData.model_fields)
     assert data == wanted
 
 

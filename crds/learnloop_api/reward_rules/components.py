@@ -7,8 +7,7 @@ from typing import Any
 
 from learnloop_api.kinds.reward_components import LARGEST_REWARD
 from learnloop_api.kinds.reward_policy import RewardComponent, RewardPolicySpec
-from learnloop_dataplane.errors import Invalid
-from learnloop_dataplane.rewards.step_terms import potential_sum, smoothness
+from learnloop_api.reward_rules.step_terms import mean_change, potential_sum
 
 # Keeps sums of squares far from overflow whatever an environment reports.
 LIMIT = LARGEST_REWARD
@@ -33,6 +32,7 @@ class Episode:
         values: the named outcome values.
         log: the steps themselves (wire.Step as JSON objects); only read by what `needs_log` names.
         scores: what evaluators made of the output, by the component's name.
+        change: mean change between consecutive actions, for who has counted it along; None: read it from the log.
     """
 
     episode_return: float
@@ -41,6 +41,7 @@ class Episode:
     values: Mapping[str, float] = field(default_factory=dict)
     log: Sequence[Mapping[str, Any]] = ()
     scores: Mapping[str, float] = field(default_factory=dict)
+    change: float | None = None
 
 
 @dataclass(frozen=True)
@@ -69,7 +70,7 @@ def component_value(component: RewardComponent, episode: Episode) -> float | Non
     """Value of one component before weighting, finite and within ±1e9; None when its measurement is missing.
 
     Raises:
-        Invalid: the measurement is not a finite number.
+        ValueError: the measurement is not a finite number.
     """
     value = _measured(component, episode)
     return None if value is None else bounded(value, LIMIT)
@@ -79,7 +80,7 @@ def evaluate(spec: RewardPolicySpec, episode: Episode) -> Worth:
     """The components, their weighted sum, and the constraints that were broken.
 
     Raises:
-        Invalid: a measurement the policy uses is not a finite number.
+        ValueError: a measurement the policy uses is not a finite number.
     """
     found = {component.name: component_value(component, episode) for component in spec.components}
     values = {name: value or 0.0 for name, value in found.items()}
@@ -115,7 +116,8 @@ def _measured(component: RewardComponent, episode: Episode) -> float | None:
         case "time":
             return -episode.steps / component.scale
         case "smoothness":
-            return smoothness(episode.log, component.scale)
+            change = mean_change(episode.log) if episode.change is None else episode.change
+            return None if change is None else max(0.0, 1.0 - change / component.scale)
         case "coordination":
             attempts, joint = _outcome(episode, "joint_attempts"), _outcome(episode, "joint_successes")
             return min(1.0, max(0.0, joint / attempts)) if attempts and attempts > 0 and joint is not None else None
@@ -145,8 +147,8 @@ def finite(name: str, value: float) -> float:
     """The value itself.
 
     Raises:
-        Invalid: it is NaN or infinite.
+        ValueError: it is NaN or infinite.
     """
     if not math.isfinite(value):
-        raise Invalid("not a finite number; send a finite one, or leave the measurement out", field=name, value=value)
+        raise ValueError(f"{name}: {value} is not a finite number; send a finite one, or leave the measurement out")
     return value

@@ -9,15 +9,12 @@ from learnloop_api.kinds.reward_components import LARGEST_REWARD, CreditAssignme
 Log = Sequence[Mapping[str, Any]]
 
 
-def smoothness(log: Log, scale: float) -> float | None:
-    """1 - mean change between consecutive actions / scale, never below 0; None with fewer than two actions.
-
-    The change of two vectors of one length is their mean absolute difference; else 1 unless they are equal.
-    """
+def mean_change(log: Log) -> float | None:
+    """The mean of `change` over consecutive actions; None with fewer than two actions."""
     if len(log) < 2:
         return None
-    changes = [_change(before.get("action"), after.get("action")) for before, after in pairwise(log)]
-    return max(0.0, 1.0 - sum(changes) / len(changes) / scale)
+    changes = [change(before.get("action"), after.get("action")) for before, after in pairwise(log)]
+    return sum(changes) / len(changes)
 
 
 def potential_terms(rule: PotentialShaping, log: Log) -> list[float]:
@@ -27,7 +24,7 @@ def potential_terms(rule: PotentialShaping, log: Log) -> list[float]:
     2017). Where it was cut off, the observation after the last step is not known, and that step's term is 0. An
     observation without that number has potential 0.
     """
-    potentials = [_potential(rule, step.get("observation")) for step in log]
+    potentials = [potential(rule, step.get("observation")) for step in log]
     if log and log[-1].get("terminated"):
         potentials.append(0.0)
     terms = [
@@ -42,8 +39,8 @@ def potential_sum(rule: PotentialShaping, log: Log) -> float:
     if not log:
         return 0.0
     last = len(log) - 1
-    end = 0.0 if log[-1].get("terminated") else rule.discount**last * _potential(rule, log[-1].get("observation"))
-    return end - _potential(rule, log[0].get("observation"))
+    end = 0.0 if log[-1].get("terminated") else rule.discount**last * potential(rule, log[-1].get("observation"))
+    return end - potential(rule, log[0].get("observation"))
 
 
 def credits(rule: CreditAssignment, reward: float, log: Log) -> list[float]:
@@ -90,13 +87,15 @@ def division(rule: CreditAssignment, reward: float, steps: int, log: Log) -> dic
     return found | {"last": parts[-1], "largest": parts[most], "largest_step": most}
 
 
-def _potential(rule: PotentialShaping, observation: Any) -> float:
+def potential(rule: PotentialShaping, observation: Any) -> float:
+    """Of an observation; 0 where it has no such number."""
     if not isinstance(observation, list) or rule.observation >= len(observation):
         return 0.0
     return min(LARGEST_REWARD, max(-LARGEST_REWARD, rule.weight * float(observation[rule.observation])))
 
 
-def _change(before: Any, after: Any) -> float:
+def change(before: Any, after: Any) -> float:
+    """Of two actions: of vectors of one length their mean absolute difference; else 1 unless they are equal."""
     if isinstance(before, list) and isinstance(after, list) and len(before) == len(after) > 0:
         return float(sum(abs(x - y) for x, y in zip(before, after, strict=True)) / len(before))
     return 0.0 if before == after else 1.0

@@ -1,0 +1,88 @@
+"""What each step of an episode earns under a RewardPolicy, for those who learn from steps.
+
+Normalisation and bounds are left out: they put stored rewards of different agents on one scale, and a run learns from
+one agent. Safety constraints hold: an episode that breaks one is not worth more than it allows.
+"""
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+from learnloop_api.kinds.reward_policy import RewardPolicySpec
+from learnloop_api.reward_rules.components import LIMIT, Episode, bounded, evaluate
+from learnloop_api.reward_rules.step_terms import credits, potential
+
+
+@dataclass(frozen=True, slots=True)
+class Advance:
+    """What a step is given at once, before anybody knows how the episode ends: `share` of the environment's reward for
+    it, and `each` for having been taken."""
+
+    share: float
+    each: float
+
+
+def advance(spec: RewardPolicySpec) -> Advance:
+    """Of the components that grow with each step: environment, base and time. All others are known at the end only."""
+    share = each = 0.0
+    for component in spec.components:
+        match component.type:
+            case "environment":
+                share += component.weight / component.scale
+            case "base":
+                each += component.weight / component.scale
+            case "time":
+                each -= component.weight / component.scale
+    return Advance(share, each)
+
+
+def whole(spec: RewardPolicySpec, episode: Episode) -> float:
+    """What the episode is worth without shaping: the weighted sum, but no more than a broken constraint allows.
+
+    Raises:
+        ValueError: a measurement the policy uses is not a finite number.
+    """
+    worth = evaluate(spec.model_copy(update={"shaping": None}), episode)
+    limits = [constraint.reward_at_most for constraint in spec.constraints if constraint.name in worth.broken]
+    return min([worth.raw, *limits])
+
+
+def as_played(spec: RewardPolicySpec, episode: Episode, last_observation: Any = None) -> list[float]:
+    """What each of the steps in `episode.log` earns when nobody knows yet how the episode ends.
+
+    A step is given its `advance`, the last one besides what is missing to `whole`; shaping comes on top.
+
+    Raises:
+        ValueError: see `whole`.
+    """
+    if not episode.log:
+        return []
+    given = advance(spec)
+    parts = [given.share * float(step.get("reward") or 0.0) + given.each for step in episode.log]
+    parts[-1] = bounded(parts[-1] + whole(spec, episode) - math.fsum(parts), LIMIT)
+    return _shaped(spec, parts, episode, last_observation)
+
+
+def divided(spec: RewardPolicySpec, episode: Episode, last_observation: Any = None) -> list[float]:
+    """`whole`, divided among the steps in `episode.log` as the policy's credit assignment says; shaping comes on top.
+
+    Raises:
+        ValueError: see `whole`.
+    """
+    return _shaped(spec, credits(spec.credit, whole(spec, episode), episode.log), episode, last_observation)
+
+
+def _shaped(spec: RewardPolicySpec, parts: list[float], episode: Episode, last_observation: Any) -> list[float]:
+    """With discount × potential(next) - potential(now) added to each step (Ng, Harada & Russell, ICML 1999): 0 is the
+    potential where the episode terminated, and the last step's term where nobody knows what was seen after it."""
+    rule = spec.shaping
+    if rule is None or not parts:
+        return parts
+    potentials = [potential(rule, step.get("observation")) for step in episode.log]
+    if episode.log[-1].get("terminated"):
+        potentials.append(0.0)
+    elif last_observation is not None:
+        potentials.append(potential(rule, last_observation))
+    else:
+        potentials.append(potentials[-1] / rule.discount)
+    return [part + rule.discount * potentials[t + 1] - potentials[t] for t, part in enumerate(parts)]

@@ -1,0 +1,129 @@
+"""Logged episodes to learn from, newest first and page by page, from PostgreSQL or from the warehouse.
+
+A page begins after the episode that the one before ended with, by the order of arrival. So what arrives while somebody
+reads moves no page: nothing is read twice and nothing is passed over.
+"""
+
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from pydantic_core import to_json
+
+from learnloop_api.wire.experience import OPTED_IN, EpisodeSelection
+from learnloop_dataplane.errors import Invalid
+from learnloop_dataplane.postgres.database import Database
+from learnloop_dataplane.warehouse.clickhouse import ClickHouse
+
+MOST = 20
+"""Episodes of a page."""
+Place = tuple[int, str | None]
+"""Of an episode in the order of arrival: its number, or in the warehouse its microsecond and its id."""
+_NEWEST = 2**63 - 1
+_ALL_TIME = datetime(1970, 1, 1, tzinfo=UTC), datetime(2261, 1, 1, tzinfo=UTC)
+_MOST_MICROSECONDS = (_ALL_TIME[1] - _ALL_TIME[0]) // timedelta(microseconds=1)
+_PAGE = f"""
+SELECT t.seq, t.trajectory_id, t.policy_revision, t.episode_return, t.success, t.outcome_values::text AS outcome_values,
+    s.steps::text AS log, s.last_observation::text AS last_observation
+FROM trajectories t JOIN training_transitions s USING (namespace, trajectory_id)
+WHERE t.namespace = $1 AND t.agent_id = $2 AND t.seq < $3
+    AND ($5::timestamptz IS NULL OR t.received_at >= $5) AND ($6::timestamptz IS NULL OR t.received_at < $6)
+    AND ($7::text[] IS NULL OR t.task = ANY($7)) AND ($8::text[] IS NULL OR t.policy_revision = ANY($8))
+    AND ($9::float8 IS NULL OR t.reward >= $9) AND ($10::float8 IS NULL OR t.reward <= $10)
+    AND ($11::bool IS NULL OR t.success = $11) AND (NOT $12::bool OR t.labels ->> '{OPTED_IN}' = 'true')
+ORDER BY t.seq DESC LIMIT $4
+"""
+# What was asked to be erased and may still lie in the warehouse.
+_ERASED = "SELECT attribute, value, asked_at FROM warehouse_erasures WHERE namespace = $1"
+_WAREHOUSED = (
+    "trajectory_id",
+    "agent_id",
+    "user_hash",
+    "received_at",
+    "policy_revision",
+    "episode_return",
+    "success",
+    "outcome_values",
+    "log",
+    "last_observation",
+)
+
+
+class Datasets:
+    """Both sources."""
+
+    def __init__(self, db: Database, warehouse: ClickHouse | None) -> None:
+        self._db, self._warehouse = db, warehouse
+
+    async def page(
+        self, namespace: str, agent: str, wanted: EpisodeSelection, limit: int, after: Place | None
+    ) -> tuple[bytes, Place | None]:
+        """At most `limit` episodes as JSON (wire.EpisodePage without `next`), and after which one the next page begins.
+
+        Args:
+            after: the second part of the answer before; None: from the newest on.
+
+        Raises:
+            Invalid: there is no such source, or `after` is another source's.
+            Unavailable: the source does not answer.
+        """
+        if wanted.source == "clickhouse":
+            return await self._from_warehouse(namespace, agent, wanted, limit, after)
+        if after is not None and after[1] is not None:
+            raise Invalid("this page is of another source; begin without it", field="after", value=after)
+        place = _NEWEST if after is None else after[0]
+        given = (wanted.since, wanted.until, wanted.tasks or None, wanted.model_revisions or None)
+        given += (wanted.min_reward, wanted.max_reward, wanted.success, wanted.opted_in)
+        async with self._db.tenant(namespace) as connection:
+            rows = await connection.fetch(_PAGE, namespace, agent, place, limit, *given)
+        following = (rows[-1]["seq"], None) if len(rows) == limit else None
+        return _body(rows), following
+
+    async def _from_warehouse(
+        self, namespace: str, agent: str, wanted: EpisodeSelection, limit: int, after: Place | None
+    ) -> tuple[bytes, Place | None]:
+        if self._warehouse is None:
+            fix = "this installation has no warehouse; set source to postgresql, or give the chart warehouse.dsn"
+            raise Invalid(fix, field="source", value=wanted.source)
+        if after is not None and after[1] is None:
+            raise Invalid("this page is of another source; begin without it", field="after", value=after)
+        since, until = max(wanted.since or _ALL_TIME[0], _ALL_TIME[0]), min(wanted.until or _ALL_TIME[1], _ALL_TIME[1])
+        before = ""
+        if after is not None:
+            until, before = _ALL_TIME[0] + timedelta(microseconds=min(after[0], _MOST_MICROSECONDS)), after[1] or ""
+        rows: Sequence[Mapping[str, Any]] = await self._warehouse.page(
+            namespace,
+            _WAREHOUSED,
+            agents=[agent],
+            since=since,
+            until=until,
+            before=before,
+            size=limit,
+            only=wanted,
+        )
+        async with self._db.tenant(namespace) as connection:
+            erased = await connection.fetch(_ERASED, namespace)
+        following = None
+        if len(rows) == limit:
+            last = rows[-1]
+            microseconds = (last["received_at"].replace(tzinfo=UTC) - _ALL_TIME[0]) // timedelta(microseconds=1)
+            following = (microseconds, last["trajectory_id"])
+        return _body([row for row in rows if not _gone(row, erased)]), following
+
+
+def _gone(row: Mapping[str, Any], erased: Sequence[Any]) -> bool:
+    """Did somebody have it erased, where the warehouse has not come to it yet?"""
+    received = row["received_at"].replace(tzinfo=UTC)
+    return any(row.get(item["attribute"]) == item["value"] and received <= item["asked_at"] for item in erased)
+
+
+def _body(rows: Sequence[Mapping[str, Any]]) -> bytes:
+    """Steps and values go through as they are stored."""
+    return b'{"trajectories":[%b]' % b",".join(map(_episode, rows))
+
+
+def _episode(row: Mapping[str, Any]) -> bytes:
+    told = {name: row[name] for name in ("trajectory_id", "policy_revision", "episode_return", "success")}
+    values, log, last = (row[name] for name in ("outcome_values", "log", "last_observation"))
+    parts = (to_json(told)[:-1], (values or "{}").encode(), log.encode(), (last or "null").encode())
+    return b'%b,"values":%b,"steps":%b,"last_observation":%b}' % parts

@@ -1,0 +1,44 @@
+"""A run by a policy's rewards waits for a revision in force, and goes on by the one it began with."""
+
+import json
+from typing import Any
+
+from learnloop_operator.core.plan import Plan
+from testing.training.training_builders import plan, reason, spec, world
+
+BY_POLICY = spec(data={"environment": "CartPole-v1", "rewards": "policy", "learningAgentRef": {"name": "la"}})
+
+
+def told(made: Plan) -> dict[str, Any]:
+    """The trainer's order."""
+    (manifest,) = made.apply
+    pod = manifest["spec"]["pytorchReplicaSpecs"]["Master"]["template"]["spec"]
+    (text,) = [item["value"] for item in pod["containers"][0]["env"] if item["name"] == "LEARNLOOP_TRAINING_SPEC"]
+    return dict(json.loads(text))
+
+
+def agent(revision: str | None) -> dict[str, Any]:
+    return {"spec": {"rewardPolicyRef": {"name": "rp"}}, "status": {"rewardPolicyRevision": revision}}
+
+
+def test_the_revision_in_force_goes_with_the_order_and_into_the_lineage() -> None:
+    made = plan(world(spec=BY_POLICY, agent=agent("r1"), agent_name="la"))
+    assert told(made)["rewardPolicy"] == {"name": "rp", "revision": "r1"}
+    assert made.status["lineage"]["rewardPolicyRevision"] == "r1"
+
+
+def test_the_next_attempt_learns_by_the_revision_of_the_first() -> None:
+    begun = {"learningAgent": "la", "rewardPolicy": "rp", "rewardPolicyRevision": "r1"}
+    seen = world({"attempts": 1, "lineage": begun}, spec=BY_POLICY, agent=agent("r2"), agent_name="la")
+    assert told(plan(seen))["rewardPolicy"] == {"name": "rp", "revision": "r1"}
+
+
+def test_without_a_revision_in_force_nothing_starts_and_the_sentence_says_what_to_look_at() -> None:
+    for found in (agent(None), None):
+        made = plan(world(spec=BY_POLICY, agent=found, agent_name="la"))
+        assert not made.apply
+        assert reason(made) == "RewardPolicyUnpublished"
+
+
+def test_a_run_by_the_environments_rewards_names_no_policy() -> None:
+    assert "rewardPolicy" not in told(plan(world(agent=agent("r1"), agent_name="la")))
