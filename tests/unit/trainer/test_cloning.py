@@ -172,16 +172,15 @@ def test_vtrace_learns_from_the_rewards_it_is_told_to(
     order = make_order(algorithm="vtrace", data=data, vtrace={})
     if rewards == "policy":
         with pytest.raises(ConfigError, match=r"spec.data.rewards: 'policy' asks for a RewardPolicy, .* no revision"):
-            load(order, DirectoryStore(tmp_path, "job"), make("CartPole-v1", Split.TRAINING, 0, range(1)))
+            begin(order, Alone(), CPU, DirectoryStore(tmp_path, "job"))
         policy = {"name": "liking", "revision": "r1"}
         order = Order.model_validate({**order.model_dump(by_alias=True, exclude_none=True), "rewardPolicy": policy})
         with pytest.raises(StoreRefused, match=r"liking/r1.json: is missing; write the spec"):
-            load(order, DirectoryStore(tmp_path, "job"), make("CartPole-v1", Split.TRAINING, 0, range(1)))
+            begin(order, Alone(), CPU, DirectoryStore(tmp_path, "job"))
         (tmp_path / "reward-policies" / "liking").mkdir(parents=True)
         (tmp_path / "reward-policies" / "liking" / "r1.json").write_text(json.dumps(LIKED))
-    world = make("CartPole-v1", Split.TRAINING, 0, range(1))
-    found, _ = load(order, DirectoryStore(tmp_path, "job"), world)
-    assert found is not None
+    training = begin(order, Alone(), CPU, DirectoryStore(tmp_path, "job"))
+    found = training.learner.occasion.recording()  # type: ignore[attr-defined]
     assert found.reward.tolist() == pytest.approx(worth)
 
 

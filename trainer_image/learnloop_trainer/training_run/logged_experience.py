@@ -11,6 +11,7 @@ import numpy as np
 from pydantic import ValidationError
 from pydantic.alias_generators import to_camel
 
+from learnloop_api.kinds.reward_policy import RewardPolicySpec
 from learnloop_api.kinds.training.algorithms import BcParameters, block
 from learnloop_api.kinds.training.offline_algorithms import Offline
 from learnloop_api.kinds.training.offline_and_meta_algorithms import VtraceParameters
@@ -28,7 +29,7 @@ from learnloop_trainer.store.array_container import pack, unpack
 from learnloop_trainer.store.directory import logged
 from learnloop_trainer.store.run_store import digest
 from learnloop_trainer.training_order import Order
-from learnloop_trainer.training_run.reward_rules import StepRewards, policy_in_force, step_rewards
+from learnloop_trainer.training_run.reward_rules import StepRewards, step_rewards
 
 ENVIRONMENT = step_rewards(None, played=False)
 
@@ -164,7 +165,12 @@ def share(recording: Recording | None, group: Group) -> Recording | None:
 
 
 def recorded(
-    order: Order, group: Group, store: Store | None, environment: VectorEnvironment, read: ReadExperience
+    order: Order,
+    group: Group,
+    store: Store | None,
+    environment: VectorEnvironment,
+    read: ReadExperience,
+    policy: RewardPolicySpec | None = None,
 ) -> Recording:
     """Collective: the logged experience a run learns from; raises ConfigError when that is nothing.
 
@@ -172,7 +178,7 @@ def recorded(
     """
     own = None
     if group.place.rank == 0 and store is not None:
-        own, read.note = load(order, store, environment)
+        own, read.note = load(order, store, environment, policy)
     recording = share(own, group)
     if recording is None:
         fix = "record experience of this environment first, or correct the name"
@@ -180,12 +186,17 @@ def recorded(
     return recording
 
 
-def load(order: Order, store: Store, environment: VectorEnvironment) -> tuple[Recording | None, ExperienceRead]:
-    """From the file the order names, else from the agent it names; raises ConfigError when it names neither."""
+def load(
+    order: Order, store: Store, environment: VectorEnvironment, policy: RewardPolicySpec | None = None
+) -> tuple[Recording | None, ExperienceRead]:
+    """From the file the order names, else from the agent it names; raises ConfigError when it names neither.
+
+    `policy`: the steps are rewarded by it; None: by what the environment gave.
+    """
     parameters, agent, algorithm = order.parameters, order.spec.data.learning_agent_ref, order.spec.algorithm
     assert isinstance(parameters, BcParameters | VtraceParameters | Offline)  # no other learner asks for a recording
     limit, named = parameters.max_recorded_steps, f"spec.{to_camel(block(algorithm))}"
-    rewards = step_rewards(policy_in_force(order, store), played=False)
+    rewards = step_rewards(policy, played=False)
     if parameters.recording:
         field, fix = f"{named}.recording", "point it to a file with one trajectory as JSON on each line"
         body = fetch(parameters.recording, store, field, fix)

@@ -6,11 +6,13 @@ from types import FrameType
 
 import torch
 
+from learnloop_api.kinds.reward_policy import RewardPolicySpec
 from learnloop_environments import Conditions, VectorEnvironment, make
 from learnloop_environments.action_spaces import FIELD, ActionType
 from learnloop_environments.base import agents
 from learnloop_environments.errors import ConfigError
 from learnloop_environments.randomness import Split
+from learnloop_environments.rewarded import Rewarded
 from learnloop_environments.wrappers import Counted, Shaped, Wrapper, innermost
 from learnloop_trainer.algorithms import Occasion, learner, traits_of
 from learnloop_trainer.algorithms.shield_advice import advise
@@ -28,6 +30,7 @@ from learnloop_trainer.training_run.checkpoints import Saver, Training, no_episo
 from learnloop_trainer.training_run.curriculum import Curriculum
 from learnloop_trainer.training_run.initial_policy import begin_from
 from learnloop_trainer.training_run.logged_experience import ReadExperience, recorded
+from learnloop_trainer.training_run.reward_rules import policy_in_force
 
 FLUSH_SECONDS = 20.0  # of the usual 30 s between SIGTERM and SIGKILL
 SETTLED_SECONDS = 30.0
@@ -78,14 +81,16 @@ def _require_fitting_actions(order: Order, environment: VectorEnvironment) -> No
         raise ConfigError(FIELD, name, problem, f"set algorithm to {'maddpg' if team else 'ppo'}")
 
 
-def training_world(order: Order, members: range) -> VectorEnvironment:
-    """The run's training environments: under its conditions, counted, shaped and shielded."""
+def training_world(order: Order, members: range, policy: RewardPolicySpec | None = None) -> VectorEnvironment:
+    """The run's training environments: under its conditions, counted, rewarded by `policy`, shaped and shielded."""
     spec, data = order.spec, order.spec.data
     randomise = tuple((item.parameter, item.low, item.high) for item in data.randomise)
     conditions = Conditions(data.level, randomise, data.credit or "team")
     environment = make(data.environment, Split.TRAINING, spec.seed, members, conditions)
     if spec.curriculum is not None:
         environment = Counted(environment)
+    if policy is not None:
+        environment = Rewarded(environment, policy, data.success_return)
     if spec.shaping is not None:
         discount = float(getattr(order.parameters, "discount", 1.0))
         shaping = spec.shaping
@@ -113,14 +118,15 @@ def begin(order: Order, group: Group, device: torch.device, store: Store | None 
     """A training at step 0; raises ConfigError when algorithm and environment do not fit."""
     spec = order.spec
     members = group.place.share(order.parameters.environments)
-    environment = training_world(order, members)
+    policy = policy_in_force(order, store)
+    environment = training_world(order, members, policy)
     _require_fitting_actions(order, environment)
     behaviour_of(order, environment.bounds)  # what cannot be exported is not trained
 
     read = ReadExperience()
 
     def recording() -> Recording:
-        return recorded(order, group, store, environment, read)
+        return recorded(order, group, store, environment, read, policy)
 
     occasion = Occasion(spec.seed, spec.total_steps, order.parameters.environments, group, recording)
     algorithm = learner(order.parameters, environment, occasion, device)

@@ -1,0 +1,190 @@
+"""In a simulator a RewardPolicy rewards steps by the rules that it rewards logged episodes by."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from learnloop_api.kinds.reward_policy import RewardPolicySpec
+from learnloop_api.reward_rules.components import Episode
+from learnloop_api.reward_rules.step_rewards import as_played, divided, whole
+from learnloop_environments import make
+from learnloop_environments.errors import ConfigError
+from learnloop_environments.randomness import Split
+from learnloop_environments.rewarded import Rewarded
+from learnloop_trainer.distributed.collectives import Alone
+from learnloop_trainer.store.directory import DirectoryStore
+from learnloop_trainer.training_order import Order
+from learnloop_trainer.training_run.checkpoints import Training, restore, save
+from learnloop_trainer.training_run.session import begin
+
+CPU = torch.device("cpu")
+KINDS = ("environment", "success", "efficiency", "base", "time", "smoothness", "feedback")
+GENTLE = {
+    "components": [
+        {"name": "far", "type": "environment", "weight": 0.4, "scale": 10},
+        {"name": "smooth", "type": "smoothness", "weight": 0.3},
+        {"name": "won", "type": "success", "weight": 0.3},
+    ]
+}
+
+
+@st.composite
+def policies(draw: st.DrawFn) -> RewardPolicySpec:
+    chosen = draw(st.lists(st.sampled_from(KINDS), min_size=1, max_size=5))
+    body: dict[str, Any] = {
+        "components": [
+            {"name": f"c{n}", "type": kind, "weight": 1 / len(chosen), "scale": draw(st.sampled_from([1.0, 7.0]))}
+            for n, kind in enumerate(chosen)
+        ],
+        "missing": draw(st.sampled_from(["zero", "reweigh"])),
+        "credit": {"method": draw(st.sampled_from(["final", "uniform", "discounted", "environment"]))},
+    }
+    if draw(st.booleans()):
+        body["shaping"] = {"observation": 1, "weight": -3.0, "discount": 0.9}
+    return RewardPolicySpec.model_validate(body)
+
+
+@given(policies(), st.sampled_from(["CartPole-v1", "Pendulum-v1", "PointGoals-v1"]), st.integers(0, 99))
+def test_a_simulated_episode_earns_what_the_same_episode_earns_when_it_was_logged(
+    policy: RewardPolicySpec, name: str, seed: int
+) -> None:
+    world = Rewarded(make(name, Split.TRAINING, seed, range(2)), policy, success_return=12.0)
+    plain, random = make(name, Split.TRAINING, seed, range(2)), np.random.default_rng(seed)
+    seen, log, earned = plain.reset(), [], []
+    assert (world.reset() == seen).all()
+    for _ in range(250):
+        action = random.integers(0, 2, 2) if plain.bounds is None else random.uniform(-1, 1, (2, plain.actions))
+        action = action if plain.bounds is None else plain.bounds.scale(action.astype(np.float32))
+        own, step = world.step(action), plain.step(action)
+        log.append(
+            {
+                "observation": seen[0].tolist(),
+                "action": action[0].tolist(),
+                "reward": float(step.reward[0]),
+                "terminated": bool(step.terminated[0]),
+            }
+        )
+        earned.append(float(own.reward[0]))
+        assert (own.observation == step.observation).all()
+        seen = step.observation
+        if step.terminated[0] or step.truncated[0]:
+            break
+    total = sum(entry["reward"] for entry in log)
+    success = total >= 12.0 if step.success is None else bool(step.success[0])
+    episode = Episode(total, success, len(log), {}, log)
+    expected = as_played(policy, episode, step.successor[0].tolist())
+    if step.terminated[0] or step.truncated[0]:
+        assert earned == pytest.approx(expected, rel=1e-3, abs=1e-3)
+    else:
+        assert earned[:-1] == pytest.approx(expected[:-1], rel=1e-3, abs=1e-3)
+
+
+@given(policies(), st.lists(st.floats(-5, 5), min_size=1, max_size=6), st.booleans())
+def test_the_parts_add_up_to_the_whole_and_shaping_to_what_it_telescopes_to(
+    policy: RewardPolicySpec, rewards: list[float], terminated: bool
+) -> None:
+    log = [
+        {"observation": [0.0, float(t)], "action": t % 2, "reward": reward, "terminated": False}
+        for t, reward in enumerate(rewards)
+    ]
+    log[-1]["terminated"] = terminated
+    episode = Episode(sum(rewards), True, len(log), {"feedback": 0.5}, log)
+    for rule in (as_played, divided):
+        plain = rule(policy.model_copy(update={"shaping": None}), episode)
+        assert sum(plain) == pytest.approx(whole(policy, episode), abs=1e-6)
+        shaped = rule(policy, episode, [0.0, float(len(log))])
+        if policy.shaping is not None:
+            discounted = sum(0.9**t * (a - b) for t, (a, b) in enumerate(zip(shaped, plain, strict=True)))
+            end = 0.0 if terminated else 0.9 ** len(log) * -3.0 * len(log)
+            assert discounted == pytest.approx(end, abs=1e-6)
+    assert as_played(policy, Episode(0.0, None, 0)) == []
+
+
+def test_an_episode_that_breaks_a_constraint_is_not_worth_more_than_it_allows() -> None:
+    limit = {"name": "crash", "key": "collisions", "rewardAtMost": -2.0}
+    spec = {"components": [{"name": "won", "type": "success", "weight": 1}], "constraints": [limit]}
+    policy = RewardPolicySpec.model_validate(spec)
+    log = [{"observation": [0.0], "action": 0, "reward": 1.0}] * 2
+    assert as_played(policy, Episode(2.0, True, 2, {"collisions": 1.0}, log)) == [0.0, -2.0]
+    assert as_played(policy, Episode(2.0, True, 2, {"collisions": 0.0}, log)) == [0.0, 1.0]
+
+
+def by_policy(make_order: Callable[..., Order], tmp_path: Path, algorithm: str, world: str) -> Order:
+    directory = tmp_path / "reward-policies" / "gentle"
+    directory.mkdir(parents=True, exist_ok=True)
+    (directory / "r1.json").write_text(json.dumps(GENTLE))
+    data = {"environment": world, "rewards": "policy", "learningAgentRef": {"name": "la"}}
+    order = make_order(algorithm, data=data, **({} if algorithm in ("ppo", "dqn") else {algorithm: {"hidden": [8]}}))
+    body = order.model_dump(by_alias=True, exclude_none=True)
+    return Order.model_validate(body | {"rewardPolicy": {"name": "gentle", "revision": "r1"}})
+
+
+def advance(training: Training, times: int) -> Training:
+    for _ in range(times):
+        training.observation, experiences = training.learner.iterate(training.observation)
+        for experience in experiences:
+            training.episodes.note(experience.reward, experience.ended)
+    return training
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "world"), [("ppo", "CartPole-v1"), ("ppo", "Pendulum-v1"), ("dqn", "CartPole-v1")]
+)
+def test_an_interrupted_run_by_a_policys_rewards_goes_on_exactly(
+    make_order: Callable[..., Order], tmp_path: Path, algorithm: str, world: str
+) -> None:
+    order, store = by_policy(make_order, tmp_path, algorithm, world), DirectoryStore(tmp_path, "small-1")
+    whole_run = advance(begin(order, Alone(), CPU, store), 6)
+    half = advance(begin(order, Alone(), CPU, store), 3)
+    body = save(half, order, Alone())
+    assert body is not None
+    resumed = begin(order, Alone(), CPU, store)
+    restore(resumed, order, Alone(), body)
+    assert advance(resumed, 3).learner.network.digest() == whole_run.learner.network.digest()
+    other = Order.model_validate(
+        order.model_dump(by_alias=True, exclude_none=True) | {"rewardPolicy": {"name": "gentle", "revision": "r2"}}
+    )
+    with pytest.raises(ValueError, match="belongs to another specification"):
+        restore(resumed, other, Alone(), body)
+
+
+def test_a_policys_rewards_change_what_ppo_learns(make_order: Callable[..., Order], tmp_path: Path) -> None:
+    store, own = DirectoryStore(tmp_path, "small-1"), make_order(data={"environment": "CartPole-v1"})
+    steered = by_policy(make_order, tmp_path, "ppo", "CartPole-v1")
+    one, other = (advance(begin(order, Alone(), CPU, store), 3) for order in (own, steered))
+    assert one.learner.network.digest() != other.learner.network.digest()
+    assert max(other.episodes.recent) < max(one.episodes.recent), "a tenth of the return, and what comes at the end"
+
+
+def test_a_number_to_shape_by_that_observations_do_not_have_is_refused() -> None:
+    policy = RewardPolicySpec.model_validate({"shaping": {"observation": 4, "weight": 1}})
+    with pytest.raises(
+        ConfigError, match=r"RewardPolicy shaping.observation: '4' is not a number of .* have 4; correct"
+    ):
+        Rewarded(make("CartPole-v1", Split.TRAINING, 0, range(1)), policy)
+
+
+def test_a_team_earns_together_what_the_rules_say_of_its_episode() -> None:
+    policy = RewardPolicySpec.model_validate(GENTLE)
+    world, random = make("Cooperative-v1", Split.TRAINING, 0, range(1)), np.random.default_rng(0)
+    rewarded = Rewarded(make("Cooperative-v1", Split.TRAINING, 0, range(1)), policy)
+    world.reset()
+    rewarded.reset()
+    log, earned = [], 0.0
+    while True:
+        action = random.integers(0, world.actions, (1, world.agents))  # type: ignore[attr-defined]
+        step, own = world.step(action), rewarded.step(action)
+        log.append({"action": action.reshape(-1).tolist(), "reward": float(step.reward.mean())})
+        earned += float(own.reward.mean())
+        if step.terminated[0] or step.truncated[0]:
+            break
+    total = sum(entry["reward"] for entry in log)
+    success = None if step.success is None else bool(step.success[0])
+    assert earned == pytest.approx(whole(policy, Episode(total, success, len(log), {}, log)), abs=1e-3)

@@ -1,0 +1,134 @@
+"""An environment whose steps earn what a RewardPolicy makes of them, by the rules that logged episodes are rewarded by.
+
+A step is given what it adds at once (see reward_rules.step_rewards.Advance), and the last step of an episode besides
+what is missing to the whole, so the steps of an episode earn together exactly what the rules say of it.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from learnloop_api.kinds.reward_policy import RewardPolicySpec
+from learnloop_api.reward_rules.components import Episode
+from learnloop_api.reward_rules.step_rewards import advance, whole
+from learnloop_api.reward_rules.step_terms import change
+from learnloop_environments.base import Observations, Step, VectorEnvironment, team_return
+from learnloop_environments.errors import ConfigError
+from learnloop_environments.wrappers import Wrapper
+
+PREFIX = "rewarded."
+
+
+class Rewarded(Wrapper):
+    """Rewards by a RewardPolicy. What only people or other agents can tell, such as feedback, a simulator does not
+    measure: the policy's `missing` says what that means.
+
+    Of a team every agent is given its own share of what comes at once, and all the same of what comes at the end.
+    """
+
+    def __init__(self, inner: VectorEnvironment, policy: RewardPolicySpec, success_return: float | None = None) -> None:
+        """An episode with at least `success_return` succeeded, where the environment does not say; None: nobody says.
+
+        Raises ConfigError when the policy shapes by a number that the observations do not have.
+        """
+        super().__init__(inner)
+        shaping = policy.shaping
+        if shaping is not None and shaping.observation >= inner.observations:
+            problem = f"is not a number of the environment's observations, which have {inner.observations}"
+            fix = "correct it in the RewardPolicy, or set spec.data.rewards to environment"
+            raise ConfigError("RewardPolicy shaping.observation", shaping.observation, problem, fix)
+        count = len(inner.members)
+        self._policy, self._success_return, self._given = policy, success_return, advance(policy)
+        self._smooth = any(component.type == "smoothness" for component in policy.components)
+        self._return, self._advanced, self._changed = (np.zeros(count) for _ in range(3))
+        self._steps = np.zeros(count, dtype=np.int64)
+        self._before: NDArray[np.float64] | None = None
+        self._seen = inner.reset()
+
+    def reset(self) -> Observations:
+        """See VectorEnvironment.reset."""
+        self._forget(np.ones(len(self.members), dtype=np.bool_))
+        self._seen = self.inner.reset()
+        return self._seen
+
+    def impose(self, parameters: Mapping[str, NDArray[np.float64]]) -> Observations:
+        """See Simulation.impose: episodes under way end unrewarded."""
+        self._forget(np.ones(len(self.members), dtype=np.bool_))
+        self._seen = super().impose(parameters)
+        return self._seen
+
+    def step(self, actions: NDArray[Any]) -> Step:
+        """See VectorEnvironment.step."""
+        if self._smooth:
+            self._compare(actions)
+        step = self.inner.step(actions)
+        reward = self._given.share * step.reward.astype(np.float64) + self._given.each
+        self._return += team_return(step.reward)
+        self._advanced += team_return(reward)  # type: ignore[arg-type]  # float64 here
+        self._steps += 1
+        ended = step.terminated | step.truncated
+        for number in np.flatnonzero(ended):
+            reward[number] += whole(self._policy, self._episode(number, step)) - self._advanced[number]
+        if self._policy.shaping is not None:
+            terms = self._potential(step.successor) * self._policy.shaping.discount
+            terms[step.terminated] = 0.0
+            terms -= self._potential(self._seen)
+            reward += terms if reward.ndim == terms.ndim else terms[:, None]
+        self._forget(ended)
+        self._seen = step.observation
+        rest = step.terminated, step.truncated, step.success
+        return Step(step.observation, step.successor, reward.astype(np.float32), *rest)
+
+    def _episode(self, number: int, step: Step) -> Episode:
+        total, steps = float(self._return[number]), int(self._steps[number])
+        success = None if step.success is None else bool(step.success[number])
+        if success is None and self._success_return is not None:
+            success = total >= self._success_return
+        changed = self._changed[number] / (steps - 1) if self._smooth and steps > 1 else None
+        return Episode(total, success, steps, change=changed)
+
+    def _compare(self, actions: NDArray[Any]) -> None:
+        """Count how far each action is from the one before in its episode."""
+        done = np.asarray(actions, dtype=np.float64)
+        if self._before is not None:
+            for number in np.flatnonzero(self._steps):
+                self._changed[number] += change(*(_plain(side[number]) for side in (self._before, done)))
+        self._before = done.copy()
+
+    def _potential(self, seen: Observations) -> NDArray[np.float64]:
+        """As reward_rules.step_terms.potential, of all environments at once [n], or of a team [n, agents]."""
+        rule = self._policy.shaping
+        assert rule is not None
+        return np.asarray(rule.weight * seen[..., rule.observation].astype(np.float64))
+
+    def _forget(self, ended: NDArray[np.bool_]) -> None:
+        for kept in (self._return, self._advanced, self._changed, self._steps):
+            kept[ended] = 0
+
+    def state(self) -> dict[str, NDArray[np.generic]] | None:
+        """See VectorEnvironment.state: what episodes under way have earned goes with it."""
+        inner = self.inner.state()
+        if inner is None:
+            return None
+        kept = {"return": self._return, "advanced": self._advanced, "changed": self._changed, "steps": self._steps}
+        if self._before is not None:
+            kept["before"] = self._before
+        return {**inner, **{PREFIX + name: array.copy() for name, array in kept.items()}}
+
+    def restore(self, state: dict[str, NDArray[np.generic]]) -> Observations:
+        """See VectorEnvironment.restore."""
+        self._return, self._advanced, self._changed = (
+            np.array(state[PREFIX + name], dtype=np.float64) for name in ("return", "advanced", "changed")
+        )
+        self._steps = np.array(state[PREFIX + "steps"], dtype=np.int64)
+        before = state.get(PREFIX + "before")
+        self._before = None if before is None else np.array(before, dtype=np.float64)
+        self._seen = self.inner.restore({name: array for name, array in state.items() if not name.startswith(PREFIX)})
+        return self._seen
+
+
+def _plain(action: NDArray[Any]) -> Any:
+    """As a logged step has it: a number, or a list of numbers."""
+    return action.reshape(-1).tolist() if action.ndim else action.item()
