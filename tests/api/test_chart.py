@@ -161,8 +161,9 @@ async def test_the_operator_may_let_a_policy_server_watch_its_table_and_no_more(
 
 
 async def test_the_operator_reads_no_secret_lists_and_writes_no_spec(as_operator: KubeHttp, namespace: str) -> None:
-    with pytest.raises(Forbidden, match="cannot list resource"):
-        await as_operator.request("GET", f"/api/v1/namespaces/{namespace}/secrets")
+    for verb, name in (("list", ""), ("get", "/payroll")):
+        with pytest.raises(Forbidden, match=f"cannot {verb} resource"):
+            await as_operator.request("GET", f"/api/v1/namespaces/{namespace}/secrets{name}")
     agents = f"/apis/learnloop.dev/v1alpha1/namespaces/{namespace}/learningagents"
     with pytest.raises(Forbidden, match="cannot create resource"):
         await as_operator.request("POST", agents, body={"metadata": {"name": "x"}})

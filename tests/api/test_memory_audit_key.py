@@ -4,7 +4,6 @@ import base64
 import time
 from collections.abc import AsyncIterator
 from pathlib import Path
-from typing import Any
 
 import httpx
 import pytest
@@ -32,10 +31,6 @@ async def key(operator: Operator) -> str:
 async def put_secret(operator: Operator, name: str, data: dict[str, str]) -> None:
     metadata = {"name": name, "namespace": operator.namespace}
     await operator.kube.create({"apiVersion": "v1", "kind": "Secret", "metadata": metadata, "stringData": data})
-
-
-def ready(status: dict[str, Any]) -> str:
-    return next(str(item["message"]) for item in status["conditions"] if item["type"] == "Ready")
 
 
 async def test_a_key_is_made_once_and_a_service_signs_its_chain_with_it(operator: Operator, tmp_path: Path) -> None:
@@ -72,12 +67,3 @@ async def test_a_key_that_was_there_before_is_used_and_left_alone(operator: Oper
     server = await operator.kube.get(DEPLOYMENT, operator.namespace, "mem-memory")
     env = {item["name"]: item for item in server["spec"]["template"]["spec"]["containers"][0]["env"]}
     assert env["LEARNLOOP_AUDIT_KEY"]["valueFrom"]["secretKeyRef"]["name"] == "mem-audit"
-
-
-async def test_a_key_that_is_none_is_named_with_what_it_must_be(operator: Operator) -> None:
-    await put_secret(operator, "mem-audit", {"audit-key": "hush"})
-    await operator.create("MemoryService", "mem", {"storage": {}})
-    status = await operator.settle(MemoryServiceController(operator.services), "mem")
-    assert ready(status).startswith(
-        "Secret mem-audit, key audit-key: must hold 32 random bytes in Base64; make one with"
-    )

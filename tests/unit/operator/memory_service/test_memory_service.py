@@ -4,6 +4,8 @@ import json
 from datetime import UTC, datetime
 from typing import Any
 
+import pytest
+
 from learnloop_api.kinds.memory_service import MemoryServiceSpec
 from learnloop_dataplane.audit.signing import Signer
 from learnloop_dataplane.ed25519_keys import seed_from
@@ -62,7 +64,7 @@ def deployment(ready_replicas: int = 1) -> dict[str, Any]:
 def test_with_storage_it_runs_postgresql_with_credentials_made_once() -> None:
     first = decide(world())
     assert kinds(first) == ["ConfigMap", "Secret", "Service", "StatefulSet", "Secret", "Service", "Deployment"]
-    later = decide(world(has_credentials=True, has_audit_key=True, database={"metadata": {}}))
+    later = decide(world(database={"metadata": {}}, server=deployment()))
     assert "Secret" not in kinds(later)
 
 
@@ -75,24 +77,41 @@ def test_the_password_is_in_the_secret_and_nowhere_else() -> None:
 
 
 def test_lost_credentials_are_never_silently_replaced() -> None:
-    plan = decide(world(database={"metadata": {}}))
+    said = (
+        'pod mem-postgres-0 waits: MountVolume.SetUp failed for volume "credentials" : secret "mem-postgres" not found'
+    )
+    plan = decide(world(database={"metadata": {}}, server=deployment(0), complaint=said))
     assert kinds(plan) == ["ConfigMap"], "what agents may keep, and nothing else"
     assert ready(plan)["reason"] == "CredentialsLost"
 
 
-def test_a_missing_dsn_secret_is_named_and_nothing_is_started() -> None:
+def test_an_audit_key_that_is_gone_is_made_anew_and_nothing_else_is_asked_for_it() -> None:
+    said = 'pod mem-memory-1 waits: CreateContainerConfigError: secret "mem-audit" not found'
+    plan = decide(world(database={"metadata": {}}, server=deployment(0), complaint=said))
+    assert [item["metadata"]["name"] for item in plan.apply if item["kind"] == "Secret"] == ["mem-audit"]
+
+
+@pytest.mark.parametrize(
+    ("complaint", "found"),
+    [
+        ('pod mem-memory-1 waits: CreateContainerConfigError: secret "db" not found', "does not exist"),
+        ("pod mem-memory-1 waits: couldn't find key dsn in Secret ns/db", "has no key dsn"),
+    ],
+)
+def test_a_secret_that_pods_wait_for_is_named_with_its_field_and_the_fix(complaint: str, found: str) -> None:
     spec = {"dsnSecretRef": {"name": "db", "key": "dsn"}}
-    plan = decide(world(spec, dsn_problem="spec.dsnSecretRef: Secret db does not exist"))
-    assert kinds(plan) == ["ConfigMap"], "what agents may keep, and nothing else"
-    assert ready(plan)["message"] == "spec.dsnSecretRef: Secret db does not exist"
+    plan = decide(world(spec, server=deployment(0), complaint=complaint))
+    fix = "create it with key dsn; pods that wait for it then start"
+    said = f"spec.dsnSecretRef: Secret db {found} in namespace ns: {fix}"
+    assert (ready(plan)["reason"], ready(plan)["message"]) == ("SecretUnusable", said)
+    assert kinds(plan) == ["ConfigMap", "Service", "Deployment"], "pods start by themselves when it is there"
     assert plan.requeue_after is not None
 
 
-def test_an_own_database_needs_only_the_service_and_follows_the_secret() -> None:
-    plan = decide(world({"dsnSecretRef": {"name": "db", "key": "dsn"}}, dsn_version="17", has_audit_key=True))
+def test_an_own_database_needs_only_the_service() -> None:
+    plan = decide(world({"dsnSecretRef": {"name": "db", "key": "dsn"}}, server=deployment()))
     assert kinds(plan) == ["ConfigMap", "Service", "Deployment"]
     template = plan.apply[-1]["spec"]["template"]
-    assert template["metadata"]["annotations"]["learnloop.dev/dsn-version"] == "17"
     env = {item["name"]: item for item in template["spec"]["containers"][0]["env"]}
     assert env["LEARNLOOP_DSN"]["valueFrom"] == {"secretKeyRef": {"name": "db", "key": "dsn"}}
 
@@ -100,20 +119,19 @@ def test_an_own_database_needs_only_the_service_and_follows_the_secret() -> None
 def test_weaviate_is_passed_on_and_its_key_stays_in_the_secret() -> None:
     weaviate = {"url": "https://w.example:443", "grpc": "g.example:443", "apiKeySecretRef": {"name": "w", "key": "k"}}
     spec = {"storage": {}, "engine": "weaviate", "weaviate": weaviate}
-    plan = decide(world(spec, has_credentials=True, weaviate_version="23"))
+    plan = decide(world(spec))
     template = plan.apply[-1]["spec"]["template"]
-    assert template["metadata"]["annotations"]["learnloop.dev/weaviate-key-version"] == "23"
     env = {item["name"]: item for item in template["spec"]["containers"][0]["env"]}
     assert env["LEARNLOOP_WEAVIATE_URL"]["value"] == "https://w.example:443"
     assert env["LEARNLOOP_WEAVIATE_GRPC"]["value"] == "g.example:443"
     assert env["LEARNLOOP_WEAVIATE_KEY"]["valueFrom"] == {"secretKeyRef": {"name": "w", "key": "k"}}
-    missing = decide(world(spec, weaviate_problem="spec.weaviate.apiKeySecretRef: Secret w does not exist"))
-    assert (kinds(missing), ready(missing)["reason"]) == (["ConfigMap"], "SecretUnusable")
+    missing = decide(world(spec, server=deployment(0), complaint='secret "w" not found'))
+    assert ready(missing)["message"].startswith("spec.weaviate.apiKeySecretRef: Secret w does not exist")
 
 
 def test_a_weaviate_that_is_away_is_said_once_and_the_service_stays_ready() -> None:
     spec = {"storage": {}, "engine": "weaviate", "weaviate": {"url": "http://w.example:8080"}}
-    more = {"has_credentials": True, "has_audit_key": True, "server": deployment()}
+    more = {"database": {"metadata": {}}, "server": deployment()}
     status: dict[str, Any] = {}
     told = []
     for degraded in ({}, {"vector store": "connection refused"}, {"vector store": "deadline exceeded"}, {}):
@@ -135,7 +153,7 @@ def test_a_weaviate_that_is_away_is_said_once_and_the_service_stays_ready() -> N
 
 
 def test_ready_pods_make_it_ready_with_an_address() -> None:
-    plan = decide(world(has_credentials=True, server=deployment()))
+    plan = decide(world(database={"metadata": {}}, server=deployment()))
     assert ready(plan)["status"] == "True"
     assert plan.status["url"] == "http://mem-memory.ns.svc:8080"
     assert plan.requeue_after is None
@@ -143,13 +161,13 @@ def test_ready_pods_make_it_ready_with_an_address() -> None:
 
 def test_until_then_the_pods_own_complaint_is_shown() -> None:
     plan = decide(
-        world(has_credentials=True, server=deployment(0), complaint="pod x exited with 1: no vector extension")
+        world(database={"metadata": {}}, server=deployment(0), complaint="pod x exited with 1: no vector extension")
     )
     assert "no vector extension" in ready(plan)["message"]
 
 
 def test_suspending_scales_everything_to_zero_and_keeps_the_volume() -> None:
-    plan = decide(world({"storage": {}, "suspend": True}, has_credentials=True, has_audit_key=True))
+    plan = decide(world({"storage": {}, "suspend": True}, database={"metadata": {}}))
     scaled = {item["kind"]: item["spec"]["replicas"] for item in plan.apply if "replicas" in item.get("spec", {})}
     assert scaled == {"StatefulSet": 0, "Deployment": 0}
     stateful = next(item for item in plan.apply if item["kind"] == "StatefulSet")
@@ -181,19 +199,13 @@ def test_how_often_it_consolidates_goes_to_the_pods() -> None:
 
 def test_its_audit_chain_is_signed_with_a_key_made_once_whoever_runs_the_database() -> None:
     for spec in ({"storage": {}}, {"dsnSecretRef": {"name": "db", "key": "dsn"}}):
-        plan = decide(world(spec, dsn_version="1" if "dsnSecretRef" in spec else ""))
+        plan = decide(world(spec))
         [made] = [item for item in plan.apply if item["metadata"]["name"] == "mem-audit"]
         assert Signer(seed_from(made["stringData"]["audit-key"])), "what the service reads"
         [server] = [item for item in plan.apply if item["kind"] == "Deployment"]
         env = {item["name"]: item for item in server["spec"]["template"]["spec"]["containers"][0]["env"]}
         assert env["LEARNLOOP_AUDIT_KEY"]["valueFrom"] == {"secretKeyRef": {"name": "mem-audit", "key": "audit-key"}}
         assert plan.status["auditKey"] == {"name": "mem-audit"}
-
-
-def test_an_audit_key_that_is_none_is_named_and_nothing_is_started() -> None:
-    plan = decide(world(has_audit_key=True, audit_problem="Secret mem-audit, key audit-key: must hold 32 random bytes"))
-    assert kinds(plan) == ["ConfigMap"], "what agents may keep, and nothing else"
-    assert ready(plan)["message"].startswith("Secret mem-audit, key audit-key")
 
 
 def server(spec: dict[str, Any], **changes: Any) -> tuple[dict[str, Any], dict[str, Any], dict[str, Any]]:
@@ -205,22 +217,20 @@ def server(spec: dict[str, Any], **changes: Any) -> tuple[dict[str, Any], dict[s
     return env, template["spec"], template["metadata"]["annotations"]
 
 
-def test_an_embedders_and_a_distillers_keys_come_from_secrets_and_new_keys_restart_the_pods() -> None:
+def test_an_embedders_and_a_distillers_keys_come_from_secrets() -> None:
     key = {"name": "models", "key": "token"}
     embedder = {"url": "https://e.example/v1", "model": "small", "dimensions": 512, "apiKeySecretRef": key}
     distiller = {"url": "https://d.example/v1", "model": "large", "apiKeySecretRef": key, "timeoutSeconds": 20}
     spec = {"embedder": embedder, "distiller": distiller, "language": "german"}
-    env, _, annotations = server(spec, models_version="7-7")
+    env, _, _ = server(spec)
     assert env["LEARNLOOP_EMBEDDER"] == "https://e.example/v1#small"
     assert env["LEARNLOOP_EMBEDDER_DIMENSIONS"] == "512"
     assert env["LEARNLOOP_DISTILLER"] == "https://d.example/v1#large"
     assert env["LEARNLOOP_DISTILLER_SECONDS"] == "20"
     assert env["LEARNLOOP_LANGUAGE"] == "german"
     assert env["LEARNLOOP_EMBEDDER_KEY"] == env["LEARNLOOP_DISTILLER_KEY"] == {"secretKeyRef": key}
-    assert "7-7" in annotations.values()
-    plain, _, none = server({})
+    plain, _, _ = server({})
     assert not {name for name in plain if "EMBEDDER" in name or "DISTILLER" in name or "LANGUAGE" in name}
-    assert "7-7" not in none.values()
 
 
 def test_a_models_files_come_by_a_claim_or_an_image_and_are_mounted_to_be_read() -> None:
@@ -237,7 +247,8 @@ def test_a_models_files_come_by_a_claim_or_an_image_and_are_mounted_to_be_read()
 
 
 def test_a_missing_key_of_a_models_server_is_a_clear_sentence() -> None:
-    plan = decide(world(models_problem="spec.embedder.apiKeySecretRef: Secret models does not exist in namespace ns"))
+    key = {"name": "models", "key": "token"}
+    spec = {"storage": {}, "embedder": {"url": "https://e.example/v1", "model": "small", "apiKeySecretRef": key}}
+    plan = decide(world(spec, server=deployment(0), complaint='secret "models" not found'))
     assert ready(plan)["reason"] == "SecretUnusable"
-    assert "spec.embedder.apiKeySecretRef" in ready(plan)["message"]
-    assert kinds(plan) == ["ConfigMap"]
+    assert ready(plan)["message"].startswith("spec.embedder.apiKeySecretRef: Secret models does not exist")
