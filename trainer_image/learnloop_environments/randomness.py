@@ -38,6 +38,7 @@ class Purpose(enum.IntEnum):
     SHIELD = 15
     LOG_SPLIT = 16
     OFF_POLICY = 17
+    MEMORY = 18
 
 
 class Split(enum.IntEnum):

@@ -8,6 +8,7 @@ operator could not see a hang.
 import threading
 import time
 from collections import deque
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Literal
 
@@ -71,7 +72,8 @@ class Reporter:
         self._tracker = tracker if tracker is not None and place.rank == 0 else Tracker(())
         self._lock, self._stop = threading.Lock(), threading.Event()
         self._phase: Phase = "starting"
-        self._message, self._trouble, self._step, self._rate = "", "", 0, 0.0
+        self._message, self._trouble, self._caution, self._step, self._rate = "", "", "", 0, 0.0
+        self._losses: dict[str, float] = {}
         self._recent: ReturnEstimate | None = None
         self._alive = self._line_at = self._estimated_at = time.monotonic()
         self._speed = Speed()
@@ -102,9 +104,15 @@ class Reporter:
         with self._lock:
             self._trouble = trouble
 
-    def progress(self, step: int, returns: deque[float]) -> None:
-        """Training has come to `step`; `returns` are those of the latest episodes."""
+    def caution(self, text: str) -> None:
+        """Show this in every heartbeat that has no trouble to show."""
+        with self._lock:
+            self._caution = text
+
+    def progress(self, step: int, returns: deque[float], losses: Mapping[str, float] | None = None) -> None:
+        """Training has come to `step`; `returns` are those of the latest episodes, `losses` of the newest update."""
         now = time.monotonic()
+        self._losses = dict(losses) if losses else self._losses
         with self._lock:
             self._step, self._rate, self._alive = step, self._speed.note(step), now
         if now - self._estimated_at >= BEAT_SECONDS or self._recent is None:
@@ -112,8 +120,11 @@ class Reporter:
             recent = estimate(np.asarray(returns), self._order.spec.seed, resamples=200)
             with self._lock:
                 self._recent = recent
+            curve = {f"train/loss_{name}": value for name, value in self._losses.items()}
             if recent is not None:
-                self._tracker.note(step, curves("train", recent) | {"train/steps_per_second": self._rate})
+                curve |= curves("train", recent) | {"train/steps_per_second": self._rate}
+            if curve:
+                self._tracker.note(step, curve)
         if self._place.rank == 0 and now - self._line_at >= LINE_SECONDS:
             self._line_at = now
             say(self.line())
@@ -124,6 +135,8 @@ class Reporter:
         text = f"step {self._step}/{total} {min(100, 100 * self._step // total)}%"
         if recent is not None:
             text += f" return {recent.mean:.1f} [{recent.ci_low:.1f}, {recent.ci_high:.1f}]"
+        if self._losses:
+            text += " loss " + ", ".join(f"{name} {value:.3g}" for name, value in self._losses.items())
         eta = self._eta()
         return f"{text} {self._rate:.0f} steps/s" + (f" ETA {span(eta)}" if eta is not None else "")
 
@@ -143,9 +156,14 @@ class Reporter:
                 steps_per_second=self._rate,
                 eta_seconds=self._eta() if self._phase in {"starting", "training"} else None,
                 recent_return=self._recent,
-                message=(self._message if self._phase in {"done", "failed"} else self._trouble or self._message)[:1024],
+                message=self._told()[:1024],
                 at=datetime.now(UTC),
             )
+
+    def _told(self) -> str:
+        if self._phase in {"done", "failed"}:
+            return self._message
+        return self._trouble or (self._phase == "training" and self._caution) or self._message
 
     def _run(self) -> None:
         failing = False

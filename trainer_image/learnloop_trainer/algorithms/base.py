@@ -1,7 +1,7 @@
 """What the training loop asks of an algorithm."""
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from typing import Protocol
 
 import numpy as np
@@ -20,6 +20,10 @@ def _no_recording() -> Recording:
     raise ConfigError("spec.data", "", "names no recorded experience", "set learningAgentRef or bc.recording")
 
 
+def _no_memory() -> None:
+    return None
+
+
 @dataclass(frozen=True, slots=True)
 class Occasion:
     """The run as an algorithm sees it: the same on all ranks but for the group's own rank."""
@@ -29,6 +33,7 @@ class Occasion:
     environments: int  # over all ranks
     group: Group
     recording: Callable[[], Recording] = _no_recording  # collective; of logged experience, where a run learns from it
+    memory: Callable[[], Recording | None] = _no_memory  # collective; the same, where a run can do without it
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +42,7 @@ class Experience:
 
     reward: NDArray[np.float32]
     ended: NDArray[np.bool_]
+    losses: Mapping[str, float] = field(default_factory=dict)  # of the newest update, where the learner tells
 
 
 class Learner(Protocol):

@@ -19,6 +19,8 @@ Deviations, all deliberate:
   order of floating-point additions.
 - The gradient is written out by hand (Gradients); the tests compare it with autograd's of the equation above.
 - Truncation is not termination: s' is the real last observation and its value counts.
+- Where the agent has logged experience, a batch is `localBatchSize` transitions of the run's own and `memoryBatchSize`
+  logged ones, drawn uniformly; what was read becomes part of the checkpoint (see logged_transitions.Memory).
 """
 
 from collections.abc import Mapping
@@ -35,6 +37,7 @@ from learnloop_environments.base import Observations
 from learnloop_environments.randomness import Draws, Purpose, uniforms
 from learnloop_trainer.algorithms.base import Arrays, Experience, Occasion
 from learnloop_trainer.algorithms.icm import Icm
+from learnloop_trainer.algorithms.logged_transitions import Memory, mean_losses
 from learnloop_trainer.algorithms.traits import Traits, head_outputs, head_values, register
 from learnloop_trainer.floating_point import require_finite
 from learnloop_trainer.neural.dense_networks import Floats, Network, dense, forward, forward_numpy
@@ -138,12 +141,20 @@ class Dqn:
         if parameters.curiosity is not None:
             sizes = (environment.observations, environment.actions)
             self.curiosity = Icm(parameters.curiosity, *sizes, occasion, device)
-        self._draws = Draws((2, parameters.batch_size), Purpose.REPLAY, occasion.seed)
+        self.memory = Memory(
+            occasion, parameters, parameters.batch_size, steps=parameters.n_step, discount=parameters.discount
+        )
+        self._drawn = {
+            size: Draws((2, size), Purpose.REPLAY, occasion.seed)
+            for size in (parameters.batch_size, parameters.local_batch_size)
+        }
+        self._errors: torch.Tensor | None = None
         self.step = 0
 
     def iterate(self, observation: Observations) -> tuple[Observations, list[Experience]]:
         """See Learner.iterate: CHUNK vector steps with the updates that are due between them."""
         environment = self.environment
+        self.memory.ask(self.network.vector.device)
         explore, random = self._exploration()
         rewards = np.empty((CHUNK, len(environment.members)), dtype=np.float32)
         ended = np.empty(rewards.shape, dtype=np.bool_)
@@ -158,7 +169,7 @@ class Dqn:
                 self.step += self.occasion.environments
         require_finite(self.step, observation=observation, reward=rewards)
         require_finite(self.step, loss=self.network.vector.sum().cpu().numpy())
-        return observation, [Experience(rewards, ended)]
+        return observation, [Experience(rewards, ended, self._told())]
 
     def _exploration(self) -> tuple[NDArray[np.bool_], NDArray[np.int64]]:
         """For the next CHUNK vector steps and this rank's environments: explore?, and if so with which action."""
@@ -184,45 +195,63 @@ class Dqn:
         """The updates due after this vector step."""
         before = self._due(self.step)
         for _ in range(self._due(self.step + self.occasion.environments) - before):
-            if self.priorities is None:
-                self._update()
-            else:
-                self._update_by_priority(self.priorities)
+            ranked = self.priorities
+            self._errors = self._update() if ranked is None else self._update_by_priority(ranked)
 
     def _due(self, step: int) -> int:
         return max(0, step - self.parameters.learning_starts) // self.parameters.steps_per_update
 
-    def _update(self) -> None:
-        size, occasion = self.parameters.batch_size, self.occasion
-        draws = self._draws.at(self.network.updates)
+    def _update(self) -> torch.Tensor:
+        """Returns the errors of this rank's part of the batch, logged transitions last."""
+        size, occasion = self.memory.local, self.occasion
+        draws = self._drawn[size].at(self.network.updates)
         members = (draws[0] * occasion.environments).astype(np.int64)
         slots = (draws[1] * self.replay.filled).astype(np.int64)
-        self._gradients.compute(self._wondered(self.replay.pick(members, slots, self.network.vector.device)), size)
+        own = self.replay.pick(members, slots, self.network.vector.device)
+        batch = self._wondered(self.memory.joined(own, self.network.updates))
+        errors = self._gradients.compute(batch, size + self.memory.logged)
         self._apply()
+        return errors
 
     def _wondered(self, batch: Transitions) -> Transitions:
         """With the intrinsic rewards of curiosity, which learns from the batch at the same time."""
         if self.curiosity is None:
             return batch
         reward = batch.reward + self.curiosity.reward(batch)
-        self.curiosity.update(batch, self.parameters.batch_size)
+        self.curiosity.update(batch, self.memory.local + self.memory.logged)
         return replace(batch, reward=reward)
 
-    def _update_by_priority(self, priorities: Priorities) -> None:
-        """All ranks walk the same tree; each knows the errors of its own transitions, and the sum is all of them."""
-        size, occasion, device = self.parameters.batch_size, self.occasion, self.network.vector.device
-        leaves = priorities.sample(self._draws.at(self.network.updates)[0])
+    def _update_by_priority(self, priorities: Priorities) -> torch.Tensor:
+        """All ranks walk the same tree; each knows the errors of its own transitions, and the sum is all of them.
+
+        Logged transitions are drawn uniformly, and weigh 1. Returns what `_update` does.
+        """
+        size, occasion, device = self.memory.local, self.occasion, self.network.vector.device
+        leaves = priorities.sample(self._drawn[size].at(self.network.updates)[0])
         slots, members = np.divmod(leaves, occasion.environments)
         done = min(1.0, self.step / occasion.total_steps)
         beta = self.parameters.importance_start + done * (1.0 - self.parameters.importance_start)
         weights = torch.from_numpy(priorities.weights(leaves, self.replay.filled * occasion.environments, beta))
         mine = torch.from_numpy(self.replay.mine(members))
-        batch = self._wondered(self.replay.pick(members, slots, device))
+        own = self.replay.pick(members, slots, device)
+        batch = self._wondered(self.memory.joined(own, self.network.updates))
+        given = torch.cat((weights[mine], weights.new_ones(len(self.memory.share())))).to(device)
+        found = self._gradients.compute(batch, size + self.memory.logged, given)
         errors = torch.zeros(size, device=device)
-        errors[mine] = self._gradients.compute(batch, size, weights[mine].to(device))
+        errors[mine] = found[: len(found) - len(self.memory.share())]
         occasion.group.add_up(errors)
         self._apply()
         priorities.learned(leaves, errors.cpu().numpy())
+        return found
+
+    def _told(self) -> dict[str, float]:
+        """Collective: the mean squared errors of the newest update, if there was one since the last call."""
+        if self._errors is None:
+            return {}
+        squared, logged = self._errors.square(), len(self.memory.share())
+        sums = squared[: len(squared) - logged].sum().item(), squared[len(squared) - logged :].sum().item()
+        self._errors = None
+        return mean_losses(self.occasion.group, *sums, self.memory)
 
     def _apply(self) -> None:
         network, parameters = self.network, self.parameters
@@ -238,6 +267,7 @@ class Dqn:
         state = self.network.state() | {"target": self.target.cpu().numpy().copy(), "counters": counters}
         if self.curiosity is not None:
             state |= self.curiosity.state()
+        state |= self.memory.state()
         return state if self.priorities is None else state | self.priorities.state()
 
     def own(self) -> Arrays:
@@ -250,6 +280,7 @@ class Dqn:
         self.target.copy_(torch.from_numpy(np.array(shared["target"], dtype=np.float32)))
         self.step, position, filled = (int(value) for value in shared["counters"])
         self.replay.restore(own, position, filled)
+        self.memory.restore(shared, self.network.vector.device)
         if self.environment.state() is None:
             self.replay.cut()
         if self.curiosity is not None:

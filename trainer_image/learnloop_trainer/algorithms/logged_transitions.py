@@ -1,16 +1,19 @@
-"""Batches of transitions from a log, for learners that take no step in an environment."""
+"""Batches of transitions from a log: all that some learners have, and what others mix their own with."""
 
+from dataclasses import fields
 from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from learnloop_api.kinds.training.optimiser import RemembersLog
 from learnloop_environments.errors import ConfigError
 from learnloop_environments.randomness import Draws, Purpose
 from learnloop_trainer.algorithms.base import Arrays, Occasion
+from learnloop_trainer.distributed.collectives import Group
 from learnloop_trainer.recordings.recording import Recording
-from learnloop_trainer.recordings.transitions import successors
+from learnloop_trainer.recordings.transitions import windows
 from learnloop_trainer.replay import Transitions
 
 
@@ -21,10 +24,18 @@ class LoggedTransitions:
     one rank.
     """
 
-    def __init__(self, occasion: Occasion, batch_size: int) -> None:
-        """Empty until `fetch` or `restore`."""
-        self._occasion, self._size = occasion, batch_size
-        self._draws = Draws((batch_size,), Purpose.REPLAY, occasion.seed)
+    def __init__(
+        self,
+        occasion: Occasion,
+        batch_size: int,
+        *,
+        steps: int = 1,
+        discount: float = 1.0,
+        purpose: Purpose = Purpose.REPLAY,
+    ) -> None:
+        """Empty until `fetch` or `restore`; transitions over `steps` steps, whose rewards are discounted."""
+        self._occasion, self._size, self._steps, self._discount = occasion, batch_size, steps, discount
+        self._draws = Draws((batch_size,), purpose, occasion.seed)
         self.recording: Recording | None = None
 
     def fetch(self, device: torch.device) -> Recording:
@@ -36,7 +47,7 @@ class LoggedTransitions:
 
     def take(self, recording: Recording, device: torch.device) -> None:
         """Learn from this recording; raises ConfigError when no step of it says what followed."""
-        found = successors(recording)
+        found = windows(recording, self._steps, self._discount)
         if not len(found.rows):
             fix = "record longer episodes, or whether they terminated"
             raise ConfigError("spec.data", "(recording)", "has no step whose successor is known", fix)
@@ -46,7 +57,7 @@ class LoggedTransitions:
 
         self.recording = recording
         self._observation, self._successor = moved(recording.observation[found.rows]), moved(found.observation)
-        self._action, self._reward = moved(recording.action[found.rows]), moved(recording.reward[found.rows])
+        self._action, self._reward = moved(recording.action[found.rows]), moved(found.reward)
         self._alive = moved(found.alive)
 
     def batch(self, number: int) -> Transitions:
@@ -66,3 +77,71 @@ class LoggedTransitions:
         recording = Recording.of(state)
         if recording is not None:
             self.take(recording, device)
+
+
+class Memory:
+    """Logged transitions beside a learner's own: `local` of its own and `logged` of these make a batch.
+
+    Where the log has none, or nobody can read it, a batch is `alone` of the learner's own, as ever.
+    """
+
+    def __init__(
+        self, occasion: Occasion, parameters: RemembersLog, alone: int, *, steps: int = 1, discount: float = 1.0
+    ) -> None:
+        """Nothing is read before `ask`."""
+        self._occasion, self._alone, self._parameters = occasion, alone, parameters
+        size = max(1, parameters.memory_batch_size)
+        self._log = LoggedTransitions(occasion, size, steps=steps, discount=discount, purpose=Purpose.MEMORY)
+        self.asked = False
+
+    @property
+    def there(self) -> bool:
+        """Is there something to mix in?"""
+        return self._log.recording is not None
+
+    @property
+    def local(self) -> int:
+        """Transitions of the learner's own in a batch, of all ranks together."""
+        return self._parameters.local_batch_size if self.there else self._alone
+
+    @property
+    def logged(self) -> int:
+        """Logged ones, of all ranks together."""
+        return self._parameters.memory_batch_size if self.there else 0
+
+    def ask(self, device: torch.device) -> None:
+        """Collective at the first call: take what the log has, if anything."""
+        if self.asked:
+            return
+        self.asked = True
+        recording = self._occasion.memory() if self._parameters.memory_batch_size else None
+        if recording is not None and len(windows(recording, 1, 1.0).rows):
+            self._log.take(recording, device)
+
+    def joined(self, own: Transitions, number: int) -> Transitions:
+        """The learner's own transitions, then this rank's part of the logged ones for update `number`."""
+        if not self.there:
+            return own
+        logged = self._log.batch(number)
+        pairs = ((getattr(own, item.name), getattr(logged, item.name)) for item in fields(Transitions))
+        return Transitions(*(torch.cat(pair) for pair in pairs))
+
+    def share(self) -> range:
+        """Which of the logged transitions of a batch are this rank's."""
+        return self._occasion.group.place.share(self.logged)
+
+    def state(self) -> Arrays:
+        """For the checkpoint."""
+        return {"memory.asked": np.asarray([self.asked])} | self._log.state()
+
+    def restore(self, state: Arrays, device: torch.device) -> None:
+        """Take up what `state` gave: what was read, or that there was nothing."""
+        self.asked = bool(state["memory.asked"][0])
+        self._log.restore(state, device)
+
+
+def mean_losses(group: Group, own: float, logged: float, memory: Memory) -> dict[str, float]:
+    """Collective: the mean loss of a batch, of its local part and of its logged one, from this rank's sums."""
+    local_sum, logged_sum = group.sum([own, logged])
+    found = {"total": (local_sum + logged_sum) / (memory.local + memory.logged), "local": local_sum / memory.local}
+    return found | ({"memory": logged_sum / memory.logged} if memory.there else {})

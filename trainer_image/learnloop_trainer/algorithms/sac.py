@@ -15,6 +15,8 @@ Deviations, all deliberate:
 - The twin critics are one stack of batched products, and all gradients are written out by hand (see `Update`): the
   policy's update computes no gradient of the critics' parameters. The tests compare with autograd.
 - Actions are stored, and seen by the critics, scaled to [-1, 1]; the exported graph scales them back.
+- Where the agent has logged experience, a batch is `localBatchSize` transitions of the run's own and `memoryBatchSize`
+  logged ones; what was read becomes part of the checkpoint (see logged_transitions.Memory).
 """
 
 import math
@@ -31,6 +33,7 @@ from learnloop_environments.action_spaces import ActionType
 from learnloop_environments.base import Bounds, Observations
 from learnloop_environments.randomness import Draws, Purpose, uniforms
 from learnloop_trainer.algorithms.base import Arrays, Experience, Occasion
+from learnloop_trainer.algorithms.logged_transitions import Memory, mean_losses
 from learnloop_trainer.algorithms.traits import Traits, register, unscaled
 from learnloop_trainer.floating_point import require_finite
 from learnloop_trainer.neural.dense_networks import Floats, Network, dense, forward, forward_numpy, side_by_side
@@ -110,6 +113,8 @@ class Update:
         self.critics = Stack(networks[1], names, ACTIVATION, layers)
         self.targets = Stack(networks[1], names, ACTIVATION, layers, vector=target)
         self._target = target
+        self.watched = False
+        self.losses: torch.Tensor | None = None  # of the critics by transition [n], of the newest watched update
 
     def sample(self, batch: Transitions, noise: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         """Actions [2, n, dimensions] and log-densities [2, n] of the observations and of their successors, in one go:
@@ -129,7 +134,10 @@ class Update:
     def by_critics(self, batch: Transitions, goal: torch.Tensor, count: int) -> None:
         """Gradient of the critics' loss."""
         value = self.critics.forward(torch.cat((batch.observation, batch.action), 1))
-        torch.sub(value, goal.view(1, -1, 1), out=self.critics.incoming(len(goal))).div_(count)
+        error = torch.sub(value, goal.view(1, -1, 1), out=self.critics.incoming(len(goal)))
+        if self.watched:
+            self.losses = error.square().mul_(0.5).sum((0, 2))
+        error.div_(count)
         self.critics.backward(len(goal))
 
     def by_policy(self, batch: Transitions, action: torch.Tensor, temperature: torch.Tensor, count: int) -> None:
@@ -186,14 +194,22 @@ class Sac:
             dimensions=dimensions,
             environments=occasion.environments,
         )
-        size, seed = parameters.batch_size, occasion.seed
-        self._draws = Draws((2, size), Purpose.REPLAY, seed)
-        self._noise = Draws((2, size, dimensions), Purpose.NOISE, seed, normal=True)
+        self.memory = Memory(occasion, parameters, parameters.batch_size)
+        self._draw()
         self.step = 0
+
+    def _draw(self) -> None:
+        """From streams of random numbers as long as a batch is."""
+        local, logged, seed = self.memory.local, self.memory.logged, self.occasion.seed
+        self._draws = Draws((2, local), Purpose.REPLAY, seed)
+        self._noise = Draws((2, local + logged, self.environment.actions), Purpose.NOISE, seed, normal=True)
 
     def iterate(self, observation: Observations) -> tuple[Observations, list[Experience]]:
         """See Learner.iterate: CHUNK vector steps with the updates that are due between them."""
         environment = self.environment
+        if not self.memory.asked:
+            self.memory.ask(self.network.vector.device)
+            self._draw()
         uniform, normal = self._exploration()
         rewards = np.empty((CHUNK, len(environment.members)), dtype=np.float32)
         ended = np.empty(rewards.shape, dtype=np.bool_)
@@ -205,11 +221,12 @@ class Sac:
                 self.replay.add(observation, action, step)
                 rewards[t], ended[t] = step.reward, step.terminated | step.truncated
                 observation = step.observation
+                self._update.watched = t == CHUNK - 1
                 self._learn()
                 self.step += self.occasion.environments
         require_finite(self.step, observation=observation, reward=rewards)
         require_finite(self.step, loss=(self.network.vector.sum() + self.critics.vector.sum()).cpu().numpy())
-        return observation, [Experience(rewards, ended)]
+        return observation, [Experience(rewards, ended, self._told())]
 
     def _exploration(self) -> tuple[Floats, Floats]:
         """For the next CHUNK vector steps: uniform actions and standard normal noise [CHUNK, n, dimensions]."""
@@ -225,15 +242,26 @@ class Sac:
         return (2.0 * first - 1.0).astype(np.float32), normal.astype(np.float32)
 
     def _learn(self) -> None:
-        size, device = self.parameters.batch_size, self.network.vector.device
+        device, local = self.network.vector.device, self.memory.local
         before = self._due(self.step)
         for _ in range(self._due(self.step + self.occasion.environments) - before):
             draws = self._draws.at(self.network.updates)
             members = (draws[0] * self.occasion.environments).astype(np.int64)
             slots = (draws[1] * self.replay.filled).astype(np.int64)
-            mine = self._noise.at(self.network.updates)[:, self.replay.mine(members)].astype(np.float32)
-            batch, noise = self.replay.pick(members, slots, device), torch.from_numpy(mine).to(device)
-            self._update.run(batch, noise, size, self.step / self.occasion.total_steps)
+            logged = local + np.asarray(self.memory.share(), dtype=np.int64)
+            mine = np.concatenate((np.flatnonzero(self.replay.mine(members)), logged))
+            noise = torch.from_numpy(self._noise.at(self.network.updates)[:, mine].astype(np.float32)).to(device)
+            batch = self.memory.joined(self.replay.pick(members, slots, device), self.network.updates)
+            self._update.run(batch, noise, local + self.memory.logged, self.step / self.occasion.total_steps)
+
+    def _told(self) -> dict[str, float]:
+        """Collective: the critics' mean loss in the newest watched update, if there was one since the last call."""
+        found, logged = self._update.losses, len(self.memory.share())
+        if found is None:
+            return {}
+        self._update.losses = None
+        sums = found[: len(found) - logged].sum().item(), found[len(found) - logged :].sum().item()
+        return mean_losses(self.occasion.group, *sums, self.memory)
 
     def _due(self, step: int) -> int:
         return max(0, step - self.parameters.learning_starts) // self.parameters.steps_per_update
@@ -246,7 +274,7 @@ class Sac:
         }
         for name, network in (("critics", self.critics), ("temperature", self.temperature)):
             state |= {f"{name}:{key}": array for key, array in network.state().items()}
-        return state
+        return state | self.memory.state()
 
     def own(self) -> Arrays:
         """See Learner.own: the replay rings."""
@@ -261,6 +289,8 @@ class Sac:
         self.target.copy_(torch.from_numpy(np.array(shared["target"], dtype=np.float32)))
         self.step, position, filled = (int(value) for value in shared["counters"])
         self.replay.restore(own, position, filled)
+        self.memory.restore(shared, self.network.vector.device)
+        self._draw()
 
 
 def least_critic(learner: Sac, seen: Observations, done: NDArray[Any]) -> Floats:

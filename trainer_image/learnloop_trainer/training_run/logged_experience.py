@@ -4,7 +4,7 @@ A recorded file holds one wire.Trajectory as JSON on each line.
 """
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 
 import numpy as np
@@ -15,12 +15,15 @@ from learnloop_api.kinds.reward_policy import RewardPolicySpec
 from learnloop_api.kinds.training.algorithms import BcParameters, block
 from learnloop_api.kinds.training.offline_algorithms import Offline
 from learnloop_api.kinds.training.offline_and_meta_algorithms import VtraceParameters
+from learnloop_api.kinds.training.optimiser import RemembersLog
 from learnloop_api.wire.experience import MOST_NAMED, EpisodeSelection, ExperienceRead, LoggedEpisode
 from learnloop_api.wire.trajectory import Step, Trajectory
 from learnloop_environments import VectorEnvironment
 from learnloop_environments.action_spaces import ActionSpace
 from learnloop_environments.errors import ConfigError
+from learnloop_environments.wrappers import innermost
 from learnloop_trainer.distributed.collectives import Group
+from learnloop_trainer.errors import StoreUnavailable
 from learnloop_trainer.manifest.baseline_policy import fetch
 from learnloop_trainer.progress_reporter import say
 from learnloop_trainer.recordings.recording import Recording
@@ -32,6 +35,8 @@ from learnloop_trainer.training_order import Order
 from learnloop_trainer.training_run.reward_rules import StepRewards, step_rewards
 
 ENVIRONMENT = step_rewards(None, played=False)
+MEMORY_SECONDS = 30.0
+"""How long a run that can do without logged experience waits for the store to answer."""
 
 
 @dataclass(slots=True)
@@ -184,6 +189,56 @@ def recorded(
         fix = "record experience of this environment first, or correct the name"
         raise ConfigError("spec.data", order.spec.data.environment, "has no recorded steps that fit", fix)
     return recording
+
+
+def remembered(
+    order: Order,
+    group: Group,
+    store: Store | None,
+    environment: VectorEnvironment,
+    read: ReadExperience,
+    policy: RewardPolicySpec | None = None,
+) -> Recording | None:
+    """Collective: logged experience for a run that also plays; None where there is none, or nobody can read it.
+
+    On rank 0 `read` says afterwards which episodes they are, or why there are none.
+    """
+    own = None
+    if group.place.rank == 0 and store is not None and order.spec.data.learning_agent_ref is not None:
+        own, read.note = _memory(order, store, environment, order.spec.data.learning_agent_ref.name, policy)
+    return share(own, group)
+
+
+def _memory(
+    order: Order, store: Store, environment: VectorEnvironment, agent: str, policy: RewardPolicySpec | None
+) -> tuple[Recording | None, ExperienceRead]:
+    parameters, selection = order.parameters, chosen(order, datetime.now(UTC))
+    assert isinstance(parameters, RemembersLog)  # no other learner asks
+    try:
+        episodes = store.episodes(agent, selection, parameters.max_recorded_steps, MEMORY_SECONDS)
+        rewards = step_rewards(policy, played=True)
+        recording = fitting(episodes, environment, parameters.max_recorded_steps, rewards)
+        note = told(episodes, recording, store, agent, selection)
+    except StoreUnavailable as error:
+        why = f"no logged experience, the run learns from its own steps alone: {error}"
+        say(why)
+        nothing = told([], None, store, agent, selection)
+        return None, nothing.model_copy(update={"message": why[:1024]})
+    if recording is not None:
+        say(f"mixes its own steps with {note.steps} that {agent} logged in {note.episodes} episodes")
+        recording = _shaped(order, recording, environment)
+    return recording, note
+
+
+def _shaped(order: Order, recording: Recording, environment: VectorEnvironment) -> Recording:
+    """With the potential-based rewards of spec.shaping, which the run's own steps have too."""
+    if order.spec.shaping is None or not order.spec.shaping.potential:
+        return recording
+    potential, discount = innermost(environment).potential, float(getattr(order.parameters, "discount", 1.0))
+    after = np.roll(recording.observation, -1, axis=0)
+    after[recording.last] = recording.endings()
+    terms = discount * potential(after) * ~recording.terminated - potential(recording.observation)
+    return replace(recording, reward=(recording.reward + terms).astype(np.float32))
 
 
 def load(

@@ -29,7 +29,7 @@ from learnloop_trainer.training_order import Order
 from learnloop_trainer.training_run.checkpoints import Saver, Training, no_episodes, restore, save
 from learnloop_trainer.training_run.curriculum import Curriculum
 from learnloop_trainer.training_run.initial_policy import begin_from
-from learnloop_trainer.training_run.logged_experience import ReadExperience, recorded
+from learnloop_trainer.training_run.logged_experience import ReadExperience, recorded, remembered
 from learnloop_trainer.training_run.reward_rules import policy_in_force
 
 FLUSH_SECONDS = 20.0  # of the usual 30 s between SIGTERM and SIGKILL
@@ -128,7 +128,10 @@ def begin(order: Order, group: Group, device: torch.device, store: Store | None 
     def recording() -> Recording:
         return recorded(order, group, store, environment, read, policy)
 
-    occasion = Occasion(spec.seed, spec.total_steps, order.parameters.environments, group, recording)
+    def memory() -> Recording | None:
+        return remembered(order, group, store, environment, read, policy)
+
+    occasion = Occasion(spec.seed, spec.total_steps, order.parameters.environments, group, recording, memory)
     algorithm = learner(order.parameters, environment, occasion, device)
     advise(environment, algorithm, traits_of(spec.algorithm), spec.seed)
     begun = begin_from(order, algorithm, store) if store is not None else ""
@@ -198,7 +201,10 @@ class Session:
             training.milestones.note(before, training.learner.step, training.learner.network)
         for experience in experiences:
             training.episodes.note(experience.reward, experience.ended)
-        self._reporter.progress(training.learner.step, training.episodes.recent)
+        if training.read.note is not None:
+            self._reporter.caution(training.read.note.message)
+        losses = {name: value for experience in experiences for name, value in experience.losses.items()}
+        self._reporter.progress(training.learner.step, training.episodes.recent, losses)
         if training.curriculum is not None:
             self._climb(training, training.curriculum)
         if time.monotonic() - self._begun > SETTLED_SECONDS or self._saves >= SETTLED_SAVES:

@@ -14,7 +14,7 @@ from learnloop_api.kinds.training.offline_and_meta_algorithms import (
     MamlParameters,
     VtraceParameters,
 )
-from learnloop_api.kinds.training.optimiser import Optimised
+from learnloop_api.kinds.training.optimiser import Optimised, RemembersLog
 from learnloop_api.kinds.training.team_algorithms import (
     IndependentDqnParameters,
     Layers,
@@ -78,7 +78,7 @@ class PpoParameters(Optimised):
     )
 
 
-class DqnParameters(Optimised):
+class DqnParameters(RemembersLog, Optimised):
     """Deep Q-learning (Mnih et al., 2015) with double targets (van Hasselt et al., 2016)."""
 
     algorithm: ClassVar[str] = "dqn"
@@ -145,7 +145,7 @@ class DqnParameters(Optimised):
     )
 
 
-class SacParameters(Optimised):
+class SacParameters(RemembersLog, Optimised):
     """Soft actor-critic with a learned temperature (Haarnoja et al., 2018, arXiv 1812.05905): continuous actions."""
 
     algorithm: ClassVar[str] = "sac"

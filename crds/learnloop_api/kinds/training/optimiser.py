@@ -33,3 +33,24 @@ class Optimised(Resource):
     warmup: float = Field(
         default=0.0, ge=0, lt=1, description="Share of totalSteps over which the step size first rises from 0."
     )
+
+
+class RemembersLog(Resource):
+    """Of a learner that mixes its own transitions with those that data.learningAgentRef has logged."""
+
+    local_batch_size: int = Field(
+        default=32,
+        ge=1,
+        le=65536,
+        description="Where logged experience is mixed in: transitions of the run's own in an update, of all ranks "
+        "together. Without any, batchSize counts.",
+    )
+    memory_batch_size: int = Field(
+        default=32,
+        ge=0,
+        le=65536,
+        description="Logged transitions beside them in each update, of all ranks together; 0: no log is read.",
+    )
+    max_recorded_steps: int = Field(
+        default=100_000, ge=1, le=10_000_000, description="Recorded steps taken at most, the newest of an agent."
+    )

@@ -1,0 +1,300 @@
+"""DQN and SAC mix their own transitions with logged ones; without any they learn as ever, and say so."""
+
+import json
+from collections import deque
+from collections.abc import Callable
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from learnloop_api.wire.experience import EpisodeSelection, LoggedEpisode
+from learnloop_api.wire.trajectory import Outcome, Step, Trajectory
+from learnloop_environments import make
+from learnloop_environments.randomness import Split
+from learnloop_environments.worlds.deep_sea import RIGHT
+from learnloop_trainer.algorithms.base import Occasion
+from learnloop_trainer.algorithms.logged_transitions import LoggedTransitions
+from learnloop_trainer.distributed.collectives import Alone
+from learnloop_trainer.errors import StoreUnavailable
+from learnloop_trainer.neural.dense_networks import forward
+from learnloop_trainer.progress_reporter import Reporter
+from learnloop_trainer.recordings.recording import Recording
+from learnloop_trainer.recordings.transitions import windows
+from learnloop_trainer.store.directory import DirectoryStore
+from learnloop_trainer.tracking import Tracker
+from learnloop_trainer.training_order import Order, Place
+from learnloop_trainer.training_run.checkpoints import Training, restore, save
+from learnloop_trainer.training_run.session import begin
+
+CPU = torch.device("cpu")
+NOW = datetime(2026, 1, 1, tzinfo=UTC)
+SMALL: dict[str, dict[str, Any]] = {
+    "dqn": {"environments": 4, "bufferSize": 1000, "learningStarts": 64, "hidden": [16]},
+    "sac": {"environments": 4, "bufferSize": 1000, "learningStarts": 64, "hidden": [16], "stepsPerUpdate": 32},
+}
+WORLD = {"dqn": "CartPole-v1", "sac": "PointGoals-v1"}
+
+
+def log(root: Path, name: str, episodes: int, choose: Callable[[Any], Any] | None = None) -> None:
+    """Episodes of agent `la`, at random or by a controller."""
+    world, random = make(name, Split.TRAINING, 1, range(1)), np.random.default_rng(1)
+    seen, lines, steps = world.reset(), list[str](), list[Step]()
+    while len(lines) < episodes:
+        action = random.integers(0, world.actions, 1)
+        if world.bounds is not None:
+            action = world.bounds.scale(random.uniform(-1, 1, (1, world.actions)).astype(np.float32))
+        if choose is not None:
+            action = choose(seen)
+        step = world.step(action)
+        ended, cut = bool(step.terminated[0]), bool(step.truncated[0])
+        facts = {"observation": seen[0].tolist(), "action": action[0].tolist(), "reward": float(step.reward[0])}
+        steps.append(Step.model_validate(facts | {"terminated": ended, "truncated": cut}))
+        seen = step.observation
+        if ended or cut:
+            one = Trajectory(
+                trajectory_id=f"t{len(lines)}",
+                agent="la",
+                episode_id=f"e{len(lines)}",
+                policy_revision="3f9a2c81",
+                started_at=NOW,
+                ended_at=NOW,
+                steps=steps,
+                last_observation=step.successor[0].tolist(),
+                outcome=Outcome(status="completed", episode_return=sum(each.reward for each in steps)),
+            )
+            lines.append(one.model_dump_json())
+            steps = []
+    (root / "trajectories").mkdir(exist_ok=True)
+    (root / "trajectories" / "la.jsonl").write_text("\n".join(lines))
+
+
+def of_agent(make_order: Callable[..., Order], algorithm: str, *, agent: bool = True, **more: Any) -> Order:
+    data = {"environment": WORLD[algorithm]} | ({"learningAgentRef": {"name": "la"}} if agent else {})
+    return make_order(algorithm, steps=20_000, **{algorithm: SMALL[algorithm] | more, "data": data})
+
+
+def advance(training: Training, times: int) -> Training:
+    for _ in range(times):
+        training.observation, experiences = training.learner.iterate(training.observation)
+        for experience in experiences:
+            training.episodes.note(experience.reward, experience.ended)
+    return training
+
+
+@given(st.integers(0, 10_000), st.integers(1, 5))
+def test_windows_over_several_steps_are_what_their_definition_says(seed: int, steps: int) -> None:
+    random, count, discount = np.random.default_rng(seed), 15, 0.5
+    last = random.random(count) < 0.3
+    last[-1] = True
+    terminated = last & (random.random(count) < 0.5)
+    known = random.random(int(last.sum())) < 0.5
+    seen = np.arange(count, dtype=np.float32)[:, None]
+    beyond = 100 + seen[last]
+    reward = random.normal(size=count).astype(np.float32)
+    recording = Recording(seen, np.zeros(count, np.int64), reward, reward, last, terminated, beyond, known)
+    found = windows(recording, steps, discount)
+    number = np.cumsum(last) - last
+    expected = {}
+    for t in range(count):
+        end = t
+        while not last[end] and end - t < steps - 1:
+            end += 1
+        if last[end] and not terminated[end] and not known[number[end]]:
+            continue
+        total = sum(discount ** (k - t) * reward[k] for k in range(t, end + 1))
+        after = 100.0 + end if last[end] else end + 1.0
+        expected[t] = (total, 0.0 if terminated[end] else discount ** (end - t), after)
+    assert found.rows.tolist() == list(expected)
+    for place, t in enumerate(found.rows):
+        total, alive, after = expected[t]
+        assert (found.reward[place], found.alive[place]) == (pytest.approx(total, abs=1e-5), pytest.approx(alive))
+        if alive:
+            assert found.observation[place, 0] == after
+
+
+@pytest.mark.parametrize("algorithm", ["dqn", "sac"])
+def test_a_batch_is_of_both_kinds_and_the_losses_of_each_are_told(
+    make_order: Callable[..., Order], tmp_path: Path, algorithm: str
+) -> None:
+    log(tmp_path, WORLD[algorithm], 8)
+    training = begin(of_agent(make_order, algorithm), Alone(), CPU, DirectoryStore(tmp_path, "small-1"))
+    learner: Any = training.learner
+    training.observation, [experience] = learner.iterate(training.observation)
+    assert (learner.memory.local, learner.memory.logged) == (32, 32)
+    losses = experience.losses
+    assert set(losses) == {"total", "local", "memory"}
+    assert losses["total"] == pytest.approx((losses["local"] + losses["memory"]) / 2)
+    assert training.read.note is not None
+    assert training.read.note.episodes == 8
+    more = begin(
+        of_agent(make_order, algorithm, localBatchSize=48, memoryBatchSize=16),
+        Alone(),
+        CPU,
+        DirectoryStore(tmp_path, "small-1"),
+    )
+    losses = more.learner.iterate(more.observation)[1][0].losses
+    assert losses["total"] == pytest.approx(0.75 * losses["local"] + 0.25 * losses["memory"])
+
+
+VARIANTS: list[tuple[str, dict[str, Any]]] = [
+    ("dqn", {}),
+    ("dqn", {"nStep": 3, "prioritized": True}),
+    ("dqn", {"curiosity": {}}),
+    ("sac", {}),
+]
+
+
+@pytest.mark.parametrize(("algorithm", "more"), VARIANTS)
+def test_an_interrupted_run_goes_on_exactly_whatever_was_logged_since(
+    make_order: Callable[..., Order], tmp_path: Path, algorithm: str, more: dict[str, Any]
+) -> None:
+    log(tmp_path, WORLD[algorithm], 8)
+    order, store = of_agent(make_order, algorithm, **more), DirectoryStore(tmp_path, "small-1")
+    whole = advance(begin(order, Alone(), CPU, store), 4)
+    body = save(advance(begin(order, Alone(), CPU, store), 2), order, Alone())
+    assert body is not None
+    log(tmp_path, WORLD[algorithm], 2)
+    resumed = begin(order, Alone(), CPU, store)
+    restore(resumed, order, Alone(), body)
+    advance(resumed, 2)
+    assert resumed.learner.network.digest() == whole.learner.network.digest()
+    assert resumed.read.note is not None
+    assert whole.read.note is not None
+    assert resumed.read.note.trajectory_ids == whole.read.note.trajectory_ids
+
+
+class Away(DirectoryStore):
+    """A data plane that does not answer when it is asked for episodes."""
+
+    def episodes(
+        self, agent: str, selection: EpisodeSelection, limit: int, patience: float | None = None
+    ) -> list[LoggedEpisode]:
+        raise StoreUnavailable("http://data: ConnectError: gave up")
+
+
+@pytest.mark.parametrize("algorithm", ["dqn", "sac"])
+def test_with_the_data_plane_away_it_learns_from_its_own_steps_and_every_heartbeat_says_so(
+    make_order: Callable[..., Order], tmp_path: Path, algorithm: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    order, plain = of_agent(make_order, algorithm), of_agent(make_order, algorithm, agent=False)
+    away = advance(begin(order, Alone(), CPU, Away(tmp_path, "small-1")), 3)
+    alone = advance(begin(plain, Alone(), CPU, DirectoryStore(tmp_path, "small-1")), 3)
+    assert away.learner.network.digest() == alone.learner.network.digest()
+    note = away.read.note
+    assert note is not None
+    assert note.message.startswith("no logged experience, the run learns from its own steps alone: http://data")
+    assert "no logged experience" in capsys.readouterr().out
+    reporter = Reporter(order, Place(), DirectoryStore(tmp_path, "small-1"))
+    reporter.phase("training", "dqn")
+    reporter.caution(note.message)
+    assert reporter._beat().message == note.message
+    resumed = begin(order, Alone(), CPU, Away(tmp_path, "small-1"))
+    restore(resumed, order, Alone(), save(away, order, Alone()) or b"")
+    log(tmp_path, WORLD[algorithm], 2)
+    assert advance(resumed, 1).learner.network.digest() == advance(alone, 1).learner.network.digest()
+
+
+def test_no_log_is_read_where_the_batch_has_no_room_for_it(make_order: Callable[..., Order], tmp_path: Path) -> None:
+    log(tmp_path, "CartPole-v1", 2)
+    training = advance(
+        begin(of_agent(make_order, "dqn", memoryBatchSize=0), Alone(), CPU, Away(tmp_path, "small-1")), 1
+    )
+    assert training.read.note is None
+
+
+def test_ranks_have_the_parts_of_one_batch() -> None:
+    world = make("CartPole-v1", Split.TRAINING, 0, range(1))
+    count = 30
+    seen = np.random.default_rng(0).normal(size=(count, world.observations)).astype(np.float32)
+    last = np.zeros(count, dtype=np.bool_)
+    last[[9, 29]] = True
+    reward = np.arange(count, dtype=np.float32)
+    recording = Recording(seen, np.zeros(count, np.int64), reward, reward, last, last)
+
+    class Ranks(Alone):
+        def __init__(self, rank: int, size: int) -> None:
+            super().__init__()
+            self.place = Place(rank, size)
+
+    def part(rank: int, size: int) -> torch.Tensor:
+        one = LoggedTransitions(Occasion(0, 100, 4, Ranks(rank, size)), 7)
+        one.take(recording, CPU)
+        return one.batch(3).reward
+
+    assert torch.cat([part(rank, 3) for rank in range(3)]).tolist() == part(0, 1).tolist()
+
+
+def test_losses_become_points_of_curves_and_part_of_the_line(make_order: Callable[..., Order], tmp_path: Path) -> None:
+    class Kept(Tracker):
+        def __init__(self) -> None:
+            super().__init__(())
+            self.points: list[dict[str, float]] = []
+
+        def note(self, step: int, values: Any) -> None:
+            self.points.append(dict(values))
+
+    kept = Kept()
+    reporter = Reporter(make_order("dqn"), Place(), DirectoryStore(tmp_path, "small-1"), kept)
+    reporter.progress(64, deque([1.0, 2.0]), {"total": 2.0, "local": 1.0, "memory": 3.0})
+    assert {name: kept.points[-1][f"train/loss_{name}"] for name in ("total", "local", "memory")} == {
+        "total": 2.0,
+        "local": 1.0,
+        "memory": 3.0,
+    }
+    assert "loss total 2, local 1, memory 3" in reporter.line()
+
+
+def test_the_second_run_of_an_agent_learns_from_what_the_first_one_logged(
+    make_order: Callable[..., Order], tmp_path: Path
+) -> None:
+    """Nobody finds the treasure of the deep sea by chance in so few steps: 1 dive in 16,384 does."""
+    way = RIGHT
+
+    def find(seen: Any) -> Any:
+        row, column = np.unravel_index(int(seen[0].argmax()), way.shape)
+        return np.array([way[row, column]])
+
+    log(tmp_path, "DeepSea-v1", 20, find)
+    parameters = {"environments": 4, "learningStarts": 64, "hidden": [64], "stepsPerUpdate": 4, "targetUpdate": 16}
+    parameters |= {"learningRate": 3e-3}
+
+    def found(agent: str) -> bool:
+        data = {"environment": "DeepSea-v1", "learningAgentRef": {"name": agent}}
+        order = make_order("dqn", steps=6_000, dqn=parameters, data=data)
+        training = begin(order, Alone(), CPU, DirectoryStore(tmp_path, "small-1"))
+        while training.learner.step < 6_000:
+            advance(training, 1)
+        world = make("DeepSea-v1", Split.HELD_OUT, 0, range(1))
+        seen, total = world.reset(), 0.0
+        for _ in range(way.shape[0]):
+            with torch.no_grad():
+                values = forward(training.learner.network.leaves, "q", "relu", torch.from_numpy(seen))
+            step = world.step(values.argmax(dim=1).numpy())
+            total, seen = total + float(step.reward[0]), step.observation
+        return total > 0.9
+
+    assert found("la")
+    assert not found("nobody")
+
+
+def test_logged_rewards_are_by_the_same_policy_as_the_played_ones(
+    make_order: Callable[..., Order], tmp_path: Path
+) -> None:
+    log(tmp_path, "CartPole-v1", 3)
+    directory = tmp_path / "reward-policies" / "far"
+    directory.mkdir(parents=True)
+    spec = {"components": [{"name": "far", "type": "environment", "weight": 1, "scale": 10}]}
+    (directory / "r1.json").write_text(json.dumps(spec))
+    order = of_agent(make_order, "dqn")
+    body = order.model_dump(by_alias=True, exclude_none=True) | {"rewardPolicy": {"name": "far", "revision": "r1"}}
+    body["spec"]["data"]["rewards"] = "policy"
+    training = begin(Order.model_validate(body), Alone(), CPU, DirectoryStore(tmp_path, "small-1"))
+    learner: Any = advance(training, 1).learner
+    recording = learner.memory._log.recording
+    assert recording.reward == pytest.approx(0.1)
