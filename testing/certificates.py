@@ -1,5 +1,6 @@
 """Authorities and servers' certificates in files, for tests of whoever speaks TLS."""
 
+import os
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -14,6 +15,8 @@ class Folder:
     """A folder as a Secret's volume gives it: tls.crt, tls.key, ca.crt."""
 
     path: Path
+    owner: tuple[int, int] | None = None
+    """User and group of the files, where another process than ours reads them."""
 
     @property
     def certificate(self) -> Path:
@@ -51,6 +54,8 @@ class Folder:
         draft = target.with_suffix(".draft")
         draft.write_text(text)
         draft.chmod(0o600)
+        if self.owner:
+            os.chown(draft, *self.owner)
         draft.replace(target)
 
 

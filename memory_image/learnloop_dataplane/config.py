@@ -98,7 +98,7 @@ class Config(BaseModel):
         default=None, description="file with the authority that pods' certificates are made by; absent: none are made"
     )
     tls_signer_key: str | None = None
-    tls_workload_hours: float = Field(default=24.0, ge=0.01, le=8760, description="life of pods' certificates")
+    tls_workload_hours: float = Field(default=24.0, ge=0.001, le=8760, description="life of pods' certificates")
     max_artifact_bytes: int = Field(default=512 * 2**20, ge=1)
     max_body_bytes: int = Field(default=8 * 2**20, ge=1024)
     stream_max_bytes: int = Field(

@@ -103,7 +103,9 @@ async def _main() -> int:
 async def _make_certificates(http: KubeHttp) -> None:
     """The other parts wait for theirs. Raises KubeError and SettingsError."""
     if text := os.environ.get(VARIABLE):
-        written = await keeper_of(text, http, lambda: datetime.now(UTC)).look()
+        keeper = keeper_of(text, http, lambda: datetime.now(UTC))
+        written = await keeper.look()
+        await keeper.copy_own()
         print(f"certificates: {', '.join(written) or 'complete'}")
 
 

@@ -140,7 +140,7 @@ volumeClaimTemplates:
 {{- end -}}
 
 {{- define "learnloop.dataUrl" -}}
-http://{{ include "learnloop.fullname" . }}-data.{{ .Release.Namespace }}.svc:8080
+{{ include "learnloop.scheme" . }}://{{ include "learnloop.fullname" . }}-data.{{ .Release.Namespace }}.svc:8080
 {{- end -}}
 
 {{/* Who the operator is to the data plane and to MemoryServices. */}}
@@ -150,7 +150,7 @@ system:serviceaccount:{{ .Release.Namespace }}:{{ include "learnloop.fullname" .
 
 {{- define "learnloop.prometheusUrl" -}}
 {{- if .Values.prometheus.embedded -}}
-http://{{ include "learnloop.fullname" . }}-prometheus.{{ .Release.Namespace }}.svc:9090
+{{ include "learnloop.scheme" . }}://{{ include "learnloop.fullname" . }}-prometheus.{{ .Release.Namespace }}.svc:9090
 {{- else -}}
 {{ .Values.prometheus.external.url }}
 {{- end -}}

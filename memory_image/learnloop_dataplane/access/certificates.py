@@ -12,7 +12,7 @@ from learnloop_dataplane.config import Config
 from learnloop_dataplane.errors import ApiError, Invalid, Unavailable
 
 RENEW_AT = 2 / 3
-SHORTEST = timedelta(seconds=30)
+SHORTEST = timedelta(seconds=2)
 
 
 class Certificates:

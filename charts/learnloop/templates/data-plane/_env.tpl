@@ -33,6 +33,12 @@
 {{- if $options.trainingApi.enabled }}
 - {name: LEARNLOOP_TRAINING_API, value: "true"}
 {{- end }}
+{{- include "learnloop.tls.env" . }}
+{{- if include "learnloop.tls" . }}
+- {name: LEARNLOOP_TLS_SIGNER_CERTIFICATE, value: /run/tls-signer/tls.crt}
+- {name: LEARNLOOP_TLS_SIGNER_KEY, value: /run/tls-signer/tls.key}
+- {name: LEARNLOOP_TLS_WORKLOAD_HOURS, value: {{ .Values.tls.workloadHours | quote }}}
+{{- end }}
 - {name: LEARNLOOP_AUDIT_KEY_FILE, value: /run/credentials/audit-key}
 - {name: LEARNLOOP_PSEUDONYM_KEY_FILE, value: /run/credentials/pseudonym-key}
 {{- with $options.warehouse }}
@@ -92,7 +98,7 @@
 - name: POSTGRES_PASSWORD
   valueFrom: {secretKeyRef: {name: {{ include "learnloop.credentials" . }}, key: postgres-password}}
 - name: LEARNLOOP_DSN
-  value: postgresql://learnloop:$(POSTGRES_PASSWORD)@{{ include "learnloop.fullname" . }}-postgres.{{ .Release.Namespace }}.svc:5432/learnloop
+  value: postgresql://learnloop:$(POSTGRES_PASSWORD)@{{ include "learnloop.fullname" . }}-postgres.{{ .Release.Namespace }}.svc:5432/learnloop{{ if include "learnloop.tls" . }}?sslmode=verify-full&sslrootcert=/run/tls/ca.crt{{ if .Values.tls.mutual }}&sslcert=/run/tls/tls.crt&sslkey=/run/tls/tls.key{{ end }}{{ end }}
 {{- else }}
 - name: LEARNLOOP_DSN
   valueFrom:
@@ -106,7 +112,7 @@
 {{- end }}
 - {name: LEARNLOOP_STREAM_MAX_BYTES, value: {{ mul $room 1048576 | quote }}}
 {{- if .Values.nats.embedded }}
-- {name: LEARNLOOP_NATS_URL, value: {{ printf "nats://%s-nats.%s.svc:4222" (include "learnloop.fullname" .) .Release.Namespace | quote }}}
+- {name: LEARNLOOP_NATS_URL, value: {{ printf "%s://%s-nats.%s.svc:4222" (ternary "nats" "tls" (eq .Values.tls.mode "off")) (include "learnloop.fullname" .) .Release.Namespace | quote }}}
 - {name: LEARNLOOP_NATS_USER, value: learnloop}
 - {name: LEARNLOOP_NATS_PASSWORD_FILE, value: /run/credentials/nats-password}
 - {name: LEARNLOOP_NATS_ISSUER_KEY_FILE, value: /run/credentials/nats-issuer-key}

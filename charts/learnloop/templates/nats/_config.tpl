@@ -5,6 +5,13 @@ nats.conf: |
   server_name: $HOSTNAME
   # A trajectory of ten thousand steps fits.
   max_payload: 8MB
+  {{- if include "learnloop.tls" . }}
+  tls {
+    cert_file: /run/tls/tls.crt
+    key_file: /run/tls/tls.key
+    min_version: "1.2"
+  }
+  {{- end }}
   jetstream {
     store_dir: /data
   }

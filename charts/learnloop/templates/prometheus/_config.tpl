@@ -17,6 +17,12 @@ prometheus.yml: |
     - job_name: learnloop
       honor_labels: false
       honor_timestamps: false
+      {{- if include "learnloop.tls" . }}
+      # Targets are asked by their addresses; the name is that of whatever has a certificate of ours.
+      tls_config:
+        ca_file: /run/tls/ca.crt
+        server_name: workloads.learnloop.dev
+      {{- end }}
       sample_limit: 10000
       label_limit: 32
       label_value_length_limit: 512
@@ -37,6 +43,9 @@ prometheus.yml: |
         - source_labels: [__meta_kubernetes_pod_phase]
           action: drop
           regex: Pending|Succeeded|Failed
+        - source_labels: [__meta_kubernetes_pod_annotation_prometheus_io_scheme]
+          target_label: __scheme__
+          regex: (https?)
         - source_labels: [__meta_kubernetes_pod_annotation_prometheus_io_path]
           target_label: __metrics_path__
           regex: (/.*)
@@ -51,6 +60,12 @@ prometheus.yml: |
           target_label: pod
         - source_labels: [__meta_kubernetes_pod_label_app_kubernetes_io_component]
           target_label: component
+{{- if include "learnloop.tls" . }}
+web.yml: |
+  tls_server_config:
+    cert_file: /run/tls/tls.crt
+    key_file: /run/tls/tls.key
+{{- end }}
 {{- end -}}
 
 {{/* Three quarters of a volume's size, as Prometheus writes it (its MB are MiB): the log of the last hours and the next

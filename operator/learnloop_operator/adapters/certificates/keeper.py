@@ -4,6 +4,7 @@ import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from pathlib import Path
 from typing import Any, Protocol
 
 from learnloop_api import names
@@ -65,6 +66,10 @@ class Places:
     """Secret of a part → the DNS names that it serves under."""
     signer: str
     """Secret of the authority that the data plane signs pods' certificates with."""
+    own: str = ""
+    """Secret of the operator's own certificate, one of `parts`."""
+    folder: Path | None = None
+    """Where this process reads it: the volume of a Secret that it fills itself would still be empty."""
 
 
 class CertificateKeeper:
@@ -86,6 +91,14 @@ class CertificateKeeper:
             await self._renew(name, frozenset(hosts), signer, bundle, written, self._leaf(signer, hosts))
         await self._renew(self._places.signer, frozenset(), signer, bundle, written, self._signer(signer))
         return written
+
+    async def copy_own(self) -> None:
+        """This process's own certificate and bundle, from their Secret into its folder. Raises KubeError."""
+        if self._places.folder is None:
+            return
+        secret = await self._read(self._places.own)
+        for key in (PRIVATE_KEY, CERTIFICATE_KEY, names.CA_KEY):
+            _put(self._places.folder / key, decoded(secret, key))
 
     async def _authorities(self, written: list[str]) -> tuple[list[HeldAuthority], HeldAuthority]:
         name = self._places.authority
@@ -151,3 +164,13 @@ class CertificateKeeper:
         except Conflict:
             return False
         return True
+
+
+def _put(target: Path, text: str) -> None:
+    """Whole, or not at all; a text that is there already is left alone."""
+    if not text or (target.is_file() and target.read_text() == text):
+        return
+    draft = target.with_suffix(".new")
+    draft.write_text(text)
+    draft.chmod(0o600)
+    draft.replace(target)

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from datetime import datetime, timedelta
+from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from pydantic.alias_generators import to_camel
@@ -18,6 +19,8 @@ class _Told(BaseModel):
     namespace: str = Field(min_length=1)
     authority: str = Field(min_length=1)
     signer: str = Field(min_length=1)
+    own: str = ""
+    folder: str = ""
     parts: dict[str, list[str]]
     authority_days: float = Field(gt=0, le=3650)
     part_hours: float = Field(gt=0, le=8760)
@@ -46,5 +49,12 @@ def keeper_of(text: str, http: Requests, clock: Callable[[], datetime]) -> Certi
             f"{VARIABLE}: a third of authorityDays ({told.authority_days:g}) is shorter than announceHours "
             f"({told.announce_hours:g}) and partHours ({told.part_hours:g}) together: make authorityDays longer"
         )
-    places = Places(namespace=told.namespace, authority=told.authority, parts=told.parts, signer=told.signer)
+    places = Places(
+        namespace=told.namespace,
+        authority=told.authority,
+        parts=told.parts,
+        signer=told.signer,
+        own=told.own,
+        folder=Path(told.folder) if told.folder else None,
+    )
     return CertificateKeeper(http, places, lives, clock)

@@ -14,10 +14,21 @@ SendRequest = Callable[[str, str, Mapping[str, str], Mapping[str, str], dict[str
 """One request: method, path, query, headers, JSON and seconds → status and body. Raises CommandError."""
 
 
+UNSPOKEN = (500, 502, 503)
+"""What the API server answers where the other end hung up, as a server of TLS does on plain HTTP."""
+GO_SERVERS_SAY = "Client sent an HTTP request to an HTTPS server"
+
+
 def through(api: client.ApiClient, service: str) -> SendRequest:
-    """Requests to `NAMESPACE/NAME:PORT`; what the service itself refuses comes back as it is."""
+    """Requests to `NAMESPACE/NAME:PORT`; what the service itself refuses comes back as it is.
+
+    Whether it speaks TLS the first answer says: reading the Service would take one more right.
+    """
     namespace, _, target = service.partition("/")
-    root = f"/api/v1/namespaces/{namespace}/services/{target}/proxy"
+    root = f"/api/v1/namespaces/{namespace}/services"
+    roots = [f"{root}/{target}/proxy"]
+    if not target.startswith(("http:", "https:")):
+        roots.append(f"{root}/https:{target}/proxy")
 
     def send(
         method: str,
@@ -29,7 +40,7 @@ def through(api: client.ApiClient, service: str) -> SendRequest:
     ) -> tuple[int, str]:
         try:
             answer = api.call_api(
-                root + path,
+                roots[0] + path,
                 method,
                 query_params=list(query.items()),
                 header_params={**headers, "Content-Type": "application/json"},
@@ -40,11 +51,15 @@ def through(api: client.ApiClient, service: str) -> SendRequest:
                 _request_timeout=seconds,
             )
         except ApiException as error:
+            if len(roots) > 1 and _other_scheme(int(error.status or 0), error.body):
+                roots.pop(0)
+                return send(method, path, query, headers, body, seconds)
             if _kubernetes(error.body):
                 raise CommandError(f"Service {service} through the API server: {refused(error)}") from error
             return int(error.status or 0), _text(error.body)
         except HTTPError as error:
             raise unreachable(error) from error
+        del roots[1:]
         return int(answer.status), _text(answer.data)
 
     return send
@@ -62,6 +77,11 @@ def refused(error: ApiException) -> CommandError:
 def unreachable(error: HTTPError) -> CommandError:
     """It says nothing."""
     return CommandError(f"the API server does not answer: {error}")
+
+
+def _other_scheme(status: int, body: Any) -> bool:
+    """Whether the answer is what one gets who speaks plain HTTP to a server of TLS."""
+    return (status in UNSPOKEN and _kubernetes(body)) or (status == 400 and GO_SERVERS_SAY in _text(body))
 
 
 def _kubernetes(body: Any) -> bool:

@@ -22,10 +22,11 @@ class CertificateRenewal:
 
     async def run(self) -> None:
         """Until cancelled."""
-        await self._leadership.acquired.wait()
         while True:
             try:
-                await self._keeper.look()
+                if self._leadership.held:
+                    await self._keeper.look()
+                await self._keeper.copy_own()  # who stands by serves its metrics, too
             except (KubeError, TimeoutError) as error:
                 log.warning("certificates were not looked after, next look in %.0f s: %s", self._seconds, error)
             await asyncio.sleep(self._seconds)

@@ -1,0 +1,133 @@
+{{/* Whether the parts speak TLS: "true" or nothing. */}}
+{{- define "learnloop.tls" -}}
+{{- if ne .Values.tls.mode "off" -}}
+true
+{{- end -}}
+{{- end -}}
+
+{{- define "learnloop.scheme" -}}
+{{ ternary "http" "https" (eq .Values.tls.mode "off") }}
+{{- end -}}
+
+{{/* For httpGet of a probe: the kubelet looks at no certificate. */}}
+{{- define "learnloop.probeScheme" -}}
+{{ ternary "HTTP" "HTTPS" (eq .Values.tls.mode "off") }}
+{{- end -}}
+
+{{/* The parts that serve: component → suffix of their names. */}}
+{{- define "learnloop.tls.parts" -}}
+operator: operator
+dataPlane: data
+{{- if .Values.nats.embedded }}
+nats: nats
+{{- end }}
+{{- if .Values.postgresql.embedded }}
+postgresql: postgres
+{{- end }}
+{{- if .Values.prometheus.embedded }}
+prometheus: prometheus
+{{- end }}
+{{- end -}}
+
+{{/* Secret of one part's certificate. Call: (dict "root" $ "part" "dataPlane") */}}
+{{- define "learnloop.tls.secret" -}}
+{{- $suffix := get (merge (dict "workloads" "workloads") (include "learnloop.tls.parts" .root | fromYaml)) .part -}}
+{{- $own := get .root.Values.tls.secrets .part -}}
+{{- if eq .root.Values.tls.mode "secret" -}}
+{{- if not $own -}}
+{{- fail (printf "tls.secrets.%s: is empty, but tls.mode is secret; name a Secret with tls.crt, tls.key and ca.crt" .part) -}}
+{{- end -}}
+{{ $own }}
+{{- else -}}
+{{ include "learnloop.fullname" .root }}-tls-{{ $suffix }}
+{{- end -}}
+{{- end -}}
+
+{{- define "learnloop.tls.authority" -}}
+{{ include "learnloop.fullname" . }}-tls-authority
+{{- end -}}
+
+{{/* The names that a part serves under, as JSON. The last one is that by which Prometheus knows whatever it scrapes.
+     Call: (dict "root" $ "suffix" "data") */}}
+{{- define "learnloop.tls.names" -}}
+{{- $name := printf "%s-%s" (include "learnloop.fullname" .root) .suffix -}}
+{{- $place := printf "%s.%s.svc" $name .root.Release.Namespace -}}
+{{- $names := list $place (printf "%s.cluster.local" $place) (printf "%s.%s" $name .root.Release.Namespace) $name -}}
+{{- if eq .suffix "nats" -}}
+{{- $names = append $names (printf "*.%s-peers.%s.svc" $name .root.Release.Namespace) -}}
+{{- end -}}
+{{- append $names "workloads.learnloop.dev" | toJson -}}
+{{- end -}}
+
+{{/* What the operator makes, for itself to read. */}}
+{{- define "learnloop.tls.keeper" -}}
+{{- $root := . -}}
+{{- $parts := dict -}}
+{{- range $part, $suffix := include "learnloop.tls.parts" . | fromYaml -}}
+{{- $secret := include "learnloop.tls.secret" (dict "root" $root "part" $part) -}}
+{{- $_ := set $parts $secret (include "learnloop.tls.names" (dict "root" $root "suffix" $suffix) | fromJsonArray) -}}
+{{- end -}}
+{{- $lives := .Values.tls.selfSigned -}}
+{{- dict "namespace" .Release.Namespace "authority" (include "learnloop.tls.authority" .) "signer" (include "learnloop.tls.secret" (dict "root" . "part" "workloads")) "own" (include "learnloop.tls.secret" (dict "root" . "part" "operator")) "folder" "/run/tls" "parts" $parts "authorityDays" $lives.authorityDays "partHours" $lives.partHours "announceHours" $lives.announceHours | toJson -}}
+{{- end -}}
+
+{{/* A part's volume: naming the keys holds the pod back until they are there. Call: (dict "root" $ "part" "nats") */}}
+{{- define "learnloop.tls.volume" -}}
+{{- if include "learnloop.tls" .root }}
+- name: tls
+  secret:
+    secretName: {{ include "learnloop.tls.secret" . }}
+    defaultMode: 0440
+    items:
+      - {key: tls.crt, path: tls.crt}
+      - {key: tls.key, path: tls.key}
+      - {key: ca.crt, path: ca.crt}
+{{- end }}
+{{- end -}}
+
+{{- define "learnloop.tls.mount" -}}
+{{- if include "learnloop.tls" . }}
+- {name: tls, mountPath: /run/tls, readOnly: true}
+{{- end }}
+{{- end -}}
+
+{{/* For our own programs: what they serve with, and whom they believe. */}}
+{{- define "learnloop.tls.env" -}}
+{{- if include "learnloop.tls" . }}
+- {name: LEARNLOOP_TLS_CERTIFICATE, value: /run/tls/tls.crt}
+- {name: LEARNLOOP_TLS_KEY, value: /run/tls/tls.key}
+- {name: LEARNLOOP_TLS_CA, value: /run/tls/ca.crt}
+{{- end }}
+{{- end -}}
+
+{{/* Runs a server that reads its certificate only when it is told to. */}}
+{{- define "learnloop.tls.follow" -}}
+follow: |
+  # follow STOP_SIGNAL COMMAND [ARGUMENT...]: runs COMMAND, and sends it SIGHUP when a file of its certificate changed.
+  set -u
+  stop=$1; shift
+  folder=${FOLLOW_FOLDER:-/run/tls}
+  "$@" &
+  server=$!
+  trap 'kill -s "$stop" "$server"' TERM INT
+  state() { cat "$folder"/tls.crt "$folder"/tls.key "$folder"/ca.crt | cksum; }
+  (
+      trap - TERM INT
+      before=$(state)
+      while sleep "${FOLLOW_SECONDS:-10}"; do
+          now=$(state)
+          [ "$now" = "$before" ] || { echo "the certificate has changed: the server reads it again"; kill -s HUP "$server"; }
+          before=$now
+      done
+  ) &
+  watcher=$!
+  wait "$server"
+  code=$?
+  # A signal ends the wait before the server has ended.
+  while kill -0 "$server" 2>/dev/null; do
+      wait "$server"
+      code=$?
+  done
+  kill "$watcher" 2>/dev/null
+  exit "$code"
+{{- end -}}

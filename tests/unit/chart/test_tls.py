@@ -1,0 +1,180 @@
+"""TLS between the parts: who has which certificate, who believes whom, and that nothing is left in plain text."""
+
+import json
+from typing import Any
+
+import pytest
+import yaml
+
+from learnloop_operator.adapters.certificates.told import keeper_of
+from learnloop_operator.adapters.settings import from_environment
+
+from .conftest import Rejected, Release, Render
+
+ON: dict[str, Any] = {"tls": {"mode": "self-signed"}, "serviceMonitor": {"enabled": True}}
+SECRETS = {
+    part: f"own-{part.lower()}" for part in ("operator", "dataPlane", "nats", "postgresql", "prometheus", "workloads")
+}
+MODES: dict[str, dict[str, Any]] = {
+    "self-signed": ON,
+    "cert-manager": {"tls": {"mode": "cert-manager", "certManager": {"issuerRef": {"name": "ours"}}}},
+    "secret": {"tls": {"mode": "secret", "secrets": SECRETS}},
+}
+LOCAL = ".learnloop-system.svc"
+
+
+@pytest.fixture
+def on(render: Render) -> Release:
+    return render(ON)
+
+
+def keeper(release: Release) -> dict[str, Any]:
+    told: dict[str, Any] = json.loads(release.environment("learnloop-operator")["LEARNLOOP_TLS_KEEPER"])
+    return told
+
+
+def test_nothing_speaks_plain_text_any_more(on: Release) -> None:
+    for owner, pod in on.pods().items():
+        text = json.dumps(pod)
+        assert "http://" not in text, owner
+        assert "nats://" not in text, owner
+    dsn = on.environment("learnloop-data")["LEARNLOOP_DSN"]
+    assert dsn.endswith("?sslmode=verify-full&sslrootcert=/run/tls/ca.crt")
+    config = yaml.safe_load(on.one("ConfigMap", "learnloop-prometheus")["data"]["prometheus.yml"])
+    (job,) = config["scrape_configs"]
+    assert job["tls_config"] == {"ca_file": "/run/tls/ca.crt", "server_name": "workloads.learnloop.dev"}
+    assert {"source_labels", "target_label", "regex"} <= set(
+        next(rule for rule in job["relabel_configs"] if rule.get("target_label") == "__scheme__")
+    )
+
+
+def test_without_tls_nothing_of_it_is_rendered(render: Render) -> None:
+    release = render({"tls": {"mode": "off"}})
+    text = release.text.replace('bundle = "/run/tls/ca.crt"', "")  # the test looks whether there is one
+    for word in ("/run/tls", "https://learnloop", "LEARNLOOP_TLS", "sslmode", "tls {", "HTTPS"):
+        assert word not in text, word
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_each_part_mounts_its_own_certificate_and_no_others(render: Render, mode: str) -> None:
+    release = render(MODES[mode])
+    mounted: dict[str, set[str]] = {}
+    for owner, pod in release.pods().items():
+        volumes = [volume["secret"] for volume in pod["spec"].get("volumes", []) if "secret" in volume]
+        mounted[owner.split("/")[1]] = {volume["secretName"] for volume in volumes} - {"learnloop-credentials"}
+    own = SECRETS if mode == "secret" else None
+    expected = {
+        "learnloop-data": {own["dataPlane"], own["workloads"]}
+        if own
+        else {"learnloop-tls-data", "learnloop-tls-workloads"},
+        "learnloop-nats": {own["nats"] if own else "learnloop-tls-nats"},
+        "learnloop-postgres": {own["postgresql"] if own else "learnloop-tls-postgres"},
+        "learnloop-prometheus": {own["prometheus"] if own else "learnloop-tls-prometheus"},
+        "learnloop-operator": {own["operator"] if own else "learnloop-tls-operator"},
+        "learnloop-test-ready": {own["dataPlane"] if own else "learnloop-tls-data"},
+    }
+    if mode == "self-signed":
+        expected["learnloop-operator"] = set()  # it reads its own by name, for it makes it
+    assert mounted == expected
+
+
+def test_keys_are_mounted_by_name_so_that_a_pod_waits_for_them(on: Release) -> None:
+    for owner, pod in on.pods().items():
+        for volume in pod["spec"].get("volumes", []):
+            if volume["name"].startswith("tls") and "secret" in volume:
+                assert volume["secret"]["items"], owner
+
+
+def test_the_operator_may_write_the_secrets_that_it_makes_and_reads_no_others(on: Release) -> None:
+    told = keeper(on)
+    made = {told["authority"], told["signer"], *told["parts"]}
+    rules = on.one("Role", "learnloop-operator-own")["rules"]
+    named = [rule for rule in rules if rule["resources"] == ["secrets"]]
+    assert all(rule.get("resourceNames") and rule["verbs"] == ["get", "patch"] for rule in named)
+    assert {name for rule in named for name in rule["resourceNames"]} == made | {"learnloop-credentials"}
+    empty = {item["metadata"]["name"] for item in on.of("Secret") if not item.get("data")}
+    assert made <= empty
+    assert told["own"] in told["parts"]
+
+
+@pytest.mark.parametrize("mode", ["cert-manager", "secret"])
+def test_who_else_makes_certificates_leaves_the_operator_without_their_secrets(render: Render, mode: str) -> None:
+    release = render(MODES[mode])
+    rules = release.one("Role", "learnloop-operator-own")["rules"]
+    assert [rule["resourceNames"] for rule in rules if rule["resources"] == ["secrets"]] == [["learnloop-credentials"]]
+    assert "LEARNLOOP_TLS_KEEPER" not in release.environment("learnloop-operator")
+    assert not [item for item in release.of("Secret") if "tls" in item["metadata"]["name"]]
+
+
+def test_every_address_that_is_asked_is_a_name_of_the_certificate_there(on: Release) -> None:
+    parts = keeper(on)["parts"]
+    data, operator = on.environment("learnloop-data"), on.environment("learnloop-operator")
+    for secret, url in (
+        ("learnloop-tls-data", operator["LEARNLOOP_DATA_URL"]),
+        ("learnloop-tls-prometheus", operator["LEARNLOOP_PROMETHEUS_URL"]),
+        ("learnloop-tls-nats", data["LEARNLOOP_NATS_URL"]),
+        ("learnloop-tls-postgres", data["LEARNLOOP_DSN"].split("@")[1]),
+    ):
+        host = url.split("//")[-1].split(":")[0]
+        assert host in parts[secret], url
+    assert all("workloads.learnloop.dev" in names for names in parts.values()), "Prometheus asks by this name"
+
+
+async def test_the_operator_understands_what_it_is_told(on: Release) -> None:
+    environment = {
+        name: value for name, value in on.environment("learnloop-operator").items() if isinstance(value, str)
+    }
+    settings = from_environment(environment)
+    assert settings.tls
+    assert keeper_of(settings.tls_keeper, None, lambda: None)  # type: ignore[arg-type]
+
+
+def test_cert_manager_is_asked_for_the_same_names_and_for_an_authority_for_pods(render: Render, on: Release) -> None:
+    release = render(MODES["cert-manager"])
+    asked = {item["spec"]["secretName"]: item["spec"] for item in release.of("Certificate")}
+    parts = keeper(on)["parts"]
+    assert set(asked) == {*parts, "learnloop-tls-workloads"}
+    assert all(asked[secret]["dnsNames"] == names for secret, names in parts.items())
+    assert asked["learnloop-tls-workloads"]["isCA"] is True
+    assert all(spec["issuerRef"]["name"] == "ours" for spec in asked.values())
+
+
+def test_probes_ask_by_tls(on: Release) -> None:
+    asked = 0
+    for pod in on.pods().values():
+        for container in pod["spec"]["containers"]:
+            for probe in ("startupProbe", "livenessProbe", "readinessProbe"):
+                get = container.get(probe, {}).get("httpGet")
+                if get and get["port"] != "monitor":  # NATS' own health, which only the kubelet reaches
+                    assert get["scheme"] == "HTTPS", container["name"]
+                    asked += 1
+    assert asked == 9
+
+
+def test_monitors_of_the_prometheus_operator_know_the_authority(on: Release) -> None:
+    for monitor in on.of("ServiceMonitor", "PodMonitor"):
+        (endpoint,) = monitor["spec"].get("endpoints") or monitor["spec"]["podMetricsEndpoints"]
+        assert endpoint["scheme"] == "https"
+        assert endpoint["tlsConfig"]["serverName"] == "workloads.learnloop.dev"
+
+
+def test_clients_of_postgresql_show_a_certificate_where_that_is_asked(render: Render) -> None:
+    release = render({"tls": {"mode": "self-signed", "mutual": True}})
+    assert "clientcert=verify-ca" in release.one("ConfigMap", "learnloop-postgres")["data"]["pg_hba.conf"]
+    assert release.environment("learnloop-data")["LEARNLOOP_DSN"].endswith(
+        "&sslcert=/run/tls/tls.crt&sslkey=/run/tls/tls.key"
+    )
+
+
+@pytest.mark.parametrize(
+    ("values", "said"),
+    [
+        ({"mode": "secret"}, "is empty, but tls.mode is secret; name a Secret"),
+        ({"mode": "cert-manager"}, "tls.certManager.issuerRef.name: is empty"),
+        ({"mode": "on"}, "/tls/mode"),
+    ],
+)
+def test_a_mode_without_what_it_needs_is_refused(render: Render, values: dict[str, Any], said: str) -> None:
+    with pytest.raises(Rejected) as refused:
+        render({"tls": values})
+    assert said in str(refused.value)

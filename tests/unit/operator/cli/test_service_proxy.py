@@ -1,0 +1,66 @@
+"""Whether a Service speaks TLS the first answer through the API server says."""
+
+import json
+from typing import Any
+
+import pytest
+from kubernetes.client.exceptions import ApiException
+
+from learnloop_operator.cli.access.service_proxy import through
+from learnloop_operator.cli.errors import CommandError
+
+PLAIN = "/api/v1/namespaces/system/services/data:http/proxy"
+BY_TLS = "/api/v1/namespaces/system/services/https:data:http/proxy"
+HUNG_UP = json.dumps({"kind": "Status", "message": "error trying to reach service: EOF"})
+
+
+class Answer:
+    status, data = 200, b"{}"
+
+
+class Api:
+    """The API server's proxy in front of a Service that speaks one of the two."""
+
+    def __init__(self, speaks: str, refusal: tuple[int, str] = (502, HUNG_UP)) -> None:
+        self.speaks, self.refusal, self.asked = speaks, refusal, list[str]()
+
+    def call_api(self, path: str, method: str, **_: Any) -> Answer:
+        self.asked.append(path)
+        if not path.startswith(self.speaks):
+            error = ApiException(status=self.refusal[0])
+            error.body = self.refusal[1]
+            raise error
+        return Answer()
+
+
+def ask(api: Api, service: str = "system/data:http", times: int = 1) -> None:
+    send = through(api, service)  # type: ignore[arg-type]
+    for _ in range(times):
+        assert send("GET", "/readyz", {}, {}, None, 1.0) == (200, "{}")
+
+
+def test_a_plain_service_is_asked_plainly() -> None:
+    api = Api(PLAIN)
+    ask(api, times=2)
+    assert api.asked == [f"{PLAIN}/readyz"] * 2
+
+
+@pytest.mark.parametrize("refusal", [(502, HUNG_UP), (400, "Client sent an HTTP request to an HTTPS server.\n")])
+def test_a_service_of_tls_is_found_out_once(refusal: tuple[int, str]) -> None:
+    api = Api(BY_TLS, refusal)
+    ask(api, times=3)
+    assert api.asked == [f"{PLAIN}/readyz", *[f"{BY_TLS}/readyz"] * 3]
+
+
+def test_who_names_the_scheme_is_taken_at_his_word() -> None:
+    api = Api("nothing")
+    with pytest.raises(CommandError, match="EOF"):
+        ask(api, "system/https:data:http")
+    assert api.asked == [f"{BY_TLS}/readyz"]
+
+
+def test_a_refusal_of_the_service_itself_is_not_asked_again() -> None:
+    api = Api("nothing", (403, '{"error": {"message": "no"}}'))
+    send = through(api, "system/data:http")  # type: ignore[arg-type]
+    assert send("GET", "/x", {}, {}, None, 1.0)[0] == 403
+    assert len(api.asked) == 1
