@@ -69,7 +69,7 @@ class Rewarded(Wrapper):
         self._advanced += team_return(reward)  # type: ignore[arg-type]  # float64 here
         self._steps += 1
         ended = step.terminated | step.truncated
-        for number in np.flatnonzero(ended):
+        for number in np.flatnonzero(ended).tolist():
             reward[number] += whole(self._policy, self._episode(number, step)) - self._advanced[number]
         if self._policy.shaping is not None:
             terms = self._potential(step.successor) * self._policy.shaping.discount

@@ -72,8 +72,8 @@ class Datasets:
         if after is not None and after[1] is not None:
             raise Invalid("this page is of another source; begin without it", field="after", value=after)
         place = _NEWEST if after is None else after[0]
-        given = (wanted.since, wanted.until, wanted.tasks or None, wanted.model_revisions or None)
-        given += (wanted.min_reward, wanted.max_reward, wanted.success, wanted.opted_in)
+        asked = (wanted.since, wanted.until, wanted.tasks or None, wanted.model_revisions or None)
+        given = (*asked, wanted.min_reward, wanted.max_reward, wanted.success, wanted.opted_in)
         async with self._db.tenant(namespace) as connection:
             rows = await connection.fetch(_PAGE, namespace, agent, place, limit, *given)
         following = (rows[-1]["seq"], None) if len(rows) == limit else None

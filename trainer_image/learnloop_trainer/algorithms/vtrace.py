@@ -134,7 +134,8 @@ class Vtrace:
         self._taken = before_squashing(recording.action, recording.log_prob, self.environment.bounds)
         self._endings = recording.endings()
         ends = np.flatnonzero(recording.last) + 1
-        self._number = np.cumsum(recording.last) - recording.last  # of the episode that a step belongs to
+        # Of the episode that a step belongs to.
+        self._number: NDArray[np.int64] = np.cumsum(recording.last) - recording.last
         self._episodes = list(zip(np.concatenate(([0], ends[:-1])).tolist(), ends.tolist(), strict=True))
 
     def _update(self) -> int:

@@ -79,7 +79,7 @@ class Http:
         path: str,
         content: bytes | None,
         headers: Mapping[str, str],
-        params: Mapping[str, str | int] | None,
+        params: Mapping[str, str | int | list[str]] | None,
         limit: int,
     ) -> httpx.Response | None:
         where = f"{method} {self._base}{path}"
