@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from learnloop_dataplane.embedding.embedder import TRUST, Vector
+from learnloop_dataplane.embedding.embedder import FEW, TRUST, Vector
 from learnloop_dataplane.embedding.wordpiece import WordPiece, listed
 from learnloop_dataplane.errors import ConfigError
 
@@ -49,7 +49,7 @@ class OnnxEmbedder:
 
     async def embed(self, texts: Sequence[str]) -> list[Vector]:
         """See Embedder. Callers take turns run by run: who asks for one vector never waits for another's thousand."""
-        rows = await asyncio.to_thread(lambda: [self._tokens.encode(text) for text in texts])
+        rows = self._cut(texts) if len(texts) < FEW else await asyncio.to_thread(self._cut, texts)
         vectors: list[Vector] = [np.zeros(self.dimensions, np.float32)] * len(texts)
         for places in batches([len(row) for row in rows]):
             async with self._one:
@@ -58,6 +58,9 @@ class OnnxEmbedder:
                 if texts[place].strip():
                     vectors[place] = vector
         return vectors
+
+    def _cut(self, texts: Sequence[str]) -> list[list[int]]:
+        return [self._tokens.encode(text) for text in texts]
 
     def _run(self, rows: Sequence[list[int]]) -> list[Vector]:
         width = max(len(row) for row in rows)

@@ -97,9 +97,12 @@ class Query:
     types: tuple[MemoryType, ...]
     trust: float = 1.0
 
-    def hashes(self, most: int = 64) -> NDArray[np.uint32]:
-        """The distinct terms, at most 64."""
-        return np.array([term_hash(word) for word in dict.fromkeys(self.tokens)][:most], dtype=np.uint32)
+    def hashes(self, most: int = 256) -> NDArray[np.uint32]:
+        """The distinct terms, at most 256: of a longer text those at its beginning and those at its end."""
+        words = list(dict.fromkeys(self.tokens))
+        if len(words) > most:
+            words = words[: most // 2] + words[-most // 2 :]
+        return np.array([term_hash(word) for word in words], dtype=np.uint32)
 
     def kinds(self) -> tuple[int, ...]:
         """The codes of the types asked for."""

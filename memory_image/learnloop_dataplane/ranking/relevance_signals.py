@@ -7,6 +7,7 @@ BM25 alone. A signal without spread says nothing: its z is 0.
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,6 +16,7 @@ from learnloop_dataplane.ranking.columns import K1, STANDING, Columns, Floats, z
 from learnloop_dataplane.ranking.word_postings import Rows
 
 SIGNALS = ("vector", "lexical", "context", *STANDING)
+MOST_WORDS = 64  # of a question
 BLOCK = 16  # scores whose highest stands for them while the best are looked for
 # A cosine's z-score comes times its embedder's trust. These, BM25's constants and the reach of the context were picked
 # by leaving out one conversation after the other of five; docs on recall say how.
@@ -120,7 +122,9 @@ def bm25(found: Columns, query: NDArray[np.uint32], population: Population | Non
     if not n or not len(query):
         return np.zeros(n)
     size = population.size if population else n
-    frequencies = population.frequency.tolist() if population else None
+    chosen = telling(population.frequency if population else found.postings.frequency(query))
+    query = query[chosen]
+    frequencies = population.frequency[chosen].tolist() if population else None
     owners, counts, rarity, many = [], [], [], []
     for index, (holders, times) in enumerate(found.find(query)):
         if len(holders):
@@ -135,6 +139,19 @@ def bm25(found: Columns, query: NDArray[np.uint32], population: Population | Non
     weights = np.repeat(rarity, many) * times * (K1 + 1) / (times + found.norm[holders])
     total: Floats = np.bincount(holders, weights, n).astype(np.float64, copy=False)
     return total
+
+
+def telling(frequency: NDArray[Any]) -> Rows:
+    """Which words of a long question are looked for: the rarest that somebody has, at most MOST_WORDS, in their order.
+
+    A page of text has hundreds of words, and what it is about may be said last.
+    """
+    if len(frequency) <= MOST_WORDS:
+        return np.arange(len(frequency))
+    # Words that nobody has come last: they may be in memories that came after the postings were made.
+    rarity = np.where(frequency > 0, frequency, np.inf)
+    rows: Rows = np.sort(np.argsort(rarity, kind="stable")[:MOST_WORDS])
+    return rows
 
 
 def neighbours(found: Columns, score: Floats) -> Floats:

@@ -49,6 +49,14 @@ class Postings:
         """How many words each memory has, repeated ones counted, float64 [rows]."""
         return np.bincount(self.owners, self.counts, self.rows).astype(np.float64, copy=False)
 
+    def frequency(self, query: NDArray[np.uint32]) -> NDArray[np.int64]:
+        """In how many memories each word occurs, int64 [q]."""
+        if not len(self.distinct):
+            return np.zeros(len(query), np.int64)
+        places = np.minimum(np.searchsorted(self.distinct, query), len(self.distinct) - 1)
+        held = (self.first[places + 1] - self.first[places]).astype(np.int64)
+        return np.where(self.distinct[places] == query, held, 0)
+
     def find(self, query: NDArray[np.uint32]) -> list[Holders]:
         """For each word the memories that have it."""
         places = np.minimum(np.searchsorted(self.distinct, query), max(len(self.distinct) - 1, 0))

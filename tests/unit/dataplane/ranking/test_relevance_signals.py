@@ -3,8 +3,9 @@
 import numpy as np
 import pytest
 
+from learnloop_dataplane.ranking.candidates import Query
 from learnloop_dataplane.ranking.columns import LEAST_SPREAD, Columns
-from learnloop_dataplane.ranking.relevance_signals import SIGNALS, STATIC, signals, weight_vector
+from learnloop_dataplane.ranking.relevance_signals import SIGNALS, STATIC, signals, telling, weight_vector
 from learnloop_dataplane.text.analysis import Analyzer
 from learnloop_dataplane.text.tokenizer import pack, term_hash
 
@@ -55,3 +56,35 @@ def test_an_embedder_counts_as_much_as_it_is_trusted() -> None:
     found = columns(["a harbour", "a violin", "a lamp"])
     whole, part = (asked(found, "violin", trust)[:, SIGNALS.index("vector")] for trust in (1.0, 0.2))
     assert part == pytest.approx(0.2 * whole)
+
+
+def test_of_a_page_of_text_the_words_that_few_memories_have_are_looked_for_wherever_they_stand() -> None:
+    filler = [f"topic{number:03}" for number in range(300)]
+    found = columns([*(" ".join(filler) for _ in range(20)), "the violin is in the cupboard"])
+    page = f"{' '.join(filler[:120])} and where is the violin?"
+    assert int(np.argmax(asked(found, page)[:, SIGNALS.index("lexical")])) == 20
+
+
+def test_words_that_nobody_has_take_no_place_from_those_that_somebody_has() -> None:
+    found = columns(["the violin is in the cupboard", "the harbour is closed", "a lamp"])
+    page = f"{' '.join(f'unknown{number}' for number in range(120))} violin"
+    assert int(np.argmax(asked(found, page)[:, SIGNALS.index("lexical")])) == 0
+
+
+def test_of_a_question_of_few_words_every_word_is_looked_for() -> None:
+    assert telling(np.zeros(64)).tolist() == list(range(64))
+    frequency = np.array([5.0, 0.0] + [9.0] * 70 + [1.0])
+    chosen = telling(frequency).tolist()
+    assert len(chosen) == 64
+    assert chosen == sorted(chosen)
+    assert {0, 72} <= set(chosen)
+    assert 1 not in chosen
+
+
+def test_of_a_long_text_the_beginning_and_the_end_are_asked_for() -> None:
+    words = [f"w{number}" for number in range(2000)]
+    query = Query("", words, None, "", None, ())
+    hashes = query.hashes().tolist()
+    assert len(hashes) == 256
+    assert hashes[0] == term_hash("w0")
+    assert hashes[-1] == term_hash("w1999")

@@ -1,0 +1,129 @@
+"""Questions and memories of somebody who means no good, or has another language: answered, bounded, and never wrong."""
+
+import json
+import time
+from pathlib import Path
+
+import pytest
+
+from ..conftest import Api, running, settings
+from .test_recall import ask, indexed, store
+
+FILLER = " ".join(f"subject{number:04}" for number in range(700))
+
+
+def first(answer: dict[str, list[dict[str, dict[str, str]]]]) -> str:
+    return answer["memories"][0]["content"]["text"]
+
+
+@pytest.mark.parametrize("where", ["begin", "end"])
+async def test_a_question_of_eight_kilobytes_finds_what_it_is_about(api: Api, where: str) -> None:
+    agent = f"reader-{where}"
+    await store(api, agent, [f"note {number}: {FILLER[number * 60 : number * 60 + 300]}" for number in range(40)])
+    await store(api, agent, ["the violin is in the left cupboard"])
+    question = "where is the violin?"
+    page = f"{question} {FILLER}" if where == "begin" else f"{FILLER} {question}"
+    assert len(page) > 8 * 1024
+    found = await ask(api, agent, page, k=5)
+    assert "the violin is in the left cupboard" in [memory["content"]["text"] for memory in found["memories"]]
+
+
+async def test_a_thousand_times_the_same_memory_hides_nothing_and_orders_the_same_each_time(api: Api) -> None:
+    await store(api, "parrot", ["the lamp is broken"] * 1000)
+    await store(api, "parrot", ["the violin is in the left cupboard"])
+    await indexed(api, "parrot", 1001)
+    assert first(await ask(api, "parrot", "where is the violin")) == "the violin is in the left cupboard"
+    answers = [await ask(api, "parrot", "lamp", k=20) for _ in range(3)]
+    orders = [[memory["id"] for memory in answer["memories"]] for answer in answers]
+    assert orders[0] == orders[1] == orders[2]
+
+
+HOSTILE = [
+    "'; DROP TABLE agent_memories; --",
+    '{"$ne": null} %00 \\u0000 \' OR 1=1',
+    "\u202eright to left\u202c \u200b\u200d zero width",
+    "🙂" * 500,
+    "a\u0301" * 2000,
+    "\ufeff\ufffe\U0010fffd",
+    "<script>alert(1)</script> {{7*7}} ${jndi:ldap://x}",
+    "word" * 5000,
+    ". , ; : ! ? — … ' \"",
+    "the of and to in is",
+    "\t\n\r \x1f\x7f",
+]
+
+
+@pytest.mark.parametrize("text", HOSTILE, ids=range(len(HOSTILE)))
+async def test_hostile_text_is_stored_asked_for_and_harms_nobody(api: Api, text: str) -> None:
+    agent = "hostile"
+    await store(api, agent, ["an honest memory about the harbour", f"{text} stored"])
+    for question in (text, f"{text} harbour"):
+        found = await ask(api, agent, question, k=3)
+        assert found["memories"]
+        assert all(abs(memory["score"]) < 1e6 for memory in found["memories"]), "no score that is not a number"
+    assert "harbour" in first(await ask(api, agent, "the harbour"))
+
+
+async def test_a_question_without_a_word_is_answered_by_what_is_worth_most(api: Api) -> None:
+    await store(api, "mute", ["trifle one", "trifle two"], importance=0.1)
+    await store(api, "mute", ["weighty"], importance=1.0)
+    assert first(await ask(api, "mute", "")) == "weighty"
+    assert first(await ask(api, "mute", {"nothing": None})) == "weighty"
+
+
+@pytest.mark.parametrize(
+    ("language", "memory", "question"),
+    [
+        ("german", "die Rechnungen wurden am Montag bezahlt", "wann wurde die Rechnung bezahlt?"),
+        ("french", "les factures ont été payées lundi", "quand la facture a-t-elle été payée ?"),
+        ("russian", "счета были оплачены в понедельник", "когда был оплачен счёт?"),
+        ("none", "领収書は月曜日に支払われた", "領収書はいつ支払われた"),
+    ],
+)
+async def test_other_languages_find_their_own_words(
+    dsn: str, tmp_path: Path, language: str, memory: str, question: str
+) -> None:
+    async with running(**settings(dsn, tmp_path, language=language)) as api:
+        agent = f"speaks-{language}"
+        await store(api, agent, [f"{word} {number}" for number, word in enumerate(["Lampe", "lampe", "лампа"] * 20)])
+        await store(api, agent, [memory])
+        assert first(await ask(api, agent, question)) == memory
+
+
+async def test_a_second_agent_and_another_namespace_see_nothing_by_whatever_they_ask(api: Api) -> None:
+    await store(api, "owner", ["the code of the safe is seven four one"])
+    for body in (
+        {"agent_id": "thief", "context": "code of the safe"},
+        {"agent_id": "thief", "context": "code of the safe", "scope": "agent"},
+        {"agent_id": "thief", "context": "code of the safe", "as_of": "2100-01-01T00:00:00Z"},
+    ):
+        assert (await api.call("POST", "/api/v1/memory/retrieve", json=body))["memories"] == []
+    for scope in ("agent", "namespace"):
+        body = {"agent_id": "owner", "context": "code of the safe", "scope": scope}
+        found = await api.call("POST", "/api/v1/memory/retrieve", namespace="team-b", json=body)
+        assert found["memories"] == []
+    bad = {"agent_id": "thief", "context": "x", "scope": "cluster"}
+    assert "scope" in json.dumps(await api.call("POST", "/api/v1/memory/retrieve", 422, json=bad))
+
+
+async def test_a_hundred_thousand_memories_of_one_agent_answer_within_a_second(api: Api) -> None:
+    insert = """
+    WITH made AS (
+        SELECT gen_random_uuid() AS id, 'parcel ' || n || ' for street ' || n % 977 AS text FROM generate_series(1, 100000) n
+    ), kept AS (
+        INSERT INTO agent_memories (namespace, agent_id, id, memory_type, content, text, importance, source, origin, ends_at)
+        SELECT 'team-a', 'depot', id, 'semantic', jsonb_build_object('text', text), text, 0.5, 'api', '', 'infinity' FROM made
+    )
+    INSERT INTO memory_pending (namespace, agent_id, memory_id) SELECT 'team-a', 'depot', id FROM made
+    """
+    await store(api, "depot", ["the violin is in the left cupboard"])
+    async with api.db.tenant("team-a") as connection:
+        await connection.execute(insert, timeout=120)
+    await api.memory.indexer.run("team-a")
+    assert first(await ask(api, "depot", "where is the violin")) == "the violin is in the left cupboard"
+    took = []
+    for number in (17, 5_000, 77_777):
+        started = time.monotonic()
+        assert first(await ask(api, "depot", f"parcel {number}")).startswith(f"parcel {number} ")
+        took.append(time.monotonic() - started)
+    assert min(took) < 1.0
