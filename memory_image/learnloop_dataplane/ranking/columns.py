@@ -123,6 +123,17 @@ class Columns:
         pairs = zip(found, late, strict=True)
         return [(np.concatenate([a[0], b[0]]), np.concatenate([a[1], b[1]])) for a, b in pairs]
 
+    def frequency(self, query: NDArray[np.uint32]) -> NDArray[np.int64]:
+        """In how many memories each word occurs, int64 [q]."""
+        found = self.postings.frequency(query)
+        if self.postings.rows < len(self):
+            order = np.argsort(query)
+            late: NDArray[Any] = self.words >> 8
+            places = np.minimum(np.searchsorted(query, late, sorter=order), len(query) - 1)
+            hits = order[places][query[order[places]] == late]
+            found += np.bincount(hits, minlength=len(query))
+        return found
+
     @cached_property
     def norm(self) -> NDArray[np.float32]:
         """What BM25 adds to a word's count for the memory's length against the mean length, float32 [n]."""

@@ -6,7 +6,7 @@ BM25 alone. A signal without spread says nothing: its z is 0.
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -122,9 +122,11 @@ def bm25(found: Columns, query: NDArray[np.uint32], population: Population | Non
     if not n or not len(query):
         return np.zeros(n)
     size = population.size if population else n
-    chosen = telling(population.frequency if population else found.postings.frequency(query))
-    query = query[chosen]
-    frequencies = population.frequency[chosen].tolist() if population else None
+    if len(query) > MOST_WORDS:
+        chosen = telling(population.frequency if population else found.frequency(query))
+        query = query[chosen]
+        population = replace(population, frequency=population.frequency[chosen]) if population else None
+    frequencies = population.frequency.tolist() if population else None
     owners, counts, rarity, many = [], [], [], []
     for index, (holders, times) in enumerate(found.find(query)):
         if len(holders):
@@ -146,9 +148,6 @@ def telling(frequency: NDArray[Any]) -> Rows:
 
     A page of text has hundreds of words, and what it is about may be said last.
     """
-    if len(frequency) <= MOST_WORDS:
-        return np.arange(len(frequency))
-    # Words that nobody has come last: they may be in memories that came after the postings were made.
     rarity = np.where(frequency > 0, frequency, np.inf)
     rows: Rows = np.sort(np.argsort(rarity, kind="stable")[:MOST_WORDS])
     return rows

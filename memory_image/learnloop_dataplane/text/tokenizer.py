@@ -10,24 +10,31 @@ from itertools import islice
 from typing import Any
 
 MAX_TEXT = 8192
+MAX_QUESTION = 65_536  # characters that are looked through for the end of a question
 MAX_TERMS = 256
 _WORD = re.compile(r"[^\W_]+")
 
 
-def text_of(content: Any) -> str:
-    """One text for a JSON value, at most 8,192 characters: its `text` when it has one, else every key and scalar."""
+def text_of(content: Any, most: int = MAX_TEXT) -> str:
+    """One text for a JSON value, at most so many characters: its `text` when it has one, else every key and scalar."""
     if isinstance(content, str):
-        return content[:MAX_TEXT]
+        return content[:most]
     if isinstance(content, dict) and isinstance(content.get("text"), str):
-        return str(content["text"])[:MAX_TEXT]
+        return str(content["text"])[:most]
     parts: list[str] = []
     size = 0
     for part in _scalars(content):
         parts.append(part)
         size += len(part) + 1
-        if size >= MAX_TEXT:
+        if size >= most:
             break
-    return " ".join(parts)[:MAX_TEXT]
+    return " ".join(parts)[:most]
+
+
+def question_of(content: Any) -> str:
+    """The same of a question: of a longer one the first and last 4,096 characters, for what is asked may be last."""
+    text = text_of(content, MAX_QUESTION)
+    return text if len(text) <= MAX_TEXT else f"{text[: MAX_TEXT // 2]} {text[-MAX_TEXT // 2 :]}"
 
 
 def _scalars(value: Any) -> Iterator[str]:

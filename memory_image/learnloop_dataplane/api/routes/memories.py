@@ -13,7 +13,7 @@ from learnloop_dataplane.privacy.redaction import redact
 from learnloop_dataplane.ranking.memory_types import ALL_TYPES, MemoryType
 from learnloop_dataplane.ranking.relevance_signals import SIGNALS
 from learnloop_dataplane.ranking.result_order import Ask, ScopeOfRecall
-from learnloop_dataplane.text.tokenizer import text_of
+from learnloop_dataplane.text.tokenizer import question_of
 
 router = APIRouter(prefix="/api/v1/memory", tags=["memory"])
 MAX_BATCH = 5000
@@ -116,7 +116,7 @@ class Retrieve(Input):
         stored, and an embedder elsewhere gets to see it."""
         return Ask(
             self.agent_id,
-            text_of(redact(self.context)),
+            question_of(redact(self.context)),
             self.k,
             tuple(dict.fromkeys(self.memory_types)),
             self.as_of,

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from bench.recall import learned
-from bench.recall.asked import service
-from bench.recall.conversations import Conversation, Question, read
+from bench.recall.asked import Asked, service
+from bench.recall.conversations import Conversation, Question, read, split
 from bench.recall.measures import MEASURES, figures, measure
 
 from ..embedding.test_embedders import model
@@ -114,13 +114,60 @@ def test_questions_are_asked_of_the_service_by_default_and_by_one_signal(tmp_pat
     settings = {"EMBEDDER": f"onnx://{model(tmp_path / 'model')}"} if embedder == "onnx" else {}
     conversations = read(written(tmp_path / "set.json", made_up()))
     with service(conversations, **settings) as asked:
-        found = figures("default", conversations, asked.ask())
+        default = asked.ask()
+        found = figures("default", conversations, default)
+        everywhere = figures("namespace", conversations, asked.ask(scope="namespace"))
         found |= figures("lexical", conversations, asked.ask({"lexical": 1.0}))
         found |= figures("vector", conversations, asked.ask({"vector": 1.0}))
-        found |= learned.measure(asked)
+        found |= learned.measure(asked, default)
+        costs = asked.costs()
     assert found["lexical.r@10"] == 1.0
     assert found["default.r@10"] >= 0.9
     assert found["default.r@10.category_4"] > 0
-    assert found["learned.r@10"] >= found["static.r@10"] - 0.01 == pytest.approx(found["default.r@10"] - 0.01)
+    assert found["learned.r@10"] >= found["learned.static.r@10"] - 0.01
+    assert everywhere["namespace.r@10"] <= found["default.r@10"], "there is more to confuse it with"
+    assert 0 < costs["ms.p50"] <= costs["ms.p99"]
     if embedder == "onnx":
         assert found["vector.r@10"] < 0.9, "a model that knows none of these words finds next to nothing"
+
+
+class Half:
+    """A service whose embedder is away for the first answers to a question."""
+
+    def __init__(self, away: int) -> None:
+        self.away = away
+        self.asked = 0
+
+    def post(self, path: str, body: Any) -> Any:
+        self.asked += 1
+        degraded = ["embedder"] if self.asked <= self.away else []
+        return {"answers": [{"degraded": degraded, "query": query} for query in body["queries"]]}
+
+
+def asked_of(product: Any) -> Asked:
+    asked = Asked.__new__(Asked)
+    asked.product = product
+    return asked
+
+
+def test_an_answer_without_the_embedder_is_asked_for_again_and_never_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("bench.recall.asked.PAUSE_SECONDS", 0.0)
+    queries = [{"context": str(number)} for number in range(3)]
+    answers = asked_of(Half(away=2)).retrieve(queries)
+    assert [answer["query"] for answer in answers] == queries
+    assert not any(answer["degraded"] for answer in answers)
+    with pytest.raises(SystemExit, match="no figures of this embedder"):
+        asked_of(Half(away=1000)).retrieve(queries)
+
+
+def test_figures_of_conversations_that_constants_were_picked_on_are_told_apart(tmp_path: Path) -> None:
+    for name in ("26", "44", "47"):
+        written(tmp_path / f"{name}.json", made_up(1)[0])
+    conversations = read(tmp_path)
+    none = {each.name: [[] for _ in each.questions] for each in conversations}
+    all_found = {each.name: [sorted(question.evidence) for question in each.questions] for each in conversations}
+    found = figures("arm", conversations, all_found | {"26": none["26"]})
+    assert found["arm.r@10"] == pytest.approx(2 / 3, abs=1e-3)
+    assert found["arm.r@10.unseen"] == 1.0
+    assert [[each.name for each in part] for part in split(conversations)] == [["26"], ["44", "47"]]
+    assert [[each.name for each in part] for part in split(conversations[1:])] == [["44"], ["47"]]
