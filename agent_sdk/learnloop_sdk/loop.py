@@ -11,7 +11,7 @@ from typing import Any
 import httpx
 
 from learnloop_api import names
-from learnloop_api.tls.contexts import client_context, scheme
+from learnloop_api.tls.contexts import client_context, scheme, with_scheme
 from learnloop_sdk.counters import Counters
 from learnloop_sdk.episode import EXTERNAL_REVISION, Episode
 from learnloop_sdk.memory import MemoryClient
@@ -38,7 +38,8 @@ class Learnloop:
         agent: name of the LearningAgent.
         endpoint: base URL of its ModelDeployment's Service; default $LEARNLOOP_ENDPOINT, else the Service of the
             agent's name in its own namespace, by TLS where learnloop's authorities are mounted (names.CA_FILE).
-        data_url: data plane for trajectories; default $LEARNLOOP_DATA_URL.
+        data_url: data plane for trajectories; default $LEARNLOOP_DATA_URL. Like every address here it may lack a
+            scheme: then it goes by TLS where learnloop's authorities are mounted.
         memory_url: the namespace's own memory service; default $LEARNLOOP_MEMORY_URL, else the data plane.
         nats_url: JetStream for trajectories, tried before the data plane; default $LEARNLOOP_NATS_URL.
         nats_options: TLS and credentials as nats.connect takes them; default: the service-account token.
@@ -72,13 +73,13 @@ class Learnloop:
         self.counters = Counters()
         self._redactor = redactor or default_redactor()
         identity = Identity(namespace_of(namespace), token_file)
-        address = endpoint or os.environ.get(ENV_ENDPOINT) or _usual_endpoint(agent, identity)
+        address = with_scheme(endpoint or os.environ.get(ENV_ENDPOINT) or "") or _usual_endpoint(agent, identity)
         patience: dict[str, float] = {"timeout": timeout, "retry_seconds": retry_seconds}
         self.policy = PolicyClient(address, self.counters, identity=identity, **patience)
         tls = client_context()
-        data_url = data_url or os.environ.get(names.ENV_DATA_URL)
+        data_url = with_scheme(data_url or os.environ.get(names.ENV_DATA_URL) or "")
         self._data = httpx.AsyncClient(base_url=data_url, timeout=10.0, verify=tls) if data_url else None
-        memory_url = memory_url or os.environ.get(ENV_MEMORY_URL)
+        memory_url = with_scheme(memory_url or os.environ.get(ENV_MEMORY_URL) or "")
         self._memories = httpx.AsyncClient(base_url=memory_url, timeout=10.0, verify=tls) if memory_url else self._data
         self._couriers = [
             Courier(client, identity, self.counters, spool_directory / name if spool_directory else None)

@@ -129,6 +129,11 @@ def _trust_the_public(context: ssl.SSLContext) -> None:
         context.load_verify_locations(certifi.where())
 
 
+def with_scheme(address: str, env: Mapping[str, str] = os.environ) -> str:
+    """The URL of an address that may lack its scheme: then it is by TLS where learnloop's authorities are mounted."""
+    return address if not address or "://" in address else f"{scheme(env)}://{address}"
+
+
 def _own_pair(env: Mapping[str, str]) -> tuple[Path, Path] | None:
     certificate, key = env.get(names.ENV_TLS_CERTIFICATE), env.get(names.ENV_TLS_KEY)
     return (Path(certificate), Path(key)) if certificate and key else None

@@ -109,8 +109,9 @@ def test_the_operator_understands_the_environment_it_is_given(release: Release) 
         name: value for name, value in release.environment("learnloop-operator").items() if isinstance(value, str)
     }
     settings = from_environment(environment)
-    assert settings.data_url == "http://learnloop-data.learnloop-system.svc:8080"
-    assert settings.prometheus_url == "http://learnloop-prometheus.learnloop-system.svc:9090"
+    scheme = "https" if settings.tls else "http"
+    assert settings.data_url == f"{scheme}://learnloop-data.learnloop-system.svc:8080"
+    assert settings.prometheus_url == f"{scheme}://learnloop-prometheus.learnloop-system.svc:9090"
     assert settings.system_namespace == "learnloop-system"
     assert settings.lease_name == "learnloop-operator"
     assert settings.log_level == "INFO"

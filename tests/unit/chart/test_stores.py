@@ -12,6 +12,7 @@ import pytest
 import yaml
 
 from learnloop_api import names
+from testing.certificates import authority, folder
 
 from .conftest import ROOT, Object, Rejected, Render
 
@@ -38,6 +39,7 @@ def test_the_data_plane_reads_the_environment_it_is_given(render: Render) -> Non
     assert order.index("POSTGRES_PASSWORD") < order.index("LEARNLOOP_DSN"), "Kubernetes expands what came before"
     assert environment["LEARNLOOP_DSN"] == (
         "postgresql://learnloop:$(POSTGRES_PASSWORD)@learnloop-postgres.learnloop-system.svc:5432/learnloop"
+        "?sslmode=verify-full&sslrootcert=/run/tls/ca.crt"
     )
     assert environment["LEARNLOOP_NATS_PASSWORD_FILE"] == "/run/credentials/nats-password"
     assert environment["LEARNLOOP_ARTIFACTS"] == "file:///var/lib/learnloop/artifacts"
@@ -215,7 +217,8 @@ def test_a_real_nats_server_accepts_its_configuration(render: Render, tmp_path: 
         path.parent.mkdir(parents=True)
     issuer.write_text("LEARNLOOP_ISSUER: AA5WUJ54Z23KILLCUOUNAKTPBVZWKMQVO4O6EQ5GHLAERIMLLHNCS47C\n")
     config = render().one("ConfigMap", "learnloop-nats")["data"]["nats.conf"]
-    file.write_text(config.replace("/data", str(tmp_path)))
+    certificates = folder(tmp_path / "tls", authority())
+    file.write_text(config.replace("/data", str(tmp_path)).replace("/run/tls", str(certificates.path)))
     program = shutil.which("nats-server")
     assert program, "nats-server is not on PATH; install the dev extra"
     environment = {"NATS_PASSWORD": "aBcDeFgH", "HOSTNAME": "learnloop-nats-0"}

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from learnloop_api.tls.certificates import read
-from learnloop_api.tls.contexts import client_context, scheme, server_context
+from learnloop_api.tls.contexts import client_context, scheme, server_context, with_scheme
 from testing.certificates import Folder, authority, folder
 
 
@@ -188,3 +188,12 @@ async def test_a_server_that_asks_for_clients_certificates_takes_those_of_its_au
         for wrong in (client_context(stranger.environment()), trusting(files)):
             with pytest.raises((ssl.SSLError, ConnectionError, AssertionError)):
                 await ask(port, wrong)
+
+
+def test_an_address_without_a_scheme_goes_by_tls_where_the_authorities_are(tmp_path: Path) -> None:
+    env = {"LEARNLOOP_TLS_CA": str(tmp_path / "ca.crt")}
+    assert with_scheme("data.system.svc:8080", env) == "http://data.system.svc:8080"
+    (tmp_path / "ca.crt").write_text("there")
+    assert with_scheme("data.system.svc:8080", env) == "https://data.system.svc:8080"
+    assert with_scheme("http://data.system.svc:8080", env) == "http://data.system.svc:8080"
+    assert with_scheme("", env) == ""
