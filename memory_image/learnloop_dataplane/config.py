@@ -19,6 +19,7 @@ SECRETS = (
     "nats_password",
     "embedder_key",
     "distiller_key",
+    "judge_key",
     "pseudonym_key",
     "audit_key",
     "nats_issuer_key",
@@ -171,6 +172,13 @@ class Config(BaseModel):
         le=60,
         description="for one answer of the distiller's model, and for all of a pass twice that",
     )
+    judge: str | None = Field(
+        default=None,
+        max_length=1024,
+        pattern=r"^https?://[^#\s]+#\S+$",
+        description="https://host/v1#model of an OpenAI-compatible chat API that compares answers; absent: none does",
+    )
+    judge_key: SecretStr | None = None
     memories_per_agent: int | None = Field(
         default=None, ge=1, le=MOST_MEMORIES, description="of every agent; above, the least valuable are forgotten"
     )

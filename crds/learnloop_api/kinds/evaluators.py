@@ -98,14 +98,12 @@ class OwnHistory(Resource):
 
 
 class Judge(Resource):
-    """A language model says which of two answers is better, the output or the expected one, in both orders.
+    """A language model (the chart's dataPlane.judge) says which of two answers is better, the output or the expected
+    one, in both orders.
 
     1: the output is better or as good in both; 0: worse in both; 0.5: the judge's answer follows the order.
     """
 
-    name: Annotated[str, Field(min_length=1, max_length=50, pattern="^[a-z]([-a-z0-9]*[a-z0-9])?$")] = Field(
-        default="default", description="Which of the judges that the platform team configured (dataPlane.judges)."
-    )
     question: Annotated[str, Field(min_length=1, max_length=4096)] = Field(
         default="Which answer solves the task better: more correct, more complete, easier to use?",
         description="What the judge is asked about the two answers.",

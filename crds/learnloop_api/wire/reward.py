@@ -7,6 +7,22 @@ from pydantic import Field, JsonValue
 from learnloop_api.wire.base import Identifier, Name, Timestamp, WireModel
 
 
+class AgentPart(WireModel):
+    """One agent's part of the reward of a task that several agents worked on."""
+
+    agent: Name
+    credit_assigned: float
+    error: float = Field(default=0.0, ge=0, description="standard error, where orders of the agents were sampled")
+    method: str = Field(max_length=32, description="equal, difference or shapley, as it was done in the end")
+
+
+class UsedNormalisation(WireModel):
+    """How a raw reward was put on the agent's own scale."""
+
+    method: str = Field(max_length=32)
+    clip: float = Field(description="normalised rewards stay within ± this")
+
+
 class Reward(WireModel):
     """The reward of one trajectory under one RewardPolicy revision."""
 
@@ -22,6 +38,17 @@ class Reward(WireModel):
     )
     violated: list[str] = Field(default_factory=list, max_length=16, description="safety constraints that were broken")
     computed_at: Timestamp
+    credit_assigned: float | None = Field(
+        default=None, description="this agent's part of its task's reward; null where nobody divided it"
+    )
+    credits: list[AgentPart] = Field(
+        default_factory=list, max_length=32, description="the parts of all agents that took part; empty for one alone"
+    )
+    weights: dict[str, float] = Field(default_factory=dict, max_length=32, description="of each component")
+    evaluators: dict[str, str] = Field(
+        default_factory=dict, max_length=32, description="of each component that scores the output, its evaluator"
+    )
+    normalisation: UsedNormalisation | None = Field(default=None, description="from raw_reward to reward")
 
 
 class KeptReward(Reward):
@@ -30,7 +57,6 @@ class KeptReward(Reward):
     task_id: str | None = Field(
         max_length=1024, description="the trajectory's task; null where the reward is older than this column"
     )
-    credit_assigned: float | None = Field(description="this agent's part of its task's reward; null as above")
     metadata: dict[str, JsonValue] = Field(
         description="episode_id, policy_revision, and `credit`: how the reward was divided among the steps, kept "
         "when they are gone (method, steps, last, largest, largest_step)"

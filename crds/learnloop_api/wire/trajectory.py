@@ -9,6 +9,7 @@ from typing import Annotated, Literal
 from pydantic import Field, JsonValue
 
 from learnloop_api.wire.base import MOST, Identifier, LogProb, Name, Real, Timestamp, WireModel
+from learnloop_api.wire.task_result import TaskResult
 
 MAX_STEPS = 10_000
 MAX_OBSERVATION = 65_536
@@ -79,3 +80,6 @@ class Trajectory(WireModel):
         default_factory=list, max_length=256, description="memory recalls made during this episode"
     )
     metadata: dict[str, str] = Field(default_factory=dict, max_length=64)
+    result: TaskResult | None = Field(
+        default=None, description="what came of the task, for evaluators to score; null: nobody said"
+    )

@@ -49,6 +49,7 @@ class DataPlane:
         await shared.background.close()
         self.training.close()
         await self.memory.close()
+        await self.experience.close()
         for store in (shared.bus, shared.warehouse, shared.kube, shared.db):
             if store is not None:
                 await store.close()

@@ -1,7 +1,10 @@
 """Agents and their episodes, and what the episodes are worth."""
 
+from typing import TYPE_CHECKING
+
 from learnloop_dataplane.agents.agent_registry import AgentRegistry
 from learnloop_dataplane.assembly.shared_parts import SharedParts, Step
+from learnloop_dataplane.config import Config
 from learnloop_dataplane.errors import Unavailable
 from learnloop_dataplane.experience.datasets import Datasets
 from learnloop_dataplane.experience.trajectory_intake import TrajectoryIntake
@@ -11,9 +14,26 @@ from learnloop_dataplane.rewards.published_policies import Policies
 from learnloop_dataplane.rewards.reward_events import RewardOutbox
 from learnloop_dataplane.rewards.reward_hacking_reader import SignalReader
 from learnloop_dataplane.rewards.reward_worker import RewardWorker
+from learnloop_dataplane.task_rewards.calculation import Calculator
+from learnloop_dataplane.task_rewards.evaluation_worker import EvaluationWorker
+from learnloop_dataplane.task_rewards.team_credits import TeamCredits
 from learnloop_dataplane.warehouse.episode_shipper import Shipper
 
+if TYPE_CHECKING:
+    from learnloop_dataplane.evaluators.judge_client import JudgeClient
+
 SHIP_SECONDS = 1.0
+EVALUATION_SECONDS = 1.0
+
+
+def open_judge(config: Config) -> "JudgeClient | None":
+    """The judge that the configuration names."""
+    if config.judge is None:
+        return None
+    from learnloop_dataplane.evaluators.judge_client import JudgeClient
+
+    url, _, model = config.judge.partition("#")
+    return JudgeClient(url, model, config.judge_key.get_secret_value() if config.judge_key else None)
 
 
 class ExperienceParts:
@@ -22,6 +42,7 @@ class ExperienceParts:
     def __init__(self, shared: SharedParts) -> None:
         db, bus, room = shared.db, shared.bus, shared.stream_room
         self._shared = shared
+        self._judge = open_judge(shared.config)
         self.agents = AgentRegistry(db, shared.arrived)
         stream = (bus, room) if bus is not None and room is not None else None
         self.intake = TrajectoryIntake(db, shared.users, shared.metrics, stream, shared.arrived)
@@ -30,19 +51,30 @@ class ExperienceParts:
         self.signals = SignalReader(db)
         self.dry_run = DryRun(db, shared.warehouse)
         self.opinions = UserFeedback(db, shared.users, shared.events, shared.arrived)
+        self.credits = TeamCredits(db)
+        self.calculator = Calculator(db, self._judge, self.credits)
+        self._evaluations = EvaluationWorker(db, self.policies, self._judge, None, shared.arrived)
         self._rewards = RewardWorker(db, self.policies, shared.metrics, announce=bus is not None)
         self._announcements = RewardOutbox(db, bus) if bus else None
         self._shipper = Shipper(db, shared.warehouse, shared.metrics.warehoused) if shared.warehouse else None
 
     def start(self) -> None:
         """Begins the background work that is not done where something arrives."""
+        # Beside the other work: a judge may take a minute.
+        again = self._shared.background.repeat
+        again(lambda: self._shared.everywhere(self._evaluations.run), "evaluations", pause=EVALUATION_SECONDS)
         if self._shipper is not None:
             self._shared.background.repeat(self._ship, "warehouse", pause=SHIP_SECONDS)
 
     def steps(self) -> list[Step]:
         """What is done in a namespace where something arrived, in this order."""
         announce = [self._announcements.run] if self._announcements else []
-        return [self._rewards.run, self.opinions.run, self._shared.events.run, *announce]
+        return [self._rewards.run, self.opinions.run, self.credits.run, self._shared.events.run, *announce]
+
+    async def close(self) -> None:
+        """Hangs up."""
+        if self._judge is not None:
+            await self._judge.close()
 
     async def _ship(self) -> None:
         """Beside the other work, so that a warehouse that does not answer delays nothing else."""

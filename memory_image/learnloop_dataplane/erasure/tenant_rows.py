@@ -70,6 +70,7 @@ _AGENTS_OWN = (
     "memory_consolidations",
     "reward_statistics",
     "reward_history",
+    "task_credits",
 )
 _RESET = """
 UPDATE agents SET since = clock_timestamp(), trajectories = 0, rewarded = 0, last_trajectory_at = NULL,

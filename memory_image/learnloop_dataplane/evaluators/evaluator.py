@@ -7,10 +7,12 @@ import json
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from learnloop_api.kinds.evaluators import Evaluator, OwnHistory
-from learnloop_dataplane.evaluators.judge_client import JudgeClient
+
+if TYPE_CHECKING:  # httpx is imported where a judge is configured
+    from learnloop_dataplane.evaluators.judge_client import JudgeClient
 
 MAX_TEXT = 262_144
 """Characters of an output or an expected answer that an evaluator reads; a longer one is not scored."""
@@ -71,7 +73,6 @@ class Standing:
 
 
 History = Callable[[Case, OwnHistory, float], Awaitable[Standing]]
-SandboxState = Literal["waiting", "done"]
 Sandbox = Callable[[Case, Evaluator], Awaitable[Score]]
 
 
@@ -81,13 +82,17 @@ class Tools:
 
     Attributes:
         history: how an episode stands among the agent's earlier ones.
-        judges: by name.
+        judge: the language model that compares answers.
         sandbox: runs unit tests in a Job, and knows what came out.
     """
 
     history: History | None = None
-    judges: Mapping[str, JudgeClient] = field(default_factory=dict)
+    judge: "JudgeClient | None" = None
     sandbox: Sandbox | None = None
+
+
+class NoVerdict(Exception):
+    """The judge answered, and what it said is no verdict."""
 
 
 class EvaluatorType(ABC):

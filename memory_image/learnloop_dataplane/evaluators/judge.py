@@ -8,8 +8,7 @@ import asyncio
 from typing import ClassVar
 
 from learnloop_api.kinds.evaluators import Evaluator, Judge
-from learnloop_dataplane.evaluators.evaluator import Case, EvaluatorType, Score, Tools, as_text
-from learnloop_dataplane.evaluators.judge_client import NoVerdict
+from learnloop_dataplane.evaluators.evaluator import Case, EvaluatorType, NoVerdict, Score, Tools, as_text
 
 
 class Judged(EvaluatorType):
@@ -22,10 +21,9 @@ class Judged(EvaluatorType):
     async def score(self, spec: Evaluator, case: Case, tools: Tools) -> Score:
         """0, 0.5 or 1."""
         settings = spec.judge or Judge()
-        judge = tools.judges.get(settings.name)
+        judge = tools.judge
         if judge is None:
-            known = ", ".join(sorted(tools.judges)) or "none"
-            return Score(None, f"judge {settings.name} is not configured (there are: {known})")
+            return Score(None, "no judge is configured: have dataPlane.judge.url and .model set")
         output, expected = as_text(case.output), as_text(case.expected)
         if output == expected:
             return Score(1.0, "the output is the expected answer")

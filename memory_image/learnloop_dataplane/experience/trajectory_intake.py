@@ -90,7 +90,7 @@ class TrajectoryIntake:
 def redacted(trajectory: Trajectory) -> bytes:
     """The message as it may lie in the stream for a month."""
     body = trajectory.model_dump()
-    for field in ("metadata", "steps", "last_observation"):
+    for field in ("metadata", "steps", "last_observation", "result"):
         body[field] = redact(body[field])
     body["task"] = redact_text(trajectory.task)[:MAX_TASK]  # a mark may be longer than what it stands for
     body["policy_revision"] = redact_text(trajectory.policy_revision)[:MAX_REVISION]

@@ -38,6 +38,10 @@ _INSERT_STEPS = """
 INSERT INTO training_transitions (namespace, trajectory_id, steps, last_observation)
 SELECT $1, * FROM unnest($2::text[], $3::jsonb[], $4::jsonb[])
 """
+_INSERT_RESULTS = """
+INSERT INTO task_results (namespace, trajectory_id, task_type, result)
+SELECT $1, * FROM unnest($2::text[], $3::text[], $4::jsonb[])
+"""
 _COUNT = """
 UPDATE agents SET trajectories = agents.trajectories + t.n, last_trajectory_at = clock_timestamp(),
     first_episodes = agents.first_episodes + t.first, first_return_sum = agents.first_return_sum + t.total
@@ -58,6 +62,8 @@ class Row:
     columns: tuple[Any, ...]
     steps: str
     last_observation: str | None
+    result: tuple[str, str] | None
+    """Its type, and all of it."""
 
 
 def prepare(trajectory: Trajectory) -> Row:
@@ -83,7 +89,13 @@ def prepare(trajectory: Trajectory) -> Row:
     )
     whose = (trajectory.metadata.get(METADATA_KEY), trajectory.ended_at)
     last = None if trajectory.last_observation is None else _json(redact(trajectory.last_observation))
-    return Row(trajectory.trajectory_id, trajectory.agent, *whose, outcome.episode_return, columns, _json(steps), last)
+    result, value = _result(trajectory), outcome.episode_return
+    return Row(trajectory.trajectory_id, trajectory.agent, *whose, value, columns, _json(steps), last, result)
+
+
+def _result(trajectory: Trajectory) -> tuple[str, str] | None:
+    result = trajectory.result
+    return None if result is None else (result.task_type, _json(redact(result.model_dump())))
 
 
 @dataclass(frozen=True)
@@ -118,6 +130,10 @@ async def store(db: Database, namespace: str, rows: Sequence[Row]) -> Stored:
         if fresh:
             ids, steps = [row.trajectory_id for row in fresh], [row.steps for row in fresh]
             await connection.execute(_INSERT_STEPS, namespace, ids, steps, [row.last_observation for row in fresh])
+            told = [(row.trajectory_id, *row.result) for row in fresh if row.result is not None]
+            if told:
+                columns = [list(column) for column in zip(*told, strict=True)]
+                await connection.execute(_INSERT_RESULTS, namespace, *columns)
             await connection.execute(_COUNT, namespace, *_totals(fresh, counted))
     return Stored(new, unwanted)
 

@@ -7,7 +7,14 @@ role `learnloop_service`, which is neither. A statement without WHERE, or a forg
 from sqlalchemy import DDL, Table, event
 from sqlmodel import SQLModel
 
-from learnloop_dataplane.postgres import audit_tables, erasure_tables, event_tables, experience_tables, memory_tables
+from learnloop_dataplane.postgres import (
+    audit_tables,
+    erasure_tables,
+    event_tables,
+    experience_tables,
+    memory_tables,
+    task_tables,
+)
 from learnloop_dataplane.postgres.schema_facts import SETTING
 
 __all__ = [
@@ -20,6 +27,7 @@ __all__ = [
     "listen",
     "memory_tables",
     "policy",
+    "task_tables",
 ]
 
 UNSCOPED = ("tenants",)

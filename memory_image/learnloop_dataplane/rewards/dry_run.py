@@ -16,7 +16,7 @@ from learnloop_api.reward_rules.components import LIMIT, Episode, evaluate, need
 from learnloop_dataplane.errors import ApiError
 from learnloop_dataplane.postgres.database import Database
 from learnloop_dataplane.rewards.dry_run_report import Columns, Report, report
-from learnloop_dataplane.rewards.pending_episodes import LOG, NO_LOG
+from learnloop_dataplane.rewards.pending_episodes import LOG, NO_LOG, SCORES
 from learnloop_dataplane.rewards.reward_worker import read_episode
 from learnloop_dataplane.warehouse.clickhouse import ClickHouse
 
@@ -32,12 +32,14 @@ WHERE a.namespace = $1 AND a.registered_at IS NOT NULL AND ($2::text[] IS NULL O
 # Newest first, so that a limit keeps what is most like what the policy will meet.
 _PAGE = """
 SELECT t.trajectory_id, t.seq, t.received_at, t.agent_id, t.task, t.episode_return, t.success, t.steps,
-    t.outcome_values, {log} AS log
+    t.outcome_values, {log} AS log, {scores} AS scores
 FROM trajectories t
 WHERE t.namespace = $1 AND ($2::text[] IS NULL OR t.agent_id = ANY($2))
     AND t.received_at >= $3 AND (t.received_at, t.trajectory_id) < ($4, $5)
 ORDER BY t.received_at DESC, t.trajectory_id DESC LIMIT $6
 """
+# Those of the revision that rewarded the episode: a component of the same name asks its evaluator the same.
+_SCORES = SCORES.format(policy="c.reward_policy", revision="t.reward_policy_revision")
 _NAMES = """
 SELECT t.seq, t.trajectory_id FROM unnest($2::text[], $3::bigint[]) AS w(agent, seq)
 JOIN trajectories t ON t.namespace = $1 AND t.agent_id = w.agent AND t.seq = w.seq
@@ -119,7 +121,7 @@ class DryRun:
     async def _recent(
         self, namespace: str, agents: list[str] | None, since: datetime, position: Position, size: int, *, steps: bool
     ) -> Sequence[Any]:
-        query = _PAGE.format(log=LOG if steps else NO_LOG)
+        query = _PAGE.format(log=LOG if steps else NO_LOG, scores=_SCORES)
         async with self._db.tenant(namespace) as connection:
             rows: Sequence[Any] = await connection.fetch(query, namespace, agents, since, *position, size)
         return rows

@@ -21,7 +21,8 @@ from learnloop_dataplane.postgres.row_ids import uuid7
 from learnloop_dataplane.privacy.pseudonyms import Users
 from learnloop_dataplane.privacy.tombstones import is_erased
 from learnloop_dataplane.rewards.normalisation import confidence, settle
-from learnloop_dataplane.rewards.pending_episodes import LOG
+from learnloop_dataplane.rewards.pending_episodes import LOG, SCORES
+from learnloop_dataplane.rewards.policy_terms import policy_terms
 from learnloop_dataplane.rewards.reward_tables import get_policy, statistics
 from learnloop_dataplane.rewards.reward_worker import metadata, read_episode
 
@@ -48,6 +49,7 @@ FROM mean WHERE t.namespace = $1 AND t.trajectory_id = $2
 _JOINED = "UPDATE user_feedback SET joined = true WHERE namespace = $1 AND trajectory_id = $2 AND NOT joined"
 _REWARDED = f"""
 SELECT t.trajectory_id, t.agent_id, t.episode_return, t.success, t.steps, t.outcome_values, {LOG} AS log,
+    {SCORES.format(policy="h.reward_policy", revision="h.reward_policy_revision")} AS scores,
     t.episode_id, t.policy_revision, h.reward_policy, h.reward_policy_revision
 FROM trajectories t JOIN reward_history h USING (namespace, trajectory_id)
 WHERE t.namespace = $1 AND t.trajectory_id = $2 AND t.reward IS NOT NULL
@@ -59,6 +61,8 @@ UPDATE reward_history SET components = $5, raw_reward = $6, reward = $7, confide
 WHERE namespace = $1 AND trajectory_id = $2 AND reward_policy = $3 AND reward_policy_revision = $4
 RETURNING clock_timestamp() AS now
 """
+# A corrected reward is divided among its agents again.
+_DIVIDE_AGAIN = "UPDATE task_results SET credited = false WHERE namespace = $1 AND trajectory_id = $2"
 _MARK = "UPDATE trajectories SET reward = $3, warehoused = false WHERE namespace = $1 AND trajectory_id = $2"
 
 
@@ -141,6 +145,7 @@ class UserFeedback:
         told = metadata(policy, reward, episode, row)
         now = await connection.fetchval(_CORRECT, *key, components, worth.raw, reward, sure, violated, told)
         await connection.execute(_MARK, namespace, trajectory_id, reward)
+        await connection.execute(_DIVIDE_AGAIN, namespace, trajectory_id)
         event = Reward(
             trajectory_id=trajectory_id,
             agent=row["agent_id"],
@@ -152,6 +157,8 @@ class UserFeedback:
             confidence=sure,
             violated=list(worth.broken),
             computed_at=now,
+            credit_assigned=reward,
+            **policy_terms(policy.spec),
         )
         subject = f"{names.SUBJECT_REWARD}.{namespace}.{event.agent}"
         await self._outbox.put(

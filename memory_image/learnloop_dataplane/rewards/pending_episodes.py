@@ -16,6 +16,12 @@ from learnloop_dataplane.rewards.reward_tables import STATE
 LOG = """(SELECT s.steps FROM training_transitions s
     WHERE s.namespace = t.namespace AND s.trajectory_id = t.trajectory_id)"""
 NO_LOG = "NULL::jsonb"
+# What evaluators made of the output under the revision that rewards the episode; and that all of them have spoken.
+SCORES = """(SELECT jsonb_object_agg(c.component, c.value) FILTER (WHERE c.value IS NOT NULL) FROM task_scores c
+    WHERE c.namespace = t.namespace AND c.trajectory_id = t.trajectory_id AND c.reward_policy = {policy}
+        AND c.reward_policy_revision = {revision})"""
+_SCORED = """AND (SELECT count(*) FROM task_scores c WHERE c.namespace = t.namespace
+    AND c.trajectory_id = t.trajectory_id AND c.reward_policy = $3 AND c.reward_policy_revision = $4) >= $6::int"""
 _SCOPE = "FROM set_config('app.namespace', $1, true) AS s(namespace)"
 # Only agents with a published policy; the order makes each probe one look-up in the index of unrewarded rows. Each part
 # runs for the row of `s` and says $1 inside: through `s` PostgreSQL would guess one row a namespace, and read them all.
@@ -36,9 +42,10 @@ SELECT t.*, r.* {_SCOPE}, LATERAL (
         AND a.reward_policy = $3 AND a.reward_policy_revision = $4 OFFSET 0) a, LATERAL (
     SELECT row_number() OVER (ORDER BY seq) AS place, waiting.* FROM (
         SELECT t.seq, t.trajectory_id, t.episode_return, t.success, t.steps, t.outcome_values, t.task, t.episode_id,
-            t.policy_revision, {{log}} AS log
+            t.policy_revision, {{log}} AS log, {{scores}} AS scores
         FROM trajectories t
         WHERE t.namespace = s.namespace AND t.agent_id = $2 AND t.reward IS NULL AND t.received_at >= a.since
+            {{scored}}
         ORDER BY t.seq LIMIT $5) waiting) t
 LEFT JOIN LATERAL (
     SELECT {STATE} FROM reward_statistics r WHERE t.place = 1 AND r.namespace = $1 AND r.agent_id = $2
@@ -114,17 +121,22 @@ async def waiting(db: Database, namespace: str) -> list[Weigher]:
     return [Weigher(*row) for row in await db.fetch_as(namespace, _WAITING)]
 
 
-async def pending(db: Database, namespace: str, whose: Weigher, limit: int, *, log: bool) -> tuple[list[Any], Running]:
+async def pending(
+    db: Database, namespace: str, whose: Weigher, limit: int, *, log: bool, evaluators: int = 0
+) -> tuple[list[Any], Running]:
     """The first episodes without a reward in the order of their arrival, and the statistics before them.
 
     Args:
         log: with their steps.
+        evaluators: how many score an output; only episodes that all of them have scored are ready.
 
     Raises:
         Unavailable: PostgreSQL does not answer.
     """
-    statement = _PENDING.format(log=LOG if log else NO_LOG)
-    rows = await db.fetch_as(namespace, statement, whose.agent, whose.policy, whose.revision, limit)
+    scores = SCORES.format(policy="$3", revision="$4") if evaluators else NO_LOG
+    statement = _PENDING.format(log=LOG if log else NO_LOG, scores=scores, scored=_SCORED if evaluators else "")
+    arguments = (whose.agent, whose.policy, whose.revision, limit, *([evaluators] if evaluators else []))
+    rows = await db.fetch_as(namespace, statement, *arguments)
     if not rows or rows[0]["count"] is None:
         return rows, Running()
     first = rows[0]

@@ -5,6 +5,8 @@ from collections.abc import Callable
 from typing import Any
 
 from learnloop_api.kinds.reward_policy import RewardPolicySpec
+from learnloop_dataplane.errors import Invalid
+from learnloop_dataplane.evaluators.registry import EVALUATORS
 from learnloop_dataplane.postgres.database import Database
 from learnloop_dataplane.rewards.normalisation import Running
 from learnloop_dataplane.rewards.reward_tables import STATE, Policy, put_policy
@@ -35,6 +37,22 @@ SELECT p.*, r.* {_SCOPE}, LATERAL (
 """
 
 
+def check_evaluators(spec: RewardPolicySpec) -> None:
+    """Has every evaluator look at its settings.
+
+    Raises:
+        Invalid: field, value and fix.
+    """
+    for index, component in enumerate(spec.components):
+        if component.evaluator is None:
+            continue
+        try:
+            EVALUATORS[component.evaluator.type].check(component.evaluator)
+        except Invalid as error:
+            field = f"components[{index}].evaluator.{error.field}"
+            raise Invalid(error.message, field=field, value=error.value) from None
+
+
 class Policies:
     """Keeps the revisions that were asked for last, of all namespaces: a revision never changes, and none is deleted.
     One that is not there is asked for again.
@@ -52,9 +70,11 @@ class Policies:
         """Keeps an immutable revision; the same again is fine.
 
         Raises:
+            Invalid: an evaluator's settings cannot be used.
             ApiError: 409, this revision was published with another content.
             Unavailable: nothing was written.
         """
+        check_evaluators(spec)
         await put_policy(self._db, namespace, name, revision, spec)
         self._arrived(namespace)
 

@@ -15,10 +15,16 @@ if TYPE_CHECKING:  # a process without NATS does not load its client
     from learnloop_dataplane.nats.connection import Bus
 
 BATCH = 200
+# What a team earned is announced when it is divided.
 _UNPUBLISHED = """
 SELECT trajectory_id, agent_id AS agent, reward_policy, reward_policy_revision, components, raw_reward, reward,
-    confidence, violated, created_at AS computed_at
-FROM reward_history WHERE namespace = $1 AND published_at IS NULL ORDER BY created_at LIMIT $2
+    confidence, violated, h.created_at AS computed_at, task_id, credit_assigned, metadata, p.spec
+FROM reward_history h LEFT JOIN reward_policy_revisions p
+    ON p.namespace = h.namespace AND p.name = h.reward_policy AND p.revision = h.reward_policy_revision
+WHERE h.namespace = $1 AND published_at IS NULL AND NOT EXISTS (
+    SELECT 1 FROM task_results r
+    WHERE r.namespace = h.namespace AND r.trajectory_id = h.trajectory_id AND NOT r.credited)
+ORDER BY h.created_at LIMIT $2
 """
 _PUBLISHED = """
 UPDATE reward_history SET published_at = now() FROM unnest($2::text[], $3::text[], $4::text[])

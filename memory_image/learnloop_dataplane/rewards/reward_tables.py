@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import lru_cache
 from hashlib import sha256
 from typing import Any
 
@@ -14,6 +15,7 @@ from learnloop_dataplane.audit.journal import note
 from learnloop_dataplane.errors import ApiError
 from learnloop_dataplane.postgres.database import Database
 from learnloop_dataplane.rewards.normalisation import Running
+from learnloop_dataplane.rewards.policy_terms import policy_terms
 
 _PUT = """
 INSERT INTO reward_policy_revisions (namespace, name, revision, spec) VALUES ($1, $2, $3, $4) ON CONFLICT DO NOTHING
@@ -31,10 +33,12 @@ WHERE namespace = $1 AND agent_id = $2 AND reward_policy = $3 AND reward_policy_
 """
 _HISTORY = """
 SELECT trajectory_id, agent_id AS agent, reward_policy, reward_policy_revision, components, raw_reward, reward,
-    confidence, violated, created_at AS computed_at, task_id, credit_assigned, metadata
-FROM reward_history WHERE namespace = $1 AND agent_id = $2
-    AND (created_at, trajectory_id, reward_policy, reward_policy_revision) < ($4, $5, $6, $7)
-ORDER BY created_at DESC, trajectory_id DESC, reward_policy DESC, reward_policy_revision DESC LIMIT $3
+    confidence, violated, h.created_at AS computed_at, task_id, credit_assigned, metadata, p.spec
+FROM reward_history h LEFT JOIN reward_policy_revisions p
+    ON p.namespace = h.namespace AND p.name = h.reward_policy AND p.revision = h.reward_policy_revision
+WHERE h.namespace = $1 AND agent_id = $2
+    AND (h.created_at, trajectory_id, reward_policy, reward_policy_revision) < ($4, $5, $6, $7)
+ORDER BY h.created_at DESC, trajectory_id DESC, reward_policy DESC, reward_policy_revision DESC LIMIT $3
 """
 _NEWEST = (datetime(9999, 12, 31, tzinfo=UTC), "", "", "")
 
@@ -128,12 +132,26 @@ async def history(
 
 
 def as_reward(row: Any) -> Reward:
-    """A row of `reward_history` as it is announced."""
-    return Reward.model_validate({**row, **_parsed(row, "components", "violated")})
+    """A row of `reward_history`, with the `spec` of its revision, as it is announced."""
+    told = _told(row)
+    del told["task_id"], told["metadata"]
+    return Reward.model_validate(told)
 
 
 def _kept(row: Any) -> KeptReward:
-    return KeptReward.model_validate({**row, **_parsed(row, "components", "violated", "metadata")})
+    return KeptReward.model_validate(_told(row))
+
+
+def _told(row: Any) -> dict[str, Any]:
+    told = {**row, **_parsed(row, "components", "violated", "metadata")}
+    spec = told.pop("spec")
+    terms = _terms(spec) if spec else {}
+    return {**told, **terms, "credits": told["metadata"].get("agents", [])}
+
+
+@lru_cache(maxsize=256)
+def _terms(spec: str) -> dict[str, Any]:
+    return policy_terms(RewardPolicySpec.model_validate_json(spec))
 
 
 def _parsed(row: Any, *names: str) -> dict[str, Any]:

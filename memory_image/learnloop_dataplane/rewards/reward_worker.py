@@ -62,7 +62,9 @@ class RewardWorker:
             return 0
         by_steps = needs_log(policy.spec) or policy.spec.credit.method == "environment"
         for _ in range(ATTEMPTS):
-            rows, before = await pending(self._db, namespace, whose, self._size, log=by_steps)
+            rows, before = await pending(
+                self._db, namespace, whose, self._size, log=by_steps, evaluators=evaluated(policy)
+            )
             if not rows:
                 return 0
             columns, after = compute(policy, before, rows)
@@ -72,6 +74,11 @@ class RewardWorker:
                 return len(rows)
         log.info("rewards of %s/%s: others are at it too, the next pass goes on", namespace, whose.agent)
         return 0
+
+
+def evaluated(policy: Policy) -> int:
+    """How many of its components are scores of evaluators."""
+    return sum(component.evaluator is not None for component in policy.spec.components)
 
 
 def compute(policy: Policy, running: Running, rows: list[Any]) -> tuple[Columns, Running]:
@@ -104,4 +111,5 @@ def metadata(policy: Policy, reward: float, episode: Episode, row: Any) -> str:
 def read_episode(row: Any) -> Episode:
     """The episode in a row of `trajectories` that was selected together with its `log`."""
     values, steps = orjson.loads(row["outcome_values"]), orjson.loads(row["log"]) if row["log"] else ()
-    return Episode(row["episode_return"], row["success"], row["steps"], values, steps)
+    scores = orjson.loads(row["scores"]) if row.get("scores") else {}
+    return Episode(row["episode_return"], row["success"], row["steps"], values, steps, scores=scores)

@@ -7,9 +7,7 @@ from typing import Annotated
 from fastapi import APIRouter, Path, Query, Request, Response
 from pydantic import Field
 
-from learnloop_api.kinds.reward_components import Normalisation
 from learnloop_api.kinds.reward_policy import RewardPolicySpec
-from learnloop_api.reward_rules.components import Episode, Worth, evaluate
 from learnloop_api.wire.base import Identifier, Name, Timestamp
 from learnloop_dataplane.api.http.dependencies import (
     Caller,
@@ -29,23 +27,12 @@ from learnloop_dataplane.api.http.json_bodies import JsonBody, json_body
 from learnloop_dataplane.api.http.pagination import begins_after, following, page_mark
 from learnloop_dataplane.rewards import reward_tables
 from learnloop_dataplane.rewards.dry_run import Window
-from learnloop_dataplane.rewards.normalisation import Running, confidence, settle
+from learnloop_dataplane.rewards.normalisation import Running
+from learnloop_dataplane.task_rewards.agreement_with_people import evaluations
+from learnloop_dataplane.task_rewards.calculation import Result
 
 router = APIRouter(prefix="/api/v1/rewards", tags=["rewards"])
 RevisionPath = Annotated[str, Path(min_length=1, max_length=64, pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$")]
-
-
-class Result(Input):
-    """How a task went."""
-
-    episode_return: float = 0.0
-    success: bool | None = None
-    steps: int = Field(default=1, ge=0, le=10_000_000)
-    values: dict[str, float] = Field(default_factory=dict, max_length=64)
-
-    def episode(self) -> Episode:
-        """As the components read it."""
-        return Episode(self.episode_return, self.success, self.steps, self.values)
 
 
 class Calculate(Input):
@@ -102,47 +89,42 @@ async def get_signals(name: NamePath, revision: RevisionPath, experience: Experi
     return answer(found)
 
 
+@router.get("/policies/{name}/revisions/{revision}/evaluations")
+async def get_evaluations(
+    name: NamePath, revision: RevisionPath, db: Db, experience: Experience, caller: Caller
+) -> Response:
+    """How often each evaluator of a revision was asked and could score, and how far it agrees with people."""
+    policy = await experience.policies.get(caller.namespace, name, revision)
+    if policy is None:
+        raise not_found("revision", revision, f"reward policy {name} has no such revision; publish it")
+    return answer({"evaluations": await evaluations(db, caller.namespace, name, revision, policy.spec)})
+
+
 @router.post("/calculate", openapi_extra=by_hand(Calculate))
 async def calculate(request: Request) -> Response:
     """Computes a reward and keeps nothing; normalised by the agent's history when an agent is named.
 
+    Evaluators score `result.output`, shaping reads `result.steps`, and the reward is divided among `result.agents`.
     Without an agent and a policy: the default components, not normalised, for there is no history to do it by.
     """
-    policies = data_plane(request).experience.policies
+    experience = data_plane(request).experience
     caller = await identify(request)
     body: Calculate = _CALCULATE.read(await request.body())
-    if body.agent_id is None and body.reward_policy is None:
-        spec = RewardPolicySpec(normalisation=Normalisation(method="none"))
-        return _calculated(body, spec, evaluate(spec, body.result.episode()), Running(), None)
+    agent, namespace = body.agent_id or "", caller.namespace
+    policy, running = None, Running()
     if body.reward_policy is not None:
-        policy, running = await policies.named(
-            caller.namespace, body.reward_policy, body.reward_policy_revision, body.agent_id
+        policy, running = await experience.policies.named(
+            namespace, body.reward_policy, body.reward_policy_revision, body.agent_id
         )
-    else:
-        policy, running = await policies.of_agent(caller.namespace, body.agent_id or "")
-    if policy is None:
+    elif body.agent_id is not None:
+        policy, running = await experience.policies.of_agent(namespace, agent)
+    if policy is None and (body.reward_policy is not None or body.agent_id is not None):
         field = "reward_policy" if body.reward_policy is not None else "agent_id"
-        raise not_found(field, body.reward_policy or body.agent_id or "", "no published reward policy; publish it")
-    worth = evaluate(policy.spec, body.result.episode())
-    return _calculated(body, policy.spec, worth, running, policy)
-
-
-def _calculated(
-    body: Calculate, spec: RewardPolicySpec, worth: Worth, running: Running, policy: reward_tables.Policy | None
-) -> Response:
-    reward, running = settle(spec, worth, running)
-    return quick(
-        {
-            "task_id": body.task_id,
-            "reward_policy": policy.name if policy else None,
-            "reward_policy_revision": policy.revision if policy else None,
-            "components": worth.components,
-            "raw_reward": worth.raw,
-            "reward": reward,
-            "confidence": confidence(spec, worth, running),
-            "violated": worth.broken,
-        }
+        raise not_found(field, body.reward_policy or agent, "no published reward policy; publish it")
+    found = await experience.calculator.calculate(
+        namespace, body.result, policy, running, agent=agent, task_id=body.task_id
     )
+    return quick(found)
 
 
 @router.get("/history")
@@ -161,12 +143,30 @@ async def get_history(
 
 
 @router.get("/credits/{trajectory_id}")
-async def get_credits(trajectory_id: Annotated[Identifier, Path()], db: Db, caller: Caller) -> Response:
-    """What each step contributed to an episode's reward, as its policy's credit assignment says."""
+async def get_credits(
+    trajectory_id: Annotated[Identifier, Path()], db: Db, experience: Experience, caller: Caller
+) -> Response:
+    """What each step contributed to an episode's reward, and what each agent of a team did, as its policy says."""
     found = await reward_tables.step_credits(db, caller.namespace, trajectory_id)
     if found is None:
         raise not_found("trajectory_id", trajectory_id, "no reward of such a trajectory; wait for it, or check the id")
-    return answer(found)
+    return answer({**found, "agents": await experience.credits.of_task(caller.namespace, trajectory_id)})
+
+
+@router.get("/credits")
+async def get_agent_credits(
+    agent_id: Annotated[Name, Query()],
+    experience: Experience,
+    caller: Caller,
+    limit: Annotated[int, Query(ge=1, le=1000)] = 100,
+    after: Annotated[str | None, page_mark(1)] = None,
+) -> Response:
+    """An agent's parts in the rewards of tasks that it worked on with others, newest first, page by page."""
+    before = begins_after(after) or (datetime(9999, 12, 31, tzinfo=UTC), "")
+    found = await experience.credits.of_agent(caller.namespace, agent_id, limit, before)
+    last = found[-1] if len(found) == limit else None
+    mark = following(last["created_at"], last["trajectory_id"]) if last else None
+    return answer({"credits": found, "next": mark})
 
 
 @router.post("/dry-run")

@@ -12,8 +12,8 @@ from learnloop_api.kinds.evaluators import Evaluator
 from learnloop_dataplane.concurrency.circuit_breaker import FAILURES, Breaker
 from learnloop_dataplane.errors import Unavailable
 from learnloop_dataplane.evaluators.agreement import agreement
-from learnloop_dataplane.evaluators.evaluator import Case, Score, Tools
-from learnloop_dataplane.evaluators.judge_client import MAX_ANSWER, JudgeClient, NoVerdict
+from learnloop_dataplane.evaluators.evaluator import Case, NoVerdict, Score, Tools
+from learnloop_dataplane.evaluators.judge_client import MAX_ANSWER, JudgeClient
 from learnloop_dataplane.evaluators.registry import score, score_or_say
 
 CASE = Case(task="Name the capital of Italy", output="Rome", expected="It is Milan")
@@ -60,7 +60,7 @@ def first_shown(body: dict[str, Any]) -> str:
 
 
 async def judged(client: JudgeClient, case: Case = CASE) -> Score:
-    return await score_or_say(JUDGED, case, Tools(judges={"default": client}))
+    return await score_or_say(JUDGED, case, Tools(judge=client))
 
 
 def verdict(winner: str) -> str:
@@ -172,7 +172,7 @@ async def test_a_judge_that_does_not_answer_is_left_alone_after_three_failures(w
 
 async def test_a_judge_nobody_configured_is_named() -> None:
     found = await score(JUDGED, CASE, Tools())
-    assert (found.value, found.note) == (None, "judge default is not configured (there are: none)")
+    assert (found.value, found.note) == (None, "no judge is configured: have dataPlane.judge.url and .model set")
     same = await score(JUDGED, Case(output="x", expected="x"), Tools())
     assert same.value is None
 

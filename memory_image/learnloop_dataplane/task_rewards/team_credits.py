@@ -1,0 +1,142 @@
+"""Divides the rewards of tasks among the agents that took part, and tells what an agent was credited with."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import orjson
+
+from learnloop_api.kinds.reward_components import TeamCredit
+from learnloop_api.kinds.reward_policy import RewardPolicySpec
+from learnloop_api.wire.task_result import TaskResult
+from learnloop_dataplane.postgres.database import Database
+from learnloop_dataplane.rewards.agent_credit import Coalition, Division, divide
+
+BATCH = 100
+EARLIER_TASKS = 1000
+_UNDIVIDED = """
+SELECT r.trajectory_id, r.task_type, r.result, t.agent_id, h.raw_reward, h.reward, p.spec
+FROM task_results r
+JOIN trajectories t ON t.namespace = r.namespace AND t.trajectory_id = r.trajectory_id AND t.reward IS NOT NULL
+JOIN reward_history h ON h.namespace = r.namespace AND h.trajectory_id = r.trajectory_id
+    AND h.reward_policy_revision = t.reward_policy_revision
+JOIN reward_policy_revisions p ON p.namespace = r.namespace AND p.name = h.reward_policy
+    AND p.revision = h.reward_policy_revision
+WHERE r.namespace = $1 AND NOT r.credited ORDER BY r.trajectory_id LIMIT $2 FOR UPDATE OF r SKIP LOCKED
+"""
+# A team is known by its members' names in order, with a space between: no name has one.
+_EARLIER = """
+SELECT team, avg(shaped_reward) AS reward FROM (
+    SELECT DISTINCT ON (created_at, trajectory_id) team, shaped_reward FROM task_credits
+    WHERE namespace = $1 AND agent_id = ANY($2::text[]) AND task_type = $3 AND trajectory_id <> $4
+    ORDER BY created_at DESC, trajectory_id LIMIT $5) earlier
+GROUP BY team
+"""
+_KEEP = """
+INSERT INTO task_credits (namespace, trajectory_id, agent_id, raw_reward, shaped_reward, credit_assigned, error, method,
+    team, task_type)
+SELECT $1, $2, c.agent, $3, $4, c.credit, c.error, $5, $6, $7
+FROM unnest($8::text[], $9::float8[], $10::float8[]) AS c(agent, credit, error)
+ON CONFLICT (namespace, trajectory_id, agent_id) DO UPDATE SET raw_reward = excluded.raw_reward,
+    shaped_reward = excluded.shaped_reward, credit_assigned = excluded.credit_assigned, error = excluded.error,
+    method = excluded.method
+"""
+_OWN = """
+UPDATE reward_history SET credit_assigned = $3, metadata = metadata || jsonb_build_object('agents', $4::jsonb)
+WHERE namespace = $1 AND trajectory_id = $2
+"""
+_DONE = "UPDATE task_results SET credited = true WHERE namespace = $1 AND trajectory_id = $2"
+_OF_TASK = """
+SELECT agent_id AS agent, raw_reward, shaped_reward, credit_assigned, error, method FROM task_credits
+WHERE namespace = $1 AND trajectory_id = $2 ORDER BY agent_id
+"""
+_OF_AGENT = """
+SELECT trajectory_id, agent_id AS agent, task_type, raw_reward, shaped_reward, credit_assigned, error, method,
+    created_at
+FROM task_credits WHERE namespace = $1 AND agent_id = $2 AND (created_at, trajectory_id) < ($4, $5)
+ORDER BY created_at DESC, trajectory_id DESC LIMIT $3
+"""
+
+
+class TeamCredits:
+    """Parts of all namespaces' agents in the rewards of common tasks."""
+
+    def __init__(self, db: Database) -> None:
+        self._db = db
+
+    async def run(self, namespace: str) -> int:
+        """Divides every reward that waits for it, and returns how many that were.
+
+        Raises:
+            Unavailable: the rest waits.
+        """
+        done = 0
+        while True:
+            async with self._db.tenant(namespace) as connection:
+                rows = await connection.fetch(_UNDIVIDED, namespace, BATCH)
+                for row in rows:
+                    await _divide(connection, namespace, row)
+            done += len(rows)
+            if len(rows) < BATCH:
+                return done
+
+    async def of_task(self, namespace: str, trajectory_id: str) -> list[dict[str, Any]]:
+        """Every agent's part in one task's reward, by name; none where it was not divided."""
+        async with self._db.tenant(namespace) as connection:
+            return [dict(row) for row in await connection.fetch(_OF_TASK, namespace, trajectory_id)]
+
+    async def of_agent(self, namespace: str, agent: str, limit: int, before: tuple[Any, ...]) -> list[dict[str, Any]]:
+        """An agent's parts, newest first, those before a time and a trajectory."""
+        async with self._db.tenant(namespace) as connection:
+            return [dict(row) for row in await connection.fetch(_OF_AGENT, namespace, agent, limit, *before)]
+
+    async def among(
+        self, namespace: str, rule: TeamCredit, reward: float, result: TaskResult, seed: str
+    ) -> Division | None:
+        """How a reward that is not stored would be divided; None for a task of one agent."""
+        if not result.agents:
+            return None
+        async with self._db.tenant(namespace) as connection:
+            return await _division(connection, namespace, rule, reward, result, seed)
+
+
+async def _divide(connection: Any, namespace: str, row: Any) -> None:
+    identity, result = row["trajectory_id"], TaskResult.model_validate_json(row["result"])
+    if result.agents:
+        rule = RewardPolicySpec.model_validate_json(row["spec"]).team_credit
+        found = await _division(connection, namespace, rule, row["reward"], result, identity)
+        parts = found.parts
+        columns = [[part.agent for part in parts], [part.credit for part in parts], [part.error for part in parts]]
+        team = " ".join(sorted(result.participants()))
+        worth = (row["raw_reward"], row["reward"])
+        await connection.execute(_KEEP, namespace, identity, *worth, found.method, team, row["task_type"], *columns)
+        own = next((part.credit for part in parts if part.agent == row["agent_id"]), 0.0)
+        await connection.execute(_OWN, namespace, identity, own, orjson.dumps(described(found)).decode())
+    await connection.execute(_DONE, namespace, identity)
+
+
+async def _division(
+    connection: Any, namespace: str, rule: TeamCredit, reward: float, result: TaskResult, seed: str
+) -> Division:
+    members = result.participants()
+    known: dict[Coalition, float] = {}
+    if rule.method != "equal" and rule.history:
+        asked = (list(members), result.task_type, seed, EARLIER_TASKS)
+        rows = await connection.fetch(_EARLIER, namespace, *asked)
+        known = {frozenset(row["team"].split()): row["reward"] for row in rows}
+    known |= told(result, members)
+    return divide(rule, reward, list(members), known, seed)
+
+
+def told(result: TaskResult, members: Mapping[str, float | None]) -> dict[Coalition, float]:
+    """What the result itself says of smaller teams."""
+    whole = frozenset(members)
+    known = {frozenset(team.agents): team.reward for team in result.teams}
+    return known | {whole - {agent}: value for agent, value in members.items() if value is not None}
+
+
+def described(division: Division) -> list[dict[str, Any]]:
+    """As JSON has it."""
+    return [
+        {"agent": part.agent, "credit_assigned": part.credit, "error": part.error, "method": division.method}
+        for part in division.parts
+    ]

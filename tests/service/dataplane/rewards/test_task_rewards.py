@@ -1,0 +1,203 @@
+"""Outputs that evaluators score, and rewards that several agents share: asked at once, and of stored episodes."""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ..conftest import Api, eventually, running, settings, trajectory
+
+ANSWER = {"name": "right", "type": "evaluator", "weight": 0.75, "evaluator": {"type": "exact"}}
+FORM = {
+    "name": "form",
+    "type": "evaluator",
+    "weight": 0.25,
+    "evaluator": {"type": "regex", "regex": {"pattern": "^[0-9]+$"}},
+}
+SPEC = {"components": [ANSWER, FORM], "normalisation": {"method": "none"}}
+
+
+async def _use(api: Api, agent: str, spec: dict[str, Any], revision: str = "r1") -> None:
+    await api.call("PUT", f"/api/v1/rewards/policies/{agent}/revisions/{revision}", json=spec)
+    body = {"reward_policy": agent, "reward_policy_revision": revision}
+    await api.call("PUT", f"/api/v1/agents/{agent}", json=body)
+
+
+async def _play(api: Api, identity: str, agent: str, **result: Any) -> None:
+    body = trajectory(identity, agent) | {"result": result}
+    await api.call("POST", "/api/v1/trajectories", 202, json=body)
+
+
+async def _rewards(api: Api, agent: str, count: int, **query: Any) -> list[dict[str, Any]]:
+    async def check() -> list[dict[str, Any]] | None:
+        found = await api.call("GET", "/api/v1/rewards/history", params={"agent_id": agent, **query})
+        return list(found["rewards"][::-1]) if len(found["rewards"]) == count else None
+
+    return list(await eventually(check))
+
+
+async def test_a_reward_is_calculated_from_the_output_and_says_how(api: Api) -> None:
+    await _use(api, "sums", SPEC)
+    result = {"task_type": "math", "task": "6 × 7", "output": "42 ", "expected": "42", "metadata": {"unit": None}}
+    body = {"task_id": "t-1", "agent_id": "sums", "result": result}
+    found = await api.call("POST", "/api/v1/rewards/calculate", json=body)
+    assert found["components"] == {"right": 1.0, "form": 0.0}
+    assert (found["raw_reward"], found["shaped_reward"], found["credit_assigned"]) == (0.75, 0.75, 0.75)
+    assert found["evaluations"]["right"] == {"value": 1.0, "note": "the output is the expected one"}
+    assert found["evaluators"] == {"right": "exact", "form": "regex"}
+    assert found["weights"] == {"right": 0.75, "form": 0.25}
+    assert found["normalisation"] == {"method": "none", "clip": 10.0}
+    missing = await api.call("POST", "/api/v1/rewards/calculate", json=body | {"result": {"output": "42"}})
+    assert (missing["confidence"], missing["components"]["right"]) == (0.25, 0.0)
+
+
+async def test_steps_may_be_sent_whole_and_shape_the_reward(api: Api) -> None:
+    spec = SPEC | {"shaping": {"observation": 0, "weight": 1, "discount": 1}}
+    await _use(api, "shaped", spec)
+    steps = [{"observation": [float(value)], "action": 0} for value in (1, 3)]
+    result = {"output": "42", "expected": "42", "steps": steps}
+    found = await api.call("POST", "/api/v1/rewards/calculate", json={"agent_id": "shaped", "result": result})
+    assert found["raw_reward"] == pytest.approx(1.0 + 2.0)
+    for steps_sent in (-1, [{"observation": [0.0]}], "two"):
+        wrong = {"agent_id": "shaped", "result": result | {"steps": steps_sent}}
+        refused = await api.call("POST", "/api/v1/rewards/calculate", 422, json=wrong)
+        assert refused["error"]["field"].startswith("result.steps")
+
+
+async def test_one_reward_is_divided_among_those_who_took_part(api: Api) -> None:
+    await _use(api, "lead", SPEC | {"teamCredit": {"method": "difference"}})
+    agents = [{"agent": "lead", "without": 0.25}, {"agent": "helper", "without": 1.0}]
+    result = {"output": "42", "expected": "42", "agents": agents}
+    body = {"agent_id": "lead", "task_id": "t", "result": result}
+    found = await api.call("POST", "/api/v1/rewards/calculate", json=body)
+    assert {part["agent"]: part["credit_assigned"] for part in found["credits"]} == {"lead": 0.875, "helper": 0.125}
+    assert found["credit_assigned"] == 0.875
+
+
+async def test_a_published_evaluator_has_usable_settings_or_is_refused(api: Api) -> None:
+    wrong = FORM | {"weight": 1, "evaluator": {"type": "regex", "regex": {"pattern": r"(a)\1"}}}
+    path = "/api/v1/rewards/policies/wrong/revisions/r1"
+    refused = await api.call("PUT", path, 422, json={"components": [wrong]})
+    assert refused["error"]["field"] == "components[0].evaluator.regex.pattern"
+    assert "without look-around" in refused["error"]["message"]
+
+
+async def test_stored_outputs_are_scored_before_they_are_rewarded(api: Api) -> None:
+    await _use(api, "scored", SPEC)
+    await _play(api, "scored-1", "scored", output="42", expected="42")
+    await _play(api, "scored-2", "scored", output="43", expected="42")
+    await api.call("POST", "/api/v1/trajectories", 202, json=trajectory("scored-3", "scored"))
+    rewards = {item["trajectory_id"]: item for item in await _rewards(api, "scored", 3)}
+    assert {name: item["raw_reward"] for name, item in rewards.items()} == {
+        "scored-1": 1.0,
+        "scored-2": 0.25,
+        "scored-3": 0.0,
+    }
+    assert rewards["scored-3"]["confidence"] == 0.0
+    assert rewards["scored-1"]["evaluators"] == {"right": "exact", "form": "regex"}
+    await api.call("POST", "/api/v1/feedback", json={"trajectory_id": "scored-1", "user_id": "ann", "thumbs": "up"})
+    await api.call("POST", "/api/v1/feedback", json={"trajectory_id": "scored-2", "user_id": "ann", "thumbs": "up"})
+    path = "/api/v1/rewards/policies/scored/revisions/r1/evaluations"
+    right, form = (await api.call("GET", path))["evaluations"]
+    assert (right["evaluator"], right["asked"], right["scored"], right["mean"]) == ("exact", 3, 2, 0.5)
+    assert right["agreement_with_people"]["share"] == 0.5
+    assert form["agreement_with_people"]["share"] == 1.0
+    await api.call("GET", path, 404, namespace="team-b")
+
+
+async def test_a_corrected_reward_keeps_its_scores(api: Api) -> None:
+    spec = {"components": [ANSWER | {"weight": 0.5}, {"name": "people", "type": "feedback", "weight": 0.5}]}
+    await _use(api, "rated", spec | {"normalisation": {"method": "none"}})
+    await _play(api, "rated-1", "rated", output="x", expected="x")
+    await _rewards(api, "rated", 1)
+    await api.call("POST", "/api/v1/feedback", json={"trajectory_id": "rated-1", "user_id": "ann", "thumbs": "up"})
+
+    async def corrected() -> bool:
+        [found] = await _rewards(api, "rated", 1)
+        return bool(found["raw_reward"] == 1.0)
+
+    await eventually(corrected)
+
+
+async def test_the_parts_of_a_stored_task_add_up_and_each_agent_finds_its_own(api: Api) -> None:
+    await _use(api, "boss", SPEC | {"teamCredit": {"method": "shapley"}})
+    teams = [{"agents": ["boss"], "reward": 0.5}, {"agents": ["aide"], "reward": 0.0}]
+    await _play(api, "team-1", "boss", output="42", expected="42", agents=["boss", "aide"], teams=teams)
+
+    async def divided() -> dict[str, Any] | None:
+        found = await api.call("GET", "/api/v1/rewards/credits", params={"agent_id": "aide"})
+        return dict(found["credits"][0]) if found["credits"] else None
+
+    own = await eventually(divided)
+    assert (own["trajectory_id"], own["method"], own["credit_assigned"]) == ("team-1", "shapley", 0.25)
+    assert (own["raw_reward"], own["shaped_reward"]) == (1.0, 1.0)
+    whole = await api.call("GET", "/api/v1/rewards/credits/team-1")
+    assert sum(part["credit_assigned"] for part in whole["agents"]) == pytest.approx(whole["reward"])
+    [kept] = await _rewards(api, "boss", 1)
+    assert kept["credit_assigned"] == 0.75
+    assert [part["agent"] for part in kept["credits"]] == ["boss", "aide"]
+    others = await api.call("GET", "/api/v1/rewards/credits", params={"agent_id": "aide"}, namespace="team-b")
+    assert others["credits"] == []
+
+
+async def test_smaller_teams_of_the_past_tell_agents_apart(api: Api) -> None:
+    await _use(api, "solo", SPEC | {"teamCredit": {"method": "difference"}})
+    for index in range(3):
+        await _play(api, f"solo-{index}", "solo", task_type="sum", output="no", expected="42", agents=["solo"])
+    await _rewards(api, "solo", 3)
+    result = {"task_type": "sum", "output": "42", "expected": "42", "agents": ["solo", "star"]}
+
+    async def known() -> bool:
+        body = {"agent_id": "solo", "result": result}
+        found = await api.call("POST", "/api/v1/rewards/calculate", json=body)
+        parts = {part["agent"]: part["credit_assigned"] for part in found["credits"]}
+        return bool(parts["star"] > 0.9 > 0.1 > parts["solo"])
+
+    await eventually(known)
+
+
+@asynccontextmanager
+async def judge(verdicts: list[str]) -> AsyncIterator[str]:
+    """A judge that says these, and then hangs up."""
+
+    async def handle(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        head = (await reader.readuntil(b"\r\n\r\n")).decode().lower()
+        await reader.readexactly(int(head.split("content-length: ")[1].split("\r\n")[0]))
+        if verdicts:
+            text = json.dumps({"choices": [{"message": {"content": verdicts.pop(0)}}]}).encode()
+            writer.write(b"HTTP/1.1 200 OK\r\ncontent-length: %d\r\nconnection: close\r\n\r\n%b" % (len(text), text))
+            await writer.drain()
+        writer.close()
+
+    server = await asyncio.start_server(handle, "127.0.0.1", 0)
+    host, port = server.sockets[0].getsockname()[:2]
+    yield f"http://{host}:{port}/v1#wise"
+    server.close()
+
+
+async def test_a_judge_that_does_not_answer_holds_a_reward_back_and_at_last_is_given_up(
+    dsn: str, tmp_path: Path
+) -> None:
+    spec = {"components": [{"name": "j", "type": "evaluator", "weight": 1, "evaluator": {"type": "judge"}}]}
+    spec |= {"normalisation": {"method": "none"}}
+    async with (
+        judge(['{"winner": "A"}', '{"winner": "A"}']) as url,
+        running(**settings(dsn, tmp_path, judge=url)) as api,
+    ):
+        await _use(api, "judged", spec)
+        await _play(api, "judged-1", "judged", output="x", expected="y")
+        [first] = await _rewards(api, "judged", 1)
+        assert (first["components"], first["confidence"]) == ({"j": 0.5}, 1.0)
+        await _play(api, "judged-2", "judged", output="x", expected="y")
+        await asyncio.sleep(1.5)
+        assert len(await _rewards(api, "judged", 1)) == 1, "nothing is rewarded while the judge may still answer"
+        async with api.plane.shared.db.tenant("team-a") as connection:
+            late = "UPDATE trajectories SET received_at = now() - interval '1 hour' WHERE trajectory_id = 'judged-2'"
+            await connection.execute(late)
+            await connection.execute("UPDATE agents SET since = now() - interval '2 hours' WHERE name = 'judged'")
+        second = (await _rewards(api, "judged", 2))[-1]
+        assert (second["trajectory_id"], second["confidence"]) == ("judged-2", 0.0)
