@@ -5,7 +5,7 @@ VENV := .venv
 PYTHON := $(VENV)/bin/python
 export PATH := $(CURDIR)/$(VENV)/bin:$(PATH)
 
-.PHONY: help demo test lint docs reference unit rollouts service ranks learn api crash-sweep e2e crds lock bench-failover bench-statistics bench-memory bench-recall bench-pipeline bench-rollback bench-operator cluster cluster-down images remove cold-rehearsal clean bench-trainer bench-algorithms bench-resume
+.PHONY: help demo test lint docs reference unit rollouts service ranks learn api crash-sweep e2e crds lock bench-failover bench-statistics bench-memory bench-recall bench-pipeline bench-rollback bench-loop bench-operator cluster cluster-down images remove cold-rehearsal clean bench-trainer bench-algorithms bench-resume
 
 help: ## this list
 	@hack/help Makefile
@@ -71,6 +71,9 @@ bench-statistics: $(VENV)/.ready ## how often rollouts err and how soon they are
 
 bench-rollback: $(VENV)/.ready ## from a breach to weight 0 on a real cluster, beside Flagger; root, 20 minutes
 	@PYTHONPATH=hack $(PYTHON) -m bench.rollback
+
+bench-loop: $(VENV)/.ready ## four agents by YAML alone turn five times on a real cluster; root, about an hour
+	@PYTHONPATH=hack $(PYTHON) -m bench.loop $(TURNS)
 
 bench-operator: $(VENV)/.ready ## 1,000 ModelDeployments and 10,000 changes, beside a plain Kopf operator
 	@PYTHONPATH=hack $(PYTHON) -m bench.operator

@@ -35,6 +35,7 @@ class LoggedEpisode(WireModel, extra="ignore"):
 
     trajectory_id: Identifier
     policy_revision: str = Field(max_length=MAX_REVISION)
+    status: Literal["completed", "error", "withdrawn"] = "completed"
     episode_return: Real
     success: bool | None = None
     values: dict[str, JsonValue] = Field(default_factory=dict, description="the outcome's; text where it was redacted")

@@ -23,8 +23,8 @@ _NEWEST = 2**63 - 1
 _ALL_TIME = datetime(1970, 1, 1, tzinfo=UTC), datetime(2261, 1, 1, tzinfo=UTC)
 _MOST_MICROSECONDS = (_ALL_TIME[1] - _ALL_TIME[0]) // timedelta(microseconds=1)
 _PAGE = f"""
-SELECT t.seq, t.trajectory_id, t.policy_revision, t.episode_return, t.success, t.outcome_values::text AS outcome_values,
-    s.steps::text AS log, s.last_observation::text AS last_observation
+SELECT t.seq, t.trajectory_id, t.policy_revision, t.status, t.episode_return, t.success,
+    t.outcome_values::text AS outcome_values, s.steps::text AS log, s.last_observation::text AS last_observation
 FROM trajectories t JOIN training_transitions s USING (namespace, trajectory_id)
 WHERE t.namespace = $1 AND t.agent_id = $2 AND t.seq < $3
     AND ($5::timestamptz IS NULL OR t.received_at >= $5) AND ($6::timestamptz IS NULL OR t.received_at < $6)
@@ -41,6 +41,7 @@ _WAREHOUSED = (
     "user_hash",
     "received_at",
     "policy_revision",
+    "status",
     "episode_return",
     "success",
     "outcome_values",
@@ -123,7 +124,7 @@ def _body(rows: Sequence[Mapping[str, Any]]) -> bytes:
 
 
 def _episode(row: Mapping[str, Any]) -> bytes:
-    told = {name: row[name] for name in ("trajectory_id", "policy_revision", "episode_return", "success")}
+    told = {name: row[name] for name in ("trajectory_id", "policy_revision", "status", "episode_return", "success")}
     values, log, last = (row[name] for name in ("outcome_values", "log", "last_observation"))
     parts = (to_json(told)[:-1], (values or "{}").encode(), log.encode(), (last or "null").encode())
     return b'%b,"values":%b,"steps":%b,"last_observation":%b}' % parts

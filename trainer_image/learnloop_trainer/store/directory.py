@@ -171,6 +171,7 @@ def logged(trajectory: Trajectory) -> LoggedEpisode:
     return LoggedEpisode(
         trajectory_id=trajectory.trajectory_id,
         policy_revision=trajectory.policy_revision,
+        status=outcome.status,
         episode_return=outcome.episode_return,
         success=outcome.success,
         values=dict(outcome.values),

@@ -63,6 +63,7 @@ async def test_an_episode_comes_back_as_it_was_told(api: Api) -> None:
     await put(api, "older", "teller")
     older, told = (await page(api, agent="teller")).trajectories
     assert (told.trajectory_id, told.policy_revision, told.success) == ("told", "3f9a2c81", True)
+    assert (told.status, told.episode_return) == ("completed", 1.0)
     assert (told.steps[0].action, told.steps[0].log_prob, told.values) == ([0.5], -0.1, {"feedback": 0.5})
     assert (told.last_observation, older.last_observation) == ([2.0], None)
 

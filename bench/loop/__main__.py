@@ -1,0 +1,108 @@
+"""The loop turns on a real cluster: progress on standard output, one JSON object as its last line.
+
+python -m bench.loop [TURNS]
+
+Four agents, one after the other, each applied as YAML and helped by nobody: CartPole whose pole is of another length in
+each turn (ppo), Pendulum (sac, its own and logged transitions), KeyDoor (hierarchical-dqn), and an external agent that
+trains on what it has logged alone (cql). A turn is a training run with what became of it. What is served is read from
+the episodes that users got, in the data plane.
+"""
+
+import json
+import os
+import platform
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from string import Template
+from typing import Any
+
+from bench.arguments import numbers
+from bench.loop import external_agent
+from bench.loop.figures import Turn, missed, summary
+from bench.loop.turns import Agent, Users
+from demo import install
+from demo.api import Api, connect
+from demo.narrator import Narrator, StoryFailedError
+from demo.settings import Settings
+from demo.waiting import until
+from go_programs.go_build import KUBERNETES_VERSION
+from testing.real_cluster.cluster_actions import World, own_namespace
+
+NAMESPACE = "bench-loop"
+AGENTS = ("pole", "pendulum", "keydoor", "clerk")
+COMPLETE = ("keydoor",)
+"""Agents whose episodes end when the task is completed: fewer steps are better."""
+HALF_LENGTHS = (0.5, 0.35, 0.7, 0.25, 1.0)
+"""Of the pole, in metres, turn by turn."""
+
+
+def document(name: str, turn: int) -> str:
+    """An agent's YAML as it is in this turn."""
+    text = (Path(__file__).parent / "agents" / f"{name}.yaml").read_text()
+    return Template(text).substitute(TURN=turn, HALF_LENGTH=HALF_LENGTHS[(turn - 1) % len(HALF_LENGTHS)])
+
+
+def measure(api: Api, narrator: Narrator, turns: int) -> list[Turn]:
+    """All turns of all agents; those that did not happen are missing."""
+    world, users, found = World(api), Users(NAMESPACE), list[Turn]()
+    actor: dict[str, Any] | None = None
+    for name in AGENTS:
+        narrator.chapter(name)
+
+        def prepare(turn: int, name: str = name) -> None:
+            if turn == 1 or name == "pole":
+                apply(api, document(name, turn))
+            if turn > 1 and name == "pole":  # its actors play the new one from here on
+                api.run("rollout", "status", "-n", NAMESPACE, "deployment/pole-actor", "--timeout=180s")
+
+        prepare(1)
+        if name == external_agent.NAME:
+            assert actor is not None, "the agents before it have actors"
+            world.apply(NAMESPACE, external_agent.deployment(actor, AGENTS[0]))
+        try:
+            follow(Agent(world, users, narrator, NAMESPACE, name), turns, prepare, found)
+        except StoryFailedError as error:
+            narrator.say(f"{name}: {error}")
+        if actor is None:
+            path = f"/apis/apps/v1/namespaces/{NAMESPACE}/deployments/{name}-actor"
+            actor = until("the actors' Deployment", lambda path=path: api.get(path), 60)  # type: ignore[misc]
+        api.run("delete", "-n", NAMESPACE, "learningagent", name, "--wait=true", "--timeout=120s")
+    return found
+
+
+def follow(agent: Agent, turns: int, prepare: Callable[[int], None], found: list[Turn]) -> None:
+    """Adds the agent's turns to `found`, each as soon as it is over."""
+    for number in range(1, turns + 1):
+        found.append(agent.turn(number, prepare))
+
+
+def apply(api: Api, text: str) -> None:
+    """As a user does."""
+    api.run("apply", "-n", NAMESPACE, "--server-side", "--force-conflicts", "-f", "-", stdin=text)
+
+
+def main(arguments: list[str]) -> int:
+    """0 when the goals are met."""
+    asked = numbers(__doc__, arguments, turns=5)
+    narrator, settings = Narrator(), Settings.read()
+    kubectl = install.prepare(settings, narrator)
+    began = time.monotonic()
+    with connect(kubectl) as api:
+        for _ in own_namespace(api, NAMESPACE):
+            found = measure(api, narrator, asked.turns)
+    figures = summary(found, COMPLETE)
+    figures |= {
+        "goals_missed": missed(figures, len(AGENTS), asked.turns),
+        "total_seconds": round(time.monotonic() - began, 1),
+        "kubernetes": KUBERNETES_VERSION,
+        "python": platform.python_version(),
+        "cores": os.cpu_count(),
+    }
+    print(json.dumps(figures))
+    return 1 if figures["goals_missed"] else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,131 @@
+"""Follows one agent through its turns: each run to its proof, each rollout to its end, then what users get."""
+
+import argparse
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+from bench.loop.figures import Played, Turn
+from demo.narrator import Narrator
+from demo.waiting import until
+from learnloop_operator.cli.access.cluster import KubernetesCluster
+from learnloop_operator.cli.access.data_plane import SERVICE, DataPlaneAccess
+from learnloop_operator.cli.errors import CommandError
+from testing.real_cluster.cluster_actions import World
+
+RUN_SECONDS, ROLLOUT_SECONDS, EPISODE_SECONDS = 1200.0, 600.0, 300.0
+ENOUGH, MOST = 40, 100
+"""Completed episodes of a revision that are waited for, and that are looked at."""
+
+
+class Users:
+    """What users of an agent got, as the data plane has it: asked with a token of the namespace."""
+
+    def __init__(self, namespace: str) -> None:
+        options = argparse.Namespace(
+            memory_service=None, data_service=SERVICE, data_url=None, service_account="default"
+        )
+        self._access = DataPlaneAccess(KubernetesCluster(None, None, namespace), options)
+
+    def played(self, agent: str, revision: str, since: datetime) -> Played:
+        """The newest completed episodes of a revision that arrived since then."""
+        found = Played()
+        query = {"agent": agent, "model_revision": revision, "limit": "20", "since": since.isoformat()}
+        while len(found.returns) < MOST:
+            try:
+                page: Any = self._access.ask("GET", "/api/v1/experience/trajectories", query, seconds=60.0)
+            except CommandError:  # a busy moment: asked again by whoever waits
+                break
+            for episode in page["trajectories"]:
+                if episode["status"] != "completed":
+                    continue
+                found.returns.append(float(episode["episode_return"]))
+                found.steps.append(len(episode["steps"]))
+                if episode["success"] is not None:
+                    found.successes.append(bool(episode["success"]))
+            if page["next"] is None:
+                break
+            query["after"] = page["next"]
+        return found
+
+    def enough(self, agent: str, revision: str, since: datetime) -> Played:
+        """As `played`, when there are enough of them."""
+
+        def look() -> Played | None:
+            found = self.played(agent, revision, since)
+            return found if len(found.returns) >= ENOUGH else None
+
+        return until(f"{ENOUGH} episodes of {agent} by {revision}", look, EPISODE_SECONDS, every=5.0)
+
+
+@dataclass(frozen=True)
+class Stable:
+    """What serves."""
+
+    revision: str
+    uri: str
+
+
+class Agent:
+    """One LearningAgent of the bench."""
+
+    def __init__(self, world: World, users: Users, narrator: Narrator, namespace: str, name: str) -> None:
+        self._world, self._users, self._narrator = world, users, narrator
+        self._namespace, self.name = namespace, name
+        self._since = datetime.now(UTC)
+
+    def _deployment(self) -> dict[str, Any]:
+        return self._world.status(self._namespace, "modeldeployments", self.name)
+
+    def stable(self) -> Stable | None:
+        """The arm of everybody, where there is one."""
+        found = self._deployment().get("stable") or {}
+        return Stable(found["revision"], found["uri"]) if found.get("revision") else None
+
+    def turn(self, number: int, prepare: Callable[[int], None]) -> Turn:
+        """Run `number`, counted from 1: to its verdict and what became of it; then the next one is prepared.
+
+        What served before and what serves now are compared in the world of this turn: by episodes since it began.
+        """
+        began = time.monotonic()
+        before = until(f"something that serves {self.name}", self.stable, ROLLOUT_SECONDS)
+        previous = self._users.enough(self.name, before.revision, self._since)
+        job = f"{self.name}-{number}"
+        status = until(f"the verdict on {job}", lambda: self._verdict(job), RUN_SECONDS)
+        proven = (status.get("evaluation") or {}).get("mean")
+        artifact = status.get("artifact") or {}
+        served, why = None, _why(status)
+        if status["phase"] == "Validated":
+            promoted = until(f"the end of {job}'s rollout", lambda: self._settled(artifact["uri"]), ROLLOUT_SECONDS)
+            why = str(self._deployment().get("verdict") or why)
+            if isinstance(promoted, Stable):
+                served = self._users.enough(self.name, promoted.revision, self._since)
+        seconds = time.monotonic() - began
+        prepare(number + 1)
+        self._since = datetime.now(UTC)
+        found = Turn(self.name, number, proven, previous, served, seconds, artifact.get("sha256"), why[:200])
+        self._narrator.say(f"{job}: {found.told()}")
+        return found
+
+    def _verdict(self, job: str) -> dict[str, Any] | None:
+        status = self._world.status(self._namespace, "trainingjobs", job)
+        if status.get("progress"):
+            self._narrator.on_change(job, f"{job} {status.get('phase')}: {status['progress']}")
+        return status if status.get("phase") in ("Validated", "Failed") else None
+
+    def _settled(self, uri: str) -> Stable | str | None:
+        """What serves when it is this model; a word when it was taken back or another one overtook it."""
+        status = self._deployment()
+        if status.get("verdict"):
+            self._narrator.on_change(self.name, f"{self.name}: {status['verdict']}")
+        found = self.stable()
+        if found is not None and found.uri == uri and not status.get("canary"):
+            return found
+        blocked = status.get("blockedRevision") or {}
+        return "taken back" if blocked.get("uri") == uri else None
+
+
+def _why(status: dict[str, Any]) -> str:
+    return next((one["message"] for one in status.get("conditions", []) if one["type"] == "Ready"), "")
