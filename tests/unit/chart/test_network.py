@@ -1,0 +1,139 @@
+"""The chart's NetworkPolicies, simulated on the connections that its pods are configured to make: a CNI that enforces
+them is not part of the tests."""
+
+import re
+from typing import Any
+
+import pytest
+
+from testing.network_policies import Network, Party
+
+from .conftest import Release, Render
+
+HOME = "learnloop-system"
+API_SERVER = Party("the API server")
+OUTSIDE = Party("somewhere else")
+AGENT = Party("an agent", "team-a", {"app": "agent"})
+POLICY_SERVER = Party(
+    "a policy server",
+    "team-a",
+    {"app.kubernetes.io/part-of": "learnloop", "app.kubernetes.io/component": "policy-server"},
+    {"http": 8080},
+)
+URL = re.compile(r"(?:https?|nats|tls|postgresql)://(?:[^@/\s]*@)?learnloop-([a-z]+)\.learnloop-system\.svc:(\d+)")
+
+
+def parties(release: Release) -> dict[str, Party]:
+    """The release's pods, by the end of their names."""
+    found = {}
+    for owner, pod in release.pods().items():
+        ports = {
+            port["name"]: port["containerPort"]
+            for container in pod["spec"]["containers"]
+            for port in container.get("ports", [])
+        }
+        name = owner.split("/learnloop-")[1]
+        found[name] = Party(name, HOME, pod["metadata"]["labels"], ports)
+    return found
+
+
+def configured(release: Release) -> set[tuple[str, str, int]]:
+    """Who calls whom, as the pods' variables, arguments and annotations say: source, target, port of the Service."""
+    calls = set()
+    for owner, pod in release.pods().items():
+        source = owner.split("/learnloop-")[1]
+        for container in [*pod["spec"].get("initContainers", []), *pod["spec"]["containers"]]:
+            words = [str(one.get("value", "")) for one in container.get("env", [])]
+            words += [*container.get("command", []), *container.get("args", [])]
+            calls |= {(source, target, int(port)) for word in words for target, port in URL.findall(word)}
+        notes = pod["metadata"].get("annotations", {})
+        if notes.get("prometheus.io/scrape") == "true":
+            calls.add(("prometheus", source, int(notes["prometheus.io/port"])))
+    return calls
+
+
+@pytest.fixture
+def release(render: Render) -> Release:
+    return render()
+
+
+@pytest.fixture
+def network(release: Release) -> Network:
+    return Network(release.of("NetworkPolicy"))
+
+
+def test_every_connection_that_is_configured_is_let_through(release: Release, network: Network) -> None:
+    pods, calls = parties(release), configured(release)
+    assert {("operator", "data", 8080), ("data", "postgres", 5432), ("data", "nats", 4222)} <= calls
+    assert {("operator", "prometheus", 9090), ("prometheus", "operator", 9090), ("prometheus", "data", 8080)} <= calls
+    for source, target, port in calls:
+        assert network.allows(pods[source], pods[target], port), (source, target, port)
+
+
+def test_no_other_connection_between_the_releases_pods_is(release: Release, network: Network) -> None:
+    pods, calls = parties(release), configured(release)
+    calls.add(("test-ready", "prometheus", 9090))
+    for source in pods.values():
+        for target in pods.values():
+            for port in {*(target.ports or {}).values(), 22}:
+                if source is not target and (source.name, target.name, port) not in calls:
+                    open_to_all = target.name == "data" and port == 8080  # whoever may get out
+                    assert not network.allows(source, target, port) or open_to_all, (source.name, target.name, port)
+
+
+def test_agents_reach_the_data_plane_and_nothing_else(release: Release, network: Network) -> None:
+    for name, target in parties(release).items():
+        for port in (target.ports or {}).values():
+            assert network.allows(AGENT, target, port) == ((name, port) == ("data", 8080)), (name, port)
+
+
+def test_policy_servers_are_scraped_by_prometheus_and_the_operator_only(release: Release, network: Network) -> None:
+    reach = {name for name, pod in parties(release).items() if network.allows(pod, POLICY_SERVER, 8080)}
+    assert reach == {"operator", "prometheus"}
+
+
+def test_who_has_a_token_reaches_the_api_server_and_nobody_else_does(release: Release, network: Network) -> None:
+    for owner, pod in release.pods().items():
+        party = parties(release)[owner.split("/learnloop-")[1]]
+        expected = pod["spec"]["automountServiceAccountToken"]
+        assert network.allows(party, API_SERVER, 6443) == expected, owner
+
+
+def test_stores_call_nobody_at_all(release: Release, network: Network) -> None:
+    for name in ("postgres", "nats"):
+        for target in (OUTSIDE, AGENT, API_SERVER):
+            assert not network.allows(parties(release)[name], target, 443), name
+
+
+def test_names_are_looked_up_by_whoever_calls_by_name(release: Release, network: Network) -> None:
+    for name in ("operator", "data", "prometheus", "test-ready"):
+        assert network.allows(parties(release)[name], OUTSIDE, 53, "UDP"), name
+
+
+@pytest.mark.parametrize(
+    ("values", "reached"),
+    [
+        ({"dataPlane": {"artifacts": {"s3": {"bucket": "models"}}}}, True),
+        ({"nats": {"embedded": False, "external": {"url": "nats://nats.infra:4222"}}}, True),
+        ({}, False),
+    ],
+)
+def test_a_store_outside_is_reached_unless_somebody_says_where_it_is(
+    render: Render, values: dict[str, Any], reached: bool
+) -> None:
+    release = render(values)
+    assert Network(release.of("NetworkPolicy")).allows(parties(release)["data"], OUTSIDE, 4222) is reached
+    narrow = {"networkPolicy": {"egress": {"dataPlaneTo": [{"ports": [{"port": 443, "protocol": "TCP"}]}]}}}
+    narrowed = Network(render(values | narrow).of("NetworkPolicy"))
+    assert not narrowed.allows(parties(release)["data"], OUTSIDE, 4222)
+    assert narrowed.allows(parties(release)["data"], OUTSIDE, 443)
+
+
+def test_a_prometheus_of_ones_own_is_reached_wherever_it_is(render: Render) -> None:
+    release = render({"prometheus": {"embedded": False, "external": {"url": "http://prometheus.monitoring:9090"}}})
+    assert Network(release.of("NetworkPolicy")).allows(parties(release)["operator"], OUTSIDE, 9090)
+
+
+def test_egress_can_be_left_open(render: Render) -> None:
+    release = render({"networkPolicy": {"egress": {"enabled": False}}})
+    assert Network(release.of("NetworkPolicy")).allows(parties(release)["postgres"], OUTSIDE, 443)
