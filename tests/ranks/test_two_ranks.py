@@ -17,6 +17,7 @@ from learnloop_trainer.store.directory import DirectoryStore
 from learnloop_trainer.training_order import Order
 from learnloop_trainer.training_run.session import begin
 from testing.servers.ports import held_port
+from testing.training.recordings import recorded
 
 STEPS = 64 * 800  # a few seconds
 Launch = Callable[..., Any]
@@ -81,3 +82,29 @@ def test_two_ranks_end_with_the_weights_of_one_and_lost_workers_change_nothing(
     assert (manifest.world_size, manifest.step, manifest.parity.passed) == (2, STEPS, True)
     beat = Heartbeat.model_validate_json((rough / "runs/small-1/heartbeat.json").read_text())
     assert (beat.phase, beat.step) == ("done", STEPS)
+
+
+def test_two_ranks_share_a_batch_of_played_and_logged_transitions(
+    launch: Launch, small: Callable[..., dict[str, Any]], tmp_path: Path, ports: tuple[int, int]
+) -> None:
+    store = tmp_path / "store"
+    (store / "trajectories").mkdir(parents=True)
+    recorded("CartPole-v1", store / "trajectories" / "la.jsonl")
+    data = {"environment": "CartPole-v1", "learningAgentRef": {"name": "la"}}
+    order = small("dqn", 2048, data=data)
+    both = [start() for start in ranks(launch, order, store, ports[0])]
+    results = [rank.ended() for rank in both]
+    assert [code for code, _ in results] == [0, 0], results
+    assert "mixes its own steps with 300 that la logged in 1 episodes" in results[0][1]
+    saved = DirectoryStore(store, "small-1").checkpoint()
+    assert saved is not None
+    together = part(unpack(saved.body)[0], "shared")
+    alone = begin(Order.model_validate(order), Alone(), torch.device("cpu"), DirectoryStore(store, "another"))
+    while alone.learner.step < 2048:
+        alone.observation, _ = alone.learner.iterate(alone.observation)
+    for name, array in alone.learner.network.arrays().items():
+        assert np.allclose(array, together[name], atol=2e-2), name
+    manifest = Manifest.model_validate_json((store / "runs/small-1/manifest.json").read_text())
+    assert manifest.experience is not None
+    assert (manifest.experience.agent, manifest.experience.episodes) == ("la", 1)
+    assert manifest.experience.trajectory_ids == ["t"]

@@ -167,6 +167,11 @@ def test_where_steps_are_left_out_what_came_after_is_still_known() -> None:
     then = successors(found)
     assert then.rows.tolist() == [0, 1, 2]
     assert then.observation[:, 0].tolist() == [1.0, 2.0, 4.0]
+    several = [one.model_copy(update={"truncated": number == 1, "action": 0}) for number, one in enumerate(steps)]
+    mixed = fitting([logged.model_copy(update={"steps": several})], world, 100)
+    assert mixed is not None
+    assert mixed.last.tolist() == [False, True, False, False, True], "two episodes that were recorded as one"
+    assert successors(mixed).rows.tolist() == [0, 2, 3]
     limited = fitting([logged], world, 1)
     assert limited is not None
     assert successors(limited).observation[:, 0].tolist() == [1.0], "the step that was one too many says it"

@@ -100,15 +100,17 @@ def fitting(
     for episode in episodes:
         if len(kept.steps) >= limit:
             break
-        for step, worth in zip(episode.steps, rewards(episode), strict=True):
+        for number, (step, worth) in enumerate(zip(episode.steps, rewards(episode), strict=True), 1):
             if len(kept.steps) >= limit:
                 kept.close(step.observation)
                 break
-            if _fits(step, environment):
-                kept.add(step, worth)
-            else:
+            if not _fits(step, environment):
                 left_out += 1
                 kept.close(step.observation)
+                continue
+            kept.add(step, worth)
+            if (step.terminated or step.truncated) and number < len(episode.steps):
+                kept.close(None)  # what follows is another episode, recorded as one with this
         kept.close(episode.last_observation)
     if left_out:
         say(f"{left_out} recorded steps do not fit the environment's observations and actions and are left out")
