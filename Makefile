@@ -5,7 +5,7 @@ VENV := .venv
 PYTHON := $(VENV)/bin/python
 export PATH := $(CURDIR)/$(VENV)/bin:$(PATH)
 
-.PHONY: help demo test lint docs reference unit rollouts service ranks learn api crash-sweep e2e crds lock bench-failover bench-statistics bench-memory bench-recall bench-pipeline bench-rollback bench-loop bench-operator cluster cluster-down images remove cold-rehearsal clean bench-trainer bench-algorithms bench-resume
+.PHONY: help demo test lint docs reference unit rollouts service ranks learn api crash-sweep e2e crds lock bench-failover bench-statistics bench-memory bench-recall bench-pipeline bench-rollback bench-loop bench-operator cluster cluster-down images remove cold-rehearsal clean bench-trainer bench-algorithms bench-resume audit
 
 help: ## this list
 	@hack/help Makefile
@@ -55,6 +55,9 @@ crash-sweep: $(VENV)/.ready ## the operator dies before and after each API write
 
 e2e: $(VENV)/.ready ## real nodes, pods and traffic; KEEP=1 keeps the cluster
 	@trap '[ "$$KEEP" = 1 ] || python3 hack/cluster down' EXIT; pytest tests/e2e
+
+audit: $(VENV)/.ready ## known vulnerabilities of what images and programs are made of; asks public databases
+	hack/audit
 
 crds: $(VENV)/.ready ## write crds/*.yaml and the chart's copy from the models
 	$(PYTHON) -m learnloop_api.crd write crds

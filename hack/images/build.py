@@ -9,7 +9,7 @@ from cluster import preconditions
 from cluster.node.containerd import Client
 from cluster.node.oci_archive import Archive
 from cluster.state_folder import State
-from images import base_image, buildah
+from images import base_image, buildah, supply_chain
 from images.definitions import Definition
 from toolkit import debian_packages
 from toolkit.commands import CommandFailed
@@ -34,6 +34,8 @@ def build(definitions: list[Definition], state: State | None) -> None:
         definition.prepare()
         wanted = definition.digest(base_id)
         _build_if_stale(definition, wanted, notes)
+        image = buildah.identifier(definition.reference) or ""
+        supply_chain.write(definition, wanted, base_id, image, supply_chain.commit())
         if client:
             _load_if_missing(definition, client, notes)
 

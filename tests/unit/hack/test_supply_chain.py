@@ -1,0 +1,69 @@
+"""Bills of materials and provenance say what the build reads."""
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+
+from images import supply_chain
+from images.definitions import DEFINITIONS, Definition
+from toolkit.places import REPOSITORY
+
+BASE, IMAGE = "sha256:" + "b" * 64, "sha256:" + "a" * 64
+
+
+@pytest.mark.parametrize("definition", DEFINITIONS.values(), ids=list(DEFINITIONS))
+def test_a_bill_of_materials_is_whole_and_refers_to_itself(definition: Definition) -> None:
+    bill = supply_chain.bill_of_materials(definition, BASE)
+    assert (bill["bomFormat"], bill["specVersion"]) == ("CycloneDX", "1.6")
+    references = [one["bom-ref"] for one in bill["components"]]
+    assert len(references) == len(set(references))
+    assert set(bill["dependencies"][0]["dependsOn"]) == set(references)
+
+
+@pytest.mark.parametrize(
+    ("image", "lock"), [("operator", "operator"), ("memory", "memory"), ("trainer", "trainer-cpu")]
+)
+def test_every_locked_package_is_in_the_bill(image: str, lock: str) -> None:
+    text = (REPOSITORY / f"requirements/{lock}.txt").read_text()
+    locked = {
+        f"pkg:pypi/{name.lower()}@{version}" for name, version in re.findall(r"^([\w.-]+)==([^\s;]+)", text, re.M)
+    }
+    bill = supply_chain.bill_of_materials(DEFINITIONS[image], BASE)
+    assert {one["purl"] for one in bill["components"] if one["type"] == "library"} == locked
+    allowed = [one for part in bill["components"] for one in part.get("properties", [])]
+    assert len(allowed) == text.count("--hash=sha256:")
+
+
+def test_the_modules_of_a_program_in_go_are_in_its_bill() -> None:
+    bill = supply_chain.bill_of_materials(DEFINITIONS["nats"], BASE)
+    assert "pkg:golang/github.com/nats-io/nats-server/v2@v2.15.1" in {one.get("purl") for one in bill["components"]}
+
+
+def test_provenance_names_the_image_its_inputs_and_their_digests(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(supply_chain, "FOLDER", tmp_path)
+    _, written = supply_chain.write(DEFINITIONS["memory"], "inputs", BASE, IMAGE, "c" * 40)
+    statement = json.loads(written.read_text())
+    assert statement["subject"] == [{"name": "localhost/learnloop/memory:dev", "digest": {"sha256": "a" * 64}}]
+    build = statement["predicate"]["buildDefinition"]
+    assert build["externalParameters"]["dockerfile"] == "memory_image/Dockerfile"
+    uris = [one["uri"] for one in build["resolvedDependencies"]]
+    assert uris == [
+        "git+repository",
+        "container:base-image",
+        "file:memory_image/Dockerfile",
+        "file:requirements/memory.txt",
+    ]
+
+
+def test_the_same_image_has_the_same_bill() -> None:
+    one, other = (json.dumps(supply_chain.bill_of_materials(DEFINITIONS["serving"], BASE)) for _ in range(2))
+    assert one == other
+
+
+def test_an_accepted_finding_has_a_reason() -> None:
+    lines = (REPOSITORY / "hack/audit-accepted.txt").read_text().splitlines()
+    assert all(len(line.split(maxsplit=1)) == 2 for line in lines if line.strip() and not line.startswith("#"))
