@@ -14,6 +14,7 @@ from learnloop_operator.cli.verbs import (
     get,
     pause,
     plan,
+    progress,
     promote,
     reject,
     restart,
@@ -29,7 +30,7 @@ from learnloop_operator.cli.verbs import (
 )
 
 VERBS: tuple[Verb, ...] = (
-    status, get, trace, why, plan, train, rewards, audit,
+    status, get, trace, why, plan, train, rewards, progress, audit,
     approve, reject, pause, resume, skip, promote, restart, retry, abort, undo,
 )  # fmt: skip
 

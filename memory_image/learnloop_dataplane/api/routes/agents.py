@@ -5,10 +5,13 @@ from typing import Annotated
 from fastapi import APIRouter, Query, Response
 from pydantic import Field
 
+from learnloop_api import names
 from learnloop_api.wire.base import Name
 from learnloop_api.wire.memory import MemoryBudget, MemoryUse
+from learnloop_api.wire.progress import MOST_WEEKS, AgentProgress
 from learnloop_api.wire.reward import AgentStats
-from learnloop_dataplane.api.http.dependencies import Caller, Experience, Input, Memory, NamePath, answer, only
+from learnloop_dataplane.agents.progress import progress
+from learnloop_dataplane.api.http.dependencies import Caller, Db, Experience, Input, Memory, NamePath, answer, only
 from learnloop_dataplane.api.http.json_bodies import json_body
 
 router = APIRouter(prefix="/api/v1", tags=["agents"])
@@ -67,6 +70,15 @@ async def delete_agent(agent: NamePath, experience: Experience, caller: Caller) 
 async def get_stats(agent: NamePath, experience: Experience, caller: Caller) -> Response:
     """The figures the operator decides by."""
     return answer(await experience.agents.stats(caller.namespace, agent))
+
+
+@router.get("/agents/{agent}/progress", response_model=AgentProgress)
+async def get_progress(
+    agent: NamePath, db: Db, caller: Caller, weeks: Annotated[int, Query(ge=1, le=MOST_WEEKS)] = 8
+) -> Response:
+    """What the agent got better at, week by week: success, time, turns, satisfaction, trainings and deployments."""
+    deployed = f"{names.SUBJECT_MODEL_DEPLOYED}.{caller.namespace}"
+    return answer(await progress(db, caller.namespace, agent, weeks, deployed))
 
 
 @router.get("/experience/observations")

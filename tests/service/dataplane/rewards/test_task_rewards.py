@@ -182,7 +182,9 @@ async def judge(verdicts: list[str]) -> AsyncIterator[str]:
 async def test_a_judge_that_does_not_answer_holds_a_reward_back_and_at_last_is_given_up(
     dsn: str, tmp_path: Path
 ) -> None:
-    spec = {"components": [{"name": "j", "type": "evaluator", "weight": 1, "evaluator": {"type": "judge"}}]}
+    spec: dict[str, Any] = {
+        "components": [{"name": "j", "type": "evaluator", "weight": 1, "evaluator": {"type": "judge"}}]
+    }
     spec |= {"normalisation": {"method": "none"}}
     async with (
         judge(['{"winner": "A"}', '{"winner": "A"}']) as url,

@@ -1,0 +1,115 @@
+"""`kubectl learnloop progress`: sentences about what changed, and a table of the weeks."""
+
+import argparse
+import json
+from typing import Any
+
+import pytest
+
+from learnloop_operator.cli.errors import CommandError
+from learnloop_operator.cli.verbs import progress
+
+FIRST = {
+    "week": "2026-03-02",
+    "episodes": 100,
+    "success_rate": 0.5,
+    "completion_seconds": 20.0,
+    "turns": 10.0,
+    "satisfaction": -0.2,
+    "raw_reward": 0.3,
+    "trainings": 2,
+    "training_success_rate": 0.5,
+    "gain_per_training": 0.1,
+    "deployments": 1,
+    "deployment_success_rate": 1.0,
+    "rollbacks": 0,
+    "false_rollbacks": 0,
+}
+LAST = FIRST | {
+    "week": "2026-03-09",
+    "success_rate": 0.65,
+    "completion_seconds": 15.0,
+    "turns": None,
+    "satisfaction": 0.4,
+    "training_success_rate": 1.0,
+    "gain_per_training": 0.2,
+    "deployments": 3,
+    "deployment_success_rate": 2 / 3,
+    "rollbacks": 1,
+    "false_rollbacks": 1,
+}
+
+
+class World:
+    """A cluster with one agent and a data plane."""
+
+    namespace = "team-a"
+
+    def __init__(self, *weeks: Any) -> None:
+        self.weeks, self.asked = list(weeks), list[dict[str, str]]()
+
+    def get(self, plural: str, name: str) -> Any:
+        assert (plural, name) == ("learningagents", "walker")
+        return {}
+
+    def token(self, account: str, audience: str) -> str:
+        return "token"
+
+    def forward(self, service: str) -> Any:
+        def send(method: str, path: str, query: Any, headers: Any, body: Any, seconds: float) -> tuple[int, str]:
+            assert (method, path) == ("GET", "/api/v1/agents/walker/progress")
+            self.asked.append(dict(query))
+            return 200, json.dumps({"agent": "walker", "weeks": self.weeks})
+
+        return send
+
+
+def told(world: World, *arguments: str) -> str:
+    parser = argparse.ArgumentParser()
+    progress.arguments(parser)
+    return progress.run(world, parser.parse_args(["walker", *arguments]))  # type: ignore[arg-type]
+
+
+def test_sentences_say_what_changed_and_the_table_has_every_week() -> None:
+    world = World(FIRST, LAST)
+    said = told(world, "--weeks", "4").splitlines()
+    assert world.asked == [{"weeks": "4"}]
+    last = "In the week of 2026-03-09 walker"
+    assert said[:8] == [
+        f"{last} succeeded in 65% of its episodes, 15 points more than in the week of 2026-03-02.",
+        f"{last} took 15 s for a success, 25% less than in the week of 2026-03-02.",
+        "In the week of 2026-03-02 walker took 10 turns for a success.",
+        f"{last} was rated +0.40 by people, 0.60 more than in the week of 2026-03-02.",
+        "3 of 4 trainings handed in a policy.",
+        "A training changed the proven return by +15% on average.",
+        "3 of 4 deployments came to serve everybody.",
+        "1 was taken back, 1 of them though as good as what served.",
+    ]
+    head = "WEEK OF EPISODES SUCCESS SECONDS TURNS SATISFACTION REWARD TRAININGS TRAINED GAIN"
+    assert said[9].split() == f"{head} DEPLOYMENTS DEPLOYED ROLLBACKS FALSE".split()
+    assert said[11].split() == [
+        "2026-03-09",
+        "100",
+        "65%",
+        "15",
+        "+0.40",
+        "0.3",
+        "2",
+        "100%",
+        "+20%",
+        "3",
+        "67%",
+        "1",
+        "1",
+    ]
+
+
+def test_an_agent_without_a_figure_has_one_sentence() -> None:
+    assert told(World()) == "walker has no episode, training or deployment in the last 8 weeks"
+    said = told(World({"week": "2026-03-02", "episodes": 3}))
+    assert said.splitlines() == ["", "WEEK OF     EPISODES", "2026-03-02  3"]
+
+
+def test_too_many_weeks_are_refused() -> None:
+    with pytest.raises(CommandError, match="--weeks 0: give 1 to 104"):
+        told(World(), "--weeks", "0")
