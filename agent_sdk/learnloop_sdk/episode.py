@@ -1,9 +1,10 @@
 """One task from its first observation to its outcome. Every piece of it that one arm decided is one trajectory."""
 
+import json
 import logging
 import math
 import uuid
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from types import TracebackType
@@ -47,6 +48,11 @@ class Segment:
             self.last = observation
 
 
+def plain_party(item: str | Mapping[str, Any]) -> str | dict[str, Any]:
+    """An agent that took part, as JSON has it."""
+    return item if isinstance(item, str) else dict(item)
+
+
 class Episode:
     """`async with loop.episode(task) as episode:` act, record, act, record… See Learnloop.episode."""
 
@@ -70,6 +76,7 @@ class Episode:
         self._reopenings = 0
         self._retrievals: list[str] = []
         self._values: dict[str, float] = {}
+        self._result: dict[str, Any] | None = None
         self.success: bool | None = None
         self.episode_return = 0.0
         self.length = 0
@@ -218,6 +225,38 @@ class Episode:
             self.success = success
         self._values |= {name: float(value) for name, value in values.items()}
 
+    def result(
+        self,
+        output: Any = None,
+        *,
+        expected: Any = None,
+        task_type: str = "",
+        metadata: Mapping[str, Any] | None = None,
+        agents: Sequence[str | Mapping[str, Any]] = (),
+        teams: Sequence[Mapping[str, Any]] = (),
+    ) -> None:
+        """Say what came of the task, for the RewardPolicy's evaluators to score. A later call replaces an earlier one.
+
+        Args:
+            output: what came out: a text, or anything that JSON has.
+            expected: what should have come out, where it is known.
+            task_type: what kind of task it was, e.g. math; evaluators may choose by it.
+            metadata: whatever else is worth keeping of it.
+            agents: who took part, this agent among them: names, or `{"agent": name, "without": reward of the others}`.
+            teams: what is known of smaller teams, each `{"agents": names, "reward": what they got}`.
+
+        Raises:
+            TypeError: something in it is nothing that JSON has.
+        """
+        told = {"output": output, "expected": expected, "metadata": dict(metadata or {})}
+        try:
+            # A copy: the agent may go on writing into its own objects.
+            copied: dict[str, Any] = json.loads(json.dumps(told, allow_nan=False))
+        except ValueError as error:
+            raise TypeError(f"the result cannot be sent as JSON: {error}; send texts and finite numbers") from None
+        parties = {"agents": [plain_party(item) for item in agents], "teams": [dict(team) for team in teams]}
+        self._result = {"task_type": task_type, **copied, **parties}
+
     async def _begin(self, *, stable_only: bool, continues: str = "") -> Segment:
         if self._external is not None:
             return Segment(uuid.uuid4().hex, self._external, None, continues=continues)
@@ -288,6 +327,7 @@ class Episode:
                 "success": success,
                 "values": dict(self._values),
             },
+            "result": self._result if status == "completed" else None,
             "retrieval_ids": list(self._retrievals),
             "metadata": metadata,
         }

@@ -68,6 +68,10 @@ def redact_trajectory(trajectory: dict[str, Any], redactor: Redactor) -> dict[st
     last = trajectory.get("last_observation")
     if last is not None and not isinstance(last, list):
         trajectory = trajectory | {"last_observation": redact_value(last, redactor)}
+    if trajectory.get("result") is not None:
+        free = {name: redact_value(trajectory["result"].get(name), redactor) for name in ("output", "expected")}
+        free["metadata"] = redact_value(trajectory["result"].get("metadata") or {}, redactor)
+        trajectory = trajectory | {"result": trajectory["result"] | free}
     person = {USER: user_as_sent(str(metadata[USER]))} if USER in metadata else {}
     return (
         trajectory
