@@ -49,6 +49,15 @@ COLUMNS: Sequence[_Column] = (
 )
 
 
+CHANGES: Sequence[tuple[str, Callable[[float, float], str]]] = (
+    ("success_rate", lambda old, new: f"succeeded in {new:.0%} of its episodes, {_points(new - old)}"),
+    ("completion_seconds", lambda old, new: f"took {_number(new)} s for a success, {_relative(old, new)}"),
+    ("turns", lambda old, new: f"took {_number(new)} turns for a success, {_relative(old, new)}"),
+    ("satisfaction", lambda old, new: f"was rated {new:+.2f} by people, {_moved(new - old, 2)}"),
+)
+"""What is said of a figure's first and last value."""
+
+
 def arguments(parser: argparse.ArgumentParser) -> None:
     """Whose, and how far back."""
     parser.add_argument("name", help="a LearningAgent")
@@ -70,12 +79,7 @@ def run(cluster: Cluster, options: argparse.Namespace) -> str:
 
 def sentences(agent: str, weeks: Sequence[Object]) -> Iterator[str]:
     """What changed from the first week that has a figure to the last one that has."""
-    for field, said in (
-        ("success_rate", lambda old, new: f"succeeded in {new:.0%} of its episodes, {_points(new - old)}"),
-        ("completion_seconds", lambda old, new: f"took {_number(new)} s for a success, {_relative(old, new)}"),
-        ("turns", lambda old, new: f"took {_number(new)} turns for a success, {_relative(old, new)}"),
-        ("satisfaction", lambda old, new: f"was rated {new:+.2f} by people, {_moved(new - old, 2)}"),
-    ):
+    for field, said in CHANGES:
         known = [week for week in weeks if week.get(field) is not None]
         if known:
             first, last = known[0], known[-1]
