@@ -101,6 +101,27 @@ async def test_every_change_of_an_agents_budget_is_one_write_and_no_pod_restarts
     assert after["metadata"]["generation"] == pods["metadata"]["generation"], "the pods' template is as it was"
 
 
+async def test_a_group_reaches_the_pods_as_a_budget_does(
+    operator: Operator, controller: MemoryServiceController
+) -> None:
+    await operator.create("MemoryService", "mem", {"storage": {}})
+    await agent(operator, "first", memories=100)
+    await agent(operator, "second")
+    await operator.settle(controller, "mem")
+    pods = await operator.kube.get(DEPLOYMENT, operator.namespace, "mem-memory")
+    for name in ("first", "second"):
+        await change(operator, name, {"group": "support"})
+    operator.writes.clear()
+    await operator.settle(controller, "mem")
+    assert await told(operator) == {"first": {"memories": 100, "group": "support"}, "second": {"group": "support"}}
+    assert operator.writes["apply ConfigMap"] == 1
+    await change(operator, "second", {"group": None})
+    await operator.settle(controller, "mem")
+    assert list(await told(operator)) == ["first"]
+    after = await operator.kube.get(DEPLOYMENT, operator.namespace, "mem-memory")
+    assert after["metadata"]["generation"] == pods["metadata"]["generation"], "the pods' template is as it was"
+
+
 async def test_an_agent_that_leaves_for_the_installation_takes_its_line_along(
     operator: Operator, controller: MemoryServiceController
 ) -> None:

@@ -85,3 +85,31 @@ async def test_a_budget_reaches_the_data_plane_and_its_use_the_status(operator: 
         headers = {names.HEADER_NAMESPACE: operator.namespace}
         gone = await client.get("/api/v1/agents/la/memory-budget", headers=headers)
     assert gone.status_code == 404
+
+
+async def recalled(operator: Operator, url: str, agent: str, status: int = 200) -> set[str]:
+    """Whose memories the agent's recall with its group finds."""
+    body = {"agent_id": agent, "context": "violin", "scope": "group"}
+    async with httpx.AsyncClient(base_url=url, trust_env=False) as client:
+        answer = await client.post(
+            "/api/v1/memory/retrieve", json=body, headers={names.HEADER_NAMESPACE: operator.namespace}
+        )
+    assert answer.status_code == status, answer.text
+    return {memory["agent_id"] for memory in answer.json().get("memories", ())}
+
+
+async def test_agents_that_declare_a_group_recall_together_and_no_more_when_they_leave_it(
+    operator: Operator, data_url: str
+) -> None:
+    spec = {"rewardPolicyRef": {"name": "solving"}, "task": {"observations": 4, "actions": 2, "external": {}}}
+    for name in ("la", "lb"):
+        await operator.create("LearningAgent", name, spec | {"memory": {"group": "support"}})
+    await remember(operator, data_url, ["the violin is in the left cupboard"])
+    for name in ("la", "lb"):
+        await operator.settle(operator.agent, name)
+    assert await recalled(operator, data_url, "lb") == {"la"}
+    path = LEARNING_AGENT.path(operator.namespace, "lb")
+    await operator.kube.http.request("PATCH", path, body={"spec": {"memory": {"group": None}}}, content_type=MERGE)
+    await operator.settle(operator.agent, "lb")
+    await recalled(operator, data_url, "lb", status=422)
+    assert await recalled(operator, data_url, "la") == {"la"}
