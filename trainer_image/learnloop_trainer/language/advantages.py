@@ -9,7 +9,8 @@ Groups = NDArray[np.int64]
 
 def _totals(values: Floats, group: Groups) -> tuple[NDArray[np.intp], Floats, Floats]:
     _, index = np.unique(group, return_inverse=True)
-    return index, np.bincount(index, weights=values), np.bincount(index).astype(np.float64)
+    total = np.asarray(np.bincount(index, weights=values), dtype=np.float64)
+    return index, total, np.bincount(index).astype(np.float64)
 
 
 def leave_one_out(reward: Floats, group: Groups) -> Floats:

@@ -42,7 +42,10 @@ def tokeniser(world: ToolLookup, seed: int) -> Any:
 
     found = Tokenizer(models.BPE())
     found.pre_tokenizer = pre_tokenizers.Sequence(
-        [pre_tokenizers.Digits(individual_digits=True), pre_tokenizers.ByteLevel(add_prefix_space=False)]
+        [
+            pre_tokenizers.Digits(individual_digits=True),
+            pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False),
+        ]
     )
     found.decoder = decoders.ByteLevel()
     alphabet = pre_tokenizers.ByteLevel.alphabet()
@@ -50,7 +53,7 @@ def tokeniser(world: ToolLookup, seed: int) -> Any:
         vocab_size=WORDS, special_tokens=list(SPECIAL), initial_alphabet=alphabet, show_progress=False
     )
     found.train_from_iterator(corpus(world, seed, 200), trainer)
-    made = PreTrainedTokenizerFast(
+    made = PreTrainedTokenizerFast(  # type: ignore[no-untyped-call]
         tokenizer_object=found, pad_token=SPECIAL[0], eos_token=SPECIAL[2], additional_special_tokens=[SPECIAL[1]]
     )
     made.chat_template = TEMPLATE
@@ -92,11 +95,11 @@ def make(
     def demonstrations() -> list[Episode]:
         return [
             Episode([demonstrated(chat, world.demonstration(seed + 1, number, mistakes))], 0.0, number)
-            for number in range(2000)
+            for number in range(4000)
         ]
 
     parameters = SftParameters(
-        weights="full", learning_rate=1e-2, batch_episodes=16, learning_rate_schedule="cosine", warmup=0.05
+        weights="full", learning_rate=6e-3, batch_episodes=16, learning_rate_schedule="cosine", warmup=0.05
     )
     group = Alone()
     total = updates * parameters.batch_episodes

@@ -156,5 +156,5 @@ class LanguageNetwork:
             if state[name].shape != tuple(own.shape):
                 raise ValueError(f"{name} has shape {state[name].shape}, {tuple(own.shape)} was expected")
             own.copy_(torch.from_numpy(np.array(state[name], dtype=np.float32)))
-        self.updates = int(state["updates"][0])  # type: ignore[call-overload]
+        self.updates = int(state["updates"][0])
         self.gradient.zero_()

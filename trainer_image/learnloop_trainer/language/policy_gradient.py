@@ -189,7 +189,7 @@ class PolicyGradient(Generic[P]):
     def restore(self, shared: Mapping[str, NDArray[np.generic]]) -> None:
         """See LanguageLearner."""
         self.network.restore(shared)
-        self.step, self._rounds = (int(shared[name][0]) for name in ("step", "rounds"))  # type: ignore[call-overload]
+        self.step, self._rounds = (int(shared[name][0]) for name in ("step", "rounds"))
         self.setting.experience.restore(shared)
 
 

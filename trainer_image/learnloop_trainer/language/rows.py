@@ -163,16 +163,16 @@ def of_arrays(arrays: Mapping[str, NDArray[np.generic]]) -> list[Episode]:
     ]
     found, first = list[Episode](), 0
     for number, count in enumerate(arrays["rows"].tolist()):
-        success = int(arrays["success"][number])  # type: ignore[call-overload]
+        success = int(arrays["success"][number])
         found.append(
             Episode(
                 rows[first : first + count],
-                float(arrays["reward"][number]),  # type: ignore[arg-type]
-                int(arrays["group"][number]),  # type: ignore[call-overload]
+                float(arrays["reward"][number]),
+                int(arrays["group"][number]),
                 None if success < 0 else bool(success),
                 bool(arrays["truncated"][number]),
-                int(arrays["broken"][number]),  # type: ignore[call-overload]
-                int(arrays["age"][number]),  # type: ignore[call-overload]
+                int(arrays["broken"][number]),
+                int(arrays["age"][number]),
             )
         )
         first += count

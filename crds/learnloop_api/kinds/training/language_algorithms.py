@@ -66,6 +66,9 @@ class RecordedExperience(LanguageParameters):
 class SftParameters(RecordedExperience):
     """Supervised fine-tuning: the likelihood of what was said in demonstrations."""
 
+    algorithm: ClassVar[str] = "sft"
+    summary: ClassVar[str] = "supervised fine-tuning of a language model on demonstrations"
+
     learning_rate: float = Field(default=2e-4, gt=0, le=1, description="Step size of AdamW at the start.")
     batch_episodes: int = Field(
         default=32, ge=1, le=65536, description="Demonstrations per update over all ranks together."
@@ -77,6 +80,9 @@ class SftParameters(RecordedExperience):
 
 class DpoParameters(RecordedExperience):
     """Direct preference optimisation (Rafailov et al., 2023, arXiv 2305.18290) with a likelihood term."""
+
+    algorithm: ClassVar[str] = "dpo"
+    summary: ClassVar[str] = "direct preference optimisation of a language model"
 
     learning_rate: float = Field(default=5e-5, gt=0, le=1, description="Step size of AdamW at the start.")
     batch_pairs: int = Field(default=32, ge=1, le=65536, description="Pairs per update over all ranks together.")
@@ -140,9 +146,15 @@ class PolicyParameters(RecordedExperience):
 class RlooParameters(PolicyParameters):
     """REINFORCE with the other episodes of the task as baseline (Ahmadian et al., 2024, arXiv 2402.14740)."""
 
+    algorithm: ClassVar[str] = "rloo"
+    summary: ClassVar[str] = "REINFORCE of a language model, the task's other conversations as baseline"
+
 
 class GrpoParameters(PolicyParameters):
     """Group-relative policy optimisation (Shao et al., 2024, arXiv 2402.03300)."""
+
+    algorithm: ClassVar[str] = "grpo"
+    summary: ClassVar[str] = "group-relative policy optimisation of a language model"
 
     clip_low: float = Field(default=0.2, gt=0, lt=1, description="The ratio is clipped below at 1 minus this.")
     clip_high: float = Field(
@@ -155,6 +167,9 @@ class GrpoParameters(PolicyParameters):
 
 class PpoLmParameters(PolicyParameters):
     """Proximal policy optimisation over tokens, with a value head on the model (arXiv 1707.06347)."""
+
+    algorithm: ClassVar[str] = "ppo-lm"
+    summary: ClassVar[str] = "proximal policy optimisation of a language model, by token"
 
     group_size: int = Field(
         default=1, ge=1, le=1024, description="Conversations about the same task; the value head is the baseline."

@@ -80,7 +80,7 @@ class Sft:
     def restore(self, shared: Mapping[str, NDArray[np.generic]]) -> None:
         """See LanguageLearner."""
         self.network.restore(shared)
-        self.step = int(shared["step"][0])  # type: ignore[call-overload]
+        self.step = int(shared["step"][0])
         self.setting.experience.restore(shared)
 
 
