@@ -7,9 +7,7 @@ from pydantic import Field, model_validator
 from learnloop_api.kinds.base import Resource
 from learnloop_api.kinds.cel_rules import Rule
 
-EvaluatorType = Literal[
-    "exact", "fuzzy", "numeric", "json-schema", "regex", "unit-tests", "linter", "own-history", "judge"
-]
+EvaluatorType = Literal["exact", "fuzzy", "numeric", "json-schema", "regex", "linter", "own-history", "judge"]
 """Names as a RewardPolicy writes them; the settings of a type are in the field of its name, in camelCase."""
 
 
@@ -62,18 +60,6 @@ class RegexMatch(Resource):
     absent: bool = Field(default=False, description="true: 1 where it is not found.")
 
 
-class UnitTests(Resource):
-    """Share of unit tests that the output passes. They run in a Job without network and credentials."""
-
-    tests: Annotated[str, Field(min_length=1, max_length=65_536)] | None = Field(
-        default=None,
-        description="Python file of tests (unittest or bare test_ functions) that imports the output as `solution`. "
-        "Left out: `expected` is that file.",
-    )
-    seconds: int = Field(default=30, ge=1, le=600, description="After so many seconds the tests have failed.")
-    memory_mib: int = Field(default=256, ge=64, le=4096, description="Memory of the pod, in MiB.")
-
-
 class Linter(Resource):
     """1 - findings per line of code / tolerance, never below 0. The code is read and never run."""
 
@@ -116,7 +102,6 @@ SETTINGS: dict[str, str] = {
     "numeric": "numeric",
     "json-schema": "jsonSchema",
     "regex": "regex",
-    "unit-tests": "unitTests",
     "linter": "linter",
     "own-history": "ownHistory",
     "judge": "judge",
@@ -155,7 +140,7 @@ class Evaluator(Resource):
 
     type: EvaluatorType = Field(
         description="exact, fuzzy, numeric: the output against `expected`. json-schema, regex: the form of the output. "
-        "unit-tests: the share of tests that the code passes. linter: findings in the code. own-history: efficiency "
+        "linter: findings in the code. own-history: efficiency "
         "against the agent's own earlier episodes. judge: a language model compares the output with `expected`."
     )
     exact: ExactMatch | None = Field(default=None, description="Settings of type exact.")
@@ -163,7 +148,6 @@ class Evaluator(Resource):
     numeric: NumericTolerance | None = Field(default=None, description="Settings of type numeric.")
     json_schema: JsonSchemaMatch | None = Field(default=None, description="Settings of type json-schema.")
     regex: RegexMatch | None = Field(default=None, description="Settings of type regex.")
-    unit_tests: UnitTests | None = Field(default=None, description="Settings of type unit-tests.")
     linter: Linter | None = Field(default=None, description="Settings of type linter.")
     own_history: OwnHistory | None = Field(default=None, description="Settings of type own-history.")
     judge: Judge | None = Field(default=None, description="Settings of type judge.")

@@ -53,7 +53,7 @@ class ExperienceParts:
         self.opinions = UserFeedback(db, shared.users, shared.events, shared.arrived)
         self.credits = TeamCredits(db)
         self.calculator = Calculator(db, self._judge, self.credits)
-        self._evaluations = EvaluationWorker(db, self.policies, self._judge, None, shared.arrived)
+        self._evaluations = EvaluationWorker(db, self.policies, self._judge, shared.arrived)
         self._rewards = RewardWorker(db, self.policies, shared.metrics, announce=bus is not None)
         self._announcements = RewardOutbox(db, bus) if bus else None
         self._shipper = Shipper(db, shared.warehouse, shared.metrics.warehoused) if shared.warehouse else None

@@ -73,7 +73,6 @@ class Standing:
 
 
 History = Callable[[Case, OwnHistory, float], Awaitable[Standing]]
-Sandbox = Callable[[Case, Evaluator], Awaitable[Score]]
 
 
 @dataclass(frozen=True)
@@ -83,12 +82,10 @@ class Tools:
     Attributes:
         history: how an episode stands among the agent's earlier ones.
         judge: the language model that compares answers.
-        sandbox: runs unit tests in a Job, and knows what came out.
     """
 
     history: History | None = None
     judge: "JudgeClient | None" = None
-    sandbox: Sandbox | None = None
 
 
 class NoVerdict(Exception):

@@ -11,7 +11,6 @@ from learnloop_dataplane.evaluators.linter import Linter
 from learnloop_dataplane.evaluators.numeric import Numeric
 from learnloop_dataplane.evaluators.own_history import OwnHistoryShare
 from learnloop_dataplane.evaluators.regex import Regex
-from learnloop_dataplane.evaluators.unit_tests import UnitTestShare
 
 EVALUATORS: dict[str, EvaluatorType] = {
     kind.name: kind
@@ -21,7 +20,6 @@ EVALUATORS: dict[str, EvaluatorType] = {
         Numeric(),
         JsonSchema(),
         Regex(),
-        UnitTestShare(),
         Linter(),
         OwnHistoryShare(),
         Judged(),

@@ -317,3 +317,13 @@ def test_queries_of_model_deployments_read_their_namespace_unless_the_platform_t
     said = render(values).environment("learnloop-operator")
     assert said["LEARNLOOP_QUERY_SCOPE"] == "cluster"
     assert said["LEARNLOOP_QUERY_NAMESPACE_LABEL"] == "kubernetes_namespace"
+
+
+def test_a_judge_has_an_address_a_model_and_its_key_comes_from_a_secret(render: Render) -> None:
+    assert "LEARNLOOP_JUDGE" not in render().environment("learnloop-data")
+    judge = {"url": "https://e.example/v1", "model": "wise", "keySecret": {"name": "llm"}}
+    environment = render({"dataPlane": {"judge": judge}}).environment("learnloop-data")
+    assert environment["LEARNLOOP_JUDGE"] == "https://e.example/v1#wise"
+    assert environment["LEARNLOOP_JUDGE_KEY"] == secret("llm", "api-key")
+    with pytest.raises(Rejected, match="name the model"):
+        render({"dataPlane": {"judge": {"url": "https://e.example/v1"}}})

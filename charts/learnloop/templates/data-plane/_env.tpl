@@ -82,6 +82,18 @@
 {{- end }}
 {{- end }}
 {{- end }}
+{{- with $options.judge }}
+{{- if .url }}
+{{- if not .model }}
+{{- fail (printf "dataPlane.judge.model: is empty, but dataPlane.judge.url is %s; name the model" .url) }}
+{{- end }}
+- {name: LEARNLOOP_JUDGE, value: {{ printf "%s#%s" .url .model | quote }}}
+{{- if .keySecret.name }}
+- name: LEARNLOOP_JUDGE_KEY
+  valueFrom: {secretKeyRef: {name: {{ .keySecret.name }}, key: {{ .keySecret.key }}}}
+{{- end }}
+{{- end }}
+{{- end }}
 {{- with $options.weaviate }}
 {{- if .url }}
 - {name: LEARNLOOP_WEAVIATE_URL, value: {{ .url | quote }}}
