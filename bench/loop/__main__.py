@@ -44,9 +44,9 @@ def document(name: str, turn: int) -> str:
     return Template(text).substitute(TURN=turn, HALF_LENGTH=HALF_LENGTHS[(turn - 1) % len(HALF_LENGTHS)])
 
 
-def measure(api: Api, narrator: Narrator, turns: int) -> list[Turn]:
+def measure(api: Api, narrator: Narrator, context: str | None, turns: int) -> list[Turn]:
     """All turns of all agents; those that did not happen are missing."""
-    world, users, found = World(api), Users(NAMESPACE), list[Turn]()
+    world, users, found = World(api), Users(NAMESPACE, context), list[Turn]()
     actor: dict[str, Any] | None = None
     for name in AGENTS:
         narrator.chapter(name)
@@ -91,7 +91,7 @@ def main(arguments: list[str]) -> int:
     began = time.monotonic()
     with connect(kubectl) as api:
         for _ in own_namespace(api, NAMESPACE):
-            found = measure(api, narrator, asked.turns)
+            found = measure(api, narrator, settings.context, asked.turns)
     figures = summary(found, COMPLETE)
     figures |= {
         "goals_missed": missed(figures, len(AGENTS), asked.turns),

@@ -23,11 +23,11 @@ ENOUGH, MOST = 40, 100
 class Users:
     """What users of an agent got, as the data plane has it: asked with a token of the namespace."""
 
-    def __init__(self, namespace: str) -> None:
+    def __init__(self, namespace: str, context: str | None) -> None:
         options = argparse.Namespace(
             memory_service=None, data_service=SERVICE, data_url=None, service_account="default"
         )
-        self._access = DataPlaneAccess(KubernetesCluster(None, None, namespace), options)
+        self._access = DataPlaneAccess(KubernetesCluster(None, context, namespace), options)
 
     def played(self, agent: str, revision: str, since: datetime) -> Played:
         """The newest completed episodes of a revision that arrived since then."""

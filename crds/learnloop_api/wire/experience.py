@@ -5,7 +5,7 @@ from typing import Literal
 
 from pydantic import Field, JsonValue
 
-from learnloop_api.wire.base import Identifier, Name, Real, Sha256, Timestamp, WireModel
+from learnloop_api.wire.base import MOST, Identifier, Name, Real, Sha256, Timestamp, WireModel
 from learnloop_api.wire.trajectory import MAX_REVISION, MAX_STEPS, Observation, Step
 
 MOST_CHOICES = 16
@@ -28,6 +28,8 @@ class EpisodeSelection(WireModel):
     max_reward: Real | None = None
     success: bool | None = None
     opted_in: bool = Field(default=False, description='only those whose metadata says `opted_in: "true"`')
+    reward_policy: Name | None = Field(default=None, description="whose evaluators' scores come with the episodes")
+    reward_policy_revision: str | None = Field(default=None, max_length=64)
 
 
 class LoggedEpisode(WireModel, extra="ignore"):
@@ -39,6 +41,7 @@ class LoggedEpisode(WireModel, extra="ignore"):
     episode_return: Real
     success: bool | None = None
     values: dict[str, JsonValue] = Field(default_factory=dict, description="the outcome's; text where it was redacted")
+    scores: dict[str, float] = Field(default_factory=dict, description="of evaluators, by the component's name")
     steps: list[Step] = Field(min_length=1, max_length=MAX_STEPS)
     last_observation: Observation | None = None
 
@@ -56,8 +59,10 @@ class ExperienceRead(WireModel):
     agent: Name | None = Field(default=None, description="null: a recorded file")
     selection: EpisodeSelection | None = None
     read_at: datetime
-    episodes: int = Field(ge=0, description="read; of those, some may have had no step that fits the environment")
-    steps: int = Field(ge=0, description="of them, those that were learned from")
+    episodes: int = Field(
+        ge=0, le=MOST, description="read; of those, some may have had no step that fits the environment"
+    )
+    steps: int = Field(ge=0, le=MOST, description="of them, those that were learned from")
     model_revisions: list[str] = Field(max_length=MOST_NAMED, description="of the policies that acted, sorted")
     trajectory_ids: list[Identifier] = Field(
         default_factory=list, max_length=MOST_NAMED, description="of the newest of them"

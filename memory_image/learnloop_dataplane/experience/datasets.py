@@ -24,7 +24,10 @@ _ALL_TIME = datetime(1970, 1, 1, tzinfo=UTC), datetime(2261, 1, 1, tzinfo=UTC)
 _MOST_MICROSECONDS = (_ALL_TIME[1] - _ALL_TIME[0]) // timedelta(microseconds=1)
 _PAGE = f"""
 SELECT t.seq, t.trajectory_id, t.policy_revision, t.status, t.episode_return, t.success,
-    t.outcome_values::text AS outcome_values, s.steps::text AS log, s.last_observation::text AS last_observation
+    t.outcome_values::text AS outcome_values, s.steps::text AS log, s.last_observation::text AS last_observation,
+    (SELECT jsonb_object_agg(c.component, c.value) FILTER (WHERE c.value IS NOT NULL) FROM task_scores c
+        WHERE c.namespace = t.namespace AND c.trajectory_id = t.trajectory_id AND c.reward_policy = $13
+            AND c.reward_policy_revision = $14)::text AS scores
 FROM trajectories t JOIN training_transitions s USING (namespace, trajectory_id)
 WHERE t.namespace = $1 AND t.agent_id = $2 AND t.seq < $3
     AND ($5::timestamptz IS NULL OR t.received_at >= $5) AND ($6::timestamptz IS NULL OR t.received_at < $6)
@@ -75,8 +78,9 @@ class Datasets:
         place = _NEWEST if after is None else after[0]
         asked = (wanted.since, wanted.until, wanted.tasks or None, wanted.model_revisions or None)
         given = (*asked, wanted.min_reward, wanted.max_reward, wanted.success, wanted.opted_in)
+        scored_by = wanted.reward_policy, wanted.reward_policy_revision
         async with self._db.tenant(namespace) as connection:
-            rows = await connection.fetch(_PAGE, namespace, agent, place, limit, *given)
+            rows = await connection.fetch(_PAGE, namespace, agent, place, limit, *given, *scored_by)
         following = (rows[-1]["seq"], None) if len(rows) == limit else None
         return _body(rows), following
 
@@ -126,5 +130,6 @@ def _body(rows: Sequence[Mapping[str, Any]]) -> bytes:
 def _episode(row: Mapping[str, Any]) -> bytes:
     told = {name: row[name] for name in ("trajectory_id", "policy_revision", "status", "episode_return", "success")}
     values, log, last = (row[name] for name in ("outcome_values", "log", "last_observation"))
-    parts = (to_json(told)[:-1], (values or "{}").encode(), log.encode(), (last or "null").encode())
-    return b'%b,"values":%b,"steps":%b,"last_observation":%b}' % parts
+    scores = row.get("scores") or "{}"  # the warehouse keeps none
+    parts = [(part or "{}").encode() for part in (values, scores)] + [log.encode(), (last or "null").encode()]
+    return b'%b,"values":%b,"scores":%b,"steps":%b,"last_observation":%b}' % (to_json(told)[:-1], *parts)

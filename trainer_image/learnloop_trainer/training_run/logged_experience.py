@@ -271,10 +271,10 @@ def load(
 
 def chosen(order: Order, now: datetime) -> EpisodeSelection:
     """The order's filter as the store reads it; an age is counted back from `now`. Raises ConfigError."""
-    wanted = order.spec.data.filter
-    if wanted is None:
-        return EpisodeSelection()
-    found = wanted.model_dump(exclude_none=True)
+    wanted, by = order.spec.data.filter, order.reward_policy
+    found = wanted.model_dump(exclude_none=True) if wanted is not None else {}
+    if order.spec.data.rewards == "policy" and by is not None:
+        found |= {"reward_policy": by.name, "reward_policy_revision": by.revision}
     age = found.pop("max_age_seconds", None)
     if age is not None:
         found["since"] = now - timedelta(seconds=age)

@@ -46,7 +46,7 @@ def step_rewards(policy: RewardPolicySpec | None, *, played: bool) -> StepReward
             for one in episode.steps
         ]
         values = {name: value for name, value in episode.values.items() if isinstance(value, int | float)}
-        whole = Episode(episode.episode_return, episode.success, len(log), values, log)
+        whole = Episode(episode.episode_return, episode.success, len(log), values, log, scores=episode.scores)
         return rule(policy, whole, episode.last_observation)
 
     return rewarded

@@ -14,6 +14,7 @@ from learnloop_dataplane.experience import datasets
 
 router = APIRouter(prefix="/api/v1", tags=["experience"])
 _AFTER = "^[0-9]{1,18}(,([A-Za-z0-9_.-]|~[2-9A-F][0-9A-F])+)?$"
+Revision = Annotated[str, Field(min_length=1, max_length=64, pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$")]
 Choices = Annotated[list[Annotated[str, Field(max_length=1024, pattern=r"^[^\x00]*$")]], Query(max_length=MOST_CHOICES)]
 
 
@@ -27,6 +28,8 @@ def _selection(
     max_reward: Annotated[Real | None, Query()] = None,
     success: bool | None = None,
     opted_in: Annotated[bool, Query(description='only those whose metadata says `opted_in: "true"`')] = False,
+    reward_policy: Annotated[Name | None, Query(description="whose evaluators' scores come with the episodes")] = None,
+    reward_policy_revision: Annotated[Revision | None, Query()] = None,
 ) -> EpisodeSelection:
     return EpisodeSelection(
         source=source,
@@ -38,6 +41,8 @@ def _selection(
         max_reward=max_reward,
         success=success,
         opted_in=opted_in,
+        reward_policy=reward_policy,
+        reward_policy_revision=reward_policy_revision,
     )
 
 

@@ -24,6 +24,11 @@ def flaw(world: TrainingSnapshot, proof: Proof) -> Flaw | None:
         told = f"{proof.algorithm} on {proof.environment}"
         wanted = f"{world.spec.algorithm} on {world.spec.data.environment}"
         return "incomplete", f"the manifest is of {told}, the spec asks for {wanted}"
+    asked = world.spec.data.rewards or "environment"
+    begun = (world.status.get("lineage") or {}).get("rewardPolicyRevision") if asked == "policy" else None
+    if (proof.rewards, proof.reward_policy_revision) != (asked, begun):
+        told = f"{proof.rewards}, revision {proof.reward_policy_revision}"
+        return "incomplete", f"the manifest is by the rewards of {told}, the run began with {asked}, revision {begun}"
     missing = sorted(set(world.spec.export.formats) - {item.format for item in proof.exports})
     if missing:
         return "incomplete", f"the manifest has no {missing[0]}, which the spec asks for"

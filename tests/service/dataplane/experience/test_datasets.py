@@ -156,6 +156,20 @@ async def test_wrong_questions_are_answered_with_field_and_fix(api: Api, dsn: st
         assert "this installation has no warehouse; set source to postgresql" in str(answer)
 
 
+async def test_scores_of_a_policys_evaluators_come_along_where_it_is_named(api: Api) -> None:
+    spec = {"components": [{"name": "right", "type": "evaluator", "weight": 1, "evaluator": {"type": "exact"}}]}
+    await api.call("PUT", "/api/v1/rewards/policies/exactly/revisions/r1", json=spec)
+    await api.call("PUT", "/api/v1/agents/answerer", json={"reward_policy": "exactly", "reward_policy_revision": "r1"})
+    await put(api, "right", "answerer", result={"output": "4", "expected": "4"})
+    named = {"reward_policy": "exactly", "reward_policy_revision": "r1"}
+
+    async def scored() -> Any:
+        return (await page(api, agent="answerer", **named)).trajectories[0].scores
+
+    assert await eventually(scored) == {"right": 1.0}
+    assert (await page(api, agent="answerer")).trajectories[0].scores == {}
+
+
 async def test_a_published_policy_can_be_read_again(api: Api) -> None:
     await api.call("PUT", "/api/v1/rewards/policies/read/revisions/r1", json=SUCCESS)
     found = await api.call("GET", "/api/v1/rewards/policies/read/revisions/r1")

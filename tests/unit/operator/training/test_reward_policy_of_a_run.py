@@ -4,7 +4,8 @@ import json
 from typing import Any
 
 from learnloop_operator.core.plan import Plan
-from testing.training.training_builders import plan, reason, spec, world
+from learnloop_operator.core.training.manifest_check import flaw
+from testing.training.training_builders import plan, proof, reason, spec, world
 
 BY_POLICY = spec(data={"environment": "CartPole-v1", "rewards": "policy", "learningAgentRef": {"name": "la"}})
 
@@ -38,6 +39,18 @@ def test_without_a_revision_in_force_nothing_starts_and_the_sentence_says_what_t
         made = plan(world(spec=BY_POLICY, agent=found, agent_name="la"))
         assert not made.apply
         assert reason(made) == "RewardPolicyUnpublished"
+
+
+def test_a_proof_by_other_rewards_than_the_runs_own_proves_nothing() -> None:
+    begun = {"learningAgent": "la", "rewardPolicy": "rp", "rewardPolicyRevision": "r1"}
+    seen = world({"attempts": 1, "lineage": begun}, spec=BY_POLICY, agent=agent("r2"), agent_name="la")
+    named = {"rewards": "policy", "reward_policy": "rp"}
+    assert flaw(seen, proof(**named, reward_policy_revision="r1")) is None
+    for other in (proof(), proof(**named, reward_policy_revision="r2")):
+        found = flaw(seen, other)
+        assert found is not None
+        assert "the run began with policy, revision r1" in found[1]
+    assert flaw(world(agent=agent("r1"), agent_name="la"), proof()) is None
 
 
 def test_a_run_by_the_environments_rewards_names_no_policy() -> None:
