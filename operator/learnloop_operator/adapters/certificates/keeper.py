@@ -38,7 +38,7 @@ SIGNER_NAME = "learnloop workloads"
 class Requests(Protocol):
     """The part of KubeHttp that is needed here."""
 
-    async def request(self, method: str, path: str, **options: Any) -> dict[str, Any]:
+    async def request(self, method: str, path: str, *, body: Any = None, content_type: str = ...) -> dict[str, Any]:
         """One request."""
 
 
