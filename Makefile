@@ -5,7 +5,7 @@ VENV := .venv
 PYTHON := $(VENV)/bin/python
 export PATH := $(CURDIR)/$(VENV)/bin:$(PATH)
 
-.PHONY: help demo test lint docs reference unit rollouts service ranks learn api crash-sweep e2e crds lock bench-failover bench-statistics bench-memory bench-recall bench-pipeline bench-rollback bench-loop bench-operator cluster cluster-down images remove cold-rehearsal clean bench-trainer bench-algorithms bench-resume audit
+.PHONY: help demo test lint docs reference unit rollouts service ranks learn api crash-sweep e2e crds lock bench-failover bench-statistics bench-memory bench-recall bench-pipeline bench-adversary bench-rollback bench-loop bench-operator cluster cluster-down images remove cold-rehearsal clean bench-trainer bench-algorithms bench-resume audit
 
 help: ## this list
 	@hack/help Makefile
@@ -107,6 +107,9 @@ bench-recall: $(VENV)/.ready ## recall of the evidence in DIR=… of conversatio
 
 bench-pipeline: $(VENV)/.ready ## experience under load, with every process killed once
 	@$(PYTHON) -m bench.pipeline
+
+bench-adversary: $(VENV)/.ready ## attacks by class on real servers: who breaks in, wipes, forges or starves it
+	@$(PYTHON) -m bench.adversary
 
 bench-trainer: $(VENV)/.ready ## training beside Stable-Baselines3, TorchRL and rlox, 12 minutes
 	$(PYTHON) bench/trainer/compare.py $(PYTHON) "$$(bench/trainer/peer_venv $(PYTHON))"

@@ -1,0 +1,85 @@
+"""`python -m bench.adversary [STATEMENTS [FRAMES [BODIES [REQUESTS [SOCKETS]]]]]`: attacks by class, on real servers.
+
+- tenants: SQL and HTTP across namespaces (bench.pipeline.tenancy): reads, writes, forged rows, forged tokens.
+- broker: NATS frames from a grammar by a tenant's connection, with replies, headers and dedupe ids of others.
+- bodies: malformed, deep, wide and numerous JSON; memory at its peak over idle.
+- outcomes: forged outcomes at a policy server.
+- sockets: silent and dripping connections beside a neighbour.
+- floods: one namespace asks as fast as it can beside a neighbour.
+
+PostgreSQL, NATS and the data plane as processes, the policy server on a socket. Escalation by custom resources takes an
+API server: tests/api/test_authors.py tries every field of PodOptions. The last line is one JSON object; `breaches` must
+be 0 and `rss_peak_over_idle_mib` at most 200.
+"""
+
+import asyncio
+import json
+import sys
+import tempfile
+import time
+from collections.abc import Awaitable
+from pathlib import Path
+from typing import Any
+
+from bench.adversary import broker_frames, floods, hostile_bodies, policy_servers, slow_sockets
+from bench.adversary.found import Found
+from bench.adversary.world import World, standing
+from bench.arguments import numbers
+from bench.pipeline import tenancy
+from testing.servers.data_plane_process import postgres
+
+MOST_MEMORY_MIB = 200.0
+SEED = 20
+
+
+def tenants(statements: int, requests: int) -> Found:
+    """Across namespaces, in a database of its own."""
+    with tempfile.TemporaryDirectory() as text, postgres() as server:
+        server.psql("ALTER SYSTEM SET fsync = off; SELECT pg_reload_conf();")
+        bounds = {"statements": statements, "requests": requests, "seed": SEED}
+        seen = asyncio.run(tenancy.measure(str(server.get_uri()), Path(text), **bounds))
+    wrong = {name: seen[name] for name in ("leaked", "victims_rows_lost", "victims_tables_empty") if seen[name]}
+    tried = seen["statements"] + seen["forged_writes"] + seen["requests"]
+    return Found(tried, [f"{name}: {count}" for name, count in wrong.items()], {"statements": seen["statements"]})
+
+
+async def at_the_servers(world: World, frames: int, bodies: int, requests: int, sockets: int) -> dict[str, Found]:
+    """Every class that needs the servers, one after the other: each is measured alone."""
+    found = {}
+    classes: dict[str, Awaitable[Found]] = {
+        "broker": broker_frames.attack(world, frames, SEED),
+        "bodies": hostile_bodies.attack(world, bodies, SEED),
+        "outcomes": policy_servers.attack(world, requests, SEED),
+        "sockets": slow_sockets.attack(world, sockets),
+        "floods": floods.attack(world, 16),
+    }
+    for name, attack in classes.items():
+        found[name] = await attack
+        print(f"[adversary] {name}: {json.dumps(found[name].told())}", file=sys.stderr, flush=True)
+    return found
+
+
+def main(arguments: list[str]) -> int:
+    """0 when everything was held off."""
+    asked = numbers(__doc__, arguments, statements=1_000_000, frames=10_000, bodies=10_000, requests=5000, sockets=400)
+    began = time.monotonic()
+    with tempfile.TemporaryDirectory() as text, standing(Path(text)) as world:
+        found = asyncio.run(at_the_servers(world, asked.frames, asked.bodies, asked.requests, asked.sockets))
+    found["tenants"] = tenants(asked.statements, min(10_000, asked.statements))
+    breaches = [f"{name}: {text}" for name, one in found.items() for text in one.breaches]
+    for text in breaches[:50]:
+        print(f"[adversary] breach: {text}", file=sys.stderr)
+    peak = found["bodies"].figures["rss_peak_over_idle_mib"]
+    last: dict[str, Any] = {
+        "breaches": len(breaches),
+        "rss_peak_over_idle_mib": peak,
+        "tried": sum(one.tried for one in found.values()),
+        "classes": {name: one.told() for name, one in found.items()},
+        "seconds": round(time.monotonic() - began, 1),
+    }
+    print(json.dumps(last))
+    return int(bool(breaches) or peak > MOST_MEMORY_MIB)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
