@@ -79,7 +79,7 @@ async def test_an_authority_that_ends_makes_no_certificate_that_outlives_it(tmp_
     issued = await issuing(tmp_path, days=0.01).issue("team-a", ["cart.team-a.svc"])
     assert issued.renew_after_seconds < 0.01 * 86400
     with pytest.raises(Unavailable):
-        await issuing(tmp_path, days=0.0001).issue("team-a", ["cart.team-a.svc"])
+        await issuing(tmp_path, days=0.00001).issue("team-a", ["cart.team-a.svc"])
 
 
 async def test_a_renewed_authority_signs_without_a_restart(tmp_path: Path) -> None:
