@@ -35,7 +35,12 @@ class Rewarded(Wrapper):
         """
         super().__init__(inner)
         shaping = policy.shaping
-        if shaping is not None and shaping.observation >= inner.observations:
+        if shaping is not None and shaping.observation is None:
+            fix = "set shaping.observation, or set spec.data.rewards to environment"
+            raise ConfigError(
+                "RewardPolicy shaping.milestones", shaping.milestones, "are of messages, not numbers", fix
+            )
+        if shaping is not None and shaping.observation is not None and shaping.observation >= inner.observations:
             problem = f"is not a number of the environment's observations, which have {inner.observations}"
             fix = "correct it in the RewardPolicy, or set spec.data.rewards to environment"
             raise ConfigError("RewardPolicy shaping.observation", shaping.observation, problem, fix)

@@ -40,19 +40,44 @@ class Bounds(Resource):
 
 
 class PotentialShaping(Resource):
-    """Potential-based shaping (Ng, Harada & Russell, ICML 1999) with a number of the observation as potential.
+    """Potential-based shaping (Ng, Harada & Russell, ICML 1999) with a number of the observation as potential, or with
+    the milestones that messages have mentioned so far.
 
     It adds the discounted sum of discount × potential(next) - potential(now) over the observations, which depends on
     the first and the last of them only: what lies between cannot be gamed.
     """
 
-    observation: int = Field(
-        ge=0, le=65_535, description="Which number of the observation is the potential, counted from 0."
+    cel_rules: ClassVar[tuple[Rule, ...]] = (
+        Rule(
+            "has(self.observation) != has(self.milestones)",
+            "set either observation, for numbers, or milestones, for messages",
+            ".observation",
+        ),
+    )
+
+    observation: int | None = Field(
+        default=None,
+        ge=0,
+        le=65_535,
+        description="Which number of the observation is the potential, counted from 0.",
+    )
+    milestones: list[Annotated[str, Field(min_length=1, max_length=256)]] | None = Field(
+        default=None,
+        min_length=1,
+        max_length=32,
+        description="Phrases, e.g. `order found`. The potential is the share of them that texts of the observations "
+        "have mentioned so far, whatever their case: a step that reaches one is rewarded.",
     )
     weight: float = Field(
         ge=-1000, le=1000, description="Multiplies the number; negative where less is better, e.g. a distance."
     )
     discount: float = Field(default=0.99, gt=0, le=1, description="Discount of the training that uses the rewards.")
+
+    @model_validator(mode="after")
+    def _one_potential(self) -> "PotentialShaping":
+        if (self.observation is None) == (self.milestones is None):
+            raise ValueError("observation: set either observation, for numbers, or milestones, for messages")
+        return self
 
 
 class CreditAssignment(Resource):

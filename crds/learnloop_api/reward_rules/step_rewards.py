@@ -10,7 +10,7 @@ from typing import Any
 
 from learnloop_api.kinds.reward_policy import RewardPolicySpec
 from learnloop_api.reward_rules.components import LIMIT, Episode, bounded, evaluate
-from learnloop_api.reward_rules.step_terms import credits, potential
+from learnloop_api.reward_rules.step_terms import credits, potentials_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,11 +78,12 @@ def _shaped(spec: RewardPolicySpec, parts: list[float], episode: Episode, last_o
     rule = spec.shaping
     if rule is None or not parts:
         return parts
-    potentials = [potential(rule, step.get("observation")) for step in episode.log]
+    seen = [step.get("observation") for step in episode.log]
+    potentials = potentials_of(rule, seen)
     if episode.log[-1].get("terminated"):
         potentials.append(0.0)
     elif last_observation is not None:
-        potentials.append(potential(rule, last_observation))
+        potentials.append(potentials_of(rule, [*seen, last_observation])[-1])
     else:
         potentials.append(potentials[-1] / rule.discount)
     return [part + rule.discount * potentials[t + 1] - potentials[t] for t, part in enumerate(parts)]

@@ -1,6 +1,6 @@
 """What is read from the logged steps of an episode: smoothness of the actions, potentials, division of the reward."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import pairwise
 from typing import Any
 
@@ -24,7 +24,7 @@ def potential_terms(rule: PotentialShaping, log: Log) -> list[float]:
     2017). Where it was cut off, the observation after the last step is not known, and that step's term is 0. An
     observation without that number has potential 0.
     """
-    potentials = [potential(rule, step.get("observation")) for step in log]
+    potentials = potentials_of(rule, [step.get("observation") for step in log])
     if log and log[-1].get("terminated"):
         potentials.append(0.0)
     terms = [
@@ -39,8 +39,9 @@ def potential_sum(rule: PotentialShaping, log: Log) -> float:
     if not log:
         return 0.0
     last = len(log) - 1
-    end = 0.0 if log[-1].get("terminated") else rule.discount**last * potential(rule, log[-1].get("observation"))
-    return end - potential(rule, log[0].get("observation"))
+    found = potentials_of(rule, [step.get("observation") for step in log])
+    end = 0.0 if log[-1].get("terminated") else rule.discount**last * found[-1]
+    return end - found[0]
 
 
 def credits(rule: CreditAssignment, reward: float, log: Log) -> list[float]:
@@ -87,9 +88,38 @@ def division(rule: CreditAssignment, reward: float, steps: int, log: Log) -> dic
     return found | {"last": parts[-1], "largest": parts[most], "largest_step": most}
 
 
+def potentials_of(rule: PotentialShaping, observations: Sequence[Any]) -> list[float]:
+    """Of consecutive observations. A milestone that was mentioned once stays reached: what was said is part of the
+    state that an agent with a memory of its conversation is in."""
+    if rule.milestones is None:
+        return [potential(rule, observation) for observation in observations]
+    phrases = [phrase.casefold() for phrase in rule.milestones]
+    reached: set[int] = set()
+    found = []
+    for observation in observations:
+        if len(reached) < len(phrases):
+            said = " ".join(_texts(observation)).casefold()
+            reached |= {index for index, phrase in enumerate(phrases) if phrase in said}
+        found.append(rule.weight * len(reached) / len(phrases))
+    return found
+
+
+def _texts(value: Any) -> Iterator[str]:
+    """Every text in a JSON value, of any depth, but no names of fields."""
+    waiting = [value]
+    while waiting:
+        item = waiting.pop()
+        if isinstance(item, str):
+            yield item
+        elif isinstance(item, Mapping):
+            waiting.extend(reversed(list(item.values())))
+        elif isinstance(item, list):
+            waiting.extend(item[::-1])
+
+
 def potential(rule: PotentialShaping, observation: Any) -> float:
-    """Of an observation; 0 where it has no such number."""
-    if not isinstance(observation, list) or rule.observation >= len(observation):
+    """Of an observation of numbers; 0 where it has no such number."""
+    if rule.observation is None or not isinstance(observation, list) or rule.observation >= len(observation):
         return 0.0
     return min(LARGEST_REWARD, max(-LARGEST_REWARD, rule.weight * float(observation[rule.observation])))
 

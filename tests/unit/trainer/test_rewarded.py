@@ -171,6 +171,12 @@ def test_a_number_to_shape_by_that_observations_do_not_have_is_refused() -> None
         Rewarded(make("CartPole-v1", Split.TRAINING, 0, range(1)), policy)
 
 
+def test_milestones_of_messages_are_refused_where_observations_are_numbers() -> None:
+    policy = RewardPolicySpec.model_validate({"shaping": {"milestones": ["found"], "weight": 1}})
+    with pytest.raises(ConfigError, match=r"RewardPolicy shaping.milestones: .* are of messages, not numbers"):
+        Rewarded(make("CartPole-v1", Split.TRAINING, 0, range(1)), policy)
+
+
 def test_a_team_earns_together_what_the_rules_say_of_its_episode() -> None:
     policy = RewardPolicySpec.model_validate(GENTLE)
     world, random = make("Cooperative-v1", Split.TRAINING, 0, range(1)), np.random.default_rng(0)
