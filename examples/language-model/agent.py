@@ -5,7 +5,9 @@ Completions API will do.
 
     pip install 'learnloop[sdk]'
     kubectl port-forward -n learnloop-system service/learnloop-data 8081:8080 &
-    LEARNLOOP_DATA_URL=http://localhost:8081 MODEL_URL=http://localhost:11434/v1 MODEL=llama3.2 python agent.py anna
+    kubectl get configmap learnloop-ca -o jsonpath='{.data.ca\\.crt}' > ca.crt
+    export LEARNLOOP_TLS_CA=ca.crt LEARNLOOP_DATA_URL=https://localhost:8081
+    MODEL_URL=http://localhost:11434/v1 MODEL=llama3.2 python agent.py anna
 """
 
 import argparse

@@ -117,6 +117,7 @@ def test_every_address_that_is_asked_is_a_name_of_the_certificate_there(on: Rele
     ):
         host = url.split("//")[-1].split(":")[0]
         assert host in parts[secret], url
+    assert "localhost" in parts["learnloop-tls-data"], "who forwards its port asks by this name"
     assert all("workloads.learnloop.dev" in names for names in parts.values()), "Prometheus asks by this name"
 
 

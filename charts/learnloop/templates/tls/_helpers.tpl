@@ -56,6 +56,10 @@ prometheus: prometheus
 {{- if eq .suffix "nats" -}}
 {{- $names = append $names (printf "*.%s-peers.%s.svc" $name .root.Release.Namespace) -}}
 {{- end -}}
+{{- if eq .suffix "data" -}}
+{{- /* kubectl port-forward leads here. */ -}}
+{{- $names = append $names "localhost" -}}
+{{- end -}}
 {{- append $names "workloads.learnloop.dev" | toJson -}}
 {{- end -}}
 
