@@ -13,6 +13,8 @@ REWARDS = "RL_REWARDS"
 TRAINING = "RL_TRAINING"
 DEAD_LETTERS = "RL_DEAD_LETTERS"
 STREAMS = (TRAJECTORIES, REWARDS, TRAINING, DEAD_LETTERS)
+LETTERS_EACH = 1000
+"""Dead letters of one kind that a namespace may have; of more its own oldest go, and nobody else's."""
 DAY = 86_400.0
 DEDUPLICATE_SECONDS = 7200.0
 MAX_MESSAGE = 8 * 2**20
@@ -70,6 +72,7 @@ def stream_configs(max_bytes: int) -> list[StreamConfig]:
             subjects=[f"{names.SUBJECT_DEAD_LETTER}.>"],
             max_age=30 * DAY,
             max_bytes=small,
+            max_msgs_per_subject=LETTERS_EACH,
             discard=DiscardPolicy.OLD,
             **common,
         ),
