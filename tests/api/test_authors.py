@@ -170,6 +170,17 @@ def test_a_secret_is_named_by_who_may_get_it(people: People) -> None:
     assert "spec names Secret payroll: maker may not get it" in said
 
 
+def test_a_volume_with_an_embedders_files_takes_what_a_pods_volume_takes(people: People) -> None:
+    claim = {"embedder": {"volume": {"claimName": "payroll"}}}
+    said = people.refusal("author", "MemoryService", {}, **claim)
+    assert "spec.embedder.volume: may be set by who may create pods" in said
+    assert not people.refusal("maker", "MemoryService", {}, **claim)
+    image = {"embedder": {"volume": {"image": "registry.example.com/model:1"}}}
+    assert "spec.embedder.volume: a kind of volume" in people.refusal("maker", "MemoryService", {}, **image)
+    server = {"embedder": {"url": "https://models.example.org/v1", "model": "small"}}
+    assert not people.refusal("author", "MemoryService", {}, **server)
+
+
 def test_objects_without_pod_options_are_taken_from_whoever_may_write_them(people: People) -> None:
     for kind in ("TrainingJob", "ModelDeployment", "MemoryService"):
         assert not people.refusal("author", kind, {})

@@ -9,7 +9,7 @@ from pydantic import BaseModel
 
 from learnloop_api.kinds.base import PodOptions
 from learnloop_api.kinds.learning_agent import LearningAgentSpec
-from learnloop_api.kinds.memory_service import MemoryServiceSpec, SecretKeyRef
+from learnloop_api.kinds.memory_service import MemoryServiceSpec, ModelVolume, SecretKeyRef
 from learnloop_api.kinds.model_deployment import ModelDeploymentSpec
 from learnloop_api.kinds.training_job import TrainingJobSpec
 
@@ -44,7 +44,7 @@ def asked(render: Render) -> set[str]:
     return {found.replace("?", "") for found in re.findall(r"\bobject\.\?(spec[.?A-Za-z]+)", text)}
 
 
-@pytest.mark.parametrize("wanted", [PodOptions, SecretKeyRef])
+@pytest.mark.parametrize("wanted", [PodOptions, SecretKeyRef, ModelVolume])
 def test_the_policy_asks_about_every_such_field_of_every_kind(asked: set[str], wanted: type[BaseModel]) -> None:
     found = {path for spec in SPECS for path in paths(spec, wanted)}
     assert found
@@ -56,6 +56,6 @@ def test_what_was_there_before_is_compared_field_by_field(render: Render) -> Non
         "ValidatingAdmissionPolicy", "learnloop-system-learnloop-authors"
     )
     said = {item["name"]: item["expression"] for item in policy["spec"]["variables"]}
-    for now, before in (("pods", "before"), ("secrets", "known")):
+    for now, before in (("pods", "before"), ("secrets", "known"), ("models", "modelsBefore")):
         old = set(re.findall(r"oldObject\.\?(spec[.?A-Za-z]+)", said[before]))
         assert old == set(re.findall(r"\bobject\.\?(spec[.?A-Za-z]+)", said[now]))
