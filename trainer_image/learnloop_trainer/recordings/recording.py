@@ -41,5 +41,6 @@ class Recording:
         """The inverse of `arrays`; None where there is no recording among them."""
         if "recording.observation" not in arrays:
             return None
-        found = (arrays.get(f"recording.{item.name}") for item in fields(cls))
-        return cls(*(None if array is None else np.array(array) for array in found))
+        names = [item.name for item in fields(cls) if f"recording.{item.name}" in arrays]
+        found: dict[str, NDArray[Any]] = {name: np.array(arrays[f"recording.{name}"]) for name in names}
+        return cls(**found)
