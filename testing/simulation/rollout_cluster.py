@@ -140,7 +140,7 @@ class Cluster:
         buckets = histogram(returns)
         scraped = seen + timedelta(seconds=self.skew)
         openings = self.opened.since(revision, since, seen, self.spec["analysis"].get("episodeDeadlineSeconds", 600))
-        seen_of = {"returns": buckets, "seen_at": scraped, "lately": lately, "openings": openings}
+        seen_of: dict[str, Any] = {"returns": buckets, "seen_at": scraped, "lately": lately, "openings": openings}
         return ArmEvidence(len(returns), mean, *known, **seen_of)
 
     def reconcile(self, crash_after: int | None = None) -> Plan:

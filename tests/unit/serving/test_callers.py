@@ -3,6 +3,7 @@
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -63,14 +64,15 @@ def test_accounts_of_the_served_namespaces_play_and_no_others(guarded: LiveServe
     ids=lambda changes: next(iter(changes)),
 )
 def test_a_token_of_another_audience_issuer_or_time_is_none(
-    guarded: LiveServer, cluster: Cluster, changes: dict[str, object]
+    guarded: LiveServer, cluster: Cluster, changes: dict[str, Any]
 ) -> None:
     assert guarded.post("/v1/episodes", {}, **bearer(cluster.token(**changes))).status_code == 401
 
 
 @pytest.mark.parametrize("sent", ["Bearer x.y.z", "Basic eDp5", "Bearer", "Bearer " + "a" * 20_000, "Bearer é"])
 def test_what_is_no_token_is_refused_and_breaks_nothing(guarded: LiveServer, sent: str) -> None:
-    assert guarded.post("/v1/episodes", {}, authorization=sent.encode("latin-1")).status_code == 401
+    headers: dict[str, Any] = {"authorization": sent.encode("latin-1")}
+    assert guarded.post("/v1/episodes", {}, **headers).status_code == 401
     assert guarded.get("/healthz").status_code == 200
 
 
