@@ -53,8 +53,9 @@ async def plant(house: House) -> list[str]:
         answer = await house.client.put(path, headers=headers | told, content=body)
         _told("PUT", path, answer)
 
-    policy = {"components": [{"name": "return", "type": "environment", "weight": 1.0}]}
-    await send("PUT", "/api/v1/rewards/policies/secret/revisions/r1", **policy)
+    scored = {"name": "right", "type": "evaluator", "weight": 0.5, "evaluator": {"type": "exact"}}
+    components = [{"name": "return", "type": "environment", "weight": 0.5}, scored]
+    await send("PUT", "/api/v1/rewards/policies/secret/revisions/r1", components=components)
     await send("PUT", "/api/v1/agents/walker", reward_policy="secret", reward_policy_revision="r1")
     memory = {"agent_id": "walker", "memory_type": "semantic", "content": {"text": f"the code is {MARK}"}}
     stored = await send("POST", "/api/v1/memory/store", **memory)
@@ -62,9 +63,10 @@ async def plant(house: House) -> list[str]:
     episode = {"trajectory_id": "t-secret", "agent": "walker", "task": MARK, "episode_id": "e", "policy_revision": "r"}
     times = {"started_at": TIME, "ended_at": TIME, "metadata": {"user_id": "anna"}}
     outcome = {"status": "completed", "episode_return": 1.0, "success": True}
+    result = {"output": MARK, "expected": MARK, "task_type": "secret", "agents": ["walker", "helper"]}
     recalled = await send("POST", "/api/v1/memory/retrieve", agent_id="walker", context=MARK)
     seen = {"retrieval_ids": [recalled["retrieval_id"]]}
-    await send("POST", "/api/v1/trajectories", **episode, **times, **seen, outcome=outcome, steps=[step])
+    await send("POST", "/api/v1/trajectories", **episode, **times, **seen, outcome=outcome, steps=[step], result=result)
     await send("POST", "/api/v1/feedback", trajectory_id="t-secret", user_id="anna", thumbs="up")
     await send("PUT", "/api/v1/users/zoe/opt-out")
     await send("POST", "/api/v1/memory/snapshots", agent_id="walker", name="snap")
@@ -81,7 +83,8 @@ async def plant(house: House) -> list[str]:
     for _ in range(300):
         rewards = await send("GET", "/api/v1/rewards/history?agent_id=walker")
         records = await send("GET", "/api/v1/audit/records")
-        if rewards["rewards"] and len(records["records"]) > 5:
+        parts = await send("GET", "/api/v1/rewards/credits?agent_id=helper")
+        if rewards["rewards"] and parts["credits"] and len(records["records"]) > 5:
             break
     return [stored["id"], recalled["retrieval_id"], "t-secret", "walker", "secret", "walker-1", "snap", MARK]
 
