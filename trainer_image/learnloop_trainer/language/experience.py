@@ -212,7 +212,8 @@ def in_batches(episodes: Sequence[Episode], size: int, group_size: int) -> list[
     whole = [members for members in groups.values() if len(members) > 1]
     mixed = [alone[begin : begin + max(2, group_size)] for begin in range(0, len(alone), max(2, group_size))]
     if len(mixed) > 1 and len(mixed[-1]) == 1:
-        mixed[-2] += mixed.pop()
+        last = mixed.pop()
+        mixed[-1] += last
     numbered = [
         [replace(episode, group=number) for episode in members] for number, members in enumerate([*whole, *mixed])
     ]

@@ -1,0 +1,217 @@
+"""Recorded turns and preferences become what is learned from; resumed and divided runs learn the same."""
+
+import threading
+from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from learnloop_api.wire.language import Answer, ChatMessage, LanguageTurn, Preference, Sampling, turn_of
+from learnloop_environments.conversations.tool_lookup import ToolLookup
+from learnloop_trainer.distributed.collectives import Alone, Group
+from learnloop_trainer.language import algorithms, lora
+from learnloop_trainer.language.chat import Chat
+from learnloop_trainer.language.experience import Plan, Played, episodes_of, in_batches, paired, pairs_of
+from learnloop_trainer.language.from_scratch import model
+from learnloop_trainer.language.learning import LanguageLearner, Setting
+from learnloop_trainer.language.network import LanguageNetwork
+from learnloop_trainer.language.rollouts import Rollouts
+from learnloop_trainer.language.rows import Episode, Row
+from learnloop_trainer.language.sampler import Limits
+from learnloop_trainer.training_order import Place
+
+BEGUN = datetime(2026, 11, 1, tzinfo=UTC)
+
+
+def turn(session: str, position: int, prompt: list[int], drawn: list[int], **changes: Any) -> LanguageTurn:
+    """A recorded turn."""
+    given: dict[str, Any] = {
+        "turn_id": f"{session}-{position}",
+        "session": session,
+        "position": position,
+        "prompt_ids": prompt,
+        "sampled_ids": drawn,
+        "log_probs": [-0.5] * len(drawn),
+        "policy_revision": "a",
+        "at": BEGUN,
+    }
+    return LanguageTurn.model_validate(given | changes)
+
+
+def test_a_turn_comes_back_from_the_trajectory_it_is_recorded_in() -> None:
+    said = turn("s", 0, [1, 2], [3, 4], reward=0.5, tool_calls=[{"name": "lookup", "arguments": '{"key":"k1"}'}])
+    step = said.to_step()
+    assert turn_of(step) == said
+    assert step.reward == 0.5
+    assert step.log_prob == pytest.approx(-1.0)
+    assert turn_of(step.model_copy(update={"observation": [1.0]})) is None
+    damaged = step.model_copy(update={"action": {"language_turn": {"sampled_ids": [1]}}})
+    with pytest.raises(ValueError, match="a recorded turn is damaged"):
+        turn_of(damaged)
+
+
+def test_a_conversation_is_left_out_whole_where_any_turn_cannot_be_learned_from(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    good = [turn("good", 0, [1, 2], [3]), turn("good", 1, [1, 2, 3, 4], [5], reward=1.0, success=True)]
+    cut = [turn("cut", 0, [1, 2], [3]), turn("cut", 1, [1, 2, 3, 4], [5], sampling=Sampling(top_p=0.9))]
+    fallen = [turn("fallen", 0, [1, 2], [3], fallback=True)]
+    other = [turn("other", 0, [1, 2], [3], template_sha256="b" * 64)]
+    recorded = [[said.to_step() for said in turns] for turns in (good, cut, fallen, other)]
+    (episode,) = episodes_of(recorded, staleness=2, template="a" * 64)
+    assert (episode.reward, episode.success, episode.sampled, episode.broken) == (1.0, True, 2, 0)
+    told = capsys.readouterr().out
+    assert "1 recorded conversations are left out: top_p or top_k cut the distribution" in told
+    assert "a fallback answered" in told
+    assert "another chat template wrote it" in told
+
+
+def test_conversations_of_policies_that_are_too_old_are_left_out() -> None:
+    recorded = [
+        [turn(revision, 0, [1, 2], [3], policy_revision=revision, at=BEGUN + timedelta(hours=age)).to_step()]
+        for age, revision in enumerate("abc")
+    ]
+    assert [episode.age for episode in episodes_of(recorded, staleness=1, template=None)] == [1, 0]
+
+
+def test_conversations_that_began_alike_are_a_group_and_lone_ones_are_compared_with_one_another() -> None:
+    recorded = [
+        [turn(f"s{number}", 0, [prompt], [3], reward=float(number)).to_step()]
+        for number, prompt in enumerate([7, 8, 7, 9, 10])
+    ]
+    batches = in_batches(episodes_of(recorded, 2, None), size=100, group_size=2)
+    (groups,) = batches
+    assert [[episode.reward for episode in group] for group in groups] == [[0.0, 2.0], [1.0, 3.0, 4.0]]
+    assert all(len({episode.group for episode in group}) == 1 for group in groups)
+
+
+def test_the_best_and_the_worst_conversation_of_a_task_are_a_pair() -> None:
+    row = Row(np.arange(3), np.asarray([False, True, True]), np.zeros(3, np.float32), np.ones(3, np.float32))
+    held = [Episode([row], reward, group) for reward, group in [(1.0, 0), (0.0, 0), (0.5, 0), (1.0, 1), (1.0, 1)]]
+    assert [(pair.chosen.reward, pair.rejected.reward) for pair in paired(held, 0.0)] == [(1.0, 0.0)]
+    assert paired(held, 1.0) == []
+
+
+def test_a_preference_between_a_sampled_answer_and_a_text_keeps_the_sampled_ids(chat: Chat, words: Any) -> None:
+    judged = Preference(
+        preference_id="p1",
+        agent="a",
+        messages=[ChatMessage(role="user", content="k1 plus k2 ?")],
+        chosen=Answer(turns=[turn("s", 0, [5, 6, 7], [8, 9])]),
+        rejected=Answer(text="answer 4"),
+        at=BEGUN,
+    )
+    (pair,) = pairs_of([judged], chat)
+    assert pair.chosen.rows[0].ids.tolist() == [5, 6, 7, 8, 9]
+    (row,) = pair.rejected.rows
+    assert words.decode(row.ids[row.sampled]) == "answer 4<|im_end|>"
+    with pytest.raises(ValueError, match="exactly one of the two"):
+        Answer(text="x", turns=[turn("s", 0, [1], [2])])
+
+
+class Beside:
+    """Two ranks as threads: sums wait for one another."""
+
+    def __init__(self, rank: int, shared: dict[str, Any]) -> None:
+        self.place, self._shared = Place(rank, 2), shared
+
+    def _exchange(self, mine: Any) -> list[Any]:
+        barrier, slots = self._shared["barrier"], self._shared["slots"]
+        slots[self.place.rank] = mine
+        barrier.wait(60)
+        found = list(slots)
+        barrier.wait(60)
+        return found
+
+    def add_up(self, tensor: torch.Tensor) -> None:
+        found = self._exchange(tensor.clone())
+        tensor.copy_(found[0] + found[1])
+
+    def sum(self, numbers: Sequence[float]) -> list[float]:
+        return [one + other for one, other in zip(*self._exchange(list(numbers)), strict=True)]
+
+    def gather(self, body: bytes) -> list[bytes]:
+        found = self._exchange(body)
+        return found if self.place.rank == 0 else []
+
+    def broadcast(self, body: bytes | None) -> bytes:
+        return self._exchange(body or b"")[0]  # type: ignore[no-any-return]
+
+    def close(self) -> None:
+        """Nothing is held."""
+
+
+def learner(words: Any, algorithm: str, group: Group, **parameters: Any) -> LanguageLearner:
+    """An algorithm on a random model."""
+    traits = algorithms.find(algorithm)
+    assert traits is not None
+    made = model(len(words), 3, words.eos_token_id)
+    chosen = traits.parameters(learning_rate=1e-3, **parameters)
+    network = LanguageNetwork(made, lora.attach(made, lora.LAYERS, 4, 8.0, 0), value_head=traits.values)
+    chat = Chat(words, ToolLookup().tools)
+    rollouts = Rollouts("ToolLookup-v1", ToolLookup(), chat, 0, 64)
+    size = getattr(chosen, "batch_episodes", 0) or chosen.batch_pairs  # type: ignore[attr-defined]
+    plan = Plan(size, chosen.group_size, 16)  # type: ignore[attr-defined]
+    played = Played(rollouts, Limits(1.0, chat.stops, 6, 128), plan, group)
+    return traits.learner(chosen, Setting(network, played, group, 0, 1000))
+
+
+POLICIES = [
+    ("rloo", {"batch_episodes": 16, "group_size": 4, "minibatches": 2}),
+    ("grpo", {"batch_episodes": 16, "group_size": 4, "epochs": 2}),
+    ("ppo-lm", {"batch_episodes": 16, "group_size": 2, "minibatches": 2}),
+]
+
+
+@pytest.fixture(autouse=True)
+def _differing_rewards(monkeypatch: pytest.MonkeyPatch) -> None:
+    """By the number of tokens said, so that conversations about one task differ."""
+    original = Rollouts._episode
+
+    def rewarded(item: Any) -> Episode:
+        episode = original(item)
+        reward = float(sum(int(row.ids[row.sampled].sum()) for row in episode.rows) % 7)
+        return Episode(episode.rows, reward, episode.group, None, episode.truncated, values=episode.values)
+
+    monkeypatch.setattr(Rollouts, "_episode", staticmethod(rewarded))
+
+
+@pytest.mark.parametrize(("algorithm", "parameters"), POLICIES)
+def test_a_resumed_run_learns_bit_for_bit_what_an_uninterrupted_one_does(
+    words: Any, algorithm: str, parameters: dict[str, Any]
+) -> None:
+    whole = learner(words, algorithm, Alone(), **parameters)
+    for _ in range(2):
+        whole.iterate()
+    saved = {name: np.array(array) for name, array in whole.shared().items()}
+    for _ in range(2):
+        whole.iterate()
+    resumed = learner(words, algorithm, Alone(), **parameters)
+    fresh = resumed.network.digest()
+    resumed.restore(saved)
+    for _ in range(2):
+        resumed.iterate()
+    assert resumed.step == whole.step
+    assert resumed.network.digest() == whole.network.digest() != fresh
+
+
+@pytest.mark.parametrize(("algorithm", "parameters"), POLICIES)
+def test_two_ranks_learn_what_one_does(words: Any, algorithm: str, parameters: dict[str, Any]) -> None:
+    alone = learner(words, algorithm, Alone(), **parameters)
+    begun = alone.network.vector.clone()
+    alone.iterate()
+    shared = {"barrier": threading.Barrier(2), "slots": [None, None]}
+    ranks = [learner(words, algorithm, Beside(rank, shared), **parameters) for rank in range(2)]
+    threads = [threading.Thread(target=one.iterate) for one in ranks]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(120)
+    assert ranks[0].network.digest() == ranks[1].network.digest()
+    assert ranks[0].step == alone.step
+    moved = (alone.network.vector - begun).abs().max()
+    assert moved.item() > 5e-4
+    assert (ranks[0].network.vector - alone.network.vector).abs().max().item() <= 1e-4
