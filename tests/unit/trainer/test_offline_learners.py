@@ -82,7 +82,7 @@ def test_the_implicit_gradients_are_those_of_their_equations(kind: str) -> None:
     with torch.no_grad():
         goal = batch.reward + 0.99 * batch.alive * forward(value.leaves, "value", "relu", batch.successor).squeeze(1)
     errors = [forward(critics.leaves, name, "relu", pairs).squeeze(1) - goal for name in iql_offline.CRITICS]
-    torch.autograd.backward(sum(error.square().mean() / 2 for error in errors))
+    torch.autograd.backward([error.square().mean() / 2 for error in errors])
     weight, taken = torch.rand(24), iql_offline.kept(batch.action, world.bounds)
     outputs = forward(policy.leaves, "policy", "tanh", batch.observation)
     torch.autograd.backward(-(weight * head.log_prob(policy.leaves, outputs, taken)).mean())

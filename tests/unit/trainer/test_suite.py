@@ -261,7 +261,13 @@ def test_a_student_goes_on_under_the_shield_with_its_own_preferences(
     judged.enter("adaptability", float("inf"))
     learner = begin(make_order(algorithm, **block), Alone(), torch.device("cpu")).learner
     met: list[Any] = []
-    monkeypatch.setattr(successor, "iterate", lambda self, seen: met.append(self) or _moved(self, seen))
+
+    def iterate(student: Any, seen: Observations) -> tuple[Observations, list[Any]]:
+        met.append(student)
+        student.step += 1_000_000
+        return seen, []
+
+    monkeypatch.setattr(successor, "iterate", iterate)
     fine_tuning.tuned(judged, learner.network.exported(), NOMINAL)
     (student,) = met
     assert isinstance(student.environment, Shielded)
@@ -273,8 +279,3 @@ def test_a_student_goes_on_under_the_shield_with_its_own_preferences(
     }
     for name, array in learner.network.exported().items():
         np.testing.assert_array_equal(student.network.arrays()[name], array)
-
-
-def _moved(student: Any, seen: Observations) -> tuple[Observations, list[Any]]:
-    student.step += 1_000_000
-    return seen, []
