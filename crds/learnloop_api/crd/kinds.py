@@ -67,8 +67,9 @@ LEARNING_AGENT = Kind(
     plural="learningagents",
     short_name="la",
     description=(
-        "A LearningAgent keeps one agent's loop turning: it counts the agent's experience, creates a TrainingJob when "
-        "a trigger fires, and serves the newest proven model through a ModelDeployment of the same name."
+        "A LearningAgent keeps one agent's loop turning. It counts the agent's experience, and creates a"
+        " TrainingJob when a trigger fires. It serves the newest proven model through a ModelDeployment "
+        "of the same name."
     ),
     spec=LearningAgentSpec,
     status=LearningAgentStatus,
@@ -98,9 +99,10 @@ TRAINING_JOB = Kind(
     plural="trainingjobs",
     short_name="tjob",
     description=(
-        "A TrainingJob is one training run: a PyTorchJob of one master and any number of workers, with checkpoints, a "
-        "held-out evaluation against the serving policy, and a manifest that proves the exported model. It is Trained "
-        "when the manifest is durable, and Validated when the gates passed. Its recipe is immutable."
+        "A TrainingJob is one training run: a PyTorchJob of one master and any number of workers. The "
+        "run has checkpoints, a held-out evaluation against the serving policy, and a manifest that "
+        "proves the exported model. It is Trained when the manifest is durable, and Validated when the "
+        "gates passed. Its recipe is immutable."
     ),
     spec=TrainingJobSpec,
     status=TrainingJobStatus,

@@ -25,8 +25,8 @@ class FuzzyMatch(Resource):
 
     measure: Literal["words", "characters"] = Field(
         default="words",
-        description="words: harmonic mean of precision and recall of the words (F1, as SQuAD counts it); characters: "
-        "1 - edit distance / length of the longer text, of the first 4,096 characters.",
+        description="words: harmonic mean of precision and recall of the words (F1, as SQuAD counts it). characters:"
+        " 1 - edit distance / length of the longer text, of the first 4,096 characters.",
     )
     at_least: float = Field(default=0.0, ge=0, le=1, description="A lower similarity is worth 0.")
 

@@ -190,8 +190,9 @@ class MemoryServiceSpec(Resource):
         default=30,
         ge=1,
         le=3650,
-        description="How long it keeps episodes with their rewards, the memories made of them (pinned ones stay), the "
-        "record of recalls, and what was forgotten; what agents stored themselves stays until it is forgotten.",
+        description="Days for which the data plane keeps episodes with their rewards, the record of recalls, what "
+        "was forgotten, and memories made of episodes. Pinned memories stay. What agents stored "
+        "themselves stays until it is forgotten.",
     )
     consolidate_every_seconds: int = Field(
         default=3600,

@@ -85,9 +85,9 @@ class CreditAssignment(Resource):
 
     method: Literal["final", "uniform", "discounted", "environment"] = Field(
         default="final",
-        description="final: all to the last step; uniform: the same to each; discounted: to a step `discount` times "
-        "what the next one gets; environment: in proportion to the size of the environment's own rewards, uniform "
-        "where it gave none.",
+        description="final: all to the last step. uniform: the same to each. discounted: to a step `discount` times "
+        "what the next one gets. environment: in proportion to the size of the environment's own "
+        "rewards, uniform where it gave none.",
     )
     discount: float = Field(default=0.99, gt=0, le=1, description="Used by method discounted.")
 

@@ -189,3 +189,19 @@ def test_a_field_without_a_type_is_refused_with_its_place() -> None:
 
     with pytest.raises(ValueError, match=r"Bad\.anything: a structural schema needs one plain type"):
         spec_schema(Bad)
+
+
+@each_kind
+def test_what_kubectl_explain_prints_are_sentences_of_at_most_thirty_words(kind: Kind) -> None:
+    said = {kind.name: kind.description}
+    for place, schema in (("spec", spec_schema(kind.spec)), ("status", status_schema(kind.status))):
+        said |= {path: node["description"] for path, node in walk(schema, place) if "description" in node}
+    unended = [path for path, text in said.items() if not text.endswith(".")]
+    assert unended == [], "end the description with a full stop"
+    long = [
+        f"{path}: {sentence}"
+        for path, text in said.items()
+        for sentence in re.split(r"(?<=[.!?])\s+", text)
+        if len(sentence.split()) > 30
+    ]
+    assert long == [], "make two sentences of it"

@@ -126,12 +126,13 @@ class MetricThreshold(Resource):
     name: ObjectName = Field(description="Unique within the analysis; verdicts and events say it.")
     type: Literal["success", "return", "errors", "reward", "feedback", "latency", "drift", "promql"] = Field(
         description=(
-            "success: share of successful episodes; return: mean episode return; errors: share of episodes that "
-            "ended in error; reward: mean raw reward that the RewardPolicy gave, as the data plane counts it; "
-            "feedback: mean opinion of people, -1 to 1, over the rated episodes; latency: a quantile of a policy "
-            "request in seconds; drift: how many more of the arm's episodes return little than in its own earlier "
-            "steps, beyond what stable lost at the same time; promql: `query` must return one number; $revision, "
-            "$namespace and $window (since the rollout began, e.g. 90s) are replaced."
+            "What is measured. success: share of successful episodes. return: mean episode return. "
+            "errors: share of episodes that ended in error. reward: mean raw reward that the "
+            "RewardPolicy gave, as the data plane counts it. feedback: mean opinion of people, -1 to 1, "
+            "over the rated episodes. latency: a quantile of the seconds that a policy request takes. "
+            "drift: how many more of the arm's episodes return little than in its own earlier steps, "
+            "beyond what stable lost at the same time. promql: the number that `query` returns; "
+            "$revision, $namespace and $window (since the rollout began, such as 90s) are replaced."
         )
     )
     query: Annotated[str, Field(min_length=1, max_length=4096)] | None = Field(
@@ -174,21 +175,23 @@ class MetricThreshold(Resource):
     test: Literal["threshold", "sequential"] = Field(
         default="threshold",
         description=(
-            "threshold: min, max, minRatio and maxRatio alone. A step passes when what was seen is within them; the "
-            "canary goes back when a bound is broken for certain, however often one looks, and holds in between. A "
-            "promql query without totalQuery is compared as it stands, for nobody knows how many events are behind its "
-            "number. sequential: an always-valid test against stable as it serves at the same time; takes the canary "
-            "back when it is proven worse, passes a step when it is proven not to be worse by maxDrop, and holds "
-            "until then; min and max still count."
+            "threshold: min, max, minRatio and maxRatio alone. A step passes when what was seen is "
+            "within them. The canary goes back when a bound is broken for certain, however often the "
+            "operator looks, and holds in between. A promql query without totalQuery is compared as it "
+            "stands, for nobody knows how many events are behind its number. sequential: an always-valid"
+            " test against stable as it serves at the same time. It takes the canary back when the "
+            "canary is proven worse. It passes a step when the canary is proven not to be worse by "
+            "maxDrop, and holds until then. min and max still count."
         ),
     )
     max_drop: float | None = Field(
         default=None,
         gt=0,
         description=(
-            "The loss against stable that would matter: share of episodes for success and errors, share of requests "
-            "slower than stable's quantile for latency, share of events for promql, in its own unit for return, reward "
-            "and feedback. Half of it takes about four times the episodes."
+            "The loss against stable that would matter. For success and errors it is a share of "
+            "episodes. For latency it is the share of requests slower than stable's quantile, for promql"
+            " a share of events. For return, reward and feedback it is in their own unit. Half of it "
+            "takes about four times the episodes."
         ),
     )
     return_range: ReturnRange | None = Field(
@@ -210,11 +213,12 @@ class FastLane(Resource):
     enabled: bool = Field(
         default=True,
         description=(
-            "Read the metrics of each arm on trial (canary, shadow, experiment, guard) from its pods every second. "
-            "Take the arm back at once when it breaks a bound beyond doubt: min or max of a metric (success, errors, "
-            "return with returnRange, latency), maxRequestErrors, a bar of its shadow step. It never promotes. Needs "
-            "a way from the operator to the pods' port 8080; the condition FastLane says whether it is there, and how "
-            "often they are read where more than 250 pods are on trial. Without it Prometheus alone decides."
+            "Read the metrics of each arm on trial (canary, shadow, experiment, guard) from its pods "
+            "every second. Take the arm back at once when it breaks a bound beyond doubt. Bounds are "
+            "maxRequestErrors, a bar of its shadow step, and min or max of a metric (success, errors, "
+            "return with returnRange, latency). It never promotes. Needs a way from the operator to the "
+            "pods' port 8080; the condition FastLane says whether it is there. Above 250 pods on trial "
+            "the condition also says how often they are read. Without it Prometheus alone decides."
         ),
     )
     max_request_errors: float = Field(
@@ -258,10 +262,11 @@ class Analysis(Resource):
         ge=1e-6,
         le=0.2,
         description=(
-            "Chance of a wrong action of all sequential tests and bounds together over a whole rollout, however often "
-            "one looks: taking a canary back that is as good as stable and keeps to all bounds, or passing one that is "
-            "worse by the maxDrop of a sequential test. The fast lane may take back a canary that keeps to all bounds "
-            "with a tenth of this chance more. Queries that are compared as they stand are outside of it."
+            "Chance of a wrong action of all sequential tests and bounds together over a whole rollout, "
+            "however often the operator looks. It is wrong to take a canary back that is as good as "
+            "stable and keeps to all bounds. It is wrong to pass one that is worse by the maxDrop of a "
+            "sequential test. The fast lane may take back a canary that keeps to all bounds with a tenth"
+            " of this chance more. Queries that are compared as they stand are outside of it."
         ),
     )
     fast_lane: FastLane = Field(default_factory=FastLane)

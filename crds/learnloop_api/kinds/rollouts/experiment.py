@@ -90,9 +90,9 @@ class ExperimentGuardrail(Resource):
     type: Literal["success", "return", "errors", "latency", "promql"] = Field(
         default="success",
         description=(
-            "success: share of successful episodes; return: mean return; errors: share of episodes in error; latency: "
-            "share of policy requests slower than stable's quantile; promql: share of the events that totalQuery "
-            "counts and query does not."
+            "What is guarded. success: share of successful episodes. return: mean return. errors: share "
+            "of episodes in error. latency: share of policy requests slower than stable's quantile. "
+            "promql: share of the events that totalQuery counts and query does not."
         ),
     )
     return_range: ReturnRange | None = Field(default=None, description="Where returns lie; required with type return.")
@@ -113,9 +113,9 @@ class ExperimentGuardrail(Resource):
     max_drop: float = Field(
         gt=0,
         description=(
-            "The loss against stable that would matter: share of episodes for success, rise of that share for errors, "
-            "in its own unit for return, share of requests for latency, share of events for promql. Half of it takes "
-            "about four times the episodes."
+            "The loss against stable that would matter. It is a share of episodes for success, and a "
+            "rise of that share for errors. It is in its own unit for return, a share of requests for "
+            "latency, and a share of events for promql. Half of it takes about four times the episodes."
         ),
     )
 

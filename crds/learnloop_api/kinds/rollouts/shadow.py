@@ -33,8 +33,8 @@ class ShadowCheck(Resource):
         gt=0,
         le=5,
         description=(
-            "99 of 100 copied requests must be answered within this; counted at the next bound of the histogram (0.5, "
-            "1, 2, 3, 5, 10, 20, 50, 100, 250, 500 ms, 1, 2.5, 5 s)."
+            "The shadow must answer 99 of 100 copied requests within this. It is counted at the next "
+            "bound of the histogram: 0.5, 1, 2, 3, 5, 10, 20, 50, 100, 250, 500 ms, 1, 2.5, 5 s."
         ),
     )
     min_return_ratio: float | None = Field(

@@ -33,8 +33,8 @@ class Evaluation(Resource):
         default=0,
         ge=0,
         le=10000,
-        description="Episodes on further held-out seeds, by which a study chooses among its trials, so that the proof "
-        "has no part in the choice; a study plays at least as many as episodes.",
+        description="Episodes on further held-out seeds. A study chooses among its trials by them, so that the proof"
+        " has no part in the choice. A study plays at least as many as episodes.",
     )
     suite: Suite | None = Field(
         default=None, description="Measures more than the return, for the proof and its gates; left out, nothing."
@@ -50,7 +50,7 @@ class Gates(Resource):
     )
     significant: bool = Field(
         default=True,
-        description="Lower end of the 95 % interval of the gain in return over the baseline above 0, episode by "
-        "episode; of two equal policies one passes in at most 2.5 % of all runs. Needs 6 episodes.",
+        description="The gain in return over the baseline, episode by episode, must have a 95 % interval that lies "
+        "above 0. Of two equal policies one passes in at most 2.5 % of all runs. Needs 6 episodes.",
     )
     suite: SuiteGates | None = Field(default=None, description="What dimensions of evaluation.suite must show.")

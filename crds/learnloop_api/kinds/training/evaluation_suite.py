@@ -32,10 +32,11 @@ class Suite(Resource):
         default_factory=lambda: list(DIMENSIONS),
         min_length=1,
         max_length=5,
-        description="Dimensions to measure: sample-efficiency, the return along training; generalisation, levels that "
-        "were not trained; robustness, noisy observations and perturbed physics; coordination, teams with partners "
-        "that follow the serving policy; adaptability, the return after a little fine-tuning in changed conditions. "
-        "One that does not apply to the environment is reported as not measured.",
+        description="Dimensions to measure. sample-efficiency: the return along training. generalisation: levels "
+        "that were not trained. robustness: noisy observations and perturbed physics. coordination: "
+        "teams with partners that follow the serving policy. adaptability: the return after a little "
+        "fine-tuning in changed conditions. One that does not apply to the environment is reported as "
+        "not measured.",
         json_schema_extra={"listType": "set"},
     )
     episodes: int = Field(

@@ -73,9 +73,9 @@ class LoggedData(Resource):
 
     rewards: Literal["environment", "policy"] | None = Field(
         default=None,
-        description="environment (left out): learn from the environment's own rewards. policy: from what the agent's "
-        "RewardPolicy makes of the same steps, of played and of logged ones, by the revision in force when the run "
-        "begins; evaluation counts the environment's rewards either way.",
+        description="environment (left out): learn from the environment's own rewards. policy: from what the agent's"
+        " RewardPolicy makes of the same steps, played and logged, by the revision in force when the run"
+        " begins. Evaluation counts the environment's rewards either way.",
     )
     filter: EpisodeFilter | None = Field(
         default=None, description="Which logged episodes are learned from; left out, the newest of all."
