@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from learnloop_api import names
-from learnloop_operator.adapters.kube.errors import KindMissing, NotFound, Stale
+from learnloop_operator.adapters.kube.errors import Conflict, KindMissing, NotFound, Stale
 from learnloop_operator.adapters.kube.event_recorder import EventRecorder
 from learnloop_operator.adapters.kube.kinds import CONFIG_MAP, DEPLOYMENT, MODEL_DEPLOYMENT, PYTORCH_JOB, SECRET
 from learnloop_operator.adapters.kube.live_or_cached_reads import CACHED, LiveOrCachedReads
@@ -110,7 +110,10 @@ class Kube:
             self.wrote.append(manifest["metadata"]["name"])
 
     async def create(self, manifest: Any) -> None:
-        self.wrote.append(manifest["metadata"]["name"])
+        name = manifest["metadata"]["name"]
+        if (manifest["kind"], name) in self.objects:
+            raise Conflict("409", status=409)
+        self.wrote.append(name)
 
     async def apply_status(self, *_: Any, live: Any, exact: bool) -> Any:
         self.exact.append(exact)
@@ -222,15 +225,15 @@ async def test_a_cached_pass_adds_what_is_really_missing_and_writes_the_status_o
     assert (kube.asked.count("md-routing") > 0, kube.wrote, kube.exact) == (True, ["md-routing"], [True])
 
 
-async def test_a_secret_costs_one_question_and_is_made_once() -> None:
+async def test_a_secret_is_made_once_and_never_read() -> None:
     metadata = {"namespace": "ns", "name": "md-episodes", "resourceVersion": "1"}
     plan = Plan(status={}, apply=({"apiVersion": "v1", "kind": SECRET.kind, "metadata": metadata, "stringData": {}},))
     for cached in (True, False):
         there, missing = Kube({**plan.apply[0], "data": {"key": "b2xk"}}), Kube()
         await applier(there).apply(MODEL_DEPLOYMENT, snapshot(), plan, cached=cached)
-        assert (there.asked.count("md-episodes"), there.wrote) == (1, []), "the key in use stays"
+        assert (there.asked.count("md-episodes"), there.wrote) == (0, []), "the key in use stays"
         await applier(missing).apply(MODEL_DEPLOYMENT, snapshot(), plan, cached=cached)
-        assert (missing.asked.count("md-episodes"), missing.wrote) == (1, ["md-episodes"])
+        assert (missing.asked.count("md-episodes"), missing.wrote) == (0, ["md-episodes"])
 
 
 async def test_a_cached_pass_deletes_nothing_and_writes_nothing_before_it_finds_that_it_would_have_to() -> None:

@@ -45,8 +45,8 @@ Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 def server() -> ServerMetrics:
     metrics = ServerMetrics(MD, REVISION)
     metrics.opened(OTHER)
-    metrics.ended("success", 12.0)
-    metrics.ended("error", -3.0)
+    metrics.ended("success", 12.0, seconds=2.0)
+    metrics.ended("error", -3.0, seconds=1.0)
     for verb, seconds in (("act", 0.004), ("infer", 0.2), ("open", 9.0)):
         metrics.observe[verb](seconds)
     metrics.failed("act")
