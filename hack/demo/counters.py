@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from demo.api import Api
+from demo.api import Api, Json
 from demo.settings import AGENT
 
 _SAMPLE = re.compile(r"^(learnloop_episode\w+_total)\{([^}]*)\} ([0-9.e+]+)", re.MULTILINE)
@@ -24,6 +24,13 @@ def episode_counters(api: Api, namespace: str) -> Iterator[Count]:
     """Every counter about episodes of every policy server of the demo's agent. Pods that do not answer are left out."""
     for pod in api.pods(namespace, f"learnloop.dev/model-deployment={AGENT}"):
         name = pod["metadata"]["name"]
-        text = api.text(f"/api/v1/namespaces/{namespace}/pods/{name}:8080/proxy/metrics") or ""
+        port = f"https:{name}:8080" if _by_tls(pod) else f"{name}:8080"
+        text = api.text(f"/api/v1/namespaces/{namespace}/pods/{port}/proxy/metrics") or ""
         for metric, labels, value in _SAMPLE.findall(text):
             yield Count(name, metric, dict(_LABEL.findall(labels)), float(value))
+
+
+def _by_tls(pod: Json) -> bool:
+    """As the kubelet asks it whether it is ready."""
+    probes = [container.get("readinessProbe") or {} for container in pod["spec"]["containers"]]
+    return any((probe.get("httpGet") or {}).get("scheme") == "HTTPS" for probe in probes)
