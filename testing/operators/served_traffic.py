@@ -16,6 +16,7 @@ EPISODES_PER_SECOND = 8.0
 _NAMESPACE = re.compile(r'namespace="([^"]+)"')
 _REVISIONS = re.compile(r'revision=~"([^"]+)"')
 _WINDOW = re.compile(r"\[(\d+)s\]")
+_COUNTED = re.compile(r'\[(\d+)s\](?: offset (\d+)s)?\)\), "learnloop_signal", "(\w+)"')
 
 
 @dataclass(slots=True)
@@ -95,17 +96,18 @@ class Provider:
 
 
 def _rows(traffic: Traffic, promql: str) -> list[dict[str, Any]]:
-    """The vector that `counters_query` asks for; buckets are not kept here."""
-    revisions, spans = _REVISIONS.search(promql), [int(item) for item in _WINDOW.findall(promql)]
+    """The vector that `counters_query` asks for; episodes end as they are opened, and other buckets are not kept."""
     if names.METRIC_SHADOW_COMPARED in promql:
-        return _copies(traffic, promql, spans[0])
-    if revisions is None or not spans or "_bucket" in promql:
+        return _copies(traffic, promql, int(_WINDOW.findall(promql)[0]))
+    revisions = _REVISIONS.search(promql)
+    asked = {signal: (int(span), int(ago or 0)) for span, ago, signal in _COUNTED.findall(promql)}
+    if revisions is None or "ended" not in asked:
         return []
     now = traffic.now.timestamp()
     rows = [_row({"learnloop_signal": "clock"}, now, now)]
     for revision in revisions[1].split("|"):
-        count = traffic.growth(revision, spans[0])
-        if not count:
+        counted = {signal: _grown(traffic, revision, *when) for signal, when in asked.items()}
+        if not (count := counted["ended"]):
             continue
         quality = traffic.quality.get(revision, 1.0)
         arm = {"revision": revision}
@@ -114,9 +116,15 @@ def _rows(traffic: Traffic, promql: str) -> list[dict[str, Any]]:
             _row({**arm, "learnloop_signal": "ended", "outcome": "failure"}, now, count * (1.0 - quality)),
             _row({**arm, "learnloop_signal": "gain"}, now, count * 100.0 * quality),
             _row({**arm, "learnloop_signal": "seen"}, now, now),
-            _row({**arm, "learnloop_signal": "lately"}, now, traffic.growth(revision, spans[-1])),
         ]
+        also = ("lately", "opened", "in_time", "due")
+        rows += [_row({**arm, "learnloop_signal": it}, now, counted[it]) for it in also if it in counted]
     return rows
+
+
+def _grown(traffic: Traffic, revision: str, seconds: int, ago: int) -> float:
+    """Episodes of the arm in a window that ended `ago` seconds ago."""
+    return traffic.growth(revision, seconds + ago) - traffic.growth(revision, ago)
 
 
 def _copies(traffic: Traffic, promql: str, seconds: int) -> list[dict[str, Any]]:

@@ -16,6 +16,7 @@ from learnloop_operator.adapters.kube.kinds import MODEL_DEPLOYMENT, SECRET, Res
 from learnloop_operator.adapters.kube.live_or_cached_reads import Reader
 from learnloop_operator.adapters.leadership.watch_liveness import WatchLiveness
 from learnloop_operator.controllers.background.serving_announcer import ServingAnnouncer
+from learnloop_operator.controllers.passes.made_secrets import MadeSecrets
 from learnloop_operator.controllers.unwritten_statuses import UnwrittenStatuses
 from learnloop_operator.core import conditions
 from learnloop_operator.core.ownership import controller_uid
@@ -40,6 +41,7 @@ class Applier:
     """Statuses that can wait."""
     herald: ServingAnnouncer | None = None
     """Who tells the data plane what serves; None: nobody does."""
+    secrets: MadeSecrets = field(default_factory=MadeSecrets)
 
     async def apply(self, kind: ResourceKind, snapshot: BaseSnapshot, plan: Plan, *, cached: bool = False) -> None:
         """Everything the plan wants.
@@ -127,8 +129,11 @@ class Applier:
         return present
 
     async def _create_once(self, manifest: Manifest) -> None:
+        if self.secrets.lately(manifest):
+            return
         with contextlib.suppress(Conflict):
             await self.kube.create(manifest)
+        self.secrets.note(manifest)
 
     async def _status(
         self, kind: ResourceKind, snapshot: BaseSnapshot, status: Manifest, manager: str, *, exact: bool = False
