@@ -10,7 +10,7 @@ from learnloop_operator.adapters.kube.kinds import CONFIG_MAP
 
 log = logging.getLogger(__name__)
 MANAGER = "learnloop-trust"
-LOOK_SECONDS = 600.0
+LOOK_SECONDS = 30.0
 """How soon a ConfigMap that somebody changed or deleted is as it was."""
 
 
@@ -50,5 +50,5 @@ class TrustBundles:
         self._there[namespace] = (bundle, self._clock())
 
     def forget(self, namespace: str) -> None:
-        """Nothing of ours is there any more."""
+        """Something of ours left the namespace: the next pass there looks anew."""
         self._there.pop(namespace, None)

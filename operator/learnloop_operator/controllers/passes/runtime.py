@@ -250,6 +250,8 @@ class Runtime:
         log.warning("%s: %s", key, error)
 
     async def _part(self, controller: Controller[Any], key: ObjectKey) -> None:
+        if self._trust is not None:
+            self._trust.forget(key.namespace)  # the namespace may have gone with it, and be made anew
         calls = controller.gone(key.namespace, key.name)
         since = self._gone_since.setdefault(key, time.monotonic())
         try:
