@@ -61,13 +61,15 @@ async def _stored(dsn: str, namespace: str) -> Counter[str]:
 async def test_two_thousand_fuzzed_events_are_explained_and_the_good_ones_between_arrive_once(
     api: Api, nats: Nats, dsn: str
 ) -> None:
-    rng = random.Random(7)
+    # Two namespaces: each keeps its newest thousand letters of a kind.
+    rng, teams = random.Random(7), ("team-f", "team-g")
     messages = []
     for number in range(FUZZED):
-        messages.append((f"{SUBJECT}.team-f.fuzzed", fuzzed(rng, number)))
-        if number % 20 == 0:
+        subject = f"{SUBJECT}.{teams[number % 2]}.fuzzed"
+        messages.append((subject, fuzzed(rng, number)))
+        if number % 20 < 2:
             good = json.dumps(trajectory(f"good{number}", "fuzzed")).encode()
-            messages += [(f"{SUBJECT}.team-f.fuzzed", good)] * 2
+            messages += [(subject, good)] * 2
     await _publish(nats.url, *messages)
 
     async def settled() -> bool:
@@ -75,11 +77,12 @@ async def test_two_thousand_fuzzed_events_are_explained_and_the_good_ones_betwee
         return info.num_pending == 0 and info.num_ack_pending == 0
 
     await eventually(settled)
-    letters = await _letters(api, "team-f")
+    letters = [letter for team in teams for letter in await _letters(api, team)]
     assert len(letters) == FUZZED
     assert all(letter.headers["Learnloop-Reason"] not in ("", "-") for letter in letters)
     assert set(Counter(letter.headers["Learnloop-Code"] for letter in letters)) == {"json", "schema", "agent"}
-    assert await _stored(dsn, "team-f") == {f"good{number}": 1 for number in range(0, FUZZED, 20)}
+    for index, team in enumerate(teams):
+        assert await _stored(dsn, team) == {f"good{number}": 1 for number in range(index, FUZZED, 20)}
 
 
 async def test_what_is_wrong_with_the_database_is_no_episodes_fault_and_it_is_stored_when_that_is_mended(
