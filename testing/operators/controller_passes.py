@@ -24,6 +24,7 @@ from learnloop_operator.adapters.prometheus.evidence_source import PrometheusEvi
 from learnloop_operator.adapters.settings import Settings
 from learnloop_operator.controllers.background.fast_lane_reader import FastLaneReader
 from learnloop_operator.controllers.passes.apply_plan import Applier
+from learnloop_operator.controllers.passes.made_secrets import MadeSecrets
 from learnloop_operator.controllers.reconcilers.learning_agent import LearningAgentController
 from learnloop_operator.controllers.reconcilers.model_deployment import ModelDeploymentController
 from learnloop_operator.controllers.reconcilers.reward_policy import RewardPolicyController
@@ -96,6 +97,7 @@ class Operator:
             WatchLiveness(),
             AuditLog(OperatorMetrics().decisions),
             drafts=services.drafts,
+            secrets=MadeSecrets(clock=lambda: self.now().timestamp()),
         )
         self.rollout, self.agent = ModelDeploymentController(services), LearningAgentController(services)
         self.rewards = RewardPolicyController(services)
