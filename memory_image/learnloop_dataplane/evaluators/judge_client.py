@@ -12,15 +12,17 @@ from typing import Any, Literal
 import httpx
 import orjson
 
-from learnloop_dataplane.concurrency.circuit_breaker import Breaker
 from learnloop_dataplane.errors import Unavailable
 from learnloop_dataplane.evaluators.evaluator import NoVerdict
+from learnloop_dataplane.model_servers.circuit_breaker import Breaker
 
 SECONDS = 60.0
 MAX_ANSWER = 2**20
 MAX_SHOWN = 16_384
 """Characters of each answer that the judge reads."""
 AT_ONCE = 4
+FAILURES = 3
+FIRST_REST, LONGEST_REST = 5.0, 300.0
 TOKENS = 1024
 Verdict = Literal["A", "B", "tie"]
 _VERDICT = re.compile(r'\{\s*"winner"\s*:\s*"(A|B|tie)"\s*\}')
@@ -45,7 +47,7 @@ class JudgeClient:
         self._url = url.rstrip("/") + "/chat/completions"
         self._model = model
         self._seconds = seconds
-        self.breaker = Breaker()
+        self.breaker = Breaker(after=FAILURES, first_rest=FIRST_REST, longest_rest=LONGEST_REST)
         self._places = asyncio.Semaphore(AT_ONCE)
         headers = {"Authorization": f"Bearer {key}"} if key else {}
         self._client = httpx.AsyncClient(headers=headers, timeout=seconds, trust_env=False, follow_redirects=False)

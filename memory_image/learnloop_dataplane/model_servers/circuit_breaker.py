@@ -3,42 +3,57 @@
 import time
 from collections.abc import Callable
 
-FIRST_REST, LONGEST_REST = 1.0, 60.0
-
 
 class Breaker:
-    """Open for a second after a failure, for twice as long after each further one; then one caller tries.
+    """Open after so many failures in a row, for twice as long after each further one; then one caller tries.
 
     Use from one event loop.
 
     Args:
         clock: seconds, monotonic.
+        after: failures in a row that open it.
+        first_rest: seconds it is open for at first.
+        longest_rest: seconds it is open for at most, whatever the server asks for.
     """
 
-    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
-        self._clock = clock
+    def __init__(
+        self,
+        clock: Callable[[], float] = time.monotonic,
+        *,
+        after: int = 1,
+        first_rest: float = 1.0,
+        longest_rest: float = 60.0,
+    ) -> None:
+        self._clock, self._after = clock, after
+        self._first_rest, self._longest_rest = first_rest, longest_rest
         self._failures = 0
         self._until = 0.0
         self._trying = False
 
+    @property
+    def rest(self) -> float:
+        """Seconds until somebody may try again; 0 while it is closed."""
+        return max(0.0, self._until - self._clock())
+
     def allows(self) -> bool:
         """May this caller ask now? True has to be followed by `worked`, `failed` or `gave_up`."""
-        if not self._failures:
+        if self._failures < self._after:
             return True
-        if self._trying or self._clock() < self._until:
+        if self._trying or self.rest > 0.0:
             return False
         self._trying = True
         return True
 
     def worked(self) -> None:
         """The server answers."""
-        self._failures, self._trying = 0, False
+        self._failures, self._trying, self._until = 0, False, 0.0
 
     def failed(self, rest: float = 0.0) -> None:
-        """It does not, or asks for a rest of so many seconds, of which a minute is believed."""
-        own = min(FIRST_REST * 2.0 ** min(self._failures, 16), LONGEST_REST)
-        self._until = self._clock() + max(own, min(rest, LONGEST_REST))
+        """It does not, or asks for a rest of so many seconds, of which `longest_rest` are believed."""
         self._failures, self._trying = self._failures + 1, False
+        if self._failures >= self._after:
+            own = self._first_rest * 2.0 ** min(self._failures - self._after, 16)
+            self._until = self._clock() + min(max(own, rest), self._longest_rest)
 
     def gave_up(self) -> None:
         """The caller went away before there was an answer: nothing is known."""

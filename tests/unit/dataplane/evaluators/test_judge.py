@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 
 from learnloop_api.kinds.evaluators import Evaluator
-from learnloop_dataplane.concurrency.circuit_breaker import FAILURES, Breaker
 from learnloop_dataplane.errors import Unavailable
 from learnloop_dataplane.evaluators.agreement import agreement
 from learnloop_dataplane.evaluators.evaluator import Case, NoVerdict, Score, Tools
-from learnloop_dataplane.evaluators.judge_client import MAX_ANSWER, JudgeClient
+from learnloop_dataplane.evaluators.judge_client import FAILURES, FIRST_REST, LONGEST_REST, MAX_ANSWER, JudgeClient
 from learnloop_dataplane.evaluators.registry import score, score_or_say
+from learnloop_dataplane.model_servers.circuit_breaker import Breaker
 
 CASE = Case(task="Name the capital of Italy", output="Rome", expected="It is Milan")
 JUDGED = Evaluator(type="judge")
@@ -179,7 +179,7 @@ async def test_a_judge_nobody_configured_is_named() -> None:
 
 def test_the_breaker_opens_longer_each_time_and_lets_one_try() -> None:
     now = [0.0]
-    breaker = Breaker(lambda: now[0])
+    breaker = Breaker(lambda: now[0], after=FAILURES, first_rest=FIRST_REST, longest_rest=LONGEST_REST)
     for _ in range(FAILURES):
         assert breaker.allows()
         breaker.failed()
