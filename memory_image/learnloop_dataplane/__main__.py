@@ -12,11 +12,11 @@ import uvicorn
 
 from learnloop_api.tls.issued import NotIssued, own_context
 from learnloop_dataplane.api.app import create_app
+from learnloop_dataplane.api.http.head_deadlines import protocol
 from learnloop_dataplane.config import Config
 from learnloop_dataplane.errors import ConfigError
 from learnloop_dataplane.nats.subjects import CODES
 from learnloop_dataplane.tuning.memory_allocator import settle
-from learnloop_dataplane.tuning.single_write_responses import Protocol
 
 
 def main(arguments: list[str]) -> int:
@@ -51,7 +51,7 @@ def main(arguments: list[str]) -> int:
         host=config.host,
         port=config.port,
         loop="uvloop",
-        http=Protocol,
+        http=protocol(),
         access_log=False,
         proxy_headers=False,  # nobody asks where a request came from, only who sends it
         log_level=config.log_level.lower(),

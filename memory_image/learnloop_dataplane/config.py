@@ -7,11 +7,13 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field, SecretStr, ValidationError, field_validator
 
+from learnloop_api.tuning_switches import VARIABLE
 from learnloop_api.wire.base import MOST
 from learnloop_api.wire.memory import MOST_MEMORIES
 from learnloop_dataplane.ed25519_keys import seed_from
 from learnloop_dataplane.errors import ConfigError
 from learnloop_dataplane.text.analysis import LANGUAGES
+from learnloop_dataplane.tuning.switches import SWITCHES
 
 PREFIX = "LEARNLOOP_"
 SECRETS = (
@@ -219,6 +221,10 @@ class Config(BaseModel):
         for name in SECRETS:
             if path := env.get(f"{PREFIX}{name.upper()}_FILE"):
                 values[name] = _read(f"{PREFIX}{name.upper()}_FILE", path)
+        try:
+            SWITCHES.off(env.get(VARIABLE, ""))
+        except ValueError as error:
+            raise ConfigError(str(error)) from None
         try:
             config = cls.model_validate(values)
         except ValidationError as error:

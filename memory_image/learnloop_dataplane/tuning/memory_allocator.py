@@ -8,6 +8,8 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
+from learnloop_dataplane.tuning.switches import SWITCHES
+
 COLLECT_AFTER = (20_000, 20, 50)
 """Python's own thresholds (700, 10, 10) look through everything that lives for each few requests' worth of objects:
 a pause of tens of milliseconds for all who wait. Requests make no cycles, and what makes some is small."""
@@ -22,10 +24,12 @@ def settle() -> None:
 
     glibc raises the size from which it gives memory back with each larger piece that is freed, and opens another arena
     for each thread: both keep tens of MiB of a process that unpacks many large answers. Elsewhere this changes nothing.
+    The parts `garbage-collection` and `memory-allocator` switch the two off.
     """
-    gc.collect()
-    gc.freeze()
-    gc.set_threshold(*COLLECT_AFTER)
+    if SWITCHES.is_on("garbage-collection"):
+        gc.collect()
+        gc.freeze()
+        gc.set_threshold(*COLLECT_AFTER)
     if (libc := _glibc()) is not None:
         for setting, value in (
             (_M_MMAP_THRESHOLD, LARGE_BYTES),
@@ -56,6 +60,8 @@ async def keep_small() -> None:
 
 
 def _glibc() -> ctypes.CDLL | None:
+    if not SWITCHES.is_on("memory-allocator"):
+        return None
     libc = ctypes.CDLL(None) if sys.platform == "linux" else None
     return libc if libc is not None and hasattr(libc, "mallopt") else None
 

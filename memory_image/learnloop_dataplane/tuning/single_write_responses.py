@@ -1,16 +1,13 @@
 """uvicorn's protocol, with what it writes for one answer sent in one go.
 
 uvicorn writes head and body apart, and uvloop sends each at once: two system calls for an answer, which together take
-a quarter of the processor time of a recall.
+a quarter of the processor time of a recall. With the part `single-write-responses` off, uvicorn's own is used.
 """
 
 import asyncio
 from typing import Any
 
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
-
-HEAD_SECONDS = 10.0
-"""From the connection, or a request's first byte, to the end of its head."""
 
 
 class OneWrite:
@@ -45,44 +42,12 @@ class OneWrite:
         return getattr(self._transport, name)
 
 
-class Protocol(HttpToolsProtocol):
-    """HTTP/1.1 by httptools. A peer that says nothing, or not all of a request's head, is hung up on in time: it takes
-    one of the connections that all tenants share."""
-
-    _slow: asyncio.TimerHandle | None = None
-
-    def on_message_begin(self) -> None:
-        """A request begins: its head has so long."""
-        super().on_message_begin()
-        self._expect_head()
-
-    def on_headers_complete(self) -> None:
-        """The head is whole."""
-        self._stop_waiting()
-        super().on_headers_complete()
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        """Nothing is waited for any more."""
-        self._stop_waiting()
-        super().connection_lost(exc)
-
-    def _expect_head(self) -> None:
-        if self._slow is None:
-            self._slow = self.loop.call_later(HEAD_SECONDS, self._hang_up)
-
-    def _stop_waiting(self) -> None:
-        if self._slow is not None:
-            self._slow.cancel()
-            self._slow = None
-
-    def _hang_up(self) -> None:
-        self._slow = None
-        self.transport.close()
+class SingleWrites(HttpToolsProtocol):
+    """HTTP/1.1 by httptools, an answer's head and body in one system call."""
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Wraps what answers are written to."""
         super().connection_made(transport)
-        self._expect_head()
         self._answers = OneWrite(transport, self.loop)
         self.transport = self._answers  # type: ignore[assignment]
 

@@ -6,8 +6,9 @@ from dataclasses import dataclass
 from typing import Any, Literal, cast
 
 from learnloop_api import names
+from learnloop_api.tuning_switches import VARIABLE
 from learnloop_operator.core.promql.namespace_scope import OWN_SERIES, Scope, is_label
-from learnloop_operator.tuning.switches import VARIABLE, parts_off
+from learnloop_operator.tuning.switches import SWITCHES
 
 PULL_POLICIES = ("Always", "IfNotPresent", "Never")
 
@@ -70,7 +71,7 @@ def from_environment(environment: Mapping[str, str]) -> Settings:
     if policy not in PULL_POLICIES:
         raise SettingsError(f"LEARNLOOP_IMAGE_PULL_POLICY is {policy!r}: set one of {', '.join(PULL_POLICIES)}")
     try:
-        parts_off(environment.get(VARIABLE, ""))
+        SWITCHES.off(environment.get(VARIABLE, ""))
     except ValueError as error:
         raise SettingsError(str(error)) from None
     callers = environment.get("LEARNLOOP_SERVING_CALLERS", "") or "anybody"

@@ -43,7 +43,7 @@ from learnloop_operator.controllers.passes.runtime import Runtime
 from learnloop_operator.controllers.reconcilers.registry import controllers
 from learnloop_operator.controllers.services import Services, utc_now
 from learnloop_operator.controllers.watching import kopf_handlers
-from learnloop_operator.tuning.switches import is_on
+from learnloop_operator.tuning.switches import SWITCHES
 
 log = logging.getLogger(__name__)
 
@@ -259,7 +259,7 @@ class Operator:
 
 def _memories() -> Any:
     """None: Kopf's own."""
-    if not is_on("stateless-kopf"):
+    if not SWITCHES.is_on("stateless-kopf"):
         return None
     from learnloop_operator.tuning.kopf_memories import NoMemories  # from Kopf's inside: only where it is wanted
 

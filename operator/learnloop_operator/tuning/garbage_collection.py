@@ -6,13 +6,13 @@ processor time. Bodies have no cycles, and what has some is small. With the part
 
 import gc
 
-from learnloop_operator.tuning.switches import is_on
+from learnloop_operator.tuning.switches import SWITCHES
 
 COLLECT_AFTER = (20_000, 20, 50)
 
 
 def settle() -> None:
     """Call it once everything is imported: modules and models stay for good, and nobody looks through them again."""
-    if is_on("garbage-collection"):
+    if SWITCHES.is_on("garbage-collection"):
         gc.freeze()
         gc.set_threshold(*COLLECT_AFTER)

@@ -9,7 +9,7 @@ from typing import Any
 
 import kopf
 
-from learnloop_operator.tuning.switches import is_on
+from learnloop_operator.tuning.switches import SWITCHES
 
 
 class NoDifferences(kopf.DiffBaseStorage):
@@ -50,6 +50,6 @@ class NoProgress(kopf.ProgressStorage):
 
 def without_storages(settings: kopf.OperatorSettings) -> None:
     """Kopf's settings with storages that store nothing; unchanged where the part is off."""
-    if is_on("stateless-kopf"):
+    if SWITCHES.is_on("stateless-kopf"):
         settings.persistence.diffbase_storage = NoDifferences()
         settings.persistence.progress_storage = NoProgress()

@@ -8,7 +8,7 @@ parsing takes. With the part `text-packing` off, texts are kept as they are.
 
 import zlib
 
-from learnloop_operator.tuning.switches import is_on
+from learnloop_operator.tuning.switches import SWITCHES
 
 LEVEL, WINDOW_BITS, MEMORY_LEVEL = 3, -14, 5
 """Raw (nobody needs a checksum of his own memory), over a window of 16 KiB; more of either gains nothing."""
@@ -49,4 +49,4 @@ class Unpacked:
 
 def packer() -> Packer | Unpacked:
     """A packer for texts of one sort."""
-    return Packer() if is_on("text-packing") else Unpacked()
+    return Packer() if SWITCHES.is_on("text-packing") else Unpacked()

@@ -8,10 +8,10 @@ twenty of them. With the part `value-objects` off they are frozen at run time to
 from dataclasses import dataclass, field
 from typing import TypeVar, dataclass_transform
 
-from learnloop_operator.tuning.switches import is_on
+from learnloop_operator.tuning.switches import SWITCHES
 
 T = TypeVar("T")
-FROZEN = not is_on("value-objects")
+FROZEN = not SWITCHES.is_on("value-objects")
 
 
 @dataclass_transform(frozen_default=True, field_specifiers=(field,))

@@ -7,9 +7,10 @@ import sys
 import kopf
 import pytest
 
+from learnloop_api.tuning_switches import VARIABLE
 from learnloop_operator.adapters.settings import SettingsError, from_environment
 from learnloop_operator.tuning.stateless_kopf import NoDifferences, without_storages
-from learnloop_operator.tuning.switches import PARTS, VARIABLE, is_on, parts_off
+from learnloop_operator.tuning.switches import SWITCHES
 from learnloop_operator.tuning.text_packing import Packer, Unpacked, packer
 
 WITHOUT_TUNING = """
@@ -52,9 +53,9 @@ def test_the_operator_works_with_all_of_its_tuning_off() -> None:
 
 
 def test_every_part_has_a_switch_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
-    for part in PARTS:
+    for part in SWITCHES.parts:
         monkeypatch.setenv(VARIABLE, part)
-        assert {other for other in PARTS if not is_on(other)} == {part}
+        assert {other for other in SWITCHES.parts if not SWITCHES.is_on(other)} == {part}
     monkeypatch.setenv(VARIABLE, "text-packing, stateless-kopf")
     assert isinstance(packer(), Unpacked)
     settings = kopf.OperatorSettings()
@@ -67,6 +68,6 @@ def test_every_part_has_a_switch_of_its_own(monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def test_a_part_that_does_not_exist_is_refused_at_start() -> None:
-    assert parts_off("") == frozenset()
+    assert SWITCHES.off("") == frozenset()
     with pytest.raises(SettingsError, match="LEARNLOOP_TUNING_OFF names heap: set all, or some of garbage-collection"):
         from_environment({VARIABLE: "heap"})

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 import uvicorn
 
-from learnloop_dataplane.tuning import single_write_responses
-from learnloop_dataplane.tuning.single_write_responses import Protocol
+from learnloop_api.tuning_switches import VARIABLE
+from learnloop_dataplane.api.http import head_deadlines
 
 
 async def hello(scope: Any, receive: Any, send: Any) -> None:
@@ -16,10 +16,12 @@ async def hello(scope: Any, receive: Any, send: Any) -> None:
     await send({"type": "http.response.body", "body": b"ok"})
 
 
-@pytest.fixture
-async def port(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[int]:
-    monkeypatch.setattr(single_write_responses, "HEAD_SECONDS", 0.5)
-    config = uvicorn.Config(hello, host="127.0.0.1", port=0, http=Protocol, lifespan="off", log_level="error")
+@pytest.fixture(params=["", "single-write-responses"], ids=["tuned", "untuned"])
+async def port(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> AsyncIterator[int]:
+    monkeypatch.setattr(head_deadlines, "HEAD_SECONDS", 0.5)
+    monkeypatch.setenv(VARIABLE, request.param)
+    protocol = head_deadlines.protocol()
+    config = uvicorn.Config(hello, host="127.0.0.1", port=0, http=protocol, lifespan="off", log_level="error")
     server = uvicorn.Server(config)
     serving = asyncio.create_task(server.serve())
     async with asyncio.timeout(60):
