@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from bench.algorithms.tasks import Side, held_out_return
-from learnloop_api.kinds.training.algorithms import ALGORITHMS
+from learnloop_api.kinds.training.algorithms import ALGORITHMS, LANGUAGE
 
 # Algorithm → environment, hyperparameters, steps, and a return that is out of reach without having learned.
 SMALL: dict[str, tuple[str, dict[str, Any], int, float]] = {
@@ -48,4 +48,4 @@ def test_it_learns(algorithm: str) -> None:
 
 
 def test_no_algorithm_is_left_out() -> None:
-    assert set(SMALL) | set(BESIDE_ANOTHER) == set(ALGORITHMS)
+    assert set(SMALL) | set(BESIDE_ANOTHER) == set(ALGORITHMS) - set(LANGUAGE), "language models: test_language.py"

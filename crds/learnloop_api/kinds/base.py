@@ -80,9 +80,9 @@ Uri = Annotated[
     Field(
         min_length=1,
         max_length=2048,
-        pattern=r"^(learnloop|s3|https?|file|uniform)://.+$",
+        pattern=r"^(learnloop|s3|https?|file|uniform|base)://.+$",
         json_schema_extra=dict(
-            explained("must begin with learnloop://, https://, http://, s3://, file:// or uniform://")
+            explained("must begin with learnloop://, https://, http://, s3://, file://, uniform:// or base://")
         ),
     ),
 ]
@@ -98,6 +98,11 @@ URI_FORMS = (
         "!has(self.uri) || !self.uri.startsWith('learnloop://')"
         " || self.uri.matches('^learnloop://[a-z0-9]([-a-z0-9]*[a-z0-9])?/[0-9a-f]{64}$')",
         "an artifact of the data plane is written learnloop://<namespace>/<sha256>",
+        ".uri",
+    ),
+    Rule(
+        "!has(self.uri) || !self.uri.startsWith('base://') || self.uri.matches('^base://[0-9a-f]{64}$')",
+        "the base model alone is written base://<sha256 of languageModel.base>",
         ".uri",
     ),
     Rule(

@@ -20,8 +20,9 @@ from learnloop_api.kinds.cel_rules import Rule, explained
 from learnloop_api.kinds.memory_budget import AgentMemoryBudget
 from learnloop_api.kinds.model_deployment import DeploymentTemplate
 from learnloop_api.kinds.task import Task
+from learnloop_api.kinds.training.algorithms import LANGUAGE
 from learnloop_api.kinds.training.logged_data import LoggedData
-from learnloop_api.kinds.training_job import TrainingTemplate
+from learnloop_api.kinds.training_job import SPOKEN, TrainingTemplate
 
 
 class Memory(Resource):
@@ -109,6 +110,12 @@ class LearningAgentSpec(Resource):
             "!has(self.training) || !has(self.task.external) || has(self.task.external.trainingEnvironment)",
             "trainingEnvironment is required with training: name the environment the trainer uses",
             ".task.external.trainingEnvironment",
+        ),
+        Rule(
+            f"!has(self.training) || ({SPOKEN.replace('self.', 'self.training.template.')})"
+            " == has(self.task.languageModel)",
+            f"{', '.join(LANGUAGE)} train task.languageModel, and nothing else does: set both, or neither",
+            ".training.template.algorithm",
         ),
     )
 

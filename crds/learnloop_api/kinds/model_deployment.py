@@ -18,6 +18,7 @@ from learnloop_api.kinds.base import (
     Uri,
 )
 from learnloop_api.kinds.cel_rules import Rule
+from learnloop_api.kinds.language_model import LanguageModel
 from learnloop_api.kinds.rollouts.analysis import Analysis, MetricEvidence
 from learnloop_api.kinds.rollouts.decision import Decision, Hand, PastModel
 from learnloop_api.kinds.rollouts.experiment import Experiment
@@ -45,7 +46,8 @@ class ModelSource(Resource):
         description=(
             "learnloop://<namespace>/<sha256>, https://…, s3://…, file:///…, or "
             "uniform://discrete/<actions>?observations=<size>: the uniform random policy, an honest baseline; of "
-            "numbers uniform://continuous/<low>..<high>, of both uniform://hybrid/<choices>/<low>..<high>."
+            "numbers uniform://continuous/<low>..<high>, of both uniform://hybrid/<choices>/<low>..<high>. "
+            "base://<sha256>: the base model of languageModel alone."
         ),
     )
     sha256: Digest | None = Field(
@@ -147,9 +149,25 @@ class ModelDeploymentSpec(DeploymentTemplate):
             "spec.experiment and a step with an experiment would play at the same time: keep one of them",
             ".experiment",
         ),
+        Rule(
+            "!has(self.model.uri) || !self.model.uri.startsWith('base://') || (has(self.languageModel)"
+            " && self.model.uri == 'base://' + self.languageModel.base.sha256)",
+            "base:// is the model of spec.languageModel.base alone: write base:// and its sha256, or another model",
+            ".model.uri",
+        ),
+        Rule(
+            "!has(self.model.uri) || !has(self.languageModel) || !self.model.uri.startsWith('uniform://')",
+            "uniform:// is a policy of numbers: write base://<sha256 of languageModel.base> for the base model alone",
+            ".model.uri",
+        ),
     )
 
     model: ModelSource
+    language_model: LanguageModel | None = Field(
+        default=None,
+        description="spec.model is an adapter or the weights of this base model, and a gateway serves it; left out, "
+        "spec.model is a policy of numbers.",
+    )
     experiment: Experiment | None = Field(
         default=None,
         description=(

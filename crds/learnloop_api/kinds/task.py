@@ -6,6 +6,7 @@ from pydantic import Field
 
 from learnloop_api.kinds.base import LocalRef, PodOptions, Resource
 from learnloop_api.kinds.cel_rules import Rule
+from learnloop_api.kinds.language_model import LanguageModel
 from learnloop_api.kinds.training.environment_conditions import LevelName, Randomised
 
 EnvironmentName = Annotated[str, Field(min_length=1, max_length=253)]
@@ -113,6 +114,18 @@ class Task(Resource):
             "observations and the kind of actions belong together: say both, or neither for an environment known here",
             ".observations",
         ),
+        Rule(
+            "!has(self.languageModel) || !(has(self.observations) || has(self.actions) || has(self.multiDiscrete)"
+            " || has(self.continuous) || has(self.choices))",
+            "a language model speaks, it has no numbers to see and do: remove observations and the kind of actions",
+            ".languageModel",
+        ),
+        Rule(
+            "!has(self.languageModel) || !has(self.environment)",
+            "an agent that speaks by languageModel runs elsewhere and talks to its gateway: set external, and the "
+            "world it is trained in as external.trainingEnvironment",
+            ".environment",
+        ),
     )
 
     environment: EnvironmentTask | None = None
@@ -136,4 +149,8 @@ class Task(Resource):
     )
     choices: int | None = Field(
         default=None, ge=2, le=65536, description="With continuous: so many choices, and the numbers go with each."
+    )
+    language_model: LanguageModel | None = Field(
+        default=None,
+        description="The agent speaks by this model, through a gateway; observations and actions are then left out.",
     )

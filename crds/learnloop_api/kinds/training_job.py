@@ -11,9 +11,10 @@ from learnloop_api.kinds.base import (
 )
 from learnloop_api.kinds.behaviour import Behaviour
 from learnloop_api.kinds.cel_rules import Rule, immutable
+from learnloop_api.kinds.language_model import LanguageModel
 from learnloop_api.kinds.study import InitialPolicy, Study
 from learnloop_api.kinds.training.algorithm_blocks import ALGORITHM_RULES, AlgorithmBlocks, field_name
-from learnloop_api.kinds.training.algorithms import ALGORITHMS
+from learnloop_api.kinds.training.algorithms import ALGORITHMS, LANGUAGE
 from learnloop_api.kinds.training.environment_conditions import Curriculum, LevelName, Randomised, Shaping
 from learnloop_api.kinds.training.evaluation import Evaluation, Gates
 from learnloop_api.kinds.training.logged_data import LoggedData
@@ -72,7 +73,10 @@ class TrainingData(LoggedData):
     learning_agent_ref: LocalRef | None = Field(
         default=None,
         description="Agent whose recorded observations verify the exported policy, and from whose logged episodes bc, "
-        "vtrace, cql, iql-offline, dqn and sac learn.",
+        "vtrace, cql, iql-offline, dqn, sac and the algorithms for language models learn.",
+    )
+    language_model: LanguageModel | None = Field(
+        default=None, description="What sft, dpo, rloo, grpo and ppo-lm train; no other algorithm does."
     )
 
 
@@ -104,6 +108,12 @@ class Export(Resource):
     )
 
 
+SPOKEN = f"self.algorithm in [{', '.join(repr(name) for name in LANGUAGE)}]"
+"""CEL: the algorithm trains a language model."""
+OF_NUMBERS = ("curriculum", "shaping", "safety", "study")
+"""Fields of TrainingTemplate that say nothing to a language model."""
+
+
 class TrainingTemplate(AlgorithmBlocks):
     """Everything about a run but its data: what a LearningAgent repeats for each new job."""
 
@@ -114,6 +124,13 @@ class TrainingTemplate(AlgorithmBlocks):
             " && self.evaluation.suite.dimensions.exists(measured, measured == gate.dimension))",
             "a gate needs its dimension measured: add it to evaluation.suite.dimensions, or remove the gate",
             ".gates.suite",
+        ),
+        Rule(
+            f"!({SPOKEN}) || !({' || '.join(f'has(self.{name})' for name in OF_NUMBERS)}"
+            " || has(self.evaluation.suite) || self.export.formats.size() > 0 || has(self.export.behaviour))",
+            f"{', '.join(OF_NUMBERS)}, evaluation.suite, export.formats and export.behaviour are for policies of "
+            "numbers: remove them, or choose another algorithm",
+            ".algorithm",
         ),
     )
 
@@ -197,6 +214,12 @@ class TrainingJobSpec(TrainingTemplate):
 
     cel_rules: ClassVar[tuple[Rule, ...]] = tuple(
         rule for field, optional in FROZEN for rule in immutable(field, "create a new TrainingJob", optional=optional)
+    ) + (
+        Rule(
+            f"({SPOKEN}) == has(self.data.languageModel)",
+            f"{', '.join(LANGUAGE)} train data.languageModel, and nothing else does: set both, or neither",
+            ".data.languageModel",
+        ),
     )
 
     seed: int = Field(default=0, ge=0, le=2_147_483_647, description="Seed of everything random in the run.")

@@ -7,6 +7,13 @@ from pydantic import Field
 
 from learnloop_api.kinds.base import Uri
 from learnloop_api.kinds.cel_rules import Rule
+from learnloop_api.kinds.training.language_algorithms import (
+    DpoParameters,
+    GrpoParameters,
+    PpoLmParameters,
+    RlooParameters,
+    SftParameters,
+)
 from learnloop_api.kinds.training.offline_algorithms import CqlParameters, IqlOfflineParameters
 from learnloop_api.kinds.training.offline_and_meta_algorithms import (
     Curiosity,
@@ -240,9 +247,17 @@ ALGORITHMS = _table(
     MamlParameters,
     CqlParameters,
     IqlOfflineParameters,
+    SftParameters,
+    DpoParameters,
+    RlooParameters,
+    GrpoParameters,
+    PpoLmParameters,
 )
 """By the name in spec.algorithm. All that the contract has of an algorithm follows from its line here: the values of
 spec.algorithm, its block in a TrainingJob, their descriptions and rules. The trainer's registry must have the same."""
+
+LANGUAGE = tuple(name for name, parameters in ALGORITHMS.items() if parameters.language)
+"""Those that train language models; the others train policies of numbers."""
 
 
 def block(algorithm: str) -> str:

@@ -25,6 +25,8 @@ class Lora(Resource):
 class LanguageParameters(Optimised):
     """What all algorithms for language models share; totalSteps counts episodes, demonstrations or pairs."""
 
+    language: ClassVar[bool] = True
+
     learning_rate: float = Field(default=1e-4, gt=0, le=1, description="Step size of AdamW at the start.")
     weight_decay: float = Field(default=0.0, ge=0, le=1, description="Share of the weights AdamW takes per step size.")
     max_gradient_norm: float = Field(default=1.0, gt=0, le=1000, description="Gradients are clipped to this norm.")

@@ -17,11 +17,13 @@ class Optimised(Resource):
         summary: what it is, in a few words, for `kubectl explain`.
         values_actions: its network gives values of actions, which are no logits: softmax of them is a policy that
             nobody trained.
+        language: it trains language models.
     """
 
     algorithm: ClassVar[str]
     summary: ClassVar[str]
     values_actions: ClassVar[bool] = False
+    language: ClassVar[bool] = False
 
     if TYPE_CHECKING:  # each algorithm that plays declares these with bounds and defaults of its own
         environments: int = 1

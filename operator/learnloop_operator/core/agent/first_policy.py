@@ -16,6 +16,8 @@ def first_policy(task: Task) -> str | None:
 
 def flaw(task: Task) -> str | None:
     """Why the agent has no policy to begin with, or one that cannot act: field, value and fix."""
+    if task.language_model is not None:
+        return None
     said, name = spaces(task), world_of(task)
     if said is not None:
         if task.multi_discrete and said.choices > MOST_COMBINATIONS:

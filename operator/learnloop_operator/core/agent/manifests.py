@@ -43,6 +43,8 @@ def training_job(world: AgentSnapshot, number: int, trigger: Trigger) -> Manifes
     found = {**conditions, **training.data.to_kube(), "environment": environment}
     if task.environment is not None and task.environment.success_return is not None:
         found["successReturn"] = task.environment.success_return
+    if task.language_model is not None:
+        found["languageModel"] = task.language_model.to_kube()
     data = TrainingData.model_validate({**found, "learningAgentRef": {"name": world.name}})
     template = seeded(training.template, str(world.object["metadata"]["uid"]), number)
     if training.warm_start:
@@ -70,6 +72,8 @@ def model_deployment(world: AgentSnapshot) -> Manifest:
     """The ModelDeployment that follows this agent's status.model."""
     spec = world.spec.deployment.template.to_kube()
     spec["model"] = {"learningAgentRef": {"name": world.name}}
+    if world.spec.task.language_model is not None:
+        spec["languageModel"] = world.spec.task.language_model.to_kube()
     return child(
         world.object,
         api_version=names.API_VERSION,

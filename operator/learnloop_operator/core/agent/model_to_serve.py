@@ -2,17 +2,20 @@
 
 import re
 
+from learnloop_api.kinds.language_model import base_alone
 from learnloop_api.kinds.learning_agent import AgentModel
 from learnloop_api.kinds.model_deployment import ArmStatus
 from learnloop_operator.core.agent.first_policy import first_policy, flaw
 from learnloop_operator.core.agent.snapshot import AgentSnapshot, TrainingRun
 
 VALIDATED = "Validated"
-PINNED, UNIFORM = "pinned", "uniform"
+PINNED, UNIFORM, BASE = "pinned", "uniform", "base"
 
 
 def model_to_serve(world: AgentSnapshot) -> AgentModel | None:
-    """The pinned model, else the newest proven one, else the uniform random policy: an honest place to begin.
+    """The pinned model, else the newest proven one, else an honest place to begin.
+
+    That is the base model of who speaks, and the uniform random policy of who acts by numbers.
 
     None: nobody said what the agent sees and does (see problems.py).
 
@@ -28,6 +31,9 @@ def model_to_serve(world: AgentSnapshot) -> AgentModel | None:
         return before
     if newest is not None and newest.uri:
         return AgentModel(uri=newest.uri, sha256=newest.sha256, source=newest.name, mean_return=newest.mean_return)
+    spoken = world.spec.task.language_model
+    if spoken is not None:
+        return AgentModel(uri=base_alone(spoken), sha256=spoken.base.sha256, source=BASE)
     first = None if flaw(world.spec.task) else first_policy(world.spec.task)
     return AgentModel(uri=first, source=UNIFORM) if first else None
 

@@ -1,5 +1,6 @@
 """The plans that rules end in: begin an attempt, judge a proof, fail, try again, hold."""
 
+from learnloop_api.kinds.language_model import base_alone
 from learnloop_api.wire.training import Manifest as Proof
 from learnloop_operator.core.plan import Notice, Plan
 from learnloop_operator.core.training import gates
@@ -125,11 +126,14 @@ def hold(world: TrainingSnapshot, reason: str, message: str, *, after: float = 5
 
 
 def baseline(world: TrainingSnapshot) -> tuple[str | None, str | None]:
-    """The policy that serves the agent's users now; the uniform random one when there is none."""
+    """The policy that serves the agent's users now; the base model or the uniform random policy when there is none."""
     agent = world.agent or {}
     model = (agent.get("status") or {}).get("model") or {}
     if model.get("uri"):
         return str(model["uri"]), model.get("sha256")
+    spoken = world.spec.data.language_model
+    if spoken is not None:
+        return base_alone(spoken), spoken.base.sha256
     task = (agent.get("spec") or {}).get("task") or {}
     if task.get("actions") and task.get("observations"):
         return f"uniform://discrete/{task['actions']}?observations={task['observations']}", None

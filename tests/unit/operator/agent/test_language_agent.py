@@ -1,0 +1,61 @@
+"""An agent that speaks: its base model serves first, its runs learn it, and nothing of numbers is made beside it."""
+
+from typing import Any
+
+import pytest
+
+from learnloop_api.kinds.learning_agent import LearningAgentSpec
+from learnloop_api.kinds.model_deployment import ModelDeploymentSpec
+from learnloop_api.kinds.training.algorithms import LANGUAGE
+from learnloop_api.kinds.training_job import TrainingJobSpec
+from learnloop_operator.core.agent.decide import decide
+from learnloop_operator.core.agent.manifests import model_deployment, training_job
+from learnloop_operator.core.agent.triggers import Trigger
+
+from .test_learning_agent import spec, world
+
+DIGEST = "cd" * 32
+SPOKEN: dict[str, Any] = {
+    "base": {"uri": "pvc://models/tiny", "sha256": DIGEST},
+    "templateSha256": "ef" * 32,
+    "tools": [{"name": "lookup", "description": "The value of a key.", "parameters": {"type": "object"}}],
+    "sampling": {"temperature": 0.8, "topP": 1.0, "topK": 0, "maxTokens": 48},
+    "contextLength": 256,
+}
+"""Something in every field of LanguageModel."""
+
+
+def agent(algorithm: str = "rloo", **task: Any) -> Any:
+    body = spec()
+    body["task"] = {"external": {"trainingEnvironment": "ToolLookup-v1"}, "languageModel": SPOKEN, **task}
+    body["training"]["template"] = {"algorithm": algorithm, "totalSteps": 256}
+    return world(120, spec=LearningAgentSpec.model_validate(body).to_kube())
+
+
+def test_it_begins_with_its_base_model_and_no_policy_of_chance() -> None:
+    plan = decide(agent())
+    assert plan.status["model"] == {"uri": f"base://{DIGEST}", "sha256": DIGEST, "source": "base"}
+    assert not [item for item in plan.apply if item["kind"] == "Deployment"]
+
+
+def test_its_deployment_knows_the_whole_language_model() -> None:
+    made = model_deployment(agent())["spec"]
+    assert made["languageModel"] == SPOKEN
+    assert ModelDeploymentSpec.model_validate(made).language_model is not None
+
+
+@pytest.mark.parametrize("algorithm", LANGUAGE)
+def test_its_runs_know_the_whole_language_model(algorithm: str) -> None:
+    made = training_job(agent(algorithm), 1, Trigger("episodes", "enough"))["spec"]
+    assert made["algorithm"] == algorithm
+    assert made["data"]["languageModel"] == SPOKEN
+    assert made["data"]["environment"] == "ToolLookup-v1"
+    assert TrainingJobSpec.model_validate(made).data.language_model is not None
+
+
+def test_a_tool_is_given_to_templates_as_the_chat_completions_api_has_it() -> None:
+    model = agent().spec.task.language_model
+    assert model.tools[0].to_openai() == {
+        "type": "function",
+        "function": {"name": "lookup", "description": "The value of a key.", "parameters": {"type": "object"}},
+    }
