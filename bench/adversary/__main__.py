@@ -7,9 +7,9 @@
 - sockets: silent and dripping connections beside a neighbour.
 - floods: one namespace asks as fast as it can beside a neighbour.
 
-PostgreSQL, NATS and the data plane as processes, the policy server on a socket. Escalation by custom resources takes an
-API server: tests/api/test_authors.py tries every field of PodOptions. The last line is one JSON object; `breaches` must
-be 0 and `rss_peak_over_idle_mib` at most 200.
+PostgreSQL, NATS and the data plane as processes, the policy server on a socket. Escalation by custom resources
+takes an API server: tests/api/access/test_authors.py tries every field of PodOptions. The last line is one JSON
+object; `breaches` must be 0 and `rss_peak_over_idle_mib` at most 200.
 """
 
 import asyncio

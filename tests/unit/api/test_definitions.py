@@ -21,7 +21,7 @@ from learnloop_api.kinds.training_job import FROZEN, TrainingJobSpec
 
 REPOSITORY = Path(__file__).resolve().parents[3]
 CRDS = REPOSITORY / "crds"
-MALFORMED = REPOSITORY / "tests" / "api" / "malformed.yaml"
+MALFORMED = REPOSITORY / "tests" / "api" / "kinds" / "malformed.yaml"
 KUBECTL_APPLY_LIMIT = 262_144  # bytes a client-side apply may put into its annotation
 # libyaml where PyYAML was built with it: in Python alone, reading a definition takes longer than making it.
 LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)

@@ -21,7 +21,7 @@ from learnloop_operator.cli import main
 from testing.proxies.service_proxy_target import behind_service, own_address
 from testing.servers import data_plane_server
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[3]
 
 
 @dataclass(frozen=True)

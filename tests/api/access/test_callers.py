@@ -18,7 +18,7 @@ from learnloop_dataplane.api.app import create_app
 from learnloop_dataplane.config import Config
 from testing.servers.postgres_server import own_postgres
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[3]
 SYSTEM = "learnloop-data-test"
 SPEC = {"algorithm": "ppo", "totalSteps": 1000, "data": {"environment": "CartPole-v1"}}
 

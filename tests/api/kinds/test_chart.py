@@ -17,7 +17,7 @@ from learnloop_operator.adapters.kube import kubeconfig
 from learnloop_operator.adapters.kube.errors import Forbidden
 from learnloop_operator.adapters.kube.http_transport import KubeHttp
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[3]
 SYSTEM = "learnloop-system"
 # Kinds of other projects, which this API server does not know.
 FOREIGN = ("gateway.networking.k8s.io/", "argoproj.io/")

@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-REPOSITORY = Path(__file__).resolve().parents[2]
+REPOSITORY = Path(__file__).resolve().parents[3]
 ENVIRONMENT = os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, ["hack", os.environ.get("PYTHONPATH")]))}
 EACH_SIDE = {
     "cold_start_s",

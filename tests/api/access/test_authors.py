@@ -14,7 +14,7 @@ from kubernetes import client, config
 from learnloop_api.kinds.base import PodOptions
 from learnloop_api.names import API_VERSION
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[3]
 EVERYTHING = {"apiGroups": ["learnloop.dev"], "resources": ["*"], "verbs": ["*"]}
 VALUES: dict[str, Any] = {
     "affinity": {"nodeAffinity": {}},

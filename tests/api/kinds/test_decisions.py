@@ -15,7 +15,7 @@ from learnloop_api.names import API_VERSION, VERBS, verb_annotation
 from learnloop_operator.cli.access.cluster import KubernetesCluster
 from learnloop_operator.cli.steering.signature import signed
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[3]
 EVERYTHING = [{"apiGroups": ["learnloop.dev"], "resources": ["*"], "verbs": ["*"]}]
 REVISION = "1a2b3c4d"
 ARGOCD = "system:serviceaccount:argocd:argocd-server"

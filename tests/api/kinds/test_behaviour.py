@@ -9,7 +9,7 @@ import yaml
 
 HERE = Path(__file__).parent
 GOOD = {item["kind"]: item for item in yaml.safe_load_all((HERE / "objects.yaml").read_text())}
-EXAMPLES = HERE.parents[1] / "examples"
+EXAMPLES = HERE.parents[2] / "examples"
 GROUP = "learnloop.dev/"
 
 
