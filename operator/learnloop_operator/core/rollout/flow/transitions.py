@@ -1,5 +1,6 @@
-"""Which of the rollout's situations this is. Read from top to bottom: the first that fits decides."""
+"""Which situation a rollout is in: the rules in the order in which they are asked. The first that applies decides."""
 
+from collections.abc import Callable
 from dataclasses import replace
 
 from learnloop_operator.core.rollout import reasons
@@ -12,79 +13,51 @@ from learnloop_operator.core.rollout.judging.arm_capacity import hopeless, look_
 from learnloop_operator.core.rollout.model import blocked_models as blocked
 from learnloop_operator.core.rollout.model.next_state import NextState, happened
 from learnloop_operator.core.rollout.model.rollout_state import ArmState, State
-from learnloop_operator.core.rollout.model.snapshot import Model, Snapshot
+from learnloop_operator.core.rollout.model.snapshot import Snapshot
 from learnloop_operator.core.rollout.steps.canary_steps import advance
 from learnloop_operator.core.rollout.steps.guard_after_promotion import revert, watch
 from learnloop_operator.core.rollout.steps.rollback import adopt, drop_canary
 from learnloop_operator.core.times import stamp
 
+RolloutRule = Callable[[Snapshot, State], NextState | None]
+
 
 def move(snapshot: Snapshot, state: State) -> NextState:
     """The one next thing for this ModelDeployment."""
-    adopted = adopt(snapshot, state)
-    if adopted:
-        return adopted
-    if snapshot.spec.suspend:
-        return suspended(snapshot, state)
+    early = _first_of(BEFORE_ORDERS, snapshot, state)
+    if early:
+        return early
     state, order = listen(snapshot, state)
-    if order:
-        return order
-    if snapshot.spec.routing.mode == "gateway" and snapshot.spec.routing.gateway is None:
-        sentence = "spec.routing.gateway: missing, and mode gateway needs it; name a Gateway or set mode: service"
-        return NextState(state, "Degraded", reasons.GATEWAY_MISSING, sentence, degraded=True)
-    if state.stable is None:
-        return _first(snapshot, state)
-    return _with_stable(snapshot, state, state.stable)
+    found = order or _first_of(RULES, snapshot, state)
+    assert found is not None, "the last rule always applies"
+    return found
 
 
-def _with_stable(snapshot: Snapshot, state: State, stable: ArmState) -> NextState:
-    model = snapshot.desired.model
-    if state.canary:
-        if state.hand and state.hand.verb == "undo":
-            return advance(snapshot, state, state.canary)
-        if model is not None and model.revision != state.canary.revision:
-            return _leave(state, state.canary, stable, model)
-        onward = advance(snapshot, state, state.canary)
-        return onward if model is not None or _falls(state, onward) else _lost_model(snapshot, state)
-    if state.experiment and state.experiment.running and state.experiment.step is None:
-        return advance_experiment(snapshot, state, state.experiment)
-    if (
-        model is not None
-        and state.previous
-        and model.revision == state.previous.revision
-        and ready(snapshot, model.revision)
-    ):
-        return revert(state, state.previous)
-    if state.previous:
-        return watch(snapshot, state, stable, state.previous)
-    fresh = model is not None and model.revision != stable.revision
-    if model is not None and fresh and state.in_the_way(model) is None:
-        return _begin(snapshot, state, model)
-    asked = due(snapshot, state)
-    if asked and model is not None and not fresh and ready(snapshot, stable.revision):
-        return begin_experiment(snapshot, state, stable, asked)
-    return _resting(snapshot, state, stable)
+def _first_of(rules: tuple[RolloutRule, ...], snapshot: Snapshot, state: State) -> NextState | None:
+    for rule in rules:
+        found = rule(snapshot, state)
+        if found is not None:
+            return found
+    return None
 
 
-def _falls(state: State, onward: NextState) -> bool:
-    """Whether the canary, or a guest of its experiment, gets less than before."""
-    canary = onward.state.canary
-    if onward.phase == "RolledBack" or state.canary is None or canary is None:
-        return onward.phase == "RolledBack"
-    before, after = (len(item.experiment.guests()) if item.experiment else 0 for item in (state, onward.state))
-    return onward.state.weight < state.weight or (canary.revision == state.canary.revision and after < before)
+def stay_suspended(snapshot: Snapshot, state: State) -> NextState | None:
+    """spec.suspend: no step goes up, and whatever takes an arm back still does."""
+    return suspended(snapshot, state) if snapshot.spec.suspend else None
 
 
-def _lost_model(snapshot: Snapshot, state: State) -> NextState:
-    """Nobody says any more that the canary is wanted: it may fall, and it may not rise."""
-    problem = snapshot.desired.problem
-    sentence = f"holding at {state.weight} %: {problem}"
-    interval = float(snapshot.spec.analysis.interval_seconds)
-    return NextState(state, "Progressing", reasons.MODEL_UNRESOLVED, sentence, again_after=interval, data=problem)
+def need_gateway(snapshot: Snapshot, state: State) -> NextState | None:
+    """Mode gateway takes the name of one."""
+    if snapshot.spec.routing.mode != "gateway" or snapshot.spec.routing.gateway is not None:
+        return None
+    sentence = "spec.routing.gateway: missing, and mode gateway needs it; name a Gateway or set mode: service"
+    return NextState(state, "Degraded", reasons.GATEWAY_MISSING, sentence, degraded=True)
 
 
-def _first(snapshot: Snapshot, state: State) -> NextState:
+def serve_first_model(snapshot: Snapshot, state: State) -> NextState | None:
     """Nothing serves yet, so there is nothing to compare with: the first model serves as soon as it can."""
+    if state.stable is not None:
+        return None
     model = snapshot.desired.model
     if model is None:
         return NextState(state, "Pending", reasons.MODEL_UNRESOLVED, snapshot.desired.problem, again_after=30.0)
@@ -112,7 +85,73 @@ def _first(snapshot: Snapshot, state: State) -> NextState:
     )
 
 
-def _begin(snapshot: Snapshot, state: State, model: Model) -> NextState:
+def leave_canary(snapshot: Snapshot, state: State) -> NextState | None:
+    """Another model than the canary's is wanted; one that a person has undone is on its way whatever is wanted."""
+    model, canary, stable = snapshot.desired.model, state.canary, state.stable
+    if canary is None or stable is None or model is None or model.revision == canary.revision or _is_undone(state):
+        return None
+    if model.revision == stable.revision:
+        return drop_canary(
+            state, reasons.REVERTED, f"canary {canary.revision} withdrawn: stable {stable.revision} is wanted again"
+        )
+    return drop_canary(
+        state, reasons.SUPERSEDED, f"canary {canary.revision} withdrawn: {model.revision} takes its place"
+    )
+
+
+def advance_canary(snapshot: Snapshot, state: State) -> NextState | None:
+    """A canary is judged and moves by its steps. Nobody says any more that it is wanted: it may only fall."""
+    if state.canary is None:
+        return None
+    onward = advance(snapshot, state, state.canary)
+    if snapshot.desired.model is not None or _is_undone(state) or _falls(state, onward):
+        return onward
+    problem = snapshot.desired.problem
+    sentence = f"holding at {state.weight} %: {problem}"
+    interval = float(snapshot.spec.analysis.interval_seconds)
+    return NextState(state, "Progressing", reasons.MODEL_UNRESOLVED, sentence, again_after=interval, data=problem)
+
+
+def _is_undone(state: State) -> bool:
+    """Whether the canary is the earlier model that a person has asked to serve again."""
+    return state.hand is not None and state.hand.verb == "undo"
+
+
+def _falls(state: State, onward: NextState) -> bool:
+    """Whether the canary, or a guest of its experiment, gets less than before."""
+    canary = onward.state.canary
+    if onward.phase == "RolledBack" or state.canary is None or canary is None:
+        return onward.phase == "RolledBack"
+    before, after = (len(item.experiment.guests()) if item.experiment else 0 for item in (state, onward.state))
+    return onward.state.weight < state.weight or (canary.revision == state.canary.revision and after < before)
+
+
+def advance_running_experiment(snapshot: Snapshot, state: State) -> NextState | None:
+    """An experiment of its own (not a step of a rollout) counts and decides."""
+    trial = state.experiment
+    return advance_experiment(snapshot, state, trial) if trial and trial.running and trial.step is None else None
+
+
+def return_to_previous(snapshot: Snapshot, state: State) -> NextState | None:
+    """The model before the promotion is wanted again, and its pods still stand."""
+    model, previous = snapshot.desired.model, state.previous
+    if model is None or previous is None or model.revision != previous.revision or not ready(snapshot, model.revision):
+        return None
+    return revert(state, previous)
+
+
+def guard_promoted(snapshot: Snapshot, state: State) -> NextState | None:
+    """After a promotion the checks go on while the previous arm is kept."""
+    if state.previous is None or state.stable is None:
+        return None
+    return watch(snapshot, state, state.stable, state.previous)
+
+
+def begin_canary(snapshot: Snapshot, state: State) -> NextState | None:
+    """A new model that nothing blocks starts as a canary without episodes."""
+    model, stable = snapshot.desired.model, state.stable
+    if model is None or stable is None or model.revision == stable.revision or state.in_the_way(model) is not None:
+        return None
     sentence = f"{model.revision} is new ({model.uri}); it starts as a canary without episodes"
     now = stamp(snapshot.now)
     after = replace(
@@ -131,29 +170,59 @@ def _begin(snapshot: Snapshot, state: State, model: Model) -> NextState:
     )
 
 
-def _leave(state: State, canary: ArmState, stable: ArmState, wanted: Model) -> NextState:
-    if wanted.revision == stable.revision:
-        return drop_canary(
-            state, reasons.REVERTED, f"canary {canary.revision} withdrawn: stable {stable.revision} is wanted again"
-        )
-    return drop_canary(
-        state, reasons.SUPERSEDED, f"canary {canary.revision} withdrawn: {wanted.revision} takes its place"
-    )
+def start_due_experiment(snapshot: Snapshot, state: State) -> NextState | None:
+    """spec.experiment asks for one, and the stable arm is the wanted model and can serve."""
+    model, stable, asked = snapshot.desired.model, state.stable, due(snapshot, state)
+    if not asked or model is None or stable is None or model.revision != stable.revision:
+        return None
+    return begin_experiment(snapshot, state, stable, asked) if ready(snapshot, stable.revision) else None
 
 
-def _resting(snapshot: Snapshot, state: State, stable: ArmState) -> NextState:
-    model = snapshot.desired.model
+def stay_blocked(snapshot: Snapshot, state: State) -> NextState | None:
+    """The wanted model was taken back: the stable arm serves until somebody says retry."""
+    model, stable = snapshot.desired.model, state.stable
     pin = state.in_the_way(model)
-    if pin and model is not None:
-        sentence = f"{blocked.sentence(pin, model)}; {stable.revision} keeps serving"
-        return NextState(state, "RolledBack", reasons.BLOCKED, sentence)
-    arm = world(snapshot, stable.revision)
-    if arm.ready == 0 and snapshot.spec.serving.replicas > 0:
-        said = f": {arm.message}" if arm.message else ""
-        sentence = f"the stable arm {stable.revision} has no ready pod{said}"
-        soon = look_at_pods(snapshot, stable.revision)
-        return NextState(state, "Degraded", reasons.PODS_NOT_READY, sentence, again_after=soon, degraded=True)
-    if model is None:
-        sentence = f"{stable.revision} keeps serving; {snapshot.desired.problem}"
+    if pin is None or model is None or stable is None:
+        return None
+    sentence = f"{blocked.sentence(pin, model)}; {stable.revision} keeps serving"
+    return NextState(state, "RolledBack", reasons.BLOCKED, sentence)
+
+
+def await_stable_pods(snapshot: Snapshot, state: State) -> NextState | None:
+    """The stable arm has no pod that can serve."""
+    if state.stable is None or snapshot.spec.serving.replicas == 0:
+        return None
+    arm = world(snapshot, state.stable.revision)
+    if arm.ready > 0:
+        return None
+    said = f": {arm.message}" if arm.message else ""
+    sentence = f"the stable arm {state.stable.revision} has no ready pod{said}"
+    soon = look_at_pods(snapshot, state.stable.revision)
+    return NextState(state, "Degraded", reasons.PODS_NOT_READY, sentence, again_after=soon, degraded=True)
+
+
+def keep_serving(snapshot: Snapshot, state: State) -> NextState | None:
+    """Nothing is to be done."""
+    assert state.stable is not None, "serve_first_model has answered before"
+    revision = state.stable.revision
+    if snapshot.desired.model is None:
+        sentence = f"{revision} keeps serving; {snapshot.desired.problem}"
         return NextState(state, "Healthy", reasons.MODEL_UNRESOLVED, sentence)
-    return NextState(state, "Healthy", reasons.HEALTHY, f"{stable.revision} serves every episode")
+    return NextState(state, "Healthy", reasons.HEALTHY, f"{revision} serves every episode")
+
+
+BEFORE_ORDERS: tuple[RolloutRule, ...] = (adopt, stay_suspended)
+RULES: tuple[RolloutRule, ...] = (
+    need_gateway,
+    serve_first_model,
+    leave_canary,
+    advance_canary,
+    advance_running_experiment,
+    return_to_previous,
+    guard_promoted,
+    begin_canary,
+    start_due_experiment,
+    stay_blocked,
+    await_stable_pods,
+    keep_serving,
+)
