@@ -1,47 +1,42 @@
-"""Prometheus metrics, named as in specification 001. One registry for each service, so that tests can have several."""
+"""Everything the data plane counts. One registry for each service, so that tests can have several."""
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+from collections.abc import Callable
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, disable_created_metrics, generate_latest
+
+from learnloop_api.telemetry.bounded_labels import OTHER
+from learnloop_dataplane.telemetry.agent_metrics import SECONDS_BUCKETS, AgentMetrics
+from learnloop_dataplane.telemetry.run_metrics import RunMetrics
 
 MAX_SERIES = 1000
-OTHER = "_other"
-REWARD_BUCKETS = (-5.0, -2.0, -1.0, -0.5, -0.2, 0.0, 0.2, 0.5, 1.0, 2.0, 5.0)
-SECONDS_BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 10.0)
-DURATION_BUCKETS = (10.0, 30.0, 60.0, 300.0, 900.0, 3600.0, 14_400.0, 86_400.0)
+disable_created_metrics()  # type: ignore[no-untyped-call]  # a second series per counter that nobody here reads
 
 
 class Metrics:
-    """Everything this process counts. Labels are namespace and agent, at most 1,000 pairs; the rest is `_other`."""
+    """Everything this process counts. Namespaces, agents, versions and runs are bounded; the rest is `_other`."""
 
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
+        self.agents = AgentMetrics(self.registry)
+        self.runs = RunMetrics(self.registry)
         self._pairs: set[tuple[str, str]] = set()
         pair = ("namespace", "agent")
-        self._trajectories = Counter(
-            "agent_rl_trajectories_collected_total", "Trajectories stored.", pair, registry=self.registry
-        )
-        self._rewards = Histogram(
-            "agent_rl_trajectory_reward", "Normalised rewards.", pair, buckets=REWARD_BUCKETS, registry=self.registry
-        )
-        self._jobs = Counter(
-            "agent_rl_training_jobs_total",
-            "Training runs by what became of them.",
-            ("namespace", "status"),
-            registry=self.registry,
-        )
-        self._durations = Histogram(
-            "agent_rl_training_duration_seconds",
-            "Wall time of finished training runs.",
+        self._attempts = Counter(
+            "agent_rl_trajectory_collection_attempts_total",
+            "Trajectories that came to be stored, whatever became of them.",
             ("namespace",),
-            buckets=DURATION_BUCKETS,
             registry=self.registry,
         )
-        self._mean = Gauge(
-            "agent_rl_model_reward_mean", "Mean normalised reward of recent episodes.", pair, registry=self.registry
+        self._attempt_errors = Counter(
+            "agent_rl_trajectory_collection_errors_total",
+            "Of these, how many were not; reason: the code of the dead letter, or invalid, no_room, unavailable.",
+            ("namespace", "reason"),
+            registry=self.registry,
         )
-        self._errors = Gauge(
-            "agent_rl_model_error_rate",
-            "Share of recent episodes that ended in an error.",
-            pair,
+        self._nats_up = Gauge(
+            "learnloop_nats_up",
+            "1 while this process is connected to NATS, 0 while it is not; no series where none is configured.",
+            ("server",),
             registry=self.registry,
         )
         self._dead = Counter(
@@ -118,12 +113,12 @@ class Metrics:
         )
         self.requests = Histogram(
             "learnloop_data_request_duration_seconds",
-            "HTTP requests.",
+            "Time from a request to its answer, by route.",
             ("route", "method", "status"),
             buckets=SECONDS_BUCKETS,
             registry=self.registry,
         )
-        self.recall = Histogram(
+        self._recall = Histogram(
             "learnloop_memory_recall_duration_seconds",
             "Recalls, database included.",
             buckets=SECONDS_BUCKETS,
@@ -147,28 +142,22 @@ class Metrics:
 
     def render(self) -> bytes:
         """The text exposition format."""
+        self.runs.sweep()
         return generate_latest(self.registry)
 
-    def trajectory(self, namespace: str, agent: str) -> None:
-        """One more trajectory is stored."""
-        self._trajectories.labels(*self._pair(namespace, agent)).inc()
+    def collected(self, namespace: str) -> None:
+        """A trajectory came to be stored, and was, now or before."""
+        self._attempts.labels(self._pair(namespace, "")[0]).inc()
 
-    def reward(self, namespace: str, agent: str, reward: float) -> None:
-        """One more reward is computed."""
-        self._rewards.labels(*self._pair(namespace, agent)).observe(reward)
-
-    def recent(self, namespace: str, agent: str, reward_mean: float, error_rate: float) -> None:
-        """How the agent has been doing lately."""
-        pair = self._pair(namespace, agent)
-        self._mean.labels(*pair).set(reward_mean)
-        self._errors.labels(*pair).set(error_rate)
-
-    def training(self, namespace: str, status: str, seconds: float | None = None) -> None:
-        """A run started, finished or failed."""
+    def not_collected(self, namespace: str, reason: str) -> None:
+        """A trajectory came to be stored, and was not."""
         namespace = self._pair(namespace, "")[0]
-        self._jobs.labels(namespace, status).inc()
-        if seconds is not None:
-            self._durations.labels(namespace).observe(seconds)
+        self._attempts.labels(namespace).inc()
+        self._attempt_errors.labels(namespace, reason).inc()
+
+    def nats(self, up: Callable[[], bool]) -> None:
+        """From now on each scrape asks whether there is a connection to NATS."""
+        self._nats_up.labels("jetstream").set_function(lambda: float(up()))
 
     def budget(self, namespace: str, agent: str, memories: int, size: int, forgotten: int) -> None:
         """An agent with a memory budget keeps this much, and this many memories went just now."""
@@ -176,6 +165,11 @@ class Metrics:
         self._held.labels(*pair).set(memories)
         self._held_bytes.labels(*pair).set(size)
         self._forgotten.labels(*pair).inc(forgotten)
+
+    def recall(self, seconds: float) -> None:
+        """A recall took so long."""
+        self._recall.observe(seconds)
+        self.agents.latency.observe(seconds)
 
     def consolidations_due(self, namespace: str, agents: int) -> None:
         """So many agents of this namespace wait to be consolidated."""

@@ -148,6 +148,7 @@ class Reporter:
         with self._lock:
             return Heartbeat(
                 job=self._order.job,
+                agent=self._order.agent,
                 attempt=self._order.attempt,
                 phase=self._phase,
                 step=self._step,

@@ -3,15 +3,26 @@
 Heartbeats are relayed as `agent.rl.training.status.v1.<namespace>.<job>`.
 """
 
-from typing import Literal
+from typing import Annotated, Literal
 
-from pydantic import ConfigDict, Field
+from pydantic import AfterValidator, ConfigDict, Field
 
 from learnloop_api.kinds.behaviour import Behaviour
 from learnloop_api.kinds.training.evaluation_suite import Dimension
 from learnloop_api.wire.base import MOST, Identifier, Name, Sha256, Timestamp, WireModel
 from learnloop_api.wire.experience import ExperienceRead
+from learnloop_api.wire.training_figures import LONGEST_NAME, known
 
+MOST_FIGURES = 96
+
+
+def _figure(name: str) -> str:
+    if not known(name):
+        raise ValueError("no figure of training: send those that learnloop_api.wire.training_figures lists")
+    return name
+
+
+FigureName = Annotated[str, Field(max_length=LONGEST_NAME), AfterValidator(_figure)]
 LEAST_PAIRS = 6
 """Fewer episodes show nothing at 95 %: of equal policies one wins 5 of 5 in 3 % of all cases."""
 
@@ -81,6 +92,7 @@ class Heartbeat(WireModel):
     """Sent by rank 0 about once a second; the operator reads the newest."""
 
     job: Name
+    agent: Name | None = Field(default=None, description="whom the run trains; null for a run by hand")
     attempt: int = Field(ge=0, le=1_000_000, description="incarnation of the whole gang, counted from 0")
     phase: Literal["starting", "training", "evaluating", "exporting", "done", "failed"]
     step: int = Field(ge=0, le=MOST, description="environment steps done by all ranks together")
@@ -89,6 +101,12 @@ class Heartbeat(WireModel):
     steps_per_second: float = Field(ge=0)
     eta_seconds: float | None = Field(default=None, ge=0)
     recent_return: ReturnEstimate | None = None
+    figures: dict[FigureName, float] = Field(
+        default_factory=dict,
+        max_length=MOST_FIGURES,
+        description="what the learner and its process tell of themselves: loss, entropy, kl_divergence, gradient_norm, "
+        "cpu_utilization and others; those that do not apply are left out",
+    )
     message: str = Field(default="", max_length=1024, description="one sentence for a human; names the fix when failed")
     at: Timestamp
 

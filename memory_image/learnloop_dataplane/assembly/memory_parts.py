@@ -78,7 +78,7 @@ class MemoryParts:
             embed_seconds=config.embedder_recall_ms / 1000,
         )
         self.turns = Turns(at_once=RECALLS_AT_ONCE, patience=config.recall_wait_ms / 1000)
-        self.feedback = Feedback(db, self.recall_log)
+        self.feedback = Feedback(db, self.recall_log, shared.metrics.agents.judged)
 
         writer = Writer(db, analyzer, self.embedder, self.indexing.stored)
         self.writes = MemoryWrites(db, shared.users, writer, self.shown, self.indexing, self.budgets.changed)
@@ -113,7 +113,7 @@ class MemoryParts:
         """As `Recaller.recall`, timed."""
         started = time.perf_counter()
         found = await self.recalls.recall(namespace, ask)
-        self._shared.metrics.recall.observe(time.perf_counter() - started)
+        self._shared.metrics.recall(time.perf_counter() - started)
         return found
 
     def steps(self) -> list[Step]:

@@ -107,6 +107,8 @@ class DeadLetters:
                 await keep([message])
                 await asyncio.sleep(self._patience)
         self._metrics.dead_letter(refusal.namespace, refusal.code)
+        if message.subject.startswith(names.SUBJECT_TRAJECTORY):
+            self._metrics.not_collected(refusal.namespace, refusal.code)
         # A publisher's mistake is the publisher's to mend; what PostgreSQL refuses for no reason known here is not.
         level = logging.WARNING if refusal.code == "storage" else logging.INFO
         log.log(level, "refused %s (%s): %s", origin, refusal.code, headers[REASON])

@@ -38,6 +38,7 @@ class NatsSide:
         self._config = config
         self._db = db
         self._metrics = metrics
+        metrics.nats(self.bus.connected)
 
     def start(self, background: Background, users: Users, arrived: Callable[[str], None]) -> None:
         """Begins connecting and reading.

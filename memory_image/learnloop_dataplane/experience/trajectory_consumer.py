@@ -14,6 +14,7 @@ from learnloop_api import names
 from learnloop_api.wire.trajectory import Trajectory
 from learnloop_dataplane.errors import Unavailable
 from learnloop_dataplane.experience.dead_letters import DeadLetters
+from learnloop_dataplane.experience.trajectory_intake import safe_version
 from learnloop_dataplane.experience.trajectory_store import Stored, prepare, store
 from learnloop_dataplane.metrics import Metrics
 from learnloop_dataplane.nats.connection import Bus
@@ -85,8 +86,10 @@ class TrajectoryConsumer:
             else:
                 raise
             return
-        for agent in {item.trajectory_id: item.agent for _, item in group if item.trajectory_id in new}.values():
-            self._metrics.trajectory(namespace, agent)
+        for item in {item.trajectory_id: item for _, item in group if item.trajectory_id in new}.values():
+            self._metrics.agents.trajectory(namespace, item.agent, safe_version(item.policy_revision))
+        for _ in group:
+            self._metrics.collected(namespace)
         await asyncio.gather(*(self._erase(namespace, message) for message in unwanted))
         for message, _ in group:
             with suppress(NatsError):

@@ -9,7 +9,7 @@ from pydantic_core import to_json
 from learnloop_api import names
 from learnloop_api.redaction_fields import safe_measurements
 from learnloop_api.wire.trajectory import MAX_REVISION, MAX_TASK, Trajectory
-from learnloop_dataplane.errors import NoRoom
+from learnloop_dataplane.errors import NoRoom, Unavailable
 from learnloop_dataplane.experience.trajectory_store import prepare, store
 from learnloop_dataplane.metrics import Metrics
 from learnloop_dataplane.nats.subjects import tenants_id
@@ -62,29 +62,48 @@ class TrajectoryIntake:
         shielded = (await self._users.shield(namespace, {0: trajectory}))[0]
         if shielded is None:
             self._metrics.opted_out(namespace)
+            self._metrics.collected(namespace)
             return Accepted(duplicate=False, stored=False)
         if self._stream is None:
             return await self._store(namespace, shielded)
+        # From here on the reader of the stream counts what becomes of it.
         bus, room = self._stream
         subject = f"{names.SUBJECT_TRAJECTORY}.{namespace}.{shielded.agent}"
         # What came by NATS already is known again: the SDK sends this id there.
         message_id = tenants_id(namespace, subject, f"{namespace}/{shielded.trajectory_id}")
         try:
             ack = await bus.publish(subject, redacted(shielded), message_id)
+        except Unavailable:
+            self._metrics.not_collected(namespace, "unavailable")
+            raise
         except NoRoom:
             # Full of others' episodes, of which there is no end: this one need not wait behind them.
-            room.admit(namespace)
+            try:
+                room.admit(namespace)
+            except NoRoom:
+                self._metrics.not_collected(namespace, "no_room")
+                raise
             return await self._store(namespace, shielded)
         return Accepted(duplicate=bool(ack.duplicate), stored=True)
 
     async def _store(self, namespace: str, trajectory: Trajectory) -> Accepted:
-        stored = await store(self._db, namespace, [prepare(trajectory)])
+        try:
+            stored = await store(self._db, namespace, [prepare(trajectory)])
+        except Unavailable:
+            self._metrics.not_collected(namespace, "unavailable")
+            raise
+        self._metrics.collected(namespace)
         if stored.refused:
             return Accepted(duplicate=False, stored=False)
         if stored.new:
-            self._metrics.trajectory(namespace, trajectory.agent)
+            self._metrics.agents.trajectory(namespace, trajectory.agent, safe_version(trajectory.policy_revision))
             self._arrived(namespace)
         return Accepted(duplicate=not stored.new, stored=True)
+
+
+def safe_version(policy_revision: str) -> str:
+    """The name of a model version as tables, streams and metrics may have it."""
+    return redact_text(policy_revision)[:MAX_REVISION]
 
 
 def redacted(trajectory: Trajectory) -> bytes:
@@ -93,6 +112,6 @@ def redacted(trajectory: Trajectory) -> bytes:
     for field in ("metadata", "steps", "last_observation", "result"):
         body[field] = redact(body[field])
     body["task"] = redact_text(trajectory.task)[:MAX_TASK]  # a mark may be longer than what it stands for
-    body["policy_revision"] = redact_text(trajectory.policy_revision)[:MAX_REVISION]
+    body["policy_revision"] = safe_version(trajectory.policy_revision)
     body["outcome"]["values"] = safe_measurements(trajectory.outcome.values, redact_text)
     return to_json(body)

@@ -80,6 +80,10 @@ class Bus:
             unavailable.message = str(error)
             raise unavailable from None
 
+    def connected(self) -> bool:
+        """Is there a connection at this moment?"""
+        return self._client is not None and self._client.is_connected
+
     @property
     def max_payload(self) -> int:
         """Bytes of the largest message, headers included, that server and streams take."""

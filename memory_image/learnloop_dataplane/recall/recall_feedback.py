@@ -1,6 +1,6 @@
 """What came of a recall: teaches the agent's ranker and the recalled memories' utility, once for each recall."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from typing import Any
 from uuid import UUID
@@ -54,12 +54,20 @@ Gains = dict[UUID, tuple[float, float]]
 """How much each memory helped and hurt."""
 
 
-class Feedback:
-    """Applies feedback that someone sends, and the rewards of the episodes that recalled."""
+Verdicts = list[tuple[str, int, float]]
+"""An agent, how many of its recalls were judged together, and how much better than expected it went."""
+Judged = Callable[[str, str, int, bool], None]
 
-    def __init__(self, db: Database, log: RecallLog) -> None:
-        self._db = db
-        self._log = log
+
+class Feedback:
+    """Applies feedback that someone sends, and the rewards of the episodes that recalled.
+
+    Args:
+        judged: is told a namespace, an agent, how many of its recalls were judged, and whether they helped.
+    """
+
+    def __init__(self, db: Database, log: RecallLog, judged: Judged) -> None:
+        self._db, self._log, self._judged = db, log, judged
 
     async def give(
         self, namespace: str, retrieval_id: UUID, *, reward: float | None, helpful: Sequence[UUID] | None
@@ -73,7 +81,8 @@ class Feedback:
         await self._log.flush()
         async with self._db.tenant(namespace) as connection:
             row = await connection.fetchrow(_RECALL, namespace, retrieval_id)
-            found = None if row is None else await _applied(connection, namespace, row, reward, helpful)
+            verdicts: Verdicts = []
+            found = None if row is None else await _applied(connection, namespace, row, reward, helpful, verdicts)
             if found is not None and not found["duplicate"]:
                 await note(
                     connection, namespace, "recall.feedback", f"recall/{retrieval_id}", {"agent": found["agent_id"]}
@@ -85,6 +94,7 @@ class Feedback:
                 field="retrieval_id",
                 value=retrieval_id,
             )
+        self._tell(namespace, verdicts)
         return found
 
     async def ranker(self, namespace: str, agent: str) -> dict[str, Any]:
@@ -111,6 +121,7 @@ class Feedback:
             rows = await connection.fetch(_REWARDED, namespace, BATCH, PATIENCE_SECONDS)
             done: list[str] = []
             gained: Gains = {}
+            verdicts: Verdicts = []
             for row in rows:
                 ids = {identity for text in orjson.loads(row["retrieval_ids"]) if (identity := _uuid(text))}
                 logged = [await connection.fetchrow(_RECALL, namespace, identity) for identity in sorted(ids)]
@@ -122,16 +133,27 @@ class Feedback:
                         continue
                     for agent in sorted({recall["agent_id"] for recall in recalls}):
                         own = [recall for recall in recalls if recall["agent_id"] == agent]
-                        await _reward(connection, namespace, agent, own, row["reward"], gained)
+                        await _reward(connection, namespace, agent, own, row["reward"], gained, verdicts)
                     done.append(row["trajectory_id"])
             await _credit(connection, namespace, gained)
             if done:
                 await connection.execute(_CREDITED, namespace, done)
+        self._tell(namespace, verdicts)
         return len(done)
+
+    def _tell(self, namespace: str, verdicts: Verdicts) -> None:
+        for agent, recalls, advantage in verdicts:
+            if advantage:
+                self._judged(namespace, agent, recalls, advantage > 0)
 
 
 async def _applied(
-    connection: Any, namespace: str, row: Any, reward: float | None, helpful: Sequence[UUID] | None
+    connection: Any,
+    namespace: str,
+    row: Any,
+    reward: float | None,
+    helpful: Sequence[UUID] | None,
+    verdicts: Verdicts,
 ) -> dict[str, Any]:
     agent = row["agent_id"]
     await _hold(connection, namespace, [row])
@@ -139,10 +161,11 @@ async def _applied(
         ranker = await _held(connection, namespace, agent)
     elif helpful is None:
         gained: Gains = {}
-        ranker = await _reward(connection, namespace, agent, [row], reward or 0.0, gained)
+        ranker = await _reward(connection, namespace, agent, [row], reward or 0.0, gained, verdicts)
         await _credit(connection, namespace, gained)
     else:
         ranker = await _label(connection, namespace, row, helpful)
+        verdicts.append((agent, 1, 1.0 if helpful else -1.0))
     return _described(agent, ranker) | {"duplicate": row["settled_at"] is not None}
 
 
@@ -160,11 +183,19 @@ async def _label(connection: Any, namespace: str, row: Any, helpful: Sequence[UU
 
 
 async def _reward(
-    connection: Any, namespace: str, agent: str, rows: Sequence[Any], reward: float, gained: Gains
+    connection: Any,
+    namespace: str,
+    agent: str,
+    rows: Sequence[Any],
+    reward: float,
+    gained: Gains,
+    verdicts: Verdicts,
 ) -> Ranker:
-    """One reward for all these recalls of one agent; what it says about their memories is added to `gained`."""
+    """One reward for all these recalls of one agent; what it says about their memories is added to `gained`, and what
+    about recalling itself to `verdicts`."""
     ranker = await _held(connection, namespace, agent)
     ranker, advantage = learn_from_reward(ranker, [_shown(row) for row in rows], reward)
+    verdicts.append((agent, len(rows), advantage))
     await _save(connection, namespace, agent, ranker)
     for row in rows:
         k = row["shown"]

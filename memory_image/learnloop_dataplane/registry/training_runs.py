@@ -89,7 +89,6 @@ class Runs:
     async def beat(self, namespace: str, beat: Heartbeat) -> bool:
         """Keeps a heartbeat; False when a newer one is already there. The last one of an attempt becomes an event."""
         async with self._db.tenant(namespace) as connection:
-            before = await connection.fetchrow(_LOCK, namespace, beat.job)
             kept = await connection.fetchval(_BEAT, namespace, beat.job, beat.attempt, beat.at, beat.model_dump_json())
             if kept and beat.phase in LAST_PHASES:
                 subject = status_subject(namespace, beat.job)
@@ -97,10 +96,8 @@ class Runs:
                 if await self._outbox.put(connection, namespace, subject, identity, beat.model_dump_json().encode()):
                     told = {"phase": beat.phase, "attempt": beat.attempt, "step": beat.step, "message": beat.message}
                     await note(connection, namespace, "training.ended", f"training-job/{beat.job}", told)
-        if before is None or before["phase"] is None:
-            self._metrics.training(namespace, "started")
-        if kept and beat.phase == "failed" and (before is None or before["phase"] != "failed"):
-            self._metrics.training(namespace, "failed")
+        if kept:
+            self._metrics.runs.beat(namespace, beat)
         if kept and beat.phase in LAST_PHASES:
             self._arrived(namespace)
         elif kept and self._publish is not None:
@@ -174,8 +171,6 @@ class Runs:
                     field="job",
                     value=manifest.job,
                 )
-        if fresh:
-            self._metrics.training(namespace, "done", manifest.wall_seconds)
 
     async def get(self, namespace: str, job: str) -> TrainingRun:
         """All that is known of a run.

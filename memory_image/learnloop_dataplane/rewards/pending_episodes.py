@@ -11,6 +11,7 @@ from typing import Any
 from learnloop_dataplane.postgres.database import Database
 from learnloop_dataplane.rewards.normalisation import Running
 from learnloop_dataplane.rewards.reward_tables import STATE
+from learnloop_dataplane.telemetry.agent_metrics import Recent
 
 # Steps are most of what a trajectory weighs: they are read only for policies that look at them.
 LOG = """(SELECT s.steps FROM training_transitions s
@@ -90,11 +91,18 @@ WITH s AS MATERIALIZED (
 )
 SELECT 1 FROM saved
 """
+# An arm that was withdrawn tells nothing of its model. A grouping set without columns is all of them together.
 _RECENT = f"""
-SELECT avg(t.reward)::float8 AS reward, avg((t.status = 'error')::int)::float8 AS errors {_SCOPE}, LATERAL (
-    SELECT t.reward, t.status FROM trajectories t
-    WHERE t.namespace = $1 AND s.namespace = $1 AND t.agent_id = $2
+SELECT t.policy_revision AS version, avg(h.raw_reward)::float8 AS reward, avg(t.success::int)::float8 AS success,
+    avg((t.status = 'error')::int)::float8 AS errors
+{_SCOPE}, LATERAL (
+    SELECT t.trajectory_id, t.policy_revision, t.status, t.success, t.reward_policy_revision FROM trajectories t
+    WHERE t.namespace = $1 AND s.namespace = $1 AND t.agent_id = $2 AND t.status <> 'withdrawn'
     ORDER BY t.seq DESC LIMIT 100) t
+LEFT JOIN LATERAL (SELECT h.raw_reward FROM reward_history h
+    WHERE h.namespace = $1 AND h.trajectory_id = t.trajectory_id
+        AND h.reward_policy_revision = t.reward_policy_revision LIMIT 1) h ON true
+GROUP BY GROUPING SETS ((t.policy_revision), ())
 """
 
 
@@ -160,11 +168,11 @@ async def keep(
     return bool(await db.fetch_as(namespace, KEEP, *key, announce, before.count, *astuple(after), *columns))
 
 
-async def recent(db: Database, namespace: str, agent: str) -> tuple[float, float]:
-    """Mean reward of the newest hundred episodes, and the share of them that ended in an error.
+async def recent(db: Database, namespace: str, agent: str) -> list[Recent]:
+    """The newest hundred episodes: all together, and by the model version that played them.
 
     Raises:
         Unavailable: PostgreSQL does not answer.
     """
-    [row] = await db.fetch_as(namespace, _RECENT, agent)
-    return row["reward"] or 0.0, row["errors"] or 0.0
+    rows = await db.fetch_as(namespace, _RECENT, agent)
+    return [Recent(**row) for row in rows if row["errors"] is not None]

@@ -44,7 +44,7 @@ class RewardWorker:
         Raises:
             Unavailable: the rest stays pending.
         """
-        done = 0
+        done, played = 0, self._metrics.agents.played(namespace)
         for whose in await waiting(self._db, namespace):
             here = 0
             while count := await self._batch(namespace, whose):
@@ -52,8 +52,10 @@ class RewardWorker:
                 if count < self._size:
                     break
             if here:
-                self._metrics.recent(namespace, whose.agent, *await recent(self._db, namespace, whose.agent))
+                played.add(whose.agent)
             done += here
+        for agent in sorted(played):
+            self._metrics.agents.recent(namespace, agent, await recent(self._db, namespace, agent))
         return done
 
     async def _batch(self, namespace: str, whose: Weigher) -> int:
@@ -69,8 +71,8 @@ class RewardWorker:
                 return 0
             columns, after = compute(policy, before, rows)
             if await keep(self._db, namespace, whose, before, after, columns, announce=self._announce):
-                for reward in columns[4]:
-                    self._metrics.reward(namespace, whose.agent, reward)
+                for row, raw in zip(rows, columns[3], strict=True):
+                    self._metrics.agents.reward(namespace, whose.agent, row["policy_revision"], raw)
                 return len(rows)
         log.info("rewards of %s/%s: others are at it too, the next pass goes on", namespace, whose.agent)
         return 0

@@ -2,6 +2,8 @@
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, PlatformCollector, ProcessCollector
 
+from learnloop_operator.adapters.loop_metrics import LoopMetrics
+
 BUCKETS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
 
 
@@ -10,6 +12,7 @@ class OperatorMetrics:
 
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
+        self.loop = LoopMetrics(self.registry)
         ProcessCollector(registry=self.registry)
         PlatformCollector(registry=self.registry)
         self.reconciles = Counter(
@@ -63,6 +66,12 @@ class OperatorMetrics:
             "learnloop_namespace_claimed_elsewhere",
             "1 for each namespace that another installation works in, so that this one does not",
             ["namespace_claimed", "holder"],
+            registry=self.registry,
+        )
+        self.certificate_expiry = Gauge(
+            "learnloop_certificate_expiry_timestamp_seconds",
+            "When a certificate of the installation's own parts ends, Unix time; no series without TLS.",
+            ["secret"],
             registry=self.registry,
         )
         self.leader = Gauge("learnloop_leader", "1 while this process holds the Lease", registry=self.registry)

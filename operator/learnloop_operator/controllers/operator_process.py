@@ -83,7 +83,11 @@ class Operator:
         self.trust = TrustBundles(self.kube, authorities(), time.monotonic) if settings.tls else None
         keeper = settings.tls_keeper
         self.renewal = (
-            CertificateRenewal(keeper_of(keeper, self.kube.http, utc_now), self.leadership) if keeper else None
+            CertificateRenewal(
+                keeper_of(keeper, self.kube.http, utc_now), self.leadership, self.metrics.certificate_expiry
+            )
+            if keeper
+            else None
         )
         self.claims = NamespaceClaims(self.kube, f"{settings.system_namespace}/{settings.lease_name}")
         self.reads = LiveOrCachedReads(self.kube, cache, settings.watch_namespaces)
@@ -106,6 +110,7 @@ class Operator:
                 self.reads,
                 self.services.drafts,
                 self.herald,
+                metrics=self.metrics.loop,
             ),
             self.data_plane,
             self.leadership,

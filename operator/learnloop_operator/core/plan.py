@@ -48,6 +48,8 @@ class Plan:
     events: tuple[Notice, ...] = ()
     audit: tuple[Manifest, ...] = ()
     """What people decided and what became of it: lines of the audit log."""
+    figures: Mapping[str, float] = field(default_factory=dict)
+    """What metrics show of the object beside its status."""
     requeue_after: float | None = field(default=None)
     status_first: bool = False
     status_can_wait: bool = False

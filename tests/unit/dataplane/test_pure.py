@@ -178,11 +178,12 @@ def test_secrets_may_come_from_files(tmp_path: Path) -> None:
 def test_labels_are_bounded() -> None:
     metrics = Metrics()
     for index in range(MAX_SERIES + 50):
-        metrics.trajectory("ns", f"agent-{index}")
+        metrics.agents.trajectory("ns", f"agent-{index}", "v1")
     lines: list[Any] = [
         line
         for line in metrics.render().decode().splitlines()
         if line.startswith("agent_rl_trajectories_collected_total")
     ]
     assert len(lines) == MAX_SERIES + 1
-    assert 'agent_rl_trajectories_collected_total{agent="_other",namespace="_other"} 50.0' in lines
+    other = 'agent_rl_trajectories_collected_total{agent="_other",model_version="_other",namespace="_other"} 50.0'
+    assert other in lines

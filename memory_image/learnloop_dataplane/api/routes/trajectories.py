@@ -1,6 +1,7 @@
 """POST /api/v1/trajectories: the way in for agents that do not speak NATS."""
 
 from fastapi import APIRouter, Request, Response
+from fastapi.exceptions import RequestValidationError
 
 from learnloop_api.wire.trajectory import Trajectory
 from learnloop_dataplane.api.http.dependencies import by_hand, data_plane, identify, quick
@@ -20,7 +21,11 @@ async def post_trajectory(request: Request) -> Response:
     keeps them.
     """
     caller = await identify(request)
-    trajectory: Trajectory = _READ.read(await request.body())
+    try:
+        trajectory: Trajectory = _READ.read(await request.body())
+    except RequestValidationError:
+        data_plane(request).shared.metrics.not_collected(caller.namespace, "invalid")
+        raise
     done = await data_plane(request).experience.intake.accept(caller.namespace, trajectory)
     identity = trajectory.trajectory_id
     return quick({"trajectory_id": identity, "duplicate": done.duplicate, "stored": done.stored}, 202)

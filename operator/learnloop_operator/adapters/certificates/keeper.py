@@ -77,6 +77,8 @@ class CertificateKeeper:
 
     def __init__(self, http: Requests, places: Places, lives: Lives, clock: Callable[[], datetime]) -> None:
         self._http, self._places, self._lives, self._clock = http, places, lives, clock
+        self.ends: dict[str, datetime] = {}
+        """When the certificate in each Secret ends, as the last look found or made it."""
 
     async def look(self) -> list[str]:
         """Returns the Secrets that were written.
@@ -132,7 +134,10 @@ class CertificateKeeper:
     ) -> None:
         for _ in range(ATTEMPTS):
             secret = await self._read(name)
-            why = reason_to_renew(self._clock(), leaf_of(secret), hosts, signer.facts.key_id)
+            leaf = leaf_of(secret)
+            why = reason_to_renew(self._clock(), leaf, hosts, signer.facts.key_id)
+            if leaf is not None:
+                self.ends[name] = leaf.ends
             data = {names.CA_KEY: bundle}
             if why:
                 pair = make()
@@ -142,6 +147,8 @@ class CertificateKeeper:
             if await self._written(name, secret, data):
                 log.info("certificate %s: %s", name, f"made, for {why}" if why else "the bundle is another one")
                 written.append(name)
+                if why:
+                    self.ends[name] = self._clock() + self._lives.part
                 return
         raise Conflict(f"Secret {name} was changed {ATTEMPTS} times while its certificate was renewed")
 

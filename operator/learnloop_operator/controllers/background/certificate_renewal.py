@@ -4,6 +4,8 @@ import asyncio
 import logging
 from collections.abc import Callable, Collection
 
+from prometheus_client import Gauge
+
 from learnloop_operator.adapters.certificates.keeper import CertificateKeeper
 from learnloop_operator.adapters.certificates.trust_bundles import TrustBundles
 from learnloop_operator.adapters.kube.errors import KubeError
@@ -17,8 +19,15 @@ SPREAD_SECONDS = 30.0
 class CertificateRenewal:
     """The leader looks every few minutes; nothing is lost by a look that fails, for a third of each life is left."""
 
-    def __init__(self, keeper: CertificateKeeper, leadership: Leadership, seconds: float = LOOK_SECONDS) -> None:
-        self._keeper, self._leadership, self._seconds = keeper, leadership, seconds
+    def __init__(
+        self,
+        keeper: CertificateKeeper,
+        leadership: Leadership,
+        expiry: Gauge | None = None,
+        seconds: float = LOOK_SECONDS,
+    ) -> None:
+        """`expiry`, by Secret: what shows when each certificate ends."""
+        self._keeper, self._leadership, self._expiry, self._seconds = keeper, leadership, expiry, seconds
 
     async def run(self) -> None:
         """Until cancelled."""
@@ -26,10 +35,16 @@ class CertificateRenewal:
             try:
                 if self._leadership.held:
                     await self._keeper.look()
+                    self._tell()
                 await self._keeper.copy_own()  # who stands by serves its metrics, too
             except (KubeError, TimeoutError) as error:
                 log.warning("certificates were not looked after, next look in %.0f s: %s", self._seconds, error)
             await asyncio.sleep(self._seconds)
+
+    def _tell(self) -> None:
+        if self._expiry is not None:
+            for secret, ends in self._keeper.ends.items():
+                self._expiry.labels(secret=secret).set(ends.timestamp())
 
 
 class TrustSpreading:

@@ -15,10 +15,12 @@ from learnloop_operator.adapters.kube.event_recorder import EventRecorder
 from learnloop_operator.adapters.kube.kinds import MODEL_DEPLOYMENT, SECRET, ResourceKind, kind_of, ref_of
 from learnloop_operator.adapters.kube.live_or_cached_reads import Reader
 from learnloop_operator.adapters.leadership.watch_liveness import WatchLiveness
+from learnloop_operator.adapters.loop_metrics import LoopMetrics
 from learnloop_operator.controllers.background.serving_announcer import ServingAnnouncer
 from learnloop_operator.controllers.passes.made_secrets import MadeSecrets
 from learnloop_operator.controllers.unwritten_statuses import UnwrittenStatuses
 from learnloop_operator.core import conditions
+from learnloop_operator.core.happenings import Happening, happenings
 from learnloop_operator.core.ownership import controller_uid
 from learnloop_operator.core.plan import Manifest, ObjectRef, Plan
 from learnloop_operator.core.snapshot import BaseSnapshot
@@ -42,6 +44,8 @@ class Applier:
     herald: ServingAnnouncer | None = None
     """Who tells the data plane what serves; None: nobody does."""
     secrets: MadeSecrets = field(default_factory=MadeSecrets)
+    metrics: LoopMetrics | None = None
+    """What counts what is new; None: nobody does."""
 
     async def apply(self, kind: ResourceKind, snapshot: BaseSnapshot, plan: Plan, *, cached: bool = False) -> None:
         """Everything the plan wants.
@@ -54,12 +58,12 @@ class Applier:
             Stale: a cached plan wants more than that; nothing was written.
             KubeError, DataPlaneUnavailable, DataPlaneRefused: the pass failed and is to be repeated.
         """
-        manager = field_manager(kind)
+        manager, news = field_manager(kind), happenings(kind.kind, snapshot, plan)
         if plan.status_first:
             if cached:
                 raise Stale("what is permitted before it is done takes a live look")
             snapshot = replace(snapshot, object=await self._status(kind, snapshot, plan.status, manager))
-            self._tell(kind, snapshot, plan)
+            self._tell(kind, snapshot, plan, news)
         try:
             await self._children(snapshot, plan, manager, cached)
             for call in plan.calls:
@@ -74,11 +78,15 @@ class Applier:
         self.drafts.drop(snapshot.object)
         if not plan.status_first:
             await self._status(kind, snapshot, plan.status, manager, exact=cached)
-            self._tell(kind, snapshot, plan)
+            self._tell(kind, snapshot, plan, news)
+        if self.metrics is not None:
+            self.metrics.stands(kind.kind, snapshot.namespace, snapshot.name, plan)
         if plan.serving is not None and self.herald is not None:
             self.herald.say(snapshot.namespace, plan.serving)
 
-    def _tell(self, kind: ResourceKind, snapshot: BaseSnapshot, plan: Plan) -> None:
+    def _tell(self, kind: ResourceKind, snapshot: BaseSnapshot, plan: Plan, news: tuple[Happening, ...]) -> None:
+        if self.metrics is not None:
+            self.metrics.count(news)
         for entry in plan.audit:
             self.audit.record(entry)
         for notice in plan.events:

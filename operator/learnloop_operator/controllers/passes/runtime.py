@@ -261,6 +261,7 @@ class Runtime:
             if time.monotonic() - since < GONE_SECONDS:
                 raise
             log.warning("%s: gone; the data plane was not told within %.0f s: %s", key, GONE_SECONDS, error)
+        self._metrics.loop.gone(key.kind, key.namespace, key.name)
         self.known.discard(key)
         self._gone_since.pop(key, None)
 

@@ -8,7 +8,7 @@ from learnloop_operator.core.agent import memory_budget
 from learnloop_operator.core.agent.manifests import actors, model_deployment, training_job
 from learnloop_operator.core.agent.model_to_serve import forgettable, model_to_serve
 from learnloop_operator.core.agent.problems import Problem, first_problem
-from learnloop_operator.core.agent.run_history import recorded
+from learnloop_operator.core.agent.run_history import failures_in_a_row, recorded
 from learnloop_operator.core.agent.snapshot import AgentSnapshot
 from learnloop_operator.core.agent.status import Facts, status
 from learnloop_operator.core.agent.triggers import Trigger, TriggerVerdict, evaluate
@@ -45,6 +45,7 @@ def decide(world: AgentSnapshot) -> Plan:
         delete=_deletes(world),
         calls=(*registration.calls, *memory_budget.tell(world)),
         events=(*_events(world, model, verdict.fire, after), *memory_budget.news(world)),
+        figures={"training_failures_in_a_row": failures_in_a_row(world)},
         requeue_after=_again(world, verdict),
     )
 

@@ -1,0 +1,1 @@
+"""What every server that Prometheus scrapes shares."""

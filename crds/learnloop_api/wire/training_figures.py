@@ -1,0 +1,40 @@
+"""What a learner and its process tell of themselves: one list of names for heartbeats, curves and Prometheus."""
+
+from collections.abc import Mapping
+
+FIGURES: Mapping[str, str] = {
+    "loss": "Loss of the newest update, where the learner has one that says it all.",
+    "policy_loss": "Loss of the policy in the newest update.",
+    "value_loss": "Loss of the value function in the newest update.",
+    "value": "Mean value estimate in the newest update.",
+    "entropy": "Mean entropy of the policy in the newest update, in nats.",
+    "kl_divergence": "Mean KL divergence of the newest update's policy from the one that acted, in nats.",
+    "gradient_norm": "Norm of the newest gradient before it was clipped.",
+    "learning_rate": "Step size of the newest update.",
+    "epsilon": "Share of actions that exploration draws at random.",
+    "replay_transitions": "Transitions in the first rank's replay buffer.",
+    "invalid_actions": "Actions so far that were not allowed: a safety shield replaced them.",
+    "memory_bytes": "Resident memory of the first rank's process.",
+    "gpu_memory_bytes": "Memory that the first rank holds on its GPU.",
+}
+"""Single figures: each is the curve `train/<name>` and the metric `learnloop_training_<name>`."""
+RESOURCES: Mapping[str, str] = {
+    "cpu_utilization": "cpu",
+    "memory_utilization": "memory",
+    "gpu_utilization": "gpu",
+    "gpu_memory_utilization": "gpu_memory",
+}
+"""Shares from 0 to 1 of what the first rank may use: each is a series of `resource_utilization`."""
+ACTION_SHARE = "action_share_"
+"""With the action's number: its share among the newest discrete actions."""
+MOST_ACTIONS = 32
+LEARNED = ("samples_to_convergence", "convergence")
+"""Of the whole curve of returns, as far as it goes."""
+LONGEST_NAME = 32
+
+
+def known(name: str) -> bool:
+    """Is this one of the figures that a heartbeat may carry?"""
+    number = name.removeprefix(ACTION_SHARE)
+    action = number != name and number.isascii() and number.isdigit() and int(number) < MOST_ACTIONS
+    return action or name in FIGURES or name in RESOURCES or name in LEARNED

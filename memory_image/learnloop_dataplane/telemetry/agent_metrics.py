@@ -1,0 +1,176 @@
+"""The specification's metrics of agents and of the models they act by, on rewards as they were computed.
+
+Rewards here are raw: the weighted sum of a RewardPolicy's components. A normalised reward has the mean 0 by its making,
+whatever an agent learns, so its mean says nothing.
+"""
+
+from collections import defaultdict, deque
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+
+from learnloop_api.telemetry.bounded_labels import OTHER, BoundedLabels, Labels
+
+MOST_VERSIONS = 4
+"""Of one agent: what serves, what is on trial, what is kept warm, and the one before. The oldest one goes."""
+RECALLS = 100
+_SIZES = (0.1, 0.5, 1.0, 5.0, 10.0, 50.0, 100.0, 500.0, 1000.0)
+REWARD_BUCKETS = (*(-size for size in reversed(_SIZES)), 0.0, *_SIZES)
+SECONDS_BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 10.0)
+_AGENT = ("namespace", "agent")
+_VERSION = (*_AGENT, "model_version")
+
+
+@dataclass(frozen=True, slots=True)
+class Recent:
+    """The newest episodes of an agent, at most 100, that one model version played; version None: all of them.
+
+    Attributes:
+        reward: mean raw reward; None while none of them has one.
+        success: share that succeeded; None where the task knows no success.
+        errors: share that ended in an error.
+    """
+
+    version: str | None
+    reward: float | None
+    success: float | None
+    errors: float
+
+
+class AgentMetrics:
+    """Series of agents and their model versions, at most 1,000 sets of labels of each kind."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        self._trajectories = Counter(
+            "agent_rl_trajectories_collected_total",
+            "Trajectories stored, by the model version that acted.",
+            _VERSION,
+            registry=registry,
+        )
+        self._rewards = Histogram(
+            "agent_rl_trajectory_reward",
+            "Raw rewards of trajectories: the weighted sum of the components, before normalisation.",
+            _VERSION,
+            buckets=REWARD_BUCKETS,
+            registry=registry,
+        )
+        self._mean = Gauge(
+            "agent_rl_model_reward_mean",
+            "Mean raw reward of a model version, over its share of the agent's newest 100 episodes.",
+            _VERSION,
+            registry=registry,
+        )
+        self._errors = Gauge(
+            "agent_rl_model_error_rate",
+            "Share of these episodes of a model version that ended in an error.",
+            _VERSION,
+            registry=registry,
+        )
+        self._average = Gauge(
+            "average_reward", "Mean raw reward of the agent's newest 100 episodes.", _AGENT, registry=registry
+        )
+        self._success = Gauge(
+            "task_success_rate",
+            "Share of the agent's newest 100 episodes whose task succeeded, of those that say.",
+            _AGENT,
+            registry=registry,
+        )
+        self._utilization = Gauge(
+            "memory_utilization",
+            "Share of the agent's newest 100 judged recalls that helped: their episode earned more than expected.",
+            _AGENT,
+            registry=registry,
+        )
+        self._judged = Counter(
+            "learnloop_recalls_judged_total",
+            "Recalls whose episode was rewarded; verdict: helped, hurt.",
+            (*_AGENT, "verdict"),
+            registry=registry,
+        )
+        self.latency = Histogram(
+            "memory_latency", "Seconds of one recall, database included.", buckets=SECONDS_BUCKETS, registry=registry
+        )
+        self._verdicts: defaultdict[Labels, deque[bool]] = defaultdict(lambda: deque(maxlen=RECALLS))
+        self._agents = BoundedLabels(self._forget_agent)
+        self._versions = BoundedLabels(self._forget_version)
+        self._known: dict[tuple[str, str], tuple[str, ...]] = {}
+        """The admitted versions of each agent."""
+        self._played: defaultdict[str, set[str]] = defaultdict(set)
+
+    def trajectory(self, namespace: str, agent: str, version: str) -> None:
+        """One more trajectory is stored."""
+        labels = self._version(namespace, agent, version)
+        self._trajectories.labels(*labels).inc()
+        if OTHER not in labels:
+            self._played[namespace].add(agent)
+
+    def played(self, namespace: str) -> set[str]:
+        """Agents of which trajectories were stored here since the last call."""
+        return self._played.pop(namespace, set())
+
+    def reward(self, namespace: str, agent: str, version: str, raw: float) -> None:
+        """One more reward is computed."""
+        self._rewards.labels(*self._version(namespace, agent, version)).observe(raw)
+
+    def recent(self, namespace: str, agent: str, figures: Sequence[Recent]) -> None:
+        """How the agent and its model versions have been doing lately."""
+        for of in figures:
+            if of.version is None:
+                pair = self._agents.admit((namespace, agent))
+                if OTHER not in pair:  # the mean of strangers' means would say nothing
+                    _tell(self._average, pair, of.reward)
+                    _tell(self._success, pair, of.success)
+            else:
+                labels = self._version(namespace, agent, of.version)
+                if OTHER not in labels:
+                    _tell(self._mean, labels, of.reward)
+                    _tell(self._errors, labels, of.errors)
+
+    def judged(self, namespace: str, agent: str, recalls: int, helped: bool) -> None:
+        """So many recalls were judged together."""
+        pair = self._agents.admit((namespace, agent))
+        self._judged.labels(*pair, "helped" if helped else "hurt").inc(recalls)
+        if OTHER not in pair:
+            verdicts = self._verdicts[pair]
+            verdicts.extend([helped] * recalls)
+            self._utilization.labels(*pair).set(sum(verdicts) / len(verdicts))
+
+    def _version(self, namespace: str, agent: str, version: str) -> Labels:
+        known = self._known.get((namespace, agent), ())
+        if version not in known and len(known) >= MOST_VERSIONS:
+            self._versions.drop((namespace, agent, known[0]))
+        labels = self._versions.admit((namespace, agent, version))
+        if OTHER not in labels:
+            # The one that acted last is at the end.
+            others = [other for other in self._known.get((namespace, agent), ()) if other != version]
+            self._known[namespace, agent] = (*others, version)
+        return labels
+
+    def _forget_version(self, labels: Labels) -> None:
+        pair = (labels[0], labels[1])
+        left = tuple(version for version in self._known.pop(pair, ()) if version != labels[2])
+        if left:
+            self._known[pair] = left
+        _remove((self._trajectories, self._rewards, self._mean, self._errors), labels)
+
+    def _forget_agent(self, labels: Labels) -> None:
+        self._verdicts.pop(labels, None)
+        _remove((self._average, self._success, self._utilization), labels)
+        for verdict in ("helped", "hurt"):
+            _remove((self._judged,), (*labels, verdict))
+
+
+def _tell(gauge: Gauge, labels: Labels, value: float | None) -> None:
+    if value is None:
+        _remove((gauge,), labels)
+    else:
+        gauge.labels(*labels).set(value)
+
+
+def _remove(collectors: Sequence[Any], labels: Labels) -> None:
+    for collector in collectors:
+        with suppress(KeyError):
+            collector.remove(*labels)

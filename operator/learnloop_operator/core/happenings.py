@@ -1,0 +1,110 @@
+"""What the status that a pass writes says for the first time: things to be counted, as data.
+
+A status is written once with each of these news, so each is counted once. What an operator writes just before it dies
+is never counted: metrics count what one process did, the status and the audit chain are the record.
+"""
+
+from collections.abc import Mapping
+from typing import Any, Literal
+
+from learnloop_api import names
+from learnloop_operator.core.plan import Manifest, Notice, Plan
+from learnloop_operator.core.snapshot import BaseSnapshot, parse_time
+from learnloop_operator.tuning.value_objects import value
+
+NOBODY = "_none"
+"""The agent of an object that belongs to none."""
+What = Literal["training", "validation", "rollout", "take_back", "deployment", "anomaly"]
+_ROLLOUTS: Mapping[str, str] = {
+    "Promoted": "promoted",
+    "PromotedByHand": "promoted_by_hand",
+    "RolledBack": "taken_back",
+    "SwappedBack": "taken_back",
+    "Superseded": "superseded",
+    "Reverted": "reverted",
+}
+_DEPLOYMENTS = ("FirstModelServed", "Promoted", "PromotedByHand")
+
+
+@value
+class Happening:
+    """One thing to count: `result` is how it ended, or why it was."""
+
+    what: What
+    namespace: str
+    agent: str
+    result: str
+    seconds: float | None = None
+    """How long it took, where that is told."""
+
+
+def happenings(kind: str, snapshot: BaseSnapshot, plan: Plan) -> tuple[Happening, ...]:
+    """What is new in the plan's status, compared with the one that the pass found."""
+    before, after = snapshot.status, plan.status
+    whose = snapshot.namespace, agent_of(snapshot.object, after)
+    found: list[Happening] = []
+    if kind == "TrainingJob":
+        found += _of_training(whose, before, after)
+    elif kind == "ModelDeployment":
+        found += _of_rollouts(whose, before, after, plan.events)
+    found += [Happening("anomaly", *whose, anomaly) for anomaly in new_anomalies(before, after)]
+    return tuple(found)
+
+
+def agent_of(body: Manifest, status: Mapping[str, Any]) -> str:
+    """The LearningAgent an object belongs to; for an agent and its own ModelDeployment, the name."""
+    if body.get("kind") == "LearningAgent":
+        return str(body["metadata"]["name"])
+    labels = body["metadata"].get("labels") or {}
+    of_lineage = (status.get("lineage") or {}).get("learningAgent")
+    return str(labels.get(names.LABEL_AGENT) or of_lineage or NOBODY)
+
+
+def new_anomalies(before: Mapping[str, Any], after: Mapping[str, Any]) -> tuple[str, ...]:
+    """Reasons of the condition Anomalous that was not True, or for another reason."""
+    was, now = _anomaly(before), _anomaly(after)
+    return (now,) if now is not None and now != was else ()
+
+
+def evidence_missing_since(status: Mapping[str, Any]) -> float | None:
+    """Since when a rollout that runs has had no evidence that can be read, Unix time."""
+    held = {item["type"]: item for item in status.get("conditions") or ()}
+    data = held.get("DataAvailable")
+    running = held.get("Progressing", {}).get("status") == "True" and status.get("canary") is not None
+    if not running or data is None or data["status"] != "False":
+        return None
+    return parse_time(data["lastTransitionTime"]).timestamp()
+
+
+def _anomaly(status: Mapping[str, Any]) -> str | None:
+    for item in status.get("conditions") or ():
+        if item["type"] == "Anomalous" and item["status"] == "True":
+            return str(item["reason"])
+    return None
+
+
+def _of_training(whose: tuple[str, str], before: Mapping[str, Any], after: Mapping[str, Any]) -> list[Happening]:
+    if before.get("finishedAt") or not after.get("finishedAt"):
+        return []
+    reason = next((item["reason"] for item in after.get("conditions") or () if item["type"] == "Ready"), "")
+    result = {"Validated": "validated", "GatesFailed": "gates_failed"}.get(reason, "failed")
+    began = after.get("startedAt") or before.get("startedAt")
+    seconds = None
+    if began:
+        seconds = max(0.0, (parse_time(after["finishedAt"]) - parse_time(began)).total_seconds())
+    found = [Happening("training", *whose, result, seconds)]
+    if result != "failed":
+        found.append(Happening("validation", *whose, "passed" if result == "validated" else "failed"))
+    return found
+
+
+def _of_rollouts(
+    whose: tuple[str, str], before: Mapping[str, Any], after: Mapping[str, Any], events: tuple[Notice, ...]
+) -> list[Happening]:
+    told = [notice.reason for notice in events]
+    found = [Happening("rollout", *whose, _ROLLOUTS[reason]) for reason in told if reason in _ROLLOUTS]
+    found += [Happening("deployment", *whose, reason) for reason in told if reason in _DEPLOYMENTS]
+    known = {(pin["revision"], pin.get("at")) for pin in before.get("blockedRevisions") or ()}
+    pins = after.get("blockedRevisions") or ()
+    fresh = [pin for pin in pins if (pin["revision"], pin.get("at")) not in known]
+    return found + [Happening("take_back", *whose, str(pin.get("reason") or "Unknown")) for pin in fresh]
