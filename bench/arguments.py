@@ -7,7 +7,9 @@ from collections.abc import Sequence
 
 def parser(about: str | None) -> argparse.ArgumentParser:
     """Of the bench that is running: its name as it is called, and `about` as it is written."""
-    name = sys.modules["__main__"].__spec__.name.removesuffix(".__main__")
+    module = sys.modules["__main__"].__spec__
+    assert module is not None, "a bench runs by python -m"
+    name = module.name.removesuffix(".__main__")
     return argparse.ArgumentParser(
         prog=f"python -m {name}", description=about, formatter_class=argparse.RawDescriptionHelpFormatter
     )

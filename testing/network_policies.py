@@ -55,7 +55,8 @@ def _chosen(policy: Object, party: Party) -> bool:
 
 def _labels(selector: Object, labels: Mapping[str, str] | None) -> bool:
     assert set(selector) <= {"matchLabels"}, f"not understood: {selector}"
-    return selector.get("matchLabels", {}).items() <= (labels or {}).items()
+    wanted: Mapping[str, str] = selector.get("matchLabels", {})
+    return wanted.items() <= (labels or {}).items()
 
 
 def _peer(peers: Sequence[Object] | None, party: Party, home: str) -> bool:

@@ -117,7 +117,8 @@ class Operator:
             plan = await self.look(controller, name)
             if plan.requeue_after != 0.0:
                 break
-        return (await self.kube.get(controller.kind, self.namespace, name))["status"]
+        status: dict[str, Any] = (await self.kube.get(controller.kind, self.namespace, name))["status"]
+        return status
 
     async def until(
         self, controller: Any, name: str, holds: Callable[[dict[str, Any]], bool], seconds: float

@@ -21,5 +21,5 @@ if __name__ == "__main__":
         assert hasattr(found, constant), place
         setattr(found, constant, value)
     if not json.loads(os.environ.get("ARMED", "true")):
-        dead_man_switch.wind_up = lambda _seconds: None
+        dead_man_switch.wind_up = lambda seconds: None
     sys.exit(main())

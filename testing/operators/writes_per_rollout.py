@@ -56,7 +56,7 @@ async def rollout_log(
     for _ in range(MOST_TURNS):
         await world.turn()
         weight = world.ledger.status.get("weight")
-        if weight not in weights:
+        if weight is not None and weight not in weights:
             weights.add(weight)
             await at_each_weight(world)
         if serves(1)(world):

@@ -54,7 +54,11 @@ class MlflowServer(ThreadingHTTPServer):
                 self.experiments[body["name"]] = str(len(self.experiments) + 1)
                 return {"experiment_id": self.experiments[body["name"]]}
             case "runs/create":
-                run = {"info": {**body, "run_id": uuid.uuid4().hex, "status": "RUNNING"}, "metrics": [], "params": {}}
+                run: dict[str, Any] = {
+                    "info": {**body, "run_id": uuid.uuid4().hex, "status": "RUNNING"},
+                    "metrics": [],
+                    "params": {},
+                }
                 self.runs[run["info"]["run_id"]] = run
                 return {"run": run}
             case "runs/search":

@@ -89,7 +89,17 @@ def postgres_by_tls(programs: Path, folder: Path, files: Folder, port: int) -> I
         for path in files.path.iterdir():
             os.chown(path, *files.owner)
     data = folder / "data"
-    initdb = [programs / "initdb", "--pgdata", data, "--username", "learnloop", "--auth", "trust", "--encoding", "UTF8"]
+    initdb: list[str | Path] = [
+        programs / "initdb",
+        "--pgdata",
+        data,
+        "--username",
+        "learnloop",
+        "--auth",
+        "trust",
+        "--encoding",
+        "UTF8",
+    ]
     subprocess.run(initdb, check=True, capture_output=True, **options)
     (folder / "pg_hba.conf").write_text("local all all trust\nhostssl all all all trust\n")
     settings = {

@@ -229,8 +229,9 @@ class Cluster:
             lost = {pin["revision"] for pin in was} - {pin["revision"] for pin in now}
             assert not lost or len(was) == len(now) == 32, f"{lost} unblocked by nobody"
         canary, hand = after.get("canary"), after.get("hand") or {}
-        begins = canary and canary["revision"] != (before.get("canary") or {}).get("revision")
-        if begins and hand.get("verb") != "undo" and canary["sha256"] != after["stable"]["sha256"]:
+        if canary is None or canary["revision"] == (before.get("canary") or {}).get("revision"):
+            return
+        if hand.get("verb") != "undo" and canary["sha256"] != after["stable"]["sha256"]:
             assert canary["sha256"] not in {pin["sha256"] for pin in now}, "a blocked artifact is back"
 
     def check_guard(self, before: dict[str, Any], after: dict[str, Any]) -> None:

@@ -44,7 +44,8 @@ class World:
         self.status: dict[str, Any] = {}
         self.config_map: dict[str, Any] | None = None
         self.deployments: dict[str, dict[str, Any]] = {}
-        self.prometheus, self.verdicts = True, []
+        self.prometheus = True
+        self.verdicts: list[Any] = []
         self.events: list[str] = []
         self.drifts: dict[str, Drift] = {}
         """Returns of each role, for drift checks."""

@@ -118,7 +118,8 @@ def _broken(before: StepNode, seen: str, after: StepNode) -> list[str]:
     if table and table.arms and sum(arm.weight for arm in table.arms) != 100:
         wrong.append("the weights of the table do not add up")
     pin = status.get("blockedRevision")
-    fresh = pin and not before.status.get("blockedRevision") and pin["at"] == stamp(after.now)
-    if fresh and seen in ("away", "nan") and pin["reason"] == "CheckFailed":
+    if pin is None or before.status.get("blockedRevision") or pin["at"] != stamp(after.now):
+        return wrong
+    if seen in ("away", "nan") and pin["reason"] == "CheckFailed":
         wrong.append("taken back by a check that saw nothing")
     return wrong

@@ -121,7 +121,12 @@ def _of(words: Mapping[str, str], verb: str) -> str:
 
 
 def _risen_while_held(
-    old: Mapping[str, Any], new: Mapping[str, Any], same: bool, words: Mapping[str, str], hand: str, suspended: bool
+    old: Mapping[str, Any],
+    new: Mapping[str, Any],
+    same: bool,
+    words: Mapping[str, str],
+    hand: str | None,
+    suspended: bool,
 ) -> list[str]:
     """Nothing rises under a suspension, nor on hold before anybody says so."""
     if not same or not (step_of(new) > step_of(old) >= 0 or (new.get("weight") or 0) > (old.get("weight") or 0)):
@@ -131,7 +136,7 @@ def _risen_while_held(
     return [why for is_wrong, why in said if is_wrong]
 
 
-def _by_hand(before: SteeredNode, after: SteeredNode, seen: str, hand: str) -> list[str]:
+def _by_hand(before: SteeredNode, after: SteeredNode, seen: str, hand: str | None) -> list[str]:
     """People go without missing evidence, never against what was found."""
     found, playing = log_evidence(after.status), 0 < (before.status.get("weight") or 0) < 100
     sure = found is not None and found[0] >= BROKEN and compared(after.status)[1] < LEAST_RATIO

@@ -141,10 +141,11 @@ def _broken(before: Node, seen: str, after: Node) -> list[str]:
     if table and table.arms:
         wrong += unfair(table, WEIGHTS[max(0, step_of(status))] if status.get("canary") else 100)
     pin = status.get("blockedRevision")
-    fresh = pin and not before.status.get("blockedRevision") and pin["at"] == stamp(after.now)
-    if fresh and seen in BLIND and pin["reason"] == "CheckFailed":
+    if pin is None or before.status.get("blockedRevision") or pin["at"] != stamp(after.now):
+        return wrong
+    if seen in BLIND and pin["reason"] == "CheckFailed":
         wrong.append(f"taken back by a check that saw nothing ({seen})")
-    if fresh and "at least 0.99" in pin["message"]:
+    if "at least 0.99" in pin["message"]:
         wrong.append("taken back by a dry run")
     return wrong
 

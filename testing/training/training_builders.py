@@ -33,7 +33,7 @@ def resource(status: dict[str, Any] | None = None, **metadata: Any) -> dict[str,
 
 
 def world(status: dict[str, Any] | None = None, **changes: Any) -> TrainingSnapshot:
-    chosen = {"now": NOW, "object": resource(status), "spec": spec()} | changes
+    chosen: dict[str, Any] = {"now": NOW, "object": resource(status), "spec": spec()} | changes
     return TrainingSnapshot(**chosen)
 
 
@@ -43,7 +43,7 @@ def job(attempt: int = 0, age: float = 60.0, **changes: Any) -> BackendJob:
 
 def rank(number: int = 0, age: float = 60.0, **changes: Any) -> Rank:
     created = NOW - timedelta(seconds=age)
-    chosen = {"running": True, "started": created} | changes
+    chosen: dict[str, Any] = {"running": True, "started": created} | changes
     name = "t-master-0" if number == 0 else f"t-worker-{number - 1}"
     return Rank(name=name, created=created, **chosen)
 
