@@ -13,7 +13,8 @@ from learnloop_api import names
 from learnloop_api.wire.base import WireModel
 from learnloop_api.wire.deployment import ModelDeployed
 from learnloop_api.wire.reward import Reward
-from learnloop_api.wire.training import Heartbeat, TrainingRequest
+from learnloop_api.wire.training_request import TrainingRequest
+from learnloop_api.wire.training_status import TrainingStatus
 from learnloop_api.wire.trajectory import Trajectory
 
 FOLDER = Path(__file__).parent / "schemas" / "agent-rl"
@@ -59,10 +60,22 @@ EVENTS: dict[str, tuple[type[WireModel], dict[str, Any]]] = {
             "normalisation": {"method": "zscore", "clip": 10},
         },
     ),
-    names.SUBJECT_TRAINING_REQUEST: (TrainingRequest, {"request_id": "nightly-2026-01-31"}),
-    names.SUBJECT_TRAINING_STATUS: (
-        Heartbeat,
+    names.SUBJECT_TRAINING_REQUEST: (
+        TrainingRequest,
         {
+            "request_id": "nightly-2026-01-31",
+            "reason": "the new opponents arrived",
+            "dataset": {"since": NOON, "success": True},
+            "hyperparameters": {"learningRate": 0.0003},
+            "compute": {"workers": 1},
+            "evaluation": {"episodes": 200},
+        },
+    ),
+    names.SUBJECT_TRAINING_STATUS: (
+        TrainingStatus,
+        {
+            "status": "running",
+            "progress": 0.2,
             "job": "walker-7",
             "attempt": 0,
             "phase": "training",
@@ -82,7 +95,11 @@ EVENTS: dict[str, tuple[type[WireModel], dict[str, Any]]] = {
             "uri": "learnloop://team-a/" + "0" * 64,
             "sha256": "0" * 64,
             "previous_revision": "77ab01de",
-            "canary_weights": [10, 25, 50, 100],
+            "canary_weights": [50, 100],
+            "schedule": [
+                {"weight": 50, "min_seconds": 600, "min_episodes": 20},
+                {"weight": 100, "min_seconds": 0, "min_episodes": 20},
+            ],
             "verdict": "promoted 3f9a2c81 after 412 episodes, mean return 187.2",
             "deployed_at": NOON,
         },

@@ -19,6 +19,7 @@ from learnloop_api.kinds.base import (
 from learnloop_api.kinds.cel_rules import Rule, explained
 from learnloop_api.kinds.memory_budget import AgentMemoryBudget
 from learnloop_api.kinds.model_deployment import DeploymentTemplate
+from learnloop_api.kinds.study import SearchDimension
 from learnloop_api.kinds.task import Task
 from learnloop_api.kinds.training.algorithms import LANGUAGE
 from learnloop_api.kinds.training.logged_data import LoggedData
@@ -70,10 +71,23 @@ class Triggers(Resource):
     min_interval_seconds: int = Field(default=60, ge=0, le=2_592_000, description="Rest between two runs.")
 
 
+class Requests(Resource):
+    """What agent.rl.training.request.v1 may choose. It may always ask for less of the template, and for more proof."""
+
+    hyperparameters: list[SearchDimension] = Field(
+        default_factory=list,
+        max_length=32,
+        description="Fields of the algorithm's block that a request may set, each within its range or choices; a "
+        "request that names another one is refused.",
+        json_schema_extra={"listType": "map", "listMapKeys": ["parameter"]},
+    )
+
+
 class Training(Resource):
     """When and how to train."""
 
     triggers: Triggers = Field(default_factory=Triggers)
+    requests: Requests = Field(default_factory=Requests, description="What a training request may choose.")
     template: TrainingTemplate
     data: LoggedData = Field(
         default_factory=LoggedData, description="What of the agent's own log each run learns from, by which rewards."
@@ -187,6 +201,9 @@ class LearningAgentStatus(Status):
     observed_train: ShortText | None = Field(default=None, description="Value of learnloop.dev/train already obeyed.")
     observed_training_request: ShortText | None = Field(
         default=None, description="Id of the agent.rl.training.request.v1 already obeyed."
+    )
+    refused_training_request: ShortText | None = Field(
+        default=None, description="Why the newest agent.rl.training.request.v1 was refused: each field with the fix."
     )
     registered: ShortText | None = Field(default=None, description="What the data plane was told last.")
     memory: AgentMemory | None = Field(

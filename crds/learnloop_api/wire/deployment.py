@@ -1,25 +1,67 @@
-"""A model serves as stable: subject `agent.rl.model.deployed.v1.<namespace>.<model deployment>`."""
+"""A model serves as stable, or was taken back: subject `agent.rl.model.deployed.v1.<namespace>.<model deployment>`."""
 
 from typing import Annotated, Literal
 
 from pydantic import Field
 
-from learnloop_api.wire.base import Name, Timestamp, WireModel
+from learnloop_api.wire.base import MOST, Name, Sha256, Timestamp, WireModel
+from learnloop_api.wire.training import Interval, ReturnEstimate
+
+Percent = Annotated[int, Field(ge=0, le=100)]
+
+
+class ScheduledStep(WireModel):
+    """One step of the way to everybody."""
+
+    weight: Percent = Field(description="percent of new episodes")
+    min_seconds: int = Field(ge=0, le=MOST)
+    min_episodes: int = Field(ge=0, le=MOST)
+    waits_for_approval: bool = False
+
+
+class Validation(WireModel):
+    """The proof behind a model: what its training run showed on held-out episodes."""
+
+    job: Name = Field(description="the TrainingJob")
+    evaluation: ReturnEstimate
+    baseline: ReturnEstimate
+    difference: Interval | None = None
 
 
 class ModelDeployed(WireModel):
-    """Which model now answers whoever is not on a canary, which one did before, and how it got there."""
+    """Which model now answers whoever is not on a canary, or which one no longer does, and how it came to that."""
+
+    event: Literal["deployed", "taken_back"] = Field(
+        default="deployed", description="taken_back: `revision` is the model that users no longer get"
+    )
+    model_deployment: Name
+    revision: str = Field(min_length=1, max_length=64, description="of the model this is about, e.g. 3f9a2c81")
+    uri: str = Field(min_length=1, max_length=2048, description="where its artifact lies")
+    sha256: Sha256 | None = Field(default=None, description="null: not checked")
+    previous_revision: str | None = Field(
+        default=None, max_length=64, description="deployed: stays warm beside it, or null; taken_back: what serves now"
+    )
+    routing_mode: Literal["service", "gateway"] = Field(default="service", description="who splits the traffic")
+    platform: Literal["learnloop-policy-server"] = Field(
+        default="learnloop-policy-server", description="what serves it: Open Inference Protocol v2 on onnxruntime"
+    )
+    canary_weights: list[Percent] = Field(
+        default_factory=list, max_length=32, description="the schedule it came by: percent of new episodes"
+    )
+    schedule: list[ScheduledStep] = Field(
+        default_factory=list, max_length=32, description="the same with how long each step lasts at least"
+    )
+    validation: Validation | None = Field(
+        default=None, description="filled in by the data plane, where it has the proof of this artifact"
+    )
+    reason: str = Field(default="", max_length=1024, description="taken_back: one CamelCase word why")
+    verdict: str = Field(default="", max_length=1024, description="the rollout's sentence about it, with its evidence")
+    deployed_at: Timestamp = Field(description="when it became the stable one, or was taken back")
+
+
+class ServedModel(WireModel):
+    """One line of GET /api/v1/models: what serves at a ModelDeployment, and what was taken back there last."""
 
     model_deployment: Name
-    revision: str = Field(min_length=1, max_length=64, description="of the model that serves now, e.g. 3f9a2c81")
-    uri: str = Field(min_length=1, max_length=2048, description="where its artifact lies")
-    sha256: str | None = Field(default=None, pattern=r"^[0-9a-f]{64}$", description="null: not checked")
-    previous_revision: str | None = Field(default=None, max_length=64, description="stays warm beside it; null: none")
-    routing_mode: Literal["service", "gateway"] = Field(default="service", description="who splits the traffic")
-    canary_weights: list[Annotated[int, Field(ge=0, le=100)]] = Field(
-        default_factory=list,
-        max_length=32,
-        description="the schedule it came by: percent of new episodes",
-    )
-    verdict: str = Field(default="", max_length=1024, description="the rollout's sentence about it, with its evidence")
-    deployed_at: Timestamp = Field(description="when it became the stable one")
+    serving: ModelDeployed | None = Field(description="null: nothing has served here yet")
+    taken_back: ModelDeployed | None = Field(default=None, description="the newest model that was taken back")

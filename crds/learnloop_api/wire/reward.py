@@ -5,6 +5,7 @@ from typing import Literal
 from pydantic import Field, JsonValue
 
 from learnloop_api.wire.base import Identifier, Name, Timestamp, WireModel
+from learnloop_api.wire.training_request import TrainingRequest
 
 
 class AgentPart(WireModel):
@@ -104,3 +105,4 @@ class AgentStats(WireModel):
         max_length=128,
         description="id of the newest agent.rl.training.request.v1 for this agent",
     )
+    training_wish: TrainingRequest | None = Field(default=None, description="that request as a whole")

@@ -1,11 +1,11 @@
 """What a training run reports: heartbeats, checkpoints, and the manifest that proves a result.
 
-Heartbeats are relayed as `agent.rl.training.status.v1.<namespace>.<job>`.
+The data plane makes `agent.rl.training.status.v1.<namespace>.<job>` of them; see wire/training_status.py.
 """
 
 from typing import Annotated, Literal
 
-from pydantic import AfterValidator, ConfigDict, Field
+from pydantic import AfterValidator, Field
 
 from learnloop_api.kinds.behaviour import Behaviour
 from learnloop_api.kinds.training.evaluation_suite import Dimension
@@ -25,17 +25,6 @@ def _figure(name: str) -> str:
 FigureName = Annotated[str, Field(max_length=LONGEST_NAME), AfterValidator(_figure)]
 LEAST_PAIRS = 6
 """Fewer episodes show nothing at 95 %: of equal policies one wins 5 of 5 in 3 % of all cases."""
-
-
-class TrainingRequest(WireModel):
-    """Somebody asks for training now: subject `agent.rl.training.request.v1.<namespace>.<agent>`.
-
-    What is trained, with which algorithm, data and workers, is the LearningAgent's own template: whoever may publish
-    may only say when. Other fields are the sender's business and are ignored.
-    """
-
-    model_config = ConfigDict(extra="ignore")
-    request_id: Identifier = Field(description="chosen by the sender; the newest one of an agent is acted on, once")
 
 
 class ReturnEstimate(WireModel):
@@ -88,13 +77,12 @@ class SuiteResult(WireModel):
     seconds: float = Field(ge=0)
 
 
-class Heartbeat(WireModel):
-    """Sent by rank 0 about once a second; the operator reads the newest."""
+class RunProgress(WireModel):
+    """How far a run is."""
 
     job: Name
     agent: Name | None = Field(default=None, description="whom the run trains; null for a run by hand")
     attempt: int = Field(ge=0, le=1_000_000, description="incarnation of the whole gang, counted from 0")
-    phase: Literal["starting", "training", "evaluating", "exporting", "done", "failed"]
     step: int = Field(ge=0, le=MOST, description="environment steps done by all ranks together")
     total_steps: int = Field(ge=1, le=MOST)
     world_size: int = Field(ge=1, le=1_000_000)
@@ -109,6 +97,12 @@ class Heartbeat(WireModel):
     )
     message: str = Field(default="", max_length=1024, description="one sentence for a human; names the fix when failed")
     at: Timestamp
+
+
+class Heartbeat(RunProgress):
+    """Sent by rank 0 about once a second; the operator reads the newest."""
+
+    phase: Literal["starting", "training", "evaluating", "exporting", "done", "failed"]
 
 
 class Parity(WireModel):

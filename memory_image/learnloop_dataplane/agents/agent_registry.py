@@ -23,7 +23,8 @@ WHERE agents.registered_at IS NULL
 """
 _FORGET = "DELETE FROM agents WHERE namespace = $1 AND name = $2"
 _TOTALS = """
-SELECT since, trajectories, rewarded, last_trajectory_at, first_episodes, first_return_sum, training_request
+SELECT since, trajectories, rewarded, last_trajectory_at, first_episodes, first_return_sum, training_request,
+    training_wish
 FROM agents WHERE namespace = $1 AND name = $2 AND registered_at IS NOT NULL
 """
 # The newest hundred by index; averages of nothing are NULL.
@@ -103,6 +104,7 @@ class AgentRegistry:
             recent_success_rate=recent["success"],
             first_return_mean=row["first_return_sum"] / row["first_episodes"] if row["first_episodes"] else None,
             training_request=row["training_request"],
+            training_wish=orjson.loads(row["training_wish"]) if row["training_wish"] else None,
         )
 
     async def observations(self, namespace: str, agent: str, limit: int) -> list[list[float]]:

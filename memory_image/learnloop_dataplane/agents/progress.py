@@ -57,6 +57,7 @@ GROUP BY 1, 2
 _SERVED = """
 SELECT o.payload::jsonb ->> 'model_deployment' AS deployment, o.payload::jsonb ->> 'revision' AS revision
 FROM event_outbox o WHERE o.namespace = $1 AND o.subject = ANY($2::text[])
+    AND coalesce(o.payload::jsonb ->> 'event', 'deployed') = 'deployed'
 """
 _BESIDE = """
 SELECT count(*) AS episodes, avg(t.episode_return)::float8 AS mean, avg(t.success::int)::float8 AS success

@@ -74,7 +74,8 @@ _AGENTS_OWN = (
 )
 _RESET = """
 UPDATE agents SET since = clock_timestamp(), trajectories = 0, rewarded = 0, last_trajectory_at = NULL,
-    first_episodes = 0, first_return_sum = 0, training_request = NULL WHERE namespace = $1 AND name = $2
+    first_episodes = 0, first_return_sum = 0, training_request = NULL, training_wish = NULL
+    WHERE namespace = $1 AND name = $2
 """
 
 

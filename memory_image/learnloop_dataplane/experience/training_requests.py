@@ -9,7 +9,7 @@ from nats.errors import Error as NatsError
 from pydantic import ValidationError
 
 from learnloop_api import names
-from learnloop_api.wire.training import TrainingRequest
+from learnloop_api.wire.training_request import TrainingRequest
 from learnloop_dataplane.errors import Unavailable
 from learnloop_dataplane.experience.dead_letters import DeadLetters
 from learnloop_dataplane.nats.delivery_heartbeat import keep
@@ -22,9 +22,11 @@ DURABLE = "learnloop-requests"
 _READER = StrictReader(TrainingRequest)
 # A redelivered older request must not replace a newer one: the stream's own time decides.
 _UPSERT = """
-INSERT INTO agents (namespace, name, training_request, training_requested_at) VALUES ($1, $2, $3, $4)
+INSERT INTO agents (namespace, name, training_request, training_requested_at, training_wish)
+VALUES ($1, $2, $3, $4, $5)
 ON CONFLICT (namespace, name) DO UPDATE
-SET training_request = excluded.training_request, training_requested_at = excluded.training_requested_at
+SET training_request = excluded.training_request, training_requested_at = excluded.training_requested_at,
+    training_wish = excluded.training_wish
 WHERE agents.training_requested_at IS NULL OR agents.training_requested_at <= excluded.training_requested_at
 """
 
@@ -60,6 +62,7 @@ class RequestConsumer:
             await self._dead_letters.put(message, refusal)
             return
         async with self._db.tenant(namespace) as connection:
-            await connection.execute(_UPSERT, namespace, agent, request.request_id, message.metadata.timestamp)
+            at, wish = message.metadata.timestamp, request.model_dump_json(exclude_defaults=True)
+            await connection.execute(_UPSERT, namespace, agent, request.request_id, at, wish)
         with suppress(NatsError):
             await message.ack()

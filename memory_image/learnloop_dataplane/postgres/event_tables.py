@@ -26,6 +26,17 @@ class OutboxEvent(SQLModel, table=True):
     published_at: datetime | None = _time(null=True)
 
 
+class ServedModelRow(SQLModel, table=True):
+    """The newest events of one ModelDeployment, as they were published; they outlive the outbox."""
+
+    __tablename__ = "served_models"
+    namespace: str = _column(Text, key=True)
+    model_deployment: str = _column(Text, key=True)
+    serving: str | None = _column(Text, null=True)
+    taken_back: str | None = _column(Text, null=True)
+    told_at: datetime = _time(default="now()")
+
+
 class UserKey(SQLModel, table=True):
     """The key of one namespace's user hashes; made once, it never leaves the database and its clients."""
 

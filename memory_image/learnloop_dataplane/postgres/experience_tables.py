@@ -68,6 +68,7 @@ class Agent(SQLModel, table=True):
     first_return_sum: float = _column(Double, default="0")
     training_request: str | None = _column(Text, null=True)
     training_requested_at: datetime | None = _time(null=True)
+    training_wish: str | None = _column(Text, null=True)
     memory_group: str | None = _column(Text, null=True)
 
 

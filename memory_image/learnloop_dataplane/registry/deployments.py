@@ -1,11 +1,13 @@
-"""Which model serves, as the operator tells it: a record of every change, and an event for each."""
+"""Which model serves and which was taken back, as the operator tells it: a record and an event of every change."""
 
 from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Any
 
+import orjson
+
 from learnloop_api import names
-from learnloop_api.wire.deployment import ModelDeployed
+from learnloop_api.wire.deployment import ModelDeployed, ServedModel, Validation
 from learnloop_dataplane.audit.journal import note
 from learnloop_dataplane.nats.event_outbox import EventOutbox
 from learnloop_dataplane.postgres.database import Database
@@ -16,6 +18,24 @@ _HISTORY = """
 SELECT payload, created_at, message_id FROM event_outbox
 WHERE namespace = $1 AND subject = $2 AND (created_at, message_id) < ($4, $5)
 ORDER BY created_at DESC, message_id DESC LIMIT $3
+"""
+_SERVES = "SELECT serving FROM served_models WHERE namespace = $1 AND model_deployment = $2"
+_NOW_SERVES = """
+INSERT INTO served_models (namespace, model_deployment, serving) VALUES ($1, $2, $3)
+ON CONFLICT (namespace, model_deployment) DO UPDATE SET serving = excluded.serving, told_at = now()
+"""
+_NOW_TAKEN_BACK = """
+INSERT INTO served_models (namespace, model_deployment, taken_back) VALUES ($1, $2, $3)
+ON CONFLICT (namespace, model_deployment) DO UPDATE SET taken_back = excluded.taken_back, told_at = now()
+"""
+_LIST = """
+SELECT model_deployment, serving, taken_back FROM served_models
+WHERE namespace = $1 AND model_deployment > $2 ORDER BY model_deployment LIMIT $3
+"""
+_FORGET = "DELETE FROM served_models WHERE namespace = $1 AND model_deployment = $2"
+_PROOF = """
+SELECT job, manifest FROM training_runs
+WHERE namespace = $1 AND manifest ->> 'artifact_sha256' = $2 ORDER BY created_at DESC LIMIT 1
 """
 _NEWEST = (datetime(9999, 12, 31, tzinfo=UTC), "")
 
@@ -40,24 +60,66 @@ class Deployments:
         Raises:
             Unavailable: nothing was written.
         """
-        subject = _subject(namespace, event)
         async with self._db.tenant(namespace) as connection:
-            await connection.execute(_LOCK, subject)
-            rows = await connection.fetch(_HISTORY, namespace, subject, 1, *_NEWEST)
-            if rows and ModelDeployed.model_validate_json(rows[0]["payload"]).revision == event.revision:
+            await connection.execute(_LOCK, _subject(namespace, event))
+            known = await connection.fetchval(_SERVES, namespace, event.model_deployment)
+            if known and ModelDeployed.model_validate_json(known).revision == event.revision:
                 return False
-            told = {
-                "revision": event.revision,
-                "previous": event.previous_revision,
-                "sha256": event.sha256,
-                "verdict": event.verdict,
-            }
-            await note(connection, namespace, "model.deployed", f"model-deployment/{event.model_deployment}", told)
             identity = f"{namespace}/deployed/{uuid7()}"
-            new = await self._outbox.put(connection, namespace, subject, identity, event.model_dump_json().encode())
+            new = await self._keep(connection, namespace, event, identity, _NOW_SERVES, "model.deployed")
         if new:
             self._arrived(namespace)
         return new
+
+    async def take_back(self, namespace: str, event: ModelDeployed) -> bool:
+        """Keeps a take-back; False when just this one is known: the same revision at the same time.
+
+        Raises:
+            Unavailable: nothing was written.
+        """
+        moment = event.deployed_at.isoformat()
+        identity = f"{namespace}/taken-back/{event.model_deployment}/{event.revision}/{moment}"
+        async with self._db.tenant(namespace) as connection:
+            await connection.execute(_LOCK, _subject(namespace, event))
+            new = await self._keep(connection, namespace, event, identity, _NOW_TAKEN_BACK, "model.taken_back")
+        if new:
+            self._arrived(namespace)
+        return new
+
+    async def _keep(
+        self, connection: Any, namespace: str, event: ModelDeployed, identity: str, statement: str, action: str
+    ) -> bool:
+        event = event.model_copy(update={"validation": await _validation(connection, namespace, event.sha256)})
+        body = event.model_dump_json()
+        if not await self._outbox.put(connection, namespace, _subject(namespace, event), identity, body.encode()):
+            return False
+        await connection.execute(statement, namespace, event.model_deployment, body)
+        told = {
+            "revision": event.revision,
+            "previous": event.previous_revision,
+            "sha256": event.sha256,
+            "verdict": event.verdict,
+        }
+        await note(connection, namespace, action, f"model-deployment/{event.model_deployment}", told)
+        return True
+
+    async def models(self, namespace: str, limit: int, after: str = "") -> list[ServedModel]:
+        """What serves at each ModelDeployment, by name, beginning after `after`."""
+        async with self._db.tenant(namespace) as connection:
+            rows = await connection.fetch(_LIST, namespace, after, limit)
+        return [
+            ServedModel(
+                model_deployment=row["model_deployment"],
+                serving=_read(row["serving"]),
+                taken_back=_read(row["taken_back"]),
+            )
+            for row in rows
+        ]
+
+    async def forget(self, namespace: str, deployment: str) -> None:
+        """The ModelDeployment is gone: it leaves the list; what served when stays on record."""
+        async with self._db.tenant(namespace) as connection:
+            await connection.execute(_FORGET, namespace, deployment)
 
     async def history(
         self, namespace: str, deployment: str, limit: int, before: tuple[Any, ...] | None = None
@@ -69,6 +131,26 @@ class Deployments:
             rows = await connection.fetch(_HISTORY, namespace, subject, limit, *(before or _NEWEST))
         more = (rows[-1]["created_at"], rows[-1]["message_id"]) if len(rows) == limit else None
         return [ModelDeployed.model_validate_json(row["payload"]) for row in rows], more
+
+
+async def _validation(connection: Any, namespace: str, sha256: str | None) -> Validation | None:
+    """What the artifact's own training run proved, as long as the run is on record."""
+    row = await connection.fetchrow(_PROOF, namespace, sha256) if sha256 else None
+    if row is None:
+        return None
+    proof = orjson.loads(row["manifest"])
+    return Validation.model_validate(
+        {
+            "job": row["job"],
+            "evaluation": proof["evaluation"],
+            "baseline": proof["baseline"],
+            "difference": proof.get("difference"),
+        }
+    )
+
+
+def _read(payload: str | None) -> ModelDeployed | None:
+    return ModelDeployed.model_validate_json(payload) if payload else None
 
 
 def _subject(namespace: str, event: ModelDeployed) -> str:

@@ -10,6 +10,7 @@ import orjson
 
 from learnloop_api import names
 from learnloop_api.wire.training import CheckpointInfo, Heartbeat, Manifest, TrainingRun
+from learnloop_api.wire.training_status import TrainingStatus, of_heartbeat
 from learnloop_dataplane.audit.journal import note
 from learnloop_dataplane.blobs.blob_store import BlobStore, Spooled
 from learnloop_dataplane.errors import ApiError, Unavailable
@@ -93,16 +94,32 @@ class Runs:
             if kept and beat.phase in LAST_PHASES:
                 subject = status_subject(namespace, beat.job)
                 identity = f"{namespace}/status/{beat.job}/{beat.attempt}/{beat.phase}"
-                if await self._outbox.put(connection, namespace, subject, identity, beat.model_dump_json().encode()):
-                    told = {"phase": beat.phase, "attempt": beat.attempt, "step": beat.step, "message": beat.message}
-                    await note(connection, namespace, "training.ended", f"training-job/{beat.job}", told)
+                told = of_heartbeat(beat).model_dump_json().encode()
+                if await self._outbox.put(connection, namespace, subject, identity, told):
+                    end = {"phase": beat.phase, "attempt": beat.attempt, "step": beat.step, "message": beat.message}
+                    await note(connection, namespace, "training.ended", f"training-job/{beat.job}", end)
         if kept:
             self._metrics.runs.beat(namespace, beat)
         if kept and beat.phase in LAST_PHASES:
             self._arrived(namespace)
         elif kept and self._publish is not None:
-            self._publish(status_subject(namespace, beat.job), beat.model_dump_json().encode())
+            self._publish(status_subject(namespace, beat.job), of_heartbeat(beat).model_dump_json().encode())
         return bool(kept)
+
+    async def tell(self, namespace: str, status: TrainingStatus) -> bool:
+        """Keeps what the operator says of a run that no heartbeat can: that it is queued, and its verdict. False when
+        that was told before."""
+        identity = f"{namespace}/status/{status.job}/{status.job_uid}/{status.phase}"
+        async with self._db.tenant(namespace) as connection:
+            subject = status_subject(namespace, status.job)
+            new = await self._outbox.put(connection, namespace, subject, identity, status.model_dump_json().encode())
+            if new and status.status in ("completed", "failed"):
+                told = {"phase": status.phase, "message": status.message}
+                told |= {"artifact_sha256": status.artifact.sha256} if status.artifact else {}
+                await note(connection, namespace, "training.judged", f"training-job/{status.job}", told)
+        if new:
+            self._arrived(namespace)
+        return new
 
     async def put_checkpoint(
         self, namespace: str, job: str, step: int, upload: Spooled, agent: str | None = None

@@ -34,10 +34,10 @@ from learnloop_operator.adapters.pods.counter_reader import CounterReader
 from learnloop_operator.adapters.prometheus.client import Prometheus
 from learnloop_operator.adapters.prometheus.evidence_source import PrometheusEvidence
 from learnloop_operator.adapters.settings import Settings
+from learnloop_operator.controllers.background.announcer import Announcer
 from learnloop_operator.controllers.background.artifact_usage_reporter import ArtifactUsageReporter
 from learnloop_operator.controllers.background.certificate_renewal import CertificateRenewal, TrustSpreading
 from learnloop_operator.controllers.background.fast_lane_reader import FastLaneReader
-from learnloop_operator.controllers.background.serving_announcer import ServingAnnouncer
 from learnloop_operator.controllers.passes.apply_plan import Applier
 from learnloop_operator.controllers.passes.runtime import Runtime
 from learnloop_operator.controllers.reconcilers.registry import controllers
@@ -92,7 +92,7 @@ class Operator:
         self.claims = NamespaceClaims(self.kube, f"{settings.system_namespace}/{settings.lease_name}")
         self.reads = LiveOrCachedReads(self.kube, cache, settings.watch_namespaces)
         self.data_plane = DataPlane(settings.data_url, settings.token_file, guard=self.leadership.guard)
-        self.herald = ServingAnnouncer(self.data_plane)
+        self.announcer = Announcer(self.data_plane)
         self.recorder = EventRecorder(self.kube, settings.pod_name)
         self.prometheus = Prometheus(settings.prometheus_url)
         self.pods = CounterReader()
@@ -109,7 +109,7 @@ class Operator:
                 AuditLog(self.metrics.decisions),
                 self.reads,
                 self.services.drafts,
-                self.herald,
+                self.announcer,
                 metrics=self.metrics.loop,
             ),
             self.data_plane,
@@ -150,7 +150,7 @@ class Operator:
             "claims": self._claim(),
             "fast lane": self.lane.run(self._seen, lambda: self.leadership.held),
             "events": self.recorder.run(),
-            "herald": self.herald.run(),
+            "announcer": self.announcer.run(),
             "keeper": ArtifactUsageReporter(self.kube, self.data_plane, self._mine).run(),
             "liveness": self._liveness(),
             **({"certificates": self.renewal.run()} if self.renewal else {}),

@@ -43,7 +43,7 @@ class Plan:
     apply: tuple[Manifest, ...] = ()
     delete: tuple[ObjectRef, ...] = ()
     calls: tuple["Call", ...] = ()
-    serving: "Call | None" = None
+    announcements: tuple["Announcement", ...] = ()
     """What the data plane is to be told when it answers; no pass waits for it."""
     events: tuple[Notice, ...] = ()
     audit: tuple[Manifest, ...] = ()
@@ -62,3 +62,11 @@ class Call:
     method: Literal["PUT", "DELETE"]
     path: str
     body: Manifest | None = None
+
+
+@value
+class Announcement:
+    """News for the data plane: told again until it is there, and once for each `identity` of a path."""
+
+    call: Call
+    identity: str

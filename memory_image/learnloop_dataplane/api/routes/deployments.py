@@ -5,6 +5,7 @@ from typing import Annotated
 from fastapi import APIRouter, Query, Response
 
 from learnloop_api.wire.base import Identifier
+from learnloop_api.wire.base import Name as NameRule
 from learnloop_api.wire.deployment import ModelDeployed
 from learnloop_api.wire.outcomes import LONGEST_SECONDS, MOST_REVISIONS, DeploymentOutcomes
 from learnloop_dataplane.api.http.dependencies import Caller, Db, NamePath, Training, answer, only, same
@@ -15,12 +16,43 @@ from learnloop_dataplane.rewards.revision_outcomes import revision_outcomes
 router = APIRouter(prefix="/api/v1/models", tags=["models"])
 
 
+@router.get("")
+async def get_models(
+    training: Training,
+    caller: Caller,
+    limit: Annotated[int, Query(ge=1, le=1000)] = 100,
+    after: Annotated[NameRule | None, Query(description="`next` of the page before")] = None,
+) -> Response:
+    """What serves at each ModelDeployment of the namespace with its proof, and what was taken back there last."""
+    found = await training.deployments.models(caller.namespace, limit, after or "")
+    return answer({"models": found, "next": found[-1].model_deployment if len(found) == limit else None})
+
+
+@router.delete("/{deployment}", status_code=204, dependencies=[only("update", "deployments")])
+async def delete_model(deployment: NamePath, training: Training, caller: Caller) -> Response:
+    """The ModelDeployment is gone: it leaves the list of models, and its record stays."""
+    await training.deployments.forget(caller.namespace, deployment)
+    return Response(status_code=204)
+
+
+@router.put("/{deployment}/taken-back", dependencies=[only("update", "deployments")])
+async def put_taken_back(
+    deployment: NamePath, body: Annotated[ModelDeployed, json_body(ModelDeployed)], training: Training, caller: Caller
+) -> Response:
+    """Records that a model was taken back, and publishes it; the same again is fine (new: false)."""
+    same("model_deployment", deployment, body.model_deployment)
+    same("event", "taken_back", body.event)
+    new = await training.deployments.take_back(caller.namespace, body)
+    return answer({"model_deployment": deployment, "revision": body.revision, "new": new})
+
+
 @router.put("/{deployment}/deployed", dependencies=[only("update", "deployments")])
 async def put_deployed(
     deployment: NamePath, body: Annotated[ModelDeployed, json_body(ModelDeployed)], training: Training, caller: Caller
 ) -> Response:
     """Records that a model serves now, and publishes it; the same again is fine (new: false)."""
     same("model_deployment", deployment, body.model_deployment)
+    same("event", "deployed", body.event)
     new = await training.deployments.put(caller.namespace, body)
     return answer({"model_deployment": deployment, "revision": body.revision, "new": new})
 

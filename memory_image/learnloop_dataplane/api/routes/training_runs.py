@@ -7,6 +7,7 @@ from fastapi.responses import StreamingResponse
 
 from learnloop_api.wire.base import Name
 from learnloop_api.wire.training import Heartbeat, Manifest, TrainingRun
+from learnloop_api.wire.training_status import TrainingStatus
 from learnloop_dataplane.api.http.dependencies import (
     Caller,
     Callers,
@@ -37,6 +38,15 @@ async def put_heartbeat(
     same("job", job, body.job)
     await callers.require_rank(caller, job, body.attempt)
     return answer({"accepted": await training.runs.beat(caller.namespace, body)})
+
+
+@router.put("/{job}/status", dependencies=[only("update", "runs")])
+async def put_status(
+    job: NamePath, body: Annotated[TrainingStatus, json_body(TrainingStatus)], training: Training, caller: Caller
+) -> Response:
+    """Publishes what no heartbeat can say: that the run is queued, and how it was judged; the same again is fine."""
+    same("job", job, body.job)
+    return answer({"job": job, "new": await training.runs.tell(caller.namespace, body)})
 
 
 @router.put("/{job}/checkpoint", openapi_extra=RAW_BODY)

@@ -16,7 +16,7 @@ from learnloop_operator.adapters.kube.kinds import MODEL_DEPLOYMENT, SECRET, Res
 from learnloop_operator.adapters.kube.live_or_cached_reads import Reader
 from learnloop_operator.adapters.leadership.watch_liveness import WatchLiveness
 from learnloop_operator.adapters.loop_metrics import LoopMetrics
-from learnloop_operator.controllers.background.serving_announcer import ServingAnnouncer
+from learnloop_operator.controllers.background.announcer import Announcer
 from learnloop_operator.controllers.passes.made_secrets import MadeSecrets
 from learnloop_operator.controllers.unwritten_statuses import UnwrittenStatuses
 from learnloop_operator.core import conditions
@@ -41,8 +41,8 @@ class Applier:
     """Where children that the snapshot does not hold are looked for; None: always live."""
     drafts: UnwrittenStatuses = field(default_factory=UnwrittenStatuses)
     """Statuses that can wait."""
-    herald: ServingAnnouncer | None = None
-    """Who tells the data plane what serves; None: nobody does."""
+    announcer: Announcer | None = None
+    """Who tells the data plane news; None: nobody does."""
     secrets: MadeSecrets = field(default_factory=MadeSecrets)
     metrics: LoopMetrics | None = None
     """What counts what is new; None: nobody does."""
@@ -81,8 +81,9 @@ class Applier:
             self._tell(kind, snapshot, plan, news)
         if self.metrics is not None:
             self.metrics.stands(kind.kind, snapshot.namespace, snapshot.name, plan)
-        if plan.serving is not None and self.herald is not None:
-            self.herald.say(snapshot.namespace, plan.serving)
+        if self.announcer is not None:
+            for said in plan.announcements:
+                self.announcer.say(snapshot.namespace, said)
 
     def _tell(self, kind: ResourceKind, snapshot: BaseSnapshot, plan: Plan, news: tuple[Happening, ...]) -> None:
         if self.metrics is not None:

@@ -160,9 +160,9 @@ class ModelDeploymentController:
         return decide(snapshot)
 
     def gone(self, namespace: str, name: str) -> tuple[Call, ...]:
-        """The data plane knows nothing of ModelDeployments."""
+        """It leaves the data plane's list of models."""
         self._lane.forget((namespace, name))
-        return ()
+        return (Call("DELETE", f"/api/v1/models/{name}"),)
 
 
 def _owned(item: Mapping[str, Any], owner: Mapping[str, Any]) -> bool:

@@ -5,8 +5,9 @@ from dataclasses import replace
 from learnloop_api import names
 from learnloop_api.kinds.learning_agent import AgentModel, LastTraining, LearningAgentStatus
 from learnloop_operator.core.agent import memory_budget
-from learnloop_operator.core.agent.manifests import actors, model_deployment, training_job
+from learnloop_operator.core.agent.manifests import actors, granted, model_deployment, training_job
 from learnloop_operator.core.agent.model_to_serve import forgettable, model_to_serve
+from learnloop_operator.core.agent.narrowing import narrowed
 from learnloop_operator.core.agent.problems import Problem, first_problem
 from learnloop_operator.core.agent.run_history import failures_in_a_row, recorded
 from learnloop_operator.core.agent.snapshot import AgentSnapshot
@@ -37,6 +38,9 @@ def decide(world: AgentSnapshot) -> Plan:
     model = model_to_serve(world)
     registration = _register(world)
     verdict = _triggers(world, problem)
+    refusal = _refusal(world, verdict.fire)
+    if refusal:
+        before, verdict = _refuse(world, before, refusal), TriggerVerdict(waiting=refusal)
     jobs, after = _train(world, before, verdict.fire)
     facts = Facts(world, after, model, registration.mark, verdict, problem)
     return Plan(
@@ -44,7 +48,7 @@ def decide(world: AgentSnapshot) -> Plan:
         apply=(*jobs, model_deployment(world), *_actors(world, registration.mark)),
         delete=_deletes(world),
         calls=(*registration.calls, *memory_budget.tell(world)),
-        events=(*_events(world, model, verdict.fire, after), *memory_budget.news(world)),
+        events=(*_events(world, model, verdict.fire, after), *_told(refusal), *memory_budget.news(world)),
         figures={"training_failures_in_a_row": failures_in_a_row(world)},
         requeue_after=_again(world, verdict),
     )
@@ -73,6 +77,25 @@ def _triggers(world: AgentSnapshot, problem: Problem | None) -> TriggerVerdict:
     return evaluate(world, world.before.last_training)
 
 
+def _refusal(world: AgentSnapshot, fire: Trigger | None) -> str:
+    """Why the request that fires asks for more than the template allows; "" where it does not."""
+    wish = world.stats.training_wish if world.stats else None
+    if fire is None or fire.kind != "request" or wish is None or world.spec.training is None:
+        return ""
+    why = narrowed(world.spec.training, wish).sentence
+    return f"request {wish.request_id} is refused: {why}"[:1024] if why else ""
+
+
+def _refuse(world: AgentSnapshot, before: LearningAgentStatus, refusal: str) -> LearningAgentStatus:
+    """The request is answered, and starts nothing."""
+    request = world.stats.training_request if world.stats else None
+    return before.model_copy(update={"observed_training_request": request, "refused_training_request": refusal})
+
+
+def _told(refusal: str) -> tuple[Notice, ...]:
+    return (Notice("Warning", "TrainingRequestRefused", refusal),) if refusal else ()
+
+
 def _train(
     world: AgentSnapshot, before: LearningAgentStatus, fire: Trigger | None
 ) -> tuple[tuple[Manifest, ...], LearningAgentStatus]:
@@ -80,7 +103,7 @@ def _train(
         return (), before
     number = (before.trainings or 0) + 1
     job = training_job(world, number, fire)
-    request = world.stats.training_request if world.stats else None
+    request = granted(world, fire)
     after = before.model_copy(
         update={
             "trainings": number,
@@ -90,9 +113,10 @@ def _train(
                 at=world.time,
                 rewarded=world.stats.rewarded if world.stats else None,
             ),
-            # Every wish that was open is granted by this one run.
+            # Every wish that was open is granted by this one run, but a request for another run than the template's.
             "observed_train": world.annotations.get(names.ANNOTATION_TRAIN) or before.observed_train,
             "observed_training_request": request or before.observed_training_request,
+            "refused_training_request": None if request else before.refused_training_request,
         }
     )
     return (job,), after

@@ -10,6 +10,7 @@ from learnloop_api.kinds.task import EnvironmentTask
 from learnloop_api.kinds.task import World as PlayedWorld
 from learnloop_api.kinds.training_job import TrainingData, TrainingJobSpec
 from learnloop_operator.core.agent.first_policy import world_of
+from learnloop_operator.core.agent.narrowing import narrowed
 from learnloop_operator.core.agent.seeds import seeded
 from learnloop_operator.core.agent.snapshot import AgentSnapshot
 from learnloop_operator.core.agent.triggers import Trigger
@@ -36,6 +37,9 @@ def training_job(world: AgentSnapshot, number: int, trigger: Trigger) -> Manifes
     """The run `la-N`."""
     training, task = world.spec.training, world.spec.task
     assert training is not None
+    wish = world.stats.training_wish if world.stats else None
+    if wish is not None and trigger.kind == "request":
+        training = narrowed(training, wish).training
     environment, played = world_of(task), task.environment or task.external
     assert environment is not None, "checked by decide"
     assert played is not None, "checked by decide"
@@ -50,7 +54,7 @@ def training_job(world: AgentSnapshot, number: int, trigger: Trigger) -> Manifes
     if training.warm_start:
         template = {"initialPolicy": {"serving": True, "required": False}, **template}
     spec = TrainingJobSpec.model_validate({**template, "data": data.to_kube()})
-    request = world.stats.training_request if world.stats else None
+    request = granted(world, trigger)
     notes = {
         NOTE_TRIGGER: trigger.kind,
         NOTE_REWARDED: str(world.stats.rewarded) if world.stats else "",
@@ -66,6 +70,15 @@ def training_job(world: AgentSnapshot, number: int, trigger: Trigger) -> Manifes
         annotations={key: value for key, value in notes.items() if value},
         spec=spec.to_kube(),
     )
+
+
+def granted(world: AgentSnapshot, trigger: Trigger) -> str | None:
+    """The training request that this run answers: its own, or one that asks for no other run than this."""
+    stats = world.stats
+    if stats is None:
+        return None
+    other = trigger.kind != "request" and stats.training_wish is not None and stats.training_wish.narrows
+    return None if other else stats.training_request
 
 
 def model_deployment(world: AgentSnapshot) -> Manifest:

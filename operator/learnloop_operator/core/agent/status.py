@@ -46,6 +46,7 @@ def status(facts: Facts) -> dict[str, Any]:
         weight=f"{served.weight or 0}%" if served and served.canary else None,
         observed_train=record.observed_train,
         observed_training_request=record.observed_training_request,
+        refused_training_request=record.refused_training_request,
         registered=facts.registered,
         memory=memory_budget.shown(world),
     ).to_kube()

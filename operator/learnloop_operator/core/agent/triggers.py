@@ -78,7 +78,8 @@ def _asked(world: AgentSnapshot) -> Trigger | None:
         return Trigger("annotation", f"{ANNOTATION_TRAIN}={value[:300]}")
     request = world.stats.training_request if world.stats else None
     if request is not None and request != world.before.observed_training_request:
-        return Trigger("request", f"agent.rl.training.request.v1 {request}")
+        reason = world.stats.training_wish.reason if world.stats and world.stats.training_wish else ""
+        return Trigger("request", f"agent.rl.training.request.v1 {request}" + (f": {reason}" if reason else ""))
     return None
 
 

@@ -19,7 +19,7 @@ from learnloop_operator.core.rollout.children.manifests import (
 )
 from learnloop_operator.core.rollout.children.network_policy import network_policy
 from learnloop_operator.core.rollout.children.routing_table import drawn_arms, lowers, retired, table_for
-from learnloop_operator.core.rollout.children.serving_announcement import serving
+from learnloop_operator.core.rollout.children.serving_announcement import announcements
 from learnloop_operator.core.rollout.experiment.finish import outcome
 from learnloop_operator.core.rollout.experiment.recover_withdrawals import adopt_guests, guests_out
 from learnloop_operator.core.rollout.flow.transitions import move
@@ -85,7 +85,7 @@ def decide(snapshot: Snapshot) -> Plan:
             *_children(snapshot, result.state, wanted),
         ),
         delete=deletes,
-        serving=serving(snapshot, result.state, result.sentence),
+        announcements=announcements(snapshot, result.state, result.sentence),
         events=(
             *result.events,
             *notices(before.reports, result.state.reports),

@@ -5,12 +5,14 @@ counts. So an operator killed at any instruction neither loses a trial nor runs 
 """
 
 from collections.abc import Callable
+from dataclasses import replace
 
 from learnloop_operator.core.plan import Call, Plan
 from learnloop_operator.core.study.search_space import problem
 from learnloop_operator.core.study.snapshot import StudySnapshot, trial_name
 from learnloop_operator.core.study.status import best_trial, fields, sentence
 from learnloop_operator.core.study.trials import Orders, manifest, path, tend
+from learnloop_operator.core.training.announcement import announcements
 from learnloop_operator.core.training.attempts import NOW, SOON, fail, hold, judge
 from learnloop_operator.core.training.status import StatusVerdict, lineage, status
 
@@ -22,7 +24,7 @@ def decide(world: StudySnapshot) -> Plan:
     for rule in RULES:
         plan = rule(world)
         if plan is not None:
-            return plan
+            return replace(plan, announcements=announcements(world, plan.status, world.spec, world.agent_name))
     raise AssertionError("the last rule always applies")
 
 

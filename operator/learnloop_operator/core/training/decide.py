@@ -5,10 +5,12 @@ instruction, it loses neither the count of the attempts nor the reason.
 """
 
 from collections.abc import Callable
+from dataclasses import replace
 
 from learnloop_operator.core.plan import Call, Plan
 from learnloop_operator.core.pod_poll_interval import next_look
 from learnloop_operator.core.training import gang, manifest_check
+from learnloop_operator.core.training.announcement import announcements
 from learnloop_operator.core.training.attempts import (
     HELD_UP,
     LATER,
@@ -37,7 +39,7 @@ def decide(world: TrainingSnapshot, backend: Backend) -> Plan:
     for rule in RULES:
         plan = rule(world, backend)
         if plan is not None:
-            return plan
+            return replace(plan, announcements=announcements(world, plan.status, world.spec, world.agent_name))
     raise AssertionError("the last rule always applies")
 
 

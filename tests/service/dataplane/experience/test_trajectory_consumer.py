@@ -75,12 +75,16 @@ async def test_heartbeats_are_relayed(api: Api, nats: Nats) -> None:
 async def test_a_training_request_reaches_the_stats(api: Api, nats: Nats) -> None:
     await api.call("PUT", "/api/v1/agents/eager", json={})
     subject = "agent.rl.training.request.v1.team-a.eager"
-    await _publish(nats.url, subject, {"request_id": "first"}, {"nothing": 1}, {"request_id": "second"})
+    await _publish(
+        nats.url, subject, {"request_id": "first"}, {"nothing": 1}, {"request_id": "second", "compute": {"workers": 1}}
+    )
 
     async def requested() -> bool:
         return (await api.call("GET", "/api/v1/agents/eager/stats"))["training_request"] == "second"
 
     await eventually(requested)
+    wish = (await api.call("GET", "/api/v1/agents/eager/stats"))["training_wish"]
+    assert (wish["compute"]["workers"], wish["dataset"]) == (1, None)
 
 
 async def test_secrets_do_not_reach_the_tables(api: Api, nats: Nats, dsn: str) -> None:

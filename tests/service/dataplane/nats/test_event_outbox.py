@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Callable
+from functools import partial
 from os import getpid
 from pathlib import Path
 
@@ -24,7 +25,8 @@ async def test_what_is_told_while_nats_is_away_is_published_once_when_it_is_back
         server.kill()
         assert (await api.call("PUT", PATH, json=EXAMPLE))["new"] is True
         assert (await api.call("PUT", PATH, json=EXAMPLE))["new"] is False
-        ended = {**events.EVENTS[names.SUBJECT_TRAINING_STATUS][1], "phase": "done"}
+        beat = events.EVENTS[names.SUBJECT_TRAINING_STATUS][1]
+        ended = {name: value for name, value in beat.items() if name not in ("status", "progress")} | {"phase": "done"}
         for _ in range(2):
             await api.call("PUT", f"/api/v1/training/runs/{ended['job']}/heartbeat", json=ended)
         server.start()
@@ -47,6 +49,49 @@ async def test_what_is_told_while_nats_is_away_is_published_once_when_it_is_back
         assert (await js.stream_info("RL_TRAINING")).state.messages == 2
         await client.close()
     server.kill()
+
+
+async def test_a_take_back_is_published_once_with_the_proof_of_its_artifact_and_stays_listed(api: Api) -> None:
+    call = partial(api.call, namespace="team-d")
+    example = {**EXAMPLE, "model_deployment": "pacer"}
+    taken = {**example, "event": "taken_back", "revision": "bad0bad0", "reason": "ReturnWorse", "sha256": "1" * 64}
+    serves, path = "/api/v1/models/pacer/deployed", "/api/v1/models/pacer/taken-back"
+    await call("PUT", serves, json=example)
+    news = [(await call("PUT", path, json=body))["new"] for body in (taken, taken)]
+    later = {**taken, "deployed_at": "2026-02-03T12:00:00Z"}
+    assert [*news, (await call("PUT", path, json=later))["new"]] == [True, False, True]
+    assert (await call("PUT", serves, json=example))["new"] is False, "a take-back changes nothing of what serves"
+    listed = (await call("GET", "/api/v1/models"))["models"]
+    assert [item["model_deployment"] for item in listed] == ["pacer"]
+    assert listed[0]["serving"]["revision"] == EXAMPLE["revision"]
+    assert (listed[0]["taken_back"]["reason"], listed[0]["serving"]["validation"]) == ("ReturnWorse", None)
+    await call("PUT", serves.replace("pacer", "runner"), json={**EXAMPLE, "model_deployment": "runner"})
+    page = await call("GET", "/api/v1/models?limit=1")
+    rest = await call("GET", f"/api/v1/models?limit=1&after={page['next']}")
+    assert [page["models"][0]["model_deployment"], rest["models"][0]["model_deployment"]] == ["pacer", "runner"]
+    refused = await call("PUT", serves, 409, json=taken)
+    assert refused["error"]["field"] == "event"
+    await call("DELETE", "/api/v1/models/runner", 204)
+    assert len((await call("GET", "/api/v1/models"))["models"]) == 1
+    assert (await api.call("GET", "/api/v1/models", namespace="team-e"))["models"] == []
+
+
+async def test_a_run_is_told_from_queued_to_its_verdict_and_each_of_it_once(api: Api) -> None:
+    queued = {
+        **events.EVENTS[names.SUBJECT_TRAINING_STATUS][1],
+        "phase": "queued",
+        "status": "queued",
+        "job_uid": "u1",
+        "progress": 0,
+    }
+    path = "/api/v1/training/runs/walker-7/status"
+    judged = {**queued, "phase": "rejected", "status": "failed", "error": {"reason": "GatesFailed", "message": "no"}}
+    other = {**queued, "job_uid": "u2"}
+    news = [(await api.call("PUT", path, json=body))["new"] for body in (queued, queued, judged, judged, other)]
+    assert news == [True, False, True, False, True], "a job of the same name is another one"
+    async with api.db.tenant("team-a") as connection:
+        rows = await connection.fetch("SELECT payload FROM event_outbox WHERE message_id LIKE '%/status/walker-7/%'")
+    assert sorted(json.loads(row["payload"])["phase"] for row in rows) == ["queued", "queued", "rejected"]
 
 
 async def test_what_served_when_is_on_record_and_another_namespace_does_not_see_it(api: Api) -> None:

@@ -1,19 +1,25 @@
-"""What the data plane is told about a ModelDeployment: the model that serves, so that it can announce a change."""
+"""What the data plane is told about a ModelDeployment: which model serves, and which one was taken back."""
 
-from learnloop_api.wire.deployment import ModelDeployed
-from learnloop_operator.core.plan import Call
+from learnloop_api.kinds.model_deployment import BlockedRevision
+from learnloop_api.wire.deployment import ModelDeployed, ScheduledStep
+from learnloop_operator.core.plan import Announcement, Call
 from learnloop_operator.core.rollout.model.rollout_state import State
 from learnloop_operator.core.rollout.model.snapshot import Snapshot
-from learnloop_operator.core.times import stamp
+from learnloop_operator.core.times import parse, seconds_since, stamp
+
+NEWS_SECONDS = 3600.0
+"""A new leader tells of every take-back that is no older. The data plane knows those that it was told before."""
 
 
-def serving(snapshot: Snapshot, state: State, sentence: str) -> Call | None:
-    """The call that tells it; None while nothing serves.
+def announcements(snapshot: Snapshot, state: State, sentence: str) -> tuple[Announcement, ...]:
+    """What serves, and the newest take-back while it is news."""
+    return (*_serving(snapshot, state, sentence), *_taken_back(snapshot, state))
 
-    The moment is that of this look: whoever tells it tells each revision once.
-    """
+
+def _serving(snapshot: Snapshot, state: State, sentence: str) -> tuple[Announcement, ...]:
+    """Nothing while nothing serves. The moment is that of this look: each revision is told once."""
     if state.stable is None:
-        return None
+        return ()
     model, old = state.stable.model, state.previous
     event = ModelDeployed(
         model_deployment=snapshot.name,
@@ -23,7 +29,50 @@ def serving(snapshot: Snapshot, state: State, sentence: str) -> Call | None:
         previous_revision=old.revision if old else None,
         routing_mode=snapshot.spec.routing.mode,
         canary_weights=[step.weight for step in snapshot.spec.rollout.steps][:32],
+        schedule=_schedule(snapshot),
         verdict=sentence[:1024],
         deployed_at=stamp(snapshot.now),
     )
-    return Call("PUT", f"/api/v1/models/{snapshot.name}/deployed", event.model_dump(mode="json"))
+    return (_told(event, model.revision),)
+
+
+def _taken_back(snapshot: Snapshot, state: State) -> tuple[Announcement, ...]:
+    pin = state.blocked
+    if pin is None or parse(pin.at) is None or seconds_since(pin.at, snapshot.now) > NEWS_SECONDS:
+        return ()
+    event = ModelDeployed(
+        event="taken_back",
+        model_deployment=snapshot.name,
+        revision=pin.revision,
+        uri=pin.uri,
+        sha256=pin.sha256 or None,
+        previous_revision=state.stable.revision if state.stable else None,
+        routing_mode=snapshot.spec.routing.mode,
+        canary_weights=[step.weight for step in snapshot.spec.rollout.steps][:32],
+        schedule=_schedule(snapshot),
+        reason=pin.reason,
+        verdict=pin.message[:1024],
+        deployed_at=pin.at,
+    )
+    return (_told(event, _identity(pin)),)
+
+
+def _identity(pin: BlockedRevision) -> str:
+    return f"{pin.revision} at {pin.at}"
+
+
+def _told(event: ModelDeployed, identity: str) -> Announcement:
+    path = f"/api/v1/models/{event.model_deployment}/{event.event.replace('_', '-')}"
+    return Announcement(Call("PUT", path, event.model_dump(mode="json")), identity)
+
+
+def _schedule(snapshot: Snapshot) -> list[ScheduledStep]:
+    return [
+        ScheduledStep(
+            weight=step.weight,
+            min_seconds=step.min_seconds,
+            min_episodes=step.min_episodes,
+            waits_for_approval=step.pause,
+        )
+        for step in snapshot.spec.rollout.steps[:32]
+    ]

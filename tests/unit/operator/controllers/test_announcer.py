@@ -1,4 +1,4 @@
-"""The data plane is told what serves: each change once, in order, whenever it answers, and nobody waits for it."""
+"""The data plane is told what serves and what was taken back: each change once, in order, and nobody waits for it."""
 
 import asyncio
 import json
@@ -11,15 +11,15 @@ from aiohttp import web
 from learnloop_api.wire.deployment import ModelDeployed
 from learnloop_operator.adapters.data_plane import DataPlane
 from learnloop_operator.adapters.kube.errors import NotLeading
-from learnloop_operator.controllers.background import serving_announcer as herald_module
-from learnloop_operator.controllers.background.serving_announcer import ServingAnnouncer
-from learnloop_operator.core.plan import Call
-from testing.simulation.rollout_cluster import BETTER, Cluster, uri
+from learnloop_operator.controllers.background import announcer as announcer_module
+from learnloop_operator.controllers.background.announcer import Announcer
+from learnloop_operator.core.plan import Announcement, Call
+from testing.simulation.rollout_cluster import BAD, BETTER, Cluster, uri
 
 
-def _call(deployment: str, revision: str, at: str = "12:00") -> Call:
+def _call(deployment: str, revision: str, at: str = "12:00") -> Announcement:
     body = {"revision": revision, "deployed_at": f"2026-01-31T{at}:00Z"}
-    return Call("PUT", f"/api/v1/models/{deployment}/deployed", body)
+    return Announcement(Call("PUT", f"/api/v1/models/{deployment}/deployed", body), revision)
 
 
 async def test_changes_wait_for_the_data_plane_and_arrive_in_order_once(wire: Any) -> None:
@@ -34,10 +34,10 @@ async def test_changes_wait_for_the_data_plane_and_arrive_in_order_once(wire: An
 
     wire.script.append(accept)
     client = DataPlane(wire.url, "/nonexistent")
-    herald = ServingAnnouncer(client)
-    running = asyncio.create_task(herald.run())
+    announcer = Announcer(client)
+    running = asyncio.create_task(announcer.run())
     for call in (_call("a", "r1"), _call("a", "r1", "12:01"), _call("b", "r1"), _call("a", "r2"), _call("a", "r1")):
-        herald.say("ns", call)
+        announcer.say("ns", call)
     await asyncio.wait_for(done.wait(), 60)
     running.cancel()
     with suppress(asyncio.CancelledError):
@@ -50,7 +50,7 @@ async def test_changes_wait_for_the_data_plane_and_arrive_in_order_once(wire: An
 async def test_nothing_is_told_while_another_process_may_lead_and_all_of_it_later(
     wire: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(herald_module, "FIRST_PAUSE", 0.01)
+    monkeypatch.setattr(announcer_module, "FIRST_PAUSE", 0.01)
     refused, done = asyncio.Event(), asyncio.Event()
     leading: list[bool] = []
 
@@ -66,9 +66,9 @@ async def test_nothing_is_told_while_another_process_may_lead_and_all_of_it_late
 
     wire.script.append(accept)
     client = DataPlane(wire.url, "/nonexistent", guard=guard)
-    herald = ServingAnnouncer(client)
-    running = asyncio.create_task(herald.run())
-    herald.say("ns", _call("a", "r1"))
+    announcer = Announcer(client)
+    running = asyncio.create_task(announcer.run())
+    announcer.say("ns", _call("a", "r1"))
     await asyncio.wait_for(refused.wait(), 60)
     assert wire.asked == []
     leading.append(True)
@@ -81,14 +81,12 @@ async def test_nothing_is_told_while_another_process_may_lead_and_all_of_it_late
 
 def test_a_rollout_tells_of_the_model_that_serves_and_of_a_canary_only_when_it_is_promoted() -> None:
     cluster = Cluster()
-    assert cluster.reconcile().serving is None, "nothing serves yet"
+    assert cluster.reconcile().announcements == (), "nothing serves yet"
     cluster.run(10)
     cluster.wish(1, BETTER)
     told: list[ModelDeployed] = []
     for _ in range(600):
-        call = cluster.reconcile().serving
-        assert call is not None
-        event = ModelDeployed.model_validate(call.body)
+        event = ModelDeployed.model_validate(cluster.reconcile().announcements[0].call.body)
         if not told or told[-1].revision != event.revision:
             told.append(event)
         if len(told) == 2:
@@ -97,3 +95,25 @@ def test_a_rollout_tells_of_the_model_that_serves_and_of_a_canary_only_when_it_i
     assert [item.uri for item in told] == [uri(0), uri(1)]
     assert told[1].previous_revision == told[0].revision
     assert told[1].verdict.startswith(f"promoted {told[1].revision}")
+
+
+def test_a_take_back_is_told_for_an_hour_with_the_sentence_and_what_serves_now() -> None:
+    cluster = Cluster()
+    cluster.run(10)
+    cluster.wish(1, BAD)
+    for _ in range(600):
+        cluster.run(1)
+        if cluster.status["phase"] == "RolledBack":
+            break
+    news = {item.call.path: item for item in cluster.reconcile().announcements}
+    found = news["/api/v1/models/md/taken-back"]
+    event = ModelDeployed.model_validate(found.call.body)
+    blocked = cluster.status["blockedRevision"]
+    assert (event.event, event.revision, event.reason) == ("taken_back", blocked["revision"], blocked["reason"])
+    assert event.verdict == blocked["message"]
+    assert event.previous_revision == cluster.status["stable"]["revision"]
+    assert [step.weight for step in event.schedule] == event.canary_weights
+    again = next(item for item in cluster.reconcile().announcements if item.call.path == found.call.path)
+    assert again == found, "the same news every time"
+    cluster.tick(3601)
+    assert "/api/v1/models/md/taken-back" not in {item.call.path for item in cluster.reconcile().announcements}

@@ -1,0 +1,90 @@
+"""What the data plane is told of a run beside its heartbeats: that it is queued, and how it ended."""
+
+from learnloop_api.kinds.training_job import TrainingJobSpec
+from learnloop_api.wire.training_status import TrainingStatus
+from learnloop_operator.core.plan import Announcement, Call, Manifest
+from learnloop_operator.core.snapshot import BaseSnapshot
+from learnloop_operator.core.times import parse, seconds_since, stamp
+
+NEWS_SECONDS = 3600.0
+"""A new leader tells of every end that is no older. The data plane knows those that it was told before."""
+
+
+def announcements(
+    world: BaseSnapshot, state: Manifest, spec: TrainingJobSpec, agent: str | None
+) -> tuple[Announcement, ...]:
+    """The news in a TrainingJob's status; none while heartbeats tell all there is."""
+    ended = parse(state.get("finishedAt"))
+    if ended is not None:
+        fresh = seconds_since(state.get("finishedAt"), world.now) <= NEWS_SECONDS
+        return (_ended(world, state, spec, agent),) if fresh else ()
+    if world.status.get("startedAt") or world.deleting:
+        return ()
+    return (_told(world, state, spec, agent, phase="queued", status="queued", at=stamp(world.now)),)
+
+
+def _ended(world: BaseSnapshot, state: Manifest, spec: TrainingJobSpec, agent: str | None) -> Announcement:
+    ready = _ready(state)
+    passed = ready.get("status") == "True"
+    proven = state.get("artifact") is not None
+    return _told(
+        world,
+        state,
+        spec,
+        agent,
+        phase="validated" if passed else "rejected" if proven else "failed",
+        status="completed" if passed else "failed",
+        evaluation=_estimate(state.get("evaluation")),
+        baseline=_estimate(state.get("baseline")),
+        gates=[
+            {"name": gate["name"], "passed": gate["passed"], "message": gate["message"]}
+            for gate in state.get("gates") or ()
+        ],
+        artifact=state.get("artifact"),
+        error=None if passed else {"reason": ready.get("reason", "Failed"), "message": _message(state)},
+        at=state["finishedAt"],
+    )
+
+
+def _told(
+    world: BaseSnapshot, state: Manifest, spec: TrainingJobSpec, agent: str | None, *, phase: str, **fields: object
+) -> Announcement:
+    step, total = int(state.get("step") or 0), spec.total_steps
+    event = TrainingStatus.model_validate(
+        {
+            "job": world.name,
+            "job_uid": world.object["metadata"].get("uid"),
+            "agent": agent,
+            "attempt": max(0, int(state.get("attempts") or 0) - 1),
+            "step": min(step, total),
+            "total_steps": total,
+            "progress": min(1.0, step / total),
+            "world_size": int(state.get("worldSize") or 1 + spec.workers),
+            "steps_per_second": float(state.get("stepsPerSecond") or 0.0),
+            "message": _message(state),
+            "phase": phase,
+            **fields,
+        }
+    )
+    path = f"/api/v1/training/runs/{world.name}/status"
+    return Announcement(Call("PUT", path, event.model_dump(mode="json")), f"{event.job_uid} {phase}")
+
+
+def _ready(state: Manifest) -> Manifest:
+    return next((item for item in state.get("conditions") or () if item["type"] == "Ready"), {})
+
+
+def _message(state: Manifest) -> str:
+    return str(_ready(state).get("message", ""))[:1024]
+
+
+def _estimate(found: Manifest | None) -> Manifest | None:
+    if found is None:
+        return None
+    return {
+        "episodes": found["episodes"],
+        "mean": found["mean"],
+        "iqm": found["iqm"],
+        "ci_low": found["ciLow"],
+        "ci_high": found["ciHigh"],
+    }

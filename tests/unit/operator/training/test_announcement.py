@@ -1,0 +1,47 @@
+"""The data plane is told of a run what no heartbeat says: that it is queued, and how it was judged."""
+
+from datetime import timedelta
+
+from learnloop_api.wire.training_status import TrainingStatus
+from learnloop_operator.core.times import stamp
+from testing.training.training_builders import NOW, heartbeat, job, plan, proof, ranks, run, spec, world
+
+
+def told(made: object) -> list[TrainingStatus]:
+    return [TrainingStatus.model_validate(item.call.body) for item in made.announcements]  # type: ignore[attr-defined]
+
+
+def test_a_new_job_is_told_as_queued_before_its_first_heartbeat() -> None:
+    (event,) = told(plan(world()))
+    assert (event.status, event.phase, event.step, event.progress) == ("queued", "queued", 0, 0.0)
+    assert event.job_uid
+    waiting = plan(world(backend_missing="install the Kubeflow training operator"))
+    assert told(waiting)[0].message == "install the Kubeflow training operator"
+    assert plan(world()).announcements[0].identity == waiting.announcements[0].identity, "the same news"
+
+
+def test_a_run_at_work_is_told_by_its_heartbeats_alone() -> None:
+    state = {"attempts": 1, "startedAt": stamp(NOW)}
+    assert told(plan(world(state, job=job(), ranks=ranks(), run=run(beat=heartbeat())))) == []
+
+
+def test_a_verdict_is_told_with_its_evaluation_gates_and_artifact() -> None:
+    state = {"attempts": 1, "startedAt": stamp(NOW)}
+    made = plan(world(state, job=job(state="succeeded"), run=run(beat=heartbeat(), proof=proof())))
+    (event,) = told(made)
+    assert event.status == ("completed" if made.status["phase"] == "Validated" else "failed")
+    assert event.artifact is not None
+    assert event.artifact.sha256 == made.status["artifact"]["sha256"]
+    assert event.evaluation is not None
+    assert event.evaluation.mean == made.status["evaluation"]["mean"]
+    assert [gate.name for gate in event.gates] == [gate["name"] for gate in made.status["gates"]]
+
+
+def test_a_failure_is_told_with_its_reason_until_it_is_an_hour_old() -> None:
+    state = {"attempts": 1, "startedAt": stamp(NOW - timedelta(hours=2))}
+    made = plan(world(state, spec=spec(deadlineSeconds=60), job=job()))
+    (event,) = told(made)
+    assert (event.status, event.phase, event.error and event.error.reason) == ("failed", "failed", "DeadlineExceeded")
+    again = plan(world({**made.status, "finishedAt": stamp(NOW - timedelta(minutes=59))}))
+    assert told(again)[0].error == event.error
+    assert told(plan(world({**made.status, "finishedAt": stamp(NOW - timedelta(minutes=61))}))) == []
