@@ -1,6 +1,7 @@
 """Follows one agent through its turns: each run to its proof, each rollout to its end, then what users get."""
 
 import argparse
+import os
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -27,7 +28,9 @@ class Users:
         options = argparse.Namespace(
             memory_service=None, data_service=SERVICE, data_url=None, service_account="default"
         )
-        self._access = DataPlaneAccess(KubernetesCluster(None, context, namespace), options)
+        # The Kubernetes client read this variable when it was imported, before there was a cluster.
+        cluster = KubernetesCluster(os.environ.get("KUBECONFIG"), context, namespace)
+        self._access = DataPlaneAccess(cluster, options)
 
     def played(self, agent: str, revision: str, since: datetime) -> Played:
         """The newest completed episodes of a revision that arrived since then."""
