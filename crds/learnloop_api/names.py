@@ -37,6 +37,8 @@ ANNOTATION_PROMOTE = (
 )
 ANNOTATION_APPROVE = f"{GROUP}/approve"  # pass the pause it waits at
 
+ANNOTATION_AUTHOR = f"{GROUP}/author"  # who wrote the spec, where the chart's approvals.fourEyes asks for it
+
 
 def verb_annotation(verb: str) -> str:
     """The annotation of one of VERBS."""

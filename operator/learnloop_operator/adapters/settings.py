@@ -7,6 +7,7 @@ from typing import Any, Literal, cast
 
 from learnloop_api import names
 from learnloop_api.tuning_switches import VARIABLE
+from learnloop_operator.core.allowed_pods import DEFAULT_RULES, PodRules
 from learnloop_operator.core.promql.namespace_scope import OWN_SERIES, Scope, is_label
 from learnloop_operator.tuning.switches import SWITCHES
 
@@ -40,11 +41,15 @@ class Settings:
     """JSON: the certificates that the operator makes itself (LEARNLOOP_TLS_KEEPER); empty: somebody else does."""
     names_are_verified: bool = False
     """The chart's admission policy lets nobody write another's name into a verb's annotation."""
+    four_eyes: bool = False
+    """Who wrote a spec does not approve it (LEARNLOOP_FOUR_EYES); takes verified names."""
     serving_callers: str = "anybody"
     """Whom policy servers serve: token (LEARNLOOP_SERVING_CALLERS) or anybody."""
     serving_caller_namespaces: tuple[str, ...] = ()
     serving_peers: tuple[Mapping[str, Any], ...] | None = None
     """NetworkPolicyPeers beside the own namespace (LEARNLOOP_SERVING_PEERS, a JSON list); unset: no NetworkPolicy."""
+    pod_rules: PodRules = DEFAULT_RULES
+    """What pods made for others may have (LEARNLOOP_POD_RULES, a JSON object)."""
     image_pull_policy: Literal["Always", "IfNotPresent", "Never"] = "IfNotPresent"
     lease_name: str = "learnloop-operator"
     operator_subject: str = ""
@@ -92,9 +97,11 @@ def from_environment(environment: Mapping[str, str]) -> Settings:
         tls=environment.get("LEARNLOOP_TLS", "") == "true",
         tls_keeper=environment.get("LEARNLOOP_TLS_KEEPER", ""),
         names_are_verified=environment.get("LEARNLOOP_NAMES_ARE_VERIFIED", "") == "true",
+        four_eyes=environment.get("LEARNLOOP_FOUR_EYES", "") == "true",
         serving_callers=callers,
         serving_caller_namespaces=_names(environment.get("LEARNLOOP_SERVING_CALLER_NAMESPACES", "")),
         serving_peers=_peers(environment.get("LEARNLOOP_SERVING_PEERS", "")),
+        pod_rules=_pod_rules(environment.get("LEARNLOOP_POD_RULES", "")),
         image_pull_policy=cast(Literal["Always", "IfNotPresent", "Never"], policy),
         lease_name=text("lease_name"),
         operator_subject=environment.get("LEARNLOOP_OPERATOR_SUBJECT", ""),
@@ -120,6 +127,31 @@ def _peers(value: str) -> tuple[Mapping[str, Any], ...] | None:
     if not isinstance(found, list) or not all(isinstance(item, dict) for item in found):
         raise SettingsError(f"LEARNLOOP_SERVING_PEERS is {value[:200]!r}: set a JSON list of NetworkPolicyPeers")
     return tuple(found)
+
+
+RULES = {
+    "images": "images",
+    "serviceAccounts": "service_accounts",
+    "volumeKinds": "volume_kinds",
+    "envSources": "env_sources",
+}
+
+
+def _pod_rules(value: str) -> PodRules:
+    """A list that is left out has its default."""
+    if not value:
+        return PodRules()
+    try:
+        found = json.loads(value)
+    except ValueError:
+        found = None
+    lists = found if isinstance(found, dict) and not found.keys() - RULES.keys() else None
+    if lists is None or not all(
+        isinstance(items, list) and all(isinstance(item, str) and item for item in items) for items in lists.values()
+    ):
+        shape = ", ".join(RULES)
+        raise SettingsError(f"LEARNLOOP_POD_RULES is {value[:200]!r}: set a JSON object of lists of texts: {shape}")
+    return PodRules(**{RULES[key]: tuple(items) for key, items in lists.items()})
 
 
 def _scope(environment: Mapping[str, str]) -> Scope:

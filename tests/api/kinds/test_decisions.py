@@ -11,7 +11,7 @@ import pytest
 import yaml
 from kubernetes import client, config
 
-from learnloop_api.names import API_VERSION, VERBS, verb_annotation
+from learnloop_api.names import ANNOTATION_AUTHOR, API_VERSION, VERBS, verb_annotation
 from learnloop_operator.cli.access.cluster import KubernetesCluster
 from learnloop_operator.cli.steering.signature import signed
 
@@ -154,3 +154,61 @@ def test_the_command_signs_with_the_name_the_api_server_knows(
     cluster.annotate("modeldeployments", "x", {verb_annotation("abort"): value})
     assert kube.get(team)["metadata"]["annotations"][verb_annotation("abort")] == value
     assert value.endswith(f" by {name}")
+
+
+@pytest.fixture(scope="module")
+def four_eyes(kube: Any, policy: str) -> Iterator[str]:
+    """The chart's policy for two people, in force beside the other."""
+    helm = subprocess.run([sys.executable, ROOT / "hack" / "helm"], capture_output=True, text=True, check=True)
+    command = [helm.stdout.strip(), "template", "learnloop", str(ROOT / "charts" / "learnloop"), "-n", "decisions"]
+    values = ["--set", "decisions.verifyNames=always,approvals.fourEyes=true"]
+    shown = subprocess.run(
+        [*command, *values, "-s", "templates/decisions/four-eyes.yaml"],
+        capture_output=True,
+        text=True,
+        timeout=240,
+        check=True,
+    )
+    objects = list(yaml.safe_load_all(shown.stdout))
+    for item in objects:
+        kube.apply(item)
+    yield objects[0]["metadata"]["name"]
+    for item in objects:
+        kube.delete(item)
+
+
+def signed_by(name: str | None) -> dict[str, Any]:
+    return {"metadata": {"annotations": {ANNOTATION_AUTHOR: name}}}
+
+
+def test_who_writes_a_spec_signs_it_and_somebody_else_lets_it_on(
+    kube: Any, team: dict[str, Any], as_user: Callable[[str], Any], four_eyes: str
+) -> None:
+    alice, bob = as_user("alice"), as_user("bob")
+    in_force(kube, {**team, "metadata": {**team["metadata"], "annotations": {ANNOTATION_AUTHOR: kube_user(kube)}}})
+    for attempt in range(300):
+        try:
+            bob.merge(team, {"spec": {"suspend": attempt % 2 == 0}})
+        except kube.Refused:
+            break
+        time.sleep(0.1)
+    assert "who writes a spec signs it: set it to alice" in alice.refusal(
+        lambda: alice.merge(team, {"spec": {"suspend": True, "serving": {"replicas": 3}}})
+    )
+    alice.merge(team, {**signed_by("alice"), "spec": {"serving": {"replicas": 3}}})
+    for verb in ("approve", "promote", "skip"):
+        said = alice.refusal(lambda verb=verb: alice.merge(team, noted(verb, f"{REVISION}/1 by alice")))
+        assert "alice wrote this spec; somebody else lets it on" in said
+        bob.merge(team, noted(verb, f"{REVISION}/1 by bob"))
+    alice.merge(team, noted("abort", f"{REVISION} by alice"))
+    for name in ("alice", "bob", None):
+        if name != "alice":
+            alice.refusal(lambda name=name: alice.merge(team, signed_by(name)))
+    bob.refusal(lambda: bob.merge(team, {**signed_by("alice"), "spec": {"serving": {"replicas": 4}}}))
+    kube.merge(team, {"status": {"phase": "Healthy"}}, "status")
+
+
+def kube_user(kube: Any) -> str:
+    """Who the tests are to the API server."""
+    review = client.AuthenticationV1Api(kube._api).create_self_subject_review({})
+    return str(review.status.user_info.username)

@@ -1,10 +1,12 @@
 """The admission policy that makes a decision's name proof: where it is rendered, and that the operator knows."""
 
+import json
+
 import pytest
 
 from learnloop_api.names import VERBS, verb_annotation
 
-from .conftest import Render
+from .conftest import Rejected, Render
 
 POLICY = "learnloop-system-learnloop-decisions"
 TOLD = "LEARNLOOP_NAMES_ARE_VERIFIED"
@@ -24,3 +26,24 @@ def test_without_the_policy_nothing_says_that_names_are_verified(render: Render,
     release = render(values)
     assert not release.of("ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding")
     assert TOLD not in release.environment("learnloop-operator")
+
+
+def test_four_eyes_come_with_a_policy_and_are_told_to_the_operator(render: Render) -> None:
+    release = render({"decisions": {"verifyNames": "always"}, "approvals": {"fourEyes": True}})
+    policy = release.one("ValidatingAdmissionPolicy", "learnloop-system-learnloop-four-eyes")
+    assert "learnloop.dev/author" in str(policy["spec"])
+    assert release.one("ValidatingAdmissionPolicyBinding", "learnloop-system-learnloop-four-eyes")
+    assert release.environment("learnloop-operator")["LEARNLOOP_FOUR_EYES"] == "true"
+    assert "LEARNLOOP_FOUR_EYES" not in render({}).environment("learnloop-operator")
+
+
+def test_four_eyes_without_verified_names_are_refused(render: Render) -> None:
+    with pytest.raises(Rejected, match=r"approvals\.fourEyes: true takes names that the API server has checked"):
+        render({"decisions": {"verifyNames": "never"}, "approvals": {"fourEyes": True}})
+
+
+def test_the_operator_knows_the_lists_of_what_pods_may_have(render: Render) -> None:
+    told = json.loads(render({"authors": {"images": ["a/"]}}).environment("learnloop-operator")["LEARNLOOP_POD_RULES"])
+    assert told["images"] == ["a/"]
+    assert "hostPath" not in told["volumeKinds"]
+    assert set(told) == {"images", "serviceAccounts", "volumeKinds", "envSources"}

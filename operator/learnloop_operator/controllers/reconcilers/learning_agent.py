@@ -46,7 +46,11 @@ class LearningAgentController:
         self._kube, self._data_plane, self._clock = services.kube, services.data_plane, services.clock
         settings = services.settings
         self._defaults = AgentDefaults(
-            settings.serving_image, settings.data_url, settings.image_pull_policy, settings.tls
+            settings.serving_image,
+            settings.data_url,
+            settings.image_pull_policy,
+            settings.tls,
+            settings.pod_rules,
         )
 
     @property

@@ -55,6 +55,7 @@ class MemoryServiceController:
             operator_subject=settings.operator_subject,
             data_url=settings.data_url,
             tls=settings.tls,
+            pod_rules=settings.pod_rules,
         )
         server, front, database, back = await asyncio.gather(
             self._child(DEPLOYMENT, namespace, world.server_name),

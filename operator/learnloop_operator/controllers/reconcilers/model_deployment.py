@@ -62,6 +62,8 @@ class ModelDeploymentController:
             settings.names_are_verified,
             settings.tls,
             Callers(settings.serving_callers, settings.serving_caller_namespaces, settings.serving_peers),
+            settings.four_eyes,
+            settings.pod_rules,
         )
 
     @property
@@ -134,7 +136,7 @@ class ModelDeploymentController:
             children=tuple(item for item in (*own, *services, table, route) if item is not None),
             spec=spec,
             before=status,
-            desired=resolve(spec, agent, namespace),
+            desired=resolve(spec, agent, namespace, self._defaults.pods),
             arms=arms(own, pods),
             routing=replace(routing, route=read_route(route if route and _owned(route, body) else None, name)),
             defaults=self._defaults,

@@ -81,6 +81,7 @@ class TrainingJobController:
             backend_missing=missing,
             agent=agent,
             agent_name=agent_name,
+            pod_rules=self._services.settings.pod_rules,
         )
 
     def decide(self, snapshot: TrainingSnapshot) -> Plan:

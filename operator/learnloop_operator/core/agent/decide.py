@@ -3,6 +3,7 @@
 from dataclasses import replace
 
 from learnloop_api import names
+from learnloop_api.kinds.base import PodOptions
 from learnloop_api.kinds.learning_agent import AgentModel, LastTraining, LearningAgentStatus
 from learnloop_operator.core.agent import memory_budget
 from learnloop_operator.core.agent.manifests import actors, granted, model_deployment, training_job
@@ -13,6 +14,7 @@ from learnloop_operator.core.agent.run_history import failures_in_a_row, recorde
 from learnloop_operator.core.agent.snapshot import AgentSnapshot
 from learnloop_operator.core.agent.status import Facts, status
 from learnloop_operator.core.agent.triggers import Trigger, TriggerVerdict, evaluate
+from learnloop_operator.core.allowed_pods import forbidden
 from learnloop_operator.core.plan import Call, Manifest, Notice, ObjectRef, Plan
 from learnloop_operator.tuning.value_objects import value
 
@@ -127,6 +129,10 @@ def _actors(world: AgentSnapshot, registered: str | None) -> tuple[Manifest, ...
     if environment is None:
         return ()
     # Without a policy to ask or a place to report to, an actor could only fail.
+    if forbidden(environment.actors.pod, "spec.task.environment.actors.pod", world.defaults.pods):
+        # The old ones end: what the platform took back is not played on with.
+        plain = environment.actors.model_copy(update={"pod": PodOptions()})
+        return (actors(world, environment.model_copy(update={"actors": plain}), 0),) if world.actors is not None else ()
     playing = not world.spec.suspend and registered and world.deployment and world.deployment.stable
     return (actors(world, environment, environment.actors.replicas if playing else 0),)
 

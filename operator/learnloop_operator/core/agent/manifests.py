@@ -87,12 +87,14 @@ def model_deployment(world: AgentSnapshot) -> Manifest:
     spec["model"] = {"learningAgentRef": {"name": world.name}}
     if world.spec.task.language_model is not None:
         spec["languageModel"] = world.spec.task.language_model.to_kube()
+    author = world.annotations.get(names.ANNOTATION_AUTHOR)
     return child(
         world.object,
         api_version=names.API_VERSION,
         kind="ModelDeployment",
         name=world.name,
         labels=standard_labels("model-deployment", {names.LABEL_AGENT: world.name}),
+        annotations={names.ANNOTATION_AUTHOR: author} if author else None,
         spec=spec,
     )
 

@@ -3,6 +3,7 @@
 from learnloop_operator.core.agent.first_policy import flaw
 from learnloop_operator.core.agent.model_to_serve import UNIFORM
 from learnloop_operator.core.agent.snapshot import AgentSnapshot
+from learnloop_operator.core.allowed_pods import REASON, forbidden
 from learnloop_operator.core.artifact_uris import foreign
 from learnloop_operator.core.ownership import cycle
 from learnloop_operator.tuning.value_objects import value
@@ -20,13 +21,31 @@ class Problem:
 def first_problem(world: AgentSnapshot) -> Problem | None:
     """The references of the spec, in the order in which they are needed."""
     return (
-        _owner(world) or _reward_policy(world) or _memory(world) or _environment(world) or _spaces(world) or _pin(world)
+        _owner(world)
+        or _pods_not_allowed(world)
+        or _reward_policy(world)
+        or _memory(world)
+        or _environment(world)
+        or _spaces(world)
+        or _pin(world)
     )
 
 
 def _owner(world: AgentSnapshot) -> Problem | None:
     ring = cycle(world.object, world.children)
     return Problem("OwnedByItsOwnChild", ring) if ring else None
+
+
+def _pods_not_allowed(world: AgentSnapshot) -> Problem | None:
+    """Options of pods that the platform does not allow: of the actors, of training and of the policy servers."""
+    spec = world.spec
+    pods = {"spec.deployment.template.serving.pod": spec.deployment.template.serving.pod}
+    if spec.training is not None:
+        pods["spec.training.template.pod"] = spec.training.template.pod
+    if spec.task.environment is not None:
+        pods["spec.task.environment.actors.pod"] = spec.task.environment.actors.pod
+    found = (forbidden(options, field, world.defaults.pods) for field, options in pods.items())
+    return next((Problem(REASON, stray) for stray in found if stray), None)
 
 
 def _pin(world: AgentSnapshot) -> Problem | None:

@@ -7,6 +7,7 @@ from learnloop_api.kinds.learning_agent import LearningAgentSpec, LearningAgentS
 from learnloop_api.kinds.model_deployment import ModelDeploymentStatus
 from learnloop_api.wire.memory import MemoryUse
 from learnloop_api.wire.reward import AgentStats
+from learnloop_operator.core.allowed_pods import PodRules
 from learnloop_operator.core.snapshot import BaseSnapshot, obeyed
 from learnloop_operator.tuning.value_objects import named_value, value
 
@@ -57,6 +58,8 @@ class AgentDefaults:
     data_url: str
     image_pull_policy: str = "IfNotPresent"
     tls: bool = False
+    pods: PodRules = PodRules()
+    """What actors' pods, and those of jobs and servers, may have."""
 
 
 @named_value

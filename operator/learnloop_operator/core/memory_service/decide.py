@@ -3,7 +3,7 @@
 from dataclasses import replace
 from typing import Any
 
-from learnloop_operator.core import conditions
+from learnloop_operator.core import allowed_pods, conditions
 from learnloop_operator.core.memory_service import manifests
 from learnloop_operator.core.memory_service.budget_delivery import agent_budgets, budget_news
 from learnloop_operator.core.memory_service.snapshot import MemoryServiceSnapshot
@@ -22,6 +22,9 @@ def decide(world: MemoryServiceSnapshot) -> Plan:
     spec = world.spec
     if (spec.storage is None) == (spec.dsn_secret_ref is None):
         return _hold(world, "InvalidSpec", "spec: set exactly one of storage and dsnSecretRef", after=None)
+    stray = _not_allowed(world)
+    if stray:
+        return _hold(world, allowed_pods.REASON, stray, after=None)
     missing = unusable_secret(world)
     children: list[Manifest] = [manifests.budgets(world)]
     if spec.storage is not None:
@@ -70,6 +73,16 @@ def _hold(world: MemoryServiceSnapshot, reason: str, message: str, *, after: flo
     state = _status(world, reason, message, ready=False, progressing=False, stalled=True)
     events = _news(world, reason, message, "Warning")
     return Plan(status=state, apply=(manifests.budgets(world),), events=events, requeue_after=after)
+
+
+def _not_allowed(world: MemoryServiceSnapshot) -> str:
+    spec, rules = world.spec, world.pod_rules
+    volume = spec.embedder.volume if spec.embedder else None
+    return (
+        allowed_pods.forbidden(spec.pod, "spec.pod", rules)
+        or (allowed_pods.forbidden(spec.storage.pod, "spec.storage.pod", rules) if spec.storage else "")
+        or (allowed_pods.forbidden_volume(volume, "spec.embedder.volume", rules) if volume else "")
+    )
 
 
 def _lost(world: MemoryServiceSnapshot) -> str:

@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from learnloop_api import names
 from learnloop_api.kinds.memory_service import MemoryServiceSpec
 from learnloop_api.wire.memory import budgets_config_map
+from learnloop_operator.core.allowed_pods import PodRules
 from learnloop_operator.core.memory_service.agent_budgets import DeliveredBudgets
 from learnloop_operator.core.ownership import standard_labels
 from learnloop_operator.core.plan import Manifest
@@ -29,6 +30,8 @@ class MemoryServiceSnapshot(BaseSnapshot):
     data_url: str = ""
     """The installation's data plane, which makes certificates."""
     tls: bool = False
+    pod_rules: PodRules = PodRules()
+    """What its pods may have."""
     fresh_password: str = ""
     """Newly drawn by gather for a database that does not exist yet; never the password in use."""
     fresh_audit_key: str = ""

@@ -4,6 +4,7 @@ from dataclasses import replace
 
 from learnloop_api.names import LABEL_REVISION
 from learnloop_api.wire.routing import RoutingTable, arm_name
+from learnloop_operator.core.allowed_pods import forbidden
 from learnloop_operator.core.ownership import controller_uid
 from learnloop_operator.core.plan import Manifest, ObjectRef, Plan
 from learnloop_operator.core.rollout.checks.dry_run_metrics import notices
@@ -130,7 +131,15 @@ def _routes(snapshot: Snapshot, state: State, table: RoutingTable, shown: State)
     return (route, config_map) if lowers(snapshot.routing.route, arms) else (config_map, route)
 
 
+def _allowed(snapshot: Snapshot, arm: ArmState) -> bool:
+    """An arm that stands goes on with what it was made with. One that is gone would be made with what the spec says."""
+    live = snapshot.arms.get(arm.revision)
+    made = live is not None and live.pod is not None
+    return made or not forbidden(snapshot.spec.serving.pod, "spec.serving.pod", snapshot.defaults.pods)
+
+
 def _children(snapshot: Snapshot, state: State, wanted: tuple[ArmState, ...]) -> tuple[Manifest, ...]:
+    wanted = tuple(arm for arm in wanted if _allowed(snapshot, arm))
     accounts = {name for arm in wanted if (name := pod_options(snapshot, arm.revision).service_account_name)}
     return (
         *access(snapshot, accounts),

@@ -7,6 +7,7 @@ instruction, it loses neither the count of the attempts nor the reason.
 from collections.abc import Callable
 from dataclasses import replace
 
+from learnloop_operator.core import allowed_pods
 from learnloop_operator.core.plan import Call, Plan
 from learnloop_operator.core.pod_poll_interval import next_look
 from learnloop_operator.core.training import gang, manifest_check
@@ -139,6 +140,12 @@ def resize(world: TrainingSnapshot, _: Backend) -> Plan | None:
     return Plan(status=state, delete=(job.ref,), requeue_after=SOON / 2)
 
 
+def refuse_pods(world: TrainingSnapshot, _: Backend) -> Plan | None:
+    """No gang is made of pods that the platform does not allow; another spec, or another list, lets it begin."""
+    stray = allowed_pods.forbidden(world.spec.pod, "spec.pod", world.pod_rules) if world.job is None else ""
+    return hold(world, allowed_pods.REASON, stray, after=HELD_UP) if stray else None
+
+
 def start(world: TrainingSnapshot, backend: Backend) -> Plan | None:
     """No gang: begin the first attempt, the next one, or go on where a suspension stopped."""
     if world.job is not None:
@@ -227,6 +234,7 @@ RULES: tuple[TrainingRule, ...] = (
     heed_deadline,
     finish_restart,
     resize,
+    refuse_pods,
     start,
     await_removal,
     heed_refusal,

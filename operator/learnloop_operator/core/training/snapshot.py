@@ -7,6 +7,7 @@ from typing import Any, Literal, Protocol
 from learnloop_api.kinds.training_job import TrainingJobSpec
 from learnloop_api.wire.training import Heartbeat, TrainingRun
 from learnloop_operator.core import times
+from learnloop_operator.core.allowed_pods import PodRules
 from learnloop_operator.core.plan import Manifest, ObjectRef
 from learnloop_operator.core.snapshot import BaseSnapshot
 from learnloop_operator.tuning.value_objects import named_value
@@ -87,6 +88,8 @@ class TrainingSnapshot(BaseSnapshot):
     """Why the backend's kind cannot be used."""
     agent: Manifest | None = None
     agent_name: str | None = None
+    pod_rules: PodRules = PodRules()
+    """What the ranks' pods may have."""
 
     @property
     def recorded(self) -> int:

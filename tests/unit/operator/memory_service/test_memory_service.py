@@ -10,6 +10,7 @@ from learnloop_api.kinds.memory_service import MemoryServiceSpec
 from learnloop_dataplane.audit.signing import Signer
 from learnloop_dataplane.ed25519_keys import seed_from
 from learnloop_operator.bootstrap import seed
+from learnloop_operator.core.allowed_pods import PodRules
 from learnloop_operator.core.memory_service.agent_budgets import tell
 from learnloop_operator.core.memory_service.decide import decide
 from learnloop_operator.core.memory_service.snapshot import MemoryServiceSnapshot
@@ -241,7 +242,8 @@ def test_a_models_files_come_by_a_claim_or_an_image_and_are_mounted_to_be_read()
     ]
     mount = {"name": "learnloop-embedder", "mountPath": "/models/embedder", "readOnly": True}
     assert mount in pod["containers"][0]["volumeMounts"]
-    env, pod, _ = server({"embedder": {"volume": {"image": "registry.example/potion:8m"}}})
+    rules = PodRules(volume_kinds=("image",))
+    env, pod, _ = server({"embedder": {"volume": {"image": "registry.example/potion:8m"}}}, pod_rules=rules)
     assert env["LEARNLOOP_EMBEDDER"] == "static:///models/embedder"
     assert {"name": "learnloop-embedder", "image": {"reference": "registry.example/potion:8m"}} in pod["volumes"]
 

@@ -10,6 +10,7 @@ from learnloop_operator.core.rollout.judging.analysis import judge_canary, obser
 from learnloop_operator.core.rollout.judging.shadow_step import judge_shadow
 from learnloop_operator.core.rollout.model.blocked_models import named, of_revision, shown, with_pin, without
 from learnloop_operator.core.rollout.model.decision_log import Outcome, who
+from learnloop_operator.core.rollout.model.four_eyes import one_pair
 from learnloop_operator.core.rollout.model.next_state import NextState, happened
 from learnloop_operator.core.rollout.model.order_annotations import OrderAnnotation
 from learnloop_operator.core.rollout.model.revision import revision_of
@@ -38,7 +39,10 @@ def ignored(message: str) -> Answer:
 
 def answer(snapshot: Snapshot, state: State, word: OrderAnnotation) -> Answer | None:
     """The answer to one value; None while it is too early to give one."""
-    return ignored(word.problem) if word.problem else _ORDERS[word.verb](snapshot, state, word)
+    if word.problem:
+        return ignored(word.problem)
+    alone = one_pair(snapshot, word)
+    return Answer("refused", alone) if alone else _ORDERS[word.verb](snapshot, state, word)
 
 
 def _stray(state: State, word: OrderAnnotation) -> Answer | None:

@@ -10,6 +10,7 @@ from pydantic import ValidationError
 from learnloop_api.kinds.base import PodOptions
 from learnloop_api.kinds.learning_agent import LearningAgentStatus
 from learnloop_api.kinds.model_deployment import ModelDeploymentSpec
+from learnloop_operator.core.allowed_pods import PodRules, forbidden
 from learnloop_operator.core.artifact_uris import foreign
 from learnloop_operator.core.rollout.model.snapshot import Desired, Model
 
@@ -30,12 +31,20 @@ def agent_status(body: Mapping[str, Any] | None) -> LearningAgentStatus | None:
         return LearningAgentStatus()
 
 
-def resolve(spec: ModelDeploymentSpec, agent: LearningAgentStatus | None, namespace: str | None = None) -> Desired:
+def resolve(
+    spec: ModelDeploymentSpec,
+    agent: LearningAgentStatus | None,
+    namespace: str | None = None,
+    rules: PodRules | None = None,
+) -> Desired:
     """The model to serve: spec.model itself, or what the agent it names says (`agent` is None when there is none).
 
     The API server's rules know no namespace, so that an artifact is of the object's own is checked here;
-    None leaves it out.
+    None leaves it out. So is what the platform allows on pods, by `rules`.
     """
+    stray = forbidden(spec.serving.pod, "spec.serving.pod", rules) if rules else ""
+    if stray:
+        return Desired(problem=stray)
     source = spec.model
     if source.learning_agent_ref is not None:
         name = source.learning_agent_ref.name

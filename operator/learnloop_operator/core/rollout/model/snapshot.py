@@ -8,6 +8,7 @@ from typing import Any
 from learnloop_api.kinds.base import PodOptions
 from learnloop_api.kinds.model_deployment import BlockedRevision, ModelDeploymentSpec, ModelDeploymentStatus
 from learnloop_api.wire.routing import RoutingTable
+from learnloop_operator.core.allowed_pods import PodRules
 from learnloop_operator.core.rollout.evidence.arm_evidence import Evidence
 from learnloop_operator.core.rollout.fast_lane.pod_evidence import PodEvidence
 from learnloop_operator.core.rollout.model.withdrawn_guests import WithdrawnGuests
@@ -112,6 +113,10 @@ class Defaults:
     tls: bool = False
     """Servers have certificates of the data plane's making."""
     callers: Callers = Callers()
+    four_eyes: bool = False
+    """Who wrote the spec lets no canary of it on."""
+    pods: PodRules = PodRules()
+    """What pods made for others may have."""
 
 
 @named_value

@@ -5,6 +5,7 @@ from dataclasses import replace
 from learnloop_api.kinds.rollouts.rollout_steps import RolloutStep
 from learnloop_api.names import ANNOTATION_APPROVE
 from learnloop_operator.core.rollout import reasons
+from learnloop_operator.core.rollout.model.four_eyes import one_pair
 from learnloop_operator.core.rollout.model.next_state import NextState
 from learnloop_operator.core.rollout.model.order_annotations import OrderAnnotation, unanswered
 from learnloop_operator.core.rollout.model.rollout_state import State
@@ -32,7 +33,7 @@ def approval(snapshot: Snapshot, state: State, revision: str, step: int) -> Orde
     """`REVISION` passes the next pause only, `REVISION/STEP` exactly that one; a used value counts once."""
     for word in unanswered(snapshot.annotations, state.decisions):
         fits = word.revision == revision and word.step in (None, step + 1)
-        if word.verb == "approve" and fits and not word.problem:
+        if word.verb == "approve" and fits and not word.problem and not one_pair(snapshot, word):
             return word
     return None
 
