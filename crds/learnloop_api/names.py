@@ -88,6 +88,10 @@ ENV_EPISODE_KEY_FILE = "LEARNLOOP_EPISODE_KEY_FILE"
 HEADER_MARK = "x-learnloop-mark"
 
 HEADER_ARM = "x-learnloop-arm"
+HEADER_EPISODE = "x-learnloop-episode"  # of a gateway before a language model: the conversation a request belongs to
+HEADER_TRAJECTORY = "x-learnloop-trajectory"  # what the gateway records the conversation under: feedback goes by it
+HEADER_REVISION = "x-learnloop-revision"  # who answered; "fallback" where no arm did
+HEADER_HOP = "x-learnloop-hop"  # one gateway asks another: it answers itself, or not at all
 HEADER_TOKEN = "x-learnloop-token"  # the token where a proxy keeps Authorization for itself, as the API server's does
 HEADER_NAMESPACE = "x-learnloop-namespace"  # honoured only from the operator's own service account
 
@@ -113,6 +117,14 @@ METRIC_UNPROVEN = "learnloop_requests_unproven_total"  # + verb: act|end|shadow;
 METRIC_REQUESTS_UNCOUNTED = "learnloop_requests_uncounted_total"  # + verb, reason: invalid|again
 METRIC_ENDINGS_UNCOUNTED = "learnloop_endings_uncounted_total"  # + reason: again|late
 METRIC_SERVER_STARTED = "learnloop_server_started_seconds"  # Unix time; tells one process of a pod from the next
+
+# Metrics of a gateway before a language model, beside those above.
+METRIC_LANGUAGE_TURNS = "learnloop_language_turns_total"  # + recorded: tokens|text|nothing
+METRIC_LANGUAGE_ROWS = "learnloop_language_rows_total"  # + reason: why a row of tokens began
+METRIC_LANGUAGE_TOKENS = "learnloop_language_tokens_total"  # + direction: asked|said
+METRIC_LANGUAGE_FIRST = "learnloop_language_first_token_seconds"  # histogram
+METRIC_LANGUAGE_FALLBACKS = "learnloop_language_fallbacks_total"  # + outcome: answered|failed
+METRIC_LANGUAGE_THROTTLED = "learnloop_language_throttled_total"
 
 # Metrics of an arm in shadow; `revision` is always that arm's, whoever counts.
 METRIC_SHADOW_COMPARED = "learnloop_shadow_compared_total"  # requests whose answer was compared with stable's

@@ -48,6 +48,7 @@ class Arm:
         self.metrics = metrics
         self.callers = Callers(settings.caller_keys, settings.caller_namespaces)
         self.draining = False
+        self.drain_seconds = settings.drain_seconds
         self.offload = False
         self.pool = ThreadPoolExecutor(max_workers=1, thread_name_prefix="policy")
         self._revision_json = orjson.dumps(settings.revision)

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 BELIEVED_SECONDS = 60.0
 REMEMBERED = 4096
 LONGEST = 16_384
+_NEVER = (0.0, "")
 _SEND = "send a service-account token of audience learnloop as `authorization: Bearer …`"
 
 
@@ -27,12 +28,12 @@ class Callers:
 
     def __init__(self, source: KeySource | None, namespaces: frozenset[str]) -> None:
         self._namespaces = namespaces
-        self._believed: OrderedDict[bytes, float] = OrderedDict()
+        self._believed: OrderedDict[bytes, tuple[float, str]] = OrderedDict()
         self._tokens = None if source is None else _tokens(source)
 
     async def refusal(self, authorization: bytes) -> Refusal | None:
         """Why this caller is not served; None: it is. 401 without a token that holds, 403 from another namespace."""
-        if self._tokens is None or self._believed.get(authorization, 0.0) > time.monotonic():
+        if self._tokens is None or self._believed.get(authorization, _NEVER)[0] > time.monotonic():
             return None
         scheme, _, token = authorization.partition(b" ")
         if scheme.lower() != b"bearer" or not 0 < len(token) <= LONGEST:
@@ -48,13 +49,18 @@ class Callers:
             served = ", ".join(sorted(self._namespaces))
             message = f"authorization: {account.subject} is not of a namespace that this server serves: {served}"
             return Refusal(403, "Forbidden", f"{message}; add it to serving.callers.namespaces of the chart")
-        self._believe(authorization, float(claims["exp"]))
+        self._believe(authorization, float(claims["exp"]), account.subject)
         return None
 
-    def _believe(self, authorization: bytes, expires: float) -> None:
+    def subject(self, authorization: bytes) -> str | None:
+        """The account of a caller that was not refused, system:serviceaccount:NAMESPACE:NAME; None: everybody is
+        served, and nobody is known."""
+        return None if self._tokens is None else self._believed.get(authorization, _NEVER)[1]
+
+    def _believe(self, authorization: bytes, expires: float, subject: str) -> None:
         left = min(BELIEVED_SECONDS, expires - time.time())
         if left > 0.0:
-            self._believed[authorization] = time.monotonic() + left
+            self._believed[authorization] = (time.monotonic() + left, subject)
             self._believed.move_to_end(authorization)
         while len(self._believed) > REMEMBERED:
             self._believed.popitem(last=False)

@@ -87,7 +87,12 @@ class Episodes:
     @property
     def ready(self) -> bool:
         """Is there a policy and a routing table?"""
-        return self.policy is not None and self._routing.table is not None
+        return self.policy is not None and self.has_table
+
+    @property
+    def has_table(self) -> bool:
+        """Is there a routing table?"""
+        return self._routing.table is not None
 
     def open(self, body: bytes) -> OpenedEpisode:
         """Give a new episode to an arm; raises Refusal 400, 410, 503."""

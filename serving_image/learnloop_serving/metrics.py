@@ -1,6 +1,6 @@
 """What Prometheus sees of this server; names are the contract's."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, disable_created_metrics, generate_latest
 from prometheus_client.exposition import CONTENT_TYPE_LATEST
@@ -12,6 +12,8 @@ from learnloop_serving.shadow_mode.shadow_metrics import ShadowMetrics
 VERBS = ("open", "act", "end", "infer")
 OUTCOMES = ("success", "failure", "error", "withdrawn")
 _BUCKETS = (0.0005, 0.001, 0.002, 0.003, 0.005, 0.01, 0.02, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0)
+LANGUAGE_BUCKETS = (0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 20.0, 40.0, 80.0, 160.0)
+"""Seconds of a request to a language model."""
 _STEPS = (1.0, 1.5, 2.0, 3.0, 5.0, 7.0)
 _SIZES = (0.1, 0.2, 0.5, *(step * 10.0**decade for decade in range(3) for step in _STEPS), 1000.0, 2000.0, 5000.0)
 RETURN_BUCKETS = (*(-size for size in reversed(_SIZES)), 0.0, *_SIZES)
@@ -26,7 +28,8 @@ class Metrics:
 
     content_type = CONTENT_TYPE_LATEST
 
-    def __init__(self, model_deployment: str, revision: str) -> None:
+    def __init__(self, model_deployment: str, revision: str, buckets: Sequence[float] = _BUCKETS) -> None:
+        """`buckets`: seconds that requests are sorted by."""
         self.registry = CollectorRegistry()
         self._own = (model_deployment, revision)
         self._opened = Counter(
@@ -59,7 +62,7 @@ class Metrics:
             names.METRIC_REQUEST_SECONDS,
             "Time this server needed for a request",
             (*_ARM, "verb"),
-            buckets=_BUCKETS,
+            buckets=buckets,
             registry=self.registry,
         )
         errors = Counter(

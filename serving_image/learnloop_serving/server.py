@@ -9,6 +9,7 @@ import sys
 import time
 from pathlib import Path
 from types import FrameType
+from typing import Protocol
 
 import uvicorn
 import uvloop
@@ -29,10 +30,17 @@ log = logging.getLogger(__name__)
 MAX_SENTENCE = 2048
 
 
+class Drains(Protocol):
+    """What a server serves, and whether it is about to end."""
+
+    draining: bool
+    drain_seconds: float
+
+
 class DrainingServer(uvicorn.Server):
     """On SIGTERM: not ready first, then keep serving `drain_seconds` while endpoints forget this pod, then stop."""
 
-    def __init__(self, config: uvicorn.Config, arm: Arm) -> None:
+    def __init__(self, config: uvicorn.Config, arm: Drains) -> None:
         super().__init__(config)
         self._arm = arm
         self._stop_at = float("inf")
@@ -42,9 +50,9 @@ class DrainingServer(uvicorn.Server):
         if self._arm.draining or sig != signal.SIGTERM:
             super().handle_exit(sig, frame)
             return
-        log.info("draining for %g s", self._arm.settings.drain_seconds)
+        log.info("draining for %g s", self._arm.drain_seconds)
         self._arm.draining = True
-        self._stop_at = time.monotonic() + self._arm.settings.drain_seconds
+        self._stop_at = time.monotonic() + self._arm.drain_seconds
 
     async def on_tick(self, counter: int) -> bool:
         """uvicorn's heartbeat, ten a second; True ends the server."""

@@ -6,19 +6,21 @@ FIRST_REST, LONGEST_REST = 1.0, 60.0
 
 
 class Breaker:
-    """Open after a failure for a second, after each further one for twice as long; then one caller tries (spec 002).
+    """Open after so many failures in a row for a second, after each further one for twice as long; then one caller
+    tries (spec 002).
 
     Use from one event loop.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, after: int = 1) -> None:
+        self._after = after
         self._failures = 0
         self._until = 0.0
         self._trying = False
 
     def allows(self) -> bool:
         """Whether to ask now. True has to be followed by `worked`, `failed` or `gave_up`."""
-        if not self._failures:
+        if self._failures < self._after:
             return True
         if self._trying or time.monotonic() < self._until:
             return False
@@ -31,8 +33,10 @@ class Breaker:
 
     def failed(self) -> None:
         """It does not."""
-        self._until = time.monotonic() + min(FIRST_REST * 2.0 ** min(self._failures, 16), LONGEST_REST)
         self._failures, self._trying = self._failures + 1, False
+        if self._failures >= self._after:
+            rest = FIRST_REST * 2.0 ** min(self._failures - self._after, 16)
+            self._until = time.monotonic() + min(rest, LONGEST_REST)
 
     def gave_up(self) -> None:
         """The caller went away before there was an answer: nothing is known."""

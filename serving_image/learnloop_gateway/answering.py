@@ -1,0 +1,311 @@
+"""One turn: from a request to tokens, to a server, to what the client is shown, and to what is recorded of it."""
+
+import json
+import logging
+import time
+import uuid
+from collections.abc import Sequence
+from contextlib import aclosing
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Any
+
+from learnloop_api.wire.language import LanguageTurn, Sampling, Usage
+from learnloop_gateway.drawn_answer import DrawnAnswer, Shown
+from learnloop_gateway.metrics import LanguageMetrics
+from learnloop_gateway.openai_api.errors import ApiError
+from learnloop_gateway.openai_api.replies import DONE, ChatReply, call
+from learnloop_gateway.openai_api.requests import ChatMessage, ChatRequest, CompletionRequest
+from learnloop_gateway.outgoing import Outgoing
+from learnloop_gateway.sessions.open_sessions import OpenSessions
+from learnloop_gateway.sessions.recording import Recording
+from learnloop_gateway.sessions.session import Row, Said, Session, newest, results
+from learnloop_gateway.settings import GatewaySettings
+from learnloop_gateway.tokens.chat_template import ChatTokens, NoContinuation
+from learnloop_gateway.upstreams.port import TokenUpstream, UpstreamBusy, UpstreamDown, UpstreamRefused
+
+log = logging.getLogger(__name__)
+Request = ChatRequest | CompletionRequest
+
+
+@dataclass(slots=True)
+class Turn:
+    """A request on its way.
+
+    Attributes:
+        prompt: the tokens that are sent.
+        row: the row it goes on with; None: it begins one.
+        length: tokens of that row when the turn began.
+        reason: why it begins a row.
+        new: messages since the last answer.
+        offered: the tools the model is shown.
+    """
+
+    session: Session
+    request: Request
+    prompt: list[int]
+    sampling: Sampling
+    row: Row | None
+    length: int
+    reason: str
+    new: list[ChatMessage]
+    offered: list[dict[str, Any]]
+    identity: str = field(default_factory=lambda: uuid.uuid4().hex)
+    at: datetime = field(default_factory=lambda: datetime.now(UTC))
+    began: float = field(default_factory=time.perf_counter)
+
+    @property
+    def said(self) -> list[Said]:
+        """The messages of the request, as they are compared."""
+        return [one.said for one in self.request.messages] if isinstance(self.request, ChatRequest) else []
+
+
+class Answering:
+    """Answers by a server of tokens."""
+
+    def __init__(
+        self,
+        settings: GatewaySettings,
+        tokens: ChatTokens,
+        upstream: TokenUpstream,
+        sessions: OpenSessions,
+        recording: Recording,
+        metrics: LanguageMetrics,
+    ) -> None:
+        self._settings, self._tokens, self._upstream = settings, tokens, upstream
+        self._sessions, self._recording, self._metrics = sessions, recording, metrics
+        self._context = settings.model.context_length or tokens.context_length or 0
+        self._tools = [tool.to_openai() for tool in settings.model.tools]
+        self._own_sampling = settings.model.sampling
+
+    async def answer(self, session: Session, request: Request, out: Outgoing) -> None:
+        """Answer `request`.
+
+        Raises:
+            ApiError: the request cannot be answered. Before the first byte of the answer alone.
+            UpstreamDown: the server does not answer. Before the first byte alone; later the stream ends in an error
+                and `out.status` says 200, but the turn is recorded as one that failed.
+        """
+        turn = self._turn(session, request)
+        chat = isinstance(request, ChatRequest)
+        shows_tokens = bool(request.logprobs) if chat else request.logprobs is not None
+        answer = DrawnAnswer(
+            self._tokens, tools=bool(turn.offered) and chat, stops=request.stops, shows_tokens=shows_tokens
+        )
+        identity = f"{'chatcmpl' if chat else 'cmpl'}-{turn.identity}"
+        reply = ChatReply(identity, self._settings.serving.model_deployment, chat)
+        try:
+            await self._draw(turn, answer, reply, out)
+        except UpstreamBusy as error:
+            self._metrics.throttled.inc()
+            raise ApiError(429, str(error), code="upstream_busy", retry_after=error.retry_after or 1) from error
+        except UpstreamRefused as error:
+            raise ApiError(400, str(error), code="upstream_refused") from error
+        except UpstreamDown as error:
+            if not out.started:
+                raise
+            self._record(turn, answer, failed=True)
+            failure = ApiError(502, f"the model server failed in the middle of the answer: {error}", code="upstream")
+            await out.end(b"data: %b\n\n" % failure.to_json())
+            raise
+        last = answer.close()
+        # Written before the answer ends: whoever has seen the end of it can rely on the record.
+        self._record(turn, answer, failed=False)
+        await self._finish(turn, answer, reply, out, last)
+
+    async def _draw(self, turn: Turn, answer: DrawnAnswer, reply: ChatReply, out: Outgoing) -> None:
+        stream = turn.request.stream
+        async with aclosing(self._upstream.draw(turn.prompt, turn.sampling, stream=stream)) as pieces:
+            async for piece in pieces:
+                shown = answer.take(piece)
+                if stream and not out.started:
+                    await out.begin()
+                    await out.piece(reply.opening() + self._pieces(reply, shown, answer))
+                elif stream:
+                    await out.piece(self._pieces(reply, shown, answer))
+                if answer.stopped:
+                    break
+        if not answer.complete:
+            raise UpstreamDown("the server ended an answer without saying why")
+
+    def _pieces(self, reply: ChatReply, shown: Shown, answer: DrawnAnswer) -> bytes:
+        tokens = None
+        if answer.token_texts and shown:
+            tokens, answer.token_texts = answer.token_texts, []
+        found = []
+        for one in shown:
+            found.append(reply.piece(one, tokens) if isinstance(one, str) else reply.called(one))
+            tokens = None
+        return b"".join(found)
+
+    async def _finish(self, turn: Turn, answer: DrawnAnswer, reply: ChatReply, out: Outgoing, last: Shown) -> None:
+        spent = Usage(prompt_tokens=len(turn.prompt), completion_tokens=len(answer.ids))
+        if not turn.request.stream:
+            tokens = answer.token_texts if turn.request.logprobs else None
+            body = reply.whole(answer.text, answer.calls, answer.finish, spent, tokens)
+            await out.whole(200, body)
+            return
+        if not out.started:
+            await out.begin()
+            await out.piece(reply.opening())
+        options = turn.request.stream_options
+        counted = reply.counted(spent) if options is not None and options.include_usage else b""
+        await out.end(self._pieces(reply, last, answer) + reply.end(answer.finish) + counted + DONE)
+
+    def _turn(self, session: Session, request: Request) -> Turn:
+        """The tokens to send; raises ApiError."""
+        if request.store is False:
+            session.private = True
+        if isinstance(request, ChatRequest):
+            offered = request.offered or ([] if request.tool_choice == "none" else self._tools)
+            prompt, row, reason, new = self._chat_prompt(session, request, offered)
+            if session.clean:
+                session.clean = all(self._recording.is_clean(one.text) for one in new)
+        else:
+            offered, new = [], []
+            prompt, row, reason = self._plain_prompt(session, request)
+            if session.clean and row is None:
+                text = request.prompt if isinstance(request.prompt, str) else self._tokens.decode(request.prompt)
+                session.clean = self._recording.is_clean(text)
+        room = self._context - len(prompt) if self._context else request.most or self._own_sampling.max_tokens
+        if room < 1:
+            told = f"messages: {len(prompt)} tokens leave no room in the model's context of {self._context}"
+            raise ApiError(400, told, param="messages", code="context_length_exceeded")
+        sampling = self._sampling(request, room)
+        return Turn(session, request, prompt, sampling, row, len(row.ids) if row else 0, reason, new, offered)
+
+    def _sampling(self, request: Request, room: int) -> Sampling:
+        own = self._own_sampling
+        return Sampling(
+            temperature=own.temperature if request.temperature is None else request.temperature,
+            top_p=own.top_p if request.top_p is None else request.top_p,
+            top_k=own.top_k if request.top_k is None else request.top_k,
+            max_tokens=min(request.most or own.max_tokens, room),
+            seed=request.seed,
+        )
+
+    def _chat_prompt(
+        self, session: Session, request: ChatRequest, offered: list[dict[str, Any]]
+    ) -> tuple[list[int], Row | None, str, list[ChatMessage]]:
+        new, reason = session.following(request.messages, _key(offered))
+        row = session.row
+        if row is not None and not reason:
+            try:
+                more = self._tokens.continuation([one.to_template() for one in new], offered, row.ended)
+            except NoContinuation as error:
+                log.warning("a conversation begins a new row of tokens: %s", error)
+                reason = "template"
+            else:
+                return row.ids + more, row, "", new
+        prompt = self._tokens.opening([one.to_template() for one in request.messages], offered)
+        # Where the history is not the one that was recorded, all of it is new.
+        seen = newest(request.messages) if row is not None and reason != "history" else list(request.messages)
+        return prompt, None, reason or _began(session), seen
+
+    def _plain_prompt(self, session: Session, request: CompletionRequest) -> tuple[list[int], Row | None, str]:
+        row = session.row
+        if isinstance(request.prompt, str):
+            prompt = self._tokens.encode(request.prompt, special=True)
+        else:
+            prompt = list(request.prompt)
+        if row is None:
+            return prompt, None, _began(session)
+        if not row.broken and not row.said and prompt[: len(row.ids)] == row.ids:
+            return prompt, row, ""
+        return prompt, None, row.broken or "history"
+
+    def _record(self, turn: Turn, answer: DrawnAnswer, *, failed: bool) -> None:
+        """Keep the turn, and what the next one goes on with."""
+        session, metrics = turn.session, self._metrics
+        if answer.first_seconds is not None:
+            metrics.first.observe(answer.first_seconds)
+        metrics.tokens["asked"].inc(len(turn.prompt))
+        metrics.tokens["said"].inc(len(answer.ids))
+        session = turn.session = self._sessions.going_on(session)
+        row = self._row(turn, answer, failed)
+        if session.clean and answer.text:
+            session.clean = self._recording.is_clean(answer.text)
+        if session.clean and answer.calls:
+            session.clean = all(self._recording.is_clean(one.arguments) for one in answer.calls)
+        session.count(len(turn.prompt), len(answer.ids), len(answer.calls))
+        kept = "nothing"
+        if self._recording.on and not session.private and not session.pinned and answer.ids:
+            tokens = answer.measured and session.clean
+            step = (
+                self._token_step(turn, answer, row, failed) if tokens else text_step(self._seen(turn), said_by(answer))
+            )
+            if self._recording.turn(session, step):
+                kept = "tokens" if tokens else "text"
+        metrics.turns[kept].inc()
+        session.turns += 1
+
+    def _row(self, turn: Turn, answer: DrawnAnswer, failed: bool) -> int:
+        """The row the turn belongs to; afterwards the session's row is what the next request is compared with."""
+        session, row, reason = turn.session, turn.row, turn.reason
+        if row is not None and (session.row is not row or len(row.ids) != turn.length):
+            row, reason = None, "parallel"
+        if row is None:
+            self._metrics.rows[reason or "first"].inc()
+            row = session.begin_row()
+        row.ids = turn.prompt + answer.ids
+        calls = tuple((one.id, one.name, json.dumps(json.loads(one.arguments), sort_keys=True)) for one in answer.calls)
+        row.said = [*turn.said, ("assistant", answer.text, calls, None)] if turn.said else []
+        row.offered, row.ended = _key(turn.offered), answer.ended
+        row.broken = "stop" if answer.cut or failed else ""
+        return row.number
+
+    def _seen(self, turn: Turn) -> dict[str, Any]:
+        if isinstance(turn.request, ChatRequest):
+            return messages_seen(turn.new)
+        prompt = turn.request.prompt
+        return {"prompt": prompt if isinstance(prompt, str) else self._tokens.decode(prompt)}
+
+    def _token_step(self, turn: Turn, answer: DrawnAnswer, row: int, failed: bool) -> dict[str, Any]:
+        base = self._settings.model.base.sha256
+        adapter = self._settings.serving.model_sha256
+        recorded = LanguageTurn(
+            turn_id=turn.identity,
+            session=turn.session.episode_id,
+            row=row,
+            position=turn.session.turns,
+            prompt_ids=turn.prompt,
+            sampled_ids=answer.ids,
+            log_probs=answer.log_probs,
+            sampling=turn.sampling,
+            finish_reason="error" if failed else answer.finish,
+            policy_revision=self._settings.serving.revision,
+            base_sha256=base,
+            adapter_sha256=adapter if adapter and adapter != base else None,
+            template_sha256=self._tokens.template_sha256,
+            tool_calls=answer.calls,
+            tool_results=results(turn.new),
+            usage=Usage(prompt_tokens=len(turn.prompt), completion_tokens=len(answer.ids)),
+            latency_seconds=time.perf_counter() - turn.began,
+            at=turn.at,
+        )
+        return recorded.to_step().model_dump(mode="json", exclude_none=True)
+
+
+def messages_seen(new: Sequence[ChatMessage]) -> dict[str, Any]:
+    """New messages as an observation."""
+    return {"messages": [one.model_dump(mode="json", exclude_none=True) | {"content": one.text} for one in new]}
+
+
+def text_step(seen: dict[str, Any], said: dict[str, Any]) -> dict[str, Any]:
+    """A turn as text, in the form of the SDK's Conversation: rewarded and searched, and nothing is learned from it."""
+    return {"observation": seen, "action": said}
+
+
+def said_by(answer: DrawnAnswer) -> dict[str, Any]:
+    """What a model answered, as a message."""
+    calls = {"tool_calls": [call(one) for one in answer.calls]} if answer.calls else {}
+    return {"role": "assistant", "content": answer.text} | calls
+
+
+def _began(session: Session) -> str:
+    """Why a conversation that has no row yet begins one."""
+    return "elsewhere" if session.joined else "first"
+
+
+def _key(offered: list[dict[str, Any]]) -> str:
+    return json.dumps(offered, sort_keys=True) if offered else ""

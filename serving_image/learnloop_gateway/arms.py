@@ -1,0 +1,98 @@
+"""Which arm answers a request: the one that its episode belongs to, as everywhere in learnloop."""
+
+from dataclasses import dataclass
+
+from learnloop_api.wire.routing import Arm
+from learnloop_gateway.openai_api.errors import ApiError
+from learnloop_serving.arms.arm_draw import stable_arm
+from learnloop_serving.arms.routing_table import RoutingState
+from learnloop_serving.arms.server_seal import Seal
+from learnloop_serving.episode_ids import EpisodeIds, Opening
+from learnloop_serving.episodes import Episodes
+
+STABLE_ONLY = b'{"stable_only":true}'
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a conversation is held.
+
+    Attributes:
+        opening: of its episode; for one that was pinned there it proves nothing.
+        url: of the arm's gateways; "": this one.
+        pinned: the caller named the arm: nothing of it is evidence, and nothing is recorded.
+        is_new: it was opened for this request.
+        continues: the episode whose arm was taken away.
+    """
+
+    opening: Opening
+    url: str
+    pinned: bool = False
+    is_new: bool = False
+    continues: str = ""
+
+
+class Arms:
+    """The arms of one ModelDeployment, seen from the gateway of one of them."""
+
+    def __init__(
+        self, model_deployment: str, revision: str, episodes: Episodes, routing: RoutingState, seal: Seal
+    ) -> None:
+        self._revision, self._episodes, self._routing = revision, episodes, routing
+        self._pinned = EpisodeIds(f"{model_deployment}\0pinned", seal)
+
+    def open(self, *, stable_only: bool = False, continues: str = "") -> Place:
+        """Draw an arm for a new conversation; raises Refusal 503."""
+        opened = self._episodes.open(STABLE_ONLY if stable_only else b"")
+        opening = self._episodes.ids.read(opened.episode_id)
+        assert opening is not None
+        return Place(opening, self._url(opened.revision), is_new=True, continues=continues)
+
+    def pin(self, revision: str) -> Place:
+        """A conversation with the arm that the caller names; raises ApiError 404."""
+        if self._arm(revision) is None and revision != self._revision:
+            raise ApiError(404, f"x-learnloop-arm: {revision[:80]!r} is no arm of this ModelDeployment", code="no_arm")
+        opening = self._pinned.read(self._pinned.make(revision))
+        assert opening is not None
+        return Place(opening, self._url(revision), pinned=True, is_new=True)
+
+    def find(self, episode_id: str) -> Place:
+        """Where a conversation is held; one whose arm was withdrawn goes on with the stable arm.
+
+        Raises:
+            ApiError: 404, no gateway of this ModelDeployment opened it.
+            Refusal: 503, no arm takes it.
+        """
+        opening = self._episodes.ids.read(episode_id)
+        if opening is not None and opening.proven:
+            if self._serves(opening.revision):
+                return Place(opening, self._url(opening.revision))
+            return self.open(stable_only=True, continues=opening.episode_id)
+        pinned = self._pinned.read(episode_id)
+        if pinned is None or not pinned.proven:
+            told = f"x-learnloop-episode: {episode_id[:128]!r} was opened by no gateway of this ModelDeployment"
+            raise ApiError(404, f"{told}: leave it out of the first request", code="unknown_episode")
+        return Place(pinned, self._url(pinned.revision), pinned=True)
+
+    def stable_elsewhere(self, revision: str) -> bool:
+        """Is there a stable arm other than `revision`?"""
+        table = self._routing.table
+        stable = stable_arm(table) if table is not None else None
+        return stable is not None and stable.revision != revision
+
+    def is_shadow(self) -> bool:
+        """This arm answers nobody but those who pin it."""
+        return self._episodes.shadow.on
+
+    def _serves(self, revision: str) -> bool:
+        return self._routing.lists(revision) and not (revision == self._revision and self.is_shadow())
+
+    def _arm(self, revision: str) -> Arm | None:
+        table = self._routing.table
+        return next((arm for arm in table.arms if arm.revision == revision), None) if table is not None else None
+
+    def _url(self, revision: str) -> str:
+        if revision == self._revision:
+            return ""
+        arm = self._arm(revision)
+        return arm.url if arm is not None else ""

@@ -1,0 +1,312 @@
+"""What one gateway process does with a request: find the conversation, its arm and its server; else the fallback."""
+
+import asyncio
+import logging
+import time
+from collections.abc import Mapping
+from typing import Any
+
+import orjson
+from pydantic import ValidationError
+
+from learnloop_api import names
+from learnloop_api.wire.routing import EndEpisode
+from learnloop_gateway.answering import Answering
+from learnloop_gateway.arms import Arms, Place
+from learnloop_gateway.forwarding import Forwarding, Unreachable
+from learnloop_gateway.metrics import LanguageMetrics
+from learnloop_gateway.openai_api.errors import ApiError, invalid, of_refusal
+from learnloop_gateway.openai_api.requests import ChatRequest, CompletionRequest, read_chat, read_completion
+from learnloop_gateway.outgoing import Outgoing
+from learnloop_gateway.relaying import Relaying
+from learnloop_gateway.sessions.open_sessions import OpenSessions
+from learnloop_gateway.sessions.session import Session
+from learnloop_gateway.settings import GatewaySettings
+from learnloop_gateway.upstreams.port import Upstream, UpstreamDown
+from learnloop_serving.callers import Callers
+from learnloop_serving.episodes import Episodes
+from learnloop_serving.metrics import Metrics
+from learnloop_serving.refusal import Refusal
+
+log = logging.getLogger(__name__)
+CHAT, PLAIN = "/v1/chat/completions", "/v1/completions"
+FALLBACK = "fallback"
+PREPARE_PAUSE = 1.0
+HANDED_ON = ("authorization", "content-type", "accept", names.HEADER_TOKEN)
+"""Headers of a client's that the gateway of another arm gets."""
+
+Headers = Mapping[str, str]
+
+
+class Gateway:
+    """Everything one process holds.
+
+    Attributes:
+        draining: the process is about to end: not ready any more.
+        loaded: the server of the own arm has answered once. A server that fails later is the arm's failure, which
+            the process stays up to count, and to answer from the fallback.
+    """
+
+    def __init__(
+        self,
+        settings: GatewaySettings,
+        arms: Arms,
+        episodes: Episodes,
+        upstream: Upstream,
+        own: Answering | Relaying,
+        fallback: Relaying | None,
+        sessions: OpenSessions,
+        metrics: Metrics,
+        language: LanguageMetrics,
+    ) -> None:
+        self.settings = settings
+        self.metrics = metrics
+        self.callers = Callers(settings.serving.caller_keys, settings.serving.caller_namespaces)
+        self.draining = False
+        self.loaded = False
+        self.drain_seconds = settings.serving.drain_seconds
+        self._arms, self._episodes, self._upstream = arms, episodes, upstream
+        self._own, self._fallback, self._sessions, self._language = own, fallback, sessions, language
+        self._forwarding = Forwarding(settings.server.first_seconds, settings.server.seconds)
+        self._in_flight = 0
+
+    @property
+    def ready(self) -> bool:
+        """May this pod get requests?"""
+        return self.loaded and self._episodes.has_table and not self.draining
+
+    async def prepare(self) -> None:
+        """Wait until the arm's server has its weights and answers."""
+        started, said = time.monotonic(), ""
+        while not self.loaded:
+            try:
+                await self._upstream.prepare()
+                self.loaded = True
+            except UpstreamDown as error:
+                if str(error) != said:
+                    said = str(error)
+                    log.warning("the model server does not answer yet: %s", said)
+                await asyncio.sleep(PREPARE_PAUSE)
+        self.metrics.model_load_seconds.set(time.monotonic() - started)
+        log.info("the model server answers after %.1f s", time.monotonic() - started)
+
+    async def complete(self, path: str, headers: Headers, body: bytes, out: Outgoing) -> None:
+        """POST /v1/chat/completions and /v1/completions. Raises ApiError and Refusal before an answer began."""
+        if self._in_flight >= self.settings.most_in_flight:
+            self._language.throttled.inc()
+            told = f"{self._in_flight} requests are being answered, as many as this gateway takes: try again"
+            raise ApiError(429, told, code="too_many_requests", retry_after=1)
+        self._in_flight += 1
+        try:
+            request = read_chat(body) if path == CHAT else read_completion(body)
+            if request.model != self.settings.serving.model_deployment:
+                told = f"model: {request.model!r} is not served here: {self.settings.serving.model_deployment!r} is"
+                raise ApiError(404, told, param="model", code="model_not_found")
+            place = self._place(headers)
+            await self._at(place, path, headers, body, request, out)
+        finally:
+            self._in_flight -= 1
+
+    def _place(self, headers: Headers) -> Place:
+        """The conversation of a request, a new one where it names none; raises ApiError and Refusal."""
+        if not self._episodes.has_table:
+            raise Refusal(503, "NotReady", "no routing table has been read yet")
+        if episode := headers.get(names.HEADER_EPISODE):
+            place = self._arms.find(episode)
+        elif arm := headers.get(names.HEADER_ARM):
+            self._check_pin(headers)
+            place = self._arms.pin(arm)
+        else:
+            place = self._arms.open()
+        if place.url and names.HEADER_HOP in headers:
+            told = f"this is arm {self.settings.serving.revision}, and the conversation belongs to another one"
+            raise ApiError(421, told, code="other_arm")
+        return place
+
+    def _check_pin(self, headers: Headers) -> None:
+        """May the caller name an arm? Raises ApiError 403."""
+        if self.settings.serving.routing_mode == "gateway":
+            return  # the header is how a Gateway keeps a conversation at its arm
+        subject = self.callers.subject(headers.get("authorization", "").encode("latin-1", "replace"))
+        if subject is None:
+            return  # everybody is served: whoever can ask here can ask the arm's own Service
+        account = subject.removeprefix("system:serviceaccount:").replace(":", "/", 1)
+        if account not in self.settings.pin_accounts:
+            told = f"{names.HEADER_ARM}: {account} may not choose an arm: leave the header out"
+            raise ApiError(403, told, code="pin_refused")
+
+    async def _at(
+        self,
+        place: Place,
+        path: str,
+        headers: Headers,
+        body: bytes,
+        request: ChatRequest | CompletionRequest,
+        out: Outgoing,
+    ) -> None:
+        """Answer where the conversation is held; from the stable arm, or the fallback, where nobody answers there."""
+        out.headers |= {names.HEADER_EPISODE: place.opening.episode_id, names.HEADER_REVISION: place.opening.revision}
+        try:
+            if place.url:
+                await self._forwarding.forward(place.url, path, self._onward(place, headers), body, out)
+            else:
+                await self._here(place, request, body, out)
+            return
+        except Unreachable as error:
+            log.warning("arm %s: %s", place.opening.revision, error)
+            if not place.pinned and self._arms.stable_elsewhere(place.opening.revision):
+                stable = self._arms.open(stable_only=True, continues=place.opening.episode_id)
+                if stable.opening.revision != place.opening.revision:
+                    await self._at(stable, path, headers, body, request, out)
+                    return
+            failure: Exception = error
+        except UpstreamDown as error:
+            if out.started:
+                return  # the stream has said so
+            failure = error
+        if self._fallback is None or place.pinned:
+            raise ApiError(502, f"the model server does not answer: {failure}", code="upstream", retry_after=1)
+        await self._stand_in(place, request, body, out)
+
+    def _onward(self, place: Place, headers: Headers) -> dict[str, str]:
+        onward = {name: headers[name] for name in HANDED_ON if name in headers}
+        return onward | {names.HEADER_EPISODE: place.opening.episode_id, names.HEADER_HOP: "1"}
+
+    async def _here(self, place: Place, request: ChatRequest | CompletionRequest, body: bytes, out: Outgoing) -> None:
+        """Answer by the own arm's server, and count what that says of the arm."""
+        session = self._session(place, request)
+        await self._sessions.part(session)
+        session = self._sessions.find(place.opening.episode_id) or session
+        out.headers[names.HEADER_TRAJECTORY] = session.trajectory_id
+        session.busy += 1
+        start = time.perf_counter()
+        try:
+            if isinstance(self._own, Answering):
+                await self._own.answer(session, request, out)
+            else:
+                await self._own.answer(session, request, orjson.loads(body), out)
+        except ApiError as error:
+            if not place.pinned and error.status == 400:
+                self.metrics.apart["act", "invalid"].inc()
+            raise
+        except UpstreamDown:
+            self._count(place, time.perf_counter() - start, failed=True)
+            raise
+        finally:
+            session.busy -= 1
+        self._count(place, time.perf_counter() - start, failed=False)
+
+    def _count(self, place: Place, seconds: float, *, failed: bool) -> None:
+        """What a turn says of this arm; nothing where its caller chose it, or its episode failed before."""
+        if place.pinned:
+            return
+        if failed:
+            if not self._episodes.fails_first(place.opening):
+                self.metrics.apart["act", "again"].inc()
+                return
+            self.metrics.failed("act")
+        self.metrics.observe["act"](seconds)
+
+    def _session(self, place: Place, request: ChatRequest | CompletionRequest) -> Session:
+        found = self._sessions.find(place.opening.episode_id)
+        if found is None:
+            found = self._sessions.add(
+                Session(
+                    place.opening.episode_id,
+                    place.opening.revision,
+                    task=(request.metadata or {}).get("task", ""),
+                    continues=place.continues,
+                    evidence=not place.pinned,
+                    pinned=place.pinned,
+                    # A gateway that forwards has opened it for this very request.
+                    joined=not place.is_new and not place.url and bool(request_history(request)),
+                )
+            )
+        if request.metadata:
+            found.metadata.update(request.metadata)
+        if request.user:
+            found.metadata["user_id"] = request.user
+        return found
+
+    async def _stand_in(
+        self, place: Place, request: ChatRequest | CompletionRequest, body: bytes, out: Outgoing
+    ) -> None:
+        assert self._fallback is not None
+        if session := self._sessions.find(place.opening.episode_id):
+            session.evidence = False
+            if session.row is not None:
+                session.row.broken = "fallback"
+        out.headers[names.HEADER_REVISION] = FALLBACK
+        out.headers.pop(names.HEADER_TRAJECTORY, None)
+        try:
+            await self._fallback.stand_in(request, orjson.loads(body), out)
+        except UpstreamDown as error:
+            if out.started:
+                return
+            told = f"neither the model server nor the fallback answers: {error}"
+            raise ApiError(503, told, code="upstream", retry_after=1) from error
+
+    async def end(self, episode_id: str, headers: Headers, body: bytes, out: Outgoing) -> None:
+        """POST /v1/episodes/{id}/end: the conversation is over, and the client says how it went."""
+        try:
+            ending = EndEpisode.model_validate_json(body)
+        except ValidationError as error:
+            raise invalid(error) from None
+        place = self._arms.find(episode_id)
+        if place.is_new:  # its arm was withdrawn: that is how it ended
+            await self._sessions.end(episode_id, "withdrawn", None, ending.episode_return)
+            await out.whole(200, b'{"counted":false}')
+            return
+        if place.url:
+            if names.HEADER_HOP in headers:
+                raise ApiError(421, "the conversation belongs to another arm", code="other_arm")
+            path = f"/v1/episodes/{episode_id}/end"
+            try:
+                await self._forwarding.forward(place.url, path, self._onward(place, headers), body, out)
+            except Unreachable as error:
+                raise ApiError(502, f"the arm of the conversation does not answer: {error}", retry_after=1) from error
+            return
+        session = await self._sessions.end(episode_id, ending.status, ending.success, ending.episode_return)
+        counted = False
+        if not place.pinned and (session is None or session.evidence):
+            counted = self._episodes.end(place.opening, None, body)
+        answer: dict[str, Any] = {"counted": counted}
+        if session is not None:
+            answer["trajectory_id"] = session.trajectory_id
+        await out.whole(200, orjson.dumps(answer))
+
+    async def open(self, headers: Headers, out: Outgoing) -> None:
+        """POST /v1/episodes: open a conversation before its first request."""
+        place = self._place({name: value for name, value in headers.items() if name != names.HEADER_EPISODE})
+        deployment = self.settings.serving.model_deployment
+        said = {"episode_id": place.opening.episode_id, "revision": place.opening.revision}
+        await out.whole(200, orjson.dumps(said | {"model_deployment": deployment}))
+
+    def models(self) -> list[dict[str, Any]]:
+        """GET /v1/models: the ModelDeployment is the one model."""
+        created = int(self._started)
+        own = {"id": self.settings.serving.model_deployment, "object": "model", "owned_by": "learnloop"}
+        return [own | {"created": created}]
+
+    _started = time.time()
+
+    async def close(self) -> None:
+        """The process ends: hand over what is under way."""
+        await self._sessions.leave()
+        await self._forwarding.close()
+        await self._upstream.close()
+
+
+def request_history(request: ChatRequest | CompletionRequest) -> bool:
+    """Was something answered before this request?"""
+    return isinstance(request, ChatRequest) and any(one.role == "assistant" for one in request.messages)
+
+
+def refused(error: Exception) -> ApiError:
+    """Whatever stopped a request, in OpenAI's shape."""
+    if isinstance(error, ApiError):
+        return error
+    if isinstance(error, Refusal):
+        return of_refusal(error)
+    log.error("a request failed", exc_info=error)
+    return ApiError(500, "internal error, see the gateway's log", code="internal")

@@ -1,0 +1,1 @@
+"""OpenAI's wire format: what is asked, what is answered, and how a refusal looks."""

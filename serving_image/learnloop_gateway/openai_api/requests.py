@@ -1,0 +1,239 @@
+"""What is asked: the bodies of /v1/chat/completions and /v1/completions, bounded.
+
+A field that would change what the model says, and that the gateway cannot obey, is refused by name. Others that it does
+not know are ignored, as clients send new ones with every release.
+"""
+
+import json
+from functools import cached_property
+from typing import Annotated, Any, Literal
+
+import orjson
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+
+from learnloop_api.wire.base import MOST
+from learnloop_api.wire.language import MAX_TEXT, MAX_TOKENS, MAX_TURNS, TokenId
+from learnloop_gateway.openai_api.errors import ApiError, invalid
+
+MAX_TOOLS = 128
+Text = Annotated[str, Field(max_length=MAX_TEXT)]
+Short = Annotated[str, Field(max_length=256)]
+_NEUTRAL: dict[str, tuple[Any, ...]] = {
+    "n": (None, 1),
+    "best_of": (None, 1),
+    "presence_penalty": (None, 0),
+    "frequency_penalty": (None, 0),
+    "logit_bias": (None, {}),
+    "top_logprobs": (None, 0),
+    "echo": (None, False),
+    "suffix": (None, ""),
+    "audio": (None,),
+    "modalities": (None, ["text"]),
+    "functions": (None, []),
+    "function_call": (None, "none", "auto"),
+    "reasoning_effort": (None, "none"),
+    "web_search_options": (None,),
+    "prediction": (None,),
+}
+"""Fields that ask for something which is not done here, with the values that ask for nothing."""
+
+
+class _Lenient(BaseModel):
+    model_config = ConfigDict(extra="ignore", frozen=True)
+
+
+class Function(_Lenient):
+    """A call as OpenAI writes it: the arguments are text."""
+
+    name: Short
+    arguments: Text = ""
+
+
+class Call(_Lenient):
+    """A tool call of an earlier answer."""
+
+    id: Short = ""
+    type: Literal["function"] = "function"
+    function: Function
+
+
+class TextPart(_Lenient):
+    """A piece of a message; images and sound are no text."""
+
+    type: Literal["text"]
+    text: Text
+
+
+class ChatMessage(_Lenient):
+    """One message of the history."""
+
+    role: Literal["system", "developer", "user", "assistant", "tool"]
+    content: Text | Annotated[list[TextPart], Field(max_length=1024)] | None = None
+    tool_calls: Annotated[list[Call], Field(max_length=MAX_TOOLS)] | None = None
+    tool_call_id: Short | None = None
+
+    @cached_property
+    def text(self) -> str:
+        """The content as one text."""
+        if self.content is None or isinstance(self.content, str):
+            return self.content or ""
+        return "".join(part.text for part in self.content)
+
+    @cached_property
+    def said(self) -> tuple[Any, ...]:
+        """What two messages are compared by: a client may write the JSON of a call anew, but not another call."""
+        calls = tuple((call.id, call.function.name, _read(call.function.arguments)) for call in self.tool_calls or ())
+        return (self.role, self.text, calls, self.tool_call_id)
+
+    def to_template(self) -> dict[str, Any]:
+        """The message as chat templates read it: arguments are an object."""
+        said: dict[str, Any] = {"role": "system" if self.role == "developer" else self.role, "content": self.text}
+        if self.tool_calls:
+            said["tool_calls"] = [
+                {
+                    "type": "function",
+                    "id": call.id,
+                    "function": {"name": call.function.name, "arguments": _object(call.function.arguments)},
+                }
+                for call in self.tool_calls
+            ]
+        if self.tool_call_id:
+            said["tool_call_id"] = self.tool_call_id
+        return said
+
+
+def _read(arguments: str) -> str:
+    try:
+        return json.dumps(json.loads(arguments), sort_keys=True)
+    except (ValueError, RecursionError):
+        return arguments
+
+
+def _object(arguments: str) -> Any:
+    try:
+        return json.loads(arguments)
+    except (ValueError, RecursionError):
+        return arguments
+
+
+class FunctionSchema(_Lenient):
+    """A function that may be called."""
+
+    name: Short
+    description: Text | None = None
+    parameters: dict[str, Any] = Field(default_factory=dict)
+
+
+class Tool(_Lenient):
+    """A tool of the request."""
+
+    type: Literal["function"]
+    function: FunctionSchema
+
+
+class StreamOptions(_Lenient):
+    """Of a stream."""
+
+    include_usage: bool = False
+
+
+class _Request(_Lenient):
+    model: Short
+    stream: bool = False
+    stream_options: StreamOptions | None = None
+    temperature: Annotated[float, Field(ge=0, le=2)] | None = None
+    top_p: Annotated[float, Field(gt=0, le=1)] | None = None
+    top_k: Annotated[int, Field(ge=0, le=1_000_000)] | None = None
+    max_tokens: Annotated[int, Field(ge=1, le=MAX_TOKENS)] | None = None
+    max_completion_tokens: Annotated[int, Field(ge=1, le=MAX_TOKENS)] | None = None
+    stop: Short | Annotated[list[Annotated[Short, Field(min_length=1)]], Field(max_length=4)] | None = None
+    seed: Annotated[int, Field(ge=-MOST, le=MOST)] | None = None
+    user: Annotated[str, Field(min_length=1, max_length=256)] | None = None
+    metadata: (
+        Annotated[
+            dict[Annotated[str, Field(max_length=64)], Annotated[str, Field(max_length=512)]], Field(max_length=16)
+        ]
+        | None
+    ) = None
+    store: bool | None = Field(default=None, description="false: this turn is answered and not recorded")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _known(cls, given: Any) -> Any:
+        if isinstance(given, dict):
+            for name, neutral in _NEUTRAL.items():
+                if given.get(name) not in neutral:
+                    raise ValueError(f"{name} is {str(given[name])[:80]!r}, which is not supported here: leave it out")
+            asked = given.get("response_format")
+            if asked is not None and asked != {"type": "text"}:
+                raise ValueError("response_format other than text is not supported here: leave it out")
+        return given
+
+    @property
+    def most(self) -> int | None:
+        """Tokens of the answer at most; None: it is not said."""
+        return self.max_completion_tokens or self.max_tokens
+
+    @property
+    def stops(self) -> list[str]:
+        """Texts that end the answer."""
+        if not self.stop:
+            return []
+        return [self.stop] if isinstance(self.stop, str) else list(self.stop)
+
+
+class ChatRequest(_Request):
+    """POST /v1/chat/completions"""
+
+    messages: list[ChatMessage] = Field(min_length=1, max_length=MAX_TURNS)
+    tools: Annotated[list[Tool], Field(max_length=MAX_TOOLS)] | None = None
+    tool_choice: Any = None
+    logprobs: bool | None = None
+
+    @model_validator(mode="after")
+    def _obeyed(self) -> "ChatRequest":
+        if self.tool_choice not in (None, "auto", "none"):
+            raise ValueError("tool_choice other than auto and none is not supported here: leave it out")
+        if self.messages[-1].role == "assistant":
+            raise ValueError("messages end with the assistant's own: nothing is asked")
+        return self
+
+    @cached_property
+    def offered(self) -> list[dict[str, Any]]:
+        """The tools the model is shown."""
+        if not self.tools or self.tool_choice == "none":
+            return []
+        return [tool.model_dump(mode="json", exclude_none=True) for tool in self.tools]
+
+
+class CompletionRequest(_Request):
+    """POST /v1/completions"""
+
+    prompt: (
+        Annotated[str, Field(min_length=1, max_length=4 * MAX_TEXT)]
+        | Annotated[list[TokenId], Field(min_length=1, max_length=MAX_TOKENS)]
+    )
+    logprobs: Annotated[int, Field(ge=0, le=1)] | None = None
+
+
+def read_chat(body: bytes) -> ChatRequest:
+    """The request in `body`; raises ApiError 400."""
+    try:
+        return ChatRequest.model_validate(_parsed(body))
+    except ValidationError as error:
+        raise invalid(error) from None
+
+
+def read_completion(body: bytes) -> CompletionRequest:
+    """The request in `body`; raises ApiError 400."""
+    try:
+        return CompletionRequest.model_validate(_parsed(body))
+    except ValidationError as error:
+        raise invalid(error) from None
+
+
+def _parsed(body: bytes) -> Any:
+    try:
+        return orjson.loads(body)
+    except ValueError as error:
+        raise ApiError(400, f"body: not JSON: {error}"[:300], code="invalid_json") from None

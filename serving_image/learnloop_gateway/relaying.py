@@ -1,0 +1,145 @@
+"""One turn by a server that gives text alone: handed through, and recorded as text where an arm said it."""
+
+from contextlib import aclosing
+from typing import Any
+
+import orjson
+
+from learnloop_gateway.answering import messages_seen, text_step
+from learnloop_gateway.metrics import LanguageMetrics
+from learnloop_gateway.openai_api.errors import ApiError
+from learnloop_gateway.openai_api.replies import DONE, event
+from learnloop_gateway.openai_api.requests import ChatRequest, CompletionRequest
+from learnloop_gateway.outgoing import Outgoing
+from learnloop_gateway.sessions.open_sessions import OpenSessions
+from learnloop_gateway.sessions.recording import Recording
+from learnloop_gateway.sessions.session import Session, newest
+from learnloop_gateway.upstreams.port import ChatUpstream, UpstreamBusy, UpstreamDown, UpstreamRefused
+
+PATHS = {True: "/v1/chat/completions", False: "/v1/completions"}
+OURS = ("metadata", "store", "top_k")
+"""Fields of a request that are the gateway's business, or no field of OpenAI's."""
+
+
+class SaidText:
+    """What a server says, put together from the pieces of its stream or from the whole."""
+
+    def __init__(self) -> None:
+        self.content = ""
+        self.calls: list[dict[str, Any]] = []
+        self.usage: dict[str, Any] = {}
+        self.whole = b""
+
+    def take(self, piece: dict[str, Any]) -> None:
+        """One piece; what has another shape than OpenAI's adds nothing."""
+        usage = piece.get("usage")
+        self.usage = usage if isinstance(usage, dict) else self.usage
+        for choice in piece.get("choices") or ():
+            if not isinstance(choice, dict):
+                continue
+            said = choice.get("message") or choice.get("delta") or {"content": choice.get("text")}
+            if isinstance(said, dict):
+                self.content += str(said.get("content") or "")
+                for call in said.get("tool_calls") or ():
+                    self._call(call)
+
+    def _call(self, call: Any) -> None:
+        if not isinstance(call, dict):
+            return
+        function = call.get("function") or {}
+        place = call.get("index", len(self.calls))
+        if not isinstance(place, int) or not 0 <= place <= len(self.calls) or place >= 128:
+            return
+        if place == len(self.calls):
+            self.calls.append({"id": "", "type": "function", "function": {"name": "", "arguments": ""}})
+        known = self.calls[place]
+        known["id"] = known["id"] or str(call.get("id") or "")
+        known["function"]["name"] += str(function.get("name") or "")
+        known["function"]["arguments"] += str(function.get("arguments") or "")
+
+    def to_message(self) -> dict[str, Any]:
+        """The whole answer."""
+        calls = {"tool_calls": self.calls} if self.calls else {}
+        return {"role": "assistant", "content": self.content} | calls
+
+    def tokens(self, name: str) -> int:
+        """A count of the server's; 0 where it gives none."""
+        found = self.usage.get(name)
+        return found if isinstance(found, int) and found >= 0 else 0
+
+
+class Relaying:
+    """Answers by a server that speaks as OpenAI does."""
+
+    def __init__(
+        self, upstream: ChatUpstream, sessions: OpenSessions, recording: Recording, metrics: LanguageMetrics
+    ) -> None:
+        self._upstream, self._sessions, self._recording = upstream, sessions, recording
+        self._metrics = metrics
+
+    async def answer(
+        self, session: Session, request: ChatRequest | CompletionRequest, raw: dict[str, Any], out: Outgoing
+    ) -> None:
+        """An arm's answer. Raises as Answering.answer."""
+        session.private = session.private or request.store is False
+        said = await self._relay(request, raw, out)
+        session = self._sessions.going_on(session)
+        if isinstance(request, ChatRequest):
+            seen = messages_seen(newest(request.messages) if session.recorded else request.messages)
+        else:
+            seen = {"prompt": request.prompt}
+        asked, spoken = said.tokens("prompt_tokens"), said.tokens("completion_tokens")
+        session.count(asked, spoken, len(said.calls))
+        self._metrics.tokens["asked"].inc(asked)
+        self._metrics.tokens["said"].inc(spoken)
+        kept = "nothing"
+        if self._recording.on and not session.private and not session.pinned:
+            kept = "text" if self._recording.turn(session, text_step(seen, said.to_message())) else "nothing"
+        self._metrics.turns[kept].inc()
+        session.turns += 1
+        await _end(said, out)
+
+    async def stand_in(self, request: ChatRequest | CompletionRequest, raw: dict[str, Any], out: Outgoing) -> None:
+        """The fallback's answer: counted, and never recorded. Raises as Answering.answer."""
+        try:
+            said = await self._relay(request, raw, out)
+        except (UpstreamDown, ApiError):
+            self._metrics.fallbacks["failed"].inc()
+            raise
+        self._metrics.fallbacks["answered"].inc()
+        await _end(said, out)
+
+    async def _relay(self, request: ChatRequest | CompletionRequest, raw: dict[str, Any], out: Outgoing) -> SaidText:
+        said = SaidText()
+        body = {name: value for name, value in raw.items() if name not in OURS}
+        path = PATHS[isinstance(request, ChatRequest)]
+        try:
+            async with aclosing(self._upstream.ask(path, body)) as pieces:
+                async for piece in pieces:
+                    said.take(piece)
+                    if request.stream:
+                        if not out.started:
+                            await out.begin()
+                        await out.piece(event(piece))
+                    else:
+                        said.whole = orjson.dumps(piece)
+        except UpstreamBusy as error:
+            self._metrics.throttled.inc()
+            raise ApiError(429, str(error), code="upstream_busy", retry_after=error.retry_after or 1) from error
+        except UpstreamRefused as error:
+            raise ApiError(400, str(error), code="upstream_refused") from error
+        except UpstreamDown as error:
+            if out.started:
+                failure = ApiError(502, f"the server failed in the middle of the answer: {error}", code="upstream")
+                await out.end(b"data: %b\n\n" % failure.to_json())
+            raise
+        if not out.started and not said.whole:
+            raise UpstreamDown("the server answered nothing")
+        return said
+
+
+async def _end(said: SaidText, out: Outgoing) -> None:
+    if out.started:
+        await out.end(DONE)
+    else:
+        await out.whole(200, said.whole)

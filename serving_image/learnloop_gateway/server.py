@@ -1,0 +1,158 @@
+"""One gateway process: read the tokeniser, follow the routing table, wait for the model server, serve, drain."""
+
+import asyncio
+import logging
+import os
+import ssl
+import sys
+
+import uvicorn
+import uvloop
+
+from learnloop_api import names
+from learnloop_api.tls.contexts import with_scheme
+from learnloop_api.tls.issued import NotIssued, own_context
+from learnloop_gateway.answering import Answering
+from learnloop_gateway.app import build_app
+from learnloop_gateway.arms import Arms
+from learnloop_gateway.gateway import Gateway
+from learnloop_gateway.metrics import LanguageMetrics
+from learnloop_gateway.relaying import Relaying
+from learnloop_gateway.sessions.open_sessions import OpenSessions
+from learnloop_gateway.sessions.recording import Recording, sinks_of
+from learnloop_gateway.settings import ENV_TOKENISER, GatewaySettings, ServerSettings, read_gateway_settings
+from learnloop_gateway.tokens.chat_template import ChatTokens, TokeniserError
+from learnloop_gateway.upstreams.http import ModelServer
+from learnloop_gateway.upstreams.llama_cpp import LlamaCpp
+from learnloop_gateway.upstreams.openai_chat import OpenAiChat
+from learnloop_gateway.upstreams.port import TokenUpstream
+from learnloop_gateway.upstreams.vllm import Vllm
+from learnloop_sdk.transport.identity import Identity
+from learnloop_serving.arms.routing_table import ConfigMapWatch, RoutingState, follow_file
+from learnloop_serving.arms.server_seal import Seal, follow_key
+from learnloop_serving.episodes import Episodes
+from learnloop_serving.metrics import LANGUAGE_BUCKETS, Metrics
+from learnloop_serving.server import DrainingServer, leave_sentence
+from learnloop_serving.settings import ConfigurationError, termination_log
+
+log = logging.getLogger(__name__)
+FLUSH_SECONDS = 8.0
+
+
+def model_server(server: ServerSettings) -> ModelServer:
+    """The connection to a server."""
+    return ModelServer(server.url, server.key(), first_seconds=server.first_seconds, seconds=server.seconds)
+
+
+def token_upstream(server: ServerSettings, tokens: ChatTokens) -> TokenUpstream:
+    """A server of tokens."""
+    connection = model_server(server)
+    if server.kind == "vllm":
+        adapter = (str(server.adapter), server.adapter_folder) if server.adapter is not None else None
+        return Vllm(connection, server.model, adapter, tuple(tokens.stops), processed=server.processed_log_probs)
+    number = server.adapter if isinstance(server.adapter, int) else None
+    return LlamaCpp(connection, number, server.adapters)
+
+
+def read_tokens(settings: GatewaySettings) -> ChatTokens | None:
+    """Tokeniser and template; None for a server of text. Raises ConfigurationError."""
+    if settings.tokeniser is None or settings.server.kind == "openai":
+        return None
+    try:
+        tokens = ChatTokens(settings.tokeniser)
+    except TokeniserError as error:
+        raise ConfigurationError(f"{ENV_TOKENISER}: {error}") from None
+    wanted = settings.model.template_sha256
+    if wanted and tokens.template_sha256 != wanted:
+        raise ConfigurationError(
+            f"languageModel.templateSha256: {wanted}: the template in {settings.tokeniser} has "
+            f"{tokens.template_sha256}: correct one of the two, nothing is learned from turns of another template"
+        )
+    return tokens
+
+
+async def serve(settings: GatewaySettings, tls: ssl.SSLContext | None = None) -> int:
+    """Serve until told to stop; returns the exit status. Raises ConfigurationError."""
+    own = settings.serving
+    tokens = read_tokens(settings)
+    try:
+        seal = Seal.read(own.episode_key_file)
+    except ValueError as error:
+        raise ConfigurationError(f"{names.ENV_EPISODE_KEY_FILE}: {error}") from error
+    metrics = Metrics(own.model_deployment, own.revision, LANGUAGE_BUCKETS)
+    language = LanguageMetrics(metrics, own.model_deployment, own.revision)
+    routing = RoutingState(own.model_deployment, metrics)
+    episodes = Episodes(own.model_deployment, own.revision, own.routing_mode, routing, metrics, seal)
+    arms = Arms(own.model_deployment, own.revision, episodes, routing, seal)
+    identity = Identity(own.namespace, own.token_file)
+    sinks = sinks_of(settings.agent, with_scheme(own.data_url), settings.nats_url, identity)
+    recording = Recording(settings.turns, settings.agent, own.model_deployment, sinks)
+    sessions = OpenSessions(recording, idle_seconds=settings.idle_seconds)
+    fallback = None
+    if settings.fallback is not None:
+        stand_in = OpenAiChat(model_server(settings.fallback), settings.fallback.model)
+        fallback = Relaying(stand_in, sessions, recording, language)
+    answering: Answering | Relaying
+    if tokens is None:
+        relayed = OpenAiChat(model_server(settings.server), settings.server.model)
+        upstream: TokenUpstream | OpenAiChat = relayed
+        answering = Relaying(relayed, sessions, recording, language)
+    else:
+        drawn = token_upstream(settings.server, tokens)
+        upstream = drawn
+        answering = Answering(settings, tokens, drawn, sessions, recording, language)
+    gateway = Gateway(settings, arms, episodes, upstream, answering, fallback, sessions, metrics, language)
+    sessions.restore()
+    server = DrainingServer(_config(settings, gateway, tls), gateway)
+    follow = (
+        follow_file(own.routing_file, routing) if own.routing_file else ConfigMapWatch(own, routing, metrics).follow()
+    )
+    beside = [asyncio.create_task(work) for work in (follow, gateway.prepare(), sessions.sweep(), episodes.reach.run())]
+    if own.episode_key_file is not None:
+        beside.append(asyncio.create_task(follow_key(own.episode_key_file, seal)))
+    try:
+        await server.serve()
+    finally:
+        for task in beside:
+            task.cancel()
+        await asyncio.gather(*beside, return_exceptions=True)
+        await gateway.close()
+        await recording.flush(FLUSH_SECONDS)
+    return 0
+
+
+def _config(settings: GatewaySettings, gateway: Gateway, tls: ssl.SSLContext | None) -> uvicorn.Config:
+    return uvicorn.Config(
+        build_app(gateway),
+        host=settings.serving.host,
+        port=settings.serving.port,
+        loop="uvloop",
+        http="httptools",
+        ws="none",
+        lifespan="off",
+        access_log=False,
+        log_level="warning",
+        server_header=False,
+        date_header=False,
+        timeout_keep_alive=75,
+        timeout_graceful_shutdown=10,
+        limit_concurrency=4096,
+        ssl_context_factory=(lambda *_: tls) if tls else None,
+    )
+
+
+def main() -> int:
+    """Entry point of `python -m learnloop_gateway`."""
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s %(message)s", stream=sys.stderr)
+    logging.getLogger("httpx").setLevel(logging.WARNING)
+    try:
+        settings = read_gateway_settings()
+        try:
+            tls = own_context()
+        except (NotIssued, ValueError, OSError) as error:
+            raise ConfigurationError(f"no certificate to serve with: {error}") from error
+        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+            return runner.run(serve(settings, tls))
+    except ConfigurationError as error:
+        leave_sentence(termination_log(os.environ), str(error))
+        return 1

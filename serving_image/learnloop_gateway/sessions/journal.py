@@ -1,0 +1,118 @@
+"""Turns of conversations that are under way, on disk: one file each, a line a turn, written before the answer ends.
+
+A process that is killed loses no turn: what was written stands in the kernel's cache or on the disk, and the next
+process finds it. A machine that loses its power may lose the last seconds; a conversation that ended was synchronised.
+"""
+
+import logging
+import os
+import re
+from collections.abc import Iterator
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+import orjson
+
+from learnloop_gateway.sessions.session import Row, Session
+
+log = logging.getLogger(__name__)
+_FILE = re.compile(r"[0-9a-f]{32}\.jsonl")
+LONGEST = 64 * 2**20
+
+
+class Journal:
+    """The folder."""
+
+    def __init__(self, folder: Path) -> None:
+        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        self._folder = folder
+
+    def write(self, session: Session, step: dict[str, Any]) -> None:
+        """Append a turn; raises OSError. One write: it is there whole or not at all, but for a full disk."""
+        line = orjson.dumps({"step": step, "values": session.values, "rows": session.rows, "turns": session.turns + 1})
+        if not session.recorded:
+            line = b"%b\n%b" % (orjson.dumps(_head(session)), line)
+        target = os.open(self._path(session), os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+        try:
+            if os.write(target, line + b"\n") != len(line) + 1:
+                os.write(target, b"\n")
+                raise OSError("the disk of the journal is full")
+        finally:
+            os.close(target)
+        session.recorded += 1
+        session.size += len(line)
+
+    def steps(self, session: Session) -> list[dict[str, Any]]:
+        """The turns of a conversation; raises OSError."""
+        return [line["step"] for line in _lines(self._path(session)) if "step" in line]
+
+    def forget(self, session: Session) -> None:
+        """The conversation is somebody else's now."""
+        self._path(session).unlink(missing_ok=True)
+
+    def left(self) -> list[Session]:
+        """Conversations that an earlier process did not end. What is said next in one begins a new row."""
+        found = []
+        for path in sorted(self._folder.iterdir()):
+            if not _FILE.fullmatch(path.name):
+                continue
+            try:
+                if session := _session(path):
+                    found.append(session)
+                else:
+                    path.unlink(missing_ok=True)  # cut off in its first line: nobody was told that it was recorded
+            except (OSError, ValueError, KeyError, TypeError) as error:
+                log.error("journal %s cannot be read and is left where it is: %s", path, error)
+        return found
+
+    def _path(self, session: Session) -> Path:
+        return self._folder / f"{session.trajectory_id}.jsonl"
+
+
+def _head(session: Session) -> dict[str, Any]:
+    return {
+        "episode_id": session.episode_id,
+        "revision": session.revision,
+        "task": session.task,
+        "metadata": session.metadata,
+        "continues": session.continues,
+        "started_at": session.started_at.isoformat(),
+        "evidence": session.evidence,
+    }
+
+
+def _lines(path: Path) -> Iterator[dict[str, Any]]:
+    """Whole lines; one that was cut off says nothing."""
+    if path.stat().st_size > LONGEST:
+        raise OSError(f"{path} is longer than {LONGEST} bytes")
+    for line in path.read_bytes().split(b"\n"):
+        try:
+            found = orjson.loads(line) if line else None
+        except ValueError:
+            continue
+        if isinstance(found, dict):
+            yield found
+
+
+def _session(path: Path) -> Session | None:
+    lines = list(_lines(path))
+    if not lines or "episode_id" not in lines[0]:
+        return None
+    head, turns = lines[0], lines[1:]
+    session = Session(
+        episode_id=head["episode_id"],
+        revision=head["revision"],
+        task=head["task"],
+        metadata=head["metadata"],
+        continues=head["continues"],
+        trajectory_id=path.stem,
+        started_at=datetime.fromisoformat(head["started_at"]),
+        evidence=head["evidence"],
+        recorded=len(turns),
+        size=path.stat().st_size,
+    )
+    if turns:
+        session.values, session.rows, session.turns = turns[-1]["values"], turns[-1]["rows"], turns[-1]["turns"]
+        session.row = Row(max(0, session.rows - 1), broken="restart")
+    return session if turns else None

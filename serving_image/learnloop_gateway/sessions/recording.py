@@ -1,0 +1,142 @@
+"""From turns to trajectories: the SDK's recorder delivers them, durably and redacted, as everybody's."""
+
+import asyncio
+import logging
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Literal
+
+import httpx
+
+from learnloop_api.tls.contexts import client_context
+from learnloop_gateway.sessions.journal import Journal
+from learnloop_gateway.sessions.session import Session
+from learnloop_sdk.counters import Counters
+from learnloop_sdk.recording.recorder import Recorder
+from learnloop_sdk.recording.spool import DiskSpool
+from learnloop_sdk.recording.step_rows import Steps
+from learnloop_sdk.recording.trajectory_drafts import Draft
+from learnloop_sdk.recording.trajectory_sinks import HttpSink, NatsSink, Sink
+from learnloop_sdk.redact import Redactor, default_redactor
+from learnloop_sdk.transport.identity import Identity
+
+log = logging.getLogger(__name__)
+Status = Literal["completed", "error", "withdrawn"]
+
+
+class Recording:
+    """Where turns are written, and the recorder that delivers conversations.
+
+    Args:
+        folder: for conversations under way and for what is not acknowledged yet; one process to a folder.
+        agent: whose experience it is; "": nobody's, and nothing is recorded.
+        sinks: where trajectories go, the first that takes one.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        agent: str,
+        model_deployment: str,
+        sinks: Sequence[Sink],
+        redactor: Redactor | None = None,
+    ) -> None:
+        self._agent, self._model_deployment = agent, model_deployment
+        self._redactor = redactor or default_redactor()
+        self.counters = Counters()
+        self.on = bool(agent) and bool(sinks)
+        self._journal = Journal(folder / "turns")
+        self._recorder = Recorder(DiskSpool(folder / "spool"), sinks, self.counters)
+
+    @property
+    def pending(self) -> int:
+        """Conversations that wait to be delivered."""
+        return self._recorder.pending
+
+    def start(self) -> list[Session]:
+        """Begin to deliver; returns the conversations that an earlier process left under way."""
+        if not self.on:
+            return []
+        if self._recorder.pending:
+            self._recorder.start()
+        return self._journal.left()
+
+    def is_clean(self, text: str) -> bool:
+        """Nothing in the text would be redacted: its tokens, which say the same, may be kept."""
+        return self._redactor(text) == text
+
+    def turn(self, session: Session, step: dict[str, Any]) -> bool:
+        """Keep a turn; False, counted and said, where that is not possible. It is durable on return."""
+        try:
+            self._journal.write(session, step)
+        except OSError as error:  # a full disk is no reason for an agent to get no answer
+            self.counters.trajectories_dropped += 1
+            log.error("a turn of %s is lost, it cannot be written: %s", session.episode_id, error)
+            return False
+        return True
+
+    async def close(
+        self, session: Session, status: Status, success: bool | None = None, episode_return: float = 0.0
+    ) -> None:
+        """The conversation is over: hand its turns to the recorder."""
+        if not session.recorded:
+            return
+        try:
+            body = await asyncio.to_thread(self._sealed, session, status, success, episode_return)
+            if body is not None:
+                await self._recorder.put(session.trajectory_id, body)
+        except OSError as error:
+            log.error("the turns of %s stay in the journal: %s", session.episode_id, error)
+            return
+        self._journal.forget(session)
+        session.recorded = 0
+
+    def _sealed(self, session: Session, status: Status, success: bool | None, episode_return: float) -> bytes | None:
+        """The trajectory, redacted, checked and encoded."""
+        rows = Steps()
+        for step in self._journal.steps(session):
+            decision = (step["observation"], step["action"], step.get("log_prob"), step.get("exploration", False))
+            rows.append(decision, step.get("reward", 0.0), False, False)
+        if not len(rows):
+            return None
+        done = status == "completed"
+        rows.rows[-1] = (*rows.rows[-1][:4], rows.rows[-1][4] + episode_return, done, not done)
+        more = {"continues": session.continues} if session.continues else {}
+        head = {
+            "trajectory_id": session.trajectory_id,
+            "agent": self._agent,
+            "task": session.task,
+            "episode_id": session.episode_id,
+            "model_deployment": self._model_deployment,
+            "policy_revision": session.revision,
+            "started_at": session.started_at,
+            "ended_at": datetime.now(UTC),
+            "last_observation": None,
+            "outcome": {
+                "status": status,
+                "episode_return": episode_return,
+                "success": success,
+                "values": dict(session.values),
+            },
+            "result": None,
+            "retrieval_ids": [],
+            "metadata": session.metadata | more,
+        }
+        parcel = Draft(head, rows, self._redactor).sealed(self.counters)
+        return parcel.body if parcel else None
+
+    async def flush(self, patience: float) -> int:
+        """Deliver, stop and let go; returns how many conversations stay on disk."""
+        return await self._recorder.close(patience)
+
+
+def sinks_of(agent: str, data_url: str, nats_url: str, identity: Identity) -> list[Sink]:
+    """The places trajectories go to: JetStream first, then the data plane."""
+    found: list[Sink] = []
+    if nats_url:
+        found.append(NatsSink(nats_url, agent, identity))
+    if data_url:
+        client = httpx.AsyncClient(base_url=data_url, timeout=10.0, verify=client_context())
+        found.append(HttpSink(client, identity))
+    return found

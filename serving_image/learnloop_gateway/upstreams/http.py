@@ -1,0 +1,151 @@
+"""Requests to a model server: bounded, timed out, never redirected, and left alone for a while after a failure."""
+
+import asyncio
+from collections.abc import AsyncGenerator, Mapping
+from contextlib import aclosing
+from typing import Any
+
+import aiohttp
+import orjson
+
+from learnloop_api.tls.contexts import client_context
+from learnloop_gateway.upstreams.port import UpstreamBusy, UpstreamDown, UpstreamRefused
+from learnloop_sdk.transport.circuit_breaker import Breaker
+
+MOST_BYTES = 64 * 2**20
+LONGEST_LINE = 2**20
+SAID = 300
+FAILURES = 3
+"""In a row, before a server is left alone."""
+
+
+class ModelServer:
+    """One server.
+
+    Args:
+        url: base address.
+        key: bearer token, where the server wants one.
+        first_seconds: until the first byte of an answer, and between two pieces of it.
+        seconds: for a whole answer.
+    """
+
+    def __init__(self, url: str, key: str = "", *, first_seconds: float = 120.0, seconds: float = 600.0) -> None:
+        self.url = url.rstrip("/")
+        self._headers = {"content-type": "application/json"} | ({"authorization": f"Bearer {key}"} if key else {})
+        self._timeout = aiohttp.ClientTimeout(total=seconds, sock_connect=3.0, sock_read=first_seconds)
+        self._breaker = Breaker(after=FAILURES)
+        self._session: aiohttp.ClientSession | None = None
+
+    def _client(self) -> aiohttp.ClientSession:
+        if self._session is None:
+            tls: Any = client_context() if self.url.startswith("https") else None
+            connector = aiohttp.TCPConnector(limit=0, ssl=tls if tls is not None else True, keepalive_timeout=30.0)
+            self._session = aiohttp.ClientSession(
+                connector=connector, headers=self._headers, trust_env=False, read_bufsize=LONGEST_LINE
+            )
+        return self._session
+
+    async def get(self, path: str) -> Any:
+        """JSON of a GET; raises UpstreamDown. It is not held back by earlier failures."""
+        try:
+            async with self._client().get(
+                f"{self.url}{path}", allow_redirects=False, timeout=aiohttp.ClientTimeout(total=5.0)
+            ) as answer:
+                body = await _whole(answer)
+                if answer.status != 200:
+                    raise UpstreamDown(f"{self.url}{path}: HTTP {answer.status}")
+        except (aiohttp.ClientError, OSError, TimeoutError, ValueError) as error:
+            raise UpstreamDown(f"{self.url}{path}: {_said(error)}") from error
+        try:
+            return orjson.loads(body or b"{}")
+        except ValueError:
+            return {}
+
+    async def post(self, path: str, body: Mapping[str, Any]) -> Any:
+        """JSON of an answer; raises as `ask`."""
+        pieces = [piece async for piece in self.ask(path, body)]
+        return pieces[-1] if pieces else None
+
+    async def ask(self, path: str, body: Mapping[str, Any]) -> AsyncGenerator[Any, None]:
+        """The answer's pieces where it is an event stream, else the whole as one.
+
+        Raises:
+            UpstreamDown: no answer, an error of the server's, or it is left alone. Also in the middle of an answer.
+            UpstreamBusy: it takes no more for now.
+            UpstreamRefused: it does not take this request.
+        """
+        if not self._breaker.allows():
+            raise UpstreamDown(f"{self.url} failed a moment ago and is left alone", retry_after=1)
+        try:
+            async with aclosing(self._ask(path, body)) as pieces:
+                async for piece in pieces:
+                    yield piece
+        except (UpstreamBusy, UpstreamRefused):
+            self._breaker.worked()
+            raise
+        except (asyncio.CancelledError, GeneratorExit):
+            self._breaker.gave_up()
+            raise
+        except (aiohttp.ClientError, OSError, TimeoutError, ValueError, UpstreamDown) as error:
+            self._breaker.failed()
+            raise error if isinstance(error, UpstreamDown) else UpstreamDown(f"{self.url}: {_said(error)}") from error
+        except BaseException:
+            self._breaker.gave_up()
+            raise
+        self._breaker.worked()
+
+    async def _ask(self, path: str, body: Mapping[str, Any]) -> AsyncGenerator[Any, None]:
+        address = f"{self.url}{path}"
+        async with self._client().post(
+            address, data=orjson.dumps(body), allow_redirects=False, timeout=self._timeout
+        ) as answer:
+            if answer.status != 200:
+                raise _refusal(address, answer, await _whole(answer))
+            if answer.content_type != "text/event-stream":
+                whole = await _whole(answer)
+                yield orjson.loads(whole) if "json" in answer.content_type else whole.decode("utf-8", "replace")
+                return
+            size = 0
+            async for line in answer.content:
+                size += len(line)
+                if size > MOST_BYTES:
+                    raise ValueError(f"an answer of more than {MOST_BYTES} bytes")
+                if line.startswith(b"data:"):
+                    text = line[5:].strip()
+                    if text == b"[DONE]":
+                        return
+                    piece = orjson.loads(text)
+                    if isinstance(piece, dict) and "error" in piece:
+                        raise UpstreamDown(f"{address}: {str(piece['error'])[:SAID]}")
+                    yield piece
+                elif line.startswith(b"error:"):
+                    raise UpstreamDown(f"{address}: {line[6:].decode('utf-8', 'replace')[:SAID]}")
+
+    async def close(self) -> None:
+        """Close its connections."""
+        if self._session is not None:
+            await self._session.close()
+
+
+async def _whole(answer: aiohttp.ClientResponse) -> bytes:
+    content = bytearray()
+    async for part in answer.content.iter_any():
+        content += part
+        if len(content) > MOST_BYTES:
+            raise ValueError(f"an answer of more than {MOST_BYTES} bytes")
+    return bytes(content)
+
+
+def _refusal(address: str, answer: aiohttp.ClientResponse, body: bytes) -> Exception:
+    told = f"{address}: HTTP {answer.status}: {body.decode('utf-8', 'replace')[:SAID]}"
+    wait = answer.headers.get("retry-after", "")
+    rest = min(int(wait), 60) if wait.isascii() and wait.isdigit() and len(wait) < 5 else 1
+    if answer.status == 429:
+        return UpstreamBusy(told, retry_after=rest)
+    if answer.status in (400, 413, 422):
+        return UpstreamRefused(told)
+    return UpstreamDown(told, retry_after=rest)
+
+
+def _said(error: BaseException) -> str:
+    return str(error)[:SAID] or type(error).__name__
