@@ -6,14 +6,20 @@ from typing import Any
 from learnloop_api.kinds.training_job import TrainingJobSpec
 from learnloop_api.wire.training import Heartbeat, Manifest, Parity, ReturnEstimate, TrainingRun
 from learnloop_operator.adapters.kube.kinds import PYTORCH_JOB, TRAINING_JOB
-from learnloop_operator.adapters.kube.pytorch_jobs import PyTorchJobs
-from learnloop_operator.adapters.settings import Settings
 from learnloop_operator.core.plan import Plan
+from learnloop_operator.core.training.backends.backend import RankDefaults
+from learnloop_operator.core.training.backends.choice import Backends
 from learnloop_operator.core.training.decide import decide
 from learnloop_operator.core.training.snapshot import BackendJob, Rank, TrainingSnapshot
 
 NOW = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)
-BACKEND = PyTorchJobs(Settings())
+DEFAULTS = RankDefaults(
+    image="localhost/learnloop/trainer:dev",
+    pull_policy="IfNotPresent",
+    data_url="http://learnloop-data:8080",
+    runtime="learnloop",
+)
+ALL = Backends(defaults=DEFAULTS)
 DIGEST = "a" * 64
 
 
@@ -33,7 +39,8 @@ def resource(status: dict[str, Any] | None = None, **metadata: Any) -> dict[str,
 
 
 def world(status: dict[str, Any] | None = None, **changes: Any) -> TrainingSnapshot:
-    chosen: dict[str, Any] = {"now": NOW, "object": resource(status), "spec": spec()} | changes
+    installed = frozenset({"pytorchjob", "job"})
+    chosen: dict[str, Any] = {"now": NOW, "object": resource(status), "spec": spec(), "installed": installed} | changes
     return TrainingSnapshot(**chosen)
 
 
@@ -100,7 +107,7 @@ def proof(**changes: Any) -> Manifest:
 
 
 def plan(seen: TrainingSnapshot) -> Plan:
-    return decide(seen, BACKEND)
+    return decide(seen, ALL)
 
 
 def reason(made: Plan, type_: str = "Ready") -> str:

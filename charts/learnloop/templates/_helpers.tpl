@@ -254,3 +254,8 @@ true
 true
 {{- end -}}
 {{- end -}}
+
+{{/* Name of the ClusterTrainingRuntime. It belongs to the whole cluster, and so carries the namespace, as ClusterRoles do. */}}
+{{- define "learnloop.trainingRuntime" -}}
+{{ .Release.Namespace }}-{{ include "learnloop.fullname" . }}
+{{- end -}}

@@ -219,6 +219,11 @@ class Resources(Resource):
     limits: QuantityMap | None = Field(
         default=None, description="What the pod may use at most. Thread counts follow the cpu limit."
     )
+    claims: list[Opaque] | None = Field(
+        default=None,
+        max_length=16,
+        description="Which of the pod's resourceClaims the container uses: core/v1 ResourceClaims.",
+    )
 
 
 class PodOptions(Resource):
@@ -248,6 +253,16 @@ class PodOptions(Resource):
         default=None, max_length=32, description="Taints the pod tolerates: core/v1 Tolerations."
     )
     affinity: Opaque | None = Field(default=None, description="Scheduling preferences: a core/v1 Affinity.")
+    topology_spread_constraints: list[Opaque] | None = Field(
+        default=None, max_length=16, description="How pods spread: core/v1 TopologySpreadConstraints."
+    )
+    scheduler_name: KubeName | None = Field(default=None, description="Scheduler of the pod; left out, the default.")
+    resource_claims: list[Opaque] | None = Field(
+        default=None,
+        max_length=16,
+        description="Devices the pod claims (dynamic resource allocation): core/v1 PodResourceClaims; "
+        "resources.claims names those that the container uses.",
+    )
     priority_class_name: KubeName | None = Field(default=None, description="PriorityClass of the pod.")
     service_account_name: KubeName | None = Field(
         default=None, description="ServiceAccount of the pod; left out, the one learnloop creates, or `default`."

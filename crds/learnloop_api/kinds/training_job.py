@@ -1,4 +1,4 @@
-"""TrainingJob: one training run, from a PyTorchJob to a proven artifact."""
+"""TrainingJob: one training run, from a gang of ranks to a proven artifact."""
 
 from typing import Annotated, ClassVar, Literal
 
@@ -18,6 +18,7 @@ from learnloop_api.kinds.training.algorithms import ALGORITHMS, LANGUAGE
 from learnloop_api.kinds.training.environment_conditions import Curriculum, LevelName, Randomised, Shaping
 from learnloop_api.kinds.training.evaluation import Evaluation, Gates
 from learnloop_api.kinds.training.logged_data import LoggedData
+from learnloop_api.kinds.training.queue import Queue
 from learnloop_api.kinds.training.safety import Safety
 from learnloop_api.kinds.training.tracking import Tracking
 
@@ -120,6 +121,11 @@ class TrainingTemplate(AlgorithmBlocks):
     cel_rules: ClassVar[tuple[Rule, ...]] = (
         *ALGORITHM_RULES,
         Rule(
+            "self.backend != 'job' || self.workers == 0",
+            "a Job runs one rank: set workers to 0, or choose another backend",
+            ".backend",
+        ),
+        Rule(
             "!has(self.gates.suite) || self.gates.suite.all(gate, has(self.evaluation.suite)"
             " && self.evaluation.suite.dimensions.exists(measured, measured == gate.dimension))",
             "a gate needs its dimension measured: add it to evaluation.suite.dimensions, or remove the gate",
@@ -147,8 +153,14 @@ class TrainingTemplate(AlgorithmBlocks):
         le=1024,
         description="Worker pods beside the one master; ranks = 1 + workers. May be changed while the run goes on.",
     )
-    backend: Literal["pytorchjob"] = Field(
-        default="pytorchjob", description="What runs the ranks. pytorchjob: the Kubeflow training operator."
+    backend: Literal["auto", "pytorchjob", "trainjob", "jobset", "job"] = Field(
+        default="auto",
+        description="What runs the ranks. pytorchjob: Kubeflow training operator v1; trainjob: Kubeflow Trainer v2; "
+        "jobset: JobSet; job: a plain Job of one rank, which needs no operator. auto: the first of these that the "
+        "cluster has and that can run this.",
+    )
+    queue: Queue | None = Field(
+        default=None, description="Waits for its turn in a queue of Kueue; left out, begins at once."
     )
     checkpoint: Checkpointing = Field(default_factory=Checkpointing)
     evaluation: Evaluation = Field(default_factory=Evaluation)
@@ -179,7 +191,7 @@ class TrainingTemplate(AlgorithmBlocks):
         default=None, ge=1, le=31_536_000, description="Give up after this much wall time; left out, never."
     )
     ttl_seconds_after_finished: int | None = Field(
-        default=None, ge=0, le=31_536_000, description="Delete the PyTorchJob and its pods this long after the end."
+        default=None, ge=0, le=31_536_000, description="Delete the gang's object and its pods this long after the end."
     )
     pod: PodOptions = Field(default_factory=PodOptions, description="The ranks' pods; here GPUs are asked for.")
 
@@ -191,6 +203,7 @@ FROZEN = (
     ("totalSteps", False),
     ("seed", False),
     ("backend", False),
+    ("queue", True),
     ("checkpoint", False),
     ("evaluation", False),
     ("gates", False),

@@ -128,7 +128,7 @@ class Export(WireModel):
 
 
 class Manifest(WireModel):
-    """The proof of a finished run. Without it a Succeeded PyTorchJob counts for nothing."""
+    """The proof of a finished run. Without it pods that succeeded count for nothing."""
 
     job: Name
     agent: Name | None = None

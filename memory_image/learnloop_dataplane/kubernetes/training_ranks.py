@@ -1,8 +1,8 @@
 """Which pods may speak for a training run: the ranks of its gang as it is now, and nobody else of the namespace.
 
-A token that the kubelet mounts names its pod, signed by the API server. Kubernetes says who made the pod: a PyTorchJob,
-which the TrainingJob of the run's name controls. A run without such a TrainingJob proves nothing to anybody: trainers
-that people start by hand may report it.
+A token that the kubelet mounts names its pod, signed by the API server. Kubernetes says who made the pod: a gang, or
+what a gang is made of. The TrainingJob of the run's name controls the gang. A run without such a TrainingJob proves
+nothing to anybody: trainers that people start by hand may report it.
 """
 
 import time
@@ -19,13 +19,21 @@ STALE_SECONDS = 3600.0
 """So long it is while the API server does not answer."""
 MAX_KNOWN = 10_000
 ATTEMPT = "learnloop.dev/attempt"
+MAKERS = {
+    ("kubeflow.org", "PyTorchJob"): ("kubeflow.org/v1", "pytorchjobs"),
+    ("trainer.kubeflow.org", "TrainJob"): ("trainer.kubeflow.org/v1alpha1", "trainjobs"),
+    ("jobset.x-k8s.io", "JobSet"): ("jobset.x-k8s.io/v1alpha2", "jobsets"),
+    ("batch", "Job"): ("batch/v1", "jobs"),
+}
+"""What makes pods of a gang, each where the API server keeps it. A TrainJob makes a JobSet, and a JobSet Jobs."""
+MOST_MAKERS = 3
 
 
 class GangMembers:
     """Asks once for each pod and half a minute.
 
     Args:
-        kube: with the right to get pods, PyTorchJobs and TrainingJobs.
+        kube: with the right to get pods, TrainingJobs, and all that makes pods of a gang.
     """
 
     def __init__(self, kube: KubeApi) -> None:
@@ -64,15 +72,29 @@ class GangMembers:
         pod = await self._get("v1", "pods", caller.namespace, caller.pod)
         if pod is None or pod["metadata"].get("uid") != caller.pod_uid:
             raise _stranger(job, f"its pod {caller.pod} is gone")
-        reference = _controller(pod, "kubeflow.org/", "PyTorchJob")
-        gang = reference and await self._get("kubeflow.org/v1", "pytorchjobs", caller.namespace, reference["name"])
-        if not reference or not gang or gang["metadata"].get("uid") != reference.get("uid"):
-            raise _stranger(job, f"pod {caller.pod} belongs to no PyTorchJob")
-        above = _controller(gang, "learnloop.dev/", "TrainingJob")
-        if not above or above.get("uid") != owner["metadata"].get("uid"):
+        gang = await self._gang_of(pod, caller.namespace)
+        if gang is None:
+            raise _stranger(job, f"pod {caller.pod} belongs to no gang")
+        above = _controller(gang)
+        if above.get("uid") != owner["metadata"].get("uid") or gang["metadata"]["name"] != job:
             raise _stranger(job, f"pod {caller.pod} is a rank of another job")
         attempt = (gang["metadata"].get("annotations") or {}).get(ATTEMPT, "0")
         return int(attempt) if attempt.isdecimal() else 0
+
+    async def _gang_of(self, pod: dict[str, Any], namespace: str) -> dict[str, Any] | None:
+        """The object above the pod that a TrainingJob controls; each one on the way must be the very one named."""
+        found = pod
+        for _ in range(MOST_MAKERS):
+            reference = _controller(found)
+            kept = MAKERS.get((_group(reference), str(reference.get("kind"))))
+            above = kept and await self._get(*kept, namespace, str(reference.get("name")))
+            if not above or above["metadata"].get("uid") != reference.get("uid"):
+                return None
+            found = above
+            higher = _controller(found)
+            if (_group(higher), higher.get("kind")) == ("learnloop.dev", "TrainingJob"):
+                return found
+        return None
 
     async def _get(self, version: str, resource: str, namespace: str, name: str) -> dict[str, Any] | None:
         root = "/api/v1" if version == "v1" else f"/apis/{version}"
@@ -92,12 +114,14 @@ class GangMembers:
             self._known[key] = (now, attempt)
 
 
-def _controller(manifest: dict[str, Any], group: str, kind: str) -> dict[str, Any] | None:
+def _controller(manifest: dict[str, Any]) -> dict[str, Any]:
+    """The reference to its controller; empty where it has none."""
     owners: list[dict[str, Any]] = manifest["metadata"].get("ownerReferences") or []
-    for owner in owners:
-        if owner.get("controller") and owner.get("kind") == kind and str(owner.get("apiVersion")).startswith(group):
-            return owner
-    return None
+    return next((owner for owner in owners if owner.get("controller")), {})
+
+
+def _group(reference: dict[str, Any]) -> str:
+    return str(reference.get("apiVersion")).partition("/")[0]
 
 
 def _same_attempt(job: str, asked: int | None, current: int) -> None:

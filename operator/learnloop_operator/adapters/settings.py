@@ -32,6 +32,8 @@ class Settings:
     """What queries of ModelDeployments may read (LEARNLOOP_QUERY_SCOPE, namespace or cluster, and
     LEARNLOOP_QUERY_NAMESPACE_LABEL)."""
     trainer_image: str = "localhost/learnloop/trainer:dev"
+    training_runtime: str = ""
+    """ClusterTrainingRuntime of TrainJobs; empty: the installation made none."""
     serving_image: str = "localhost/learnloop/serving:dev"
     memory_image: str = "localhost/learnloop/memory:dev"
     postgres_image: str = "localhost/learnloop/postgres:17"
@@ -91,6 +93,7 @@ def from_environment(environment: Mapping[str, str]) -> Settings:
         prometheus_url=_url("LEARNLOOP_PROMETHEUS_URL", environment.get("LEARNLOOP_PROMETHEUS_URL", "")),
         query_scope=_scope(environment),
         trainer_image=text("trainer_image"),
+        training_runtime=text("training_runtime"),
         serving_image=text("serving_image"),
         memory_image=text("memory_image"),
         postgres_image=text("postgres_image"),

@@ -140,6 +140,9 @@ def pod_template(
         "nodeSelector": options.node_selector,
         "tolerations": options.tolerations,
         "affinity": options.affinity,
+        "topologySpreadConstraints": options.topology_spread_constraints,
+        "schedulerName": options.scheduler_name,
+        "resourceClaims": options.resource_claims,
         "priorityClassName": options.priority_class_name,
         "imagePullSecrets": [item.to_kube() for item in options.image_pull_secrets or ()],
     }

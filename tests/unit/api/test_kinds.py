@@ -79,8 +79,8 @@ def test_opaque_parts_pass_through_unchanged() -> None:
 
 
 def test_names_that_camel_case_would_spoil_are_kept() -> None:
-    status = TrainingJobStatus.model_validate({"pytorchJob": "walker-1", "return": "1.0 [0.5, 1.5]"})
-    assert status.to_kube() == {"pytorchJob": "walker-1", "return": "1.0 [0.5, 1.5]", "conditions": []}
+    status = TrainingJobStatus.model_validate({"queuedAt": "2026-03-01T12:00:00Z", "return": "1.0 [0.5, 1.5]"})
+    assert status.to_kube() == {"queuedAt": "2026-03-01T12:00:00Z", "return": "1.0 [0.5, 1.5]", "conditions": []}
 
 
 def test_rules_of_a_parent_hold_for_its_children() -> None:

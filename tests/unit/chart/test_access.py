@@ -17,7 +17,7 @@ Rights = dict[tuple[str, str], set[str]]
 CODE = ROOT / "operator" / "learnloop_operator"
 READ, WRITE = {"get", "list", "watch"}, {"create", "patch", "delete"}
 APPLIED = (
-    kinds.TRAINING_JOB, kinds.MODEL_DEPLOYMENT, kinds.PYTORCH_JOB, kinds.DEPLOYMENT, kinds.STATEFUL_SET, kinds.SERVICE,
+    kinds.TRAINING_JOB, kinds.MODEL_DEPLOYMENT, *kinds.GANG_KINDS, kinds.DEPLOYMENT, kinds.STATEFUL_SET, kinds.SERVICE,
     kinds.CONFIG_MAP, kinds.SERVICE_ACCOUNT, kinds.ROLE, kinds.ROLE_BINDING, kinds.NETWORK_POLICY, kinds.HTTP_ROUTE,
 )  # fmt: skip
 
@@ -186,6 +186,9 @@ def test_the_data_plane_may_ask_who_somebody_is_and_nothing_else_until_it_is_ask
         ("learnloop.dev", "trainingjobs"): {"get"},
         ("", "pods"): {"get"},
         ("kubeflow.org", "pytorchjobs"): {"get"},
+        ("trainer.kubeflow.org", "trainjobs"): {"get"},
+        ("jobset.x-k8s.io", "jobsets"): {"get"},
+        ("batch", "jobs"): {"get"},
         ("authorization.k8s.io", "localsubjectaccessreviews"): {"create"},
     }
     nothing = {"roles": "off", "runWriters": "namespace"}

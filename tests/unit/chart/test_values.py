@@ -12,7 +12,11 @@ from jsonschema import Draft7Validator
 
 from learnloop_api.tuning_switches import VARIABLE
 from learnloop_dataplane.tuning.switches import SWITCHES as data_plane_tuning
+from learnloop_operator.core.training.backends.jobset import FAILURE_POLICY
+from learnloop_operator.core.training.backends.rank_pods import ranks_of_jobs
+from learnloop_operator.core.training.backends.trainjob import NODE
 from learnloop_operator.tuning.switches import SWITCHES as operator_tuning
+from testing.training.training_builders import spec
 
 from .conftest import CHART, ROOT, Rejected, Render
 
@@ -114,3 +118,21 @@ def test_each_part_of_the_tuning_can_be_switched_off_by_a_value(render: Render) 
         parts = sorted(switches.parts)
         told = render({value: {"tuningOff": parts}}).environment(deployment)
         assert told[VARIABLE] == ",".join(parts)
+
+
+def test_the_runtime_of_train_jobs_is_made_when_it_is_asked_for_and_the_operator_knows_its_name(render: Render) -> None:
+    assert not render().of("ClusterTrainingRuntime")
+    assert "LEARNLOOP_TRAINING_RUNTIME" not in render().environment("learnloop-operator")
+    release = render({"trainer": {"runtime": {"create": True}}})
+    (runtime,) = release.of("ClusterTrainingRuntime")
+    name = release.environment("learnloop-operator")["LEARNLOOP_TRAINING_RUNTIME"]
+    assert runtime["metadata"]["name"] == name == "learnloop-system-learnloop"
+    (job,) = runtime["spec"]["template"]["spec"]["replicatedJobs"]
+    assert job["name"] == NODE
+    inner = job["template"]["spec"]
+    ours = ranks_of_jobs(spec(), {"spec": {}})
+    assert (inner["backoffLimit"], inner["podFailurePolicy"]) == (ours["backoffLimit"], ours["podFailurePolicy"])
+    assert runtime["spec"]["template"]["spec"]["failurePolicy"] == FAILURE_POLICY, "as JobSets of our own have it"
+    pod = inner["template"]["spec"]
+    assert pod["restartPolicy"] == "Never"
+    assert (pod["automountServiceAccountToken"], pod["enableServiceLinks"]) == (False, False)

@@ -18,6 +18,15 @@
 - apiGroups: [kubeflow.org]
   resources: [pytorchjobs]
   verbs: [get]
+- apiGroups: [trainer.kubeflow.org]
+  resources: [trainjobs]
+  verbs: [get]
+- apiGroups: [jobset.x-k8s.io]
+  resources: [jobsets]
+  verbs: [get]
+- apiGroups: [batch]
+  resources: [jobs]
+  verbs: [get]
 {{- end }}
 {{- if or $options.trainingApi.enabled (eq $options.access.roles "rbac") }}
 - apiGroups: [authorization.k8s.io]

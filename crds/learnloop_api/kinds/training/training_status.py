@@ -77,10 +77,18 @@ class TrainingJobStatus(Status):
     exports: list[ExportStatus] | None = Field(
         default=None, max_length=8, description="The same policy in the formats that spec.export asks for."
     )
-    py_torch_job: ShortText | None = Field(
-        default=None, alias="pytorchJob", description="Name of the PyTorchJob that runs the ranks."
+    backend: ShortText | None = Field(
+        default=None, description="What runs the ranks: a value of spec.backend, and never auto."
     )
-    started_at: Time | None = Field(default=None, description="When the first attempt began.")
-    attempt_started_at: Time | None = Field(default=None, description="When the current attempt began.")
+    started_at: Time | None = Field(default=None, description="When the run began, less the time it waited.")
+    attempt_started_at: Time | None = Field(
+        default=None, description="When the current attempt began, or went on after a stop that was not its own doing."
+    )
+    queued_at: Time | None = Field(
+        default=None, description="Since when the run waits in a queue; none of its clocks goes on meanwhile."
+    )
+    preemptions: int | None = Field(
+        default=None, ge=0, description="How often a node was taken away from a rank; none cost an attempt."
+    )
     finished_at: Time | None = Field(default=None, description="When the run ended, either way.")
     lineage: LineageStatus | None = None

@@ -41,6 +41,14 @@ MEMORY_SERVICE = ResourceKind(names.GROUP, names.VERSION, "memoryservices", "Mem
 OWN_KINDS = (LEARNING_AGENT, TRAINING_JOB, REWARD_POLICY, MODEL_DEPLOYMENT, MEMORY_SERVICE)
 
 PYTORCH_JOB = ResourceKind("kubeflow.org", "v1", "pytorchjobs", "PyTorchJob")
+TRAIN_JOB = ResourceKind("trainer.kubeflow.org", "v1alpha1", "trainjobs", "TrainJob")
+JOB_SET = ResourceKind("jobset.x-k8s.io", "v1alpha2", "jobsets", "JobSet")
+JOB = ResourceKind("batch", "v1", "jobs", "Job")
+GANG_KINDS = (PYTORCH_JOB, TRAIN_JOB, JOB_SET, JOB)
+"""What may run the ranks of a TrainingJob: see core.training.backends."""
+WORKLOAD = ResourceKind("kueue.x-k8s.io", "v1beta2", "workloads", "Workload")
+OLD_WORKLOAD = ResourceKind("kueue.x-k8s.io", "v1beta1", "workloads", "Workload")
+"""As Kueue before v0.15 has it."""
 POD = ResourceKind("", "v1", "pods", "Pod")
 SERVICE = ResourceKind("", "v1", "services", "Service")
 SECRET = ResourceKind("", "v1", "secrets", "Secret")
@@ -60,7 +68,9 @@ EVENT = ResourceKind("events.k8s.io", "v1", "events", "Event")
 
 ALL_KINDS = (
     *OWN_KINDS,
-    PYTORCH_JOB,
+    *GANG_KINDS,
+    WORKLOAD,
+    OLD_WORKLOAD,
     POD,
     SERVICE,
     SECRET,

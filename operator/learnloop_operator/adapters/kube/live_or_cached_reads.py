@@ -16,9 +16,9 @@ from learnloop_operator.adapters.kube.errors import KindMissing, KubeError, NotF
 from learnloop_operator.adapters.kube.kinds import (
     CONFIG_MAP,
     DEPLOYMENT,
+    GANG_KINDS,
     NETWORK_POLICY,
     OWN_KINDS,
-    PYTORCH_JOB,
     ROLE,
     ROLE_BINDING,
     SERVICE,
@@ -35,7 +35,7 @@ _CHILDREN = (DEPLOYMENT, STATEFUL_SET, SERVICE, CONFIG_MAP, SERVICE_ACCOUNT, ROL
 CACHED: Mapping[ResourceKind, str] = {
     **dict.fromkeys(OWN_KINDS, ""),
     **dict.fromkeys(_CHILDREN, _MANAGED),
-    PYTORCH_JOB: names.LABEL_TRAINING_JOB,
+    **dict.fromkeys(GANG_KINDS, names.LABEL_TRAINING_JOB),
 }
 """Kinds that are kept, with the label selector of those that matter. No Secrets: nothing that is kept can leak."""
 

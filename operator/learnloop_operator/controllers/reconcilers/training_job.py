@@ -8,10 +8,9 @@ from learnloop_api.kinds.training_job import TrainingJobSpec
 from learnloop_api.wire.training import TrainingRun
 from learnloop_operator.adapters.data_plane import DataPlaneUnavailable
 from learnloop_operator.adapters.kube.client import Object
-from learnloop_operator.adapters.kube.errors import KindMissing, NotFound
 from learnloop_operator.adapters.kube.event_reader import failure_of, with_events
-from learnloop_operator.adapters.kube.kinds import LEARNING_AGENT, POD, PYTORCH_JOB, TRAINING_JOB, ResourceKind
-from learnloop_operator.adapters.kube.pytorch_jobs import CONTAINER, PyTorchJobs, job_of
+from learnloop_operator.adapters.kube.gangs import Gang, find_gang, queue_missing, queue_says
+from learnloop_operator.adapters.kube.kinds import LEARNING_AGENT, POD, TRAINING_JOB, ResourceKind
 from learnloop_operator.adapters.pods.training_ranks import rank_of
 from learnloop_operator.controllers.reconcilers.spec_validation import read_spec
 from learnloop_operator.controllers.reconcilers.study_reader import StudyReader
@@ -21,29 +20,34 @@ from learnloop_operator.core.study.decide import decide as decide_study
 from learnloop_operator.core.study.snapshot import StudySnapshot
 from learnloop_operator.core.study.trials import path as study_path
 from learnloop_operator.core.training.attempts import run_path
+from learnloop_operator.core.training.backends.backend import RankDefaults
+from learnloop_operator.core.training.backends.choice import CONTAINERS, Backends
 from learnloop_operator.core.training.decide import decide
 from learnloop_operator.core.training.snapshot import BackendJob, TrainingSnapshot
 
-MISSING = (
-    "the kind PyTorchJob (kubeflow.org/v1) does not exist in this cluster: install the Kubeflow training operator; "
-    "this job starts by itself then"
-)
-
 
 class TrainingJobController:
-    """Runs attempts as PyTorchJobs until there is a proof."""
+    """Runs attempts on a backend until there is a proof."""
 
     kind: ResourceKind = TRAINING_JOB
 
     def __init__(self, services: Services) -> None:
         self._services = services
-        self._backend = PyTorchJobs(services.settings)
+        settings = services.settings
+        self._backends = Backends(
+            defaults=RankDefaults(
+                image=settings.trainer_image,
+                pull_policy=settings.image_pull_policy,
+                data_url=settings.data_url,
+                runtime=settings.training_runtime,
+            )
+        )
         self._studies = StudyReader(services)
 
     async def gather(self, namespace: str, name: str) -> TrainingSnapshot | None:
-        """The job, its PyTorchJob and pods, its run in the data plane, its agent; with a study, its trials.
+        """The job, its gang and pods, its run in the data plane, its agent; with a study, its trials.
 
-        The controller asks only for what some rule looks at. A finished job may still have to delete its PyTorchJob. A
+        The controller asks only for what some rule looks at. A finished job may still have to delete its gang. A
         suspended one needs no pods and no agent. One that never began has no run of its own.
         """
         live = await self._services.kube.find(TRAINING_JOB, namespace, name)
@@ -61,24 +65,27 @@ class TrainingJobController:
         if spec.study is not None:
             agent = await self._agent(namespace, agent_name, skip=finished)
             return await self._studies.gather(live, spec, agent, agent_name)
-        (job, missing), pods, (run, run_error), agent = await asyncio.gather(
-            self._job(namespace, name),
+        gang, pods, (run, run_error), agent = await asyncio.gather(
+            find_gang(self._services.kube, live, spec.backend, status.get("backend")),
             self._pods(namespace, name, skip=resting),
             self._run(namespace, name, skip=finished or unborn),
             self._agent(namespace, agent_name, skip=resting),
         )
         now = self._services.clock()
         pods = await with_events(self._services.kube, namespace, pods, now)
+        job = await self._backend_job(namespace, gang, len(pods) <= spec.workers and not resting)
         return TrainingSnapshot(
             now=now,
             object=live,
-            children=(job,) if job else (),
+            children=(gang.object,) if gang.object else (),
             spec=spec,
-            job=await self._backend_job(namespace, job, len(pods) <= spec.workers and not resting) if job else None,
-            ranks=tuple(rank for pod in pods if (rank := rank_of(pod, CONTAINER))),
+            job=job,
+            ranks=tuple(rank for pod in pods if (rank := rank_of(pod, CONTAINERS))),
             run=run,
             run_error=run_error,
-            backend_missing=missing,
+            installed=gang.installed,
+            queue_missing=await self._queue_missing(spec, namespace, skip=resting or job is not None),
+            queue_says=await self._queue_says(gang, namespace, skip=job is None or not job.queued),
             agent=agent,
             agent_name=agent_name,
             pod_rules=self._services.settings.pod_rules,
@@ -88,7 +95,7 @@ class TrainingJobController:
         """See core.training and core.study."""
         if isinstance(snapshot, StudySnapshot):
             return decide_study(snapshot)
-        return decide(snapshot, self._backend)
+        return decide(snapshot, self._backends)
 
     def gone(self, namespace: str, name: str) -> tuple[Call, ...]:
         """The run's heartbeats and checkpoint are of no use to anyone; artifacts stay, models may be served from them.
@@ -98,21 +105,24 @@ class TrainingJobController:
         """
         return (Call("DELETE", run_path(name)), Call("DELETE", study_path(name)))
 
-    async def _job(self, namespace: str, name: str) -> tuple[Object | None, str | None]:
-        try:
-            job = await self._services.kube.get(PYTORCH_JOB, namespace, name)
-        except KindMissing:
-            return None, MISSING
-        except NotFound:
-            return None, None
-        return {"apiVersion": PYTORCH_JOB.api_version, "kind": PYTORCH_JOB.kind, **job}, None
-
-    async def _backend_job(self, namespace: str, job: Object, incomplete: bool) -> BackendJob:
+    async def _backend_job(self, namespace: str, gang: Gang, incomplete: bool) -> BackendJob | None:
         """The job; where pods are missing, with the reason that only events tell."""
-        found = job_of(job)
-        if not incomplete or found.state != "active":
+        if gang.object is None or gang.backend is None:
+            return None
+        found = gang.backend.read(gang.object)
+        if not incomplete or found.state != "active" or found.queued:
             return found
-        return replace(found, trouble=await failure_of(self._services.kube, namespace, job["metadata"]["uid"]))
+        return replace(found, trouble=await failure_of(self._services.kube, namespace, gang.object["metadata"]["uid"]))
+
+    async def _queue_missing(self, spec: TrainingJobSpec, namespace: str, *, skip: bool) -> str:
+        if skip or spec.queue is None:
+            return ""
+        return await queue_missing(self._services.kube, namespace, spec.queue.name)
+
+    async def _queue_says(self, gang: Gang, namespace: str, *, skip: bool) -> str:
+        if skip or gang.object is None:
+            return ""
+        return await queue_says(self._services.kube, namespace, gang.object["metadata"]["uid"])
 
     async def _pods(self, namespace: str, name: str, *, skip: bool) -> list[Object]:
         if skip:

@@ -14,9 +14,9 @@ from learnloop_operator.adapters.kube.client import PAGE
 from learnloop_operator.adapters.kube.kinds import (
     CONFIG_MAP,
     DEPLOYMENT,
+    GANG_KINDS,
     OWN_KINDS,
     POD,
-    PYTORCH_JOB,
     STATEFUL_SET,
     ResourceKind,
 )
@@ -36,7 +36,7 @@ GATHER_SECONDS = 2.0
 
 # The API server filters, so that a busy cluster's other pods never reach this process.
 CHILD_SELECTORS: Mapping[ResourceKind, str] = {
-    PYTORCH_JOB: names.LABEL_TRAINING_JOB,
+    **dict.fromkeys(GANG_KINDS, names.LABEL_TRAINING_JOB),
     POD: names.LABEL_TRAINING_JOB,
     DEPLOYMENT: f"{names.LABEL_MANAGED_BY}={names.MANAGED_BY}",
     STATEFUL_SET: f"{names.LABEL_MANAGED_BY}={names.MANAGED_BY}",

@@ -1,20 +1,32 @@
 """The plans that rules end in: begin an attempt, judge a proof, fail, try again, hold."""
 
+from datetime import timedelta
+from typing import Any
+
 from learnloop_api.kinds.language_model import base_alone
 from learnloop_api.wire.training import Manifest as Proof
+from learnloop_operator.core import times
 from learnloop_operator.core.plan import Notice, Plan
 from learnloop_operator.core.training import gates
-from learnloop_operator.core.training.snapshot import Backend, BackendJob, RunRequest, TrainingSnapshot
+from learnloop_operator.core.training.backends.choice import Backends
+from learnloop_operator.core.training.snapshot import BackendJob, RunRequest, TrainingSnapshot
 from learnloop_operator.core.training.status import StatusVerdict, lineage, proven, status
 
 NOW, SOON, LATER, HELD_UP = 0.05, 2.0, 10.0, 15.0
 """Seconds until the next look: write then act at once; a gang at work; something a person must install; and the
 most for pods that wait for a node, as a thousand jobs may at once."""
 RESTARTING = "Restarting"
+EXPECTED = ("Suspended", "AwaitingProof", "Queued", "Admitted", "Preempted")
+"""Reasons that ask nobody to do anything."""
 
 
-def launch(world: TrainingSnapshot, backend: Backend, attempt: int, last: str) -> Plan:
+def launch(world: TrainingSnapshot, backends: Backends, attempt: int, last: str) -> Plan:
     """Begin attempt number `attempt` (from 0)."""
+    backend = backends.chosen(world)
+    if backend is None:
+        return hold(world, "BackendMissing", backends.none_fits(world), after=LATER)
+    if world.queue_missing:
+        return hold(world, "QueueMissing", world.queue_missing, after=LATER)
     uri, digest = baseline(world)
     origin = lineage(world) or {}
     reward_policy = None
@@ -31,20 +43,42 @@ def launch(world: TrainingSnapshot, backend: Backend, attempt: int, last: str) -
         baseline_sha256=digest,
         reward_policy=reward_policy,
     )
-    manifest = backend.render(request)
+    manifest = backends.render(backend, request)
     number = f"attempt {attempt + 1} of {world.spec.max_attempts}"
     message = f"{number} after: {last}" if last else f"{number}: 1 master, {world.spec.workers} workers"
     state = status(
         world,
         StatusVerdict(phase="Starting", reason="Starting", message=message),
         attempts=max(world.attempts, attempt + 1),
-        startedAt=world.status.get("startedAt") or world.time,
+        startedAt=begun_at(world) or world.time,
         attemptStartedAt=world.time,
-        pytorchJob=manifest["metadata"]["name"],
+        queuedAt=None,
+        backend=backend.name,
         lineage=origin or None,
     )
     notice = Notice("Normal", "AttemptStarted", message)
     return Plan(status=state, apply=(manifest,), events=(notice,), requeue_after=SOON)
+
+
+def begun_at(world: TrainingSnapshot) -> str | None:
+    """startedAt, moved by the time that the run has just spent in a queue: waiting is no time of the run."""
+    moment, waited = times.parse(world.status.get("startedAt")), world.since("queuedAt")
+    if moment is None or waited is None:
+        return world.status.get("startedAt")
+    return times.stamp(moment + timedelta(seconds=waited))
+
+
+def interrupt(world: TrainingSnapshot, job: BackendJob, reason: str, why: str, **fields: Any) -> Plan:
+    """End the gang free of charge: the attempt goes on from the newest checkpoint, under its own number.
+
+    On record as a suspension first, which is what keeps the attempt from being counted while the old gang goes.
+    """
+    verdict = StatusVerdict(phase=RESTARTING, reason=reason, message=why, suspended=True)
+    if world.holds("Suspended"):
+        state = status(world, verdict, attempts=world.attempts or None, eta=None)
+        return Plan(status=state, delete=(job.ref,), requeue_after=SOON / 2)
+    state = status(world, verdict, attempts=world.attempts or None, eta=None, **fields)
+    return Plan(status=state, events=told(world, reason, why), requeue_after=NOW)
 
 
 def _unpublished(world: TrainingSnapshot) -> str:
@@ -81,6 +115,7 @@ def judge(world: TrainingSnapshot, found: Proof, note: str = "") -> Plan:
         **proven(found),
         attempts=world.attempts or None,
         gates=[result.to_kube() for result in results],
+        queuedAt=None,
         finishedAt=world.time,
     )
     news = [Notice("Warning" if failed else "Normal", verdict.reason, sentence)]
@@ -101,7 +136,7 @@ def fail(world: TrainingSnapshot, reason: str, why: str) -> Plan:
         trained=False,
         validated=False,
     )
-    state = status(world, verdict, attempts=world.attempts or None, eta=None, finishedAt=world.time)
+    state = status(world, verdict, attempts=world.attempts or None, eta=None, queuedAt=None, finishedAt=world.time)
     return Plan(status=state, events=(Notice("Warning", reason, why),), requeue_after=NOW)
 
 
@@ -149,4 +184,4 @@ def told(world: TrainingSnapshot, reason: str, message: str) -> tuple[Notice, ..
     """An event for news only: nothing when the live Ready condition already gives this reason."""
     if world.condition("Ready").get("reason") == reason:
         return ()
-    return (Notice("Normal" if reason in ("Suspended", "AwaitingProof") else "Warning", reason, message),)
+    return (Notice("Normal" if reason in EXPECTED else "Warning", reason, message),)

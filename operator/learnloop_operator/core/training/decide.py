@@ -7,8 +7,8 @@ instruction, it loses neither the count of the attempts nor the reason.
 from collections.abc import Callable
 from dataclasses import replace
 
-from learnloop_operator.core import allowed_pods
-from learnloop_operator.core.plan import Call, Plan
+from learnloop_operator.core import allowed_pods, durations
+from learnloop_operator.core.plan import Call, Notice, Plan
 from learnloop_operator.core.pod_poll_interval import next_look
 from learnloop_operator.core.training import gang, manifest_check
 from learnloop_operator.core.training.announcement import announcements
@@ -18,38 +18,41 @@ from learnloop_operator.core.training.attempts import (
     NOW,
     RESTARTING,
     SOON,
+    begun_at,
     fail,
     hold,
+    interrupt,
     judge,
     launch,
     retry,
     run_path,
     told,
 )
-from learnloop_operator.core.training.snapshot import Backend, TrainingSnapshot
+from learnloop_operator.core.training.backends.choice import BACKENDS, Backends
+from learnloop_operator.core.training.snapshot import BackendJob, TrainingSnapshot
 from learnloop_operator.core.training.status import PHASES, StatusVerdict, status
 
 MANIFEST_GRACE = 15.0
 """A gang may end a moment before its manifest can be read."""
 
-TrainingRule = Callable[[TrainingSnapshot, Backend], Plan | None]
+TrainingRule = Callable[[TrainingSnapshot, Backends], Plan | None]
 
 
-def decide(world: TrainingSnapshot, backend: Backend) -> Plan:
+def decide(world: TrainingSnapshot, backends: Backends) -> Plan:
     """The first rule that applies."""
     for rule in RULES:
-        plan = rule(world, backend)
+        plan = rule(world, backends)
         if plan is not None:
             return replace(plan, announcements=announcements(world, plan.status, world.spec, world.agent_name))
     raise AssertionError("the last rule always applies")
 
 
-def leave_to_garbage_collection(world: TrainingSnapshot, _: Backend) -> Plan | None:
+def leave_to_garbage_collection(world: TrainingSnapshot, _: Backends) -> Plan | None:
     """The children carry owner references; nothing is left to do."""
     return Plan(status=world.status) if world.deleting else None
 
 
-def keep_finished(world: TrainingSnapshot, _: Backend) -> Plan | None:
+def keep_finished(world: TrainingSnapshot, _: Backends) -> Plan | None:
     """A finished job stays finished; its pods go when they are failed leftovers, or old."""
     if not world.status.get("finishedAt"):
         return None
@@ -65,7 +68,7 @@ def keep_finished(world: TrainingSnapshot, _: Backend) -> Plan | None:
     return Plan(status=state, delete=(job.ref,)) if left <= 0 else Plan(status=state, requeue_after=left)
 
 
-def suspend(world: TrainingSnapshot, _: Backend) -> Plan | None:
+def suspend(world: TrainingSnapshot, _: Backends) -> Plan | None:
     """No pods; the checkpoint stays where it is. The clock of deadlineSeconds begins anew on resume."""
     if not world.spec.suspend:
         return None
@@ -74,6 +77,7 @@ def suspend(world: TrainingSnapshot, _: Backend) -> Plan | None:
         StatusVerdict(phase="Suspended", reason="Suspended", message=_paused(world), progressing=False, suspended=True),
         attempts=world.attempts or None,
         startedAt=None,
+        queuedAt=None,
         eta=None,
     )
     if not world.holds("Suspended"):
@@ -84,14 +88,14 @@ def suspend(world: TrainingSnapshot, _: Backend) -> Plan | None:
     return Plan(status=state)
 
 
-def need_backend(world: TrainingSnapshot, _: Backend) -> Plan | None:
-    """Without the backend's kind nothing can run, and everything else goes on."""
-    if world.backend_missing is None:
+def need_backend(world: TrainingSnapshot, backends: Backends) -> Plan | None:
+    """Without a backend that fits nothing can run, and everything else goes on."""
+    if world.job is not None or world.ranks or backends.chosen(world) is not None:
         return None
-    return hold(world, "BackendMissing", world.backend_missing, after=LATER)
+    return hold(world, "BackendMissing", backends.none_fits(world), after=LATER)
 
 
-def accept_proof(world: TrainingSnapshot, _: Backend) -> Plan | None:
+def accept_proof(world: TrainingSnapshot, _: Backends) -> Plan | None:
     """A verified manifest of the attempt that has just succeeded is the only way to Trained. While the gang runs, or
     after it failed, nothing that says it is finished is believed, whoever has sent it."""
     found = world.run.manifest if world.run and world.attempts else None
@@ -104,15 +108,15 @@ def accept_proof(world: TrainingSnapshot, _: Backend) -> Plan | None:
     return fail(world, "ProofRejected", why) if severity == "wrong" else None
 
 
-def heed_deadline(world: TrainingSnapshot, _: Backend) -> Plan | None:
-    """deadlineSeconds of wall time since the start (or the last resume)."""
-    limit, spent = world.spec.deadline_seconds, world.since("startedAt")
+def heed_deadline(world: TrainingSnapshot, _: Backends) -> Plan | None:
+    """deadlineSeconds of wall time since the start (or the last resume). Waiting in a queue is not counted."""
+    limit, spent = world.spec.deadline_seconds, world.worked_seconds
     if limit is None or spent is None or spent <= limit:
         return None
     return fail(world, "DeadlineExceeded", f"not finished after {spent:.0f} s (deadlineSeconds: {limit})")
 
 
-def finish_restart(world: TrainingSnapshot, _: Backend) -> Plan | None:
+def finish_restart(world: TrainingSnapshot, _: Backends) -> Plan | None:
     """The end of an attempt is on record: now its gang goes."""
     job, recorded = world.job, world.condition("Reconciling")
     if job is None or recorded.get("reason") != RESTARTING or job.attempt + 1 != world.recorded:
@@ -122,31 +126,58 @@ def finish_restart(world: TrainingSnapshot, _: Backend) -> Plan | None:
     return Plan(status=status(world, verdict), delete=delete, requeue_after=SOON / 2)
 
 
-def resize(world: TrainingSnapshot, _: Backend) -> Plan | None:
-    """Another number of workers is asked for: the gang goes on with it from its checkpoint, free of charge.
-
-    As after a suspension, which is what keeps the attempt from being counted while the old gang goes.
-    """
+def resize(world: TrainingSnapshot, _: Backends) -> Plan | None:
+    """Another number of workers is asked for: the gang goes on with it from its checkpoint, free of charge."""
     job = world.job
     if job is None or job.deleting or job.state != "active":
         return None
     if job.workers is None or job.workers == world.spec.workers:
         return None
     why = f"from {1 + job.workers} to {1 + world.spec.workers} ranks; goes on from the newest checkpoint"
-    verdict = StatusVerdict(phase=RESTARTING, reason="Resizing", message=why, suspended=True)
-    state = status(world, verdict, attempts=world.attempts or None, eta=None)
-    if not world.holds("Suspended"):
-        return Plan(status=state, events=told(world, "Resizing", why), requeue_after=NOW)
-    return Plan(status=state, delete=(job.ref,), requeue_after=SOON / 2)
+    return interrupt(world, job, "Resizing", why)
 
 
-def refuse_pods(world: TrainingSnapshot, _: Backend) -> Plan | None:
+def refuse_pods(world: TrainingSnapshot, _: Backends) -> Plan | None:
     """No gang is made of pods that the platform does not allow; another spec, or another list, lets it begin."""
     stray = allowed_pods.forbidden(world.spec.pod, "spec.pod", world.pod_rules) if world.job is None else ""
     return hold(world, allowed_pods.REASON, stray, after=HELD_UP) if stray else None
 
 
-def start(world: TrainingSnapshot, backend: Backend) -> Plan | None:
+def wait_in_queue(world: TrainingSnapshot, _: Backends) -> Plan | None:
+    """Somebody holds the gang back. It costs neither an attempt nor time of the run, however long it takes."""
+    job = world.job
+    if job is None or job.deleting or not job.queued:
+        return None
+    message = world.queue_says or _held_back(world, job)
+    state = status(
+        world,
+        StatusVerdict(phase="Queued", reason="Queued", message=message),
+        attempts=world.attempts,
+        backend=_backend_of(job),
+        queuedAt=world.status.get("queuedAt") or world.time,
+        eta=None,
+    )
+    return Plan(status=state, events=told(world, "Queued", message), requeue_after=LATER)
+
+
+def leave_queue(world: TrainingSnapshot, _: Backends) -> Plan | None:
+    """The gang may run: every clock goes on from here."""
+    job, waited = world.job, world.since("queuedAt")
+    if job is None or job.deleting or job.state != "active" or waited is None:
+        return None
+    message = f"admitted after {durations.text(waited)} in the queue"
+    state = status(
+        world,
+        StatusVerdict(phase="Starting", reason="Admitted", message=message),
+        attempts=world.attempts,
+        startedAt=begun_at(world),
+        attemptStartedAt=world.time,
+        queuedAt=None,
+    )
+    return Plan(status=state, events=(Notice("Normal", "Admitted", message),), requeue_after=NOW)
+
+
+def start(world: TrainingSnapshot, backends: Backends) -> Plan | None:
     """No gang: begin the first attempt, the next one, or go on where a suspension stopped."""
     if world.job is not None:
         return None
@@ -170,23 +201,35 @@ def start(world: TrainingSnapshot, backend: Backend) -> Plan | None:
     if attempt >= world.spec.max_attempts:
         why = last or "the gang was deleted by somebody else"
         return fail(world, "AttemptsExhausted", f"no attempt left (maxAttempts: {world.spec.max_attempts}); {why}")
-    return launch(world, backend, attempt, last)
+    return launch(world, backends, attempt, last)
 
 
-def await_removal(world: TrainingSnapshot, _: Backend) -> Plan | None:
+def await_removal(world: TrainingSnapshot, _: Backends) -> Plan | None:
     """Something deletes the gang: wait until it is gone."""
     if world.job is None or not world.job.deleting:
         return None
     return hold(world, "Starting", "waiting for the end of the previous pods", after=SOON / 2)
 
 
-def heed_refusal(world: TrainingSnapshot, _: Backend) -> Plan | None:
+def heed_refusal(world: TrainingSnapshot, _: Backends) -> Plan | None:
     """Exit code 2: the trainer says that the configuration is wrong. No retry can help."""
     why = gang.refusal(world)
     return fail(world, "ConfigurationError", why) if why else None
 
 
-def end_attempt(world: TrainingSnapshot, _: Backend) -> Plan | None:
+def heed_disruption(world: TrainingSnapshot, _: Backends) -> Plan | None:
+    """A node was taken away from a rank (preemption, a drain, spot capacity): no fault of the run's, no attempt."""
+    job, recorded = world.job, world.condition("Reconciling")
+    if job is None or job.deleting or job.state == "succeeded":
+        return None
+    known = str(recorded.get("message", "")) if recorded.get("reason") == "Preempted" else ""
+    why = (known if world.holds("Suspended") else "") or gang.disruption(world)
+    if not why:
+        return None
+    return interrupt(world, job, "Preempted", why, preemptions=int(world.status.get("preemptions") or 0) + 1)
+
+
+def end_attempt(world: TrainingSnapshot, _: Backends) -> Plan | None:
     """The gang failed, ended without proof, or shows no sign of life."""
     job = world.job
     assert job is not None
@@ -205,11 +248,11 @@ def end_attempt(world: TrainingSnapshot, _: Backend) -> Plan | None:
     return retry(world, job, why) if why else None
 
 
-def watch(world: TrainingSnapshot, _: Backend) -> Plan | None:
+def watch(world: TrainingSnapshot, _: Backends) -> Plan | None:
     """All is well: report progress."""
     job, beat = world.job, world.heartbeat
     assert job is not None
-    fields = {"attempts": world.attempts, "pytorchJob": job.ref.name}
+    fields = {"attempts": world.attempts, "backend": _backend_of(job)}
     if world.since("startedAt") is None:
         fields["startedAt"] = world.time
     if world.since("attemptStartedAt") is None:
@@ -234,13 +277,26 @@ RULES: tuple[TrainingRule, ...] = (
     heed_deadline,
     finish_restart,
     resize,
+    wait_in_queue,
+    leave_queue,
     refuse_pods,
     start,
     await_removal,
     heed_refusal,
+    heed_disruption,
     end_attempt,
     watch,
 )
+
+
+def _backend_of(job: BackendJob) -> str:
+    return next(backend.name for backend in BACKENDS if backend.kind == job.ref.kind)
+
+
+def _held_back(world: TrainingSnapshot, job: BackendJob) -> str:
+    if world.spec.queue is not None:
+        return f"waits in LocalQueue {world.spec.queue.name}; its Workload has said nothing yet"
+    return f"somebody has suspended {job.ref.kind} {job.ref.name}: learnloop never does, and goes on when it is resumed"
 
 
 def _restarting(world: TrainingSnapshot) -> bool:

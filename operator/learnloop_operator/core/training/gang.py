@@ -1,12 +1,12 @@
-"""Is the gang alive? v1 of the training operator never restarts a gang: one lost rank may leave the others hanging."""
+"""Is the gang alive? No backend restarts a whole gang as we need it: one lost rank may leave the others hanging."""
 
-from datetime import timedelta
+from datetime import datetime, timedelta
 
 from learnloop_operator.core import times
 from learnloop_operator.core.training.snapshot import CONFIGURATION_ERROR, BackendJob, Rank, TrainingSnapshot
 
 REPLACED_AFTER = timedelta(seconds=30)
-"""A pod created this much later than its job was not there from the start: it replaces a lost one."""
+"""A pod created this much later than its gang began was not there from the start: it replaces a lost one."""
 
 
 def held_up(world: TrainingSnapshot) -> str | None:
@@ -43,14 +43,12 @@ def stalled(world: TrainingSnapshot, job: BackendJob) -> str | None:
     limit = world.spec.stall_seconds
     if held_up(world):
         return None  # another attempt would be held up just the same
-    if waiting(world) and not any(_replaced(rank, job) for rank in world.ranks):
+    begun = max(job.created, times.parse(world.status.get("attemptStartedAt")) or job.created)
+    if waiting(world) and not any(_replaced(rank, begun) for rank in world.ranks):
         return None
-    signs = [job.created]
-    begun = times.parse(world.status.get("attemptStartedAt"))
-    if begun is not None:
-        signs.append(begun)
+    signs = [begun]
     # Starts count for pods that were there from the beginning only: a crash loop starts for ever.
-    signs += [rank.started for rank in world.ranks if rank.started and not _replaced(rank, job)]
+    signs += [rank.started for rank in world.ranks if rank.started and not _replaced(rank, begun)]
     beat, age = world.heartbeat, world.run.heartbeat_age_seconds if world.run else None
     # A gang that waits for a lost rank still says "starting"; only work is a sign of life.
     if beat is not None and beat.phase != "starting" and age is not None:
@@ -75,6 +73,15 @@ def refusal(world: TrainingSnapshot) -> str | None:
     return None
 
 
+def disruption(world: TrainingSnapshot) -> str:
+    """Why a rank lost its node, by its pod or by the gang's own end; "" when none did."""
+    for rank in world.ranks:
+        if rank.disrupted:
+            return f"pod {rank.name} lost its node: {rank.disrupted}; goes on from the newest checkpoint"
+    told = world.job.disrupted if world.job is not None else ""
+    return f"a rank lost its node: {told}; goes on from the newest checkpoint" if told else ""
+
+
 def post_mortem(world: TrainingSnapshot, job: BackendJob) -> str:
     """How the gang ended, in the words of the rank that failed."""
     for rank in world.ranks:
@@ -87,8 +94,8 @@ def post_mortem(world: TrainingSnapshot, job: BackendJob) -> str:
     return job.message or "its pods failed"
 
 
-def _replaced(rank: Rank, job: BackendJob) -> bool:
-    return rank.created - job.created > REPLACED_AFTER
+def _replaced(rank: Rank, begun: datetime) -> bool:
+    return rank.created - begun > REPLACED_AFTER
 
 
 def _expected(world: TrainingSnapshot) -> int:

@@ -1,8 +1,8 @@
-"""What a decision about a TrainingJob may look at. No backend's vocabulary: PyTorchJob is one of several."""
+"""What a decision about a TrainingJob may look at. No backend's vocabulary: see core.training.backends."""
 
 from collections.abc import Iterable
 from datetime import datetime
-from typing import Any, Literal, Protocol
+from typing import Any, Literal
 
 from learnloop_api.kinds.training_job import TrainingJobSpec
 from learnloop_api.wire.training import Heartbeat, TrainingRun
@@ -14,6 +14,8 @@ from learnloop_operator.tuning.value_objects import named_value
 
 CONFIGURATION_ERROR = 2
 """Exit code of the trainer for what no retry can heal."""
+CLOCK_GRAIN = 1.0
+"""Times in a status have whole seconds."""
 
 
 @named_value
@@ -31,6 +33,10 @@ class BackendJob:
     message: str = ""
     trouble: str = ""
     """Why its pods cannot be made, in the words of whoever refuses them."""
+    queued: bool = False
+    """Somebody holds it back: a queue, or a person. Its pods are gone or were never made."""
+    disrupted: str = ""
+    """It failed because a node was taken away from a rank, in its controller's words."""
     deleting: bool = False
 
 
@@ -50,6 +56,8 @@ class Rank:
     """Why it does not run yet: unschedulable, image not found…"""
     stuck: bool = False
     """It does not run because of something outside of the gang that somebody has to mend."""
+    disrupted: str = ""
+    """Why its node was taken away from it: preemption, a drain, a lost node. Not its own doing."""
     deleting: bool = False
 
 
@@ -67,13 +75,6 @@ class RunRequest:
     """Name and revision of the RewardPolicy that the run learns by; None: by the environment's rewards."""
 
 
-class Backend(Protocol):
-    """Renders attempts; the seam for TrainJob v2 and plain Jobs."""
-
-    def render(self, request: RunRequest) -> Manifest:
-        """A complete apply manifest, controlled by the TrainingJob."""
-
-
 @named_value
 class TrainingSnapshot(BaseSnapshot):
     """A TrainingJob and all that was found about it."""
@@ -84,8 +85,12 @@ class TrainingSnapshot(BaseSnapshot):
     run: TrainingRun | None = None
     run_error: str | None = None
     """Why the data plane did not answer."""
-    backend_missing: str | None = None
-    """Why the backend's kind cannot be used."""
+    installed: frozenset[str] = frozenset()
+    """Backends whose kind the cluster has, of those that were looked for."""
+    queue_missing: str = ""
+    """Why spec.queue cannot work here."""
+    queue_says: str = ""
+    """Why the gang waits, in the words of its Workload."""
     agent: Manifest | None = None
     agent_name: str | None = None
     pod_rules: PodRules = PodRules()
@@ -104,8 +109,18 @@ class TrainingSnapshot(BaseSnapshot):
     @property
     def heartbeat(self) -> Heartbeat | None:
         """The newest heartbeat of the attempt that runs now; older attempts say nothing about it."""
-        beat = self.run.heartbeat if self.run else None
-        return beat if beat and self.job and beat.attempt == self.job.attempt else None
+        beat, age = (self.run.heartbeat, self.run.heartbeat_age_seconds) if self.run else (None, None)
+        if beat is None or self.job is None or beat.attempt != self.job.attempt:
+            return None
+        # An attempt that was suspended, resized or preempted goes on under its number, and says nothing yet.
+        begun = self.since("attemptStartedAt")
+        return None if begun is not None and age is not None and age > begun + CLOCK_GRAIN else beat
+
+    @property
+    def worked_seconds(self) -> float | None:
+        """Wall time since the start or the last resume, less what was spent in a queue."""
+        spent = self.since("startedAt")
+        return None if spent is None else max(0.0, spent - (self.since("queuedAt") or 0.0))
 
     @property
     def has_data(self) -> bool:

@@ -39,10 +39,18 @@ class Api:
         return (caller.subject, verb, resource) in self.granted
 
 
+VERSIONS = {
+    "TrainingJob": "learnloop.dev/v1alpha1",
+    "TrainJob": "trainer.kubeflow.org/v1alpha1",
+    "JobSet": "jobset.x-k8s.io/v1alpha2",
+    "Job": "batch/v1",
+}
+
+
 def owned(uid: str, kind: str, name: str, owner: str, **more: Any) -> dict[str, Any]:
-    group = "learnloop.dev/v1alpha1" if kind == "TrainingJob" else "kubeflow.org/v1"
+    group = VERSIONS.get(kind, "kubeflow.org/v1")
     reference = {"apiVersion": group, "kind": kind, "name": name, "uid": owner, "controller": True}
-    return {"metadata": {"uid": uid, "ownerReferences": [reference], **more}}
+    return {"metadata": {"uid": uid, "name": "t", "ownerReferences": [reference], **more}}
 
 
 POD, GANG = "/api/v1/namespaces/team/pods/", "/apis/kubeflow.org/v1/namespaces/team/pytorchjobs/t"
@@ -71,7 +79,7 @@ async def test_only_a_rank_of_the_runs_gang_reports_it() -> None:
     members = GangMembers(gang())  # type: ignore[arg-type]
     await members.require(RANK, "t", 1)
     await members.require(RANK, "t")
-    assert "pod web-0 belongs to no PyTorchJob" in await refused(members, STRANGER)
+    assert "pod web-0 belongs to no gang" in await refused(members, STRANGER)
     bare = Identity("team", "system:serviceaccount:team:default")
     assert "its token names no pod" in await refused(members, bare)
     gone = Identity("team", RANK.subject, "t-master-0", "pod-of-before")
@@ -84,10 +92,45 @@ async def test_a_rank_of_another_attempt_or_of_another_job_does_not() -> None:
     other = gang(**{GANG: owned("gang-1", "TrainingJob", "t", "job-of-before")})
     assert "is a rank of another job" in await refused(GangMembers(other), RANK)  # type: ignore[arg-type]
     made_up = gang(**{POD + "web-0": owned("pod-9", "PyTorchJob", "t", "gang-0")})
-    assert "belongs to no PyTorchJob" in await refused(GangMembers(made_up), STRANGER)  # type: ignore[arg-type]
+    assert "belongs to no gang" in await refused(GangMembers(made_up), STRANGER)  # type: ignore[arg-type]
     not_its = owned("pod-9", "PyTorchJob", "t", "gang-1")
     not_its["metadata"]["ownerReferences"][0]["controller"] = False
     assert await refused(GangMembers(gang(**{POD + "web-0": not_its})), STRANGER)  # type: ignore[arg-type]
+
+
+def below(*kinds: str) -> Api:
+    """TrainingJob t, a gang of the first kind at attempt 1, what it makes of the other kinds, and last a pod."""
+    objects: dict[str, Any] = {JOB: {"metadata": {"uid": "job-1"}}}
+    above, name, owner = "TrainingJob", "t", "job-1"
+    for kind in kinds:
+        notes = {"annotations": {"learnloop.dev/attempt": "1"}} if above == "TrainingJob" else {}
+        own = "t" if kind == kinds[0] else f"{kind}-of-t"
+        path = f"/apis/{VERSIONS[kind]}/namespaces/team/{kind.lower()}s/{own}"
+        objects[path] = owned(kind, above, name, owner, **notes)
+        above, name, owner = kind, own, kind
+    objects[POD + "t-master-0"] = owned("pod-1", above, name, owner)
+    return Api(objects)
+
+
+@pytest.mark.parametrize("kinds", [("Job",), ("JobSet", "Job"), ("TrainJob", "JobSet", "Job")], ids="/".join)
+async def test_a_rank_is_known_through_all_that_its_backend_makes_of_a_gang(kinds: tuple[str, ...]) -> None:
+    members = GangMembers(below(*kinds))  # type: ignore[arg-type]
+    await members.require(RANK, "t", 1)
+    assert "is at attempt 1" in await refused(members, RANK, attempt=0)
+
+
+async def test_a_gang_by_another_name_is_none_of_the_run() -> None:
+    api = below("JobSet", "Job")
+    path = next(path for path in api.objects if "jobsets" in path)
+    api.objects[path]["metadata"]["name"] = "made-by-somebody"
+    assert "is a rank of another job" in await refused(GangMembers(api), RANK)  # type: ignore[arg-type]
+
+
+async def test_a_chain_of_objects_ends_somewhere() -> None:
+    api = below("Job")
+    path = next(path for path in api.objects if "/jobs/" in path)
+    api.objects[path] = owned("Job", "Job", "t", "Job")
+    assert "belongs to no gang" in await refused(GangMembers(api), RANK)  # type: ignore[arg-type]
 
 
 async def test_a_run_that_no_training_job_waits_for_is_anybodys() -> None:

@@ -7,9 +7,9 @@ import pytest
 
 from learnloop_operator.adapters.kube.client import KubeClient
 from learnloop_operator.adapters.kube.event_reader import failure_of, with_events
-from learnloop_operator.adapters.kube.pytorch_jobs import CONTAINER
 from learnloop_operator.adapters.pods.training_ranks import complaint_of, rank_of
 from learnloop_operator.core.pod_trouble import creation_trouble, trouble
+from learnloop_operator.core.training.backends.choice import CONTAINERS
 from testing.training.training_builders import condition, heartbeat, job, plan, rank, run, world
 
 NOW = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)
@@ -26,7 +26,7 @@ def pod(age: float = 60, **status: Any) -> dict[str, Any]:
     return {"metadata": {"name": "t-master-0", "uid": "p-1", "creationTimestamp": made}, "status": status}
 
 
-def waiting(reason: str, message: str | None = "back-off", name: str = CONTAINER) -> dict[str, Any]:
+def waiting(reason: str, message: str | None = "back-off", name: str = "pytorch") -> dict[str, Any]:
     return {"name": name, "state": {"waiting": {"reason": reason, "message": message}}}
 
 
@@ -97,7 +97,7 @@ def test_a_rank_behind_a_broken_init_container_is_stuck_and_names_it() -> None:
             containerStatuses=[waiting("PodInitializing")],
             initContainerStatuses=[waiting("ImagePullBackOff", "not found", "init-pytorch")],
         ),
-        CONTAINER,
+        CONTAINERS,
     )
     assert seen is not None
     assert seen.stuck

@@ -50,10 +50,10 @@ def test_nothing_starts_while_the_data_plane_is_silent() -> None:
     assert made.requeue_after is not None
 
 
-def test_without_the_pytorchjob_kind_the_job_says_what_to_install() -> None:
-    made = plan(world(backend_missing="install the Kubeflow training operator"))
-    assert reason(made) == "BackendMissing"
-    assert "install" in condition(made, "Ready")["message"]
+def test_without_the_kind_of_its_backend_the_job_says_what_to_install() -> None:
+    made = plan(world(spec=spec(backend="pytorchjob"), installed=frozenset({"job"})))
+    assert (reason(made), made.apply) == ("BackendMissing", ())
+    assert "install the Kubeflow training operator v1" in condition(made, "Ready")["message"]
 
 
 def test_progress_reads_like_a_sentence() -> None:

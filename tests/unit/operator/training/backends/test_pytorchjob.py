@@ -1,6 +1,7 @@
 """The PyTorchJob we render is the one that Kubeflow's own models describe."""
 
 import json
+from pathlib import Path
 from typing import Any
 
 import kubeflow.training.models as models
@@ -10,9 +11,9 @@ from kubeflow.training import KubeflowOrgV1PyTorchJob
 from kubernetes.client import ApiClient
 
 from learnloop_operator.adapters.kube.manifest_diff import covers
-from learnloop_operator.adapters.kube.pytorch_jobs import job_of
+from learnloop_operator.core.training.backends.pytorchjob import PyTorchJob
 from learnloop_operator.core.training.snapshot import RunRequest
-from testing.training.training_builders import BACKEND, DIGEST, resource, spec
+from testing.training.training_builders import DEFAULTS, DIGEST, resource, spec
 
 OPTIONS = {
     "image": "registry.example/own:1",
@@ -31,13 +32,13 @@ OPTIONS = {
 def render(attempt: int = 0, **changes: Any) -> dict[str, Any]:
     request = RunRequest(
         job=resource(),
-        spec=spec(**changes),
+        spec=spec(backend="pytorchjob", **changes),
         attempt=attempt,
         agent="la",
         baseline_uri=f"learnloop://ns/{DIGEST}",
         baseline_sha256=DIGEST,
     )
-    return dict(BACKEND.render(request))
+    return dict(PyTorchJob().render(request, DEFAULTS))
 
 
 class _Answer:
@@ -58,6 +59,15 @@ def test_kubeflows_models_read_every_field_back(changes: dict[str, Any]) -> None
     job = client.deserialize(_Answer(manifest), "KubeflowOrgV1PyTorchJob")
     assert isinstance(job, KubeflowOrgV1PyTorchJob)
     assert covers(manifest, client.sanitize_for_serialization(job)), "a field is unknown to the models"
+
+
+def test_what_is_rendered_has_not_changed_since_there_was_no_other_backend() -> None:
+    golden = json.loads((Path(__file__).parent / "pytorchjob.golden.json").read_text(encoding="utf-8"))
+    now = {
+        "two workers": render(attempt=1),
+        "own environment and pod options": render(attempt=1, workers=0, pod=OPTIONS, data=OWN),
+    }
+    assert json.loads(json.dumps(now)) == golden, "a change here restarts nothing, and makes every new run another one"
 
 
 def test_one_master_and_the_asked_for_workers_in_a_container_named_pytorch() -> None:
@@ -128,5 +138,5 @@ def test_the_attempt_survives_the_round_trip_through_the_cluster() -> None:
     manifest = render(attempt=2)
     manifest["metadata"]["creationTimestamp"] = "2026-03-01T12:00:00Z"
     manifest["status"] = {"conditions": [{"type": "Failed", "status": "True", "message": "gone"}]}
-    job = job_of(manifest)
+    job = PyTorchJob().read(manifest)
     assert (job.attempt, job.state, job.message) == (2, "failed", "gone")

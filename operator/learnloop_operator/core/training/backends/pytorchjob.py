@@ -1,0 +1,57 @@
+"""PyTorchJob (kubeflow.org/v1) of the Kubeflow training operator, v1: one master, any number of workers.
+
+What v1 does not do is done by the TrainingJob: gangs are restarted whole, attempts are counted, Succeeded proves
+nothing. See the traps in docs/decisions.
+"""
+
+from typing import Any
+
+from learnloop_api.kinds.training_job import TrainingJobSpec
+from learnloop_operator.core.plan import Manifest
+from learnloop_operator.core.training.backends.backend import RankDefaults
+from learnloop_operator.core.training.backends.ends import backend_job
+from learnloop_operator.core.training.backends.rank_pods import gang, rank_template
+from learnloop_operator.core.training.snapshot import BackendJob, RunRequest
+from learnloop_operator.tuning.value_objects import named_value
+
+
+@named_value
+class PyTorchJob:
+    """The same pod for the master and the workers."""
+
+    name: str = "pytorchjob"
+    api_version: str = "kubeflow.org/v1"
+    kind: str = "PyTorchJob"
+    container: str = "pytorch"
+    """The training operator insists on this name."""
+    install: str = "the Kubeflow training operator v1"
+
+    def unfit(self, _spec: TrainingJobSpec, _defaults: RankDefaults) -> str:
+        """It runs every spec."""
+        return ""
+
+    def render(self, request: RunRequest, defaults: RankDefaults) -> Manifest:
+        """One master and `spec.workers` workers; the training operator tells the ranks of one another."""
+        template = rank_template(request, defaults, self.container)
+        replicas = {"Master": _replica(1, template)}
+        if request.spec.workers:
+            replicas["Worker"] = _replica(request.spec.workers, template)
+        # Running: what still runs when the job has ended would only hold GPUs; finished pods keep their last words.
+        return gang(self, request, {"runPolicy": {"cleanPodPolicy": "Running"}, "pytorchReplicaSpecs": replicas})
+
+    def read(self, manifest: Manifest) -> BackendJob:
+        """Ends are `Succeeded` and `Failed`. Pods that lost their node are told by the pods themselves."""
+        spec = manifest.get("spec") or {}
+        replicas = spec.get("pytorchReplicaSpecs")
+        return backend_job(
+            self,
+            manifest,
+            succeeded="Succeeded",
+            workers=None if replicas is None else int((replicas.get("Worker") or {}).get("replicas", 0)),
+            queued=bool((spec.get("runPolicy") or {}).get("suspend")),
+        )
+
+
+def _replica(count: int, template: dict[str, Any]) -> dict[str, Any]:
+    # ExitCode: 1-127 end the job, 128-255 mean "try me again".
+    return {"replicas": count, "restartPolicy": "ExitCode", "template": template}

@@ -1,0 +1,131 @@
+"""The pod of a rank, the same on every backend, and the metadata of the object that runs the gang."""
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from learnloop_api import names
+from learnloop_api.kinds.training_job import TrainingJobSpec
+from learnloop_operator.core.ownership import child, standard_labels
+from learnloop_operator.core.plan import Manifest
+from learnloop_operator.core.pod_templates import Main, pod_template
+from learnloop_operator.core.training.backends.backend import Backend, RankDefaults
+from learnloop_operator.core.training.snapshot import RunRequest
+
+ANNOTATION_ATTEMPT = f"{names.GROUP}/attempt"
+ENV_SPEC = "LEARNLOOP_TRAINING_SPEC"
+GRACE_SECONDS = 30
+ENVIRONMENT_VOLUME = "learnloop-environment"
+MOUNT = {"name": ENVIRONMENT_VOLUME, "mountPath": names.ENVIRONMENT_DIRECTORY, "readOnly": True}
+LABEL_QUEUE = "kueue.x-k8s.io/queue-name"
+LABEL_PRIORITY = "kueue.x-k8s.io/priority-class"
+INDEX = "metadata.annotations['batch.kubernetes.io/job-completion-index']"
+"""Where the Job controller writes a pod's number among its peers."""
+MASTER_PORT = "23456"
+"""The same as on PyTorchJobs."""
+
+
+def gang(backend: Backend, request: RunRequest, spec: Manifest) -> dict[str, Any]:
+    """The object that runs one attempt. A queue reads its labels, and the data plane its attempt."""
+    queue = request.spec.queue
+    queued = {} if queue is None else {LABEL_QUEUE: queue.name}
+    if queue is not None and queue.priority_class is not None:
+        queued[LABEL_PRIORITY] = queue.priority_class
+    return child(
+        request.job,
+        api_version=backend.api_version,
+        kind=backend.kind,
+        name=request.job["metadata"]["name"],
+        labels={**labels(request), **queued},
+        annotations={ANNOTATION_ATTEMPT: str(request.attempt)},
+        spec=spec,
+    )
+
+
+def rank_template(
+    request: RunRequest,
+    defaults: RankDefaults,
+    container: str,
+    env: Mapping[str, str | Mapping[str, Any]] | None = None,
+) -> dict[str, Any]:
+    """core/v1 PodTemplateSpec of a rank; `env`: by what it finds its peers, where the backend does not set it."""
+    code = request.spec.data.environment_config_map
+    main = Main(
+        name=container,
+        image=defaults.image,
+        pull_policy=defaults.pull_policy,
+        env={
+            ENV_SPEC: training_spec(request),
+            names.ENV_DATA_URL: defaults.data_url,
+            names.ENV_TOKEN_FILE: names.TOKEN_FILE,
+            names.ENV_NAMESPACE: request.job["metadata"]["namespace"],
+            names.ENV_POD_NAME: {"fieldRef": {"fieldPath": "metadata.name"}},
+            **({names.ENV_ENVIRONMENT_DIRECTORY: names.ENVIRONMENT_DIRECTORY} if code else {}),
+            **(env or {}),
+        },
+        mounts=[MOUNT] if code else [],
+    )
+    return pod_template(
+        main,
+        request.spec.pod,
+        labels=labels(request),
+        annotations={"sidecar.istio.io/inject": "false"},
+        volumes=[{"name": ENVIRONMENT_VOLUME, "configMap": {"name": code.name}}] if code else [],
+        grace_seconds=GRACE_SECONDS,
+    )
+
+
+def peers(request: RunRequest, master: str) -> dict[str, str | Mapping[str, Any]]:
+    """The variables by which ranks of an indexed Job find one another; `master`: the first one's host name."""
+    return {
+        "RANK": {"fieldRef": {"fieldPath": INDEX}},
+        "WORLD_SIZE": str(1 + request.spec.workers),
+        "MASTER_ADDR": master,
+        "MASTER_PORT": MASTER_PORT,
+    }
+
+
+def ranks_of_jobs(spec: TrainingJobSpec, template: Manifest) -> dict[str, Any]:
+    """batch/v1 JobSpec of all ranks. The Job ends with the first rank that fails, and says so in a reason of its own
+    where that rank's node was taken away."""
+    count = 1 + spec.workers
+    disrupted = {"action": "FailJob", "onPodConditions": [{"type": "DisruptionTarget", "status": "True"}]}
+    return {
+        "completionMode": "Indexed",
+        "completions": count,
+        "parallelism": count,
+        "backoffLimit": 0,
+        "podFailurePolicy": {"rules": [disrupted]},
+        "template": never_restarted(template),
+    }
+
+
+def never_restarted(template: Manifest) -> dict[str, Any]:
+    """A rank that ended is not started again in its pod: a gang begins anew as a whole."""
+    return {**template, "spec": {**template["spec"], "restartPolicy": "Never"}}
+
+
+def training_spec(request: RunRequest) -> str:
+    """The trainer's order, as JSON. Where and by what it runs is not the trainer's business."""
+    here = ("pod", "suspend", "queue")
+    spec = {key: value for key, value in request.spec.to_kube().items() if key not in here}
+    order = {
+        "job": request.job["metadata"]["name"],
+        "agent": request.agent,
+        "attempt": request.attempt,
+        "spec": spec,
+        "baselineUri": request.baseline_uri,
+        "baselineSha256": request.baseline_sha256,
+    }
+    if request.reward_policy is not None:
+        name, revision = request.reward_policy
+        order["rewardPolicy"] = {"name": name, "revision": revision}
+    return json.dumps({key: value for key, value in order.items() if value is not None}, sort_keys=True)
+
+
+def labels(request: RunRequest) -> dict[str, str]:
+    """Labels of the gang and of its pods."""
+    extra = {names.LABEL_TRAINING_JOB: request.job["metadata"]["name"]}
+    if request.agent:
+        extra[names.LABEL_AGENT] = request.agent
+    return standard_labels("trainer", extra)

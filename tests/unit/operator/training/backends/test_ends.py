@@ -1,0 +1,92 @@
+"""Ends as the controllers write them: what each says when its ranks end well, fail, are held back or lose a node."""
+
+from typing import Any
+
+import pytest
+
+from learnloop_operator.core.training.backends.choice import BACKENDS
+from learnloop_operator.core.training.backends.pytorchjob import PyTorchJob
+from testing.training.training_builders import DEFAULTS
+
+from .test_every_backend import order
+
+AT = "2026-03-01T12:00:10Z"
+BY_NAME = {backend.name: backend for backend in BACKENDS}
+
+
+def said(type_: str, reason: str, message: str = "") -> dict[str, Any]:
+    return {"type": type_, "status": "True", "reason": reason, "message": message, "lastTransitionTime": AT}
+
+
+# As the training operator v1.9, Kubernetes 1.35, JobSet v0.12 and Trainer v2.3 write them.
+SUCCEEDED = {
+    "pytorchjob": [said("Succeeded", "PyTorchJobSucceeded", "PyTorchJob t is successfully completed.")],
+    "job": [said("SuccessCriteriaMet", "CompletionsReached"), said("Complete", "CompletionsReached")],
+    "jobset": [said("Completed", "AllJobsCompleted", "jobset completed successfully")],
+    "trainjob": [said("Complete", "AllJobsCompleted", "jobset completed successfully")],
+}
+FAILED = {
+    "pytorchjob": [said("Failed", "PyTorchJobFailed", "PyTorchJob t is failed because 1 Worker replica(s) failed.")],
+    "job": [
+        said("FailureTarget", "BackoffLimitExceeded"),
+        said("Failed", "BackoffLimitExceeded", "Job has reached the specified backoff limit"),
+    ],
+    "jobset": [said("Failed", "ReachedMaxRestarts", "jobset failed due to reaching max number of restarts")],
+    "trainjob": [said("Failed", "ReachedMaxRestarts", "jobset failed due to reaching max number of restarts")],
+}
+DISRUPTED = {
+    "job": [said("Failed", "PodFailurePolicy", "Pod ns/t-0-x has condition DisruptionTarget matching FailJob rule")],
+    "jobset": [
+        said("Failed", "FailJobSetFailurePolicyAction", "jobset failed due to FailJobSet failure policy action")
+    ],
+    "trainjob": [said("Failed", "FailJobSetFailurePolicyAction", "jobset failed due to FailJobSet failure policy")],
+}
+
+
+def live(name: str, *conditions: dict[str, Any], suspended: bool = False) -> dict[str, Any]:
+    backend = BY_NAME[name]
+    manifest = dict(backend.render(order(backend, attempt=2), DEFAULTS))
+    manifest["metadata"]["creationTimestamp"] = "2026-03-01T12:00:00Z"
+    place = manifest["spec"].setdefault("runPolicy", {}) if name == "pytorchjob" else manifest["spec"]
+    place["suspend"] = suspended
+    return {**manifest, "status": {"conditions": list(conditions)}}
+
+
+@pytest.mark.parametrize("name", BY_NAME)
+def test_one_at_work_is_active_and_remembers_its_attempt_and_its_size(name: str) -> None:
+    idle = {**said("Suspended", "Resumed"), "status": "False"}
+    job = BY_NAME[name].read(live(name, idle))
+    assert (job.state, job.attempt, job.queued, job.deleting) == ("active", 2, False, False)
+    assert job.workers == (0 if name == "job" else 2)
+    assert (job.ref.kind, job.ref.name) == (BY_NAME[name].kind, "t")
+
+
+@pytest.mark.parametrize("name", BY_NAME)
+def test_an_end_is_read_with_its_time_and_its_sentence(name: str) -> None:
+    good = BY_NAME[name].read(live(name, *SUCCEEDED[name]))
+    bad = BY_NAME[name].read(live(name, *FAILED[name]))
+    assert (good.state, bad.state) == ("succeeded", "failed")
+    assert good.finished is not None
+    assert bad.message == FAILED[name][-1]["message"]
+    assert bad.disrupted == "", "a rank that failed by itself has no excuse"
+
+
+@pytest.mark.parametrize("name", DISRUPTED)
+def test_a_node_that_was_taken_away_is_told_by_the_end(name: str) -> None:
+    job = BY_NAME[name].read(live(name, *DISRUPTED[name]))
+    assert job.state == "failed"
+    assert job.disrupted == DISRUPTED[name][-1]["message"]
+
+
+@pytest.mark.parametrize("name", BY_NAME)
+def test_one_that_is_held_back_is_queued_until_it_has_ended(name: str) -> None:
+    held = live(name, said("Suspended", "Suspended"), suspended=True)
+    assert BY_NAME[name].read(held).queued
+    ended = live(name, *FAILED[name], suspended=True)
+    assert not BY_NAME[name].read(ended).queued, "an end is an end"
+
+
+def test_an_attempt_that_nobody_can_read_counts_as_the_first() -> None:
+    manifest = live("pytorchjob")
+    manifest["metadata"]["annotations"]["learnloop.dev/attempt"] = "-7"
+    assert PyTorchJob().read(manifest).attempt == 0

@@ -1,0 +1,185 @@
+"""Waiting in a queue, and losing a node, cost a run neither an attempt nor time."""
+
+import dataclasses
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from learnloop_operator.adapters.pods.training_ranks import rank_of
+from learnloop_operator.core.plan import Plan
+from learnloop_operator.core.times import parse, stamp
+from learnloop_operator.core.training.backends.choice import CONTAINERS
+from learnloop_operator.core.training.queue import sentence
+from learnloop_operator.core.training.snapshot import TrainingSnapshot
+from testing.training.training_builders import (
+    NOW,
+    after,
+    condition,
+    heartbeat,
+    job,
+    plan,
+    rank,
+    ranks,
+    reason,
+    run,
+    spec,
+    world,
+)
+
+QUEUE = {"queue": {"name": "team-a"}}
+SAYS = "couldn't assign flavors to pod set main: insufficient unused quota for cpu, 2 more needed"
+
+
+def later(seen: TrainingSnapshot, made: Plan, seconds: float, **changes: Any) -> TrainingSnapshot:
+    return after(seen, made, now=seen.now + timedelta(seconds=seconds), **changes)
+
+
+def waiting(seconds: float = 0.0, **changes: Any) -> TrainingSnapshot:
+    """A run that began a minute ago and has waited for so long."""
+    status = {"attempts": 1, "startedAt": stamp(NOW - timedelta(seconds=60))}
+    if seconds:
+        status |= {"queuedAt": stamp(NOW - timedelta(seconds=seconds))}
+    chosen: dict[str, Any] = {"spec": spec(**QUEUE), "job": job(queued=True), "queue_says": SAYS} | changes
+    return world(status, **chosen)
+
+
+def test_a_gang_that_its_queue_holds_back_is_queued_in_the_words_of_its_workload() -> None:
+    made = plan(waiting())
+    assert (made.status["phase"], reason(made), condition(made, "Ready")["message"]) == ("Queued", "Queued", SAYS)
+    assert (made.apply, made.delete, made.status["attempts"]) == ((), (), 1)
+    assert made.status["queuedAt"] == stamp(NOW)
+    assert made.requeue_after is not None
+    assert [(item.type, item.reason) for item in made.events] == [("Normal", "Queued")]
+    again = plan(later(waiting(), made, 10.0))
+    assert (again.status["queuedAt"], again.events) == (stamp(NOW), ()), "said once"
+
+
+def test_waiting_is_no_time_out_however_long_it_takes() -> None:
+    limited = spec(**QUEUE, deadlineSeconds=100, stallSeconds=10)
+    made = plan(waiting(86_400, spec=limited))
+    assert made.status["phase"] == "Queued"
+
+
+def test_every_clock_goes_on_from_the_admission() -> None:
+    seen = waiting(40, job=job(age=60))
+    made = plan(seen)
+    assert (reason(made), made.status["attempts"]) == ("Admitted", 1)
+    assert "queuedAt" not in made.status
+    assert parse(made.status["startedAt"]) == NOW - timedelta(seconds=20), "20 s before it was held back"
+    assert made.status["attemptStartedAt"] == stamp(NOW)
+    assert "admitted after 40s" in condition(made, "Ready")["message"]
+
+
+def test_a_gang_whose_pods_come_long_after_its_object_is_not_one_that_lost_ranks() -> None:
+    limited = spec(**QUEUE, stallSeconds=10)
+    seen = waiting(7200, spec=limited, job=job(age=7200))
+    admitted = plan(seen)
+    coming = later(seen, admitted, 60, ranks=(rank(0, age=-5, running=False, started=None, waiting="Pulling"),))
+    made = plan(coming)
+    assert (made.delete, made.status["attempts"]) == ((), 1)
+    assert "pod t-master-0 waits: Pulling" in condition(made, "Ready")["message"]
+
+
+def test_what_the_ranks_said_before_they_were_held_back_is_no_sign_of_life_afterwards() -> None:
+    old = run(beat=heartbeat(), age=300.0)
+    seen = waiting(200, job=job(age=600), run=old)
+    admitted = plan(seen)
+    stuck = rank(0, age=-1, running=False, started=None, waiting="Unschedulable: no node", stuck=True)
+    aged = run(beat=heartbeat(), age=500.0)
+    made = plan(later(seen, admitted, 200, ranks=(stuck,), run=aged))
+    assert reason(made) == "PodsHeldUp", "a gang that waits for a node is not given up for its old heartbeat"
+
+
+def test_ten_preemptions_by_the_queue_cost_no_attempt() -> None:
+    seen = waiting()
+    for _ in range(10):
+        made = plan(seen)
+        assert made.status["phase"] == "Queued"
+        seen = later(seen, made, 3000, job=job(age=3000), queue_says="")
+        made = plan(seen)
+        assert reason(made) == "Admitted"
+        seen = later(seen, made, 30, job=job(age=3000), ranks=ranks(3030), run=run(beat=heartbeat()))
+        made = plan(seen)
+        assert (made.status["phase"], made.status["attempts"], made.delete) == ("Training", 1, ())
+        seen = later(seen, made, 1, job=job(age=3000, queued=True), ranks=(), queue_says=SAYS)
+
+
+def test_the_number_of_workers_may_change_while_it_waits() -> None:
+    made = plan(waiting(job=job(queued=True, workers=5)))
+    assert reason(made) == "Resizing"
+    assert [ref.name for ref in plan(after(waiting(job=job(queued=True, workers=5)), made)).delete] == ["t"]
+
+
+def test_one_that_a_person_held_back_says_so() -> None:
+    made = plan(waiting(spec=spec(), queue_says=""))
+    assert "somebody has suspended PyTorchJob t" in condition(made, "Ready")["message"]
+
+
+def test_a_queue_that_nobody_keeps_begins_nothing() -> None:
+    made = plan(world(spec=spec(**QUEUE), queue_missing="spec.queue names LocalQueue team-a, and there is no Kueue"))
+    assert (made.apply, reason(made)) == ((), "QueueMissing")
+
+
+PREEMPTED = "PreemptionByScheduler: preempting to accommodate a higher priority pod"
+
+
+@pytest.mark.parametrize(
+    "lost",
+    [
+        {"ranks": (rank(0), rank(1, deleting=True, disrupted=PREEMPTED), rank(2))},
+        {"job": job(state="failed", disrupted="Pod ns/t has condition DisruptionTarget"), "ranks": ()},
+    ],
+    ids=["told by its pod", "told by the gang's end"],
+)
+def test_a_rank_that_lost_its_node_restarts_the_gang_free_of_charge(lost: dict[str, Any]) -> None:
+    seen = world({"attempts": 2}, **{"job": job(attempt=1), "run": run(beat=heartbeat(attempt=1)), **lost})
+    seen = dataclasses.replace(seen, job=dataclasses.replace(seen.job or job(), attempt=1))
+    first = plan(seen)
+    assert (first.delete, reason(first), first.status["preemptions"]) == ((), "Preempted", 1)
+    forgotten = after(seen, first, ranks=(), job=job(attempt=1, state="failed", message="its pods failed"))
+    second = plan(forgotten)
+    assert [ref.name for ref in second.delete] == ["t"], "on record: the pod that told it may be gone by now"
+    assert second.status["preemptions"] == 1
+    third = plan(after(forgotten, second, job=None, ranks=()))
+    assert third.apply[0]["metadata"]["annotations"]["learnloop.dev/attempt"] == "1"
+    assert (third.status["attempts"], third.status["preemptions"]) == (2, 1)
+
+
+def test_a_run_that_succeeded_while_a_node_was_drained_has_succeeded() -> None:
+    gone = (rank(0, running=False, exit_code=0, disrupted=PREEMPTED),)
+    made = plan(world({"attempts": 1}, job=job(state="succeeded"), ranks=gone))
+    assert "preemptions" not in made.status
+
+
+def pod(reason_: str = "", **target: str) -> dict[str, Any]:
+    conditions = [{"type": "DisruptionTarget", "status": "True", **target}] if target else []
+    return {
+        "metadata": {"name": "t-0", "creationTimestamp": stamp(NOW)},
+        "status": {"phase": "Failed", "conditions": conditions, **({"reason": reason_} if reason_ else {})},
+    }
+
+
+def test_a_disrupted_pod_is_told_from_one_that_used_up_its_node() -> None:
+    target = {"reason": "EvictionByEvictionAPI", "message": "Eviction API: evicting"}
+    drained = rank_of(pod(**target), CONTAINERS)
+    evicted = rank_of(pod("Evicted", reason="TerminationByKubelet", message="ephemeral storage"), CONTAINERS)
+    well = rank_of(pod(), CONTAINERS)
+    assert drained is not None
+    assert evicted is not None
+    assert well is not None
+    assert drained.disrupted == "EvictionByEvictionAPI: Eviction API: evicting"
+    assert (evicted.disrupted, well.disrupted) == ("", "")
+
+
+def test_the_sentence_is_the_workloads_own() -> None:
+    pending = {"type": "QuotaReserved", "status": "False", "reason": "Pending", "message": SAYS}
+    evicted = {"type": "Evicted", "status": "True", "reason": "Preempted", "message": "Preempted to accommodate b"}
+    reserved = {"type": "QuotaReserved", "status": "True", "reason": "QuotaReserved", "message": "Quota reserved"}
+    check = {"name": "dws", "state": "Pending", "message": "Not ready; ETA 12:30"}
+    assert sentence({"metadata": {}, "status": {"conditions": [pending]}}) == SAYS
+    both = sentence({"metadata": {}, "status": {"conditions": [pending, evicted]}})
+    assert both == f"Preempted: Preempted to accommodate b; {SAYS}"
+    status = {"conditions": [reserved], "admissionChecks": [check, {"name": "other", "state": "Ready"}]}
+    assert sentence({"metadata": {}, "status": status}) == "admission check dws pending: Not ready; ETA 12:30"
+    assert sentence(None) == sentence({"metadata": {}}) == ""
